@@ -65,10 +65,11 @@ Result<void> check_job(const JobReport& job, const std::set<std::string_view>& d
 Result<void> check(const NodeReport& report) {
     if (auto named = check_name("node", report.node); !named) return named;
     if (report.peer_group.size() > kNameBytesMax || report.peer_endpoint.size() > kNameBytesMax) {
-        return wrong("peer_endpoint", "must have at most " + std::to_string(kNameBytesMax) + " bytes, as peer_group");
+        return wrong("peer_endpoint",
+                     "must have at most " + std::to_string(kNameBytesMax) + " bytes, and so must peer_group");
     }
     if (report.peer_group.empty() != report.peer_endpoint.empty()) {
-        return wrong("peer_endpoint", "goes with peer_group");
+        return wrong("peer_endpoint", "must be given with peer_group, or neither");
     }
     if (report.memory_bytes >= kBytesEnd) return wrong("memory_bytes", "is too large");
     if (report.disk_bytes >= kBytesEnd) return wrong("disk_bytes", "is too large");
@@ -79,17 +80,17 @@ Result<void> check(const NodeReport& report) {
     for (std::size_t i = 0; i < report.datasets.size(); ++i) {
         const std::string at = "datasets[" + std::to_string(i) + "]";
         if (auto good = check_dataset(report.datasets[i], at); !good) return good;
-        if (!datasets.insert(report.datasets[i].name).second) return wrong(at + ".name", "is there twice");
+        if (!datasets.insert(report.datasets[i].name).second) return wrong(at + ".name", "appears twice");
     }
     std::set<std::string_view> jobs;
     std::uint64_t ranks = 0;
     for (std::size_t i = 0; i < report.jobs.size(); ++i) {
         const std::string at = "jobs[" + std::to_string(i) + "]";
         if (auto good = check_job(report.jobs[i], datasets, at); !good) return good;
-        if (!jobs.insert(report.jobs[i].name).second) return wrong(at + ".name", "is there twice");
+        if (!jobs.insert(report.jobs[i].name).second) return wrong(at + ".name", "appears twice");
         ranks += report.jobs[i].ranks;
         if (ranks > kRanksMax)
-            return wrong(at + ".ranks", "the node's jobs have more than " + std::to_string(kRanksMax));
+            return wrong(at + ".ranks", "the node's jobs have more than " + std::to_string(kRanksMax) + " ranks");
     }
     return {};
 }
@@ -148,8 +149,8 @@ Result<void> Cluster::report(const NodeReport& report, std::int64_t now_ns) {
                                                    "few seconds after a restart");
     }
     if (found == nodes_.end() && nodes_.size() >= options_.nodes_max && !forget_a_silent_node(now_ns)) {
-        return fail(ErrorCode::no_space, "node \"" + report.node + "\" would be one more than the " +
-                                             std::to_string(options_.nodes_max) + " that report");
+        return fail(ErrorCode::no_space, "node \"" + report.node + "\" is too many: " +
+                                             std::to_string(options_.nodes_max) + " nodes report, the limit");
     }
     measure(report, found == nodes_.end() ? nullptr : &found->second.last, same_instance);
     // State may have been lost. The node's lease number then shows how far the numbers had got.
@@ -261,11 +262,11 @@ Result<void> Cluster::register_job(const JobRegistration& spec) {
     }
     const auto known = jobs_.find(spec.name);
     if (known != jobs_.end() && known->second.spec) {
-        return fail(ErrorCode::already_exists, "job \"" + spec.name + "\" is registered already");
+        return fail(ErrorCode::already_exists, "job \"" + spec.name + "\" is already registered");
     }
     if (registered_ >= options_.jobs_max) {
-        return fail(ErrorCode::no_space, "job \"" + spec.name + "\" would be one more than the " +
-                                             std::to_string(options_.jobs_max) + " that can be registered");
+        return fail(ErrorCode::no_space, "job \"" + spec.name + "\" is too many: " + std::to_string(options_.jobs_max) +
+                                             " jobs are registered, the limit");
     }
     if (auto saved = save({.jobs = {{spec.name, spec}}}); !saved) return saved;
     KnownJob& job = jobs_[spec.name];
@@ -313,8 +314,9 @@ Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::u
     const double most = std::max(0.0, capacity - others);
     if (static_cast<double>(*bytes) > most) {
         const auto text = [](double of) { return format_bytes(static_cast<std::uint64_t>(of)); };
-        return fail(ErrorCode::no_space, text(static_cast<double>(*bytes)) + " cannot be had for \"" + dataset +
-                                             "\": " + text(most) + " can, as the nodes' caches have " + text(capacity) +
+        return fail(ErrorCode::no_space, "dataset \"" + dataset + "\" cannot have " +
+                                             text(static_cast<double>(*bytes)) + ": at most " + text(most) +
+                                             " is free, because the nodes' caches have " + text(capacity) +
                                              " and other datasets' quotas that operators fixed have " + text(others));
     }
     if (auto saved = save({.pins = {{dataset, *bytes}}}); !saved) return saved;

@@ -54,8 +54,8 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
     const bool rates = nodes_.at(node).last.rates;
     if (rates && ledger_.wait_ns(now_ns) > 0) {
         return fail(ErrorCode::unavailable,
-                    "rates leased before the allocator's start may still be in force: nothing is leased for as long as "
-                    "a lease lasts");
+                    "rates leased before the allocator's start may still be in force: no lease is granted "
+                    "until they have expired");
     }
     NodePlan part{.plan = plan_number_, .quotas = {}, .peers = {}, .lease = {}};
     const std::string& group = nodes_.at(node).last.peer_group;

@@ -67,13 +67,13 @@ Result<void> Cluster::remove_node(const std::string& node, std::int64_t now_ns) 
     const auto found = nodes_.find(node);
     const std::vector<Lease> held = ledger_.held(node);
     if (found == nodes_.end() && held.empty()) {
-        return fail(ErrorCode::not_found, "no node \"" + node + "\" is known");
+        return fail(ErrorCode::not_found, "node \"" + node + "\" is unknown");
     }
     const auto runs = [now_ns](const Lease& lease) { return lease.expires_ns > now_ns; };
     if ((found != nodes_.end() && is_alive(found->second, now_ns)) || std::ranges::any_of(held, runs)) {
         return fail(
             ErrorCode::changed,
-            "node \"" + node + "\" reports, or has a lease: stop its daemon and wait for as long as a lease lasts");
+            "node \"" + node + "\" reports, or has a lease: stop its daemon and wait until its lease has expired");
     }
     if (auto saved = save({.nodes = {{node, std::nullopt}}, .leases = {{node, std::nullopt}}}); !saved) return saved;
     if (found != nodes_.end()) forget_node(found);
@@ -139,7 +139,7 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
     plan_number_ = *record.plan_number;
     ClusterState kept = state(now_ns);
     auto plan = assign(kept, options_.objective);
-    if (!plan) return std::unexpected(plan.error().within("the cluster as it was kept"));
+    if (!plan) return std::unexpected(plan.error().within("the stored cluster"));
     take_plan(std::move(kept), std::move(*plan));
     // If the saved quotas no longer fit the known nodes and datasets, this is a new plan.
     if (!take_quotas(record)) ++plan_number_;

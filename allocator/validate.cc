@@ -101,14 +101,14 @@ void check_names(Check& check, std::string_view list, const auto& things) {
     std::ranges::stable_sort(found, {}, [&](std::uint32_t i) -> const std::string& { return things[i].name; });
     for (std::size_t k = 1; k < found.size(); ++k) {
         const std::string& name = things[found[k]].name;
-        if (name == things[found[k - 1]].name) check.wrong(field(found[k]), "\"" + name + "\" is there twice");
+        if (name == things[found[k - 1]].name) check.wrong(field(found[k]), "\"" + name + "\" appears twice");
     }
 }
 
 [[gnu::noinline]] void check_twice(Check& check, auto field, const auto& entries, std::vector<std::size_t>& seen,
                                    std::size_t stamp) {
     for (const auto& entry : entries) {
-        if (seen[entry.node] == stamp) check.wrong(field, "node " + to_string(entry.node) + " is there twice");
+        if (seen[entry.node] == stamp) check.wrong(field, "node " + to_string(entry.node) + " appears twice");
         seen[entry.node] = stamp;
     }
 }
@@ -208,14 +208,15 @@ Result<void> validate(const ClusterState& state) {
         check_node_list(check, field("placement"), job.placement, state.nodes.size(), seen, ++stamp);
         check_node_list(check, field("last_placement"), job.last_placement, state.nodes.size(), seen, ++stamp);
         if (!job.placement.empty() && !job.last_placement.empty()) {
-            check.wrong(field("last_placement"), "is of jobs that wait, this one has a placement");
+            check.wrong(field("last_placement"), "is only for waiting jobs, but this job has a placement");
         }
-        if (!(job.time_share > 0 && job.time_share <= 1)) check.wrong(field("time_share"), "is not above 0, up to 1");
+        if (!(job.time_share > 0 && job.time_share <= 1))
+            check.wrong(field("time_share"), "must be above 0, at most 1");
         if (!check.ok()) break;
         for (const GpuShare& share : job.placement) {
             gpus_used[share.node] += share.gpus;
             if (gpus_used[share.node] > state.nodes[share.node].gpus) {
-                check.wrong(field("placement"), "node " + to_string(share.node) + " has no more than " +
+                check.wrong(field("placement"), "node " + to_string(share.node) + " has only " +
                                                     to_string(state.nodes[share.node].gpus) + " GPUs");
             }
         }

@@ -132,7 +132,7 @@ void take_scalar(JsonReader& reader, std::string_view key, Value& into) {
 template <typename Item>
 Result<void> read_item(const json::value& value, const std::string& at, Item& into, unsigned version) {
     if constexpr (std::is_same_v<Item, std::string>) {
-        if (!value.is_string()) return fail(ErrorCode::invalid_argument, at + " must be a text");
+        if (!value.is_string()) return fail(ErrorCode::invalid_argument, at + " must be a string");
         into = value.as_string();
     } else {
         if (!value.is_object()) return fail(ErrorCode::invalid_argument, at + " must be an object");
@@ -205,7 +205,7 @@ Result<unsigned> parse_protocol(std::string_view text, unsigned newest) {
         return version;
     }
     return fail(ErrorCode::invalid_argument, "\"" + std::string(text) +
-                                                 "\" is no version of the protocol that is known here: " +
+                                                 "\" is not a protocol version known here: expected " +
                                                  std::to_string(kProtocolOldest) + " to " + std::to_string(newest));
 }
 

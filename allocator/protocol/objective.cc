@@ -46,7 +46,7 @@ Result<ObjectiveKind> parse_objective(std::string_view text) {
         }
     }
     return fail(ErrorCode::invalid_argument,
-                "\"" + std::string(text) + "\" is no objective; known: " + objective_names());
+                "\"" + std::string(text) + "\" is not an objective; known: " + objective_names());
 }
 
 }  // namespace larder::allocator

@@ -58,7 +58,7 @@ std::array<unsigned char, 32> digest_of(std::string_view token) {
 HttpResponse unauthenticated(bool had_token) {
     HttpResponse response =
         http_error(401, "unauthenticated",
-                   had_token ? "this token is not known here" : "this needs a bearer token or a client certificate");
+                   had_token ? "the token is unknown" : "the request needs a bearer token or a client certificate");
     response.headers.emplace_back(
         "WWW-Authenticate", had_token ? "Bearer realm=\"larder\", error=\"invalid_token\"" : "Bearer realm=\"larder\"");
     return response;
@@ -86,7 +86,7 @@ Result<Token> parse_token(std::string_view line) {
     if (token.empty() || !next_word(line).empty()) return refuse("expected ROLE NAME TOKEN");
     const auto parsed = parse_role(role);
     if (!parsed) {
-        return refuse("\"" + std::string(role) + "\" is no role: expected viewer, job, node or operator");
+        return refuse("\"" + std::string(role) + "\" is not a role: expected viewer, job, node or operator");
     }
     if (token.size() < kTokenBytesMin || token.size() > kTokenBytesMax || !can_be_sent(token)) {
         return refuse("the token of \"" + std::string(name) + "\" must have " + std::to_string(kTokenBytesMin) +
@@ -123,9 +123,10 @@ Result<std::vector<Token>> parse_tokens(std::string_view text, std::string_view 
         if (!token) return std::unexpected(token.error().within(where));
         for (const Token& other : tokens) {
             if (other.name != token->name && other.digest != token->digest) continue;
-            return fail(ErrorCode::invalid_argument, where + ": the " + (other.name == token->name ? "name" : "token") +
-                                                         " of \"" + token->name + "\" is there already, as \"" +
-                                                         other.name + "\"");
+            return fail(ErrorCode::invalid_argument,
+                        where + (other.name == token->name ? ": the name \"" + token->name + "\" is already used"
+                                                           : ": the token of \"" + token->name +
+                                                                 "\" is already used by \"" + other.name + "\""));
         }
         tokens.push_back(std::move(*token));
     }

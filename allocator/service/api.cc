@@ -90,7 +90,8 @@ HttpResponse Api::node_plan(const std::string& node) {
     const auto short_since_ns = observed_.lease_of(node)->short_since_ns;
     if (short_since_ns && now_ns - *short_since_ns >= kHandover_ns) {
         events_.add_seldom(EventKind::lease_cut, node,
-                           "node \"" + node + "\" is leased less than planned: others still hold it", now_ns);
+                           "node \"" + node + "\" is leased less than planned: other nodes still hold the rest",
+                           now_ns);
     }
     HttpResponse response = json_response(to_json(*part, now_ns));
     response.headers.emplace_back(kProtocolHeader, std::to_string(kProtocolNewest));

@@ -124,7 +124,7 @@ std::optional<HttpResponse> Api::post_job(const Asked& asked) {
 
 std::optional<HttpResponse> Api::delete_node(const Asked& asked) {
     return done(cluster_.remove_node(asked.name, clock_.now_ns()), EventKind::node_gone, asked.name,
-                "node \"" + asked.name + "\" is removed, and with it what it could still have taken");
+                "node \"" + asked.name + "\" is removed, and the bandwidth kept for it is released");
 }
 
 std::optional<HttpResponse> Api::delete_job(const Asked& asked) {
@@ -168,7 +168,7 @@ std::optional<HttpResponse> Api::put_remote(const Asked& asked) {
         static_cast<void>(cluster_.set_remote(before));
     };
     return done(cluster_.set_remote(rate), EventKind::remote_set, "",
-                "the remote gives " + format_bytes_per_second(rate));
+                "the remote bandwidth is now " + format_bytes_per_second(rate));
 }
 
 }  // namespace larder::allocator

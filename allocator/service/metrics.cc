@@ -23,20 +23,20 @@ double seconds(std::int64_t duration_ns) {
 
 void add_service(Families& families, const Cluster& cluster, const EventLog& events, const ServiceCounts& counts,
                  std::int64_t now_ns, std::int64_t uptime_ns) {
-    families.push_back(metric_gauge("larder_allocator_uptime_seconds", "Since the allocator started")
+    families.push_back(metric_gauge("larder_allocator_uptime_seconds", "Seconds since the allocator started")
                            .add({}, seconds(uptime_ns))
                            .take());
-    families.push_back(metric_counter("larder_reports_total", "Reports of nodes, by what became of them")
+    families.push_back(metric_counter("larder_reports_total", "Reports of nodes, by result")
                            .add({{"result", "taken"}}, number(counts.reports_taken))
                            .add({{"result", "refused"}}, number(counts.reports_refused))
                            .take());
-    families.push_back(metric_counter("larder_plan_changes_total", "Plans that differed from the one before")
+    families.push_back(metric_counter("larder_plan_changes_total", "Plans that differed from the previous plan")
                            .add({}, number(cluster.plan_number()))
                            .take());
     families.push_back(metric_counter("larder_plan_failures_total", "Plans that could not be made")
                            .add({}, number(counts.plans_failed))
                            .take());
-    families.push_back(metric_histogram("larder_plan_duration_seconds", "The time a plan takes to make")
+    families.push_back(metric_histogram("larder_plan_duration_seconds", "Time to make a plan")
                            .add({}, ServiceCounts::kPlanSeconds, counts.plans, counts.plans_s)
                            .take());
     auto happened = metric_counter("larder_events_total", "Events, by kind");
@@ -45,29 +45,31 @@ void add_service(Families& families, const Cluster& cluster, const EventLog& eve
         happened.add({{"kind", std::string(name(kind))}}, number(events.count(kind)));
     }
     families.push_back(happened.take());
-    families.push_back(metric_gauge("larder_remote_bytes_per_second", "What all jobs together may take from the remote")
+    families.push_back(metric_gauge("larder_remote_bytes_per_second", "Remote bandwidth of all jobs together")
                            .add({}, cluster.options().remote_bytes_per_second)
                            .take());
-    families.push_back(metric_gauge("larder_leases_bytes_per_second", "What all nodes together may be taking now")
-                           .add({}, cluster.in_force(now_ns))
-                           .take());
     families.push_back(
-        metric_gauge("larder_plan_steady_remote_bytes_per_second", "What all jobs take once caches are filled")
-            .add({}, cluster.plan().steady_remote_bytes_per_second)
+        metric_gauge("larder_leases_bytes_per_second", "Remote bandwidth that all nodes together may be using now")
+            .add({}, cluster.in_force(now_ns))
             .take());
-    families.push_back(metric_gauge("larder_plan_moved_bytes", "What the quotas ask nodes to fetch anew")
+    families.push_back(metric_gauge("larder_plan_steady_remote_bytes_per_second",
+                                    "Remote bandwidth that all jobs use once caches are filled")
+                           .add({}, cluster.plan().steady_remote_bytes_per_second)
+                           .take());
+    families.push_back(metric_gauge("larder_plan_moved_bytes", "Bytes that the quotas make nodes fetch")
                            .add({}, number(cluster.plan().moved_bytes))
                            .take());
 }
 
 void add_nodes(Families& families, const std::vector<NodeView>& nodes) {
-    auto alive = metric_gauge("larder_plan_node_alive", "1 while the node is heard of and planned with");
-    auto report = metric_gauge("larder_plan_node_report_age_seconds", "Since the node's last report");
-    auto age = metric_gauge("larder_lease_age_seconds", "Since the node was last given a lease");
-    auto leased = metric_gauge("larder_lease_bytes_per_second", "What the node's last lease grants all its jobs");
-    auto capacity = metric_gauge("larder_plan_node_capacity_bytes", "What the node has for quotas, by tier");
-    auto quota = metric_gauge("larder_plan_node_quota_bytes", "What of it is given to datasets, by tier");
-    auto used = metric_gauge("larder_plan_node_used_bytes", "What of it is filled, by tier");
+    auto alive = metric_gauge("larder_plan_node_alive", "1 while the node reports and is part of the plan");
+    auto report = metric_gauge("larder_plan_node_report_age_seconds", "Seconds since the node's last report");
+    auto age = metric_gauge("larder_lease_age_seconds", "Seconds since the node was last given a lease");
+    auto leased = metric_gauge("larder_lease_bytes_per_second",
+                               "Remote bandwidth that the node's last lease grants all its jobs");
+    auto capacity = metric_gauge("larder_plan_node_capacity_bytes", "Bytes the node has for quotas, by tier");
+    auto quota = metric_gauge("larder_plan_node_quota_bytes", "Bytes of the node's cache given to datasets, by tier");
+    auto used = metric_gauge("larder_plan_node_used_bytes", "Bytes of the node's cache that are filled, by tier");
     for (const NodeView& node : nodes) {
         const Labels labels{{"node", node.name}};
         alive.add(labels, node.alive ? 1 : 0);
@@ -91,13 +93,14 @@ void add_nodes(Families& families, const std::vector<NodeView>& nodes) {
 
 void add_datasets(Families& families, const std::vector<DatasetView>& datasets) {
     auto size = metric_gauge("larder_plan_dataset_size_bytes", "The dataset's size");
-    auto quota = metric_gauge("larder_plan_dataset_quota_bytes", "Cache the plan gives it, over all nodes");
-    auto cached = metric_gauge("larder_plan_dataset_cached_bytes", "What is cached of it, over all nodes");
-    auto effective =
-        metric_gauge("larder_plan_dataset_effective_bytes", "What of it its jobs can still hit, on average over them");
+    auto quota = metric_gauge("larder_plan_dataset_quota_bytes", "Cache the plan gives the dataset, over all nodes");
+    auto cached =
+        metric_gauge("larder_plan_dataset_cached_bytes", "Bytes of the dataset that are cached, over all nodes");
+    auto effective = metric_gauge("larder_plan_dataset_effective_bytes",
+                                  "Cached bytes that the dataset's jobs can still hit, on average over the jobs");
     auto pinned = metric_gauge("larder_plan_dataset_pinned_bytes", "The quota an operator has fixed");
-    auto grant =
-        metric_gauge("larder_plan_dataset_grant_bytes_per_second", "Remote bandwidth granted to all its jobs together");
+    auto grant = metric_gauge("larder_plan_dataset_grant_bytes_per_second",
+                              "Remote bandwidth granted to all of the dataset's jobs together");
     for (const DatasetView& dataset : datasets) {
         const Labels labels{{"dataset", dataset.name}};
         size.add(labels, number(dataset.size_bytes));
@@ -115,15 +118,21 @@ void add_datasets(Families& families, const std::vector<DatasetView>& datasets) 
 void add_jobs(Families& families, const std::vector<JobView>& jobs) {
     auto ideal =
         metric_gauge("larder_plan_job_ideal_bytes_per_second", "f*: the job's rate if it never waited for data");
-    auto share = metric_gauge("larder_plan_job_equal_share_bytes_per_second", "Its rate under an equal share of all");
-    auto grant = metric_gauge("larder_plan_job_grant_bytes_per_second", "Remote bandwidth granted to it");
-    auto hits = metric_gauge("larder_plan_job_hit_ratio", "Predicted for the rest of its epoch");
-    auto predicted = metric_gauge("larder_plan_job_predicted_bytes_per_second", "The rate it is predicted to read at");
-    auto steady = metric_gauge("larder_plan_job_steady_bytes_per_second", "The same, once caches are filled");
-    auto measured = metric_gauge("larder_plan_job_measured_bytes_per_second", "The rate it has read at lately");
-    auto remote = metric_gauge("larder_plan_job_remote_bytes_per_second", "What it has taken from the remote lately");
-    auto stall = metric_gauge("larder_plan_job_stall_ratio", "The part of its time it has waited for data lately");
-    auto error = metric_gauge("larder_plan_job_prediction_error_ratio", "Measured over predicted rate, less 1");
+    auto share =
+        metric_gauge("larder_plan_job_equal_share_bytes_per_second", "The job's rate under an equal share of all");
+    auto grant = metric_gauge("larder_plan_job_grant_bytes_per_second", "Remote bandwidth granted to the job");
+    auto hits = metric_gauge("larder_plan_job_hit_ratio", "Hit ratio predicted for the rest of the job's epoch");
+    auto predicted =
+        metric_gauge("larder_plan_job_predicted_bytes_per_second", "The rate the job is predicted to read at");
+    auto steady = metric_gauge("larder_plan_job_steady_bytes_per_second",
+                               "The rate the job is predicted to read at once caches are filled");
+    auto measured = metric_gauge("larder_plan_job_measured_bytes_per_second", "The rate the job has read at lately");
+    auto remote =
+        metric_gauge("larder_plan_job_remote_bytes_per_second", "The rate the job has read from the remote at lately");
+    auto stall =
+        metric_gauge("larder_plan_job_stall_ratio", "The fraction of its time the job has waited for data lately");
+    auto error =
+        metric_gauge("larder_plan_job_prediction_error_ratio", "Measured rate divided by predicted rate, minus 1");
     for (const JobView& job : jobs) {
         if (!job.running) continue;
         const Labels labels{{"dataset", job.dataset}, {"job", job.name}};

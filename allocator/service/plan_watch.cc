@@ -50,7 +50,7 @@ void PlanWatch::compare(std::set<std::string>& known, std::set<std::string> now,
     }
     for (const std::string& name : known) {
         if (now.contains(name)) continue;
-        events_.add(went, name, what + " \"" + name + "\" is not heard of any more");
+        events_.add(went, name, what + " \"" + name + "\" no longer reports");
         because(what + " " + name + " went");
     }
     known = std::move(now);
@@ -80,7 +80,7 @@ void PlanWatch::look(const Cluster& cluster, std::int64_t now_ns) {
     }
     if (reasons_.empty()) {
         // This repeats as long as caches fill and epochs advance.
-        events_.add_seldom(EventKind::plan_changed, "", message + "; because of what the nodes report", now_ns);
+        events_.add_seldom(EventKind::plan_changed, "", message + "; because of the nodes' reports", now_ns);
     } else {
         events_.add(EventKind::plan_changed, "", message + "; because " + joined(reasons_, more_reasons_));
     }

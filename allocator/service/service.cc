@@ -47,19 +47,19 @@ Result<std::unique_ptr<StateStore>> take_up(const Config& config, std::int64_t n
     if (!store) return store;
     const ClusterRecord& found = (*store)->found();
     if (auto restored = cluster.restore(found, now_ns); !restored) {
-        log_error("the plan that was in force cannot be taken up; the next report brings a new one",
+        log_error("the stored plan cannot be used; the next report makes a new one",
                   {{"error", restored.error().message}});
     }
     cluster.save_with([to = store->get()](const ClusterRecord& change) { return to->save(change); });
     if (found.remote && found.remote->configured_bytes_per_second != config.cluster.remote_bytes_per_second) {
-        log_warn("remote_bandwidth was changed in the config, so what was set over the API no longer holds",
+        log_warn("remote_bandwidth was changed in the config, so the value set over the API no longer applies",
                  {{"was", format_bytes_per_second(found.remote->bytes_per_second)}});
     }
-    log_info("took up the state", {{"directory", config.state_directory},
-                                   {"plan", found.plan_number.value_or(0)},
-                                   {"jobs", found.jobs.size()},
-                                   {"pins", found.pins.size()},
-                                   {"nodes", found.nodes.size()}});
+    log_info("restored the state", {{"directory", config.state_directory},
+                                    {"plan", found.plan_number.value_or(0)},
+                                    {"jobs", found.jobs.size()},
+                                    {"pins", found.pins.size()},
+                                    {"nodes", found.nodes.size()}});
     return store;
 }
 
@@ -142,7 +142,7 @@ Result<std::unique_ptr<Service>> Service::start(boost::asio::io_context& context
         state->tcp_port = *port;
         log_info("listening", {{"address", config.listen}, {"port", *port}, {"tls", *tls != nullptr}});
         if (*tls == nullptr && config.plain_tcp) {
-            log_warn("without TLS, who can read the network can read every token", {{"address", config.listen}});
+            log_warn("without TLS, anyone who can read the network can read every token", {{"address", config.listen}});
         }
     }
     log_info("allocating", {{"socket", config.socket},
@@ -157,7 +157,7 @@ Result<void> Service::reload(const Config& config) {
     auto tls = read_tls(config);
     if (!tls) return std::unexpected(tls.error());
     if ((*tls == nullptr) != state_->config.tls.certificate_file.empty()) {
-        return fail(ErrorCode::invalid_argument, "TLS is switched on and off by a restart");
+        return fail(ErrorCode::invalid_argument, "TLS can only be switched on or off by a restart");
     }
     state_->access = std::move(*access);
     if (*tls != nullptr) state_->http.renew_tls(*tls);
@@ -194,15 +194,16 @@ private:
     }
 
     void reload() {
-        const auto config = read_ ? read_() : fail(ErrorCode::unsupported, "there is no config to read again");
+        const auto config = read_ ? read_() : fail(ErrorCode::unsupported, "there is no config to reload");
         if (!config) {
-            return log_error("the config is wrong; all stays as it was", {{"error", config.error().message}});
+            return log_error("the config is invalid; nothing changes", {{"error", config.error().message}});
         }
         if (auto taken = service_.reload(*config); !taken) {
-            return log_error("tokens and certificates stay as they were", {{"error", taken.error().message}});
+            return log_error("tokens and certificates were not reloaded; the old ones stay in use",
+                             {{"error", taken.error().message}});
         }
         if (const auto level = parse_log_level(config->log_level)) set_log_level(*level);
-        log_info("took log level, tokens and certificates from the config anew");
+        log_info("reloaded log level, tokens and certificates from the config");
     }
 
     boost::asio::signal_set signals_;

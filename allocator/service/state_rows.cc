@@ -97,7 +97,7 @@ Result<void> read_named(ClusterRecord& record, std::string_view kind, const std:
     } else if (kind == "leases") {
         record.leases[name] = leases_of(object);
     } else {
-        return fail(ErrorCode::corrupt, "it is of an unknown kind");
+        return fail(ErrorCode::corrupt, "its kind is unknown");
     }
     return {};
 }
@@ -115,7 +115,7 @@ Result<void> read_single(StoredState& into, std::string_view key, const json::ob
     } else if (key == "plan") {
         into.record.plan_number = whole(object.at("number"));
     } else {
-        return fail(ErrorCode::corrupt, "it is of an unknown kind");
+        return fail(ErrorCode::corrupt, "its kind is unknown");
     }
     return {};
 }

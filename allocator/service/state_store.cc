@@ -55,14 +55,14 @@ Result<std::unique_ptr<StateStore>> StateStore::open(const StateStoreOptions& op
         }
         auto taken = read_row(stored, key, text);
         if (taken || !comes_again(key)) return taken;
-        log_warn("a part of the state is not understood, and left out: reports bring it again",
+        log_warn("left out a part of the state that cannot be parsed: reports bring it again",
                  {{"error", taken.error().message}});
         return {};
     };
     const auto lost = [&stored, &moved](const std::string& why, const std::string& aside) {
         stored = {};
         moved.clear();
-        log_error("the record of reports, the plan and leases is damaged: starting without, until nodes report again",
+        log_error("the record of reports, the plan and leases is damaged: starting without it until nodes report again",
                   {{"damage", why}, {"put_aside_as", aside}});
     };
     auto rows = RowStore::open({.directory = options.directory + "/cluster",
@@ -141,8 +141,8 @@ Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_
         if (wait_ns > 0) {
             log_info(
                 rows_->afresh()
-                    ? "no leases are on record: the first are given when leases of before would have ended"
-                    : "the machine was started anew: the first leases are given when those of before would have ended",
+                    ? "no leases are on record: the first are granted when earlier leases would have expired"
+                    : "the machine was rebooted: the first leases are granted when earlier leases would have expired",
                 {{"wait", format_duration_ns(wait_ns)}});
         }
     }

@@ -51,9 +51,9 @@ Result<void> change_cache(ClusterState& state, std::int64_t change_bytes) {
     const double capacity = capacity_of(state);
     const auto change = static_cast<double>(change_bytes);
     if (state.nodes.empty())
-        return fail(ErrorCode::invalid_argument, "cache_bytes: no node reports, so none can change");
+        return fail(ErrorCode::invalid_argument, "cache_bytes: no node reports, so no cache can change");
     if (capacity + change < 0) {
-        return fail(ErrorCode::invalid_argument, "cache_bytes: takes away more than the nodes' " +
+        return fail(ErrorCode::invalid_argument, "cache_bytes: removes more than the nodes' " +
                                                      std::to_string(static_cast<std::uint64_t>(capacity)) + " bytes");
     }
     for (Node& node : state.nodes) {
@@ -80,7 +80,7 @@ Result<std::uint32_t> dataset_of(ClusterState& state, const AddedJob& added, con
     if (found != state.datasets.end()) return static_cast<std::uint32_t>(found - state.datasets.begin());
     if (!added.dataset_size_bytes) {
         return fail(ErrorCode::not_found, at + ".dataset: no node has a dataset \"" + added.dataset +
-                                              "\"; for a new one, say dataset_size_bytes");
+                                              "\"; for a new dataset, give dataset_size_bytes");
     }
     state.datasets.push_back({.name = added.dataset, .size_bytes = *added.dataset_size_bytes});
     return static_cast<std::uint32_t>(state.datasets.size() - 1);
@@ -105,7 +105,7 @@ Result<Placement> placement_asked_for(const ClusterState& state, const AddedJob&
 Result<void> add_job(ClusterState& state, const AddedJob& added, const std::string& at) {
     const JobRegistration& spec = added.spec;
     if (std::ranges::find(state.jobs, spec.name, &Job::name) != state.jobs.end()) {
-        return fail(ErrorCode::already_exists, at + ".name: a job \"" + spec.name + "\" runs already");
+        return fail(ErrorCode::already_exists, at + ".name: a job \"" + spec.name + "\" already runs");
     }
     const auto dataset = dataset_of(state, added, at);
     if (!dataset) return std::unexpected(dataset.error());

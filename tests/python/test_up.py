@@ -169,8 +169,8 @@ def test_warm_reports_what_is_not_cached_and_why(start_up: Callable[..., Up], tm
     lost = up.run("dataset", "warm", "others")
     assert lost.returncode == 1
     assert "63 of 64 blocks" in lost.stdout
-    assert "not cached: 1 block: the remote did not give them" in lost.stdout
-    assert "note: 0007.bin, 65536 B from offset 0: could not be read: it is not there any more" in lost.stdout
+    assert "not cached: 1 block: the remote did not deliver them" in lost.stdout
+    assert "note: 0007.bin, 65536 B from offset 0: could not be read: it is gone from the remote" in lost.stdout
     assert up.end() == 0
 
 
@@ -206,10 +206,10 @@ def test_quota_of_an_operator_overrides_automatic_quotas(start_up: Callable[...,
         assert [up.quota_bytes(name) for name in ("one", "two", "three")] == [20 * MIB, 1 * MIB, 3 * MIB]
         refused = up.run("quota", "set", "two", "--memory", "1 MiB", "--disk", "2 MiB")
         assert refused.returncode == 1
-        assert "at most 1.00 MiB (1048576 bytes) is free" in refused.stderr
+        assert "a memory quota of 1.00 MiB (1048576 bytes) is too large: at most 0 B (0 bytes) is free" in refused.stderr
         pinned = up.run("quota", "pin", "two", "1 TiB")
         assert pinned.returncode == 1
-        assert "1.00 TiB cannot be had" in pinned.stderr and "1.00 MiB can" in pinned.stderr
+        assert "cannot have 1.00 TiB: at most 1.00 MiB is free" in pinned.stderr
         assert up.end() == 0
 
 
@@ -281,7 +281,7 @@ def test_daemons_allocator_is_asked_if_none_is_named(start_up: Callable[..., Up]
     assert up.end() == 0
     alone = subprocess.run([*words, "plan"], capture_output=True, text=True)
     assert alone.returncode == 2
-    assert "no daemon answers on this machine that could name one" in alone.stderr
+    assert "no daemon on this machine answers that could name it" in alone.stderr
 
 
 def test_background_up_serves_until_down(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -85,7 +85,7 @@ void print_tables(const json::object& answer) {
                   rate_at(will, "bandwidth_bytes_per_second")});
     }
     if (!jobs.empty())
-        std::printf("%srates and hits are those once caches are filled; nothing was changed\n", jobs.text().c_str());
+        std::printf("%srates and hits hold once caches are filled; nothing was changed\n", jobs.text().c_str());
 }
 
 int what_if(const Context& context, const WhatIfOptions& options) {

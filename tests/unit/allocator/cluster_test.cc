@@ -179,14 +179,14 @@ TEST_F(ClusterTest, InvalidReportIsRefusedWholeAndNamesItsField) {
     EXPECT_EQ(refused([](auto& of) { of.memory_bytes = ~0ull; }), "memory_bytes: is too large");
     EXPECT_EQ(refused([&](auto& of) { of.nic_bytes_per_second = nan; }), "nic_bytes_per_second: is not finite");
     EXPECT_EQ(refused([](auto& of) { of.disk_read_bytes_per_second = -1; }), "disk_read_bytes_per_second: is negative");
-    EXPECT_EQ(refused([](auto& of) { of.datasets[1].name = "images"; }), "datasets[1].name: is there twice");
+    EXPECT_EQ(refused([](auto& of) { of.datasets[1].name = "images"; }), "datasets[1].name: appears twice");
     EXPECT_EQ(refused([](auto& of) { of.datasets[0].size_bytes = 0; }), "datasets[0].size_bytes: must be above 0");
     EXPECT_EQ(refused([](auto& of) { of.jobs[0].dataset = "lost"; }),
               "jobs[0].dataset: \"lost\" is not among the report's datasets");
     EXPECT_EQ(refused([&](auto& of) { of.jobs[0].busy_s = nan; }), "jobs[0].busy_s: is not finite");
     EXPECT_EQ(refused([](auto& of) { of.jobs[0].unread_cached_bytes = 5; }),
               "jobs[0].unread_cached_bytes: 5 is above unread_bytes 0");
-    EXPECT_EQ(refused([](auto& of) { of.jobs.push_back(of.jobs[0]); }), "jobs[1].name: is there twice");
+    EXPECT_EQ(refused([](auto& of) { of.jobs.push_back(of.jobs[0]); }), "jobs[1].name: appears twice");
     EXPECT_TRUE(cluster.state(now_ns).nodes.empty()) << "a refused report changes nothing";
     EXPECT_EQ(cluster.plan_for("a", now_ns).error().code, ErrorCode::not_found);
 }
@@ -282,9 +282,9 @@ TEST_F(ClusterTest, ValuesThatAllowNoPlanAreRefused) {
     NodeReport wide = node_report("a");
     wide.jobs = {job_report("vision", "images"), job_report("language", "text")};
     wide.jobs[0].ranks = wide.jobs[1].ranks = 1U << 31;  // their sum is 0 in 32 bits
-    EXPECT_EQ(message(cluster.report(wide, now_ns)), "jobs[0].ranks: the node's jobs have more than 65536");
+    EXPECT_EQ(message(cluster.report(wide, now_ns)), "jobs[0].ranks: the node's jobs have more than 65536 ranks");
     wide.jobs[0].ranks = wide.jobs[1].ranks = 40'000;
-    EXPECT_EQ(message(cluster.report(wide, now_ns)), "jobs[1].ranks: the node's jobs have more than 65536");
+    EXPECT_EQ(message(cluster.report(wide, now_ns)), "jobs[1].ranks: the node's jobs have more than 65536 ranks");
     wide.jobs[0].ranks = wide.jobs[1].ranks = 30'000;
     report(wide);
     replan();
@@ -380,7 +380,7 @@ TEST_F(ClusterTest, PinHoldsUntilReleased) {
     replan();
     EXPECT_NE(free, 7 * kGB);
     EXPECT_NEAR(static_cast<double>(quota("images")), 7e9, 2);
-    EXPECT_NE(message(cluster.pin_quota("text", 94 * kGB, now_ns)).find("93.00 GB can"), std::string::npos);
+    EXPECT_NE(message(cluster.pin_quota("text", 94 * kGB, now_ns)).find("at most 93.00 GB is free"), std::string::npos);
     EXPECT_TRUE(cluster.pin_quota("text", 93 * kGB, now_ns)) << "no more than its size counts";
     EXPECT_EQ(cluster.pin_quota("images", 60 * kGB, now_ns).error().code, ErrorCode::no_space);
     EXPECT_EQ(cluster.pin_quota("lost", 1, now_ns).error().code, ErrorCode::not_found);

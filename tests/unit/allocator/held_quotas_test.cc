@@ -113,7 +113,7 @@ TEST_F(HeldQuotasTest, ReduceWhatCanBePinned) {
     const auto pinned = cluster.pin_quota("text", 41 * kGB, 0);
     ASSERT_FALSE(pinned.has_value());
     EXPECT_EQ(pinned.error().code, ErrorCode::no_space);
-    EXPECT_NE(pinned.error().message.find("40.00 GB can"), std::string::npos) << pinned.error().message;
+    EXPECT_NE(pinned.error().message.find("at most 40.00 GB is free"), std::string::npos) << pinned.error().message;
     EXPECT_TRUE(cluster.pin_quota("text", 40 * kGB, 0));
 }
 

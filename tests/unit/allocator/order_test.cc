@@ -126,7 +126,7 @@ TEST(Names, DuplicateIsFoundAmongThousands) {
     state.jobs[4321].name = state.jobs[77].name;
     const auto refused = validate(state);
     ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().message, "jobs[4321].name: \"job-of-a-longer-name-77\" is there twice");
+    EXPECT_EQ(refused.error().message, "jobs[4321].name: \"job-of-a-longer-name-77\" appears twice");
 }
 
 }  // namespace

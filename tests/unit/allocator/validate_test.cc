@@ -148,7 +148,7 @@ TEST(Validate, NamesInvalidFieldOfCluster) {
 TEST(Validate, NamesInvalidFieldOfNode) {
     expect_errors({
         {"nodes[1].name: is empty", [](ClusterState& s) { s.nodes[1].name.clear(); }},
-        {"nodes[1].name: \"left\" is there twice", [](ClusterState& s) { s.nodes[1].name = "left"; }},
+        {"nodes[1].name: \"left\" appears twice", [](ClusterState& s) { s.nodes[1].name = "left"; }},
         {"nodes[1].memory_bytes: 9007199254740992 is not below 9007199254740992",
          [](ClusterState& s) { s.nodes[1].memory_bytes = std::uint64_t{1} << 53; }},
         {"nodes[0].disk_bytes: 18446744073709551615 is not below 9007199254740992",
@@ -167,18 +167,18 @@ TEST(Validate, NamesInvalidFieldOfNode) {
 TEST(Validate, NamesInvalidFieldOfDataset) {
     expect_errors({
         {"datasets[0].name: is empty", [](ClusterState& s) { s.datasets[0].name.clear(); }},
-        {"datasets[1].name: \"images\" is there twice", [](ClusterState& s) { s.datasets[1].name = "images"; }},
+        {"datasets[1].name: \"images\" appears twice", [](ClusterState& s) { s.datasets[1].name = "images"; }},
         {"datasets[1].size_bytes: must be above 0", [](ClusterState& s) { s.datasets[1].size_bytes = 0; }},
         {"datasets[0].size_bytes: 18446744073709551615 is not below 9007199254740992",
          [](ClusterState& s) { s.datasets[0].size_bytes = kAnyBytes; }},
         {"datasets[0].quotas: 2 is not below 2", [](ClusterState& s) { s.datasets[0].quotas[1].node = 2; }},
-        {"datasets[0].quotas: node 0 is there twice", [](ClusterState& s) { s.datasets[0].quotas[1].node = 0; }},
+        {"datasets[0].quotas: node 0 appears twice", [](ClusterState& s) { s.datasets[0].quotas[1].node = 0; }},
         {"datasets[0].quotas: 18446744073709551615 is not below 9007199254740992",
          [](ClusterState& s) { s.datasets[0].quotas[0].memory_bytes = kAnyBytes; }},
         {"datasets[0].quotas: 9007199254740992 is not below 9007199254740992",
          [](ClusterState& s) { s.datasets[0].quotas[1].disk_bytes = std::uint64_t{1} << 53; }},
         {"datasets[1].cached: 7 is not below 2", [](ClusterState& s) { s.datasets[1].cached = {{.node = 7}}; }},
-        {"datasets[1].cached: node 1 is there twice",
+        {"datasets[1].cached: node 1 appears twice",
          [](ClusterState& s) { s.datasets[1].cached = {{.node = 1}, {.node = 1}}; }},
         {"datasets[0].cached: 18446744073709551615 is not below 9007199254740992",
          [](ClusterState& s) { s.datasets[0].cached[0].disk_bytes = kAnyBytes; }},
@@ -198,7 +198,7 @@ TEST(Validate, NamesInvalidFieldOfDataset) {
 TEST(Validate, NamesInvalidFieldOfJob) {
     expect_errors({
         {"jobs[0].name: is empty", [](ClusterState& s) { s.jobs[0].name.clear(); }},
-        {"jobs[3].name: \"b\" is there twice", [](ClusterState& s) { s.jobs[3].name = "b"; }},
+        {"jobs[3].name: \"b\" appears twice", [](ClusterState& s) { s.jobs[3].name = "b"; }},
         {"jobs[3].dataset: 7 is not below 2", [](ClusterState& s) { s.jobs[3].dataset = 7; }},
         {"jobs[0].dataset: 0 is not below 0", [](ClusterState& s) { s.datasets.clear(); }},
         {"jobs[2].ideal_bytes_per_second: must be above 0",
@@ -241,17 +241,17 @@ TEST(Validate, NamesInvalidFieldOfJob) {
              s.jobs[2].bandwidth_floor_bytes_per_second = 5e8;
          }},
         {"jobs[0].placement: 2 is not below 2", [](ClusterState& s) { s.jobs[0].placement[0].node = 2; }},
-        {"jobs[1].placement: node 0 is there twice", [](ClusterState& s) { s.jobs[1].placement[1].node = 0; }},
+        {"jobs[1].placement: node 0 appears twice", [](ClusterState& s) { s.jobs[1].placement[1].node = 0; }},
     });
 }
 
 TEST(Validate, RefusesGpusBookedTwice) {
     expect_errors({
-        {"jobs[0].placement: node 0 has no more than 4 GPUs", [](ClusterState& s) { s.jobs[0].placement[0].gpus = 5; }},
-        {"jobs[2].placement: node 1 has no more than 4 GPUs", [](ClusterState& s) { s.jobs[2].placement[0].gpus = 4; }},
-        {"jobs[3].placement: node 0 has no more than 4 GPUs",
+        {"jobs[0].placement: node 0 has only 4 GPUs", [](ClusterState& s) { s.jobs[0].placement[0].gpus = 5; }},
+        {"jobs[2].placement: node 1 has only 4 GPUs", [](ClusterState& s) { s.jobs[2].placement[0].gpus = 4; }},
+        {"jobs[3].placement: node 0 has only 4 GPUs",
          [](ClusterState& s) { s.jobs[3].placement = {{.node = 0, .gpus = 2}}; }},
-        {"jobs[3].placement: node 1 has no more than 4 GPUs",
+        {"jobs[3].placement: node 1 has only 4 GPUs",
          [](ClusterState& s) {
              s.jobs[3].placement = {{.node = 1, .gpus = std::numeric_limits<std::uint32_t>::max()}};
          }},

@@ -70,7 +70,7 @@ TEST_F(ClusterCommands, JobsAreRegisteredListedAndRemoved) {
                 ContainsRegex("vision +registered +- +- +- +2 +3 +80.00 MB/s +- +1.00 MB/s +125.00 MB/s\n"));
     const ProgramResult again = larder({"job", "register", "vision"});
     EXPECT_EQ(again.exit_code, 5);
-    EXPECT_THAT(again.errors, HasSubstr("registered already"));
+    EXPECT_THAT(again.errors, HasSubstr("is already registered"));
     allocator.report();
     EXPECT_THAT(output({"job", "ls"}), ContainsRegex("vision +runs +images +a +1 +2"));
     EXPECT_EQ(output({"job", "rm", "vision"}), "vision is no longer registered\n");
@@ -94,7 +94,7 @@ TEST_F(ClusterCommands, QuotasArePinnedAndReleased) {
     EXPECT_EQ(larder({"quota", "pin", "images", "1KiB", "--release"}).exit_code, 2);
     const ProgramResult large = larder({"quota", "pin", "images", "2MB"});
     EXPECT_EQ(large.exit_code, 1);
-    EXPECT_THAT(large.errors, HasSubstr("2.00 MB cannot be had for \"images\": 1.00 MB can"));
+    EXPECT_THAT(large.errors, HasSubstr("dataset \"images\" cannot have 2.00 MB: at most 1.00 MB is free"));
 }
 
 TEST_F(ClusterCommands, RemoteBandwidthIsSet) {

@@ -16,8 +16,9 @@ TEST(Objective, NamesAreReadBack) {
 TEST(Objective, FormerNamesAreRefusedWithTheNewOnes) {
     EXPECT_EQ(parse_objective("max_min").error().message, "objective \"max_min\" is now called \"max-min\"");
     EXPECT_EQ(parse_objective("static").error().message, "objective \"static\" is now called \"equal-shares\"");
-    EXPECT_EQ(parse_objective("luck").error().message,
-              "\"luck\" is no objective; known: efficiency, max-min, throughput, utilisation, equal-shares, pinned");
+    EXPECT_EQ(
+        parse_objective("luck").error().message,
+        "\"luck\" is not an objective; known: efficiency, max-min, throughput, utilisation, equal-shares, pinned");
 }
 
 }  // namespace

@@ -149,15 +149,15 @@ TEST(Tokens, InvalidLinesAreNamed) {
     EXPECT_EQ(message_of(parse_tokens("\nviewer eye", "t")), "t:2: expected ROLE NAME TOKEN");
     EXPECT_EQ(message_of(parse_tokens("viewer eye a-token-0123456789 more", "t")), "t:1: expected ROLE NAME TOKEN");
     EXPECT_EQ(message_of(parse_tokens("admin eye a-token-0123456789", "t")),
-              "t:1: \"admin\" is no role: expected viewer, job, node or operator");
+              "t:1: \"admin\" is not a role: expected viewer, job, node or operator");
     const std::string shorter = message_of(parse_tokens("viewer eye short", "t"));
     EXPECT_THAT(shorter, HasSubstr("16 to 512"));
     EXPECT_THAT(shorter, ::testing::Not(HasSubstr("short")));
     EXPECT_THAT(message_of(parse_tokens("viewer eye token-with-\"quotes\"-in-it", "t")), HasSubstr("letters, digits"));
     EXPECT_THAT(message_of(parse_tokens("viewer a token-0123456789\nnode a token-abcdefghij", "t")),
-                HasSubstr("t:2: the name of \"a\" is there already"));
+                HasSubstr("t:2: the name \"a\" is already used"));
     EXPECT_THAT(message_of(parse_tokens("viewer a token-0123456789\nnode b token-0123456789", "t")),
-                HasSubstr("t:2: the token of \"b\" is there already, as \"a\""));
+                HasSubstr("t:2: the token of \"b\" is already used by \"a\""));
 }
 
 TEST(Tokens, FileOthersCanAccessIsRefused) {

@@ -50,7 +50,7 @@ TEST_F(AllocatorApi, ReportIsReadInTheVersionItNames) {
     EXPECT_EQ(oldest.status, 200u) << oldest.body;
     EXPECT_EQ(oldest.headers, (decltype(oldest.headers){{"Larder-Protocol", "2"}}));
     EXPECT_NE(message(post("2")).find("scans"), std::string::npos) << "version 2 lacks nothing";
-    EXPECT_EQ(message(post("3")), "query: protocol: \"3\" is no version of the protocol that is known here: 1 to 2");
+    EXPECT_EQ(message(post("3")), "query: protocol: \"3\" is not a protocol version known here: expected 1 to 2");
     sent = to_json(report_of("a"));
     EXPECT_EQ(post("2").status, 200u);
 }

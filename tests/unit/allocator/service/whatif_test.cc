@@ -123,7 +123,7 @@ TEST(WhatIf, InvalidChangeIsNamed) {
     EXPECT_EQ(refused({.remove_jobs = {"lost"}}).message, "remove_jobs: no job \"lost\" runs");
     EXPECT_EQ(refused({.remove_jobs = {"lost"}}).code, ErrorCode::not_found);
     EXPECT_EQ(refused({.cache_bytes = -51 * static_cast<std::int64_t>(kGB)}).message,
-              "cache_bytes: takes away more than the nodes' 50000000000 bytes");
+              "cache_bytes: removes more than the nodes' 50000000000 bytes");
     AddedJob added{.spec = {.name = "vision"}, .dataset = "images"};
     EXPECT_EQ(refused({.add_jobs = {added}}).code, ErrorCode::already_exists);
     added = {.spec = {.name = "big"}, .dataset = "lost"};
@@ -135,7 +135,7 @@ TEST(WhatIf, InvalidChangeIsNamed) {
     added = {.spec = {.name = "big", .weight = 0}, .dataset = "images"};
     EXPECT_NE(refused({.add_jobs = {added}}).message.find("weight"), std::string::npos);
     EXPECT_EQ(what_if({.remote_bytes_per_second = 1}, kMaxMin, {.cache_bytes = 1}).error().message,
-              "cache_bytes: no node reports, so none can change");
+              "cache_bytes: no node reports, so no cache can change");
 }
 
 }  // namespace
