@@ -147,10 +147,10 @@ Result<void> BlockClient::check_interrupted() const {
 Error BlockClient::gave_up(const Error& cause) const {
     const std::string within = " within " + std::to_string(options_.reconnect_timeout_ms) + " ms: ";
     const bool opened = attach_options_.slot_bytes > 0;
-    return {
-        ErrorCode::unavailable,
-        (opened ? "lost the Larder daemon and could not go on" : "no Larder daemon answered") + within + cause.message,
-        cause.system_errno};
+    return {ErrorCode::unavailable,
+            (opened ? "lost the Larder daemon and could not reconnect" : "no Larder daemon answered") + within +
+                cause.message,
+            cause.system_errno};
 }
 
 Result<void> BlockClient::lose_session(Error cause) {
@@ -340,7 +340,7 @@ Result<std::size_t> BlockClient::take_completions() {
 
 Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns) {
     if (!table_.contains(completion.tag) || table_[completion.tag].state != BlockState::requested) {
-        return bad_completion("a tag nobody awaits");
+        return bad_completion("a tag that no request has");
     }
     BlockEntry& entry = table_[completion.tag];
     if (completion.status != BlockStatus::ok) {

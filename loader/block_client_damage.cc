@@ -57,7 +57,7 @@ void BlockClient::decompress(std::uint32_t tag, std::span<const std::byte> bytes
     let_go(entry);
     if (!raw && raw.error().code == ErrorCode::corrupt) {
         const bool once_more = !std::exchange(entry.is_refetch, true);
-        entry.damage = "it is compressed, and cannot be decompressed to the size its index says";
+        entry.damage = "it is compressed, and cannot be decompressed to the size in its index";
         entry.damaged_crc = damaged_crc;
         if (once_more) {
             want_first(tag);

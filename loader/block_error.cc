@@ -15,7 +15,7 @@ std::string remote_reason(const BlockClient& client, const BlockEntry& entry) {
     if (std::string reason = client.failure_reason_of(entry); !reason.empty()) return reason;
     if (entry.system_errno == 0) return "the daemon's log says why";
     std::string text = std::strerror(entry.system_errno);
-    if (entry.system_errno == EACCES) text += "; let the user the daemon runs as read the file and its directories";
+    if (entry.system_errno == EACCES) text += "; give the daemon's user read access to the file and its directories";
     return text;
 }
 
@@ -41,7 +41,8 @@ Error block_error(const BlockClient& client, const BlockEntry& entry, const std:
             break;
         case BlockStatus::object_missing:
             error.code = ErrorCode::not_found;
-            error.message = what + "is gone from the remote: put it back, or run " + index + " to do without" + skip;
+            error.message =
+                what + "is gone from the remote: put it back, or run " + index + " to continue without it" + skip;
             break;
         case BlockStatus::object_corrupt: {
             const std::string bytes =

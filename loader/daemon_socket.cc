@@ -71,11 +71,11 @@ Result<DaemonSocket> DaemonSocket::connect(const std::string& path) {
         if (error == EPROTOTYPE) {
             return fail(ErrorCode::invalid_argument,
                         path +
-                            " is not where training jobs connect, but maybe the admin socket: the other one is "
-                            "larderd.sock beside it, unless the daemon's config says so");
+                            " is not the socket for training jobs, but maybe the admin socket: use larderd.sock in the "
+                            "same directory, unless the daemon's config sets another");
         }
         Error refused = errno_error(error, "connect to the Larder daemon at " + path);
-        if (error == EACCES) refused.message += "; socket_mode in the daemon's config says who may";
+        if (error == EACCES) refused.message += "; socket_mode in the daemon's config says who may connect";
         return std::unexpected(std::move(refused));
     }
     return DaemonSocket(std::move(fd));

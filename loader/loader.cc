@@ -21,7 +21,7 @@ Result<void> check_budget(const ConnectOptions& options) {
     if (options.memory_budget_bytes <= machine.bytes) return {};
     return fail(ErrorCode::invalid_argument, "a memory budget of " + format_bytes(options.memory_budget_bytes) +
                                                  " is more than there is: " + describe(machine) +
-                                                 "; give less, or none to have it chosen");
+                                                 "; give less, or none for the default");
 }
 
 }  // namespace

@@ -223,7 +223,7 @@ void LoaderCore::drop_plan(std::size_t keep) {
 
 Result<std::optional<Batch>> LoaderCore::next() {
     if (options_.plan_only)
-        return fail(ErrorCode::invalid_argument, "a loader opened with plan_only brings no samples");
+        return fail(ErrorCode::invalid_argument, "a loader opened with plan_only delivers no samples");
     const std::int64_t called_ns = client_->now_ns();
     extend_plan();
     if (auto ticked = client_->tick(); !ticked) return std::unexpected(ticked.error());

@@ -28,7 +28,7 @@ constexpr std::int64_t kSpinMin_ns = 2'000;
 constexpr std::int64_t kSpinMax_ns = 30'000;
 
 std::unexpected<Error> breach(const std::string& what) {
-    return fail(ErrorCode::protocol, "the Larder daemon and this client do not understand each other: " + what);
+    return fail(ErrorCode::protocol, "protocol error between the Larder daemon and this client: " + what);
 }
 
 template <std::size_t N>
@@ -99,13 +99,13 @@ Result<std::unique_ptr<Session>> Session::open(const SessionTarget& target) {
     if (reply.magic != protocol::kMagic || reply.kind != MessageKind::open) return breach("no reply to open");
     if (reply.status != 0) return refused(reply.status, reply.error);
     if (reply.version != protocol::kVersion) {
-        return breach("it speaks version " + std::to_string(reply.version) + ", this client version " +
+        return breach("it speaks version " + std::to_string(reply.version) + ", but this client version " +
                       std::to_string(protocol::kVersion));
     }
     if (message.descriptor_count != 1) return breach("a reply to open without a manifest");
     auto manifest = protocol::Manifest::open(message.descriptors[0].get());
     if (!manifest) return std::unexpected(manifest.error().within("manifest of dataset \"" + target.dataset + "\""));
-    if (manifest->header().version != reply.manifest_version) return breach("another manifest than announced");
+    if (manifest->header().version != reply.manifest_version) return breach("a manifest other than the announced one");
     session->manifest_ = std::move(*manifest);
     return session;
 }
@@ -262,7 +262,7 @@ Result<void> Session::read_messages() {
         if (received->bytes != sizeof message || message.magic != protocol::kMagic) return breach("a broken message");
         if (message.kind == MessageKind::segment_added) {
             if (received->descriptor_count != 1) return breach("a segment without a descriptor");
-            if (find_segment(message.segment) != nullptr) return breach("a segment given twice");
+            if (find_segment(message.segment) != nullptr) return breach("a segment that was already sent");
             auto segment = std::make_unique<MappedSegment>();
             segment->id = message.segment;
             segment->bytes = message.segment_bytes;
@@ -294,7 +294,7 @@ Result<MappedSegment*> Session::segment(std::uint32_t id) {
     if (segment == nullptr) {
         if (auto read = read_messages(); !read) return std::unexpected(read.error());
         segment = find_segment(id);
-        if (segment == nullptr) return breach("a block in segment " + std::to_string(id) + ", which was never given");
+        if (segment == nullptr) return breach("a block in segment " + std::to_string(id) + ", which was never sent");
     }
     if (!segment->mapping) {
         auto mapping = Mapping::of(segment->fd.get(), segment->bytes, Mapping::Access::read_only);

@@ -84,7 +84,7 @@ std::vector<std::byte> encode(const JobState& state) {
 Result<JobState> decode_state(std::span<const std::byte> bytes) {
     if (bytes.size() < kFixedBytes + kCrcBytes) return damaged(std::to_string(bytes.size()) + " bytes are too few");
     if (std::memcmp(bytes.data(), kStateMagic, sizeof kStateMagic) != 0) {
-        return fail(ErrorCode::invalid_argument, "these bytes are no loader state");
+        return fail(ErrorCode::invalid_argument, "these bytes are not a loader state");
     }
     Reader crc_reader(bytes.last(kCrcBytes));
     if (crc_reader.get<std::uint32_t>() != crc32c(bytes.first(bytes.size() - kCrcBytes))) {
@@ -117,7 +117,7 @@ Result<JobState> decode_state(std::span<const std::byte> bytes) {
         level.taken = reader.get<std::uint64_t>();
         if (level.world_size == 0 || level.worker_count == 0 || level.batch_size == 0 ||
             std::uint64_t{level.world_size} * level.worker_count > kVirtualRanksMax) {
-            return damaged("a dealing in it is impossible");
+            return damaged("its division of samples among ranks and workers is invalid");
         }
         state.history.push_back(level);
     }

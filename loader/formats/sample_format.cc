@@ -14,7 +14,7 @@ Result<std::unique_ptr<SampleFormat>> make_sample_format(const protocol::Manifes
         case Format::megatron: return make_column_format(manifest);
         case Format::larder: break;  // packed files hold one of the other formats
     }
-    return fail(ErrorCode::unsupported, "the dataset's format is not known to this client: it needs a newer one");
+    return fail(ErrorCode::unsupported, "this client does not know the dataset's format: install a newer Larder");
 }
 
 }  // namespace larder::detail

@@ -68,7 +68,7 @@ def test_loader_on_admin_socket_is_refused(tmp_path: pathlib.Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(admin)
         listening.listen()
-        with pytest.raises(larder.InvalidArgument, match="admin.sock is not where training jobs connect.*larderd.sock"):
+        with pytest.raises(larder.InvalidArgument, match="admin.sock is not the socket for training jobs.*larderd.sock"):
             larder.Loader("pets", socket=admin)
 
 

@@ -40,7 +40,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     BatchObject& batch = as_batch(self);
     if (batch.exported.data() == nullptr) {
         view->obj = nullptr;
-        PyErr_SetString(PyExc_BufferError, "a batch is many buffers; ask its samples for theirs");
+        PyErr_SetString(PyExc_BufferError, "a batch has no single buffer; use those of its samples");
         return -1;
     }
     // The buffer protocol has no const; readonly=1 keeps Python from writing.
@@ -164,13 +164,12 @@ PyObject* repr(PyObject* self) {
 PyMethodDef methods[] = {
     {"samples_bytes", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(samples_bytes)),
      METH_VARARGS | METH_KEYWORDS,
-     "samples_bytes(field=None)\n--\n\nThe bytes of every sample as a list of read-only memoryviews, in one call: of "
-     "its "
-     "first field, or\nof the one named."},
-    {"labels", labels, METH_NOARGS, "labels()\n--\n\nThe class index of every sample; None where there is none."},
-    {"indices", indices, METH_NOARGS, "indices()\n--\n\nThe place of every sample in the dataset."},
+     "samples_bytes(field=None)\n--\n\nThe bytes of every sample, of its first field or the named one, as a list of "
+     "read-only\nmemoryviews, in one call."},
+    {"labels", labels, METH_NOARGS, "labels()\n--\n\nThe class index of every sample; None if it has none."},
+    {"indices", indices, METH_NOARGS, "indices()\n--\n\nThe index of every sample in the dataset."},
     {"release", release, METH_NOARGS,
-     "release()\n--\n\nGives the batch's memory back to the loader. False if memoryviews are left: then it goes back "
+     "release()\n--\n\nGives the batch's memory back to the loader. False if memoryviews are left: it then goes back "
      "with the\nlast of them. The batch and its samples cannot be used afterwards."},
     {"__enter__", enter, METH_NOARGS, nullptr},
     {"__exit__", leave, METH_VARARGS, nullptr},
@@ -178,17 +177,16 @@ PyMethodDef methods[] = {
 };
 
 PyGetSetDef properties[] = {
-    {"released", get_released, nullptr, "Whether release() was called.", nullptr},
+    {"released", get_released, nullptr, "True if release() was called.", nullptr},
     {"nbytes", get_nbytes, nullptr, "Bytes of all fields of all samples.", nullptr},
     {},
 };
 
 const char* const kDoc =
-    "Samples that came together: a sequence of Sample.\n\n"
+    "Samples delivered together: a sequence of Sample.\n\n"
     "The samples' bytes lie in memory shared with the node's daemon. A batch holds that memory until it, its samples "
     "and all\nmemoryviews and arrays made from them are gone, or until release() or the end of a `with` block. Keep "
-    "few "
-    "batches at a\ntime: the loader's memory_budget is theirs.";
+    "few\nbatches at a time: they use up the loader's memory_budget.";
 
 PyType_Slot slots[] = {
     {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},

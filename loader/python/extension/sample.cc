@@ -174,25 +174,24 @@ PyMethodDef methods[] = {
 };
 
 PyGetSetDef properties[] = {
-    {"index", get_index, nullptr, "The sample's place in the dataset.", nullptr},
-    {"key", get_key, nullptr, "WebDataset: the name its members share. Else the path of its file in the dataset.",
+    {"index", get_index, nullptr, "The sample's index in the dataset.", nullptr},
+    {"key", get_key, nullptr, "WebDataset: the name that its members share. Else the path of its file in the dataset.",
      nullptr},
     {"label", get_label, nullptr, "The class index (see `class_names`), or None.", nullptr},
     {"bytes", get_bytes, nullptr, "The first field's bytes as a read-only memoryview. No copy.", nullptr},
     {"fields", get_fields, nullptr, "Each field's name with its bytes as a read-only memoryview. No copy.", nullptr},
     {"encodings", get_encodings, nullptr,
-     "Each field's name with how its format says it is encoded (\"int\", \"ndarray:int32\"); \"\" for plain bytes.",
+     "Each field's name with its encoding, as the format spells it (\"int\", \"ndarray:int32\"); \"\" for plain bytes.",
      nullptr},
     {"structure", get_structure, nullptr,
-     "LitData: the tree whose leaves the fields are, as its index.json has it. Else None.", nullptr},
+     "LitData: the tree whose leaves are the fields, as in its index.json. Else None.", nullptr},
     {},
 };
 
 const char* const kDoc =
     "One sample of a batch. `sample[\"jpg\"]` is a field's bytes as a read-only memoryview, without a copy; it stays "
-    "valid as\nlong as it is there, and keeps the whole batch's memory. `\"jpg\" in sample` tells whether there is "
-    "such "
-    "a field.";
+    "valid as\nlong as it exists, and keeps the whole batch's memory. `\"jpg\" in sample` is True if the sample has "
+    "that field.";
 
 PyType_Slot slots[] = {
     {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},

@@ -62,7 +62,7 @@ def _decoder(encoding: str) -> Decoder:
     found = _DECODERS.get(kind) or litdata.decoder(kind, rest)
     if found is None:
         unsafe = "pickle" in kind or kind == "pkl"
-        why = "would run whatever code was pickled" if unsafe else "is not known here"
+        why = "would run whatever code was pickled" if unsafe else "this version does not know"
         raise Unsupported(f'a field is encoded as "{encoding}", which {why}; sample["name"] gives its bytes')
     return found
 

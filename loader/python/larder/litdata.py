@@ -44,7 +44,7 @@ def unflatten(structure: str, leaves: list[Any]) -> Any:
     """The tree with these leaves."""
     build, count = _tree(structure)
     if count != len(leaves):
-        raise Corrupt(f"the tree of a sample has {count} leaves, the sample {len(leaves)}")
+        raise Corrupt(f"the tree of a sample has {count} leaves, but the sample {len(leaves)}")
     return build(iter(leaves))
 
 
@@ -52,7 +52,7 @@ def unflatten(structure: str, leaves: list[Any]) -> Any:
 def _tree(structure: str) -> tuple[Callable[[Iterator[Any]], Any], int]:
     spec = json.loads(structure)
     if not isinstance(spec, list) or len(spec) != 2:
-        raise Unsupported("LitData's data_spec is not of the form that is known: [version, tree]")
+        raise Unsupported("LitData's data_spec does not have the known form [version, tree]")
     return _node(spec[1])
 
 
@@ -74,7 +74,7 @@ def _node(node: dict[str, Any]) -> tuple[Callable[[Iterator[Any]], Any], int]:
         return lambda leaves: {
 key: build(leaves) for key, build in zip(keys, builders)
 }, count
-    raise Unsupported(f"LitData's tree has a node of type {kind}, which is not known here")
+    raise Unsupported(f"LitData's tree has a node of type {kind}, which this version does not know")
 
 
 def _torch_dtype(number: int) -> str:
@@ -85,7 +85,7 @@ def _torch_dtype(number: int) -> str:
 
 def _numpy_dtype(number: int) -> str:
     if number >= len(_NUMPY_DTYPES):
-        raise Unsupported(f"NumPy's dtype number {number} of LitData is not read; sample.fields gives the bytes")
+        raise Unsupported(f"NumPy's dtype number {number} of LitData is not supported; sample.fields gives the bytes")
     return _NUMPY_DTYPES[number]
 
 
@@ -139,5 +139,5 @@ def _images(view: memoryview) -> list[bytes]:
         images.append(bytes(view[at : at + size]))
         at += size
     if at != len(view):
-        raise Corrupt(f"a list of images has {len(view)} bytes, its sizes say {at}")
+        raise Corrupt(f"a list of images has {len(view)} bytes, but its sizes add up to {at}")
     return images

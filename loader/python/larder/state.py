@@ -29,4 +29,4 @@ def to_bytes(state: Mapping[str, object]) -> bytes:
     try:
         return base64.b64decode(state["state"], validate=True)  # type: ignore[arg-type]
     except (KeyError, TypeError, ValueError, binascii.Error):
-        raise InvalidArgument(f"{state!r} is not what state_dict() gave") from None
+        raise InvalidArgument(f"{state!r} is not a state from state_dict()") from None

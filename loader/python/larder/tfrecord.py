@@ -57,7 +57,7 @@ def _feature(message: memoryview) -> Any:
             # A reader must accept floats both packed and one by one.
             pieces = [_view(item) for part, item in _fields(value) if part == 1]
             if any(len(piece) % 4 for piece in pieces):
-                raise Corrupt("a list of floats has a part of one")
+                raise Corrupt("a list of floats ends within a float")
             found = numpy.frombuffer(b"".join(pieces), "<f4").copy()
         elif number == 3:
             numbers: list[int] = []
@@ -70,7 +70,7 @@ def _feature(message: memoryview) -> Any:
 
 def _view(value: Any) -> memoryview:
     if not isinstance(value, memoryview):
-        raise Corrupt("the record is no tf.train.Example: a number stands where bytes should")
+        raise Corrupt("the record is not a tf.train.Example: it has a number in place of bytes")
     return value
 
 
@@ -84,7 +84,7 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value & 0xFFFFFFFFFFFFFFFF, at
-    raise Corrupt(f"the record is no tf.train.Example: a number at byte {at} does not end")
+    raise Corrupt(f"the record is not a tf.train.Example: a number at byte {at} does not end")
 
 
 def _varints(packed: memoryview) -> Iterator[int]:
@@ -110,8 +110,8 @@ def _fields(message: Any) -> Iterator[tuple[int, Any]]:
         elif kind in (_FIXED32, _FIXED64):
             length = 4 if kind == _FIXED32 else 8
         else:
-            raise Corrupt(f"the record is no tf.train.Example: unknown kind {kind} at byte {at}")
+            raise Corrupt(f"the record is not a tf.train.Example: unknown kind {kind} at byte {at}")
         if length > len(message) - at:
-            raise Corrupt(f"the record is no tf.train.Example: {length} bytes at byte {at} of {len(message)}")
+            raise Corrupt(f"the record is not a tf.train.Example: {length} bytes at byte {at} of {len(message)}")
         yield tag >> 3, message[at : at + length]
         at += length

@@ -52,7 +52,7 @@ class DataLoader(torch.utils.data.DataLoader[Any], Closing):
             )
         for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "collate_fn"):
             if arguments.pop(name, None) is not None:
-                raise InvalidArgument(f"{name} is the dataset's: see larder.torch.IterableDataset")
+                raise InvalidArgument(f"{name} is set by the dataset: see larder.torch.IterableDataset")
         super().__init__(dataset.detached(), batch_size=None, num_workers=num_workers, **arguments)
         self._position: _larder.Loader | None = None
         self._received = 0  # batches since `_position` began

@@ -66,7 +66,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         decode_errors: str = "raise",
     ) -> None:
         if (rank is None) != (world_size is None):
-            raise InvalidArgument("rank and world_size are given together, or neither")
+            raise InvalidArgument("give both rank and world_size, or neither")
         self._connection = options.connection(dataset, job, socket, memory_budget, reconnect_timeout_s)
         self._sampling: dict[str, Any] = dict(
             batch_size=batch_size,
@@ -154,8 +154,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         of = {name: state[name] for name in ("worker", "worker_count") if name in state}
         if of and of != here:
             raise InvalidArgument(
-                f"the state is that of worker {of.get('worker')} of {of.get('worker_count')}: "
-                "only a StatefulDataLoader with as many workers goes on from it"
+                f"the state belongs to worker {of.get('worker')} of {of.get('worker_count')}: "
+                "only a StatefulDataLoader with as many workers can resume from it"
             )
         if info is None:
             self.planner(1).restore(decoded)
@@ -308,7 +308,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         place = (os.getpid(), worker, worker_count, *self._rank_and_world())
         if self._core is None or self._core_place != place:
             if worker >= WORKERS_MAX:
-                raise InvalidArgument(f"num_workers is {worker_count}; at most {WORKERS_MAX} are possible")
+                raise InvalidArgument(f"num_workers is {worker_count}; it must be at most {WORKERS_MAX}")
             self._core = self._open(worker=worker, worker_count=worker_count, plan_only=False)
             self._core_place = place
             self._reported = Statistics(decode_errors=self._decode_errors())

@@ -60,8 +60,8 @@ class Board:
     def _write_state(self, state: bytes) -> None:
         if len(state) > STATE_BYTES_MAX:
             raise InvalidArgument(
-                f"the state has {len(state)} bytes, more than the {STATE_BYTES_MAX} workers can be told: "
-                "the epoch was taken up on other numbers of ranks too often; let it end before the next change"
+                f"the state has {len(state)} bytes, but workers can receive at most {STATE_BYTES_MAX}: "
+                "this epoch was resumed with other numbers of ranks too often; finish it before the next change"
             )
         held = self._state.numpy()
         held[:8] = list(len(state).to_bytes(8, "little"))
