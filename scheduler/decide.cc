@@ -15,20 +15,21 @@ Result<void> check(const Policy& policy, const Snapshot& snapshot, const Decisio
         const auto refuse = [&](const std::string& why) {
             return fail(ErrorCode::internal, "policy " + std::string(policy.name()) + ": " + why);
         };
-        if (want.job >= snapshot.jobs.size()) return refuse("it wants a job that is not there");
+        if (want.job >= snapshot.jobs.size()) return refuse("it wants an unknown job");
         const JobSpec& spec = *snapshot.jobs[want.job]->spec;
         if (seen[want.job]) return refuse("it wants job \"" + spec.name + "\" twice");
         if (want.gpus < spec.gpus_min || want.gpus > spec.gpus_max) {
             return refuse("it wants job \"" + spec.name + "\" with " + std::to_string(want.gpus) + " GPUs");
         }
         if (want.packed_with && (*want.packed_with >= seen.size() || !seen[*want.packed_with])) {
-            return refuse("it packs job \"" + spec.name + "\" with one it does not want before");
+            return refuse("it packs job \"" + spec.name + "\" with a job that it does not want before it");
         }
         seen[want.job] = true;
     }
     for (const Refused& refused : decision.refused) {
         if (refused.job >= seen.size() || seen[refused.job]) {
-            return fail(ErrorCode::internal, "policy " + std::string(policy.name()) + " refuses what it wants");
+            return fail(ErrorCode::internal,
+                        "policy " + std::string(policy.name()) + " refuses a job that it wants, or an unknown one");
         }
     }
     return {};
@@ -41,7 +42,8 @@ Result<Decision> asked(Policy& policy, const Snapshot& snapshot) {
     } catch (const std::exception& thrown) {
         return fail(ErrorCode::internal, "policy " + std::string(policy.name()) + ": " + thrown.what());
     } catch (...) {
-        return fail(ErrorCode::internal, "policy " + std::string(policy.name()) + ": it threw what is no exception");
+        return fail(ErrorCode::internal,
+                    "policy " + std::string(policy.name()) + ": it threw something that is not an exception");
     }
 }
 

@@ -13,20 +13,21 @@ using TenantRule = ConfigRule<TenantConfigs>;
 
 constexpr std::string_view kTenantTable = "scheduler.tenant.";
 constexpr std::array kTenantRules{
-    TenantRule{{"scheduler.tenant.NAME.weight", "a number above 0, at most 1000000", "of its share; default: 1"},
+    TenantRule{{"scheduler.tenant.NAME.weight", "a number above 0, at most 1000000",
+                "weight of the tenant's share; default: 1"},
                [](TenantConfigs& tenants, const std::string& name, const ConfigValue& value) {
                    double& weight = tenants[name].weight;
                    return set_config_number(weight, value, 0, 1e6) && weight > 0;
                }},
-    TenantRule{{"scheduler.tenant.NAME.parent", "the name of a tenant, in text", "that it is a part of"},
+    TenantRule{{"scheduler.tenant.NAME.parent", "the name of a tenant, in text", "tenant that this tenant is part of"},
                [](TenantConfigs& tenants, const std::string& name, const ConfigValue& value) {
                    return set_config_text(tenants[name].parent, value);
                }},
-    TenantRule{
-        {"scheduler.tenant.NAME.gpu_quota", "a whole number, 0 to 1000000", "GPUs it may have at a time; default: all"},
-        [](TenantConfigs& tenants, const std::string& name, const ConfigValue& value) {
-            return set_config_count(tenants[name].gpu_quota.emplace(), value, 0, 1'000'000);
-        }},
+    TenantRule{{"scheduler.tenant.NAME.gpu_quota", "a whole number, 0 to 1000000",
+                "most GPUs of the tenant at a time; default: all"},
+               [](TenantConfigs& tenants, const std::string& name, const ConfigValue& value) {
+                   return set_config_count(tenants[name].gpu_quota.emplace(), value, 0, 1'000'000);
+               }},
 };
 
 std::unexpected<Error> bad_parent(const std::string& tenant, const std::string& why) {
@@ -58,7 +59,7 @@ Result<std::vector<Tenant>> tenants_of(const TenantConfigs& configs) {
     for (const Tenant& tenant : tenants) {
         std::size_t above = 0;
         for (std::uint32_t at = tenant.parent; at != kNoTenant; at = tenants[at].parent) {
-            if (++above > tenants.size()) return bad_parent(tenant.name, "it is its own");
+            if (++above > tenants.size()) return bad_parent(tenant.name, "the tenant is part of itself");
         }
     }
     return tenants;

@@ -42,8 +42,7 @@ Result<void> check_shape(const HierarchyConfig& hierarchy, std::string_view sour
     std::uint64_t gpus = 1;
     for (const CellLevel& level : hierarchy.levels) {
         if (!names.insert(level.name).second || level.name.empty()) {
-            return wrong("level name = " + quoted(level.name) +
-                         ": expected a name of its own, not empty and not \"gpu\"");
+            return wrong("level name = " + quoted(level.name) + ": expected a unique name, not empty and not \"gpu\"");
         }
         gpus *= level.of;
         if (level.of == 0 || gpus > kCellGpusMax) {
@@ -62,7 +61,7 @@ Result<void> check_shape(const HierarchyConfig& hierarchy, std::string_view sour
     const std::uint32_t nodes_in_top = hierarchy.gpus_in(top) / node_gpus;
     if (hierarchy.nodes.empty() || hierarchy.nodes.size() % nodes_in_top != 0) {
         return wrong("nodes has " + std::to_string(hierarchy.nodes.size()) + " names: expected a multiple of " +
-                     std::to_string(nodes_in_top) + ", as " + quoted(hierarchy.level_name(top)) + " takes so many");
+                     std::to_string(nodes_in_top) + ", the nodes of one " + quoted(hierarchy.level_name(top)));
     }
     if (hierarchy.nodes.size() * static_cast<std::uint64_t>(node_gpus) > kCellGpusMax) {
         return wrong("has " + std::to_string(hierarchy.nodes.size() * node_gpus) + " GPUs: expected at most 1000000");
@@ -75,12 +74,12 @@ Result<void> check_names(const CellConfig& config, std::string_view source) {
     std::unordered_set<std::string_view> nodes;
     for (const HierarchyConfig& hierarchy : config.hierarchies) {
         if (!hierarchies.insert(hierarchy.name).second) {
-            return refuse(source, "hierarchy " + quoted(hierarchy.name) + " is there twice");
+            return refuse(source, "hierarchy " + quoted(hierarchy.name) + " appears twice");
         }
         for (const std::string& node : hierarchy.nodes) {
             if (node.empty() || !nodes.insert(node).second) {
                 return refuse(source, "hierarchy " + quoted(hierarchy.name) + ": node " + quoted(node) +
-                                          (node.empty() ? " has no name" : " is there twice"));
+                                          (node.empty() ? " has no name" : " appears twice"));
             }
         }
     }
@@ -88,7 +87,7 @@ Result<void> check_names(const CellConfig& config, std::string_view source) {
     for (const VirtualClusterConfig& cluster : config.virtual_clusters) {
         if (cluster.name.empty() || !clusters.insert(cluster.name).second) {
             return refuse(source, "virtual cluster " + quoted(cluster.name) +
-                                      (cluster.name.empty() ? " has no name" : " is there twice"));
+                                      (cluster.name.empty() ? " has no name" : " appears twice"));
         }
     }
     return {};
@@ -109,22 +108,22 @@ Result<void> check_owned(const CellConfig& config, std::string_view source) {
         for (const CellClaim& claim : cluster.cells) {
             if (claim.hierarchy >= config.hierarchies.size() ||
                 claim.level >= config.hierarchies[claim.hierarchy].levels_count() || claim.count == 0) {
-                return wrong("owns cells of a level that is not there, or none of them");
+                return wrong("owns cells of an unknown level, or 0 cells");
             }
         }
         for (const PinnedCell& pin : cluster.pinned) {
             if (pin.hierarchy >= config.hierarchies.size() ||
                 pin.level >= config.hierarchies[pin.hierarchy].levels_count()) {
-                return wrong("pins a cell of a level that is not there");
+                return wrong("pins a cell of an unknown level");
             }
             const HierarchyConfig& hierarchy = config.hierarchies[pin.hierarchy];
             if (pin.index >= hierarchy.gpus() / hierarchy.gpus_in(pin.level)) {
-                return wrong("pins a cell that is not there, at " + level_of(hierarchy, pin.level));
+                return wrong("pins a cell that does not exist, at " + level_of(hierarchy, pin.level));
             }
             for (const PinnedCell& other : pinned) {
                 if (other.hierarchy == pin.hierarchy && overlap(hierarchy, pin, other)) {
                     return wrong("pins a cell at " + level_of(hierarchy, pin.level) +
-                                 " that lies within another pinned cell, or holds one");
+                                 " that lies within another pinned cell, or contains one");
                 }
             }
             pinned.push_back(pin);
@@ -168,9 +167,9 @@ Result<void> check_committed(const CellConfig& config, std::string_view source) 
             const std::uint32_t there = left_by_pins(config, h, level);
             if (owned <= there) continue;
             return refuse(source, level_of(hierarchy, level) + " is over-committed: virtual clusters own " +
-                                      std::to_string(owned) + " cells of it (" + owners + ") where " +
-                                      std::to_string(there) + " can be had: " + std::to_string(owned - there) +
-                                      " too many");
+                                      std::to_string(owned) + " of its cells (" + owners + "), which is " +
+                                      std::to_string(owned - there) + " more than the " + std::to_string(there) +
+                                      " available");
         }
     }
     return {};

@@ -115,7 +115,7 @@ Result<FileDescriptor> AttemptFiles::lock() const {
     struct flock range = whole_file(F_WRLCK);
     if (::fcntl(file->get(), F_OFD_SETLK, &range) == 0) return file;
     if (errno != EAGAIN && errno != EACCES) return fail_errno(errno, "lock " + directory_);
-    return fail(ErrorCode::already_exists, "another runner has " + directory_);
+    return fail(ErrorCode::already_exists, "another runner uses " + directory_);
 }
 
 bool AttemptFiles::is_locked() const {

@@ -113,7 +113,7 @@ void LocalEngine::stop(JobId job, std::uint32_t attempt) {
     if (*claimed) {
         // We own the attempt, so no runner will run it.
         if (auto written = files.write_exit({.was_stopping = true}); !written) {
-            log_warn("a job that never began is not on record as such", {{"error", written.error().message}});
+            log_warn("could not record that a job never began", {{"error", written.error().message}});
         }
         return;
     }
@@ -145,7 +145,7 @@ std::optional<EngineEvent> LocalEngine::look(JobId job, Watched& watched, std::v
     if (by) {
         if (by->boot == boot_id()) kill_session_of_dead(by->pid);
         event.message =
-            by->pid > 0 ? "its runner is gone, and did not say how it ended" : "it was stopped before it had begun";
+            by->pid > 0 ? "its runner is gone, and did not record how the job ended" : "it was stopped before it began";
     } else {
         event.message =
             !watched.failed.empty() ? watched.failed : "its runner ended before it began; see " + files.output();

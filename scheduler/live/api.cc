@@ -149,8 +149,8 @@ Result<std::vector<Submission>> QueueApi::read_submissions(const HttpRequest& re
         if (request.peer) job->user = RunAs{request.peer->uid, request.peer->gid};
         if (!request.peer && ::geteuid() == 0) {
             return fail(ErrorCode::permission_denied,
-                        "jobs run as the user who submits them, and over TCP there is none: submit on the "
-                        "Unix socket, or run larder-allocator as the user all jobs are to run as");
+                        "jobs run as the user who submits them, and over TCP that user is unknown: submit on the Unix "
+                        "socket, or run larder-allocator as the user for all jobs");
         }
         jobs.push_back(std::move(*job));
     }
@@ -212,8 +212,9 @@ HttpResponse QueueApi::output(const JobRecord& job, const HttpRequest& request) 
     const auto offset = number_of(request, "offset", 0);
     if (!offset) return http_error(offset.error());
     if (*attempt > job.attempt || *offset > std::numeric_limits<std::int64_t>::max()) {
-        return http_error(Error{ErrorCode::not_found, "job " + title(job) + " has no attempt " +
-                                                          std::to_string(*attempt) + ", or not so much output"});
+        return http_error(Error{
+            ErrorCode::not_found,
+            "job " + title(job) + " has no attempt " + std::to_string(*attempt) + ", or less output than that offset"});
     }
     const std::string path = engine_->output_of(job.id, static_cast<std::uint32_t>(*attempt));
     auto part = path.empty() ? Result<std::string>(std::string()) : read_part(path, *offset);

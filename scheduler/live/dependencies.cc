@@ -86,7 +86,7 @@ Result<std::vector<std::vector<JobId>>> resolve_dependencies(std::span<const Sub
             if (earlier->succeeded) continue;
             if (!earlier->ended.empty()) {
                 return fail(ErrorCode::changed, "after: job \"" + name + "\" " + earlier->ended +
-                                                    " already, so it will never have succeeded");
+                                                    " already, so it cannot succeed any more");
             }
             after[j].push_back(earlier->id);
         }

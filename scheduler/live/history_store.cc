@@ -86,24 +86,24 @@ Result<std::unique_ptr<HistoryStore>> HistoryStore::open(HistoryStoreOptions opt
     if (!locked) return std::unexpected(locked.error());
     store->lock_ = std::move(*locked);
     HistoryStore& into = *store;
-    auto rows = RowStore::open(
-        {.directory = directory + "/queue",
-         .database = "jobs",
-         .map_bytes = std::uint64_t{4} << 30,
-         .version = kVersion,
-         .noun = "queue",
-         .program = "larder-allocator",
-         .take = [&into](std::string_view key, std::string_view text) { return into.take(key, text); },
-         .lost =
-             [&into](const std::string& why, const std::string& aside) {
-                 into.found_ = {};
-                 into.identity_.clear();
-                 into.last_ = 0;
-                 log_error(
-                     "the queue is damaged: starting afresh, without submitted jobs and history; processes of "
-                     "jobs go on unseen",
-                     {{"damage", why}, {"put_aside_as", aside}});
-             }});
+    auto rows =
+        RowStore::open({.directory = directory + "/queue",
+                        .database = "jobs",
+                        .map_bytes = std::uint64_t{4} << 30,
+                        .version = kVersion,
+                        .noun = "queue",
+                        .program = "larder-allocator",
+                        .take = [&into](std::string_view key, std::string_view text) { return into.take(key, text); },
+                        .lost =
+                            [&into](const std::string& why, const std::string& aside) {
+                                into.found_ = {};
+                                into.identity_.clear();
+                                into.last_ = 0;
+                                log_error(
+                                    "the queue is damaged: starting without submitted jobs and history; running "
+                                    "processes of jobs are no longer tracked",
+                                    {{"damage", why}, {"put_aside_as", aside}});
+                            }});
     if (!rows) return std::unexpected(rows.error());
     store->rows_ = std::move(*rows);
     if (auto given = store->give_identity(); !given) return std::unexpected(given.error());
@@ -153,7 +153,7 @@ Result<void> HistoryStore::take(std::string_view key, std::string_view text) {
         } else if (key.starts_with(kTenant)) {
             found_.tenants[std::string(key.substr(kTenant.size()))] = gpu_time_of_row(*object);
         } else {
-            return damaged("it is of an unknown kind");
+            return damaged("its kind is unknown");
         }
     } catch (const std::exception& error) {
         return damaged(error.what());

@@ -47,7 +47,7 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
     accounted_s_ = now.unix_s;
     // The first plan may come before the first decision.
     update_turns(now.unix_s);
-    log_info("took up the queue",
+    log_info("restored the queue",
              {{"jobs", queue_.active().size()}, {"ended", queue_.jobs().size() - queue_.active().size()}});
 }
 
@@ -165,7 +165,7 @@ void LiveScheduler::decide_now(Moment now) {
         ++counts_.decisions_failed;
         next_s_ = now.unix_s + kAgain_s;
         update_turns(now.unix_s);
-        return log_error("no decision: what runs goes on", {{"error", actions.error().message}});
+        return log_error("could not decide: running jobs continue", {{"error", actions.error().message}});
     }
     next_s_ = actions->next_s;
     const std::vector<JobId> ids(live.ids().begin(), live.ids().end());
@@ -243,8 +243,8 @@ void LiveScheduler::save() {
         saved(change, result);
         for (const Done& done : waiting) {
             done(result ? Result<void>()
-                        : fail(ErrorCode::unavailable, "the record cannot be written at present (" +
-                                                           result.error().message + "); it is tried again"));
+                        : fail(ErrorCode::unavailable, "the queue cannot be saved at present (" +
+                                                           result.error().message + "); saving is retried"));
         }
         // Save the next change now, so that its callers wait only for the disk, not for a tick.
         if (!wait_for_save_.empty()) save();
@@ -253,7 +253,7 @@ void LiveScheduler::save() {
 
 void LiveScheduler::saved(const LiveRecord& change, const Result<void>& result) {
     if (!result) {
-        if (counts_.saves_failed++ == 0) log_error("the queue is not on record", {{"error", result.error().message}});
+        if (counts_.saves_failed++ == 0) log_error("the queue could not be saved", {{"error", result.error().message}});
         queue_.save_failed();
         progress_unsaved_ = progress_unsaved_ || !change.tenants.empty();
         return;
@@ -300,7 +300,7 @@ void LiveScheduler::register_job(JobRecord& job) {
         spec.ideal_bytes_per_second = ideal->second * job.held->count / job.asked.gpus;
     }
     if (auto registered = cluster_.register_job(spec); !registered) {
-        log_warn("cache and bandwidth are planned for a job by what is reported of it only",
+        log_warn("could not register a job: its cache and bandwidth are planned from reports only",
                  {{"job", job.asked.name}, {"error", registered.error().message}});
     }
 }

@@ -40,8 +40,7 @@ Result<std::vector<JobId>> JobQueue::submit(std::span<const Submission> jobs, co
         const auto before = by_name_.find(job.name);
         const bool used = before != by_name_.end() && active_.contains(before->second);
         if (used || taken(job.name) || !names.insert(job.name).second) {
-            return fail(ErrorCode::already_exists,
-                        where(job) + ": there is a job of the name \"" + job.name + "\" already");
+            return fail(ErrorCode::already_exists, where(job) + ": there is already a job named \"" + job.name + "\"");
         }
     }
     const auto earlier = [&](const std::string& name) -> std::optional<Earlier> {

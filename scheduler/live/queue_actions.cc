@@ -118,8 +118,8 @@ void JobQueue::apply(const Actions& actions, std::span<const JobId> ids, std::st
         changed_.insert(job.id);
     };
     for (const std::uint32_t index : actions.demoted)
-        give_claim(index, true, "gives up its claim, and runs on for now");
-    for (const std::uint32_t index : actions.promoted) give_claim(index, false, "has its claim again");
+        give_claim(index, true, "loses its claim, and keeps running for now");
+    for (const std::uint32_t index : actions.promoted) give_claim(index, false, "gets its claim back");
 }
 
 void JobQueue::preempt(JobRecord& job, std::string_view by, double now_s) {
@@ -128,12 +128,12 @@ void JobQueue::preempt(JobRecord& job, std::string_view by, double now_s) {
         job.phase = Phase::waiting;
         job.held.reset();
         job.state.waiting_since_s = now_s;
-        add_log(job, now_s, "gives up its place before it began: others come first, says " + std::string(by));
+        add_log(job, now_s, "gives up its place before it began: policy " + std::string(by) + " puts other jobs first");
         return;
     }
     add_log(job, now_s,
             job.held && job.held->opportunistic ? "preempted: it has no claim to its GPUs, and others need them"
-                                                : "preempted: others come first, says " + std::string(by));
+                                                : "preempted: policy " + std::string(by) + " puts other jobs first");
     stop(job, StopCause::preempted);
 }
 
@@ -227,7 +227,7 @@ void JobQueue::take_up(double now_s) {
         if (job.phase == Phase::placed) {
             requeue(job, now_s);
         } else {
-            add_log(job, now_s, "its GPUs are not there any more, or not its own: it is stopped");
+            add_log(job, now_s, "its GPUs are gone, or belong to other jobs: it is stopped");
             stop(job, StopCause::preempted);
         }
     };

@@ -26,7 +26,7 @@ std::string queue_metrics(const LiveScheduler& scheduler) {
     }
     auto held = metric_gauge("larder_queue_gpus", "GPUs that jobs hold, by tenant");
     for (const auto& [tenant, gpus] : gpus_by_tenant) held.add({{"tenant", tenant}}, gpus);
-    auto there = metric_gauge("larder_queue_node_gpus", "GPUs of the nodes that can be used");
+    auto there = metric_gauge("larder_queue_node_gpus", "GPUs of a node that can be used, by node");
     for (const GpuNode& node : scheduler.options().cluster.nodes) {
         there.add({{"node", node.name}}, node.usable ? node.gpus : 0);
     }
@@ -38,7 +38,7 @@ std::string queue_metrics(const LiveScheduler& scheduler) {
     auto doomed = metric_gauge("larder_queue_doomed_cells",
                                "Cells that their tenant cannot have until nodes are back, by tenant");
     for (const auto& [tenant, cells] : doomed_by_tenant) doomed.add({{"tenant", tenant}}, cells);
-    auto ended = metric_counter("larder_queue_ended_total", "Jobs that have ended, by how");
+    auto ended = metric_counter("larder_queue_ended_total", "Jobs that have ended, by outcome");
     for (const Phase how : {Phase::succeeded, Phase::failed, Phase::cancelled}) {
         const auto count = queue.counts().ended.find(how);
         ended.add({{"state", std::string(name(how))}}, number(count == queue.counts().ended.end() ? 0 : count->second));
@@ -51,12 +51,12 @@ std::string queue_metrics(const LiveScheduler& scheduler) {
          counter("larder_queue_submitted_total", "Jobs that were submitted", queue.counts().submitted),
          counter("larder_queue_starts_total", "Attempts at running a job", queue.counts().starts),
          counter("larder_queue_preemptions_total", "Jobs stopped for others, or moved", queue.counts().preemptions),
-         counter("larder_queue_lost_total", "Attempts that vanished", queue.counts().lost),
+         counter("larder_queue_lost_total", "Attempts whose processes vanished", queue.counts().lost),
          counter("larder_queue_decision_failures_total", "Decisions the policy could not make",
                  counts.decisions_failed),
-         counter("larder_queue_save_failures_total", "Changes that could not be put on record", counts.saves_failed),
-         counter("larder_queue_decisions_total", "Decisions, by the policy in force", counts.decisions),
-         metric_histogram("larder_queue_wait_seconds", "From submission to the first start")
+         counter("larder_queue_save_failures_total", "Changes that could not be saved", counts.saves_failed),
+         counter("larder_queue_decisions_total", "Decisions of the policy", counts.decisions),
+         metric_histogram("larder_queue_wait_seconds", "Time from submission to the first start")
              .add({}, LiveScheduler::kWaitSeconds, counts.waits, counts.waits_s)
              .take()});
 }

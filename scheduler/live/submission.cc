@@ -48,7 +48,7 @@ Result<void> check_command(const Submission& job) {
     if (!job.directory.starts_with('/')) return wrong("directory", "must be an absolute path");
     for (const auto& [key, value] : job.environment) {
         if (key.empty() || key.find('=') != std::string::npos || (key + value).find('\0') != std::string::npos) {
-            return wrong("environment", "\"" + key + "\" is no name of a variable, or its value has a NUL in it");
+            return wrong("environment", "\"" + key + "\" is not the name of a variable, or its value has a NUL in it");
         }
     }
     return {};
@@ -78,10 +78,11 @@ Result<void> check_numbers(const Submission& job, double now_s) {
     if (job.most_gpus() < job.gpus) return wrong("gpus_max", "is below gpus");
     if (!(job.grace_s >= 0 && job.grace_s <= kGraceMax_s)) return wrong("grace_s", "must be from 0 to 86400");
     if (job.opportunistic && !job.preemptible) {
-        return wrong("opportunistic", "such a job goes whenever its GPUs are claimed: it must be preemptible");
+        return wrong("opportunistic",
+                     "an opportunistic job is stopped when its GPUs are claimed: it must be preemptible");
     }
     if (job.opportunistic && job.deadline_s) {
-        return wrong("opportunistic", "nothing can be promised to such a job: it can have no deadline");
+        return wrong("opportunistic", "nothing can be promised to an opportunistic job: it cannot have a deadline");
     }
     if (auto checked = check_rates(job); !checked) return checked;
     if (job.epochs) {
@@ -100,7 +101,7 @@ Result<void> check_numbers(const Submission& job, double now_s) {
         if (job.service == Service::strict_deadline && !job.epochs) {
             return wrong(
                 "service",
-                "strict is a promise, which needs to know how much there is to do: give epochs, or make it soft");
+                "a strict deadline is a promise, which needs a known amount of work: give epochs, or use soft");
         }
     }
     return {};
@@ -149,7 +150,8 @@ Result<std::string> tenant_of(const Submission& job, std::span<const Tenant> ten
         return fail(ErrorCode::not_found, "tenant \"" + job.tenant + "\" is unknown; known: " + list_of(tenants));
     }
     if (tenants.size() == 1) return tenants.front().name;
-    return fail(ErrorCode::invalid_argument, "it must say which tenant it counts for (--tenant): " + list_of(tenants));
+    return fail(ErrorCode::invalid_argument,
+                "the job must name the tenant it counts for (--tenant): " + list_of(tenants));
 }
 
 Result<void> check_submission(const Submission& job, const SubmissionLimits& limits) {
@@ -166,8 +168,8 @@ Result<void> check_submission(const Submission& job, const SubmissionLimits& lim
     }
     const auto most = most_of_one_type(job, static_cast<std::uint32_t>(tenant - limits.tenants.begin()), limits);
     if (!most) return std::unexpected(most.error());
-    const std::string asks =
-        "it asks for " + std::to_string(job.least_gpus()) + " GPUs" + (job.least_gpus() < job.gpus ? " at least" : "");
+    const std::string asks = "it asks for " + std::string(job.least_gpus() < job.gpus ? "at least " : "") +
+                             std::to_string(job.least_gpus()) + " GPUs";
     if (job.least_gpus() > most->gpus) {
         return fail(ErrorCode::no_space,
                     asks + ", but the cluster has " + std::to_string(most->gpus) + " of one type that it may use");

@@ -26,7 +26,7 @@ std::string asked_for(const JobRecord& job) {
                            ? std::to_string(asked.least_gpus()) + " to " + gpus(asked.most_gpus())
                            : gpus(asked.gpus);
     if (!asked.gpu_type.empty()) text += " of type " + asked.gpu_type;
-    if (asked.opportunistic) text += " that nobody with a claim uses";
+    if (asked.opportunistic) text += " that no job with a claim uses";
     return text;
 }
 
@@ -112,12 +112,12 @@ Why why_waiting(const JobRecord& job, const WhyContext& context) {
                                 ". They are held by " + holders(job, context, false) + "."};
         case WaitsFor::place:
             return {"place", begin + "a place: it needs " + asked_for(job) + ", and " + state +
-                                 ", but not where it may have them in one piece. The others are held by " +
+                                 ", but not together where it may use them. The other GPUs are held by " +
                                  holders(job, context, false) + "."};
         case WaitsFor::quota: {
             const auto tenant = std::ranges::find(context.tenants, job.asked.tenant, &Tenant::name);
             const std::string most = tenant == context.tenants.end() || tenant->gpu_quota == kAnyGpuType
-                                         ? "has all that a tenant above it may have"
+                                         ? "has used up the quota of a tenant above it"
                                          : "may have " + gpus(tenant->gpu_quota) + " at a time";
             return {"quota", begin + "its tenant's quota: tenant " + job.asked.tenant + " " + most + ", it needs " +
                                  asked_for(job) + ", and the tenant's are held by " + holders(job, context, true) +
@@ -127,17 +127,18 @@ Why why_waiting(const JobRecord& job, const WhyContext& context) {
             return {"deadline", begin + "better times: policy " + std::string(context.policy) +
                                     " finds no way to meet its deadline, which is in " +
                                     ago(job.asked.deadline_s.value_or(0) - context.now_s) +
-                                    ", beside what is promised."};
+                                    " without breaking promises to other jobs."};
         case WaitsFor::never_fits:
             return {"capacity",
                     begin + "more GPUs than there are: it needs " + asked_for(job) + ", and " + state + "."};
         case WaitsFor::turn:
         case WaitsFor::nothing: break;
     }
-    return {"turn",
-            begin + "its turn: it needs " + asked_for(job) + ", and " + state + ", but by policy " +
-                std::string(context.policy) + " others come first; " + std::to_string(waiting_before(job, context)) +
-                " that wait were submitted before it, and GPUs are held by " + holders(job, context, false) + "."};
+    return {"turn", begin + "its turn: it needs " + asked_for(job) + ", and " + state + ", but policy " +
+                        std::string(context.policy) + " puts other jobs first; " +
+                        std::to_string(waiting_before(job, context)) +
+                        " waiting jobs were submitted before it, and GPUs are held by " + holders(job, context, false) +
+                        "."};
 }
 
 std::string_view binding_of(const RateBound& bound) {
@@ -161,21 +162,21 @@ Why why_running(const JobRecord& job, const WhyContext& context) {
     const auto found = context.view.jobs.find(job.asked.name);
     if (found == context.view.jobs.end()) {
         return {"gpus", begin +
-                            "; no node reports that it reads, so nothing but its GPUs is known to bind it. Its "
+                            "; no node reports that it reads, so only its GPUs are known to limit it. Its "
                             "output is in " +
                             std::string(context.output) + "."};
     }
     const JobRates& rates = found->second;
     const std::string ideal = format_bytes_per_second(rates.ideal) + (rates.ideal_is_measured ? " measured" : "");
     const bool at_ideal = rates.predicted >= kNearIdeal * rates.ideal;
-    const std::string speed = at_ideal ? "; it reads as fast as its GPUs go (f* " + ideal + ")"
-                                       : "; " + text_of(context.bound) + " binds it: by the plan it reads " +
+    const std::string speed = at_ideal ? "; it reads as fast as its GPUs can use data (f* " + ideal + ")"
+                                       : "; " + text_of(context.bound) + " limits it: by the plan it reads " +
                                              format_bytes_per_second(rates.predicted) + " of f* " + ideal + ", with " +
-                                             format_bytes_per_second(rates.granted) + " of the remote and " +
+                                             format_bytes_per_second(rates.granted) + " of remote bandwidth and " +
                                              std::to_string(std::lround(100 * rates.hit_ratio)) + " % of hits";
     std::string left;
     if (std::isfinite(job.remaining_bytes()) && rates.predicted > 0) {
-        left = ", and has about " + ago(job.remaining_bytes() / rates.predicted) + " to go";
+        left = ", and has about " + ago(job.remaining_bytes() / rates.predicted) + " left";
     }
     return {at_ideal ? "gpus" : binding_of(context.bound), begin + speed + left + "."};
 }
@@ -186,10 +187,10 @@ std::string_view text_of(WaitsFor why) {
     switch (why) {
         case WaitsFor::nothing: return "waits for nothing";
         case WaitsFor::gpus: return "waits: too few GPUs are free";
-        case WaitsFor::place: return "waits: GPUs are free, but not where it may have them";
-        case WaitsFor::turn: return "waits: others come first";
-        case WaitsFor::quota: return "waits: its tenant has all it may have";
-        case WaitsFor::deadline: return "waits: its deadline cannot be met beside what is promised";
+        case WaitsFor::place: return "waits: GPUs are free, but not where it may use them";
+        case WaitsFor::turn: return "waits: other jobs come first";
+        case WaitsFor::quota: return "waits: its tenant's quota is used up";
+        case WaitsFor::deadline: return "waits: its deadline cannot be met without breaking promises to other jobs";
         case WaitsFor::never_fits: return "waits: it needs more GPUs than there are at present";
     }
     return "waits";
@@ -206,7 +207,7 @@ Why why(const JobRecord& job, const WhyContext& context) {
                 if (other.phase == Phase::stopping) stopping += (stopping.empty() ? "" : ", ") + title(other);
             }
             return {"gpus", who + " has its GPUs, " + text_of(*job.held) +
-                                ", and starts when those that had them have ended: " +
+                                ", and starts when the jobs that had them have ended: " +
                                 (stopping.empty() ? "any moment" : stopping) + "."};
         }
         case Phase::starting:
@@ -216,7 +217,7 @@ Why why(const JobRecord& job, const WhyContext& context) {
         case Phase::stopping:
             return {"engine", who + " was asked to end (" + std::string(name(job.stop_cause)) + ") and is killed " +
                                   ago(job.asked.grace_s) + " after that" +
-                                  (job.next ? "; then it goes on with " + text_of(*job.next) : "") + "."};
+                                  (job.next ? "; then it continues on " + text_of(*job.next) : "") + "."};
         case Phase::succeeded:
         case Phase::failed:
         case Phase::cancelled: break;

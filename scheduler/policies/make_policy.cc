@@ -64,7 +64,7 @@ Result<void> check(const PolicyOptions& options) {
     const std::vector<double>& queues = options.queue_gpu_s;
     if (queues.empty() || !std::ranges::all_of(queues, positive) ||
         std::ranges::adjacent_find(queues, std::ranges::greater_equal{}) != queues.end()) {
-        return refuse("queues: GPU-seconds above 0, one or more, each more than the one before");
+        return refuse("queues: GPU-seconds above 0, one or more, each more than the previous");
     }
     if (!positive(options.promote_after)) return refuse("promote_after: a factor above 0");
     if (!positive(options.round_s)) return refuse("round: seconds above 0");
@@ -89,9 +89,9 @@ Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyO
         known.emplace_back(one);
     }
     const auto nearest = nearest_name(name, known);
-    return fail(ErrorCode::invalid_argument, "there is no policy \"" + std::string(name) + "\"; " +
-                                                 (nearest ? "did you mean " + *nearest + "? There" : "there") +
-                                                 " are " + listed);
+    return fail(ErrorCode::invalid_argument, "policy \"" + std::string(name) + "\" is unknown; " +
+                                                 (nearest ? "did you mean " + *nearest + "? Known" : "known") + ": " +
+                                                 listed);
 }
 
 allocator::ObjectiveKind objective_of(std::string_view policy) {

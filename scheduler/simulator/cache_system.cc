@@ -157,27 +157,27 @@ Result<CacheOptions> parse_cache(std::string_view cache, std::string_view bandwi
         bandwidth = cache.substr(plus + 1);
         if (bandwidth.empty()) {
             return fail(ErrorCode::invalid_argument,
-                        "cache \"" + std::string(cache) + "\": behind + goes one of " + all_names(kBandwidths));
+                        "cache \"" + std::string(cache) + "\": expected after + one of " + all_names(kBandwidths));
         }
         cache = cache.substr(0, plus);
     }
     const auto kind = std::ranges::find(kCaches, cache, &Named<CacheKind>::name);
     if (kind == kCaches.end()) {
         return fail(ErrorCode::invalid_argument,
-                    "there is no cache \"" + std::string(cache) + "\"; there are uniform+joint, " + all_names(kCaches));
+                    "cache \"" + std::string(cache) + "\" is unknown; known: uniform+joint, " + all_names(kCaches));
     }
     options.cache = kind->kind;
     if (bandwidth.empty()) bandwidth = options.cache == CacheKind::uniform ? "joint" : "fair";
     const auto rule = std::ranges::find(kBandwidths, bandwidth, &Named<BandwidthKind>::name);
     if (rule == kBandwidths.end()) {
-        return fail(ErrorCode::invalid_argument, "there is no remote bandwidth \"" + std::string(bandwidth) +
-                                                     "\"; there are " + all_names(kBandwidths));
+        return fail(ErrorCode::invalid_argument,
+                    "remote bandwidth \"" + std::string(bandwidth) + "\" is unknown; known: " + all_names(kBandwidths));
     }
     options.bandwidth = rule->kind;
     if (options.bandwidth == BandwidthKind::joint && options.cache != CacheKind::uniform) {
         return fail(ErrorCode::invalid_argument,
                     "remote bandwidth \"joint\" comes from the plan of cache \"uniform\"; with \"" +
-                        std::string(cache) + "\" take fair or first-come");
+                        std::string(cache) + "\" use fair or first-come");
     }
     return options;
 }

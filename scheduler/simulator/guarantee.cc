@@ -54,7 +54,7 @@ Result<CellConfig> cells_by_weight(std::span<const Tenant> tenants, const GpuGro
                     std::to_string(gpus.gpus) + " GPUs make " + std::to_string(nodes) + " nodes of " +
                         std::to_string(gpus_per_node) + " in whole racks of " + std::to_string(kRackNodes) +
                         ", too few for a node for each of " + std::to_string(tenants.size()) +
-                        " tenants: raise --gpus, or say the cells (--cells)");
+                        " tenants: raise --gpus, or give the cells (--cells)");
     }
     CellConfig config;
     HierarchyConfig& hierarchy = config.hierarchies.emplace_back();

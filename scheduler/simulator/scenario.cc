@@ -19,7 +19,7 @@ Result<allocator::ObjectiveKind> simulated_objective(std::string_view text) {
     const auto kind = allocator::parse_objective(text);
     if (kind && *kind == allocator::ObjectiveKind::pinned) {
         return fail(ErrorCode::invalid_argument,
-                    "objective \"pinned\" follows an operator's pins: there are none here");
+                    "objective \"pinned\" follows an operator's pins, but a simulation has none");
     }
     return kind;
 }

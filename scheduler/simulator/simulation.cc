@@ -10,12 +10,11 @@ Result<Outcome> simulate(const Workload& workload, const GpuCluster& cluster, Po
     if (options.reported_plans &&
         (!options.cache.own_caches || cache != CacheKind::uniform || options.cache.bandwidth != BandwidthKind::joint)) {
         return fail(ErrorCode::invalid_argument,
-                    "plans as daemons make them are simulated with cache uniform+joint and every node's own cache");
+                    "plans as daemons make them need cache uniform+joint and each node's own cache");
     }
     if (options.cache.own_caches && cache != CacheKind::uniform && cache != CacheKind::none) {
         return fail(ErrorCode::invalid_argument,
-                    "nodes that cache for themselves are simulated with cache uniform or none, not with " +
-                        name(options.cache));
+                    "nodes with their own caches need cache uniform or none, not " + name(options.cache));
     }
     return SimulationRun(workload, cluster, policy, placer, options).run();
 }

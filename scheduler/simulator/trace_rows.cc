@@ -29,7 +29,7 @@ public:
         double parsed = 0;
         const auto [end, error] = std::from_chars(text_.data(), text_.data() + text_.size(), parsed);
         if (error != std::errc() || end != text_.data() + text_.size() || !std::isfinite(parsed))
-            return refuse("number");
+            return refuse("a number");
         value = parsed;
         return {};
     }
@@ -39,7 +39,7 @@ public:
         double parsed = 0;
         if (auto number = into(parsed); !number) return number;
         if (parsed != std::floor(parsed) || std::abs(parsed) > 1e9 || (std::is_unsigned_v<Integer> && parsed < 0)) {
-            return refuse("whole number");
+            return refuse("a whole number");
         }
         value = static_cast<Integer>(parsed);
         return {};
@@ -61,7 +61,7 @@ public:
         } else if (text_ == "strict") {
             value = Service::strict_deadline;
         } else {
-            return refuse("service (best_effort, soft, strict)");
+            return refuse("a service (best_effort, soft, strict)");
         }
         return {};
     }
@@ -69,7 +69,7 @@ public:
 private:
     std::unexpected<Error> refuse(std::string_view wanted) const {
         return fail(ErrorCode::invalid_argument,
-                    std::string(column_) + ": \"" + std::string(text_) + "\" is no " + std::string(wanted));
+                    std::string(column_) + ": \"" + std::string(text_) + "\" is not " + std::string(wanted));
     }
 
     std::string_view column_;
@@ -148,8 +148,8 @@ public:
     Result<TraceJob> read(std::string_view line) override {
         const auto cells = split(line, ',');
         if (cells.size() != columns_.size()) {
-            return fail(ErrorCode::invalid_argument, std::to_string(cells.size()) + " cells where the header has " +
-                                                         std::to_string(columns_.size()));
+            return fail(ErrorCode::invalid_argument,
+                        std::to_string(cells.size()) + " cells, but the header has " + std::to_string(columns_.size()));
         }
         TraceJob job;
         bool says_service = false;
@@ -171,7 +171,7 @@ private:
         } else if (job.service == Service::best_effort && job.deadline_s != kNever) {
             if (says_service) {
                 return fail(ErrorCode::invalid_argument,
-                            "deadline_s: a job of best effort has none (service: soft, strict)");
+                            "deadline_s: a best_effort job has no deadline (service: soft, strict)");
             }
             job.service = Service::strict_deadline;
         }

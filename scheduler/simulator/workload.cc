@@ -79,7 +79,7 @@ public:
         if (!job.gpu_type.empty()) {
             const auto type = std::ranges::find(gpu_types_, job.gpu_type);
             if (type == gpu_types_.end())
-                return refuse(ErrorCode::not_found, "the cluster has no GPUs \"" + job.gpu_type + "\"");
+                return refuse(ErrorCode::not_found, "the cluster has no GPUs of type \"" + job.gpu_type + "\"");
             spec.gpu_type = static_cast<std::uint32_t>(type - gpu_types_.begin());
         }
         for (const std::string& type : gpu_types_)

@@ -159,7 +159,7 @@ Result<void> each(const toml::table& root, std::string_view name, Take take) {
     const toml::node* node = root.get(name);
     const toml::array* array = node == nullptr ? nullptr : node->as_array();
     if (array == nullptr || array->empty()) {
-        return fail(ErrorCode::invalid_argument, "[[" + std::string(name) + "]] must be there at least once");
+        return fail(ErrorCode::invalid_argument, "[[" + std::string(name) + "]] must occur at least once");
     }
     std::size_t number = 0;
     for (const toml::node& one : *array) {
@@ -226,7 +226,7 @@ Result<WorkloadTable> read_throughputs(const std::string& path, const std::strin
     const auto refuse = [&](const std::string& why) { return fail(ErrorCode::invalid_argument, path + ": " + why); };
     boost::system::error_code failed;
     const boost::json::value root = boost::json::parse(text.str(), failed);
-    if (failed) return refuse("no JSON: " + failed.message());
+    if (failed) return refuse("it is not JSON: " + failed.message());
     const boost::json::value* models = root.is_object() ? root.get_object().if_contains(name) : nullptr;
     if (models == nullptr || !models->is_object()) return refuse("there is no table \"" + name + "\"");
     constexpr double kBytesPerStep = 1e6;
@@ -235,14 +235,14 @@ Result<WorkloadTable> read_throughputs(const std::string& path, const std::strin
         ModelShape& shape = table.models.emplace_back();
         shape.name = model;
         shape.bytes_per_step = kBytesPerStep;
-        if (!by_gpus.is_object()) return refuse(shape.name + " is no table by GPUs");
+        if (!by_gpus.is_object()) return refuse(shape.name + " is not a table by GPUs");
         for (const auto& [gpus, by_type] : by_gpus.get_object()) {
             const int count = std::atoi(std::string(gpus).c_str());
             if (count <= 0 || !by_type.is_object())
-                return refuse(shape.name + ": \"" + std::string(gpus) + "\" is no number of GPUs");
+                return refuse(shape.name + ": \"" + std::string(gpus) + "\" is not a number of GPUs");
             for (const auto& [type, rate] : by_type.get_object()) {
                 if (type.ends_with("_unconsolidated")) continue;
-                if (!rate.is_number()) return refuse(shape.name + ": a rate is no number");
+                if (!rate.is_number()) return refuse(shape.name + ": a rate is not a number");
                 shape.measured_rates[static_cast<std::uint32_t>(count)][type] =
                     rate.to_number<double>() * kBytesPerStep;
             }

@@ -217,7 +217,7 @@ def test_shorter_job_preempts_and_longer_one_resumes(start_cluster: Callable[...
         time.sleep(0.02)
     shown = cluster.wait(slow, "running")
     assert (shown["attempt"], shown["preemptions"]) == (2, 1)
-    assert any("preempted: others come first, says srtf" in entry["text"] for entry in shown["log"])
+    assert any("preempted: policy srtf puts other jobs first" in entry["text"] for entry in shown["log"])
 
 
 def test_elastic_job_gets_idle_gpus(start_cluster: Callable[..., Cluster]) -> None:
@@ -297,7 +297,7 @@ def test_opportunistic_job_uses_others_cells_and_yields(start_cluster: Callable[
     assert cluster.wait(owner, "running")["holds"]["opportunistic"] is False
     shown = cluster.wait(guest, "waiting")
     assert any("it has no claim to its GPUs, and others need them" in entry["text"] for entry in shown["log"])
-    assert "4 GPUs that nobody with a claim uses" in cluster.larder("job", "why", guest)
+    assert "4 GPUs that no job with a claim uses" in cluster.larder("job", "why", guest)
     (cluster.directory / "go").touch()
     cluster.wait(owner, "succeeded")
     while (cluster.directory / "starts").read_text().split() != ["1", "2"]:

@@ -157,7 +157,7 @@ def test_capacity_found_reaches_its_target_and_less_does_not(simulate) -> None:
     assert any(value < found["target"] for value in reached.values())
     refused = simulate("capacity", POISSON, "--gpus", "24", "--bandwidth", "1MB/s", "--of", "cache", "--most", "1GB",
                        "--metric", "utilisation", "--reach", "0.99", status=2)  # fmt: skip
-    assert "even with the most" in refused
+    assert "even --most, " in refused
 
 
 def test_no_tenant_waits_longer_than_alone(simulate, tmp_path: pathlib.Path) -> None:
@@ -218,15 +218,15 @@ def test_bad_rows_are_named_or_skipped(simulate, tmp_path: pathlib.Path, rows: s
 
 def test_invalid_arguments_are_named(simulate, tmp_path: pathlib.Path) -> None:
     assert "unknown column" in simulate(trace_file(tmp_path / "t.csv", "", "submit_s,duration_s,gpus,colour"), status=2)
-    assert 'there is no policy "fifi"; did you mean fifo?' in simulate(POISSON, "--policy", "fifi", status=2)
-    assert "there are fifo, " in simulate(POISSON, "--policy", "alphabetical", status=2)
-    assert "there is no cache" in simulate(POISSON, "--cache", "lfu", status=2)
+    assert 'policy "fifi" is unknown; did you mean fifo? Known: ' in simulate(POISSON, "--policy", "fifi", status=2)
+    assert 'policy "alphabetical" is unknown; known: fifo, ' in simulate(POISSON, "--policy", "alphabetical", status=2)
+    assert 'cache "lfu" is unknown; known: ' in simulate(POISSON, "--cache", "lfu", status=2)
     assert "comes from the plan" in simulate(POISSON, "--cache", "lru", "--bandwidth-rule", "joint", status=2)
     assert "TYPE:GPUS" in simulate(POISSON, "--gpus", "many", status=2)
     cells = tmp_path / "cells.toml"
     cells.write_text(OVER_COMMITTED)
     assert 'level "node" of hierarchy "h" is over-committed' in (said := simulate(POISSON, "--cells", str(cells), status=2))
-    assert 'own 3 cells of it ("red" 2, "blue" 1) where 2 can be had: 1 too many' in said
+    assert 'own 3 of its cells ("red" 2, "blue" 1), which is 1 more than the 2 available' in said
     large = json.loads(simulate(trace_file(tmp_path / "large.csv", "0,10,99,a\n1,10,1,a\n"), "--gpus", "8", "--json"))
     assert (large["rejected"], large["finished"]) == (1, 1)
 
@@ -255,7 +255,7 @@ def test_cache_name_may_include_a_bandwidth_rule(simulate) -> None:
     assert [row["cache"] for row in rows] == ["lru+first-come", "lru+fair", "uniform+fair"]
     assert rows[0]["jct_s"]["mean"] != rows[1]["jct_s"]["mean"]
     assert "comes from the plan" in simulate(POISSON, "--cache", "lru+joint", status=2)
-    assert "there is no remote bandwidth" in simulate(POISSON, "--cache", "lru+fairest", status=2)
+    assert 'remote bandwidth "fairest" is unknown; known: ' in simulate(POISSON, "--cache", "lru+fairest", status=2)
 
 
 @pytest.mark.parametrize(

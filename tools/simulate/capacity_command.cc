@@ -62,7 +62,7 @@ public:
         const bool more = more_is_better(options_.metric);
         target_ = options_.reach ? *options_.reach : *best * (more ? 1 - options_.within : 1 + options_.within);
         if (!reaches(*best)) {
-            return fail(ErrorCode::invalid_argument, "even with the most, " + amount_text(most_) + ", gives " +
+            return fail(ErrorCode::invalid_argument, "even --most, " + amount_text(most_) + ", gives " +
                                                          value_text(options_.metric, *best) + ", not " +
                                                          value_text(options_.metric, target_));
         }

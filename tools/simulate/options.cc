@@ -93,7 +93,7 @@ void add_trace_options(CLI::App& app, SimulateOptions& options) {
                    "Give this fraction of the jobs strict deadlines, where the trace has none")
         ->check(CLI::Range(0.0, 1.0));
     app.add_option("--opportunistic", scenario.workload_options.opportunistic_part,
-                   "Let so large a part of the jobs, of those without deadlines, have no claim to GPUs")
+                   "Let this fraction of the preemptible jobs without deadlines have no claim to GPUs")
         ->check(CLI::Range(0.0, 1.0));
     CLI::Option* const tenants = app.add_option(
         "--tenants", options.tenants,
@@ -137,7 +137,8 @@ void add_cluster_options(CLI::App& app, SimulateOptions& options) {
     app.add_flag("--own-caches", options.own_caches,
                  "A node's cache serves only the jobs that run there; default: all nodes' cache is one pool");
     app.add_flag("--reported-plans", options.reported_plans,
-                 "Plan as the daemons do, from reports once a second, with own caches; for hours, not months");
+                 "Plan as the daemons do, from reports once a second, with each node's own cache; for traces of hours, "
+                 "not months");
     app.add_option("--checkpoint-interval", simulation.checkpoint_interval_s, "Seconds between a job's checkpoints")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);

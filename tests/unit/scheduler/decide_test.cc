@@ -135,7 +135,7 @@ TEST(Decide, InvalidWantIsRefused) {
     policy.decision.wants = {{.job = 0, .gpus = 8}, {.job = 0, .gpus = 8}};
     EXPECT_THAT(world.step(policy).error().message, HasSubstr("twice"));
     policy.decision.wants = {{.job = 7, .gpus = 8}};
-    EXPECT_THAT(world.step(policy).error().message, HasSubstr("not there"));
+    EXPECT_THAT(world.step(policy).error().message, HasSubstr("unknown job"));
 }
 
 TEST(Decide, JobLargerThanClusterNeverFits) {

@@ -63,13 +63,14 @@ TEST(CellConfig, ExampleIsValid) {
 
 TEST(CellConfig, OverCommittedLevelIsNamedWithShortage) {
     EXPECT_EQ(error_of(with("level = \"rack\", count = 1", "level = \"rack\", count = 2")),
-              "cells.toml: level \"rack\" of hierarchy \"v100\" is over-committed: virtual clusters own 2 cells of it "
-              "(\"vision\" 2) where 1 can be had: 1 too many");
-    EXPECT_THAT(
-        error_of(with("level = \"rack\", count = 1", "level = \"node\", count = 5")),
-        AllOf(HasSubstr("level \"node\""), HasSubstr("own 5 cells"), HasSubstr("where 3 can be had: 2 too many")));
+              "cells.toml: level \"rack\" of hierarchy \"v100\" is over-committed: virtual clusters own 2 of its cells "
+              "(\"vision\" 2), which is 1 more than the 1 available");
+    EXPECT_THAT(error_of(with("level = \"rack\", count = 1", "level = \"node\", count = 5")),
+                AllOf(HasSubstr("level \"node\""), HasSubstr("own 5 of its cells"),
+                      HasSubstr("which is 2 more than the 3 available")));
     EXPECT_THAT(error_of(with("count = 1 }]", "count = 1 }, { hierarchy = \"v100\", level = \"gpu\", count = 16 }]")),
-                AllOf(HasSubstr("level \"gpu\""), HasSubstr("own 32 cells"), HasSubstr("1 too many")));
+                AllOf(HasSubstr("level \"gpu\""), HasSubstr("own 32 of its cells"),
+                      HasSubstr("which is 1 more than the 31 available")));
 }
 
 TEST(CellConfig, MistakesAreNamedByLineKeyAndValue) {
@@ -88,9 +89,9 @@ TEST(CellConfig, MistakesAreNamedByLineKeyAndValue) {
               "cells.toml:6: hierarchy \"v100\" nodes = \"a[3-0]\": expected a list of names such as \"gpu17\" or "
               "\"gpu[00-15]\"");
     EXPECT_EQ(error_of(with("\"a[0-3]\"", "\"a[0-2]\"")),
-              "cells.toml: hierarchy \"v100\": nodes has 3 names: expected a multiple of 2, as \"rack\" takes so many");
+              "cells.toml: hierarchy \"v100\": nodes has 3 names: expected a multiple of 2, the nodes of one \"rack\"");
     EXPECT_EQ(error_of(with("\"a[0-3]\"", "\"a[0-2]\", \"a1\"")),
-              "cells.toml: hierarchy \"v100\": node \"a1\" is there twice");
+              "cells.toml: hierarchy \"v100\": node \"a1\" appears twice");
     EXPECT_EQ(error_of(with("level = \"rack\"", "level = \"pod\"")),
               "cells.toml:10: virtual_cluster \"vision\" cells[0].level = \"pod\": expected one of \"gpu\", \"node\", "
               "\"rack\"");
@@ -107,7 +108,7 @@ TEST(CellConfig, MistakesAreNamedByLineKeyAndValue) {
     EXPECT_THAT(error_of(with("level = \"gpu\", node", "level = \"node\", node")),
                 HasSubstr("gpu is given, but level \"node\" is not below the node"));
     EXPECT_THAT(error_of(with("gpu = 2 }", "gpu = 2 }, { hierarchy = \"v100\", level = \"node\", node = \"a3\" }")),
-                HasSubstr("lies within another pinned cell, or holds one"));
+                HasSubstr("lies within another pinned cell, or contains one"));
     EXPECT_THAT(error_of(with("name = \"vision\"", "name = 7")), HasSubstr("virtual_cluster.name = 7: expected"));
     EXPECT_THAT(error_of(with("[[virtual_cluster]]", "[virtual_cluster]")), HasSubstr("a list of tables"));
     EXPECT_THAT(error_of(with("of = 8", "of = 128")), HasSubstr("a node has 128 GPUs: expected at most 64"));

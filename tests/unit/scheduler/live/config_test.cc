@@ -81,7 +81,7 @@ TEST(LiveConfig, InvalidValueIsNamed) {
     EXPECT_THAT(refused("[scheduler.node.a]\ngpu_type = \"k80\""), HasSubstr("scheduler.node.a.gpus is missing"));
     EXPECT_THAT(refused(gpus + "[scheduler.tenant.a]\nparent = \"b\""), HasSubstr("there is no tenant \"b\""));
     EXPECT_THAT(refused(gpus + "[scheduler.tenant.a]\nparent = \"b\"\n[scheduler.tenant.b]\nparent = \"a\""),
-                HasSubstr("it is its own"));
+                HasSubstr("the tenant is part of itself"));
     EXPECT_THAT(refused(gpus + "[scheduler.tenant.a]\nweight = 0"), HasSubstr("above 0"));
 }
 

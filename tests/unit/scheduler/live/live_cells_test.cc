@@ -49,7 +49,7 @@ TEST_F(LiveOnCells, OpportunisticJobRunsInAnyCellsUntilClaimed) {
     EXPECT_FALSE(job(claims).held->opportunistic);
     tick(20);
     EXPECT_EQ(phase(guest), Phase::waiting);
-    EXPECT_THAT(why(guest), HasSubstr("8 GPUs that nobody with a claim uses"));
+    EXPECT_THAT(why(guest), HasSubstr("8 GPUs that no job with a claim uses"));
     engine.tell_ended({claims, 1}, 0);
     tick();
     EXPECT_THAT(engine.starts, ElementsAre(OnCells{guest, 1}, OnCells{claims, 1}, OnCells{guest, 2}));

@@ -102,7 +102,7 @@ TEST_F(Live, PreemptedJobEndsBeforeItsGpusAreReused) {
     EXPECT_EQ(phase(first), Phase::stopping);
     EXPECT_THAT(engine.stops, ElementsAre(Attempt{first, 1}));
     EXPECT_EQ(phase(second), Phase::placed) << "it has the GPUs, but they are not clear";
-    EXPECT_THAT(why(second), HasSubstr("starts when those that had them have ended: 1 (slow)"));
+    EXPECT_THAT(why(second), HasSubstr("starts when the jobs that had them have ended: 1 (slow)"));
     tick(5);
     EXPECT_EQ(engine.starts.size(), 1u);
     engine.tell_ended({first, 1}, 0, true);
@@ -380,7 +380,7 @@ TEST_F(Live, RunningJobIsRegisteredAndItsReadsAreItsProgress) {
     tick();
     EXPECT_EQ(job(id).read_bytes, 500'000);
     EXPECT_EQ(job(id).remaining_bytes(), 2'500'000);
-    EXPECT_THAT(why(id), HasSubstr("to go"));
+    EXPECT_THAT(why(id), HasSubstr(" left."));
     restart();
     report("resnet", 505'000);
     tick();

@@ -75,7 +75,7 @@ TEST_F(Live, WhyNamesBindingNetworkWhileRemoteHasRateLeft) {
     reports(1e5);
     EXPECT_EQ(storage_view(cluster, now().steady_ns).storage.nic_bytes_per_second, 1e5);
     EXPECT_EQ(binding(id), "network") << why(id);
-    EXPECT_NE(why(id).find("the network of node n1 binds it"), std::string::npos) << why(id);
+    EXPECT_NE(why(id).find("the network of node n1 limits it"), std::string::npos) << why(id);
     reports(1e9);
     EXPECT_EQ(binding(id), "gpus") << why(id);
     ASSERT_TRUE(cluster.set_remote(1e5));

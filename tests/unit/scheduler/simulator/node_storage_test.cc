@@ -135,7 +135,7 @@ TEST(NodeStorage, OwnCachesNeedUniformOrNone) {
     nodes.add(4, 1);
     const auto outcome = nodes.try_run();
     ASSERT_FALSE(outcome);
-    EXPECT_THAT(outcome.error().message, testing::HasSubstr("uniform or none, not with lru"));
+    EXPECT_THAT(outcome.error().message, testing::HasSubstr("uniform or none, not lru"));
 }
 
 TEST(ReportedPlans, BandwidthMovesOnceNodesReportGivingItUp) {

@@ -303,7 +303,7 @@ TEST(ParseCache, RefusesInvalidCombinations) {
     EXPECT_EQ(name(*parse_cache("lru", "")), "lru+fair");
     EXPECT_EQ(name(*parse_cache("uniform", "first-come")), "uniform+first-come");
     EXPECT_THAT(parse_cache("lru", "joint").error().message, testing::HasSubstr("comes from the plan"));
-    EXPECT_THAT(parse_cache("lfu", "").error().message, testing::HasSubstr("there are uniform+joint, uniform, lru"));
+    EXPECT_THAT(parse_cache("lfu", "").error().message, testing::HasSubstr("known: uniform+joint, uniform, lru"));
     EXPECT_THAT(parse_cache("lru", "slow").error().message, testing::HasSubstr("joint, fair, first-come"));
     EXPECT_THAT(parse_cache("uniform+joint", "fair").error().message, testing::HasSubstr("contradicts"));
 }

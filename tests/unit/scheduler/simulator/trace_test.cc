@@ -65,7 +65,7 @@ TEST(Trace, DeadlineIsStrictByDefault) {
     EXPECT_EQ(empty->jobs[0].service, Service::strict_deadline);
     EXPECT_EQ(empty->jobs[1].service, Service::soft_deadline);
     EXPECT_THAT(trace_error_of("submit_s,duration_s,gpus,deadline_s,service\n0,100,1,,strict\n0,100,1,9,best_effort\n"),
-                HasSubstr("line 3: deadline_s: a job of best effort has none"));
+                HasSubstr("line 3: deadline_s: a best_effort job has no deadline"));
 }
 
 TEST(Trace, ReadsTiresias) {
@@ -121,11 +121,11 @@ TEST(Trace, NamesLineOfInvalidValue) {
     EXPECT_THAT(trace_error_of(header + "0,-10,1,a\n"), HasSubstr("line 2: a negative duration"));
     EXPECT_THAT(trace_error_of(header + "-1,10,1,a\n"), HasSubstr("line 2: submitted at a negative time"));
     EXPECT_THAT(trace_error_of(header + "0,0,1,a\n"), HasSubstr("line 2: a job without work"));
-    EXPECT_THAT(trace_error_of(header + "0,10,1\n"), HasSubstr("line 2: 3 cells where the header has 4"));
-    EXPECT_THAT(trace_error_of(header + "0,ten,1,a\n"), HasSubstr("line 2: duration_s: \"ten\" is no number"));
-    EXPECT_THAT(trace_error_of(header + "0,10,1.5,a\n"), HasSubstr("line 2: gpus: \"1.5\" is no whole number"));
-    EXPECT_THAT(trace_error_of(header + "0,10,-8,a\n"), HasSubstr("line 2: gpus: \"-8\" is no whole number"));
-    EXPECT_THAT(trace_error_of(header + "0,nan,1,a\n"), HasSubstr("is no number"));
+    EXPECT_THAT(trace_error_of(header + "0,10,1\n"), HasSubstr("line 2: 3 cells, but the header has 4"));
+    EXPECT_THAT(trace_error_of(header + "0,ten,1,a\n"), HasSubstr("line 2: duration_s: \"ten\" is not a number"));
+    EXPECT_THAT(trace_error_of(header + "0,10,1.5,a\n"), HasSubstr("line 2: gpus: \"1.5\" is not a whole number"));
+    EXPECT_THAT(trace_error_of(header + "0,10,-8,a\n"), HasSubstr("line 2: gpus: \"-8\" is not a whole number"));
+    EXPECT_THAT(trace_error_of(header + "0,nan,1,a\n"), HasSubstr("is not a number"));
     EXPECT_THAT(trace_error_of("submit_s,duration_s,gpus,colour\n"),
                 HasSubstr("line 1: unknown column \"colour\"; known: submit_s"));
     EXPECT_THAT(trace_error_of("submit_s,gpus\n1,1\n"), HasSubstr("line 1: the header has no column duration_s"));

@@ -105,7 +105,7 @@ TEST(Workload, WrongTenantsAreRefusedByLine) {
     EXPECT_THAT(refused("[scheduler.tenant.a]\nweight = 0\n"), HasSubstr("t.toml:2"));
     EXPECT_THAT(refused("[scheduler.tenant.a]\nquota = 2\n"), HasSubstr("quota"));
     EXPECT_THAT(refused("[scheduler.tenant.a]\nparent = \"b\"\n"), HasSubstr("there is no tenant \"b\""));
-    EXPECT_THAT(refused("[scheduler.tenant.a]\nparent = \"a\"\n"), HasSubstr("it is its own"));
+    EXPECT_THAT(refused("[scheduler.tenant.a]\nparent = \"a\"\n"), HasSubstr("the tenant is part of itself"));
     EXPECT_THAT(refused(""), HasSubstr("there is no [scheduler.tenant.NAME]"));
     EXPECT_EQ(parse_tenants("[scheduler.tenant.a]\n", "t.toml")->size(), 1u) << "nothing is said of it";
 }
@@ -166,7 +166,7 @@ TEST(Workload, DrawsOpportunisticJobsOnlyWithoutDeadlines) {
 
 TEST(Workload, NamesErrorInTable) {
     EXPECT_THAT(error_of("colour = 1"), HasSubstr("unknown key \"colour\""));
-    EXPECT_THAT(error_of("reference = \"a\""), HasSubstr("[[model]] must be there"));
+    EXPECT_THAT(error_of("reference = \"a\""), HasSubstr("[[model]] must occur"));
     EXPECT_THAT(error_of("[[model]]\nname = \"m\"\n"), HasSubstr("model[0].rate must be a table of rates"));
     EXPECT_THAT(error_of("[[model]]\nname = \"m\"\nrate = {a = \"1 pint\"}\n"), HasSubstr("model[0].rate.a"));
     EXPECT_THAT(error_of("[[model]]\nname = \"m\"\nrate = {a = \"1MB/s\"}\ndataset = \"x\"\n"), HasSubstr("not \"x\""));
@@ -187,7 +187,7 @@ TEST(Workload, NamesWhyAJobCannotRun) {
     trace.jobs[0].gpu_type = "z";
     const auto insists = make_workload(trace, *table, {"a"}, {});
     ASSERT_FALSE(insists);
-    EXPECT_THAT(insists.error().message, HasSubstr("no GPUs \"z\""));
+    EXPECT_THAT(insists.error().message, HasSubstr("no GPUs of type \"z\""));
     trace.jobs[0].gpu_type = "";
     trace.jobs[0].duration_s = 0;
     trace.jobs[0].total_steps = 5;
@@ -212,7 +212,7 @@ TEST(Workload, ReadsMeasuredThroughputs) {
     EXPECT_EQ(made->jobs[0].dataset, kNoDataset);
     EXPECT_THAT(read_throughputs(path, "physical").error().message, HasSubstr("no table \"physical\""));
     std::ofstream(path) << "{";
-    EXPECT_THAT(read_throughputs(path, "simulation").error().message, HasSubstr("no JSON"));
+    EXPECT_THAT(read_throughputs(path, "simulation").error().message, HasSubstr("it is not JSON"));
 }
 
 TEST(Poisson, ArrivalsFollowRateAndGavelDurations) {
