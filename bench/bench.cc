@@ -44,7 +44,7 @@ constexpr Entry kBenches[] = {
 }  // namespace
 
 int bench_main(int argc, char** argv) {
-    CLI::App app("Measures Larder on this machine beside a peer or a limit", "larder bench");
+    CLI::App app("Measure Larder on this machine against a peer or a limit", "larder bench");
     Options options;
     app.require_subcommand(1);
     for (const Entry& entry : kBenches) {

@@ -140,7 +140,7 @@ struct HitsBench {
             if (auto read = read_epoch(*loader, false, nullptr); !read) return std::unexpected(read.error());
             if (loader->statistics().remote_blocks == misses) return loader;
         }
-        return fail(ErrorCode::internal, "dataset " + name + " does not get cached");
+        return fail(ErrorCode::internal, "dataset " + name + " was still not cached after 40 epochs");
     }
 
     Result<boost::json::object> memory(std::uint64_t block_bytes) {

@@ -193,7 +193,7 @@ void print(const boost::json::array& runs) {
 
 Result<boost::json::value> miss(const Options& options) {
     if (options.bytes_per_second && *options.bytes_per_second <= 0) {
-        return fail(ErrorCode::invalid_argument, "--rate: misses without a grant are held against nothing");
+        return fail(ErrorCode::invalid_argument, "--rate: without a grant there is no rate to compare misses with");
     }
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());

@@ -13,9 +13,9 @@ Result<void> check(const MissCounts& counts) {
     const std::uint64_t blocks = counts.epochs * counts.blocks;
     const std::uint64_t bytes = counts.epochs * counts.bytes;
     for (const Count& count :
-         {Count{"blocks the loader had", counts.blocks_read, blocks},
-          Count{"blocks the loader had from a cache", counts.blocks_hit, 0},
-          Count{"bytes the loader had", counts.bytes_read, bytes},
+         {Count{"blocks the loader read", counts.blocks_read, blocks},
+          Count{"blocks the loader read from a cache", counts.blocks_hit, 0},
+          Count{"bytes the loader read", counts.bytes_read, bytes},
           Count{"misses the daemon counted", counts.misses, blocks}, Count{"hits the daemon counted", counts.hits, 0},
           Count{"bytes the daemon delivered from the remote", counts.remote_bytes, bytes},
           Count{"bytes the daemon read from the remote", counts.remote_bytes_read, bytes},

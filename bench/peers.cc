@@ -53,7 +53,7 @@ Result<void> wait_until_held(const DaemonProcess& borrower, std::uint64_t blocks
         if (others.size() == 1 && others[0].at("held_blocks").to_number<std::uint64_t>() == blocks) return {};
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
-    return fail(ErrorCode::timeout, "the other node's cache was not seen in a minute");
+    return fail(ErrorCode::timeout, "the other node's cache was not seen within a minute");
 }
 
 Result<Lending> start_lending(const FileSet& files, std::uint64_t blocks, const std::string& directory) {

@@ -21,7 +21,7 @@ struct Elsewhere {
 };
 constexpr Elsewhere kElsewhere[] = {
     {"simulate", "Simulate a trace under a policy, a cache system and a cluster"},
-    {"bench", "Measure Larder on this machine beside a peer or a limit: larder bench --help"},
+    {"bench", "Measure Larder on this machine against a peer or a limit: larder bench --help"},
 };
 
 std::string default_admin_socket() {

@@ -71,7 +71,7 @@ def test_training_jobs_link_nothing_heavy(make_sources, part, header):
 
 def test_includes_start_at_the_root(make_sources):
     [finding] = arrows.check(make_sources({"cache/store.h": "", "cache/x.cc": '#include "store.h"\n'}))
-    assert "no path from the repository's root" in finding.text
+    assert "not a path from the repository's root" in finding.text
     [finding] = arrows.check(make_sources({"cache/store.h": "", "cache/x.cc": "#include <cache/store.h>\n"}))
     assert "write it in quotes" in finding.text
 

@@ -42,7 +42,7 @@ Result<Allocator> allocator_of(const Context& context) {
                 std::string(
                     "this command asks the cluster's allocator: name it with --allocator or $LARDER_ALLOCATOR; ") +
                     (status ? "the daemon on this machine has no allocator"
-                            : "no daemon answers on this machine that could name one"));
+                            : "no daemon on this machine answers that could name it"));
         }
     }
     auto options = http_client_options(context.allocator.credentials);

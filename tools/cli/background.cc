@@ -192,9 +192,7 @@ Result<std::optional<pid_t>> stop_up(const std::string& state_directory, unsigne
     const int ended = ::poll(&ends, 1, static_cast<int>(timeout_s) * 1000);
     if (ended < 0) return fail_errno(errno, "wait for process " + std::to_string(pid));
     if (ended == 0) {
-        return fail(ErrorCode::timeout, "larder up, process " + std::to_string(pid) +
-                                            ", was asked to end, but has not "
-                                            "within " +
+        return fail(ErrorCode::timeout, "larder up, process " + std::to_string(pid) + ", did not end within " +
                                             std::to_string(timeout_s) + " s; it may still be ending");
     }
     return pid;

@@ -142,7 +142,7 @@ std::optional<int> streamed_top(const Context& context, const LiveOptions& optio
         if (top.done()) return kDone;
         if (!followed && !may_come_back(followed.error())) {
             if (top.looks() > 0) return report(context, followed.error());
-            std::fprintf(stderr, "larder: no stream of events: %s; asking for lists instead\n",
+            std::fprintf(stderr, "larder: cannot follow events: %s; polling instead\n",
                          followed.error().message.c_str());
             return std::nullopt;
         }

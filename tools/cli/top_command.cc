@@ -166,7 +166,7 @@ void add_top_command(CLI::App& app, Context& context) {
     };
     auto options = std::make_shared<Options>();
     CLI::App* command = app.add_subcommand(
-        "top", "Watch this node's rates, hits and waits; with --allocator, the cluster beside its plan");
+        "top", "Watch this node's rates, hits and waits; with --allocator, the cluster and its plan");
     command->add_option("--interval", options->live.interval_s, "Seconds between two updates. Default: 1")
         ->check(CLI::Range(0.1, 3600.0));
     command->add_option("--count", options->live.count, "Updates before the command ends. Default: until q or Ctrl-C")

@@ -50,7 +50,7 @@ def forbidden(source: Source, known: set[str]) -> list[Finding]:
     for line, target, quoted in source.includes:
         target_part = part_of(target)
         if quoted and target not in known:
-            findings.append(Finding(source.path, line, "arrows", f'"{target}" is no path from the repository\'s root'))
+            findings.append(Finding(source.path, line, "arrows", f'"{target}" is not a path from the repository\'s root'))
         elif not quoted and target in known:
             findings.append(Finding(source.path, line, "arrows", f'<{target}> is a project file: write it in quotes'))
         elif part in LIGHT and not quoted and HEAVY.match(target):

@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""clang_tidy.py BUILD [--seconds N] [--jobs N]: clang-tidy-19 over every product source, remembering what was clean.
+"""clang_tidy.py BUILD [--seconds N] [--jobs N]: runs clang-tidy-19 over product sources; remembers clean results.
 
 Reads BUILD/compile_commands.json (a build by g++: clang's own compiler warnings are off). Sources that are compiled
 together are checked together, which takes a fourth of the time. A unit is checked again only when one of its files, a
 project header they include, .clang-tidy or its command has changed: clean results are kept by a hash of all of these in
-build/clang-tidy. Tests are left to the compiler and the sanitizers. With --seconds it stops in time, says which files it
-did not come to, and goes on with those the next time; units never seen clean go first.
+build/clang-tidy. Tests are left to the compiler and the sanitizers. With --seconds it stops in time, names the files
+that it did not reach, and checks those the next time; units never seen clean go first.
 """
 
 import argparse

@@ -3,8 +3,8 @@
 
 Prints a line per report, names what failed and what was skipped, with its reason, and ends with "N passed, M failed, K
 skipped", which it also writes to the file COUNTS. Fails when a report is missing or something failed. With --no-skips a
-test that was skipped is one that failed, unless what it lacks is the data that no machine has of itself (MAY_BE_MISSING).
-A case of a report that has a report of its own in DIRECTORY, NAME.xml, is a run of many tests, and those are counted.
+skipped test counts as failed, unless it lacks only the data that a checkout does not have (MAY_BE_MISSING). A case of a
+report that has its own report in DIRECTORY, NAME.xml, is a run of many tests; these are counted in its place.
 """
 
 import argparse

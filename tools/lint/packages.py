@@ -1,4 +1,4 @@
-"""Which Debian package a header in <> comes from, so that what the code includes is what a fresh machine installs."""
+"""Tells which Debian package a header in <> comes from, so that a fresh machine installs every header included."""
 
 import re
 
@@ -46,7 +46,7 @@ def package_of(header: str) -> str | None:
 
 
 def is_everywhere(header: str) -> bool:
-    """Whether the compiler, the C library or a build requirement of the Python package brings it."""
+    """True if the compiler, the C library or a build requirement of the Python package brings the header."""
     if package_of(header):
         return False
     return bool(header.startswith(_BY_PIP) or _STANDARD.fullmatch(header) or _C_LIBRARY.fullmatch(header))

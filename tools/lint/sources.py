@@ -1,4 +1,4 @@
-"""The files a lint looks at, and C++ text without what is no code. Shared by arrows.py, tidy.py and clang_tidy.py."""
+"""The files that a lint checks, and C++ text without comments and literals. For arrows.py, tidy.py, clang_tidy.py."""
 
 import dataclasses
 import functools

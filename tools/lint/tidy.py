@@ -54,7 +54,7 @@ def banned_call(source: Source) -> Rule:
 
 
 def library_randomness(source: Source) -> Rule:
-    """std::shuffle and the distributions differ between library versions; what is drawn must be the same for ever."""
+    """std::shuffle and the distributions differ between library versions; draws must stay the same for ever."""
     if source.top in PRODUCT:
         pattern = r"std::(?:shuffle|sample|random_device|\w+_distribution|mt19937\w*|default_random_engine)\b"
         yield from _matches(source, pattern, "{} gives other values in other libraries; use base/hash.h's mix64")
@@ -64,7 +64,7 @@ def direct_clock(source: Source) -> Rule:
     """Time comes through base/clock.h, so that tests can move it."""
     if source.top in PRODUCT and not source.path.startswith(TIME_DOORS):
         pattern = r"\b(?:clock_gettime|gettimeofday|(?:std::|::)time|std::chrono::\w+_clock::now|\w+_clock::now)\s*\("
-        yield from _matches(source, pattern, "{}...) goes round base/clock.h")
+        yield from _matches(source, pattern, "{}...) bypasses base/clock.h")
 
 
 def direct_sleep(source: Source) -> Rule:
@@ -117,7 +117,7 @@ def machine_path(source: Source) -> Rule:
         r"|\b(?:[\w-]+\.)*(?:pypi\.org|pythonhosted\.org|deb\.debian\.org|proxy\.golang\.org|npmjs\.org|crates\.io)\b"
     )
     for match in re.finditer(pattern, source.text):
-        yield source.line_of(match.start()), f"{match[0]} is known on one machine, or names a package index"
+        yield source.line_of(match.start()), f"{match[0]} exists on one machine only, or names a package index"
 
 
 def wide_page(source: Source) -> Rule:

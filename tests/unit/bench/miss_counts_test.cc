@@ -20,9 +20,9 @@ constexpr MissCounts kGood{.blocks = 512,
 TEST(MissCounts, CountOffByOneIsNamed) {
     EXPECT_TRUE(check(kGood));
     const std::pair<std::uint64_t MissCounts::*, const char*> counts[] = {
-        {&MissCounts::blocks_read, "blocks the loader had are 1537, not 1536"},
+        {&MissCounts::blocks_read, "blocks the loader read are 1537, not 1536"},
         {&MissCounts::blocks_hit, "from a cache are 1, not 0"},
-        {&MissCounts::bytes_read, "bytes the loader had"},
+        {&MissCounts::bytes_read, "bytes the loader read"},
         {&MissCounts::misses, "misses"},
         {&MissCounts::hits, "hits"},
         {&MissCounts::remote_bytes, "delivered"},

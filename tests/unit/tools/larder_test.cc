@@ -419,7 +419,7 @@ TEST_F(LarderWithDaemonTest, LimitOfUnknownJobIsRefusedUnlessSetAhead) {
         const auto refused = larder({"job", "limit", "resnt", how});
         EXPECT_EQ(refused.exit_code, 4);
         EXPECT_THAT(refused.errors, HasSubstr("no job \"resnt\" has connected to this node; there are: resnet"));
-        EXPECT_EQ(refused.errors.contains("--ahead sets"), std::string(how) != "--none");
+        EXPECT_EQ(refused.errors.contains("Use --ahead"), std::string(how) != "--none");
         EXPECT_EQ(daemon.asked().back(), "GET /v1/jobs");
     }
     EXPECT_EQ(larder({"job", "limit", "resnt", "--rate", "200MB/s", "--ahead"}).exit_code, 0);
@@ -456,7 +456,7 @@ TEST_F(LarderWithDaemonTest, TopFallsBackToListsWithoutStream) {
     const auto result = larder({"top", "--allocator", socket, "--count", "1"});
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.output, HasSubstr("no node has reported yet"));
-    EXPECT_THAT(result.errors, HasSubstr("nothing at GET /v1/events/stream; asking for lists instead"));
+    EXPECT_THAT(result.errors, HasSubstr("nothing at GET /v1/events/stream; polling instead"));
 }
 
 TEST_F(LarderWithDaemonTest, TopReconnectsAfterLastEventItReceived) {
