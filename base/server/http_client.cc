@@ -240,7 +240,7 @@ private:
         }
         if (connected && speaks_tls(endpoint)) {
             const std::size_t scheme = address_.find("://");
-            return fail(ErrorCode::invalid_argument, address_ + ": TLS is spoken there: write https://" +
+            return fail(ErrorCode::invalid_argument, address_ + ": the server speaks TLS: write https://" +
                                                          address_.substr(scheme == std::string::npos ? 0 : scheme + 3));
         }
         if (code == CURLE_COULDNT_CONNECT && system_errno != 0) {
@@ -266,7 +266,7 @@ private:
         if (!tls || broke) return fail(ErrorCode::unavailable, what + ": " + why);
         const bool plain = why.contains("wrong version number");
         return fail(ErrorCode::protocol,
-                    what + ": TLS: " + why + (plain ? "; plain HTTP is spoken there: write http://" : ""));
+                    what + ": TLS: " + why + (plain ? "; the server speaks plain HTTP: write http://" : ""));
     }
 
     CURL* easy_;

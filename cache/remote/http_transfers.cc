@@ -218,7 +218,7 @@ private:
         for (HttpGet* get : over) {
             get->system_errno = endpoint.last_errno;
             get->message = get->url + endpoint.last_failure + "; given up after " + std::to_string(get->attempts) +
-                           " tries, as all requests to its server fail";
+                           " tries, because all requests to the server fail";
             end(*get, HttpOutcome::failed);
         }
     }

@@ -76,8 +76,8 @@ Result<void> SimulateOptions::settle() {
 void add_trace_options(CLI::App& app, SimulateOptions& options) {
     scheduler::ScenarioOptions& scenario = options.scenario;
     app.add_option("trace", scenario.trace, "A trace (see docs/simulating.md), or poisson:JOBS_PER_HOUR,JOBS");
-    app.add_flag("--skip-bad", scenario.trace_options.skip_bad, "Leave out rows that make no sense, and count them");
-    app.add_option("--jobs", scenario.trace_options.jobs_max, "Only the first so many jobs");
+    app.add_flag("--skip-bad", scenario.trace_options.skip_bad, "Skip invalid rows, and count them");
+    app.add_option("--jobs", scenario.trace_options.jobs_max, "Use only the first N jobs");
     app.add_option("--workload", scenario.workload,
                    "Table of the models and datasets that jobs train on; default: see larder simulate workload");
     app.add_option("--throughputs", scenario.throughputs,
