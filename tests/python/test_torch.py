@@ -278,7 +278,7 @@ def test_data_loader_refuses_options_of_the_dataset(raw: Any, wrong: str) -> Non
 
 
 def test_invalid_arguments_are_named() -> None:
-    with pytest.raises(larder.InvalidArgument, match="together"):
+    with pytest.raises(larder.InvalidArgument, match="give both rank and world_size, or neither"):
         larder.torch.IterableDataset("pets", rank=1)
     with pytest.raises(larder.InvalidArgument, match="rank 3"):
         larder.torch.IterableDataset("pets", rank=3, world_size=2)
