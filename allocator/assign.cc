@@ -16,7 +16,7 @@ using Quotas = std::vector<std::vector<NodeCache>>;
 
 Quotas quotas_in_force(const ClusterState& state) {
     Quotas quotas;
-    for (const Dataset& dataset : state.datasets) quotas.push_back(dataset.quotas);
+    for (const ClusterDataset& dataset : state.datasets) quotas.push_back(dataset.quotas);
     return quotas;
 }
 
@@ -100,8 +100,8 @@ std::vector<std::uint32_t> place_waiting(ClusterState& state, const Objective& o
         if (state.jobs[i].waits_for_gpus()) waiting.push_back(i);
     }
     std::ranges::sort(waiting, [&](std::uint32_t a, std::uint32_t b) {
-        const Job& left = state.jobs[a];
-        const Job& right = state.jobs[b];
+        const ClusterJob& left = state.jobs[a];
+        const ClusterJob& right = state.jobs[b];
         return left.weight != right.weight ? left.weight > right.weight : left.name < right.name;
     });
     for (const std::uint32_t job : waiting) {
@@ -115,7 +115,7 @@ std::vector<std::uint32_t> place_waiting(ClusterState& state, const Objective& o
 
 Result<Plan> assign(const ClusterState& given, const Objective& objective) {
     if (auto valid = validate(given); !valid) return std::unexpected(valid.error());
-    const bool places = objective.place_jobs && std::ranges::any_of(given.jobs, &Job::waits_for_gpus);
+    const bool places = objective.place_jobs && std::ranges::any_of(given.jobs, &ClusterJob::waits_for_gpus);
     ClusterState changed;
     if (objective.spare_room) {
         changed = without_spare_room(given);
@@ -126,13 +126,13 @@ Result<Plan> assign(const ClusterState& given, const Objective& objective) {
     if (places) placed = place_waiting(changed, objective);
     const ClusterState& state = places || objective.spare_room ? changed : given;
 
-    const auto problem_of = [&](Counted counted) {
+    const auto problem_of = [&](CountedJobs counted) {
         return objective.kind == ObjectiveKind::utilisation ? make_utilisation_problem(state, counted)
                                                             : make_problem(state, counted);
     };
-    const bool takes_turns =
-        std::ranges::any_of(state.jobs, [](const Job& job) { return job.waits_for_turn() || job.time_share < 1; });
-    const Problem problem = problem_of(takes_turns ? Counted::by_time_share : Counted::running);
+    const bool takes_turns = std::ranges::any_of(
+        state.jobs, [](const ClusterJob& job) { return job.waits_for_turn() || job.time_share < 1; });
+    const Problem problem = problem_of(takes_turns ? CountedJobs::by_time_share : CountedJobs::running);
     Solution solution = solve(state, problem, objective.kind);
     const bool steers = objective.kind != ObjectiveKind::equal_shares && objective.kind != ObjectiveKind::pinned;
     bool kept = false;
@@ -145,7 +145,7 @@ Result<Plan> assign(const ClusterState& given, const Objective& objective) {
     }
     Plan plan;
     if (takes_turns) {
-        const Problem running = problem_of(Counted::running);
+        const Problem running = problem_of(CountedJobs::running);
         Solution in_turn = solve_in_turn(state, problem, running, objective.kind, std::move(solution.quotas));
         kept = kept && in_turn.quotas == in_force;
         plan = plan_of(state, placed, running, std::move(in_turn));

@@ -235,8 +235,8 @@ CacheSplit max_min_split(const Problem& problem) {
         if (equals[j] > 0) high = std::max(high, problem.ideals[j] / slopes[j]);
     }
     // Equal shares fit, perhaps only up to rounding. In that case their split is kept.
-    const Sample highest_level{high, needed(high)};
-    const Sample equal_level{0, needed(0)};
+    const FunctionPoint highest_level{high, needed(high)};
+    const FunctionPoint equal_level{0, needed(0)};
     double level = 0;
     if (equal_level.value <= problem.remote && highest_level.value > problem.remote) {
         level = largest_within(equal_level, highest_level, problem.remote, needed);
@@ -334,9 +334,9 @@ CacheSplit towards_equal_split(const Problem& problem, const CacheSplit& split) 
     const auto mixture = [&](double part) { return mixed(equal, split, part); };
     const auto needed = [&](double part) { return least_remote(problem, equals, mixture(part)); };
     const double remote = problem.remote * (1 + 1e-9);  // equal shares fit, up to rounding
-    const Sample whole{1, needed(1)};
+    const FunctionPoint whole{1, needed(1)};
     if (whole.value <= remote) return split;
-    const Sample none{0, needed(0)};
+    const FunctionPoint none{0, needed(0)};
     if (none.value > remote) return equal;
     return mixture(largest_within(none, whole, remote, needed));
 }

@@ -110,7 +110,7 @@ bool same_quotas(const ClusterState& old_state, const Plan& old_plan, const Clus
 }
 
 bool same_rates(const ClusterState& old_state, const Plan& old_plan, const ClusterState& state, const Plan& plan) {
-    if (!std::ranges::equal(old_state.jobs, state.jobs, {}, &Job::name, &Job::name)) return false;
+    if (!std::ranges::equal(old_state.jobs, state.jobs, {}, &ClusterJob::name, &ClusterJob::name)) return false;
     for (std::size_t j = 0; j < plan.jobs.size(); ++j) {
         const double rate = plan.jobs[j].bandwidth_bytes_per_second;
         if (std::abs(rate - old_plan.jobs[j].bandwidth_bytes_per_second) > kSameRate * rate) return false;
@@ -292,7 +292,7 @@ Result<void> Cluster::remove_job(const std::string& name) {
 
 Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::uint64_t> bytes, std::int64_t now_ns) {
     const ClusterState known = state(now_ns);
-    const auto found = std::ranges::find(known.datasets, dataset, &Dataset::name);
+    const auto found = std::ranges::find(known.datasets, dataset, &ClusterDataset::name);
     if (found == known.datasets.end()) return fail(ErrorCode::not_found, "no node has a dataset \"" + dataset + "\"");
     if (!bytes) {
         if (auto saved = save({.pins = {{dataset, std::nullopt}}}); !saved) return saved;
@@ -300,11 +300,11 @@ Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::u
         return {};
     }
     double capacity = 0;
-    for (const Node& node : known.nodes) {
+    for (const ClusterNode& node : known.nodes) {
         capacity += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
     }
     double others = 0;
-    for (const Dataset& other : known.datasets) {
+    for (const ClusterDataset& other : known.datasets) {
         if (other.name == dataset) continue;
         double fixed = 0;
         for (const NodeCache& held : other.held) fixed += static_cast<double>(held.bytes());
@@ -410,7 +410,7 @@ void Cluster::take_plan(ClusterState state, Plan plan) {
 // Relies on state() listing nodes by name.
 std::optional<std::uint32_t> Cluster::planned_index(const std::string& node) const {
     const auto& nodes = planned_state_.nodes;
-    const auto found = std::ranges::lower_bound(nodes, node, {}, &Node::name);
+    const auto found = std::ranges::lower_bound(nodes, node, {}, &ClusterNode::name);
     if (found == nodes.end() || found->name != node) return std::nullopt;
     return static_cast<std::uint32_t>(found - nodes.begin());
 }

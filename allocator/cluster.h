@@ -152,7 +152,7 @@ private:
     void count_lease_floors(ClusterState& state) const;
     void add_turns(ClusterState& state) const;
     // Returns the most cache that a pin can take: each peer group that has the dataset needs the quota once.
-    static double pinned_bytes(const ClusterState& state, const Dataset& dataset, std::uint64_t pin);
+    static double pinned_bytes(const ClusterState& state, const ClusterDataset& dataset, std::uint64_t pin);
     std::size_t scanning_nodes(std::int64_t now_ns) const;
     double grant_beside_scans(std::uint32_t job) const;
     double rate_for_scans(std::size_t scanning) const;

@@ -60,7 +60,7 @@ struct NodeLimits {
 
 RateLimits cluster_limits(const ClusterState& state, const Problem& problem, std::span<const double> hit_ratios,
                           std::span<const std::vector<NodeCache>> quotas) {
-    const bool node_bounds = std::ranges::any_of(state.nodes, [](const Node& node) {
+    const bool node_bounds = std::ranges::any_of(state.nodes, [](const ClusterNode& node) {
         return std::isfinite(node.nic_bytes_per_second) || std::isfinite(node.disk_read_bytes_per_second);
     });
     if (!node_bounds) return RateLimits::of_remote(problem, hit_ratios);
@@ -80,7 +80,7 @@ RateLimits cluster_limits(const ClusterState& state, const Problem& problem, std
             constexpr double kAlmost = 1 - 1e-9;
             return demanded > capacity * kAlmost ? limits.add(capacity) : RateLimits::kNoLimit;
         };
-        const Node& node = state.nodes[n];
+        const ClusterNode& node = state.nodes[n];
         limits_of[n] = {.in = add(demand[n].in, node.nic_bytes_per_second),
                         .out = add(demand[n].out, node.nic_bytes_per_second),
                         .disk = add(demand[n].disk, node.disk_read_bytes_per_second)};

@@ -28,7 +28,7 @@ void Cluster::add_turns(ClusterState& state) const {
     number(state.nodes, node_at);
     number(state.datasets, dataset_at);
     number(state.jobs, job_at);
-    std::vector<Job> waiting;  // the names above refer to state.jobs
+    std::vector<ClusterJob> waiting;  // the names above refer to state.jobs
     for (const Turn& turn : turns_) {
         const auto running = job_at.find(turn.job);
         if (running != job_at.end()) {
@@ -37,13 +37,13 @@ void Cluster::add_turns(ClusterState& state) const {
         }
         const auto dataset = dataset_at.find(turn.dataset);
         if (dataset == dataset_at.end()) continue;
-        Job job{.name = turn.job,
-                .dataset = dataset->second,
-                .ideal_bytes_per_second =
-                    turn.ideal_bytes_per_second > 0 ? turn.ideal_bytes_per_second : ideal_of(turn.job),
-                .weight = turn.weight,
-                .remaining_epochs = turn.epochs,
-                .time_share = turn.time_share};
+        ClusterJob job{.name = turn.job,
+                       .dataset = dataset->second,
+                       .ideal_bytes_per_second =
+                           turn.ideal_bytes_per_second > 0 ? turn.ideal_bytes_per_second : ideal_of(turn.job),
+                       .weight = turn.weight,
+                       .remaining_epochs = turn.epochs,
+                       .time_share = turn.time_share};
         for (const auto& [name, gpus] : turn.ran_on) {
             const auto node = node_at.find(name);
             if (node == node_at.end()) continue;
@@ -55,7 +55,7 @@ void Cluster::add_turns(ClusterState& state) const {
     std::ranges::move(waiting, std::back_inserter(state.jobs));
 }
 
-double Cluster::pinned_bytes(const ClusterState& state, const Dataset& dataset, std::uint64_t pin) {
+double Cluster::pinned_bytes(const ClusterState& state, const ClusterDataset& dataset, std::uint64_t pin) {
     std::set<std::uint32_t> groups;
     for (const NodeCache& there : dataset.quotas) groups.insert(state.nodes[there.node].peer_group);
     return std::min(static_cast<double>(pin),
@@ -67,20 +67,20 @@ double Cluster::pinned_bytes(const ClusterState& state, const Dataset& dataset, 
 void Cluster::count_lease_floors(ClusterState& state) const {
     std::vector<bool> leases;
     leases.reserve(state.nodes.size());
-    for (const Node& node : state.nodes) leases.push_back(nodes_.find(node.name)->second.last.rates);
-    const auto leased_nodes = [&](const Job& job) {
+    for (const ClusterNode& node : state.nodes) leases.push_back(nodes_.find(node.name)->second.last.rates);
+    const auto leased_nodes = [&](const ClusterJob& job) {
         return std::ranges::count_if(job.placement, [&](const GpuShare& share) { return leases[share.node]; });
     };
     constexpr double kAllButRounding = 1 - 1e-9;  // the floors' sum must not exceed the remote
     double left = kAllButRounding * options_.remote_bytes_per_second;
     double floors = 0;
-    for (const Job& job : state.jobs) {
+    for (const ClusterJob& job : state.jobs) {
         left -= job.bandwidth_floor_bytes_per_second;
         floors += static_cast<double>(leased_nodes(job));
     }
     if (floors == 0) return;
     const double floor = std::min(options_.floor_bytes_per_second, std::max(0.0, left) / floors);
-    for (Job& job : state.jobs) {
+    for (ClusterJob& job : state.jobs) {
         const double leased =
             std::min(floor * static_cast<double>(leased_nodes(job)), job.bandwidth_cap_bytes_per_second);
         job.bandwidth_floor_bytes_per_second = std::max(job.bandwidth_floor_bytes_per_second, leased);
@@ -115,7 +115,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
             const auto [found, added] =
                 dataset_at.emplace(reported.name, static_cast<std::uint32_t>(state.datasets.size()));
             if (added) state.datasets.push_back({.name = reported.name});
-            Dataset& dataset = state.datasets[found->second];
+            ClusterDataset& dataset = state.datasets[found->second];
             // Nodes may have different versions for a while; the largest one must fit.
             dataset.size_bytes = std::max(dataset.size_bytes, reported.size_bytes);
             dataset.quotas.push_back({node, reported.quota_memory_bytes, reported.quota_disk_bytes});
@@ -132,9 +132,9 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
         for (const JobReport& reported : report.jobs) {
             const auto [found, added] = job_at.emplace(reported.name, static_cast<std::uint32_t>(state.jobs.size()));
             if (added) {
-                Job job{.name = reported.name,
-                        .dataset = dataset_at.at(reported.dataset),
-                        .ideal_bytes_per_second = ideal_of(reported.name)};
+                ClusterJob job{.name = reported.name,
+                               .dataset = dataset_at.at(reported.dataset),
+                               .ideal_bytes_per_second = ideal_of(reported.name)};
                 const auto known_job = jobs_.find(reported.name);
                 if (known_job != jobs_.end() && known_job->second.spec) {
                     const JobRegistration& spec = *known_job->second.spec;
@@ -145,7 +145,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
                 }
                 state.jobs.push_back(job);
             }
-            Job& job = state.jobs[found->second];
+            ClusterJob& job = state.jobs[found->second];
             job.gpus += reported.ranks;
             job.placement.push_back({node, reported.ranks});
             job.unread_bytes += reported.unread_bytes;
@@ -154,7 +154,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
     }
     count_lease_floors(state);
     add_turns(state);
-    for (Dataset& dataset : state.datasets) {
+    for (ClusterDataset& dataset : state.datasets) {
         const auto pin = pins_.find(dataset.name);
         if (pin == pins_.end()) continue;
         dataset.quota_cap_bytes = pin->second;

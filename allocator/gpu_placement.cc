@@ -55,7 +55,7 @@ struct UsableNode {
 std::size_t trials(const ClusterState& state) {
     constexpr std::size_t kWork = 2'000'000;
     const std::size_t size = (state.jobs.size() + state.datasets.size()) * state.nodes.size();
-    const auto waiting = std::ranges::count_if(state.jobs, &Job::waits_for_gpus);
+    const auto waiting = std::ranges::count_if(state.jobs, &ClusterJob::waits_for_gpus);
     return kWork / (size * static_cast<std::size_t>(waiting));
 }
 
@@ -65,7 +65,7 @@ public:
         : state_(state), job_(job), objective_(objective), wanted_(state.jobs[job].gpus) {
         std::vector<UsableNode> nodes(state.nodes.size());
         for (std::uint32_t n = 0; n < nodes.size(); ++n) nodes[n] = {.node = n, .free = state.nodes[n].gpus};
-        for (const Job& other : state.jobs) {
+        for (const ClusterJob& other : state.jobs) {
             for (const GpuShare& share : other.placement) {
                 nodes[share.node].free -= std::min(nodes[share.node].free, share.gpus);
                 ++nodes[share.node].jobs;
@@ -90,7 +90,7 @@ public:
         std::ranges::sort(nodes_, {}, [&](const UsableNode& node) -> auto& { return state.nodes[node.node].name; });
     }
 
-    std::optional<Placement> run() {
+    std::optional<GpuShares> run() {
         if (wanted_ == 0 || available_ < wanted_) return std::nullopt;
         trials_left_ = trials(state_);
         // One solved plan alone would have nothing to be compared with.
@@ -106,10 +106,10 @@ public:
     }
 
 private:
-    const Dataset& dataset() const { return state_.datasets[state_.jobs[job_].dataset]; }
+    const ClusterDataset& dataset() const { return state_.datasets[state_.jobs[job_].dataset]; }
 
-    Placement placement_of(const Gang& gang) const {
-        Placement placement;
+    GpuShares placement_of(const Gang& gang) const {
+        GpuShares placement;
         for (const auto& [place, gpus] : gang) placement.push_back({.node = nodes_[place].node, .gpus = gpus});
         std::ranges::sort(placement, {}, &GpuShare::node);
         return placement;
@@ -215,7 +215,7 @@ private:
     bool consider(const Gang& gang) {
         if (best_ && trials_left_ == 0) return false;
         if (!seen_.insert(gang).second) return false;
-        const Placement placement = placement_of(gang);
+        const GpuShares placement = placement_of(gang);
         if (objective_.placement_rules != nullptr && !objective_.placement_rules->allows(state_, job_, placement)) {
             return false;
         }
@@ -230,7 +230,7 @@ private:
         return true;
     }
 
-    Score solved(const Gang& gang, const Placement& placement) {
+    Score solved(const Gang& gang, const GpuShares& placement) {
         trial_.jobs[job_].placement = placement;
         const Problem problem = make_problem(trial_);
         const Solution solution = solve(trial_, problem, objective_.kind);
@@ -315,7 +315,7 @@ private:
 
 }  // namespace
 
-std::optional<Placement> place_job(const ClusterState& state, std::uint32_t job, const Objective& objective) {
+std::optional<GpuShares> place_job(const ClusterState& state, std::uint32_t job, const Objective& objective) {
     return Search(state, job, objective).run();
 }
 

@@ -18,6 +18,6 @@ namespace larder::allocator {
 
 // Returns nullopt if there are too few free GPUs, or if objective.placement_rules allow no set that was asked: all sets
 // on a small cluster, some thousands on a large one. The job's own placement in `state` is empty.
-std::optional<Placement> place_job(const ClusterState& state, std::uint32_t job, const Objective& objective);
+std::optional<GpuShares> place_job(const ClusterState& state, std::uint32_t job, const Objective& objective);
 
 }  // namespace larder::allocator

@@ -7,7 +7,7 @@
 namespace larder::allocator {
 
 // A point of the function: x, and its value there.
-struct Sample {
+struct FunctionPoint {
     double x = 0;
     double value = 0;
 };
@@ -16,7 +16,7 @@ struct Sample {
 // from.value <= bound < to.value. The result has a double's precision. Uses false position (the Illinois variant) with
 // bisections in between.
 template <typename Function>
-double largest_within(Sample from, Sample to, double bound, const Function& of) {
+double largest_within(FunctionPoint from, FunctionPoint to, double bound, const Function& of) {
     constexpr int kStepsMax = 200;
     constexpr double kPrecision = 1e-15;
     double low = from.x;

@@ -28,7 +28,7 @@ inline double lru_hit_ratio(double cached_part) {
 // bytes it has not read; after the epoch, the dataset's hit ratio. `horizon_bytes` is how far to look if the epoch ends
 // before that. The result never exceeds the hit ratio of the rest of the epoch: later hits do not help to reach its
 // end, and with less bandwidth than the rest needs, the end would move away with every new plan.
-inline double effective_hit_ratio(const Job& job, double dataset_hit_ratio, double horizon_bytes) {
+inline double effective_hit_ratio(const ClusterJob& job, double dataset_hit_ratio, double horizon_bytes) {
     if (job.unread_bytes == 0) return dataset_hit_ratio;
     const auto unread = static_cast<double>(job.unread_bytes);
     const auto cached = static_cast<double>(job.unread_cached_bytes);

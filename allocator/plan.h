@@ -17,7 +17,7 @@ struct DatasetPlan {
 
 struct JobPlan {
     bool running = false;                     // has GPUs; all below is 0 otherwise
-    Placement found_placement;                // for a job that had none
+    GpuShares found_placement;                // for a job that had none
     double bandwidth_bytes_per_second = 0;    // b: the grant
     double equal_share_bytes_per_second = 0;  // e: its rate from an equal share of everything
     // Predicted with the present cache, and with filled quotas when every epoch began after they filled (steady).
@@ -36,8 +36,8 @@ struct Plan {
 };
 
 // Returns where a job runs under a plan for this state; empty if it waits.
-inline const Placement& placement_of(const ClusterState& state, const Plan& plan, std::size_t job) {
-    const Placement& found = plan.jobs[job].found_placement;
+inline const GpuShares& placement_of(const ClusterState& state, const Plan& plan, std::size_t job) {
+    const GpuShares& found = plan.jobs[job].found_placement;
     return found.empty() ? state.jobs[job].placement : found;
 }
 

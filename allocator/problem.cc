@@ -29,17 +29,17 @@ std::vector<std::uint32_t> in_order(const auto& things) {
     return order;
 }
 
-bool counts(const Job& job, Counted counted) {
-    return !job.placement.empty() || (counted == Counted::by_time_share && job.waits_for_turn());
+bool counts(const ClusterJob& job, CountedJobs counted) {
+    return !job.placement.empty() || (counted == CountedJobs::by_time_share && job.waits_for_turn());
 }
 
 // Returns where a job runs, or where it ran last.
-const Placement& place_of(const Job& job) {
+const GpuShares& place_of(const ClusterJob& job) {
     return job.placement.empty() ? job.last_placement : job.placement;
 }
 
 // Returns the jobs that count, dataset by dataset, and within a dataset slowest first.
-std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, Counted counted,
+std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, CountedJobs counted,
                                            std::span<const std::uint32_t> datasets_in_order,
                                            std::span<DatasetTerms> terms) {
     struct Counting {
@@ -55,7 +55,7 @@ std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, Counted co
     counting.reserve(state.jobs.size());
     std::vector<std::uint32_t> count(state.datasets.size());
     for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
-        const Job& job = state.jobs[i];
+        const ClusterJob& job = state.jobs[i];
         if (!counts(job, counted)) continue;
         counting.push_back({.job = i, .dataset = job.dataset, .ideal = job.ideal_bytes_per_second});
         ++count[job.dataset];
@@ -86,7 +86,7 @@ std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, Counted co
 // Bounds equal rates by each node's network, shared equally by the jobs on it: all bytes a job reads may have to cross
 // it.
 void bound_by_network_share(const ClusterState& state, Problem& problem) {
-    if (std::ranges::all_of(state.nodes, [](const Node& node) { return std::isinf(node.nic_bytes_per_second); }))
+    if (std::ranges::all_of(state.nodes, [](const ClusterNode& node) { return std::isinf(node.nic_bytes_per_second); }))
         return;
     std::vector<double> jobs_on_node(state.nodes.size());
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
@@ -107,7 +107,7 @@ void find_groups(const ClusterState& state, Problem& problem) {
     problem.group_of_node.resize(state.nodes.size());
     boost::unordered_flat_map<std::uint32_t, std::uint32_t> numbers;
     for (const std::uint32_t n : problem.nodes_in_order) {
-        const Node& node = state.nodes[n];
+        const ClusterNode& node = state.nodes[n];
         const auto number = static_cast<std::uint32_t>(problem.group_bytes.size());
         const auto [found, added] = numbers.emplace(node.peer_group, number);
         if (added) problem.group_bytes.push_back(0);
@@ -121,13 +121,13 @@ void find_groups(const ClusterState& state, Problem& problem) {
 void find_caches(const ClusterState& state, std::span<const std::uint32_t> datasets_in_order, Problem& problem) {
     const auto groups = static_cast<std::uint32_t>(problem.group_bytes.size());
     std::vector<std::vector<std::uint32_t>> wanted(groups == 1 ? 0 : state.datasets.size());  // groups, by dataset
-    for (const Job& job : state.jobs) {
+    for (const ClusterJob& job : state.jobs) {
         if (wanted.empty()) break;
         for (const GpuShare& at : place_of(job)) wanted[job.dataset].push_back(problem.group_of_node[at.node]);
     }
     std::vector<std::uint32_t> of_dataset;
     for (const std::uint32_t i : datasets_in_order) {
-        const Dataset& dataset = state.datasets[i];
+        const ClusterDataset& dataset = state.datasets[i];
         DatasetTerms& terms = problem.datasets[i];
         of_dataset.clear();
         if (groups == 1) {
@@ -153,7 +153,7 @@ void find_caches(const ClusterState& state, std::span<const std::uint32_t> datas
 }
 
 // True if operators limit the dataset. A cap above the size binds, too, if several groups would hold all of it.
-bool has_limits(const Dataset& dataset) {
+bool has_limits(const ClusterDataset& dataset) {
     return dataset.quota_floor_bytes > 0 || dataset.quota_cap_bytes < std::numeric_limits<std::uint64_t>::max();
 }
 
@@ -178,7 +178,7 @@ double deal(double bytes, std::span<const double> weights, std::span<const doubl
     return bytes;
 }
 
-void find_reads_of_several(const Placement& placement, std::uint32_t dataset, Problem& problem) {
+void find_reads_of_several(const GpuShares& placement, std::uint32_t dataset, Problem& problem) {
     std::uint32_t gpus = 0;
     for (const GpuShare& share : placement) gpus += share.gpus;
     const auto begin = static_cast<std::ptrdiff_t>(problem.reads.size());
@@ -206,8 +206,8 @@ void find_reads_of_several(const Placement& placement, std::uint32_t dataset, Pr
 }
 
 // Finds the parts of a job's bytes that it reads on each node, and in each group.
-[[gnu::always_inline]] inline void find_reads(const Job& job, std::uint32_t dataset, Problem& problem) {
-    const Placement& placement = place_of(job);
+[[gnu::always_inline]] inline void find_reads(const ClusterJob& job, std::uint32_t dataset, Problem& problem) {
+    const GpuShares& placement = place_of(job);
     if (placement.size() > 1) {
         find_reads_of_several(placement, dataset, problem);
         return;
@@ -228,7 +228,7 @@ std::vector<double> count_readers(const ClusterState& state, std::span<const dou
     const std::size_t runs = problem.runs.size();
     std::vector<std::pair<std::uint32_t, double>> waiting;  // cache, part of the time
     for (std::size_t i = 0; i < state.jobs.size(); ++i) {
-        const Job& job = state.jobs[i];
+        const ClusterJob& job = state.jobs[i];
         if (problem.terms_of_job[i] != kNoTerms || !job.waits_for_turn()) continue;
         find_reads(job, job.dataset, problem);
         for (const Read& read : std::span(problem.reads).subspan(reads)) {
@@ -246,7 +246,7 @@ std::vector<double> count_readers(const ClusterState& state, std::span<const dou
 // quota above the dataset's size is useless, but still takes its room from other datasets.
 void hold(const ClusterState& state, Problem& problem) {
     for (std::uint32_t i = 0; i < state.datasets.size(); ++i) {
-        const Dataset& dataset = state.datasets[i];
+        const ClusterDataset& dataset = state.datasets[i];
         if (dataset.held.empty()) continue;
         const DatasetTerms& terms = problem.datasets[i];
         for (std::uint32_t k = terms.caches_begin; k < terms.caches_end; ++k) {
@@ -272,7 +272,7 @@ void share_limits(const ClusterState& state, std::span<const std::uint32_t> data
     std::vector<double> room = problem.group_bytes;
     for (const GroupCache& cache : problem.caches) room[cache.group] -= cache.floor;
     for (const std::uint32_t i : datasets_in_order) {
-        const Dataset& dataset = state.datasets[i];
+        const ClusterDataset& dataset = state.datasets[i];
         if (!has_limits(dataset)) continue;
         const DatasetTerms& terms = problem.datasets[i];
         const auto caches =
@@ -337,7 +337,7 @@ std::vector<double> Problem::hit_ratios(std::span<const double> cached_bytes) co
     return ratios;
 }
 
-Problem make_problem(const ClusterState& state, Counted counted) {
+Problem make_problem(const ClusterState& state, CountedJobs counted) {
     Problem problem;
     problem.remote = state.remote_bytes_per_second;
     const std::vector<std::uint32_t> datasets_in_order = in_order(state.datasets);
@@ -361,8 +361,8 @@ Problem make_problem(const ClusterState& state, Counted counted) {
     problem.reads_begin.resize(jobs.size() + 1);
     problem.runs_begin.resize(jobs.size() + 1);
     for (std::uint32_t j = 0; j < jobs.size(); ++j) {
-        const Job& job = state.jobs[jobs[j]];
-        const double part = counted == Counted::by_time_share ? job.time_share : 1;
+        const ClusterJob& job = state.jobs[jobs[j]];
+        const double part = counted == CountedJobs::by_time_share ? job.time_share : 1;
         parts_of_time[j] = job.time_share;
         problem.jobs[j] = {.job = jobs[j], .dataset = job.dataset, .weight = job.weight, .time_share = part};
         problem.ideals[j] = part * job.ideal_bytes_per_second;
@@ -391,7 +391,7 @@ Problem make_problem(const ClusterState& state, Counted counted) {
     return problem;
 }
 
-Problem make_utilisation_problem(const ClusterState& state, Counted counted) {
+Problem make_utilisation_problem(const ClusterState& state, CountedJobs counted) {
     Problem problem = make_problem(state, counted);
     for (JobTerms& terms : problem.jobs) {
         std::uint32_t gpus = 0;

@@ -110,10 +110,10 @@ struct Problem {
 // Which jobs count, and for how much: the running jobs, as they are (running); or also the jobs that take turns, each
 // by its averages over the turns: its time_share of f* and of its equal share (by_time_share). Caches have the same
 // indices both ways, and equal shares of cache are those of the turns.
-enum class Counted : std::uint8_t { running, by_time_share };
+enum class CountedJobs : std::uint8_t { running, by_time_share };
 
-Problem make_problem(const ClusterState& state, Counted counted = Counted::running);
+Problem make_problem(const ClusterState& state, CountedJobs counted = CountedJobs::running);
 // Does the same, with a job's value as the number of its GPUs that a byte per second keeps at work.
-Problem make_utilisation_problem(const ClusterState& state, Counted counted = Counted::running);
+Problem make_utilisation_problem(const ClusterState& state, CountedJobs counted = CountedJobs::running);
 
 }  // namespace larder::allocator

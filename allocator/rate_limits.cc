@@ -82,9 +82,9 @@ struct RateLimits::Filling {
     }
     // Returns the highest level the bound allows, `from` at least.
     double level(std::span<const Use> uses, double capacity, double from) const {
-        const Sample highest{level_max, used(uses, level_max)};
+        const FunctionPoint highest{level_max, used(uses, level_max)};
         if (highest.value <= capacity) return kInfinite;
-        const Sample lowest{from, used(uses, from)};
+        const FunctionPoint lowest{from, used(uses, from)};
         if (lowest.value > capacity) return from;
         return largest_within(lowest, highest, capacity, [&](double at_level) { return used(uses, at_level); });
     }

@@ -34,12 +34,12 @@ NodeCache& quota_on(std::vector<NodeCache>& quotas, std::uint32_t node) {
 ClusterState without_spare_room(const ClusterState& state) {
     ClusterState trimmed = state;
     std::vector<bool> is_read(state.datasets.size());
-    for (const Job& job : state.jobs) {
+    for (const ClusterJob& job : state.jobs) {
         if (!job.placement.empty() || job.waits_for_turn()) is_read[job.dataset] = true;
     }
     for (std::size_t i = 0; i < trimmed.datasets.size(); ++i) {
         if (is_read[i]) continue;
-        Dataset& dataset = trimmed.datasets[i];
+        ClusterDataset& dataset = trimmed.datasets[i];
         for (NodeCache& quota : dataset.quotas) {
             if (dataset.is_held_on(quota.node)) continue;
             const auto there = std::ranges::find(dataset.cached, quota.node, &NodeCache::node);
@@ -88,7 +88,7 @@ void give_spare_room(const ClusterState& state, Plan& plan) {
         shares.clear();
         for (const std::uint32_t i : idle[node]) {
             // A group needs a dataset only once. The operator's cap holds for all groups together.
-            const Dataset& dataset = state.datasets[i];
+            const ClusterDataset& dataset = state.datasets[i];
             const std::uint64_t size_left = dataset.size_bytes - std::min(dataset.size_bytes, held_in(i, group));
             const std::uint64_t held_bytes = plan.datasets[i].quota_bytes;
             const std::uint64_t cap_left = dataset.quota_cap_bytes - std::min(dataset.quota_cap_bytes, held_bytes);

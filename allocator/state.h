@@ -22,7 +22,7 @@ inline constexpr double kWeightMin = 1e-6;
 inline constexpr double kWeightMax = 1e6;
 inline constexpr std::uint64_t kBytesEnd = std::uint64_t{1} << 53;  // bytes are below
 
-struct Node {
+struct ClusterNode {
     std::string name;
     std::uint32_t gpus = 0;
     std::uint64_t memory_bytes = 0;  // for caching
@@ -43,7 +43,7 @@ struct NodeCache {
     bool operator==(const NodeCache&) const = default;
 };
 
-struct Dataset {
+struct ClusterDataset {
     std::string name;
     std::uint64_t size_bytes = 0;
     std::vector<NodeCache> quotas;  // of the plan in force; empty before the first
@@ -64,9 +64,9 @@ struct GpuShare {
 
     bool operator==(const GpuShare&) const = default;
 };
-using Placement = std::vector<GpuShare>;
+using GpuShares = std::vector<GpuShare>;
 
-struct Job {
+struct ClusterJob {
     std::string name;
     std::uint32_t dataset = 0;
     std::uint32_t gpus = 0;
@@ -76,11 +76,11 @@ struct Job {
         kUnlimited;                  // with the current one; 1 and less: what is cached from now on comes too late
     std::uint64_t unread_bytes = 0;  // of the current epoch; 0: between epochs
     std::uint64_t unread_cached_bytes = 0;  // of those, the cached ones
-    Placement placement;                    // empty: waits for GPUs, and gets no cache or bandwidth
+    GpuShares placement;                    // empty: waits for GPUs, and gets no cache or bandwidth
     // For jobs that take turns (assign.h): the part of the time that the job runs, by which cache is given; and, while
     // it waits for its next turn, the place it ran last. A waiting job has its part of the cache, and no bandwidth.
     double time_share = 1;
-    Placement last_placement;
+    GpuShares last_placement;
     double bandwidth_floor_bytes_per_second = 0;
     double bandwidth_cap_bytes_per_second = kUnlimited;
 
@@ -93,9 +93,9 @@ struct ClusterState {
     double remote_bytes_per_second = 0;  // B: what all jobs together may take from the remote
     // Grants hold for about this long. If a job's epoch ends sooner, the beginning of its next epoch counts too.
     double horizon_s = 0;
-    std::vector<Node> nodes;
-    std::vector<Dataset> datasets;
-    std::vector<Job> jobs;
+    std::vector<ClusterNode> nodes;
+    std::vector<ClusterDataset> datasets;
+    std::vector<ClusterJob> jobs;
 };
 
 // Checks that numbers are finite and not negative where no limit is meant, that rates, weights and bytes are within the

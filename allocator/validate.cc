@@ -131,7 +131,7 @@ Result<void> validate(const ClusterState& state) {
 
     double cache_bytes = 0;
     for (std::size_t i = 0; i < state.nodes.size(); ++i) {
-        const Node& node = state.nodes[i];
+        const ClusterNode& node = state.nodes[i];
         const auto field = [i](const char* name) {
             return [i, name] { return "nodes[" + to_string(i) + "]." + name; };
         };
@@ -146,9 +146,9 @@ Result<void> validate(const ClusterState& state) {
     double floors = 0;
     std::vector<NodeCache> held_bytes(state.nodes.size());
     const bool one_group = std::ranges::all_of(
-        state.nodes, [&](const Node& node) { return node.peer_group == state.nodes.front().peer_group; });
+        state.nodes, [&](const ClusterNode& node) { return node.peer_group == state.nodes.front().peer_group; });
     for (std::size_t i = 0; i < state.datasets.size(); ++i) {
-        const Dataset& dataset = state.datasets[i];
+        const ClusterDataset& dataset = state.datasets[i];
         const auto field = [i](const char* name) {
             return [i, name] { return "datasets[" + to_string(i) + "]." + name; };
         };
@@ -169,7 +169,7 @@ Result<void> validate(const ClusterState& state) {
             if (held.node >= state.nodes.size()) continue;
             held_bytes[held.node].memory_bytes += held.memory_bytes;
             held_bytes[held.node].disk_bytes += held.disk_bytes;
-            const Node& node = state.nodes[held.node];
+            const ClusterNode& node = state.nodes[held.node];
             const bool fits = held_bytes[held.node].memory_bytes <= node.memory_bytes &&
                               held_bytes[held.node].disk_bytes <= node.disk_bytes;
             if (!fits) check.wrong(field("held"), "the quotas held on a node do not fit its cache");
@@ -185,7 +185,7 @@ Result<void> validate(const ClusterState& state) {
     std::vector<std::uint64_t> gpus_used(state.nodes.size());
     double bandwidth_floors = 0;
     for (std::size_t i = 0; i < state.jobs.size(); ++i) {
-        const Job& job = state.jobs[i];
+        const ClusterJob& job = state.jobs[i];
         const auto field = [i](const char* name) { return [i, name] { return "jobs[" + to_string(i) + "]." + name; }; };
         check.below(field("dataset"), job.dataset, state.datasets.size());
         check.rate(field("ideal_bytes_per_second"), job.ideal_bytes_per_second);

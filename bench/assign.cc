@@ -43,10 +43,10 @@ ClusterState cluster(const Size& size) {
     ClusterState state;
     const std::uint32_t gpus = (size.jobs + size.nodes - 1) / size.nodes;
     for (std::uint32_t n = 0; n < size.nodes; ++n) {
-        Node node{.name = "node-" + std::to_string(n),
-                  .gpus = gpus,
-                  .memory_bytes = 16'000'000'000,
-                  .disk_bytes = 100'000'000'000};
+        ClusterNode node{.name = "node-" + std::to_string(n),
+                         .gpus = gpus,
+                         .memory_bytes = 16'000'000'000,
+                         .disk_bytes = 100'000'000'000};
         // The linear programs do not model disks and networks.
         if (!size.beside_lp) {
             node.disk_read_bytes_per_second = 6e9;
@@ -60,9 +60,9 @@ ClusterState cluster(const Size& size) {
     }
     double ideals = 0;
     for (std::uint32_t j = 0; j < size.jobs; ++j) {
-        Job job{.name = "job-" + std::to_string(j),
-                .dataset = static_cast<std::uint32_t>(random() % size.datasets),
-                .gpus = 1};
+        ClusterJob job{.name = "job-" + std::to_string(j),
+                       .dataset = static_cast<std::uint32_t>(random() % size.datasets),
+                       .gpus = 1};
         job.ideal_bytes_per_second = 2e7 * std::pow(50, uniform());
         job.placement.push_back({.node = j % size.nodes, .gpus = 1});
         ideals += job.ideal_bytes_per_second;

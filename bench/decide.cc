@@ -284,7 +284,7 @@ private:
             JobState& job = states_[ids_[i]];
             if (!job.running) continue;
             planned_.push_back(&job);
-            allocator::Job& planned = state_.jobs.emplace_back();
+            allocator::ClusterJob& planned = state_.jobs.emplace_back();
             planned.name = job.spec->name;
             planned.dataset = job.spec->dataset;
             planned.gpus = job.gpus;

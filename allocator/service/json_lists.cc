@@ -139,9 +139,9 @@ AddedJob read_added_job(JsonReader& reader) {
     return job;
 }
 
-json::object side(const Outcome& outcome) {
+json::object side(const WhatIfOutcome& outcome) {
     std::uint64_t cache_bytes = 0;
-    for (const Node& node : outcome.state.nodes) cache_bytes += node.memory_bytes + node.disk_bytes;
+    for (const ClusterNode& node : outcome.state.nodes) cache_bytes += node.memory_bytes + node.disk_bytes;
     return {{"objective", name(outcome.objective.kind)},
             {"remote_bytes_per_second", outcome.state.remote_bytes_per_second},
             {"cache_bytes", cache_bytes},
@@ -149,7 +149,7 @@ json::object side(const Outcome& outcome) {
             {"moved_bytes", outcome.plan.moved_bytes}};
 }
 
-json::object side(const Outcome& outcome, const DatasetPlan& plan) {
+json::object side(const WhatIfOutcome& outcome, const DatasetPlan& plan) {
     json::array nodes;
     for (const NodeCache& quota : plan.quotas) {
         if (quota.bytes() == 0) continue;
@@ -159,7 +159,7 @@ json::object side(const Outcome& outcome, const DatasetPlan& plan) {
     return {{"quota_bytes", plan.quota_bytes}, {"nodes", std::move(nodes)}};
 }
 
-json::object side_of_job(const Outcome& outcome, std::size_t job) {
+json::object side_of_job(const WhatIfOutcome& outcome, std::size_t job) {
     const JobPlan& plan = outcome.plan.jobs[job];
     json::array nodes;
     for (const GpuShare& share : placement_of(outcome.state, outcome.plan, job))
@@ -172,16 +172,16 @@ json::object side_of_job(const Outcome& outcome, std::size_t job) {
 
 using Rows = std::map<std::string, json::object>;
 
-void add_side(Rows& datasets, Rows& jobs, const Outcome& outcome, const char* which) {
+void add_side(Rows& datasets, Rows& jobs, const WhatIfOutcome& outcome, const char* which) {
     for (std::size_t i = 0; i < outcome.state.datasets.size(); ++i) {
-        const Dataset& dataset = outcome.state.datasets[i];
+        const ClusterDataset& dataset = outcome.state.datasets[i];
         json::object& row = datasets[dataset.name];
         row["name"] = dataset.name;
         row["size_bytes"] = dataset.size_bytes;
         row[which] = side(outcome, outcome.plan.datasets[i]);
     }
     for (std::size_t j = 0; j < outcome.state.jobs.size(); ++j) {
-        const Job& job = outcome.state.jobs[j];
+        const ClusterJob& job = outcome.state.jobs[j];
         json::object& row = jobs[job.name];
         row["name"] = job.name;
         row["dataset"] = outcome.state.datasets[job.dataset].name;

@@ -27,7 +27,7 @@ json::object plan_json(const Cluster& cluster, std::uint64_t number) {
     const ClusterState& state = cluster.planned_state();
     const Plan& plan = cluster.plan();
     json::array nodes;
-    for (const Node& node : state.nodes) {
+    for (const ClusterNode& node : state.nodes) {
         nodes.push_back(
             json::object{{"name", node.name}, {"memory_bytes", node.memory_bytes}, {"disk_bytes", node.disk_bytes}});
     }
@@ -43,7 +43,7 @@ json::object plan_json(const Cluster& cluster, std::uint64_t number) {
     }
     json::array jobs;
     for (std::size_t j = 0; j < state.jobs.size(); ++j) {
-        const Job& job = state.jobs[j];
+        const ClusterJob& job = state.jobs[j];
         const JobPlan& planned = plan.jobs[j];
         if (!planned.running) continue;  // waits for its turn
         json::array on;

@@ -43,7 +43,7 @@ std::vector<NodeView> nodes_of(const Cluster& cluster, const Observed& observed,
 
 JobView running_job(const Cluster& cluster, std::size_t index) {
     const ClusterState& state = cluster.planned_state();
-    const Job& job = state.jobs[index];
+    const ClusterJob& job = state.jobs[index];
     JobView view{.name = job.name,
                  .running = true,
                  .dataset = state.datasets[job.dataset].name,
@@ -94,7 +94,7 @@ std::vector<JobView> jobs_of(const Cluster& cluster, const Observed& observed, s
 
 DatasetView dataset_view(const Cluster& cluster, std::size_t index) {
     const ClusterState& state = cluster.planned_state();
-    const Dataset& dataset = state.datasets[index];
+    const ClusterDataset& dataset = state.datasets[index];
     const DatasetPlan& plan = cluster.plan().datasets[index];
     DatasetView view{.name = dataset.name, .size_bytes = dataset.size_bytes, .quota_bytes = plan.quota_bytes};
     std::map<std::uint32_t, DatasetShare> shares;

@@ -7,7 +7,7 @@ namespace {
 
 double capacity_of(const ClusterState& state) {
     double bytes = 0;
-    for (const Node& node : state.nodes) {
+    for (const ClusterNode& node : state.nodes) {
         bytes += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
     }
     return bytes;
@@ -21,7 +21,7 @@ std::uint64_t scaled(std::uint64_t bytes, double by) {
 // bytes.
 void drop_what_does_not_fit(ClusterState& state) {
     std::vector<NodeCache> used(state.nodes.size());
-    for (const Dataset& dataset : state.datasets) {
+    for (const ClusterDataset& dataset : state.datasets) {
         for (const NodeCache& cached : dataset.cached) {
             used[cached.node].memory_bytes += cached.memory_bytes;
             used[cached.node].disk_bytes += cached.disk_bytes;
@@ -35,7 +35,7 @@ void drop_what_does_not_fit(ClusterState& state) {
         double before = 0;
         double after = 0;
         for (NodeCache& cached : state.datasets[i].cached) {
-            const Node& node = state.nodes[cached.node];
+            const ClusterNode& node = state.nodes[cached.node];
             before += static_cast<double>(cached.bytes());
             cached.memory_bytes = scaled(cached.memory_bytes, part(node.memory_bytes, used[cached.node].memory_bytes));
             cached.disk_bytes = scaled(cached.disk_bytes, part(node.disk_bytes, used[cached.node].disk_bytes));
@@ -43,7 +43,7 @@ void drop_what_does_not_fit(ClusterState& state) {
         }
         if (before > 0) kept[i] = after / before;
     }
-    for (Job& job : state.jobs) job.unread_cached_bytes = scaled(job.unread_cached_bytes, kept[job.dataset]);
+    for (ClusterJob& job : state.jobs) job.unread_cached_bytes = scaled(job.unread_cached_bytes, kept[job.dataset]);
 }
 
 Result<void> change_cache(ClusterState& state, std::int64_t change_bytes) {
@@ -56,7 +56,7 @@ Result<void> change_cache(ClusterState& state, std::int64_t change_bytes) {
         return fail(ErrorCode::invalid_argument, "cache_bytes: removes more than the nodes' " +
                                                      std::to_string(static_cast<std::uint64_t>(capacity)) + " bytes");
     }
-    for (Node& node : state.nodes) {
+    for (ClusterNode& node : state.nodes) {
         if (capacity > 0) {
             node.memory_bytes = scaled(node.memory_bytes, 1 + change / capacity);
             node.disk_bytes = scaled(node.disk_bytes, 1 + change / capacity);
@@ -69,14 +69,14 @@ Result<void> change_cache(ClusterState& state, std::int64_t change_bytes) {
 }
 
 Result<void> remove_job(ClusterState& state, const std::string& name) {
-    const auto found = std::ranges::find(state.jobs, name, &Job::name);
+    const auto found = std::ranges::find(state.jobs, name, &ClusterJob::name);
     if (found == state.jobs.end()) return fail(ErrorCode::not_found, "remove_jobs: no job \"" + name + "\" runs");
     state.jobs.erase(found);
     return {};
 }
 
 Result<std::uint32_t> dataset_of(ClusterState& state, const AddedJob& added, const std::string& at) {
-    const auto found = std::ranges::find(state.datasets, added.dataset, &Dataset::name);
+    const auto found = std::ranges::find(state.datasets, added.dataset, &ClusterDataset::name);
     if (found != state.datasets.end()) return static_cast<std::uint32_t>(found - state.datasets.begin());
     if (!added.dataset_size_bytes) {
         return fail(ErrorCode::not_found, at + ".dataset: no node has a dataset \"" + added.dataset +
@@ -86,10 +86,10 @@ Result<std::uint32_t> dataset_of(ClusterState& state, const AddedJob& added, con
     return static_cast<std::uint32_t>(state.datasets.size() - 1);
 }
 
-Result<Placement> placement_asked_for(const ClusterState& state, const AddedJob& added, const std::string& at) {
-    Placement shares;
+Result<GpuShares> placement_asked_for(const ClusterState& state, const AddedJob& added, const std::string& at) {
+    GpuShares shares;
     for (const std::string& name : added.nodes) {
-        const auto found = std::ranges::find(state.nodes, name, &Node::name);
+        const auto found = std::ranges::find(state.nodes, name, &ClusterNode::name);
         if (found == state.nodes.end())
             return fail(ErrorCode::not_found, at + ".nodes: no node \"" + name + "\" reports");
         shares.push_back({.node = static_cast<std::uint32_t>(found - state.nodes.begin())});
@@ -104,7 +104,7 @@ Result<Placement> placement_asked_for(const ClusterState& state, const AddedJob&
 
 Result<void> add_job(ClusterState& state, const AddedJob& added, const std::string& at) {
     const JobRegistration& spec = added.spec;
-    if (std::ranges::find(state.jobs, spec.name, &Job::name) != state.jobs.end()) {
+    if (std::ranges::find(state.jobs, spec.name, &ClusterJob::name) != state.jobs.end()) {
         return fail(ErrorCode::already_exists, at + ".name: a job \"" + spec.name + "\" already runs");
     }
     const auto dataset = dataset_of(state, added, at);
@@ -143,11 +143,11 @@ Result<void> apply(ClusterState& state, const Change& change) {
 Result<Comparison> what_if(const ClusterState& state, const Objective& objective, const Change& change) {
     Comparison comparison{.before = {.state = state, .objective = objective, .plan = {}},
                           .after = {.state = state, .objective = objective, .plan = {}}};
-    Outcome& after = comparison.after;
+    WhatIfOutcome& after = comparison.after;
     if (auto applied = apply(after.state, change); !applied) return std::unexpected(applied.error());
     if (change.objective) after.objective.kind = *change.objective;
     after.objective.place_jobs = true;
-    for (Outcome* side : {&comparison.before, &comparison.after}) {
+    for (WhatIfOutcome* side : {&comparison.before, &comparison.after}) {
         auto plan = assign(side->state, side->objective);
         if (!plan) return std::unexpected(plan.error().within(side == &after ? "the changed cluster" : "the cluster"));
         side->plan = std::move(*plan);

@@ -33,15 +33,15 @@ struct Change {
     std::optional<ObjectiveKind> objective;
 };
 
-struct Outcome {
+struct WhatIfOutcome {
     ClusterState state;
     Objective objective;
     Plan plan;
 };
 
 struct Comparison {
-    Outcome before;
-    Outcome after;
+    WhatIfOutcome before;
+    WhatIfOutcome after;
 };
 
 // Errors: invalid_argument names the field; not_found names the job, dataset or node; already_exists a job that runs.

@@ -24,7 +24,7 @@ using Loads = std::map<std::uint32_t, NodeLoad>;
 // that it runs on.
 Loads loads_of(const allocator::ClusterState& state, const allocator::Plan& plan, std::size_t j) {
     const allocator::JobPlan& planned = plan.jobs[j];
-    const allocator::Placement& placement = placement_of(state, plan, j);
+    const allocator::GpuShares& placement = placement_of(state, plan, j);
     double gpus = 0;
     for (const allocator::GpuShare& share : placement) gpus += share.gpus;
     std::map<std::uint32_t, double> parts;
@@ -89,7 +89,7 @@ RateBound rate_bound(const allocator::ClusterState& state, const allocator::Plan
     RateBound bound;
     double fullest = kFull;
     for (const auto& [node, load] : own) {
-        const allocator::Node& of = state.nodes[node];
+        const allocator::ClusterNode& of = state.nodes[node];
         const auto consider = [&](RateBound::Kind kind, double uses, double used, double most) {
             if (uses <= 0 || used < fullest * most) return;
             fullest = used / most;

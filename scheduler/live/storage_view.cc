@@ -9,14 +9,14 @@ StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns)
     StorageView view{.storage = {.remote_bytes_per_second = now.remote_bytes_per_second}};
     view.storage.nic_bytes_per_second = now.nodes.empty() ? kNever : 0;
     std::set<std::uint32_t> groups;
-    for (const allocator::Node& node : now.nodes) {
+    for (const allocator::ClusterNode& node : now.nodes) {
         groups.insert(node.peer_group);
         view.nodes.push_back(node.name);
         view.storage.nic_bytes_per_second += node.nic_bytes_per_second;
         view.storage.cache_bytes += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
     }
     view.storage.own_caches = groups.size() == now.nodes.size();
-    for (const allocator::Dataset& dataset : now.datasets) {
+    for (const allocator::ClusterDataset& dataset : now.datasets) {
         DatasetState& state =
             view.datasets.emplace_back(DatasetState{dataset.name, static_cast<double>(dataset.size_bytes)});
         auto& on = view.cached_on.emplace_back();
@@ -25,7 +25,7 @@ StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns)
             if (cached.bytes() > 0) on.push_back({cached.node, cached.bytes()});
         }
     }
-    for (const allocator::Job& job : now.jobs) {
+    for (const allocator::ClusterJob& job : now.jobs) {
         // Its f* is for the GPUs it had, which may not be those it has now.
         if (job.waits_for_turn()) continue;
         view.jobs[job.name] = {.ideal = job.ideal_bytes_per_second,

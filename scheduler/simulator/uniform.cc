@@ -52,7 +52,7 @@ private:
         cluster_.datasets.resize(state.stores.size());
         for (std::uint32_t s = 0; s < state.stores.size(); ++s) {
             const Store& store = *state.stores[s];
-            allocator::Dataset& dataset = cluster_.datasets[s];
+            allocator::ClusterDataset& dataset = cluster_.datasets[s];
             dataset.name = std::to_string(store.dataset);
             dataset.size_bytes = bytes(store.size_bytes);
             dataset.quotas.assign(1, {.node = 0, .disk_bytes = bytes(store.quota_bytes)});
@@ -61,7 +61,7 @@ private:
         cluster_.jobs.resize(state.readers.size() + state.waiting.size());
         for (std::size_t i = 0; i < state.readers.size(); ++i) {
             const Reader& reader = *state.readers[i];
-            allocator::Job& job = cluster_.jobs[i];
+            allocator::ClusterJob& job = cluster_.jobs[i];
             describe(reader, state, job);
             job.gpus = state.gpus[i];
             // Only the ratio counts, since plans are made again at an epoch's end. The ratio is scaled up, since the
@@ -75,7 +75,7 @@ private:
         }
         for (std::size_t i = 0; i < state.waiting.size(); ++i) {
             const WaitingReader& waits = state.waiting[i];
-            allocator::Job& job = cluster_.jobs[state.readers.size() + i];
+            allocator::ClusterJob& job = cluster_.jobs[state.readers.size() + i];
             describe(*waits.reader, state, job);
             job.gpus = waits.gpus;
             job.unread_bytes = job.unread_cached_bytes = 0;
@@ -85,7 +85,7 @@ private:
         }
     }
 
-    static void describe(const Reader& reader, const ReadersState& state, allocator::Job& job) {
+    static void describe(const Reader& reader, const ReadersState& state, allocator::ClusterJob& job) {
         job.name = std::to_string(reader.job);
         job.dataset = reader.store;
         job.ideal_bytes_per_second = reader.ideal;

@@ -53,7 +53,7 @@ private:
         cluster_.remote_bytes_per_second = state.storage.remote_bytes_per_second;
         cluster_.nodes.resize(state.nodes.size());
         for (std::uint32_t n = 0; n < state.nodes.size(); ++n) {
-            allocator::Node& node = cluster_.nodes[n];
+            allocator::ClusterNode& node = cluster_.nodes[n];
             node.name = state.nodes[n].name;
             node.gpus = 2 * state.nodes[n].gpus;  // a policy may pack two jobs onto the same GPUs
             node.disk_bytes = whole_bytes(state.storage.cache_bytes / static_cast<double>(state.nodes.size()));
@@ -73,7 +73,7 @@ private:
                 cluster_.datasets.push_back(
                     {.name = std::to_string(store->dataset), .size_bytes = whole_bytes(store->size_bytes)});
             }
-            allocator::Dataset& dataset = cluster_.datasets[at->second];
+            allocator::ClusterDataset& dataset = cluster_.datasets[at->second];
             dataset.quotas.push_back({.node = store->node, .disk_bytes = whole_bytes(store->quota_bytes)});
             dataset.cached.push_back({.node = store->node, .disk_bytes = whole_bytes(store->cached_bytes)});
         }
@@ -83,7 +83,7 @@ private:
         cluster_.jobs.resize(state.readers.size() + state.waiting.size());
         for (std::size_t i = 0; i < state.readers.size(); ++i) {
             const Reader& reader = *state.readers[i];
-            allocator::Job& job = cluster_.jobs[i];
+            allocator::ClusterJob& job = cluster_.jobs[i];
             describe(reader, state, job);
             job.gpus = state.gpus[i];
             job.unread_bytes = whole_bytes(reader.unread_bytes);
@@ -94,7 +94,7 @@ private:
         }
         for (std::size_t i = 0; i < state.waiting.size(); ++i) {
             const WaitingReader& waits = state.waiting[i];
-            allocator::Job& job = cluster_.jobs[state.readers.size() + i];
+            allocator::ClusterJob& job = cluster_.jobs[state.readers.size() + i];
             describe(*waits.reader, state, job);
             job.gpus = waits.gpus;
             job.unread_bytes = job.unread_cached_bytes = 0;
@@ -104,7 +104,7 @@ private:
         }
     }
 
-    void describe(const Reader& reader, const ReadersState& state, allocator::Job& job) const {
+    void describe(const Reader& reader, const ReadersState& state, allocator::ClusterJob& job) const {
         const Store& store = *state.stores[reader.store];
         job.name = std::to_string(reader.job);
         job.dataset = dataset_at_.at(store.dataset);
@@ -113,8 +113,8 @@ private:
         job.weight = reader.weight;
     }
 
-    static allocator::Placement shares_of(const Placement& placement) {
-        allocator::Placement shares;
+    static allocator::GpuShares shares_of(const Placement& placement) {
+        allocator::GpuShares shares;
         for (const NodeGpus& share : placement) shares.push_back({.node = share.node, .gpus = share.count()});
         return shares;
     }

@@ -9,7 +9,7 @@ using namespace allocator;
 ClusterLp::ClusterLp(const ClusterState& state, const Plan& plan) {
     problem_.remote = state.remote_bytes_per_second;
     std::map<std::uint32_t, std::uint32_t> group_at;
-    for (const Node& node : state.nodes) {
+    for (const ClusterNode& node : state.nodes) {
         const auto [found, added] =
             group_at.emplace(node.peer_group, static_cast<std::uint32_t>(problem_.group_cache.size()));
         if (added) problem_.group_cache.push_back(0);
@@ -17,12 +17,12 @@ ClusterLp::ClusterLp(const ClusterState& state, const Plan& plan) {
     }
     const bool one_group = problem_.group_cache.size() == 1;
     double unread_floors = 0;
-    for (const Dataset& dataset : state.datasets) {
+    for (const ClusterDataset& dataset : state.datasets) {
         unread_floors +=
             static_cast<double>(std::min({dataset.quota_floor_bytes, dataset.quota_cap_bytes, dataset.size_bytes}));
     }
     for (std::size_t j = 0; j < state.jobs.size(); ++j) {
-        const Job& job = state.jobs[j];
+        const ClusterJob& job = state.jobs[j];
         LpJob lp_job{.ideal = job.ideal_bytes_per_second,
                      .equal_rate = plan.jobs[j].equal_share_bytes_per_second,
                      .weight = job.weight,
@@ -35,7 +35,7 @@ ClusterLp::ClusterLp(const ClusterState& state, const Plan& plan) {
         for (const auto& [group, part] : parts) {
             const auto number = static_cast<std::uint32_t>(problem_.caches.size());
             const auto [found, added] = caches_.emplace(std::pair{job.dataset, group}, number);
-            const Dataset& dataset = state.datasets[job.dataset];
+            const ClusterDataset& dataset = state.datasets[job.dataset];
             const auto size = static_cast<double>(dataset.size_bytes);
             // Dataset limits apply only with one group: the program does not model how they are split among several.
             const double cap = one_group ? std::min(size, static_cast<double>(dataset.quota_cap_bytes)) : size;

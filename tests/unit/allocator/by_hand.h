@@ -27,17 +27,17 @@ inline allocator::ClusterState cluster(double remote, double cache) {
     return state;
 }
 
-inline allocator::Dataset& add_dataset(allocator::ClusterState& state, const char* name, double size) {
-    return state.datasets.emplace_back(allocator::Dataset{.name = name, .size_bytes = bytes(size)});
+inline allocator::ClusterDataset& add_dataset(allocator::ClusterState& state, const char* name, double size) {
+    return state.datasets.emplace_back(allocator::ClusterDataset{.name = name, .size_bytes = bytes(size)});
 }
 
-inline allocator::Job& add_job(allocator::ClusterState& state, const char* name, std::uint32_t dataset, double ideal,
-                               std::uint32_t node = 0) {
-    return state.jobs.emplace_back(allocator::Job{.name = name,
-                                                  .dataset = dataset,
-                                                  .gpus = 1,
-                                                  .ideal_bytes_per_second = ideal * kBytesPerGB,
-                                                  .placement = {{.node = node, .gpus = 1}}});
+inline allocator::ClusterJob& add_job(allocator::ClusterState& state, const char* name, std::uint32_t dataset,
+                                      double ideal, std::uint32_t node = 0) {
+    return state.jobs.emplace_back(allocator::ClusterJob{.name = name,
+                                                         .dataset = dataset,
+                                                         .gpus = 1,
+                                                         .ideal_bytes_per_second = ideal * kBytesPerGB,
+                                                         .placement = {{.node = node, .gpus = 1}}});
 }
 
 inline allocator::Plan planned(const allocator::ClusterState& state, const allocator::Objective& objective) {

@@ -36,7 +36,7 @@ TEST(Model, LruHitRatioIsFarBelowCachedShare) {
 }
 
 TEST(Model, RestOfEpochHitsCachedPartOfUnreadBytes) {
-    Job job;
+    ClusterJob job;
     EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3, 0), 0.3);
     job.unread_bytes = 50;
     job.unread_cached_bytes = 10;
@@ -54,7 +54,7 @@ TEST(Model, RestOfEpochHitsCachedPartOfUnreadBytes) {
 TEST(Model, EpochEndsInTimeEvenIfNextEpochHitsEverything) {
     constexpr double ideal = 30e6;
     constexpr double horizon_s = 10;
-    Job job{.ideal_bytes_per_second = ideal, .unread_bytes = 300'000'000};
+    ClusterJob job{.ideal_bytes_per_second = ideal, .unread_bytes = 300'000'000};
     for (int seconds = 0; seconds < 10; ++seconds) {
         const double bandwidth = ideal * (1 - effective_hit_ratio(job, 1, horizon_s * ideal));
         job.unread_bytes -= static_cast<std::uint64_t>(bandwidth);
@@ -218,7 +218,7 @@ TEST(Throughput, SumIsWithinOnePercentOfBestGridSplit) {
         double sum = 0;
         double ideals = 0;
         for (const JobPlan& job : plan.jobs) sum += job.steady_bytes_per_second;
-        for (const Job& job : state.jobs) ideals += job.ideal_bytes_per_second;
+        for (const ClusterJob& job : state.jobs) ideals += job.ideal_bytes_per_second;
         const double best = best_of_grid(state, plan);
         ASSERT_GT(best, 0) << "case " << k;
         within += sum >= 0.99 * best;
@@ -333,7 +333,7 @@ TEST(OperatorLimits, MaxMinGivesJobTheRateItsFloorCarries) {
     add_dataset(state, "A", 100);
     add_dataset(state, "B", 100);
     for (const char* name : {"a", "b"}) {
-        Job& job = add_job(state, name, name[0] == 'a' ? 0 : 1, 4);
+        ClusterJob& job = add_job(state, name, name[0] == 'a' ? 0 : 1, 4);
         job.unread_bytes = bytes(100);
         job.bandwidth_floor_bytes_per_second = 0.1 * kBytesPerGB;
     }

@@ -47,13 +47,13 @@ protected:
     }
     const JobPlan& job_plan(const std::string& job) const {
         const auto& jobs = cluster.planned_state().jobs;
-        const auto found = std::ranges::find(jobs, job, &Job::name);
+        const auto found = std::ranges::find(jobs, job, &ClusterJob::name);
         EXPECT_NE(found, jobs.end()) << job;
         return cluster.plan().jobs[static_cast<std::size_t>(found - jobs.begin())];
     }
     std::uint64_t quota(const std::string& dataset) const {
         const auto& datasets = cluster.planned_state().datasets;
-        const auto found = std::ranges::find(datasets, dataset, &Dataset::name);
+        const auto found = std::ranges::find(datasets, dataset, &ClusterDataset::name);
         EXPECT_NE(found, datasets.end()) << dataset;
         return cluster.plan().datasets[static_cast<std::size_t>(found - datasets.begin())].quota_bytes;
     }
@@ -324,7 +324,7 @@ TEST_F(ClusterTest, EpochsAreCountedDownFromRegistration) {
         report(a);
         report(b);
         std::vector<double> epochs;
-        for (const Job& job : cluster.state(now_ns).jobs) epochs.push_back(job.remaining_epochs);
+        for (const ClusterJob& job : cluster.state(now_ns).jobs) epochs.push_back(job.remaining_epochs);
         return epochs;
     };
     EXPECT_EQ(remaining(7, 7, 4), (std::vector<double>{3, 3})) << "vision was resumed in its eighth epoch";

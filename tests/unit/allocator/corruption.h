@@ -49,7 +49,7 @@ private:
     }
 
     std::string node(allocator::ClusterState& state) {
-        allocator::Node& node = any(state.nodes);
+        allocator::ClusterNode& node = any(state.nodes);
         switch (below(6)) {
             case 0: return name(state.nodes, node);
             case 1: return count("node.gpus", node.gpus);
@@ -61,7 +61,7 @@ private:
     }
 
     std::string dataset(allocator::ClusterState& state) {
-        allocator::Dataset& dataset = any(state.datasets);
+        allocator::ClusterDataset& dataset = any(state.datasets);
         switch (below(6)) {
             case 0: return name(state.datasets, dataset);
             case 1: return bytes("dataset.size", dataset.size_bytes);
@@ -73,7 +73,7 @@ private:
     }
 
     std::string job(allocator::ClusterState& state) {
-        allocator::Job& job = any(state.jobs);
+        allocator::ClusterJob& job = any(state.jobs);
         switch (below(11)) {
             case 0: return name(state.jobs, job);
             case 1: return count("job.dataset", job.dataset);

@@ -32,7 +32,7 @@ double steady_rate(const ClusterState& state, const Objective& objective, std::s
     return plan ? plan->jobs[job].steady_bytes_per_second : 0;
 }
 
-double steady_rate_with(ClusterState state, const Objective& objective, std::size_t job, const Placement& placement) {
+double steady_rate_with(ClusterState state, const Objective& objective, std::size_t job, const GpuShares& placement) {
     state.jobs[job].placement = placement;
     return steady_rate(state, objective, job);
 }
@@ -54,7 +54,7 @@ TEST(GpuPlacement, RateIsWithinOnePercentOfBestPlacement) {
         const double found = steady_rate(state, objective, job);
         double best = 0;
         double worst = std::numeric_limits<double>::infinity();
-        for_each_placement(free_gpus(state), state.jobs[job].gpus, [&](const Placement& placement) {
+        for_each_placement(free_gpus(state), state.jobs[job].gpus, [&](const GpuShares& placement) {
             const double rate = steady_rate_with(state, objective, job, placement);
             best = std::max(best, rate);
             worst = std::min(worst, rate);
@@ -78,8 +78,8 @@ TEST(GpuPlacement, RateIsWithinOnePercentOfBestPlacement) {
 }
 
 // Takes the first free GPUs in the order of node names.
-Placement blind_placement(const ClusterState& state, std::size_t job) {
-    Placement placement;
+GpuShares blind_placement(const ClusterState& state, std::size_t job) {
+    GpuShares placement;
     std::uint32_t missing = state.jobs[job].gpus;
     const auto free = free_gpus(state);
     for (std::uint32_t node = 0; node < free.size() && missing > 0; ++node) {
@@ -125,12 +125,12 @@ ClusterState alike(std::size_t nodes) {
     return state;
 }
 
-Job waiting(const char* name, std::uint32_t gpus) {
+ClusterJob waiting(const char* name, std::uint32_t gpus) {
     return {.name = name, .gpus = gpus, .ideal_bytes_per_second = 2e9};
 }
 
-Job placed(const char* name, Placement placement) {
-    Job job = waiting(name, 0);
+ClusterJob placed(const char* name, GpuShares placement) {
+    ClusterJob job = waiting(name, 0);
     for (const GpuShare& share : placement) job.gpus += share.gpus;
     job.placement = std::move(placement);
     return job;
@@ -145,25 +145,25 @@ Plan planned(const ClusterState& state, const Objective& objective = {}) {
 TEST(GpuPlacement, JobGoesToNodeWithFreeNetwork) {
     ClusterState state = alike(2);
     // No cache: every byte is read over the network, of which "busy" leaves 1 GB/s on "a".
-    for (Node& node : state.nodes) node.disk_bytes = 0;
+    for (ClusterNode& node : state.nodes) node.disk_bytes = 0;
     state.nodes[0].nic_bytes_per_second = 3e9;
     state.nodes[1].nic_bytes_per_second = 2.5e9;
     state.jobs = {placed("busy", {{.node = 0, .gpus = 1}}), waiting("new", 2)};
     const Plan plan = planned(state);
-    EXPECT_EQ(plan.jobs[1].found_placement, (Placement{{.node = 1, .gpus = 2}}));
+    EXPECT_EQ(plan.jobs[1].found_placement, (GpuShares{{.node = 1, .gpus = 2}}));
     EXPECT_DOUBLE_EQ(plan.jobs[1].steady_bytes_per_second, 2e9);
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
 }
 
 TEST(GpuPlacement, GangThatNeedsMoreNetworkThanOneNodeHasIsSpread) {
     ClusterState state = alike(2);
-    for (Node& node : state.nodes) {
+    for (ClusterNode& node : state.nodes) {
         node.disk_bytes = 0;
         node.nic_bytes_per_second = 1e9;
     }
     state.jobs = {waiting("new", 4)};
     const Plan plan = planned(state);
-    EXPECT_EQ(plan.jobs[0].found_placement, (Placement{{.node = 0, .gpus = 2}, {.node = 1, .gpus = 2}}));
+    EXPECT_EQ(plan.jobs[0].found_placement, (GpuShares{{.node = 0, .gpus = 2}, {.node = 1, .gpus = 2}}));
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
 }
 
@@ -171,10 +171,10 @@ TEST(GpuPlacement, GangThatNeedsMoreNetworkThanOneNodeHasIsSpread) {
 TEST(GpuPlacement, JobGoesWhereThePlanPutsItsCache) {
     ClusterState state = alike(2);
     state.nodes[0].disk_bytes = 0;
-    for (Node& node : state.nodes) node.nic_bytes_per_second = 1e9;
+    for (ClusterNode& node : state.nodes) node.nic_bytes_per_second = 1e9;
     state.jobs = {waiting("new", 2)};
     const Plan plan = planned(state);
-    EXPECT_EQ(plan.jobs[0].found_placement, (Placement{{.node = 1, .gpus = 2}}));
+    EXPECT_EQ(plan.jobs[0].found_placement, (GpuShares{{.node = 1, .gpus = 2}}));
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_hit_ratio, 1);
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
 }
@@ -194,14 +194,14 @@ TEST(GpuPlacement, JobGoesNearItsDataWhenRatesTie) {
         state.datasets[0].cached = {{.node = holder, .disk_bytes = 30 * kGB},
                                     {.node = (holder + 1) % 3, .disk_bytes = 10 * kGB}};
         state.jobs = {waiting("new", 2)};
-        EXPECT_EQ(planned(state).jobs[0].found_placement, (Placement{{.node = holder, .gpus = 2}}));
+        EXPECT_EQ(planned(state).jobs[0].found_placement, (GpuShares{{.node = holder, .gpus = 2}}));
     }
 }
 
 TEST(GpuPlacement, EmptyNodesStayFreeWhenAllElseTies) {
     ClusterState state = alike(3);
     state.jobs = {placed("other", {{.node = 1, .gpus = 2}}), waiting("new", 2)};
-    EXPECT_EQ(planned(state).jobs[1].found_placement, (Placement{{.node = 1, .gpus = 2}}));
+    EXPECT_EQ(planned(state).jobs[1].found_placement, (GpuShares{{.node = 1, .gpus = 2}}));
 }
 
 TEST(GpuPlacement, GangThatDoesNotFitWaitsAndOthersArePlaced) {
@@ -215,7 +215,7 @@ TEST(GpuPlacement, GangThatDoesNotFitWaitsAndOthersArePlaced) {
     EXPECT_EQ(plan.jobs[1].bandwidth_bytes_per_second, 0);
     EXPECT_EQ(plan.jobs[1].steady_bytes_per_second, 0);
     EXPECT_TRUE(plan.jobs[2].running);
-    EXPECT_EQ(plan.jobs[2].found_placement, (Placement{{.node = 0, .gpus = 1}, {.node = 1, .gpus = 4}}));
+    EXPECT_EQ(plan.jobs[2].found_placement, (GpuShares{{.node = 0, .gpus = 1}, {.node = 1, .gpus = 4}}));
     EXPECT_DOUBLE_EQ(plan.jobs[2].steady_bytes_per_second, 2e9);
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
 }
@@ -246,7 +246,7 @@ TEST(GpuPlacement, JobWithoutGpusIsNotPlaced) {
 
 TEST(GpuPlacement, BillionsOfGpusArePlacedAtOnce) {
     ClusterState state = alike(4);
-    for (Node& node : state.nodes) {
+    for (ClusterNode& node : state.nodes) {
         node.gpus = 4'000'000'000;
         node.nic_bytes_per_second = 5e8;
     }
@@ -265,9 +265,9 @@ TEST(GpuPlacement, SeveralWaitingJobsNeverShareAGpu) {
     std::uint64_t waited = 0;
     for (std::uint64_t seed = 0; seed < test::property_cases(3000); ++seed) {
         ClusterState state = SmallClusters(seed).make();
-        const Job last = state.jobs.back();
+        const ClusterJob last = state.jobs.back();
         for (std::uint32_t k = 0; k < 3; ++k) {
-            Job another = last;
+            ClusterJob another = last;
             another.name += "-" + std::to_string(k);
             another.gpus = 1 + static_cast<std::uint32_t>((seed + k) % 3);
             state.jobs.push_back(another);
@@ -308,14 +308,14 @@ TEST(GpuPlacement, PlacementIsIndependentOfNodeOrder) {
         const auto last = static_cast<std::uint32_t>(state.nodes.size() - 1);
         ClusterState reversed = state;
         std::ranges::reverse(reversed.nodes);
-        for (Dataset& dataset : reversed.datasets) {
+        for (ClusterDataset& dataset : reversed.datasets) {
             for (NodeCache& there : dataset.cached) there.node = last - there.node;
         }
-        for (Job& job : reversed.jobs) {
+        for (ClusterJob& job : reversed.jobs) {
             for (GpuShare& share : job.placement) share.node = last - share.node;
         }
         const Objective objective = objective_of(seed);
-        Placement expected = planned(state, objective).jobs.back().found_placement;
+        GpuShares expected = planned(state, objective).jobs.back().found_placement;
         for (GpuShare& share : expected) share.node = last - share.node;
         std::ranges::reverse(expected);
         EXPECT_EQ(planned(reversed, objective).jobs.back().found_placement, expected) << "seed " << seed;
@@ -355,7 +355,7 @@ TEST(GpuPlacement, PlacementObeysTheRules) {
         const auto job = static_cast<std::uint32_t>(state.jobs.size() - 1);
         bool any = false;
         for_each_placement(free_gpus(state), state.jobs[job].gpus,
-                           [&](const Placement& placement) { any = any || rules.allows(state, job, placement); });
+                           [&](const GpuShares& placement) { any = any || rules.allows(state, job, placement); });
         Objective objective = objective_of(seed);
         objective.placement_rules = &rules;
         const JobPlan found = planned(state, objective).jobs[job];
@@ -385,7 +385,7 @@ TEST(GpuPlacement, BestPlacementTheRulesAllowIsTaken) {
     state.jobs = {waiting("new", 2)};
     const Rules not_the_first([](std::span<const GpuShare> placement) { return placement[0].node != 0; });
     EXPECT_EQ(planned(state, {.placement_rules = &not_the_first}).jobs[0].found_placement,
-              (Placement{{.node = 2, .gpus = 2}}));
+              (GpuShares{{.node = 2, .gpus = 2}}));
 }
 
 // --- large clusters, where not every placement can be tried
@@ -413,7 +413,7 @@ TEST(GpuPlacement, ManyJobsOnLargeClusterGoNearTheirData) {
         EXPECT_TRUE(plan.jobs[j].running);
         // Two jobs fit on the node that has their data.
         if (j < 20) {
-            EXPECT_EQ(plan.jobs[j].found_placement, (Placement{{.node = 20 * (j % 10) + 7, .gpus = 4}})) << j;
+            EXPECT_EQ(plan.jobs[j].found_placement, (GpuShares{{.node = 20 * (j % 10) + 7, .gpus = 4}})) << j;
         }
     }
 }
@@ -431,10 +431,10 @@ TEST(GpuPlacement, ManyJobsOnLargeClusterAvoidDiskThatIsTooSlow) {
 
 TEST(GpuPlacement, ManyJobsOnLargeClusterStayNearSlowDiskIfPeersAreNoFaster) {
     ClusterState state = large(500);
-    for (Node& node : state.nodes) node.disk_read_bytes_per_second = 4e7;
+    for (ClusterNode& node : state.nodes) node.disk_read_bytes_per_second = 4e7;
     const Plan plan = planned(state);
     for (std::uint32_t j = 0; j < 10; ++j) {
-        EXPECT_EQ(plan.jobs[j].found_placement, (Placement{{.node = 20 * j + 7, .gpus = 4}})) << j;
+        EXPECT_EQ(plan.jobs[j].found_placement, (GpuShares{{.node = 20 * j + 7, .gpus = 4}})) << j;
     }
 }
 

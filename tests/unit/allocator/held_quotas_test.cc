@@ -27,7 +27,7 @@ void hold_some(ClusterState& state, std::mt19937_64& random) {
     const auto part = [&](std::uint64_t bytes) { return bytes / 8 * (random() % 9); };
     for (std::uint32_t n = 0; n < state.nodes.size(); ++n) {
         NodeCache left{.node = n, .memory_bytes = state.nodes[n].memory_bytes, .disk_bytes = state.nodes[n].disk_bytes};
-        for (Dataset& dataset : state.datasets) {
+        for (ClusterDataset& dataset : state.datasets) {
             if (random() % 2 == 0) continue;
             dataset.quotas.push_back({.node = n});
             if (random() % 2 == 0) continue;
@@ -46,7 +46,7 @@ TEST(HeldQuotas, AreInEveryPlanUnchangedAndTheRestFitsBesideThem) {
         ClusterState state = test::RandomState(seed, {.operator_limits = seed % 3 == 0, .turns = true}).make();
         std::mt19937_64 random(seed);
         hold_some(state, random);
-        for (Dataset& dataset : state.datasets) dataset.quota_floor_bytes = 0;
+        for (ClusterDataset& dataset : state.datasets) dataset.quota_floor_bytes = 0;
         const auto plan = assign(
             state, {.kind = static_cast<ObjectiveKind>(seed % 6), .spare_room = seed % 2 == 0, .place_jobs = false});
         ASSERT_TRUE(plan.has_value()) << seed << ": " << plan.error().message;

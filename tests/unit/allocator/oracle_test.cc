@@ -32,7 +32,7 @@ ClusterState random_state(std::uint64_t seed) {
     }
     ClusterState state = RandomState(seed, options).make();
     state.remote_bytes_per_second /= 8;
-    for (Job& job : state.jobs) job.bandwidth_floor_bytes_per_second /= 8;
+    for (ClusterJob& job : state.jobs) job.bandwidth_floor_bytes_per_second /= 8;
     return state;
 }
 

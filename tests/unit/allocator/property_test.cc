@@ -33,7 +33,7 @@ ObjectiveKind kind_of(std::uint64_t seed) {
 void expect_within_capacity(const ClusterState& state, const Plan& plan) {
     std::vector<NodeCache> used(state.nodes.size());
     std::set<std::uint32_t> groups;
-    for (const Node& node : state.nodes) groups.insert(node.peer_group);
+    for (const ClusterNode& node : state.nodes) groups.insert(node.peer_group);
     for (std::size_t i = 0; i < state.datasets.size(); ++i) {
         std::uint64_t sum = 0;
         std::map<std::uint32_t, std::uint64_t> in_group;
@@ -79,7 +79,7 @@ void expect_within_bandwidth(const ClusterState& state, const Plan& plan) {
 void expect_network_and_disks_carry_it(const ClusterState& state, const Plan& plan) {
     std::vector<double> in(state.nodes.size()), out(state.nodes.size()), disk(state.nodes.size());
     for (std::size_t j = 0; j < state.jobs.size(); ++j) {
-        const Job& job = state.jobs[j];
+        const ClusterJob& job = state.jobs[j];
         const JobPlan& planned = plan.jobs[j];
         if (!planned.running) continue;
         std::map<std::uint32_t, double> part;
@@ -106,7 +106,7 @@ void expect_network_and_disks_carry_it(const ClusterState& state, const Plan& pl
         }
     }
     for (std::size_t n = 0; n < state.nodes.size(); ++n) {
-        const Node& node = state.nodes[n];
+        const ClusterNode& node = state.nodes[n];
         EXPECT_LE(in[n], node.nic_bytes_per_second * (1 + 1e-6));
         EXPECT_LE(out[n], node.nic_bytes_per_second * (1 + 1e-6));
         EXPECT_LE(disk[n], node.disk_read_bytes_per_second * (1 + 1e-6));
@@ -134,8 +134,9 @@ TEST(PlanProperties, NoJobIsBelowItsEqualShare) {
         for (const JobPlan& job : plan->jobs) {
             EXPECT_GE(job.steady_bytes_per_second, job.equal_share_bytes_per_second * (1 - 1e-6));
         }
-        limited += std::ranges::any_of(
-            state.jobs, [](const Job& job) { return job.bandwidth_cap_bytes_per_second < job.ideal_bytes_per_second; });
+        limited += std::ranges::any_of(state.jobs, [](const ClusterJob& job) {
+            return job.bandwidth_cap_bytes_per_second < job.ideal_bytes_per_second;
+        });
         if (HasFailure()) FAIL() << "seed " << seed;
     }
     EXPECT_GT(limited, plans() / 10);
@@ -211,12 +212,12 @@ TEST(PlanProperties, PlanIsIndependentOfListOrder) {
         const std::vector<std::uint32_t> node_at = shuffled_indices(state.nodes.size(), random);
         for (std::uint32_t n = 0; n < node_at.size(); ++n) shuffled.nodes[node_at[n]] = state.nodes[n];
         for (std::uint32_t i = 0; i < dataset_at.size(); ++i) {
-            Dataset& dataset = shuffled.datasets[dataset_at[i]] = state.datasets[i];
+            ClusterDataset& dataset = shuffled.datasets[dataset_at[i]] = state.datasets[i];
             dataset.cached = moved(dataset.cached, node_at);
             dataset.quotas = moved(dataset.quotas, node_at);
         }
         for (std::uint32_t j = 0; j < job_at.size(); ++j) {
-            Job& job = shuffled.jobs[job_at[j]] = state.jobs[j];
+            ClusterJob& job = shuffled.jobs[job_at[j]] = state.jobs[j];
             job.dataset = dataset_at[job.dataset];
             job.placement = moved(job.placement, node_at);
             job.last_placement = moved(job.last_placement, node_at);

@@ -38,7 +38,7 @@ public:
         state.remote_bytes_per_second = spread(1e8, 1e10);
         const std::uint32_t groups = options_.peer_groups && chance(0.5) ? 1 + below(nodes) : 1;
         for (std::uint32_t n = 0; n < nodes; ++n) {
-            Node node{.name = name("node", n), .gpus = 1000, .peer_group = groups > 1 ? 7 * below(groups) : 0};
+            ClusterNode node{.name = name("node", n), .gpus = 1000, .peer_group = groups > 1 ? 7 * below(groups) : 0};
             node.memory_bytes = chance(0.5) ? whole(1e8, 1e11) : 0;
             node.disk_bytes = chance(0.8) ? whole(1e9, 1e12) : 0;
             if (options_.node_limits && chance(0.5)) node.nic_bytes_per_second = spread(1e8, 1e10);
@@ -46,7 +46,7 @@ public:
             state.nodes.push_back(node);
         }
         for (std::uint32_t i = 0; i < datasets; ++i) {
-            Dataset dataset{.name = name("dataset", i), .size_bytes = whole(1e9, 1e12)};
+            ClusterDataset dataset{.name = name("dataset", i), .size_bytes = whole(1e9, 1e12)};
             if (options_.epochs && chance(0.5)) {
                 for (std::uint32_t n = 0; n < nodes; ++n) {
                     if (!chance(0.5)) continue;
@@ -68,9 +68,9 @@ public:
     }
 
 private:
-    allocator::Job job(const allocator::ClusterState& state, std::uint32_t index, std::uint32_t jobs) {
+    allocator::ClusterJob job(const allocator::ClusterState& state, std::uint32_t index, std::uint32_t jobs) {
         using namespace allocator;
-        Job job{.name = name("job", index), .dataset = below(static_cast<std::uint32_t>(state.datasets.size()))};
+        ClusterJob job{.name = name("job", index), .dataset = below(static_cast<std::uint32_t>(state.datasets.size()))};
         job.ideal_bytes_per_second = spread(1e7, 5e9);
         job.weight = chance(0.3) ? spread(0.25, 4) : 1;
         const std::uint64_t size = state.datasets[job.dataset].size_bytes;
@@ -103,7 +103,7 @@ private:
     }
 
     void take_turns(allocator::ClusterState& state) {
-        for (allocator::Job& job : state.jobs) {
+        for (allocator::ClusterJob& job : state.jobs) {
             if (chance(0.3)) continue;
             job.time_share = spread(0.01, 1);
             if (chance(0.5)) job.last_placement = std::exchange(job.placement, {});

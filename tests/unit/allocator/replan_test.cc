@@ -19,7 +19,7 @@ TEST(Epochs, JobInLastEpochGivesItsCacheAway) {
     ClusterState state = cluster(0.5, 100);
     add_dataset(state, "A", 100).cached = {{.node = 0, .disk_bytes = bytes(100)}};
     add_dataset(state, "B", 100);
-    Job& last = add_job(state, "a", 0, 1);
+    ClusterJob& last = add_job(state, "a", 0, 1);
     last.unread_bytes = bytes(50);
     last.unread_cached_bytes = bytes(40);
     add_job(state, "b", 1, 0.5);
@@ -72,7 +72,7 @@ TEST(Epochs, BandwidthFollowsCurrentHitsNotQuotas) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 100).cached = {{.node = 0, .disk_bytes = bytes(100)}};
     add_dataset(state, "B", 100);
-    Job& filling = add_job(state, "a", 0, 1);
+    ClusterJob& filling = add_job(state, "a", 0, 1);
     filling.unread_bytes = bytes(50);
     add_job(state, "b", 1, 1);
     const struct {
@@ -94,7 +94,7 @@ TEST(Epochs, BandwidthFollowsCurrentHitsNotQuotas) {
 // "A" is cached and has its quota. "B" would save a little more.
 ClusterState settled(double ideal_of_b) {
     ClusterState state = cluster(10, 100);
-    Dataset& cached = add_dataset(state, "A", 100);
+    ClusterDataset& cached = add_dataset(state, "A", 100);
     cached.quotas = cached.cached = {{.node = 0, .disk_bytes = bytes(100)}};
     add_dataset(state, "B", 100);
     add_job(state, "a", 0, 1);

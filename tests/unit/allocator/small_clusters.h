@@ -34,7 +34,7 @@ public:
                                    .nic_bytes_per_second = spread(2e8, 1e10)});
         }
         for (std::uint32_t i = 0; i < datasets; ++i) {
-            Dataset dataset{.name = "dataset-" + std::to_string(i), .size_bytes = whole(1e10, 1e12)};
+            ClusterDataset dataset{.name = "dataset-" + std::to_string(i), .size_bytes = whole(1e10, 1e12)};
             for (std::uint32_t n = 0; n < nodes; ++n) {
                 if (!chance(0.5)) continue;
                 const std::uint64_t share = dataset.size_bytes / nodes;
@@ -47,10 +47,10 @@ public:
             state.datasets.push_back(dataset);
         }
         std::vector<std::uint32_t> free;
-        for (const Node& node : state.nodes) free.push_back(node.gpus);
+        for (const ClusterNode& node : state.nodes) free.push_back(node.gpus);
         const std::uint32_t running = 1 + below(3);
         for (std::uint32_t j = 0; j < running; ++j) {
-            Job job = a_job(j, datasets);
+            ClusterJob job = a_job(j, datasets);
             const std::uint32_t first = below(nodes);
             const std::uint32_t spread_over = chance(0.3) ? 2 : 1;
             for (std::uint32_t k = 0; k < spread_over; ++k) {
@@ -64,14 +64,14 @@ public:
             }
             if (job.gpus > 0) state.jobs.push_back(job);
         }
-        Job waiting = a_job(running, datasets);
+        ClusterJob waiting = a_job(running, datasets);
         waiting.gpus = 1 + below(std::min(sum(free) - 1, 8u));
         state.jobs.push_back(waiting);
         return state;
     }
 
 private:
-    allocator::Job a_job(std::uint32_t index, std::uint32_t datasets) {
+    allocator::ClusterJob a_job(std::uint32_t index, std::uint32_t datasets) {
         return {.name = "job-" + std::to_string(index),
                 .dataset = below(datasets),
                 .ideal_bytes_per_second = spread(1e8, 1e10),
@@ -97,8 +97,8 @@ private:
 
 inline std::vector<std::uint32_t> free_gpus(const allocator::ClusterState& state) {
     std::vector<std::uint32_t> free;
-    for (const allocator::Node& node : state.nodes) free.push_back(node.gpus);
-    for (const allocator::Job& job : state.jobs) {
+    for (const allocator::ClusterNode& node : state.nodes) free.push_back(node.gpus);
+    for (const allocator::ClusterJob& job : state.jobs) {
         for (const allocator::GpuShare& share : job.placement) free[share.node] -= share.gpus;
     }
     return free;
@@ -106,8 +106,8 @@ inline std::vector<std::uint32_t> free_gpus(const allocator::ClusterState& state
 
 // Calls `visit` with each way to take `gpus` of the free GPUs.
 inline void for_each_placement(const std::vector<std::uint32_t>& free, std::uint32_t gpus,
-                               const std::function<void(const allocator::Placement&)>& visit) {
-    allocator::Placement placement;
+                               const std::function<void(const allocator::GpuShares&)>& visit) {
+    allocator::GpuShares placement;
     const std::function<void(std::uint32_t, std::uint32_t)> from = [&](std::uint32_t node, std::uint32_t missing) {
         if (missing == 0) return visit(placement);
         if (node == free.size()) return;

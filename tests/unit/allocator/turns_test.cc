@@ -12,8 +12,9 @@ namespace {
 
 using namespace allocator;
 
-Job& add_waiting_job(ClusterState& state, const char* name, std::uint32_t dataset, double ideal, double time_share) {
-    Job& job = add_job(state, name, dataset, ideal);
+ClusterJob& add_waiting_job(ClusterState& state, const char* name, std::uint32_t dataset, double ideal,
+                            double time_share) {
+    ClusterJob& job = add_job(state, name, dataset, ideal);
     job.last_placement = std::exchange(job.placement, {});
     job.time_share = time_share;
     return job;
@@ -82,7 +83,7 @@ TEST(Turns, JobWithLargerTimeShareGetsMoreCache) {
 TEST(Turns, DatasetOfWaitingJobGetsNoSpareRoom) {
     ClusterState state = two_in_turn(0);
     add_dataset(state, "idle", 100);
-    for (Dataset& dataset : state.datasets) dataset.quotas.push_back({.node = 0});
+    for (ClusterDataset& dataset : state.datasets) dataset.quotas.push_back({.node = 0});
     const Plan plan = planned(state, Objective{.kind = ObjectiveKind::efficiency, .spare_room = true});
     expect_quotas(plan, {40, 20, 0});
 }

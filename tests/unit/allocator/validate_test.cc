@@ -106,7 +106,7 @@ TEST(Validate, AcceptsZeroCapacitiesAndRates) {
     expect_accepted("cap", [](ClusterState& state) { state.jobs[0].bandwidth_cap_bytes_per_second = 0; });
     expect_accepted("gpus of a node", [](ClusterState& state) {
         state.nodes[0].gpus = 0;
-        for (Job& job : state.jobs) job.placement.clear();
+        for (ClusterJob& job : state.jobs) job.placement.clear();
     });
     expect_accepted("gpus of a job", [](ClusterState& state) {
         state.jobs[0].gpus = 0;
@@ -119,7 +119,7 @@ TEST(Validate, AcceptsLimitsExactlyReached) {
         state.datasets[0].quota_floor_bytes = state.datasets[0].quota_cap_bytes = 5 * kGiB;
     });
     expect_accepted("floors as large as the cache", [](ClusterState& state) {
-        for (Dataset& dataset : state.datasets) dataset.quota_floor_bytes = 100 * kGiB;
+        for (ClusterDataset& dataset : state.datasets) dataset.quota_floor_bytes = 100 * kGiB;
     });
     // A floor above the size asks for the whole dataset.
     expect_accepted("floor above the size",

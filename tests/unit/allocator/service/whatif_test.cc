@@ -35,8 +35,8 @@ Comparison compare(const ClusterState& state, const Change& change) {
     return comparison.value_or(Comparison{});
 }
 
-const JobPlan& plan_of(const Outcome& outcome, const std::string& job) {
-    const auto found = std::ranges::find(outcome.state.jobs, job, &Job::name);
+const JobPlan& plan_of(const WhatIfOutcome& outcome, const std::string& job) {
+    const auto found = std::ranges::find(outcome.state.jobs, job, &ClusterJob::name);
     EXPECT_NE(found, outcome.state.jobs.end()) << job;
     return outcome.plan.jobs[static_cast<std::size_t>(found - outcome.state.jobs.begin())];
 }
@@ -78,7 +78,7 @@ TEST(WhatIf, RemovedCacheTakesCachedBytesWithIt) {
 
 TEST(WhatIf, NodesWithoutCacheGetEqualParts) {
     ClusterState state = two_nodes();
-    for (Node& node : state.nodes) node.memory_bytes = node.disk_bytes = 0;
+    for (ClusterNode& node : state.nodes) node.memory_bytes = node.disk_bytes = 0;
     const Comparison comparison = compare(state, {.cache_bytes = 50 * static_cast<std::int64_t>(kGB)});
     EXPECT_EQ(comparison.after.state.nodes[1].disk_bytes, 25 * kGB);
     EXPECT_NEAR(plan_of(comparison.after, "vision").steady_hit_ratio, 0.5, 1e-9);

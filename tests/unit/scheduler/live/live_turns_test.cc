@@ -19,7 +19,7 @@ TEST_F(Live, JobWaitingForItsTurnKeepsItsCache) {
     tick();
     ASSERT_EQ(phase(first), Phase::waiting);
     const auto waiting = [&] {
-        for (const allocator::Job& job : cluster.state(now().steady_ns).jobs) {
+        for (const allocator::ClusterJob& job : cluster.state(now().steady_ns).jobs) {
             if (job.name == "slow" && job.waits_for_turn()) return job.ideal_bytes_per_second;
         }
         return 0.0;
