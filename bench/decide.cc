@@ -234,7 +234,7 @@ private:
         spec.dataset = static_cast<std::uint32_t>(random_.below(datasets_.size()));
         spec.total_bytes = spec.ideal_bytes_per_second[0] * 3600 * (1 + 20 * random_.uniform());
         if (random_.uniform() < 0.3) {
-            spec.service = Service::strict_deadline;
+            spec.service = ServiceClass::strict_deadline;
             // Deadlines assume the job is storage bound like all others: either with time to spare, or about as tight
             // as in Chronus's own traces.
             const double share = storage_.remote_bytes_per_second * spec.gpus / (8.0 * size_.nodes);

@@ -20,7 +20,7 @@ inline constexpr std::uint32_t kNoDataset = std::numeric_limits<std::uint32_t>::
 
 // What a deadline means (Chronus, SoCC '21). Strict: a late result is worthless. Soft: a late result is worth less.
 // Best effort: there is no deadline.
-enum class Service : std::uint8_t { best_effort, soft_deadline, strict_deadline };
+enum class ServiceClass : std::uint8_t { best_effort, soft_deadline, strict_deadline };
 
 struct JobSpec {
     std::string name;
@@ -42,7 +42,7 @@ struct JobSpec {
     std::uint32_t dataset = kNoDataset;  // index in Snapshot::datasets
     double total_bytes = kNever;         // total work; kNever: unknown
     double deadline_s = kNever;          // point in time; kNever: none
-    Service service = Service::best_effort;
+    ServiceClass service = ServiceClass::best_effort;
     double weight = 1;          // weight of the job's share, in policies with shares
     std::int32_t priority = 0;  // higher goes first
     bool preemptible = true;

@@ -22,7 +22,7 @@
 namespace {
 
 using larder::Result;
-using larder::allocator::Config;
+using larder::allocator::AllocatorConfig;
 
 int fail(const larder::Error& error) {
     std::fprintf(stderr, "larder-allocator: %s\n", error.message.c_str());
@@ -30,7 +30,7 @@ int fail(const larder::Error& error) {
 }
 
 struct Loaded {
-    Config config;
+    AllocatorConfig config;
     larder::scheduler::LiveConfig jobs;
 };
 
@@ -50,8 +50,8 @@ Result<Loaded> load_both(const std::string& path, const std::vector<larder::Conf
     return Loaded{std::move(*config), std::move(*jobs)};
 }
 
-Result<void> serve(const Loaded& loaded, const std::function<Result<Config>()>& load) {
-    const Config& config = loaded.config;
+Result<void> serve(const Loaded& loaded, const std::function<Result<AllocatorConfig>()>& load) {
+    const AllocatorConfig& config = loaded.config;
     const auto level = larder::parse_log_level(config.log_level);
     if (!level) return std::unexpected(level.error());
     if (auto logging = larder::start_logging({*level, config.log_file}); !logging) return logging;
@@ -95,7 +95,7 @@ int run(int argc, char** argv) {
     if (!overrides) return fail(overrides.error());
     const auto loaded = load_both(path, *overrides);
     if (!loaded) return fail(loaded.error());
-    const auto load = [&]() -> Result<Config> {
+    const auto load = [&]() -> Result<AllocatorConfig> {
         auto again = load_both(path, *overrides);
         if (!again) return std::unexpected(again.error());
         return std::move(again->config);

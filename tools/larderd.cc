@@ -12,7 +12,7 @@
 namespace {
 
 using larder::Result;
-using larder::cache::Config;
+using larder::cache::DaemonConfig;
 
 int fail(const larder::Error& error) {
     std::fprintf(stderr, "larderd: %s\n", error.message.c_str());
@@ -40,7 +40,7 @@ int run(int argc, char** argv) {
     }
     const auto overrides = flags.overrides(app);
     if (!overrides) return fail(overrides.error());
-    const auto load = [&]() -> Result<Config> { return larder::cache::load_config(path, *overrides); };
+    const auto load = [&]() -> Result<DaemonConfig> { return larder::cache::load_config(path, *overrides); };
     const auto config = load();
     if (!config) return fail(config.error());
     if (check) {

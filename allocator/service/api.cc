@@ -23,9 +23,10 @@ constexpr std::int64_t kHandover_ns = 5'000'000'000;
 
 }  // namespace
 
-Api::Api(Cluster& cluster, const Clock& clock) : cluster_(cluster), clock_(clock), started_ns_(clock.now_ns()) {}
+AllocatorApi::AllocatorApi(Cluster& cluster, const Clock& clock)
+    : cluster_(cluster), clock_(clock), started_ns_(clock.now_ns()) {}
 
-void Api::tick() {
+void AllocatorApi::tick() {
     const bool stale = plan_is_due_ || clock_.now_ns() - planned_ns_ >= kStale_ns;
     if (stale && !cluster_.nodes().empty()) static_cast<void>(replan(false));
     if (extension_ != nullptr) extension_->tick();
@@ -33,12 +34,12 @@ void Api::tick() {
     push_to_streams();
 }
 
-void Api::end_waits() {
+void AllocatorApi::end_waits() {
     answer_waiting(true);
     streams_.end();
 }
 
-Result<void> Api::replan(bool now) {
+Result<void> AllocatorApi::replan(bool now) {
     const std::int64_t begun_ns = clock_.now_ns();
     if (!now && begun_ns < next_plan_ns_) return {};
     plan_is_due_ = false;
@@ -54,7 +55,7 @@ Result<void> Api::replan(bool now) {
     return {};
 }
 
-Result<void> Api::take_report(const Asked& asked, std::string& node) {
+Result<void> AllocatorApi::take_report(const Asked& asked, std::string& node) {
     const auto object = request_object(asked.http);
     if (!object) return std::unexpected(object.error());
     const auto report = read_node_report(*object, "", asked.protocol);
@@ -66,7 +67,7 @@ Result<void> Api::take_report(const Asked& asked, std::string& node) {
     return {};
 }
 
-std::optional<HttpResponse> Api::post_report(const Asked& asked) {
+std::optional<HttpResponse> AllocatorApi::post_report(const Asked& asked) {
     std::string node;
     if (const auto taken = take_report(asked, node); !taken) {
         ++counts_.reports_refused;
@@ -78,11 +79,11 @@ std::optional<HttpResponse> Api::post_report(const Asked& asked) {
     return node_plan(node);
 }
 
-std::optional<HttpResponse> Api::get_node_plan(const Asked& asked) {
+std::optional<HttpResponse> AllocatorApi::get_node_plan(const Asked& asked) {
     return node_plan(asked.name);
 }
 
-HttpResponse Api::node_plan(const std::string& node) {
+HttpResponse AllocatorApi::node_plan(const std::string& node) {
     const std::int64_t now_ns = clock_.now_ns();
     const auto part = cluster_.plan_for(node, now_ns);
     if (!part) return http_error(part.error());

@@ -3,9 +3,8 @@
 // The allocator's HTTP/JSON. Every route is a row of one table (api_routes.cc), which GET /v1 lists and
 // docs/openapi/allocator.yaml describes. Runs on one thread, which also makes the plans. A request that is refused
 // changes nothing.
-// Some requests may wait (?wait_s=): Api keeps them, and answers when there is something new, when their time is over,
-// or when end_waits() is called.
-// or when end_waits() is called.
+// Some requests may wait (?wait_s=): AllocatorApi keeps them, and answers when there is something new, when their time
+// is over, or when end_waits() is called.
 
 #include <cstdint>
 #include <functional>
@@ -30,7 +29,7 @@
 
 namespace larder::allocator {
 
-class Api {
+class AllocatorApi {
 public:
     // A request, and the name in its path: the "a" of /v1/nodes/a/plan.
     struct Asked {
@@ -46,7 +45,7 @@ public:
         std::string_view method;
         std::string_view path;   // "/v1/nodes/{name}/plan"
         std::string_view query;  // the accepted query keys, separated by a space
-        std::optional<HttpResponse> (Api::*answer)(const Asked& asked);
+        std::optional<HttpResponse> (AllocatorApi::*answer)(const Asked& asked);
         bool changes_settings = false;  // answered once the change survives a power cut
     };
     // Calls `then` on the API's thread once everything saved so far survives a power cut, or with the error if it does
@@ -54,10 +53,11 @@ public:
     using WhenOnRecord = std::function<void(std::function<void(Result<void> kept)> then)>;
     static std::span<const Route> routes();
 
-    // `cluster` and `clock` must outlive the Api.
-    Api(Cluster& cluster, const Clock& clock);
+    // `cluster` and `clock` must outlive the AllocatorApi.
+    AllocatorApi(Cluster& cluster, const Clock& clock);
 
-    // Serves the extension's routes too from now on. `extension` must outlive the Api, or the Api's last call.
+    // Serves the extension's routes too from now on. `extension` must outlive the AllocatorApi, or the AllocatorApi's
+    // last call.
     void extend(Extension& extension) { extension_ = &extension; }
     EventLog& events() { return events_; }
     // Sets the function that waits for the disk. Without it, settings count as kept when they are made.

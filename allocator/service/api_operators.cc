@@ -18,11 +18,11 @@
 namespace larder::allocator {
 namespace json = boost::json;
 
-std::optional<HttpResponse> Api::get_health(const Asked&) {
+std::optional<HttpResponse> AllocatorApi::get_health(const Asked&) {
     return HttpResponse{.content_type = "text/plain", .body = "ok\n"};
 }
 
-std::optional<HttpResponse> Api::get_status(const Asked&) {
+std::optional<HttpResponse> AllocatorApi::get_status(const Asked&) {
     std::size_t alive = 0;
     for (const NodeView& node : view().nodes) alive += node.alive ? 1 : 0;
     json::object status{{"pid", ::getpid()},
@@ -35,7 +35,7 @@ std::optional<HttpResponse> Api::get_status(const Asked&) {
     return json_response(status);
 }
 
-std::optional<HttpResponse> Api::get_metrics(const Asked&) {
+std::optional<HttpResponse> AllocatorApi::get_metrics(const Asked&) {
     const std::int64_t now_ns = clock_.now_ns();
     std::string text = metrics_text(view(), cluster_, events_, counts_, now_ns, now_ns - started_ns_);
     if (extension_ != nullptr) text += extension_->metrics_text();
@@ -44,30 +44,30 @@ std::optional<HttpResponse> Api::get_metrics(const Asked&) {
 
 // --- reads
 
-ClusterView Api::view() {
+ClusterView AllocatorApi::view() {
     // If no plan can be made, the view shows the last one, which stays in force.
     static_cast<void>(replan(false));
     return view_of(cluster_, observed_, clock_.now_ns());
 }
 
-std::optional<HttpResponse> Api::get_plan(const Asked&) {
+std::optional<HttpResponse> AllocatorApi::get_plan(const Asked&) {
     if (auto made = replan(false); !made) return http_error(made.error());
     return json_response(plan_json(cluster_, cluster_.plan_number()));
 }
 
-std::optional<HttpResponse> Api::get_nodes(const Asked&) {
+std::optional<HttpResponse> AllocatorApi::get_nodes(const Asked&) {
     return json_response(nodes_json(view()));
 }
 
-std::optional<HttpResponse> Api::get_datasets(const Asked&) {
+std::optional<HttpResponse> AllocatorApi::get_datasets(const Asked&) {
     return json_response(datasets_json(view()));
 }
 
-std::optional<HttpResponse> Api::get_jobs(const Asked&) {
+std::optional<HttpResponse> AllocatorApi::get_jobs(const Asked&) {
     return json_response(jobs_json(view()));
 }
 
-std::optional<HttpResponse> Api::get_events(const Asked& asked) {
+std::optional<HttpResponse> AllocatorApi::get_events(const Asked& asked) {
     const auto events = events_.after(asked.after.value_or(0));
     if (asked.may_wait && events.empty()) return std::nullopt;
     json::array array;
@@ -75,7 +75,7 @@ std::optional<HttpResponse> Api::get_events(const Asked& asked) {
     return json_response({{"first", events_.first()}, {"last", events_.last()}, {"events", std::move(array)}});
 }
 
-std::optional<HttpResponse> Api::get_event_stream(const Asked& asked) {
+std::optional<HttpResponse> AllocatorApi::get_event_stream(const Asked& asked) {
     HttpResponse response;
     response.content_type = "text/event-stream";
     response.stream =
@@ -83,12 +83,12 @@ std::optional<HttpResponse> Api::get_event_stream(const Asked& asked) {
     return response;
 }
 
-void Api::push_to_streams() {
+void AllocatorApi::push_to_streams() {
     const auto status = [this] { return json_text(status_json(view())); };
     streams_.push(events_, status, clock_.now_ns());
 }
 
-std::optional<HttpResponse> Api::post_whatif(const Asked& asked) {
+std::optional<HttpResponse> AllocatorApi::post_whatif(const Asked& asked) {
     const auto object = request_object(asked.http);
     if (!object) return http_error(object.error());
     const auto change = read_change(*object, "");
@@ -100,8 +100,8 @@ std::optional<HttpResponse> Api::post_whatif(const Asked& asked) {
 
 // --- changes
 
-HttpResponse Api::done(const Result<void>& result, EventKind kind, const std::string& subject,
-                       const std::string& message, bool now) {
+HttpResponse AllocatorApi::done(const Result<void>& result, EventKind kind, const std::string& subject,
+                                const std::string& message, bool now) {
     if (!result) return http_error(result.error());
     events_.add(kind, subject, message);
     watch_.because(message);
@@ -111,7 +111,7 @@ HttpResponse Api::done(const Result<void>& result, EventKind kind, const std::st
     return done_response({});
 }
 
-std::optional<HttpResponse> Api::post_job(const Asked& asked) {
+std::optional<HttpResponse> AllocatorApi::post_job(const Asked& asked) {
     const auto object = request_object(asked.http);
     if (!object) return http_error(object.error());
     const auto spec = read_job_registration(*object, "");
@@ -122,12 +122,12 @@ std::optional<HttpResponse> Api::post_job(const Asked& asked) {
                 "job " + spec->name + " is registered", false);
 }
 
-std::optional<HttpResponse> Api::delete_node(const Asked& asked) {
+std::optional<HttpResponse> AllocatorApi::delete_node(const Asked& asked) {
     return done(cluster_.remove_node(asked.name, clock_.now_ns()), EventKind::node_gone, asked.name,
                 "node \"" + asked.name + "\" is removed, and the bandwidth kept for it is released");
 }
 
-std::optional<HttpResponse> Api::delete_job(const Asked& asked) {
+std::optional<HttpResponse> AllocatorApi::delete_job(const Asked& asked) {
     if (const JobRegistration* const before = cluster_.registered(asked.name)) {
         undo_ = [this, spec = *before] { static_cast<void>(cluster_.register_job(spec)); };
     }
@@ -135,13 +135,13 @@ std::optional<HttpResponse> Api::delete_job(const Asked& asked) {
                 "job " + asked.name + " is no longer registered", false);
 }
 
-std::function<void()> Api::undo_pin(const std::string& dataset) {
+std::function<void()> AllocatorApi::undo_pin(const std::string& dataset) {
     std::optional<std::uint64_t> before;
     if (const auto pin = cluster_.pins().find(dataset); pin != cluster_.pins().end()) before = pin->second;
     return [this, dataset, before] { static_cast<void>(cluster_.pin_quota(dataset, before, clock_.now_ns())); };
 }
 
-std::optional<HttpResponse> Api::put_pin(const Asked& asked) {
+std::optional<HttpResponse> AllocatorApi::put_pin(const Asked& asked) {
     const auto object = request_object(asked.http);
     if (!object) return http_error(object.error());
     JsonReader reader(*object, "");
@@ -152,13 +152,13 @@ std::optional<HttpResponse> Api::put_pin(const Asked& asked) {
                 "quota of " + asked.name + " is pinned to " + format_bytes(bytes));
 }
 
-std::optional<HttpResponse> Api::delete_pin(const Asked& asked) {
+std::optional<HttpResponse> AllocatorApi::delete_pin(const Asked& asked) {
     undo_ = undo_pin(asked.name);
     return done(cluster_.pin_quota(asked.name, std::nullopt, clock_.now_ns()), EventKind::pin_released, asked.name,
                 "quota of " + asked.name + " is planned again");
 }
 
-std::optional<HttpResponse> Api::put_remote(const Asked& asked) {
+std::optional<HttpResponse> AllocatorApi::put_remote(const Asked& asked) {
     const auto object = request_object(asked.http);
     if (!object) return http_error(object.error());
     JsonReader reader(*object, "");

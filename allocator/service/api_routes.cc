@@ -21,7 +21,7 @@ constexpr std::uint64_t kStatusMin_ms = 100;
 constexpr std::uint64_t kStatusMax_ms = 3'600'000;
 
 // Reads the query keys that routes accept. All values are whole numbers.
-Result<void> read_query(const Api::Route& route, const HttpRequest& request, Api::Asked& asked) {
+Result<void> read_query(const AllocatorApi::Route& route, const HttpRequest& request, AllocatorApi::Asked& asked) {
     if (auto known = check_query_keys(route.query, request); !known) return known;
     for (const auto& [key, text] : request.query) {
         if (key == kProtocolQuery) {
@@ -56,32 +56,32 @@ Result<void> read_query(const Api::Route& route, const HttpRequest& request, Api
 
 }  // namespace
 
-std::span<const Api::Route> Api::routes() {
+std::span<const AllocatorApi::Route> AllocatorApi::routes() {
     static constexpr std::array kRoutes{
-        Route{"GET", "/healthz", "", &Api::get_health},
-        Route{"GET", "/metrics", "", &Api::get_metrics},
-        Route{"GET", "/v1", "", &Api::get_index},
-        Route{"GET", "/v1/status", "", &Api::get_status},
-        Route{"POST", "/v1/reports", kProtocolQuery, &Api::post_report},
-        Route{"GET", "/v1/plan", "", &Api::get_plan},
-        Route{"GET", "/v1/nodes", "", &Api::get_nodes},
-        Route{"DELETE", "/v1/nodes/{name}", "", &Api::delete_node},
-        Route{"GET", "/v1/nodes/{name}/plan", "", &Api::get_node_plan},
-        Route{"GET", "/v1/datasets", "", &Api::get_datasets},
-        Route{"PUT", "/v1/datasets/{name}/pin", "", &Api::put_pin, true},
-        Route{"DELETE", "/v1/datasets/{name}/pin", "", &Api::delete_pin, true},
-        Route{"GET", "/v1/jobs", "", &Api::get_jobs},
-        Route{"POST", "/v1/jobs", "", &Api::post_job, true},
-        Route{"DELETE", "/v1/jobs/{name}", "", &Api::delete_job, true},
-        Route{"PUT", "/v1/remote", "", &Api::put_remote, true},
-        Route{"POST", "/v1/whatif", "", &Api::post_whatif},
-        Route{"GET", "/v1/events", "after wait_s", &Api::get_events},
-        Route{"GET", "/v1/events/stream", "after status_ms", &Api::get_event_stream},
+        Route{"GET", "/healthz", "", &AllocatorApi::get_health},
+        Route{"GET", "/metrics", "", &AllocatorApi::get_metrics},
+        Route{"GET", "/v1", "", &AllocatorApi::get_index},
+        Route{"GET", "/v1/status", "", &AllocatorApi::get_status},
+        Route{"POST", "/v1/reports", kProtocolQuery, &AllocatorApi::post_report},
+        Route{"GET", "/v1/plan", "", &AllocatorApi::get_plan},
+        Route{"GET", "/v1/nodes", "", &AllocatorApi::get_nodes},
+        Route{"DELETE", "/v1/nodes/{name}", "", &AllocatorApi::delete_node},
+        Route{"GET", "/v1/nodes/{name}/plan", "", &AllocatorApi::get_node_plan},
+        Route{"GET", "/v1/datasets", "", &AllocatorApi::get_datasets},
+        Route{"PUT", "/v1/datasets/{name}/pin", "", &AllocatorApi::put_pin, true},
+        Route{"DELETE", "/v1/datasets/{name}/pin", "", &AllocatorApi::delete_pin, true},
+        Route{"GET", "/v1/jobs", "", &AllocatorApi::get_jobs},
+        Route{"POST", "/v1/jobs", "", &AllocatorApi::post_job, true},
+        Route{"DELETE", "/v1/jobs/{name}", "", &AllocatorApi::delete_job, true},
+        Route{"PUT", "/v1/remote", "", &AllocatorApi::put_remote, true},
+        Route{"POST", "/v1/whatif", "", &AllocatorApi::post_whatif},
+        Route{"GET", "/v1/events", "after wait_s", &AllocatorApi::get_events},
+        Route{"GET", "/v1/events/stream", "after status_ms", &AllocatorApi::get_event_stream},
     };
     return kRoutes;
 }
 
-std::optional<HttpResponse> Api::get_index(const Asked&) {
+std::optional<HttpResponse> AllocatorApi::get_index(const Asked&) {
     json::array list;
     const auto add = [&](const auto& route) {
         list.push_back(json::object{{"method", route.method}, {"path", route.path}});
@@ -91,13 +91,13 @@ std::optional<HttpResponse> Api::get_index(const Asked&) {
     return json_response({{"routes", std::move(list)}});
 }
 
-void Api::handle(const HttpRequest& request, const HttpRespond& respond) {
+void AllocatorApi::handle(const HttpRequest& request, const HttpRespond& respond) {
     find_and_answer(request, respond);
     answer_waiting(false);
     push_to_streams();
 }
 
-void Api::find_and_answer(const HttpRequest& request, const HttpRespond& respond) {
+void AllocatorApi::find_and_answer(const HttpRequest& request, const HttpRespond& respond) {
     std::string allowed;
     for (const Route& route : routes()) {
         Asked asked{.http = request};
@@ -127,13 +127,13 @@ void Api::find_and_answer(const HttpRequest& request, const HttpRespond& respond
     if (!allowed.empty()) return respond(method_not_allowed(allowed));
     const bool is_of_queue = request.path.size() > 1 && (request.path[1] == "queue" || request.path[1] == "history");
     if (extension_ == nullptr && is_of_queue) {
-        return respond(http_error(
-            404, "not_found", "this allocator runs no jobs: its config has no [scheduler]; see docs/policies.md"));
+        return respond(http_error(404, "not_found",
+                                  "this allocator runs no jobs: its config has no [scheduler]; see docs/policies.md"));
     }
     respond(no_such_path());
 }
 
-bool Api::answer_by_extension(const HttpRequest& request, const HttpRespond& respond, std::string& allowed) {
+bool AllocatorApi::answer_by_extension(const HttpRequest& request, const HttpRespond& respond, std::string& allowed) {
     if (extension_ == nullptr) return false;
     const auto all = extension_->routes();
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -154,7 +154,7 @@ bool Api::answer_by_extension(const HttpRequest& request, const HttpRespond& res
     return false;
 }
 
-void Api::answer_when_on_record(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo) {
+void AllocatorApi::answer_when_on_record(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo) {
     if (!when_on_record_ || answer.status >= 400) return respond(std::move(answer));
     when_on_record_([this, answer = std::move(answer), respond, undo = std::move(undo)](const Result<void>& kept) {
         if (kept) return respond(answer);
@@ -164,7 +164,7 @@ void Api::answer_when_on_record(HttpResponse answer, const HttpRespond& respond,
     });
 }
 
-void Api::answer_waiting(bool all) {
+void AllocatorApi::answer_waiting(bool all) {
     const std::int64_t now_ns = clock_.now_ns();
     std::erase_if(waiting_, [&](const Waiting& waiting) {
         if (*waiting.gone) return true;

@@ -28,7 +28,7 @@ bool set_objective(ObjectiveKind& into, const ConfigValue& value) {
     return true;
 }
 
-bool set_role(Config& config, const std::string& name, const ConfigValue& value) {
+bool set_role(AllocatorConfig& config, const std::string& name, const ConfigValue& value) {
     const auto role = parse_role(value.text);
     if (!role || config_text_of(value) == nullptr) return false;
     config.certificates[name] = *role;
@@ -51,89 +51,96 @@ bool set_size(std::uint64_t& into, const ConfigValue& value, std::uint64_t least
     return set_config_bytes(into, value) && into >= least && into <= most;
 }
 
-using Rule = ConfigRule<Config>;
+using Rule = ConfigRule<AllocatorConfig>;
 using Value = const ConfigValue&;
 using Name = const std::string&;
 
 constexpr std::array kAllocatorRules{
     Rule{{"state", kConfigPath, "directory for the state that must survive a restart; default: memory only"},
-         [](Config& config, Name, Value value) { return set_config_path(config.state_directory, value); }},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.state_directory, value); }},
     Rule{{"socket", kConfigPath, "socket for nodes and operators of this machine; default: allocator.sock in state"},
-         [](Config& config, Name, Value value) { return set_config_path(config.socket, value); }},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.socket, value); }},
     Rule{{"socket_mode", kConfigMode, "mode of the socket; whoever may connect may do everything"},
-         [](Config& config, Name, Value value) { return set_config_mode(config.socket_mode, value); }},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_mode(config.socket_mode, value); }},
     Rule{{"listen", "IP:PORT such as \"0.0.0.0:7600\", in text",
           "address to serve over TCP too, for clients with a token"},
-         [](Config& config, Name, Value value) { return set_listen(config.listen, value); }},
+         [](AllocatorConfig& config, Name, Value value) { return set_listen(config.listen, value); }},
     Rule{{"plain_tcp", kConfigFlag,
           "allows listen without TLS beyond this machine: others on the network can read tokens"},
-         [](Config& config, Name, Value value) { return set_config_flag(config.plain_tcp, value); }},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_flag(config.plain_tcp, value); }},
     Rule{{"remote_bandwidth", kRateAbove0, "remote bandwidth of all jobs together"},
-         [](Config& config, Name, Value value) {
+         [](AllocatorConfig& config, Name, Value value) {
              return set_config_rate(config.cluster.remote_bytes_per_second, value) &&
                     config.cluster.remote_bytes_per_second > 0;
          }},
     Rule{{"objective", "\"efficiency\", \"max-min\", \"throughput\", \"utilisation\", \"equal-shares\" or \"pinned\"",
           "objective of the plan; default: max-min, or the objective of scheduler.policy if jobs are run"},
-         [](Config& config, Name, Value value) {
+         [](AllocatorConfig& config, Name, Value value) {
              config.objective_is_set = true;
              return set_objective(config.cluster.objective.kind, value);
          }},
     Rule{{"hysteresis", "a number from 0 to 1", "quotas stay if new ones gain less than this fraction"},
-         [](Config& config, Name, Value value) {
+         [](AllocatorConfig& config, Name, Value value) {
              return set_config_number(config.cluster.objective.hysteresis, value, 0, 1);
          }},
     Rule{{"floor", kRate, "remote bandwidth of a job on a node that has lost its lease"},
-         [](Config& config, Name, Value value) {
+         [](AllocatorConfig& config, Name, Value value) {
              return set_config_rate(config.cluster.floor_bytes_per_second, value);
          }},
     Rule{{"lease", "a time from \"1 s\" to \"1 h\", in text", "time that a granted rate holds without renewal"},
-         [](Config& config, Name, Value value) {
+         [](AllocatorConfig& config, Name, Value value) {
              return set_config_duration(config.cluster.lease_ns, value, kSecond_ns, 3600 * kSecond_ns);
          }},
     Rule{
         {"tls.certificate", kConfigPath, "PEM file of the server's certificate and chain; with tls.key, listen is TLS"},
-        [](Config& config, Name, Value value) { return set_config_path(config.tls.certificate_file, value); }},
+        [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.tls.certificate_file, value); }},
     Rule{{"tls.key", kConfigPath, "PEM file of the server certificate's key"},
-         [](Config& config, Name, Value value) { return set_config_path(config.tls.key_file, value); }},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.tls.key_file, value); }},
     Rule{{"tls.client_ca", kConfigPath, "PEM file of the CAs whose client certificates are accepted"},
-         [](Config& config, Name, Value value) { return set_config_path(config.tls.client_ca_file, value); }},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.tls.client_ca_file, value); }},
     Rule{{"tls.client_certificate_required", kConfigFlag, "refuses clients without a certificate, even with a token"},
-         [](Config& config, Name, Value value) {
+         [](AllocatorConfig& config, Name, Value value) {
              return set_config_flag(config.tls.client_certificate_required, value);
          }},
     Rule{{"access.tokens", kConfigPath, "file of bearer tokens, a \"ROLE NAME TOKEN\" a line; read again on SIGHUP"},
-         [](Config& config, Name, Value value) { return set_config_path(config.token_file, value); }},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.token_file, value); }},
     Rule{{"certificate.NAME.role", "\"viewer\", \"job\", \"node\" or \"operator\"",
           "role of the client certificate with this common name"},
-         [](Config& config, Name name, Value value) { return set_role(config, name, value); }},
+         [](AllocatorConfig& config, Name name, Value value) { return set_role(config, name, value); }},
     Rule{{"limits.header", "a size from \"1 KiB\" to \"1 MiB\", in text", "most bytes in the header of a request"},
-         [](Config& config, Name, Value value) {
+         [](AllocatorConfig& config, Name, Value value) {
              return set_size(config.limits.header_bytes, value, 1u << 10, 1u << 20);
          }},
     Rule{{"limits.body", "a size from \"64 KiB\" to \"256 MiB\", in text", "most bytes in the body of a request"},
-         [](Config& config, Name, Value value) {
+         [](AllocatorConfig& config, Name, Value value) {
              return set_size(config.limits.body_bytes, value, 64u << 10, 256u << 20);
          }},
     Rule{{"limits.connections", kCount, "most connections at a time"},
-         [](Config& config, Name, Value value) { return set_limit(config.limits.connections, value); }},
+         [](AllocatorConfig& config, Name, Value value) { return set_limit(config.limits.connections, value); }},
     Rule{{"limits.connections_per_peer", kCount,
           "most connections at a time from one IP address, or one user on the Unix socket"},
-         [](Config& config, Name, Value value) { return set_limit(config.limits.connections_per_peer, value); }},
-    Rule{
-        {"limits.requests_per_second_per_peer", kCount,
-         "sustained requests per second of one peer; more are answered 429"},
-        [](Config& config, Name, Value value) { return set_limit(config.limits.requests_per_second_per_peer, value); }},
+         [](AllocatorConfig& config, Name, Value value) {
+             return set_limit(config.limits.connections_per_peer, value);
+         }},
+    Rule{{"limits.requests_per_second_per_peer", kCount,
+          "sustained requests per second of one peer; more are answered 429"},
+         [](AllocatorConfig& config, Name, Value value) {
+             return set_limit(config.limits.requests_per_second_per_peer, value);
+         }},
     Rule{{"limits.request_burst_per_peer", kCount, "requests one peer may send at once after a pause"},
-         [](Config& config, Name, Value value) { return set_limit(config.limits.request_burst_per_peer, value); }},
+         [](AllocatorConfig& config, Name, Value value) {
+             return set_limit(config.limits.request_burst_per_peer, value);
+         }},
     Rule{{"limits.request_timeout", kTime, "time for one request to arrive and one answer to be read"},
-         [](Config& config, Name, Value value) { return set_timeout(config.limits.request_timeout_ns, value); }},
+         [](AllocatorConfig& config, Name, Value value) {
+             return set_timeout(config.limits.request_timeout_ns, value);
+         }},
     Rule{{"limits.idle_timeout", kTime, "most time between two requests of one connection"},
-         [](Config& config, Name, Value value) { return set_timeout(config.limits.idle_timeout_ns, value); }},
+         [](AllocatorConfig& config, Name, Value value) { return set_timeout(config.limits.idle_timeout_ns, value); }},
     Rule{{"log.level", kConfigLogLevel, "lowest level to log"},
-         [](Config& config, Name, Value value) { return set_config_log_level(config.log_level, value); }},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_log_level(config.log_level, value); }},
     Rule{{"log.file", kConfigPath, "log file; default: stderr"},
-         [](Config& config, Name, Value value) { return set_config_path(config.log_file, value); }},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.log_file, value); }},
 };
 
 std::span<const Rule> rules() {
@@ -144,7 +151,7 @@ std::unexpected<Error> refuse(std::string_view source, std::string message) {
     return fail(ErrorCode::invalid_argument, std::string(source) + ": " + std::move(message));
 }
 
-Result<void> check_tls(const Config& config, std::string_view source) {
+Result<void> check_tls(const AllocatorConfig& config, std::string_view source) {
     const TlsServerFiles& tls = config.tls;
     if (tls.certificate_file.empty() != tls.key_file.empty()) {
         return refuse(source, tls.key_file.empty() ? "tls.certificate is given, but tls.key is missing"
@@ -161,7 +168,7 @@ Result<void> check_tls(const Config& config, std::string_view source) {
     return {};
 }
 
-Result<void> check_listen(const Config& config, std::string_view source) {
+Result<void> check_listen(const AllocatorConfig& config, std::string_view source) {
     if (config.listen.empty()) {
         if (config.tls.certificate_file.empty()) return {};
         return refuse(source, "tls.certificate is given, but listen is not: TLS is spoken over TCP only");
@@ -182,7 +189,7 @@ Result<void> check_listen(const Config& config, std::string_view source) {
     return {};
 }
 
-Result<Config> complete(Config config, std::string_view source) {
+Result<AllocatorConfig> complete(AllocatorConfig config, std::string_view source) {
     if (config.cluster.remote_bytes_per_second == 0) {
         return refuse(source, "remote_bandwidth is missing: expected " + std::string(kRateAbove0));
     }
@@ -210,14 +217,14 @@ std::vector<ConfigKey> config_keys() {
     return keys_of(rules());
 }
 
-Result<Config> parse_config(std::string_view toml, std::string_view source, std::span<const ConfigOverride> overrides,
-                            OthersConfig* others) {
+Result<AllocatorConfig> parse_config(std::string_view toml, std::string_view source,
+                                     std::span<const ConfigOverride> overrides, OthersConfig* others) {
     std::vector<ConfigKey> keys = config_keys();
     const std::size_t own = keys.size();
     if (others != nullptr) keys.insert(keys.end(), others->keys.begin(), others->keys.end());
     auto text = read_config_text(toml, source, keys, overrides);
     if (!text) return std::unexpected(text.error());
-    Config config;
+    AllocatorConfig config;
     if (others != nullptr) others->empty_tables = std::move(text->empty_tables);
     for (ConfigSetting& setting : text->settings) {
         if (setting.rule >= own) {
@@ -230,7 +237,8 @@ Result<Config> parse_config(std::string_view toml, std::string_view source, std:
     return complete(std::move(config), source);
 }
 
-Result<Config> load_config(const std::string& path, std::span<const ConfigOverride> overrides, OthersConfig* others) {
+Result<AllocatorConfig> load_config(const std::string& path, std::span<const ConfigOverride> overrides,
+                                    OthersConfig* others) {
     if (path.empty()) return parse_config("", "flags", overrides, others);
     const auto content = read_file(path);
     if (!content) return std::unexpected(content.error().within("config"));

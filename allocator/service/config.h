@@ -31,7 +31,7 @@ struct ServiceLimits {
     std::int64_t idle_timeout_ns = 60'000'000'000;
 };
 
-struct Config {
+struct AllocatorConfig {
     std::string state_directory;                             // empty: the state is in memory only
     std::uint64_t state_bytes_max = std::uint64_t{1} << 30;  // no key: only a cluster of millions of nodes needs more
     std::string socket;                                      // allocator.sock in the state directory when not given
@@ -59,10 +59,10 @@ struct OthersConfig {
     std::vector<std::string> empty_tables;  // of the whole file, as ConfigText has them
 };
 
-Result<Config> parse_config(std::string_view toml, std::string_view source,
-                            std::span<const ConfigOverride> overrides = {}, OthersConfig* others = nullptr);
+Result<AllocatorConfig> parse_config(std::string_view toml, std::string_view source,
+                                     std::span<const ConfigOverride> overrides = {}, OthersConfig* others = nullptr);
 // An empty path means no file: defaults and overrides only.
-Result<Config> load_config(const std::string& path, std::span<const ConfigOverride> overrides = {},
-                           OthersConfig* others = nullptr);
+Result<AllocatorConfig> load_config(const std::string& path, std::span<const ConfigOverride> overrides = {},
+                                    OthersConfig* others = nullptr);
 
 }  // namespace larder::allocator

@@ -19,7 +19,7 @@
 namespace larder::allocator {
 namespace {
 
-Result<Access> read_access(const Config& config, const Extension* extension) {
+Result<Access> read_access(const AllocatorConfig& config, const Extension* extension) {
     std::vector<AccessRule> more;
     if (extension != nullptr) {
         for (const Extension::Route& route : extension->routes()) {
@@ -32,13 +32,13 @@ Result<Access> read_access(const Config& config, const Extension* extension) {
     return Access(std::move(*tokens), config.certificates, std::move(more));
 }
 
-Result<std::shared_ptr<TlsContext>> read_tls(const Config& config) {
+Result<std::shared_ptr<TlsContext>> read_tls(const AllocatorConfig& config) {
     if (config.tls.certificate_file.empty()) return nullptr;
     return make_tls_server(config.tls);
 }
 
 // Opens the state, restores the cluster from it, and makes the cluster save to it.
-Result<std::unique_ptr<StateStore>> take_up(const Config& config, std::int64_t now_ns, Cluster& cluster) {
+Result<std::unique_ptr<StateStore>> take_up(const AllocatorConfig& config, std::int64_t now_ns, Cluster& cluster) {
     auto store = StateStore::open({.directory = config.state_directory,
                                    .map_bytes = config.state_bytes_max,
                                    .lease_ns = config.cluster.lease_ns,
@@ -85,8 +85,8 @@ HttpServerOptions http_options(const ServiceLimits& limits, HttpAdmit admit) {
 
 }  // namespace
 
-struct Service::State {
-    State(boost::asio::io_context& context, const Config& with, const Clock& clock)
+struct AllocatorService::State {
+    State(boost::asio::io_context& context, const AllocatorConfig& with, const Clock& clock)
         : config(with),
           cluster(with.cluster),
           api(cluster, clock),
@@ -95,23 +95,24 @@ struct Service::State {
               context, [this](const HttpRequest& request, const HttpRespond& respond) { api.handle(request, respond); },
               http_options(with.limits, [this](HttpRequest& request) { return access.admit(request); })) {}
 
-    Config config;
+    AllocatorConfig config;
     Access access{{}, {}};
     std::unique_ptr<StateStore> store;  // null: memory only; declared before its users
     Cluster cluster;
-    Api api;
+    AllocatorApi api;
     std::unique_ptr<Extension> extension;  // may be null
     Ticks ticks;
     HttpServer http;
     std::uint16_t tcp_port = 0;
 };
 
-Service::Service(std::unique_ptr<State> state) : state_(std::move(state)) {}
+AllocatorService::AllocatorService(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-Service::~Service() = default;
+AllocatorService::~AllocatorService() = default;
 
-Result<std::unique_ptr<Service>> Service::start(boost::asio::io_context& context, const Config& config,
-                                                const Clock& clock, const MakeExtension& extend) {
+Result<std::unique_ptr<AllocatorService>> AllocatorService::start(boost::asio::io_context& context,
+                                                                  const AllocatorConfig& config, const Clock& clock,
+                                                                  const MakeExtension& extend) {
     auto tls = read_tls(config);
     if (!tls) return std::unexpected(tls.error());
     auto state = std::make_unique<State>(context, config, clock);
@@ -148,10 +149,10 @@ Result<std::unique_ptr<Service>> Service::start(boost::asio::io_context& context
     log_info("allocating", {{"socket", config.socket},
                             {"remote", format_bytes_per_second(config.cluster.remote_bytes_per_second)},
                             {"lease", format_duration_ns(config.cluster.lease_ns)}});
-    return std::unique_ptr<Service>(new Service(std::move(state)));
+    return std::unique_ptr<AllocatorService>(new AllocatorService(std::move(state)));
 }
 
-Result<void> Service::reload(const Config& config) {
+Result<void> AllocatorService::reload(const AllocatorConfig& config) {
     auto access = read_access(config, state_->extension.get());
     if (!access) return std::unexpected(access.error());
     auto tls = read_tls(config);
@@ -164,12 +165,12 @@ Result<void> Service::reload(const Config& config) {
     return {};
 }
 
-void Service::stop() {
+void AllocatorService::stop() {
     state_->ticks.stop();
     state_->http.stop();
 }
 
-std::uint16_t Service::tcp_port() const {
+std::uint16_t AllocatorService::tcp_port() const {
     return state_->tcp_port;
 }
 
@@ -178,7 +179,8 @@ namespace {
 // Handles every SIGHUP.
 class Reloads {
 public:
-    Reloads(boost::asio::io_context& context, Service& service, const std::function<Result<Config>()>& read)
+    Reloads(boost::asio::io_context& context, AllocatorService& service,
+            const std::function<Result<AllocatorConfig>()>& read)
         : signals_(context, SIGHUP), service_(service), read_(read) {
         wait();
     }
@@ -207,8 +209,8 @@ private:
     }
 
     boost::asio::signal_set signals_;
-    Service& service_;
-    const std::function<Result<Config>()>& read_;
+    AllocatorService& service_;
+    const std::function<Result<AllocatorConfig>()>& read_;
 };
 
 }  // namespace
@@ -218,7 +220,7 @@ Result<void> serve(const ServeOptions& options) {
     const SteadyClock clock;
     // Set before any client can know that the service runs.
     boost::asio::signal_set signals(context, SIGTERM, SIGINT);
-    const auto service = Service::start(context, options.config, clock, options.extend);
+    const auto service = AllocatorService::start(context, options.config, clock, options.extend);
     if (!service) return std::unexpected(service.error());
     Reloads reloads(context, **service, options.reload);
     signals.async_wait([&](const boost::system::error_code& error, int signal) {

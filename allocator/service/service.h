@@ -18,19 +18,20 @@ class io_context;
 
 namespace larder::allocator {
 
-class Service {
+class AllocatorService {
 public:
     // Returns a service that listens. Requests are taken once `context` runs. `context` and `clock` must outlive the
     // service.
-    static Result<std::unique_ptr<Service>> start(boost::asio::io_context& context, const Config& config,
-                                                  const Clock& clock, const MakeExtension& extend = {});
-    ~Service();
-    Service(const Service&) = delete;
-    Service& operator=(const Service&) = delete;
+    static Result<std::unique_ptr<AllocatorService>> start(boost::asio::io_context& context,
+                                                           const AllocatorConfig& config, const Clock& clock,
+                                                           const MakeExtension& extend = {});
+    ~AllocatorService();
+    AllocatorService(const AllocatorService&) = delete;
+    AllocatorService& operator=(const AllocatorService&) = delete;
 
     // Reloads tokens, roles of certificates, and the TLS files: all of them or, with the error, none. The rest of the
     // config holds until a restart.
-    Result<void> reload(const Config& config);
+    Result<void> reload(const AllocatorConfig& config);
     // Takes no more requests. The context's run() returns when the requests in flight are answered.
     void stop();
     // Returns the TCP port, or 0 if the service does not listen on TCP.
@@ -38,15 +39,15 @@ public:
 
 private:
     struct State;
-    explicit Service(std::unique_ptr<State> state);
+    explicit AllocatorService(std::unique_ptr<State> state);
     std::unique_ptr<State> state_;
 };
 
 struct ServeOptions {
-    Config config;
-    MakeExtension extend;                         // makes the extension
-    std::function<Result<Config>()> reload;       // reads the config again on SIGHUP
-    std::function<void(const Service&)> started;  // requests are taken
+    AllocatorConfig config;
+    MakeExtension extend;                                  // makes the extension
+    std::function<Result<AllocatorConfig>()> reload;       // reads the config again on SIGHUP
+    std::function<void(const AllocatorService&)> started;  // requests are taken
     std::function<void()> stopping;
 };
 

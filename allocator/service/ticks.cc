@@ -9,7 +9,7 @@ constexpr std::chrono::milliseconds kTick{100};
 
 }  // namespace
 
-Ticks::Ticks(boost::asio::io_context& context, Api& api) : api_(api), timer_(context) {
+Ticks::Ticks(boost::asio::io_context& context, AllocatorApi& api) : api_(api), timer_(context) {
     wait();
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Ticks an Api on its thread until stop(), which also answers the waiting requests.
+// Ticks an AllocatorApi on its thread until stop(), which also answers the waiting requests.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -12,7 +12,7 @@ namespace larder::allocator {
 class Ticks {
 public:
     // `context` and `api` must outlive it. The first tick runs on the context.
-    Ticks(boost::asio::io_context& context, Api& api);
+    Ticks(boost::asio::io_context& context, AllocatorApi& api);
     // Stops the ticks. Call it on the context's thread before the HTTP server stops, so that waiting clients get an
     // answer.
     void stop();
@@ -20,7 +20,7 @@ public:
 private:
     void wait();
 
-    Api& api_;
+    AllocatorApi& api_;
     boost::asio::steady_timer timer_;
     bool stopped_ = false;
 };

@@ -57,7 +57,7 @@ bool is_member(std::uint32_t uid, std::uint32_t gid, std::uint32_t wanted) {
 
 }  // namespace
 
-bool may_read(const Access& access, std::uint32_t uid, std::uint32_t gid) {
+bool may_read(const DatasetAccess& access, std::uint32_t uid, std::uint32_t gid) {
     if (uid == 0) return true;
     if (uid == access.owner) return (access.mode & 0400) != 0;
     const bool group_reads = (access.mode & 0040) != 0;

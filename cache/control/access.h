@@ -12,7 +12,7 @@
 
 namespace larder::cache {
 
-struct Access {
+struct DatasetAccess {
     std::uint32_t owner = 0;  // uid
     std::uint32_t group = 0;  // gid
     unsigned mode = 0640;
@@ -20,7 +20,7 @@ struct Access {
 
 // Applies the mode as for a file: the owner's bits to the owner, the group's bits to its members (supplementary ones
 // too), else the others' bits. The superuser may always read.
-bool may_read(const Access& access, std::uint32_t uid, std::uint32_t gid);
+bool may_read(const DatasetAccess& access, std::uint32_t uid, std::uint32_t gid);
 
 // Accepts a name or a number. An unknown name is not_found.
 Result<std::uint32_t> user_id(std::string_view name_or_number);

@@ -57,10 +57,10 @@ Result<Quota> read_quota(const json::object& object, std::string_view where) {
     return quota;
 }
 
-Api::Api(Node& node, const HandshakeServer& handshakes, const AllocatorAgent* agent)
+DaemonApi::DaemonApi(Node& node, const HandshakeServer& handshakes, const AllocatorAgent* agent)
     : node_(node), handshakes_(handshakes), agent_(agent), started_ns_(clock_.now_ns()) {}
 
-void Api::handle(const HttpRequest& request, HttpRespond respond) {
+void DaemonApi::handle(const HttpRequest& request, HttpRespond respond) {
     try {
         find_and_answer(request, std::move(respond));
     } catch (const std::exception& error) {
@@ -69,31 +69,31 @@ void Api::handle(const HttpRequest& request, HttpRespond respond) {
     }
 }
 
-std::span<const Api::Route> Api::routes() {
+std::span<const DaemonApi::Route> DaemonApi::routes() {
     static constexpr std::array kRoutes{
-        Route{"GET", "/healthz", &Api::get_health, true},
-        Route{"GET", "/metrics", &Api::get_metrics, true},
-        Route{"GET", "/v1", &Api::get_index},
-        Route{"GET", "/v1/status", &Api::get_status},
-        Route{"GET", "/v1/datasets", &Api::get_datasets},
-        Route{"POST", "/v1/datasets", &Api::post_dataset},
-        Route{"GET", "/v1/datasets/{name}", &Api::get_dataset},
-        Route{"DELETE", "/v1/datasets/{name}", &Api::delete_dataset},
-        Route{"POST", "/v1/datasets/{name}/index", &Api::post_index},
-        Route{"POST", "/v1/datasets/{name}/verify", &Api::post_verify},
-        Route{"POST", "/v1/datasets/{name}/warm", &Api::post_warm},
-        Route{"GET", "/v1/datasets/{name}/quota", &Api::get_quota},
-        Route{"PUT", "/v1/datasets/{name}/quota", &Api::put_quota},
-        Route{"GET", "/v1/jobs", &Api::get_jobs},
-        Route{"PUT", "/v1/jobs/{name}/limit", &Api::put_job_limit},
-        Route{"DELETE", "/v1/jobs/{name}/limit", &Api::delete_job_limit},
-        Route{"GET", "/v1/tasks/{id}", &Api::get_task},
-        Route{"DELETE", "/v1/tasks/{id}", &Api::delete_task},
+        Route{"GET", "/healthz", &DaemonApi::get_health, true},
+        Route{"GET", "/metrics", &DaemonApi::get_metrics, true},
+        Route{"GET", "/v1", &DaemonApi::get_index},
+        Route{"GET", "/v1/status", &DaemonApi::get_status},
+        Route{"GET", "/v1/datasets", &DaemonApi::get_datasets},
+        Route{"POST", "/v1/datasets", &DaemonApi::post_dataset},
+        Route{"GET", "/v1/datasets/{name}", &DaemonApi::get_dataset},
+        Route{"DELETE", "/v1/datasets/{name}", &DaemonApi::delete_dataset},
+        Route{"POST", "/v1/datasets/{name}/index", &DaemonApi::post_index},
+        Route{"POST", "/v1/datasets/{name}/verify", &DaemonApi::post_verify},
+        Route{"POST", "/v1/datasets/{name}/warm", &DaemonApi::post_warm},
+        Route{"GET", "/v1/datasets/{name}/quota", &DaemonApi::get_quota},
+        Route{"PUT", "/v1/datasets/{name}/quota", &DaemonApi::put_quota},
+        Route{"GET", "/v1/jobs", &DaemonApi::get_jobs},
+        Route{"PUT", "/v1/jobs/{name}/limit", &DaemonApi::put_job_limit},
+        Route{"DELETE", "/v1/jobs/{name}/limit", &DaemonApi::delete_job_limit},
+        Route{"GET", "/v1/tasks/{id}", &DaemonApi::get_task},
+        Route{"DELETE", "/v1/tasks/{id}", &DaemonApi::delete_task},
     };
     return kRoutes;
 }
 
-void Api::find_and_answer(const HttpRequest& request, HttpRespond respond) {
+void DaemonApi::find_and_answer(const HttpRequest& request, HttpRespond respond) {
     std::string allowed;
     for (const Route& route : routes()) {
         Asked asked{.http = request};
@@ -113,17 +113,17 @@ void Api::find_and_answer(const HttpRequest& request, HttpRespond respond) {
     respond(no_such_path());
 }
 
-void Api::get_health(const Asked&, HttpRespond respond) {
+void DaemonApi::get_health(const Asked&, HttpRespond respond) {
     respond({.content_type = "text/plain", .body = "ok\n"});
 }
 
-void Api::get_index(const Asked&, HttpRespond respond) {
+void DaemonApi::get_index(const Asked&, HttpRespond respond) {
     json::array list;
     for (const Route& route : routes()) list.push_back(json::object{{"method", route.method}, {"path", route.path}});
     respond(json_response({{"routes", std::move(list)}}));
 }
 
-std::optional<AllocatorMetrics> Api::allocator_metrics() const {
+std::optional<AllocatorMetrics> DaemonApi::allocator_metrics() const {
     if (agent_ == nullptr) return std::nullopt;
     const AgentStatus& status = agent_->status();
     const double left_s = static_cast<double>(status.lease_expires_ns - clock_.now_ns()) / 1e9;
@@ -134,7 +134,7 @@ std::optional<AllocatorMetrics> Api::allocator_metrics() const {
                             .failures = status.failures};
 }
 
-json::value Api::allocator_json() const {
+json::value DaemonApi::allocator_json() const {
     const auto known = allocator_metrics();
     if (!known) return nullptr;
     return json::object{{"endpoint", node_.config().allocator.endpoint},
@@ -147,7 +147,7 @@ json::value Api::allocator_json() const {
                         {"failures", known->failures}};
 }
 
-json::value Api::peers_json() const {
+json::value DaemonApi::peers_json() const {
     if (node_.peers() == nullptr) return nullptr;
     json::array others;
     for (const PeerStatus& peer : node_.peers()->status()) {
@@ -160,13 +160,13 @@ json::value Api::peers_json() const {
     return json::object{{"endpoint", node_.peers()->endpoint()}, {"others", std::move(others)}};
 }
 
-json::array Api::outages_json() const {
+json::array DaemonApi::outages_json() const {
     json::array outages;
     for (const HttpOutage& outage : node_.outages()) outages.push_back(outage_json(outage, clock_.now_ns()));
     return outages;
 }
 
-void Api::get_status(const Asked&, HttpRespond respond) {
+void DaemonApi::get_status(const Asked&, HttpRespond respond) {
     const IndexStatus index = node_.index_status();
     respond(json_response({{"version", LARDER_VERSION},
                            {"pid", ::getpid()},
@@ -185,7 +185,7 @@ void Api::get_status(const Asked&, HttpRespond respond) {
                            {"index_problem", index.problem}}));
 }
 
-void Api::get_metrics(const Asked&, HttpRespond respond) {
+void DaemonApi::get_metrics(const Asked&, HttpRespond respond) {
     node_.collect([this, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
         if (!statistics) return respond(http_error(statistics.error()));
         const NodeMetrics node{.sessions = handshakes_.sessions(),

@@ -4,7 +4,7 @@
 // Runs on the control thread and never blocks it: an answer that needs the data plane is sent once the data plane has
 // answered.
 //
-// Api::routes() has the routes; docs/openapi/larderd.yaml describes them, and a test compares the two.
+// DaemonApi::routes() has the routes; docs/openapi/larderd.yaml describes them, and a test compares the two.
 //
 // Bodies and queries are read strictly: an unknown key or a wrong type is a 400 that names it. Over TCP, where the
 // caller is unknown, only /healthz and /metrics are answered.
@@ -24,10 +24,10 @@
 
 namespace larder::cache {
 
-class Api {
+class DaemonApi {
 public:
-    // The arguments must outlive the Api and its answers. `agent` is null without an allocator.
-    Api(Node& node, const HandshakeServer& handshakes, const AllocatorAgent* agent);
+    // The arguments must outlive the DaemonApi and its answers. `agent` is null without an allocator.
+    DaemonApi(Node& node, const HandshakeServer& handshakes, const AllocatorAgent* agent);
 
     // A request and what its path names.
     struct Asked {
@@ -37,7 +37,7 @@ public:
     struct Route {
         std::string_view method;
         std::string_view path;  // "/v1/datasets/{name}/quota"
-        void (Api::*answer)(const Asked& asked, HttpRespond respond);
+        void (DaemonApi::*answer)(const Asked& asked, HttpRespond respond);
         bool over_tcp = false;  // answered there too
     };
     static std::span<const Route> routes();

@@ -1,4 +1,4 @@
-// Api: /v1/datasets.
+// DaemonApi: /v1/datasets.
 
 #include <boost/json.hpp>
 
@@ -80,7 +80,7 @@ Result<void> check_empty_body(const HttpRequest& request) {
 
 }  // namespace
 
-void Api::get_datasets(const Asked&, HttpRespond respond) {
+void DaemonApi::get_datasets(const Asked&, HttpRespond respond) {
     node_.collect([this, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
         if (!statistics) return respond(http_error(statistics.error()));
         json::array datasets;
@@ -93,7 +93,7 @@ void Api::get_datasets(const Asked&, HttpRespond respond) {
     });
 }
 
-void Api::get_dataset(const Asked& asked, HttpRespond respond) {
+void DaemonApi::get_dataset(const Asked& asked, HttpRespond respond) {
     node_.collect([this, name = asked.name, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
         const auto found = node_.find(name);
         if (!found) return respond(http_error(found.error()));
@@ -102,12 +102,12 @@ void Api::get_dataset(const Asked& asked, HttpRespond respond) {
     });
 }
 
-void Api::delete_dataset(const Asked& asked, HttpRespond respond) {
+void DaemonApi::delete_dataset(const Asked& asked, HttpRespond respond) {
     node_.remove(asked.name,
                  [respond = std::move(respond)](const Result<void>& done) { respond(done_response(done)); });
 }
 
-void Api::post_dataset(const Asked& asked, HttpRespond respond) {
+void DaemonApi::post_dataset(const Asked& asked, HttpRespond respond) {
     const auto object = request_object(asked.http);
     if (!object) return respond(http_error(object.error()));
     const auto wish = read_dataset_request(*object);
@@ -118,12 +118,12 @@ void Api::post_dataset(const Asked& asked, HttpRespond respond) {
     respond(task_response(wish->dry_run ? node_.survey(std::move(*dataset)) : node_.add(std::move(*dataset))));
 }
 
-void Api::post_index(const Asked& asked, HttpRespond respond) {
+void DaemonApi::post_index(const Asked& asked, HttpRespond respond) {
     if (auto empty = check_empty_body(asked.http); !empty) return respond(http_error(empty.error()));
     respond(task_response(node_.reindex(asked.name)));
 }
 
-void Api::post_verify(const Asked& asked, HttpRespond respond) {
+void DaemonApi::post_verify(const Asked& asked, HttpRespond respond) {
     const auto object = request_object(asked.http);
     if (!object) return respond(http_error(object.error()));
     JsonReader reader(*object, "request body");
@@ -133,22 +133,22 @@ void Api::post_verify(const Asked& asked, HttpRespond respond) {
     respond(task_response(node_.scan(asked.name, remote ? ScanKind::verify_remote : ScanKind::verify)));
 }
 
-void Api::post_warm(const Asked& asked, HttpRespond respond) {
+void DaemonApi::post_warm(const Asked& asked, HttpRespond respond) {
     if (auto empty = check_empty_body(asked.http); !empty) return respond(http_error(empty.error()));
     respond(task_response(node_.scan(asked.name, ScanKind::warm)));
 }
 
-void Api::get_quota(const Asked& asked, HttpRespond respond) {
+void DaemonApi::get_quota(const Asked& asked, HttpRespond respond) {
     respond_with_quota(asked.name, respond);
 }
 
-void Api::respond_with_quota(const std::string& dataset, const HttpRespond& respond) {
+void DaemonApi::respond_with_quota(const std::string& dataset, const HttpRespond& respond) {
     const auto found = node_.find(dataset);
     if (!found) return respond(http_error(found.error()));
     respond(json_response(quota_json((*found)->record.quota)));
 }
 
-void Api::put_quota(const Asked& asked, HttpRespond respond) {
+void DaemonApi::put_quota(const Asked& asked, HttpRespond respond) {
     const auto object = request_object(asked.http);
     if (!object) return respond(http_error(object.error()));
     std::optional<Quota> wanted;

@@ -1,4 +1,4 @@
-// Api: /v1/jobs and /v1/tasks.
+// DaemonApi: /v1/jobs and /v1/tasks.
 
 #include <boost/json.hpp>
 
@@ -46,7 +46,7 @@ json::object task_json(const TaskView& task, const Node& node) {
 
 }  // namespace
 
-void Api::get_jobs(const Asked&, HttpRespond respond) {
+void DaemonApi::get_jobs(const Asked&, HttpRespond respond) {
     node_.collect([this, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
         if (!statistics) return respond(http_error(statistics.error()));
         json::array jobs;
@@ -68,7 +68,7 @@ void Api::get_jobs(const Asked&, HttpRespond respond) {
     });
 }
 
-void Api::put_job_limit(const Asked& asked, HttpRespond respond) {
+void DaemonApi::put_job_limit(const Asked& asked, HttpRespond respond) {
     const std::string& job = asked.name;
     if (auto checked = check_job_name(job); !checked) return respond(http_error(checked.error()));
     const auto object = request_object(asked.http);
@@ -85,21 +85,21 @@ void Api::put_job_limit(const Asked& asked, HttpRespond respond) {
     });
 }
 
-void Api::delete_job_limit(const Asked& asked, HttpRespond respond) {
+void DaemonApi::delete_job_limit(const Asked& asked, HttpRespond respond) {
     if (auto checked = check_job_name(asked.name); !checked) return respond(http_error(checked.error()));
     node_.set_job_limit(asked.name, std::nullopt,
                         [respond = std::move(respond)](const Result<void>& done) { respond(done_response(done)); });
 }
 
-void Api::get_task(const Asked& asked, HttpRespond respond) {
+void DaemonApi::get_task(const Asked& asked, HttpRespond respond) {
     respond_with_task(asked, false, respond);
 }
 
-void Api::delete_task(const Asked& asked, HttpRespond respond) {
+void DaemonApi::delete_task(const Asked& asked, HttpRespond respond) {
     respond_with_task(asked, true, respond);
 }
 
-void Api::respond_with_task(const Asked& asked, bool cancel, const HttpRespond& respond) {
+void DaemonApi::respond_with_task(const Asked& asked, bool cancel, const HttpRespond& respond) {
     const std::string& text = asked.name;
     std::uint64_t id = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);

@@ -37,7 +37,7 @@ struct DatasetRecord {
     Compression compression;
     bool checksum = false;         // indexing stores the checksum of each block
     std::uint64_t dataset_id = 0;  // random, never changes; a later dataset of this name gets another
-    Access access;
+    DatasetAccess access;
     Quota quota;
     bool quota_held = false;              // the quota was set by hand: the allocator must not change it
     std::vector<std::uint64_t> versions;  // ascending

@@ -23,7 +23,7 @@ std::unexpected<Error> refuse(std::string message) {
 }
 
 // `quota` selects the tier. `quota_key` and `capacity_key` name config keys in errors.
-Result<void> check_quotas(const Config& config, std::optional<std::uint64_t> DatasetConfig::* quota,
+Result<void> check_quotas(const DaemonConfig& config, std::optional<std::uint64_t> DatasetConfig::* quota,
                           std::uint64_t capacity_bytes, std::string_view quota_key, std::string_view capacity_key) {
     std::uint64_t free_bytes = capacity_bytes;
     for (const auto& [name, dataset] : config.datasets) {
@@ -44,7 +44,7 @@ std::string host_name() {
     return name.data();
 }
 
-Result<Config> complete(Config config, std::string_view source) {
+Result<DaemonConfig> complete(DaemonConfig config, std::string_view source) {
     if (config.state_directory.empty()) config.state_directory = default_state_directory();
     if (config.socket_path.empty()) config.socket_path = config.state_directory + "/larderd.sock";
     if (config.admin_socket_path.empty()) config.admin_socket_path = config.state_directory + "/admin.sock";
@@ -82,10 +82,11 @@ Result<Config> complete(Config config, std::string_view source) {
 
 }  // namespace
 
-Result<Config> parse_config(std::string_view toml, std::string_view source, std::span<const ConfigOverride> overrides) {
+Result<DaemonConfig> parse_config(std::string_view toml, std::string_view source,
+                                  std::span<const ConfigOverride> overrides) {
     const auto text = read_config_text(toml, source, config_keys(), overrides);
     if (!text) return std::unexpected(text.error());
-    Config config;
+    DaemonConfig config;
     const auto rules = config_rules();
     for (const ConfigSetting& setting : text->settings) {
         // A job starts from the defaults, which were applied before.
@@ -100,14 +101,14 @@ Result<Config> parse_config(std::string_view toml, std::string_view source, std:
     return complete(std::move(config), source);
 }
 
-Result<Config> load_config(const std::string& path, std::span<const ConfigOverride> overrides) {
+Result<DaemonConfig> load_config(const std::string& path, std::span<const ConfigOverride> overrides) {
     if (path.empty()) return parse_config("", "flags", overrides);
     const auto content = read_file(path);
     if (!content) return std::unexpected(content.error().within("config"));
     return parse_config(*content, path, overrides);
 }
 
-Result<void> check_memory(const Config& config, const MachineMemory& machine) {
+Result<void> check_memory(const DaemonConfig& config, const MachineMemory& machine) {
     if (config.memory_bytes <= machine.bytes) return {};
     return refuse("memory = " + format_bytes(config.memory_bytes) + " is more than there is: " + describe(machine) +
                   "; give the cache a part of that and leave the rest to the training jobs");

@@ -48,7 +48,7 @@ struct DatasetConfig {
 
 // The allocator that sets this node's quotas and rates, and the node's properties that are reported to it. Without an
 // endpoint the node runs standalone.
-struct AllocatorConfig {
+struct AllocatorClientConfig {
     std::string endpoint;                     // in the form that http_request takes
     HttpCredentials credentials;              // credentials for the allocator
     std::string node;                         // the node's name; default: the host's
@@ -82,7 +82,7 @@ struct RemoteConfig {
     std::string ca_file;  // empty: the system's authorities
 };
 
-struct Config {
+struct DaemonConfig {
     std::string state_directory;    // default_state_directory() when not given
     std::string socket_path;        // sessions; default <state>/larderd.sock
     unsigned socket_mode = 0666;    // permissive: each dataset checks access itself
@@ -93,7 +93,7 @@ struct Config {
     IoMode io = IoMode::automatic;
     // How long an old version of a dataset keeps its blocks while no session reads it.
     std::int64_t version_grace_ns = 120'000'000'000;
-    unsigned data_plane_threads = 0;  // never 0 in a parsed Config
+    unsigned data_plane_threads = 0;  // never 0 in a parsed DaemonConfig
 
     unsigned disk_reads_max = 128;  // in flight, per data-plane thread
 
@@ -108,7 +108,7 @@ struct Config {
     std::string log_level = "info";  // trace, debug, info, warn, error
     std::string log_file;            // empty: stderr
 
-    AllocatorConfig allocator;
+    AllocatorClientConfig allocator;
     RemoteConfig remote;
     PeersConfig peers;
 
@@ -123,13 +123,13 @@ using larder::ConfigOverride;
 std::vector<ConfigKey> config_keys();
 
 // `source` names the text in errors: the file's path.
-Result<Config> parse_config(std::string_view toml, std::string_view source,
-                            std::span<const ConfigOverride> overrides = {});
+Result<DaemonConfig> parse_config(std::string_view toml, std::string_view source,
+                                  std::span<const ConfigOverride> overrides = {});
 // An empty path means no file: defaults and overrides only.
-Result<Config> load_config(const std::string& path, std::span<const ConfigOverride> overrides = {});
+Result<DaemonConfig> load_config(const std::string& path, std::span<const ConfigOverride> overrides = {});
 
 // Fails if the memory configured for datasets exceeds the machine's.
-Result<void> check_memory(const Config& config, const MachineMemory& machine);
+Result<void> check_memory(const DaemonConfig& config, const MachineMemory& machine);
 
 // ~/.local/share/larder, the first place where clients look for a daemon.
 std::string default_state_directory();

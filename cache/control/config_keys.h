@@ -1,7 +1,7 @@
 #pragma once
 
-// The table of all config keys: each key's name, allowed values, and setter into a Config. Only config.cc and its tests
-// include this.
+// The table of all config keys: each key's name, allowed values, and setter into a DaemonConfig. Only config.cc and its
+// tests include this.
 
 #include <span>
 
@@ -10,6 +10,6 @@
 
 namespace larder::cache {
 
-std::span<const ConfigRule<Config>> config_rules();
+std::span<const ConfigRule<DaemonConfig>> config_rules();
 
 }  // namespace larder::cache

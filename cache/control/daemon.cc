@@ -81,13 +81,13 @@ std::uint64_t slot_bytes_max() {
 }  // namespace
 
 struct Daemon::State {
-    explicit State(const Config& with_config) : config(with_config) {}
+    explicit State(const DaemonConfig& with_config) : config(with_config) {}
 
     Result<void> start();
     void run_periodic_work();
     void stop();
 
-    const Config config;
+    const DaemonConfig config;
     asio::io_context context{1};
     asio::executor_work_guard<asio::io_context::executor_type> working{context.get_executor()};
     asio::steady_timer housekeeping{context};
@@ -95,7 +95,7 @@ struct Daemon::State {
     std::unique_ptr<Node> node;
     std::unique_ptr<HandshakeServer> handshakes;
     std::unique_ptr<AllocatorAgent> agent;
-    std::unique_ptr<Api> api;
+    std::unique_ptr<DaemonApi> api;
     std::unique_ptr<HttpServer> http;
     std::uint16_t metrics_port = 0;
     std::thread control;
@@ -132,7 +132,7 @@ Result<void> Daemon::State::start() {
         if (!number) return std::unexpected(number.error());
         agent = std::make_unique<AllocatorAgent>(context, *node, *number);
     }
-    api = std::make_unique<Api>(*node, *handshakes, agent.get());
+    api = std::make_unique<DaemonApi>(*node, *handshakes, agent.get());
     http = std::make_unique<HttpServer>(
         context, [this](const HttpRequest& request, HttpRespond respond) { api->handle(request, std::move(respond)); });
     if (auto listening = http->listen_unix(config.admin_socket_path, config.admin_socket_mode); !listening) {
@@ -201,7 +201,7 @@ Daemon::~Daemon() {
     stop();
 }
 
-Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config) {
+Result<std::unique_ptr<Daemon>> Daemon::start(const DaemonConfig& config) {
     std::unique_ptr<Daemon> daemon(new Daemon(std::make_unique<State>(config)));
     if (auto started = daemon->state_->start(); !started) return std::unexpected(started.error());
     return daemon;
@@ -252,7 +252,7 @@ void Daemon::run(RunOptions options) {
     stop();
 }
 
-Result<void> Daemon::reload(const Config& config) {
+Result<void> Daemon::reload(const DaemonConfig& config) {
     const std::lock_guard lock(state_->stopping);
     if (state_->stopped) return fail(ErrorCode::unavailable, "the daemon has stopped");
     const auto level = parse_log_level(config.log_level);

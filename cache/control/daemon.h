@@ -27,13 +27,13 @@ namespace larder::cache {
 class Daemon {
 public:
     // The caller starts logging; a reload changes the log level. On error nothing is left behind.
-    static Result<std::unique_ptr<Daemon>> start(const Config& config);
+    static Result<std::unique_ptr<Daemon>> start(const DaemonConfig& config);
     // Stops the daemon if it is running.
     ~Daemon();
 
     struct RunOptions {
         // Reads the config for `reload` on SIGHUP. Empty: SIGHUP is ignored.
-        std::function<Result<Config>()> reload;
+        std::function<Result<DaemonConfig>()> reload;
         // Called once the daemon handles signals. May be empty.
         std::function<void()> ready;
     };
@@ -46,7 +46,7 @@ public:
 
     // Any thread. Applies the quotas, job limits and log level of a config, and adds its new datasets, as SIGHUP does.
     // Applies all quotas or none.
-    Result<void> reload(const Config& config);
+    Result<void> reload(const DaemonConfig& config);
 
     const std::string& socket_path() const;        // of sessions
     const std::string& admin_socket_path() const;  // of HTTP

@@ -48,7 +48,7 @@ Result<void> JobLimits::load(std::string_view text, std::string_view source) {
     return {};
 }
 
-void JobLimits::apply(const Config& config, std::int64_t now_ns) {
+void JobLimits::apply(const DaemonConfig& config, std::int64_t now_ns) {
     default_ = limit_from(config.default_job);
     from_config_.clear();
     for (const auto& [job, limit] : config.jobs) {

@@ -45,7 +45,7 @@ public:
     // Reads the text that `to_json` returned in an earlier run; `source` names it in errors.
     Result<void> load(std::string_view json, std::string_view source);
     // Applies the config's limits. For a job that the config names, they replace the API's.
-    void apply(const Config& config, std::int64_t now_ns);
+    void apply(const DaemonConfig& config, std::int64_t now_ns);
     void set(const std::string& job, JobLimit limit, std::int64_t now_ns);
     // Removes the limit that the API set.
     void unset(const std::string& job, std::int64_t now_ns);

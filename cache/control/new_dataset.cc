@@ -4,7 +4,7 @@
 
 namespace larder::cache {
 
-Result<NewDataset> check_dataset_request(const DatasetRequest& wish, const Access& defaults) {
+Result<NewDataset> check_dataset_request(const DatasetRequest& wish, const DatasetAccess& defaults) {
     NewDataset dataset;
     DatasetRecord& record = dataset.record;
     if (auto checked = check_dataset_name(wish.name); !checked) return std::unexpected(checked.error().within("name"));

@@ -34,6 +34,6 @@ struct NewDataset {
 };
 
 // `defaults` fills in access fields that the wish lacks. Errors name the key.
-Result<NewDataset> check_dataset_request(const DatasetRequest& wish, const Access& defaults);
+Result<NewDataset> check_dataset_request(const DatasetRequest& wish, const DatasetAccess& defaults);
 
 }  // namespace larder::cache

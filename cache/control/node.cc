@@ -51,7 +51,7 @@ Result<std::shared_ptr<const DatasetVersion>> Node::open(const std::string& name
     const auto dataset = find(name);
     if (!dataset) return std::unexpected(dataset.error());
     if (auto online = check_online(**dataset); !online) return std::unexpected(online.error());
-    const Access& access = (*dataset)->record.access;
+    const DatasetAccess& access = (*dataset)->record.access;
     if (!may_read(access, peer.uid, peer.gid)) {
         return fail(ErrorCode::permission_denied, "user " + user_name(peer.uid) + " may not read dataset \"" + name +
                                                       "\" (owner " + user_name(access.owner) + ", group " +

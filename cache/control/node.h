@@ -68,7 +68,7 @@ class Node final : public SessionHost {
 public:
     // Recovers the contents of the state directory; blocks until done. `post_control` runs a function on the control
     // thread. Any thread may call `post_control`, and it must work until the node is destroyed.
-    static Result<std::unique_ptr<Node>> start(const Config& config,
+    static Result<std::unique_ptr<Node>> start(const DaemonConfig& config,
                                                std::function<void(std::function<void()>)> post_control);
     ~Node() override;
 
@@ -76,7 +76,7 @@ public:
     // has ended.
     void stop();
 
-    const Config& config() const { return config_; }
+    const DaemonConfig& config() const { return config_; }
     const std::map<std::string, NodeDataset>& datasets() const { return datasets_; }
     // Datasets whose manifests are damaged, and why. They can only be removed.
     const std::map<std::string, DamagedDataset>& damaged() const { return damaged_; }
@@ -126,7 +126,7 @@ public:
     void expire_lease();
 
     // Applies the quotas and job limits of a config, and adds its new datasets. Applies all quotas or none.
-    Result<void> apply(const Config& config);
+    Result<void> apply(const DaemonConfig& config);
 
     // Sums the statistics of all data-plane threads. Fails if a thread does not answer within two seconds.
     void collect(std::function<void(Result<ShardStatistics>)> done);
@@ -152,7 +152,7 @@ private:
         Quota dealt;
     };
 
-    Node(const Config& config, std::function<void(std::function<void()>)> post_control);
+    Node(const DaemonConfig& config, std::function<void(std::function<void()>)> post_control);
     Result<void> start_shards();
     Result<void> open_index();
     Result<void> load_job_limits();
@@ -196,7 +196,7 @@ private:
     void wake_shards();
     void save(const DatasetRecord& record, Done done);
 
-    Config config_;
+    DaemonConfig config_;
     SteadyClock clock_;
     std::function<void(std::function<void()>)> post_control_;
     Catalog catalog_;

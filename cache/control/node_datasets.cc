@@ -451,7 +451,7 @@ Result<void> Node::hold_quotas(const std::map<std::string, Quota>& quotas) {
     return {};
 }
 
-Result<void> Node::apply(const Config& config) {
+Result<void> Node::apply(const DaemonConfig& config) {
     std::map<std::string, Quota> quotas;
     std::vector<NewDataset> wanted;
     for (const auto& [name, declared] : config.datasets) {

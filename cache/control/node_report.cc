@@ -98,7 +98,7 @@ bool NodeReporter::look(const Job& job, Seen& seen, std::int64_t now_ns) const {
     return true;
 }
 
-allocator::NodeReport NodeReporter::make(const AllocatorConfig& allocator, Quota room,
+allocator::NodeReport NodeReporter::make(const AllocatorClientConfig& allocator, Quota room,
                                          const std::vector<ReportedDataset>& datasets,
                                          const ShardStatistics& statistics, std::uint64_t lease_applied,
                                          std::int64_t now_ns, const ReportedPeers& peers) {

@@ -39,7 +39,7 @@ public:
 
     // `room` is the capacity that the allocator may assign on this node. `lease_applied` is the number of the current
     // lease; 0: none.
-    allocator::NodeReport make(const AllocatorConfig& allocator, Quota room,
+    allocator::NodeReport make(const AllocatorClientConfig& allocator, Quota room,
                                const std::vector<ReportedDataset>& datasets, const ShardStatistics& statistics,
                                std::uint64_t lease_applied, std::int64_t now_ns, const ReportedPeers& peers = {});
 

@@ -48,7 +48,7 @@ bool is_dataset_id(const std::string& name) {
 
 }  // namespace
 
-Node::Node(const Config& config, std::function<void(std::function<void()>)> post_control)
+Node::Node(const DaemonConfig& config, std::function<void(std::function<void()>)> post_control)
     : config_(config),
       post_control_(std::move(post_control)),
       catalog_(config.state_directory + "/datasets"),
@@ -56,7 +56,7 @@ Node::Node(const Config& config, std::function<void(std::function<void()>)> post
       memory_(std::make_unique<WorkThread>("larder-memory")),
       tasks_(clock_, post_control_) {}
 
-Result<std::unique_ptr<Node>> Node::start(const Config& config,
+Result<std::unique_ptr<Node>> Node::start(const DaemonConfig& config,
                                           std::function<void(std::function<void()>)> post_control) {
     std::unique_ptr<Node> node(new Node(config, std::move(post_control)));
     // Open the index first: it checks itself in a forked child, and forking is safest before threads run.
@@ -164,7 +164,7 @@ void fit_tier(std::vector<DatasetRecord>& records, std::uint64_t Quota::* tier, 
     }
 }
 
-void fit_quotas(std::vector<DatasetRecord>& records, const Config& config) {
+void fit_quotas(std::vector<DatasetRecord>& records, const DaemonConfig& config) {
     fit_tier(records, &Quota::memory_bytes, config.memory_bytes, "memory");
     fit_tier(records, &Quota::disk_bytes, config.disk_bytes, "disk");
 }

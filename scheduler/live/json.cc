@@ -74,7 +74,7 @@ void read_service(JsonReader& reader, Submission& job) {
     if (!service) return;
     for (std::size_t i = 0; i < kServices.size(); ++i) {
         if (*service == kServices[i]) {
-            job.service = static_cast<Service>(i);
+            job.service = static_cast<ServiceClass>(i);
             return;
         }
     }

@@ -92,13 +92,13 @@ Result<void> check_numbers(const Submission& job, double now_s) {
     for (const auto& [type, rate] : job.ideal_by_type) {
         if (!(rate > 0 && rate <= kRateMax)) return wrong("ideal_bytes_per_second", "must be above 0, at most 1e18");
     }
-    if (job.service == Service::best_effort && job.deadline_s) {
+    if (job.service == ServiceClass::best_effort && job.deadline_s) {
         return wrong("service", "a deadline needs to be strict or soft");
     }
-    if (job.service != Service::best_effort) {
+    if (job.service != ServiceClass::best_effort) {
         if (!job.deadline_s) return wrong("service", "strict and soft are about a deadline, but none is given");
         if (!(*job.deadline_s > now_s)) return wrong("deadline_s", "is over already");
-        if (job.service == Service::strict_deadline && !job.epochs) {
+        if (job.service == ServiceClass::strict_deadline && !job.epochs) {
             return wrong(
                 "service",
                 "a strict deadline is a promise, which needs a known amount of work: give epochs, or use soft");

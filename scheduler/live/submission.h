@@ -43,7 +43,7 @@ struct Submission {
     std::map<std::string, double> ideal_by_type;  // f* with `gpus` GPUs, bytes per second; type "": all others
     std::int32_t priority = 0;
     std::optional<double> deadline_s;  // seconds since 1970
-    Service service = Service::best_effort;
+    ServiceClass service = ServiceClass::best_effort;
     std::vector<std::string> after;  // names or numbers of jobs that must succeed first
     double grace_s = 30;             // from SIGTERM to SIGKILL
     bool preemptible = true;

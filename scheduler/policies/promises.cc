@@ -108,7 +108,7 @@ private:
 }  // namespace
 
 bool has_deadline(const JobState& job) {
-    return job.spec->service != Service::best_effort && job.spec->deadline_s != kNever;
+    return job.spec->service != ServiceClass::best_effort && job.spec->deadline_s != kNever;
 }
 
 std::uint32_t claim_of(const JobState& job) {
@@ -125,7 +125,7 @@ std::vector<Promise> find_promises(const Snapshot& snapshot) {
         promise.demand = demand_of(snapshot, all, j);
         const double rate = std::ranges::max(promise.demand.rates);
         promise.latest_start_s = rate > 0 ? job.spec->deadline_s - job.remaining_bytes / rate : -kNever;
-        promise.strict = job.spec->service == Service::strict_deadline;
+        promise.strict = job.spec->service == ServiceClass::strict_deadline;
         promise.old = job.admitted_s != kNever;
         promise.holds = holds_lease(job, snapshot.now_s);
         promise.holds_claim_of = claim_of(job);

@@ -26,7 +26,7 @@ Result<void> check(const TraceJob& job) {
         return refuse("gpus is not within gpus_min and gpus_max");
     }
     if (job.deadline_s <= job.submit_s) return refuse("the deadline is before the submission");
-    if (job.opportunistic && job.service != Service::best_effort) {
+    if (job.opportunistic && job.service != ServiceClass::best_effort) {
         return refuse("an opportunistic job with a deadline: nothing can be promised to it");
     }
     if (job.opportunistic && !job.preemptible) return refuse("an opportunistic job that may not be stopped");

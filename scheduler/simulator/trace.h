@@ -37,7 +37,7 @@ struct TraceJob {
     double weight = 1;
     std::int32_t priority = 0;
     double deadline_s = kNever;
-    Service service = Service::best_effort;
+    ServiceClass service = ServiceClass::best_effort;
     bool preemptible = true;
     bool opportunistic = false;
 };

@@ -53,13 +53,13 @@ public:
         value = text_;
         return {};
     }
-    Result<void> into(Service& value) const {
+    Result<void> into(ServiceClass& value) const {
         if (text_ == "best_effort" || text_ == "best") {
-            value = Service::best_effort;
+            value = ServiceClass::best_effort;
         } else if (text_ == "soft") {
-            value = Service::soft_deadline;
+            value = ServiceClass::soft_deadline;
         } else if (text_ == "strict") {
-            value = Service::strict_deadline;
+            value = ServiceClass::strict_deadline;
         } else {
             return refuse("a service (best_effort, soft, strict)");
         }
@@ -167,13 +167,13 @@ public:
 private:
     Result<void> settle_deadline(TraceJob& job, bool says_service) const {
         if (deadlines_ == Deadlines::from_the_submission) {
-            job.deadline_s = job.service == Service::best_effort ? kNever : job.deadline_s + job.submit_s;
-        } else if (job.service == Service::best_effort && job.deadline_s != kNever) {
+            job.deadline_s = job.service == ServiceClass::best_effort ? kNever : job.deadline_s + job.submit_s;
+        } else if (job.service == ServiceClass::best_effort && job.deadline_s != kNever) {
             if (says_service) {
                 return fail(ErrorCode::invalid_argument,
                             "deadline_s: a best_effort job has no deadline (service: soft, strict)");
             }
-            job.service = Service::strict_deadline;
+            job.service = ServiceClass::strict_deadline;
         }
         return {};
     }

@@ -140,12 +140,12 @@ private:
         Random random(options_.seed + 2 + hash_text(job.name));
         if (random.uniform() >= options_.deadlines_part) return;
         const double slack = 1.1 + 1.9 * random.uniform();
-        spec.service = Service::strict_deadline;
+        spec.service = ServiceClass::strict_deadline;
         spec.deadline_s = spec.submit_s + 60 + slack * job.duration_s * options_.durations_longer;
     }
 
     void draw_claim(const TraceJob& job, JobSpec& spec) const {
-        if (spec.service != Service::best_effort || !spec.preemptible) return;
+        if (spec.service != ServiceClass::best_effort || !spec.preemptible) return;
         Random random(options_.seed + 3 + hash_text(job.name));
         if (random.uniform() < options_.opportunistic_part) spec.opportunistic = true;
     }

@@ -21,18 +21,18 @@ TEST(AllocatorOverTheNetwork, NodeReportsOverTlsAfterItsTokenIsReplaced) {
     const auto files = authority.issue("allocator", {.common_name = "allocator", .alternative_names = "IP:127.0.0.1"});
     ASSERT_TRUE(replace_file(directory / "tokens", "node n a-token-0123456789\n", 0600));
     ASSERT_TRUE(replace_file(directory / "node.token", "wrong-token-0123456789\n", 0600));
-    allocator::Config config{.socket = directory / "allocator.sock",
-                             .listen = "127.0.0.1:0",
-                             .tls = {.certificate_file = files.certificate, .key_file = files.key},
-                             .token_file = directory / "tokens",
-                             .cluster = {.remote_bytes_per_second = 1e9}};
+    allocator::AllocatorConfig config{.socket = directory / "allocator.sock",
+                                      .listen = "127.0.0.1:0",
+                                      .tls = {.certificate_file = files.certificate, .key_file = files.key},
+                                      .token_file = directory / "tokens",
+                                      .cluster = {.remote_bytes_per_second = 1e9}};
     boost::asio::io_context context{1};
     const SteadyClock clock;
-    const auto service = allocator::Service::start(context, config, clock);
+    const auto service = allocator::AllocatorService::start(context, config, clock);
     ASSERT_TRUE(service) << service.error().message;
     std::jthread thread([&] { context.run(); });
     {
-        const TestDaemon node([&](cache::Config& of) {
+        const TestDaemon node([&](cache::DaemonConfig& of) {
             of.allocator.endpoint = "https://127.0.0.1:" + std::to_string((*service)->tcp_port());
             of.allocator.node = "far-away";
             of.allocator.credentials.token_file = directory / "node.token";

@@ -64,7 +64,7 @@ protected:
     }
 
     std::unique_ptr<TestDaemon> node(const std::string& name) {
-        auto daemon = std::make_unique<TestDaemon>([&](cache::Config& config) {
+        auto daemon = std::make_unique<TestDaemon>([&](cache::DaemonConfig& config) {
             config.allocator.endpoint = socket;
             config.allocator.node = name;
             config.allocator.floor_bytes_per_second = kFloor / 2;
@@ -102,7 +102,7 @@ protected:
     const std::string socket = directory / "allocator.sock";
     SteadyClock clock;
     std::optional<allocator::Cluster> cluster;
-    std::optional<allocator::Api> api;
+    std::optional<allocator::AllocatorApi> api;
     std::unique_ptr<TestServer> server;
 };
 

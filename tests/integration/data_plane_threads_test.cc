@@ -75,7 +75,7 @@ protected:
         return number_at(daemon.dataset(dataset.name).at("counters"), name);
     }
 
-    TestDaemon daemon{[](cache::Config& config) { config.data_plane_threads = kThreads; }};
+    TestDaemon daemon{[](cache::DaemonConfig& config) { config.data_plane_threads = kThreads; }};
     std::array<Dataset, 4> datasets;
 };
 

@@ -85,7 +85,7 @@ protected:
 TEST_F(FullDisk, StopsAdmissionButNotServiceAndIsLoggedOnce) {
     const LogFile log(LogLevel::info);
     // State, index and segments are all on the small disk.
-    TestDaemon daemon([&](cache::Config& config) { config = test_config(disk.path()); });
+    TestDaemon daemon([&](cache::DaemonConfig& config) { config = test_config(disk.path()); });
     daemon.add("d", root, 0, 64 * kMiB);
     const auto counter = [&](const char* name) { return number_at(daemon.dataset("d").at("counters"), name); };
     const auto cached_blocks = [&] { return number_at(daemon.dataset("d").at("used"), "blocks"); };

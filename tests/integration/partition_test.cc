@@ -39,9 +39,9 @@ constexpr int kNodes = 2;
 // An allocator at the hub, on its own thread.
 class Hub {
 public:
-    Hub(const PrivateNetwork& network, const allocator::Config& config) {
+    Hub(const PrivateNetwork& network, const allocator::AllocatorConfig& config) {
         const NetworkNamespace::Inside inside(network.hub());
-        auto started = allocator::Service::start(context_, config, clock_);
+        auto started = allocator::AllocatorService::start(context_, config, clock_);
         if (!started) throw std::runtime_error(started.error().message);
         service_ = std::move(*started);
         thread_ = std::thread([this] { context_.run(); });
@@ -54,7 +54,7 @@ public:
 private:
     asio::io_context context_{1};
     SteadyClock clock_;
-    std::unique_ptr<allocator::Service> service_;
+    std::unique_ptr<allocator::AllocatorService> service_;
     std::thread thread_;
 };
 
@@ -95,14 +95,14 @@ protected:
         ASSERT_TRUE(replace_file(directory / "tokens",
                                  "node node-0 token-of-node-0-0123456789\nnode node-1 token-of-node-1-0123456789\n",
                                  0600));
-        hub.emplace(*network, allocator::Config{.socket = socket,
-                                                .listen = PrivateNetwork::hub_address() + ":7600",
-                                                .plain_tcp = true,
-                                                .token_file = directory / "tokens",
-                                                .cluster = {.remote_bytes_per_second = kPartitionedRemote,
-                                                            .floor_bytes_per_second = kPartitionedFloor,
-                                                            .lease_ns = kLease_ns,
-                                                            .objective = {.place_jobs = false}}});
+        hub.emplace(*network, allocator::AllocatorConfig{.socket = socket,
+                                                         .listen = PrivateNetwork::hub_address() + ":7600",
+                                                         .plain_tcp = true,
+                                                         .token_file = directory / "tokens",
+                                                         .cluster = {.remote_bytes_per_second = kPartitionedRemote,
+                                                                     .floor_bytes_per_second = kPartitionedFloor,
+                                                                     .lease_ns = kLease_ns,
+                                                                     .objective = {.place_jobs = false}}});
         for (int i = 0; i < kNodes; ++i) add_node(i);
     }
     void TearDown() override {
@@ -115,7 +115,7 @@ protected:
         const std::string name = "node-" + std::to_string(index);
         ASSERT_TRUE(replace_file(directory / name, "token-of-" + name + "-0123456789\n", 0600));
         const NetworkNamespace::Inside inside(network->node(static_cast<std::uint32_t>(index)));
-        nodes.push_back(std::make_unique<TestDaemon>([&](cache::Config& config) {
+        nodes.push_back(std::make_unique<TestDaemon>([&](cache::DaemonConfig& config) {
             config.memory_bytes = 3u << 20;
             config.disk_bytes = 0;
             config.allocator.endpoint = "http://" + PrivateNetwork::hub_address() + ":7600";

@@ -32,12 +32,12 @@ protected:
 
     // `lender` lends, `reader` reads from it.
     void start(const cache::PeersConfig& lends = {}, const cache::PeersConfig& reads = {}) {
-        lender = std::make_unique<TestDaemon>([&](cache::Config& config) {
+        lender = std::make_unique<TestDaemon>([&](cache::DaemonConfig& config) {
             config.peers = lends;
             config.peers.listen = "127.0.0.1:0";
         });
         const std::string endpoint = text_at(lender->get("/v1/status").body.at("peers"), "endpoint");
-        reader = std::make_unique<TestDaemon>([&](cache::Config& config) {
+        reader = std::make_unique<TestDaemon>([&](cache::DaemonConfig& config) {
             config.peers = reads;
             config.peers.others = {endpoint};
         });

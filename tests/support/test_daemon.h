@@ -19,8 +19,8 @@
 
 namespace larder::test {
 
-inline cache::Config test_config(const std::string& state_directory) {
-    cache::Config config;
+inline cache::DaemonConfig test_config(const std::string& state_directory) {
+    cache::DaemonConfig config;
     config.state_directory = state_directory;
     config.socket_path = state_directory + "/larderd.sock";
     config.admin_socket_path = state_directory + "/admin.sock";
@@ -53,7 +53,7 @@ inline std::string text_at(const boost::json::value& value, const char* key) {
 
 class TestDaemon {
 public:
-    explicit TestDaemon(const std::function<void(cache::Config&)>& adjust = {})
+    explicit TestDaemon(const std::function<void(cache::DaemonConfig&)>& adjust = {})
         : config_(test_config(state / "state")) {
         if (adjust) adjust(config_);
         start();
@@ -66,7 +66,7 @@ public:
     }
     void stop() { daemon_.reset(); }
     cache::Daemon& operator*() { return *daemon_; }
-    cache::Config& config() { return config_; }
+    cache::DaemonConfig& config() { return config_; }
     const std::string& socket() const { return config_.socket_path; }
     const std::string& admin_socket() const { return config_.admin_socket_path; }
 
@@ -125,7 +125,7 @@ public:
     TempDirectory state;
 
 private:
-    cache::Config config_;
+    cache::DaemonConfig config_;
     std::unique_ptr<cache::Daemon> daemon_;
 };
 

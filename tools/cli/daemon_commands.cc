@@ -67,7 +67,7 @@ std::uint64_t cached_disk_bytes(const std::string& directory) {
 }
 
 // Chooses settings from the machine where the user gave none.
-Result<cache::Config> choose(const UpOptions& options, std::vector<cache::ConfigOverride> overrides) {
+Result<cache::DaemonConfig> choose(const UpOptions& options, std::vector<cache::ConfigOverride> overrides) {
     if (!options.state.empty()) overrides.push_back({"state_directory", options.state});
     auto config = cache::load_config("", overrides);
     if (!config) return config;
@@ -93,7 +93,7 @@ Result<cache::Config> choose(const UpOptions& options, std::vector<cache::Config
 }
 
 // `log`: where it says what happens; empty: on stderr.
-void print_start(const Context& context, const cache::Config& config, pid_t pid, const std::string& log) {
+void print_start(const Context& context, const cache::DaemonConfig& config, pid_t pid, const std::string& log) {
     if (context.json) {
         json::object start{{"pid", pid},
                            {"state_directory", config.state_directory},
@@ -120,7 +120,7 @@ void print_start(const Context& context, const cache::Config& config, pid_t pid,
     std::fflush(stdout);
 }
 
-int up_in_background(const Context& context, const cache::Config& config) {
+int up_in_background(const Context& context, const cache::DaemonConfig& config) {
     // Checked here, before the log opens, so that the error does not go into the log of the running process.
     if (auto lock = lock_up(config.state_directory); !lock) return report(context, lock.error());
     // However it was asked for: the last word holds.

@@ -7,7 +7,7 @@
 namespace larder::cli {
 namespace {
 
-Result<void> log_as(const cache::Config& config) {
+Result<void> log_as(const cache::DaemonConfig& config) {
     const auto level = parse_log_level(config.log_level);
     if (!level) return std::unexpected(level.error());
     return start_logging({*level, config.log_file});

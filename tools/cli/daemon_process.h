@@ -11,10 +11,10 @@
 namespace larder::cli {
 
 struct DaemonProcess {
-    cache::Config config;
-    std::function<Result<cache::Config>()> reload;  // for SIGHUP
-    std::function<Result<void>()> started;          // called once it serves; an error ends it
-    std::function<void()> ended;                    // called once it no longer serves; the log still works
+    cache::DaemonConfig config;
+    std::function<Result<cache::DaemonConfig>()> reload;  // for SIGHUP
+    std::function<Result<void>()> started;                // called once it serves; an error ends it
+    std::function<void()> ended;                          // called once it no longer serves; the log still works
 };
 
 Result<void> run_daemon(const DaemonProcess& process);

@@ -22,14 +22,14 @@ constexpr double kNoLimit_bytes_per_second = 1e15;
 struct EmbeddedAllocator::State {
     SteadyClock clock;
     boost::asio::io_context context{1};
-    std::unique_ptr<allocator::Service> service;
+    std::unique_ptr<allocator::AllocatorService> service;
     std::thread thread;
 };
 
 EmbeddedAllocator::EmbeddedAllocator(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Result<std::unique_ptr<EmbeddedAllocator>> EmbeddedAllocator::start(const Options& options) {
-    allocator::Config config;
+    allocator::AllocatorConfig config;
     config.state_directory = options.state_directory + "/allocator";
     config.socket = options.socket;
     config.socket_mode = 0600;
@@ -37,7 +37,7 @@ Result<std::unique_ptr<EmbeddedAllocator>> EmbeddedAllocator::start(const Option
     config.cluster.remote_bytes_per_second =
         options.remote_bytes_per_second > 0 ? options.remote_bytes_per_second : kNoLimit_bytes_per_second;
     auto state = std::make_unique<State>();
-    auto service = allocator::Service::start(state->context, config, state->clock);
+    auto service = allocator::AllocatorService::start(state->context, config, state->clock);
     if (!service) return std::unexpected(service.error().within("the allocator"));
     state->service = std::move(*service);
     // Signals are left to the daemon.

@@ -107,7 +107,7 @@ TEST(Access, TableCoversEveryRouteOfTheApi) {
     std::vector<std::string> served;
     for (const AccessRule& rule : access_rules())
         named.push_back(std::string(rule.method) + " " + std::string(rule.path));
-    for (const Api::Route& route : Api::routes()) {
+    for (const AllocatorApi::Route& route : AllocatorApi::routes()) {
         served.push_back(std::string(route.method) + " " + std::string(route.path));
     }
     EXPECT_THAT(named, ::testing::UnorderedElementsAreArray(served));

@@ -1,6 +1,6 @@
 #pragma once
 
-// An Api with its own cluster and a clock that the test advances. Tests send it whole requests.
+// An AllocatorApi with its own cluster and a clock that the test advances. Tests send it whole requests.
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
@@ -39,11 +39,11 @@ inline NodeReport report_of(const std::string& node) {
                       .unread_cached_bytes = 40'000'000'000}}};
 }
 
-class AllocatorApi : public testing::Test {
+class AllocatorApiTest : public testing::Test {
 protected:
     ManualClock clock{1'000'000'000};
     Cluster cluster{{.remote_bytes_per_second = 1e9}};
-    Api api{cluster, clock};
+    AllocatorApi api{cluster, clock};
 
     static HttpRequest request(const std::string& method, const std::vector<std::string>& path,
                                const std::string& body = "", const std::map<std::string, std::string>& query = {}) {

@@ -11,7 +11,7 @@ namespace {
 
 namespace json = boost::json;
 
-class AllocatorLists : public AllocatorApi {
+class AllocatorLists : public AllocatorApiTest {
 protected:
     // Reports ten seconds in which the job is busy half of the time.
     void run(NodeReport& node) {

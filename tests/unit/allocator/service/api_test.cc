@@ -12,7 +12,7 @@ namespace {
 
 namespace json = boost::json;
 
-TEST_F(AllocatorApi, ReportIsUnchangedByJsonRoundTrip) {
+TEST_F(AllocatorApiTest, ReportIsUnchangedByJsonRoundTrip) {
     const NodeReport before = report_of("a");
     const auto after = read_node_report(to_json(before), "");
     ASSERT_TRUE(after.has_value()) << after.error().message;
@@ -22,7 +22,7 @@ TEST_F(AllocatorApi, ReportIsUnchangedByJsonRoundTrip) {
     EXPECT_EQ(after->jobs[0].busy_s, 1.5);
 }
 
-TEST_F(AllocatorApi, ReportIsAnsweredWithQuotasAndLease) {
+TEST_F(AllocatorApiTest, ReportIsAnsweredWithQuotasAndLease) {
     const HttpResponse response = report(report_of("a"));
     ASSERT_EQ(response.status, 200u) << response.body;
     const auto part = read_node_plan(object(response), "", 500);
@@ -36,7 +36,7 @@ TEST_F(AllocatorApi, ReportIsAnsweredWithQuotasAndLease) {
     EXPECT_GT(part->lease.floor_bytes_per_second, 0);
 }
 
-TEST_F(AllocatorApi, ReportIsReadInTheVersionItNames) {
+TEST_F(AllocatorApiTest, ReportIsReadInTheVersionItNames) {
     json::object sent = to_json(report_of("a"));
     sent.erase("scans");
     const auto post = [&](const std::string& version) {
@@ -55,7 +55,7 @@ TEST_F(AllocatorApi, ReportIsReadInTheVersionItNames) {
     EXPECT_EQ(post("2").status, 200u);
 }
 
-TEST_F(AllocatorApi, PlanShowsItsInputs) {
+TEST_F(AllocatorApiTest, PlanShowsItsInputs) {
     ASSERT_EQ(report(report_of("a")).status, 200u);
     const json::object plan = object(ask("GET", {"v1", "plan"}));
     EXPECT_EQ(plan.at("objective").as_string(), "max-min");
@@ -68,7 +68,7 @@ TEST_F(AllocatorApi, PlanShowsItsInputs) {
         << "f* is taken as the remote's at first";
 }
 
-TEST_F(AllocatorApi, JobsAreRegisteredOnceAndRemoved) {
+TEST_F(AllocatorApiTest, JobsAreRegisteredOnceAndRemoved) {
     EXPECT_EQ(ask("POST", {"v1", "jobs"}, R"({"name":"x","ideal_bytes_per_second":5e8,"epochs":3})").status, 200u);
     EXPECT_EQ(ask("POST", {"v1", "jobs"}, R"({"name":"x"})").status, 409u);
     EXPECT_EQ(ask("DELETE", {"v1", "jobs", "x"}).status, 200u);
@@ -84,9 +84,9 @@ private:
     mutable std::int64_t now_ns_ = 0;
 };
 
-TEST_F(AllocatorApi, ThousandRegistrationsShareTheirPlans) {
+TEST_F(AllocatorApiTest, ThousandRegistrationsShareTheirPlans) {
     const SlowClock slow;
-    Api busy(cluster, slow);
+    AllocatorApi busy(cluster, slow);
     const auto post = [&](const char* list, const std::string& body) {
         unsigned status = 0;
         busy.handle(request("POST", {"v1", list}, body), [&](const HttpResponse& answer) { status = answer.status; });
@@ -105,16 +105,16 @@ TEST_F(AllocatorApi, ThousandRegistrationsShareTheirPlans) {
     EXPECT_EQ(cluster.registered_jobs().size(), 1000u);
 }
 
-TEST_F(AllocatorApi, RegistrationIsPlannedAtNextTick) {
+TEST_F(AllocatorApiTest, RegistrationIsPlannedAtNextTick) {
     const SlowClock slow;
-    Api busy(cluster, slow);
+    AllocatorApi busy(cluster, slow);
     busy.handle(request("POST", {"v1", "reports"}, json::serialize(to_json(report_of("a")))), [](const auto&) {});
     busy.handle(request("POST", {"v1", "jobs"}, R"({"name":"vision","weight":3})"), [](const auto&) {});
     for (int i = 0; i < 10; ++i) busy.tick();
     EXPECT_EQ(cluster.planned_state().jobs.at(0).weight, 3);
 }
 
-TEST_F(AllocatorApi, PinsAndTheRemoteCanBeSet) {
+TEST_F(AllocatorApiTest, PinsAndTheRemoteCanBeSet) {
     ASSERT_EQ(report(report_of("a")).status, 200u);
     EXPECT_EQ(ask("PUT", {"v1", "datasets", "images", "pin"}, R"({"bytes":1000000})").status, 200u);
     json::object plan = object(ask("GET", {"v1", "plan"}));
@@ -126,7 +126,7 @@ TEST_F(AllocatorApi, PinsAndTheRemoteCanBeSet) {
     EXPECT_EQ(plan.at("remote_bytes_per_second").to_number<double>(), 2e9);
 }
 
-TEST_F(AllocatorApi, InvalidRequestIsNamedAndChangesNothing) {
+TEST_F(AllocatorApiTest, InvalidRequestIsNamedAndChangesNothing) {
     json::object spoiled = to_json(report_of("a"));
     spoiled["jobs"].at(0).as_object()["dataset"] = "lost";
     HttpResponse refused = ask("POST", {"v1", "reports"}, json::serialize(spoiled));
@@ -144,7 +144,7 @@ TEST_F(AllocatorApi, InvalidRequestIsNamedAndChangesNothing) {
     EXPECT_TRUE(cluster.state(clock.now_ns()).nodes.empty());
 }
 
-TEST_F(AllocatorApi, WrongMethodsAndUnknownRoutesAreRefused) {
+TEST_F(AllocatorApiTest, WrongMethodsAndUnknownRoutesAreRefused) {
     EXPECT_EQ(ask("GET", {"healthz"}).status, 200u);
     EXPECT_EQ(ask("POST", {"healthz"}).status, 405u);
     EXPECT_EQ(ask("GET", {"v1", "reports"}).status, 405u);
@@ -159,14 +159,14 @@ TEST_F(AllocatorApi, WrongMethodsAndUnknownRoutesAreRefused) {
     EXPECT_EQ(ask("GET", {"v2", "plan"}).status, 404u);
 }
 
-TEST_F(AllocatorApi, IndexListsEveryRoute) {
+TEST_F(AllocatorApiTest, IndexListsEveryRoute) {
     const json::array routes = object(ask("GET", {"v1"})).at("routes").as_array();
-    EXPECT_EQ(routes.size(), Api::routes().size());
+    EXPECT_EQ(routes.size(), AllocatorApi::routes().size());
     EXPECT_EQ(routes[0].at("method").as_string(), "GET");
     EXPECT_EQ(routes[0].at("path").as_string(), "/healthz");
 }
 
-TEST_F(AllocatorApi, InvalidQueriesAreNamed) {
+TEST_F(AllocatorApiTest, InvalidQueriesAreNamed) {
     EXPECT_EQ(message(ask("GET", {"v1", "plan"}, "", {{"color", "red"}})), "query: key \"color\" is unknown here");
     EXPECT_EQ(message(ask("GET", {"v1", "events"}, "", {{"color", "red"}})),
               "query: key \"color\" is unknown here; known: after wait_s");
@@ -199,7 +199,7 @@ private:
 TEST(AllocatorApiPlanning, LargeClustersAreNotPlannedForEveryReport) {
     Cluster cluster{{.remote_bytes_per_second = 1e9}};
     PlanningClock clock(cluster);
-    Api api(cluster, clock);
+    AllocatorApi api(cluster, clock);
     NodeReport report = report_of("a");
     HttpRequest request;
     request.method = "POST";

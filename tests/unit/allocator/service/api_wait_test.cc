@@ -12,7 +12,7 @@ namespace {
 
 namespace json = boost::json;
 
-class AllocatorWaits : public AllocatorApi {
+class AllocatorWaits : public AllocatorApiTest {
 protected:
     // Sends a request and returns its answer, whose status is 0 until it arrives.
     std::shared_ptr<HttpResponse> wait(const std::vector<std::string>& path, const std::string& after,

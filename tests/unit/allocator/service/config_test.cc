@@ -15,10 +15,10 @@ using ::testing::HasSubstr;
 
 constexpr std::string_view kLeast = "socket = \"/s\"\nremote_bandwidth = \"1 Gbit\"\n";
 
-Config parsed(const std::string& toml, const std::vector<ConfigOverride>& overrides = {}) {
+AllocatorConfig parsed(const std::string& toml, const std::vector<ConfigOverride>& overrides = {}) {
     const auto config = parse_config(std::string(kLeast) + toml, "a.toml", overrides);
     EXPECT_TRUE(config) << config.error().message;
-    return config.value_or(Config());
+    return config.value_or(AllocatorConfig());
 }
 
 std::string message_of(std::string_view toml, const std::vector<ConfigOverride>& overrides = {}) {
@@ -34,7 +34,7 @@ std::string refused(const std::string& toml, const std::vector<ConfigOverride>& 
 }
 
 TEST(AllocatorConfig, ReadsEveryKey) {
-    const Config config = parsed(R"(
+    const AllocatorConfig config = parsed(R"(
         state = "/state"
         socket_mode = "0600"
         listen = "0.0.0.0:7600"
@@ -93,11 +93,11 @@ TEST(AllocatorConfig, ReadsEveryKey) {
 }
 
 TEST(AllocatorConfig, FlagOverridesFile) {
-    const Config config = parsed("objective = \"equal-shares\"", {{"objective", "max-min"},
-                                                                  {"remote_bandwidth", "2 Gbit"},
-                                                                  {"hysteresis", "0.25"},
-                                                                  {"plain_tcp", "true"},
-                                                                  {"limits.connections", "5"}});
+    const AllocatorConfig config = parsed("objective = \"equal-shares\"", {{"objective", "max-min"},
+                                                                           {"remote_bandwidth", "2 Gbit"},
+                                                                           {"hysteresis", "0.25"},
+                                                                           {"plain_tcp", "true"},
+                                                                           {"limits.connections", "5"}});
     EXPECT_EQ(config.cluster.objective.kind, ObjectiveKind::max_min);
     EXPECT_EQ(config.cluster.remote_bytes_per_second, 250e6);
     EXPECT_EQ(config.cluster.objective.hysteresis, 0.25);
@@ -164,7 +164,7 @@ TEST(AllocatorConfig, ExampleIsValidAndShowsEveryKey) {
             << key.key << " is not shown";
     }
     // The values that the file calls defaults are the defaults.
-    const Config defaults = parsed("");
+    const AllocatorConfig defaults = parsed("");
     EXPECT_EQ(config->socket_mode, defaults.socket_mode);
     EXPECT_EQ(config->plain_tcp, defaults.plain_tcp);
     EXPECT_EQ(config->cluster.objective.kind, defaults.cluster.objective.kind);

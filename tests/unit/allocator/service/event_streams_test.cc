@@ -25,7 +25,7 @@ class EventStreamsTest : public testing::Test {
 protected:
     ManualClock clock{1'000'000'000};
     Cluster cluster{{.remote_bytes_per_second = 1e9}};
-    Api api{cluster, clock};
+    AllocatorApi api{cluster, clock};
     test::HttpService service{
         [this](const HttpRequest& request, const HttpRespond& respond) { api.handle(request, respond); }};
 

@@ -13,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-class AllocatorMetrics : public AllocatorApi {
+class AllocatorMetrics : public AllocatorApiTest {
 protected:
     std::string metrics() {
         const HttpResponse response = ask("GET", {"metrics"});

@@ -49,7 +49,7 @@ protected:
     }
     void start() {
         context = std::make_unique<boost::asio::io_context>(1);
-        auto started = Service::start(*context, config, clock);
+        auto started = AllocatorService::start(*context, config, clock);
         ASSERT_TRUE(started) << started.error().message;
         service = std::move(*started);
         thread = std::jthread([this] { context->run(); });
@@ -90,10 +90,10 @@ protected:
 
     test::TempDirectory directory;
     test::CertificateAuthority authority{directory.path().string(), "authority"};
-    Config config;
+    AllocatorConfig config;
     ManualClock clock{1'000'000'000'000};
     std::unique_ptr<boost::asio::io_context> context;
-    std::unique_ptr<Service> service;
+    std::unique_ptr<AllocatorService> service;
     std::jthread thread;
 };
 

@@ -110,7 +110,7 @@ TEST_F(ServiceTest, ReloadTakesAllNewTokensAndCertificatesOrNone) {
     EXPECT_FALSE(on_thread([this] { return service->reload(config); }));
     EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(fresh)).status, 200u) << "the old ones stay";
     write_tokens(std::string("viewer eye ") + kViewerToken + "\n");
-    Config broken = config;
+    AllocatorConfig broken = config;
     broken.tls.certificate_file = directory / "lost.pem";
     EXPECT_FALSE(on_thread([&] { return service->reload(broken); }));
     EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(fresh)).status, 200u) << "none of it was taken";
@@ -252,10 +252,10 @@ TEST_F(ServiceTest, FullStateIsReportedAndPlanInForceStays) {
 TEST_F(ServiceTest, SecondAllocatorIsRefusedAndLeavesTheState) {
     config.state_directory = directory / "state";
     start();
-    Config other = config;
+    AllocatorConfig other = config;
     other.socket = directory / "other.sock";
     boost::asio::io_context second;
-    const auto refused = Service::start(second, other, clock);
+    const auto refused = AllocatorService::start(second, other, clock);
     ASSERT_FALSE(refused);
     EXPECT_THAT(refused.error().message, HasSubstr("another larder-allocator uses the state directory"));
 }

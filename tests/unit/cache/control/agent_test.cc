@@ -55,7 +55,7 @@ private:
 
 TEST(AllocatorAgent, SpeaksTheNewestVersionThatBothKnow) {
     PlainAllocator allocator(7);
-    TestDaemon daemon([&](cache::Config& config) { config.allocator.endpoint = allocator.socket(); });
+    TestDaemon daemon([&](cache::DaemonConfig& config) { config.allocator.endpoint = allocator.socket(); });
     const auto status = [&] { return daemon.get("/v1/status").body.at("allocator"); };
     TestDaemon::wait_until([&] { return allocator.versions().size() >= 2; });
     EXPECT_EQ(allocator.versions()[0], 0u) << "the oldest, until the allocator has named what it knows";

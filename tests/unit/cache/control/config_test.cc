@@ -13,10 +13,10 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-Config parsed(std::string_view toml, const std::vector<ConfigOverride>& overrides = {}) {
+DaemonConfig parsed(std::string_view toml, const std::vector<ConfigOverride>& overrides = {}) {
     auto config = parse_config(toml, "larderd.toml", overrides);
     EXPECT_TRUE(config) << config.error().message;
-    return config ? *config : Config{};
+    return config ? *config : DaemonConfig{};
 }
 
 std::string message_of(std::string_view toml, const std::vector<ConfigOverride>& overrides = {}) {
@@ -28,7 +28,7 @@ std::string message_of(std::string_view toml, const std::vector<ConfigOverride>&
 }
 
 TEST(Config, EmptyFileGivesDefaults) {
-    const Config config = parsed("");
+    const DaemonConfig config = parsed("");
     EXPECT_EQ(config.state_directory, default_state_directory());
     EXPECT_EQ(config.socket_path, default_state_directory() + "/larderd.sock");
     EXPECT_EQ(config.admin_socket_path, default_state_directory() + "/admin.sock");
@@ -40,7 +40,7 @@ TEST(Config, EmptyFileGivesDefaults) {
 }
 
 TEST(Config, ReadsEveryKey) {
-    const Config config = parsed(R"(
+    const DaemonConfig config = parsed(R"(
         state_directory = "/s"
         socket = "/r/l.sock"
         socket_mode = "0660"
@@ -106,7 +106,7 @@ TEST(Config, ReadsEveryKey) {
 }
 
 TEST(Config, FlagOverridesFile) {
-    const Config config =
+    const DaemonConfig config =
         parsed("[log]\nlevel = \"info\"\n[job.a]\nremote_rate = \"1 MB/s\"\n", {{"log.level", "error"},
                                                                                 {"data_plane_threads", "2"},
                                                                                 {"memory", "3 GiB"},
@@ -248,7 +248,7 @@ TEST(ExampleConfig, ParsesAndShowsEveryKey) {
         EXPECT_THAT(content, ::testing::ContainsRegex("\n#?" + std::string(last) + " = ")) << key << " is not shown";
     }
     // Values that the file shows as defaults are the defaults.
-    const Config defaults = parsed("");
+    const DaemonConfig defaults = parsed("");
     EXPECT_EQ(config->memory_bytes, defaults.memory_bytes);
     EXPECT_EQ(config->disk_bytes, defaults.disk_bytes);
     EXPECT_EQ(config->socket_mode, defaults.socket_mode);

@@ -77,7 +77,7 @@ TEST(DaemonTest, BrokenRecordFailsTheStart) {
 TEST(DaemonTest, ConfiguredDatasetsAreAddedOnce) {
     TempDirectory data;
     make_tree(data / "tree");
-    TestDaemon daemon([&](cache::Config& config) {
+    TestDaemon daemon([&](cache::DaemonConfig& config) {
         config.datasets["d"] = {.url = "file://" + (data / "tree"), .mode = 0644, .quota_memory_bytes = kMiB};
     });
     TestDaemon::wait_until([&] { return daemon.get("/v1/datasets/d").status == 200; });
@@ -95,7 +95,7 @@ TEST(DaemonTest, ConfiguredDatasetsAreAddedOnce) {
 
 TEST(DaemonTest, ConfiguredQuotasAboveCapacityFailTheStart) {
     TempDirectory directory;
-    cache::Config config = test_config(directory / "state");
+    cache::DaemonConfig config = test_config(directory / "state");
     config.datasets["d"] = {.url = "file:///x", .quota_memory_bytes = config.memory_bytes + 1};
     const auto started = cache::Daemon::start(config);
     ASSERT_FALSE(started.has_value());
@@ -107,7 +107,7 @@ TEST(DaemonTest, ReloadAppliesQuotasLimitsAndLogLevelOrNothing) {
     TestDaemon daemon;
     make_tree(daemon.state / "tree");
     daemon.add("d", daemon.state / "tree", kMiB);
-    cache::Config config = daemon.config();
+    cache::DaemonConfig config = daemon.config();
     config.datasets["d"] = {.url = "file:///ignored", .quota_memory_bytes = 5 * kMiB};
     config.jobs["j"] = {.remote_bytes_per_second = 1000};
     config.log_level = "warn";
@@ -116,7 +116,7 @@ TEST(DaemonTest, ReloadAppliesQuotasLimitsAndLogLevelOrNothing) {
     EXPECT_THAT(log.lines_with("left out"), IsEmpty());
     EXPECT_EQ(number_at(daemon.dataset("d").at("quota"), "memory_bytes"), 5 * kMiB);
     EXPECT_EQ(daemon.get("/v1/jobs").body.at("jobs").at(0).at("remote_rate").to_number<double>(), 1000);
-    const cache::Config good = config;
+    const cache::DaemonConfig good = config;
     config.log_level = "debug";
     config.datasets["d"].quota_memory_bytes = daemon.config().memory_bytes + 1;
     config.jobs["j"] = {.remote_bytes_per_second = 2000};
@@ -141,11 +141,11 @@ TEST(DaemonTest, ReloadAppliesQuotasLimitsAndLogLevelOrNothing) {
 
 // The allocator never answers, so every quota comes from the config or the API.
 TEST(DaemonTest, ReloadUnderAnAllocatorSetsConfiguredQuotas) {
-    TestDaemon daemon([](cache::Config& config) { config.allocator.endpoint = "/nowhere/allocator.sock"; });
+    TestDaemon daemon([](cache::DaemonConfig& config) { config.allocator.endpoint = "/nowhere/allocator.sock"; });
     make_tree(daemon.state / "tree");
     for (const char* name : {"d", "e", "f"}) daemon.add(name, daemon.state / "tree");
     const auto quota_of = [&](const char* name) { return number_at(daemon.dataset(name).at("quota"), "memory_bytes"); };
-    cache::Config config = daemon.config();
+    cache::DaemonConfig config = daemon.config();
     config.datasets["d"] = {.url = "file:///ignored", .quota_memory_bytes = 60 * kMiB};
     config.datasets["e"] = {.url = "file:///ignored", .quota_memory_bytes = 4 * kMiB};
     config.datasets["f"] = {.url = "file:///ignored"};
@@ -209,9 +209,9 @@ TEST(DaemonTest, SigtermStopsAndSighupReloads) {
         });
         ::kill(::getpid(), SIGTERM);
     });
-    (*daemon).run({.reload = [&]() -> Result<cache::Config> {
+    (*daemon).run({.reload = [&]() -> Result<cache::DaemonConfig> {
         reloaded = true;
-        cache::Config config = daemon.config();
+        cache::DaemonConfig config = daemon.config();
         config.datasets["d"] = {.url = "file:///ignored", .quota_memory_bytes = 2 * kMiB};
         config.log_level = "debug";
         return config;

@@ -7,8 +7,8 @@
 namespace larder::cache {
 namespace {
 
-Config config_with(std::map<std::string, JobConfig> jobs, JobConfig fallback = {}) {
-    Config config;
+DaemonConfig config_with(std::map<std::string, JobConfig> jobs, JobConfig fallback = {}) {
+    DaemonConfig config;
     config.default_job = fallback;
     config.jobs = std::move(jobs);
     return config;

@@ -20,7 +20,7 @@ const std::vector<ReportedDataset> kDatasets = {{.name = "images", .payload_byte
 
 constexpr Quota kRoom{.memory_bytes = 64 * kMiB};
 
-AllocatorConfig config() {
+AllocatorClientConfig config() {
     return {.node = "node-1"};
 }
 
@@ -37,9 +37,9 @@ JobStatistics job(std::uint64_t bytes, std::int64_t busy_ns, std::uint32_t loops
 class Reports {
 public:
     explicit Reports(std::uint64_t state_directory) : reporter_(state_directory) {}
-    boost::json::object make(const AllocatorConfig& config, Quota room, const std::vector<ReportedDataset>& datasets,
-                             const ShardStatistics& statistics, std::uint64_t lease_applied, std::int64_t now_ns,
-                             const ReportedPeers& peers = {}) {
+    boost::json::object make(const AllocatorClientConfig& config, Quota room,
+                             const std::vector<ReportedDataset>& datasets, const ShardStatistics& statistics,
+                             std::uint64_t lease_applied, std::int64_t now_ns, const ReportedPeers& peers = {}) {
         return allocator::to_json(reporter_.make(config, room, datasets, statistics, lease_applied, now_ns, peers));
     }
 

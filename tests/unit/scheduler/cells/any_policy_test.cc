@@ -98,7 +98,7 @@ private:
         if (random_.below(4) == 0) spec.gpus_max = 2 * spec.gpus;
         if (random_.below(2) == 0) spec.packed_rate = 0.7;
         if (!spec.opportunistic && random_.below(3) == 0) {
-            spec.service = Service::soft_deadline;
+            spec.service = ServiceClass::soft_deadline;
             spec.deadline_s = random_.below(5000);
         }
     }

@@ -30,7 +30,7 @@ protected:
     JobSpec& add(std::uint32_t tenant, std::uint32_t gpus, double seconds, double deadline_s) {
         JobSpec& spec = world.add(gpus, 1e8 * gpus * seconds);
         spec.tenant = tenant;
-        spec.service = Service::strict_deadline;
+        spec.service = ServiceClass::strict_deadline;
         spec.deadline_s = deadline_s;
         return spec;
     }

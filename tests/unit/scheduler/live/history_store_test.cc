@@ -33,7 +33,7 @@ JobRecord full() {
                             .ideal_by_type = {{"", 1e8}, {"k80", 3e7}},
                             .priority = -3,
                             .deadline_s = 2e9,
-                            .service = Service::soft_deadline,
+                            .service = ServiceClass::soft_deadline,
                             .after = {"prepare"},
                             .grace_s = 5,
                             .preemptible = false,

@@ -69,7 +69,7 @@ TEST_F(Live, StrictJobFailsWhenItsDeadlinePasses) {
     Submission strict = asks(8, "strict");
     strict.dataset = "images";
     strict.epochs = 1;
-    strict.service = Service::strict_deadline;
+    strict.service = ServiceClass::strict_deadline;
     strict.deadline_s = now_s + 600;
     const JobId second = submit(strict);
     Submission after = asks(1, "after");
@@ -89,7 +89,7 @@ TEST_F(Live, SoftDeadlineWithoutEpochsStillRuns) {
     policy = "chronus";
     restart();
     Submission soft = asks(4, "soft");
-    soft.service = Service::soft_deadline;
+    soft.service = ServiceClass::soft_deadline;
     soft.deadline_s = now_s + 3600;
     (void)runs(soft);
 }

@@ -34,7 +34,7 @@ Submission good() {
             .dataset = "images",
             .epochs = 3,
             .deadline_s = 2000,
-            .service = Service::strict_deadline};
+            .service = ServiceClass::strict_deadline};
 }
 
 TEST(Submission, ValidJobIsAccepted) {
@@ -83,7 +83,8 @@ TEST(Submission, InvalidJobIsRefusedWithReason) {
         {[](Submission& job) { job.deadline_s = 999; }, ErrorCode::invalid_argument, "is over already"},
         {[](Submission& job) { job.epochs.reset(); }, ErrorCode::invalid_argument, "give epochs, or use soft"},
         {[](Submission& job) { job.deadline_s.reset(); }, ErrorCode::invalid_argument, "but none is given"},
-        {[](Submission& job) { job.service = Service::best_effort; }, ErrorCode::invalid_argument, "strict or soft"},
+        {[](Submission& job) { job.service = ServiceClass::best_effort; }, ErrorCode::invalid_argument,
+         "strict or soft"},
     };
     for (const Refusal& refusal : refusals) {
         Submission job = good();

@@ -14,7 +14,7 @@ std::unique_ptr<Policy> lease_policy(std::string_view name, bool exact = false) 
     return std::move(*make_policy(name, {.lease_s = kChronusLeaseS, .exact = exact}));
 }
 
-JobSpec& add(tests::World& world, std::uint32_t gpus, double seconds, Service service, double deadline_s) {
+JobSpec& add(tests::World& world, std::uint32_t gpus, double seconds, ServiceClass service, double deadline_s) {
     JobSpec& spec = world.add(gpus, 1e8 * gpus * seconds);
     spec.service = service;
     spec.deadline_s = deadline_s;
@@ -42,8 +42,8 @@ std::vector<double> run(tests::World& world, Policy& policy, double until_s = 1e
 TEST(Edf, EarliestDeadlineGoesFirst) {
     tests::World world(1);
     world.add(8);
-    add(world, 8, 100, Service::soft_deadline, 2000);
-    add(world, 8, 100, Service::strict_deadline, 1000);
+    add(world, 8, 100, ServiceClass::soft_deadline, 2000);
+    add(world, 8, 100, ServiceClass::strict_deadline, 1000);
     const auto edf = lease_policy("edf");
     ASSERT_TRUE(world.step(*edf));
     EXPECT_THAT(world.running(), ElementsAre(2));
@@ -54,8 +54,8 @@ TEST(Edf, EarliestDeadlineGoesFirst) {
 
 TEST(Chronus, StrictJobThatWouldBeLateIsRefusedWithItsEarliestEnd) {
     tests::World world(1);
-    add(world, 8, 500, Service::strict_deadline, 600);
-    add(world, 8, 200, Service::strict_deadline, 550);
+    add(world, 8, 500, ServiceClass::strict_deadline, 600);
+    add(world, 8, 200, ServiceClass::strict_deadline, 550);
     const auto chronus = lease_policy("chronus");
     const auto actions = world.step(*chronus);
     ASSERT_TRUE(actions);
@@ -69,25 +69,25 @@ TEST(Chronus, StrictJobThatWouldBeLateIsRefusedWithItsEarliestEnd) {
 
 TEST(Chronus, PromiseHoldsAgainstLaterTighterDeadline) {
     tests::World world(1);
-    add(world, 8, 300, Service::strict_deadline, 350);
+    add(world, 8, 300, ServiceClass::strict_deadline, 350);
     const auto chronus = lease_policy("chronus");
     ASSERT_TRUE(world.step(*chronus));
     world.pass(50);
-    add(world, 8, 100, Service::strict_deadline, 200);
+    add(world, 8, 100, ServiceClass::strict_deadline, 200);
     const auto actions = world.step(*chronus);
     ASSERT_TRUE(actions);
     EXPECT_EQ(actions->refused.size(), 1);
     // The first job has enough leases to let in a job that needs no more than its slack.
     world.end(1);
-    add(world, 8, 40, Service::strict_deadline, 150);
+    add(world, 8, 40, ServiceClass::strict_deadline, 150);
     const auto ends = run(world, *chronus, 600);
     EXPECT_LE(ends[0], 350);
 }
 
 TEST(Chronus, PromisedJobMayWaitForItsLeases) {
     tests::World world(1);
-    add(world, 8, 300, Service::strict_deadline, 2000);
-    add(world, 8, 100, Service::strict_deadline, 150);
+    add(world, 8, 300, ServiceClass::strict_deadline, 2000);
+    add(world, 8, 100, ServiceClass::strict_deadline, 150);
     const auto chronus = lease_policy("chronus");
     const auto actions = world.step(*chronus);
     ASSERT_TRUE(actions);
@@ -102,7 +102,7 @@ TEST(Chronus, BestEffortFillsGapsAndYieldsAtLeaseEnd) {
     const auto chronus = lease_policy("chronus");
     ASSERT_TRUE(world.step(*chronus));
     world.pass(30);
-    add(world, 6, 200, Service::strict_deadline, 400);
+    add(world, 6, 200, ServiceClass::strict_deadline, 400);
     world.add(2, 1e8 * 2 * 50);
     auto actions = world.step(*chronus);
     ASSERT_TRUE(actions);
@@ -118,7 +118,7 @@ TEST(Chronus, BestEffortFillsGapsAndYieldsAtLeaseEnd) {
 TEST(Chronus, LateSoftJobGoesBeforeBestEffort) {
     tests::World world(1);
     world.add(8, 1e8 * 8 * 10);
-    add(world, 8, 500, Service::soft_deadline, 300);
+    add(world, 8, 500, ServiceClass::soft_deadline, 300);
     const auto chronus = lease_policy("chronus");
     const auto actions = world.step(*chronus);
     ASSERT_TRUE(actions);
@@ -129,8 +129,8 @@ TEST(Chronus, LateSoftJobGoesBeforeBestEffort) {
 
 TEST(Chronus, NonPreemptibleJobDelaysNoPromise) {
     tests::World world(1);
-    add(world, 4, 150, Service::strict_deadline, 210).gpus = 4;
-    add(world, 8, 100, Service::strict_deadline, 350);
+    add(world, 4, 150, ServiceClass::strict_deadline, 210).gpus = 4;
+    add(world, 8, 100, ServiceClass::strict_deadline, 350);
     world.add(4, 1e8 * 4 * 1000).preemptible = false;
     world.add(4, 1e8 * 4 * 100).preemptible = false;
     const auto chronus = lease_policy("chronus");
@@ -149,7 +149,7 @@ TEST(Chronus, EveryPromiseIsKept) {
             tests::World world(1, {"a", "b"});
             for (int j = 0; j < 9; ++j) {
                 const double seconds = 50 + random.below(600);
-                JobSpec& spec = add(world, 1U << random.below(4), seconds, static_cast<Service>(random.below(3)),
+                JobSpec& spec = add(world, 1U << random.below(4), seconds, static_cast<ServiceClass>(random.below(3)),
                                     seconds + random.below(1500));
                 spec.ideal_bytes_per_second[1] *= 0.5;
                 if (random.below(3) == 0) spec.restart_s = 20;
@@ -181,7 +181,7 @@ TEST(Chronus, EveryPromiseIsKeptWhateverArrivesLater) {
             while (left > 0 && arrives_s <= world.now_s) {
                 --left;
                 const double seconds = 30 + random.below(500);
-                JobSpec& spec = add(world, 1 + random.below(8), seconds, static_cast<Service>(random.below(3)),
+                JobSpec& spec = add(world, 1 + random.below(8), seconds, static_cast<ServiceClass>(random.below(3)),
                                     world.now_s + seconds + random.below(1200));
                 spec.ideal_bytes_per_second[1] *= 0.5;
                 if (random.below(3) == 0) spec.restart_s = 25;
@@ -212,11 +212,11 @@ TEST(Chronus, EveryPromiseIsKeptWhateverArrivesLater) {
 // A long job with slack waits for a short one, whichever came first, so the short job is not refused.
 TEST(Chronus, LongJobWithSlackYieldsToShortJob) {
     tests::World world(1);
-    add(world, 8, 1000, Service::strict_deadline, 5000);
+    add(world, 8, 1000, ServiceClass::strict_deadline, 5000);
     const auto chronus = lease_policy("chronus");
     ASSERT_TRUE(world.step(*chronus));
     world.pass(50);
-    add(world, 8, 100, Service::strict_deadline, 250);
+    add(world, 8, 100, ServiceClass::strict_deadline, 250);
     const auto actions = world.step(*chronus);
     ASSERT_TRUE(actions);
     EXPECT_THAT(actions->admitted, ElementsAre(1));
@@ -235,7 +235,8 @@ TEST(Chronus, MissesFewerDeadlinesThanItsBaselines) {
             tests::World world(1);
             for (int j = 0; j < 12; ++j) {
                 const double seconds = 100 + random.below(400);
-                add(world, 4 + 4 * random.below(2), seconds, Service::strict_deadline, seconds + random.below(1000));
+                add(world, 4 + 4 * random.below(2), seconds, ServiceClass::strict_deadline,
+                    seconds + random.below(1000));
             }
             const auto one = lease_policy(name);
             const auto ends = run(world, *one, 8000);
@@ -254,7 +255,7 @@ TEST(Chronus, SlowStorageRefusesDeadline) {
         tests::World world(1);
         world.storage = {.cache_bytes = 0, .remote_bytes_per_second = 4e8};
         world.datasets = {{.name = "remote", .size_bytes = 1e12, .cached_bytes = 0}};
-        add(world, 8, 500, Service::strict_deadline, 800).dataset = 0;  // at half its rate: 1,000 s
+        add(world, 8, 500, ServiceClass::strict_deadline, 800).dataset = 0;  // at half its rate: 1,000 s
         world.storage_aware = aware;
         const auto chronus = lease_policy("chronus");
         const auto actions = world.step(*chronus);
@@ -283,7 +284,7 @@ double most_by_search(const std::vector<JobSpec*>& specs, std::uint32_t leases, 
             }
             if (!fits || done < seconds - 1e-6) continue;
             for (std::uint32_t lease = 0; lease < leases; ++lease) used[lease] += (mask >> lease & 1) * spec.gpus;
-            self(self, j + 1, value + (spec.service == Service::strict_deadline ? 2 : 1));
+            self(self, j + 1, value + (spec.service == ServiceClass::strict_deadline ? 2 : 1));
             for (std::uint32_t lease = 0; lease < leases; ++lease) used[lease] -= (mask >> lease & 1) * spec.gpus;
         }
     };
@@ -302,7 +303,7 @@ TEST(Chronus, ExactAdmissionAdmitsAsManyAsPossible) {
             for (int j = 0; j < 5; ++j) {
                 const double leases = 1 + random.below(3);
                 specs.push_back(&add(world, 2 + random.below(6), leases * kChronusLeaseS - random.below(60),
-                                     static_cast<Service>(1 + random.below(2)),
+                                     static_cast<ServiceClass>(1 + random.below(2)),
                                      kChronusLeaseS * std::min(4.0, leases + random.below(3))));
             }
             const auto chronus = lease_policy("chronus", exact);
@@ -310,7 +311,7 @@ TEST(Chronus, ExactAdmissionAdmitsAsManyAsPossible) {
             ASSERT_TRUE(actions);
             double value = 0;
             for (const std::uint32_t j : actions->admitted) {
-                value += specs[j]->service == Service::strict_deadline ? 2 : 1;
+                value += specs[j]->service == ServiceClass::strict_deadline ? 2 : 1;
             }
             const double most = most_by_search(specs, 4, 8);
             if (exact) {

@@ -57,7 +57,7 @@ TEST(AnyPolicy, EveryJobEndsAndNoGpuIsUsedTwice) {
                 if (random.below(4) == 0) spec.gpus_max = 2 * spec.gpus;
                 if (random.below(3) == 0) spec.packed_rate = 0.7;
                 if (random.below(3) == 0) {
-                    spec.service = Service::soft_deadline;
+                    spec.service = ServiceClass::soft_deadline;
                     spec.deadline_s = random.below(5000);
                 } else if (spec.preemptible) {
                     spec.opportunistic = claims.below(4) == 0;

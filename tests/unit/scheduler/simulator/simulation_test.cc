@@ -108,7 +108,7 @@ TEST(Simulation, UnpromisedStrictDeadlineExpires) {
     for (int j = 0; j < 3; ++j) {
         JobSpec& job = cluster.add(j, 8, 10);
         job.dataset = kNoDataset;
-        job.service = Service::strict_deadline;
+        job.service = ServiceClass::strict_deadline;
         job.deadline_s = j + 1.5 * job.total_bytes / job.ideal_bytes_per_second[0];
     }
     const Outcome outcome = cluster.run("chronus", 0, 1e12);

@@ -48,7 +48,7 @@ TEST(Trace, ReadsAllLarderColumns) {
     EXPECT_EQ(job.gpus_max, 8);
     EXPECT_EQ(job.priority, -3);
     EXPECT_EQ(job.deadline_s, 500);
-    EXPECT_EQ(job.service, Service::strict_deadline);
+    EXPECT_EQ(job.service, ServiceClass::strict_deadline);
     EXPECT_FALSE(job.preemptible);
     EXPECT_EQ(trace->jobs[0].gpus_max, 4);
     EXPECT_EQ(trace->jobs[0].deadline_s, kNever);
@@ -58,12 +58,12 @@ TEST(Trace, DeadlineIsStrictByDefault) {
     const auto without = parse("submit_s,duration_s,gpus,deadline_s\n0,100,1,500\n0,100,1,\n");
     ASSERT_TRUE(without) << without.error().message;
     EXPECT_EQ(without->jobs[0].deadline_s, 500);
-    EXPECT_EQ(without->jobs[0].service, Service::strict_deadline);
-    EXPECT_EQ(without->jobs[1].service, Service::best_effort);
+    EXPECT_EQ(without->jobs[0].service, ServiceClass::strict_deadline);
+    EXPECT_EQ(without->jobs[1].service, ServiceClass::best_effort);
     const auto empty = parse("submit_s,duration_s,gpus,deadline_s,service\n0,100,1,500,\n0,100,1,500,soft\n");
     ASSERT_TRUE(empty) << empty.error().message;
-    EXPECT_EQ(empty->jobs[0].service, Service::strict_deadline);
-    EXPECT_EQ(empty->jobs[1].service, Service::soft_deadline);
+    EXPECT_EQ(empty->jobs[0].service, ServiceClass::strict_deadline);
+    EXPECT_EQ(empty->jobs[1].service, ServiceClass::soft_deadline);
     EXPECT_THAT(trace_error_of("submit_s,duration_s,gpus,deadline_s,service\n0,100,1,,strict\n0,100,1,9,best_effort\n"),
                 HasSubstr("line 3: deadline_s: a best_effort job has no deadline"));
 }
@@ -90,9 +90,9 @@ TEST(Trace, ReadsChronusDeadlinesRelativeToSubmission) {
     ASSERT_TRUE(trace) << trace.error().message;
     EXPECT_EQ(trace->format, "chronus");
     EXPECT_EQ(trace->jobs[0].deadline_s, 1282);
-    EXPECT_EQ(trace->jobs[0].service, Service::strict_deadline);
+    EXPECT_EQ(trace->jobs[0].service, ServiceClass::strict_deadline);
     EXPECT_EQ(trace->jobs[1].deadline_s, 1300);
-    EXPECT_EQ(trace->jobs[1].service, Service::soft_deadline);
+    EXPECT_EQ(trace->jobs[1].service, ServiceClass::soft_deadline);
     EXPECT_EQ(trace->jobs[2].deadline_s, kNever);
 }
 

@@ -139,7 +139,7 @@ TEST(Workload, DrawsDeadlinesForFractionOfJobs) {
     std::size_t strict = 0;
     for (std::size_t j = 0; j < made->jobs.size(); ++j) {
         const JobSpec& job = made->jobs[j];
-        if (job.service != Service::strict_deadline) continue;
+        if (job.service != ServiceClass::strict_deadline) continue;
         ++strict;
         EXPECT_GE(job.deadline_s, job.submit_s + 1.1 * trace.jobs[j].duration_s);
         EXPECT_LE(job.deadline_s, job.submit_s + 3 * trace.jobs[j].duration_s + 60);
@@ -159,7 +159,7 @@ TEST(Workload, DrawsOpportunisticJobsOnlyWithoutDeadlines) {
     std::size_t without = 0;
     for (const JobSpec& job : made->jobs) {
         without += job.opportunistic ? 1 : 0;
-        EXPECT_FALSE(job.opportunistic && job.service != Service::best_effort);
+        EXPECT_FALSE(job.opportunistic && job.service != ServiceClass::best_effort);
     }
     EXPECT_NEAR(static_cast<double>(without) / 2000, 0.25, 0.04);
 }
