@@ -81,7 +81,7 @@ Result<void> BlockClient::attach(const AttachOptions& options) {
 // --- sessions
 
 Result<void> BlockClient::connect() {
-    auto session = Session::open(
+    auto session = ClientSession::open(
         {.socket = socket_path_, .dataset = options_.dataset, .job = options_.job, .manifest_version = version_});
     if (!session) return std::unexpected(session.error());
     protocol::Manifest manifest = (*session)->take_manifest();
@@ -117,7 +117,7 @@ void BlockClient::close() {
 
 void BlockClient::drop_session() {
     if (!session_) return;
-    std::unique_ptr<SessionMemory> memory = session_->take_memory();
+    std::unique_ptr<ClientSessionMemory> memory = session_->take_memory();
     session_.reset();
     if (memory->blocks > 0) old_memory_.push_back(std::move(memory));
     releases_.clear();
@@ -188,8 +188,8 @@ Result<void> BlockClient::reconnect() {
 
 // --- blocks
 
-BlockTable::Acquired BlockClient::acquire(std::uint32_t block, std::uint64_t bundle) {
-    const BlockTable::Acquired acquired = table_.acquire(block);
+ClientBlockTable::Acquired BlockClient::acquire(std::uint32_t block, std::uint64_t bundle) {
+    const ClientBlockTable::Acquired acquired = table_.acquire(block);
     BlockEntry& entry = table_[acquired.tag];
     if (std::exchange(entry.pass, pass_) != pass_) {
         entry.counted = false;
@@ -238,7 +238,7 @@ void BlockClient::forget(std::uint32_t tag) {
 }
 
 void BlockClient::let_go(BlockEntry& entry) {
-    SessionMemory* memory = entry.memory;
+    ClientSessionMemory* memory = entry.memory;
     if (memory == nullptr) return;
     entry.memory = nullptr;
     if (entry.segment != nullptr) --entry.segment->blocks;

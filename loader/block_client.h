@@ -58,7 +58,7 @@ public:
 
     // Consecutive blocks with the same `bundle` share a slab of slot memory (loader/slot_slabs.h), so they should be
     // released together. kNoBundle: the block is a bundle of its own.
-    BlockTable::Acquired acquire(std::uint32_t block, std::uint64_t bundle);
+    ClientBlockTable::Acquired acquire(std::uint32_t block, std::uint64_t bundle);
     void release(std::uint32_t tag);
     // Requests a failed block once more, before all others.
     void retry(std::uint32_t tag);
@@ -154,7 +154,7 @@ private:
     AttachOptions attach_options_;
     SteadyClock clock_;
 
-    std::unique_ptr<Session> session_;
+    std::unique_ptr<ClientSession> session_;
     int session_pid_ = 0;
     SlotSlabs slots_{0, 0};
     std::uint64_t open_bundle_ = kNoBundle;  // the bundle that slots_ has room for
@@ -162,11 +162,11 @@ private:
     std::uint64_t copied_bytes_ = 0;         // in blocks that were copied out of slots
     std::uint64_t batches_out_ = 0;          // batches that the caller has
     std::vector<SlabUse> slab_use_;          // scratch space of `free_one_slab`
-    BlockTable table_;
+    ClientBlockTable table_;
     std::vector<std::uint32_t> wanted_;  // tags from wanted_begin_ on, in the order of requests
     std::size_t wanted_begin_ = 0;
     std::vector<SlotRelease> releases_;  // slots released, but not yet reported to the daemon
-    std::vector<std::unique_ptr<SessionMemory>> old_memory_;
+    std::vector<std::unique_ptr<ClientSessionMemory>> old_memory_;
     std::uint32_t epoch_ = 0;
     std::uint64_t pass_ = 0;
 

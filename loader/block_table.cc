@@ -5,15 +5,15 @@
 
 namespace larder::detail {
 
-BlockTable::BlockTable() {
+ClientBlockTable::ClientBlockTable() {
     grow();
 }
 
-std::uint32_t& BlockTable::bucket(std::uint32_t block) {
+std::uint32_t& ClientBlockTable::bucket(std::uint32_t block) {
     return buckets_[mix64(block) & (buckets_.size() - 1)];
 }
 
-BlockTable::Acquired BlockTable::acquire(std::uint32_t block) {
+ClientBlockTable::Acquired ClientBlockTable::acquire(std::uint32_t block) {
     for (std::uint32_t link = bucket(block); link != 0; link = entries_[link - 1].next_in_bucket) {
         BlockEntry& entry = entries_[link - 1];
         if (entry.block == block) return {.tag = link - 1, .fresh = entry.references++ == 0};
@@ -24,13 +24,13 @@ BlockTable::Acquired BlockTable::acquire(std::uint32_t block) {
     return {.tag = tag, .fresh = true};
 }
 
-std::uint32_t BlockTable::acquire_duplicate(std::uint32_t block) {
+std::uint32_t ClientBlockTable::acquire_duplicate(std::uint32_t block) {
     const std::uint32_t tag = take_free();
     entries_[tag] = {.state = BlockState::wanted, .found = false, .block = block, .references = 1, .order = order_++};
     return tag;
 }
 
-void BlockTable::make_current(std::uint32_t tag) {
+void ClientBlockTable::make_current(std::uint32_t tag) {
     LARDER_ASSERT(!entries_[tag].found);
     for (std::uint32_t at = bucket(entries_[tag].block); at != 0; at = entries_[at - 1].next_in_bucket) {
         if (entries_[at - 1].block != entries_[tag].block) continue;
@@ -42,7 +42,7 @@ void BlockTable::make_current(std::uint32_t tag) {
     link(tag);
 }
 
-void BlockTable::forget_blocks() {
+void ClientBlockTable::forget_blocks() {
     buckets_.assign(buckets_.size(), 0);
     for (BlockEntry& entry : entries_) {
         if (entry.state == BlockState::unused) continue;
@@ -51,26 +51,26 @@ void BlockTable::forget_blocks() {
     }
 }
 
-std::uint32_t BlockTable::take_free() {
+std::uint32_t ClientBlockTable::take_free() {
     if (free_.empty()) grow();
     const std::uint32_t tag = free_.back();
     free_.pop_back();
     return tag;
 }
 
-void BlockTable::link(std::uint32_t tag) {
+void ClientBlockTable::link(std::uint32_t tag) {
     std::uint32_t& head = bucket(entries_[tag].block);
     entries_[tag].next_in_bucket = head;
     head = tag + 1;
 }
 
-void BlockTable::unlink(std::uint32_t tag) {
+void ClientBlockTable::unlink(std::uint32_t tag) {
     std::uint32_t* link = &bucket(entries_[tag].block);
     while (*link != tag + 1) link = &entries_[*link - 1].next_in_bucket;
     *link = entries_[tag].next_in_bucket;
 }
 
-void BlockTable::erase(std::uint32_t tag) {
+void ClientBlockTable::erase(std::uint32_t tag) {
     BlockEntry& entry = entries_[tag];
     LARDER_ASSERT(entry.state != BlockState::unused && entry.references == 0);
     if (entry.found) unlink(tag);
@@ -79,7 +79,7 @@ void BlockTable::erase(std::uint32_t tag) {
     free_.push_back(tag);
 }
 
-void BlockTable::grow() {
+void ClientBlockTable::grow() {
     const std::size_t before = entries_.size();
     const std::size_t after = before == 0 ? 256 : before * 2;
     entries_.resize(after);

@@ -53,24 +53,24 @@ struct BlockEntry {
     bool copied = false;                                         // from its slot into `raw`
     protocol::BlockSource source = protocol::BlockSource::none;  // when ready
     std::int64_t requested_ns = 0;
-    const std::byte* data = nullptr;   // when ready
-    SessionMemory* memory = nullptr;   // when ready: the memory that holds data, unless `raw` does
-    MappedSegment* segment = nullptr;  // when ready: the segment that holds data, unless a slot does
-    std::unique_ptr<std::byte[]> raw;  // when ready: the bytes of a decompressed or copied block
+    const std::byte* data = nullptr;        // when ready
+    ClientSessionMemory* memory = nullptr;  // when ready: the memory that holds data, unless `raw` does
+    MappedSegment* segment = nullptr;       // when ready: the segment that holds data, unless a slot does
+    std::unique_ptr<std::byte[]> raw;       // when ready: the bytes of a decompressed or copied block
     std::uint32_t raw_bytes = 0;
     std::string damage;  // if `is_refetch`: the damage that was found
 
     std::span<const std::byte> bytes() const { return {data, raw ? raw_bytes : length}; }
 };
 
-class BlockTable {
+class ClientBlockTable {
 public:
     struct Acquired {
         std::uint32_t tag;
         bool fresh;  // it had no references before
     };
 
-    BlockTable();
+    ClientBlockTable();
 
     // Returns the block's entry with one more reference. A new entry is `wanted`, but not yet in any queue.
     Acquired acquire(std::uint32_t block);

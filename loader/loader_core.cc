@@ -111,7 +111,7 @@ void LoaderCore::start_epoch(std::uint64_t epoch, std::vector<DealLevel> history
     client_->set_epoch(epoch);
 }
 
-JobState LoaderCore::job_state() const {
+LoaderState LoaderCore::job_state() const {
     const protocol::ManifestHeader& header = manifest().header();
     return {.seed = options_.seed,
             .epoch = epoch_,
@@ -124,7 +124,7 @@ JobState LoaderCore::job_state() const {
 }
 
 std::vector<std::byte> LoaderCore::state_after(std::uint64_t rank_batches) const {
-    JobState state = job_state();
+    LoaderState state = job_state();
     state.history = dealer_->history_after(rank_batches);
     return encode(state);
 }
@@ -132,10 +132,10 @@ std::vector<std::byte> LoaderCore::state_after(std::uint64_t rank_batches) const
 Result<void> LoaderCore::restore(std::span<const std::byte> bytes) {
     auto saved = decode_state(bytes);
     if (!saved) return std::unexpected(saved.error());
-    const JobState mine = job_state();
+    const LoaderState mine = job_state();
     if (saved->dataset_id == mine.dataset_id && saved->manifest_version != mine.manifest_version) {
         // The dataset was indexed again since then. The job continues with the version it began with.
-        JobState of_its_version = mine;
+        LoaderState of_its_version = mine;
         of_its_version.manifest_version = saved->manifest_version;
         of_its_version.sample_count = saved->sample_count;
         if (auto same = check_same_order(*saved, of_its_version); !same) return same;
@@ -193,7 +193,7 @@ bool LoaderCore::plan_batch() {
             leave_group();
             group_ = at.group;
         }
-        const BlockTable::Acquired acquired = client_->acquire(at.block, bundle);
+        const ClientBlockTable::Acquired acquired = client_->acquire(at.block, bundle);
         if (grouped && acquired.fresh) {
             client_->acquire(at.block, bundle);
             group_tags_.push_back(acquired.tag);

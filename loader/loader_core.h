@@ -71,7 +71,7 @@ private:
 
     Result<void> connect(std::uint64_t version);
     Result<void> attach(BlockClient& client) const;
-    JobState job_state() const;
+    LoaderState job_state() const;
     void extend_plan();
     bool plan_batch();
     void drop_plan(std::size_t keep);

@@ -65,9 +65,10 @@ void relax() {
 
 }  // namespace
 
-Session::~Session() = default;
+ClientSession::~ClientSession() = default;
 
-Result<void> Session::take_reply(std::span<std::byte> reply, std::size_t descriptors, DaemonSocket::Message& message) {
+Result<void> ClientSession::take_reply(std::span<std::byte> reply, std::size_t descriptors,
+                                       DaemonSocket::Message& message) {
     auto received = socket_.receive(reply, kHandshakeTimeout_ms);
     if (!received) return std::unexpected(received.error());
     if (received->bytes != reply.size()) return breach("a reply of " + std::to_string(received->bytes) + " bytes");
@@ -78,7 +79,7 @@ Result<void> Session::take_reply(std::span<std::byte> reply, std::size_t descrip
     return {};
 }
 
-Result<std::unique_ptr<Session>> Session::open(const SessionTarget& target) {
+Result<std::unique_ptr<ClientSession>> ClientSession::open(const SessionTarget& target) {
     protocol::OpenRequest request{};
     request.magic = protocol::kMagic;
     request.version = protocol::kVersion;
@@ -89,7 +90,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionTarget& target) {
 
     auto socket = DaemonSocket::connect(target.socket);
     if (!socket) return std::unexpected(socket.error());
-    std::unique_ptr<Session> session(new Session(std::move(*socket)));
+    std::unique_ptr<ClientSession> session(new ClientSession(std::move(*socket)));
     if (auto sent = session->socket_.send(bytes_of(request)); !sent) return std::unexpected(sent.error());
 
     protocol::OpenReply reply{};
@@ -110,7 +111,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionTarget& target) {
     return session;
 }
 
-Result<void> Session::attach(std::uint32_t ring_entries, std::uint64_t slot_bytes, bool sequential) {
+Result<void> ClientSession::attach(std::uint32_t ring_entries, std::uint64_t slot_bytes, bool sequential) {
     LARDER_ASSERT(control_ == nullptr && ring_entries <= protocol::kRingEntriesMax);
     LARDER_ASSERT((ring_entries & (ring_entries - 1)) == 0 && slot_bytes % protocol::kPageBytes == 0);
     const protocol::AttachRequest request{.magic = protocol::kMagic,
@@ -146,7 +147,7 @@ Result<void> Session::attach(std::uint32_t ring_entries, std::uint64_t slot_byte
 
 // --- requests
 
-bool Session::queue(const Request& request) {
+bool ClientSession::queue(const Request& request) {
     if (request_tail_ - request_head_ >= entries_) {
         request_head_ = control_->request_head.load(std::memory_order_acquire);
         if (request_tail_ - request_head_ >= entries_) return false;
@@ -156,8 +157,8 @@ bool Session::queue(const Request& request) {
     return true;
 }
 
-bool Session::queue_fetch(std::uint32_t tag, std::uint32_t block, std::uint32_t slot_page, std::uint32_t epoch,
-                          std::optional<std::uint32_t> damaged_crc) {
+bool ClientSession::queue_fetch(std::uint32_t tag, std::uint32_t block, std::uint32_t slot_page, std::uint32_t epoch,
+                                std::optional<std::uint32_t> damaged_crc) {
     if (in_flight_ >= entries_) return false;
     const Request request{.operation = damaged_crc ? RequestOperation::refetch : RequestOperation::fetch,
                           .reserved = {},
@@ -172,7 +173,7 @@ bool Session::queue_fetch(std::uint32_t tag, std::uint32_t block, std::uint32_t 
     return true;
 }
 
-bool Session::queue_release(std::uint32_t slot_page) {
+bool ClientSession::queue_release(std::uint32_t slot_page) {
     return queue({.operation = RequestOperation::release,
                   .reserved = {},
                   .tag = 0,
@@ -183,7 +184,7 @@ bool Session::queue_release(std::uint32_t slot_page) {
                   .reserved2 = {}});
 }
 
-void Session::publish() {
+void ClientSession::publish() {
     if (published_tail_ == request_tail_) return;
     published_tail_ = request_tail_;
     control_->request_tail.store(request_tail_, std::memory_order_release);
@@ -198,11 +199,11 @@ void Session::publish() {
 
 // --- completions
 
-bool Session::completions_waiting() const {
+bool ClientSession::completions_waiting() const {
     return control_->completion_tail.load(std::memory_order_acquire) != completion_head_;
 }
 
-Result<std::size_t> Session::poll(std::span<Completion> into) {
+Result<std::size_t> ClientSession::poll(std::span<Completion> into) {
     const std::uint32_t waiting = control_->completion_tail.load(std::memory_order_acquire) - completion_head_;
     if (waiting > in_flight_) return breach("more completions than requests");
     const std::size_t count = std::min<std::size_t>(waiting, into.size());
@@ -213,7 +214,7 @@ Result<std::size_t> Session::poll(std::span<Completion> into) {
 }
 
 // Polls the ring for as long as that paid off lately: a completion within the spin doubles the next spin.
-bool Session::spin() {
+bool ClientSession::spin() {
     if (spin_ns_ == 0) return false;
     const std::int64_t until = clock_.now_ns() + spin_ns_;
     do {
@@ -229,7 +230,7 @@ bool Session::spin() {
     return false;
 }
 
-Result<bool> Session::wait(std::int64_t deadline_ns) {
+Result<bool> ClientSession::wait(std::int64_t deadline_ns) {
     publish();
     if (completions_waiting() || spin()) return true;
     while (!completions_waiting()) {
@@ -239,7 +240,7 @@ Result<bool> Session::wait(std::int64_t deadline_ns) {
     return true;
 }
 
-Result<void> Session::block_until(std::int64_t deadline_ns) {
+Result<void> ClientSession::block_until(std::int64_t deadline_ns) {
     control_->client_sleeping.store(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (!completions_waiting()) {
@@ -253,7 +254,7 @@ Result<void> Session::block_until(std::int64_t deadline_ns) {
 
 // --- segments
 
-Result<void> Session::read_messages() {
+Result<void> ClientSession::read_messages() {
     for (;;) {
         protocol::SegmentMessage message{};
         auto received = socket_.receive(std::as_writable_bytes(std::span(&message, 1)), 0);
@@ -281,7 +282,7 @@ Result<void> Session::read_messages() {
     }
 }
 
-MappedSegment* Session::find_segment(std::uint32_t id) {
+MappedSegment* ClientSession::find_segment(std::uint32_t id) {
     if (last_segment_ != nullptr && last_segment_->id == id) return last_segment_;
     const auto& segments = memory_->segments;
     const auto found = std::ranges::lower_bound(segments, id, {}, [](const auto& s) { return s->id; });
@@ -289,7 +290,7 @@ MappedSegment* Session::find_segment(std::uint32_t id) {
     return last_segment_ = found->get();
 }
 
-Result<MappedSegment*> Session::segment(std::uint32_t id) {
+Result<MappedSegment*> ClientSession::segment(std::uint32_t id) {
     MappedSegment* segment = find_segment(id);
     if (segment == nullptr) {
         if (auto read = read_messages(); !read) return std::unexpected(read.error());
@@ -305,7 +306,7 @@ Result<MappedSegment*> Session::segment(std::uint32_t id) {
     return segment;
 }
 
-Result<void> Session::unmap_dropped() {
+Result<void> ClientSession::unmap_dropped() {
     if (!any_dropped_) return {};
     bool left = false;
     last_segment_ = nullptr;
@@ -328,7 +329,7 @@ Result<void> Session::unmap_dropped() {
     return {};
 }
 
-void Session::report(const Reported& reported) {
+void ClientSession::report(const Reported& reported) {
     control_->waiting_since_ns.store(reported.waiting_since_ns, std::memory_order_relaxed);
     control_->stall_ns.store(static_cast<std::uint64_t>(reported.stall_ns), std::memory_order_relaxed);
     control_->busy_ns.store(static_cast<std::uint64_t>(reported.busy_ns), std::memory_order_relaxed);

@@ -31,10 +31,10 @@ struct SessionTarget {
     std::uint64_t manifest_version = 0;  // 0: the newest
 };
 
-class Session {
+class ClientSession {
 public:
-    static Result<std::unique_ptr<Session>> open(const SessionTarget& target);
-    ~Session();
+    static Result<std::unique_ptr<ClientSession>> open(const SessionTarget& target);
+    ~ClientSession();
 
     // The dataset version that the daemon opened. Can be taken once.
     protocol::Manifest take_manifest() { return std::move(manifest_); }
@@ -65,8 +65,8 @@ public:
     // The mapped segment; null if the daemon never gave it.
     Result<MappedSegment*> segment(std::uint32_t id);
 
-    SessionMemory& memory() { return *memory_; }
-    std::unique_ptr<SessionMemory> take_memory() { return std::move(memory_); }
+    ClientSessionMemory& memory() { return *memory_; }
+    std::unique_ptr<ClientSessionMemory> take_memory() { return std::move(memory_); }
 
     // Running totals for the daemon's metrics.
     struct Reported {
@@ -80,7 +80,7 @@ public:
     void report(const Reported& reported);
 
 private:
-    explicit Session(DaemonSocket socket) : socket_(std::move(socket)) {}
+    explicit ClientSession(DaemonSocket socket) : socket_(std::move(socket)) {}
 
     Result<void> take_reply(std::span<std::byte> reply, std::size_t descriptors, DaemonSocket::Message& message);
     bool queue(const protocol::Request& request);
@@ -92,7 +92,7 @@ private:
     protocol::Manifest manifest_;
     Mapping ring_;
     FileDescriptor request_event_;
-    std::unique_ptr<SessionMemory> memory_ = std::make_unique<SessionMemory>();
+    std::unique_ptr<ClientSessionMemory> memory_ = std::make_unique<ClientSessionMemory>();
     SteadyClock clock_;
 
     protocol::RingControl* control_ = nullptr;

@@ -21,7 +21,7 @@ struct MappedSegment {
     bool dropped = false;
 };
 
-struct SessionMemory {
+struct ClientSessionMemory {
     Mapping slots;
     std::vector<std::unique_ptr<MappedSegment>> segments;  // by id
     std::uint64_t blocks = 0;                              // held in all of this memory

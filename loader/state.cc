@@ -58,7 +58,7 @@ Result<void> same(const char* what, T saved, T loader) {
 
 }  // namespace
 
-std::vector<std::byte> encode(const JobState& state) {
+std::vector<std::byte> encode(const LoaderState& state) {
     Writer writer;
     for (const char c : kStateMagic) writer.put(c);
     writer.put(kStateLayout);
@@ -81,7 +81,7 @@ std::vector<std::byte> encode(const JobState& state) {
     return std::move(writer).take();
 }
 
-Result<JobState> decode_state(std::span<const std::byte> bytes) {
+Result<LoaderState> decode_state(std::span<const std::byte> bytes) {
     if (bytes.size() < kFixedBytes + kCrcBytes) return damaged(std::to_string(bytes.size()) + " bytes are too few");
     if (std::memcmp(bytes.data(), kStateMagic, sizeof kStateMagic) != 0) {
         return fail(ErrorCode::invalid_argument, "these bytes are not a loader state");
@@ -96,7 +96,7 @@ Result<JobState> decode_state(std::span<const std::byte> bytes) {
         return fail(ErrorCode::unsupported, "the saved loader state has layout " + std::to_string(layout) +
                                                 ", this Larder reads layout " + std::to_string(kStateLayout));
     }
-    JobState state;
+    LoaderState state;
     state.shuffle = (reader.get<std::uint8_t>() & 1) != 0;
     const auto levels = reader.get<std::uint16_t>();
     if (bytes.size() != kFixedBytes + levels * kLevelBytes + kCrcBytes) return damaged("its length does not fit");
@@ -124,7 +124,7 @@ Result<JobState> decode_state(std::span<const std::byte> bytes) {
     return state;
 }
 
-Result<void> check_same_order(const JobState& saved, const JobState& loader) {
+Result<void> check_same_order(const LoaderState& saved, const LoaderState& loader) {
     if (saved.dataset_id != loader.dataset_id) {
         return fail(ErrorCode::invalid_argument, "the saved loader state is of another dataset");
     }

@@ -18,7 +18,7 @@
 
 namespace larder::detail {
 
-struct JobState {
+struct LoaderState {
     std::uint64_t seed = 0;
     std::uint64_t epoch = 0;
     std::uint64_t dataset_id = 0;
@@ -28,13 +28,13 @@ struct JobState {
     bool shuffle = true;
     std::vector<DealLevel> history;
 
-    friend bool operator==(const JobState&, const JobState&) = default;
+    friend bool operator==(const LoaderState&, const LoaderState&) = default;
 };
 
-std::vector<std::byte> encode(const JobState& state);
-Result<JobState> decode_state(std::span<const std::byte> bytes);
+std::vector<std::byte> encode(const LoaderState& state);
+Result<LoaderState> decode_state(std::span<const std::byte> bytes);
 
 // Fails with the first thing, other than the epoch, in which a saved state's order differs from the loader's.
-Result<void> check_same_order(const JobState& saved, const JobState& loader);
+Result<void> check_same_order(const LoaderState& saved, const LoaderState& loader);
 
 }  // namespace larder::detail

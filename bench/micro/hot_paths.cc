@@ -28,7 +28,7 @@ BENCHMARK(permutation)->Arg(1'281'167)->Arg(100'000'000);
 
 // Adds a block's entry to the loader's table, finds it and removes it.
 void block_table(benchmark::State& state) {
-    detail::BlockTable table;
+    detail::ClientBlockTable table;
     std::uint32_t block = 0;
     for (auto _ : state) {
         const std::uint32_t tag = table.acquire(block).tag;

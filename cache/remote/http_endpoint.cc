@@ -20,7 +20,7 @@ std::optional<std::int64_t> LatencyPercentile::ns() const {
     return *at;
 }
 
-void HttpEndpoint::failed(std::string why, int why_errno, std::int64_t now_ns) {
+void HttpEndpointState::failed(std::string why, int why_errno, std::int64_t now_ns) {
     if (silent_since_ns == 0) silent_since_ns = now_ns;
     last_failure = std::move(why);
     last_errno = why_errno;
@@ -28,12 +28,12 @@ void HttpEndpoint::failed(std::string why, int why_errno, std::int64_t now_ns) {
     ++failures;
 }
 
-std::optional<HttpOutage> HttpEndpoint::outage() const {
+std::optional<HttpOutage> HttpEndpointState::outage() const {
     if (!is_outage) return std::nullopt;
     return HttpOutage{.began_ns = silent_since_ns, .failures = failures, .why = last_failure};
 }
 
-std::optional<HttpOutage> HttpEndpoint::outage_begins(std::int64_t now_ns) {
+std::optional<HttpOutage> HttpEndpointState::outage_begins(std::int64_t now_ns) {
     // A single failure is not an outage.
     const bool begins =
         silent_since_ns != 0 && !is_outage && failures > 1 && now_ns - silent_since_ns >= kOutageAfter_ns;
@@ -42,16 +42,16 @@ std::optional<HttpOutage> HttpEndpoint::outage_begins(std::int64_t now_ns) {
     return outage();
 }
 
-std::optional<HttpOutage> HttpEndpoint::outage_forgotten(std::int64_t now_ns) {
+std::optional<HttpOutage> HttpEndpointState::outage_forgotten(std::int64_t now_ns) {
     if (!is_outage || limit.in_flight() > 0 || now_ns - last_failed_ns < kOutageForgotten_ns) return std::nullopt;
     return end_silence(now_ns, false);
 }
 
-std::optional<HttpOutage> HttpEndpoint::answered(std::int64_t now_ns) {
+std::optional<HttpOutage> HttpEndpointState::answered(std::int64_t now_ns) {
     return end_silence(now_ns, true);
 }
 
-std::optional<HttpOutage> HttpEndpoint::end_silence(std::int64_t now_ns, bool answers) {
+std::optional<HttpOutage> HttpEndpointState::end_silence(std::int64_t now_ns, bool answers) {
     auto over = outage();
     if (over) {
         over->ended_ns = now_ns;
@@ -63,7 +63,7 @@ std::optional<HttpOutage> HttpEndpoint::end_silence(std::int64_t now_ns, bool an
     return over;
 }
 
-bool HttpEndpoint::is_given_up(std::int64_t submitted_ns, std::int64_t retry_for_ns, std::int64_t now_ns) const {
+bool HttpEndpointState::is_given_up(std::int64_t submitted_ns, std::int64_t retry_for_ns, std::int64_t now_ns) const {
     return silent_since_ns != 0 && now_ns - silent_since_ns > retry_for_ns && now_ns - submitted_ns > retry_for_ns;
 }
 

@@ -32,8 +32,8 @@ private:
     std::size_t count_ = 0;  // durations added so far
 };
 
-struct HttpEndpoint {
-    explicit HttpEndpoint(std::size_t connections_max) : limit(connections_max) {}
+struct HttpEndpointState {
+    explicit HttpEndpointState(std::size_t connections_max) : limit(connections_max) {}
 
     // Call when the endpoint has answered. Returns the outage that this ended, if any.
     std::optional<HttpOutage> answered(std::int64_t now_ns);

@@ -20,7 +20,7 @@ struct curl_slist;
 namespace larder::cache {
 
 class HttpAttempt;
-struct HttpEndpoint;
+struct HttpEndpointState;
 
 // The part that all requests of one dataset share: the endpoint, the signing, and the meaning of errors. Used on the
 // transfers' thread.
@@ -77,7 +77,7 @@ struct HttpGet {
     // The state across tries, for the transfers' use. The get waits for its turn at the endpoint, or has one or two
     // tries in flight, or waits until its next try is due.
     struct Tries {
-        HttpEndpoint* endpoint = nullptr;
+        HttpEndpointState* endpoint = nullptr;
         HttpAttempt* running = nullptr;
         HttpAttempt* hedge = nullptr;
         std::int64_t submitted_ns = 0;

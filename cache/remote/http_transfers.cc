@@ -129,7 +129,7 @@ private:
         get.tries.endpoint->waiting.push_back(&get);
     }
 
-    HttpEndpoint& endpoint_of(const HttpGet& get) {
+    HttpEndpointState& endpoint_of(const HttpGet& get) {
         const auto found = endpoints_.find(get.origin->endpoint());
         if (found != endpoints_.end()) return found->second;
         return endpoints_.try_emplace(get.origin->endpoint(), options_.connections_max).first->second;
@@ -185,7 +185,7 @@ private:
         return wake_ns;
     }
 
-    void look_for_outage(const std::string& name, HttpEndpoint& endpoint) {
+    void look_for_outage(const std::string& name, HttpEndpointState& endpoint) {
         if (endpoint.silent_since_ns == 0) return;
         if (endpoint.is_outage) {
             outages_.tell(name, endpoint.outage_forgotten(now_ns_));
@@ -196,7 +196,7 @@ private:
 
     // The endpoint has answered. If this ends an outage, retries that wait for their backoff are due at once.
     void on_answer(const HttpGet& first) {
-        HttpEndpoint& endpoint = *first.tries.endpoint;
+        HttpEndpointState& endpoint = *first.tries.endpoint;
         auto over = endpoint.answered(now_ns_);
         if (!over) return;
         outages_.tell(first.origin->endpoint(), std::move(over));
@@ -207,7 +207,7 @@ private:
     }
 
     // Fails requests that wait for an endpoint that has long been silent: without a turn they would wait forever.
-    void give_up_waiting(HttpEndpoint& endpoint) {
+    void give_up_waiting(HttpEndpointState& endpoint) {
         if (endpoint.silent_since_ns == 0 || is_answering(endpoint)) return;
         const auto given_up = std::ranges::stable_partition(endpoint.waiting, [&](const HttpGet* get) {
             return !endpoint.is_given_up(get->tries.submitted_ns, retry_for_ns(*get), now_ns_);
@@ -224,7 +224,7 @@ private:
     }
 
     // True if an answer has begun to arrive. A long answer may take long to end.
-    bool is_answering(const HttpEndpoint& endpoint) const {
+    bool is_answering(const HttpEndpointState& endpoint) const {
         return std::ranges::any_of(gets_, [&](const auto& get) {
             const auto has_begun = [](const HttpAttempt* of) { return of != nullptr && of->received_bytes() > 0; };
             return get->tries.endpoint == &endpoint && (has_begun(get->tries.running) || has_begun(get->tries.hedge));
@@ -293,7 +293,7 @@ private:
         HttpGet& get = attempt.get();
         Verdict verdict = attempt.finish(code);
         now_ns_ = clock_.now_ns();
-        HttpEndpoint& endpoint = *get.tries.endpoint;
+        HttpEndpointState& endpoint = *get.tries.endpoint;
         if (verdict.kind == Verdict::Kind::overloaded || verdict.system_errno == ETIMEDOUT) {
             overloads_.fetch_add(1, std::memory_order_relaxed);
             endpoint.limit.overloaded(now_ns_);
@@ -428,7 +428,7 @@ private:
 
     // Used on the transfers' thread only.
     std::int64_t now_ns_ = 0;
-    std::map<std::string, HttpEndpoint, std::less<>> endpoints_;
+    std::map<std::string, HttpEndpointState, std::less<>> endpoints_;
     std::vector<HttpGet*> gets_;
     std::vector<std::unique_ptr<HttpAttempt>> attempts_;
     std::vector<HttpGet*> late_;

@@ -70,7 +70,7 @@ bool BlockServer::serve(const FetchRequest& request) {
     fetch.started_ns = now_ns_;
     fetch.consumer->refer();
 
-    Job& job = fetch.consumer->job();
+    ShardJob& job = fetch.consumer->job();
     if (request.epoch > job.epoch) begin_epoch(job, request.epoch, *request.manifest);
 
     if (fetch.is_refetch && reported_bad(fetch)) {
@@ -100,7 +100,7 @@ void BlockServer::deliver_from_memory(Fetch& fetch, const BlockLocation& locatio
 }
 
 void BlockServer::deliver(Fetch& fetch, const Delivery& delivery) {
-    Job& job = fetch.consumer->job();
+    ShardJob& job = fetch.consumer->job();
     if (delivery.status == BlockStatus::ok && fetch.consumer->cached_only()) {
         ++counters_.lent_blocks;
         counters_.lent_bytes += fetch.payload_bytes;
@@ -305,7 +305,7 @@ void BlockServer::add_version(std::shared_ptr<const protocol::Manifest> manifest
     update_hash_threshold();
 }
 
-Job& BlockServer::job(const std::string& name, std::shared_ptr<TokenBucket> bucket) {
+ShardJob& BlockServer::job(const std::string& name, std::shared_ptr<TokenBucket> bucket) {
     for (const auto& job : jobs_) {
         if (job->name == name) {
             job->bucket = std::move(bucket);
@@ -313,8 +313,8 @@ Job& BlockServer::job(const std::string& name, std::shared_ptr<TokenBucket> buck
         }
     }
     forget_ended_jobs();
-    jobs_.push_back(std::make_unique<Job>());
-    Job& job = *jobs_.back();
+    jobs_.push_back(std::make_unique<ShardJob>());
+    ShardJob& job = *jobs_.back();
     job.name = name;
     job.bucket = std::move(bucket);
     return job;
@@ -328,15 +328,15 @@ void BlockServer::forget_ended_jobs() {
     jobs_.erase(std::ranges::min_element(jobs_, {}, ended_at));
 }
 
-Job& BlockServer::join(const std::string& name, std::shared_ptr<TokenBucket> bucket,
-                       const protocol::Manifest& manifest) {
-    Job& joined = job(name, std::move(bucket));
+ShardJob& BlockServer::join(const std::string& name, std::shared_ptr<TokenBucket> bucket,
+                            const protocol::Manifest& manifest) {
+    ShardJob& joined = job(name, std::move(bucket));
     if (joined.sessions++ == 0) begin_epoch(joined, 0, manifest);
     joined.idle_since_ns = 0;
     return joined;
 }
 
-void BlockServer::begin_epoch(Job& job, std::uint32_t epoch, const protocol::Manifest& manifest) {
+void BlockServer::begin_epoch(ShardJob& job, std::uint32_t epoch, const protocol::Manifest& manifest) {
     // The store may also hold blocks of another version.
     const std::uint64_t cached_bytes = std::min(store_->usage().payload_bytes, manifest.total_bytes());
     job.begin_epoch(epoch, manifest.total_bytes(), cached_bytes,

@@ -97,11 +97,11 @@ public:
     void note_remote_bytes(std::uint32_t block_id, std::uint32_t crc);
 
     // Returns the job of this name, created if missing. For the daemon's own reads, which belong to no epoch.
-    Job& job(const std::string& name, std::shared_ptr<TokenBucket> bucket);
+    ShardJob& job(const std::string& name, std::shared_ptr<TokenBucket> bucket);
     // Adds a session to the job. The first session begins an epoch, even if an earlier run had the same job name.
-    Job& join(const std::string& name, std::shared_ptr<TokenBucket> bucket, const protocol::Manifest& manifest);
+    ShardJob& join(const std::string& name, std::shared_ptr<TokenBucket> bucket, const protocol::Manifest& manifest);
     // Includes the last kEndedJobsMax jobs that have ended.
-    const std::vector<std::unique_ptr<Job>>& jobs() const { return jobs_; }
+    const std::vector<std::unique_ptr<ShardJob>>& jobs() const { return jobs_; }
     static constexpr std::size_t kEndedJobsMax = 64;
 
     // For the control plane, which may keep the pointer. Each new version of the dataset replaces the object.
@@ -128,7 +128,7 @@ private:
     void disk_read_done(Fetch& fetch, std::int32_t result);
     bool record_is_good(const Fetch& fetch) const;
     void read_from_remote(Fetch& fetch);
-    void start(Miss& miss, Job& payer);
+    void start(Miss& miss, ShardJob& payer);
     bool start_at_peer(Miss& miss, Fetch& fetch);
     void peer_read_done(Miss& miss, protocol::BlockStatus status);
     bool requeue(Miss& miss);
@@ -148,7 +148,7 @@ private:
     void deliver_from_memory(Fetch& fetch, const BlockLocation& location);
     void note_admitted(std::uint32_t block_id, std::uint64_t bytes);
     void forget_ended_jobs();
-    void begin_epoch(Job& job, std::uint32_t epoch, const protocol::Manifest& manifest);
+    void begin_epoch(ShardJob& job, std::uint32_t epoch, const protocol::Manifest& manifest);
     DatasetStore::DropObserver drop_observer(const std::function<void(const Segment&)>& on_drop);
     void update_hash_threshold();
     bool may_admit(const Consumer& consumer, std::uint32_t block_id) const;
@@ -163,7 +163,7 @@ private:
     PeerLinks peers_;
     std::shared_ptr<const protocol::Manifest> manifest_;
     Admission admission_;
-    std::vector<std::unique_ptr<Job>> jobs_;
+    std::vector<std::unique_ptr<ShardJob>> jobs_;
     boost::unordered_flat_map<std::uint32_t, Miss*> missing_;
     Pool<Fetch> fetches_;
     Pool<Miss> misses_;

@@ -76,7 +76,7 @@ void BlockServer::settle_damage_reports(const Miss& miss, std::uint32_t payload_
     DamageReport& known = entry->second;
     known.crc = payload_crc;
     if (!same_again && ++known.times < kReadAnewMax) return;
-    Job& job = reader->consumer->job();
+    ShardJob& job = reader->consumer->job();
     for (BlockCounters* counters : {&counters_, &job.counters}) ++counters->remote_corrupt;
     const protocol::Manifest& manifest = miss.leader->consumer->manifest();
     quarantine_.add_reported(manifest, miss.block);

@@ -79,7 +79,7 @@ std::int64_t BlockServer::pump() {
     return next_ns;
 }
 
-void BlockServer::start(Miss& miss, Job& payer) {
+void BlockServer::start(Miss& miss, ShardJob& payer) {
     miss.started = true;
     Fetch* leader = miss.first_waiter;
     bool admit = false;
@@ -124,7 +124,7 @@ void BlockServer::start(Miss& miss, Job& payer) {
 
 void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_errno) {
     // A miss without waiters may end before its read starts, so nobody has paid.
-    if (Job* payer = std::exchange(miss.payer, nullptr)) {
+    if (ShardJob* payer = std::exchange(miss.payer, nullptr)) {
         const std::uint64_t extra_bytes = settle(miss.read, status);
         for (BlockCounters* counters : {&counters_, &payer->counters}) counters->remote_read_bytes += extra_bytes;
     }

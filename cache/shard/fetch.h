@@ -18,7 +18,7 @@
 
 namespace larder::cache {
 
-struct Job;
+struct ShardJob;
 struct Miss;
 class BlockServer;
 class Consumer;
@@ -58,8 +58,8 @@ struct Miss {
     BlockServer* server = nullptr;
     Fetch* first_waiter = nullptr;
     Fetch* last_waiter = nullptr;
-    Job* payer = nullptr;     // paid for the remote read in flight; has a fetch that waits here
-    Fetch* leader = nullptr;  // set at the start; its slot receives the bytes unless there is a reservation
+    ShardJob* payer = nullptr;  // paid for the remote read in flight; has a fetch that waits here
+    Fetch* leader = nullptr;    // set at the start; its slot receives the bytes unless there is a reservation
     std::optional<Reservation> reservation;
     std::uint32_t block_id = 0;
     std::uint32_t payload_bytes = 0;
@@ -106,7 +106,7 @@ public:
     bool closed() const { return closed_; }
     // The dataset version that the consumer reads.
     virtual const protocol::Manifest& manifest() const = 0;
-    Job& job() const { return *job_; }
+    ShardJob& job() const { return *job_; }
     // True if blocks are not requested in random order, so that admission samples by hash.
     bool sequential() const { return sequential_; }
     // True if only blocks that this node holds may be delivered.
@@ -121,11 +121,11 @@ public:
     void abandon_references() { references_ = 0; }
 
 protected:
-    Consumer(Job& job, bool sequential) : job_(&job), sequential_(sequential) {}
+    Consumer(ShardJob& job, bool sequential) : job_(&job), sequential_(sequential) {}
     bool closed_ = false;
 
 private:
-    Job* job_;
+    ShardJob* job_;
     bool sequential_;
     std::uint32_t references_ = 0;
 };

@@ -7,8 +7,8 @@
 
 namespace larder::cache {
 
-void Job::begin_epoch(std::uint32_t new_epoch, std::uint64_t dataset_bytes, std::uint64_t cached_bytes,
-                      std::uint32_t block_id_end, std::shared_ptr<const PeerBlocks> peers) {
+void ShardJob::begin_epoch(std::uint32_t new_epoch, std::uint64_t dataset_bytes, std::uint64_t cached_bytes,
+                           std::uint32_t block_id_end, std::shared_ptr<const PeerBlocks> peers) {
     epoch = new_epoch;
     at_peers = std::move(peers);
     unread_bytes = dataset_bytes;
@@ -16,7 +16,7 @@ void Job::begin_epoch(std::uint32_t new_epoch, std::uint64_t dataset_bytes, std:
     read_.assign((std::size_t{block_id_end} + 63) / 64, 0);
 }
 
-void Job::leave(std::int64_t now_ns) {
+void ShardJob::leave(std::int64_t now_ns) {
     LARDER_ASSERT(sessions > 0);
     if (--sessions > 0) return;
     idle_since_ns = now_ns;
@@ -26,7 +26,7 @@ void Job::leave(std::int64_t now_ns) {
     read_ = {};
 }
 
-void Job::note_read(std::uint32_t block_id, std::uint64_t bytes, bool cached) {
+void ShardJob::note_read(std::uint32_t block_id, std::uint64_t bytes, bool cached) {
     const std::size_t word = block_id / 64;
     if (word >= read_.size()) return;  // of a version newer than this job's epoch
     const std::uint64_t bit = std::uint64_t{1} << (block_id % 64);
@@ -36,7 +36,7 @@ void Job::note_read(std::uint32_t block_id, std::uint64_t bytes, bool cached) {
     if (cached) effective_bytes -= std::min(bytes, effective_bytes);
 }
 
-void Job::note_lost_at_peers(const PeerBlocks& now) {
+void ShardJob::note_lost_at_peers(const PeerBlocks& now) {
     if (at_peers == nullptr) return;
     auto kept = std::make_shared<PeerBlocks>(*at_peers);
     const bool same = now.manifest == at_peers->manifest;
@@ -50,7 +50,7 @@ void Job::note_lost_at_peers(const PeerBlocks& now) {
     at_peers = std::move(kept);
 }
 
-void Job::enqueue(Fetch& fetch) {
+void ShardJob::enqueue(Fetch& fetch) {
     LARDER_ASSERT(!fetch.queued);
     fetch.queued = true;
     fetch.next_queued = nullptr;
@@ -62,7 +62,7 @@ void Job::enqueue(Fetch& fetch) {
     queue_last = &fetch;
 }
 
-Fetch* Job::dequeue() {
+Fetch* ShardJob::dequeue() {
     Fetch* fetch = queue_first;
     queue_first = fetch->next_queued;
     if (queue_first == nullptr) queue_last = nullptr;
@@ -70,7 +70,7 @@ Fetch* Job::dequeue() {
     return fetch;
 }
 
-std::uint64_t Job::waiting_bytes() const {
+std::uint64_t ShardJob::waiting_bytes() const {
     std::uint64_t bytes = 0;
     for (const Fetch* fetch = queue_first; fetch != nullptr; fetch = fetch->next_queued) {
         if (!fetch->delivered) bytes += fetch->payload_bytes;

@@ -1,8 +1,8 @@
 #pragma once
 
-// A Job is what the shard knows of one training job on one dataset: the blocks it has read this epoch, the two counts
-// for the performance model (unread bytes, and unread bytes that are cached: the effective cache), its counters, and
-// its queue for remote bandwidth. Does no I/O and reads no clock.
+// A ShardJob is what the shard knows of one training job on one dataset: the blocks it has read this epoch, the two
+// counts for the performance model (unread bytes, and unread bytes that are cached: the effective cache), its counters,
+// and its queue for remote bandwidth. Does no I/O and reads no clock.
 
 #include <cstdint>
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace larder::cache {
 
-struct Job {
+struct ShardJob {
     std::string name;
     std::shared_ptr<TokenBucket> bucket;
     BlockCounters counters;

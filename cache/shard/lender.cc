@@ -25,7 +25,7 @@ constexpr std::uint64_t slot_token(std::size_t place) {
 
 }  // namespace
 
-Lender::Lender(BlockServer& server, Job& job, std::uint32_t slots)
+Lender::Lender(BlockServer& server, ShardJob& job, std::uint32_t slots)
     : Consumer(job, /*sequential=*/false), server_(server), server_manifest_(server.shared_manifest()), slots_(slots) {}
 
 Lender::~Lender() {

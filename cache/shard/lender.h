@@ -31,7 +31,7 @@ using Lend = std::function<void(const LentBlock&)>;
 
 class Lender final : public Consumer {
 public:
-    Lender(BlockServer& server, Job& job, std::uint32_t slots);
+    Lender(BlockServer& server, ShardJob& job, std::uint32_t slots);
     ~Lender() override;
 
     // Calls `lend` once, here or in a later turn.

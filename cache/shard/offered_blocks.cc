@@ -8,7 +8,7 @@
 
 namespace larder::cache {
 
-OfferedBlocks::OfferedBlocks(BlockServer& server, Job& job)
+OfferedBlocks::OfferedBlocks(BlockServer& server, ShardJob& job)
     : Consumer(job, /*sequential=*/false), server_(server), server_manifest_(server.shared_manifest()) {}
 
 OfferedBlocks::~OfferedBlocks() {

@@ -26,7 +26,7 @@ struct OfferedBlock {
 
 class OfferedBlocks final : public Consumer {
 public:
-    OfferedBlocks(BlockServer& server, Job& job);
+    OfferedBlocks(BlockServer& server, ShardJob& job);
     ~OfferedBlocks() override;
 
     // True if the block is cached now or was handed to Admission.

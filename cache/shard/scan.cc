@@ -47,7 +47,7 @@ std::uint32_t slots_for(std::size_t slot_bytes, std::uint32_t most) {
 
 }  // namespace
 
-Scan::Scan(ScanKind kind, BlockServer& server, Job& job, std::shared_ptr<ScanProgress> progress,
+Scan::Scan(ScanKind kind, BlockServer& server, ShardJob& job, std::shared_ptr<ScanProgress> progress,
            std::uint32_t blocks_in_flight, const std::int64_t& now_ns)
     : Consumer(job, /*sequential=*/true),
       kind_(kind),

@@ -22,7 +22,7 @@ class BlockServer;
 
 class Scan final : public Consumer {
 public:
-    Scan(ScanKind kind, BlockServer& server, Job& job, std::shared_ptr<ScanProgress> progress,
+    Scan(ScanKind kind, BlockServer& server, ShardJob& job, std::shared_ptr<ScanProgress> progress,
          std::uint32_t blocks_in_flight, const std::int64_t& now_ns);
     ~Scan() override;
 

@@ -39,7 +39,7 @@ using protocol::kPageBytes;
 using protocol::Request;
 using protocol::RequestOperation;
 
-Session::Session(SessionSetup setup, BlockServer& server, Job& job)
+Session::Session(SessionSetup setup, BlockServer& server, ShardJob& job)
     : Consumer(job, setup.sequential),
       setup_(std::move(setup)),
       server_(server),

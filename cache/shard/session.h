@@ -35,7 +35,7 @@ public:
     // The result of taking requests.
     enum class Take : std::uint8_t { nothing, some, violation };
 
-    Session(SessionSetup setup, BlockServer& server, Job& job);
+    Session(SessionSetup setup, BlockServer& server, ShardJob& job);
     ~Session() override;
 
     std::uint64_t id() const { return setup_.session_id; }

@@ -142,7 +142,7 @@ void Shard::attach(SessionSetup setup) {
     const auto found = state_->servers.find(setup.dataset_id);
     // If the dataset was removed while the client was connecting, the client's socket closes with `setup`.
     if (found == state_->servers.end()) return;
-    Job& job = found->second->join(setup.job, setup.bucket, *setup.manifest);
+    ShardJob& job = found->second->join(setup.job, setup.bucket, *setup.manifest);
     state_->sessions.push_back(std::make_unique<Session>(std::move(setup), *found->second, job));
     Session& session = *state_->sessions.back();
     session.hot = true;
@@ -309,7 +309,7 @@ Result<void> Shard::start_scan(std::uint64_t dataset_id, ScanKind kind, std::sha
     if (state_->scans.contains(dataset_id)) {
         return fail(ErrorCode::already_exists, "dataset \"" + server.name() + "\" is already being warmed or verified");
     }
-    Job& job = server.job(kScanJob, std::move(bucket));
+    ShardJob& job = server.job(kScanJob, std::move(bucket));
     state_->scans.emplace(dataset_id, std::make_unique<Scan>(kind, server, job, std::move(progress),
                                                              state_->options.scan_blocks_in_flight, state_->now_ns));
     return {};
@@ -340,7 +340,7 @@ void Shard::lend(std::uint64_t dataset_id, std::shared_ptr<const protocol::Manif
     if (found == state_->servers.end()) return lend({});
     std::unique_ptr<Lender>& lender = state_->lenders[dataset_id];
     if (lender == nullptr) {
-        Job& job = found->second->job(kPeersJob, std::make_shared<TokenBucket>());
+        ShardJob& job = found->second->job(kPeersJob, std::make_shared<TokenBucket>());
         lender = std::make_unique<Lender>(*found->second, job, state_->options.lending_slots);
     }
     lender->ask(std::move(manifest), block, std::move(lend));
@@ -361,7 +361,7 @@ bool Shard::take_offered(std::uint64_t dataset_id, OfferedBlock offered) {
     if (found == state_->servers.end()) return false;
     std::unique_ptr<OfferedBlocks>& takers = state_->offered[dataset_id];
     if (takers == nullptr) {
-        Job& job = found->second->job(kPeersJob, std::make_shared<TokenBucket>());
+        ShardJob& job = found->second->job(kPeersJob, std::make_shared<TokenBucket>());
         takers = std::make_unique<OfferedBlocks>(*found->second, job);
     }
     return takers->take(std::move(offered));
@@ -457,7 +457,7 @@ ShardStatistics Shard::statistics() const {
     statistics.device = state_->device.kind();
     for (const auto& [id, server] : state_->servers) {
         DatasetStatistics dataset = server->statistics();
-        std::map<const Job*, JobStatistics> jobs;
+        std::map<const ShardJob*, JobStatistics> jobs;
         for (const auto& job : server->jobs()) {
             jobs[job.get()] =
                 JobStatistics{.job = job->name,

@@ -9,8 +9,8 @@
 namespace larder::detail {
 namespace {
 
-TEST(BlockTable, RepeatedAcquireReturnsTheSameEntry) {
-    BlockTable table;
+TEST(ClientBlockTable, RepeatedAcquireReturnsTheSameEntry) {
+    ClientBlockTable table;
     const auto first = table.acquire(7);
     const auto second = table.acquire(7);
     const auto other = table.acquire(8);
@@ -22,8 +22,8 @@ TEST(BlockTable, RepeatedAcquireReturnsTheSameEntry) {
     EXPECT_LT(table[first.tag].order, table[other.tag].order);
 }
 
-TEST(BlockTable, SecondEntryIsHiddenUntilPutFirst) {
-    BlockTable table;
+TEST(ClientBlockTable, SecondEntryIsHiddenUntilPutFirst) {
+    ClientBlockTable table;
     for (std::uint32_t other = 100; other < 400; ++other) table.acquire(other);
     const std::uint32_t old = table.acquire(7).tag;
     const std::uint32_t anew = table.acquire_duplicate(7);
@@ -42,9 +42,9 @@ TEST(BlockTable, SecondEntryIsHiddenUntilPutFirst) {
     EXPECT_EQ(table.acquire(7).tag, unfound);
 }
 
-TEST(BlockTable, MatchesAMapUnderRandomUse) {
+TEST(ClientBlockTable, MatchesAMapUnderRandomUse) {
     std::mt19937_64 random(1);
-    BlockTable table;
+    ClientBlockTable table;
     std::map<std::uint32_t, std::uint32_t> tags;  // by block
     for (int step = 0; step < 50'000; ++step) {
         const auto block = static_cast<std::uint32_t>(random() % 3000);

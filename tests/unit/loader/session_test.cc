@@ -86,7 +86,7 @@ protected:
     // Opens a session with a daemon that gives this answer. Returns the error.
     Error open_error(Answer answer) {
         serve({std::move(answer)});
-        auto session = Session::open({.socket = path, .dataset = "d", .job = "j"});
+        auto session = ClientSession::open({.socket = path, .dataset = "d", .job = "j"});
         server.join();
         EXPECT_FALSE(session.has_value());
         return session ? Error{} : session.error();
@@ -139,7 +139,7 @@ TEST_F(SessionTest, InvalidManifestErrorNamesTheDataset) {
 
 TEST_F(SessionTest, HangUpDuringTheHandshakeIsUnavailable) {
     serve({});
-    auto session = Session::open({.socket = path, .dataset = "d", .job = "j"});
+    auto session = ClientSession::open({.socket = path, .dataset = "d", .job = "j"});
     ASSERT_FALSE(session.has_value());
     EXPECT_EQ(session.error().code, ErrorCode::unavailable);
 }
@@ -153,7 +153,7 @@ TEST_F(SessionTest, AttachRefusesBrokenReplies) {
         {bytes_of(attached), {}}, {bytes_of(attached), {event.get()}}, {"", {}}, {bytes_of(good_open()), {}}};
     for (const Answer& answer : answers) {
         serve({{bytes_of(good_open()), {manifest_fd.get()}}, answer});
-        auto session = Session::open({.socket = path, .dataset = "d", .job = "j"});
+        auto session = ClientSession::open({.socket = path, .dataset = "d", .job = "j"});
         ASSERT_TRUE(session.has_value()) << session.error().message;
         auto result = (*session)->attach(1024, 1 << 20, false);
         server.join();

@@ -8,7 +8,7 @@
 namespace larder::detail {
 namespace {
 
-JobState some_state() {
+LoaderState some_state() {
     return {.seed = 42,
             .epoch = 3,
             .dataset_id = 0x1234567890abcdef,
@@ -20,7 +20,7 @@ JobState some_state() {
 }
 
 TEST(State, DecodesWhatWasEncoded) {
-    const JobState state = some_state();
+    const LoaderState state = some_state();
     const auto bytes = encode(state);
     EXPECT_LE(bytes.size(), 100u);
     const auto back = decode_state(bytes);
@@ -41,19 +41,19 @@ TEST(State, AnyFlippedBitOrLostByteIsDetected) {
 }
 
 TEST(State, MismatchIsNamed) {
-    const JobState loader = some_state();
+    const LoaderState loader = some_state();
     const auto message = [&](auto change) {
-        JobState saved = some_state();
+        LoaderState saved = some_state();
         change(saved);
         const auto result = check_same_order(saved, loader);
         return result ? std::string() : result.error().message;
     };
-    EXPECT_EQ(message([](JobState& s) { s.epoch = 9; }), "");
-    EXPECT_NE(message([](JobState& s) { s.seed = 7; }).find("seed 7, this loader has 42"), std::string::npos);
-    EXPECT_NE(message([](JobState& s) { s.manifest_version = 1; }).find("dataset version 1"), std::string::npos);
-    EXPECT_NE(message([](JobState& s) { s.dataset_id = 1; }).find("another dataset"), std::string::npos);
-    EXPECT_NE(message([](JobState& s) { s.shuffle = false; }).find("shuffle off"), std::string::npos);
-    EXPECT_NE(message([](JobState& s) { s.window_blocks = 1; }).find("window"), std::string::npos);
+    EXPECT_EQ(message([](LoaderState& s) { s.epoch = 9; }), "");
+    EXPECT_NE(message([](LoaderState& s) { s.seed = 7; }).find("seed 7, this loader has 42"), std::string::npos);
+    EXPECT_NE(message([](LoaderState& s) { s.manifest_version = 1; }).find("dataset version 1"), std::string::npos);
+    EXPECT_NE(message([](LoaderState& s) { s.dataset_id = 1; }).find("another dataset"), std::string::npos);
+    EXPECT_NE(message([](LoaderState& s) { s.shuffle = false; }).find("shuffle off"), std::string::npos);
+    EXPECT_NE(message([](LoaderState& s) { s.window_blocks = 1; }).find("window"), std::string::npos);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ protected:
     }
 
     ManualClock clock_;
-    HttpEndpoint endpoint_{64};
+    HttpEndpointState endpoint_{64};
 };
 
 TEST_F(HttpEndpointTest, RequestIsGivenUpAfterRetryTimeWithoutAnswers) {
@@ -97,7 +97,7 @@ TEST_F(HttpEndpointTest, OutageWithoutRequestsIsForgotten) {
     clock_.advance_ns(kSecond_ns);
     endpoint_.failed(": refused", ECONNREFUSED, clock_.now_ns());
     ASSERT_TRUE(endpoint_.outage_begins(clock_.now_ns()));
-    clock_.advance_ns(HttpEndpoint::kOutageForgotten_ns);
+    clock_.advance_ns(HttpEndpointState::kOutageForgotten_ns);
     endpoint_.limit.started();
     EXPECT_FALSE(endpoint_.outage_forgotten(clock_.now_ns())) << "a try is under way";
     endpoint_.limit.ended();

@@ -8,7 +8,7 @@
 namespace larder::cache {
 namespace {
 
-TEST(Job, CountsUnreadAndEffectiveBytesExactly) {
+TEST(ShardJob, CountsUnreadAndEffectiveBytesExactly) {
     constexpr std::uint32_t kBlocks = 500;
     std::mt19937 random(3);
     std::vector<std::uint64_t> bytes(kBlocks);
@@ -16,7 +16,7 @@ TEST(Job, CountsUnreadAndEffectiveBytesExactly) {
     for (auto& size : bytes) total += size = 1 + random() % 1000;
     std::set<std::uint32_t> cached;
     std::set<std::uint32_t> read;
-    Job job;
+    ShardJob job;
     job.sessions = 1;
     std::uint32_t epoch = 1;
     job.begin_epoch(epoch, total, 0, kBlocks);
@@ -53,8 +53,8 @@ TEST(Job, CountsUnreadAndEffectiveBytesExactly) {
     }
 }
 
-TEST(Job, ForgetsReadBlocksWhenItsLastSessionLeaves) {
-    Job job;
+TEST(ShardJob, ForgetsReadBlocksWhenItsLastSessionLeaves) {
+    ShardJob job;
     job.sessions = 2;
     job.begin_epoch(3, 1000, 500, 64);
     job.note_read(7, 100, true);
@@ -69,8 +69,8 @@ TEST(Job, ForgetsReadBlocksWhenItsLastSessionLeaves) {
     EXPECT_EQ(job.effective_bytes, 0u) << "nobody reads";
 }
 
-TEST(Job, TokenQueueIsFirstInFirstOut) {
-    Job job;
+TEST(ShardJob, TokenQueueIsFirstInFirstOut) {
+    ShardJob job;
     Fetch fetches[3];
     for (Fetch& fetch : fetches) job.enqueue(fetch);
     for (Fetch& fetch : fetches) {
