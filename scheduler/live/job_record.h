@@ -74,7 +74,7 @@ struct LogEntry {
 };
 
 // Bytes that a node has reported for the job, all included in `read_bytes`.
-struct Counted {
+struct CountedBytes {
     std::uint64_t instance = 0;
     std::uint64_t bytes = 0;
 };
@@ -96,8 +96,8 @@ struct JobRecord {
     double ended_s = 0;
     std::uint32_t lost = 0;  // consecutive lost attempts
     double read_bytes = 0;
-    std::map<std::string, Counted> counted;  // by node
-    std::optional<int> exit_code;            // of its last attempt
+    std::map<std::string, CountedBytes> counted;  // by node
+    std::optional<int> exit_code;                 // of its last attempt
     std::optional<int> exit_signal;
     std::string end_reason;
     std::vector<LogEntry> log;

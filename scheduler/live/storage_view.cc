@@ -56,7 +56,7 @@ void take_reads(const allocator::Cluster& cluster, JobQueue& queue) {
             const auto found = by_name.find(report.name);
             if (found == by_name.end()) continue;
             JobRecord& job = queue.job(found->second);
-            Counted& counted = job.counted[node];
+            CountedBytes& counted = job.counted[node];
             // A counter starts at 0 when the daemon starts, and when it has forgotten the job.
             const bool start_next_phase = counted.instance == known.last.instance && report.bytes >= counted.bytes;
             const std::uint64_t more = start_next_phase ? report.bytes - counted.bytes : report.bytes;

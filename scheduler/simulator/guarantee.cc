@@ -11,7 +11,7 @@ namespace {
 constexpr double kUnlimited_bytes_per_second = 1e18;
 constexpr double kRounding_s = 1e-3;  // rounding errors of times that are sums over months
 
-Result<Outcome> run(const Workload& workload, const CellConfig& config) {
+Result<SimulationOutcome> run(const Workload& workload, const CellConfig& config) {
     const GpuCluster cluster = cluster_of(config);
     std::vector<std::string> tenants;
     tenants.reserve(workload.tenants.size());

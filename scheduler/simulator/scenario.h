@@ -50,7 +50,7 @@ struct Scenario {
 struct Report {
     Scenario scenario;
     CacheOptions cache;
-    Outcome outcome;
+    SimulationOutcome outcome;
     Summary summary;
     double wall_s = 0;
 };

@@ -4,8 +4,8 @@
 
 namespace larder::scheduler {
 
-Result<Outcome> simulate(const Workload& workload, const GpuCluster& cluster, Policy& policy, Placer& placer,
-                         const SimulationOptions& options) {
+Result<SimulationOutcome> simulate(const Workload& workload, const GpuCluster& cluster, Policy& policy, Placer& placer,
+                                   const SimulationOptions& options) {
     const CacheKind cache = options.cache.cache;
     if (options.reported_plans &&
         (!options.cache.own_caches || cache != CacheKind::uniform || options.cache.bandwidth != BandwidthKind::joint)) {

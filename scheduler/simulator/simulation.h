@@ -70,7 +70,7 @@ struct JobOutcome {
 };
 
 // The state of the cluster at one time.
-struct Sample {
+struct TimelineSample {
     double at_s = 0;
     std::uint32_t running = 0;
     std::uint32_t waiting = 0;
@@ -82,9 +82,9 @@ struct Sample {
     std::vector<double> dataset_bytes_per_second;
 };
 
-struct Outcome {
+struct SimulationOutcome {
     std::vector<JobOutcome> jobs;  // in the workload's order
-    std::vector<Sample> timeline;
+    std::vector<TimelineSample> timeline;
     std::vector<std::uint32_t> sampled_datasets;  // all datasets, or the largest
     bool others_sampled = false;
     double end_s = 0;
@@ -97,7 +97,7 @@ struct Outcome {
 };
 
 // Errors are those of the policy, the placer or assign(), with the simulated time. invalid_argument: bad options.
-Result<Outcome> simulate(const Workload& workload, const GpuCluster& cluster, Policy& policy, Placer& placer,
-                         const SimulationOptions& options);
+Result<SimulationOutcome> simulate(const Workload& workload, const GpuCluster& cluster, Policy& policy, Placer& placer,
+                                   const SimulationOptions& options);
 
 }  // namespace larder::scheduler

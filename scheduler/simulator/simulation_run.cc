@@ -43,7 +43,7 @@ SimulationRun::SimulationRun(const Workload& workload, const GpuCluster& cluster
     timeline_ = std::make_unique<Timeline>(options_, workload_, outcome_);
 }
 
-Result<Outcome> SimulationRun::run() {
+Result<SimulationOutcome> SimulationRun::run() {
     while (!over()) {
         const double next_s = next_event_s();
         if (next_s == kNever) break;  // nobody will ever start the jobs that wait

@@ -24,7 +24,7 @@ public:
     SimulationRun(const Workload& workload, const GpuCluster& cluster, Policy& policy, Placer& placer,
                   const SimulationOptions& options);
 
-    Result<Outcome> run();
+    Result<SimulationOutcome> run();
 
 private:
     // --- the event loop
@@ -88,7 +88,7 @@ private:
     std::unique_ptr<DataPlane> data_;
     std::unique_ptr<Timeline> timeline_;
     NearNodes near_;
-    Outcome outcome_;
+    SimulationOutcome outcome_;
 
     double now_s_ = 0;
     std::uint32_t arrived_ = 0;

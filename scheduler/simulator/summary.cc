@@ -23,7 +23,8 @@ Quantiles quantiles(std::vector<double> values) {
             .most = values.back()};
 }
 
-Summary summarise(const Workload& workload, const Outcome& outcome, std::uint32_t gpus, MeasuredJobs measured) {
+Summary summarise(const Workload& workload, const SimulationOutcome& outcome, std::uint32_t gpus,
+                  MeasuredJobs measured) {
     Summary summary;
     summary.jobs = outcome.jobs.size();
     std::vector<double> jct_s;

@@ -49,6 +49,7 @@ struct MeasuredJobs {
 };
 
 Quantiles quantiles(std::vector<double> values);
-Summary summarise(const Workload& workload, const Outcome& outcome, std::uint32_t gpus, MeasuredJobs measured = {});
+Summary summarise(const Workload& workload, const SimulationOutcome& outcome, std::uint32_t gpus,
+                  MeasuredJobs measured = {});
 
 }  // namespace larder::scheduler

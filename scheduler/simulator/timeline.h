@@ -12,7 +12,8 @@ namespace larder::scheduler {
 
 class Timeline {
 public:
-    Timeline(const SimulationOptions& options, const Workload& workload, Outcome& outcome) : outcome_(outcome) {
+    Timeline(const SimulationOptions& options, const Workload& workload, SimulationOutcome& outcome)
+        : outcome_(outcome) {
         const double length_s = workload.jobs.empty() ? 0 : workload.jobs.back().submit_s;
         double work_s = 0;
         for (const JobSpec& job : workload.jobs)
@@ -35,11 +36,11 @@ public:
               const DataPlane& data) {
         next_s_ = std::max(next_s_, from_s);
         if (next_s_ >= until_s) return;
-        Sample sample{.at_s = next_s_,
-                      .running = static_cast<std::uint32_t>(running.size()),
-                      .waiting = static_cast<std::uint32_t>(waiting),
-                      .remote_bytes_per_second = data.remote_rate(running),
-                      .cached_bytes_all = data.cached_bytes_all()};
+        TimelineSample sample{.at_s = next_s_,
+                              .running = static_cast<std::uint32_t>(running.size()),
+                              .waiting = static_cast<std::uint32_t>(waiting),
+                              .remote_bytes_per_second = data.remote_rate(running),
+                              .cached_bytes_all = data.cached_bytes_all()};
         sample.dataset_bytes_per_second.resize(outcome_.sampled_datasets.size());
         for (const SimulatedJob* job : running) {
             const double gpus = job->state.gpus;
@@ -67,7 +68,7 @@ private:
         parts.push_back(std::max(0.0, all - std::accumulate(parts.begin(), parts.end(), 0.0)));
     }
 
-    Outcome& outcome_;
+    SimulationOutcome& outcome_;
     double every_s_ = 1;
     double next_s_ = 0;
 };

@@ -71,7 +71,7 @@ Result<Look> ask_for_lists(const Context& context) {
 // Paints the state from the allocator's stream of events, until Ctrl-C or `count` looks.
 class StreamedTop {
 public:
-    StreamedTop(const Context& context, const LiveOptions& options)
+    StreamedTop(const Context& context, const LiveViewOptions& options)
         : context_(context),
           options_(options),
           interval_ns_(static_cast<std::int64_t>(options.interval_s * 1e9)),
@@ -116,7 +116,7 @@ private:
     }
 
     const Context& context_;
-    const LiveOptions& options_;
+    const LiveViewOptions& options_;
     const std::int64_t interval_ns_;
     const SteadyClock clock_;
     const InterruptWatch interrupt_{InterruptWatch::Keys::q};
@@ -133,7 +133,7 @@ bool may_come_back(const Error& error) {
 }
 
 // Returns nothing if the allocator has no such stream.
-std::optional<int> streamed_top(const Context& context, const LiveOptions& options) {
+std::optional<int> streamed_top(const Context& context, const LiveViewOptions& options) {
     constexpr std::int64_t kAgain_ms = 1000;
     StreamedTop top(context, options);
     for (bool told = false;;) {
@@ -158,7 +158,7 @@ std::optional<int> streamed_top(const Context& context, const LiveOptions& optio
 
 }  // namespace
 
-int cluster_top(const Context& context, const LiveOptions& options) {
+int cluster_top(const Context& context, const LiveViewOptions& options) {
     if (const auto code = streamed_top(context, options)) return *code;
     return show_live(context, options, {}, [&context] { return ask_for_lists(context); });
 }

@@ -15,7 +15,7 @@ Result<void> log_as(const cache::DaemonConfig& config) {
 
 }  // namespace
 
-Result<void> run_daemon(const DaemonProcess& process) {
+Result<void> run_daemon(const DaemonRun& process) {
     if (auto logging = log_as(process.config); !logging) return logging;
     auto daemon = cache::Daemon::start(process.config);
     if (!daemon) return std::unexpected(daemon.error());

@@ -10,13 +10,13 @@
 
 namespace larder::cli {
 
-struct DaemonProcess {
+struct DaemonRun {
     cache::DaemonConfig config;
     std::function<Result<cache::DaemonConfig>()> reload;  // for SIGHUP
     std::function<Result<void>()> started;                // called once it serves; an error ends it
     std::function<void()> ended;                          // called once it no longer serves; the log still works
 };
 
-Result<void> run_daemon(const DaemonProcess& process);
+Result<void> run_daemon(const DaemonRun& process);
 
 }  // namespace larder::cli

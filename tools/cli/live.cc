@@ -52,7 +52,7 @@ void Screen::paint(const Look& look) {
     std::fflush(stdout);
 }
 
-int show_live(const Context& context, const LiveOptions& options, const std::function<Result<void>()>& before,
+int show_live(const Context& context, const LiveViewOptions& options, const std::function<Result<void>()>& before,
               const std::function<Result<Look>()>& look) {
     Screen screen(context);
     const auto wait_ms = static_cast<std::int64_t>(options.interval_s * 1000);

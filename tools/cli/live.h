@@ -14,7 +14,7 @@
 
 namespace larder::cli {
 
-struct LiveOptions {
+struct LiveViewOptions {
     double interval_s = 1;
     std::uint64_t count = 0;  // the number of looks; 0: until Ctrl-C or q
 };
@@ -39,10 +39,10 @@ private:
 };
 
 // Shows looks. `before` is called once, an interval ahead of the first look. Returns the exit code.
-int show_live(const Context& context, const LiveOptions& options, const std::function<Result<void>()>& before,
+int show_live(const Context& context, const LiveViewOptions& options, const std::function<Result<void>()>& before,
               const std::function<Result<Look>()>& look);
 
 // Shows the cluster as the allocator sees it, instead of this node.
-int cluster_top(const Context& context, const LiveOptions& options);
+int cluster_top(const Context& context, const LiveViewOptions& options);
 
 }  // namespace larder::cli

@@ -136,7 +136,7 @@ std::string screen(const Snapshot& before, const Snapshot& now) {
     return outages + datasets.text_within(columns, {"TOTAL", "SIZE", "CACHED"}) + "\n" + jobs_text;
 }
 
-int node_top(const Context& context, const LiveOptions& options) {
+int node_top(const Context& context, const LiveViewOptions& options) {
     const SteadyClock clock;
     Snapshot before;
     const auto begin = [&]() -> Result<void> {
@@ -161,7 +161,7 @@ int node_top(const Context& context, const LiveOptions& options) {
 
 void add_top_command(CLI::App& app, Context& context) {
     struct Options {
-        LiveOptions live;
+        LiveViewOptions live;
         bool node = false;
     };
     auto options = std::make_shared<Options>();

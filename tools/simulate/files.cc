@@ -95,7 +95,7 @@ Result<void> write_timeline_csv(const scheduler::Report& report, const std::stri
         std::fprintf(file->get(), ",%s_cached_bytes,%s_remote_bytes_per_second", name.c_str(), name.c_str());
     }
     std::fprintf(file->get(), "\n");
-    for (const scheduler::Sample& sample : report.outcome.timeline) {
+    for (const scheduler::TimelineSample& sample : report.outcome.timeline) {
         std::fprintf(file->get(), "%.3f,%u,%u,%.0f,%.2f,%.0f,%.0f", sample.at_s, sample.running, sample.waiting,
                      sample.gpus_allocated, sample.gpus_useful, sample.remote_bytes_per_second,
                      sample.cached_bytes_all);
@@ -139,7 +139,7 @@ Result<void> plot(const scheduler::Report& report, const scheduler::ScenarioOpti
             jct_s.emplace_back(job.finish_s - report.scenario.workload.jobs[j].submit_s);
     }
     json::array samples;
-    for (const scheduler::Sample& sample : report.outcome.timeline) {
+    for (const scheduler::TimelineSample& sample : report.outcome.timeline) {
         json::array cached(sample.cached_bytes.begin(), sample.cached_bytes.end());
         json::array rates(sample.dataset_bytes_per_second.begin(), sample.dataset_bytes_per_second.end());
         samples.push_back(json::object{{"at_s", sample.at_s},

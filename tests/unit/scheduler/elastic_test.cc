@@ -109,7 +109,7 @@ TEST_P(Elastic, OpportunisticJobsStartBeforeOthersGrow) {
 TEST_P(Elastic, TraceEndsSoonerThanWithRigidJobs) {
     const auto run = [](std::string_view name, bool elastic) {
         World world(2);
-        Random random(3);
+        TestRandom random(3);
         for (int j = 0; j < 12; ++j) {
             const std::uint32_t gpus = 1U << random.below(3);
             JobSpec& spec = world.add(gpus, 1e8 * gpus * (500 + random.below(20000)));

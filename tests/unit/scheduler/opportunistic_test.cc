@@ -81,7 +81,7 @@ TEST_P(Opportunistic, StopsNoJobWithClaim) {
 
 TEST_P(Opportunistic, DoesNotChangeDecisionsAboutClaims) {
     World alone(2);
-    Random random(4);
+    TestRandom random(4);
     for (int j = 0; j < 12; ++j) {
         const std::uint32_t gpus = 1U << random.below(4);
         const double seconds = 100 + random.below(5000);

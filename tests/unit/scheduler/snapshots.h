@@ -15,9 +15,9 @@
 namespace larder::scheduler::tests {
 
 // splitmix64 (Vigna): the same numbers everywhere.
-class Random {
+class TestRandom {
 public:
-    explicit Random(std::uint64_t seed) : state_(seed) {}
+    explicit TestRandom(std::uint64_t seed) : state_(seed) {}
     std::uint64_t next() {
         state_ += 0x9e3779b97f4a7c15;
         std::uint64_t z = state_;

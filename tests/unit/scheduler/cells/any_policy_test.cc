@@ -117,7 +117,7 @@ private:
         job.waiting_since_s = now_s;
     }
 
-    Random random_;
+    TestRandom random_;
     Cells* cells_ = nullptr;
 };
 

@@ -114,7 +114,7 @@ private:
     }
 
     // Checks the guarantee.
-    void check_answer(const PlaceRequest& asked, Room room, const Placement* placement) {
+    void check_answer(const PlaceRequest& asked, CountedRoom room, const Placement* placement) {
         if (asked.tenant + 1 == tenants_) {
             ASSERT_EQ(placement, nullptr);
             return;
@@ -146,7 +146,7 @@ private:
             add(asked, placed->placement);
             return;
         }
-        const Room left = states_.empty() ? Room{} : room(asked.tenant, asked.gpu_type);
+        const CountedRoom left = states_.empty() ? CountedRoom{} : room(asked.tenant, asked.gpu_type);
         const bool known = !states_.empty();
         const auto placed = cells_->place(asked);
         if (known) {

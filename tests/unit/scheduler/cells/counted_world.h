@@ -22,7 +22,7 @@ struct Ours {
 };
 
 // The free capacity of a virtual cluster, counted from its cells.
-struct Room {
+struct CountedRoom {
     std::uint32_t gpus = 0;              // healthy GPUs that its jobs do not hold, including those of unbound cells
     std::uint32_t bound_gpus = 0;        // without the GPUs of unbound cells
     std::vector<std::uint32_t> by_node;  // free GPUs of each of its nodes
@@ -139,8 +139,8 @@ protected:
         return bits;
     }
 
-    Room room(std::uint32_t cluster, std::uint32_t gpu_type) const {
-        Room room;
+    CountedRoom room(std::uint32_t cluster, std::uint32_t gpu_type) const {
+        CountedRoom room;
         for (std::uint32_t h = 0; h < config_.hierarchies.size(); ++h) {
             const HierarchyConfig& hierarchy = config_.hierarchies[h];
             if (cluster_.nodes[first_node_[h]].gpu_type != gpu_type) continue;

@@ -12,7 +12,7 @@ namespace larder::scheduler::tests {
 namespace {
 
 TEST(MergeSimilarRows, LeavesFewKindsAndSmallErrors) {
-    Random random(1);
+    TestRandom random(1);
     std::vector<double> rows;
     for (int i = 0; i < 5000; ++i) rows.push_back(1 + 9 * random.part());
     const std::vector<double> before = rows;
@@ -22,7 +22,7 @@ TEST(MergeSimilarRows, LeavesFewKindsAndSmallErrors) {
 }
 
 TEST(MergeSimilarRows, KeepsNamesAndZeros) {
-    Random random(2);
+    TestRandom random(2);
     constexpr std::size_t kWidth = 4;
     std::vector<double> rows;
     for (int i = 0; i < 3000; ++i) {
@@ -55,7 +55,7 @@ TEST(MergeSimilarRows, ChangesNothingWhenKindsAreFew) {
 TEST(MergeSimilarRows, KeepsTenantsApart) {
     World world(4, {"a", "b"});
     for (int tenant = 1; tenant < 18; ++tenant) world.tenants.push_back({.name = std::to_string(tenant)});
-    Random random(3);
+    TestRandom random(3);
     for (int j = 0; j < 400; ++j) {
         JobSpec& spec = world.add(1);
         spec.tenant = j == 0 ? 17 : 16;

@@ -145,7 +145,7 @@ TEST(Chronus, EveryPromiseIsKept) {
     for (const bool exact : {false, true}) {
         std::size_t promised = 0;
         for (std::uint32_t seed = 0; seed < (exact ? 15 : 200); ++seed) {
-            tests::Random random(seed);
+            tests::TestRandom random(seed);
             tests::World world(1, {"a", "b"});
             for (int j = 0; j < 9; ++j) {
                 const double seconds = 50 + random.below(600);
@@ -172,7 +172,7 @@ TEST(Chronus, EveryPromiseIsKept) {
 TEST(Chronus, EveryPromiseIsKeptWhateverArrivesLater) {
     std::size_t promised = 0;
     for (std::uint32_t seed = 0; seed < 1000; ++seed) {
-        tests::Random random(seed);
+        tests::TestRandom random(seed);
         tests::World world(1, {"a", "b"});
         const auto chronus = lease_policy("chronus");
         std::vector<double> ends;
@@ -231,7 +231,7 @@ TEST(Chronus, MissesFewerDeadlinesThanItsBaselines) {
     const auto misses = [](std::string_view name) {
         std::size_t missed = 0;
         for (std::uint32_t seed = 0; seed < 30; ++seed) {
-            tests::Random random(seed);
+            tests::TestRandom random(seed);
             tests::World world(1);
             for (int j = 0; j < 12; ++j) {
                 const double seconds = 100 + random.below(400);
@@ -297,7 +297,7 @@ TEST(Chronus, ExactAdmissionAdmitsAsManyAsPossible) {
     for (std::uint32_t seed = 0; seed < 60; ++seed) {
         double by_slack = 0;
         for (const bool exact : {false, true}) {
-            tests::Random random(seed);
+            tests::TestRandom random(seed);
             tests::World world(1);
             std::vector<JobSpec*> specs;
             for (int j = 0; j < 5; ++j) {

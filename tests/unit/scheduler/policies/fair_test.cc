@@ -194,7 +194,7 @@ TEST(FinishTimeFairness, MakesUpForTimeLost) {
 // Compares with a search over all divisions of one GPU's time among three jobs.
 TEST(FinishTimeFairness, LargestRhoIsMinimal) {
     for (std::uint32_t seed = 0; seed < 20; ++seed) {
-        tests::Random random(seed);
+        tests::TestRandom random(seed);
         tests::World world(1);
         world.now_s = 1000;
         std::vector<double> lengths, elapsed;
@@ -256,10 +256,10 @@ TEST(WaterFilling, TenantsOwnJobsCountAsOneMoreChildTenant) {
 // closed form.
 TEST(WaterFilling, ProgramAndClosedFormAgree) {
     for (std::uint32_t seed = 0; seed < 40; ++seed) {
-        tests::Random random(seed);
+        tests::TestRandom random(seed);
         std::vector<std::vector<double>> parts;
         for (const double second : {1.0, 1 + 1e-7}) {
-            tests::Random same = random;
+            tests::TestRandom same = random;
             tests::World world(1, {"a", "b"});
             world.tenants = {{.name = "one", .weight = 1.0 + same.below(3)},
                              {.name = "two", .weight = 1.0 + same.below(3)},

@@ -43,8 +43,8 @@ TEST(MakePolicy, InvalidOptionsAreRefused) {
 TEST(AnyPolicy, EveryJobEndsAndNoGpuIsUsedTwice) {
     for (const std::string_view name : policy_names()) {
         for (std::uint32_t seed = 0; seed < 8; ++seed) {
-            tests::Random random(seed);
-            tests::Random claims(seed + 100);
+            tests::TestRandom random(seed);
+            tests::TestRandom claims(seed + 100);
             tests::World world(2, {"a", "b"});
             world.tenants.push_back({.name = "two", .weight = 3});
             for (int j = 0; j < 20; ++j) {

@@ -10,7 +10,7 @@ namespace {
 
 using testing::DoubleNear;
 
-ShareProblem random_problem(tests::Random& random, std::size_t types, std::size_t groups) {
+ShareProblem random_problem(tests::TestRandom& random, std::size_t types, std::size_t groups) {
     ShareProblem problem;
     for (std::size_t type = 0; type < types; ++type) problem.gpus_by_type.push_back(1 + random.below(16));
     for (std::size_t g = 0; g < groups; ++g) {
@@ -77,7 +77,7 @@ double level_by_textbook(const ShareProblem& problem) {
 TEST(Shares, ProgramReachesTextbookLevel) {
     ShareProgram warm;
     for (std::uint32_t seed = 0; seed < 300; ++seed) {
-        tests::Random random(seed);
+        tests::TestRandom random(seed);
         const std::size_t types = 1 + random.below(3);
         const ShareProblem problem = random_problem(random, types, 1 + random.below(7));
         const double best = level_by_textbook(problem);
@@ -95,7 +95,7 @@ TEST(Shares, ProgramReachesTextbookLevel) {
 
 TEST(Shares, ClosedFormReachesProgramLevel) {
     for (std::uint32_t seed = 0; seed < 300; ++seed) {
-        tests::Random random(seed);
+        tests::TestRandom random(seed);
         const ShareProblem problem = random_problem(random, 1, 1 + random.below(20));
         const Shares closed = closed_form_shares(problem);
         expect_within(problem, closed, "closed form");

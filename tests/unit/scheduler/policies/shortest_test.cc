@@ -77,7 +77,7 @@ TEST(Srtf, SlowStorageMakesJobLonger) {
 // On one GPU with all jobs present from the start, no order has a lower sum of completion times than shortest first.
 TEST(Srtf, ShortestFirstIsOptimalOnOneGpu) {
     for (std::uint32_t seed = 0; seed < 50; ++seed) {
-        tests::Random random(seed);
+        tests::TestRandom random(seed);
         std::vector<double> lengths;
         tests::World world(1);
         for (int j = 0; j < 5; ++j) {

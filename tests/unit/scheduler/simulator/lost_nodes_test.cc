@@ -20,7 +20,7 @@ TEST(CheckpointsOfJobs, PreemptionCostsRestartAndCheckpointTransfer) {
     longer.checkpoint_bytes = 1e9;
     cluster.add(10, 8, 0.1).dataset = kNoDataset;
     cluster.options.checkpoint_bytes_per_second = 1e8;
-    const Outcome outcome = cluster.run("srtf", 0, 1e12);
+    const SimulationOutcome outcome = cluster.run("srtf", 0, 1e12);
     const double long_s = 2 * kSize / (8 * kIdeal);
     const double short_s = 0.1 * kSize / (8 * kIdeal);
     EXPECT_NEAR(outcome.jobs[1].finish_s, 10 + short_s, 1e-6);
@@ -40,7 +40,7 @@ TEST(CheckpointsOfJobs, PeriodicCheckpointsDelayOtherCheckpoints) {
     stopped.dataset = kNoDataset;
     stopped.checkpoint_bytes = 1e9;
     cluster.add(95, 8, 0.1).dataset = kNoDataset;
-    const Outcome outcome = cluster.run("srtf", 0, 1e12);
+    const SimulationOutcome outcome = cluster.run("srtf", 0, 1e12);
     const double each_s = kSize / (8 * kIdeal);
     EXPECT_NEAR(outcome.jobs[0].finish_s, 2 * each_s, 1e-6) << "its own ones are beside its training";
     EXPECT_EQ(outcome.jobs[1].preemptions, 1);
@@ -82,7 +82,7 @@ TEST(CheckpointsOfJobs, MoveWritesCheckpointAndReadsIt) {
 }
 
 struct LossyRun {
-    Outcome outcome;
+    SimulationOutcome outcome;
     Summary summary;
     double lost_s = 0;  // beyond the jobs' own work
 };
@@ -165,7 +165,7 @@ TEST(LostNodes, RemainingWorkNeverGrows) {
     cluster.options.node_repair_s = 10;
     cluster.options.checkpoint_interval_s = 60;
     NotesWhatIsLeft policy;
-    const Outcome outcome = cluster.run(policy);
+    const SimulationOutcome outcome = cluster.run(policy);
     for (const JobOutcome& job : outcome.jobs) EXPECT_GT(job.failures, 1u);
     for (const auto& [name, left] : policy.left_bytes) {
         EXPECT_TRUE(std::ranges::is_sorted(left, std::greater{})) << "job " << name;

@@ -34,16 +34,16 @@ public:
         return job;
     }
 
-    Result<Outcome> try_run() {
+    Result<SimulationOutcome> try_run() {
         const GpuGroup group{.type = "a", .gpus = 8};
         const GpuCluster cluster = make_cluster(std::span(&group, 1), 4);
         FreePool pool(cluster);
         return simulate(workload_, cluster, **make_policy("fifo", options.policy), pool, options);
     }
-    Outcome run() {
+    SimulationOutcome run() {
         auto outcome = try_run();
         EXPECT_TRUE(outcome) << outcome.error().message;
-        return outcome ? std::move(*outcome) : Outcome{};
+        return outcome ? std::move(*outcome) : SimulationOutcome{};
     }
 
     SimulationOptions options;
@@ -59,7 +59,7 @@ TEST(NodeStorage, JobHitsOnlyItsOwnNodesCache) {
         nodes.add(4, 2);
         nodes.add(4, 2, 1000);  // on either node: the first job has ended
         nodes.add(4, 2, 1000);
-        const Outcome outcome = nodes.run();
+        const SimulationOutcome outcome = nodes.run();
         EXPECT_NEAR(outcome.jobs[0].remote_bytes, kBytes, 1e3);
         // One of the two jobs runs on the node with the first job's cache.
         EXPECT_NEAR(outcome.jobs[1].remote_bytes + outcome.jobs[2].remote_bytes, own ? kBytes : 0, 1e3) << own;
@@ -92,7 +92,7 @@ TEST(NodeStorage, GangCachesItsPartOnEachOfItsNodes) {
     nodes.options.storage.cache_bytes = kBytes;  // half the dataset on each node
     nodes.options.storage.remote_bytes_per_second = 400e6;
     nodes.add(8, 3);
-    const Outcome outcome = nodes.run();
+    const SimulationOutcome outcome = nodes.run();
     // Each node reads half an epoch, different blocks each time, and hits half of them.
     EXPECT_NEAR(outcome.jobs[0].remote_bytes, kBytes * (1 + 0.5 + 0.5), 1e4);
     EXPECT_NEAR(outcome.jobs[0].finish_s, kBytes / 400e6 + 2 * kBytes / 800e6, 0.1);
@@ -104,7 +104,7 @@ TEST(NodeStorage, HitsAreBoundByDiskOfNode) {
     nodes.options.node_disk_bytes_per_second = 150e6;
     nodes.add(4, 3);
     nodes.add(4, 3);
-    const Outcome outcome = nodes.run();
+    const SimulationOutcome outcome = nodes.run();
     for (const JobOutcome& job : outcome.jobs) EXPECT_NEAR(job.finish_s, kBytes / 400e6 + 2 * kBytes / 150e6, 1);
 }
 
@@ -112,7 +112,7 @@ TEST(NodeStorage, HitsInPoolAreBoundByAllItsDisks) {
     TwoNodes nodes;
     nodes.options.node_disk_bytes_per_second = 150e6;
     nodes.add(4, 3);
-    const Outcome outcome = nodes.run();
+    const SimulationOutcome outcome = nodes.run();
     EXPECT_NEAR(outcome.jobs[0].finish_s, kBytes / 400e6 + 2 * kBytes / 300e6, 1);
 }
 
@@ -122,7 +122,7 @@ TEST(NodeStorage, ReadsOverNetworkAreBoundByNetwork) {
         nodes.options.cache.own_caches = own;
         nodes.options.node_nic_bytes_per_second = 100e6;
         nodes.add(4, 3);
-        const Outcome outcome = nodes.run();
+        const SimulationOutcome outcome = nodes.run();
         // Hits in the node's own cache do not use the network: all hits, or half of them in a pool.
         EXPECT_NEAR(outcome.jobs[0].finish_s, kBytes / 100e6 + 2 * kBytes / (own ? 400e6 : 200e6), own ? 1 : 5) << own;
     }
@@ -147,7 +147,7 @@ TEST(ReportedPlans, BandwidthMovesOnceNodesReportGivingItUp) {
         nodes.options.cache.objective = allocator::ObjectiveKind::max_min;
         nodes.add(4, 1);
         nodes.add(4, 1, 50);
-        const Outcome outcome = nodes.run();
+        const SimulationOutcome outcome = nodes.run();
         // The jobs run alone, then with half each, then alone. Each change costs a second or two.
         const double whole_s = 2 * kBytes / 100e6;
         if (reported) {
@@ -170,7 +170,7 @@ TEST(ReportedPlans, FirstReporterHasRemoteUntilItsNextReport) {
         nodes.options.cache.objective = allocator::ObjectiveKind::max_min;
         nodes.add(4, 1);
         nodes.add(4, 1);
-        const Outcome outcome = nodes.run();
+        const SimulationOutcome outcome = nodes.run();
         return std::pair(outcome.jobs[0].finish_s, outcome.jobs[1].finish_s);
     };
     const auto [first_s, second_s] = finishes_s({0.15, 0.05});

@@ -34,7 +34,7 @@ protected:
         return job;
     }
 
-    Outcome run(std::string_view policy_name) {
+    SimulationOutcome run(std::string_view policy_name) {
         const GpuCluster cluster = cluster_of(config_);
         const std::vector<std::string> tenants{"one", "two", "none"};
         const auto cells = Cells::create(config_, cluster, tenants);
@@ -43,7 +43,7 @@ protected:
         auto outcome = simulate(workload_, cluster, **policy, **cells,
                                 {.cache = *parse_cache("none", ""), .storage = {.remote_bytes_per_second = 1e12}});
         EXPECT_TRUE(outcome) << outcome.error().message;
-        return outcome ? std::move(*outcome) : Outcome{};
+        return outcome ? std::move(*outcome) : SimulationOutcome{};
     }
 
     Workload workload_;
@@ -55,7 +55,7 @@ TEST_F(OpportunisticJobs, UseCellsOfOthersAndYieldToOwners) {
     guest.opportunistic = true;
     guest.restart_s = 10;
     add(100, 1, 8, 300);
-    const Outcome outcome = run("fifo-backfill");
+    const SimulationOutcome outcome = run("fifo-backfill");
     EXPECT_NEAR(outcome.jobs[1].start_s, 100, 1e-6) << "the owner waits for nobody";
     EXPECT_EQ(outcome.jobs[0].preemptions, 1U);
     EXPECT_NEAR(outcome.jobs[0].finish_s, 1000 + 300 + 10, 1e-3);
@@ -65,7 +65,7 @@ TEST_F(OpportunisticJobs, NeedNoCellsOfTheirTenant) {
     add(0, 2, 8, 100);
     add(1, 2, 8, 100).opportunistic = true;
     add(2, 0, 16, 100);
-    const Outcome outcome = run("fifo-backfill");
+    const SimulationOutcome outcome = run("fifo-backfill");
     EXPECT_EQ(outcome.jobs[0].end, JobEnd::rejected);
     EXPECT_EQ(outcome.jobs[1].end, JobEnd::finished);
     EXPECT_EQ(outcome.jobs[2].end, JobEnd::rejected) << "more than its tenant's cells have";
@@ -81,11 +81,11 @@ TEST_F(OpportunisticJobs, DelayNoOwnersJob) {
     for (const std::string_view policy : {"fifo", "sjf", "las", "srtf"}) {
         workload_.jobs.clear();
         owners();
-        const Outcome alone = run(policy);
+        const SimulationOutcome alone = run(policy);
         for (int j = 0; j < 20; ++j) add(3000 + j, 2, 1U << (j % 5), 500).opportunistic = true;
         for (JobSpec& job : workload_.jobs) job.submit_s -= job.opportunistic ? 3000 : 0;
         std::ranges::stable_sort(workload_.jobs, {}, &JobSpec::submit_s);
-        const Outcome shared = run(policy);
+        const SimulationOutcome shared = run(policy);
         std::size_t owner = 0;
         for (std::size_t j = 0; j < workload_.jobs.size(); ++j) {
             EXPECT_EQ(shared.jobs[j].end, JobEnd::finished);

@@ -54,7 +54,7 @@ TEST(SharedGpus, GuestStoppedWithItsHostIsRescheduledAtOnce) {
     for (const double epochs : {1.0, 1.0, 0.1}) cluster.add(0, 1, epochs).dataset = kNoDataset;
     cluster.workload.jobs[0].gpus_max = 2;  // it grows when the third job ends, and its guest is stopped with it
     Packs policy;
-    const Outcome outcome = cluster.run(policy);
+    const SimulationOutcome outcome = cluster.run(policy);
     const double grown_s = outcome.jobs[2].finish_s;
     ASSERT_EQ(outcome.jobs[0].preemptions, 1u);
     EXPECT_EQ(outcome.jobs[1].preemptions, 1u);
@@ -73,7 +73,7 @@ TEST(SharedGpus, GuestRunsOnAfterItsHostEnds) {
         job.restart_s = 100;
     }
     Packs policy;
-    const Outcome outcome = cluster.run(policy);
+    const SimulationOutcome outcome = cluster.run(policy);
     const double alone_s = kSize / kIdeal;
     EXPECT_NEAR(outcome.jobs[0].finish_s, 2 * alone_s, 1e-3);
     EXPECT_NEAR(outcome.jobs[1].finish_s, 3 * alone_s, 1e-3) << "at its full rate, and without a restart";
@@ -93,7 +93,7 @@ TEST(SharedGpus, GuestIsLostWithItsNode) {
     cluster.options.node_repair_s = 100;
     cluster.options.checkpoint_interval_s = 500;
     Packs policy;
-    const Outcome outcome = cluster.run(policy);
+    const SimulationOutcome outcome = cluster.run(policy);
     EXPECT_GT(outcome.jobs[0].failures, 0u);
     EXPECT_EQ(outcome.jobs[1].failures, outcome.jobs[0].failures);
     EXPECT_GT(outcome.jobs[1].read_bytes, 10 * kSize) << "some of it again";

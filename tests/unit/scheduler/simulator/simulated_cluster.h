@@ -36,8 +36,8 @@ public:
         return job;
     }
 
-    Outcome run(std::string_view policy_name, double cache_bytes, double remote,
-                std::string_view cache = "uniform+joint") {
+    SimulationOutcome run(std::string_view policy_name, double cache_bytes, double remote,
+                          std::string_view cache = "uniform+joint") {
         options.storage = {.cache_bytes = cache_bytes, .remote_bytes_per_second = remote};
         options.cache = *parse_cache(cache, "");
         const auto policy = make_policy(policy_name, options.policy);
@@ -46,13 +46,13 @@ public:
     }
 
     // Uses the storage and the cache of `options`.
-    Outcome run(Policy& policy) {
+    SimulationOutcome run(Policy& policy) {
         const GpuGroup group{.type = "a", .gpus = gpus_};
         const GpuCluster cluster = make_cluster(std::span(&group, 1), 8);
         FreePool pool(cluster);
         auto outcome = simulate(workload, cluster, policy, pool, options);
         EXPECT_TRUE(outcome) << outcome.error().message;
-        return outcome ? std::move(*outcome) : Outcome{};
+        return outcome ? std::move(*outcome) : SimulationOutcome{};
     }
 
     Workload workload;

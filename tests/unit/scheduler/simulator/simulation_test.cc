@@ -19,7 +19,7 @@ TEST(Simulation, OneJobMatchesTheModel) {
     Cluster cluster(8);
     cluster.add(10, 1, 4);
     const double remote = 20e6;
-    const Outcome outcome = cluster.run("fifo", 0.6 * kSize, remote);
+    const SimulationOutcome outcome = cluster.run("fifo", 0.6 * kSize, remote);
     // The first epoch misses everything. Then h = 0.6 and f = b / 0.4 = 50 MB/s.
     EXPECT_NEAR(outcome.jobs[0].finish_s, 10 + kSize / remote + 3 * kSize / (remote / 0.4), 1e-3);
     EXPECT_NEAR(outcome.jobs[0].remote_bytes, kSize * (1 + 3 * 0.4), 1e3);
@@ -30,7 +30,7 @@ TEST(Simulation, OneJobMatchesTheModel) {
 TEST(Simulation, LastEpochMayBePartial) {
     Cluster cluster(8);
     cluster.add(0, 1, 1.5);
-    const Outcome outcome = cluster.run("fifo", kSize, 20e6);
+    const SimulationOutcome outcome = cluster.run("fifo", kSize, 20e6);
     EXPECT_NEAR(outcome.jobs[0].finish_s, kSize / 20e6 + 0.5 * kSize / kIdeal, 1e-3);
 }
 
@@ -54,7 +54,7 @@ TEST(Simulation, JobsQueueForGpus) {
     Cluster cluster(8);
     cluster.add(0, 8, 1).dataset = kNoDataset;
     cluster.add(5, 8, 1).dataset = kNoDataset;
-    const Outcome outcome = cluster.run("fifo", 0, 1e12);
+    const SimulationOutcome outcome = cluster.run("fifo", 0, 1e12);
     const double each_s = kSize / (8 * kIdeal);
     EXPECT_NEAR(outcome.jobs[0].finish_s, each_s, 1e-6);
     EXPECT_NEAR(outcome.jobs[1].start_s, each_s, 1e-6);
@@ -98,7 +98,7 @@ TEST(Simulation, JobLargerThanClusterIsRejectedAndOthersRun) {
     Cluster cluster(8);
     cluster.add(0, 9, 1);
     cluster.add(1, 8, 1);
-    const Outcome outcome = cluster.run("fifo", 0, 1e9);
+    const SimulationOutcome outcome = cluster.run("fifo", 0, 1e9);
     EXPECT_EQ(outcome.jobs[0].end, JobEnd::rejected);
     EXPECT_EQ(outcome.jobs[1].end, JobEnd::finished);
 }
@@ -111,7 +111,7 @@ TEST(Simulation, UnpromisedStrictDeadlineExpires) {
         job.service = ServiceClass::strict_deadline;
         job.deadline_s = j + 1.5 * job.total_bytes / job.ideal_bytes_per_second[0];
     }
-    const Outcome outcome = cluster.run("chronus", 0, 1e12);
+    const SimulationOutcome outcome = cluster.run("chronus", 0, 1e12);
     const Summary summary = summarise(cluster.workload, outcome, 8);
     EXPECT_EQ(summary.finished, 1);
     EXPECT_EQ(summary.expired, 2);
@@ -132,8 +132,8 @@ TEST(Simulation, RemoteAndCacheLimitsAlwaysHold) {
     for (const std::string_view cache :
          {"uniform+joint", "uniform", "lru", "static-per-job", "whole-dataset", "none"}) {
         Cluster cluster = contended();
-        const Outcome outcome = cluster.run("fifo", 1.2 * kSize, 90e6, cache);
-        for (const Sample& sample : outcome.timeline) {
+        const SimulationOutcome outcome = cluster.run("fifo", 1.2 * kSize, 90e6, cache);
+        for (const TimelineSample& sample : outcome.timeline) {
             EXPECT_LE(sample.remote_bytes_per_second, 90e6 * (1 + 1e-6)) << cache << " at " << sample.at_s;
             double cached = 0;
             for (const double bytes : sample.cached_bytes) cached += bytes;
@@ -150,7 +150,7 @@ TEST(Simulation, RemoteAndCacheLimitsAlwaysHold) {
 TEST(Simulation, JointPlanBeatsOtherSystems) {
     const auto mean_s = [](std::string_view cache) {
         Cluster cluster = contended();
-        const Outcome outcome = cluster.run("fifo", 1.2 * kSize, 90e6, cache);
+        const SimulationOutcome outcome = cluster.run("fifo", 1.2 * kSize, 90e6, cache);
         return summarise(cluster.workload, outcome, 8).jct_s.mean;
     };
     const double joint_s = mean_s("uniform+joint");
@@ -163,11 +163,11 @@ TEST(Simulation, LargestDatasetsAreSampledAndOthersSummed) {
         cluster.add(0, 1, 4, d);
         cluster.workload.datasets.back().size_bytes = (d + 1) * 0.1 * kSize;
     }
-    const Outcome outcome = cluster.run("fifo", 3 * kSize, 400e6);
+    const SimulationOutcome outcome = cluster.run("fifo", 3 * kSize, 400e6);
     EXPECT_EQ(outcome.sampled_datasets, (std::vector<std::uint32_t>{11, 10, 9, 8, 7, 6, 5}));
     EXPECT_TRUE(outcome.others_sampled);
     double others = 0;
-    for (const Sample& sample : outcome.timeline) {
+    for (const TimelineSample& sample : outcome.timeline) {
         ASSERT_EQ(sample.cached_bytes.size(), 8u);
         ASSERT_EQ(sample.dataset_bytes_per_second.size(), 8u);
         double cached = 0;
@@ -185,7 +185,7 @@ TEST(Simulation, TenantAtQuotaWaits) {
     Cluster cluster(8);
     cluster.workload.tenants[0].gpu_quota = 4;
     for (int j = 0; j < 2; ++j) cluster.add(0, 4, 1).dataset = kNoDataset;
-    const Outcome outcome = cluster.run("fifo", 0, 1e12);
+    const SimulationOutcome outcome = cluster.run("fifo", 0, 1e12);
     EXPECT_NEAR(outcome.jobs[1].start_s, outcome.jobs[0].finish_s, 1e-6);
 }
 
@@ -196,7 +196,7 @@ TEST(Simulation, JobDoesNotStallOnItsLastBytes) {
         cluster.add(0, 1, 3, 0);
         const double end_s = kSize / 50e6 + kSize / kIdeal + kSize / kIdeal;
         cluster.add(end_s - bytes / kIdeal, 4, 3, 1);
-        const Outcome outcome = cluster.run("fifo", 0.9 * kSize, 50e6);
+        const SimulationOutcome outcome = cluster.run("fifo", 0.9 * kSize, 50e6);
         EXPECT_NEAR(outcome.jobs[0].finish_s, end_s, 1) << bytes;
     }
 }
@@ -227,7 +227,7 @@ TEST(Simulation, JobWaitingForItsTurnFindsItsDataCached) {
         cluster.add(0, 1, 6, 0);
         cluster.add(1, 1, 6, 1);
         // Half of what they read fits. Each job keeps its part of the cache, whichever job runs.
-        const Outcome outcome = cluster.run(policy, kSize, 80e6);
+        const SimulationOutcome outcome = cluster.run(policy, kSize, 80e6);
         EXPECT_GT(outcome.jobs[0].preemptions + outcome.jobs[1].preemptions, 0u) << policy;
         const double remote_bytes = outcome.jobs[0].remote_bytes + outcome.jobs[1].remote_bytes;
         EXPECT_LT(remote_bytes, (2 + 5 * 1.2) * kSize) << policy;
@@ -239,10 +239,10 @@ TEST(Simulation, LruDropsDataOfWaitingJob) {
     cluster.options.policy.round_s = 3600;  // several epochs
     cluster.add(0, 1, 40, 0);
     cluster.add(1, 1, 40, 1);
-    const Outcome lru = cluster.run("max-min", kSize, 80e6, "lru");
+    const SimulationOutcome lru = cluster.run("max-min", kSize, 80e6, "lru");
     ASSERT_GT(lru.jobs[0].preemptions, 3u);
     EXPECT_GT(lru.jobs[0].remote_bytes, kSize * (1 + 0.5 * lru.jobs[0].preemptions)) << "it is fetched again each time";
-    const Outcome both_fit = cluster.run("max-min", 2 * kSize, 80e6, "lru");
+    const SimulationOutcome both_fit = cluster.run("max-min", 2 * kSize, 80e6, "lru");
     EXPECT_NEAR(both_fit.jobs[0].remote_bytes, kSize, 0.01 * kSize);
 }
 
