@@ -8,7 +8,7 @@
 #include "allocator/bandwidth_limits.h"
 #include "allocator/largest_within.h"
 #include "allocator/model.h"
-#include "allocator/order.h"
+#include "allocator/sorted_indices.h"
 
 namespace larder::allocator {
 namespace {

@@ -23,12 +23,12 @@
 #include <vector>
 
 #include "allocator/assign.h"
+#include "allocator/cluster_record.h"
 #include "allocator/ideal_rate.h"
 #include "allocator/lease_ledger.h"
 #include "allocator/plan.h"
 #include "allocator/protocol/job_registration.h"
 #include "allocator/protocol/node_report.h"
-#include "allocator/record.h"
 #include "base/error.h"
 
 namespace larder::allocator {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "allocator/order.h"
+#include "allocator/sorted_indices.h"
 
 namespace larder::allocator {
 

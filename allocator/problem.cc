@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "allocator/model.h"
-#include "allocator/order.h"
 #include "allocator/sort_few.h"
+#include "allocator/sorted_indices.h"
 #include "base/hash.h"
 
 namespace larder::allocator {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "allocator/order.h"
 #include "allocator/sort_few.h"
+#include "allocator/sorted_indices.h"
 
 namespace larder::allocator {
 namespace {

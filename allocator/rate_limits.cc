@@ -7,7 +7,7 @@
 #include <queue>
 
 #include "allocator/largest_within.h"
-#include "allocator/order.h"
+#include "allocator/sorted_indices.h"
 
 namespace larder::allocator {
 namespace {

@@ -18,8 +18,8 @@
 
 #include "base/clock.h"
 #include "base/heap.h"
-#include "bench/options.h"
-#include "bench/statistics.h"
+#include "bench/bench_options.h"
+#include "bench/median.h"
 #include "tests/oracle/cluster_lp.h"
 #include "tests/oracle/lp.h"
 #include "tools/cli/table.h"

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/server/json_text.h"
-#include "bench/options.h"
-#include "tools/cli/options.h"
+#include "bench/bench_options.h"
+#include "tools/cli/unit_options.h"
 #include "tools/cli/usage_error.h"
 
 namespace larder::bench {

@@ -12,10 +12,10 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "bench/bench_options.h"
 #include "bench/daemon_process.h"
 #include "bench/larder_feeder.h"
 #include "bench/lru_feeder.h"
-#include "bench/options.h"
 #include "bench/pace.h"
 #include "bench/plot.h"
 #include "bench/work_directory.h"

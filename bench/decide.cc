@@ -16,8 +16,8 @@
 
 #include "allocator/assign.h"
 #include "base/clock.h"
-#include "bench/options.h"
-#include "bench/statistics.h"
+#include "bench/bench_options.h"
+#include "bench/median.h"
 #include "scheduler/cells/cells.h"
 #include "scheduler/live/live_snapshot.h"
 #include "scheduler/near_nodes.h"

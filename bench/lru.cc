@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "allocator/model.h"
-#include "bench/options.h"
+#include "bench/bench_options.h"
 #include "scheduler/simulator/cache_system.h"
 #include "tests/oracle/lru_blocks.h"
-#include "tools/cli/api.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/table.h"
 
 namespace larder::bench {

@@ -18,10 +18,10 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "bench/bench_options.h"
 #include "bench/daemon_process.h"
 #include "bench/larder_feeder.h"
 #include "bench/miss_counts.h"
-#include "bench/options.h"
 #include "bench/work_directory.h"
 #include "tools/cli/table.h"
 

@@ -16,11 +16,11 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "bench/bench_options.h"
 #include "bench/daemon_process.h"
 #include "bench/larder_feeder.h"
 #include "bench/loopback.h"
-#include "bench/options.h"
-#include "bench/statistics.h"
+#include "bench/median.h"
 #include "bench/work_directory.h"
 #include "tools/cli/table.h"
 

@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <stop_token>
 
+#include "bench/bench_options.h"
 #include "bench/daemon_process.h"
-#include "bench/options.h"
 #include "bench/work_directory.h"
 #include "cache/dataset/pack.h"
 #include "tools/cli/data_file.h"

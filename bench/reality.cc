@@ -9,10 +9,10 @@
 #include <cstdio>
 
 #include "base/units.h"
+#include "bench/bench_options.h"
 #include "bench/joint_cluster.h"
 #include "bench/joint_jobs.h"
 #include "bench/joint_simulated.h"
-#include "bench/options.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/table.h"
 

@@ -12,9 +12,9 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "bench/bench_options.h"
 #include "bench/daemon_process.h"
-#include "bench/options.h"
-#include "bench/statistics.h"
+#include "bench/median.h"
 #include "bench/work_directory.h"
 #include "loader/larder.h"
 #include "tools/cli/table.h"

@@ -9,9 +9,9 @@
 #include <cstdio>
 
 #include "base/server/json_text.h"
-#include "bench/options.h"
+#include "bench/bench_options.h"
 #include "scheduler/simulator/scenario.h"
-#include "tools/cli/api.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/table.h"
 #include "tools/simulate/parallel.h"
 

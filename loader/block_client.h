@@ -18,11 +18,11 @@
 
 #include "base/clock.h"
 #include "cache/protocol/decompressor.h"
-#include "loader/block_table.h"
+#include "loader/client_block_table.h"
+#include "loader/client_session.h"
 #include "loader/formats/sample_format.h"
 #include "loader/larder.h"
 #include "loader/loop_wait.h"
-#include "loader/session.h"
 #include "loader/slot_slabs.h"
 
 namespace larder::detail {

@@ -15,9 +15,9 @@
 
 #include "loader/block_client.h"
 #include "loader/deal.h"
+#include "loader/epoch_order.h"
 #include "loader/larder.h"
-#include "loader/order.h"
-#include "loader/state.h"
+#include "loader/loader_state.h"
 
 namespace larder::detail {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "scheduler/gpu_time.h"
-#include "scheduler/job.h"
+#include "scheduler/job_spec.h"
 
 namespace larder::scheduler {
 

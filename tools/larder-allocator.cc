@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/service/config.h"
+#include "allocator/service/allocator_config.h"
 #include "allocator/service/service.h"
 #include "base/heap.h"
 #include "base/server/logging.h"

@@ -3,7 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "tools/cli/program.h"
+#include "tools/cli/run_app.h"
 #include "tools/simulate/commands.h"
 
 int main(int argc, char** argv) {

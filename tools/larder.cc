@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "cache/control/config.h"
-#include "tools/cli/program.h"
+#include "cache/control/daemon_config.h"
+#include "tools/cli/run_app.h"
 
 namespace {
 

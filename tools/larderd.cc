@@ -4,10 +4,10 @@
 #include <exception>
 
 #include "base/server/logging.h"
-#include "cache/control/config.h"
+#include "cache/control/daemon_config.h"
 #include "tools/cli/context.h"
 #include "tools/cli/daemon_flags.h"
-#include "tools/cli/daemon_process.h"
+#include "tools/cli/run_daemon.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include "scheduler/cells/cell_config_toml.h"
 #include "scheduler/cells/cells.h"
 #include "scheduler/engines/local_engine.h"
-#include "scheduler/live/api.h"
+#include "scheduler/live/queue_api.h"
 #include "scheduler/placement/free_pool.h"
 
 namespace larder::tools {

@@ -4,7 +4,7 @@
 // allocator's API.
 
 #include "allocator/service/extension.h"
-#include "scheduler/live/config.h"
+#include "scheduler/live/live_config.h"
 
 namespace larder::tools {
 

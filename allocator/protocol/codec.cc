@@ -233,7 +233,7 @@ Result<NodePlan> read_node_plan(const json::object& object, std::string_view whe
                                 unsigned version) {
     auto sent = read<SentPlan>(object, std::string(where), version);
     if (!sent) return std::unexpected(sent.error());
-    // No allocator leases for longer (config.cc): a longer time is an error of its sender.
+    // No allocator leases for longer (allocator_config.cc): a longer time is an error of its sender.
     constexpr std::uint64_t kLeaseMax_ms = 3'600'000;
     const auto lease_ms = static_cast<std::int64_t>(std::min(kLeaseMax_ms, sent->lease.lease_ms));
     return NodePlan{.plan = sent->plan,

@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "allocator/service/api.h"
+#include "allocator/service/allocator_api.h"
 #include "allocator/service/state_store.h"
 #include "allocator/service/ticks.h"
 #include "base/server/http.h"

@@ -7,7 +7,7 @@
 #include <functional>
 #include <memory>
 
-#include "allocator/service/config.h"
+#include "allocator/service/allocator_config.h"
 #include "allocator/service/extension.h"
 #include "base/clock.h"
 #include "base/error.h"

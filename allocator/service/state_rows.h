@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "allocator/record.h"
+#include "allocator/cluster_record.h"
 #include "base/error.h"
 #include "base/server/row_store.h"
 

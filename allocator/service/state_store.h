@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "allocator/record.h"
+#include "allocator/cluster_record.h"
 #include "allocator/service/state_rows.h"
 #include "base/error.h"
 #include "base/file.h"

@@ -5,7 +5,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "allocator/service/api.h"
+#include "allocator/service/allocator_api.h"
 
 namespace larder::allocator {
 

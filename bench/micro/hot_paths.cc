@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "cache/shard/token_bucket.h"
-#include "loader/block_table.h"
+#include "loader/client_block_table.h"
 #include "loader/permutation.h"
 
 namespace larder::bench {

@@ -18,7 +18,7 @@
 #include "base/server/http_client.h"
 #include "cache/control/allocator_answer.h"
 #include "cache/control/node.h"
-#include "cache/control/node_report.h"
+#include "cache/control/node_reporter.h"
 #include "cache/control/work_thread.h"
 
 namespace larder::cache {

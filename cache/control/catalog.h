@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cache/control/access.h"
+#include "cache/control/dataset_access.h"
 #include "cache/dataset/dataset_index.h"
 #include "cache/protocol/manifest.h"
 #include "cache/remote/remote_options.h"

@@ -1,12 +1,12 @@
 #pragma once
 
-// The table of all config keys: each key's name, allowed values, and setter into a DaemonConfig. Only config.cc and its
-// tests include this.
+// The table of all config keys: each key's name, allowed values, and setter into a DaemonConfig. Only daemon_config.cc
+// and its tests include this.
 
 #include <span>
 
 #include "base/server/config_text.h"
-#include "cache/control/config.h"
+#include "cache/control/daemon_config.h"
 
 namespace larder::cache {
 

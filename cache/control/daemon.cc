@@ -24,7 +24,7 @@
 #include "base/server/logging.h"
 #include "base/units.h"
 #include "cache/control/agent.h"
-#include "cache/control/api.h"
+#include "cache/control/daemon_api.h"
 #include "cache/control/handshake.h"
 #include "cache/control/node.h"
 #include "cache/control/state_lock.h"

@@ -11,7 +11,7 @@
 // The state directory holds all persistent state of a daemon:
 //   larderd.lock  held while it runs        datasets/NAME/  dataset.json, manifest-VERSION   (catalog.h)
 //   larderd.sock  sessions (handshake.h)    segments/ID/    cached blocks                    (cache/store.h)
-//   admin.sock    HTTP (api.h)              index/          LMDB                             (cache/store/index.h)
+//   admin.sock    HTTP (daemon_api.h)       index/          LMDB                             (cache/store/index.h)
 //   limits.json   job limits set by the API (job_limits.h)
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "cache/control/config.h"
+#include "cache/control/daemon_config.h"
 
 namespace larder::cache {
 

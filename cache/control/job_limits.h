@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "cache/control/config.h"
+#include "cache/control/daemon_config.h"
 #include "cache/shard/statistics.h"
 #include "cache/shard/token_bucket.h"
 

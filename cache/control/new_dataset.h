@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "cache/control/access.h"
 #include "cache/control/catalog.h"
+#include "cache/control/dataset_access.h"
 
 namespace larder::cache {
 

@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "cache/control/catalog.h"
-#include "cache/control/config.h"
+#include "cache/control/daemon_config.h"
 #include "cache/control/disk_reports.h"
 #include "cache/control/handshake.h"
 #include "cache/control/job_limits.h"

@@ -18,7 +18,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/server/libcurl.h"
-#include "cache/remote/http_endpoint.h"
+#include "cache/remote/http_endpoint_state.h"
 #include "cache/remote/retry_delay.h"
 
 namespace larder::cache {

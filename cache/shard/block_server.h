@@ -24,11 +24,11 @@
 #include "cache/shard/disk_reads.h"
 #include "cache/shard/fetch.h"
 #include "cache/shard/held_blocks.h"
-#include "cache/shard/job.h"
 #include "cache/shard/peer_links.h"
 #include "cache/shard/pool.h"
 #include "cache/shard/quarantine.h"
 #include "cache/shard/shard.h"
+#include "cache/shard/shard_job.h"
 #include "cache/shard/statistics.h"
 #include "cache/store.h"
 

@@ -16,8 +16,8 @@
 #include "cache/protocol/record.h"
 #include "cache/store/disk_probe.h"
 #include "cache/store/index.h"
-#include "cache/store/scan.h"
 #include "cache/store/segment_header.h"
+#include "cache/store/segment_scan.h"
 
 namespace larder::cache {
 namespace {

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "base/server/metric_family.h"
-#include "scheduler/live/api.h"
+#include "scheduler/live/queue_api.h"
 
 namespace larder::scheduler {
 

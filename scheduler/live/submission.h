@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "scheduler/gpu_cluster.h"
-#include "scheduler/job.h"
+#include "scheduler/job_spec.h"
 #include "scheduler/placement/placer.h"
 #include "scheduler/snapshot.h"
 

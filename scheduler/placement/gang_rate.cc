@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "scheduler/job.h"
+#include "scheduler/job_spec.h"
 
 namespace larder::scheduler {
 

@@ -22,7 +22,7 @@
 #include "allocator/assign.h"
 #include "base/error.h"
 #include "scheduler/gpu_cluster.h"
-#include "scheduler/simulator/store.h"
+#include "scheduler/simulator/simulated_store.h"
 #include "scheduler/snapshot.h"
 
 namespace larder::scheduler {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "scheduler/job.h"
+#include "scheduler/job_spec.h"
 
 namespace larder::scheduler {
 

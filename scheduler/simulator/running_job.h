@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "scheduler/simulator/simulated_store.h"
 #include "scheduler/simulator/simulation.h"
-#include "scheduler/simulator/store.h"
 
 namespace larder::scheduler {
 

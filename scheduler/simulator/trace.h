@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "scheduler/job.h"
+#include "scheduler/job_spec.h"
 
 namespace larder::scheduler {
 

@@ -30,7 +30,7 @@
 #include "tests/support/lingering_socket.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/temp_directory.h"
-#include "tests/support/units.h"
+#include "tests/support/test_units.h"
 
 extern char** environ;
 

@@ -14,8 +14,8 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "cache/protocol/record.h"
-#include "cache/store/scan.h"
 #include "cache/store/segment_header.h"
+#include "cache/store/segment_scan.h"
 
 namespace larder::cache {
 namespace {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <thread>
 
-#include "allocator/service/api.h"
+#include "allocator/service/allocator_api.h"
 #include "base/server/http.h"
 #include "base/server/http_client.h"
 #include "loader/larder.h"

@@ -14,7 +14,7 @@
 #include "loader/larder.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/test_daemon.h"
-#include "tests/support/units.h"
+#include "tests/support/test_units.h"
 
 namespace larder::test {
 namespace {

@@ -13,7 +13,7 @@
 #include "tests/support/certificates.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/test_daemon.h"
-#include "tests/support/units.h"
+#include "tests/support/test_units.h"
 
 namespace larder::test {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 
 // A bare client of a shard, in the same process. It makes both ends of a session as the handshake would, and writes
-// wire.h by hand, valid or not. The loader's own session is loader/session.h; this client is for tests that misbehave
-// or look at single completions.
+// wire.h by hand, valid or not. The loader's own session is loader/client_session.h; this client is for tests that
+// misbehave or look at single completions.
 
 #include <cstdint>
 #include <functional>

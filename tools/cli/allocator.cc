@@ -6,7 +6,7 @@
 #include "base/server/http_client.h"
 #include "base/server/json_text.h"
 #include "base/units.h"
-#include "tools/cli/api.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/table.h"
 
 namespace larder::cli {

@@ -20,7 +20,7 @@
 #include <string_view>
 
 #include "base/file_lock.h"
-#include "cache/control/config.h"
+#include "cache/control/daemon_config.h"
 #include "tools/cli/context.h"
 
 namespace larder::cli {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/allocator.h"
-#include "tools/cli/api.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/live.h"
 #include "tools/cli/sent_events.h"

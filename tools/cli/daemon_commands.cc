@@ -10,14 +10,14 @@
 
 #include "base/machine_memory.h"
 #include "base/units.h"
-#include "tools/cli/api.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/background.h"
 #include "tools/cli/context.h"
 #include "tools/cli/daemon_flags.h"
-#include "tools/cli/daemon_process.h"
 #include "tools/cli/embedded_allocator.h"
-#include "tools/cli/options.h"
+#include "tools/cli/run_daemon.h"
 #include "tools/cli/table.h"
+#include "tools/cli/unit_options.h"
 
 namespace larder::cli {
 namespace {

@@ -9,12 +9,12 @@
 #include "base/units.h"
 #include "cache/protocol/manifest.h"
 #include "cache/store/compression.h"
-#include "tools/cli/api.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/context.h"
-#include "tools/cli/options.h"
 #include "tools/cli/s3_options.h"
 #include "tools/cli/table.h"
 #include "tools/cli/task_command.h"
+#include "tools/cli/unit_options.h"
 
 namespace larder::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <csignal>
 #include <thread>
 
-#include "allocator/service/config.h"
+#include "allocator/service/allocator_config.h"
 #include "allocator/service/service.h"
 #include "base/clock.h"
 

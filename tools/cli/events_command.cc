@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <memory>
 
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/allocator.h"
-#include "tools/cli/api.h"
 #include "tools/cli/context.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/when.h"

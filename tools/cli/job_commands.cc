@@ -7,11 +7,11 @@
 #include "base/server/http.h"
 #include "base/server/percent_encoding.h"
 #include "base/units.h"
-#include "tools/cli/api.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/context.h"
-#include "tools/cli/options.h"
 #include "tools/cli/queue_commands.h"
 #include "tools/cli/table.h"
+#include "tools/cli/unit_options.h"
 
 namespace larder::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "tools/cli/api.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/table.h"
 #include "tools/cli/terminal.h"

@@ -7,8 +7,8 @@
 
 #include "base/server/http.h"
 #include "base/server/percent_encoding.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/allocator.h"
-#include "tools/cli/api.h"
 #include "tools/cli/context.h"
 
 namespace larder::cli {

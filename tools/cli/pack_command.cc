@@ -15,13 +15,13 @@
 #include "cache/dataset/pack.h"
 #include "cache/remote/http_transfers.h"
 #include "cache/remote/remote_url.h"
-#include "tools/cli/api.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/context.h"
 #include "tools/cli/interrupt.h"
-#include "tools/cli/options.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/s3_options.h"
 #include "tools/cli/table.h"
+#include "tools/cli/unit_options.h"
 
 namespace larder::cli {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdio>
 
 #include "base/units.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/allocator.h"
-#include "tools/cli/api.h"
 #include "tools/cli/context.h"
 #include "tools/cli/table.h"
 

@@ -5,10 +5,10 @@
 #include <memory>
 
 #include "base/units.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/allocator.h"
-#include "tools/cli/api.h"
 #include "tools/cli/context.h"
-#include "tools/cli/options.h"
+#include "tools/cli/unit_options.h"
 
 namespace larder::cli {
 namespace {

@@ -6,11 +6,11 @@
 #include <string>
 
 #include "base/units.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/allocator.h"
-#include "tools/cli/api.h"
 #include "tools/cli/context.h"
-#include "tools/cli/options.h"
 #include "tools/cli/table.h"
+#include "tools/cli/unit_options.h"
 #include "tools/cli/when.h"
 
 namespace larder::cli {

@@ -14,8 +14,8 @@
 #include "base/file.h"
 #include "base/server/json_reader.h"
 #include "base/units.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/allocator.h"
-#include "tools/cli/api.h"
 #include "tools/cli/context.h"
 #include "tools/cli/when.h"
 

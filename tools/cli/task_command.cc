@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "base/units.h"
-#include "tools/cli/api.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/table.h"
 
 namespace larder::cli {

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "base/clock.h"
-#include "tools/cli/api.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/context.h"
 #include "tools/cli/live.h"
 #include "tools/cli/table.h"

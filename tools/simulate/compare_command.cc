@@ -8,13 +8,13 @@
 #include "base/clock.h"
 #include "base/server/json_text.h"
 #include "base/units.h"
-#include "tools/cli/api.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/table.h"
 #include "tools/simulate/commands.h"
-#include "tools/simulate/options.h"
 #include "tools/simulate/parallel.h"
 #include "tools/simulate/report.h"
+#include "tools/simulate/simulate_options.h"
 
 namespace larder::cli {
 namespace {

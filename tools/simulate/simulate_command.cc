@@ -4,12 +4,12 @@
 #include <memory>
 
 #include "base/clock.h"
-#include "tools/cli/api.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/table.h"
 #include "tools/simulate/commands.h"
-#include "tools/simulate/options.h"
 #include "tools/simulate/report.h"
+#include "tools/simulate/simulate_options.h"
 
 namespace larder::cli {
 namespace {

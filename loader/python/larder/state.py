@@ -14,7 +14,7 @@ class StateDict(TypedDict, total=False):
     dataset: str
     """For people only: all checks use `state`."""
     state: str
-    """The C++ loader's state (loader/state.h), base64."""
+    """The C++ loader's state (loader/loader_state.h), base64."""
     worker: int
     """If the state is that of one worker of a DataLoader: the worker's index,"""
     worker_count: int

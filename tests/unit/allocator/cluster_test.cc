@@ -9,7 +9,7 @@
 #include <limits>
 #include <random>
 
-#include "tests/support/units.h"
+#include "tests/support/test_units.h"
 
 namespace larder::allocator {
 

@@ -12,7 +12,7 @@
 
 #include "allocator/assign.h"
 #include "tests/support/property_cases.h"
-#include "tests/support/units.h"
+#include "tests/support/test_units.h"
 #include "tests/unit/allocator/small_clusters.h"
 
 namespace larder::test {

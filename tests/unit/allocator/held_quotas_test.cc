@@ -8,7 +8,7 @@
 #include "allocator/assign.h"
 #include "allocator/cluster.h"
 #include "tests/support/property_cases.h"
-#include "tests/support/units.h"
+#include "tests/support/test_units.h"
 #include "tests/unit/allocator/random_state.h"
 
 namespace larder::allocator {

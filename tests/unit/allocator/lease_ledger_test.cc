@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-#include "tests/support/units.h"
+#include "tests/support/test_units.h"
 
 namespace larder::allocator {
 

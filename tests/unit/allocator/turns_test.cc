@@ -4,7 +4,7 @@
 
 #include "allocator/assign.h"
 #include "allocator/cluster.h"
-#include "tests/support/units.h"
+#include "tests/support/test_units.h"
 #include "tests/unit/allocator/by_hand.h"
 
 namespace larder::test {

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "loader/order.h"
+#include "loader/epoch_order.h"
 #include "tests/unit/loader/layout.h"
 
 namespace larder::detail {

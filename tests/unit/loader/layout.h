@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "loader/order.h"
+#include "loader/epoch_order.h"
 
 namespace larder::test {
 

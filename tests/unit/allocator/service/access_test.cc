@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "allocator/service/api.h"
+#include "allocator/service/allocator_api.h"
 #include "tests/support/temp_directory.h"
 
 namespace larder::allocator {

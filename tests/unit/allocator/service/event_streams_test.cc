@@ -9,10 +9,10 @@
 #include <string>
 
 #include "allocator/protocol/codec.h"
-#include "allocator/service/api.h"
+#include "allocator/service/allocator_api.h"
 #include "base/clock.h"
 #include "tests/support/http_service.h"
-#include "tests/unit/allocator/service/api_fixture.h"
+#include "tests/unit/allocator/service/allocator_api_fixture.h"
 
 namespace larder::allocator {
 namespace {

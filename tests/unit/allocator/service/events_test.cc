@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/units.h"
+#include "tests/support/test_units.h"
 
 namespace larder::allocator {
 

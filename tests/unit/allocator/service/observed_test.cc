@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/units.h"
+#include "tests/support/test_units.h"
 
 namespace larder::allocator {
 

@@ -15,7 +15,7 @@
 
 #include "allocator/cluster.h"
 #include "tests/support/temp_directory.h"
-#include "tests/support/units.h"
+#include "tests/support/test_units.h"
 
 namespace larder::allocator {
 

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "tests/support/units.h"
+#include "tests/support/test_units.h"
 
 namespace larder::allocator {
 

@@ -24,7 +24,7 @@
 #include "cache/device/thread_device.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/temp_directory.h"
-#include "tests/support/units.h"
+#include "tests/support/test_units.h"
 
 namespace larder::cache {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "cache/remote/concurrency_limit.h"
-#include "cache/remote/http_endpoint.h"
+#include "cache/remote/http_endpoint_state.h"
 #include "cache/remote/http_get.h"
 #include "cache/remote/retry_delay.h"
 

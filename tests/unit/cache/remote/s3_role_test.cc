@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "tests/support/units.h"
+#include "tests/support/test_units.h"
 
 namespace larder::cache {
 namespace {

@@ -20,7 +20,7 @@
 #include "tests/support/fake_disk.h"
 #include "tests/support/ring_client.h"
 #include "tests/support/temp_directory.h"
-#include "tests/support/units.h"
+#include "tests/support/test_units.h"
 
 namespace larder::test {
 

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/units.h"
+#include "tests/support/test_units.h"
 
 namespace larder::cache {
 

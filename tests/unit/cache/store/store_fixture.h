@@ -16,7 +16,7 @@
 #include "cache/protocol/record.h"
 #include "cache/store.h"
 #include "tests/support/fake_device.h"
-#include "tests/support/units.h"
+#include "tests/support/test_units.h"
 
 namespace larder::test {
 

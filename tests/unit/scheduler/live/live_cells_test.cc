@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "scheduler/cells/cells.h"
-#include "scheduler/live/api.h"
+#include "scheduler/live/queue_api.h"
 #include "tests/unit/scheduler/live/live_fixture.h"
 
 namespace larder::scheduler {

@@ -1,0 +1,143 @@
+#pragma once
+
+// The allocator's HTTP/JSON. Every route is a row of one table (allocator_api_routes.cc), which GET /v1 lists and
+// docs/openapi/allocator.yaml describes. Runs on one thread, which also makes the plans. A request that is refused
+// changes nothing.
+// Some requests may wait (?wait_s=): AllocatorApi keeps them, and answers when there is something new, when their time
+// is over, or when end_waits() is called.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "allocator/cluster.h"
+#include "allocator/service/allocator_metrics.h"
+#include "allocator/service/event_streams.h"
+#include "allocator/service/events.h"
+#include "allocator/service/extension.h"
+#include "allocator/service/observed.h"
+#include "allocator/service/plan_watch.h"
+#include "allocator/service/view.h"
+#include "base/clock.h"
+#include "base/server/http.h"
+
+namespace larder::allocator {
+
+class AllocatorApi {
+public:
+    // A request, and the name in its path: the "a" of /v1/nodes/a/plan.
+    struct Asked {
+        const HttpRequest& http;
+        std::string name{};
+        std::optional<std::uint64_t> after{};
+        std::uint64_t wait_s = 0;
+        std::uint64_t status_ms = 0;
+        unsigned protocol = 1;  // of the request's body and of the answer, see allocator/protocol/codec.h
+        bool may_wait = false;  // then an answer may be nullopt: not yet
+    };
+    struct Route {
+        std::string_view method;
+        std::string_view path;   // "/v1/nodes/{name}/plan"
+        std::string_view query;  // the accepted query keys, separated by a space
+        std::optional<HttpResponse> (AllocatorApi::*answer)(const Asked& asked);
+        bool changes_settings = false;  // answered once the change survives a power cut
+    };
+    // Calls `then` on the API's thread once everything saved so far survives a power cut, or with the error if it does
+    // not.
+    using WhenOnRecord = std::function<void(std::function<void(Result<void> kept)> then)>;
+    static std::span<const Route> routes();
+
+    // `cluster` and `clock` must outlive the AllocatorApi.
+    AllocatorApi(Cluster& cluster, const Clock& clock);
+
+    // Serves the extension's routes too from now on. `extension` must outlive the AllocatorApi, or the AllocatorApi's
+    // last call.
+    void extend(Extension& extension) { extension_ = &extension; }
+    EventLog& events() { return events_; }
+    // Sets the function that waits for the disk. Without it, settings count as kept when they are made.
+    void keep_with(WhenOnRecord when_on_record) { when_on_record_ = std::move(when_on_record); }
+
+    // Calls `respond` now, or later from tick(), end_waits() or another request.
+    void handle(const HttpRequest& request, const HttpRespond& respond);
+    // Notices nodes that have fallen silent, and ends waits that are over. Call it a few times a second.
+    void tick();
+    // Answers all waiting requests with the present state, and ends streams. Call it before the server ends.
+    void end_waits();
+
+private:
+    struct Waiting {
+        HttpRequest request;
+        HttpRespond respond;
+        const Route* route = nullptr;
+        std::string name;
+        std::optional<std::uint64_t> after;
+        std::int64_t until_ns = 0;
+        std::shared_ptr<bool> gone;  // true: its client has left
+    };
+
+    void find_and_answer(const HttpRequest& request, const HttpRespond& respond);
+    // Returns false if the extension has no such route; `allowed` then lists the methods it has for that path.
+    bool answer_by_extension(const HttpRequest& request, const HttpRespond& respond, std::string& allowed);
+    // Undoes a setting that cannot be saved.
+    void answer_when_on_record(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo);
+    // Answers the waiting requests that have a new answer or whose time is over; if `all`, all of them.
+    void answer_waiting(bool all);
+
+    std::optional<HttpResponse> get_index(const Asked& asked);
+    std::optional<HttpResponse> get_status(const Asked& asked);
+    std::optional<HttpResponse> get_health(const Asked& asked);
+    std::optional<HttpResponse> get_metrics(const Asked& asked);
+    std::optional<HttpResponse> post_report(const Asked& asked);
+    std::optional<HttpResponse> get_plan(const Asked& asked);
+    std::optional<HttpResponse> get_nodes(const Asked& asked);
+    std::optional<HttpResponse> get_node_plan(const Asked& asked);
+    std::optional<HttpResponse> delete_node(const Asked& asked);
+    std::optional<HttpResponse> get_datasets(const Asked& asked);
+    std::optional<HttpResponse> put_pin(const Asked& asked);
+    std::optional<HttpResponse> delete_pin(const Asked& asked);
+    std::optional<HttpResponse> get_jobs(const Asked& asked);
+    std::optional<HttpResponse> post_job(const Asked& asked);
+    std::optional<HttpResponse> delete_job(const Asked& asked);
+    std::optional<HttpResponse> put_remote(const Asked& asked);
+    std::optional<HttpResponse> post_whatif(const Asked& asked);
+    std::optional<HttpResponse> get_events(const Asked& asked);
+    std::optional<HttpResponse> get_event_stream(const Asked& asked);
+
+    Result<void> take_report(const Asked& asked, std::string& node);
+    // Returns the node's part of the plan in force, with a new lease.
+    HttpResponse node_plan(const std::string& node);
+    // Makes a new plan, unless one was made just now and only reports have come since.
+    Result<void> replan(bool now);
+    // Answers an operator's request. On success an event is added and a new plan follows: at once if `now`, else when
+    // due.
+    HttpResponse done(const Result<void>& result, EventKind kind, const std::string& subject,
+                      const std::string& message, bool now = true);
+    ClusterView view();
+    std::function<void()> undo_pin(const std::string& dataset);
+    void push_to_streams();
+
+    Cluster& cluster_;
+    const Clock& clock_;
+    std::int64_t started_ns_;
+    std::int64_t started_unix_ms_ = unix_time_ns() / 1'000'000;
+    std::int64_t planned_ns_ = 0;
+    std::int64_t next_plan_ns_ = 0;
+    bool plan_is_due_ = false;  // something changed that the last plan does not know of
+    EventLog events_;
+    PlanWatch watch_{events_};
+    Observed observed_;
+    ServiceCounts counts_;
+    std::vector<Waiting> waiting_;
+    EventStreams streams_;
+    Extension* extension_ = nullptr;
+    WhenOnRecord when_on_record_;  // may be empty
+    std::function<void()> undo_;   // takes back the last setting
+};
+
+}  // namespace larder::allocator

@@ -1,0 +1,248 @@
+#include "allocator/service/allocator_config.h"
+
+#include <array>
+#include <optional>
+
+#include "allocator/protocol/objective.h"
+#include "base/file.h"
+#include "base/server/config_values.h"
+#include "base/server/http_target.h"
+#include "base/units.h"
+
+namespace larder::allocator {
+namespace {
+
+constexpr std::size_t kSocketPathBytesMax = 107;
+constexpr std::int64_t kMillisecond_ns = 1'000'000;
+constexpr std::int64_t kSecond_ns = 1000 * kMillisecond_ns;
+
+constexpr std::string_view kRate = "a rate such as \"10 Gbit\" or \"200 MB/s\", in text";
+constexpr std::string_view kRateAbove0 = "a rate above 0 such as \"10 Gbit\" or \"200 MB/s\", in text";
+constexpr std::string_view kTime = "a time from \"10 ms\" to \"1 h\", in text";
+constexpr std::string_view kCount = "a whole number, 1 to 1000000";
+
+bool set_objective(ObjectiveKind& into, const ConfigValue& value) {
+    const auto kind = parse_objective(value.text);
+    if (config_text_of(value) == nullptr || !kind) return false;
+    into = *kind;
+    return true;
+}
+
+bool set_role(AllocatorConfig& config, const std::string& name, const ConfigValue& value) {
+    const auto role = parse_role(value.text);
+    if (!role || config_text_of(value) == nullptr) return false;
+    config.certificates[name] = *role;
+    return true;
+}
+
+bool set_listen(std::string& into, const ConfigValue& value) {
+    return parse_host_port(value.text).has_value() && set_config_text(into, value);
+}
+
+bool set_timeout(std::int64_t& into_ns, const ConfigValue& value) {
+    return set_config_duration(into_ns, value, 10 * kMillisecond_ns, 3600 * kSecond_ns);
+}
+
+bool set_limit(unsigned& into, const ConfigValue& value) {
+    return set_config_count(into, value, 1, 1'000'000);
+}
+
+bool set_size(std::uint64_t& into, const ConfigValue& value, std::uint64_t least, std::uint64_t most) {
+    return set_config_bytes(into, value) && into >= least && into <= most;
+}
+
+using Rule = ConfigRule<AllocatorConfig>;
+using Value = const ConfigValue&;
+using Name = const std::string&;
+
+constexpr std::array kAllocatorRules{
+    Rule{{"state", kConfigPath, "directory for the state that must survive a restart; default: memory only"},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.state_directory, value); }},
+    Rule{{"socket", kConfigPath, "socket for nodes and operators of this machine; default: allocator.sock in state"},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.socket, value); }},
+    Rule{{"socket_mode", kConfigMode, "mode of the socket; whoever may connect may do everything"},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_mode(config.socket_mode, value); }},
+    Rule{{"listen", "IP:PORT such as \"0.0.0.0:7600\", in text",
+          "address to serve over TCP too, for clients with a token"},
+         [](AllocatorConfig& config, Name, Value value) { return set_listen(config.listen, value); }},
+    Rule{{"plain_tcp", kConfigFlag,
+          "allows listen without TLS beyond this machine: others on the network can read tokens"},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_flag(config.plain_tcp, value); }},
+    Rule{{"remote_bandwidth", kRateAbove0, "remote bandwidth of all jobs together"},
+         [](AllocatorConfig& config, Name, Value value) {
+             return set_config_rate(config.cluster.remote_bytes_per_second, value) &&
+                    config.cluster.remote_bytes_per_second > 0;
+         }},
+    Rule{{"objective", "\"efficiency\", \"max-min\", \"throughput\", \"utilisation\", \"equal-shares\" or \"pinned\"",
+          "objective of the plan; default: max-min, or the objective of scheduler.policy if jobs are run"},
+         [](AllocatorConfig& config, Name, Value value) {
+             config.objective_is_set = true;
+             return set_objective(config.cluster.objective.kind, value);
+         }},
+    Rule{{"hysteresis", "a number from 0 to 1", "quotas stay if new ones gain less than this fraction"},
+         [](AllocatorConfig& config, Name, Value value) {
+             return set_config_number(config.cluster.objective.hysteresis, value, 0, 1);
+         }},
+    Rule{{"floor", kRate, "remote bandwidth of a job on a node that has lost its lease"},
+         [](AllocatorConfig& config, Name, Value value) {
+             return set_config_rate(config.cluster.floor_bytes_per_second, value);
+         }},
+    Rule{{"lease", "a time from \"1 s\" to \"1 h\", in text", "time that a granted rate holds without renewal"},
+         [](AllocatorConfig& config, Name, Value value) {
+             return set_config_duration(config.cluster.lease_ns, value, kSecond_ns, 3600 * kSecond_ns);
+         }},
+    Rule{
+        {"tls.certificate", kConfigPath, "PEM file of the server's certificate and chain; with tls.key, listen is TLS"},
+        [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.tls.certificate_file, value); }},
+    Rule{{"tls.key", kConfigPath, "PEM file of the server certificate's key"},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.tls.key_file, value); }},
+    Rule{{"tls.client_ca", kConfigPath, "PEM file of the CAs whose client certificates are accepted"},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.tls.client_ca_file, value); }},
+    Rule{{"tls.client_certificate_required", kConfigFlag, "refuses clients without a certificate, even with a token"},
+         [](AllocatorConfig& config, Name, Value value) {
+             return set_config_flag(config.tls.client_certificate_required, value);
+         }},
+    Rule{{"access.tokens", kConfigPath, "file of bearer tokens, a \"ROLE NAME TOKEN\" a line; read again on SIGHUP"},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.token_file, value); }},
+    Rule{{"certificate.NAME.role", "\"viewer\", \"job\", \"node\" or \"operator\"",
+          "role of the client certificate with this common name"},
+         [](AllocatorConfig& config, Name name, Value value) { return set_role(config, name, value); }},
+    Rule{{"limits.header", "a size from \"1 KiB\" to \"1 MiB\", in text", "most bytes in the header of a request"},
+         [](AllocatorConfig& config, Name, Value value) {
+             return set_size(config.limits.header_bytes, value, 1u << 10, 1u << 20);
+         }},
+    Rule{{"limits.body", "a size from \"64 KiB\" to \"256 MiB\", in text", "most bytes in the body of a request"},
+         [](AllocatorConfig& config, Name, Value value) {
+             return set_size(config.limits.body_bytes, value, 64u << 10, 256u << 20);
+         }},
+    Rule{{"limits.connections", kCount, "most connections at a time"},
+         [](AllocatorConfig& config, Name, Value value) { return set_limit(config.limits.connections, value); }},
+    Rule{{"limits.connections_per_peer", kCount,
+          "most connections at a time from one IP address, or one user on the Unix socket"},
+         [](AllocatorConfig& config, Name, Value value) {
+             return set_limit(config.limits.connections_per_peer, value);
+         }},
+    Rule{{"limits.requests_per_second_per_peer", kCount,
+          "sustained requests per second of one peer; more are answered 429"},
+         [](AllocatorConfig& config, Name, Value value) {
+             return set_limit(config.limits.requests_per_second_per_peer, value);
+         }},
+    Rule{{"limits.request_burst_per_peer", kCount, "requests one peer may send at once after a pause"},
+         [](AllocatorConfig& config, Name, Value value) {
+             return set_limit(config.limits.request_burst_per_peer, value);
+         }},
+    Rule{{"limits.request_timeout", kTime, "time for one request to arrive and one answer to be read"},
+         [](AllocatorConfig& config, Name, Value value) {
+             return set_timeout(config.limits.request_timeout_ns, value);
+         }},
+    Rule{{"limits.idle_timeout", kTime, "most time between two requests of one connection"},
+         [](AllocatorConfig& config, Name, Value value) { return set_timeout(config.limits.idle_timeout_ns, value); }},
+    Rule{{"log.level", kConfigLogLevel, "lowest level to log"},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_log_level(config.log_level, value); }},
+    Rule{{"log.file", kConfigPath, "log file; default: stderr"},
+         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.log_file, value); }},
+};
+
+std::span<const Rule> rules() {
+    return kAllocatorRules;
+}
+
+std::unexpected<Error> refuse(std::string_view source, std::string message) {
+    return fail(ErrorCode::invalid_argument, std::string(source) + ": " + std::move(message));
+}
+
+Result<void> check_tls(const AllocatorConfig& config, std::string_view source) {
+    const TlsServerFiles& tls = config.tls;
+    if (tls.certificate_file.empty() != tls.key_file.empty()) {
+        return refuse(source, tls.key_file.empty() ? "tls.certificate is given, but tls.key is missing"
+                                                   : "tls.key is given, but tls.certificate is missing");
+    }
+    if (tls.certificate_file.empty() && !tls.client_ca_file.empty()) {
+        return refuse(source, "tls.client_ca needs tls.certificate and tls.key: without TLS there are no certificates");
+    }
+    if (tls.client_ca_file.empty() && (tls.client_certificate_required || !config.certificates.empty())) {
+        return refuse(source, std::string(tls.client_certificate_required ? "tls.client_certificate_required"
+                                                                          : "certificate.NAME.role") +
+                                  " needs tls.client_ca: without it no client certificate is accepted");
+    }
+    return {};
+}
+
+Result<void> check_listen(const AllocatorConfig& config, std::string_view source) {
+    if (config.listen.empty()) {
+        if (config.tls.certificate_file.empty()) return {};
+        return refuse(source, "tls.certificate is given, but listen is not: TLS is spoken over TCP only");
+    }
+    if (config.token_file.empty() && config.certificates.empty()) {
+        return refuse(
+            source,
+            "listen = \"" + config.listen +
+                "\" serves only clients with a token or a certificate: set access.tokens or certificate.NAME.role");
+    }
+    if (config.tls.certificate_file.empty() && !config.plain_tcp &&
+        !is_loopback(parse_host_port(config.listen)->host)) {
+        return refuse(source,
+                      "listen = \"" + config.listen +
+                          "\" without TLS would show every token to anyone who can read the network: set "
+                          "tls.certificate and tls.key, listen on 127.0.0.1, or allow it with plain_tcp = true");
+    }
+    return {};
+}
+
+Result<AllocatorConfig> complete(AllocatorConfig config, std::string_view source) {
+    if (config.cluster.remote_bytes_per_second == 0) {
+        return refuse(source, "remote_bandwidth is missing: expected " + std::string(kRateAbove0));
+    }
+    if (config.socket.empty() && config.state_directory.empty()) {
+        return refuse(source, "socket is missing: expected " + std::string(kConfigPath) + ", or state to put it in");
+    }
+    if (config.socket.empty()) config.socket = config.state_directory + "/allocator.sock";
+    if (config.socket.size() > kSocketPathBytesMax) {
+        return refuse(source, "socket = \"" + config.socket + "\" has " + std::to_string(config.socket.size()) +
+                                  " bytes: the kernel takes at most 107; set socket to a shorter path");
+    }
+    if (config.cluster.floor_bytes_per_second > config.cluster.remote_bytes_per_second) {
+        return refuse(source, "floor = " + format_bytes_per_second(config.cluster.floor_bytes_per_second) +
+                                  " is above remote_bandwidth = " +
+                                  format_bytes_per_second(config.cluster.remote_bytes_per_second));
+    }
+    if (auto good = check_tls(config, source); !good) return std::unexpected(good.error());
+    if (auto good = check_listen(config, source); !good) return std::unexpected(good.error());
+    return config;
+}
+
+}  // namespace
+
+std::vector<ConfigKey> config_keys() {
+    return keys_of(rules());
+}
+
+Result<AllocatorConfig> parse_config(std::string_view toml, std::string_view source,
+                                     std::span<const ConfigOverride> overrides, OthersConfig* others) {
+    std::vector<ConfigKey> keys = config_keys();
+    const std::size_t own = keys.size();
+    if (others != nullptr) keys.insert(keys.end(), others->keys.begin(), others->keys.end());
+    auto text = read_config_text(toml, source, keys, overrides);
+    if (!text) return std::unexpected(text.error());
+    AllocatorConfig config;
+    if (others != nullptr) others->empty_tables = std::move(text->empty_tables);
+    for (ConfigSetting& setting : text->settings) {
+        if (setting.rule >= own) {
+            setting.rule -= own;
+            others->settings.push_back(std::move(setting));
+        } else if (auto applied = apply_setting(config, rules(), setting); !applied) {
+            return std::unexpected(applied.error());
+        }
+    }
+    return complete(std::move(config), source);
+}
+
+Result<AllocatorConfig> load_config(const std::string& path, std::span<const ConfigOverride> overrides,
+                                    OthersConfig* others) {
+    if (path.empty()) return parse_config("", "flags", overrides, others);
+    const auto content = read_file(path);
+    if (!content) return std::unexpected(content.error().within("config"));
+    return parse_config(*content, path, overrides, others);
+}
+
+}  // namespace larder::allocator

@@ -1,0 +1,204 @@
+#include "cache/control/daemon_api.h"
+
+#include <boost/json.hpp>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/server/http_route.h"
+#include "base/server/json_reader.h"
+#include "base/server/logging.h"
+#include "cache/control/api_json.h"
+
+namespace larder::cache {
+namespace json = boost::json;
+
+HttpResponse task_response(const Result<std::uint64_t>& task) {
+    if (!task) return http_error(task.error());
+    return json_response({{"task", *task}}, 202);
+}
+
+json::object counters_json(const BlockCounters& counters) {
+    return {{"memory_hits", counters.memory_hits},
+            {"disk_hits", counters.disk_hits},
+            {"misses", counters.misses},
+            {"bytes_memory", counters.memory_bytes},
+            {"bytes_disk", counters.disk_bytes},
+            {"bytes_remote", counters.remote_bytes},
+            {"peer_hits", counters.peer_hits},
+            {"bytes_peer", counters.peer_bytes},
+            {"peer_failures", counters.peer_failures},
+            {"offered_blocks", counters.offered_blocks},
+            {"lent_blocks", counters.lent_blocks},
+            {"bytes_lent", counters.lent_bytes},
+            {"bytes_remote_read", counters.remote_read_bytes},
+            {"crc_failures", counters.crc_failures},
+            {"remote_corrupt", counters.remote_corrupt},
+            {"remote_errors", counters.remote_errors}};
+}
+
+json::object outage_json(const HttpOutage& outage, std::int64_t now_ns) {
+    return {{"endpoint", outage.endpoint},
+            {"problem", outage.why.starts_with(": ") ? outage.why.substr(2) : outage.why},
+            {"seconds", static_cast<double>(now_ns - outage.began_ns) / 1e9}};
+}
+
+json::object quota_json(const Quota& quota) {
+    return {{"memory_bytes", quota.memory_bytes}, {"disk_bytes", quota.disk_bytes}};
+}
+
+Result<Quota> read_quota(const json::object& object, std::string_view where) {
+    JsonReader reader(object, std::string(where));
+    const Quota quota{.memory_bytes = reader.unsigned_integer("memory_bytes"),
+                      .disk_bytes = reader.unsigned_integer("disk_bytes")};
+    if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
+    return quota;
+}
+
+DaemonApi::DaemonApi(Node& node, const HandshakeServer& handshakes, const AllocatorAgent* agent)
+    : node_(node), handshakes_(handshakes), agent_(agent), started_ns_(clock_.now_ns()) {}
+
+void DaemonApi::handle(const HttpRequest& request, HttpRespond respond) {
+    try {
+        find_and_answer(request, std::move(respond));
+    } catch (const std::exception& error) {
+        // Boost.JSON throws when out of memory. The connection then answers 500.
+        log_error("a request failed", {{"error", error.what()}});
+    }
+}
+
+std::span<const DaemonApi::Route> DaemonApi::routes() {
+    static constexpr std::array kRoutes{
+        Route{"GET", "/healthz", &DaemonApi::get_health, true},
+        Route{"GET", "/metrics", &DaemonApi::get_metrics, true},
+        Route{"GET", "/v1", &DaemonApi::get_index},
+        Route{"GET", "/v1/status", &DaemonApi::get_status},
+        Route{"GET", "/v1/datasets", &DaemonApi::get_datasets},
+        Route{"POST", "/v1/datasets", &DaemonApi::post_dataset},
+        Route{"GET", "/v1/datasets/{name}", &DaemonApi::get_dataset},
+        Route{"DELETE", "/v1/datasets/{name}", &DaemonApi::delete_dataset},
+        Route{"POST", "/v1/datasets/{name}/index", &DaemonApi::post_index},
+        Route{"POST", "/v1/datasets/{name}/verify", &DaemonApi::post_verify},
+        Route{"POST", "/v1/datasets/{name}/warm", &DaemonApi::post_warm},
+        Route{"GET", "/v1/datasets/{name}/quota", &DaemonApi::get_quota},
+        Route{"PUT", "/v1/datasets/{name}/quota", &DaemonApi::put_quota},
+        Route{"GET", "/v1/jobs", &DaemonApi::get_jobs},
+        Route{"PUT", "/v1/jobs/{name}/limit", &DaemonApi::put_job_limit},
+        Route{"DELETE", "/v1/jobs/{name}/limit", &DaemonApi::delete_job_limit},
+        Route{"GET", "/v1/tasks/{id}", &DaemonApi::get_task},
+        Route{"DELETE", "/v1/tasks/{id}", &DaemonApi::delete_task},
+    };
+    return kRoutes;
+}
+
+void DaemonApi::find_and_answer(const HttpRequest& request, HttpRespond respond) {
+    std::string allowed;
+    for (const Route& route : routes()) {
+        Asked asked{.http = request};
+        if (!match_route(route.path, request.path, asked.name)) continue;
+        if (!request.peer && !route.over_tcp) continue;
+        if (route.method != request.method) {
+            allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+            continue;
+        }
+        if (auto known = check_query_keys("", request); !known) return respond(http_error(known.error()));
+        return (this->*route.answer)(asked, std::move(respond));
+    }
+    if (!allowed.empty()) return respond(method_not_allowed(allowed));
+    if (!request.peer) {
+        return respond(http_error(403, "permission_denied", "only /metrics and /healthz are served over TCP"));
+    }
+    respond(no_such_path());
+}
+
+void DaemonApi::get_health(const Asked&, HttpRespond respond) {
+    respond({.content_type = "text/plain", .body = "ok\n"});
+}
+
+void DaemonApi::get_index(const Asked&, HttpRespond respond) {
+    json::array list;
+    for (const Route& route : routes()) list.push_back(json::object{{"method", route.method}, {"path", route.path}});
+    respond(json_response({{"routes", std::move(list)}}));
+}
+
+std::optional<AllocatorMetrics> DaemonApi::allocator_metrics() const {
+    if (agent_ == nullptr) return std::nullopt;
+    const AgentStatus& status = agent_->status();
+    const double left_s = static_cast<double>(status.lease_expires_ns - clock_.now_ns()) / 1e9;
+    return AllocatorMetrics{.connected = status.connected,
+                            .plan = status.plan,
+                            .lease_left_seconds = std::max(0.0, left_s),
+                            .reports = status.reports,
+                            .failures = status.failures};
+}
+
+json::value DaemonApi::allocator_json() const {
+    const auto known = allocator_metrics();
+    if (!known) return nullptr;
+    return json::object{{"endpoint", node_.config().allocator.endpoint},
+                        {"node", node_.config().allocator.node},
+                        {"connected", known->connected},
+                        {"problem", agent_->status().problem},
+                        {"plan", known->plan},
+                        {"lease_left_s", known->lease_left_seconds},
+                        {"reports", known->reports},
+                        {"failures", known->failures}};
+}
+
+json::value DaemonApi::peers_json() const {
+    if (node_.peers() == nullptr) return nullptr;
+    json::array others;
+    for (const PeerStatus& peer : node_.peers()->status()) {
+        others.push_back(json::object{{"endpoint", peer.endpoint},
+                                      {"answers", peer.answers},
+                                      {"problem", peer.problem},
+                                      {"held_blocks", peer.held_blocks},
+                                      {"room_bytes", peer.room_bytes}});
+    }
+    return json::object{{"endpoint", node_.peers()->endpoint()}, {"others", std::move(others)}};
+}
+
+json::array DaemonApi::outages_json() const {
+    json::array outages;
+    for (const HttpOutage& outage : node_.outages()) outages.push_back(outage_json(outage, clock_.now_ns()));
+    return outages;
+}
+
+void DaemonApi::get_status(const Asked&, HttpRespond respond) {
+    const IndexStatus index = node_.index_status();
+    respond(json_response({{"version", LARDER_VERSION},
+                           {"pid", ::getpid()},
+                           {"uptime_s", static_cast<double>(clock_.now_ns() - started_ns_) / 1e9},
+                           {"io", node_.device_kind()},
+                           {"io_reason", node_.why_not_ring()},
+                           {"data_plane_threads", node_.data_plane_threads()},
+                           {"memory_bytes", node_.config().memory_bytes},
+                           {"disk_bytes", node_.config().disk_bytes},
+                           {"datasets", node_.datasets().size()},
+                           {"sessions", handshakes_.sessions()},
+                           {"slot_bytes", handshakes_.slot_bytes()},
+                           {"allocator", allocator_json()},
+                           {"peers", peers_json()},
+                           {"outages", outages_json()},
+                           {"index_problem", index.problem}}));
+}
+
+void DaemonApi::get_metrics(const Asked&, HttpRespond respond) {
+    node_.collect([this, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
+        if (!statistics) return respond(http_error(statistics.error()));
+        const NodeMetrics node{.sessions = handshakes_.sessions(),
+                               .slot_bytes = handshakes_.slot_bytes(),
+                               .memory_bytes = node_.config().memory_bytes,
+                               .disk_bytes = node_.config().disk_bytes,
+                               .uptime_seconds = static_cast<double>(clock_.now_ns() - started_ns_) / 1e9,
+                               .log_lines_dropped = log_lines_dropped(),
+                               .index = node_.index_status(),
+                               .allocator = allocator_metrics(),
+                               .http = node_.http_statistics()};
+        respond({.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_text(node, *statistics)});
+    });
+}
+
+}  // namespace larder::cache

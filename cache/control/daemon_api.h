@@ -1,0 +1,83 @@
+#pragma once
+
+// The daemon's HTTP/JSON API: /v1/... for the `larder` command and other programs, /metrics for Prometheus, /healthz.
+// Runs on the control thread and never blocks it: an answer that needs the data plane is sent once the data plane has
+// answered.
+//
+// DaemonApi::routes() has the routes; docs/openapi/larderd.yaml describes them, and a test compares the two.
+//
+// Bodies and queries are read strictly: an unknown key or a wrong type is a 400 that names it. Over TCP, where the
+// caller is unknown, only /healthz and /metrics are answered.
+
+#include <boost/json/value.hpp>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/server/http.h"
+#include "cache/control/agent.h"
+#include "cache/control/daemon_metrics.h"
+#include "cache/control/node.h"
+
+namespace larder::cache {
+
+class DaemonApi {
+public:
+    // The arguments must outlive the DaemonApi and its answers. `agent` is null without an allocator.
+    DaemonApi(Node& node, const HandshakeServer& handshakes, const AllocatorAgent* agent);
+
+    // A request and what its path names.
+    struct Asked {
+        const HttpRequest& http;
+        std::string name;  // the segment in braces
+    };
+    struct Route {
+        std::string_view method;
+        std::string_view path;  // "/v1/datasets/{name}/quota"
+        void (DaemonApi::*answer)(const Asked& asked, HttpRespond respond);
+        bool over_tcp = false;  // answered there too
+    };
+    static std::span<const Route> routes();
+
+    void handle(const HttpRequest& request, HttpRespond respond);
+
+private:
+    void find_and_answer(const HttpRequest& request, HttpRespond respond);
+
+    std::optional<AllocatorMetrics> allocator_metrics() const;
+    boost::json::value allocator_json() const;
+    boost::json::value peers_json() const;
+    void get_health(const Asked& asked, HttpRespond respond);
+    void get_metrics(const Asked& asked, HttpRespond respond);
+    void get_index(const Asked& asked, HttpRespond respond);
+    void get_status(const Asked& asked, HttpRespond respond);
+    void get_datasets(const Asked& asked, HttpRespond respond);
+    void post_dataset(const Asked& asked, HttpRespond respond);
+    void get_dataset(const Asked& asked, HttpRespond respond);
+    void delete_dataset(const Asked& asked, HttpRespond respond);
+    void post_index(const Asked& asked, HttpRespond respond);
+    void post_verify(const Asked& asked, HttpRespond respond);
+    void post_warm(const Asked& asked, HttpRespond respond);
+    void get_quota(const Asked& asked, HttpRespond respond);
+    void put_quota(const Asked& asked, HttpRespond respond);
+    void get_jobs(const Asked& asked, HttpRespond respond);
+    void put_job_limit(const Asked& asked, HttpRespond respond);
+    void delete_job_limit(const Asked& asked, HttpRespond respond);
+    void get_task(const Asked& asked, HttpRespond respond);
+    void delete_task(const Asked& asked, HttpRespond respond);
+
+    void respond_with_quota(const std::string& dataset, const HttpRespond& respond);
+    void respond_with_task(const Asked& asked, bool cancel, const HttpRespond& respond);
+    boost::json::array outages_json() const;
+
+    Node& node_;
+    const HandshakeServer& handshakes_;
+    const AllocatorAgent* agent_;
+    SteadyClock clock_;
+    std::int64_t started_ns_;
+};
+
+}  // namespace larder::cache

@@ -1,0 +1,171 @@
+// DaemonApi: /v1/datasets.
+
+#include <boost/json.hpp>
+
+#include <algorithm>
+
+#include "base/server/json_reader.h"
+#include "cache/control/api_json.h"
+#include "cache/control/daemon_api.h"
+#include "cache/control/dataset_request.h"
+#include "cache/control/remote_json.h"
+
+namespace larder::cache {
+namespace json = boost::json;
+namespace {
+
+json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& statistics) {
+    const DatasetRecord& record = dataset.record;
+    const protocol::Manifest& manifest = *dataset.newest().manifest;
+    DatasetStatistics counted;
+    const auto found = std::ranges::find(statistics.datasets, record.dataset_id, &DatasetStatistics::dataset_id);
+    if (found != statistics.datasets.end()) counted = *found;
+
+    json::object counters = counters_json(counted.counters);
+    counters["admissions_refused"] = counted.admissions_refused;
+    json::array versions;
+    for (const auto& [version, opened] : dataset.versions) versions.emplace_back(version);
+    json::array quarantined;
+    for (const QuarantinedBlock& block : counted.quarantined) {
+        quarantined.push_back({{"object", block.object},
+                               {"offset", block.offset},
+                               {"bytes", block.length},
+                               {"by_reader", block.by_reader}});
+    }
+    const double total = static_cast<double>(std::max<std::uint64_t>(1, manifest.total_bytes()));
+    return {{"name", record.name},
+            {"url", record.url},
+            {"remote", remote_json(record.remote)},
+            {"format", protocol::name(record.format)},
+            {"block", block_goal_text(record.block)},
+            {"tokens_per_sample", record.tokens_per_sample > 0 ? json::value(record.tokens_per_sample) : json::value()},
+            {"dataset_id", format_dataset_id(record.dataset_id)},
+            {"version", dataset.newest().version},
+            {"objects", manifest.object_count()},
+            {"blocks", manifest.block_count()},
+            {"samples", manifest.sample_count()},
+            {"total_bytes", manifest.total_bytes()},
+            {"classes", manifest.header().class_count},
+            {"owner", user_name(record.access.owner)},
+            {"group", group_name(record.access.group)},
+            {"mode", format_mode(record.access.mode)},
+            {"quota", quota_json(record.quota)},
+            {"quota_held", record.quota_held},
+            {"used", json::object{{"memory_bytes", counted.usage.memory_bytes},
+                                  {"disk_bytes", counted.usage.disk_bytes},
+                                  {"memory_allocated_bytes", counted.usage.memory_allocated_bytes},
+                                  {"disk_allocated_bytes", counted.usage.disk_allocated_bytes},
+                                  {"payload_bytes", counted.usage.payload_bytes},
+                                  {"blocks", counted.usage.blocks},
+                                  {"segments", counted.usage.memory_segments + counted.usage.disk_segments}}},
+            {"cached_ratio", static_cast<double>(counted.usage.payload_bytes) / total},
+            {"compression", format_compression(record.compression)},
+            {"stored_ratio", counted.stored_ratio},
+            {"checksums", manifest.has_checksums()},
+            {"quarantined_blocks", counted.quarantined_blocks},
+            {"quarantined", std::move(quarantined)},
+            {"disk_full", counted.disk_full},
+            {"offline", dataset.offline ? json::value(dataset.offline->message) : json::value()},
+            {"sessions", counted.sessions},
+            {"counters", std::move(counters)},
+            {"versions", std::move(versions)}};
+}
+
+// Fails if the request's body has a key.
+Result<void> check_empty_body(const HttpRequest& request) {
+    const auto object = request_object(request);
+    if (!object) return std::unexpected(object.error());
+    return JsonReader(*object, "request body").finish();
+}
+
+}  // namespace
+
+void DaemonApi::get_datasets(const Asked&, HttpRespond respond) {
+    node_.collect([this, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
+        if (!statistics) return respond(http_error(statistics.error()));
+        json::array datasets;
+        for (const auto& [name, dataset] : node_.datasets()) datasets.push_back(dataset_json(dataset, *statistics));
+        json::array damaged;
+        for (const auto& [name, of] : node_.damaged()) {
+            damaged.push_back({{"name", name}, {"reason", of.reason.message}});
+        }
+        respond(json_response({{"datasets", std::move(datasets)}, {"damaged", std::move(damaged)}}));
+    });
+}
+
+void DaemonApi::get_dataset(const Asked& asked, HttpRespond respond) {
+    node_.collect([this, name = asked.name, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
+        const auto found = node_.find(name);
+        if (!found) return respond(http_error(found.error()));
+        if (!statistics) return respond(http_error(statistics.error()));
+        respond(json_response(dataset_json(**found, *statistics)));
+    });
+}
+
+void DaemonApi::delete_dataset(const Asked& asked, HttpRespond respond) {
+    node_.remove(asked.name,
+                 [respond = std::move(respond)](const Result<void>& done) { respond(done_response(done)); });
+}
+
+void DaemonApi::post_dataset(const Asked& asked, HttpRespond respond) {
+    const auto object = request_object(asked.http);
+    if (!object) return respond(http_error(object.error()));
+    const auto wish = read_dataset_request(*object);
+    if (!wish) return respond(http_error(wish.error()));
+    // The user who adds a dataset owns it by default.
+    auto dataset = check_dataset_request(*wish, {.owner = asked.http.peer->uid, .group = asked.http.peer->gid});
+    if (!dataset) return respond(http_error(dataset.error()));
+    respond(task_response(wish->dry_run ? node_.survey(std::move(*dataset)) : node_.add(std::move(*dataset))));
+}
+
+void DaemonApi::post_index(const Asked& asked, HttpRespond respond) {
+    if (auto empty = check_empty_body(asked.http); !empty) return respond(http_error(empty.error()));
+    respond(task_response(node_.reindex(asked.name)));
+}
+
+void DaemonApi::post_verify(const Asked& asked, HttpRespond respond) {
+    const auto object = request_object(asked.http);
+    if (!object) return respond(http_error(object.error()));
+    JsonReader reader(*object, "request body");
+    // With `remote`, verify also compares cached blocks with the remote's bytes.
+    const bool remote = reader.optional_boolean("remote").value_or(false);
+    if (auto finished = reader.finish(); !finished) return respond(http_error(finished.error()));
+    respond(task_response(node_.scan(asked.name, remote ? ScanKind::verify_remote : ScanKind::verify)));
+}
+
+void DaemonApi::post_warm(const Asked& asked, HttpRespond respond) {
+    if (auto empty = check_empty_body(asked.http); !empty) return respond(http_error(empty.error()));
+    respond(task_response(node_.scan(asked.name, ScanKind::warm)));
+}
+
+void DaemonApi::get_quota(const Asked& asked, HttpRespond respond) {
+    respond_with_quota(asked.name, respond);
+}
+
+void DaemonApi::respond_with_quota(const std::string& dataset, const HttpRespond& respond) {
+    const auto found = node_.find(dataset);
+    if (!found) return respond(http_error(found.error()));
+    respond(json_response(quota_json((*found)->record.quota)));
+}
+
+void DaemonApi::put_quota(const Asked& asked, HttpRespond respond) {
+    const auto object = request_object(asked.http);
+    if (!object) return respond(http_error(object.error()));
+    std::optional<Quota> wanted;
+    if (object->contains("auto")) {
+        JsonReader reader(*object, "request body");
+        if (!reader.optional_boolean("auto").value_or(false)) reader.reject("auto", "is not true");
+        if (auto finished = reader.finish(); !finished) return respond(http_error(finished.error()));
+    } else {
+        const auto quota = read_quota(*object, "request body");
+        if (!quota) return respond(http_error(quota.error()));
+        wanted = *quota;
+    }
+    const std::string name = asked.name;
+    node_.set_quota(name, wanted, [this, name, respond = std::move(respond)](const Result<void>& done) {
+        if (!done) return respond(http_error(done.error()));
+        respond_with_quota(name, respond);
+    });
+}
+
+}  // namespace larder::cache

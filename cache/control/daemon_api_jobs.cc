@@ -1,0 +1,114 @@
+// DaemonApi: /v1/jobs and /v1/tasks.
+
+#include <boost/json.hpp>
+
+#include <charconv>
+#include <set>
+
+#include "base/server/json_reader.h"
+#include "cache/control/api_json.h"
+#include "cache/control/daemon_api.h"
+
+namespace larder::cache {
+namespace json = boost::json;
+namespace {
+
+json::object job_json(const JobStatistics& job, double rate_bytes_per_second) {
+    return {{"job", job.job},
+            {"dataset", job.dataset},
+            {"sessions", job.sessions},
+            {"epoch", job.epoch},
+            {"remote_rate", job.rate_limit_bytes_per_second},
+            {"remote_burst_bytes", job.burst_bytes},
+            {"counters", counters_json(job.counters)},
+            {"unread_bytes", job.unread_bytes},
+            {"effective_cache_bytes", job.effective_cache_bytes},
+            {"stall_s", static_cast<double>(job.stall_ns) / 1e9},
+            {"samples", job.samples_delivered},
+            {"bytes", job.bytes_delivered},
+            {"rate_bytes_per_s", rate_bytes_per_second}};
+}
+
+json::object task_json(const TaskView& task, const Node& node) {
+    json::object object{
+        {"id", task.id},           {"kind", task.kind},      {"dataset", task.dataset}, {"state", name(task.state)},
+        {"done", task.done},       {"total", task.total},    {"unit", task.unit},       {"bytes_done", task.bytes_done},
+        {"resumed", task.resumed}, {"seconds", task.seconds}};
+    if (!task.plan.empty()) object["plan"] = json::parse(task.plan);
+    for (const HttpOutage& outage : node.outages()) {
+        if (task.state != TaskState::running || outage.endpoint != task.remote) continue;
+        object["waits_for"] = outage_json(outage, node.now_ns());
+    }
+    if (task.error) object["error"] = json::object{{"code", name(task.error->code)}, {"message", task.error->message}};
+    if (!task.result.empty()) object["result"] = json::parse(task.result);
+    return object;
+}
+
+}  // namespace
+
+void DaemonApi::get_jobs(const Asked&, HttpRespond respond) {
+    node_.collect([this, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
+        if (!statistics) return respond(http_error(statistics.error()));
+        json::array jobs;
+        std::set<std::string> seen;
+        for (const JobStatistics& job : statistics->jobs) {
+            const double rate = job.sessions == 0 ? 0 : node_.rates().bytes_per_second(job.dataset_id, job.job);
+            jobs.push_back(job_json(job, rate));
+            seen.insert(job.job);
+        }
+        // Limits of jobs that have not started yet.
+        for (const auto& [name, limit] : node_.job_limits().explicit_limits()) {
+            if (seen.contains(name)) continue;
+            const JobStatistics waiting{.job = name,
+                                        .rate_limit_bytes_per_second = limit.rate_bytes_per_second,
+                                        .burst_bytes = limit.burst_bytes};
+            jobs.push_back(job_json(waiting, 0));
+        }
+        respond(json_response({{"jobs", std::move(jobs)}}));
+    });
+}
+
+void DaemonApi::put_job_limit(const Asked& asked, HttpRespond respond) {
+    const std::string& job = asked.name;
+    if (auto checked = check_job_name(job); !checked) return respond(http_error(checked.error()));
+    const auto object = request_object(asked.http);
+    if (!object) return respond(http_error(object.error()));
+    JsonReader reader(*object, "request body");
+    JobLimit limit{.rate_bytes_per_second = reader.number("rate_bytes_per_s"),
+                   .burst_bytes = reader.optional_unsigned_integer("burst_bytes").value_or(0)};
+    if (auto finished = reader.finish(); !finished) return respond(http_error(finished.error()));
+    if (limit.burst_bytes == 0) limit.burst_bytes = default_burst_bytes(limit.rate_bytes_per_second);
+    node_.set_job_limit(job, limit, [respond = std::move(respond), job, limit](const Result<void>& done) {
+        if (!done) return respond(http_error(done.error()));
+        respond(json_response(
+            {{"job", job}, {"rate_bytes_per_s", limit.rate_bytes_per_second}, {"burst_bytes", limit.burst_bytes}}));
+    });
+}
+
+void DaemonApi::delete_job_limit(const Asked& asked, HttpRespond respond) {
+    if (auto checked = check_job_name(asked.name); !checked) return respond(http_error(checked.error()));
+    node_.set_job_limit(asked.name, std::nullopt,
+                        [respond = std::move(respond)](const Result<void>& done) { respond(done_response(done)); });
+}
+
+void DaemonApi::get_task(const Asked& asked, HttpRespond respond) {
+    respond_with_task(asked, false, respond);
+}
+
+void DaemonApi::delete_task(const Asked& asked, HttpRespond respond) {
+    respond_with_task(asked, true, respond);
+}
+
+void DaemonApi::respond_with_task(const Asked& asked, bool cancel, const HttpRespond& respond) {
+    const std::string& text = asked.name;
+    std::uint64_t id = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+    const bool is_number = error == std::errc{} && end == text.data() + text.size();
+    if (!is_number || !node_.tasks().view(id)) {
+        return respond(http_error(404, "not_found", "task \"" + text + "\" is unknown, or ended long ago"));
+    }
+    if (cancel) node_.tasks().cancel(id);
+    respond(json_response(task_json(*node_.tasks().view(id), node_)));
+}
+
+}  // namespace larder::cache

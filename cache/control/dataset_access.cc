@@ -1,0 +1,123 @@
+#include "cache/control/dataset_access.h"
+
+#include <grp.h>
+#include <pwd.h>
+#include <sys/types.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <vector>
+
+namespace larder::cache {
+namespace {
+
+constexpr std::size_t kLookupBytesMax = std::size_t{1} << 20;
+
+// Calls a getpw*_r or getgr*_r with a buffer that grows until the entry fits. Returns the result of `take` for the
+// entry.
+template <typename Entry, typename Look, typename Take>
+auto look_up(Look look, Take take) -> std::optional<decltype(take(std::declval<const Entry&>()))> {
+    std::vector<char> buffer(4096);
+    for (;;) {
+        Entry entry;
+        Entry* found = nullptr;
+        const int failed = look(&entry, buffer.data(), buffer.size(), &found);
+        if (failed == ERANGE && buffer.size() < kLookupBytesMax) {
+            buffer.resize(buffer.size() * 4);
+            continue;
+        }
+        if (failed != 0 || found == nullptr) return std::nullopt;
+        return take(entry);
+    }
+}
+
+std::optional<std::uint32_t> parse_number(std::string_view text) {
+    std::uint32_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (text.empty() || error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+    return value;
+}
+
+bool is_member(std::uint32_t uid, std::uint32_t gid, std::uint32_t wanted) {
+    if (gid == wanted) return true;
+    const auto user = look_up<passwd>([&](passwd* entry, char* buffer, std::size_t bytes,
+                                          passwd** found) { return ::getpwuid_r(uid, entry, buffer, bytes, found); },
+                                      [](const passwd& entry) { return std::string(entry.pw_name); });
+    if (!user) return false;
+    std::vector<gid_t> groups(64);
+    int count = static_cast<int>(groups.size());
+    if (::getgrouplist(user->c_str(), gid, groups.data(), &count) < 0) {
+        groups.resize(static_cast<std::size_t>(count));
+        if (::getgrouplist(user->c_str(), gid, groups.data(), &count) < 0) return false;
+    }
+    groups.resize(static_cast<std::size_t>(count));
+    return std::ranges::find(groups, wanted) != groups.end();
+}
+
+}  // namespace
+
+bool may_read(const DatasetAccess& access, std::uint32_t uid, std::uint32_t gid) {
+    if (uid == 0) return true;
+    if (uid == access.owner) return (access.mode & 0400) != 0;
+    const bool group_reads = (access.mode & 0040) != 0;
+    const bool others_read = (access.mode & 0004) != 0;
+    if (group_reads == others_read) return others_read;  // no need to ask for groups, which may be slow
+    return is_member(uid, gid, access.group) ? group_reads : others_read;
+}
+
+Result<std::uint32_t> user_id(std::string_view name_or_number) {
+    if (const auto number = parse_number(name_or_number)) return *number;
+    const std::string name(name_or_number);
+    const auto uid =
+        look_up<passwd>([&](passwd* entry, char* buffer, std::size_t bytes,
+                            passwd** found) { return ::getpwnam_r(name.c_str(), entry, buffer, bytes, found); },
+                        [](const passwd& entry) { return std::uint32_t{entry.pw_uid}; });
+    if (!uid) return fail(ErrorCode::not_found, "user \"" + name + "\" is unknown on this machine");
+    return *uid;
+}
+
+Result<std::uint32_t> group_id(std::string_view name_or_number) {
+    if (const auto number = parse_number(name_or_number)) return *number;
+    const std::string name(name_or_number);
+    const auto gid = look_up<struct group>(
+        [&](struct group* entry, char* buffer, std::size_t bytes, struct group** found) {
+            return ::getgrnam_r(name.c_str(), entry, buffer, bytes, found);
+        },
+        [](const struct group& entry) { return std::uint32_t{entry.gr_gid}; });
+    if (!gid) return fail(ErrorCode::not_found, "group \"" + name + "\" is unknown on this machine");
+    return *gid;
+}
+
+std::string user_name(std::uint32_t uid) {
+    return look_up<passwd>([&](passwd* entry, char* buffer, std::size_t bytes,
+                               passwd** found) { return ::getpwuid_r(uid, entry, buffer, bytes, found); },
+                           [](const passwd& entry) { return std::string(entry.pw_name); })
+        .value_or(std::to_string(uid));
+}
+
+std::string group_name(std::uint32_t gid) {
+    return look_up<struct group>([&](struct group* entry, char* buffer, std::size_t bytes,
+                                     struct group** found) { return ::getgrgid_r(gid, entry, buffer, bytes, found); },
+                                 [](const struct group& entry) { return std::string(entry.gr_name); })
+        .value_or(std::to_string(gid));
+}
+
+Result<unsigned> parse_mode(std::string_view text) {
+    unsigned mode = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
+    const bool whole = error == std::errc{} && end == text.data() + text.size();
+    if (!whole || text.size() < 3 || text.size() > 4 || mode > 0777) {
+        return fail(ErrorCode::invalid_argument,
+                    "mode \"" + std::string(text) + "\" is not a mode: give octal digits such as \"0640\"");
+    }
+    return mode;
+}
+
+std::string format_mode(unsigned mode) {
+    std::string text = "0000";
+    for (std::size_t i = 4; i-- > 1; mode /= 8) text[i] = static_cast<char>('0' + mode % 8);
+    return text;
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,70 @@
+#include "cache/remote/http_endpoint_state.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace larder::cache {
+
+void LatencyPercentile::add(std::int64_t duration_ns) {
+    durations_ns_[count_ % kKept] = duration_ns;
+    ++count_;
+}
+
+std::optional<std::int64_t> LatencyPercentile::ns() const {
+    if (count_ < kEnough) return std::nullopt;
+    const std::size_t kept = std::min(count_, kKept);
+    std::array<std::int64_t, kKept> sorted = durations_ns_;
+    const auto at = sorted.begin() + static_cast<std::ptrdiff_t>(kept * 99 / 100);
+    std::nth_element(sorted.begin(), at, sorted.begin() + static_cast<std::ptrdiff_t>(kept));
+    return *at;
+}
+
+void HttpEndpointState::failed(std::string why, int why_errno, std::int64_t now_ns) {
+    if (silent_since_ns == 0) silent_since_ns = now_ns;
+    last_failure = std::move(why);
+    last_errno = why_errno;
+    last_failed_ns = now_ns;
+    ++failures;
+}
+
+std::optional<HttpOutage> HttpEndpointState::outage() const {
+    if (!is_outage) return std::nullopt;
+    return HttpOutage{.began_ns = silent_since_ns, .failures = failures, .why = last_failure};
+}
+
+std::optional<HttpOutage> HttpEndpointState::outage_begins(std::int64_t now_ns) {
+    // A single failure is not an outage.
+    const bool begins =
+        silent_since_ns != 0 && !is_outage && failures > 1 && now_ns - silent_since_ns >= kOutageAfter_ns;
+    if (!begins) return std::nullopt;
+    is_outage = true;
+    return outage();
+}
+
+std::optional<HttpOutage> HttpEndpointState::outage_forgotten(std::int64_t now_ns) {
+    if (!is_outage || limit.in_flight() > 0 || now_ns - last_failed_ns < kOutageForgotten_ns) return std::nullopt;
+    return end_silence(now_ns, false);
+}
+
+std::optional<HttpOutage> HttpEndpointState::answered(std::int64_t now_ns) {
+    return end_silence(now_ns, true);
+}
+
+std::optional<HttpOutage> HttpEndpointState::end_silence(std::int64_t now_ns, bool answers) {
+    auto over = outage();
+    if (over) {
+        over->ended_ns = now_ns;
+        over->answers = answers;
+    }
+    silent_since_ns = 0;
+    failures = 0;
+    is_outage = false;
+    return over;
+}
+
+bool HttpEndpointState::is_given_up(std::int64_t submitted_ns, std::int64_t retry_for_ns, std::int64_t now_ns) const {
+    return silent_since_ns != 0 && now_ns - silent_since_ns > retry_for_ns && now_ns - submitted_ns > retry_for_ns;
+}
+
+}  // namespace larder::cache

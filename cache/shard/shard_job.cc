@@ -1,0 +1,81 @@
+#include "cache/shard/shard_job.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+
+namespace larder::cache {
+
+void ShardJob::begin_epoch(std::uint32_t new_epoch, std::uint64_t dataset_bytes, std::uint64_t cached_bytes,
+                           std::uint32_t block_id_end, std::shared_ptr<const PeerBlocks> peers) {
+    epoch = new_epoch;
+    at_peers = std::move(peers);
+    unread_bytes = dataset_bytes;
+    effective_bytes = cached_bytes + (at_peers != nullptr ? at_peers->bytes : 0);
+    read_.assign((std::size_t{block_id_end} + 63) / 64, 0);
+}
+
+void ShardJob::leave(std::int64_t now_ns) {
+    LARDER_ASSERT(sessions > 0);
+    if (--sessions > 0) return;
+    idle_since_ns = now_ns;
+    unread_bytes = 0;
+    effective_bytes = 0;
+    at_peers = nullptr;
+    read_ = {};
+}
+
+void ShardJob::note_read(std::uint32_t block_id, std::uint64_t bytes, bool cached) {
+    const std::size_t word = block_id / 64;
+    if (word >= read_.size()) return;  // of a version newer than this job's epoch
+    const std::uint64_t bit = std::uint64_t{1} << (block_id % 64);
+    if ((read_[word] & bit) != 0) return;
+    read_[word] |= bit;
+    unread_bytes -= std::min(bytes, unread_bytes);
+    if (cached) effective_bytes -= std::min(bytes, effective_bytes);
+}
+
+void ShardJob::note_lost_at_peers(const PeerBlocks& now) {
+    if (at_peers == nullptr) return;
+    auto kept = std::make_shared<PeerBlocks>(*at_peers);
+    const bool same = now.manifest == at_peers->manifest;
+    for (std::uint32_t block = 0; block < kept->holder.size(); ++block) {
+        if (!kept->holds(block) || (same && now.holds(block))) continue;
+        kept->holder[block] = 0;
+        const std::uint64_t bytes = at_peers->manifest->block_bytes(block);
+        kept->bytes -= bytes;
+        note_dropped(at_peers->manifest->block_id(block), bytes);
+    }
+    at_peers = std::move(kept);
+}
+
+void ShardJob::enqueue(Fetch& fetch) {
+    LARDER_ASSERT(!fetch.queued);
+    fetch.queued = true;
+    fetch.next_queued = nullptr;
+    if (queue_last != nullptr) {
+        queue_last->next_queued = &fetch;
+    } else {
+        queue_first = &fetch;
+    }
+    queue_last = &fetch;
+}
+
+Fetch* ShardJob::dequeue() {
+    Fetch* fetch = queue_first;
+    queue_first = fetch->next_queued;
+    if (queue_first == nullptr) queue_last = nullptr;
+    fetch->queued = false;
+    return fetch;
+}
+
+std::uint64_t ShardJob::waiting_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const Fetch* fetch = queue_first; fetch != nullptr; fetch = fetch->next_queued) {
+        if (!fetch->delivered) bytes += fetch->payload_bytes;
+    }
+    return bytes;
+}
+
+}  // namespace larder::cache

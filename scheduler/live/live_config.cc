@@ -1,0 +1,171 @@
+#include "scheduler/live/live_config.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/server/config_values.h"
+#include "base/units.h"
+
+namespace larder::scheduler {
+namespace {
+
+constexpr std::int64_t kSecond_ns = 1'000'000'000;
+constexpr std::int64_t kLongest_ns = std::int64_t{365} * 24 * 3600 * kSecond_ns;
+constexpr std::string_view kTime = "a time such as \"6 m\" or \"1 h\", in text";
+constexpr std::string_view kGpus = "a whole number, 1 to 64";
+
+using Rule = ConfigRule<LiveConfig>;
+using Value = const ConfigValue&;
+using Name = const std::string&;
+
+bool set_seconds(double& into_s, Value value) {
+    std::int64_t duration_ns = 0;
+    if (!set_config_duration(duration_ns, value, kSecond_ns / 100, kLongest_ns)) return false;
+    into_s = static_cast<double>(duration_ns) * 1e-9;
+    return true;
+}
+
+// Reads rising times such as "1 h, 10 h".
+bool set_queues(std::vector<double>& into, Value value) {
+    const std::string* text = config_text_of(value);
+    if (text == nullptr) return false;
+    into.clear();
+    for (std::size_t at = 0; at <= text->size();) {
+        const std::size_t comma = std::min(text->find(',', at), text->size());
+        std::string part = text->substr(at, comma - at);
+        part.erase(0, part.find_first_not_of(' '));
+        part.erase(part.find_last_not_of(' ') + 1);
+        const auto duration_ns = parse_duration_ns(part);
+        if (!duration_ns || *duration_ns <= 0) return false;
+        into.push_back(static_cast<double>(*duration_ns) * 1e-9);
+        at = comma + 1;
+    }
+    return std::ranges::is_sorted(into) && !into.empty();
+}
+
+bool set_policy(std::string& into, Value value) {
+    const auto known = policy_names();
+    return set_config_text(into, value) && std::ranges::find(known, std::string_view(into)) != known.end();
+}
+
+constexpr std::array kRules{
+    Rule{
+        {"scheduler.gpus", kGpus, "GPUs of this machine on which to run submitted jobs"},
+        [](LiveConfig& config, Name, Value value) { return set_config_count(config.gpus, value, 1, kGpusPerNodeMax); }},
+    Rule{{"scheduler.gpu_type", "a name, in text", "type of the GPUs of nodes that do not set their own; default: gpu"},
+         [](LiveConfig& config, Name, Value value) { return set_config_text(config.gpu_type, value); }},
+    Rule{{"scheduler.node.NAME.gpus", kGpus,
+          "GPUs of one node, a part of this machine's GPUs; in place of scheduler.gpus"},
+         [](LiveConfig& config, Name name, Value value) {
+             return set_config_count(config.nodes[name].gpus, value, 1, kGpusPerNodeMax);
+         }},
+    Rule{
+        {"scheduler.node.NAME.gpu_type", "a name, in text", "type of the node's GPUs; default: scheduler.gpu_type"},
+        [](LiveConfig& config, Name name, Value value) { return set_config_text(config.nodes[name].gpu_type, value); }},
+    Rule{{"scheduler.cells", kConfigPath,
+          "file of cells with guarantees for tenants; it names nodes and GPUs in place of scheduler.gpus and "
+          "scheduler.node"},
+         [](LiveConfig& config, Name, Value value) { return set_config_path(config.cells, value); }},
+    Rule{{"scheduler.policy", "the name of a policy, in text",
+          "policy that decides which job runs next; default: fifo-backfill"},
+         [](LiveConfig& config, Name, Value value) { return set_policy(config.policy, value); }},
+    Rule{{"scheduler.storage_blind", kConfigFlag, "decide as if every job ran at f*, for comparison"},
+         [](LiveConfig& config, Name, Value value) { return set_config_flag(config.storage_blind, value); }},
+    Rule{{"scheduler.directory", kConfigPath, "directory for the queue's record and jobs' files; default: state"},
+         [](LiveConfig& config, Name, Value value) { return set_config_path(config.directory, value); }},
+    Rule{{"scheduler.socket", kConfigPath, "socket of this machine's larderd, given to jobs in LARDER_SOCKET"},
+         [](LiveConfig& config, Name, Value value) { return set_config_path(config.socket, value); }},
+    Rule{{"scheduler.history", "a whole number, 1 to 1000000", "ended jobs to keep; default: 10000"},
+         [](LiveConfig& config, Name, Value value) { return set_config_count(config.history, value, 1, 1'000'000); }},
+    Rule{{"scheduler.runner", kConfigPath, "the program that runs one job; default: larder-runner beside this one"},
+         [](LiveConfig& config, Name, Value value) { return set_config_path(config.runner, value); }},
+    Rule{{"scheduler.round", kTime, "policies that share by time: time that a decision stands; default: 6 m"},
+         [](LiveConfig& config, Name, Value value) { return set_seconds(config.policy_options.round_s, value); }},
+    Rule{{"scheduler.lease", kTime, "policies with leases: time that a job is promised its GPUs; default: 20 m"},
+         [](LiveConfig& config, Name, Value value) { return set_seconds(config.policy_options.lease_s, value); }},
+    Rule{{"scheduler.interval", kTime, "interval of tenants' accounts of GPU time; default: 1 h"},
+         [](LiveConfig& config, Name, Value value) { return set_seconds(config.policy_options.interval_s, value); }},
+    Rule{{"scheduler.window_intervals", "a whole number, 1 to 1000", "intervals that fairness looks back; default: 24"},
+         [](LiveConfig& config, Name, Value value) {
+             return set_config_count(config.policy_options.window_intervals, value, 1, 1000);
+         }},
+    Rule{{"scheduler.starve", kTime, "astraea: a job that waited this long without GPUs goes first; default: 6 h"},
+         [](LiveConfig& config, Name, Value value) { return set_seconds(config.policy_options.starve_s, value); }},
+    Rule{{"scheduler.queues", "rising times such as \"1 h, 10 h\", in text",
+          "las: GPU time after which a job goes down a queue; default: 1 h"},
+         [](LiveConfig& config, Name, Value value) { return set_queues(config.policy_options.queue_gpu_s, value); }},
+    Rule{{"scheduler.promote_after", "a number above 0, at most 1000000",
+          "las: a job that waited this many times its run time moves up again; default: 8"},
+         [](LiveConfig& config, Name, Value value) {
+             return set_config_number(config.policy_options.promote_after, value, 0, 1e6) &&
+                    config.policy_options.promote_after > 0;
+         }},
+    Rule{{"scheduler.exact", kConfigFlag, "chronus: admit jobs by an integer program"},
+         [](LiveConfig& config, Name, Value value) { return set_config_flag(config.policy_options.exact, value); }},
+};
+
+// The tenants' keys come after the others in live_config_keys().
+Result<void> apply(LiveConfig& config, ConfigSetting setting) {
+    if (setting.rule < kRules.size()) return apply_setting(config, std::span<const Rule>(kRules), setting);
+    setting.rule -= kRules.size();
+    return apply_setting(config.tenants, tenant_rules(), setting);
+}
+
+std::unexpected<Error> refuse(std::string message) {
+    return fail(ErrorCode::invalid_argument, std::move(message));
+}
+
+}  // namespace
+
+std::vector<ConfigKey> live_config_keys() {
+    std::vector<ConfigKey> keys = keys_of(std::span<const Rule>(kRules));
+    for (const auto& rule : tenant_rules()) keys.push_back(rule.key);
+    return keys;
+}
+
+Result<LiveConfig> read_live_config(std::span<const ConfigSetting> settings,
+                                    std::span<const std::string> empty_tables) {
+    LiveConfig config;
+    add_bare_tenants(config.tenants, empty_tables);
+    for (const ConfigSetting& setting : settings) {
+        if (auto applied = apply(config, setting); !applied) {
+            const bool policy = setting.rule < kRules.size() && kRules[setting.rule].key.key == "scheduler.policy";
+            std::string names;
+            for (const std::string_view name : policy_names())
+                names += (names.empty() ? ": " : ", ") + std::string(name);
+            return refuse(applied.error().message + (policy ? names : ""));
+        }
+    }
+    if ((config.gpus > 0) + !config.nodes.empty() + !config.cells.empty() > 1) {
+        return refuse("scheduler.gpus, scheduler.node.NAME and scheduler.cells exclude each other: name the GPUs once");
+    }
+    for (const auto& [name, node] : config.nodes) {
+        if (node.gpus == 0)
+            return refuse("scheduler.node." + name + ".gpus is missing: expected " + std::string(kGpus));
+    }
+    if (!config.runs_jobs() && !settings.empty()) {
+        return refuse(settings.front().shown + ": needs scheduler.gpus, without which no jobs are run");
+    }
+    if (auto tenants = tenants_of(config); !tenants) return std::unexpected(tenants.error());
+    return config;
+}
+
+GpuCluster gpu_cluster_of(const LiveConfig& config, const std::string& this_node) {
+    std::map<std::string, NodeConfig> nodes = config.nodes;
+    if (nodes.empty()) nodes[this_node].gpus = config.gpus;
+    GpuCluster cluster;
+    for (const auto& [name, node] : nodes) {
+        const std::string& type = node.gpu_type.empty() ? config.gpu_type : node.gpu_type;
+        auto at = std::ranges::find(cluster.gpu_types, type);
+        if (at == cluster.gpu_types.end()) at = cluster.gpu_types.insert(at, type);
+        cluster.nodes.push_back(
+            {.name = name, .gpu_type = static_cast<std::uint32_t>(at - cluster.gpu_types.begin()), .gpus = node.gpus});
+    }
+    return cluster;
+}
+
+Result<std::vector<Tenant>> tenants_of(const LiveConfig& config) {
+    return tenants_of(config.tenants.empty() ? TenantConfigs{{"default", {}}} : config.tenants);
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,248 @@
+#include "scheduler/live/queue_api.h"
+
+#include <boost/json.hpp>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <limits>
+#include <utility>
+
+#include "base/file.h"
+#include "base/server/json_http.h"
+#include "base/server/json_reader.h"
+#include "scheduler/live/json.h"
+
+namespace larder::scheduler {
+namespace json = boost::json;
+namespace {
+
+using allocator::EventKind;
+using allocator::Role;
+using allocator::Roles;
+
+constexpr Roles kSubmitters = static_cast<Roles>(Role::job) | static_cast<Roles>(Role::operator_);
+constexpr Roles kReaders = kSubmitters | static_cast<Roles>(Role::viewer) | static_cast<Roles>(Role::node);
+
+constexpr std::size_t kJobsMax = 1000;  // of one submission
+constexpr std::size_t kHistoryShown = 100;
+
+constexpr std::uint64_t kOutputBytesMax = 512u << 10;  // of one answer
+
+enum class Answer : std::uint8_t { submit, list, show, cancel, why, output, history };
+
+constexpr std::array kRoutes{
+    allocator::Extension::Route{"POST", "/v1/queue", "", kSubmitters},
+    allocator::Extension::Route{"GET", "/v1/queue", "", kReaders},
+    allocator::Extension::Route{"GET", "/v1/queue/{name}", "", kReaders},
+    allocator::Extension::Route{"DELETE", "/v1/queue/{name}", "", kSubmitters},
+    allocator::Extension::Route{"GET", "/v1/queue/{name}/why", "", kReaders},
+    allocator::Extension::Route{"GET", "/v1/queue/{name}/output", "attempt offset", kSubmitters},
+    allocator::Extension::Route{"GET", "/v1/history", "limit", kReaders},
+};
+
+constexpr std::array kEventKinds{
+    std::pair{QueueNote::Kind::submitted, EventKind::job_submitted},
+    std::pair{QueueNote::Kind::started, EventKind::job_started},
+    std::pair{QueueNote::Kind::stopped, EventKind::job_stopped},
+    std::pair{QueueNote::Kind::ended, EventKind::job_ended},
+};
+
+Result<std::uint64_t> number_of(const HttpRequest& request, const std::string& key, std::uint64_t otherwise,
+                                std::uint64_t least = 0) {
+    const auto given = request.query.find(key);
+    if (given == request.query.end()) return otherwise;
+    const std::string& text = given->second;
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error == std::errc{} && end == text.data() + text.size() && number >= least) return number;
+    return fail(ErrorCode::invalid_argument,
+                "query: " + key + " is \"" + text + "\", but must be a whole number" + (least > 0 ? " above 0" : ""));
+}
+
+// Returns at most kOutputBytesMax of a file from `offset` on; nothing if the file does not exist.
+Result<std::string> read_part(const std::string& path, std::uint64_t offset) {
+    // A job may have put a FIFO in its place: O_NONBLOCK keeps open() from waiting for one.
+    const auto file = open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+    if (!file && file.error().code == ErrorCode::not_found) return std::string();
+    if (!file) return std::unexpected(file.error());
+    std::string part(kOutputBytesMax, '\0');
+    const ssize_t got = ::pread(file->get(), part.data(), part.size(), static_cast<off_t>(offset));
+    if (got < 0) return fail_errno(errno, "read " + path);
+    part.resize(static_cast<std::size_t>(got));
+    return part;
+}
+
+// The lists leave the log out; the answer for a single job has it.
+json::object row_of(const JobRecord& job) {
+    json::object row = to_json(job);
+    row.erase("log");
+    return row;
+}
+
+}  // namespace
+
+QueueApi::QueueApi(Parts parts, const allocator::ExtensionPlace& place)
+    : clock_(place.clock),
+      unix_offset_ns_(unix_time_ns() - place.clock.now_ns()),
+      events_(place.events),
+      store_(std::move(parts.store)),
+      engine_(std::move(parts.engine)),
+      scheduler_(std::move(parts.options), *engine_, place.cluster,
+                 [this, on_thread = place.on_thread](const LiveRecord& change, LiveScheduler::Done saved) {
+                     store_->save(change, on_thread(std::move(saved)));
+                 }) {
+    scheduler_.restore(store_->found(), now());
+}
+
+Moment QueueApi::now() const {
+    const std::int64_t steady_ns = clock_.now_ns();
+    return {.unix_s = static_cast<double>(steady_ns + unix_offset_ns_) * 1e-9, .steady_ns = steady_ns};
+}
+
+std::span<const allocator::Extension::Route> QueueApi::routes() const {
+    return kRoutes;
+}
+
+void QueueApi::tick() {
+    scheduler_.tick(now());
+    for (QueueNote& note : scheduler_.take_notes()) {
+        const auto kind = std::ranges::find(kEventKinds, note.kind, &decltype(kEventKinds)::value_type::first);
+        events_.add(kind->second, std::move(note.job), std::move(note.text));
+    }
+}
+
+std::string QueueApi::metrics_text() {
+    return queue_metrics(scheduler_);
+}
+
+void QueueApi::answer(std::size_t route, const HttpRequest& request, const std::string& name,
+                      const HttpRespond& respond) {
+    const auto which = static_cast<Answer>(route);
+    if (which == Answer::submit) return submit(request, respond);
+    if (which == Answer::list) return respond(list());
+    if (which == Answer::history) return respond(history(request));
+    const auto id = scheduler_.queue().find(name);
+    if (!id) return respond(http_error(id.error()));
+    const JobRecord& job = scheduler_.queue().jobs().at(*id);
+    if (which == Answer::cancel) return cancel(job, request, respond);
+    if (which == Answer::output) return respond(output(job, request));
+    respond(which == Answer::show ? show(job) : explain(job));
+}
+
+Result<std::vector<Submission>> QueueApi::read_submissions(const HttpRequest& request) {
+    const auto object = request_object(request);
+    if (!object) return std::unexpected(object.error());
+    JsonReader reader(*object, "");
+    const json::array& list = reader.array("jobs");
+    if (list.empty() || list.size() > kJobsMax) reader.reject("jobs", "must have 1 to 1000 jobs");
+    if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
+    std::vector<Submission> jobs;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+        const std::string where = "jobs[" + std::to_string(i) + "]";
+        if (!list[i].is_object()) return fail(ErrorCode::invalid_argument, where + " is not an object");
+        auto job = read_submission(list[i].get_object(), where);
+        if (!job) return std::unexpected(job.error());
+        if (request.peer) job->user = RunAs{request.peer->uid, request.peer->gid};
+        if (!request.peer && ::geteuid() == 0) {
+            return fail(ErrorCode::permission_denied,
+                        "jobs run as the user who submits them, and over TCP that user is unknown: submit on the Unix "
+                        "socket, or run larder-allocator as the user for all jobs");
+        }
+        jobs.push_back(std::move(*job));
+    }
+    return jobs;
+}
+
+void QueueApi::submit(const HttpRequest& request, const HttpRespond& respond) {
+    const auto jobs = read_submissions(request);
+    if (!jobs) return respond(http_error(jobs.error()));
+    scheduler_.submit(*jobs, now(), [this, respond](const Result<std::vector<JobId>>& ids) {
+        if (!ids) return respond(http_error(ids.error()));
+        json::array submitted;
+        for (const JobId id : *ids) {
+            submitted.push_back(json::object{{"id", id}, {"name", scheduler_.queue().jobs().at(id).asked.name}});
+        }
+        respond(json_response({{"jobs", std::move(submitted)}}));
+    });
+}
+
+HttpResponse QueueApi::list() const {
+    json::array jobs;
+    for (const JobId id : scheduler_.queue().active()) {
+        json::object row = row_of(scheduler_.queue().jobs().at(id));
+        jobs.push_back(std::move(row));
+    }
+    json::array doomed;
+    for (const DoomedCells& cells : scheduler_.options().placer->doomed_cells()) {
+        doomed.push_back(json::object{
+            {"tenant", cells.tenant}, {"hierarchy", cells.hierarchy}, {"level", cells.level}, {"count", cells.count}});
+    }
+    return json_response({{"policy", scheduler_.options().policy->name()},
+                          {"jobs", std::move(jobs)},
+                          {"doomed_cells", std::move(doomed)}});
+}
+
+HttpResponse QueueApi::show(const JobRecord& job) const {
+    json::object object = to_json(job);
+    if (job.attempt > 0) object["output"] = scheduler_.output_of(job);
+    return json_response(object);
+}
+
+void QueueApi::cancel(const JobRecord& job, const HttpRequest& request, const HttpRespond& respond) {
+    const std::string by = request.authenticated_as.empty() ? "somebody" : request.authenticated_as;
+    scheduler_.cancel(job.id, by, now(), [respond](const Result<void>& done) { respond(done_response(done)); });
+}
+
+HttpResponse QueueApi::explain(const JobRecord& job) const {
+    const Why why = scheduler_.why(job, now());
+    return json_response({{"id", job.id},
+                          {"name", job.asked.name},
+                          {"state", name(job.phase)},
+                          {"binding", why.binding},
+                          {"why", why.text}});
+}
+
+HttpResponse QueueApi::output(const JobRecord& job, const HttpRequest& request) const {
+    const auto attempt = number_of(request, "attempt", job.attempt);
+    if (!attempt) return http_error(attempt.error());
+    const auto offset = number_of(request, "offset", 0);
+    if (!offset) return http_error(offset.error());
+    if (*attempt > job.attempt || *offset > std::numeric_limits<std::int64_t>::max()) {
+        return http_error(Error{
+            ErrorCode::not_found,
+            "job " + title(job) + " has no attempt " + std::to_string(*attempt) + ", or less output than that offset"});
+    }
+    const std::string path = engine_->output_of(job.id, static_cast<std::uint32_t>(*attempt));
+    auto part = path.empty() ? Result<std::string>(std::string()) : read_part(path, *offset);
+    if (!part) return http_error(part.error());
+    return {.content_type = "application/octet-stream", .body = std::move(*part)};
+}
+
+void QueueApi::put_status(json::object& status) const {
+    std::size_t with_engine = 0;
+    const auto& active = scheduler_.queue().active();
+    for (const JobId id : active) with_engine += is_with_engine(scheduler_.queue().jobs().at(id).phase) ? 1 : 0;
+    status["policy"] = scheduler_.options().policy->name();
+    status["jobs_waiting"] = active.size() - with_engine;
+    status["jobs_running"] = with_engine;
+}
+
+HttpResponse QueueApi::history(const HttpRequest& request) const {
+    const auto limit = number_of(request, "limit", kHistoryShown, 1);
+    if (!limit) return http_error(limit.error());
+    std::vector<const JobRecord*> ended;
+    for (const auto& [id, job] : scheduler_.queue().jobs()) {
+        if (has_ended(job.phase)) ended.push_back(&job);
+    }
+    std::ranges::stable_sort(ended, std::ranges::greater{}, &JobRecord::ended_s);
+    if (ended.size() > *limit) ended.resize(*limit);
+    json::array jobs;
+    for (const JobRecord* job : ended) jobs.push_back(row_of(*job));
+    return json_response({{"jobs", std::move(jobs)}});
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,228 @@
+// The allocator's API as nodes and operators use it: tests send whole requests and check whole answers.
+
+#include "allocator/service/allocator_api.h"
+
+#include <string>
+
+#include "allocator/protocol/codec.h"
+#include "tests/unit/allocator/service/allocator_api_fixture.h"
+
+namespace larder::allocator {
+namespace {
+
+namespace json = boost::json;
+
+TEST_F(AllocatorApiTest, ReportIsUnchangedByJsonRoundTrip) {
+    const NodeReport before = report_of("a");
+    const auto after = read_node_report(to_json(before), "");
+    ASSERT_TRUE(after.has_value()) << after.error().message;
+    EXPECT_EQ(json::serialize(to_json(*after)), json::serialize(to_json(before)));
+    EXPECT_EQ(after->instance, before.instance);
+    EXPECT_EQ(after->disk_read_bytes_per_second, kUnlimited);
+    EXPECT_EQ(after->jobs[0].busy_s, 1.5);
+}
+
+TEST_F(AllocatorApiTest, ReportIsAnsweredWithQuotasAndLease) {
+    const HttpResponse response = report(report_of("a"));
+    ASSERT_EQ(response.status, 200u) << response.body;
+    const auto part = read_node_plan(object(response), "", 500);
+    ASSERT_TRUE(part.has_value()) << part.error().message;
+    ASSERT_EQ(part->quotas.size(), 1u);
+    EXPECT_EQ(part->quotas[0].memory_bytes + part->quotas[0].disk_bytes, 100'000'000'000u);
+    ASSERT_EQ(part->lease.rates.size(), 1u);
+    EXPECT_EQ(part->lease.rates[0].job, "vision");
+    EXPECT_DOUBLE_EQ(part->lease.rates[0].bytes_per_second, 1e9);
+    EXPECT_EQ(part->lease.expires_ns, 500 + 10'000'000'000) << "counted on the node's own clock";
+    EXPECT_GT(part->lease.floor_bytes_per_second, 0);
+}
+
+TEST_F(AllocatorApiTest, ReportIsReadInTheVersionItNames) {
+    json::object sent = to_json(report_of("a"));
+    sent.erase("scans");
+    const auto post = [&](const std::string& version) {
+        HttpRequest asked = request("POST", {"v1", "reports"}, json::serialize(sent));
+        if (!version.empty()) asked.query["protocol"] = version;
+        HttpResponse response;
+        api.handle(asked, [&](const HttpResponse& answer) { response = answer; });
+        return response;
+    };
+    const HttpResponse oldest = post("");
+    EXPECT_EQ(oldest.status, 200u) << oldest.body;
+    EXPECT_EQ(oldest.headers, (decltype(oldest.headers){{"Larder-Protocol", "2"}}));
+    EXPECT_NE(message(post("2")).find("scans"), std::string::npos) << "version 2 lacks nothing";
+    EXPECT_EQ(message(post("3")), "query: protocol: \"3\" is not a protocol version known here: expected 1 to 2");
+    sent = to_json(report_of("a"));
+    EXPECT_EQ(post("2").status, 200u);
+}
+
+TEST_F(AllocatorApiTest, PlanShowsItsInputs) {
+    ASSERT_EQ(report(report_of("a")).status, 200u);
+    const json::object plan = object(ask("GET", {"v1", "plan"}));
+    EXPECT_EQ(plan.at("objective").as_string(), "max-min");
+    EXPECT_EQ(plan.at("nodes").at(0).at("name").as_string(), "a");
+    EXPECT_EQ(plan.at("datasets").at(0).at("quota_bytes").to_number<std::uint64_t>(), 100'000'000'000u);
+    const json::object& job = plan.at("jobs").at(0).as_object();
+    EXPECT_FALSE(job.at("ideal_is_measured").as_bool());
+    EXPECT_DOUBLE_EQ(job.at("steady_hit_ratio").to_number<double>(), 0.5);
+    EXPECT_DOUBLE_EQ(job.at("steady_bytes_per_second").to_number<double>(), 1e9)
+        << "f* is taken as the remote's at first";
+}
+
+TEST_F(AllocatorApiTest, JobsAreRegisteredOnceAndRemoved) {
+    EXPECT_EQ(ask("POST", {"v1", "jobs"}, R"({"name":"x","ideal_bytes_per_second":5e8,"epochs":3})").status, 200u);
+    EXPECT_EQ(ask("POST", {"v1", "jobs"}, R"({"name":"x"})").status, 409u);
+    EXPECT_EQ(ask("DELETE", {"v1", "jobs", "x"}).status, 200u);
+    EXPECT_EQ(ask("DELETE", {"v1", "jobs", "x"}).status, 404u);
+}
+
+// Each reading advances the clock by a millisecond, so a plan takes a millisecond.
+class SlowClock final : public Clock {
+public:
+    std::int64_t now_ns() const override { return now_ns_ += 1'000'000; }
+
+private:
+    mutable std::int64_t now_ns_ = 0;
+};
+
+TEST_F(AllocatorApiTest, ThousandRegistrationsShareTheirPlans) {
+    const SlowClock slow;
+    AllocatorApi busy(cluster, slow);
+    const auto post = [&](const char* list, const std::string& body) {
+        unsigned status = 0;
+        busy.handle(request("POST", {"v1", list}, body), [&](const HttpResponse& answer) { status = answer.status; });
+        EXPECT_EQ(status, 200u) << body;
+    };
+    const auto plans = [&] {
+        std::string text;
+        busy.handle(request("GET", {"metrics"}), [&](const HttpResponse& answer) { text = answer.body; });
+        const std::string name = "larder_plan_duration_seconds_count ";
+        return std::stoi(text.substr(text.find(name) + name.size()));
+    };
+    post("reports", json::serialize(to_json(report_of("a"))));
+    const int before = plans();
+    for (int i = 0; i < 1000; ++i) post("jobs", R"({"name":"job-)" + std::to_string(i) + R"("})");
+    EXPECT_LT(plans() - before, 700) << "a plan each would be past what planning may take of the time";
+    EXPECT_EQ(cluster.registered_jobs().size(), 1000u);
+}
+
+TEST_F(AllocatorApiTest, RegistrationIsPlannedAtNextTick) {
+    const SlowClock slow;
+    AllocatorApi busy(cluster, slow);
+    busy.handle(request("POST", {"v1", "reports"}, json::serialize(to_json(report_of("a")))), [](const auto&) {});
+    busy.handle(request("POST", {"v1", "jobs"}, R"({"name":"vision","weight":3})"), [](const auto&) {});
+    for (int i = 0; i < 10; ++i) busy.tick();
+    EXPECT_EQ(cluster.planned_state().jobs.at(0).weight, 3);
+}
+
+TEST_F(AllocatorApiTest, PinsAndTheRemoteCanBeSet) {
+    ASSERT_EQ(report(report_of("a")).status, 200u);
+    EXPECT_EQ(ask("PUT", {"v1", "datasets", "images", "pin"}, R"({"bytes":1000000})").status, 200u);
+    json::object plan = object(ask("GET", {"v1", "plan"}));
+    EXPECT_EQ(plan.at("datasets").at(0).at("quota_bytes").to_number<std::uint64_t>(), 1'000'000u);
+    EXPECT_EQ(ask("DELETE", {"v1", "datasets", "images", "pin"}).status, 200u);
+    EXPECT_EQ(ask("PUT", {"v1", "datasets", "lost", "pin"}, R"({"bytes":1})").status, 404u);
+    EXPECT_EQ(ask("PUT", {"v1", "remote"}, R"({"bytes_per_second":2e9})").status, 200u);
+    plan = object(ask("GET", {"v1", "plan"}));
+    EXPECT_EQ(plan.at("remote_bytes_per_second").to_number<double>(), 2e9);
+}
+
+TEST_F(AllocatorApiTest, InvalidRequestIsNamedAndChangesNothing) {
+    json::object spoiled = to_json(report_of("a"));
+    spoiled["jobs"].at(0).as_object()["dataset"] = "lost";
+    HttpResponse refused = ask("POST", {"v1", "reports"}, json::serialize(spoiled));
+    EXPECT_EQ(refused.status, 400u);
+    EXPECT_EQ(message(refused), "jobs[0].dataset: \"lost\" is not among the report's datasets");
+    spoiled = to_json(report_of("a"));
+    spoiled["colour"] = "red";
+    refused = ask("POST", {"v1", "reports"}, json::serialize(spoiled));
+    EXPECT_EQ(refused.status, 400u);
+    EXPECT_NE(message(refused).find("colour"), std::string::npos);
+    EXPECT_EQ(ask("POST", {"v1", "reports"}, "{").status, 400u);
+    EXPECT_EQ(ask("POST", {"v1", "reports"}, "").status, 400u);
+    EXPECT_EQ(ask("PUT", {"v1", "remote"}, R"({"bytes_per_second":-1})").status, 400u);
+    EXPECT_EQ(ask("PUT", {"v1", "datasets", "images", "pin"}, R"({"bytes":"many"})").status, 400u);
+    EXPECT_TRUE(cluster.state(clock.now_ns()).nodes.empty());
+}
+
+TEST_F(AllocatorApiTest, WrongMethodsAndUnknownRoutesAreRefused) {
+    EXPECT_EQ(ask("GET", {"healthz"}).status, 200u);
+    EXPECT_EQ(ask("POST", {"healthz"}).status, 405u);
+    EXPECT_EQ(ask("GET", {"v1", "reports"}).status, 405u);
+    EXPECT_EQ(ask("POST", {"v1", "plan"}).status, 405u);
+    EXPECT_EQ(ask("GET", {"v1", "remote"}).status, 405u);
+    EXPECT_EQ(ask("PUT", {"v1", "jobs"}).status, 405u);
+    EXPECT_EQ(ask("GET", {"v1", "jobs", "x"}).status, 405u);
+    EXPECT_EQ(ask("GET", {"v1", "datasets", "images", "pin"}).status, 405u);
+    EXPECT_EQ(ask("GET", {"v1", "lost"}).status, 404u);
+    EXPECT_EQ(ask("GET", {"v1", "jobs", "x", "y"}).status, 404u);
+    EXPECT_EQ(ask("PUT", {"v1", "datasets", "", "pin"}, R"({"bytes":1})").status, 404u);
+    EXPECT_EQ(ask("GET", {"v2", "plan"}).status, 404u);
+}
+
+TEST_F(AllocatorApiTest, IndexListsEveryRoute) {
+    const json::array routes = object(ask("GET", {"v1"})).at("routes").as_array();
+    EXPECT_EQ(routes.size(), AllocatorApi::routes().size());
+    EXPECT_EQ(routes[0].at("method").as_string(), "GET");
+    EXPECT_EQ(routes[0].at("path").as_string(), "/healthz");
+}
+
+TEST_F(AllocatorApiTest, InvalidQueriesAreNamed) {
+    EXPECT_EQ(message(ask("GET", {"v1", "plan"}, "", {{"color", "red"}})), "query: key \"color\" is unknown here");
+    EXPECT_EQ(message(ask("GET", {"v1", "events"}, "", {{"color", "red"}})),
+              "query: key \"color\" is unknown here; known: after wait_s");
+    EXPECT_EQ(message(ask("GET", {"v1", "events"}, "", {{"after", "-1"}})),
+              "query: after is \"-1\", but must be a whole number");
+    EXPECT_EQ(message(ask("GET", {"v1", "events"}, "", {{"wait_s", "61"}})), "query: wait_s must be at most 60");
+    EXPECT_EQ(ask("GET", {"v1", "events"}, "", {{"after", "18446744073709551616"}}).status, 400u);
+}
+
+// The test advances this clock, and every plan advances it by 50 ms. Plans are told apart by the job's unread bytes.
+class PlanningClock final : public Clock {
+public:
+    explicit PlanningClock(const Cluster& cluster) : cluster_(cluster) {}
+    std::int64_t now_ns() const override {
+        const auto& jobs = cluster_.planned_state().jobs;
+        if (!jobs.empty() && jobs[0].unread_bytes != unread_bytes_) {
+            unread_bytes_ = jobs[0].unread_bytes;
+            now_ns_ += 50'000'000;
+        }
+        return now_ns_;
+    }
+    void advance_ns(std::int64_t by_ns) { now_ns_ += by_ns; }
+
+private:
+    const Cluster& cluster_;
+    mutable std::uint64_t unread_bytes_ = 0;
+    mutable std::int64_t now_ns_ = 0;
+};
+
+TEST(AllocatorApiPlanning, LargeClustersAreNotPlannedForEveryReport) {
+    Cluster cluster{{.remote_bytes_per_second = 1e9}};
+    PlanningClock clock(cluster);
+    AllocatorApi api(cluster, clock);
+    NodeReport report = report_of("a");
+    HttpRequest request;
+    request.method = "POST";
+    request.path = {"v1", "reports"};
+    std::size_t plans = 0;
+    for (std::uint64_t i = 1; i <= 100; ++i) {
+        const std::uint64_t before =
+            cluster.planned_state().jobs.empty() ? 0 : cluster.planned_state().jobs[0].unread_bytes;
+        report.jobs[0].unread_bytes = 100'000'000'000 + i;
+        request.body = json::serialize(to_json(report));
+        api.handle(request, [](const HttpResponse& response) { EXPECT_EQ(response.status, 200u) << response.body; });
+        if (cluster.planned_state().jobs[0].unread_bytes != before) ++plans;
+        clock.advance_ns(10'000'000);
+    }
+    // A plan takes 50 ms, so the next one comes 200 ms later: one second of reports gets four or five plans.
+    EXPECT_GE(plans, 4u);
+    EXPECT_LE(plans, 6u);
+    // A new node is planned at once.
+    report = report_of("b");
+    request.body = json::serialize(to_json(report));
+    api.handle(request, [](const HttpResponse& response) { EXPECT_EQ(response.status, 200u) << response.body; });
+    EXPECT_EQ(cluster.planned_state().nodes.size(), 2u);
+}
+
+}  // namespace
+}  // namespace larder::allocator

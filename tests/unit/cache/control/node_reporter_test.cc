@@ -1,0 +1,182 @@
+#include "cache/control/node_reporter.h"
+
+#include <boost/json.hpp>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "allocator/protocol/codec.h"
+#include "tests/support/test_units.h"
+
+namespace larder::cache {
+
+using test::kMiB;
+namespace {
+
+constexpr std::int64_t kOneSecond_ns = 1'000'000'000;
+
+const std::vector<ReportedDataset> kDatasets = {{.name = "images", .payload_bytes = 100 * kMiB},
+                                                {.name = "text", .payload_bytes = 10 * kMiB, .blocks = 256}};
+
+constexpr Quota kRoom{.memory_bytes = 64 * kMiB};
+
+AllocatorClientConfig config() {
+    return {.node = "node-1"};
+}
+
+JobStatistics job(std::uint64_t bytes, std::int64_t busy_ns, std::uint32_t loops = 1) {
+    return {.job = "vision",
+            .dataset = "images",
+            .sessions = 1,
+            .busy_ns = busy_ns,
+            .training_loops = loops,
+            .bytes_delivered = bytes};
+}
+
+// Makes reports in the JSON form in which they are sent.
+class Reports {
+public:
+    explicit Reports(std::uint64_t state_directory) : reporter_(state_directory) {}
+    boost::json::object make(const AllocatorClientConfig& config, Quota room,
+                             const std::vector<ReportedDataset>& datasets, const ShardStatistics& statistics,
+                             std::uint64_t lease_applied, std::int64_t now_ns, const ReportedPeers& peers = {}) {
+        return allocator::to_json(reporter_.make(config, room, datasets, statistics, lease_applied, now_ns, peers));
+    }
+
+private:
+    NodeReporter reporter_;
+};
+
+const boost::json::object& only_job(const boost::json::object& report) {
+    return report.at("jobs").as_array().at(0).as_object();
+}
+
+TEST(NodeReport, BusySecondsExcludeWaiting) {
+    Reports reports(1);
+    (void)reports.make(config(), kRoom, kDatasets, {.jobs = {job(0, 0)}}, 0, kOneSecond_ns);
+    const auto report =
+        reports.make(config(), kRoom, kDatasets, {.jobs = {job(5000, kOneSecond_ns / 4)}}, 3, 2 * kOneSecond_ns);
+    EXPECT_EQ(report.at("node").as_string(), "node-1");
+    EXPECT_EQ(report.at("lease_applied").to_number<int>(), 3);
+    EXPECT_EQ(only_job(report).at("bytes").to_number<int>(), 5000);
+    EXPECT_EQ(only_job(report).at("ranks").to_number<int>(), 1);
+    EXPECT_DOUBLE_EQ(only_job(report).at("busy_s").to_number<double>(), 0.25);
+}
+
+TEST(NodeReport, JobWithoutTrainingLoopReportsNoBusyTime) {
+    Reports reports(1);
+    (void)reports.make(config(), kRoom, kDatasets, {.jobs = {job(0, 0, 0)}}, 0, kOneSecond_ns);
+    const auto report = reports.make(config(), kRoom, kDatasets, {.jobs = {job(5000, 0, 0)}}, 0, 2 * kOneSecond_ns);
+    EXPECT_EQ(only_job(report).at("ranks").to_number<int>(), 0);
+    EXPECT_EQ(only_job(report).at("busy_s").to_number<double>(), 0);
+}
+
+TEST(NodeReport, DemandCountsBytesReadAndWaiting) {
+    Reports reports(1);
+    JobStatistics first = job(0, 0);
+    first.counters.remote_read_bytes = 1000;
+    (void)reports.make(config(), kRoom, kDatasets, {.jobs = {first}}, 0, kOneSecond_ns);
+    JobStatistics then = first;
+    then.counters.remote_read_bytes = 5000;
+    then.waiting_bytes = 2000;
+    const auto report = reports.make(config(), kRoom, kDatasets, {.jobs = {then}}, 0, 3 * kOneSecond_ns);
+    EXPECT_DOUBLE_EQ(only_job(report).at("demand_bytes_per_second").to_number<double>(), 3000);
+    EXPECT_EQ(only_job(report).at("remote_bytes").to_number<int>(), 5000);
+}
+
+TEST(NodeReport, IdleJobIsReportedBrieflyThenDropped) {
+    Reports reports(1);
+    (void)reports.make(config(), kRoom, kDatasets, {.jobs = {job(0, 0)}}, 0, kOneSecond_ns);
+    JobStatistics idle = job(10, 0, 0);
+    idle.sessions = 0;
+    const auto soon = reports.make(config(), kRoom, kDatasets, {.jobs = {idle}}, 0, 3 * kOneSecond_ns);
+    EXPECT_EQ(only_job(soon).at("ranks").to_number<int>(), 1);
+    const auto late = reports.make(config(), kRoom, kDatasets, {.jobs = {idle}}, 0, 9 * kOneSecond_ns);
+    EXPECT_TRUE(late.at("jobs").as_array().empty());
+    JobStatistics never = idle;
+    never.job = "of an earlier day";
+    const auto other = reports.make(config(), kRoom, kDatasets, {.jobs = {never}}, 0, 10 * kOneSecond_ns);
+    EXPECT_TRUE(other.at("jobs").as_array().empty());
+}
+
+TEST(NodeReport, JobOfTwoDatasetsCountsUnderItsMostReadOne) {
+    Reports reports(1);
+    JobStatistics less = job(100, kOneSecond_ns / 10);
+    less.dataset = "text";
+    less.unread_bytes = 1;
+    JobStatistics more = job(300, kOneSecond_ns / 10);
+    more.unread_bytes = 70;
+    more.effective_cache_bytes = 7;
+    for (const auto& jobs : {std::vector{less, more}, std::vector{more, less}}) {
+        const auto report = reports.make(config(), kRoom, kDatasets, {.jobs = jobs}, 0, kOneSecond_ns);
+        ASSERT_EQ(report.at("jobs").as_array().size(), 1u);
+        EXPECT_EQ(only_job(report).at("dataset").as_string(), "images");
+        EXPECT_EQ(only_job(report).at("bytes").to_number<int>(), 400);
+        EXPECT_EQ(only_job(report).at("unread_bytes").to_number<int>(), 70);
+        EXPECT_EQ(only_job(report).at("unread_cached_bytes").to_number<int>(), 7);
+    }
+}
+
+TEST(NodeReport, EpochIsReportedOnceReadingStarts) {
+    Reports reports(1);
+    const auto opened = reports.make(config(), kRoom, kDatasets, {.jobs = {job(0, 0)}}, 0, kOneSecond_ns);
+    EXPECT_FALSE(only_job(opened).contains("epoch")) << "it may be resumed at any";
+    JobStatistics reads = job(5000, 0);
+    reads.epoch = 7;
+    const auto report = reports.make(config(), kRoom, kDatasets, {.jobs = {reads}}, 0, 2 * kOneSecond_ns);
+    EXPECT_EQ(only_job(report).at("epoch").to_number<int>(), 7);
+}
+
+TEST(NodeReport, DatasetSizeIncludesStorageOverhead) {
+    Reports reports(1);
+    DatasetStatistics images{.name = "images"};
+    images.usage = {.memory_bytes = 22 * kMiB, .payload_bytes = 20 * kMiB};
+    const auto report = reports.make(config(), kRoom, kDatasets, {.datasets = {images}}, 0, kOneSecond_ns);
+    const auto& datasets = report.at("datasets").as_array();
+    EXPECT_EQ(datasets.at(0).at("size_bytes").to_number<std::uint64_t>(), 110 * kMiB);
+    EXPECT_EQ(datasets.at(0).at("cached_memory_bytes").to_number<std::uint64_t>(), 22 * kMiB);
+    EXPECT_EQ(datasets.at(1).at("size_bytes").to_number<std::uint64_t>(), 10 * kMiB + 256 * (64 + 4096))
+        << "nothing is known of it yet: the most it can be";
+}
+
+TEST(NodeReport, SizeEstimateIsSteadyWhileFillingAndExactWhenFull) {
+    Reports reports(1);
+    std::set<std::uint64_t> sizes;
+    std::uint64_t stored = 0;
+    std::uint64_t payload = 0;
+    std::uint64_t last = 0;
+    for (std::int64_t second = 1; second <= 100; ++second) {
+        payload += kMiB;
+        stored += kMiB + 40'000 + static_cast<std::uint64_t>(second * 7919 % 20'000);
+        DatasetStatistics images{.name = "images"};
+        images.usage = {.memory_bytes = stored, .payload_bytes = payload};
+        const auto report = reports.make(config(), kRoom, kDatasets, {.datasets = {images}}, 0, second * kOneSecond_ns);
+        last = report.at("datasets").as_array().at(0).at("size_bytes").to_number<std::uint64_t>();
+        EXPECT_GE(last, stored) << "all that is cached, and more, fits";
+        sizes.insert(last);
+    }
+    EXPECT_EQ(last, stored);
+    EXPECT_LE(sizes.size(), 3u);
+}
+
+TEST(NodeReport, ReportsHeldQuotasAndRunningScans) {
+    Reports reports(1);
+    const std::vector<ReportedDataset> datasets = {
+        {.name = "images", .payload_bytes = kMiB, .quota = {.memory_bytes = 7}, .quota_held = true},
+        {.name = "text", .payload_bytes = kMiB}};
+    const auto report = reports.make(config(), kRoom, datasets, {.scans = 2}, 0, kOneSecond_ns);
+    EXPECT_EQ(report.at("scans").to_number<int>(), 2);
+    EXPECT_TRUE(report.at("datasets").at(0).at("quota_held").as_bool());
+    EXPECT_FALSE(report.at("datasets").at(1).at("quota_held").as_bool());
+}
+
+TEST(NodeReport, JobOnARemovedDatasetIsOmitted) {
+    Reports reports(1);
+    JobStatistics orphan = job(1, 0);
+    orphan.dataset = "removed";
+    const auto report = reports.make(config(), kRoom, kDatasets, {.jobs = {orphan}}, 0, kOneSecond_ns);
+    EXPECT_TRUE(report.at("jobs").as_array().empty());
+}
+
+}  // namespace
+}  // namespace larder::cache

@@ -1,0 +1,37 @@
+#include "tools/cli/run_app.h"
+
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+
+#include "tools/cli/usage_error.h"
+
+namespace larder::cli {
+
+int run_app(CLI::App& app, Context& context, int argc, char** argv) {
+    try {
+        app.parse(argc, argv);
+        return context.command ? context.command() : static_cast<int>(kUsage);
+    } catch (const CLI::ParseError& error) {
+        return end_parse(app, error, asks_for_json({argv, static_cast<std::size_t>(argc)}));
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "larder: %s\n", error.what());
+        return kFailed;
+    }
+}
+
+int hand_over(const char* command, char** argv) {
+    std::error_code error;
+    const auto here = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+    const auto program = here / (std::string("larder-") + command);
+    ::execv(program.c_str(), argv);
+    std::fprintf(stderr, "larder: cannot run %s: %s\n", program.c_str(), std::strerror(errno));
+    return kFailed;
+}
+
+}  // namespace larder::cli
