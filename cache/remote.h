@@ -27,7 +27,7 @@ public:
     // Pays for bytes that were taken, even if the balance becomes negative.
     virtual void pay(std::uint64_t bytes, std::int64_t now_ns) = 0;
     // Refunds bytes that were paid for but not taken.
-    virtual void give_back(std::uint64_t bytes) = 0;
+    virtual void refund(std::uint64_t bytes) = 0;
     // The time from which `bytes` can be paid for.
     virtual std::int64_t ready_at_ns(std::uint64_t bytes) const = 0;
 };
@@ -52,7 +52,7 @@ inline std::uint64_t settle(RemoteRead& read, protocol::BlockStatus status) {
     const std::shared_ptr<RemotePayer> payer = std::exchange(read.payer, nullptr);
     const std::uint64_t extra_bytes = std::exchange(read.extra_bytes, 0);
     if (status == protocol::BlockStatus::ok) return extra_bytes;
-    if (payer != nullptr) payer->give_back(read.into.size());
+    if (payer != nullptr) payer->refund(read.into.size());
     return extra_bytes - std::min<std::uint64_t>(extra_bytes, read.into.size());
 }
 

@@ -210,7 +210,7 @@ private:
     bool make_findable(const Reservation& reservation, std::uint32_t payload_crc);
     void enter(Segment& segment, const StoredBlock& block);
     void clear_entry(const Segment& segment, std::uint32_t block_id);
-    void give_back(const Reservation& reservation);
+    void release_space(const Reservation& reservation);
     void drop(Segment& segment);
     void shrink(Tier tier, const DropObserver& observer);
     void release(Segment& segment);

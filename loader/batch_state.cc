@@ -79,7 +79,7 @@ Batch& Batch::operator=(Batch&& other) noexcept {
 Batch::~Batch() {
     if (!state_) return;
     const std::shared_ptr<detail::BlockClient> client = std::move(state_->client);
-    client->give_back(std::move(state_));
+    client->release_batch(std::move(state_));
 }
 
 std::span<const Sample> Batch::samples() const {

@@ -105,9 +105,9 @@ public:
     std::int64_t now_ns() const { return clock_.now_ns(); }
 
     std::shared_ptr<BatchState> take_batch_state();
-    // Hands the batch to the caller. The batch's blocks stay in place until `give_back`.
+    // Hands the batch to the caller. The batch's blocks stay in place until `release_batch`.
     void hand_out(BatchState& state);
-    void give_back(std::shared_ptr<BatchState> state);
+    void release_batch(std::shared_ptr<BatchState> state);
 
 private:
     struct SlotRelease {

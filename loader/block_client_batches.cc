@@ -41,7 +41,7 @@ std::shared_ptr<BatchState> BlockClient::take_batch_state() {
     return state;
 }
 
-void BlockClient::give_back(std::shared_ptr<BatchState> state) {
+void BlockClient::release_batch(std::shared_ptr<BatchState> state) {
     if (state->handed_out) --batches_out_;
     for (const std::uint32_t tag : state->tags) {
         if (state->handed_out) --table_[tag].handed_out;

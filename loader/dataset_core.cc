@@ -38,7 +38,7 @@ Result<Batch> DatasetCore::fetch(std::span<const std::uint64_t> indices) {
     client_->begin_pass();
     std::shared_ptr<BatchState> state = client_->take_batch_state();
     const auto give_up = [&](Error error) {
-        client_->give_back(std::move(state));
+        client_->release_batch(std::move(state));
         return std::unexpected(std::move(error));
     };
     for (const std::uint64_t index : indices) {

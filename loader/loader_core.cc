@@ -283,7 +283,7 @@ Result<void> LoaderCore::await(PlannedBatch& batch) {
 Result<std::optional<Batch>> LoaderCore::deliver(PlannedBatch& batch) {
     const auto keep_for_later = [&](std::shared_ptr<BatchState> state) {
         state->tags.clear();
-        client_->give_back(std::move(state));
+        client_->release_batch(std::move(state));
         batch.arrived = 0;
     };
     std::shared_ptr<BatchState> state = client_->take_batch_state();

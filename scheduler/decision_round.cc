@@ -271,10 +271,10 @@ void DecisionRound::set_leases(const Decision& decision, Actions& actions) const
 void DecisionRound::stop(std::uint32_t j) {
     stopped_.push_back(j);
     is_stopped_[j] = true;
-    if (jobs_[j]->packed_with == nullptr) give_back(j);
+    if (jobs_[j]->packed_with == nullptr) release_gpus(j);
 }
 
-void DecisionRound::give_back(std::uint32_t j) {
+void DecisionRound::release_gpus(std::uint32_t j) {
     held_before_[j] = placer_.cells_of(input_.ids[j]);
     placer_.release(input_.ids[j]);
 }
@@ -421,7 +421,7 @@ void DecisionRound::place_evicted(Actions& actions) {
 void DecisionRound::move(std::uint32_t j, Actions& actions) {
     const JobState& job = *jobs_[j];
     if (fates_[j] != Fate::keeps || is_stopped_[j]) return;
-    give_back(j);
+    release_gpus(j);
     const PlaceRequest asked = request(j, job.gpus, job.gpu_type, job.opportunistic);
     const std::size_t stopped_before = stopped_.size();
     auto placed = placer_.place(asked);

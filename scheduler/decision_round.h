@@ -79,7 +79,7 @@ private:
     bool pack(const Pending& pending, Actions& actions);
     void start(const Pending& pending, Placement placement, Actions& actions);
     void stop(std::uint32_t j);
-    void give_back(std::uint32_t j);
+    void release_gpus(std::uint32_t j);
     bool put_back(PlaceRequest asked, const Placement& placement, std::span<const HeldCell> held);
     void stop_guests(Actions& actions);
     bool stop_unwanted(bool opportunistic_only);

@@ -54,7 +54,7 @@ public:
         std::uint32_t& claim = claims_left_[place(job, gpu_type)];
         claim -= std::min(claim, gpus);
     }
-    void give_back(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus, bool claims) {
+    void release(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus, bool claims) {
         left_[gpu_type] += gpus;
         if (claims && is_limited(job, gpu_type)) claims_left_[place(job, gpu_type)] += gpus;
     }

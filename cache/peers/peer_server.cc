@@ -175,7 +175,7 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
                            const bool taken = self->post([self, dataset, block, respond, counted, lent] {
                                self->send(dataset, block, lent, respond);
                            });
-                           if (!taken && lent.token != 0) shard.give_back(dataset.dataset_id, lent.token);
+                           if (!taken && lent.token != 0) shard.return_block(dataset.dataset_id, lent.token);
                        });
         });
     }
@@ -211,7 +211,7 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
         if (lent.token == 0) return respond(not_held());
         auto record = record_of(dataset, block, lent, decompressor);
         dataset.shard->post(
-            [id = dataset.dataset_id, token = lent.token](Shard& shard) { shard.give_back(id, token); });
+            [id = dataset.dataset_id, token = lent.token](Shard& shard) { shard.return_block(id, token); });
         if (!record) return respond(not_held());
         respond({.content_type = kBytes, .body = std::move(*record), .headers = {}, .stream = nullptr});
     }

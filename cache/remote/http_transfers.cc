@@ -266,7 +266,7 @@ private:
         if (auto begun = attempt.begin(get, options_.settings, now_ns_); !begun) {
             get.tries.endpoint->limit.ended();
             refund_deposit(get, as);
-            give_back(as);
+            release_attempt(as);
             if (get.tries.running != nullptr) return;
             settle(get, {.kind = Verdict::Kind::refused, .system_errno = EACCES, .message = begun.error().message});
             return;
@@ -314,7 +314,7 @@ private:
         const bool was_hedge = &attempt == get.tries.hedge;
         curl_multi_remove_handle(multi_, attempt.easy());
         refund_deposit(get, &attempt);
-        give_back(was_hedge ? get.tries.hedge : get.tries.running);
+        release_attempt(was_hedge ? get.tries.hedge : get.tries.running);
         if (verdict.kind != Verdict::Kind::ok) {
             // The other try may still succeed.
             if (get.tries.running != nullptr || get.tries.hedge != nullptr) return;
@@ -362,7 +362,7 @@ private:
 
     void refund_deposit(HttpGet& get, const HttpAttempt* ended) {
         if (ended != get.tries.hedge || get.tries.deposit_bytes == 0) return;
-        get.payer->give_back(std::exchange(get.tries.deposit_bytes, 0));
+        get.payer->refund(std::exchange(get.tries.deposit_bytes, 0));
     }
 
     void end(HttpGet& get, HttpOutcome outcome) {
@@ -392,7 +392,7 @@ private:
         refund_deposit(get, attempt);
         get.tries.endpoint->limit.ended();
         curl_multi_remove_handle(multi_, attempt->easy());
-        give_back(attempt);
+        release_attempt(attempt);
     }
 
     HttpAttempt& idle_attempt() {
@@ -401,7 +401,7 @@ private:
         return *attempts_.back();
     }
 
-    void give_back(HttpAttempt*& attempt) {
+    void release_attempt(HttpAttempt*& attempt) {
         attempt->clear();
         attempt->next = std::exchange(idle_, attempt);
         attempt = nullptr;

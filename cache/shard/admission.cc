@@ -113,12 +113,12 @@ void Admission::write_slot(const Block& block, const Reservation& reservation) {
         if (result == 0) admission.admitted_(of.block.block_id, of.block.payload_bytes);
         admission.let_go(of.block);
         --admission.in_flight_;
-        admission.writes_.give_back(&of);
+        admission.writes_.release(&of);
     };
     if (store_.write(write)) return;
     let_go(block);
     --in_flight_;
-    writes_.give_back(&write);
+    writes_.release(&write);
 }
 
 // Admits a block that compression did not shrink enough.
@@ -144,7 +144,7 @@ void Admission::compressed(Compressing& work) {
     }
     // The compressor has read the slot.
     let_go(work.block);
-    if (!admit_compressed(work)) give_back(work);
+    if (!admit_compressed(work)) release(work);
 }
 
 // True if a disk write was started. The write then gives `work` back.
@@ -168,12 +168,12 @@ bool Admission::admit_compressed(Compressing& work) {
         Compressing& written = *static_cast<Compressing::Stored&>(done).of;
         Admission& admission = *written.admission;
         if (result == 0) admission.admitted_(written.block.block_id, written.block.payload_bytes);
-        admission.give_back(written);
+        admission.release(written);
     };
     return store_.write(work.write);
 }
 
-void Admission::give_back(Compressing& work) {
+void Admission::release(Compressing& work) {
     --in_flight_;
     idle_.push_back(&work);
 }

@@ -57,7 +57,7 @@ private:
     void write_slot(const Block& block, const Reservation& reservation);
     void compressed(Compressing& work);
     bool admit_compressed(Compressing& work);
-    void give_back(Compressing& work);
+    void release(Compressing& work);
 
     DatasetStore& store_;
     Compressor& compressor_;

@@ -141,7 +141,7 @@ void BlockServer::deliver(Fetch& fetch, const Delivery& delivery) {
         fetch.delivered = true;
         fetch.miss = nullptr;
     } else {
-        fetches_.give_back(&fetch);
+        fetches_.release(&fetch);
     }
 }
 

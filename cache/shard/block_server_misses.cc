@@ -50,7 +50,7 @@ std::int64_t BlockServer::pump() {
         while (Fetch* fetch = job->queue_first) {
             if (fetch->delivered) {
                 job->dequeue();
-                fetches_.give_back(fetch);
+                fetches_.release(fetch);
                 continue;
             }
             Miss& miss = *fetch->miss;
@@ -246,7 +246,7 @@ void BlockServer::finish(Miss& miss, const Delivery& delivery, std::uint32_t pay
         deliver(*waiter, same_again ? Delivery{.status = BlockStatus::object_corrupt} : delivery);
         waiter = next;
     }
-    misses_.give_back(&miss);
+    misses_.release(&miss);
 }
 
 }  // namespace larder::cache

@@ -112,7 +112,7 @@ bool BlockServer::offer_to_peer(const Miss& miss, std::uint32_t payload_crc) {
         }
         of.consumer->unpin(of.slot_page, of.slot_pages);
         of.consumer->unrefer();
-        self.offers_.give_back(&of);
+        self.offers_.release(&of);
     };
     static_assert(offsetof(Offer, send) == 0);
     offered_bytes_in_flight_ += offer.send.into.size();

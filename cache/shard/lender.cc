@@ -106,7 +106,7 @@ void Lender::deliver(const Fetch& fetch, const Delivery& delivery) {
                .token = slot_token(fetch.slot_page)});
 }
 
-void Lender::give_back(std::uint64_t token) {
+void Lender::return_block(std::uint64_t token) {
     LARDER_ASSERT(token != 0);
     const std::size_t place = (token - 1) / 2;
     if (token % 2 == 1) {

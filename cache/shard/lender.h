@@ -36,7 +36,7 @@ public:
 
     // Calls `lend` once, here or in a later turn.
     void ask(std::shared_ptr<const protocol::Manifest> manifest, std::uint32_t block, Lend lend);
-    void give_back(std::uint64_t token);
+    void return_block(std::uint64_t token);
     // Closes the Lender. Waiting requests get no block.
     void stop();
 

@@ -23,7 +23,7 @@ public:
         return object;
     }
 
-    void give_back(T* object) {
+    void release(T* object) {
         LARDER_ASSERT(taken_ > 0);
         --taken_;
         free_.push_back(object);

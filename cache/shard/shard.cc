@@ -346,14 +346,14 @@ void Shard::lend(std::uint64_t dataset_id, std::shared_ptr<const protocol::Manif
     lender->ask(std::move(manifest), block, std::move(lend));
 }
 
-void Shard::give_back(std::uint64_t dataset_id, std::uint64_t token) {
+void Shard::return_block(std::uint64_t dataset_id, std::uint64_t token) {
     if (const auto found = state_->lenders.find(dataset_id); found != state_->lenders.end()) {
-        found->second->give_back(token);
+        found->second->return_block(token);
         return;
     }
     const auto stopped =
         std::ranges::find(state_->stopped_lenders, dataset_id, [](const auto& of) { return of.first; });
-    if (stopped != state_->stopped_lenders.end()) stopped->second->give_back(token);
+    if (stopped != state_->stopped_lenders.end()) stopped->second->return_block(token);
 }
 
 bool Shard::take_offered(std::uint64_t dataset_id, OfferedBlock offered) {

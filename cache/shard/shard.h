@@ -112,10 +112,10 @@ public:
                             std::shared_ptr<ScanProgress> progress);
 
     // Lends a block to other nodes. Calls `lend` once, on this thread, with the block as it is cached here, or with
-    // nothing if the block is not cached or the dataset is unknown. `give_back` takes the token back.
+    // nothing if the block is not cached or the dataset is unknown. `return_block` takes the token back.
     void lend(std::uint64_t dataset_id, std::shared_ptr<const protocol::Manifest> manifest, std::uint32_t block,
               Lend lend);
-    void give_back(std::uint64_t dataset_id, std::uint64_t token);
+    void return_block(std::uint64_t dataset_id, std::uint64_t token);
     // Admits a block that another node offers. False if there is no room or the block is not wanted.
     bool take_offered(std::uint64_t dataset_id, OfferedBlock offered);
     // The blocks cached here, and the free bytes of the quota. `blocks` is null if the dataset is unknown.

@@ -80,7 +80,7 @@ void TokenBucket::pay(std::uint64_t bytes, std::int64_t now_ns) {
     taken_.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-void TokenBucket::give_back(std::uint64_t bytes) {
+void TokenBucket::refund(std::uint64_t bytes) {
     if (limited()) full_at_ns_.fetch_sub(duration_ns(bytes), std::memory_order_relaxed);
     taken_.fetch_sub(bytes, std::memory_order_relaxed);
 }

@@ -32,7 +32,7 @@ public:
     void pay(std::uint64_t bytes, std::int64_t now_ns) override;
 
     // Any thread. Refunds bytes that were paid for but not read.
-    void give_back(std::uint64_t bytes) override;
+    void refund(std::uint64_t bytes) override;
 
     // The earliest time at which try_take of `bytes` can succeed if nobody else takes any.
     std::int64_t ready_at_ns(std::uint64_t bytes) const override;

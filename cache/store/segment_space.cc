@@ -52,7 +52,7 @@ std::optional<SegmentSpace::Place> SegmentSpace::take(std::uint64_t record_bytes
     return place;
 }
 
-void SegmentSpace::give_back(Place place, std::uint64_t record_bytes) {
+void SegmentSpace::release_space(Place place, std::uint64_t record_bytes) {
     Segment& segment = *place.segment;
     Hole freed{&segment, place.offset, record_bytes};
     // Merges adjacent holes: a failing remote gives much room back, in any order.

@@ -46,7 +46,7 @@ public:
     // fits_quota(record_bytes).
     std::optional<Place> take(std::uint64_t record_bytes);
     // Gives back room that will not be used. The room becomes a hole, or the tail moves back.
-    void give_back(Place place, std::uint64_t record_bytes);
+    void release_space(Place place, std::uint64_t record_bytes);
 
     // Counts a new or recovered segment and its used bytes.
     void add(Segment& segment);

@@ -136,7 +136,7 @@ void DatasetStore::abandon(const Reservation& reservation) {
     if (reservation.on_disk()) {
         write_bytes_in_flight_ -= record_bytes(reservation.payload_bytes, reservation.segment->alignment());
     }
-    give_back(reservation);
+    release_space(reservation);
     release(*reservation.segment);
 }
 
@@ -167,7 +167,7 @@ void DatasetStore::finish_write(StoreWrite& write, std::int32_t result) {
     const Reservation reservation = write.reservation;
     write_bytes_in_flight_ -= write.record.size();
     if (result != 0) {
-        give_back(reservation);
+        release_space(reservation);
     } else if (!make_findable(reservation, write.payload_crc)) {
         result = -ECANCELED;
     }
@@ -205,13 +205,13 @@ void DatasetStore::enter(Segment& segment, const StoredBlock& block) {
     payload_bytes_ += table_.raw_bytes(block.block_id);
 }
 
-void DatasetStore::give_back(const Reservation& reservation) {
+void DatasetStore::release_space(const Reservation& reservation) {
     LARDER_ASSERT(table_[reservation.block_id].slot == BlockTable::kPending);
     table_.clear(reservation.block_id);
     Segment& segment = *reservation.segment;
     if (segment.dropped()) return;
     space(segment.tier())
-        .give_back({&segment, reservation.offset}, record_bytes(reservation.payload_bytes, segment.alignment()));
+        .release_space({&segment, reservation.offset}, record_bytes(reservation.payload_bytes, segment.alignment()));
 }
 
 void DatasetStore::forget(std::uint32_t block_id) {

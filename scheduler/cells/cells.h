@@ -81,7 +81,7 @@ private:
     std::optional<Placement> take(std::uint32_t cluster, const PlaceRequest& request);
     Placement take_few_nodes(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus);
     Placement take_near(std::uint32_t cluster, const PlaceRequest& request);
-    void give_back(const Placement& placement);
+    void release_gpus(const Placement& placement);
     double rate(const PlaceRequest& request, const Placement& placement) const;
     // Collects the offers for a gang. Returns false if they have fewer than `gpus` GPUs in all.
     bool collect(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus);

@@ -194,7 +194,7 @@ Placement Cells::take_near(std::uint32_t cluster, const PlaceRequest& request) {
     if (wanted == 0) return placement;
     bind_all(cluster, request.gpu_type);
     if (!collect(cluster, request, wanted)) {
-        give_back(placement);
+        release_gpus(placement);
         return {};
     }
     const Placement rest = take_few_nodes(cluster, request, wanted);
@@ -202,7 +202,7 @@ Placement Cells::take_near(std::uint32_t cluster, const PlaceRequest& request) {
     return placement;
 }
 
-void Cells::give_back(const Placement& placement) {
+void Cells::release_gpus(const Placement& placement) {
     drop(placement);
     unbind_idle();
 }
@@ -238,10 +238,10 @@ std::optional<Placement> Cells::take(std::uint32_t cluster, const PlaceRequest& 
     }
     if (!request.near.empty() && request.rate_far < 1) {
         const double few_nodes_rate = rate(request, placement);
-        give_back(placement);
+        release_gpus(placement);
         placement = take_near(cluster, request);
         if (placement.empty() || rate(request, placement) <= few_nodes_rate) {
-            if (!placement.empty()) give_back(placement);
+            if (!placement.empty()) release_gpus(placement);
             placement = few_nodes();
             LARDER_ASSERT(!placement.empty());
         }

@@ -28,7 +28,7 @@ std::optional<Placed> FreePool::place_on_others(const PlaceRequest& request) {
     for (const JobId job : last_first) {
         if (free_.count(request.gpu_type) >= request.gpus) break;
         if (free_.gpu_type(placed_.at(job).placement.front().node) != request.gpu_type) continue;
-        gone.emplace_back(job, give_back(job));
+        gone.emplace_back(job, release_gpus(job));
     }
     std::optional<Placed> placed;
     if (auto placement = free_.choose(request)) {
@@ -58,7 +58,7 @@ bool FreePool::place_at(const PlaceRequest& request, const Placement& placement)
 }
 
 void FreePool::release(JobId job) {
-    give_back(job);
+    release_gpus(job);
 }
 
 bool FreePool::set_opportunistic(JobId job, bool opportunistic) {
@@ -85,7 +85,7 @@ void FreePool::put(JobId job, Taken taken) {
     placed_.emplace(job, std::move(taken));
 }
 
-FreePool::Taken FreePool::give_back(JobId job) {
+FreePool::Taken FreePool::release_gpus(JobId job) {
     const auto found = placed_.find(job);
     LARDER_ASSERT(found != placed_.end());
     Taken taken = std::move(found->second);

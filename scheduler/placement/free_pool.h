@@ -33,7 +33,7 @@ private:
     };
     void take(const PlaceRequest& request, const Placement& placement);
     void put(JobId job, Taken taken);
-    Taken give_back(JobId job);
+    Taken release_gpus(JobId job);
     bool is_free(const Placement& placement) const;
     std::optional<Placed> place_on_others(const PlaceRequest& request);
 

@@ -61,7 +61,7 @@ void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_start, std::
         AdmissionCandidate candidate{.demand = &demand, .must = promise.old, .value = value_of(promise)};
         if (promise.holds) {
             candidate.holds_type = snapshot.jobs[demand.job]->gpu_type;
-            plan.give_back(*candidate.holds_type, 0, demand.gpus, promise.holds_claim_of);
+            plan.release(*candidate.holds_type, 0, demand.gpus, promise.holds_claim_of);
         }
         if (promise.met) value_by_start += candidate.value;
         candidates.push_back(candidate);

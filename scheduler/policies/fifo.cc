@@ -35,7 +35,7 @@ std::optional<Reservation> reserve(std::vector<Ending>& endings, const Room& fre
     std::ranges::stable_sort(endings, {}, &Ending::at_s);
     Room then = free;
     for (const Ending& ending : endings) {
-        then.give_back(*ending.job, ending.type, ending.gpus, ending.claims);
+        then.release(*ending.job, ending.type, ending.gpus, ending.claims);
         if (!then.fits(job, ending.type, gpus)) continue;
         then.take(job, ending.type, gpus, true);
         return Reservation{.start_s = ending.at_s, .spare = then};

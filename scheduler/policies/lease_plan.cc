@@ -126,7 +126,7 @@ void LeasePlan::take(const LeaseFit& fit, const LeaseDemand& demand) {
     for (const std::uint32_t lease : fit.leases) take(fit.gpu_type, lease, demand.gpus, demand.tenant);
 }
 
-void LeasePlan::give_back(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus, std::uint32_t tenant) {
+void LeasePlan::release(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus, std::uint32_t tenant) {
     free_[gpu_type][lease] += gpus;
     if (std::uint32_t* const left = claim(tenant, gpu_type, lease)) *left += gpus;
 }

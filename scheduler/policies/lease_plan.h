@@ -67,7 +67,7 @@ public:
     void take(const LeaseFit& fit, const LeaseDemand& demand);
     // `tenant` is the owner of the claim; kNoTenant: no claim.
     void take(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus, std::uint32_t tenant = kNoTenant);
-    void give_back(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus, std::uint32_t tenant = kNoTenant);
+    void release(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus, std::uint32_t tenant = kNoTenant);
     // Takes GPUs for a job that has them already, until `until_s`.
     void hold(std::uint32_t gpu_type, std::uint32_t gpus, double until_s, std::uint32_t tenant = kNoTenant);
 

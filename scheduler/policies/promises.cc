@@ -86,7 +86,7 @@ private:
     bool add(Laid& laid, std::size_t p, const PromisedTimes* times) const {
         const Promise& promise = promises_[p];
         const LeaseDemand& demand = promise.demand;
-        if (promise.holds) laid.plan.give_back(demand.runs_on, 0, demand.gpus, promise.holds_claim_of);
+        if (promise.holds) laid.plan.release(demand.runs_on, 0, demand.gpus, promise.holds_claim_of);
         LeaseFit fit = times == nullptr ? laid.plan.fit(demand) : laid.plan.follow(demand, *times);
         const bool met = fit.meets(demand.deadline_s);
         if (met) laid.plan.take(fit, demand);

@@ -191,7 +191,7 @@ public:
         paid_bytes += bytes;
         most_paid_bytes = std::max(most_paid_bytes.load(), paid_bytes.load());
     }
-    void give_back(std::uint64_t bytes) override { paid_bytes -= bytes; }
+    void refund(std::uint64_t bytes) override { paid_bytes -= bytes; }
     std::int64_t ready_at_ns(std::uint64_t bytes) const override {
         return bytes > 0 && empty ? std::numeric_limits<std::int64_t>::max() : 0;
     }
