@@ -172,7 +172,7 @@ public:
     // Drops blocks that no live version uses: blocks whose bit in `live` is 0. Ids beyond the end of `live` count as
     // live. A segment that held some of these blocks is dropped once it is empty, or if there is no room for another
     // block and a quarter or more of the segment is dead.
-    void keep_only(std::span<const std::uint64_t> live, const DropObserver& observer);
+    void drop_dead_blocks(std::span<const std::uint64_t> live, const DropObserver& observer);
     // Raises the limits for a new version of the dataset.
     void grow_block_ids(std::uint32_t block_id_end, std::uint32_t block_bytes_max);
 

@@ -166,7 +166,7 @@ Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t se
     lease_applied_ = answer->lease;
     // Report again soon: other nodes can use the bandwidth this node gives up only once it has reported, and the part
     // of its plan that was held back may soon be free.
-    report_early_ = answer->cut || node_.job_limits().leases_more_than(answer->rates);
+    report_early_ = answer->cut || node_.job_limits().exceeds_lease(answer->rates);
     status_.lease_expires_ns = answer->rates.expires_ns;
     node_.lease(std::move(answer->rates));
     return node_.apply_plan(answer->quotas, sent_ns);

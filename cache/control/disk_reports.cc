@@ -4,7 +4,7 @@
 
 namespace larder::cache {
 
-void DiskReports::look(std::span<const DatasetStatistics> datasets, std::int64_t now_ns) {
+void DiskReports::update(std::span<const DatasetStatistics> datasets, std::int64_t now_ns) {
     std::map<std::uint64_t, std::int64_t> still;
     for (const DatasetStatistics& dataset : datasets) {
         const auto reported = trouble_seen_ns_.find(dataset.dataset_id);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Logs when a dataset's disk stops admitting blocks, and when it recovers. Call `look` about once a second; each
+// Logs when a dataset's disk stops admitting blocks, and when it recovers. Call `update` about once a second; each
 // failure is logged once, however long it lasts. A full disk still admits a small block now and then, so the disk
 // counts as recovered only after a minute without failure. Control thread only.
 
@@ -18,7 +18,7 @@ public:
     static constexpr std::int64_t kRecoveredAfterNs = 60'000'000'000;
 
     // `datasets` holds all datasets that are served.
-    void look(std::span<const DatasetStatistics> datasets, std::int64_t now_ns);
+    void update(std::span<const DatasetStatistics> datasets, std::int64_t now_ns);
 
 private:
     std::map<std::uint64_t, std::int64_t> trouble_seen_ns_;  // by dataset id: last failure seen

@@ -72,7 +72,7 @@ void JobLimits::renew(const std::string& job, std::int64_t now_ns) {
     if (const auto found = buckets_.find(job); found != buckets_.end()) set_bucket(job, *found->second.bucket, now_ns);
 }
 
-void JobLimits::look(const ShardStatistics& statistics, std::int64_t now_ns) {
+void JobLimits::update_idle_jobs(const ShardStatistics& statistics, std::int64_t now_ns) {
     std::set<std::string> reading;
     for (const JobStatistics& job : statistics.jobs) {
         if (job.sessions > 0 || job.waiting_bytes > 0) reading.insert(job.job);
@@ -107,19 +107,19 @@ void JobLimits::share_lease() {
     }
     const auto named = static_cast<double>(lease_->rates.size());
     const double floor = lease_->floor_bytes_per_second;
-    part_left_ = 1;
+    named_share_ = 1;
     expired_rate_ = std::min(floor, floor * std::max(1.0, named) / std::max(1.0, reading));
     double sum = lease_->rates.empty() ? floor : 0;
     for (const auto& [job, rate] : lease_->rates) sum += rate;
     newcomer_rate_ = std::min(floor, sum / std::max(1.0, named + newcomers));
-    if (sum > 0) part_left_ = 1 - newcomers * newcomer_rate_ / sum;
+    if (sum > 0) named_share_ = 1 - newcomers * newcomer_rate_ / sum;
 }
 
 double JobLimits::leased_rate_of(const std::string& job, bool expired) const {
     if (expired) return expired_rate_;
     const auto granted = lease_->rates.find(job);
     if (granted == lease_->rates.end()) return newcomer_rate_;
-    return granted->second * part_left_;
+    return granted->second * named_share_;
 }
 
 void JobLimits::set_all(std::int64_t now_ns) {
@@ -143,7 +143,7 @@ void JobLimits::lease(RateLease lease, std::int64_t now_ns) {
     set_all(now_ns);
 }
 
-bool JobLimits::leases_more_than(const RateLease& next) const {
+bool JobLimits::exceeds_lease(const RateLease& next) const {
     constexpr double kMarked = 0.01;
     if (!lease_ || expired_) return false;
     return std::ranges::any_of(lease_->rates, [&](const auto& rate) {

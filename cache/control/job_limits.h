@@ -56,14 +56,15 @@ public:
     // true once. Buckets fall to the floor by themselves.
     bool expire(std::int64_t now_ns);
     // True if the current lease gives some job markedly more than `next` does.
-    bool leases_more_than(const RateLease& next) const;
+    bool exceeds_lease(const RateLease& next) const;
     // True if a job has started that the current lease does not name.
     bool any_unleased() const { return any_unleased_; }
 
     // Call it about once a second to record which jobs read. Drops the bucket of an idle job if nobody else holds it
     // and it is full, because a new bucket would be the same.
-    void look(const ShardStatistics& statistics, std::int64_t now_ns);
-    // Takes the jobs that `look` found reading. A job that did not read twice in a row leaves its share to the others.
+    void update_idle_jobs(const ShardStatistics& statistics, std::int64_t now_ns);
+    // Takes the jobs that `update_idle_jobs` found reading. A job that did not read twice in a row leaves its share to
+    // the others.
     void seen_reading(const std::set<std::string>& jobs, std::int64_t now_ns);
 
     // The bucket of all sessions of a job on this node. The job counts as reading from now on. Fails if kJobsMax other
@@ -96,7 +97,7 @@ private:
 
     std::optional<RateLease> lease_;
     double newcomer_rate_ = 0;  // of a job that the lease does not name
-    double part_left_ = 1;      // fraction of their rates that named jobs keep
+    double named_share_ = 1;    // fraction of their rates that named jobs keep
     double expired_rate_ = 0;   // of every job after the lease has expired
     bool expired_ = false;
     bool any_unleased_ = false;

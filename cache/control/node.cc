@@ -151,9 +151,9 @@ void Node::run_periodic_work() {
     collect([this](Result<ShardStatistics> statistics) {
         if (!statistics) return;
         rates_.sample(*statistics, clock_.now_ns());
-        job_limits_.look(*statistics, clock_.now_ns());
+        job_limits_.update_idle_jobs(*statistics, clock_.now_ns());
         drop_old_versions(*statistics);
-        disk_reports_.look(statistics->datasets, clock_.now_ns());
+        disk_reports_.update(statistics->datasets, clock_.now_ns());
         used_.clear();
         for (const DatasetStatistics& of : statistics->datasets) {
             used_[of.dataset_id] = {.bytes = {.memory_bytes = of.usage.memory_bytes, .disk_bytes = of.usage.disk_bytes},

@@ -81,7 +81,7 @@ std::map<std::string, NodeReporter::Job> NodeReporter::jobs_of(const ShardStatis
     return jobs;
 }
 
-bool NodeReporter::look(const Job& job, Seen& seen, std::int64_t now_ns) const {
+bool NodeReporter::observe(const Job& job, Seen& seen, std::int64_t now_ns) const {
     if (job.sessions > 0) seen.session_at_ns = now_ns;
     if (seen.session_at_ns == 0 || now_ns - seen.session_at_ns > kGoneAfter_ns) return false;
     if (job.sessions > 0) seen.loops = job.loops;
@@ -128,7 +128,7 @@ allocator::NodeReport NodeReporter::make(const AllocatorClientConfig& allocator,
     for (const auto& [name, job] : jobs_of(statistics)) {
         Seen& seen = seen_[name];
         const bool known = std::ranges::find(datasets, job.dataset, &ReportedDataset::name) != datasets.end();
-        if (!look(job, seen, now_ns) || !known) {
+        if (!observe(job, seen, now_ns) || !known) {
             if (job.sessions == 0) seen_.erase(name);
             continue;
         }

@@ -69,7 +69,7 @@ private:
 
     static std::map<std::string, Job> jobs_of(const ShardStatistics& statistics);
     // False if the job has ended.
-    bool look(const Job& job, Seen& seen, std::int64_t now_ns) const;
+    bool observe(const Job& job, Seen& seen, std::int64_t now_ns) const;
 
     // The bytes that the whole dataset would take in the cache.
     std::uint64_t stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage);

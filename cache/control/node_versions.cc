@@ -113,7 +113,7 @@ void Node::keep_blocks(NodeDataset& dataset, const std::vector<std::uint64_t>& n
         }
         // Unused bits of the last word belong to ids of future versions: mark them live.
         if (block_id_end % 64 != 0) live->back() |= ~std::uint64_t{0} << (block_id_end % 64);
-        shard->post([id, live](Shard& on) { on.keep_only(id, *live); });
+        shard->post([id, live](Shard& on) { on.drop_dead_blocks(id, *live); });
     });
 }
 

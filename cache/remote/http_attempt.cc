@@ -318,7 +318,7 @@ Verdict HttpAttempt::verdict_of_status(int code) const {
         verdict.kind = Verdict::Kind::refused;
         verdict.system_errno = ENOENT;
     }
-    if (verdict.kind == Verdict::Kind::refused && get_->origin->passes(code, error_body_)) {
+    if (verdict.kind == Verdict::Kind::refused && get_->origin->may_succeed_later(code, error_body_)) {
         verdict.kind = Verdict::Kind::failed;
     }
     return verdict;

@@ -38,7 +38,7 @@ public:
     // True if the answer says that the whole bucket is missing, not only the object.
     virtual bool lacks_bucket(int /*status*/, std::string_view /*body*/) const { return false; }
     // True if a retry may succeed although the status is one of a lasting error.
-    virtual bool passes(int /*status*/, std::string_view /*body*/) const { return false; }
+    virtual bool may_succeed_later(int /*status*/, std::string_view /*body*/) const { return false; }
 };
 
 enum class HttpRequestKind : std::uint8_t {

@@ -97,7 +97,7 @@ public:
     }
 
     // The keys expired before the request arrived, or their renewal is late.
-    bool passes(int status, std::string_view body) const override {
+    bool may_succeed_later(int status, std::string_view body) const override {
         if (credentials_ == nullptr || !credentials_->renews_itself() || (status != 400 && status != 403)) return false;
         pugi::xml_document document;
         return std::string_view(error_of(document, body).child_value("Code")) == "ExpiredToken";

@@ -288,8 +288,9 @@ void BlockServer::set_quota(Quota quota, const std::function<void(const Segment&
     update_hash_threshold();
 }
 
-void BlockServer::keep_only(std::span<const std::uint64_t> live, const std::function<void(const Segment&)>& on_drop) {
-    store_->keep_only(live, drop_observer(on_drop));
+void BlockServer::drop_dead_blocks(std::span<const std::uint64_t> live,
+                                   const std::function<void(const Segment&)>& on_drop) {
+    store_->drop_dead_blocks(live, drop_observer(on_drop));
 }
 
 void BlockServer::clear(const std::function<void(const Segment&)>& on_drop) {

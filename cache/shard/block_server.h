@@ -75,8 +75,8 @@ public:
     std::int64_t pump();
 
     void add_version(std::shared_ptr<const protocol::Manifest> manifest);
-    // Drops blocks that no live version uses. See DatasetStore::keep_only.
-    void keep_only(std::span<const std::uint64_t> live, const std::function<void(const Segment&)>& on_drop);
+    // Drops blocks that no live version uses. See DatasetStore::drop_dead_blocks.
+    void drop_dead_blocks(std::span<const std::uint64_t> live, const std::function<void(const Segment&)>& on_drop);
     // Calls `on_drop` with each memory segment before it is dropped.
     void set_quota(Quota quota, const std::function<void(const Segment&)>& on_drop);
     void clear(const std::function<void(const Segment&)>& on_drop);

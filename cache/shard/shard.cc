@@ -104,9 +104,9 @@ void Shard::add_version(std::uint64_t dataset_id, std::shared_ptr<const protocol
     state_->server(dataset_id).add_version(std::move(manifest));
 }
 
-void Shard::keep_only(std::uint64_t dataset_id, std::span<const std::uint64_t> live) {
+void Shard::drop_dead_blocks(std::uint64_t dataset_id, std::span<const std::uint64_t> live) {
     const auto found = state_->servers.find(dataset_id);
-    if (found != state_->servers.end()) found->second->keep_only(live, state_->tell_sessions(dataset_id));
+    if (found != state_->servers.end()) found->second->drop_dead_blocks(live, state_->tell_sessions(dataset_id));
 }
 
 void Shard::remove_dataset(std::uint64_t dataset_id) {

@@ -97,8 +97,9 @@ public:
     void add_version(std::uint64_t dataset_id, std::shared_ptr<const protocol::Manifest> manifest);
     // Closes the dataset's sessions and deletes its cached blocks.
     void remove_dataset(std::uint64_t dataset_id);
-    // Drops blocks that no live version uses. See DatasetStore::keep_only. Does nothing if the dataset is unknown.
-    void keep_only(std::uint64_t dataset_id, std::span<const std::uint64_t> live);
+    // Drops blocks that no live version uses. See DatasetStore::drop_dead_blocks. Does nothing if the dataset is
+    // unknown.
+    void drop_dead_blocks(std::uint64_t dataset_id, std::span<const std::uint64_t> live);
     void set_quota(std::uint64_t dataset_id, Quota quota);
 
     void attach(SessionSetup setup);

@@ -126,7 +126,7 @@ void DatasetStore::shrink(Tier tier, const DropObserver& observer) {
     }
 }
 
-void DatasetStore::keep_only(std::span<const std::uint64_t> live, const DropObserver& observer) {
+void DatasetStore::drop_dead_blocks(std::span<const std::uint64_t> live, const DropObserver& observer) {
     struct Thinned {
         Segment* segment;
         double live_part;

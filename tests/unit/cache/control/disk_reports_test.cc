@@ -26,7 +26,7 @@ protected:
             datasets.push_back({.dataset_id = id, .name = "d" + std::to_string(id), .disk_problem = problem});
         }
         now_ns += kSecondNs;
-        reports.look(datasets, now_ns);
+        reports.update(datasets, now_ns);
     }
 
     test::LogFile log{LogLevel::info};

@@ -169,9 +169,9 @@ TEST(JobLimits, RunningScanSharesTheLeasedRate) {
     const auto sum = [&] { return job->rate_bytes_per_second(0) + scan->rate_bytes_per_second(0); };
     EXPECT_DOUBLE_EQ(sum(), 100e3);
     const JobStatistics reads{.job = "a", .sessions = 1};
-    for (int i = 0; i < 5; ++i) limits.look({.jobs = {reads}, .scans = 1}, 0);
+    for (int i = 0; i < 5; ++i) limits.update_idle_jobs({.jobs = {reads}, .scans = 1}, 0);
     EXPECT_DOUBLE_EQ(sum(), 100e3);
-    for (int i = 0; i < 2; ++i) limits.look({.jobs = {reads}}, 0);
+    for (int i = 0; i < 2; ++i) limits.update_idle_jobs({.jobs = {reads}}, 0);
     EXPECT_EQ(job->rate_bytes_per_second(0), 100e3) << "it is over";
 }
 
@@ -180,16 +180,16 @@ TEST(JobLimits, EndedJobIsForgottenOnceItsBucketIsFull) {
     limits.apply(config_with({}, {.remote_bytes_per_second = 1000, .remote_burst_bytes = 4000}), 0);
     auto held = *limits.bucket("a", 0);
     ASSERT_TRUE(held->try_take(4000, 0));
-    for (int i = 0; i < 5; ++i) limits.look({}, 10 * kSecond);
+    for (int i = 0; i < 5; ++i) limits.update_idle_jobs({}, 10 * kSecond);
     EXPECT_EQ(limits.buckets(), 1u) << "a session has it";
     ASSERT_TRUE(held->try_take(4000, 10 * kSecond));
     held.reset();
-    for (int i = 0; i < 5; ++i) limits.look({}, 12 * kSecond);
+    for (int i = 0; i < 5; ++i) limits.update_idle_jobs({}, 12 * kSecond);
     ASSERT_EQ(limits.buckets(), 1u) << "it owes";
     EXPECT_FALSE((*limits.bucket("a", 12 * kSecond))->try_take(4000, 12 * kSecond)) << "no burst for coming again";
-    limits.look({}, 14 * kSecond);
+    limits.update_idle_jobs({}, 14 * kSecond);
     EXPECT_EQ(limits.buckets(), 1u) << "it may be between two sessions";
-    limits.look({}, 14 * kSecond);
+    limits.update_idle_jobs({}, 14 * kSecond);
     EXPECT_EQ(limits.buckets(), 0u);
 }
 
@@ -201,7 +201,7 @@ TEST(JobLimits, ExcessJobsAreRefusedUntilIdleOnesAreForgotten) {
     EXPECT_EQ(refused.error().code, ErrorCode::unavailable);
     EXPECT_NE(refused.error().message.find("job \"another\" cannot be added"), std::string::npos);
     EXPECT_TRUE(limits.bucket("job-7", 0)) << "those there are go on";
-    for (int i = 0; i < 2; ++i) limits.look({.jobs = {{.job = "job-7", .sessions = 1}}}, kSecond);
+    for (int i = 0; i < 2; ++i) limits.update_idle_jobs({.jobs = {{.job = "job-7", .sessions = 1}}}, kSecond);
     EXPECT_EQ(limits.buckets(), 1u);
     EXPECT_TRUE(limits.bucket("another", kSecond));
 }
@@ -220,13 +220,13 @@ TEST(JobLimits, JobsUnderAnEmptyLeaseShareItsFloor) {
 TEST(JobLimits, ReducedLeaseIsDetected) {
     JobLimits limits;
     const RateLease lease{.rates = {{"a", 100}, {"b", 100}}, .expires_ns = kSecond};
-    EXPECT_FALSE(limits.leases_more_than(lease));
+    EXPECT_FALSE(limits.exceeds_lease(lease));
     limits.lease(lease, 0);
-    EXPECT_FALSE(limits.leases_more_than({.rates = {{"a", 100}, {"b", 99.5}}}));
-    EXPECT_TRUE(limits.leases_more_than({.rates = {{"a", 120}, {"b", 80}}}));
-    EXPECT_TRUE(limits.leases_more_than({.rates = {{"a", 200}}}));
+    EXPECT_FALSE(limits.exceeds_lease({.rates = {{"a", 100}, {"b", 99.5}}}));
+    EXPECT_TRUE(limits.exceeds_lease({.rates = {{"a", 120}, {"b", 80}}}));
+    EXPECT_TRUE(limits.exceeds_lease({.rates = {{"a", 200}}}));
     limits.expire(kSecond);
-    EXPECT_FALSE(limits.leases_more_than({.rates = {{"a", 1}}})) << "all have fallen to the floor already";
+    EXPECT_FALSE(limits.exceeds_lease({.rates = {{"a", 1}}})) << "all have fallen to the floor already";
 }
 
 TEST(JobLimits, OperatorLimitCapsTheLeasedRate) {

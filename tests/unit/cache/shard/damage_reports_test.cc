@@ -18,7 +18,7 @@ using protocol::BlockStatus;
 using test::RingClient;
 using test::ShardWorld;
 
-constexpr std::uint32_t kSpoilt = 6;
+constexpr std::uint32_t kDamagedBlock = 6;
 
 std::uint32_t crc_of(const std::string& bytes) {
     return crc32c(std::as_bytes(std::span(bytes)));
@@ -68,43 +68,43 @@ protected:
 
 TEST_P(ReadAnewTest, SameBytesOnRefetchMarkTheRemoteObjectCorrupt) {
     RingClient& client = world_.attach();
-    const std::string bytes = world_.read(client, kSpoilt).bytes;
+    const std::string bytes = world_.read(client, kDamagedBlock).bytes;
     world_.turns(20);
-    EXPECT_EQ(anew(client, kSpoilt, bytes).status, BlockStatus::object_corrupt);
+    EXPECT_EQ(anew(client, kDamagedBlock, bytes).status, BlockStatus::object_corrupt);
     EXPECT_EQ(remote_reads(), 2u);
     const DatasetStatistics statistics = world_.dataset();
     ASSERT_EQ(statistics.quarantined.size(), 1u);
-    EXPECT_EQ(statistics.quarantined[0].object, ShardWorld::object_name(kSpoilt));
+    EXPECT_EQ(statistics.quarantined[0].object, ShardWorld::object_name(kDamagedBlock));
     EXPECT_TRUE(statistics.quarantined[0].by_reader);
     EXPECT_EQ(statistics.counters.remote_corrupt, 1u);
 
-    EXPECT_EQ(anew(client, kSpoilt, bytes).status, BlockStatus::object_corrupt);
+    EXPECT_EQ(anew(client, kDamagedBlock, bytes).status, BlockStatus::object_corrupt);
     EXPECT_EQ(remote_reads(), 2u) << "nobody asks the remote again";
     RingClient& other = world_.attach({.session_id = 2, .job = "other"});
-    EXPECT_EQ(world_.read(other, kSpoilt).bytes, bytes) << "no reader's word counts for another";
+    EXPECT_EQ(world_.read(other, kDamagedBlock).bytes, bytes) << "no reader's word counts for another";
     EXPECT_EQ(remote_reads(), 2u) << "it is still cached";
 }
 
 TEST_P(ReadAnewTest, DifferentBytesOnRefetchReplaceTheCachedBlock) {
     RingClient& client = world_.attach();
-    put(kSpoilt, spoilt(kSpoilt));
-    const std::string bad = world_.read(client, kSpoilt).bytes;
+    put(kDamagedBlock, spoilt(kDamagedBlock));
+    const std::string bad = world_.read(client, kDamagedBlock).bytes;
     world_.turns(20);
-    put(kSpoilt, world_.content[kSpoilt]);
-    EXPECT_EQ(world_.read(client, kSpoilt).bytes, bad) << "cached";
-    const auto fetched = anew(client, kSpoilt, bad);
+    put(kDamagedBlock, world_.content[kDamagedBlock]);
+    EXPECT_EQ(world_.read(client, kDamagedBlock).bytes, bad) << "cached";
+    const auto fetched = anew(client, kDamagedBlock, bad);
     EXPECT_EQ(fetched.source, BlockSource::remote);
-    EXPECT_EQ(fetched.bytes, world_.content[kSpoilt]);
-    const auto again = world_.read(client, kSpoilt);
+    EXPECT_EQ(fetched.bytes, world_.content[kDamagedBlock]);
+    const auto again = world_.read(client, kDamagedBlock);
     EXPECT_NE(again.source, BlockSource::remote);
-    EXPECT_EQ(again.bytes, world_.content[kSpoilt]);
+    EXPECT_EQ(again.bytes, world_.content[kDamagedBlock]);
     EXPECT_EQ(world_.dataset().quarantined_blocks, 0u);
 
     // Another client with the bad bytes reports them later.
     RingClient& late = world_.attach({.session_id = 2, .job = "late"});
-    const auto healed = anew(late, kSpoilt, bad);
+    const auto healed = anew(late, kDamagedBlock, bad);
     EXPECT_NE(healed.source, BlockSource::remote);
-    EXPECT_EQ(healed.bytes, world_.content[kSpoilt]);
+    EXPECT_EQ(healed.bytes, world_.content[kDamagedBlock]);
     EXPECT_EQ(remote_reads(), 2u);
 }
 
@@ -115,7 +115,7 @@ TEST_P(ReadAnewTest, FalseDamageReportsCostOneReadAndEvictNothing) {
     const std::uint64_t used = used_bytes();
     const bool checked = GetParam().compression.kind == CompressionKind::none || GetParam().quota.memory_bytes > 0;
     for (int lie = 0; lie < 50; ++lie) {
-        EXPECT_EQ(anew(liar, kSpoilt, "lie " + std::to_string(lie)).bytes, world_.content[kSpoilt]);
+        EXPECT_EQ(anew(liar, kDamagedBlock, "lie " + std::to_string(lie)).bytes, world_.content[kDamagedBlock]);
     }
     EXPECT_EQ(remote_reads(), world_.content.size() + 1);
     EXPECT_EQ(world_.dataset().usage.blocks, blocks);
@@ -129,44 +129,44 @@ TEST_P(ReadAnewTest, FalseDamageReportsCostOneReadAndEvictNothing) {
 
 TEST_P(ReadAnewTest, BlockThatDiffersOnEveryRefetchIsQuarantined) {
     RingClient& client = world_.attach();
-    put(kSpoilt, spoilt(kSpoilt, 1));
-    std::string bytes = world_.read(client, kSpoilt).bytes;
+    put(kDamagedBlock, spoilt(kDamagedBlock, 1));
+    std::string bytes = world_.read(client, kDamagedBlock).bytes;
     for (const char by : {char{2}, char{3}}) {
-        put(kSpoilt, spoilt(kSpoilt, by));
-        const auto fetched = anew(client, kSpoilt, bytes);
+        put(kDamagedBlock, spoilt(kDamagedBlock, by));
+        const auto fetched = anew(client, kDamagedBlock, bytes);
         EXPECT_EQ(fetched.status, BlockStatus::ok);
         EXPECT_NE(fetched.bytes, bytes);
         bytes = fetched.bytes;
     }
-    EXPECT_EQ(anew(client, kSpoilt, bytes).status, BlockStatus::object_corrupt);
+    EXPECT_EQ(anew(client, kDamagedBlock, bytes).status, BlockStatus::object_corrupt);
     EXPECT_EQ(remote_reads(), 3u);
     EXPECT_EQ(world_.dataset().quarantined_blocks, 1u);
 }
 
 TEST_P(ReadAnewTest, VerifyRemoteReleasesABlockRepairedAtTheRemote) {
     RingClient& client = world_.attach();
-    put(kSpoilt, spoilt(kSpoilt));
-    const std::string bad = world_.read(client, kSpoilt).bytes;
+    put(kDamagedBlock, spoilt(kDamagedBlock));
+    const std::string bad = world_.read(client, kDamagedBlock).bytes;
     world_.turns(20);
-    EXPECT_EQ(anew(client, kSpoilt, bad).status, BlockStatus::object_corrupt);
-    put(kSpoilt, world_.content[kSpoilt]);
+    EXPECT_EQ(anew(client, kDamagedBlock, bad).status, BlockStatus::object_corrupt);
+    put(kDamagedBlock, world_.content[kDamagedBlock]);
     auto progress = std::make_shared<ScanProgress>();
     ASSERT_TRUE(
         world_.shard->start_scan(test::kDatasetId, ScanKind::verify_remote, std::make_shared<TokenBucket>(), progress));
     for (int i = 0; i < 20'000 && !progress->finished; ++i) world_.turns(1);
     EXPECT_EQ(progress->blocks_bad, 1u);
     EXPECT_EQ(world_.dataset().quarantined_blocks, 0u);
-    EXPECT_EQ(world_.read(client, kSpoilt).bytes, world_.content[kSpoilt]);
+    EXPECT_EQ(world_.read(client, kDamagedBlock).bytes, world_.content[kDamagedBlock]);
 }
 
 TEST_P(ReadAnewTest, RefetchWaitsForTheTokensOfItsJob) {
     RingClient& client = world_.attach();
-    const std::string bytes = world_.read(client, kSpoilt).bytes;
+    const std::string bytes = world_.read(client, kDamagedBlock).bytes;
     auto empty = std::make_shared<TokenBucket>();
     empty->set_limit(1, 1, world_.clock.now_ns());
     ASSERT_TRUE(empty->try_take(1, world_.clock.now_ns()));
     RingClient& poor = world_.attach({.session_id = 2, .job = "poor", .bucket = empty});
-    poor.refetch(kSpoilt, 0, kSpoilt, 1, crc_of(bytes));
+    poor.refetch(kDamagedBlock, 0, kDamagedBlock, 1, crc_of(bytes));
     world_.turns(50);
     EXPECT_FALSE(poor.next_completion());
     EXPECT_EQ(remote_reads(), 1u);
@@ -193,50 +193,50 @@ int spoil_memory(const std::string& bytes) {
 TEST(ReadAnew, BlockDamagedInMemoryIsRefetched) {
     ShardWorld world({.quota = test::kMemory});
     RingClient& client = world.attach();
-    world.read(client, kSpoilt);
-    ASSERT_EQ(spoil_memory(world.content[kSpoilt]), 1);
-    const std::string bad = world.read(client, kSpoilt).bytes;
-    ASSERT_NE(bad, world.content[kSpoilt]);
-    client.refetch(kSpoilt, 0, kSpoilt, 1, crc_of(bad));
+    world.read(client, kDamagedBlock);
+    ASSERT_EQ(spoil_memory(world.content[kDamagedBlock]), 1);
+    const std::string bad = world.read(client, kDamagedBlock).bytes;
+    ASSERT_NE(bad, world.content[kDamagedBlock]);
+    client.refetch(kDamagedBlock, 0, kDamagedBlock, 1, crc_of(bad));
     const auto got = world.completion(client);
     ASSERT_TRUE(got && got->status == BlockStatus::ok);
-    EXPECT_EQ(client.payload(*got), world.content[kSpoilt]);
+    EXPECT_EQ(client.payload(*got), world.content[kDamagedBlock]);
     EXPECT_EQ(world.dataset().counters.crc_failures, 1u);
-    EXPECT_EQ(world.read(client, kSpoilt).bytes, world.content[kSpoilt]);
+    EXPECT_EQ(world.read(client, kDamagedBlock).bytes, world.content[kDamagedBlock]);
 }
 
 TEST(ReadAnew, BlockDamagedInMemoryAfterARefetchIsRefetchedAgain) {
     ShardWorld world({.quota = test::kMemory});
     RingClient& client = world.attach();
-    const std::string good = world.content[kSpoilt];
+    const std::string good = world.content[kDamagedBlock];
     std::string bad = good;
     bad.back() = static_cast<char>(bad.back() ^ 1);
-    world.disk.put(world.path(kSpoilt), bad, 1000 + kSpoilt);
-    world.read(client, kSpoilt);
-    world.disk.put(world.path(kSpoilt), good, 1000 + kSpoilt);
+    world.disk.put(world.path(kDamagedBlock), bad, 1000 + kDamagedBlock);
+    world.read(client, kDamagedBlock);
+    world.disk.put(world.path(kDamagedBlock), good, 1000 + kDamagedBlock);
     for (const std::string& had : {bad, std::string("what memory made of it")}) {
         world.clock.advance_ns(2'000'000'000);
-        client.refetch(kSpoilt, 0, kSpoilt, 1, crc_of(had));
+        client.refetch(kDamagedBlock, 0, kDamagedBlock, 1, crc_of(had));
         const auto got = world.completion(client);
         ASSERT_TRUE(got && got->status == BlockStatus::ok);
         EXPECT_EQ(client.payload(*got), good);
         if (got->segment == 0) client.release(0);
         world.turns(20);
         if (had == bad) {
-            ASSERT_EQ(world.read(client, kSpoilt).bytes, good);
+            ASSERT_EQ(world.read(client, kDamagedBlock).bytes, good);
             ASSERT_GE(spoil_memory(good), 1);  // used slots hold a copy, too
         }
     }
     EXPECT_EQ(world.dataset().counters.crc_failures, 1u);
-    EXPECT_EQ(world.read(client, kSpoilt).bytes, good);
+    EXPECT_EQ(world.read(client, kDamagedBlock).bytes, good);
 }
 
 TEST(ReadAnew, SameBytesOnRefetchAreCorruptWithoutACache) {
     ShardWorld world({.quota = {}});
     RingClient& client = world.attach();
-    const std::string bytes = world.read(client, kSpoilt).bytes;
+    const std::string bytes = world.read(client, kDamagedBlock).bytes;
     for (const std::uint64_t reads : {2u, 2u}) {
-        client.refetch(kSpoilt, 0, kSpoilt, 1, crc_of(bytes));
+        client.refetch(kDamagedBlock, 0, kDamagedBlock, 1, crc_of(bytes));
         const auto got = world.completion(client);
         ASSERT_TRUE(got);
         EXPECT_EQ(got->status, BlockStatus::object_corrupt);

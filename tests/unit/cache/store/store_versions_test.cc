@@ -39,7 +39,7 @@ TEST(StoreVersions, RoomOfDeadBlocksIsReused) {
         EXPECT_EQ(raw_bytes, kBytes);
         ++forgotten;
     }};
-    f.store->keep_only(live_blocks(1024, [&](std::uint32_t id) { return id >= blocks; }), observer);
+    f.store->drop_dead_blocks(live_blocks(1024, [&](std::uint32_t id) { return id >= blocks; }), observer);
     EXPECT_EQ(forgotten, blocks);
     EXPECT_EQ(f.store->usage().memory_bytes, 0u);
     EXPECT_EQ(f.store->usage().payload_bytes, 0u);
@@ -51,13 +51,13 @@ TEST(StoreVersions, SegmentsWithMostlyLiveBlocksAreKept) {
     StoreFixture f(1024, kBytes);
     const std::uint32_t blocks = fill(f);
     const std::uint32_t segments = f.store->usage().memory_segments;
-    f.store->keep_only(live_blocks(1024, [](std::uint32_t id) { return id % 16 != 0; }), {});
+    f.store->drop_dead_blocks(live_blocks(1024, [](std::uint32_t id) { return id % 16 != 0; }), {});
     EXPECT_EQ(f.store->usage().memory_segments, segments);
     EXPECT_FALSE(f.store->find(0));
     EXPECT_TRUE(f.holds(1, kBytes));
     f.store->check_invariants();
     // A third of each segment is dead now. Only as many segments drop as one more block needs.
-    f.store->keep_only(live_blocks(1024, [](std::uint32_t id) { return id % 3 != 0; }), {});
+    f.store->drop_dead_blocks(live_blocks(1024, [](std::uint32_t id) { return id % 3 != 0; }), {});
     EXPECT_EQ(f.store->usage().memory_segments, segments - 1);
     EXPECT_TRUE(f.admit_to_memory(blocks, kBytes));
     f.store->check_invariants();
@@ -66,7 +66,7 @@ TEST(StoreVersions, SegmentsWithMostlyLiveBlocksAreKept) {
 TEST(StoreVersions, BlockIdsOfLaterVersionsCountAsLive) {
     StoreFixture f(1024, kBytes);
     const std::uint32_t blocks = fill(f);
-    f.store->keep_only(std::vector<std::uint64_t>{}, {});
+    f.store->drop_dead_blocks(std::vector<std::uint64_t>{}, {});
     EXPECT_EQ(f.store->usage().blocks, blocks);
 }
 
