@@ -39,7 +39,7 @@ std::string survey_result(const DatasetSurvey& survey) {
         suffixes.push_back({{"suffix", suffix.suffix}, {"objects", suffix.objects}, {"bytes", suffix.bytes}});
     }
     json::array odd;
-    for (const std::string& path : survey.odd) odd.emplace_back(path);
+    for (const std::string& path : survey.odd_paths) odd.emplace_back(path);
     json::array notes;
     for (const std::string& note : survey.notes) notes.emplace_back(note);
     return json_text(json::object{{"url", survey.url},

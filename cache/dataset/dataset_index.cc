@@ -129,7 +129,7 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     IndexReport report{.url = where->place->url().text(), .place = where->place, .source = source};
     auto format = request.format ? Result<Format>(*request.format) : Format::webdataset;
     std::string doubt;
-    if (!request.format && where->only.empty()) {
+    if (!request.format && where->only_shard.empty()) {
         const auto listing = source->list({}, stop);
         if (!listing) return std::unexpected(listing.error());
         format = detect_format(*source, *listing);
@@ -156,8 +156,8 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     switch (*format) {
         case Format::raw: indexed = index_raw_of(*source, content, report.notes, progress, stop); break;
         case Format::webdataset:
-            indexed =
-                index_webdataset(*source, where->only, goal, content, report.notes, with_journal, stop, journal.get());
+            indexed = index_webdataset(*source, where->only_shard, goal, content, report.notes, with_journal, stop,
+                                       journal.get());
             break;
         case Format::mds:
             indexed = index_mds(*source, goal, content, report.notes, with_journal, stop, journal.get());

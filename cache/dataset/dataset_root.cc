@@ -28,16 +28,16 @@ Result<DatasetRoot> find_dataset_root(const IndexRequest& request) {
     auto url = parse_remote_url(request.url);
     if (!url) return std::unexpected(url.error());
     std::string directory = request.url;
-    DatasetRoot root{.only = url->only};
+    DatasetRoot root{.only_shard = url->only_shard};
     if (url->scheme == RemoteScheme::file) {
         struct stat status{};
         if (::stat(url->root.c_str(), &status) != 0) return std::unexpected(root_error(url->root, errno));
         if (S_ISREG(status.st_mode)) {
             // Objects are named relative to the URL, so the URL becomes the directory of the tar.
             const std::filesystem::path file(url->root);
-            root.only = file.filename().string();
+            root.only_shard = file.filename().string();
             directory = file.parent_path().string();
-            if (!is_shard_name(root.only) && !is_compressed_shard_name(root.only)) {
+            if (!is_shard_name(root.only_shard) && !is_compressed_shard_name(root.only_shard)) {
                 return fail(ErrorCode::invalid_argument, url->root +
                                                              " is a file, and a dataset is a directory or a "
                                                              ".tar: give the directory, " +

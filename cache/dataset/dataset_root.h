@@ -12,7 +12,7 @@ namespace larder::cache {
 
 struct DatasetRoot {
     std::shared_ptr<const RemotePlace> place;
-    std::string only;  // path of the one .tar, below the place; empty: all objects of the place
+    std::string only_shard;  // path of the one .tar, below the place; empty: all objects of the place
 };
 
 // Fails if the URL names a file that is not a .tar; the error names the directory to give instead.

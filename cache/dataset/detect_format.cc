@@ -138,10 +138,10 @@ MixedListing mixed_listing(const ObjectListing& listing, Format format) {
         if (format != Format::raw && format != kind.format) continue;
         Parted parted = part(kind, listing);
         if (parted.shards.empty() || parted.others.empty()) continue;
-        if (format != Format::raw) return {.odd = std::move(parted.others), .doubt = {}};
+        if (format != Format::raw) return {.odd_paths = std::move(parted.others), .doubt = {}};
         std::string doubt = doubt_of(kind, parted);
         const bool few_shards = parted.shards.size() < parted.others.size();
-        return {.odd = std::move(few_shards ? parted.shards : parted.others), .doubt = std::move(doubt)};
+        return {.odd_paths = std::move(few_shards ? parted.shards : parted.others), .doubt = std::move(doubt)};
     }
     return {};
 }

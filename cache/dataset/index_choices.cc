@@ -26,7 +26,7 @@ Result<void> check_block_goal(const BlockGoal& goal, Format format) {
 
 Result<BlockGoal> check_choices(const IndexRequest& request, const DatasetRoot& where, Format format) {
     const std::string called(name(format));
-    if (!where.only.empty() && format != Format::webdataset) {
+    if (!where.only_shard.empty() && format != Format::webdataset) {
         return fail(ErrorCode::invalid_argument, request.url + " is a file; a " + called +
                                                      " dataset is a directory: give " + where.place->url().text());
     }

@@ -54,7 +54,7 @@ Result<DatasetSurvey> survey_dataset(const IndexRequest& request, const IndexPro
     const std::shared_ptr<ObjectSource> source = where->place->objects(stop);
     DatasetSurvey survey{.url = where->place->url().text()};
     ObjectListing listing;
-    if (where->only.empty()) {
+    if (where->only_shard.empty()) {
         const auto found = [&](std::uint64_t objects, std::uint64_t bytes) {
             if (progress) progress({.objects_done = objects, .bytes_done = bytes});
         };
@@ -62,9 +62,9 @@ Result<DatasetSurvey> survey_dataset(const IndexRequest& request, const IndexPro
         if (!listed) return std::unexpected(listed.error());
         listing = std::move(*listed);
     } else {
-        auto reader = source->open(where->only);
+        auto reader = source->open(where->only_shard);
         if (!reader) return std::unexpected(reader.error());
-        listing.add(where->only, (*reader)->size_bytes(), (*reader)->tag());
+        listing.add(where->only_shard, (*reader)->size_bytes(), (*reader)->tag());
     }
     const auto format = request.format ? Result<protocol::Format>(*request.format) : detect_format(*source, listing);
     if (!format) return std::unexpected(format.error());
@@ -79,9 +79,9 @@ Result<DatasetSurvey> survey_dataset(const IndexRequest& request, const IndexPro
     survey.empty_objects = listing.empty.size();
     count_suffixes(listing, survey.suffixes);
     const MixedListing mixed = mixed_listing(listing, *format);
-    survey.odd_objects = mixed.odd.size();
-    for (const std::string_view path : mixed.odd) {
-        if (survey.odd.size() < DatasetSurvey::kNamesMax) survey.odd.emplace_back(path);
+    survey.odd_objects = mixed.odd_paths.size();
+    for (const std::string_view path : mixed.odd_paths) {
+        if (survey.odd_paths.size() < DatasetSurvey::kNamesMax) survey.odd_paths.emplace_back(path);
     }
     survey.notes = listing.notes;
     if (!request.format && !mixed.doubt.empty()) survey.notes.push_back(mixed.doubt);

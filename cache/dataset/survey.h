@@ -28,10 +28,10 @@ struct DatasetSurvey {
     std::uint64_t bytes = 0;
     std::uint64_t top_directories = 0;  // classes of a raw dataset
     std::uint64_t empty_objects = 0;
-    std::vector<Suffix> suffixes;    // the most frequent first; at most kNamesMax
-    std::uint64_t odd_objects = 0;   // see MixedListing::odd
-    std::vector<std::string> odd;    // paths of odd objects; at most kNamesMax
-    std::vector<std::string> notes;  // for the user, one sentence each
+    std::vector<Suffix> suffixes;        // the most frequent first; at most kNamesMax
+    std::uint64_t odd_objects = 0;       // see MixedListing::odd_paths
+    std::vector<std::string> odd_paths;  // paths of odd objects; at most kNamesMax
+    std::vector<std::string> notes;      // for the user, one sentence each
 };
 
 Result<DatasetSurvey> survey_dataset(const IndexRequest& request, const IndexProgressCallback& progress,

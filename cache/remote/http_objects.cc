@@ -345,15 +345,15 @@ private:
 
     Result<ObjectListing> list_bucket(const std::function<void(std::uint64_t, std::uint64_t)>& found,
                                       const std::stop_token& stop) {
-        if (!url_.only.empty()) {
-            HttpGet probe = get_of(url_.only, HttpRequestKind::probe);
+        if (!url_.only_shard.empty()) {
+            HttpGet probe = get_of(url_.only_shard, HttpRequestKind::probe);
             ask(probe);
             if (probe.outcome != HttpOutcome::ok) return std::unexpected(error_of(probe));
             ObjectListing one;
             if (probe.object_bytes > 0) {
-                one.add(url_.only, probe.object_bytes, probe.tag);
+                one.add(url_.only_shard, probe.object_bytes, probe.tag);
             } else {
-                one.empty.push_back(url_.only);
+                one.empty.push_back(url_.only_shard);
             }
             finish_listing(one, 0);
             return one;

@@ -92,7 +92,7 @@ Result<RemoteUrl> parse_s3(std::string_view url) {
     parsed.root = without_slashes_at_end(rest.substr(std::min(slash + 1, rest.size())));
     if (parsed.root.ends_with(".tar")) {
         const std::size_t last = parsed.root.rfind('/');
-        parsed.only = last == std::string::npos ? parsed.root : parsed.root.substr(last + 1);
+        parsed.only_shard = last == std::string::npos ? parsed.root : parsed.root.substr(last + 1);
         parsed.root = last == std::string::npos ? "" : parsed.root.substr(0, last);
     }
     return parsed;
@@ -124,7 +124,7 @@ Result<RemoteUrl> parse_http(std::string_view url) {
         if (path.ends_with(".txt")) {
             parsed.list = name;
         } else {
-            parsed.only = name;
+            parsed.only_shard = name;
             parsed.names = {name};
         }
         path.resize(last);

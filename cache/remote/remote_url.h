@@ -27,7 +27,7 @@ struct RemoteUrl {
     std::string root;  // file: the absolute path; http: the path, decoded, "" or "/pets"; s3: the prefix, "" or "a/b"
     std::string list;  // http: the list's name below the root; empty: none
     std::vector<std::string> names;  // http: names from the braces, or the one .tar
-    std::string only;                // name of the one .tar below the root; empty: all objects
+    std::string only_shard;          // name of the one .tar below the root; empty: all objects
 
     // The URL of the root, without list, braces and .tar. Manifests store it, and a Remote is made from it.
     std::string text() const;

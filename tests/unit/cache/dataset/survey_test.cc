@@ -42,7 +42,7 @@ TEST_F(Survey, CountsFilesBySuffixAndNamesOddFiles) {
     EXPECT_EQ(found->suffixes[0].suffix, ".tar");
     EXPECT_EQ(found->suffixes[0].objects, 3u);
     EXPECT_EQ(found->suffixes[1].bytes, 7u);
-    EXPECT_THAT(found->odd, ElementsAre("README.txt"));
+    EXPECT_THAT(found->odd_paths, ElementsAre("README.txt"));
     EXPECT_THAT(found->notes.back(), HasSubstr("give --format webdataset"));
 }
 

@@ -42,7 +42,7 @@ TEST(RemoteUrl, S3UrlIsABucketAndAPrefix) {
 TEST(RemoteUrl, SingleTarSplitsIntoDirectoryAndName) {
     const RemoteUrl s3 = parsed("s3://bucket/a/train.tar");
     EXPECT_EQ(s3.root, "a");
-    EXPECT_EQ(s3.only, "train.tar");
+    EXPECT_EQ(s3.only_shard, "train.tar");
     EXPECT_EQ(parsed("s3://bucket/train.tar").root, "");
     const RemoteUrl http = parsed("https://host/a/train.tar");
     EXPECT_EQ(http.text(), "https://host/a");
