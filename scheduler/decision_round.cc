@@ -35,7 +35,7 @@ DecisionRound::DecisionRound(const DecideInput& input, Placer& placer, const Pol
       placer_(placer),
       preempts_(policy.preempts()),
       grows_(!policy.sizes_jobs()),
-      fates_(jobs_.size(), Fate::out),
+      fates_(jobs_.size(), Fate::not_wanted),
       is_stopped_(jobs_.size()),
       stays_(jobs_.size()),
       room_(input.snapshot.gpu_types, claims),
@@ -52,7 +52,7 @@ DecisionRound::DecisionRound(const DecideInput& input, Placer& placer, const Pol
 void DecisionRound::choose(const Decision& decision) {
     decisions_.push_back(&decision);
     for (const Refused& refused : decision.refused) {
-        if (fates_[refused.job] == Fate::out) fates_[refused.job] = Fate::refused;
+        if (fates_[refused.job] == Fate::not_wanted) fates_[refused.job] = Fate::refused;
     }
     for (const Want* const want : by_priority(decision, jobs_)) {
         choose_one(decision, *want);
@@ -62,7 +62,7 @@ void DecisionRound::choose(const Decision& decision) {
 }
 
 void DecisionRound::choose_one(const Decision& decision, const Want& want) {
-    if (fates_[want.job] != Fate::out) return;
+    if (fates_[want.job] != Fate::not_wanted) return;
     const JobState& job = *jobs_[want.job];
     const std::uint32_t allowed = quotas_.allowed(*job.spec, want.gpus);
     const std::uint32_t gpus = want.packed_with && allowed < want.gpus ? 0 : allowed;
@@ -166,7 +166,7 @@ bool DecisionRound::must_stop(std::uint32_t j) const {
 }
 
 bool DecisionRound::is_unwanted(std::uint32_t j) const {
-    return fates_[j] == Fate::out || fates_[j] == Fate::blocked || fates_[j] == Fate::unclaimed ||
+    return fates_[j] == Fate::not_wanted || fates_[j] == Fate::blocked || fates_[j] == Fate::unclaimed ||
            fates_[j] == Fate::refused;
 }
 
@@ -180,7 +180,7 @@ WaitsFor DecisionRound::waits_for(std::uint32_t j) const {
         case Fate::refused: return WaitsFor::deadline;
         case Fate::unplaced:
         case Fate::unclaimed:
-        case Fate::out:
+        case Fate::not_wanted:
         case Fate::blocked:
         case Fate::pending: break;
     }

@@ -32,11 +32,11 @@ public:
 
 private:
     enum class Fate : std::uint8_t {
-        out,        // not wanted so far
-        keeps,      // runs on as it is
-        pending,    // wanted, with GPUs that it does not have yet
-        blocked,    // wanted, but the jobs before it leave too few GPUs
-        unclaimed,  // wanted, but the jobs before it leave too few GPUs that its tenant has a claim to
+        not_wanted,  // not wanted so far
+        keeps,       // runs on as it is
+        pending,     // wanted, with GPUs that it does not have yet
+        blocked,     // wanted, but the jobs before it leave too few GPUs
+        unclaimed,   // wanted, but the jobs before it leave too few GPUs that its tenant has a claim to
         over_quota,
         refused,  // its deadline cannot be met
         unplaced,

@@ -28,24 +28,25 @@ void add_run(JobState& job, double from_s, double to_s, const TimeWindow& window
     job.ran_s += seconds;
     const std::size_t types = std::max<std::size_t>(job.gpu_type + 1, job.spec->ideal_bytes_per_second.size());
     job.ran_s_by_type.resize(types);
-    job.lately_s_by_type.resize(types);
+    job.recent_run_s_by_type.resize(types);
     job.ran_s_by_type[job.gpu_type] += seconds;
-    const double fade = faded(to_s - job.lately_at_s);
-    for (double& lately : job.lately_s_by_type) lately *= fade;
-    job.lately_s_by_type[job.gpu_type] += faded_sum_s(seconds);
-    job.lately_at_s = to_s;
+    const double fade = faded(to_s - job.recent_run_at_s);
+    for (double& recent_run : job.recent_run_s_by_type) recent_run *= fade;
+    job.recent_run_s_by_type[job.gpu_type] += faded_sum_s(seconds);
+    job.recent_run_at_s = to_s;
 }
 
-double lately_s(const JobState& job, std::uint32_t gpu_type, double now_s) {
-    if (gpu_type >= job.lately_s_by_type.size()) return 0;
-    return job.lately_s_by_type[gpu_type] * faded(now_s - job.lately_at_s);
+double recent_run_s(const JobState& job, std::uint32_t gpu_type, double now_s) {
+    if (gpu_type >= job.recent_run_s_by_type.size()) return 0;
+    return job.recent_run_s_by_type[gpu_type] * faded(now_s - job.recent_run_at_s);
 }
 
 double time_share(const JobState& job, double now_s) {
     // Added to both sides, so that a job that has just started has a share of 1, and no job has 0.
     constexpr double kLeast_s = 1;
     double ran_s = kLeast_s;
-    for (std::uint32_t type = 0; type < job.lately_s_by_type.size(); ++type) ran_s += lately_s(job, type, now_s);
+    for (std::uint32_t type = 0; type < job.recent_run_s_by_type.size(); ++type)
+        ran_s += recent_run_s(job, type, now_s);
     const double there_s = kLeast_s + faded_sum_s(now_s - std::min(now_s, job.first_started_s));
     return std::min(1.0, ran_s / there_s);
 }

@@ -46,9 +46,9 @@ struct JobState {
     GpuTime gpu_time;  // the part of it within a policy's window
     double ran_s = 0;
     std::vector<double> ran_s_by_type;  // by GPU type
-    // Like ran_s_by_type, but older seconds count less (faded()). Valid as of lately_at_s. Updated by add_run().
-    std::vector<double> lately_s_by_type;
-    double lately_at_s = 0;
+    // Like ran_s_by_type, but older seconds count less (faded()). Valid as of recent_run_at_s. Updated by add_run().
+    std::vector<double> recent_run_s_by_type;
+    double recent_run_at_s = 0;
     double lease_until_s = 0;  // policies with leases: end of the promised time
     // When its deadline was promised. The caller of decide() sets it to now for the jobs in Actions::admitted.
     double admitted_s = kNever;
@@ -87,14 +87,14 @@ struct GpuTypeState {
 // kHalfLifeS. The result is the same on every machine, unlike that of std::exp2.
 inline constexpr double kHalfLifeS = 2 * 3600.0;
 double faded(double age_s);
-// Returns the lately_s() of a job that ran all of the last `seconds` seconds.
+// Returns the recent_run_s() of a job that ran all of the last `seconds` seconds.
 double faded_sum_s(double seconds);
 
 // Records that a job ran from `from_s` to `to_s`. Call it for each running job before it is stopped, resized or decided
-// upon. Updates attained_gpu_s, gpu_time, ran_s, ran_s_by_type, lately_s_by_type and lately_at_s.
+// upon. Updates attained_gpu_s, gpu_time, ran_s, ran_s_by_type, recent_run_s_by_type and recent_run_at_s.
 void add_run(JobState& job, double from_s, double to_s, const TimeWindow& window = {});
-// Returns the job's lately_s_by_type of a type, faded to now.
-double lately_s(const JobState& job, std::uint32_t gpu_type, double now_s);
+// Returns the job's recent_run_s_by_type of a type, faded to now.
+double recent_run_s(const JobState& job, std::uint32_t gpu_type, double now_s);
 // Returns the part of the recent time since its first start that the job ran. Never 0.
 double time_share(const JobState& job, double now_s);
 // Updates JobState::time_share if it has changed by more than a quarter: cache quotas depend on it, and a single turn

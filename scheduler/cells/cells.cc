@@ -118,17 +118,17 @@ bool Cells::place_at(const PlaceRequest& request, const Placement& placement) {
     if (!all_free) return false;
     const std::uint32_t cluster = cluster_of_tenant(request.tenant);
     if (!request.opportunistic && cluster == kNone) return false;
-    std::vector<HierarchyCell> had = cells_named(request.cells);
+    std::vector<HierarchyCell> former_cells = cells_named(request.cells);
     if (request.opportunistic) {
         run_opportunistic(request.job, placement);
     } else {
-        bind_again(cluster, had);
+        bind_again(cluster, former_cells);
         if (!claim_at(cluster, placement)) {
             settle();
             return false;
         }
     }
-    add(request, placement).had = std::move(had);
+    add(request, placement).former_cells = std::move(former_cells);
     settle();
     return true;
 }
@@ -248,7 +248,7 @@ std::vector<JobId> Cells::opportunistic_on(const Placement& placement) const {
 
 void Cells::settle() {
     unbind_idle();
-    for (SharedHierarchy& hierarchy : hierarchies_) hierarchy.doom();
+    for (SharedHierarchy& hierarchy : hierarchies_) hierarchy.bind_bad_cells();
 }
 
 std::vector<VirtualCellState> Cells::virtual_cells() const {

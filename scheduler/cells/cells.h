@@ -64,7 +64,7 @@ private:
         std::uint32_t gpu_type = 0;
         bool opportunistic = false;
         Placement placement;
-        std::vector<HierarchyCell> had;  // cells it held when it gave up its claim
+        std::vector<HierarchyCell> former_cells;  // cells it held when it gave up its claim
     };
     struct Where {
         std::uint32_t hierarchy = 0;

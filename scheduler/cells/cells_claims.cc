@@ -24,7 +24,8 @@ std::vector<HeldCell> Cells::cells_of(JobId id) const {
     const auto job = jobs_.find(id);
     if (job == jobs_.end()) return {};
     std::vector<HeldCell> named;
-    for (const auto& [h, cell] : job->second.opportunistic ? job->second.had : cells_under(job->second.placement)) {
+    for (const auto& [h, cell] :
+         job->second.opportunistic ? job->second.former_cells : cells_under(job->second.placement)) {
         const Hierarchy& cells = hierarchies_[h].cells();
         const std::uint32_t first_gpu = cell.index * cells.gpus_in(cell.level);
         named.push_back({.node = to_cluster(h, cells.first_node(cell)),
@@ -53,12 +54,12 @@ std::vector<Cells::HierarchyCell> Cells::cells_named(std::span<const HeldCell> c
 
 // Binds these cells again where possible. Which cell a job gets decides which cells other jobs can get.
 void Cells::bind_again(std::uint32_t cluster, std::span<const HierarchyCell> cells) {
-    for (SharedHierarchy& hierarchy : hierarchies_) hierarchy.undoom();
+    for (SharedHierarchy& hierarchy : hierarchies_) hierarchy.unbind_bad_cells();
     for (const auto& [hierarchy, cell] : cells) hierarchies_[hierarchy].rebind(cluster, cell);
 }
 
 void Cells::demote(JobId id, Job& job) {
-    job.had = cells_under(job.placement);
+    job.former_cells = cells_under(job.placement);
     drop(job.placement);
     job.opportunistic = true;
     run_opportunistic(id, job.placement);
@@ -71,7 +72,7 @@ bool Cells::promote(Job& job) {
         return (at(where_[share.node]).use(where_[share.node].node).held & share.gpus) != 0;
     });
     if (held) return false;
-    bind_again(job.cluster, job.had);
+    bind_again(job.cluster, job.former_cells);
     if (!claim_at(job.cluster, job.placement)) return false;
     stop_opportunistic(job.placement);
     job.opportunistic = false;

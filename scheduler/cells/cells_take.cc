@@ -33,7 +33,7 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
                                        .node = n,
                                        .fresh = true,
                                        .gpus = per_node,
-                                       .quiet = per_node,
+                                       .without_eviction = per_node,
                                        .root_free = size});
                 }
                 continue;
@@ -58,7 +58,7 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
                                 .node = node,
                                 .fresh = false,
                                 .gpus = count_of(free),
-                                .quiet = count_of(free & ~use.opportunistic)};
+                                .without_eviction = count_of(free & ~use.opportunistic)};
                 if (!request.near.empty()) {
                     const auto near = std::ranges::find(request.near, to_cluster(h, node));
                     if (near != request.near.end())
@@ -262,7 +262,7 @@ std::optional<Placement> Cells::take(std::uint32_t cluster, const PlaceRequest& 
 // Makes the virtual cluster hold exactly these GPUs, which no other job may hold. Returns false if it cannot.
 bool Cells::claim_at(std::uint32_t cluster, const Placement& placement) {
     Placement done;
-    for (SharedHierarchy& hierarchy : hierarchies_) hierarchy.undoom();
+    for (SharedHierarchy& hierarchy : hierarchies_) hierarchy.unbind_bad_cells();
     for (const NodeGpus& share : placement) {
         if (!at(where_[share.node]).cover(cluster, where_[share.node].node, share.gpus)) break;
         hold(share.node, share.gpus);

@@ -11,7 +11,7 @@ namespace larder::scheduler {
 namespace {
 
 std::uint32_t to_go(const NodeOffer& offer, std::uint32_t gpus) {
-    return gpus - std::min(gpus, offer.quiet);
+    return gpus - std::min(gpus, offer.without_eviction);
 }
 
 class Plan {
@@ -120,7 +120,7 @@ private:
             if (x.gpus != y.gpus) return x.gpus > y.gpus;
             if (x.fresh != y.fresh) return y.fresh;
             if (x.root_free != y.root_free) return x.root_free > y.root_free;
-            return std::tuple(y.quiet, x.near, a) < std::tuple(x.quiet, y.near, b);
+            return std::tuple(y.without_eviction, x.near, a) < std::tuple(x.without_eviction, y.near, b);
         };
         const auto whole = static_cast<std::ptrdiff_t>(nodes_least_ - 1);
         std::ranges::partial_sort(offers, offers.begin() + whole, fuller);
@@ -174,9 +174,10 @@ std::uint64_t pick_within(const Hierarchy& hierarchy, CellId cell, std::uint64_t
             const CellId child{cell.level - 1, cell.index * fan + i};
             const std::uint64_t has = here & ~picked & hierarchy.gpus_of(child);
             if (has == 0) continue;
-            const std::uint32_t quiet = std::min(count, count_of(has & ~avoid));
+            const std::uint32_t without_eviction = std::min(count, count_of(has & ~avoid));
             const bool enough = count_of(has) >= count;
-            const std::tuple key(!enough, enough ? count - quiet : ~count_of(has), enough ? count_of(has) : ~quiet);
+            const std::tuple key(!enough, enough ? count - without_eviction : ~count_of(has),
+                                 enough ? count_of(has) : ~without_eviction);
             if (found && best_key <= key) continue;
             best = child;
             best_key = key;

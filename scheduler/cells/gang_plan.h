@@ -21,9 +21,9 @@ struct NodeOffer {
     std::uint32_t node = 0;   // in the hierarchy, or in the cell if that is not bound
     bool fresh = false;       // the cell is not bound
     std::uint32_t gpus = 0;
-    std::uint32_t quiet = 0;      // of these, GPUs that need no eviction
-    std::uint32_t root_free = 0;  // GPUs that the whole virtual cell offers
-    std::uint32_t near = kNone;   // rank of the node among those near the gang's data
+    std::uint32_t without_eviction = 0;  // of these, GPUs that need no eviction
+    std::uint32_t root_free = 0;         // GPUs that the whole virtual cell offers
+    std::uint32_t near = kNone;          // rank of the node among those near the gang's data
 };
 
 struct OfferTaken {

@@ -77,9 +77,9 @@ public:
     // Unbinds virtual cells of which no job holds GPUs.
     void settle();
     // Binds virtual cells to bad cells where too few healthy ones are left, and unbinds those that can be served again.
-    void doom();
+    void bind_bad_cells();
     // Unbinds all doomed cells. Call it before asking for specific cells.
-    void undoom();
+    void unbind_bad_cells();
 
     bool sound() const;
 
@@ -99,7 +99,7 @@ private:
     // Call it whenever a cell was bound or unbound, or its held GPUs changed.
     void note_room(std::uint32_t root);
     bool has_room(std::uint32_t root) const { return (with_room_[root / 64] >> root % 64 & 1) != 0; }
-    bool doom_one(std::uint32_t cluster, std::uint32_t level);
+    bool bind_bad_cell(std::uint32_t cluster, std::uint32_t level);
 
     Hierarchy cells_;
     std::vector<NodeUse> use_;                               // by node

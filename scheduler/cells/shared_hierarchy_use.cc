@@ -126,7 +126,7 @@ std::uint32_t SharedHierarchy::short_at(std::uint32_t cluster) const {
 
 // Dooms a virtual cell of the level: binds it to the cell with the most bad nodes that can be bound. False: there is
 // none.
-bool SharedHierarchy::doom_one(std::uint32_t cluster, std::uint32_t level) {
+bool SharedHierarchy::bind_bad_cell(std::uint32_t cluster, std::uint32_t level) {
     std::set<std::pair<std::int64_t, std::uint32_t>> candidates;
     for (const std::uint32_t node : bad_nodes_) {
         if (level >= cells_.node_level()) {
@@ -147,11 +147,11 @@ bool SharedHierarchy::doom_one(std::uint32_t cluster, std::uint32_t level) {
     return false;
 }
 
-void SharedHierarchy::undoom() {
+void SharedHierarchy::unbind_bad_cells() {
     for (const std::uint32_t number : std::vector(doomed_)) unbind(number);
 }
 
-void SharedHierarchy::doom() {
+void SharedHierarchy::bind_bad_cells() {
     if (cells_.bad_nodes() == 0 && doomed_.empty()) return;
     for (const std::uint32_t number : std::vector(doomed_)) {
         const VirtualCell root = roots_[number];
@@ -169,7 +169,7 @@ void SharedHierarchy::doom() {
             if (level == kNone) break;
             while (level < cells_.levels() && claims_[cluster][level] == 0) ++level;
             LARDER_ASSERT(level < cells_.levels());
-            if (!doom_one(cluster, level)) break;
+            if (!bind_bad_cell(cluster, level)) break;
         }
     }
 }

@@ -119,8 +119,8 @@ json::object row_json(const JobRecord& job, std::span<const std::string> gpu_typ
     row["started_unix_s"] = job.state.started_s;
     row["gpu_time"] = row_json(job.state.gpu_time);
     row["ran_s_by_type"] = by_type(job.state.ran_s_by_type, gpu_types);
-    row["lately_s_by_type"] = by_type(job.state.lately_s_by_type, gpu_types);
-    row["lately_at_unix_s"] = job.state.lately_at_s;
+    row["lately_s_by_type"] = by_type(job.state.recent_run_s_by_type, gpu_types);
+    row["lately_at_unix_s"] = job.state.recent_run_at_s;
     row["lease_until_unix_s"] = job.state.lease_until_s;
     if (std::isfinite(job.state.admitted_s)) row["admitted_unix_s"] = job.state.admitted_s;
     if (job.state.promised.gpu_type < gpu_types.size()) {
@@ -165,8 +165,8 @@ JobRecord job_of_row(const json::object& row, std::span<const std::string> gpu_t
     if (const json::value* had = row.if_contains("gpu_time")) state.gpu_time = gpu_time_of_row(had->as_object());
     state.ran_s = number(row, "ran_s");
     state.ran_s_by_type = by_index(row.at("ran_s_by_type").as_object(), gpu_types);
-    state.lately_s_by_type = by_index(row.at("lately_s_by_type").as_object(), gpu_types);
-    state.lately_at_s = number(row, "lately_at_unix_s");
+    state.recent_run_s_by_type = by_index(row.at("lately_s_by_type").as_object(), gpu_types);
+    state.recent_run_at_s = number(row, "lately_at_unix_s");
     state.lease_until_s = number(row, "lease_until_unix_s");
     if (row.contains("admitted_unix_s")) state.admitted_s = number(row, "admitted_unix_s");
     if (row.contains("promised_type")) {

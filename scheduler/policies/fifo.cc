@@ -52,7 +52,7 @@ Result<Decision> Fifo::decide(const Snapshot& snapshot) {
     Quotas quotas(snapshot.tenants);
     std::vector<std::uint32_t> waiting;
     std::vector<Ending> endings;
-    const auto runs = [&](std::uint32_t j, std::uint32_t type, std::uint32_t gpus, bool claims) {
+    const auto add_running = [&](std::uint32_t j, std::uint32_t type, std::uint32_t gpus, bool claims) {
         const JobState& job = *snapshot.jobs[j];
         free.take(*job.spec, type, gpus, claims);
         if (!backfills_) return;
@@ -69,7 +69,7 @@ Result<Decision> Fifo::decide(const Snapshot& snapshot) {
         }
         decision.wants.push_back(want_as_it_is(snapshot, j));
         quotas.take(job.spec->tenant, job.gpus);
-        if (job.packed_with == nullptr) runs(j, job.gpu_type, job.gpus, !job.opportunistic);
+        if (job.packed_with == nullptr) add_running(j, job.gpu_type, job.gpus, !job.opportunistic);
     }
     const auto priority = [&](std::uint32_t j) { return snapshot.jobs[j]->spec->priority; };
     if (!std::ranges::is_sorted(waiting, std::ranges::greater{}, priority)) {
@@ -107,7 +107,7 @@ Result<Decision> Fifo::decide(const Snapshot& snapshot) {
         decision.wants.push_back(want);
         quotas.take(job.spec->tenant, gpus);
         if (!reserved) {
-            runs(j, type, gpus, true);
+            add_running(j, type, gpus, true);
             continue;
         }
         free.take(*job.spec, type, gpus, true);

@@ -20,7 +20,7 @@ struct Pair {
 // Every job counts as having had a tenth of a round, so that a new job starts soon, but not regardless of its share.
 double urgency(const Snapshot& snapshot, const JobState& job, std::uint32_t type, double part, double round_s) {
     const double could = faded_sum_s(snapshot.now_s - job.spec->submit_s + round_s);
-    return part * could / (lately_s(job, type, snapshot.now_s) + round_s / 10);
+    return part * could / (recent_run_s(job, type, snapshot.now_s) + round_s / 10);
 }
 
 }  // namespace

@@ -293,9 +293,9 @@ TEST(AddRun, RecentRunTimeDecays) {
     EXPECT_DOUBLE_EQ(job.ran_s_by_type[1], 100 * kHalfLifeS);
     const double all = faded_sum_s(100 * kHalfLifeS);
     EXPECT_NEAR(all, kHalfLifeS / std::log(2), 1e-9 * all);
-    EXPECT_NEAR(lately_s(job, 1, 100 * kHalfLifeS), all, 1e-9 * all);
-    EXPECT_NEAR(lately_s(job, 1, 101.5 * kHalfLifeS), all * std::exp2(-1.5), 1e-9 * all);
-    EXPECT_EQ(lately_s(job, 0, 100 * kHalfLifeS), 0);
+    EXPECT_NEAR(recent_run_s(job, 1, 100 * kHalfLifeS), all, 1e-9 * all);
+    EXPECT_NEAR(recent_run_s(job, 1, 101.5 * kHalfLifeS), all * std::exp2(-1.5), 1e-9 * all);
+    EXPECT_EQ(recent_run_s(job, 0, 100 * kHalfLifeS), 0);
 }
 
 TEST(Decide, SharedGpusCountAgainstQuota) {

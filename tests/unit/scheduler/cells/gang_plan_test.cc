@@ -49,7 +49,7 @@ TEST(GangPlan, UsesFewestAndClosestNodes) {
                               .node = node,
                               .fresh = false,
                               .gpus = gpus,
-                              .quiet = dice.between(0, gpus)});
+                              .without_eviction = dice.between(0, gpus)});
             root_free[node / 6] += gpus;
             all += gpus;
         }
@@ -92,7 +92,7 @@ NodeOffer offer(const Hierarchy& hierarchy, std::uint32_t root, std::uint32_t gp
             .node = root,
             .fresh = false,
             .gpus = gpus,
-            .quiet = gpus,
+            .without_eviction = gpus,
             .root_free = gpus};
 }
 
@@ -101,11 +101,11 @@ TEST(GangPlan, TiesAreBrokenByPreference) {
     std::vector<NodeOffer> offers{offer(hierarchy, 0, 4), offer(hierarchy, 1, 3), offer(hierarchy, 2, 3),
                                   offer(hierarchy, 3, 3), offer(hierarchy, 4, 3)};
     offers[1].fresh = true;
-    offers[2].quiet = 0;
+    offers[2].without_eviction = 0;
     offers[4].near = 0;
     ASSERT_EQ(plan_gang(offers, 2).size(), 1U);
     EXPECT_EQ(plan_gang(offers, 2)[0].offer, 4U);  // near the data
-    offers[4].quiet = 0;
+    offers[4].without_eviction = 0;
     EXPECT_EQ(plan_gang(offers, 2)[0].offer, 3U);  // no job has to stop
     offers[3].gpus = 0;
     offers[4].gpus = 0;

@@ -65,8 +65,8 @@ JobRecord full() {
     job.state.attained_gpu_s = 17;
     job.state.ran_s = 5;
     job.state.ran_s_by_type = {1, 4};
-    job.state.lately_s_by_type = {0.5, 2};
-    job.state.lately_at_s = 1.5e9 + 9;
+    job.state.recent_run_s_by_type = {0.5, 2};
+    job.state.recent_run_at_s = 1.5e9 + 9;
     job.state.lease_until_s = 1.6e9;
     job.state.admitted_s = 1.5e9 + 4;
     job.state.promised = {.gpu_type = 1, .spans = {{1.5e9 + 10, 1.5e9 + 20}, {1.5e9 + 30, 1.5e9 + 40.5}}};
