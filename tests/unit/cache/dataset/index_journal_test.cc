@@ -138,14 +138,14 @@ TEST_F(IndexJournalTest, InvalidRecordIsSkipped) {
     wrong.blocks[1].offset = wrong.size_bytes;  // outside the object
     IndexedObject other = objects_[2];
     other.samples[5].length = 1000;  // outside its block
-    IndexedObject lonely = object_of("d", 2);
-    lonely.samples.push_back({0, 1});  // in no block
+    IndexedObject outside_blocks = object_of("d", 2);
+    outside_blocks.samples.push_back({0, 1});  // in no block
     const auto journal = open();
-    for (const IndexedObject* object : {&wrong, &other, &lonely}) journal->add(key_of(*object), *object);
+    for (const IndexedObject* object : {&wrong, &other, &outside_blocks}) journal->add(key_of(*object), *object);
     journal->add(key_of(objects_[1]), objects_[1]);
     const auto again = open();
     EXPECT_EQ(found(*again), "b");
-    EXPECT_FALSE(again->find(key_of(lonely)));
+    EXPECT_FALSE(again->find(key_of(outside_blocks)));
 }
 
 TEST_F(IndexJournalTest, ObjectWithoutTagIsAlwaysReadAgain) {

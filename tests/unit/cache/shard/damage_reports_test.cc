@@ -24,24 +24,24 @@ std::uint32_t crc_of(const std::string& bytes) {
     return crc32c(std::as_bytes(std::span(bytes)));
 }
 
-struct How {
+struct StoreParameters {
     Quota quota;
     Compression compression;
 };
 
-class ReadAnewTest : public ::testing::TestWithParam<How> {
+class RefetchTest : public ::testing::TestWithParam<StoreParameters> {
 protected:
     // Replaces the object's bytes at the remote and keeps its time. `bytes` has the object's size.
     void put(std::uint32_t block, const std::string& bytes) {
         world_.disk.put(world_.path(block), bytes, 1000 + block);
     }
-    std::string spoilt(std::uint32_t block, char by = 1) {
+    std::string damaged(std::uint32_t block, char by = 1) {
         std::string bytes = world_.content[block];
         bytes.back() = static_cast<char>(bytes.back() ^ by);
         return bytes;
     }
     // Reports the bytes in `had` as damaged and waits for the block.
-    ShardWorld::Fetched anew(RingClient& client, std::uint32_t block, const std::string& had) {
+    ShardWorld::Fetched refetch_block(RingClient& client, std::uint32_t block, const std::string& had) {
         client.refetch(block, 0, block, 1, crc_of(had));
         const auto got = world_.completion(client);
         if (!got) {
@@ -66,11 +66,11 @@ protected:
                        .compressible = true}};
 };
 
-TEST_P(ReadAnewTest, SameBytesOnRefetchMarkTheRemoteObjectCorrupt) {
+TEST_P(RefetchTest, SameBytesOnRefetchMarkTheRemoteObjectCorrupt) {
     RingClient& client = world_.attach();
     const std::string bytes = world_.read(client, kDamagedBlock).bytes;
     world_.turns(20);
-    EXPECT_EQ(anew(client, kDamagedBlock, bytes).status, BlockStatus::object_corrupt);
+    EXPECT_EQ(refetch_block(client, kDamagedBlock, bytes).status, BlockStatus::object_corrupt);
     EXPECT_EQ(remote_reads(), 2u);
     const DatasetStatistics statistics = world_.dataset();
     ASSERT_EQ(statistics.quarantined.size(), 1u);
@@ -78,21 +78,21 @@ TEST_P(ReadAnewTest, SameBytesOnRefetchMarkTheRemoteObjectCorrupt) {
     EXPECT_TRUE(statistics.quarantined[0].by_reader);
     EXPECT_EQ(statistics.counters.remote_corrupt, 1u);
 
-    EXPECT_EQ(anew(client, kDamagedBlock, bytes).status, BlockStatus::object_corrupt);
+    EXPECT_EQ(refetch_block(client, kDamagedBlock, bytes).status, BlockStatus::object_corrupt);
     EXPECT_EQ(remote_reads(), 2u) << "nobody asks the remote again";
     RingClient& other = world_.attach({.session_id = 2, .job = "other"});
     EXPECT_EQ(world_.read(other, kDamagedBlock).bytes, bytes) << "no reader's word counts for another";
     EXPECT_EQ(remote_reads(), 2u) << "it is still cached";
 }
 
-TEST_P(ReadAnewTest, DifferentBytesOnRefetchReplaceTheCachedBlock) {
+TEST_P(RefetchTest, DifferentBytesOnRefetchReplaceTheCachedBlock) {
     RingClient& client = world_.attach();
-    put(kDamagedBlock, spoilt(kDamagedBlock));
+    put(kDamagedBlock, damaged(kDamagedBlock));
     const std::string bad = world_.read(client, kDamagedBlock).bytes;
     world_.turns(20);
     put(kDamagedBlock, world_.content[kDamagedBlock]);
     EXPECT_EQ(world_.read(client, kDamagedBlock).bytes, bad) << "cached";
-    const auto fetched = anew(client, kDamagedBlock, bad);
+    const auto fetched = refetch_block(client, kDamagedBlock, bad);
     EXPECT_EQ(fetched.source, BlockSource::remote);
     EXPECT_EQ(fetched.bytes, world_.content[kDamagedBlock]);
     const auto again = world_.read(client, kDamagedBlock);
@@ -102,20 +102,21 @@ TEST_P(ReadAnewTest, DifferentBytesOnRefetchReplaceTheCachedBlock) {
 
     // Another client with the bad bytes reports them later.
     RingClient& late = world_.attach({.session_id = 2, .job = "late"});
-    const auto healed = anew(late, kDamagedBlock, bad);
+    const auto healed = refetch_block(late, kDamagedBlock, bad);
     EXPECT_NE(healed.source, BlockSource::remote);
     EXPECT_EQ(healed.bytes, world_.content[kDamagedBlock]);
     EXPECT_EQ(remote_reads(), 2u);
 }
 
-TEST_P(ReadAnewTest, FalseDamageReportsCostOneReadAndEvictNothing) {
+TEST_P(RefetchTest, FalseDamageReportsCostOneReadAndEvictNothing) {
     RingClient& liar = world_.attach();
     world_.read_epoch(liar, 1);
     const std::uint64_t blocks = world_.dataset().usage.blocks;
     const std::uint64_t used = used_bytes();
     const bool checked = GetParam().compression.kind == CompressionKind::none || GetParam().quota.memory_bytes > 0;
     for (int lie = 0; lie < 50; ++lie) {
-        EXPECT_EQ(anew(liar, kDamagedBlock, "lie " + std::to_string(lie)).bytes, world_.content[kDamagedBlock]);
+        EXPECT_EQ(refetch_block(liar, kDamagedBlock, "lie " + std::to_string(lie)).bytes,
+                  world_.content[kDamagedBlock]);
     }
     EXPECT_EQ(remote_reads(), world_.content.size() + 1);
     EXPECT_EQ(world_.dataset().usage.blocks, blocks);
@@ -127,28 +128,28 @@ TEST_P(ReadAnewTest, FalseDamageReportsCostOneReadAndEvictNothing) {
     EXPECT_EQ(world_.read_epoch(honest, 1), world_.content.size()) << "all hits";
 }
 
-TEST_P(ReadAnewTest, BlockThatDiffersOnEveryRefetchIsQuarantined) {
+TEST_P(RefetchTest, BlockThatDiffersOnEveryRefetchIsQuarantined) {
     RingClient& client = world_.attach();
-    put(kDamagedBlock, spoilt(kDamagedBlock, 1));
+    put(kDamagedBlock, damaged(kDamagedBlock, 1));
     std::string bytes = world_.read(client, kDamagedBlock).bytes;
     for (const char by : {char{2}, char{3}}) {
-        put(kDamagedBlock, spoilt(kDamagedBlock, by));
-        const auto fetched = anew(client, kDamagedBlock, bytes);
+        put(kDamagedBlock, damaged(kDamagedBlock, by));
+        const auto fetched = refetch_block(client, kDamagedBlock, bytes);
         EXPECT_EQ(fetched.status, BlockStatus::ok);
         EXPECT_NE(fetched.bytes, bytes);
         bytes = fetched.bytes;
     }
-    EXPECT_EQ(anew(client, kDamagedBlock, bytes).status, BlockStatus::object_corrupt);
+    EXPECT_EQ(refetch_block(client, kDamagedBlock, bytes).status, BlockStatus::object_corrupt);
     EXPECT_EQ(remote_reads(), 3u);
     EXPECT_EQ(world_.dataset().quarantined_blocks, 1u);
 }
 
-TEST_P(ReadAnewTest, VerifyRemoteReleasesABlockRepairedAtTheRemote) {
+TEST_P(RefetchTest, VerifyRemoteReleasesABlockRepairedAtTheRemote) {
     RingClient& client = world_.attach();
-    put(kDamagedBlock, spoilt(kDamagedBlock));
+    put(kDamagedBlock, damaged(kDamagedBlock));
     const std::string bad = world_.read(client, kDamagedBlock).bytes;
     world_.turns(20);
-    EXPECT_EQ(anew(client, kDamagedBlock, bad).status, BlockStatus::object_corrupt);
+    EXPECT_EQ(refetch_block(client, kDamagedBlock, bad).status, BlockStatus::object_corrupt);
     put(kDamagedBlock, world_.content[kDamagedBlock]);
     auto progress = std::make_shared<ScanProgress>();
     ASSERT_TRUE(
@@ -159,7 +160,7 @@ TEST_P(ReadAnewTest, VerifyRemoteReleasesABlockRepairedAtTheRemote) {
     EXPECT_EQ(world_.read(client, kDamagedBlock).bytes, world_.content[kDamagedBlock]);
 }
 
-TEST_P(ReadAnewTest, RefetchWaitsForTheTokensOfItsJob) {
+TEST_P(RefetchTest, RefetchWaitsForTheTokensOfItsJob) {
     RingClient& client = world_.attach();
     const std::string bytes = world_.read(client, kDamagedBlock).bytes;
     auto empty = std::make_shared<TokenBucket>();
@@ -173,8 +174,8 @@ TEST_P(ReadAnewTest, RefetchWaitsForTheTokensOfItsJob) {
 }
 
 // Flips a bit in the first copy of `bytes` in each writable memfd mapping. Returns the number of copies flipped.
-int spoil_memory(const std::string& bytes) {
-    int spoilt = 0;
+int damage_memory(const std::string& bytes) {
+    int damaged = 0;
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) {
         std::uintptr_t begin = 0;
@@ -185,16 +186,16 @@ int spoil_memory(const std::string& bytes) {
             static_cast<char*>(::memmem(reinterpret_cast<void*>(begin), end - begin, bytes.data(), bytes.size()));
         if (found == nullptr) continue;
         *found = static_cast<char>(*found ^ 1);
-        ++spoilt;
+        ++damaged;
     }
-    return spoilt;
+    return damaged;
 }
 
 TEST(ReadAnew, BlockDamagedInMemoryIsRefetched) {
     ShardWorld world({.quota = test::kMemory});
     RingClient& client = world.attach();
     world.read(client, kDamagedBlock);
-    ASSERT_EQ(spoil_memory(world.content[kDamagedBlock]), 1);
+    ASSERT_EQ(damage_memory(world.content[kDamagedBlock]), 1);
     const std::string bad = world.read(client, kDamagedBlock).bytes;
     ASSERT_NE(bad, world.content[kDamagedBlock]);
     client.refetch(kDamagedBlock, 0, kDamagedBlock, 1, crc_of(bad));
@@ -224,7 +225,7 @@ TEST(ReadAnew, BlockDamagedInMemoryAfterARefetchIsRefetchedAgain) {
         world.turns(20);
         if (had == bad) {
             ASSERT_EQ(world.read(client, kDamagedBlock).bytes, good);
-            ASSERT_GE(spoil_memory(good), 1);  // used slots hold a copy, too
+            ASSERT_GE(damage_memory(good), 1);  // used slots hold a copy, too
         }
     }
     EXPECT_EQ(world.dataset().counters.crc_failures, 1u);
@@ -245,9 +246,10 @@ TEST(ReadAnew, SameBytesOnRefetchAreCorruptWithoutACache) {
 }
 
 constexpr Compression kLevel3{CompressionKind::zstd, 3};
-INSTANTIATE_TEST_SUITE_P(Tiers, ReadAnewTest,
-                         ::testing::Values(How{test::kMemory, {}}, How{test::kDisk, {}}, How{test::kMemory, kLevel3},
-                                           How{test::kDisk, kLevel3}));
+INSTANTIATE_TEST_SUITE_P(Tiers, RefetchTest,
+                         ::testing::Values(StoreParameters{test::kMemory, {}}, StoreParameters{test::kDisk, {}},
+                                           StoreParameters{test::kMemory, kLevel3},
+                                           StoreParameters{test::kDisk, kLevel3}));
 
 }  // namespace
 }  // namespace larder::cache

@@ -21,8 +21,8 @@ using test::Fault;
 using test::RingClient;
 using test::ShardWorld;
 
-struct Player {
-    RingClient* client = nullptr;
+struct SimulatedClient {
+    RingClient* ring = nullptr;
     std::map<std::uint32_t, std::uint32_t> asked;  // slot page -> block
     std::map<std::uint32_t, std::uint32_t> held;
     std::uint32_t epoch = 1;
@@ -42,7 +42,7 @@ public:
         for (int step = 0; step < 3000; ++step) {
             for (int i = 0; i < 4; ++i) act();
             world_.turns(1);
-            for (Player& player : players_) take(player);
+            for (SimulatedClient& client : clients_) take(client);
             check_accounts();
         }
         heal();
@@ -57,7 +57,7 @@ private:
 
     void act() {
         const std::uint32_t die = below(400);
-        if (players_.empty() || die < 4) {
+        if (clients_.empty() || die < 4) {
             join();
         } else if (die < 6) {
             leave();
@@ -66,38 +66,38 @@ private:
         } else if (die < 24) {
             inject();
         } else {
-            Player& player = players_[below(static_cast<std::uint32_t>(players_.size()))];
+            SimulatedClient& client = clients_[below(static_cast<std::uint32_t>(clients_.size()))];
             if (die < 30) {
-                ++player.epoch;
+                ++client.epoch;
             } else {
-                play(player);
+                fetch_or_release(client);
             }
         }
     }
 
     void join() {
-        if (players_.size() >= 6) return;
+        if (clients_.size() >= 6) return;
         auto bucket = std::make_shared<TokenBucket>();
         if (below(3) == 0) bucket->set_limit(2e7, 30'000, world_.clock.now_ns());
         const std::string job = "job-" + std::to_string(below(3));
-        players_.push_back({.client = &world_.attach({.session_id = ++sessions_,
-                                                      .job = job,
-                                                      .bucket = bucket,
-                                                      .slot_bytes = 40 * kSlotPages * 4096,
-                                                      .sequential = below(4) == 0})});
+        clients_.push_back({.ring = &world_.attach({.session_id = ++sessions_,
+                                                    .job = job,
+                                                    .bucket = bucket,
+                                                    .slot_bytes = 40 * kSlotPages * 4096,
+                                                    .sequential = below(4) == 0})});
     }
 
     void leave() {
-        if (players_.size() < 2) return;
-        const auto who = below(static_cast<std::uint32_t>(players_.size()));
+        if (clients_.size() < 2) return;
+        const auto who = below(static_cast<std::uint32_t>(clients_.size()));
         if (below(3) == 0) {
-            players_[who].client->release(39);  // a breach: the page is not held
+            clients_[who].ring->release(39);  // a breach: the page is not held
             world_.turns(2);
-            EXPECT_TRUE(players_[who].client->hung_up());
+            EXPECT_TRUE(clients_[who].ring->hung_up());
         } else {
-            players_[who].client->close_socket();
+            clients_[who].ring->close_socket();
         }
-        players_.erase(players_.begin() + who);
+        clients_.erase(clients_.begin() + who);
     }
 
     void set_quota() {
@@ -124,35 +124,35 @@ private:
         world_.device->inject(fault);
     }
 
-    void play(Player& player) {
+    void fetch_or_release(SimulatedClient& client) {
         const std::uint32_t page = below(39) * kSlotPages;
-        if (player.asked.contains(page)) return;
-        if (const auto held = player.held.find(page); held != player.held.end()) {
-            player.client->release(page);
-            player.held.erase(held);
+        if (client.asked.contains(page)) return;
+        if (const auto held = client.held.find(page); held != client.held.end()) {
+            client.ring->release(page);
+            client.held.erase(held);
             return;
         }
         const std::uint32_t block = below(static_cast<std::uint32_t>(world_.content.size()));
-        player.asked[page] = block;
-        player.client->fetch(block, page, page, player.epoch);
+        client.asked[page] = block;
+        client.ring->fetch(block, page, page, client.epoch);
     }
 
-    void take(Player& player) {
-        while (const auto got = player.client->next_completion()) {
-            const auto asked = player.asked.find(got->tag);
-            ASSERT_NE(asked, player.asked.end()) << "a completion nobody waits for";
+    void take(SimulatedClient& client) {
+        while (const auto got = client.ring->next_completion()) {
+            const auto asked = client.asked.find(got->tag);
+            ASSERT_NE(asked, client.asked.end()) << "a completion nobody waits for";
             if (got->status == BlockStatus::ok) {
-                ASSERT_EQ(player.client->payload(*got), world_.content[asked->second]) << "block " << asked->second;
-                if (got->segment == 0) player.held.insert(*asked);
+                ASSERT_EQ(client.ring->payload(*got), world_.content[asked->second]) << "block " << asked->second;
+                if (got->segment == 0) client.held.insert(*asked);
                 ++good_;
             } else {
                 ++errors_;
             }
-            player.asked.erase(asked);
+            client.asked.erase(asked);
         }
-        player.client->read_messages();
-        for (const std::uint32_t segment : player.client->dropped_segments) player.client->unmap(segment);
-        player.client->dropped_segments.clear();
+        client.ring->read_messages();
+        for (const std::uint32_t segment : client.ring->dropped_segments) client.ring->unmap(segment);
+        client.ring->dropped_segments.clear();
     }
 
     void check_accounts() {
@@ -171,14 +171,14 @@ private:
         world_.clock.advance_ns(11'000'000'000);  // past the retry interval of a full disk
         for (int i = 0; i < 20'000; ++i) {
             bool waiting = false;
-            for (Player& player : players_) {
-                take(player);
-                waiting |= !player.asked.empty();
+            for (SimulatedClient& client : clients_) {
+                take(client);
+                waiting |= !client.asked.empty();
             }
             if (!waiting) break;
             world_.turns(1);
         }
-        for (const Player& player : players_) EXPECT_TRUE(player.asked.empty()) << "a fetch never came back";
+        for (const SimulatedClient& client : clients_) EXPECT_TRUE(client.asked.empty()) << "a fetch never came back";
         for (const auto& client : world_.clients) client->close_socket();
         RingClient& last = world_.attach({.session_id = ++sessions_, .job = "last"});
         world_.read_epoch(last, 1);
@@ -189,7 +189,7 @@ private:
     static constexpr std::uint32_t kSlotPages = 4;
     std::mt19937_64 random_;
     ShardWorld world_;
-    std::vector<Player> players_;
+    std::vector<SimulatedClient> clients_;
     Quota quota_;
     std::uint64_t sessions_ = 0;
     std::uint64_t good_ = 0;

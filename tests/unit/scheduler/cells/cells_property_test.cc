@@ -189,7 +189,7 @@ private:
     void change_claim() {
         if (jobs_.empty()) return;
         const JobId id = any_job();
-        Ours& job = jobs_.at(id);
+        PlacedJob& job = jobs_.at(id);
         const bool done = cells_->set_opportunistic(id, !job.opportunistic);
         if (done) job.opportunistic = !job.opportunistic;
         seen_.claims_changed += done ? 1 : 0;
@@ -212,7 +212,7 @@ private:
             order.insert(order.begin() + dice_.between(0, static_cast<std::uint32_t>(order.size())), id);
         }
         for (const JobId id : order) {
-            const Ours& job = jobs_.at(id);
+            const PlacedJob& job = jobs_.at(id);
             ASSERT_TRUE(cells_->place_at({.job = id,
                                           .tenant = job.tenant,
                                           .gpus = gpu_count(job.placement),

@@ -13,7 +13,7 @@
 
 namespace larder::scheduler::tests {
 
-struct Ours {
+struct PlacedJob {
     std::uint32_t tenant = 0;
     std::uint32_t gpu_type = 0;
     std::int32_t priority = 0;
@@ -181,7 +181,7 @@ protected:
     std::vector<std::uint32_t> first_node_;
     std::vector<bool> bad_;
     std::uint64_t doomed_ = 0;  // virtual cells, summed over all checks
-    std::map<JobId, Ours> jobs_;
+    std::map<JobId, PlacedJob> jobs_;
     std::vector<VirtualCellState> states_;
     std::vector<std::vector<int>> gpu_owner_;
 };

@@ -28,16 +28,16 @@ protected:
         };
     }
     static Submission opportunistic(std::uint32_t gpus) {
-        Submission asked = asks(gpus);
+        Submission asked = job_with_gpus(gpus);
         asked.opportunistic = true;
         return asked;
     }
 };
 
 TEST_F(LiveOnCells, OpportunisticJobRunsInAnyCellsUntilClaimed) {
-    const JobId guest = runs(opportunistic(8));
+    const JobId guest = submit_and_start(opportunistic(8));
     EXPECT_TRUE(job(guest).held->opportunistic);
-    Submission owner = asks(2, "owner");
+    Submission owner = job_with_gpus(2, "owner");
     owner.tenant = "small";
     const JobId claims = submit(owner);
     tick();
@@ -71,7 +71,7 @@ TEST_F(LiveOnCells, OperatorsSeeDoomedCells) {
 }
 
 TEST_F(LiveOnCells, ClaimLargerThanItsTenantsCellsIsRefused) {
-    const Submission wide = asks(8);
+    const Submission wide = job_with_gpus(8);
     const auto refused = try_submit(wide);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::no_space);
@@ -80,11 +80,11 @@ TEST_F(LiveOnCells, ClaimLargerThanItsTenantsCellsIsRefused) {
 }
 
 TEST_F(LiveOnCells, OpportunisticJobHasNoClaimAfterRestart) {
-    const JobId guest = runs(opportunistic(8));
+    const JobId guest = submit_and_start(opportunistic(8));
     restart();
     tick();
     EXPECT_EQ(phase(guest), Phase::running);
-    const JobId claims = submit(asks(4));
+    const JobId claims = submit(job_with_gpus(4));
     tick();
     EXPECT_EQ(phase(guest), Phase::stopping);
     EXPECT_EQ(phase(claims), Phase::placed);
@@ -92,8 +92,8 @@ TEST_F(LiveOnCells, OpportunisticJobHasNoClaimAfterRestart) {
 }
 
 TEST_F(LiveOnCells, NoJobIsStoppedWithoutConflictingClaim) {
-    const JobId guest = runs(opportunistic(4));
-    const JobId claims = runs(asks(4));
+    const JobId guest = submit_and_start(opportunistic(4));
+    const JobId claims = submit_and_start(job_with_gpus(4));
     tick(100);
     EXPECT_EQ(phase(guest), Phase::running);
     EXPECT_EQ(phase(claims), Phase::running);
@@ -121,9 +121,9 @@ protected:
         };
     }
     JobId runs_for(const std::string& tenant) {
-        Submission asked = asks(4);
+        Submission asked = job_with_gpus(4);
         asked.tenant = tenant;
-        return runs(asked);
+        return submit_and_start(asked);
     }
     void ends(JobId id) {
         engine.tell_ended({id, 1}, 0);

@@ -70,12 +70,12 @@ protected:
         live->tick(now());
     }
 
-    static Submission asks(std::uint32_t gpus, const std::string& name = "") {
+    static Submission job_with_gpus(std::uint32_t gpus, const std::string& name = "") {
         return {.name = name, .command = {"train", name}, .directory = "/", .gpus = gpus};
     }
     // A job on all GPUs that reads "images" for `epochs`.
     static Submission reads_images(const std::string& name, double epochs) {
-        Submission asked = asks(8, name);
+        Submission asked = job_with_gpus(8, name);
         asked.dataset = "images";
         asked.epochs = epochs;
         asked.ideal_by_type[""] = 5e5;
@@ -102,7 +102,7 @@ protected:
     std::string why(JobId id) const { return live->why(job(id), now()).text; }
     std::string_view binding(JobId id) const { return live->why(job(id), now()).binding; }
     // Submits a job and ticks until the engine has started it.
-    JobId runs(Submission asked) {
+    JobId submit_and_start(Submission asked) {
         const JobId id = submit(std::move(asked));
         tick();
         engine.tell(EngineEvent::Kind::started, {id, 1});

@@ -13,7 +13,7 @@ using ::testing::IsEmpty;
 using Attempt = MemoryEngine::Attempt;
 
 TEST_F(Live, StartIsOnRecordBeforeTheEngineIsTold) {
-    const JobId id = submit(asks(2));
+    const JobId id = submit(job_with_gpus(2));
     saving_fails = true;
     tick();
     EXPECT_THAT(engine.starts, IsEmpty());
@@ -25,34 +25,34 @@ TEST_F(Live, StartIsOnRecordBeforeTheEngineIsTold) {
 
 TEST_F(Live, SubmissionThatCannotBeSavedIsDropped) {
     saving_fails = true;
-    const Submission asked = asks(1, "lost");
+    const Submission asked = job_with_gpus(1, "lost");
     EXPECT_EQ(try_submit(asked).error().code, ErrorCode::no_space);
     saving_fails = false;
     tick();
     EXPECT_THAT(engine.starts, IsEmpty());
     EXPECT_THAT(live->queue().jobs(), IsEmpty());
-    EXPECT_EQ(submit(asks(1, "lost")), 2u) << "its number is not given again";
+    EXPECT_EQ(submit(job_with_gpus(1, "lost")), 2u) << "its number is not given again";
 }
 
 TEST_F(Live, SubmissionThatCannotBeSavedIsNotCountedOrNoted) {
-    const JobId before = runs(asks(1, "again"));
+    const JobId before = submit_and_start(job_with_gpus(1, "again"));
     engine.tell_ended({before, 1}, 0);
     tick();
     live->take_notes();
     saving_fails = true;
-    EXPECT_FALSE(try_submit(asks(1, "again")));
+    EXPECT_FALSE(try_submit(job_with_gpus(1, "again")));
     EXPECT_THAT(live->take_notes(), IsEmpty());
     EXPECT_EQ(live->queue().counts().submitted, 1u);
     EXPECT_EQ(live->queue().find("again"), before) << "the earlier job has its name again";
     saving_fails = false;
-    submit(asks(1, "again"));
+    submit(job_with_gpus(1, "again"));
     EXPECT_EQ(live->take_notes().size(), 1u);
     EXPECT_EQ(live->queue().counts().submitted, 2u);
 }
 
 TEST_F(Live, JobIsAcknowledgedAndFoundOnceOnRecord) {
     disk_is_slow = true;
-    const Submission asked = asks(1, "new");
+    const Submission asked = job_with_gpus(1, "new");
     Result<std::vector<JobId>> answer = fail(ErrorCode::cancelled, "no answer yet");
     live->submit(std::span(&asked, 1), now(), [&](const Result<std::vector<JobId>>& ids) { answer = ids; });
     EXPECT_FALSE(answer);
@@ -68,7 +68,7 @@ TEST_F(Live, JobIsAcknowledgedAndFoundOnceOnRecord) {
 
 TEST_F(Live, JobNeverOnRecordLeavesNothingBehind) {
     disk_is_slow = true;
-    static_cast<void>(try_submit(asks(1, "lost")));
+    static_cast<void>(try_submit(job_with_gpus(1, "lost")));
     tick();
     saving_fails = true;
     write_all();
@@ -77,7 +77,7 @@ TEST_F(Live, JobNeverOnRecordLeavesNothingBehind) {
 }
 
 TEST_F(Live, EngineIsToldOnlyWhatIsOnRecord) {
-    const JobId id = submit(asks(2));
+    const JobId id = submit(job_with_gpus(2));
     disk_is_slow = true;
     tick();
     EXPECT_THAT(engine.starts, IsEmpty());
@@ -92,7 +92,7 @@ TEST_F(Live, EngineIsToldOnlyWhatIsOnRecord) {
 }
 
 TEST_F(Live, CancellationIsAcknowledgedOnceOnRecord) {
-    const JobId id = submit(asks(2));
+    const JobId id = submit(job_with_gpus(2));
     disk_is_slow = true;
     Result<void> answer = fail(ErrorCode::cancelled, "no answer yet");
     live->cancel(id, "alice", now(), [&](const Result<void>& done) { answer = done; });
@@ -107,9 +107,9 @@ TEST_F(Live, CancellationIsAcknowledgedOnceOnRecord) {
 }
 
 TEST_F(Live, JobIsCancelledIfPredecessorFailsDuringItsWrite) {
-    const JobId before = runs(asks(1, "before"));
+    const JobId before = submit_and_start(job_with_gpus(1, "before"));
     disk_is_slow = true;
-    Submission asked = asks(1, "after");
+    Submission asked = job_with_gpus(1, "after");
     asked.after = {"before"};
     static_cast<void>(try_submit(asked));
     engine.tell_ended({before, 1}, 1);
@@ -124,21 +124,21 @@ TEST_F(Live, JobIsCancelledIfPredecessorFailsDuringItsWrite) {
 TEST_F(Live, NumbersContinueAboveHighestGiven) {
     record.last_number = 41;
     restart();
-    EXPECT_EQ(submit(asks(1)), 42u);
+    EXPECT_EQ(submit(job_with_gpus(1)), 42u);
 }
 
 TEST_F(Live, JobWithoutTenantCountsForTheOnlyTenant) {
     tenants = {{.name = "vision"}};
     restart();
-    EXPECT_EQ(job(submit(asks(1))).asked.tenant, "vision");
+    EXPECT_EQ(job(submit(job_with_gpus(1))).asked.tenant, "vision");
     tenants = {{.name = "vision"}, {.name = "language"}};
     restart();
-    const auto refused = try_submit(asks(1));
+    const auto refused = try_submit(job_with_gpus(1));
     EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
     EXPECT_THAT(refused.error().message, HasSubstr("(--tenant): vision, language"));
     tenants = {{.name = "vision"}, {.name = "default"}};
     restart();
-    EXPECT_EQ(job(submit(asks(1))).asked.tenant, "default");
+    EXPECT_EQ(job(submit(job_with_gpus(1))).asked.tenant, "default");
 }
 
 }  // namespace

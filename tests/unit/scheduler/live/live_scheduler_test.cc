@@ -17,9 +17,9 @@ using Attempt = MemoryEngine::Attempt;
 using Kind = EngineEvent::Kind;
 
 TEST_F(Live, JobRunsToItsEnd) {
-    Submission asked = asks(2, "resnet");
+    Submission asked = job_with_gpus(2, "resnet");
     asked.environment = {{"SEED", "7"}};
-    const JobId id = runs(asked);
+    const JobId id = submit_and_start(asked);
     const EngineJob& told = engine.started.at({id, 1});
     EXPECT_THAT(told.command, ElementsAre("train", "resnet"));
     EXPECT_EQ(told.environment.at("LARDER_JOB"), "resnet");
@@ -39,11 +39,11 @@ TEST_F(Live, JobRunsToItsEnd) {
 }
 
 TEST_F(Live, RestartAdoptsRunningJobsAndRepeatsPendingStarts) {
-    const JobId running = runs(asks(4));
-    const JobId meant = submit(asks(4));
+    const JobId running = submit_and_start(job_with_gpus(4));
+    const JobId meant = submit(job_with_gpus(4));
     tick();
     ASSERT_EQ(phase(meant), Phase::starting);
-    const JobId waiting = submit(asks(8));
+    const JobId waiting = submit(job_with_gpus(8));
     tick();
     engine.starts.clear();
     restart();
@@ -51,7 +51,7 @@ TEST_F(Live, RestartAdoptsRunningJobsAndRepeatsPendingStarts) {
     tick();
     EXPECT_THAT(engine.starts, ElementsAre(Attempt{meant, 1})) << "the same attempt: the engine starts it once";
     EXPECT_EQ(phase(waiting), Phase::waiting) << "what runs has its GPUs still";
-    EXPECT_EQ(submit(asks(1)), waiting + 1);
+    EXPECT_EQ(submit(job_with_gpus(1)), waiting + 1);
     engine.tell_ended({running, 1}, 0);
     engine.tell_ended({meant, 1}, 0);
     tick();
@@ -63,16 +63,16 @@ TEST_F(Live, StrictJobFailsWhenItsDeadlinePasses) {
     policy = "chronus";
     restart();
     report("", 0);
-    Submission holds = asks(8, "holds");
+    Submission holds = job_with_gpus(8, "holds");
     holds.preemptible = false;
-    const JobId first = runs(holds);
-    Submission strict = asks(8, "strict");
+    const JobId first = submit_and_start(holds);
+    Submission strict = job_with_gpus(8, "strict");
     strict.dataset = "images";
     strict.epochs = 1;
     strict.service = ServiceClass::strict_deadline;
     strict.deadline_s = now_s + 600;
     const JobId second = submit(strict);
-    Submission after = asks(1, "after");
+    Submission after = job_with_gpus(1, "after");
     after.after = {"strict"};
     const JobId third = submit(after);
     tick(300);
@@ -88,15 +88,15 @@ TEST_F(Live, StrictJobFailsWhenItsDeadlinePasses) {
 TEST_F(Live, SoftDeadlineWithoutEpochsStillRuns) {
     policy = "chronus";
     restart();
-    Submission soft = asks(4, "soft");
+    Submission soft = job_with_gpus(4, "soft");
     soft.service = ServiceClass::soft_deadline;
     soft.deadline_s = now_s + 3600;
-    (void)runs(soft);
+    (void)submit_and_start(soft);
 }
 
 TEST_F(Live, PreemptedJobEndsBeforeItsGpusAreReused) {
     shortest_first();
-    const JobId first = runs(reads_images("slow", 1000));
+    const JobId first = submit_and_start(reads_images("slow", 1000));
     const JobId second = submit(reads_images("quick", 1));
     tick();
     EXPECT_EQ(phase(first), Phase::stopping);
@@ -117,7 +117,7 @@ TEST_F(Live, PreemptedJobEndsBeforeItsGpusAreReused) {
 }
 
 TEST_F(Live, JobThatEndsWhileBeingStoppedSucceeds) {
-    const JobId id = runs(asks(1));
+    const JobId id = submit_and_start(job_with_gpus(1));
     ASSERT_TRUE(cancel(id, "alice"));
     tick();
     engine.tell_ended({id, 1}, 0, false);
@@ -126,8 +126,8 @@ TEST_F(Live, JobThatEndsWhileBeingStoppedSucceeds) {
 }
 
 TEST_F(Live, LostNodeRequeuesItsJobs) {
-    const JobId on_first = runs(asks(4));
-    const JobId on_second = runs(asks(4));
+    const JobId on_first = submit_and_start(job_with_gpus(4));
+    const JobId on_second = submit_and_start(job_with_gpus(4));
     const std::string lost = engine.started.at({on_first, 1}).gpus[0].node;
     engine.tell_node(Kind::node_lost, lost);
     engine.tell(Kind::lost, {on_first, 1});
@@ -145,7 +145,7 @@ TEST_F(Live, LostNodeRequeuesItsJobs) {
 
 TEST_F(Live, JobPlacedOnLostNodeWaitsForAnotherPlace) {
     shortest_first();
-    const JobId first = runs(reads_images("slow", 1000));
+    const JobId first = submit_and_start(reads_images("slow", 1000));
     const JobId second = submit(reads_images("quick", 1));
     tick();
     ASSERT_EQ(phase(second), Phase::placed);
@@ -183,9 +183,9 @@ TEST_F(Live, JobMovingToLostNodeIsRequeued) {
     std::uint32_t wanted = 4;
     own_policy = [&wanted] { return std::make_unique<WantsEach>(wanted); };
     restart();
-    Submission elastic = asks(4);
+    Submission elastic = job_with_gpus(4);
     elastic.gpus_max = 8;
-    const JobId id = runs(elastic);
+    const JobId id = submit_and_start(elastic);
     const std::string first = engine.started.at({id, 1}).gpus[0].node;
     wanted = 8;
     tick(20);
@@ -207,9 +207,9 @@ TEST_F(Live, MovedJobRemembersItsLastPlacement) {
     std::uint32_t wanted = 4;
     own_policy = [&wanted] { return std::make_unique<WantsEach>(wanted); };
     restart();
-    Submission elastic = asks(4);
+    Submission elastic = job_with_gpus(4);
     elastic.gpus_max = 8;
-    const JobId id = runs(elastic);
+    const JobId id = submit_and_start(elastic);
     const auto before = job(id).held;
     wanted = 8;
     tick(20);
@@ -224,13 +224,13 @@ TEST_F(Live, ElasticJobGrowsOnlyIfItGains) {
     for (const bool gains : {true, false}) {
         restart();
         report("", 0);
-        Submission elastic = asks(2);
+        Submission elastic = job_with_gpus(2);
         elastic.gpus_max = 4;
         elastic.dataset = "images";
         elastic.epochs = 1e4;
         elastic.ideal_by_type = {{"", 1e5}};
         if (!gains) elastic.scaling = {1, 1, 1};
-        const JobId id = runs(elastic);
+        const JobId id = submit_and_start(elastic);
         EXPECT_EQ(job(id).held->count, gains ? 4u : 2u);
         ASSERT_TRUE(cancel(id, "the test"));
         tick();
@@ -244,12 +244,12 @@ TEST_F(Live, OnlyPackableJobsShareGpus) {
     for (const double packed_rate : {0.0, 0.9}) {
         restart();
         report("", 0);
-        Submission asked = asks(8);
+        Submission asked = job_with_gpus(8);
         asked.dataset = "images";
         asked.epochs = 1e5;
         asked.ideal_by_type = {{"", 1e6}};
         asked.packed_rate = packed_rate;
-        const JobId first = runs(asked);
+        const JobId first = submit_and_start(asked);
         const JobId second = submit(asked);
         bool packed = false;
         for (int i = 0; i < 5 && !packed; ++i) {
@@ -267,7 +267,7 @@ TEST_F(Live, OnlyPackableJobsShareGpus) {
 }
 
 TEST_F(Live, JobLostFiveTimesInARowFails) {
-    const JobId id = submit(asks(1));
+    const JobId id = submit(job_with_gpus(1));
     for (std::uint32_t attempt = 1; attempt <= 5; ++attempt) {
         tick();
         EXPECT_THAT(engine.starts.back(), (Attempt{id, attempt}));
@@ -279,8 +279,8 @@ TEST_F(Live, JobLostFiveTimesInARowFails) {
 }
 
 TEST_F(Live, DependentWaitsAndIsCancelledOnFailure) {
-    const JobId first = runs(asks(1, "first"));
-    Submission after = asks(1, "second");
+    const JobId first = submit_and_start(job_with_gpus(1, "first"));
+    Submission after = job_with_gpus(1, "second");
     after.after = {"first"};
     const JobId second = submit(after);
     after.name = "third";
@@ -301,14 +301,14 @@ TEST_F(Live, DependentWaitsAndIsCancelledOnFailure) {
 }
 
 TEST_F(Live, CancellingWorksInEveryPhase) {
-    const JobId running = runs(asks(8));
-    const JobId waiting = submit(asks(8));
+    const JobId running = submit_and_start(job_with_gpus(8));
+    const JobId waiting = submit(job_with_gpus(8));
     tick();
     ASSERT_TRUE(cancel(waiting, "alice"));
     EXPECT_EQ(phase(waiting), Phase::cancelled);
     EXPECT_EQ(job(waiting).end_reason, "cancelled by alice");
     ASSERT_TRUE(cancel(running, "alice"));
-    const JobId placed = submit(asks(8));
+    const JobId placed = submit(job_with_gpus(8));
     tick();
     EXPECT_EQ(phase(placed), Phase::placed);
     ASSERT_TRUE(cancel(placed, "alice"));
@@ -322,9 +322,9 @@ TEST_F(Live, CancellingWorksInEveryPhase) {
 }
 
 TEST_F(Live, QuotaHoldsAndIsNamed) {
-    Submission asked = asks(2, "a");
+    Submission asked = job_with_gpus(2, "a");
     asked.tenant = "small";
-    runs(asked);
+    submit_and_start(asked);
     asked.name = "b";
     asked.gpus = 1;
     const JobId waits = submit(asked);
@@ -336,9 +336,9 @@ TEST_F(Live, QuotaHoldsAndIsNamed) {
 }
 
 TEST_F(Live, WhyNamesGpusAndTheirHolders) {
-    runs(asks(6, "big"));
-    const JobId waits = submit(asks(4, "next"));
-    const JobId behind = submit(asks(1, "behind"));
+    submit_and_start(job_with_gpus(6, "big"));
+    const JobId waits = submit(job_with_gpus(4, "next"));
+    const JobId behind = submit(job_with_gpus(1, "behind"));
     tick(90);
     EXPECT_EQ(binding(waits), "gpus");
     EXPECT_THAT(why(waits), HasSubstr("Job 2 (next) has waited 1m 30s for GPUs: it needs 4 GPUs at once, and 2 GPUs of "
@@ -354,7 +354,7 @@ public:
 };
 
 TEST_F(Live, PolicyThatThrowsStopsNoJob) {
-    const JobId id = runs(asks(1));
+    const JobId id = submit_and_start(job_with_gpus(1));
     own_policy = [] { return std::make_unique<Throws>(); };
     restart();
     tick();
@@ -367,11 +367,11 @@ TEST_F(Live, PolicyThatThrowsStopsNoJob) {
 
 TEST_F(Live, RunningJobIsRegisteredAndItsReadsAreItsProgress) {
     report("resnet", 5'000);  // of an earlier job of that name
-    Submission asked = asks(4, "resnet");
+    Submission asked = job_with_gpus(4, "resnet");
     asked.dataset = "images";
     asked.epochs = 3;
     asked.ideal_by_type[""] = 2e5;
-    const JobId id = runs(asked);
+    const JobId id = submit_and_start(asked);
     const allocator::JobRegistration* spec = cluster.registered("resnet");
     ASSERT_NE(spec, nullptr);
     EXPECT_EQ(spec->epochs, 3);
@@ -392,10 +392,10 @@ TEST_F(Live, RunningJobIsRegisteredAndItsReadsAreItsProgress) {
 
 TEST_F(Live, NameInUseIsRefused) {
     ASSERT_TRUE(cluster.register_job({.name = "by-hand"}));
-    const Submission by_hand = asks(1, "by-hand");
+    const Submission by_hand = job_with_gpus(1, "by-hand");
     EXPECT_EQ(try_submit(by_hand).error().code, ErrorCode::already_exists);
-    const JobId id = runs(asks(1, "once"));
-    const Submission again = asks(1, "once");
+    const JobId id = submit_and_start(job_with_gpus(1, "once"));
+    const Submission again = job_with_gpus(1, "once");
     EXPECT_EQ(try_submit(again).error().code, ErrorCode::already_exists);
     engine.tell_ended({id, 1}, 0);
     tick();
@@ -406,7 +406,7 @@ TEST_F(Live, HistoryIsKeptWithinItsLimit) {
     history_max = 2;
     restart();
     for (int i = 0; i < 4; ++i) {
-        const JobId id = runs(asks(1));
+        const JobId id = submit_and_start(job_with_gpus(1));
         engine.tell_ended({id, 1}, 0);
         tick();
     }
@@ -419,10 +419,10 @@ TEST_F(Live, HistoryIsKeptWithinItsLimit) {
 TEST_F(Live, FailureReachesAllDependentsDespiteShortHistory) {
     history_max = 1;
     restart();
-    const JobId failed = runs(asks(1));
+    const JobId failed = submit_and_start(job_with_gpus(1));
     std::vector<JobId> dependents;
     for (int i = 0; i < 3; ++i) {
-        Submission after = asks(1);
+        Submission after = job_with_gpus(1);
         after.after = {std::to_string(failed)};
         dependents.push_back(submit(after));
     }
@@ -435,7 +435,7 @@ TEST_F(Live, FailureReachesAllDependentsDespiteShortHistory) {
 }
 
 TEST_F(Live, TenantAccountsContinueAcrossRestart) {
-    const JobId id = runs(asks(4));
+    const JobId id = submit_and_start(job_with_gpus(4));
     tick(100);
     tick(10);
     const auto had = [&] { return live->options().tenants[0].gpu_time.sum(now_s, live->options().window); };

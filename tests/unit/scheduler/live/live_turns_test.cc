@@ -10,7 +10,7 @@ namespace {
 
 TEST_F(Live, JobWaitingForItsTurnKeepsItsCache) {
     shortest_first();
-    const JobId first = runs(reads_images("slow", 1000));
+    const JobId first = submit_and_start(reads_images("slow", 1000));
     report("slow", 5'000);
     tick();
     const JobId second = submit(reads_images("quick", 1));

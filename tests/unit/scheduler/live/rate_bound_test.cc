@@ -68,10 +68,10 @@ TEST_F(Live, WhyNamesBindingNetworkWhileRemoteHasRateLeft) {
         ASSERT_TRUE(cluster.replan(now().steady_ns));
     };
     reports(1e5);
-    Submission asked = asks(4, "resnet");
+    Submission asked = job_with_gpus(4, "resnet");
     asked.dataset = "images";
     asked.ideal_by_type[""] = 2e5;
-    const JobId id = runs(asked);
+    const JobId id = submit_and_start(asked);
     reports(1e5);
     EXPECT_EQ(storage_view(cluster, now().steady_ns).storage.nic_bytes_per_second, 1e5);
     EXPECT_EQ(binding(id), "network") << why(id);
