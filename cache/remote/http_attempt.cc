@@ -137,7 +137,10 @@ Result<void> HttpAttempt::begin(HttpGet& get, const HttpSettings& settings, std:
     set(easy_, CURLOPT_TIMEOUT, static_cast<long>(settings.request_timeout_s + asked_s));
     set(easy_, CURLOPT_BUFFERSIZE, 512L << 10);
     set(easy_, CURLOPT_USERAGENT, "larder");
-    if (!settings.ca_file.empty()) set(easy_, CURLOPT_CAINFO, settings.ca_file.c_str());
+    if (!settings.ca_file.empty()) {
+        set(easy_, CURLOPT_CAINFO, settings.ca_file.c_str());
+        curl_easy_setopt(easy_, CURLOPT_CAPATH, nullptr);  // else libcurl would trust the system's authorities too
+    }
     return {};
 }
 

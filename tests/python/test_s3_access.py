@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import pathlib
+import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from typing import Any
 
 import larder
 import pytest
+from conftest import Daemon
 from remote_sources import Source, environment, make_images, traces
 from servers import S3, FaultProxy, InstanceRole, Nginx
 
@@ -74,6 +77,37 @@ def test_untrusted_certificate_is_refused(
     assert "certificate" in says and "remote.ca" in says and guarded.https in says
     assert s3.secret not in says
     assert guarded.requests() == []
+
+
+def test_system_authorities_are_not_trusted_beside_an_own_one(
+    larder_bin: pathlib.Path, serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path
+) -> None:  # fmt: skip
+    for name in "ab":
+        (tmp_path / f"{name}.png").write_bytes(b"a")
+    server = serve_directory(tmp_path)
+    # OpenSSL looks for an authority by its name, so this one needs another name than the server's.
+    other = tmp_path / "other.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+         "-keyout", tmp_path / "other.key", "-out", other, "-subj", "/CN=Another authority"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    system = tmp_path / "certs"  # takes the place of the system's authorities, for the daemon alone
+    system.mkdir()
+    for name in ("ca-certificates.crt", "authority.pem"):
+        shutil.copy(server.authority, system / name)
+    subprocess.run(["openssl", "rehash", system], check=True)
+    prefix = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/ssl/certs && exec "$@"', str(system))
+    daemon = Daemon(larder_bin, tmp_path / "node", prefix=prefix)
+    daemon.start()
+    add(daemon, server.https + "/{a,b}.png")  # without remote.ca the daemon trusts the system's authorities
+    daemon.end()
+    daemon.options = ("--remote.ca", str(other))
+    daemon.start()
+    try:
+        assert "certificate" in refused(daemon, server.https + "/{a,b}.png")
+    finally:
+        daemon.end()
 
 
 def test_certificate_for_another_name_is_refused(
