@@ -17,7 +17,7 @@ constexpr std::array kTenantRules{
                 "weight of the tenant's share; default: 1"},
                [](TenantConfigs& tenants, const std::string& name, const ConfigValue& value) {
                    double& weight = tenants[name].weight;
-                   return set_config_number(weight, value, 0, 1e6) && weight > 0;
+                   return set_config_number<0, 1'000'000>(weight, value) && weight > 0;
                }},
     TenantRule{{"scheduler.tenant.NAME.parent", "the name of a tenant, in text", "tenant that this tenant is part of"},
                [](TenantConfigs& tenants, const std::string& name, const ConfigValue& value) {
@@ -26,7 +26,7 @@ constexpr std::array kTenantRules{
     TenantRule{{"scheduler.tenant.NAME.gpu_quota", "a whole number, 0 to 1000000",
                 "most GPUs of the tenant at a time; default: all"},
                [](TenantConfigs& tenants, const std::string& name, const ConfigValue& value) {
-                   return set_config_count(tenants[name].gpu_quota.emplace(), value, 0, 1'000'000);
+                   return set_config_count<0, 1'000'000>(tenants[name].gpu_quota.emplace(), value);
                }},
 };
 

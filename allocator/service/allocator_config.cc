@@ -21,126 +21,90 @@ constexpr std::string_view kRateAbove0 = "a rate above 0 such as \"10 Gbit\" or 
 constexpr std::string_view kTime = "a time from \"10 ms\" to \"1 h\", in text";
 constexpr std::string_view kCount = "a whole number, 1 to 1000000";
 
-bool set_objective(ObjectiveKind& into, const ConfigValue& value) {
+bool set_objective(AllocatorConfig& config, const std::string& /*name*/, const ConfigValue& value) {
     const auto kind = parse_objective(value.text);
     if (config_text_of(value) == nullptr || !kind) return false;
-    into = *kind;
+    config.objective_is_set = true;
+    config.cluster.objective.kind = *kind;
     return true;
 }
 
-bool set_role(AllocatorConfig& config, const std::string& name, const ConfigValue& value) {
+bool set_role(Role& into, const ConfigValue& value) {
     const auto role = parse_role(value.text);
     if (!role || config_text_of(value) == nullptr) return false;
-    config.certificates[name] = *role;
+    into = *role;
     return true;
 }
 
-bool set_listen(std::string& into, const ConfigValue& value) {
-    return parse_host_port(value.text).has_value() && set_config_text(into, value);
-}
-
-bool set_timeout(std::int64_t& into_ns, const ConfigValue& value) {
-    return set_config_duration(into_ns, value, 10 * kMillisecond_ns, 3600 * kSecond_ns);
-}
-
-bool set_limit(unsigned& into, const ConfigValue& value) {
-    return set_config_count(into, value, 1, 1'000'000);
-}
-
-bool set_size(std::uint64_t& into, const ConfigValue& value, std::uint64_t least, std::uint64_t most) {
-    return set_config_bytes(into, value) && into >= least && into <= most;
-}
+constexpr auto set_timeout = set_config_duration<10 * kMillisecond_ns, 3600 * kSecond_ns>;
+constexpr auto set_limit = set_config_count<1, 1'000'000>;
 
 using Rule = ConfigRule<AllocatorConfig>;
-using Value = const ConfigValue&;
-using Name = const std::string&;
 
 constexpr std::array kAllocatorRules{
     Rule{{"state", kConfigPath, "directory for the state that must survive a restart; default: memory only"},
-         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.state_directory, value); }},
+         set_member<set_config_path, &AllocatorConfig::state_directory>},
     Rule{{"socket", kConfigPath, "socket for nodes and operators of this machine; default: allocator.sock in state"},
-         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.socket, value); }},
+         set_member<set_config_path, &AllocatorConfig::socket>},
     Rule{{"socket_mode", kConfigMode, "mode of the socket; whoever may connect may do everything"},
-         [](AllocatorConfig& config, Name, Value value) { return set_config_mode(config.socket_mode, value); }},
+         set_member<set_config_mode, &AllocatorConfig::socket_mode>},
     Rule{{"listen", "IP:PORT such as \"0.0.0.0:7600\", in text",
           "address to serve over TCP too, for clients with a token"},
-         [](AllocatorConfig& config, Name, Value value) { return set_listen(config.listen, value); }},
+         set_member<set_config_listen, &AllocatorConfig::listen>},
     Rule{{"plain_tcp", kConfigFlag,
           "allows listen without TLS beyond this machine: others on the network can read tokens"},
-         [](AllocatorConfig& config, Name, Value value) { return set_config_flag(config.plain_tcp, value); }},
+         set_member<set_config_flag, &AllocatorConfig::plain_tcp>},
     Rule{{"remote_bandwidth", kRateAbove0, "remote bandwidth of all jobs together"},
-         [](AllocatorConfig& config, Name, Value value) {
-             return set_config_rate(config.cluster.remote_bytes_per_second, value) &&
-                    config.cluster.remote_bytes_per_second > 0;
-         }},
+         set_member<set_config_rate_above_0, &AllocatorConfig::cluster, &ClusterOptions::remote_bytes_per_second>},
     Rule{{"objective", "\"efficiency\", \"max-min\", \"throughput\", \"utilisation\", \"equal-shares\" or \"pinned\"",
           "objective of the plan; default: max-min, or the objective of scheduler.policy if jobs are run"},
-         [](AllocatorConfig& config, Name, Value value) {
-             config.objective_is_set = true;
-             return set_objective(config.cluster.objective.kind, value);
-         }},
+         set_objective},
     Rule{{"hysteresis", "a number from 0 to 1", "quotas stay if new ones gain less than this fraction"},
-         [](AllocatorConfig& config, Name, Value value) {
-             return set_config_number(config.cluster.objective.hysteresis, value, 0, 1);
-         }},
+         set_member<set_config_number<0, 1>, &AllocatorConfig::cluster, &ClusterOptions::objective,
+                    &Objective::hysteresis>},
     Rule{{"floor", kRate, "remote bandwidth of a job on a node that has lost its lease"},
-         [](AllocatorConfig& config, Name, Value value) {
-             return set_config_rate(config.cluster.floor_bytes_per_second, value);
-         }},
+         set_member<set_config_rate, &AllocatorConfig::cluster, &ClusterOptions::floor_bytes_per_second>},
     Rule{{"lease", "a time from \"1 s\" to \"1 h\", in text", "time that a granted rate holds without renewal"},
-         [](AllocatorConfig& config, Name, Value value) {
-             return set_config_duration(config.cluster.lease_ns, value, kSecond_ns, 3600 * kSecond_ns);
-         }},
+         set_member<set_config_duration<kSecond_ns, 3600 * kSecond_ns>, &AllocatorConfig::cluster,
+                    &ClusterOptions::lease_ns>},
     Rule{
         {"tls.certificate", kConfigPath, "PEM file of the server's certificate and chain; with tls.key, listen is TLS"},
-        [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.tls.certificate_file, value); }},
+        set_member<set_config_path, &AllocatorConfig::tls, &TlsServerFiles::certificate_file>},
     Rule{{"tls.key", kConfigPath, "PEM file of the server certificate's key"},
-         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.tls.key_file, value); }},
+         set_member<set_config_path, &AllocatorConfig::tls, &TlsServerFiles::key_file>},
     Rule{{"tls.client_ca", kConfigPath, "PEM file of the CAs whose client certificates are accepted"},
-         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.tls.client_ca_file, value); }},
+         set_member<set_config_path, &AllocatorConfig::tls, &TlsServerFiles::client_ca_file>},
     Rule{{"tls.client_certificate_required", kConfigFlag, "refuses clients without a certificate, even with a token"},
-         [](AllocatorConfig& config, Name, Value value) {
-             return set_config_flag(config.tls.client_certificate_required, value);
-         }},
+         set_member<set_config_flag, &AllocatorConfig::tls, &TlsServerFiles::client_certificate_required>},
     Rule{{"access.tokens", kConfigPath, "file of bearer tokens, a \"ROLE NAME TOKEN\" a line; read again on SIGHUP"},
-         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.token_file, value); }},
+         set_member<set_config_path, &AllocatorConfig::token_file>},
     Rule{{"certificate.NAME.role", "\"viewer\", \"job\", \"node\" or \"operator\"",
           "role of the client certificate with this common name"},
-         [](AllocatorConfig& config, Name name, Value value) { return set_role(config, name, value); }},
+         set_entry<set_role, &AllocatorConfig::certificates>},
     Rule{{"limits.header", "a size from \"1 KiB\" to \"1 MiB\", in text", "most bytes in the header of a request"},
-         [](AllocatorConfig& config, Name, Value value) {
-             return set_size(config.limits.header_bytes, value, 1u << 10, 1u << 20);
-         }},
+         set_member<set_config_bytes_within<1u << 10, 1u << 20>, &AllocatorConfig::limits,
+                    &ServiceLimits::header_bytes>},
     Rule{{"limits.body", "a size from \"64 KiB\" to \"256 MiB\", in text", "most bytes in the body of a request"},
-         [](AllocatorConfig& config, Name, Value value) {
-             return set_size(config.limits.body_bytes, value, 64u << 10, 256u << 20);
-         }},
+         set_member<set_config_bytes_within<64u << 10, 256u << 20>, &AllocatorConfig::limits,
+                    &ServiceLimits::body_bytes>},
     Rule{{"limits.connections", kCount, "most connections at a time"},
-         [](AllocatorConfig& config, Name, Value value) { return set_limit(config.limits.connections, value); }},
+         set_member<set_limit, &AllocatorConfig::limits, &ServiceLimits::connections>},
     Rule{{"limits.connections_per_peer", kCount,
           "most connections at a time from one IP address, or one user on the Unix socket"},
-         [](AllocatorConfig& config, Name, Value value) {
-             return set_limit(config.limits.connections_per_peer, value);
-         }},
+         set_member<set_limit, &AllocatorConfig::limits, &ServiceLimits::connections_per_peer>},
     Rule{{"limits.requests_per_second_per_peer", kCount,
           "sustained requests per second of one peer; more are answered 429"},
-         [](AllocatorConfig& config, Name, Value value) {
-             return set_limit(config.limits.requests_per_second_per_peer, value);
-         }},
+         set_member<set_limit, &AllocatorConfig::limits, &ServiceLimits::requests_per_second_per_peer>},
     Rule{{"limits.request_burst_per_peer", kCount, "requests one peer may send at once after a pause"},
-         [](AllocatorConfig& config, Name, Value value) {
-             return set_limit(config.limits.request_burst_per_peer, value);
-         }},
+         set_member<set_limit, &AllocatorConfig::limits, &ServiceLimits::request_burst_per_peer>},
     Rule{{"limits.request_timeout", kTime, "time for one request to arrive and one answer to be read"},
-         [](AllocatorConfig& config, Name, Value value) {
-             return set_timeout(config.limits.request_timeout_ns, value);
-         }},
+         set_member<set_timeout, &AllocatorConfig::limits, &ServiceLimits::request_timeout_ns>},
     Rule{{"limits.idle_timeout", kTime, "most time between two requests of one connection"},
-         [](AllocatorConfig& config, Name, Value value) { return set_timeout(config.limits.idle_timeout_ns, value); }},
+         set_member<set_timeout, &AllocatorConfig::limits, &ServiceLimits::idle_timeout_ns>},
     Rule{{"log.level", kConfigLogLevel, "lowest level to log"},
-         [](AllocatorConfig& config, Name, Value value) { return set_config_log_level(config.log_level, value); }},
+         set_member<set_config_log_level, &AllocatorConfig::log_level>},
     Rule{{"log.file", kConfigPath, "log file; default: stderr"},
-         [](AllocatorConfig& config, Name, Value value) { return set_config_path(config.log_file, value); }},
+         set_member<set_config_path, &AllocatorConfig::log_file>},
 };
 
 std::span<const Rule> rules() {

@@ -62,6 +62,22 @@ struct ConfigRule {
     bool (*set)(Config& config, const std::string& name, const ConfigValue& value) = nullptr;
 };
 
+template <typename Class, typename Member>
+Class class_of_member(Member Class::*);
+
+// A rule's `set` that stores the value in a member. Setter is one of config_values.h; the pointers lead from the config
+// to the member: set_member<set_config_path, &AllocatorConfig::tls, &TlsServerFiles::key_file>.
+template <auto Setter, auto First, auto... Rest>
+bool set_member(decltype(class_of_member(First))& config, const std::string& /*name*/, const ConfigValue& value) {
+    return Setter(((config.*First).*....*Rest), value);
+}
+
+// The same for a key with NAME: Map leads to a map by name, and the other pointers lead on from the name's value.
+template <auto Setter, auto Map, auto... Rest>
+bool set_entry(decltype(class_of_member(Map))& config, const std::string& name, const ConfigValue& value) {
+    return Setter(((config.*Map)[name].*....*Rest), value);
+}
+
 template <typename Config>
 std::vector<ConfigKey> keys_of(std::span<const ConfigRule<Config>> rules) {
     std::vector<ConfigKey> keys;

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "base/server/http_target.h"
 #include "base/server/logging.h"
 #include "base/units.h"
 
@@ -54,7 +55,7 @@ bool set_config_path(std::string& into, const ConfigValue& value) {
     return true;
 }
 
-bool set_config_count(unsigned& into, const ConfigValue& value, unsigned least, unsigned most) {
+bool set_config_count_within(unsigned& into, const ConfigValue& value, unsigned least, unsigned most) {
     return (value.kind == Kind::integer || value.kind == Kind::flag) && set_whole(into, value, 10, least, most);
 }
 
@@ -80,12 +81,21 @@ bool set_config_rate(double& into, const ConfigValue& value) {
     return set_parsed(into, value, parse_bytes_per_second(value.text));
 }
 
-bool set_config_duration(std::int64_t& into_ns, const ConfigValue& value, std::int64_t least_ns, std::int64_t most_ns) {
+bool set_config_rate_above_0(double& into, const ConfigValue& value) {
+    return set_config_rate(into, value) && into > 0;
+}
+
+bool set_config_listen(std::string& into, const ConfigValue& value) {
+    return parse_host_port(value.text).has_value() && set_config_text(into, value);
+}
+
+bool set_config_duration_within(std::int64_t& into_ns, const ConfigValue& value, std::int64_t least_ns,
+                                std::int64_t most_ns) {
     const auto parsed = parse_duration_ns(value.text);
     return parsed && *parsed >= least_ns && *parsed <= most_ns && set_parsed(into_ns, value, parsed);
 }
 
-bool set_config_number(double& into, const ConfigValue& value, double least, double most) {
+bool set_config_number_within(double& into, const ConfigValue& value, double least, double most) {
     if (value.kind == Kind::text) return false;
     double number = 0;
     const char* end = value.text.data() + value.text.size();

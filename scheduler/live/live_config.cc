@@ -15,18 +15,16 @@ constexpr std::string_view kTime = "a time such as \"6 m\" or \"1 h\", in text";
 constexpr std::string_view kGpus = "a whole number, 1 to 64";
 
 using Rule = ConfigRule<LiveConfig>;
-using Value = const ConfigValue&;
-using Name = const std::string&;
 
-bool set_seconds(double& into_s, Value value) {
+bool set_seconds(double& into_s, const ConfigValue& value) {
     std::int64_t duration_ns = 0;
-    if (!set_config_duration(duration_ns, value, kSecond_ns / 100, kLongest_ns)) return false;
+    if (!set_config_duration<kSecond_ns / 100, kLongest_ns>(duration_ns, value)) return false;
     into_s = static_cast<double>(duration_ns) * 1e-9;
     return true;
 }
 
 // Reads rising times such as "1 h, 10 h".
-bool set_queues(std::vector<double>& into, Value value) {
+bool set_queues(std::vector<double>& into, const ConfigValue& value) {
     const std::string* text = config_text_of(value);
     if (text == nullptr) return false;
     into.clear();
@@ -43,65 +41,60 @@ bool set_queues(std::vector<double>& into, Value value) {
     return std::ranges::is_sorted(into) && !into.empty();
 }
 
-bool set_policy(std::string& into, Value value) {
+bool set_promote_after(double& into, const ConfigValue& value) {
+    return set_config_number<0, 1'000'000>(into, value) && into > 0;
+}
+
+bool set_policy(std::string& into, const ConfigValue& value) {
     const auto known = policy_names();
     return set_config_text(into, value) && std::ranges::find(known, std::string_view(into)) != known.end();
 }
 
 constexpr std::array kRules{
-    Rule{
-        {"scheduler.gpus", kGpus, "GPUs of this machine on which to run submitted jobs"},
-        [](LiveConfig& config, Name, Value value) { return set_config_count(config.gpus, value, 1, kGpusPerNodeMax); }},
+    Rule{{"scheduler.gpus", kGpus, "GPUs of this machine on which to run submitted jobs"},
+         set_member<set_config_count<1, kGpusPerNodeMax>, &LiveConfig::gpus>},
     Rule{{"scheduler.gpu_type", "a name, in text", "type of the GPUs of nodes that do not set their own; default: gpu"},
-         [](LiveConfig& config, Name, Value value) { return set_config_text(config.gpu_type, value); }},
+         set_member<set_config_text, &LiveConfig::gpu_type>},
     Rule{{"scheduler.node.NAME.gpus", kGpus,
           "GPUs of one node, a part of this machine's GPUs; in place of scheduler.gpus"},
-         [](LiveConfig& config, Name name, Value value) {
-             return set_config_count(config.nodes[name].gpus, value, 1, kGpusPerNodeMax);
-         }},
-    Rule{
-        {"scheduler.node.NAME.gpu_type", "a name, in text", "type of the node's GPUs; default: scheduler.gpu_type"},
-        [](LiveConfig& config, Name name, Value value) { return set_config_text(config.nodes[name].gpu_type, value); }},
+         set_entry<set_config_count<1, kGpusPerNodeMax>, &LiveConfig::nodes, &NodeConfig::gpus>},
+    Rule{{"scheduler.node.NAME.gpu_type", "a name, in text", "type of the node's GPUs; default: scheduler.gpu_type"},
+         set_entry<set_config_text, &LiveConfig::nodes, &NodeConfig::gpu_type>},
     Rule{{"scheduler.cells", kConfigPath,
           "file of cells with guarantees for tenants; it names nodes and GPUs in place of scheduler.gpus and "
           "scheduler.node"},
-         [](LiveConfig& config, Name, Value value) { return set_config_path(config.cells, value); }},
+         set_member<set_config_path, &LiveConfig::cells>},
     Rule{{"scheduler.policy", "the name of a policy, in text",
           "policy that decides which job runs next; default: fifo-backfill"},
-         [](LiveConfig& config, Name, Value value) { return set_policy(config.policy, value); }},
+         set_member<set_policy, &LiveConfig::policy>},
     Rule{{"scheduler.storage_blind", kConfigFlag, "decide as if every job ran at f*, for comparison"},
-         [](LiveConfig& config, Name, Value value) { return set_config_flag(config.storage_blind, value); }},
+         set_member<set_config_flag, &LiveConfig::storage_blind>},
     Rule{{"scheduler.directory", kConfigPath, "directory for the queue's record and jobs' files; default: state"},
-         [](LiveConfig& config, Name, Value value) { return set_config_path(config.directory, value); }},
+         set_member<set_config_path, &LiveConfig::directory>},
     Rule{{"scheduler.socket", kConfigPath, "socket of this machine's larderd, given to jobs in LARDER_SOCKET"},
-         [](LiveConfig& config, Name, Value value) { return set_config_path(config.socket, value); }},
+         set_member<set_config_path, &LiveConfig::socket>},
     Rule{{"scheduler.history", "a whole number, 1 to 1000000", "ended jobs to keep; default: 10000"},
-         [](LiveConfig& config, Name, Value value) { return set_config_count(config.history, value, 1, 1'000'000); }},
+         set_member<set_config_count<1, 1'000'000>, &LiveConfig::history>},
     Rule{{"scheduler.runner", kConfigPath, "the program that runs one job; default: larder-runner beside this one"},
-         [](LiveConfig& config, Name, Value value) { return set_config_path(config.runner, value); }},
+         set_member<set_config_path, &LiveConfig::runner>},
     Rule{{"scheduler.round", kTime, "policies that share by time: time that a decision stands; default: 6 m"},
-         [](LiveConfig& config, Name, Value value) { return set_seconds(config.policy_options.round_s, value); }},
+         set_member<set_seconds, &LiveConfig::policy_options, &PolicyOptions::round_s>},
     Rule{{"scheduler.lease", kTime, "policies with leases: time that a job is promised its GPUs; default: 20 m"},
-         [](LiveConfig& config, Name, Value value) { return set_seconds(config.policy_options.lease_s, value); }},
+         set_member<set_seconds, &LiveConfig::policy_options, &PolicyOptions::lease_s>},
     Rule{{"scheduler.interval", kTime, "interval of tenants' accounts of GPU time; default: 1 h"},
-         [](LiveConfig& config, Name, Value value) { return set_seconds(config.policy_options.interval_s, value); }},
+         set_member<set_seconds, &LiveConfig::policy_options, &PolicyOptions::interval_s>},
     Rule{{"scheduler.window_intervals", "a whole number, 1 to 1000", "intervals that fairness looks back; default: 24"},
-         [](LiveConfig& config, Name, Value value) {
-             return set_config_count(config.policy_options.window_intervals, value, 1, 1000);
-         }},
+         set_member<set_config_count<1, 1000>, &LiveConfig::policy_options, &PolicyOptions::window_intervals>},
     Rule{{"scheduler.starve", kTime, "astraea: a job that waited this long without GPUs goes first; default: 6 h"},
-         [](LiveConfig& config, Name, Value value) { return set_seconds(config.policy_options.starve_s, value); }},
+         set_member<set_seconds, &LiveConfig::policy_options, &PolicyOptions::starve_s>},
     Rule{{"scheduler.queues", "rising times such as \"1 h, 10 h\", in text",
           "las: GPU time after which a job goes down a queue; default: 1 h"},
-         [](LiveConfig& config, Name, Value value) { return set_queues(config.policy_options.queue_gpu_s, value); }},
+         set_member<set_queues, &LiveConfig::policy_options, &PolicyOptions::queue_gpu_s>},
     Rule{{"scheduler.promote_after", "a number above 0, at most 1000000",
           "las: a job that waited this many times its run time moves up again; default: 8"},
-         [](LiveConfig& config, Name, Value value) {
-             return set_config_number(config.policy_options.promote_after, value, 0, 1e6) &&
-                    config.policy_options.promote_after > 0;
-         }},
+         set_member<set_promote_after, &LiveConfig::policy_options, &PolicyOptions::promote_after>},
     Rule{{"scheduler.exact", kConfigFlag, "chronus: admit jobs by an integer program"},
-         [](LiveConfig& config, Name, Value value) { return set_config_flag(config.policy_options.exact, value); }},
+         set_member<set_config_flag, &LiveConfig::policy_options, &PolicyOptions::exact>},
 };
 
 // The tenants' keys come after the others in live_config_keys().
