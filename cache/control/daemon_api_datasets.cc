@@ -110,12 +110,14 @@ void DaemonApi::delete_dataset(const Asked& asked, HttpRespond respond) {
 void DaemonApi::post_dataset(const Asked& asked, HttpRespond respond) {
     const auto object = request_object(asked.http);
     if (!object) return respond(http_error(object.error()));
-    const auto wish = read_dataset_request(*object);
-    if (!wish) return respond(http_error(wish.error()));
+    const auto dataset_request = read_dataset_request(*object);
+    if (!dataset_request) return respond(http_error(dataset_request.error()));
     // The user who adds a dataset owns it by default.
-    auto dataset = check_dataset_request(*wish, {.owner = asked.http.peer->uid, .group = asked.http.peer->gid});
+    auto dataset =
+        check_dataset_request(*dataset_request, {.owner = asked.http.peer->uid, .group = asked.http.peer->gid});
     if (!dataset) return respond(http_error(dataset.error()));
-    respond(task_response(wish->dry_run ? node_.survey(std::move(*dataset)) : node_.add(std::move(*dataset))));
+    respond(
+        task_response(dataset_request->dry_run ? node_.survey(std::move(*dataset)) : node_.add(std::move(*dataset))));
 }
 
 void DaemonApi::post_index(const Asked& asked, HttpRespond respond) {

@@ -23,7 +23,7 @@ std::unexpected<Error> refuse(std::string message) {
 }
 
 // `quota` selects the tier. `quota_key` and `capacity_key` name config keys in errors.
-Result<void> check_quotas(const DaemonConfig& config, std::optional<std::uint64_t> DatasetConfig::* quota,
+Result<void> check_quotas(const DaemonConfig& config, std::optional<std::uint64_t> DatasetRequest::* quota,
                           std::uint64_t capacity_bytes, std::string_view quota_key, std::string_view capacity_key) {
     std::uint64_t free_bytes = capacity_bytes;
     for (const auto& [name, dataset] : config.datasets) {
@@ -60,8 +60,8 @@ Result<DaemonConfig> complete(DaemonConfig config, std::string_view source) {
         if (dataset.url.empty()) return refuse(std::string(source) + ": [dataset." + name + "] has no url");
     }
     for (const auto& checked :
-         {check_quotas(config, &DatasetConfig::quota_memory_bytes, config.memory_bytes, "quota_memory", "memory"),
-          check_quotas(config, &DatasetConfig::quota_disk_bytes, config.disk_bytes, "quota_disk", "disk")}) {
+         {check_quotas(config, &DatasetRequest::quota_memory_bytes, config.memory_bytes, "quota_memory", "memory"),
+          check_quotas(config, &DatasetRequest::quota_disk_bytes, config.disk_bytes, "quota_disk", "disk")}) {
         if (!checked) return std::unexpected(checked.error().within(source));
     }
     if (config.allocator.node.empty()) config.allocator.node = host_name();

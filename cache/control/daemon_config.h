@@ -17,7 +17,7 @@
 #include "base/machine_memory.h"
 #include "base/server/config_text.h"
 #include "base/server/http_client.h"
-#include "cache/remote/remote_options.h"
+#include "cache/control/dataset_request.h"
 
 namespace larder::cache {
 
@@ -27,23 +27,6 @@ enum class IoMode : std::uint8_t { automatic, ring, threads };
 struct JobConfig {
     double remote_bytes_per_second = 0;
     std::uint64_t remote_burst_bytes = 0;
-};
-
-// A dataset declared in the file. The daemon adds and indexes it if it is unknown. A given quota is applied at every
-// start and reload; the other fields are used only when the dataset is added.
-struct DatasetConfig {
-    std::string url;
-    RemoteOptions remote;
-    std::optional<std::string> format;  // a name from protocol::name; none: detected from the files
-    std::string block = "sample";       // sample, object or a size
-    std::string compression = "none";   // none, auto, zstd or zstd:LEVEL
-    bool checksum = false;
-    unsigned tokens_per_sample = 0;  // 0: not requested
-    std::string owner;               // user name or number; empty: the daemon's own
-    std::string group;
-    unsigned mode = 0640;
-    std::optional<std::uint64_t> quota_memory_bytes;
-    std::optional<std::uint64_t> quota_disk_bytes;
 };
 
 // The allocator that sets this node's quotas and rates, and the node's properties that are reported to it. Without an
@@ -113,7 +96,9 @@ struct DaemonConfig {
     PeersConfig peers;
 
     std::map<std::string, JobConfig> jobs;
-    std::map<std::string, DatasetConfig> datasets;
+    // Datasets that the file declares, by name; their own `name` is empty. The daemon adds and indexes those that are
+    // unknown. A given quota is applied at every start and reload; the other fields count only when a dataset is added.
+    std::map<std::string, DatasetRequest> datasets;
 };
 
 using larder::ConfigKey;

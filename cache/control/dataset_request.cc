@@ -4,6 +4,7 @@
 
 #include "base/server/json_reader.h"
 #include "cache/control/api_json.h"
+#include "cache/control/dataset_access.h"
 #include "cache/control/remote_json.h"
 
 namespace larder::cache {
@@ -11,21 +12,21 @@ namespace json = boost::json;
 
 Result<DatasetRequest> read_dataset_request(const json::object& object) {
     JsonReader reader(object, "request body");
-    DatasetRequest wish;
-    wish.name = reader.string("name");
-    wish.url = reader.string("url");
-    wish.format = reader.optional_string("format");
-    wish.block = reader.optional_string("block");
-    wish.compression = reader.optional_string("compression");
-    wish.dry_run = reader.optional_boolean("dry_run").value_or(false);
-    wish.checksum = reader.optional_boolean("checksum").value_or(false);
-    wish.tokens_per_sample = reader.optional_unsigned_integer("tokens_per_sample");
-    wish.owner = reader.optional_string("owner");
-    wish.group = reader.optional_string("group");
+    DatasetRequest request;
+    request.name = reader.string("name");
+    request.url = reader.string("url");
+    request.format = reader.optional_string("format");
+    request.block = reader.optional_string("block");
+    request.compression = reader.optional_string("compression");
+    request.dry_run = reader.optional_boolean("dry_run").value_or(false);
+    request.checksum = reader.optional_boolean("checksum").value_or(false);
+    request.tokens_per_sample = reader.optional_unsigned_integer("tokens_per_sample");
+    request.owner = reader.optional_string("owner");
+    request.group = reader.optional_string("group");
     if (const auto text = reader.optional_string("mode")) {
         const auto mode = parse_mode(*text);
         if (!mode) return std::unexpected(mode.error());
-        wish.mode = *mode;
+        request.mode = *mode;
     }
     const json::object* quota = reader.optional_object("quota");
     const json::object* remote = reader.optional_object("remote");
@@ -33,14 +34,15 @@ Result<DatasetRequest> read_dataset_request(const json::object& object) {
     if (quota != nullptr) {
         const auto read = read_quota(*quota, "request body: quota");
         if (!read) return std::unexpected(read.error());
-        wish.quota = *read;
+        request.quota_memory_bytes = read->memory_bytes;
+        request.quota_disk_bytes = read->disk_bytes;
     }
     if (remote != nullptr) {
         auto read = read_remote(*remote, "request body: remote");
         if (!read) return std::unexpected(read.error());
-        wish.remote = std::move(*read);
+        request.remote = std::move(*read);
     }
-    return wish;
+    return request;
 }
 
 }  // namespace larder::cache

@@ -21,27 +21,9 @@ constexpr std::int64_t kScanPoll_ns = 20'000'000;
 // How long a warm task waits for the allocator to set a new dataset's quota, which usually takes a second.
 constexpr std::int64_t kQuotaAssignmentTimeout_ns = 10'000'000'000;
 
-Result<NewDataset> new_dataset_of(const std::string& name, const DatasetConfig& declared) {
-    const auto given = [](const std::string& text) { return text.empty() ? std::nullopt : std::optional(text); };
-    const std::uint64_t tokens = declared.tokens_per_sample;
-    std::optional<Quota> quota;
-    if (declared.quota_memory_bytes || declared.quota_disk_bytes) {
-        quota = {.memory_bytes = declared.quota_memory_bytes.value_or(0),
-                 .disk_bytes = declared.quota_disk_bytes.value_or(0)};
-    }
-    const DatasetRequest wish{.name = name,
-                              .url = declared.url,
-                              .remote = declared.remote,
-                              .format = declared.format,
-                              .block = declared.block,
-                              .compression = declared.compression,
-                              .checksum = declared.checksum,
-                              .tokens_per_sample = tokens > 0 ? std::optional(tokens) : std::nullopt,
-                              .owner = given(declared.owner),
-                              .group = given(declared.group),
-                              .mode = declared.mode,
-                              .quota = quota};
-    return check_dataset_request(wish, {.owner = ::geteuid(), .group = ::getegid()});
+Result<NewDataset> new_dataset_of(const std::string& name, DatasetRequest declared) {
+    declared.name = name;
+    return check_dataset_request(declared, {.owner = ::geteuid(), .group = ::getegid()});
 }
 
 const char* text_of(BlockFound::What what) {
@@ -469,7 +451,7 @@ Result<void> Node::apply(const DaemonConfig& config) {
         if (auto checked = check_capacity(quotas); !checked) return checked;
     } else {
         std::erase_if(quotas, [&](const auto& quota) {
-            const DatasetConfig& declared = config.datasets.at(quota.first);
+            const DatasetRequest& declared = config.datasets.at(quota.first);
             return !datasets_.contains(quota.first) || (!declared.quota_memory_bytes && !declared.quota_disk_bytes);
         });
         if (auto held = hold_quotas(quotas); !held) return held;

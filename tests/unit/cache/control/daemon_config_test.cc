@@ -94,7 +94,7 @@ TEST(Config, ReadsEveryKey) {
     EXPECT_EQ(config.jobs.at("a").remote_burst_bytes, 1u << 20) << "what a job does not say comes from the default";
     EXPECT_EQ(config.jobs.at("b.c").remote_bytes_per_second, 125e6);
     EXPECT_EQ(config.jobs.at("b.c").remote_burst_bytes, 8u << 20);
-    const DatasetConfig& images = config.datasets.at("images");
+    const DatasetRequest& images = config.datasets.at("images");
     EXPECT_EQ(images.url, "file:///data");
     EXPECT_EQ(images.format, "webdataset");
     EXPECT_EQ(images.block, "8 MiB");
