@@ -88,6 +88,7 @@ struct Daemon::State {
     void stop();
 
     const DaemonConfig config;
+    bool takes_signals = false;
     asio::io_context context{1};
     asio::executor_work_guard<asio::io_context::executor_type> working{context.get_executor()};
     asio::steady_timer housekeeping{context};
@@ -103,8 +104,8 @@ struct Daemon::State {
 
     std::mutex stopping;
     bool stopped = false;
-    std::mutex running;
-    asio::io_context* signals = nullptr;  // the context of `run`, while it runs
+    asio::io_context waiting{1};  // `run` runs it until a signal arrives or `stop` is called
+    std::optional<asio::signal_set> signals;
 };
 
 Result<void> Daemon::State::start() {
@@ -145,6 +146,8 @@ Result<void> Daemon::State::start() {
     }
     run_periodic_work();
     if (agent != nullptr) agent->start();
+    // Whoever has had an answer may send a signal. One that arrives before `run` waits for it.
+    if (takes_signals) signals.emplace(waiting, SIGTERM, SIGINT, SIGHUP);
     control = std::thread([this] {
         context.run();
         control_ended.set_value();
@@ -191,8 +194,7 @@ void Daemon::State::stop() {
     api.reset();
     node.reset();
     lock.reset();
-    const std::lock_guard waking(running);
-    if (signals != nullptr) signals->stop();
+    waiting.stop();
 }
 
 Daemon::Daemon(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -201,8 +203,9 @@ Daemon::~Daemon() {
     stop();
 }
 
-Result<std::unique_ptr<Daemon>> Daemon::start(const DaemonConfig& config) {
+Result<std::unique_ptr<Daemon>> Daemon::start(const DaemonConfig& config, Signals signals) {
     std::unique_ptr<Daemon> daemon(new Daemon(std::make_unique<State>(config)));
+    daemon->state_->takes_signals = signals == Signals::taken;
     if (auto started = daemon->state_->start(); !started) return std::unexpected(started.error());
     return daemon;
 }
@@ -212,10 +215,9 @@ void Daemon::stop() {
 }
 
 void Daemon::run(RunOptions options) {
-    asio::io_context waiting{1};
-    asio::signal_set signals(waiting, SIGTERM, SIGINT, SIGHUP);
+    if (!state_->signals) state_->signals.emplace(state_->waiting, SIGTERM, SIGINT, SIGHUP);
     std::function<void()> wait = [&] {
-        signals.async_wait([&](const boost::system::error_code& error, int signal) {
+        state_->signals->async_wait([&](const boost::system::error_code& error, int signal) {
             if (error) return;
             if (signal != SIGHUP) {
                 log_info("asked to end", {{"signal", signal == SIGTERM ? "SIGTERM" : "SIGINT"}});
@@ -233,22 +235,10 @@ void Daemon::run(RunOptions options) {
             wait();
         });
     };
-    {
-        const std::lock_guard lock(state_->running);
-        state_->signals = &waiting;
-    }
     wait();
     if (options.ready) options.ready();
-    bool ended = false;
-    {
-        const std::lock_guard lock(state_->stopping);
-        ended = state_->stopped;
-    }
-    if (!ended) waiting.run();
-    {
-        const std::lock_guard lock(state_->running);
-        state_->signals = nullptr;
-    }
+    state_->waiting.run();  // returns at once after `stop`
+    state_->signals.reset();
     stop();
 }
 

@@ -26,8 +26,12 @@ namespace larder::cache {
 
 class Daemon {
 public:
+    // Whether the daemon handles SIGTERM, SIGINT and SIGHUP from its first answer on, or only in `run`. A program whose
+    // users send signals as soon as it answers takes them: by default they would kill it.
+    enum class Signals : std::uint8_t { taken, left };
+
     // The caller starts logging; a reload changes the log level. On error nothing is left behind.
-    static Result<std::unique_ptr<Daemon>> start(const DaemonConfig& config);
+    static Result<std::unique_ptr<Daemon>> start(const DaemonConfig& config, Signals signals = Signals::left);
     // Stops the daemon if it is running.
     ~Daemon();
 

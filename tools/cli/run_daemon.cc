@@ -17,7 +17,7 @@ Result<void> log_as(const cache::DaemonConfig& config) {
 
 Result<void> run_daemon(const DaemonRun& process) {
     if (auto logging = log_as(process.config); !logging) return logging;
-    auto daemon = cache::Daemon::start(process.config);
+    auto daemon = cache::Daemon::start(process.config, cache::Daemon::Signals::taken);
     if (!daemon) return std::unexpected(daemon.error());
     if (process.started) {
         if (auto started = process.started(); !started) return started;

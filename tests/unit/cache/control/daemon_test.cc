@@ -180,6 +180,15 @@ TEST(DaemonTest, OfflineDatasetIsServedOnceItsRemoteReturns) {
     EXPECT_EQ(daemon.finished(daemon.post("/v1/datasets/d/warm")).at("state"), "done");
 }
 
+TEST(DaemonTest, SignalBeforeRunStopsIt) {
+    TempDirectory directory;
+    const auto daemon = cache::Daemon::start(test_config(directory / "state"), cache::Daemon::Signals::taken);
+    ASSERT_TRUE(daemon.has_value()) << daemon.error().message;
+    ::kill(::getpid(), SIGTERM);
+    (*daemon)->run();
+    EXPECT_NE(::access((*daemon)->socket_path().c_str(), F_OK), 0);
+}
+
 TEST(DaemonTest, RunEndsWhenStopped) {
     TestDaemon daemon;
     std::thread stopper([&] { (*daemon).stop(); });
