@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,22 @@ void repair(std::string& bytes, std::uint32_t alignment) {
     }
 }
 
+// Reads the input as a segment's header: unchanged, and with magic and checksum repaired.
+void read_header(std::span<const std::byte> input) {
+    for (const bool repaired : {false, true}) {
+        SegmentHeader header{};
+        std::memcpy(&header, input.data(), std::min(input.size(), sizeof header));
+        if (repaired) {
+            std::memcpy(header.magic, "LARDERSG", sizeof header.magic);
+            header.crc = 0;
+            header.crc = crc32c(std::as_bytes(std::span(&header, 1)));
+        }
+        const auto read = read_segment_header(std::as_bytes(std::span(&header, 1)));
+        LARDER_ASSERT(!read || (read->layout == kSegmentLayout && read->alignment >= 64 &&
+                                (read->alignment & (read->alignment - 1)) == 0));
+    }
+}
+
 }  // namespace
 }  // namespace larder::cache
 
@@ -58,11 +75,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::uint32_t alignment = 64u << (data[0] % 7);
     std::string bytes(kSegmentHeaderBytes, '\0');
     bytes.append(reinterpret_cast<const char*>(data) + 2, size - 2);
-    // Also reads the header page as the input has it.
-    const auto page = std::as_bytes(std::span(bytes)).subspan(std::min<std::size_t>(bytes.size() - 1, data[1]));
-    if (const auto read = read_segment_header(page)) {
-        LARDER_ASSERT(read->alignment >= 64 && (read->alignment & (read->alignment - 1)) == 0);
-    }
+    read_header(std::as_bytes(std::span(data, size)));
     SegmentHeader header{};
     header.dataset_id = kDataset;
     header.segment = kSegment;
