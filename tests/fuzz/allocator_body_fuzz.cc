@@ -19,12 +19,12 @@ namespace larder {
 namespace {
 
 template <typename Value>
-bool taken(const Result<Value>& result) {
+bool accepted(const Result<Value>& result) {
     LARDER_ASSERT(result || !result.error().message.empty());
     return result.has_value();
 }
 
-allocator::ClusterState running() {
+allocator::ClusterState one_job_cluster() {
     return {.remote_bytes_per_second = 1e9,
             .nodes = {{.name = "n1", .gpus = 8, .memory_bytes = 1 << 30, .disk_bytes = 1 << 30},
                       {.name = "n2", .gpus = 8, .disk_bytes = 1 << 30}},
@@ -39,10 +39,10 @@ allocator::ClusterState running() {
 
 void ask_what_if(const boost::json::object& body) {
     const auto change = allocator::read_change(body, "body");
-    if (!taken(change)) return;
-    const auto state = running();
+    if (!accepted(change)) return;
+    const auto state = one_job_cluster();
     const auto comparison = allocator::what_if(state, {}, *change);
-    if (!taken(comparison)) return;
+    if (!accepted(comparison)) return;
     LARDER_ASSERT(allocator::validate(comparison->after.state));
     LARDER_ASSERT(comparison->before.state.jobs.size() == state.jobs.size());
     LARDER_ASSERT(!boost::json::serialize(allocator::to_json(*comparison)).empty());
@@ -53,14 +53,16 @@ void submit(const boost::json::object& body) {
     static const GpuCluster cluster{.gpu_types = {"a100", "k80"}, .nodes = {{"n1", 0, 8, true}, {"n2", 1, 4, true}}};
     static const std::vector<Tenant> tenants{{.name = "default"}, {.name = "vision", .gpu_quota = 8}};
     static const std::vector<DatasetState> datasets{{"images", 1e9}};
-    auto asked = read_submission(body, "body");
-    if (!taken(asked)) return;
-    if (!taken(check_submission(*asked, {.cluster = cluster, .tenants = tenants, .datasets = datasets, .now_s = 1000})))
+    auto submission = read_submission(body, "body");
+    if (!accepted(submission)) return;
+    if (!accepted(check_submission(*submission,
+                                   {.cluster = cluster, .tenants = tenants, .datasets = datasets, .now_s = 1000})))
         return;
-    LARDER_ASSERT(asked->least_gpus() > 0 && asked->least_gpus() <= asked->gpus && asked->gpus <= asked->most_gpus());
+    LARDER_ASSERT(submission->least_gpus() > 0 && submission->least_gpus() <= submission->gpus &&
+                  submission->gpus <= submission->most_gpus());
     JobRecord job;
     job.id = 1;
-    job.asked = std::move(*asked);
+    job.asked = std::move(*submission);
     const auto row = row_json(job, cluster.gpu_types);
     LARDER_ASSERT(row_json(job_of_row(row, cluster.gpu_types), cluster.gpu_types) == row);
 }
@@ -72,7 +74,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     using namespace larder;
     const std::string body(reinterpret_cast<const char*>(data), size);
     const auto object = parse_json_object(body, "request body");
-    if (!taken(object)) return 0;
+    if (!accepted(object)) return 0;
     ask_what_if(*object);
     submit(*object);
     return 0;

@@ -20,23 +20,23 @@ namespace larder {
 namespace {
 
 template <typename Value>
-bool taken(const Result<Value>& result) {
+bool accepted(const Result<Value>& result) {
     LARDER_ASSERT(result || !result.error().message.empty());
     return result.has_value();
 }
 
-void wish(const boost::json::object& body) {
-    const auto wish = cache::read_dataset_request(body);
-    if (!taken(wish)) return;
-    const auto dataset = cache::check_dataset_request(*wish, {.owner = 1, .group = 1});
-    if (!taken(dataset)) return;
+void try_dataset_request(const boost::json::object& body) {
+    const auto request = cache::read_dataset_request(body);
+    if (!accepted(request)) return;
+    const auto dataset = cache::check_dataset_request(*request, {.owner = 1, .group = 1});
+    if (!accepted(dataset)) return;
     LARDER_ASSERT(cache::check_dataset_name(dataset->record.name));
     LARDER_ASSERT(dataset->record.tokens_per_sample <= cache::kTokensPerSampleMax);
 }
 
-void report(const boost::json::object& body) {
+void try_node_report(const boost::json::object& body) {
     const auto report = allocator::read_node_report(body, "body");
-    if (!taken(report)) return;
+    if (!accepted(report)) return;
     const auto written = allocator::to_json(*report);
     const auto again = allocator::read_node_report(written, "written");
     LARDER_ASSERT(again);
@@ -50,15 +50,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     using namespace larder;
     const std::string body(reinterpret_cast<const char*>(data), size);
     const auto object = parse_json_object(body, "request body");
-    if (!taken(object)) return 0;
-    wish(*object);
-    report(*object);
-    taken(cache::read_quota(*object, "body"));
-    taken(cache::read_remote(*object, "body"));
-    taken(allocator::read_job_registration(*object, "body"));
-    if (const auto plan = allocator::read_node_plan(*object, "body", 1'000'000'000); taken(plan)) {
+    if (!accepted(object)) return 0;
+    try_dataset_request(*object);
+    try_node_report(*object);
+    accepted(cache::read_quota(*object, "body"));
+    accepted(cache::read_remote(*object, "body"));
+    accepted(allocator::read_job_registration(*object, "body"));
+    if (const auto plan = allocator::read_node_plan(*object, "body", 1'000'000'000); accepted(plan)) {
         LARDER_ASSERT(
-            taken(allocator::read_node_plan(allocator::to_json(*plan, 1'000'000'000), "written", 1'000'000'000)));
+            accepted(allocator::read_node_plan(allocator::to_json(*plan, 1'000'000'000), "written", 1'000'000'000)));
     }
     return 0;
 }

@@ -1,5 +1,6 @@
-// Any bytes as a compressed block. It is decompressed to exactly the expected number of bytes, or refused, and what was
-// compressed comes back. Also any bytes as the index's row of a block, sealed or not.
+// Any bytes as a compressed block: the block is decompressed to exactly the expected number of bytes, or refused. Any
+// bytes survive compression and decompression. Also any bytes as the index's row of a block, as they are and with the
+// row's checksum repaired.
 
 #include <zstd.h>
 
@@ -50,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::memcpy(&raw_bytes, data, sizeof raw_bytes);
     const auto frame = std::as_bytes(std::span(data, size)).subspan(sizeof raw_bytes);
     if (const auto raw = decompressor.run(frame, raw_bytes % larder::kRawBytesMax)) {
-        // Every byte was written.
+        // Reads every byte, so that the sanitizer detects a buffer that is too small.
         const std::uint32_t count = raw_bytes % larder::kRawBytesMax;
         volatile unsigned sum = 0;
         for (std::uint32_t i = 0; i < count; ++i) sum = sum + static_cast<unsigned>(raw->get()[i]);

@@ -22,7 +22,7 @@ namespace {
 
 using cache::DatasetContent;
 
-constexpr std::uint64_t kSamplesLookedAt = 4096;
+constexpr std::uint64_t kSamplesCheckedMax = 4096;
 
 std::string write(DatasetContent content, Format format) {
     char path[] = "/tmp/larder-fuzz-XXXXXX";
@@ -105,8 +105,8 @@ void use(const Manifest& manifest) {
         LARDER_ASSERT(block.block_id < manifest.header().block_id_end);
         LARDER_ASSERT(block.sample_count <= manifest.header().samples_per_block_max);
     }
-    // Without an array of samples, nothing bounds how many a header claims.
-    for (std::uint64_t i = 0; i < std::min(manifest.sample_count(), kSamplesLookedAt); ++i) {
+    // Without an array of samples, nothing bounds the number of samples that a header claims.
+    for (std::uint64_t i = 0; i < std::min(manifest.sample_count(), kSamplesCheckedMax); ++i) {
         const std::uint32_t block = manifest.block_of_sample(i);
         const SampleExtent extent = manifest.sample(i);
         LARDER_ASSERT(block < manifest.block_count());
@@ -121,7 +121,7 @@ void use(const Manifest& manifest) {
     for (std::uint32_t i = 0; manifest.has_checksums() && i < manifest.block_count(); ++i)
         sum += manifest.block_checksum(i);
     for (std::uint64_t count = 0; count < 10; ++count) sum += manifest.blocks_bytes_max(count);
-    [[maybe_unused]] volatile std::uint64_t kept = sum;
+    [[maybe_unused]] volatile std::uint64_t sink = sum;
 }
 
 }  // namespace
@@ -133,7 +133,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     static const larder::FileDescriptor file(::memfd_create("manifest", MFD_CLOEXEC));
     if (size == 0) return 0;
     std::string bytes = bases[(data[0] >> 1) % 4];
-    // Offsets 0..511 are edits of the header, those above edits of the body, so none is wasted on padding between them.
+    // Offsets 0..511 edit the header and larger ones the body, so that no edit is wasted on the padding between them.
     const std::size_t body_bytes = bytes.size() - kManifestHeaderBytes;
     for (std::size_t i = 1; i + 3 <= size; i += 3) {
         const std::size_t at = (data[i] | data[i + 1] << 8) % (512 + body_bytes);

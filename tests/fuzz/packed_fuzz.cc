@@ -46,7 +46,7 @@ void repair(std::string& file) {
     std::memcpy(&header, file.data(), sizeof header);
     std::memcpy(header.magic, kPackedMagic, sizeof header.magic);
     header.layout = kPackedLayout;
-    // Small files stand in for large ones: the index begins where a block could.
+    // An index offset past the end becomes the first offset a block can have, so that small inputs pass that check.
     if (header.index_offset > file.size()) header.index_offset = kPackedBlockAlignment;
     if (header.index_offset > file.size()) file.resize(header.index_offset + file.size());
     header.index_bytes = file.size() - header.index_offset;
@@ -64,10 +64,10 @@ void read_as_index(std::string_view input) {
     header.format_info_bytes = static_cast<std::uint32_t>(static_cast<unsigned char>(input[2]));
     header.index_offset = 2 * kPackedBlockAlignment;
     const std::string_view index = input.substr(3);
-    const std::uint64_t other = header.block_count * sizeof(PackedBlock) + header.format_info_bytes;
-    header.row_count = index.size() > other ? (index.size() - other) / sizeof(PackedSample) : 0;
+    const std::uint64_t other_bytes = header.block_count * sizeof(PackedBlock) + header.format_info_bytes;
+    header.row_count = index.size() > other_bytes ? (index.size() - other_bytes) / sizeof(PackedSample) : 0;
     std::string file(header.index_offset, '\0');
-    file += index.substr(0, std::min<std::size_t>(index.size(), other + header.row_count * sizeof(PackedSample)));
+    file += index.substr(0, std::min<std::size_t>(index.size(), other_bytes + header.row_count * sizeof(PackedSample)));
     std::memcpy(file.data(), &header, sizeof header);
     repair(file);
     read(file);

@@ -18,28 +18,28 @@ using protocol::SegmentMessage;
 constexpr Quota kQuota{.memory_bytes = 512 << 10, .disk_bytes = 512 << 10};
 
 test::ShardWorld& world() {
-    static test::ShardWorld the({.blocks = 32, .block_bytes_max = 6000, .quota = kQuota});
-    return the;
+    static test::ShardWorld shared({.blocks = 32, .block_bytes_max = 6000, .quota = kQuota});
+    return shared;
 }
 
 void play(test::RingClient& client, std::span<const std::uint8_t> input) {
     while (input.size() > sizeof(Request)) {
-        const std::uint8_t what = input[0];
+        const std::uint8_t choices = input[0];
         Request request;
         std::memcpy(&request, input.data() + 1, sizeof request);
         input = input.subspan(1 + sizeof request);
         // Mostly small numbers, so that some requests are valid.
-        if (what & 1) request.block %= 40;
-        if (what & 2) request.slot_page %= 1100;
-        if (what & 4) request.operation = static_cast<protocol::RequestOperation>(1 + (what >> 6) % 3);
-        if ((what & 0xc0) == 0xc0 && request.block < world().content.size()) {
+        if (choices & 1) request.block %= 40;
+        if (choices & 2) request.slot_page %= 1100;
+        if (choices & 4) request.operation = static_cast<protocol::RequestOperation>(1 + (choices >> 6) % 3);
+        if ((choices & 0xc0) == 0xc0 && request.block < world().content.size()) {
             request.damaged_crc = crc32c(std::as_bytes(std::span(world().content[request.block])));
         }
-        if (what & 8) request.epoch %= 4;
-        if ((what & 0x70) == 0x10) client.control().request_tail.fetch_add(request.tag % 400);
-        if ((what & 0x70) == 0x20) client.control().completion_head.store(request.tag);
-        if ((what & 0x70) == 0x30) {
-            const SegmentMessage message{.magic = what & 8 ? protocol::kMagic : request.tag,
+        if (choices & 8) request.epoch %= 4;
+        if ((choices & 0x70) == 0x10) client.control().request_tail.fetch_add(request.tag % 400);
+        if ((choices & 0x70) == 0x20) client.control().completion_head.store(request.tag);
+        if ((choices & 0x70) == 0x30) {
+            const SegmentMessage message{.magic = choices & 8 ? protocol::kMagic : request.tag,
                                          .kind = static_cast<protocol::MessageKind>(request.epoch % 8),
                                          .segment = request.block,
                                          .reserved = 0,
@@ -48,7 +48,7 @@ void play(test::RingClient& client, std::span<const std::uint8_t> input) {
                 ::send(client.socket(), &message, 1 + request.tag % sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
         }
         client.submit(request);
-        if (what & 4) world().turns(1);
+        if (choices & 4) world().turns(1);
         while (client.next_completion()) {
         }
         if (client.hung_up()) return;

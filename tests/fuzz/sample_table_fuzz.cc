@@ -1,5 +1,5 @@
-// Any bytes as an MDS shard or LitData chunk. The table read piece by piece gives the same as the look-up in the whole,
-// every sample lies inside, and the fields of a sample lie inside the sample, one after the other.
+// Any bytes as an MDS shard or LitData chunk. Reading the table piece by piece gives the same samples as looking them
+// up in the whole file. Every sample lies inside the file, and its fields lie inside the sample, one after the other.
 
 #include <cstdint>
 #include <cstring>

@@ -36,7 +36,8 @@ void scan(int fd, const SegmentHeader& header, std::uint64_t offset, std::uint64
     }
 }
 
-// Makes each header with the magic, where a record could begin, a header of this segment.
+// Replaces each record header that has the magic, at an offset where a record can begin, by a valid header of this
+// segment.
 void repair(std::string& bytes, std::uint32_t alignment) {
     for (std::size_t at = kSegmentHeaderBytes; at + protocol::kRecordHeaderBytes <= bytes.size(); at += alignment) {
         protocol::RecordHeader record;

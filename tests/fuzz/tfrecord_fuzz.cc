@@ -1,4 +1,4 @@
-// Any bytes as a TFRecord file, and again with the checksums of the lengths repaired. Records follow each other without
+// Any bytes as a TFRecord file, and again with the checksums repaired. Records follow each other without
 // gaps to the end, or an error says why not, and a record's data lies inside the record.
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 #pragma once
 
-// Gives the process the rights of user nobody while the object lives, in all threads: a process that may read
-// everything is never refused. Does nothing if the process has no special rights.
+// Gives the process the rights of user nobody in all threads while the object lives, for tests of refused access: root
+// may read everything. Does nothing if the process does not run as root.
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -23,7 +23,7 @@ Key make_key() {
     return key;
 }
 
-void extend(X509* certificate, X509* issuer, int nid, const std::string& value) {
+void add_extension(X509* certificate, X509* issuer, int nid, const std::string& value) {
     X509V3_CTX context;
     X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
     X509_EXTENSION* extension = X509V3_EXT_conf_nid(nullptr, &context, nid, value.c_str());
@@ -31,17 +31,17 @@ void extend(X509* certificate, X509* issuer, int nid, const std::string& value) 
     X509_EXTENSION_free(extension);
 }
 
-Certificate make_certificate(EVP_PKEY* key, const CertificateOptions& wishes) {
+Certificate make_certificate(EVP_PKEY* key, const CertificateOptions& options) {
     static long serial = 0;
     Certificate certificate(X509_new(), X509_free);
     X509_set_version(certificate.get(), X509_VERSION_3);
     ASN1_INTEGER_set(X509_get_serialNumber(certificate.get()), ++serial);
-    X509_gmtime_adj(X509_getm_notBefore(certificate.get()), wishes.valid_from_s);
-    X509_gmtime_adj(X509_getm_notAfter(certificate.get()), wishes.valid_until_s);
+    X509_gmtime_adj(X509_getm_notBefore(certificate.get()), options.valid_from_s);
+    X509_gmtime_adj(X509_getm_notAfter(certificate.get()), options.valid_until_s);
     X509_set_pubkey(certificate.get(), key);
-    const auto* name = reinterpret_cast<const unsigned char*>(wishes.common_name.data());
+    const auto* name = reinterpret_cast<const unsigned char*>(options.common_name.data());
     X509_NAME_add_entry_by_NID(X509_get_subject_name(certificate.get()), NID_commonName, MBSTRING_UTF8,
-                               const_cast<unsigned char*>(name), static_cast<int>(wishes.common_name.size()), -1, 0);
+                               const_cast<unsigned char*>(name), static_cast<int>(options.common_name.size()), -1, 0);
     return certificate;
 }
 
@@ -60,24 +60,24 @@ CertificateAuthority::CertificateAuthority(std::string directory, const std::str
     certificate_ = make_certificate(key_.get(), {.common_name = name});
     X509* own = certificate_.get();
     X509_set_issuer_name(own, X509_get_subject_name(own));
-    extend(own, own, NID_basic_constraints, "critical,CA:TRUE");
-    extend(own, own, NID_key_usage, "critical,keyCertSign,cRLSign");
+    add_extension(own, own, NID_basic_constraints, "critical,CA:TRUE");
+    add_extension(own, own, NID_key_usage, "critical,keyCertSign,cRLSign");
     must(X509_sign(own, key_.get(), EVP_sha256()) > 0, "sign");
     write_pem(file_, [own](std::FILE* file) { return PEM_write_X509(file, own); });
 }
 
 CertificateAuthority::~CertificateAuthority() = default;
 
-CertificateFiles CertificateAuthority::issue(const std::string& name, const CertificateOptions& wishes) {
+CertificateFiles CertificateAuthority::issue(const std::string& name, const CertificateOptions& options) {
     const Key key = make_key();
-    const Certificate made = make_certificate(key.get(), wishes);
-    X509_set_issuer_name(made.get(), X509_get_subject_name(certificate_.get()));
-    if (!wishes.alternative_names.empty()) {
-        extend(made.get(), certificate_.get(), NID_subject_alt_name, wishes.alternative_names);
+    const Certificate certificate = make_certificate(key.get(), options);
+    X509_set_issuer_name(certificate.get(), X509_get_subject_name(certificate_.get()));
+    if (!options.alternative_names.empty()) {
+        add_extension(certificate.get(), certificate_.get(), NID_subject_alt_name, options.alternative_names);
     }
-    must(X509_sign(made.get(), key_.get(), EVP_sha256()) > 0, "sign");
+    must(X509_sign(certificate.get(), key_.get(), EVP_sha256()) > 0, "sign");
     CertificateFiles files{directory_ + "/" + name + ".pem", directory_ + "/" + name + ".key"};
-    write_pem(files.certificate, [&](std::FILE* file) { return PEM_write_X509(file, made.get()); });
+    write_pem(files.certificate, [&](std::FILE* file) { return PEM_write_X509(file, certificate.get()); });
     write_pem(files.key, [&](std::FILE* file) {
         return PEM_write_PrivateKey(file, key.get(), nullptr, nullptr, 0, nullptr, nullptr);
     });

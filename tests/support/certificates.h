@@ -30,7 +30,7 @@ public:
 
     std::string file() const { return file_; }
     // Signs a new certificate: `name`.pem and `name`.key.
-    CertificateFiles issue(const std::string& name, const CertificateOptions& wishes);
+    CertificateFiles issue(const std::string& name, const CertificateOptions& options);
 
 private:
     std::string directory_;

@@ -36,7 +36,7 @@ std::uint64_t FakeDevice::random() {
     return mix64(options_.seed ^ mix64(++randoms_));
 }
 
-FakeDevice::Pending FakeDevice::on_file(FakeAction action, int fd) const {
+FakeDevice::Pending FakeDevice::pending_on_file(FakeAction action, int fd) const {
     Pending pending{.action = action, .fd = fd};
     if (const auto found = open_.find(fd); found != open_.end()) pending.target = found->second;
     return pending;
@@ -63,13 +63,13 @@ void FakeDevice::open(const char* path, int flags, unsigned, cache::Operation& o
 }
 
 void FakeDevice::stat(int fd, struct statx& into, cache::Operation& operation) {
-    Pending pending = on_file(FakeAction::stat, fd);
+    Pending pending = pending_on_file(FakeAction::stat, fd);
     pending.memory = reinterpret_cast<std::byte*>(&into);
     start(std::move(pending), operation);
 }
 
 void FakeDevice::read(int fd, std::span<std::byte> into, std::uint64_t offset, cache::Operation& operation) {
-    Pending pending = on_file(FakeAction::read, fd);
+    Pending pending = pending_on_file(FakeAction::read, fd);
     pending.memory = into.data();
     pending.bytes = into.size();
     pending.offset = offset;
@@ -77,7 +77,7 @@ void FakeDevice::read(int fd, std::span<std::byte> into, std::uint64_t offset, c
 }
 
 void FakeDevice::write(int fd, std::span<const std::byte> from, std::uint64_t offset, cache::Operation& operation) {
-    Pending pending = on_file(FakeAction::write, fd);
+    Pending pending = pending_on_file(FakeAction::write, fd);
     pending.memory = const_cast<std::byte*>(from.data());
     pending.bytes = from.size();
     pending.offset = offset;
@@ -85,8 +85,8 @@ void FakeDevice::write(int fd, std::span<const std::byte> from, std::uint64_t of
 }
 
 void FakeDevice::allocate(int fd, std::uint64_t bytes, cache::Operation& operation) {
-    Pending pending = on_file(FakeAction::allocate, fd);
-    pending.offset = bytes;
+    Pending pending = pending_on_file(FakeAction::allocate, fd);
+    pending.bytes = bytes;
     start(std::move(pending), operation);
 }
 
@@ -115,7 +115,7 @@ void FakeDevice::cancel(cache::Operation& operation) {
     }
 }
 
-// Completes the operation now, with this result.
+// Makes the operation due now, with this result.
 void FakeDevice::decide(std::pair<std::int64_t, std::uint64_t> key, std::int32_t result) {
     auto node = pending_.extract(key);
     node.key().first = node.mapped().due_ns = clock_.now_ns();
@@ -211,11 +211,11 @@ std::int32_t FakeDevice::perform(const Pending& pending) {
         case FakeAction::write: return transfer(pending, fault);
         case FakeAction::allocate:
             if (pending.target.file == nullptr) return -EBADF;
-            if (!disk_.allocate(*pending.target.file, pending.offset)) return -ENOSPC;
-            if (pending.offset > pending.target.file->bytes) {
-                if (::ftruncate(pending.target.file->memory.get(), static_cast<off_t>(pending.offset)) != 0)
+            if (!disk_.allocate(*pending.target.file, pending.bytes)) return -ENOSPC;
+            if (pending.bytes > pending.target.file->bytes) {
+                if (::ftruncate(pending.target.file->memory_fd.get(), static_cast<off_t>(pending.bytes)) != 0)
                     return -errno;
-                pending.target.file->bytes = pending.offset;
+                pending.target.file->bytes = pending.bytes;
             }
             return 0;
         case FakeAction::unlink: return disk_.unlink(pending.target.path) ? 0 : -ENOENT;
@@ -236,8 +236,8 @@ std::int32_t FakeDevice::perform_open(const Pending& pending) {
     } else if ((flags & O_TRUNC) != 0) {
         disk_.truncate(pending.target.path, 0);
     }
-    // A duplicate of the memory's descriptor, so that closing it, through the device or by close(2), frees the number.
-    const int fd = ::fcntl(file->memory.get(), F_DUPFD_CLOEXEC, 0);
+    // A duplicate, so that closing it, through the device or by close(2), frees the descriptor's number.
+    const int fd = ::fcntl(file->memory_fd.get(), F_DUPFD_CLOEXEC, 0);
     if (fd < 0) return -errno;
     open_[fd] = {std::move(file), pending.target.path, flags};
     return fd;

@@ -1,6 +1,6 @@
 #pragma once
 
-// A deterministic Device for tests: files on a FakeDisk, time on a ManualClock, nothing outside this thread. An
+// A deterministic Device for tests. Files are on a FakeDisk, time is a ManualClock's, and no other thread runs. An
 // operation takes effect when it completes, `latency_ns` plus a seeded part of `jitter_ns` after it was started, so
 // jitter reorders. `wait` moves the clock to the next completion or to the deadline. Watches look at real descriptors
 // (eventfds, sockets) without blocking. Faults are injected by action and path. The same seed and the same calls give
@@ -32,7 +32,7 @@ struct Fault {
     Kind kind = Kind::fail;
     std::string path_part;    // of the file's path; empty: any
     std::uint64_t skip = 0;   // matching operations that succeed before
-    std::uint64_t times = 1;  // matching operations that are then hit
+    std::uint64_t times = 1;  // matching operations that then fail
     int error = 5;            // EIO
 };
 
@@ -68,12 +68,12 @@ public:
     void inject(const Fault& fault) { faults_.push_back(fault); }
     void clear_faults() { faults_.clear(); }
 
-    // Cuts the power: of each write in flight a seeded prefix of whole sectors lands. Nothing completes any more.
+    // Cuts the power: each write in flight stores a seeded prefix of whole sectors. Nothing completes any more.
     void crash();
     bool crashed() const { return crashed_; }
 
-    // Returns when the next operation completes; INT64_MAX if none is timed. For simulations of several parts on one
-    // clock.
+    // Returns the time at which the next operation completes, INT64_MAX if none is timed. For simulations of several
+    // parts on one clock.
     std::int64_t next_completion_ns() const;
     std::uint64_t operations(FakeAction action) const { return counts_[static_cast<std::size_t>(action)]; }
     std::size_t in_flight() const { return pending_.size(); }
@@ -94,14 +94,14 @@ private:
         int flags = 0;
         OpenFile target;  // the file when the operation started
         std::byte* memory = nullptr;
-        std::size_t bytes = 0;
+        std::size_t bytes = 0;  // to transfer, or the size to allocate
         std::uint64_t offset = 0;
         std::int32_t result = 0;
         bool decided = false;  // `result` is set already (cancelled, or a watch that fired)
     };
 
     void start(Pending pending, cache::Operation& operation);
-    Pending on_file(FakeAction action, int fd) const;
+    Pending pending_on_file(FakeAction action, int fd) const;
     std::uint64_t random();
     const Fault* take_fault(const Pending& pending);
     std::int32_t perform(const Pending& pending);

@@ -10,19 +10,19 @@
 
 namespace larder::test {
 
-FakeFile::FakeFile() : memory(::memfd_create("fake-file", MFD_CLOEXEC)) {
-    LARDER_ASSERT(memory);
+FakeFile::FakeFile() : memory_fd(::memfd_create("fake-file", MFD_CLOEXEC)) {
+    LARDER_ASSERT(memory_fd);
 }
 
 std::int32_t FakeFile::read(std::span<std::byte> into, std::uint64_t offset) const {
     if (offset >= bytes) return 0;
     const std::size_t count = std::min<std::uint64_t>(into.size(), bytes - offset);
-    const ssize_t got = ::pread(memory.get(), into.data(), count, static_cast<off_t>(offset));
+    const ssize_t got = ::pread(memory_fd.get(), into.data(), count, static_cast<off_t>(offset));
     return got < 0 ? -errno : static_cast<std::int32_t>(got);
 }
 
 std::int32_t FakeFile::write(std::span<const std::byte> from, std::uint64_t offset) {
-    const ssize_t put = ::pwrite(memory.get(), from.data(), from.size(), static_cast<off_t>(offset));
+    const ssize_t put = ::pwrite(memory_fd.get(), from.data(), from.size(), static_cast<off_t>(offset));
     if (put < 0) return -errno;
     bytes = std::max(bytes, offset + static_cast<std::uint64_t>(put));
     return static_cast<std::int32_t>(put);
@@ -56,7 +56,7 @@ std::vector<std::string> FakeDisk::paths() const {
 
 void FakeDisk::truncate(const std::string& path, std::uint64_t bytes) {
     const auto file = find(path);
-    LARDER_ASSERT(file != nullptr && ::ftruncate(file->memory.get(), static_cast<off_t>(bytes)) == 0);
+    LARDER_ASSERT(file != nullptr && ::ftruncate(file->memory_fd.get(), static_cast<off_t>(bytes)) == 0);
     file->bytes = bytes;
 }
 

@@ -2,7 +2,8 @@
 
 // Files for FakeDevice: a flat set of paths (any parent directory is taken to exist). Each file's bytes are in a sparse
 // memfd, so that a preallocated gigabyte costs nothing and a plain pread on an open file sees the device's writes. A
-// disk outlives the devices on it: a crash is a new FakeDevice on the same disk. Completed writes persist.
+// disk outlives the devices on it: after a crash, a test makes a new FakeDevice on the same disk. Completed writes
+// persist.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,11 +19,12 @@ namespace larder::test {
 
 struct FakeFile {
     FakeFile();
+    // Return the bytes transferred, or a negative errno.
     std::int32_t read(std::span<std::byte> into, std::uint64_t offset) const;
     std::int32_t write(std::span<const std::byte> from, std::uint64_t offset);
 
-    FileDescriptor memory;
-    std::uint64_t bytes = 0;      // its size
+    FileDescriptor memory_fd;
+    std::uint64_t bytes = 0;      // the file's size
     std::uint64_t allocated = 0;  // the bytes of the disk that the file uses
     std::int64_t mtime_ns = 0;
     std::uint64_t inode = 0;
@@ -51,7 +53,7 @@ public:
     Snapshot snapshot() const;
     void restore(const Snapshot& snapshot);
 
-    // For FakeDevice; results are those of the system calls.
+    // For FakeDevice.
     std::shared_ptr<FakeFile> find(const std::string& path) const;
     std::shared_ptr<FakeFile> create(const std::string& path);
     bool unlink(const std::string& path);

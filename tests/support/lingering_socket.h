@@ -56,9 +56,9 @@ private:
     FileDescriptor peer_;
 };
 
-// Sends a one-byte message with a socket's descriptor. From then on only the message has the descriptor. Returns 0 or
-// an errno.
-inline int send_descriptor(int over, FileDescriptor descriptor) {
+// Sends a socket's descriptor over another socket, in a message of one byte. Then only the message holds the
+// descriptor. Returns 0 or an errno.
+inline int send_descriptor(int via, FileDescriptor descriptor) {
     char byte = 0;
     iovec part{&byte, sizeof byte};
     const int fd = descriptor.get();
@@ -73,7 +73,7 @@ inline int send_descriptor(int over, FileDescriptor descriptor) {
     rights->cmsg_type = SCM_RIGHTS;
     rights->cmsg_len = CMSG_LEN(sizeof fd);
     std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
-    if (::sendmsg(over, &header, MSG_NOSIGNAL) == 1) return 0;
+    if (::sendmsg(via, &header, MSG_NOSIGNAL) == 1) return 0;
     const int error = errno;
     close_without_wait(std::move(descriptor));
     return error;

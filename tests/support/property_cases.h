@@ -19,8 +19,8 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 
-constexpr std::uint64_t property_cases(std::uint64_t full, std::uint64_t sanitized_part = 10) {
-    return kSanitized ? full / sanitized_part : full;
+constexpr std::uint64_t property_cases(std::uint64_t full, std::uint64_t sanitized_divisor = 10) {
+    return kSanitized ? full / sanitized_divisor : full;
 }
 
 }  // namespace larder::test

@@ -1,8 +1,8 @@
 #pragma once
 
-// A bare client of a shard, in the same process. It makes both ends of a session as the handshake would, and writes
-// wire.h by hand, valid or not. The loader's own session is loader/client_session.h; this client is for tests that
-// misbehave or look at single completions.
+// A bare client of a shard, in the same process. It makes both ends of a session as the handshake would, and writes the
+// structures of wire.h itself, valid or not. The loader's own session is loader/client_session.h; this client is for
+// tests that misbehave or look at single completions.
 
 #include <cstdint>
 #include <functional>
@@ -26,7 +26,7 @@ struct RingClientOptions {
     std::uint32_t ring_entries = 256;
     std::uint64_t slot_bytes = std::uint64_t{4} << 20;
     bool sequential = false;
-    int socket_buffer_bytes = 0;  // at the daemon's end; 0: the system's
+    int socket_buffer_bytes = 0;  // at the daemon's end; 0: the system's default
     std::function<void(std::uint64_t)> populate_slots = {};
 };
 

@@ -20,7 +20,7 @@ void write_all(int fd, const std::string& text) {
     for (std::size_t at = 0; at < text.size();) {
         const ssize_t put = ::write(fd, text.data() + at, text.size() - at);
         if (put < 0 && errno == EINTR) continue;
-        ASSERT_GT(put, 0) << "the server reads no more";
+        ASSERT_GT(put, 0) << "the server no longer reads";
         at += static_cast<std::size_t>(put);
     }
 }
@@ -81,9 +81,9 @@ int ServerProgram::stop() {
     if (process_ < 0) return -1;
     input_.reset();
     int status = 0;
-    const auto give_up = std::chrono::steady_clock::now() + stop_time_max;
+    const auto deadline = std::chrono::steady_clock::now() + stop_time_max;
     pid_t ended = 0;
-    while ((ended = ::waitpid(process_, &status, WNOHANG)) == 0 && std::chrono::steady_clock::now() < give_up) {
+    while ((ended = ::waitpid(process_, &status, WNOHANG)) == 0 && std::chrono::steady_clock::now() < deadline) {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     if (ended == 0) {
@@ -92,24 +92,24 @@ int ServerProgram::stop() {
         }
     }
     process_ = -1;
-    output_.reset();  // closed only now: it may have a last line to print
+    output_.reset();  // not earlier: the program may print a last line
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 // Returns the next line, or an empty text at the end of output.
 std::string ServerProgram::read_line() {
     while (true) {
-        const std::size_t end = ahead_.find('\n');
+        const std::size_t end = unreturned_.find('\n');
         if (end != std::string::npos) {
-            std::string line = ahead_.substr(0, end);
-            ahead_.erase(0, end + 1);
+            std::string line = unreturned_.substr(0, end);
+            unreturned_.erase(0, end + 1);
             return line;
         }
         char buffer[4096];
         const ssize_t got = ::read(output_.get(), buffer, sizeof buffer);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) return {};
-        ahead_.append(buffer, static_cast<std::size_t>(got));
+        unreturned_.append(buffer, static_cast<std::size_t>(got));
     }
 }
 

@@ -38,7 +38,7 @@ private:
     std::map<std::string, std::string> values_;
     FileDescriptor input_;
     FileDescriptor output_;
-    std::string ahead_;  // read ahead of the next call
+    std::string unreturned_;  // output read but not yet returned by read_line
     pid_t process_ = -1;
 };
 

@@ -104,7 +104,7 @@ public:
         }
     }
 
-    // Adds a dataset and waits until it is indexed. Without a quota here an allocator may set it.
+    // Adds a dataset and waits until it is indexed. Without a quota here, an allocator may set one.
     void add(const std::string& name, const std::string& root, std::uint64_t memory_bytes = 0,
              std::uint64_t disk_bytes = 0, boost::json::object more = {}) const {
         more["name"] = name;

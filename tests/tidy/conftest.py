@@ -1,4 +1,4 @@
-"""Makes the lint's modules importable and gives the tests small repositories to look at."""
+"""Makes the lint's modules importable and gives the tests small repositories to check."""
 
 import pathlib
 import sys

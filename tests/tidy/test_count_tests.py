@@ -1,4 +1,7 @@
-"""tools/lint/count_tests.py tells what failed and what was skipped and why, and with --no-skips lets no test be left out."""
+"""tools/lint/count_tests.py names failed tests, and skipped tests with the reason.
+
+With --no-skips a skipped test has failed, unless it lacks the real traces.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +39,13 @@ def reports(tmp_path: pathlib.Path) -> list[pathlib.Path]:
 
 def count(repository: pathlib.Path, tmp_path: pathlib.Path, *arguments: object) -> tuple[int, str]:
     command = [sys.executable, repository / "tools/lint/count_tests.py", "--parts", tmp_path / "parts", *arguments]
-    ran = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-    assert ran.stderr == ""
-    assert (tmp_path / "counts").read_text() == ran.stdout.splitlines()[-1] + "\n"
-    return ran.returncode, ran.stdout
+    finished = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    assert finished.stderr == ""
+    assert (tmp_path / "counts").read_text() == finished.stdout.splitlines()[-1] + "\n"
+    return finished.returncode, finished.stdout
 
 
-def test_what_was_skipped_is_named_with_its_reason(
+def test_a_skipped_test_is_named_with_its_reason(
     repository: pathlib.Path, reports: list[pathlib.Path], tmp_path: pathlib.Path
 ) -> None:
     status, output = count(repository, tmp_path, tmp_path / "counts", *reports)
@@ -51,7 +54,7 @@ def test_what_was_skipped_is_named_with_its_reason(
     assert output.endswith("3 passed, 0 failed, 2 skipped\n")
 
 
-def test_without_skips_only_the_traces_may_be_missing(
+def test_with_no_skips_only_the_traces_may_be_missing(
     repository: pathlib.Path, reports: list[pathlib.Path], tmp_path: pathlib.Path
 ) -> None:
     status, output = count(repository, tmp_path, "--no-skips", tmp_path / "counts", *reports)
@@ -69,7 +72,7 @@ def test_a_missing_report_is_a_failure(repository: pathlib.Path, reports: list[p
     assert "no: did not run\n" in output
 
 
-def test_a_part_that_failed_though_its_tests_passed_has_failed(
+def test_a_part_that_fails_after_its_tests_passed_counts_as_failed(
     repository: pathlib.Path, reports: list[pathlib.Path], tmp_path: pathlib.Path
 ) -> None:
     reports[0].write_text(CTEST.replace('status="run"/>', 'status="fail"><failure/></testcase>', 1))

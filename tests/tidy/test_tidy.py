@@ -1,4 +1,4 @@
-"""Every rule of tools/lint/tidy.py fires on what it is there for, and leaves the neighbouring good code alone."""
+"""Every rule of tools/lint/tidy.py fires on the text it forbids, and not on similar text that is allowed."""
 
 import pytest
 import tidy
@@ -40,7 +40,7 @@ def rules_that_fire(sources) -> set[str]:
 
 
 @pytest.mark.parametrize(("rule", "path", "bad", "good"), CASES)
-def test_rule_fires_only_on_what_it_is_for(make_sources, rule, path, bad, good):
+def test_rule_fires_on_bad_text_and_not_on_good_text(make_sources, rule, path, bad, good):
     assert rule in rules_that_fire(make_sources({path: bad}))
     assert rules_that_fire(make_sources({path: good})) == set()
 
@@ -59,7 +59,7 @@ def test_every_file_rule_has_a_case():
         ("base/server/logging.cc", "#include <spdlog/spdlog.h>\n"),
     ],
 )
-def test_the_doors_themselves_are_open(make_sources, path, text):
+def test_files_exempt_from_a_ban_pass(make_sources, path, text):
     assert rules_that_fire(make_sources({path: text})) == set()
 
 
@@ -68,7 +68,7 @@ def test_findings_name_the_line(make_sources):
     assert (finding.path, finding.line, finding.rule) == ("base/x.cc", 4, "banned_call")
 
 
-def test_a_test_in_an_unlisted_folder(make_sources):
+def test_a_test_in_an_unlisted_folder_is_found(make_sources):
     files = {
         "tests/CMakeLists.txt": "larder_test(base_tests unit/base larder_base)\n",
         "tests/unit/base/a_test.cc": "",
@@ -78,13 +78,13 @@ def test_a_test_in_an_unlisted_folder(make_sources):
     assert (finding.rule, finding.path) == ("unlisted_test", "tests/unit/lost/b_test.cc")
 
 
-def test_a_header_no_one_includes(make_sources):
+def test_a_header_that_nothing_includes_is_found(make_sources):
     files = {"base/a.h": HEADER, "base/b.h": HEADER, "base/a.cc": '#include "base/a.h"\n'}
     [finding] = tidy.check(make_sources(files))
     assert (finding.rule, finding.path) == ("dead_header", "base/b.h")
 
 
-def test_a_source_no_target_builds(make_sources):
+def test_a_source_that_no_target_builds_is_found(make_sources):
     files = {
         "base/a.cc": "",
         "base/b.cc": "",
@@ -97,7 +97,7 @@ def test_a_source_no_target_builds(make_sources):
     assert (finding.rule, finding.path) == ("dead_source", "base/b.cc")
 
 
-def test_a_header_of_a_package_that_is_not_installed(make_sources):
+def test_a_header_of_a_package_that_is_not_installed_is_found(make_sources):
     files = {
         "tools/install-packages": "liblmdb-dev libboost1.81-dev\n",
         "cache/x.cc": "#include <lmdb.h>\n#include <vector>\n#include <sys/stat.h>\n#include <boost/asio/io_context.hpp>\n",
@@ -125,7 +125,7 @@ LINKS = [
 
 
 @pytest.mark.parametrize(("path", "bad", "good"), LINKS)
-def test_a_link_that_leads_nowhere(make_sources, path, bad, good):
+def test_a_link_that_leads_nowhere_is_found(make_sources, path, bad, good):
     others = {"docs/y.md": "## First `part` (of 2)\n\n## First part of 2\n\n    # Gone\n", "base/y.cc": ""}
     [finding] = tidy.check(make_sources(others | {path: bad}))
     assert (finding.rule, finding.path) == ("dead_link", path)

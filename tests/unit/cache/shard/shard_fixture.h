@@ -60,9 +60,9 @@ class ShardWorld {
 public:
     explicit ShardWorld(const ShardWorldOptions& options)
         : device(std::make_unique<FakeDevice>(disk, clock, options.device)),
-          shard(std::make_unique<cache::Shard>(*device, stepping, deterministic(options.shard))) {
+          shard(std::make_unique<cache::Shard>(*device, stepping_clock, deterministic(options.shard))) {
         std::mt19937_64 random(options.seed);
-        cache::DatasetContent found;
+        cache::DatasetContent dataset_content;
         // The remote looks for its root once, before any read goes through the device.
         std::filesystem::create_directory(root());
         for (std::uint32_t i = 0; i < options.blocks; ++i) {
@@ -70,16 +70,16 @@ public:
             const bool shrinks = options.compressible && i % 2 == 0;
             for (char& byte : bytes) byte = static_cast<char>(shrinks ? 'a' + random() % 2 : random());
             disk.put(path(i), bytes, 1000 + i);
-            found.add_object(object_name(i), bytes.size(), 1000 + i, protocol::kNoLabel);
+            dataset_content.add_object(object_name(i), bytes.size(), 1000 + i, protocol::kNoLabel);
             if (options.checksums) {
-                found.objects.back().first_block = i;
-                found.checksums.push_back(crc32c(std::as_bytes(std::span(bytes))));
+                dataset_content.objects.back().first_block = i;
+                dataset_content.checksums.push_back(crc32c(std::as_bytes(std::span(bytes))));
             }
             total_bytes += bytes.size();
             content.push_back(std::move(bytes));
         }
         const auto written = cache::write_manifest(
-            found,
+            dataset_content,
             {.path = directory / "manifest", .url = url(), .dataset_id = kDatasetId, .format = protocol::Format::raw});
         EXPECT_TRUE(written.has_value()) << written.error().message;
         manifest = std::make_shared<const protocol::Manifest>(*protocol::Manifest::open(directory / "manifest"));
@@ -185,7 +185,7 @@ public:
     TempDirectory directory;
     FakeDisk disk;
     ManualClock clock{1'000'000'000};
-    SteppingClock stepping{clock};
+    SteppingClock stepping_clock{clock};
     std::vector<std::string> content;
     std::uint64_t total_bytes = 0;
     std::shared_ptr<const protocol::Manifest> manifest;

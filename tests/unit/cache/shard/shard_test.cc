@@ -35,7 +35,7 @@ TEST(Shard, MemoryHitLatencyIsTheTimeOfItsBatch) {
     RingClient& client = world.attach();
     world.read_epoch(client, 1);
     constexpr std::int64_t kReading_ns = 3000;
-    world.stepping.step_ns = kReading_ns;
+    world.stepping_clock.step_ns = kReading_ns;
     world.read_epoch(client, 2);
     const auto memory = world.dataset().latency[static_cast<std::size_t>(BlockSource::memory)];
     EXPECT_EQ(memory.count, world.content.size());
@@ -109,10 +109,10 @@ TEST(Shard, BlockStaysCachedAfterTransientReadFailure) {
     world.read_epoch(client, 1);
     world.device->inject(
         {.action = FakeAction::read, .kind = Fault::Kind::fail, .path_part = "segment", .error = EAGAIN});
-    EXPECT_EQ(world.read_epoch(client, 2), world.content.size()) << "asked for again";
+    EXPECT_EQ(world.read_epoch(client, 2), world.content.size()) << "the disk read is retried";
     world.device->inject(
         {.action = FakeAction::read, .kind = Fault::Kind::fail, .path_part = "segment", .times = 4, .error = ENOMEM});
-    EXPECT_EQ(world.read_epoch(client, 3), world.content.size() - 1) << "from the remote for once";
+    EXPECT_EQ(world.read_epoch(client, 3), world.content.size() - 1) << "one block is read from the remote, once";
     EXPECT_EQ(world.read_epoch(client, 4), world.content.size());
     EXPECT_EQ(world.dataset().counters.crc_failures, 0u);
 }
@@ -176,7 +176,7 @@ TEST(Shard, OnlyTheLatestEndedJobsAreKept) {
     EXPECT_LE(jobs.size(), BlockServer::kEndedJobsMax + 1);
     EXPECT_EQ(jobs.front().job, "stays");
     EXPECT_EQ(jobs.back().job, "job-" + std::to_string(kJobs - 1));
-    EXPECT_EQ(world.dataset().counters.disk_hits, kJobs) << "the dataset's counts keep theirs";
+    EXPECT_EQ(world.dataset().counters.disk_hits, kJobs) << "the dataset's counters keep the hits of dropped jobs";
 }
 
 TEST(Shard, ConcurrentMissesOfOneBlockShareOneRemoteRead) {
@@ -214,22 +214,22 @@ TEST(Shard, JobRateLimitHoldsAcrossItsSessions) {
         unlimited.fetch(200 + i, i * 6, i);
     }
     std::uint64_t bytes = 0;
-    std::uint32_t limited = 0;
-    std::uint32_t free = 0;
-    while (limited < 200) {
+    std::uint32_t limited_done = 0;
+    std::uint32_t unlimited_done = 0;
+    while (limited_done < 200) {
         world.turns(1);
-        while (const auto got = first.next_completion()) bytes += got->length, ++limited;
-        while (const auto got = second.next_completion()) bytes += got->length, ++limited;
-        while (unlimited.next_completion()) ++free;
+        while (const auto got = first.next_completion()) bytes += got->length, ++limited_done;
+        while (const auto got = second.next_completion()) bytes += got->length, ++limited_done;
+        while (unlimited.next_completion()) ++unlimited_done;
         const double elapsed = static_cast<double>(world.clock.now_ns() - start_ns) * 1e-9;
         ASSERT_LE(static_cast<double>(bytes), rate * elapsed + static_cast<double>(burst) + 20'000);
         ASSERT_LT(elapsed, 60);
         if (elapsed > 0.2) {
-            ASSERT_EQ(free, 100u) << "another job waits for no one's tokens";
+            ASSERT_EQ(unlimited_done, 100u) << "a job without a limit does not wait";
         }
     }
     const double elapsed = static_cast<double>(world.clock.now_ns() - start_ns) * 1e-9;
-    EXPECT_GE(static_cast<double>(bytes), 0.97 * (rate * elapsed)) << "the rate is reached, too";
+    EXPECT_GE(static_cast<double>(bytes), 0.97 * (rate * elapsed)) << "the limit is used fully";
     EXPECT_EQ(world.job("job").sessions, 2u);
 }
 
@@ -243,10 +243,10 @@ TEST(Shard, BlockWantedByTwoJobsIsPaidByTheJobWithTokens) {
     poor.fetch(5, 0);
     world.turns(5);
     rich.fetch(5, 0);
-    const auto for_rich = world.completion(rich);
-    const auto for_poor = world.completion(poor);
-    ASSERT_TRUE(for_rich && for_poor);
-    EXPECT_EQ(poor.payload(*for_poor), world.content[5]);
+    const auto rich_completion = world.completion(rich);
+    const auto poor_completion = world.completion(poor);
+    ASSERT_TRUE(rich_completion && poor_completion);
+    EXPECT_EQ(poor.payload(*poor_completion), world.content[5]);
     EXPECT_EQ(world.job("rich").counters.remote_read_bytes, world.content[5].size());
     EXPECT_EQ(world.job("poor").counters.remote_read_bytes, 0u);
 }
@@ -286,7 +286,7 @@ TEST(Shard, ShrunkQuotaFirstDropsSegmentsThatAllJobsHaveRead) {
 }
 
 TEST(Shard, ClientThatKeepsADroppedSegmentIsDisconnected) {
-    for (const bool polite : {true, false}) {
+    for (const bool client_unmaps : {true, false}) {
         ShardWorld world({.quota = kMemory});
         RingClient& client = world.attach();
         world.read_epoch(client, 1);
@@ -295,16 +295,16 @@ TEST(Shard, ClientThatKeepsADroppedSegmentIsDisconnected) {
         client.read_messages();
         ASSERT_FALSE(client.dropped_segments.empty());
         EXPECT_EQ(world.dataset().usage.draining_segments, client.dropped_segments.size());
-        if (polite) {
+        if (client_unmaps) {
             for (const std::uint32_t segment : client.dropped_segments) client.unmap(segment);
         }
         world.turns(5);
-        EXPECT_EQ(world.dataset().usage.draining_segments, polite ? 0u : client.dropped_segments.size());
+        EXPECT_EQ(world.dataset().usage.draining_segments, client_unmaps ? 0u : client.dropped_segments.size());
         world.clock.advance_ns(11'000 * kMillisecond_ns);
         world.turns(5);
-        EXPECT_EQ(client.hung_up(), !polite);
+        EXPECT_EQ(client.hung_up(), !client_unmaps);
         EXPECT_EQ(world.dataset().usage.draining_segments, 0u);
-        if (polite) {
+        if (client_unmaps) {
             EXPECT_EQ(world.read(client, 3, 2).bytes, world.content[3]);
         }
     }
