@@ -35,10 +35,10 @@ TEST(FileLock, IsWaitedForWhenItsOwnerIsDead) {
     const std::string path = directory / "lock";
     auto held = lock_file(path, 0600);
     ASSERT_TRUE(held);
-    const pid_t gone = ::fork();
-    if (gone == 0) ::_exit(0);
-    ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
-    std::ofstream(path) << gone << "\n";
+    const pid_t dead_process = ::fork();
+    if (dead_process == 0) ::_exit(0);
+    ASSERT_EQ(::waitpid(dead_process, nullptr, 0), dead_process);
+    std::ofstream(path) << dead_process << "\n";
     std::jthread child([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(30));
         *held = FileDescriptor();

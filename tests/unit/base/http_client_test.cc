@@ -1,4 +1,5 @@
-// What the client does with servers of every kind; http_test.cc and http_tls_test.cc have requests that go well.
+// How the client reuses connections, limits answers and treats addresses. Plain requests and answers are tested in
+// http_test.cc and http_tls_test.cc.
 
 #include "base/server/http_client.h"
 
@@ -50,7 +51,7 @@ TEST(HttpClientConnection, IsKeptForTheNextRequest) {
         EXPECT_EQ(client.request("POST", "/text", body)->body, "POST text " + body);
         EXPECT_EQ(connections(service), 1u);
     }
-    EXPECT_EQ(client.request("GET", "/text")->body, "GET text ") << "nothing is left of the request before";
+    EXPECT_EQ(client.request("GET", "/text")->body, "GET text ") << "nothing is left of the previous request";
     EXPECT_EQ(client.request("DELETE", "/text")->body, "DELETE text ");
     EXPECT_EQ(client.request("PUT", "/text")->body, "PUT text ");
     EXPECT_EQ(connections(service), 1u);
@@ -95,7 +96,7 @@ TEST(HttpClientLimits, SilentStreamTimesOut) {
     EXPECT_EQ(got, ": hello\n\n");
 }
 
-TEST(HttpClientPlaces, RedirectIsNotFollowed) {
+TEST(HttpClientAddresses, RedirectIsNotFollowed) {
     test::HttpService service(answer_by_path);
     const auto answer = http_request(service.socket, "GET", "/redirect");
     ASSERT_TRUE(answer) << answer.error().message;
@@ -103,7 +104,7 @@ TEST(HttpClientPlaces, RedirectIsNotFollowed) {
     EXPECT_THAT(answer->headers, ::testing::Contains(std::pair<std::string, std::string>("Location", "/text")));
 }
 
-TEST(HttpClientPlaces, ProxyOfTheEnvironmentIsNotUsed) {
+TEST(HttpClientAddresses, ProxyOfTheEnvironmentIsNotUsed) {
     test::HttpService service(answer_by_path);
     for (const char* name : {"http_proxy", "all_proxy"}) ::setenv(name, "http://127.0.0.1:1", 1);
     const auto answer = http_request("127.0.0.1:" + std::to_string(service.port), "GET", "/text");
@@ -111,7 +112,7 @@ TEST(HttpClientPlaces, ProxyOfTheEnvironmentIsNotUsed) {
     EXPECT_TRUE(answer) << answer.error().message;
 }
 
-TEST(HttpClientPlaces, ClosedPortIsUnavailable) {
+TEST(HttpClientAddresses, ClosedPortIsUnavailable) {
     std::string address;
     {
         const test::HttpService service(answer_by_path);

@@ -1,4 +1,4 @@
-// Limits per peer of a server, and admission before the body is read.
+// A server's limits per peer, and admission before the body is read.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::Pair;
 
-void plain(const HttpRequest& request, const HttpRespond& respond) {
+void echo_body(const HttpRequest& request, const HttpRespond& respond) {
     respond({.content_type = "text/plain", .body = request.authenticated_as + "\n" + request.body});
 }
 
@@ -29,7 +29,7 @@ std::string tcp(const test::HttpService& service) {
 }
 
 TEST(HttpLimits, ExcessRequestGets429WithRetryAfter) {
-    const test::HttpService service(plain, {.requests_per_second_per_peer = 1e-6, .request_burst_per_peer = 3});
+    const test::HttpService service(echo_body, {.requests_per_second_per_peer = 1e-6, .request_burst_per_peer = 3});
     for (int i = 0; i < 3; ++i) EXPECT_EQ(http_request(tcp(service), "GET", "/")->status, 200u);
     const auto refused = http_request(tcp(service), "POST", "/", std::string(100'000, 'b'));
     ASSERT_TRUE(refused) << refused.error().message;
@@ -39,7 +39,7 @@ TEST(HttpLimits, ExcessRequestGets429WithRetryAfter) {
 }
 
 TEST(HttpLimits, ExcessConnectionIsClosed) {
-    const test::HttpService service(plain, {.connections_per_peer_max = 2});
+    const test::HttpService service(echo_body, {.connections_per_peer_max = 2});
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path, service.socket.data(), service.socket.size());
@@ -61,7 +61,7 @@ TEST(HttpLimits, ExcessConnectionIsClosed) {
 }
 
 TEST(HttpLimits, IdleConnectionIsClosed) {
-    const test::HttpService service(plain, {.idle_timeout_ms = 1});
+    const test::HttpService service(echo_body, {.idle_timeout_ms = 1});
     const FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -89,7 +89,7 @@ TEST(HttpLimits, UnadmittedRequestIsRefusedBeforeItsBody) {
     const test::HttpService service(
         [&](const HttpRequest& request, const HttpRespond& respond) {
             ++handled;
-            plain(request, respond);
+            echo_body(request, respond);
         },
         options);
     const std::string body(4u << 20, 'b');
@@ -97,9 +97,9 @@ TEST(HttpLimits, UnadmittedRequestIsRefusedBeforeItsBody) {
     ASSERT_TRUE(refused) << refused.error().message;
     EXPECT_EQ(refused->status, 401u);
     EXPECT_EQ(handled, 0);
-    const auto let_in = http_request(tcp(service), "PUT", "/x", body, {.bearer_token = "good"});
-    ASSERT_TRUE(let_in) << let_in.error().message;
-    EXPECT_EQ(let_in->body, "good\n" + body);
+    const auto admitted = http_request(tcp(service), "PUT", "/x", body, {.bearer_token = "good"});
+    ASSERT_TRUE(admitted) << admitted.error().message;
+    EXPECT_EQ(admitted->body, "good\n" + body);
 }
 
 TEST(HttpEndpoints, ParseAsUnixPathUrlOrAddress) {

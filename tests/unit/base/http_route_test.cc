@@ -18,7 +18,7 @@ TEST(HttpRoute, PathMatchesPatternSegmentBySegment) {
     EXPECT_EQ(name, "unset");
 }
 
-TEST(HttpRoute, SegmentInBracesMatchesAnyTextButNone) {
+TEST(HttpRoute, SegmentInBracesMatchesAnyNonEmptyText) {
     std::string name = "unset";
     EXPECT_FALSE(match_route("/v1/datasets/{name}/quota", {"v1", "datasets", "", "quota"}, name));
     EXPECT_FALSE(match_route("/v1/datasets/{name}/quota", {"v1", "datasets", "images", "pin"}, name));

@@ -47,8 +47,8 @@ private:
     FileDescriptor fd_;
 };
 
-// A request that the handler left open, for the test to answer.
-struct Taken {
+// A request that the handler has not answered. The test answers it.
+struct WaitingRequest {
     std::promise<HttpRespond> respond;
     std::promise<void> gone;
     std::promise<void> closed;
@@ -56,19 +56,19 @@ struct Taken {
 
 class HttpStreamTest : public ::testing::Test {
 protected:
-    std::shared_ptr<Taken> taken = std::make_shared<Taken>();
+    std::shared_ptr<WaitingRequest> waiting = std::make_shared<WaitingRequest>();
     std::shared_ptr<HttpStream> stream = std::make_shared<HttpStream>(4u << 20);
-    std::future<void> closed = taken->closed.get_future();
-    std::future<void> gone = taken->gone.get_future();
+    std::future<void> closed = waiting->closed.get_future();
+    std::future<void> gone = waiting->gone.get_future();
 
     void handle(const HttpRequest& request, HttpRespond respond) {
         if (request.path == std::vector<std::string>{"wait"}) {
-            request.on_gone([to = taken] { to->gone.set_value(); });
-            taken->respond.set_value(respond);
+            request.on_gone([to = waiting] { to->gone.set_value(); });
+            waiting->respond.set_value(respond);
             return;
         }
         if (request.path == std::vector<std::string>{"events"}) {
-            stream->on_close([to = taken] { to->closed.set_value(); });
+            stream->on_close([to = waiting] { to->closed.set_value(); });
             respond({.content_type = "text/event-stream", .body = ": hello\n\n", .stream = stream});
             return;
         }
@@ -94,7 +94,7 @@ TEST_F(HttpStreamTest, HeadersComeAtOnceAndPiecesWhenPushed) {
     EXPECT_TRUE(push("data: 2\n\n"));
     EXPECT_EQ(client.read_until("2\n\n\r\n"), "9\r\ndata: 2\n\n\r\n");
     service.on_thread([this] { stream->end(); });
-    EXPECT_EQ(client.read_until("\r\n\r\n\r\n"), "0\r\n\r\n") << "a good end, then the connection's";
+    EXPECT_EQ(client.read_until("\r\n\r\n\r\n"), "0\r\n\r\n") << "the last chunk, then the connection closes";
     closed.get();
     EXPECT_FALSE(push("late"));
 }
@@ -157,9 +157,9 @@ TEST_F(HttpStreamTest, ClientFollowsAStreamUntilEitherSideEndsIt) {
     EXPECT_EQ(all, ": hello\n\ndata: 1\n\n");
     service.on_thread([this] {
         stream = std::make_shared<HttpStream>();
-        taken = std::make_shared<Taken>();
+        waiting = std::make_shared<WaitingRequest>();
     });
-    closed = taken->closed.get_future();
+    closed = waiting->closed.get_future();
     EXPECT_TRUE(http_get_stream(service.socket, "/events", [](std::string_view) { return false; }));
     closed.get();
 }
@@ -175,7 +175,7 @@ TEST_F(HttpStreamTest, CutStreamIsAnErrorForTheClient) {
 
 TEST_F(HttpStreamTest, HandlerMayAnswerLate) {
     Client client(service.socket, "GET /wait HTTP/1.1\r\n\r\n");
-    const HttpRespond respond = taken->respond.get_future().get();
+    const HttpRespond respond = waiting->respond.get_future().get();
     respond({.content_type = "text/plain", .body = "late"});
     EXPECT_THAT(client.read_until("never"), EndsWith("late"));
     EXPECT_EQ(gone.wait_for(std::chrono::seconds(0)), std::future_status::timeout) << "it was answered";
@@ -183,7 +183,7 @@ TEST_F(HttpStreamTest, HandlerMayAnswerLate) {
 
 TEST_F(HttpStreamTest, WaitingHandlerLearnsThatItsClientHasGone) {
     Client client(service.socket, "GET /wait HTTP/1.1\r\n\r\n");
-    const HttpRespond respond = taken->respond.get_future().get();
+    const HttpRespond respond = waiting->respond.get_future().get();
     client.leave();
     gone.get();
     respond({.content_type = "text/plain", .body = "to nobody"});
@@ -192,7 +192,7 @@ TEST_F(HttpStreamTest, WaitingHandlerLearnsThatItsClientHasGone) {
 
 TEST_F(HttpStreamTest, WaitingRequestGets503WhenTheServerStops) {
     Client client(service.socket, "GET /wait HTTP/1.1\r\n\r\n");
-    const HttpRespond respond = taken->respond.get_future().get();
+    const HttpRespond respond = waiting->respond.get_future().get();
     service.on_thread([this] { service.server().stop(); });
     gone.get();
     EXPECT_THAT(client.read_until("never"), StartsWith("HTTP/1.1 503 "));
@@ -201,7 +201,7 @@ TEST_F(HttpStreamTest, WaitingRequestGets503WhenTheServerStops) {
 
 TEST_F(HttpStreamTest, LateAnswerClosesAPipelinedConnection) {
     Client client(service.socket, "GET /wait HTTP/1.1\r\n\r\nGET /next HTTP/1.1\r\n\r\n");
-    const HttpRespond respond = taken->respond.get_future().get();
+    const HttpRespond respond = waiting->respond.get_future().get();
     respond({.content_type = "text/plain", .body = "late"});
     const std::string answer = client.read_until("never");
     EXPECT_THAT(answer, HasSubstr("Connection: close\r\n"));

@@ -69,7 +69,7 @@ protected:
         boost::asio::post(context, [this] { server.reset(); });
         guard.reset();
     }
-    HttpResponse get(const std::string& method, const std::string& target, const std::string& body = {}) {
+    HttpResponse call(const std::string& method, const std::string& target, const std::string& body = {}) {
         auto answer = http_request(socket, method, target, body);
         EXPECT_TRUE(answer) << answer.error().message;
         return answer ? *answer : HttpResponse{};
@@ -103,14 +103,14 @@ protected:
 
 TEST_F(HttpTest, HandlerGetsTheDecodedRequest) {
     start();
-    const auto answer = get("POST", "/v1/a%20b%2Fc/?x=1&y=a+b%26&z", "hello");
+    const auto answer = call("POST", "/v1/a%20b%2Fc/?x=1&y=a+b%26&z", "hello");
     EXPECT_EQ(answer.status, 200u);
     EXPECT_EQ(answer.content_type, "text/plain");
     EXPECT_EQ(answer.body, "POST\n/v1\n/a b/c\n?x=1\n?y=a b&\n?z=\npeer " + std::to_string(::getuid()) + " " +
                                std::to_string(::getpid()) + "\nhello");
 }
 
-TEST_F(HttpTest, KnowsNoPeerOverTcp) {
+TEST_F(HttpTest, TcpRequestHasNoPeerCredentials) {
     start();
     const auto answer = http_request("127.0.0.1:" + std::to_string(port), "GET", "/metrics");
     ASSERT_TRUE(answer) << answer.error().message;
@@ -119,7 +119,7 @@ TEST_F(HttpTest, KnowsNoPeerOverTcp) {
 
 TEST_F(HttpTest, AnswersFromAnotherThread) {
     start();
-    const auto answer = get("POST", "/later", "body");
+    const auto answer = call("POST", "/later", "body");
     EXPECT_EQ(answer.status, 202u);
     EXPECT_EQ(answer.body, "body");
     EXPECT_THAT(answer.headers, ::testing::Contains(std::pair<std::string, std::string>("X-Late", "1")));
@@ -127,28 +127,28 @@ TEST_F(HttpTest, AnswersFromAnotherThread) {
 
 TEST_F(HttpTest, CarriesLargeAnswers) {
     start();
-    EXPECT_EQ(get("GET", "/large").body, std::string(8u << 20, 'x'));
+    EXPECT_EQ(call("GET", "/large").body, std::string(8u << 20, 'x'));
 }
 
 TEST_F(HttpTest, OnlyTheFirstAnswerCounts) {
     start();
-    EXPECT_EQ(get("GET", "/twice").body, "first");
-    EXPECT_THAT(get("GET", "/after").body, StartsWith("GET\n/after")) << "the second answer went to nobody";
+    EXPECT_EQ(call("GET", "/twice").body, "first");
+    EXPECT_THAT(call("GET", "/after").body, StartsWith("GET\n/after")) << "the second answer went to nobody";
 }
 
-TEST_F(HttpTest, HandlerThatThrowsOrForgetsGives500) {
+TEST_F(HttpTest, HandlerThatThrowsOrDoesNotAnswerGives500) {
     start();
-    const auto thrown = get("GET", "/throw");
+    const auto thrown = call("GET", "/throw");
     EXPECT_EQ(thrown.status, 500u);
     EXPECT_EQ(error_of_response(thrown).message, "thrown");
-    const auto dropped = get("GET", "/drop");
+    const auto dropped = call("GET", "/drop");
     EXPECT_EQ(dropped.status, 500u);
     EXPECT_EQ(error_of_response(dropped).code, ErrorCode::internal);
 }
 
 TEST_F(HttpTest, ErrorsKeepTheirCodeAndMessage) {
     start();
-    const auto answer = get("GET", "/fail");
+    const auto answer = call("GET", "/fail");
     EXPECT_EQ(answer.status, 404u);
     EXPECT_EQ(answer.body, "{\"error\":{\"code\":\"not_found\",\"message\":\"no such \\\"thing\\\"\"}}\n");
     const Error error = error_of_response(answer);
@@ -159,8 +159,8 @@ TEST_F(HttpTest, ErrorsKeepTheirCodeAndMessage) {
 
 TEST_F(HttpTest, OversizedBodyGets413WithReason) {
     start({.body_bytes_max = 1000});
-    EXPECT_EQ(get("PUT", "/x", std::string(1000, 'b')).status, 200u);
-    const auto answer = get("PUT", "/x", std::string(4u << 20, 'b'));
+    EXPECT_EQ(call("PUT", "/x", std::string(1000, 'b')).status, 200u);
+    const auto answer = call("PUT", "/x", std::string(4u << 20, 'b'));
     EXPECT_EQ(answer.status, 413u);
     EXPECT_THAT(error_of_response(answer).message, HasSubstr("1000 bytes"));
     const std::string chunked =
@@ -180,7 +180,7 @@ TEST_F(HttpTest, InvalidHttpGets400) {
     EXPECT_THAT(raw("GET /%zz HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 400 "));
     EXPECT_THAT(raw("GET nowhere HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 400 "));
     EXPECT_EQ(raw("GET / HTT"), "") << "an unfinished request is answered by closing";
-    EXPECT_EQ(get("GET", "/").status, 200u) << "and the server goes on";
+    EXPECT_EQ(call("GET", "/").status, 200u) << "and the server goes on";
 }
 
 TEST_F(HttpTest, KeepsAConnectionForTheNextRequest) {

@@ -43,21 +43,21 @@ protected:
     std::string endpoint(const std::string& host = "127.0.0.1") const {
         return "https://" + host + ":" + std::to_string(service->port);
     }
-    HttpClientOptions trusting() const { return {.ca_file = authority.file()}; }
-    HttpClientOptions showing(const test::CertificateFiles& files) const {
+    HttpClientOptions without_certificate() const { return {.ca_file = authority.file()}; }
+    HttpClientOptions with_certificate(const test::CertificateFiles& files) const {
         return {.ca_file = authority.file(), .certificate_file = files.certificate, .key_file = files.key};
     }
 };
 
 TEST_F(HttpTls, CarriesRequestsAndAnswers) {
     start();
-    HttpClientOptions options = trusting();
+    HttpClientOptions options = without_certificate();
     options.bearer_token = "secret";
     const std::string body(300'000, 'b');
     const auto answer = http_request(endpoint(), "POST", "/x", body, options);
     ASSERT_TRUE(answer) << answer.error().message;
     EXPECT_EQ(answer->body, "|secret|127.0.0.1|" + body);
-    const auto by_name = http_request(endpoint("localhost"), "GET", "/", {}, trusting());
+    const auto by_name = http_request(endpoint("localhost"), "GET", "/", {}, without_certificate());
     ASSERT_TRUE(by_name) << by_name.error().message;
 }
 
@@ -84,14 +84,14 @@ TEST_F(HttpTls, ConnectionIsKeptForTheSameCredentialsOnly) {
     start({.client_ca_file = authority.file()});
     const auto node = authority.issue("node", {.common_name = "node-7"});
     HttpClient client(endpoint());
-    EXPECT_EQ(client.request("GET", "/", {}, showing(node))->body, "node-7||127.0.0.1|");
-    EXPECT_EQ(client.request("GET", "/", {}, trusting())->body, "||127.0.0.1|");
+    EXPECT_EQ(client.request("GET", "/", {}, with_certificate(node))->body, "node-7||127.0.0.1|");
+    EXPECT_EQ(client.request("GET", "/", {}, without_certificate())->body, "||127.0.0.1|");
 }
 
 TEST_F(HttpTls, CertificateForAnotherHostIsRefused) {
     server_files = authority.issue("elsewhere", {.common_name = "127.0.0.1", .alternative_names = "DNS:elsewhere"});
     start();
-    const auto answer = http_request(endpoint(), "GET", "/", {}, trusting());
+    const auto answer = http_request(endpoint(), "GET", "/", {}, without_certificate());
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code, ErrorCode::protocol);
 }
@@ -101,7 +101,7 @@ TEST_F(HttpTls, ExpiredCertificateIsRefused) {
         "old",
         {.common_name = "old", .alternative_names = "IP:127.0.0.1", .valid_from_s = -7200, .valid_until_s = -3600});
     start();
-    const auto answer = http_request(endpoint(), "GET", "/", {}, trusting());
+    const auto answer = http_request(endpoint(), "GET", "/", {}, without_certificate());
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code, ErrorCode::protocol);
 }
@@ -118,13 +118,13 @@ TEST_F(HttpTls, HttpToATlsPortErrorSuggestsHttps) {
         ASSERT_FALSE(stream);
         EXPECT_THAT(stream.error().message, HasSubstr("write https://" + host_port));
     }
-    EXPECT_TRUE(http_request(endpoint(), "GET", "/", {}, trusting())) << "and the server goes on";
+    EXPECT_TRUE(http_request(endpoint(), "GET", "/", {}, without_certificate())) << "and the server goes on";
 }
 
 TEST_F(HttpTls, HttpsToAPlainPortErrorSuggestsHttp) {
     service = std::make_unique<test::HttpService>([](const HttpRequest&, const HttpRespond& respond) { respond({}); },
                                                   HttpServerOptions{}, nullptr);
-    const auto answer = http_request(endpoint(), "GET", "/", {}, trusting());
+    const auto answer = http_request(endpoint(), "GET", "/", {}, without_certificate());
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code, ErrorCode::protocol);
     EXPECT_THAT(answer.error().message, HasSubstr("the server speaks plain HTTP: write http://"));
@@ -133,18 +133,19 @@ TEST_F(HttpTls, HttpsToAPlainPortErrorSuggestsHttp) {
 TEST_F(HttpTls, OnlyAVerifiedClientCertificateGivesAName) {
     start({.client_ca_file = authority.file()});
     const auto node = authority.issue("node", {.common_name = "node-7"});
-    EXPECT_EQ(http_request(endpoint(), "GET", "/", {}, showing(node))->body, "node-7||127.0.0.1|");
-    EXPECT_EQ(http_request(endpoint(), "GET", "/", {}, trusting())->body, "||127.0.0.1|") << "none is let in";
+    EXPECT_EQ(http_request(endpoint(), "GET", "/", {}, with_certificate(node))->body, "node-7||127.0.0.1|");
+    EXPECT_EQ(http_request(endpoint(), "GET", "/", {}, without_certificate())->body, "||127.0.0.1|")
+        << "a client without a certificate is let in, without a name";
     test::CertificateAuthority other(directory.path().string(), "other");
     const auto forged = other.issue("forged", {.common_name = "node-7"});
-    EXPECT_FALSE(http_request(endpoint(), "GET", "/", {}, showing(forged)));
+    EXPECT_FALSE(http_request(endpoint(), "GET", "/", {}, with_certificate(forged)));
 }
 
 TEST_F(HttpTls, MissingRequiredClientCertificateIsRefused) {
     start({.client_ca_file = authority.file(), .client_certificate_required = true});
-    EXPECT_FALSE(http_request(endpoint(), "GET", "/", {}, trusting()));
+    EXPECT_FALSE(http_request(endpoint(), "GET", "/", {}, without_certificate()));
     const auto node = authority.issue("node", {.common_name = "node-7"});
-    EXPECT_TRUE(http_request(endpoint(), "GET", "/", {}, showing(node)));
+    EXPECT_TRUE(http_request(endpoint(), "GET", "/", {}, with_certificate(node)));
 }
 
 TEST_F(HttpTls, RenewedCertificateIsUsedFromThenOn) {
@@ -154,7 +155,7 @@ TEST_F(HttpTls, RenewedCertificateIsUsedFromThenOn) {
     const auto tls = make_tls_server({.certificate_file = renewed.certificate, .key_file = renewed.key});
     ASSERT_TRUE(tls);
     service->on_thread([&] { service->server().renew_tls(*tls); });
-    EXPECT_FALSE(http_request(endpoint(), "GET", "/", {}, trusting()));
+    EXPECT_FALSE(http_request(endpoint(), "GET", "/", {}, without_certificate()));
     EXPECT_TRUE(http_request(endpoint(), "GET", "/", {}, {.ca_file = other.file()}));
 }
 
@@ -177,7 +178,7 @@ TEST_F(HttpTls, InvalidFileErrorNamesTheFile) {
     ASSERT_FALSE(no_ca);
     EXPECT_THAT(no_ca.error().message, HasSubstr("lost.pem"));
     const std::string lost = directory / "lost-key.pem";
-    const auto no_key = http_request(endpoint(), "GET", "/", {}, showing({server_files.certificate, lost}));
+    const auto no_key = http_request(endpoint(), "GET", "/", {}, with_certificate({server_files.certificate, lost}));
     ASSERT_FALSE(no_key);
     EXPECT_THAT(no_key.error().message, HasSubstr(lost));
 }

@@ -1,5 +1,5 @@
-// What the check of an LMDB environment finds, and how each end of its program counts. Damage of all kinds is in the
-// tests of the index and of the allocator's state.
+// What the check of an LMDB environment finds, and how each way its program can end is reported. The tests of the index
+// and of the allocator's state try all kinds of damage.
 
 #include "base/server/lmdb_check.h"
 
@@ -87,7 +87,8 @@ protected:
     }
 
     // Checks with a shell script as the program.
-    Result<std::optional<std::string>> check_by(const std::string& script, std::int64_t stalled_ms_max = 60'000) {
+    Result<std::optional<std::string>> check_with_script(const std::string& script,
+                                                         std::int64_t stalled_ms_max = 60'000) {
         const std::string path = directory_ / "checker";
         std::ofstream(path) << "#!/bin/sh\n" << script << "\n";
         fs::permissions(path, fs::perms::owner_all);
@@ -126,7 +127,7 @@ TEST_F(LmdbCheck, EnvironmentIsCheckedAndKeptIfTheNewFileCannotBeWritten) {
 }
 
 TEST_F(LmdbCheck, FullDiskKeepsTheEnvironment) {
-    // A limit of the size of files stands for a full disk: LMDB sees a short write.
+    // A limit on file sizes stands in for a full disk: LMDB sees a short write.
     const auto bytes = fs::file_size(environment_ + "/data.mdb");
     const std::string program = fs::read_symlink("/proc/self/exe").parent_path() / "larder-check-lmdb";
     const std::string limited = "trap '' XFSZ; ulimit -f 64; exec " + program + " \"$@\"";
@@ -160,49 +161,50 @@ TEST_F(LmdbCheck, MissingProgramIsAnErrorThatNamesIt) {
     ASSERT_FALSE(found);
     EXPECT_EQ(found.error().code, ErrorCode::not_found);
     EXPECT_THAT(found.error().message, HasSubstr(directory_ / "no/larder-check-lmdb"));
-    // The first start tells, although there is nothing to check yet.
+    // The error comes at the first start, although there is nothing to check yet.
     fs::remove_all(environment_);
     EXPECT_FALSE(check({.program = directory_ / "no/larder-check-lmdb"}));
 }
 
 TEST_F(LmdbCheck, CrashOfTheProgramIsDamage) {
-    EXPECT_THAT(check_by("kill -SEGV $$").value(), Optional(HasSubstr("SIGSEGV")));
-    EXPECT_THAT(check_by("kill -BUS $$").value(), Optional(HasSubstr("SIGBUS")));
-    EXPECT_THAT(check_by("echo 'assertion failed: x' >&2; kill -ABRT $$").value(),
+    EXPECT_THAT(check_with_script("kill -SEGV $$").value(), Optional(HasSubstr("SIGSEGV")));
+    EXPECT_THAT(check_with_script("kill -BUS $$").value(), Optional(HasSubstr("SIGBUS")));
+    EXPECT_THAT(check_with_script("echo 'assertion failed: x' >&2; kill -ABRT $$").value(),
                 Optional(HasSubstr("assertion failed: x")));
 }
 
 TEST_F(LmdbCheck, ProgramEndedBySomeoneElseIsAnError) {
     for (const std::string signal : {"TERM", "KILL", "INT"}) {
-        const auto found = check_by("kill -" + signal + " $$");
+        const auto found = check_with_script("kill -" + signal + " $$");
         ASSERT_FALSE(found) << signal;
         EXPECT_THAT(found.error().message, HasSubstr("SIG" + signal));
     }
 }
 
-TEST_F(LmdbCheck, ExitCodeTellsDamageFromWhatCannotBeChecked) {
-    EXPECT_EQ(check_by("exit 0").value(), std::nullopt);
-    EXPECT_THAT(check_by("echo; echo 'keys are out of order'; exit 1").value(), Optional(HasSubstr("out of order")));
-    EXPECT_THAT(check_by("exit 77").value(), Optional(HasSubstr("77")));
-    EXPECT_EQ(check_by("echo 'No space left on device'; exit 3").value(), std::nullopt);
-    const auto unchecked = check_by("echo 'Permission denied'; exit 2");
+TEST_F(LmdbCheck, ExitCodeTellsDamageFromAFailedCheck) {
+    EXPECT_EQ(check_with_script("exit 0").value(), std::nullopt);
+    EXPECT_THAT(check_with_script("echo; echo 'keys are out of order'; exit 1").value(),
+                Optional(HasSubstr("out of order")));
+    EXPECT_THAT(check_with_script("exit 77").value(), Optional(HasSubstr("77")));
+    EXPECT_EQ(check_with_script("echo 'No space left on device'; exit 3").value(), std::nullopt);
+    const auto unchecked = check_with_script("echo 'Permission denied'; exit 2");
     ASSERT_FALSE(unchecked);
     EXPECT_THAT(unchecked.error().message, HasSubstr("Permission denied"));
-    EXPECT_FALSE(check_by("exit 127"));
+    EXPECT_FALSE(check_with_script("exit 127"));
 }
 
 TEST_F(LmdbCheck, ProgramWithoutProgressIsDamage) {
-    EXPECT_THAT(check_by("exec sleep 600", 100).value(), Optional(HasSubstr("no progress")));
+    EXPECT_THAT(check_with_script("exec sleep 600", 100).value(), Optional(HasSubstr("no progress")));
 }
 
 TEST_F(LmdbCheck, ProgramWithProgressIsWaitedFor) {
-    EXPECT_EQ(check_by("for i in 1 2 3 4; do echo; sleep 0.5; done", 1500).value(), std::nullopt);
+    EXPECT_EQ(check_with_script("for i in 1 2 3 4; do echo; sleep 0.5; done", 1500).value(), std::nullopt);
 }
 
 TEST_F(LmdbCheck, ProgramInheritsNoDescriptor) {
     constexpr int kHigh = 200;
     ASSERT_EQ(::dup2(STDERR_FILENO, kHigh), kHigh);
-    EXPECT_EQ(check_by("[ ! -e /proc/$$/fd/200 ]").value(), std::nullopt);
+    EXPECT_EQ(check_with_script("[ ! -e /proc/$$/fd/200 ]").value(), std::nullopt);
     ::close(kHigh);
 }
 

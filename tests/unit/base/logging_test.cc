@@ -67,7 +67,7 @@ TEST_F(LoggingTest, OmitsLinesBelowTheConfiguredLevel) {
     start(LogLevel::debug);
     log_debug("five");
     EXPECT_THAT(lines_of(file).back(), EndsWith("five"));
-    EXPECT_EQ(lines_of(file).size(), 3u) << "a log that is opened again goes on where it was";
+    EXPECT_EQ(lines_of(file).size(), 3u) << "a log that is opened again is appended to";
 }
 
 TEST_F(LoggingTest, ValuesCannotForgeALine) {

@@ -19,7 +19,7 @@ struct SlowDisk {
         for (const Row& row : rows) keys.push_back(row.key);
         commits.push_back(keys);
         if (commits.size() == 1) {
-            first_begun.set_value();
+            first_commit_begun.set_value();
             go_on.get_future().wait();
         }
         for (const std::string& key : keys) {
@@ -27,12 +27,12 @@ struct SlowDisk {
         }
         return {};
     }
-    RowWriter::Done note(const std::string& name) {
+    RowWriter::Done record_answer_of(const std::string& name) {
         return
             [this, name](const Result<void>& written) { answers.push_back(name + (written ? " kept" : " refused")); };
     }
 
-    std::promise<void> first_begun;
+    std::promise<void> first_commit_begun;
     std::promise<void> go_on;
     std::vector<std::vector<std::string>> commits;
     std::vector<std::string> answers;
@@ -42,11 +42,11 @@ TEST(RowWriter, WaitingPostsAreCommittedTogetherAndAnsweredInOrder) {
     SlowDisk disk;
     {
         RowWriter writer([&](std::span<const Row> rows) { return disk.commit(rows); });
-        writer.post({{"a", "1"}}, disk.note("a"));
-        disk.first_begun.get_future().wait();
-        writer.post({{"b", "1"}, {"c", "1"}}, disk.note("b"));
-        writer.post({}, disk.note("nothing"));
-        writer.post({{"d", "1"}}, disk.note("d"));
+        writer.post({{"a", "1"}}, disk.record_answer_of("a"));
+        disk.first_commit_begun.get_future().wait();
+        writer.post({{"b", "1"}, {"c", "1"}}, disk.record_answer_of("b"));
+        writer.post({}, disk.record_answer_of("nothing"));
+        writer.post({{"d", "1"}}, disk.record_answer_of("d"));
         disk.go_on.set_value();
     }
     EXPECT_THAT(disk.commits, ElementsAre(ElementsAre("a"), ElementsAre("b", "c", "d")));
@@ -57,11 +57,11 @@ TEST(RowWriter, RefusedPostDoesNotFailOthers) {
     SlowDisk disk;
     {
         RowWriter writer([&](std::span<const Row> rows) { return disk.commit(rows); });
-        writer.post({{"a", "1"}}, disk.note("a"));
-        disk.first_begun.get_future().wait();
-        writer.post({{"b", "1"}}, disk.note("b"));
-        writer.post({{"too large", "1"}}, disk.note("large"));
-        writer.post({{"c", "1"}}, disk.note("c"));
+        writer.post({{"a", "1"}}, disk.record_answer_of("a"));
+        disk.first_commit_begun.get_future().wait();
+        writer.post({{"b", "1"}}, disk.record_answer_of("b"));
+        writer.post({{"too large", "1"}}, disk.record_answer_of("large"));
+        writer.post({{"c", "1"}}, disk.record_answer_of("c"));
         disk.go_on.set_value();
     }
     EXPECT_THAT(disk.answers, ElementsAre("a kept", "b kept", "large refused", "c kept"));
