@@ -58,7 +58,7 @@ TEST(AllocatorAgent, SpeaksTheNewestVersionThatBothKnow) {
     TestDaemon daemon([&](cache::DaemonConfig& config) { config.allocator.endpoint = allocator.socket(); });
     const auto status = [&] { return daemon.get("/v1/status").body.at("allocator"); };
     TestDaemon::wait_until([&] { return allocator.versions().size() >= 2; });
-    EXPECT_EQ(allocator.versions()[0], 0u) << "the oldest, until the allocator has named what it knows";
+    EXPECT_EQ(allocator.versions()[0], 0u) << "the oldest version, until the allocator has named its newest";
     EXPECT_EQ(allocator.versions()[1], allocator::kProtocolNewest);
     // An allocator of an earlier version takes over.
     allocator.set_newest(0);

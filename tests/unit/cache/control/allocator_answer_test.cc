@@ -19,10 +19,10 @@ TEST(AllocatorAnswer, ValidAnswerGivesPlanQuotasAndLease) {
     EXPECT_EQ(plan->rates.rates.at("vision"), 1.5e6);
     EXPECT_EQ(plan->rates.floor_bytes_per_second, 8);
     EXPECT_TRUE(plan->cut);
-    EXPECT_EQ(plan->rates.expires_ns, 5'000'000'000 + 1'000) << "from when the report went out";
+    EXPECT_EQ(plan->rates.expires_ns, 5'000'000'000 + 1'000) << "counted from the time the report was sent";
 }
 
-std::string with(std::string_view from, std::string_view to) {
+std::string answer_with(std::string_view from, std::string_view to) {
     std::string text = kAnswer;
     return text.replace(text.find(from), from.size(), to);
 }
@@ -33,17 +33,18 @@ TEST(AllocatorAnswer, InvalidAnswerErrorNamesTheKey) {
         return plan ? std::string("taken") : plan.error().message;
     };
     EXPECT_NE(message("no JSON").find("the allocator's answer"), std::string::npos);
-    EXPECT_NE(message(with("\"plan\":7", "\"plan\":-7")).find("plan"), std::string::npos);
-    EXPECT_NE(message(with("\"memory_bytes\":10", "\"memory_bytes\":\"10\"")).find("quotas[0]: key \"memory_bytes\""),
-              std::string::npos);
-    EXPECT_NE(message(with("1.5e6", "-1")).find("lease.rates[0]: key \"bytes_per_second\""), std::string::npos);
-    EXPECT_NE(message(with("[]", "[\"no endpoint\"]")).find("peers[0] is not an endpoint"), std::string::npos);
-    EXPECT_NE(message(with("\"number\":9,", "")).find("lease: key \"number\""), std::string::npos);
-    EXPECT_NE(message(with("\"number\":9,", "\"number\":9,\"more\":1,")).find("more"), std::string::npos);
+    EXPECT_NE(message(answer_with("\"plan\":7", "\"plan\":-7")).find("plan"), std::string::npos);
+    EXPECT_NE(
+        message(answer_with("\"memory_bytes\":10", "\"memory_bytes\":\"10\"")).find("quotas[0]: key \"memory_bytes\""),
+        std::string::npos);
+    EXPECT_NE(message(answer_with("1.5e6", "-1")).find("lease.rates[0]: key \"bytes_per_second\""), std::string::npos);
+    EXPECT_NE(message(answer_with("[]", "[\"no endpoint\"]")).find("peers[0] is not an endpoint"), std::string::npos);
+    EXPECT_NE(message(answer_with("\"number\":9,", "")).find("lease: key \"number\""), std::string::npos);
+    EXPECT_NE(message(answer_with("\"number\":9,", "\"number\":9,\"more\":1,")).find("more"), std::string::npos);
 }
 
 TEST(AllocatorAnswer, LeaseIsCappedAtOneHour) {
-    const auto plan = read_allocator_answer(with("5000", "900000000000000000"), 2, 0);
+    const auto plan = read_allocator_answer(answer_with("5000", "900000000000000000"), 2, 0);
     ASSERT_TRUE(plan.has_value()) << plan.error().message;
     EXPECT_EQ(plan->rates.expires_ns, 3'600'000'000'000);
 }

@@ -90,10 +90,10 @@ TEST_F(CatalogTest, UnfinishedJournalsAreKeptForAWeek) {
     put(record("good"));
     ASSERT_TRUE(catalog.create("half"));
     test::write_file(catalog.manifest_path("half", 1) + ".new", "manifest");
-    const std::string of_half = catalog.manifest_path("half", 1) + ".journal";
-    const std::string of_good = catalog.manifest_path("good", 3) + ".journal";
-    test::write_file(of_half, "journal");
-    test::write_file(of_good, "journal");
+    const std::string half_journal = catalog.manifest_path("half", 1) + ".journal";
+    const std::string good_journal = catalog.manifest_path("good", 3) + ".journal";
+    test::write_file(half_journal, "journal");
+    test::write_file(good_journal, "journal");
     test::write_file(catalog.manifest_path("good", 2) + ".journal", "of a version that is there");
     EXPECT_THAT(catalog.load()->stopped, ElementsAre("half"));
     EXPECT_TRUE(exists("half/manifest-1.journal"));
@@ -102,7 +102,8 @@ TEST_F(CatalogTest, UnfinishedJournalsAreKeptForAWeek) {
     EXPECT_FALSE(exists("good/manifest-2.journal"));
 
     const auto last_week = std::filesystem::file_time_type::clock::now() - std::chrono::hours(8 * 24);
-    for (const std::string& journal : {of_half, of_good}) std::filesystem::last_write_time(journal, last_week);
+    for (const std::string& journal : {half_journal, good_journal})
+        std::filesystem::last_write_time(journal, last_week);
     const auto loaded = catalog.load();
     ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
     EXPECT_EQ(loaded->removed.size(), 2u);
@@ -155,7 +156,7 @@ TEST_F(CatalogTest, BrokenRecordErrorNamesFileAndKey) {
     put(record("a"));
     const std::string path = directory / "datasets/a/dataset.json";
     const std::string good = read_file(path).value();
-    const auto with = [&](std::string_view from, std::string_view to) {
+    const auto record_with = [&](std::string_view from, std::string_view to) {
         std::string text = good;
         text.replace(text.find(from), from.size(), to);
         return text;
@@ -164,16 +165,16 @@ TEST_F(CatalogTest, BrokenRecordErrorNamesFileAndKey) {
         {"", "not JSON"},
         {good.substr(0, good.size() / 2), "not JSON"},
         {"[]", "object"},
-        {with("\"mode\"", "\"mood\""), "mode"},
-        {with("\"0604\"", "604"), "mode"},
-        {with("webdataset", "web"), "format"},
-        {with("\"owner\":1000", "\"owner\":-1"), "owner"},
-        {with("8 MiB", "8 MoB"), "block"},
-        {with("[1,2]", "[2,1]"), "versions"},
-        {with("[1,2]", "[]"), "versions"},
-        {with("00f3", "00g3"), "dataset_id"},
-        {with("{\"name\"", "{\"colour\":1,\"name\""), "colour"},
-        {with("\"a\"", "\"b\""), "directory"},
+        {record_with("\"mode\"", "\"mood\""), "mode"},
+        {record_with("\"0604\"", "604"), "mode"},
+        {record_with("webdataset", "web"), "format"},
+        {record_with("\"owner\":1000", "\"owner\":-1"), "owner"},
+        {record_with("8 MiB", "8 MoB"), "block"},
+        {record_with("[1,2]", "[2,1]"), "versions"},
+        {record_with("[1,2]", "[]"), "versions"},
+        {record_with("00f3", "00g3"), "dataset_id"},
+        {record_with("{\"name\"", "{\"colour\":1,\"name\""), "colour"},
+        {record_with("\"a\"", "\"b\""), "directory"},
     };
     for (const auto& [text, named] : cases) {
         test::write_file(path, text);

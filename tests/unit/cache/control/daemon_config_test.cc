@@ -91,7 +91,7 @@ TEST(Config, ReadsEveryKey) {
     EXPECT_EQ(config.sessions_max, 7u);
     ASSERT_EQ(config.jobs.size(), 2u);
     EXPECT_EQ(config.jobs.at("a").remote_bytes_per_second, 200e6);
-    EXPECT_EQ(config.jobs.at("a").remote_burst_bytes, 1u << 20) << "what a job does not say comes from the default";
+    EXPECT_EQ(config.jobs.at("a").remote_burst_bytes, 1u << 20) << "a value that the job omits comes from the default";
     EXPECT_EQ(config.jobs.at("b.c").remote_bytes_per_second, 125e6);
     EXPECT_EQ(config.jobs.at("b.c").remote_burst_bytes, 8u << 20);
     const DatasetRequest& images = config.datasets.at("images");

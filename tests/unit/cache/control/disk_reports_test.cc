@@ -19,7 +19,7 @@ constexpr std::int64_t kSecondNs = 1'000'000'000;
 
 class DiskReportsTest : public testing::Test {
 protected:
-    void look_at(const std::vector<std::string>& problems) {
+    void update(const std::vector<std::string>& problems) {
         std::vector<DatasetStatistics> datasets;
         for (const std::string& problem : problems) {
             const std::uint64_t id = datasets.size() + 1;
@@ -35,29 +35,29 @@ protected:
 };
 
 TEST_F(DiskReportsTest, LastingProblemIsLoggedOnce) {
-    look_at({"", ""});
+    update({"", ""});
     EXPECT_THAT(log.lines(), IsEmpty());
-    for (int i = 0; i < 200; ++i) look_at({"", i % 2 == 0 ? "no space" : "no space either"});
+    for (int i = 0; i < 200; ++i) update({"", i % 2 == 0 ? "no space" : "no space either"});
     EXPECT_THAT(log.lines(), ElementsAre(AllOf(HasSubstr("admits no more blocks"), HasSubstr("dataset=d2"),
                                                HasSubstr("why=\"no space\""))));
-    look_at({"I/O error", "no space"});
+    update({"I/O error", "no space"});
     EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("dataset=d2"), HasSubstr("dataset=d1")));
 }
 
 TEST_F(DiskReportsTest, IntermittentProblemIsLoggedOnce) {
-    for (int i = 0; i < 300; ++i) look_at({i % 10 < 8 ? "no space" : ""});
+    for (int i = 0; i < 300; ++i) update({i % 10 < 8 ? "no space" : ""});
     EXPECT_EQ(log.lines().size(), 1u);
-    for (int i = 0; i < 300; ++i) look_at({""});
+    for (int i = 0; i < 300; ++i) update({""});
     EXPECT_THAT(log.lines(),
                 ElementsAre(HasSubstr("admits no more blocks"), HasSubstr("takes blocks again dataset=d1")));
-    look_at({"no space"});
-    EXPECT_EQ(log.lines().size(), 3u) << "a new trouble is a new line";
+    update({"no space"});
+    EXPECT_EQ(log.lines().size(), 3u) << "a new problem is logged again";
 }
 
 TEST_F(DiskReportsTest, RemovedDatasetIsForgotten) {
-    look_at({"no space"});
-    look_at({});
-    for (int i = 0; i < 300; ++i) look_at({""});
+    update({"no space"});
+    update({});
+    for (int i = 0; i < 300; ++i) update({""});
     EXPECT_EQ(log.lines().size(), 1u);
 }
 

@@ -252,7 +252,7 @@ TEST_F(HandshakeTest, ClientOpensDatasetAndAttachesSession) {
     std::array<char, 16> hello{};
     EXPECT_EQ(client.receive(hello), 5u);
 
-    EXPECT_TRUE(host.populated.empty()) << "nobody asked for it";
+    EXPECT_TRUE(host.populated.empty()) << "nothing is populated before it is requested";
     setup.populate_slots(4096);
     std::unique_lock lock(host.mutex);
     host.changed.wait(lock, [&] { return !host.populated.empty(); });
@@ -279,7 +279,7 @@ TEST_F(HandshakeTest, SessionCountsAgainstLimitsUntilItEnds) {
     host.take_session();  // ends the first session
     while (server->sessions() != 1) std::this_thread::yield();
     EXPECT_EQ(server->slot_bytes(), 1u << 20);
-    EXPECT_EQ(first.fds.size(), 3u) << "though its client holds on to its slots";
+    EXPECT_EQ(first.fds.size(), 3u) << "although its client still has the slots";
     Client fifth(path);
     fifth.open();
     EXPECT_EQ(fifth.attach(Client::attach_request(2 << 20)).status, 0u);
@@ -386,7 +386,7 @@ TEST_F(HandshakeTest, ClientThatSendsGarbageIsDisconnected) {
     EXPECT_NE(reply.status, 0u);
 
     Client last(path);
-    EXPECT_EQ(last.open().status, 0u) << "others are served on";
+    EXPECT_EQ(last.open().status, 0u) << "other clients are still served";
 }
 
 TEST_F(HandshakeTest, StalledClientIsDisconnected) {

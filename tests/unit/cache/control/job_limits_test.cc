@@ -92,7 +92,7 @@ TEST(JobLimits, LeaseSetsJobRatesUntilItExpires) {
     EXPECT_FALSE(limits.expire(5 * kSecond - 1));
     EXPECT_EQ(leased->rate_bytes_per_second(0), 100);
     EXPECT_TRUE(limits.expire(5 * kSecond));
-    EXPECT_FALSE(limits.expire(6 * kSecond)) << "once";
+    EXPECT_FALSE(limits.expire(6 * kSecond)) << "an expiry is reported once";
     EXPECT_EQ(leased->rate_bytes_per_second(0), 8);
     limits.lease({.rates = {{"leased", 50}}, .floor_bytes_per_second = 8, .expires_ns = 9 * kSecond}, 6 * kSecond);
     EXPECT_EQ(leased->rate_bytes_per_second(0), 50);
@@ -147,7 +147,7 @@ TEST(JobLimits, NewJobsShareTheLeasedRate) {
     (void)sum_of(limits, jobs);
     EXPECT_NEAR(sum_of(limits, jobs), 160e3, 1e-6);
     limits.expire(kSecond);
-    EXPECT_NEAR(sum_of(limits, jobs), 2 * 8e3, 1e-6) << "two are counted";
+    EXPECT_NEAR(sum_of(limits, jobs), 2 * 8e3, 1e-6) << "one floor for each of the two leased jobs";
 
     // An ended job leaves its share to the others.
     limits.seen_reading({"c"}, kSecond);
@@ -172,7 +172,7 @@ TEST(JobLimits, RunningScanSharesTheLeasedRate) {
     for (int i = 0; i < 5; ++i) limits.update_idle_jobs({.jobs = {reads}, .scans = 1}, 0);
     EXPECT_DOUBLE_EQ(sum(), 100e3);
     for (int i = 0; i < 2; ++i) limits.update_idle_jobs({.jobs = {reads}}, 0);
-    EXPECT_EQ(job->rate_bytes_per_second(0), 100e3) << "it is over";
+    EXPECT_EQ(job->rate_bytes_per_second(0), 100e3) << "the scan has ended";
 }
 
 TEST(JobLimits, EndedJobIsForgottenOnceItsBucketIsFull) {
@@ -181,12 +181,13 @@ TEST(JobLimits, EndedJobIsForgottenOnceItsBucketIsFull) {
     auto held = *limits.bucket("a", 0);
     ASSERT_TRUE(held->try_take(4000, 0));
     for (int i = 0; i < 5; ++i) limits.update_idle_jobs({}, 10 * kSecond);
-    EXPECT_EQ(limits.buckets(), 1u) << "a session has it";
+    EXPECT_EQ(limits.buckets(), 1u) << "a session holds the bucket";
     ASSERT_TRUE(held->try_take(4000, 10 * kSecond));
     held.reset();
     for (int i = 0; i < 5; ++i) limits.update_idle_jobs({}, 12 * kSecond);
-    ASSERT_EQ(limits.buckets(), 1u) << "it owes";
-    EXPECT_FALSE((*limits.bucket("a", 12 * kSecond))->try_take(4000, 12 * kSecond)) << "no burst for coming again";
+    ASSERT_EQ(limits.buckets(), 1u) << "its bucket is not full again";
+    EXPECT_FALSE((*limits.bucket("a", 12 * kSecond))->try_take(4000, 12 * kSecond))
+        << "a returning job gets no new burst";
     limits.update_idle_jobs({}, 14 * kSecond);
     EXPECT_EQ(limits.buckets(), 1u) << "it may be between two sessions";
     limits.update_idle_jobs({}, 14 * kSecond);
@@ -200,7 +201,7 @@ TEST(JobLimits, ExcessJobsAreRefusedUntilIdleOnesAreForgotten) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::unavailable);
     EXPECT_NE(refused.error().message.find("job \"another\" cannot be added"), std::string::npos);
-    EXPECT_TRUE(limits.bucket("job-7", 0)) << "those there are go on";
+    EXPECT_TRUE(limits.bucket("job-7", 0)) << "known jobs go on";
     for (int i = 0; i < 2; ++i) limits.update_idle_jobs({.jobs = {{.job = "job-7", .sessions = 1}}}, kSecond);
     EXPECT_EQ(limits.buckets(), 1u);
     EXPECT_TRUE(limits.bucket("another", kSecond));

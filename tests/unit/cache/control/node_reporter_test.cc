@@ -76,10 +76,10 @@ TEST(NodeReport, DemandCountsBytesReadAndWaiting) {
     JobStatistics first = job(0, 0);
     first.counters.remote_read_bytes = 1000;
     (void)reports.make(config(), kRoom, kDatasets, {.jobs = {first}}, 0, kOneSecond_ns);
-    JobStatistics then = first;
-    then.counters.remote_read_bytes = 5000;
-    then.waiting_bytes = 2000;
-    const auto report = reports.make(config(), kRoom, kDatasets, {.jobs = {then}}, 0, 3 * kOneSecond_ns);
+    JobStatistics later = first;
+    later.counters.remote_read_bytes = 5000;
+    later.waiting_bytes = 2000;
+    const auto report = reports.make(config(), kRoom, kDatasets, {.jobs = {later}}, 0, 3 * kOneSecond_ns);
     EXPECT_DOUBLE_EQ(only_job(report).at("demand_bytes_per_second").to_number<double>(), 3000);
     EXPECT_EQ(only_job(report).at("remote_bytes").to_number<int>(), 5000);
 }
@@ -93,21 +93,21 @@ TEST(NodeReport, IdleJobIsReportedBrieflyThenDropped) {
     EXPECT_EQ(only_job(soon).at("ranks").to_number<int>(), 1);
     const auto late = reports.make(config(), kRoom, kDatasets, {.jobs = {idle}}, 0, 9 * kOneSecond_ns);
     EXPECT_TRUE(late.at("jobs").as_array().empty());
-    JobStatistics never = idle;
-    never.job = "of an earlier day";
-    const auto other = reports.make(config(), kRoom, kDatasets, {.jobs = {never}}, 0, 10 * kOneSecond_ns);
+    JobStatistics never_active = idle;
+    never_active.job = "earlier";
+    const auto other = reports.make(config(), kRoom, kDatasets, {.jobs = {never_active}}, 0, 10 * kOneSecond_ns);
     EXPECT_TRUE(other.at("jobs").as_array().empty());
 }
 
 TEST(NodeReport, JobOfTwoDatasetsCountsUnderItsMostReadOne) {
     Reports reports(1);
-    JobStatistics less = job(100, kOneSecond_ns / 10);
-    less.dataset = "text";
-    less.unread_bytes = 1;
-    JobStatistics more = job(300, kOneSecond_ns / 10);
-    more.unread_bytes = 70;
-    more.effective_cache_bytes = 7;
-    for (const auto& jobs : {std::vector{less, more}, std::vector{more, less}}) {
+    JobStatistics less_read = job(100, kOneSecond_ns / 10);
+    less_read.dataset = "text";
+    less_read.unread_bytes = 1;
+    JobStatistics most_read = job(300, kOneSecond_ns / 10);
+    most_read.unread_bytes = 70;
+    most_read.effective_cache_bytes = 7;
+    for (const auto& jobs : {std::vector{less_read, most_read}, std::vector{most_read, less_read}}) {
         const auto report = reports.make(config(), kRoom, kDatasets, {.jobs = jobs}, 0, kOneSecond_ns);
         ASSERT_EQ(report.at("jobs").as_array().size(), 1u);
         EXPECT_EQ(only_job(report).at("dataset").as_string(), "images");
@@ -120,7 +120,7 @@ TEST(NodeReport, JobOfTwoDatasetsCountsUnderItsMostReadOne) {
 TEST(NodeReport, EpochIsReportedOnceReadingStarts) {
     Reports reports(1);
     const auto opened = reports.make(config(), kRoom, kDatasets, {.jobs = {job(0, 0)}}, 0, kOneSecond_ns);
-    EXPECT_FALSE(only_job(opened).contains("epoch")) << "it may be resumed at any";
+    EXPECT_FALSE(only_job(opened).contains("epoch")) << "the job may be resumed at any epoch";
     JobStatistics reads = job(5000, 0);
     reads.epoch = 7;
     const auto report = reports.make(config(), kRoom, kDatasets, {.jobs = {reads}}, 0, 2 * kOneSecond_ns);
@@ -136,7 +136,7 @@ TEST(NodeReport, DatasetSizeIncludesStorageOverhead) {
     EXPECT_EQ(datasets.at(0).at("size_bytes").to_number<std::uint64_t>(), 110 * kMiB);
     EXPECT_EQ(datasets.at(0).at("cached_memory_bytes").to_number<std::uint64_t>(), 22 * kMiB);
     EXPECT_EQ(datasets.at(1).at("size_bytes").to_number<std::uint64_t>(), 10 * kMiB + 256 * (64 + 4096))
-        << "nothing is known of it yet: the most it can be";
+        << "nothing of it is stored yet: the largest size it may have";
 }
 
 TEST(NodeReport, SizeEstimateIsSteadyWhileFillingAndExactWhenFull) {
@@ -152,7 +152,7 @@ TEST(NodeReport, SizeEstimateIsSteadyWhileFillingAndExactWhenFull) {
         images.usage = {.memory_bytes = stored, .payload_bytes = payload};
         const auto report = reports.make(config(), kRoom, kDatasets, {.datasets = {images}}, 0, second * kOneSecond_ns);
         last = report.at("datasets").as_array().at(0).at("size_bytes").to_number<std::uint64_t>();
-        EXPECT_GE(last, stored) << "all that is cached, and more, fits";
+        EXPECT_GE(last, stored) << "the estimate covers all that is cached";
         sizes.insert(last);
     }
     EXPECT_EQ(last, stored);

@@ -36,7 +36,7 @@ TEST(SessionMemory, OnlyTheDaemonCanWriteSlots) {
     EXPECT_EQ(::pwrite(memory->slot_fd.get(), "x", 1, 0), -1);
     EXPECT_EQ(::ftruncate(memory->slot_fd.get(), 0), -1);
     EXPECT_EQ(::ftruncate(memory->slot_fd.get(), static_cast<off_t>(2 * kSlotBytes)), -1);
-    EXPECT_EQ(::fcntl(memory->slot_fd.get(), F_ADD_SEALS, F_SEAL_WRITE), -1) << "seals are sealed";
+    EXPECT_EQ(::fcntl(memory->slot_fd.get(), F_ADD_SEALS, F_SEAL_WRITE), -1) << "no seal can be added";
     const auto reader = Mapping::of(memory->slot_fd.get(), kSlotBytes, Mapping::Access::read_only);
     ASSERT_TRUE(reader.has_value());
     memory->slots.data()[5] = std::byte{42};
@@ -68,33 +68,33 @@ struct PopulateProgress {
 };
 
 TEST(SlotKeeper, PopulatesOnlyTheRequestedBytes) {
-    PopulateProgress told;
+    PopulateProgress progress;
     SlotKeeper keeper;
     auto memory = make_session_memory(64, kSlotBytes);
     ASSERT_TRUE(memory.has_value());
     const auto slots = keeper.keep(std::move(memory->slots), [] {});
-    const auto populate = keeper.populator(slots, std::move(memory->slot_fd), std::ref(told));
+    const auto populate = keeper.populator(slots, std::move(memory->slot_fd), std::ref(progress));
     EXPECT_EQ(resident_bytes(*slots), 0u);
     populate(kHugePageBytes);
-    told.now_settled.acquire();
-    EXPECT_EQ(told.populated_bytes, kHugePageBytes);
+    progress.now_settled.acquire();
+    EXPECT_EQ(progress.populated_bytes, kHugePageBytes);
     EXPECT_EQ(resident_bytes(*slots), kHugePageBytes);
     populate(10 * kSlotBytes);
-    told.now_settled.acquire();
-    EXPECT_EQ(told.populated_bytes, kSlotBytes);
+    progress.now_settled.acquire();
+    EXPECT_EQ(progress.populated_bytes, kSlotBytes);
     EXPECT_EQ(resident_bytes(*slots), kSlotBytes);
-    EXPECT_EQ(told.pieces, 2) << "one for each huge page";
+    EXPECT_EQ(progress.pieces, 2) << "one for each huge page";
 }
 
 TEST(SlotKeeper, PopulatesSlotsSmallerThanAHugePage) {
-    PopulateProgress told;
+    PopulateProgress progress;
     SlotKeeper keeper;
     auto memory = make_session_memory(64, 3 * protocol::kPageBytes);
     ASSERT_TRUE(memory.has_value());
     const auto slots = keeper.keep(std::move(memory->slots), [] {});
-    keeper.populator(slots, std::move(memory->slot_fd), std::ref(told))(protocol::kPageBytes);
-    told.now_settled.acquire();
-    EXPECT_EQ(told.populated_bytes, 3 * protocol::kPageBytes);
+    keeper.populator(slots, std::move(memory->slot_fd), std::ref(progress))(protocol::kPageBytes);
+    progress.now_settled.acquire();
+    EXPECT_EQ(progress.populated_bytes, 3 * protocol::kPageBytes);
     EXPECT_EQ(resident_bytes(*slots), 3 * protocol::kPageBytes);
 }
 

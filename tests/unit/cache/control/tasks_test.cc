@@ -57,17 +57,17 @@ protected:
 };
 
 TEST_F(TasksTest, RunningTaskReportsProgress) {
-    std::latch half(1);
+    std::latch half_done(1);
     std::latch go_on(1);
     const auto id = start([&](TaskProgress& progress, std::stop_token) -> Tasks::Outcome {
         progress.total = 4;
         progress.done = 2;
         progress.bytes_done = 77;
-        half.count_down();
+        half_done.count_down();
         go_on.wait();
         return "{}";
     });
-    half.wait();
+    half_done.wait();
     clock.advance_ns(3'000'000'000);
     auto view = tasks.view(id);
     EXPECT_EQ(view->state, TaskState::running);
@@ -84,12 +84,12 @@ TEST_F(TasksTest, RunningTaskReportsProgress) {
     EXPECT_DOUBLE_EQ(view->seconds, 3);
 }
 
-TEST_F(TasksTest, IsDoneOnlyAfterTheControlThreadFinishesIt) {
+TEST_F(TasksTest, TaskIsDoneOnlyAfterTheControlThreadFinishesIt) {
     std::function<void(Tasks::Outcome)> settle;
     const auto id = start([](TaskProgress&, std::stop_token) -> Tasks::Outcome { return "1"; },
-                          [&](Tasks::Outcome outcome, std::function<void(Tasks::Outcome)> with) {
+                          [&](Tasks::Outcome outcome, std::function<void(Tasks::Outcome)> settle_task) {
                               EXPECT_EQ(outcome.value(), "1");
-                              settle = std::move(with);
+                              settle = std::move(settle_task);
                           });
     control.run_one();
     EXPECT_EQ(tasks.view(id)->state, TaskState::running);

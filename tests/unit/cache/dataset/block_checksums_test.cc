@@ -32,7 +32,7 @@ protected:
         if (!report) return std::unexpected(report.error());
         return protocol::Manifest::open(path);
     }
-    void expect_right(const protocol::Manifest& manifest) const {
+    void expect_matching_checksums(const protocol::Manifest& manifest) const {
         ASSERT_TRUE(manifest.check());
         ASSERT_TRUE(manifest.has_checksums());
         for (std::uint32_t i = 0; i < manifest.block_count(); ++i) {
@@ -50,7 +50,7 @@ TEST_F(BlockChecksumsTest, FileChecksumsMatchTheirContent) {
     test::make_tree(root_);
     const auto manifest = index(std::nullopt, {});
     ASSERT_TRUE(manifest) << manifest.error().message;
-    expect_right(*manifest);
+    expect_matching_checksums(*manifest);
 }
 
 TEST_F(BlockChecksumsTest, ShardBlockChecksumsMatchTheirContent) {
@@ -63,7 +63,7 @@ TEST_F(BlockChecksumsTest, ShardBlockChecksumsMatchTheirContent) {
         index(protocol::Format::webdataset, {.target = protocol::BlockTarget::bytes, .bytes = 20'000});
     ASSERT_TRUE(manifest) << manifest.error().message;
     EXPECT_GT(manifest->block_count(), 10u);
-    expect_right(*manifest);
+    expect_matching_checksums(*manifest);
 }
 
 TEST_F(BlockChecksumsTest, UnchangedObjectsAreNotReadAgain) {
@@ -80,8 +80,8 @@ TEST_F(BlockChecksumsTest, UnchangedObjectsAreNotReadAgain) {
     DatasetContent first = content();
     ASSERT_TRUE(add_checksums(source, first, nullptr, {}, {}));
     EXPECT_EQ(source.bytes_read, 11u);
-    const auto write = [&](DatasetContent& of, const char* name) {
-        EXPECT_TRUE(write_manifest(of, {.path = directory_ / name, .dataset_id = 1}));
+    const auto write = [&](DatasetContent& written, const char* name) {
+        EXPECT_TRUE(write_manifest(written, {.path = directory_ / name, .dataset_id = 1}));
         return *protocol::Manifest::open(directory_ / name);
     };
     const auto before = write(first, "before");

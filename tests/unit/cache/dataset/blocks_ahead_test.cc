@@ -27,14 +27,14 @@ public:
         return ObjectListing();
     }
     Result<std::unique_ptr<ObjectReader>> open(const std::string& path) override {
-        if (opened_++ < BlocksAhead::kReadsMax) at_once_.arrive_and_wait();
+        if (opened_++ < BlocksAhead::kReadsMax) all_in_flight_.arrive_and_wait();
         return memory.open(path);
     }
     test::MemorySource memory;
 
 private:
     std::atomic<std::size_t> opened_ = 0;
-    std::latch at_once_{BlocksAhead::kReadsMax};
+    std::latch all_in_flight_{BlocksAhead::kReadsMax};
 };
 
 class BlocksAheadTest : public testing::Test {

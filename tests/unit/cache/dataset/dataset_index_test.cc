@@ -44,7 +44,7 @@ TEST(IndexDataset, DetectsTheFormatFromTheFiles) {
     test::write_tar(root / "deep/a.tar", test::TarDialect::ustar, test::make_samples(2, 10, 1));
     EXPECT_EQ(format(), Format::webdataset);
     test::write_file(root / ".DS_Store", "x");
-    EXPECT_EQ(format(), Format::webdataset) << "hidden files say nothing";
+    EXPECT_EQ(format(), Format::webdataset) << "hidden files do not count";
     test::write_file(root / "picture.jpg", "x");
     EXPECT_EQ(format(), Format::raw);
 }

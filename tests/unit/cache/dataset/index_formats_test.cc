@@ -161,7 +161,7 @@ TEST(IndexMds, OneCompressedShardMakesEveryShardABlock) {
     EXPECT_FALSE(index_as_mds(source).content.samples_by_ordinal);
 }
 
-TEST(IndexMds, WithoutListingOneShardTellsTheCompression) {
+TEST(IndexMds, WithoutListingOneShardShowsTheCompression) {
     MemorySource source;
     source.lists = false;
     const std::string one = test::table_file(mds_samples(4, 30));
@@ -184,48 +184,49 @@ TEST(IndexMds, InvalidIndexErrorNamesTheProblem) {
     MemorySource good;
     put_mds(good, "", 3, 5);
     const std::size_t bytes = good.objects["shard.mds"].size();
-    const auto with = [&](const std::string& index) {
+    const auto error_with = [&](const std::string& index) {
         MemorySource source;
         source.objects = good.objects;
         source.objects["index.json"] = index;
         return index_as_mds(source).error();
     };
-    EXPECT_THAT(with("{"), HasSubstr("index.json is not JSON"));
-    EXPECT_THAT(with("{}"), HasSubstr("has no \"shards\""));
-    EXPECT_THAT(with(mds_index({mds_shard("shard.mds", 4, bytes)})), HasSubstr("shard.mds: at offset 0: it holds 3"));
-    EXPECT_THAT(with(mds_index({mds_shard("other.mds", 3, bytes)})), HasSubstr("other.mds"));
-    EXPECT_THAT(with(mds_index({mds_shard("../shard.mds", 3, bytes)})), HasSubstr("not a path below it"));
-    EXPECT_THAT(with(mds_index({mds_shard("shard.mds", 3, bytes), mds_shard("shard.mds", 3, bytes)})),
+    EXPECT_THAT(error_with("{"), HasSubstr("index.json is not JSON"));
+    EXPECT_THAT(error_with("{}"), HasSubstr("has no \"shards\""));
+    EXPECT_THAT(error_with(mds_index({mds_shard("shard.mds", 4, bytes)})),
+                HasSubstr("shard.mds: at offset 0: it holds 3"));
+    EXPECT_THAT(error_with(mds_index({mds_shard("other.mds", 3, bytes)})), HasSubstr("other.mds"));
+    EXPECT_THAT(error_with(mds_index({mds_shard("../shard.mds", 3, bytes)})), HasSubstr("not a path below it"));
+    EXPECT_THAT(error_with(mds_index({mds_shard("shard.mds", 3, bytes), mds_shard("shard.mds", 3, bytes)})),
                 HasSubstr("shard.mds twice"));
-    EXPECT_THAT(with(mds_index({mds_shard("shard.mds", 3, bytes, "", "pkl")})),
+    EXPECT_THAT(error_with(mds_index({mds_shard("shard.mds", 3, bytes, "", "pkl")})),
                 ::testing::AllOf(HasSubstr("column \"text\""), HasSubstr("unsafe")));
-    EXPECT_THAT(with(mds_index({mds_shard("shard.mds", 3, bytes), mds_shard("b.mds", 3, bytes, "", "bytes")})),
+    EXPECT_THAT(error_with(mds_index({mds_shard("shard.mds", 3, bytes), mds_shard("b.mds", 3, bytes, "", "bytes")})),
                 HasSubstr("other columns"));
     std::string text = mds_index({mds_shard("shard.mds", 3, bytes)});
     text.replace(text.find("\"mds\""), 5, "\"csv\"");
-    EXPECT_THAT(with(text), HasSubstr("only mds is read"));
+    EXPECT_THAT(error_with(text), HasSubstr("only mds is read"));
     text = mds_index({mds_shard("shard.mds", 3, bytes)});
     text.replace(text.find("\"samples\": 3"), 12, "\"samples\": -3");
-    EXPECT_THAT(with(text), HasSubstr("index.json: shards[0].samples is not a whole number"));
+    EXPECT_THAT(error_with(text), HasSubstr("index.json: shards[0].samples is not a whole number"));
     text = mds_index({mds_shard("shard.mds", 3, bytes, "shard.mds.br")});
     text.replace(text.find("\"zstd:3\""), 8, "\"br:11\"");
-    EXPECT_THAT(with(text), HasSubstr("compressed with br:11; only zstd is read"));
-    EXPECT_THAT(with(mds_index({})), HasSubstr("no samples"));
+    EXPECT_THAT(error_with(text), HasSubstr("compressed with br:11; only zstd is read"));
+    EXPECT_THAT(error_with(mds_index({})), HasSubstr("no samples"));
 }
 
 TEST(IndexMds, DecompressedSizeIsBoundedAndMustMatchTheFrame) {
     MemorySource source;
     const std::string raw = test::table_file(mds_samples(4, 30));
     source.objects["a.zstd"] = compressed(raw);
-    const auto with = [&](std::size_t bytes) {
+    const auto error_with = [&](std::size_t bytes) {
         source.objects["index.json"] = mds_index({mds_shard("a", 4, bytes, "a.zstd")});
         return index_as_mds(source).error();
     };
-    EXPECT_EQ(with(raw.size()), "no error");
-    EXPECT_THAT(with(raw.size() + 1), HasSubstr("once decompressed, but its index says"));
-    EXPECT_THAT(with(std::size_t{1} << 40), HasSubstr("a.zstd"));
+    EXPECT_EQ(error_with(raw.size()), "no error");
+    EXPECT_THAT(error_with(raw.size() + 1), HasSubstr("once decompressed, but its index says"));
+    EXPECT_THAT(error_with(std::size_t{1} << 40), HasSubstr("a.zstd"));
     source.objects["a.zstd"] = "not zstd at all";
-    EXPECT_THAT(with(raw.size()), HasSubstr("not compressed with zstd"));
+    EXPECT_THAT(error_with(raw.size()), HasSubstr("not compressed with zstd"));
 }
 
 // --- LitData
@@ -299,28 +300,30 @@ TEST(IndexLitdata, TokensAreDocumentsOrWindows) {
 TEST(IndexLitdata, UnsupportedOrBrokenChunksAreRefused) {
     MemorySource source;
     source.objects["c.bin"] = test::table_file({"sample"});
-    const auto with = [&](const std::string& index) {
+    const auto error_with = [&](const std::string& index) {
         source.objects["index.json"] = index;
         return index_as_litdata(source).error();
     };
     const std::string chunk = litdata_chunk("c.bin", 1, 1);
-    EXPECT_THAT(with(litdata_index(chunk, "", R"("int", "pickle", "str")")), HasSubstr("leaf \"pair.0\" is pickled"));
-    EXPECT_THAT(with(litdata_index(chunk, "", R"("int")", "ParquetLoader")), HasSubstr("ParquetLoader"));
+    EXPECT_THAT(error_with(litdata_index(chunk, "", R"("int", "pickle", "str")")),
+                HasSubstr("leaf \"pair.0\" is pickled"));
+    EXPECT_THAT(error_with(litdata_index(chunk, "", R"("int")", "ParquetLoader")), HasSubstr("ParquetLoader"));
     std::string index = litdata_index(chunk);
     index.replace(index.find("\"encryption\": null"), 18, "\"encryption\": {\"a\": 1}");
-    EXPECT_THAT(with(index), HasSubstr("encrypted"));
+    EXPECT_THAT(error_with(index), HasSubstr("encrypted"));
     index = litdata_index(chunk);
     index.replace(index.find("\"compression\": null"), 19, "\"compression\": \"lz4\"");
-    EXPECT_THAT(with(index), HasSubstr("only zstd"));
+    EXPECT_THAT(error_with(index), HasSubstr("only zstd"));
     index = litdata_index(chunk, R"(, "compression_level": "sample")");
     index.replace(index.find("\"compression\": null"), 19, "\"compression\": \"zstd\"");
-    EXPECT_THAT(with(index), HasSubstr("compression_level is \"sample\""));
+    EXPECT_THAT(error_with(index), HasSubstr("compression_level is \"sample\""));
     index = litdata_index(chunk, R"(, "compression_level": "batch")");
     index.replace(index.find("\"compression\": null"), 19, "\"compression\": \"zstd\"");
-    EXPECT_THAT(with(index), HasSubstr("c.bin: at offset 0: it has 18 bytes, too few for a chunk of zstd frames"));
-    EXPECT_THAT(with(litdata_index(litdata_chunk("c.bin", 2, 1))), HasSubstr("c.bin: at offset 0"));
+    EXPECT_THAT(error_with(index),
+                HasSubstr("c.bin: at offset 0: it has 18 bytes, too few for a chunk of zstd frames"));
+    EXPECT_THAT(error_with(litdata_index(litdata_chunk("c.bin", 2, 1))), HasSubstr("c.bin: at offset 0"));
     source.objects["c.bin"] = test::table_file({"", ""}) + std::string("an Arrow table, its length, LDARW01\0", 36);
-    EXPECT_THAT(with(litdata_index(litdata_chunk("c.bin", 2, 1))),
+    EXPECT_THAT(error_with(litdata_index(litdata_chunk("c.bin", 2, 1))),
                 HasSubstr("c.bin: its samples lie in an Arrow table"));
 }
 

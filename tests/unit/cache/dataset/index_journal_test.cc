@@ -46,8 +46,8 @@ std::string text_of(const IndexedObject& object) {
 
 class IndexJournalTest : public ::testing::Test {
 protected:
-    std::unique_ptr<IndexJournal> open(std::string_view what = "tars") {
-        auto journal = IndexJournal::open(path_, what);
+    std::unique_ptr<IndexJournal> open(std::string_view parameters = "tars") {
+        auto journal = IndexJournal::open(path_, parameters);
         EXPECT_TRUE(journal) << journal.error().message;
         return std::move(*journal);
     }
@@ -58,7 +58,7 @@ protected:
         EXPECT_EQ(journal->failure(), std::nullopt);
     }
     // The names of the objects that the journal holds. Checks that each record is unchanged.
-    std::string found(IndexJournal& journal) {
+    std::string names_in(IndexJournal& journal) {
         std::string names;
         for (const IndexedObject& object : objects_) {
             const auto known = journal.find(key_of(object));
@@ -75,11 +75,11 @@ protected:
 };
 
 TEST_F(IndexJournalTest, FindsRecordsAsTheyWereAdded) {
-    EXPECT_EQ(found(*open()), "");
+    EXPECT_EQ(names_in(*open()), "");
     EXPECT_FALSE(std::filesystem::exists(path_)) << "there is nothing to keep yet";
     write();
     const auto journal = open();
-    EXPECT_EQ(found(*journal), "abc");
+    EXPECT_EQ(names_in(*journal), "abc");
     EXPECT_EQ(journal->found(JournalKind::index), 3u);
     EXPECT_EQ(journal->found(JournalKind::checksums), 0u);
 }
@@ -89,9 +89,10 @@ TEST_F(IndexJournalTest, RecordMatchesOnlyItsExactObject) {
     const auto journal = open();
     const JournalKey key = key_of(objects_[0]);
     for (const auto change :
-         {+[](JournalKey& of) { of.tag += 1; }, +[](JournalKey& of) { of.size_bytes += 1; },
-          +[](JournalKey& of) { of.depends_on += 1; }, +[](JournalKey& of) { of.kind = JournalKind::checksums; },
-          +[](JournalKey& of) { of.path = "A"; }}) {
+         {+[](JournalKey& changed) { changed.tag += 1; }, +[](JournalKey& changed) { changed.size_bytes += 1; },
+          +[](JournalKey& changed) { changed.depends_on += 1; },
+          +[](JournalKey& changed) { changed.kind = JournalKind::checksums; },
+          +[](JournalKey& changed) { changed.path = "A"; }}) {
         JournalKey other = key;
         change(other);
         EXPECT_FALSE(journal->find(other));
@@ -101,9 +102,9 @@ TEST_F(IndexJournalTest, RecordMatchesOnlyItsExactObject) {
 
 TEST_F(IndexJournalTest, DifferentIndexingDiscardsTheJournal) {
     write();
-    EXPECT_EQ(found(*open("tars of another size")), "");
+    EXPECT_EQ(names_in(*open("tars of another size")), "");
     EXPECT_FALSE(std::filesystem::exists(path_));
-    EXPECT_EQ(found(*open()), "");
+    EXPECT_EQ(names_in(*open()), "");
 }
 
 TEST_F(IndexJournalTest, TruncationLosesOnlyTornRecords) {
@@ -115,9 +116,9 @@ TEST_F(IndexJournalTest, TruncationLosesOnlyTornRecords) {
         test::write_file(path_, whole.substr(0, bytes));
         const std::size_t records = bytes < sizeof(JournalHeader) ? 0 : bytes - sizeof(JournalHeader);
         const std::string expected = records < a ? "" : records < a + b ? "a" : "ab";
-        EXPECT_EQ(found(*open()), expected) << bytes;
+        EXPECT_EQ(names_in(*open()), expected) << bytes;
         write();
-        EXPECT_EQ(found(*open()), "abc") << bytes;
+        EXPECT_EQ(names_in(*open()), "abc") << bytes;
     }
 }
 
@@ -128,7 +129,7 @@ TEST_F(IndexJournalTest, FlippedBitDiscardsItsRecordAndLaterOnes) {
         std::string damaged = whole;
         damaged[at] = static_cast<char>(damaged[at] ^ 16);
         test::write_file(path_, damaged);
-        const std::string names = found(*open());
+        const std::string names = names_in(*open());
         EXPECT_TRUE(std::string("abc").starts_with(names) && names != "abc") << at << ": " << names;
     }
 }
@@ -144,7 +145,7 @@ TEST_F(IndexJournalTest, InvalidRecordIsSkipped) {
     for (const IndexedObject* object : {&wrong, &other, &outside_blocks}) journal->add(key_of(*object), *object);
     journal->add(key_of(objects_[1]), objects_[1]);
     const auto again = open();
-    EXPECT_EQ(found(*again), "b");
+    EXPECT_EQ(names_in(*again), "b");
     EXPECT_FALSE(again->find(key_of(outside_blocks)));
 }
 
@@ -209,19 +210,19 @@ protected:
 TEST_F(ResumedIndexingTest, GivesTheManifestOfAnUninterruptedRun) {
     for (const bool checksum : {false, true}) {
         checksum_ = checksum;
-        const std::string once = checksum ? "once-summed" : "once";
-        const std::string often = checksum ? "often-summed" : "often";
-        ASSERT_TRUE(index(once));
+        const std::string uninterrupted = checksum ? "uninterrupted-summed" : "uninterrupted";
+        const std::string interrupted = checksum ? "interrupted-summed" : "interrupted";
+        ASSERT_TRUE(index(uninterrupted));
         int stops = 0;
-        auto report = index(often, 7);
-        for (; !report; report = index(often, 7)) {
+        auto report = index(interrupted, 7);
+        for (; !report; report = index(interrupted, 7)) {
             ASSERT_EQ(report.error().code, ErrorCode::cancelled) << report.error().message;
-            ASSERT_LT(++stops, 10) << "it goes on where it was";
+            ASSERT_LT(++stops, 10) << "each run resumes where the last one stopped";
         }
         EXPECT_GE(stops, 1);
         EXPECT_GT(report->objects_resumed, 0u);
         EXPECT_TRUE(checksum || last_.objects_resumed == report->objects_resumed);
-        EXPECT_EQ(manifest(often), manifest(once));
+        EXPECT_EQ(manifest(interrupted), manifest(uninterrupted));
     }
 }
 

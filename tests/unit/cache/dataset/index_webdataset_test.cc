@@ -36,7 +36,7 @@ Samples samples_of(std::span<const NamedBytes> members) {
     return samples;
 }
 
-Samples samples_through(const std::filesystem::path& root, const Manifest& manifest) {
+Samples samples_of_manifest(const std::filesystem::path& root, const Manifest& manifest) {
     Samples samples;
     for (std::uint64_t i = 0; i < manifest.sample_count(); ++i) {
         const std::string bytes = test::sample_content(root, manifest, i);
@@ -104,7 +104,7 @@ TEST_F(IndexWebdatasetTest, SamplesMapToMembersInEveryDialectAndBlockTarget) {
             EXPECT_TRUE(report->notes.empty());
             const Manifest found = manifest();
             EXPECT_EQ(found.sample_count(), expected.size());
-            EXPECT_EQ(samples_through(root_, found), expected);
+            EXPECT_EQ(samples_of_manifest(root_, found), expected);
             for (std::uint32_t i = 0; i < found.block_count(); ++i) {
                 const auto block = found.block(i);
                 if (goal.target == BlockTarget::sample) {
@@ -137,7 +137,7 @@ TEST_F(IndexWebdatasetTest, GroupsOnlyConsecutiveMembers) {
     ASSERT_TRUE(report) << report.error().message;
     EXPECT_EQ(report->manifest.sample_count, 3u) << "a key that comes back is a sample of its own, as for WebDataset";
     EXPECT_THAT(report->notes, ElementsAre(HasSubstr("2 tar member(s) whose names give no key")));
-    EXPECT_EQ(manifest().sample(0).length, 3 * 1024u) << "with what stands between its members";
+    EXPECT_EQ(manifest().sample(0).length, 3 * 1024u) << "including the other members between its own";
 }
 
 TEST_F(IndexWebdatasetTest, DuplicateFieldIsAnError) {
@@ -188,7 +188,7 @@ TEST_F(IndexWebdatasetTest, SingleTarIsADataset) {
     const Manifest found = manifest();
     EXPECT_EQ(found.object_count(), 1u);
     EXPECT_EQ(found.object(0).path, "a.tar");
-    EXPECT_EQ(samples_through(root_, found), samples_of(members));
+    EXPECT_EQ(samples_of_manifest(root_, found), samples_of(members));
 }
 
 TEST_F(IndexWebdatasetTest, SkipsAndNotesFilesWithoutSamples) {

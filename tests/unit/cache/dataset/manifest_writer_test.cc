@@ -128,18 +128,18 @@ TEST_F(ManifestWriterTest, IdAlwaysMeansTheSameContent) {
         auto operator<=>(const State&) const = default;
     };
     std::map<std::string, State> files;
-    std::map<std::uint32_t, std::pair<std::string, State>> meaning;
+    std::map<std::uint32_t, std::pair<std::string, State>> content_of_id;
     std::optional<Manifest> previous;
     std::map<std::string, State> files_before;
     for (std::uint64_t version = 0; version < 30; ++version) {
         for (std::uint64_t i = 0; i < 20; ++i) {
             const std::uint64_t seed = version * 1000 + i;
             const std::string path = "file" + std::to_string(test::random_below(60, seed));
-            const std::uint64_t what = test::random_below(4, seed + 500);
-            if (what == 0) files.erase(path);
-            if (what == 1) files[path].size_bytes = 1 + test::random_below(3, seed + 700);
-            if (what == 2) files.insert({path, {1, 1}});
-            if (what == 3 && files.contains(path)) files[path].mtime_ns += 1;
+            const std::uint64_t action = test::random_below(4, seed + 500);
+            if (action == 0) files.erase(path);
+            if (action == 1) files[path].size_bytes = 1 + test::random_below(3, seed + 700);
+            if (action == 2) files.insert({path, {1, 1}});
+            if (action == 3 && files.contains(path)) files[path].mtime_ns += 1;
         }
         std::erase_if(files, [](const auto& file) { return file.second.size_bytes == 0; });
         ASSERT_FALSE(files.empty());
@@ -149,7 +149,7 @@ TEST_F(ManifestWriterTest, IdAlwaysMeansTheSameContent) {
         Manifest manifest = write(std::move(content), Format::raw, previous ? &*previous : nullptr);
         const auto ids_before = previous ? ids(*previous) : std::map<std::string, std::uint32_t>{};
         for (const auto& [path, id] : ids(manifest)) {
-            const auto known = meaning.try_emplace(id, path, files.at(path));
+            const auto known = content_of_id.try_emplace(id, path, files.at(path));
             EXPECT_EQ(known.first->second, std::pair(path, files.at(path)));
             if (files_before.contains(path) && files_before.at(path) == files.at(path)) {
                 EXPECT_EQ(id, ids_before.at(path));
@@ -158,7 +158,7 @@ TEST_F(ManifestWriterTest, IdAlwaysMeansTheSameContent) {
         previous = std::move(manifest);
         files_before = files;
     }
-    EXPECT_GT(meaning.size(), 100u);
+    EXPECT_GT(content_of_id.size(), 100u);
 }
 
 TEST_F(ManifestWriterTest, InvalidContentOrPathFailsCleanly) {

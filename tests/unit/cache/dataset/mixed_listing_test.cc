@@ -36,8 +36,8 @@ TEST(MixedListing, OneTarAmongManyFilesIsOdd) {
 }
 
 TEST(MixedListing, FoundOrGivenFormatGivesNoDoubt) {
-    ObjectListing said;
-    const MixedListing tars = mixed({"a.tar", "README.txt"}, protocol::Format::webdataset, said);
+    ObjectListing some_tars;
+    const MixedListing tars = mixed({"a.tar", "README.txt"}, protocol::Format::webdataset, some_tars);
     EXPECT_THAT(tars.odd_paths, testing::ElementsAre("README.txt"));
     EXPECT_EQ(tars.doubt, "");
     ObjectListing all_tars;

@@ -35,7 +35,7 @@ protected:
         return found;
     }
     // The sorted names in the test's directory, to check that nothing else is left there.
-    std::vector<std::string> left() const {
+    std::vector<std::string> names_left() const {
         std::vector<std::string> names;
         for (const auto& entry : std::filesystem::directory_iterator(directory_.path()))
             names.push_back(entry.path().filename().string());
@@ -130,7 +130,7 @@ TEST_F(PackTest, FailureLeavesNothingBehind) {
     });
     ASSERT_FALSE(stopped);
     EXPECT_EQ(stopped.error().code, ErrorCode::cancelled);
-    EXPECT_THAT(left(), ElementsAre("data"));
+    EXPECT_THAT(names_left(), ElementsAre("data"));
 
     // Files that shrink while they are packed. Afterwards every file is empty.
     const auto shorten = [&](const IndexProgress& progress) {
@@ -143,9 +143,9 @@ TEST_F(PackTest, FailureLeavesNothingBehind) {
     ASSERT_FALSE(shortened);
     EXPECT_EQ(shortened.error().code, ErrorCode::changed);
     EXPECT_THAT(shortened.error().message, HasSubstr("became shorter while it was"));
-    EXPECT_THAT(left(), ElementsAre("data"));
+    EXPECT_THAT(names_left(), ElementsAre("data"));
     EXPECT_THAT(pack().error().message, HasSubstr("no files to train on"));
-    EXPECT_THAT(left(), ElementsAre("data"));
+    EXPECT_THAT(names_left(), ElementsAre("data"));
 }
 
 TEST_F(PackTest, ReportsProgress) {

@@ -8,7 +8,7 @@ namespace larder::cache {
 namespace {
 
 constexpr std::size_t kBytes = std::size_t{64} << 20;
-constexpr std::size_t kMost = std::size_t{4} << 20;
+constexpr std::size_t kReadBytesMax = std::size_t{4} << 20;
 
 // A source of kBytes bytes that counts reads.
 class CountingSource final : public protocol::ByteSource {
@@ -28,7 +28,7 @@ private:
 };
 
 void step_through(CountingSource& source, std::size_t step_bytes) {
-    ReadAhead ahead(source, 16384, kMost);
+    ReadAhead ahead(source, 16384, kReadBytesMax);
     for (std::uint64_t at = 0; at + 12 <= kBytes; at += step_bytes) {
         const auto read = ahead.read(at, 12);
         ASSERT_TRUE(read);
@@ -39,7 +39,7 @@ void step_through(CountingSource& source, std::size_t step_bytes) {
 TEST(ReadAhead, CloseReadsGrowTheReadAhead) {
     CountingSource source;
     ASSERT_NO_FATAL_FAILURE(step_through(source, 200));
-    EXPECT_LE(source.reads, kBytes / kMost + 8);
+    EXPECT_LE(source.reads, kBytes / kReadBytesMax + 8);
     EXPECT_LE(source.bytes_read, kBytes + kBytes / 100);
 }
 

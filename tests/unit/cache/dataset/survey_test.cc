@@ -70,7 +70,7 @@ TEST_F(Survey, FormatWithoutFilesIsAnError) {
     EXPECT_TRUE(survey("", protocol::Format::tfrecord));
 }
 
-TEST_F(Survey, RefusesChoicesThatAddingRefuses) {
+TEST_F(Survey, RefusesOptionsThatAddingADatasetRefuses) {
     const auto none = survey();
     ASSERT_FALSE(none);
     EXPECT_THAT(none.error().message, HasSubstr("has no files to train on"));

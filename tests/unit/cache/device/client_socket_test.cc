@@ -45,7 +45,7 @@ TEST(ClientSocket, LeavesDescriptorsUnreadAndClosesWithoutWaiting) {
     EXPECT_EQ(ClientSocket::receive(pair.daemon.get(), into), -1);
     EXPECT_EQ(errno, EBADMSG);
     EXPECT_EQ(ClientSocket::receive(pair.daemon.get(), into), -1);
-    EXPECT_EQ(errno, EBADMSG) << "it is still there";
+    EXPECT_EQ(errno, EBADMSG) << "the message is still there";
     pair.daemon.reset();
     // The client sees the end of the stream, or a reset if the socket is already closed with a message unread.
     const ssize_t got = ::recv(pair.client.get(), into.data(), into.size(), 0);

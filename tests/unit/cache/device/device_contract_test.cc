@@ -103,7 +103,7 @@ protected:
 
     std::string path(const std::string& name) const { return directory_ / name; }
 
-    // Runs the device until each operation has completed once more than before.
+    // Runs the device until each operation has completed. Each must complete once.
     void finish(std::initializer_list<const Recorded*> operations) {
         const std::int64_t deadline_ns = clock_->now_ns() + kLongEnough_ns;
         for (const Recorded* operation : operations) {
@@ -245,7 +245,7 @@ TEST_P(DeviceContract, DirectIoReadsAndWrites) {
     device_->close(fd);
 }
 
-TEST_P(DeviceContract, AddedBuffersWorkLikeAnyOther) {
+TEST_P(DeviceContract, AddedBuffersWorkLikeOtherMemory) {
     const Pages memory(std::size_t{4} << 20, 5);
     const std::string before = memory.text();
     const bool added = device_->add_buffer(memory.span());
@@ -335,25 +335,25 @@ TEST_P(DeviceContract, NothingCompletesInsideAStartCall) {
     const Pages memory(4096, 2);
     struct statx into{};
     Recorded opened, stated, read_, written, allocated, unlinked, watched;
-    const auto none = [&] {
+    const auto none_completed = [&] {
         return opened.completions + stated.completions + read_.completions + written.completions +
                    allocated.completions + unlinked.completions + watched.completions ==
                0;
     };
     device_->open(file.c_str(), O_RDONLY, 0, opened);
-    EXPECT_TRUE(none());
+    EXPECT_TRUE(none_completed());
     device_->stat(fd, into, stated);
-    EXPECT_TRUE(none());
+    EXPECT_TRUE(none_completed());
     device_->read(fd, memory.span().first(0), 0, read_);
-    EXPECT_TRUE(none());
+    EXPECT_TRUE(none_completed());
     device_->write(fd, memory.span().first(0), 0, written);
-    EXPECT_TRUE(none());
+    EXPECT_TRUE(none_completed());
     device_->allocate(fd, 4096, allocated);
-    EXPECT_TRUE(none());
+    EXPECT_TRUE(none_completed());
     device_->unlink(file.c_str(), unlinked);
-    EXPECT_TRUE(none());
+    EXPECT_TRUE(none_completed());
     device_->watch(event.get(), watched);
-    EXPECT_TRUE(none());
+    EXPECT_TRUE(none_completed());
     finish({&opened, &stated, &read_, &written, &allocated, &unlinked, &watched});
     if (opened.result >= 0) device_->close(opened.result);
     device_->close(fd);

@@ -82,7 +82,7 @@ void overflow_the_queue() {
     for (std::size_t i = 0; i < kCount; ++i)
         device.read(file, std::span(in).subspan(i * kBytes, kBytes), i * kBytes, reads[i]);
     for (RingOperation& watch : watches) device.watch(event, watch);
-    for (RingOperation& watch : watches) device.cancel(watch);  // queued after its watch, too
+    for (RingOperation& watch : watches) device.cancel(watch);  // queued as well, behind its watch
     finish(reads);
     finish(watches);
     REQUIRE(in == out);
@@ -128,7 +128,7 @@ TEST_F(RingDeviceTest, OperationsStayInOrderWhenSubmissionIsRefused) {
     EXPECT_EXIT(overflow_the_queue(), testing::ExitedWithCode(0), "");
 }
 
-TEST_F(RingDeviceTest, WorksUnregisteredWhenTheMemlockLimitRefuses) {
+TEST_F(RingDeviceTest, WorksUnregisteredWhenTheMemlockLimitIsTooLow) {
     EXPECT_EXIT(read_without_registration(), testing::ExitedWithCode(0), "");
 }
 
