@@ -39,16 +39,16 @@ TEST(FormatInfo, TruncatedOrExtendedInfoIsRefused) {
 }
 
 TEST(FormatInfo, InvalidValuesAreRefused) {
-    const auto with = [](std::size_t at, std::uint32_t number) {
+    const auto accepted_with = [](std::size_t at, std::uint32_t number) {
         std::string blob = encode(kInfo);
         std::memcpy(blob.data() + at, &number, sizeof number);
         return parse_format_info(as_bytes(blob)).has_value();
     };
-    EXPECT_FALSE(with(0, 2));            // layout
-    EXPECT_FALSE(with(8, 1));            // bare, with two columns
-    EXPECT_FALSE(with(12, 0xffffffff));  // columns
-    EXPECT_FALSE(with(20, 99));          // element type
-    EXPECT_FALSE(with(24, 0xffffffff));  // length of a name
+    EXPECT_FALSE(accepted_with(0, 2));            // layout
+    EXPECT_FALSE(accepted_with(8, 1));            // bare, with two columns
+    EXPECT_FALSE(accepted_with(12, 0xffffffff));  // columns
+    EXPECT_FALSE(accepted_with(20, 99));          // element type
+    EXPECT_FALSE(accepted_with(24, 0xffffffff));  // length of a name
 }
 
 TEST(ElementType, NamesAndSizesMatchNumpy) {

@@ -249,10 +249,10 @@ std::string forge(std::string bytes, const std::function<void(ManifestHeader&, c
 TEST_F(ManifestTest, OpenRefusesForgedHeaders) {
     const std::string good = test::read_bytes(write(two_shards(), Format::webdataset));
     ASSERT_TRUE(open_bytes(forge(good, [](ManifestHeader&, char*) {})));
-    const auto refused = [&](const char* what, const std::function<void(ManifestHeader&)>& change) {
+    const auto refused = [&](const char* forged, const std::function<void(ManifestHeader&)>& change) {
         const auto manifest = open_bytes(forge(good, [&](ManifestHeader& header, char*) { change(header); }));
-        ASSERT_FALSE(manifest) << what;
-        EXPECT_EQ(manifest.error().code, ErrorCode::corrupt) << what;
+        ASSERT_FALSE(manifest) << forged;
+        EXPECT_EQ(manifest.error().code, ErrorCode::corrupt) << forged;
     };
     constexpr std::uint64_t huge = std::uint64_t{1} << 61;  // times 8, 24 or 32 wraps to 0
     refused("objects", [](auto& h) { h.object_count = huge; });
@@ -291,7 +291,7 @@ TEST_F(ManifestTest, CheckRefusesForgedBodies) {
         ManifestSample samples[5];
         char names[10];
     };
-    const auto found = [&](const std::function<void(Body&)>& change) -> std::string {
+    const auto check_error = [&](const std::function<void(Body&)>& change) -> std::string {
         const auto manifest = open_bytes(forge(good, [&](ManifestHeader&, char* bytes) {
             Body body;
             std::memcpy(&body, bytes, sizeof body);
@@ -303,32 +303,35 @@ TEST_F(ManifestTest, CheckRefusesForgedBodies) {
         const auto checked = manifest->check();
         return checked ? "nothing" : checked.error().message;
     };
-    EXPECT_EQ(found([](Body&) {}), "nothing");
-    EXPECT_THAT(found([](Body& b) { std::swap(b.names[0], b.names[5]); }), HasSubstr("order of paths"));
-    EXPECT_THAT(found([](Body& b) { std::memcpy(b.names, "../.a", 5); }), HasSubstr("no valid path"));
-    EXPECT_THAT(found([](Body& b) { b.names[0] = '/'; }), HasSubstr("no valid path"));
-    EXPECT_THAT(found([](Body& b) { b.names[1] = '\0'; }), HasSubstr("no valid path"));
-    EXPECT_THAT(found([](Body& b) { b.objects[0].name_end_and_label |= 0xffffffff; }), HasSubstr("no valid path"));
-    EXPECT_THAT(found([](Body& b) { b.objects[1].name_end_and_label &= 0xffffff; }), HasSubstr("unknown class"));
-    EXPECT_THAT(found([](Body& b) { b.objects[1].first_block = 1; }), HasSubstr("block 1 names another object"));
-    EXPECT_THAT(found([](Body& b) { b.objects[1].first_block_id = 1; }), HasSubstr("used twice"));
-    EXPECT_THAT(found([](Body& b) { b.objects[1].first_block_id = 0xffffffff; }), HasSubstr("block ids out of range"));
-    EXPECT_THAT(found([](Body& b) { b.objects[0].size_bytes = 10; }), HasSubstr("block 0 lies outside"));
-    EXPECT_THAT(found([](Body& b) { b.blocks[0].object = 0xffffffff; }), HasSubstr("names another object"));
-    EXPECT_THAT(found([](Body& b) { b.blocks[1].offset = 3999; }), HasSubstr("block 1 lies outside"));
-    EXPECT_THAT(found([](Body& b) { b.blocks[1].offset = ~std::uint64_t{0}; }), HasSubstr("block 1 lies outside"));
-    EXPECT_THAT(found([](Body& b) { b.blocks[0].length = 0; }), HasSubstr("block 0 has a length"));
-    EXPECT_THAT(found([](Body& b) { b.blocks[0].length = 0xffffffff; }), HasSubstr("block 0 has a length"));
-    EXPECT_THAT(found([](Body& b) { b.blocks[1].length = 1500; }), HasSubstr("total_bytes"));
-    EXPECT_THAT(found([](Body& b) { b.blocks[1].first_sample = 0; }), HasSubstr("block 0 has no samples"));
-    EXPECT_THAT(found([](Body& b) { b.blocks[2].first_sample = 0x7fffffff; }),
+    EXPECT_EQ(check_error([](Body&) {}), "nothing");
+    EXPECT_THAT(check_error([](Body& b) { std::swap(b.names[0], b.names[5]); }), HasSubstr("order of paths"));
+    EXPECT_THAT(check_error([](Body& b) { std::memcpy(b.names, "../.a", 5); }), HasSubstr("no valid path"));
+    EXPECT_THAT(check_error([](Body& b) { b.names[0] = '/'; }), HasSubstr("no valid path"));
+    EXPECT_THAT(check_error([](Body& b) { b.names[1] = '\0'; }), HasSubstr("no valid path"));
+    EXPECT_THAT(check_error([](Body& b) { b.objects[0].name_end_and_label |= 0xffffffff; }),
+                HasSubstr("no valid path"));
+    EXPECT_THAT(check_error([](Body& b) { b.objects[1].name_end_and_label &= 0xffffff; }), HasSubstr("unknown class"));
+    EXPECT_THAT(check_error([](Body& b) { b.objects[1].first_block = 1; }), HasSubstr("block 1 names another object"));
+    EXPECT_THAT(check_error([](Body& b) { b.objects[1].first_block_id = 1; }), HasSubstr("used twice"));
+    EXPECT_THAT(check_error([](Body& b) { b.objects[1].first_block_id = 0xffffffff; }),
+                HasSubstr("block ids out of range"));
+    EXPECT_THAT(check_error([](Body& b) { b.objects[0].size_bytes = 10; }), HasSubstr("block 0 lies outside"));
+    EXPECT_THAT(check_error([](Body& b) { b.blocks[0].object = 0xffffffff; }), HasSubstr("names another object"));
+    EXPECT_THAT(check_error([](Body& b) { b.blocks[1].offset = 3999; }), HasSubstr("block 1 lies outside"));
+    EXPECT_THAT(check_error([](Body& b) { b.blocks[1].offset = ~std::uint64_t{0}; }),
+                HasSubstr("block 1 lies outside"));
+    EXPECT_THAT(check_error([](Body& b) { b.blocks[0].length = 0; }), HasSubstr("block 0 has a length"));
+    EXPECT_THAT(check_error([](Body& b) { b.blocks[0].length = 0xffffffff; }), HasSubstr("block 0 has a length"));
+    EXPECT_THAT(check_error([](Body& b) { b.blocks[1].length = 1500; }), HasSubstr("total_bytes"));
+    EXPECT_THAT(check_error([](Body& b) { b.blocks[1].first_sample = 0; }), HasSubstr("block 0 has no samples"));
+    EXPECT_THAT(check_error([](Body& b) { b.blocks[2].first_sample = 0x7fffffff; }),
                 HasSubstr("block 1 has samples past the last"));
-    EXPECT_THAT(found([](Body& b) { b.samples[1].offset = 3999; }),
+    EXPECT_THAT(check_error([](Body& b) { b.samples[1].offset = 3999; }),
                 HasSubstr("block 0 has a sample that lies outside it"));
-    EXPECT_THAT(found([](Body& b) { b.samples[1].offset = 0xffffffff; }),
+    EXPECT_THAT(check_error([](Body& b) { b.samples[1].offset = 0xffffffff; }),
                 HasSubstr("block 0 has a sample that lies outside it"));
-    EXPECT_THAT(found([](Body& b) { b.samples[1].offset = 1000; }), HasSubstr("overlaps the previous sample"));
-    EXPECT_THAT(found([](Body& b) { b.samples[4].length = 0; }),
+    EXPECT_THAT(check_error([](Body& b) { b.samples[1].offset = 1000; }), HasSubstr("overlaps the previous sample"));
+    EXPECT_THAT(check_error([](Body& b) { b.samples[4].length = 0; }),
                 HasSubstr("block 2 has a sample that lies outside it"));
 }
 
@@ -353,7 +356,7 @@ TEST_F(ManifestTest, PackedBlocksMayBeCompressedAndHaveChecksums) {
     EXPECT_TRUE(manifest->has_compressed_blocks());
     EXPECT_FALSE(manifest->samples_by_ordinal());
     EXPECT_EQ(manifest->block(0).raw_bytes, 3000u);
-    EXPECT_EQ(manifest->sample(1).offset, 1504u) << "in what comes out of the block";
+    EXPECT_EQ(manifest->sample(1).offset, 1504u) << "the offset is in the decompressed block";
     ASSERT_TRUE(manifest->has_checksums());
     EXPECT_EQ(manifest->block_checksum(0), 22u);
     EXPECT_EQ(manifest->block_checksum(1), 33u);
@@ -362,8 +365,8 @@ TEST_F(ManifestTest, PackedBlocksMayBeCompressedAndHaveChecksums) {
     const std::string good = test::read_bytes(path);
     const auto refused = [&](const std::function<void(ManifestHeader&)>& change, std::string_view why) {
         const auto bad = open_bytes(forge(good, [&](ManifestHeader& header, char*) { change(header); }));
-        const auto said = bad ? bad->check().error().message : bad.error().message;
-        EXPECT_THAT(said, HasSubstr(std::string(why)));
+        const auto message = bad ? bad->check().error().message : bad.error().message;
+        EXPECT_THAT(message, HasSubstr(std::string(why)));
     };
     refused([](auto& h) { h.sample_format = Format::raw; }, "unknown format of samples");
     refused([](auto& h) { h.sample_format = Format::larder; }, "unknown format of samples");
@@ -418,7 +421,8 @@ TEST_F(ManifestTest, OpenReadsOnlyTheHeader) {
     EXPECT_EQ(manifest->sample_count(), 1'000'000u);
     struct stat status{};
     ASSERT_EQ(::stat(path.c_str(), &status), 0);
-    EXPECT_LT(static_cast<std::uint64_t>(status.st_blocks) * 512, bytes / 100) << "a hole, or this shows nothing";
+    EXPECT_LT(static_cast<std::uint64_t>(status.st_blocks) * 512, bytes / 100)
+        << "the body must be a hole, or this test shows nothing";
     EXPECT_FALSE(manifest->check());
 }
 

@@ -63,28 +63,29 @@ TEST(MegatronIndex, ModesOfMultimodalDatasetsAreSkipped) {
 
 TEST(MegatronIndex, ErrorsSayWhatIsWrongAndWhere) {
     const MegatronFiles good = test::megatron_files(kDocuments);
-    const auto with = [&](std::size_t at, const std::string& bytes) {
+    const auto error_with = [&](std::size_t at, const std::string& bytes) {
         MegatronFiles files = good;
         files.idx.replace(at, bytes.size(), bytes);
         return error_of(files);
     };
     // 4 sequences and 5 document indices: lengths from 34, pointers from 50, indices from 82.
     EXPECT_THAT(error_of({good.bin, good.idx.substr(0, 33)}), HasSubstr("at least 34 bytes"));
-    EXPECT_THAT(with(0, "X"), HasSubstr("MMIDIDX"));
-    EXPECT_THAT(with(9, number_bytes(std::uint64_t{2})), HasSubstr("version 2"));
-    EXPECT_THAT(with(17, "\x09"), HasSubstr("token type 9"));
-    EXPECT_THAT(with(18, number_bytes(std::uint64_t{5})), HasSubstr("do not fit its size"));
-    EXPECT_THAT(with(18, number_bytes(~std::uint64_t{0})), HasSubstr("do not fit its size"));
-    EXPECT_THAT(with(26, number_bytes(std::uint64_t{0})), HasSubstr("no document indices"));
+    EXPECT_THAT(error_with(0, "X"), HasSubstr("MMIDIDX"));
+    EXPECT_THAT(error_with(9, number_bytes(std::uint64_t{2})), HasSubstr("version 2"));
+    EXPECT_THAT(error_with(17, "\x09"), HasSubstr("token type 9"));
+    EXPECT_THAT(error_with(18, number_bytes(std::uint64_t{5})), HasSubstr("do not fit its size"));
+    EXPECT_THAT(error_with(18, number_bytes(~std::uint64_t{0})), HasSubstr("do not fit its size"));
+    EXPECT_THAT(error_with(26, number_bytes(std::uint64_t{0})), HasSubstr("no document indices"));
     EXPECT_THAT(error_of({good.bin, good.idx + "x"}), HasSubstr("do not fit its size"));
-    EXPECT_THAT(with(34, number_bytes(std::int32_t{-1})), HasSubstr("at offset 34: sequence 0 has -1 tokens"));
-    EXPECT_THAT(with(58, number_bytes(std::int64_t{8})), HasSubstr("at offset 58: sequence 1 lies at 8"));
-    EXPECT_THAT(with(66, number_bytes(std::int64_t{20})), HasSubstr("at offset 66: sequence 2 lies at 20"));
-    EXPECT_THAT(with(74, number_bytes(std::int64_t{-4})), HasSubstr("at offset 74"));
-    EXPECT_THAT(with(82, number_bytes(std::int64_t{1})), HasSubstr("at offset 82: the first document"));
-    EXPECT_THAT(with(90, number_bytes(std::int64_t{9})), HasSubstr("at offset 90: a document ends at sequence 9"));
-    EXPECT_THAT(with(98, number_bytes(std::int64_t{0})), HasSubstr("at offset 98"));
-    EXPECT_THAT(with(114, number_bytes(std::int64_t{3})), HasSubstr("the documents end at sequence 3 of 4"));
+    EXPECT_THAT(error_with(34, number_bytes(std::int32_t{-1})), HasSubstr("at offset 34: sequence 0 has -1 tokens"));
+    EXPECT_THAT(error_with(58, number_bytes(std::int64_t{8})), HasSubstr("at offset 58: sequence 1 lies at 8"));
+    EXPECT_THAT(error_with(66, number_bytes(std::int64_t{20})), HasSubstr("at offset 66: sequence 2 lies at 20"));
+    EXPECT_THAT(error_with(74, number_bytes(std::int64_t{-4})), HasSubstr("at offset 74"));
+    EXPECT_THAT(error_with(82, number_bytes(std::int64_t{1})), HasSubstr("at offset 82: the first document"));
+    EXPECT_THAT(error_with(90, number_bytes(std::int64_t{9})),
+                HasSubstr("at offset 90: a document ends at sequence 9"));
+    EXPECT_THAT(error_with(98, number_bytes(std::int64_t{0})), HasSubstr("at offset 98"));
+    EXPECT_THAT(error_with(114, number_bytes(std::int64_t{3})), HasSubstr("the documents end at sequence 3 of 4"));
     EXPECT_THAT(error_of({good.bin.substr(0, 39), good.idx}), HasSubstr("past the end of the .bin"));
 }
 

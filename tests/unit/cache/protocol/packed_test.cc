@@ -89,7 +89,7 @@ TEST_F(PackedTest, ReadsBackWhatWasWritten) {
             const auto index = index_of(file);
             ASSERT_TRUE(index);
             EXPECT_EQ(index->block_bytes, block_bytes);
-            EXPECT_TRUE(block_bytes > 0 || index->blocks.size() == 300) << "a block each";
+            EXPECT_TRUE(block_bytes > 0 || index->blocks.size() == 300) << "one block for each sample";
         }
     }
 }
@@ -160,7 +160,7 @@ TEST_F(PackedTest, ForgedIndexesAreRefused) {
         PackedBlock blocks[1];
         PackedSample samples[3];
     };
-    const auto forged = [&](const std::function<void(PackedHeader&, Index&)>& change) {
+    const auto error_after = [&](const std::function<void(PackedHeader&, Index&)>& change) {
         std::string file = good;
         PackedHeader header;
         Index index;
@@ -173,42 +173,44 @@ TEST_F(PackedTest, ForgedIndexesAreRefused) {
         std::memcpy(file.data(), &header, sizeof header);
         return error_of(file);
     };
-    EXPECT_EQ(forged([](auto&, auto&) {}), "no error");
-    EXPECT_THAT(forged([](auto& h, auto&) { h.layout = 2; }), HasSubstr("layout 2 is unknown"));
-    EXPECT_THAT(forged([](auto& h, auto&) { h.magic[0] = 'X'; }), HasSubstr("not a packed file"));
-    EXPECT_THAT(forged([](auto& h, auto&) { h.sample_format = Format::raw; }), HasSubstr("unknown format"));
-    EXPECT_THAT(forged([](auto& h, auto&) { h.block_count = 0; }), HasSubstr("no block"));
-    EXPECT_THAT(forged([](auto& h, auto&) { h.block_count = 2; }), HasSubstr("do not add up to its length"));
-    EXPECT_THAT(forged([](auto& h, auto&) { h.row_count = ~std::uint64_t{0}; }),
+    EXPECT_EQ(error_after([](auto&, auto&) {}), "no error");
+    EXPECT_THAT(error_after([](auto& h, auto&) { h.layout = 2; }), HasSubstr("layout 2 is unknown"));
+    EXPECT_THAT(error_after([](auto& h, auto&) { h.magic[0] = 'X'; }), HasSubstr("not a packed file"));
+    EXPECT_THAT(error_after([](auto& h, auto&) { h.sample_format = Format::raw; }), HasSubstr("unknown format"));
+    EXPECT_THAT(error_after([](auto& h, auto&) { h.block_count = 0; }), HasSubstr("no block"));
+    EXPECT_THAT(error_after([](auto& h, auto&) { h.block_count = 2; }), HasSubstr("do not add up to its length"));
+    EXPECT_THAT(error_after([](auto& h, auto&) { h.row_count = ~std::uint64_t{0}; }),
                 HasSubstr("do not add up to its length"));
-    EXPECT_THAT(forged([](auto& h, auto&) { h.index_offset = 0; }), HasSubstr("does not end at the end of the file"));
-    EXPECT_THAT(forged([](auto& h, auto&) { h.index_offset = ~std::uint64_t{0}; }),
+    EXPECT_THAT(error_after([](auto& h, auto&) { h.index_offset = 0; }),
                 HasSubstr("does not end at the end of the file"));
-    EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].offset = 4100; }), HasSubstr("block 0 is not aligned"));
-    EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].offset = 0; }), HasSubstr("block 0 is not aligned"));
-    EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].offset = 1 << 20; }), HasSubstr("outside the file"));
-    EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].stored_bytes = 5000; }), HasSubstr("outside the file"));
-    EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].stored_bytes = 0; }), HasSubstr("length out of range"));
-    EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].raw_bytes = ~0u; }), HasSubstr("length out of range"));
-    EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].sample_count = 0; }), HasSubstr("no sample"));
-    EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].sample_count = 1 << 20; }), HasSubstr("than there are rows"));
-    EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].sample_count = ~0u; }), HasSubstr("than a file may have"));
-    EXPECT_THAT(forged([](auto&, auto& i) {
+    EXPECT_THAT(error_after([](auto& h, auto&) { h.index_offset = ~std::uint64_t{0}; }),
+                HasSubstr("does not end at the end of the file"));
+    EXPECT_THAT(error_after([](auto&, auto& i) { i.blocks[0].offset = 4100; }), HasSubstr("block 0 is not aligned"));
+    EXPECT_THAT(error_after([](auto&, auto& i) { i.blocks[0].offset = 0; }), HasSubstr("block 0 is not aligned"));
+    EXPECT_THAT(error_after([](auto&, auto& i) { i.blocks[0].offset = 1 << 20; }), HasSubstr("outside the file"));
+    EXPECT_THAT(error_after([](auto&, auto& i) { i.blocks[0].stored_bytes = 5000; }), HasSubstr("outside the file"));
+    EXPECT_THAT(error_after([](auto&, auto& i) { i.blocks[0].stored_bytes = 0; }), HasSubstr("length out of range"));
+    EXPECT_THAT(error_after([](auto&, auto& i) { i.blocks[0].raw_bytes = ~0u; }), HasSubstr("length out of range"));
+    EXPECT_THAT(error_after([](auto&, auto& i) { i.blocks[0].sample_count = 0; }), HasSubstr("no sample"));
+    EXPECT_THAT(error_after([](auto&, auto& i) { i.blocks[0].sample_count = 1 << 20; }),
+                HasSubstr("than there are rows"));
+    EXPECT_THAT(error_after([](auto&, auto& i) { i.blocks[0].sample_count = ~0u; }), HasSubstr("than a file may have"));
+    EXPECT_THAT(error_after([](auto&, auto& i) {
                     i.blocks[0] = {.offset = 4096, .stored_bytes = 30, .raw_bytes = 1 << 30, .sample_count = 1 << 26};
                     i.blocks[0].sample_bytes = 1;
                 }),
                 HasSubstr("length out of range"));
-    EXPECT_THAT(forged([](auto&, auto& i) {
+    EXPECT_THAT(error_after([](auto&, auto& i) {
                     i.blocks[0] = {.offset = 4096, .stored_bytes = 30, .raw_bytes = 1 << 29, .sample_count = 1 << 25};
                     i.blocks[0].sample_bytes = 1;
                 }),
                 HasSubstr("than a file may have"));
-    EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].sample_bytes = 100; }), HasSubstr("samples outside it"));
-    EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].sample_bytes = 1; }), HasSubstr("belong to no block"));
-    EXPECT_THAT(forged([](auto&, auto& i) { i.samples[1].offset = 17; }), HasSubstr("not aligned"));
-    EXPECT_THAT(forged([](auto&, auto& i) { i.samples[2].offset = 16; }), HasSubstr("overlaps the previous one"));
-    EXPECT_THAT(forged([](auto&, auto& i) { i.samples[2].length = 100; }), HasSubstr("a sample outside it"));
-    EXPECT_THAT(forged([](auto&, auto& i) { i.samples[0].length = 0; }), HasSubstr("empty"));
+    EXPECT_THAT(error_after([](auto&, auto& i) { i.blocks[0].sample_bytes = 100; }), HasSubstr("samples outside it"));
+    EXPECT_THAT(error_after([](auto&, auto& i) { i.blocks[0].sample_bytes = 1; }), HasSubstr("belong to no block"));
+    EXPECT_THAT(error_after([](auto&, auto& i) { i.samples[1].offset = 17; }), HasSubstr("not aligned"));
+    EXPECT_THAT(error_after([](auto&, auto& i) { i.samples[2].offset = 16; }), HasSubstr("overlaps the previous one"));
+    EXPECT_THAT(error_after([](auto&, auto& i) { i.samples[2].length = 100; }), HasSubstr("a sample outside it"));
+    EXPECT_THAT(error_after([](auto&, auto& i) { i.samples[0].length = 0; }), HasSubstr("empty"));
 }
 
 }  // namespace

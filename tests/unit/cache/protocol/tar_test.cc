@@ -216,7 +216,7 @@ TEST(TarReader, AcceptsEveryStandardHeaderVariant) {
                                        {'5', "olddir/", ""},
                                        {'2', "link.jpg", ""},
                                        {'0', "renamed.jpg", "12345"}};
-    EXPECT_EQ(*listed, expected) << "also without the end's zero blocks";
+    EXPECT_EQ(*listed, expected) << "also without zero blocks at the end";
 }
 
 TEST(TarReader, AcceptsChecksumsOfSignedBytes) {

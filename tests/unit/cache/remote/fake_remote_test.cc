@@ -49,7 +49,7 @@ TEST(FakeRemote, DeliversAfterItsDelayAndChecksLikeARealRemote) {
     EXPECT_EQ(remote.bytes_delivered(), 3u);
 }
 
-TEST(FakeRemote, FaultsHitTheReadsTheyName) {
+TEST(FakeRemote, FaultHitsOnlyMatchingReads) {
     FakeDisk disk;
     ManualClock clock;
     FakeDevice device(disk, clock);

@@ -33,7 +33,7 @@ TEST_F(HttpEndpointTest, RequestIsGivenUpAfterRetryTimeWithoutAnswers) {
     EXPECT_FALSE(is_given_up(submitted_ns));
     clock_.advance_ns(1);
     EXPECT_TRUE(is_given_up(submitted_ns));
-    EXPECT_FALSE(is_given_up(clock_.now_ns() - kRetryFor_ns)) << "a late comer has its time, too";
+    EXPECT_FALSE(is_given_up(clock_.now_ns() - kRetryFor_ns)) << "a request submitted later has its full retry time";
 }
 
 TEST_F(HttpEndpointTest, AnyAnswerRestartsTheRetryTime) {
@@ -79,7 +79,7 @@ TEST_F(HttpEndpointTest, OutageBeginsAfterASecondOfFailuresAndIsReportedOnce) {
     EXPECT_FALSE(endpoint_.outage());
 }
 
-TEST_F(HttpEndpointTest, OneFailureOrAnAnswerBetweenIsNoOutage) {
+TEST_F(HttpEndpointTest, OneFailureOrFailuresWithAnAnswerBetweenAreNoOutage) {
     clock_.advance_ns(kSecond_ns);
     endpoint_.failed(": reset", ECONNRESET, clock_.now_ns());
     clock_.advance_ns(10 * kSecond_ns);

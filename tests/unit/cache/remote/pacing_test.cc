@@ -54,7 +54,7 @@ TEST(ConcurrencyLimit, ShrinksWhenAnswersSlowDown) {
     run(limit, 200, 100 * kMs, now_ns);
     EXPECT_LT(limit.window(), before / 2);
     run(limit, 2000, 100 * kMs, now_ns);
-    EXPECT_GE(limit.window(), 3u) << "slowness alone does not stop it";
+    EXPECT_GE(limit.window(), 3u) << "slow answers alone do not stop the requests";
 }
 
 TEST(ConcurrencyLimit, HalvesOnceForOneBurstOfRefusals) {
@@ -136,33 +136,33 @@ TEST(RetryDelay, GrowsWithTriesAndIsRandom) {
 TEST(RetryDelay, RetriesSucceedSoonAfterAnOutage) {
     std::minstd_rand draw(7);
     for (const std::int64_t outage_ns : {kSecond / 4, kSecond, 5 * kSecond, 20 * kSecond}) {
-        double over = 0;
+        double mean_delay_ns = 0;
         constexpr int kRequests = 200;
         for (int i = 0; i < kRequests; ++i) {
             std::int64_t now_ns = 0;
             unsigned tries = 0;
             while (now_ns < outage_ns) now_ns += retry_delay_ns(++tries, draw());
             EXPECT_LE(now_ns, outage_ns + outage_ns / 2 + 50 * kMs);
-            EXPECT_LT(tries, 40u) << "it is not asked all the time";
-            over += static_cast<double>(now_ns - outage_ns) / kRequests;
+            EXPECT_LT(tries, 40u) << "the remote is not asked too often";
+            mean_delay_ns += static_cast<double>(now_ns - outage_ns) / kRequests;
         }
-        EXPECT_LT(over, 0.2 * static_cast<double>(outage_ns + 50 * kMs)) << outage_ns;
+        EXPECT_LT(mean_delay_ns, 0.2 * static_cast<double>(outage_ns + 50 * kMs)) << outage_ns;
     }
 }
 
 TEST(RetryDelay, HonoursRetryAfterUpToAMinute) {
     EXPECT_GE(retry_delay_ns(1, 0, 7 * kSecond), 7 * kSecond);
-    EXPECT_LE(retry_delay_ns(1, 0, 3600 * kSecond), 60 * kSecond) << "within reason";
+    EXPECT_LE(retry_delay_ns(1, 0, 3600 * kSecond), 60 * kSecond) << "at most a minute";
 }
 
 TEST(LatencyPercentile, IsThe99thPercentileOfRecentAnswers) {
-    LatencyPercentile late;
-    for (int i = 0; i < 99; ++i) late.add(10 * kMs);
-    EXPECT_FALSE(late.ns()) << "too few to go by";
-    for (int i = 0; i < 401; ++i) late.add(i < 3 ? 500 * kMs : 10 * kMs);
-    EXPECT_EQ(late.ns(), 10 * kMs);
-    for (int i = 0; i < 20; ++i) late.add(500 * kMs);
-    EXPECT_EQ(late.ns(), 500 * kMs);
+    LatencyPercentile percentile;
+    for (int i = 0; i < 99; ++i) percentile.add(10 * kMs);
+    EXPECT_FALSE(percentile.ns()) << "too few answers";
+    for (int i = 0; i < 401; ++i) percentile.add(i < 3 ? 500 * kMs : 10 * kMs);
+    EXPECT_EQ(percentile.ns(), 10 * kMs);
+    for (int i = 0; i < 20; ++i) percentile.add(500 * kMs);
+    EXPECT_EQ(percentile.ns(), 500 * kMs);
 }
 
 TEST(Tag, ComesFromEtagElseLastModified) {

@@ -82,15 +82,15 @@ TEST(ShardBreachLog, ClientDeathBeforeReceivingASegmentIsNoBreach) {
 TEST(ShardBreachLog, AllBreachesAreCountedButLoggingIsRateLimited) {
     ShardWorld world({});
     const test::LogFile log(LogLevel::warn);
-    const auto break_it = [&](int times) {
+    const auto break_protocol = [&](int times) {
         for (int i = 0; i < times; ++i) world.attach().release(17);
         world.turns(2);
     };
-    break_it(50);
+    break_protocol(50);
     EXPECT_EQ(world.shard->statistics().protocol_violations, 50u);
     EXPECT_EQ(log.lines().size(), 10u);
     world.clock.advance_ns(1'000 * test::kMillisecond_ns);
-    break_it(3);
+    break_protocol(3);
     EXPECT_EQ(log.lines().size(), 13u);
 }
 
@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
                                world.shard->turn(0);
                                bad.release(0);
                            }},
-                    Breach{"release_of_what_is_not_held", "release of slot page 17, which is not held",
+                    Breach{"release_of_a_page_not_held", "release of slot page 17, which is not held",
                            [](ShardWorld&, RingClient& bad) { bad.release(17); }},
                     Breach{"release_beyond_slot_memory", "release of slot page 4294967295",
                            [](ShardWorld&, RingClient& bad) { bad.release(0xffffffff); }},
@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(
                            [](ShardWorld&, RingClient& bad) {
                                EXPECT_EQ(test::send_descriptor(bad.socket(), FileDescriptor(::dup(bad.socket()))), 0);
                            }},
-                    Breach{"unmapping_what_was_not_dropped", "unexpected message",
+                    Breach{"unmapping_a_segment_not_dropped", "unexpected message",
                            [](ShardWorld&, RingClient& bad) { bad.unmap(1); }}),
     [](const testing::TestParamInfo<Breach>& breach) { return std::string(breach.param.name); });
 

@@ -44,10 +44,10 @@ TEST_P(CompressionTest, CompressedBlocksAreServedUnchanged) {
     EXPECT_EQ(world.read_epoch(client, 2), world.content.size()) << "everything is cached";
     const DatasetStatistics statistics = world.dataset();
     EXPECT_EQ(statistics.usage.blocks, world.content.size());
-    EXPECT_EQ(statistics.usage.payload_bytes, world.total_bytes) << "counted as jobs get them";
+    EXPECT_EQ(statistics.usage.payload_bytes, world.total_bytes) << "counted uncompressed";
     EXPECT_LT(statistics.usage.memory_bytes + statistics.usage.disk_bytes, world.total_bytes * 3 / 4);
     EXPECT_LT(statistics.stored_ratio, 0.75);
-    EXPECT_EQ(world.job("job").effective_cache_bytes, 0u) << "all read";
+    EXPECT_EQ(world.job("job").effective_cache_bytes, 0u) << "all blocks are read";
     world.read_epoch(client, 3);
     EXPECT_EQ(world.job("job").unread_bytes, 0u);
 }
@@ -113,7 +113,8 @@ TEST_P(CompressionTest, WarmingFillsTheQuotaWithCompressedBlocks) {
                       .compression = kZstd,
                       .compressible = true});
     scan(world, ScanKind::warm);
-    EXPECT_GT(world.dataset().usage.payload_bytes, 3 * test::kMiB) << "more than its quota, as it is compressed";
+    EXPECT_GT(world.dataset().usage.payload_bytes, 3 * test::kMiB)
+        << "more than the quota, because blocks are compressed";
 }
 
 TEST_P(CompressionTest, ClientLeavingDuringCompressionIsCleanedUp) {

@@ -35,14 +35,14 @@ protected:
     void put(std::uint32_t block, const std::string& bytes) {
         world_.disk.put(world_.path(block), bytes, 1000 + block);
     }
-    std::string damaged(std::uint32_t block, char by = 1) {
+    std::string damaged(std::uint32_t block, char flipped_bits = 1) {
         std::string bytes = world_.content[block];
-        bytes.back() = static_cast<char>(bytes.back() ^ by);
+        bytes.back() = static_cast<char>(bytes.back() ^ flipped_bits);
         return bytes;
     }
-    // Reports the bytes in `had` as damaged and waits for the block.
-    ShardWorld::Fetched refetch_block(RingClient& client, std::uint32_t block, const std::string& had) {
-        client.refetch(block, 0, block, 1, crc_of(had));
+    // Reports the bytes in `reported` as damaged and waits for the block.
+    ShardWorld::Fetched refetch_block(RingClient& client, std::uint32_t block, const std::string& reported) {
+        client.refetch(block, 0, block, 1, crc_of(reported));
         const auto got = world_.completion(client);
         if (!got) {
             ADD_FAILURE() << "block " << block << " never came";
@@ -81,7 +81,7 @@ TEST_P(RefetchTest, SameBytesOnRefetchMarkTheRemoteObjectCorrupt) {
     EXPECT_EQ(refetch_block(client, kDamagedBlock, bytes).status, BlockStatus::object_corrupt);
     EXPECT_EQ(remote_reads(), 2u) << "nobody asks the remote again";
     RingClient& other = world_.attach({.session_id = 2, .job = "other"});
-    EXPECT_EQ(world_.read(other, kDamagedBlock).bytes, bytes) << "no reader's word counts for another";
+    EXPECT_EQ(world_.read(other, kDamagedBlock).bytes, bytes) << "one reader's report does not affect another";
     EXPECT_EQ(remote_reads(), 2u) << "it is still cached";
 }
 
@@ -113,14 +113,15 @@ TEST_P(RefetchTest, FalseDamageReportsCostOneReadAndEvictNothing) {
     world_.read_epoch(liar, 1);
     const std::uint64_t blocks = world_.dataset().usage.blocks;
     const std::uint64_t used = used_bytes();
-    const bool checked = GetParam().compression.kind == CompressionKind::none || GetParam().quota.memory_bytes > 0;
+    const bool usage_is_checked =
+        GetParam().compression.kind == CompressionKind::none || GetParam().quota.memory_bytes > 0;
     for (int lie = 0; lie < 50; ++lie) {
         EXPECT_EQ(refetch_block(liar, kDamagedBlock, "lie " + std::to_string(lie)).bytes,
                   world_.content[kDamagedBlock]);
     }
     EXPECT_EQ(remote_reads(), world_.content.size() + 1);
     EXPECT_EQ(world_.dataset().usage.blocks, blocks);
-    if (checked) {
+    if (usage_is_checked) {
         EXPECT_EQ(used_bytes(), used) << "no room goes to dead records";
     }
     EXPECT_EQ(world_.dataset().quarantined_blocks, 0u);
@@ -132,8 +133,8 @@ TEST_P(RefetchTest, BlockThatDiffersOnEveryRefetchIsQuarantined) {
     RingClient& client = world_.attach();
     put(kDamagedBlock, damaged(kDamagedBlock, 1));
     std::string bytes = world_.read(client, kDamagedBlock).bytes;
-    for (const char by : {char{2}, char{3}}) {
-        put(kDamagedBlock, damaged(kDamagedBlock, by));
+    for (const char flipped_bits : {char{2}, char{3}}) {
+        put(kDamagedBlock, damaged(kDamagedBlock, flipped_bits));
         const auto fetched = refetch_block(client, kDamagedBlock, bytes);
         EXPECT_EQ(fetched.status, BlockStatus::ok);
         EXPECT_NE(fetched.bytes, bytes);
@@ -191,7 +192,7 @@ int damage_memory(const std::string& bytes) {
     return damaged;
 }
 
-TEST(ReadAnew, BlockDamagedInMemoryIsRefetched) {
+TEST(Refetch, BlockDamagedInMemoryIsRefetched) {
     ShardWorld world({.quota = test::kMemory});
     RingClient& client = world.attach();
     world.read(client, kDamagedBlock);
@@ -206,7 +207,7 @@ TEST(ReadAnew, BlockDamagedInMemoryIsRefetched) {
     EXPECT_EQ(world.read(client, kDamagedBlock).bytes, world.content[kDamagedBlock]);
 }
 
-TEST(ReadAnew, BlockDamagedInMemoryAfterARefetchIsRefetchedAgain) {
+TEST(Refetch, BlockDamagedInMemoryAfterARefetchIsRefetchedAgain) {
     ShardWorld world({.quota = test::kMemory});
     RingClient& client = world.attach();
     const std::string good = world.content[kDamagedBlock];
@@ -215,15 +216,15 @@ TEST(ReadAnew, BlockDamagedInMemoryAfterARefetchIsRefetchedAgain) {
     world.disk.put(world.path(kDamagedBlock), bad, 1000 + kDamagedBlock);
     world.read(client, kDamagedBlock);
     world.disk.put(world.path(kDamagedBlock), good, 1000 + kDamagedBlock);
-    for (const std::string& had : {bad, std::string("what memory made of it")}) {
+    for (const std::string& reported : {bad, std::string("bytes damaged in memory")}) {
         world.clock.advance_ns(2'000'000'000);
-        client.refetch(kDamagedBlock, 0, kDamagedBlock, 1, crc_of(had));
+        client.refetch(kDamagedBlock, 0, kDamagedBlock, 1, crc_of(reported));
         const auto got = world.completion(client);
         ASSERT_TRUE(got && got->status == BlockStatus::ok);
         EXPECT_EQ(client.payload(*got), good);
         if (got->segment == 0) client.release(0);
         world.turns(20);
-        if (had == bad) {
+        if (reported == bad) {
             ASSERT_EQ(world.read(client, kDamagedBlock).bytes, good);
             ASSERT_GE(damage_memory(good), 1);  // used slots hold a copy, too
         }
@@ -232,7 +233,7 @@ TEST(ReadAnew, BlockDamagedInMemoryAfterARefetchIsRefetchedAgain) {
     EXPECT_EQ(world.read(client, kDamagedBlock).bytes, good);
 }
 
-TEST(ReadAnew, SameBytesOnRefetchAreCorruptWithoutACache) {
+TEST(Refetch, SameBytesOnRefetchAreCorruptWithoutACache) {
     ShardWorld world({.quota = {}});
     RingClient& client = world.attach();
     const std::string bytes = world.read(client, kDamagedBlock).bytes;

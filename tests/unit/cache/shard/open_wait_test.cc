@@ -22,7 +22,7 @@ TEST(OpenWait, ImplausibleStartTimesCountAsZero) {
     EXPECT_EQ(open_wait_ns(-1, kNow_ns), 0);
     EXPECT_EQ(open_wait_ns(std::numeric_limits<std::int64_t>::max(), kNow_ns), 0);
     EXPECT_EQ(open_wait_ns(std::numeric_limits<std::int64_t>::min(), kNow_ns), 0);
-    EXPECT_EQ(open_wait_ns(1, kNow_ns), 0) << "above a minute: another clock";
+    EXPECT_EQ(open_wait_ns(1, kNow_ns), 0) << "more than a minute ago: the time of another clock";
 }
 
 }  // namespace

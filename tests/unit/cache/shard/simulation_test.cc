@@ -23,7 +23,7 @@ using test::ShardWorld;
 
 struct SimulatedClient {
     RingClient* ring = nullptr;
-    std::map<std::uint32_t, std::uint32_t> asked;  // slot page -> block
+    std::map<std::uint32_t, std::uint32_t> requested;  // slot page -> block
     std::map<std::uint32_t, std::uint32_t> held;
     std::uint32_t epoch = 1;
 };
@@ -42,7 +42,7 @@ public:
         for (int step = 0; step < 3000; ++step) {
             for (int i = 0; i < 4; ++i) act();
             world_.turns(1);
-            for (SimulatedClient& client : clients_) take(client);
+            for (SimulatedClient& client : clients_) take_completions(client);
             check_accounts();
         }
         heal();
@@ -56,18 +56,18 @@ private:
     std::uint32_t below(std::uint32_t end) { return static_cast<std::uint32_t>(random_() % end); }
 
     void act() {
-        const std::uint32_t die = below(400);
-        if (clients_.empty() || die < 4) {
+        const std::uint32_t roll = below(400);
+        if (clients_.empty() || roll < 4) {
             join();
-        } else if (die < 6) {
+        } else if (roll < 6) {
             leave();
-        } else if (die < 12) {
+        } else if (roll < 12) {
             set_quota();
-        } else if (die < 24) {
+        } else if (roll < 24) {
             inject();
         } else {
             SimulatedClient& client = clients_[below(static_cast<std::uint32_t>(clients_.size()))];
-            if (die < 30) {
+            if (roll < 30) {
                 ++client.epoch;
             } else {
                 fetch_or_release(client);
@@ -89,15 +89,15 @@ private:
 
     void leave() {
         if (clients_.size() < 2) return;
-        const auto who = below(static_cast<std::uint32_t>(clients_.size()));
+        const auto leaver = below(static_cast<std::uint32_t>(clients_.size()));
         if (below(3) == 0) {
-            clients_[who].ring->release(39);  // a breach: the page is not held
+            clients_[leaver].ring->release(39);  // a breach: the page is not held
             world_.turns(2);
-            EXPECT_TRUE(clients_[who].ring->hung_up());
+            EXPECT_TRUE(clients_[leaver].ring->hung_up());
         } else {
-            clients_[who].ring->close_socket();
+            clients_[leaver].ring->close_socket();
         }
-        clients_.erase(clients_.begin() + who);
+        clients_.erase(clients_.begin() + leaver);
     }
 
     void set_quota() {
@@ -126,29 +126,30 @@ private:
 
     void fetch_or_release(SimulatedClient& client) {
         const std::uint32_t page = below(39) * kSlotPages;
-        if (client.asked.contains(page)) return;
+        if (client.requested.contains(page)) return;
         if (const auto held = client.held.find(page); held != client.held.end()) {
             client.ring->release(page);
             client.held.erase(held);
             return;
         }
         const std::uint32_t block = below(static_cast<std::uint32_t>(world_.content.size()));
-        client.asked[page] = block;
+        client.requested[page] = block;
         client.ring->fetch(block, page, page, client.epoch);
     }
 
-    void take(SimulatedClient& client) {
+    void take_completions(SimulatedClient& client) {
         while (const auto got = client.ring->next_completion()) {
-            const auto asked = client.asked.find(got->tag);
-            ASSERT_NE(asked, client.asked.end()) << "a completion nobody waits for";
+            const auto requested = client.requested.find(got->tag);
+            ASSERT_NE(requested, client.requested.end()) << "a completion nobody waits for";
             if (got->status == BlockStatus::ok) {
-                ASSERT_EQ(client.ring->payload(*got), world_.content[asked->second]) << "block " << asked->second;
-                if (got->segment == 0) client.held.insert(*asked);
+                ASSERT_EQ(client.ring->payload(*got), world_.content[requested->second])
+                    << "block " << requested->second;
+                if (got->segment == 0) client.held.insert(*requested);
                 ++good_;
             } else {
                 ++errors_;
             }
-            client.asked.erase(asked);
+            client.requested.erase(requested);
         }
         client.ring->read_messages();
         for (const std::uint32_t segment : client.ring->dropped_segments) client.ring->unmap(segment);
@@ -172,18 +173,19 @@ private:
         for (int i = 0; i < 20'000; ++i) {
             bool waiting = false;
             for (SimulatedClient& client : clients_) {
-                take(client);
-                waiting |= !client.asked.empty();
+                take_completions(client);
+                waiting |= !client.requested.empty();
             }
             if (!waiting) break;
             world_.turns(1);
         }
-        for (const SimulatedClient& client : clients_) EXPECT_TRUE(client.asked.empty()) << "a fetch never came back";
+        for (const SimulatedClient& client : clients_)
+            EXPECT_TRUE(client.requested.empty()) << "a fetch never came back";
         for (const auto& client : world_.clients) client->close_socket();
         RingClient& last = world_.attach({.session_id = ++sessions_, .job = "last"});
         world_.read_epoch(last, 1);
         world_.read_epoch(last, 2);
-        EXPECT_EQ(world_.read_epoch(last, 3), world_.content.size()) << "hits come again";
+        EXPECT_EQ(world_.read_epoch(last, 3), world_.content.size()) << "every read hits again";
     }
 
     static constexpr std::uint32_t kSlotPages = 4;
@@ -198,7 +200,7 @@ private:
 
 class ShardSimulation : public testing::TestWithParam<std::uint64_t> {
 protected:
-    // Logs errors only: the players break the protocol on purpose, many times.
+    // Logs errors only: the clients break the protocol on purpose, many times.
     static void SetUpTestSuite() { EXPECT_TRUE(start_logging({LogLevel::error, {}})); }
     static void TearDownTestSuite() { stop_logging(); }
 };
@@ -209,7 +211,7 @@ TEST_P(ShardSimulation, DeliversCorrectBytesOrErrorsAndDrainsAfterFaults) {
     EXPECT_GT(first.good(), 200u);
     EXPECT_GT(first.errors(), 0u);
     Simulation second(GetParam());
-    EXPECT_EQ(second.run(), trace) << "the same seed, another life";
+    EXPECT_EQ(second.run(), trace) << "the same seed gives the same trace";
     EXPECT_EQ(first.good(), second.good());
     EXPECT_EQ(first.errors(), second.errors());
 }

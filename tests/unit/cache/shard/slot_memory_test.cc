@@ -25,17 +25,17 @@ protected:
     RingClient& attach(ShardWorld& world, std::uint64_t session_id = 7) {
         return world.attach({.session_id = session_id,
                              .slot_bytes = kSlotBytes,
-                             .populate_slots = [this](std::uint64_t bytes) { asked_bytes.push_back(bytes); }});
+                             .populate_slots = [this](std::uint64_t bytes) { requested_bytes.push_back(bytes); }});
     }
 
-    std::vector<std::uint64_t> asked_bytes;
+    std::vector<std::uint64_t> requested_bytes;
 };
 
 TEST_F(SlotMemory, NoMemoryIsRequestedBeforeTheFirstFetch) {
     ShardWorld world({.quota = kDisk});
     attach(world);
     world.turns(5);
-    EXPECT_TRUE(asked_bytes.empty());
+    EXPECT_TRUE(requested_bytes.empty());
 }
 
 TEST_F(SlotMemory, FetchWaitsForMemoryBehindItsSlot) {
@@ -44,9 +44,9 @@ TEST_F(SlotMemory, FetchWaitsForMemoryBehindItsSlot) {
     client.fetch(3, 0, 3);
     world.turns(50);
     EXPECT_FALSE(client.next_completion().has_value());
-    ASSERT_EQ(asked_bytes.size(), 1u);
-    EXPECT_EQ(asked_bytes[0], 2 * kMiB) << "whole huge pages";
-    world.shard->slots_populated(7, asked_bytes[0], true);
+    ASSERT_EQ(requested_bytes.size(), 1u);
+    EXPECT_EQ(requested_bytes[0], 2 * kMiB) << "whole huge pages";
+    world.shard->slots_populated(7, requested_bytes[0], true);
     const auto completion = world.completion(client);
     ASSERT_TRUE(completion.has_value());
     EXPECT_EQ(completion->status, BlockStatus::ok);
@@ -59,8 +59,8 @@ TEST_F(SlotMemory, FetchResumesOnceItsOwnPagesArePopulated) {
     client.fetch(3, 0, 3);
     client.fetch(4, 5 * kPagesPerMiB, 4);
     world.turns(5);
-    ASSERT_EQ(asked_bytes.size(), 2u);
-    EXPECT_EQ(asked_bytes[1], 6 * kMiB);
+    ASSERT_EQ(requested_bytes.size(), 2u);
+    EXPECT_EQ(requested_bytes[1], 6 * kMiB);
     world.shard->slots_populated(7, 2 * kMiB, false);
     const auto first = world.completion(client);
     ASSERT_TRUE(first.has_value());
@@ -79,7 +79,7 @@ TEST_F(SlotMemory, MemoryHitNeedsNoSlotMemory) {
     EXPECT_EQ(world.read(other, 3).status, BlockStatus::ok);
     RingClient& client = attach(world);
     EXPECT_EQ(world.read(client, 3).bytes, world.content[3]);
-    EXPECT_TRUE(asked_bytes.empty());
+    EXPECT_TRUE(requested_bytes.empty());
 }
 
 TEST_F(SlotMemory, MemoryIsRequestedInGrowingSteps) {
@@ -89,14 +89,14 @@ TEST_F(SlotMemory, MemoryIsRequestedInGrowingSteps) {
     for (std::uint32_t page = 0; page + 8 <= kSlotBytes / protocol::kPageBytes; ++page) {
         client.fetch(3, page, page);
         world.turns(3);
-        if (!asked_bytes.empty()) world.shard->slots_populated(7, asked_bytes.back(), true);
+        if (!requested_bytes.empty()) world.shard->slots_populated(7, requested_bytes.back(), true);
         ASSERT_TRUE(world.completion(client).has_value()) << page;
         client.release(page);
     }
-    EXPECT_EQ(asked_bytes.back(), kSlotBytes);
-    EXPECT_LE(asked_bytes.size(), 20u);
-    for (std::size_t i = 1; i < asked_bytes.size(); ++i) {
-        EXPECT_LE(asked_bytes[i], asked_bytes[i - 1] + asked_bytes[i - 1] / 4 + 2 * kMiB) << "step " << i;
+    EXPECT_EQ(requested_bytes.back(), kSlotBytes);
+    EXPECT_LE(requested_bytes.size(), 20u);
+    for (std::size_t i = 1; i < requested_bytes.size(); ++i) {
+        EXPECT_LE(requested_bytes[i], requested_bytes[i - 1] + requested_bytes[i - 1] / 4 + 2 * kMiB) << "step " << i;
     }
 }
 
@@ -108,7 +108,7 @@ TEST_F(SlotMemory, SessionEndingWhileAFetchWaitsIsCleanedUp) {
     client.close_socket();
     world.turns(20);
     EXPECT_TRUE(world.shard->statistics().datasets[0].sessions == 0);
-    world.shard->slots_populated(7, asked_bytes.at(0), true);
+    world.shard->slots_populated(7, requested_bytes.at(0), true);
     RingClient& next = world.attach({.session_id = 8});
     EXPECT_EQ(world.read(next, 3).bytes, world.content[3]);
 }

@@ -90,7 +90,7 @@ TEST(TokenBucket, NeverGivesMoreThanRateTimesTimePlusOneBurst) {
                 const std::int64_t ready_ns = bucket.ready_at_ns(bytes);
                 ASSERT_GT(ready_ns, now_ns);
                 now_ns = ready_ns + 1;
-                ASSERT_TRUE(bucket.try_take(bytes, now_ns)) << "ready_at_ns told a time too early";
+                ASSERT_TRUE(bucket.try_take(bytes, now_ns)) << "ready_at_ns returned a time that is too early";
             }
             const double allowed = rate * static_cast<double>(now_ns - start_ns) * 1e-9 + static_cast<double>(burst);
             ASSERT_LE(static_cast<double>(bucket.taken_bytes()), allowed + 1);

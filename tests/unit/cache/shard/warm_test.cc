@@ -22,7 +22,7 @@ protected:
         return progress;
     }
 
-    static std::uint64_t accounted(const WarmOutcome& outcome) {
+    static std::uint64_t blocks_accounted_for(const WarmOutcome& outcome) {
         return outcome.cached_blocks + outcome.peer_blocks + outcome.quota_blocks + outcome.disk_full_blocks +
                outcome.disk_failed_blocks + outcome.failed_blocks + outcome.not_asked_blocks + outcome.busy_blocks;
     }
@@ -65,11 +65,11 @@ TEST_F(WarmTest, FullDiskEndsTheWarmUpAndExplainsMissingBlocks) {
     const auto progress = warm(world);
     const WarmOutcome& outcome = progress->outcome;
     EXPECT_EQ(progress->plan.promised_blocks, 600u);
-    EXPECT_EQ(accounted(outcome), 600u);
+    EXPECT_EQ(blocks_accounted_for(outcome), 600u);
     EXPECT_EQ(outcome.disk_full_blocks, 600 - outcome.cached_blocks);
     EXPECT_GT(outcome.disk_full_blocks, 0u);
     EXPECT_FALSE(outcome.disk_problem.empty());
-    EXPECT_LT(progress->bytes_done, world.total_bytes * 3 / 4) << "what cannot be kept is not read";
+    EXPECT_LT(progress->bytes_done, world.total_bytes * 3 / 4) << "blocks that cannot be cached are not read";
 }
 
 TEST_F(WarmTest, NextWarmUpRetriesAFullDiskAndCachesTheRest) {

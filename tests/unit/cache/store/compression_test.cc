@@ -90,7 +90,7 @@ TEST(CompressedBlocks, ReadsPlainAndCompressedIndexRows) {
     const auto compressed = read(CompressedBlockRow{7, 100, 5, 400, 0});
     ASSERT_TRUE(compressed);
     EXPECT_EQ(compressed->raw_bytes, 400u);
-    EXPECT_FALSE(read(CompressedBlockRow{7, 400, 5, 400, 0})) << "compressed to no less";
+    EXPECT_FALSE(read(CompressedBlockRow{7, 400, 5, 400, 0})) << "not smaller than the block";
     const CompressedBlockRow unsealed{7, 100, 5, 400, 0};
     EXPECT_FALSE(read_block_row(bytes, {reinterpret_cast<const unsigned char*>(&unsealed), sizeof unsealed}));
 }

@@ -64,8 +64,8 @@ protected:
         for (const StoredSegment& segment : *segments) {
             EXPECT_NE(segment.id, 3u);
             EXPECT_EQ(segment.alignment, 512u);
-            for (const StoredBlock& it : segment.blocks) {
-                EXPECT_EQ(it, block(segment.id, (it.offset_units - 64) / 8));
+            for (const StoredBlock& stored : segment.blocks) {
+                EXPECT_EQ(stored, block(segment.id, (stored.offset_units - 64) / 8));
             }
         }
         // The index accepts changes in any case.

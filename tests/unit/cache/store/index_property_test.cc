@@ -14,7 +14,7 @@ namespace {
 
 using Model = std::map<std::uint64_t, std::map<std::uint32_t, std::map<std::uint32_t, StoredBlock>>>;
 
-Model loaded(const Index& index, const Model& expected) {
+Model load_all(const Index& index, const Model& expected) {
     Model found;
     for (const auto& [dataset_id, segments] : expected) {
         const auto contents = index.load(dataset_id);
@@ -67,14 +67,14 @@ TEST_P(IndexProperty, MatchesAMapUnderRandomChanges) {
         }
         index->flush();
         ASSERT_EQ(find_index_damage(options.directory).value(), std::nullopt) << "round " << round;
-        ASSERT_EQ(loaded(*index, model), model) << "round " << round;
+        ASSERT_EQ(load_all(*index, model), model) << "round " << round;
         if (random() % 8 == 0) {
             index.reset();
             auto opened = Index::open(options);
             ASSERT_TRUE(opened);
             ASSERT_FALSE(opened->report.rebuilt) << opened->report.reason;
             index = std::move(opened->index);
-            ASSERT_EQ(loaded(*index, model), model) << "round " << round;
+            ASSERT_EQ(load_all(*index, model), model) << "round " << round;
         }
     }
 }

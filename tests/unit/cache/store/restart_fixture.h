@@ -60,11 +60,11 @@ protected:
     }
     // Acts like kill -9: the index loses every change since its last flush().
     void kill() {
-        const std::string as_it_was = directory_ / "as_it_was";
-        std::filesystem::copy(index_directory_, as_it_was);
+        const std::string copy_directory = directory_ / "copy";
+        std::filesystem::copy(index_directory_, copy_directory);
         stop();
         std::filesystem::remove_all(index_directory_);
-        std::filesystem::rename(as_it_was, index_directory_);
+        std::filesystem::rename(copy_directory, index_directory_);
     }
     static std::uint32_t bytes_of(std::uint32_t block_id) { return 1000 + block_id * 777; }
     void admit(std::uint32_t from, std::uint32_t to) {

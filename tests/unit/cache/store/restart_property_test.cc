@@ -16,7 +16,7 @@ using test::TestWrite;
 
 class RestartProperty : public test::RestartFixture, public testing::WithParamInterface<unsigned> {
 protected:
-    void live(std::mt19937_64& random) {
+    void change_and_kill(std::mt19937_64& random) {
         std::vector<std::unique_ptr<TestWrite>> writes;
         for (int step = 0; step < 60; step++) {
             const auto id = static_cast<std::uint32_t>(random() % kBlocks);
@@ -33,7 +33,7 @@ protected:
                 flushed_.erase(id);
             } else if (choice == 2) {
                 store_->set_quota({.memory_bytes = 0, .disk_bytes = (4 + random() % 28) * kMiB}, {});
-                std::erase_if(flushed_, [&](std::uint32_t it) { return !store_->find(it); });
+                std::erase_if(flushed_, [&](std::uint32_t block_id) { return !store_->find(block_id); });
             } else if (choice < 8) {
                 device_->wait(clock_.now_ns() + 200'000);
             } else if (const auto room = store_->reserve(Tier::disk, id, bytes_of(id))) {
@@ -70,7 +70,7 @@ TEST_P(RestartProperty, RecoveredBlocksAreCorrectOrFailTheirCrc) {
     start(quota);
     for (int round = 0; round < 12; round++) {
         SCOPED_TRACE(round);
-        live(random);
+        change_and_kill(random);
         if (random() % 4 == 0) std::filesystem::remove_all(index_directory_);
         start(quota);
         check_restarted();

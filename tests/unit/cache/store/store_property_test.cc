@@ -22,9 +22,10 @@ using test::TestWrite;
 constexpr std::uint32_t kModelBlocks = 400;
 constexpr std::uint32_t kBytesMax = 512 * 1024;
 
-class Life : public StoreFixture {
+class RandomStoreRun : public StoreFixture {
 public:
-    explicit Life(std::uint64_t seed) : StoreFixture(kModelBlocks, kBytesMax, true, 60 * kMiB), random_(seed) {
+    explicit RandomStoreRun(std::uint64_t seed)
+        : StoreFixture(kModelBlocks, kBytesMax, true, 60 * kMiB), random_(seed) {
         set_quota();
     }
 
@@ -35,7 +36,7 @@ public:
         } else if (choice < 2) {
             inject();
         } else if (choice < 4) {
-            refer();
+            reference_segment();
         } else if (choice < 6) {
             forget_one();
         } else if (choice < 10) {
@@ -47,7 +48,7 @@ public:
         } else {
             reserve();
         }
-        reap();
+        collect_writes();
         check();
     }
 
@@ -55,7 +56,7 @@ public:
         while (!reserved_.empty()) finish_one_in_memory(false);
         for (const auto& [segment, payload] : references_) store->drop_reference(*segment);
         run();
-        reap();
+        collect_writes();
         check();
         EXPECT_TRUE(writes_.empty());
         // After the faults heal, admission resumes.
@@ -139,15 +140,15 @@ private:
         test::fill_payload(store->payload(room), room.block_id);
         const bool dropped = room.segment->dropped();
         EXPECT_EQ(store->commit(room, crc32c(test::payload_of(room.block_id, room.payload_bytes))), !dropped);
-        if (!dropped) admitted(room.block_id);
+        if (!dropped) note_admitted(room.block_id);
     }
 
-    void admitted(std::uint32_t id) {
+    void note_admitted(std::uint32_t id) {
         admissions++;
         cached_.insert(id);
     }
 
-    void reap() {
+    void collect_writes() {
         for (auto write = writes_.begin(); write != writes_.end();) {
             if (!write->result) {
                 ++write;
@@ -155,7 +156,7 @@ private:
             }
             const std::uint32_t id = write->reservation.block_id;
             pending_.erase(id);
-            if (*write->result == 0 && store->find(id)) admitted(id);
+            if (*write->result == 0 && store->find(id)) note_admitted(id);
             failures += *write->result != 0;
             write = writes_.erase(write);
         }
@@ -171,11 +172,11 @@ private:
     }
 
     // References a segment, perhaps until long after it is dropped. Its bytes must stay.
-    void refer() {
+    void reference_segment() {
         if (references_.size() > 4) {
-            const auto& [segment, kept] = references_.front();
-            EXPECT_EQ(test::stored_payload({segment, kept.offset, kept.bytes, 0}),
-                      test::payload_of(kept.id, kept.bytes));
+            const auto& [segment, referenced] = references_.front();
+            EXPECT_EQ(test::stored_payload({segment, referenced.offset, referenced.bytes, 0}),
+                      test::payload_of(referenced.id, referenced.bytes));
             store->drop_reference(*segment);
             references_.pop_front();
         }
@@ -198,7 +199,7 @@ private:
         ASSERT_TRUE(holds(id, bytes_of(id))) << id;
     }
 
-    struct Kept {
+    struct ReferencedBlock {
         std::uint32_t id;
         std::uint32_t bytes;
         std::uint64_t offset;
@@ -208,21 +209,21 @@ private:
     std::set<std::uint32_t> pending_;
     std::vector<Reservation> reserved_;
     std::list<TestWrite> writes_;
-    std::list<std::pair<const Segment*, Kept>> references_;
+    std::list<std::pair<const Segment*, ReferencedBlock>> references_;
 };
 
 class StoreProperty : public testing::TestWithParam<unsigned> {};
 
 TEST_P(StoreProperty, AccountingAndBytesStayCorrect) {
-    Life life(GetParam());
+    RandomStoreRun random_run(GetParam());
     for (int step = 0; step < 1500 && !testing::Test::HasFailure(); step++) {
         SCOPED_TRACE(step);
-        life.step();
+        random_run.step();
     }
     if (testing::Test::HasFailure()) return;
-    life.end();
-    EXPECT_GT(life.admissions, 100u);
-    EXPECT_GT(life.failures, 0u);
+    random_run.end();
+    EXPECT_GT(random_run.admissions, 100u);
+    EXPECT_GT(random_run.failures, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, StoreProperty, testing::Range(1u, 9u));

@@ -1,4 +1,4 @@
-// Room of blocks that no dataset version uses any more, and the sizes of segments.
+// How the room of blocks that no dataset version uses any more is reused, and the sizes of segments.
 
 #include <gtest/gtest.h>
 
