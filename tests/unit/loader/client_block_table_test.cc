@@ -22,24 +22,24 @@ TEST(ClientBlockTable, RepeatedAcquireReturnsTheSameEntry) {
     EXPECT_LT(table[first.tag].order, table[other.tag].order);
 }
 
-TEST(ClientBlockTable, SecondEntryIsHiddenUntilPutFirst) {
+TEST(ClientBlockTable, SecondEntryIsHiddenUntilMadeCurrent) {
     ClientBlockTable table;
     for (std::uint32_t other = 100; other < 400; ++other) table.acquire(other);
     const std::uint32_t old = table.acquire(7).tag;
-    const std::uint32_t anew = table.acquire_duplicate(7);
+    const std::uint32_t duplicate = table.acquire_duplicate(7);
     EXPECT_EQ(table.acquire(7).tag, old);
-    table.make_current(anew);
-    EXPECT_EQ(table.acquire(7).tag, anew);
+    table.make_current(duplicate);
+    EXPECT_EQ(table.acquire(7).tag, duplicate);
     for (std::uint32_t other = 400; other < 1000; ++other) table.acquire(other);  // the table grows
-    EXPECT_EQ(table.acquire(7).tag, anew);
+    EXPECT_EQ(table.acquire(7).tag, duplicate);
     table[old].references = 0;
     table.erase(old);
-    EXPECT_EQ(table.acquire(7).tag, anew);
-    table[anew].references = 0;
-    table.erase(anew);
-    const std::uint32_t unfound = table.acquire_duplicate(7);
-    table.make_current(unfound);
-    EXPECT_EQ(table.acquire(7).tag, unfound);
+    EXPECT_EQ(table.acquire(7).tag, duplicate);
+    table[duplicate].references = 0;
+    table.erase(duplicate);
+    const std::uint32_t only_entry = table.acquire_duplicate(7);
+    table.make_current(only_entry);
+    EXPECT_EQ(table.acquire(7).tag, only_entry);
 }
 
 TEST(ClientBlockTable, MatchesAMapUnderRandomUse) {

@@ -41,11 +41,11 @@ protected:
         if (server.joinable()) server.join();
     }
 
-    // serve() accepts one client, replies to its messages with the answers in order, then hangs up.
     struct Answer {
         std::string bytes;
         std::vector<int> descriptors;
     };
+    // Accepts one client, replies to its messages with the answers in order, then hangs up.
     void serve(std::vector<Answer> answers) {
         server = std::thread([this, answers = std::move(answers)] {
             const FileDescriptor client(::accept(listener.get(), nullptr, nullptr));

@@ -47,12 +47,12 @@ TEST(Deal, EveryPositionIsDealtOnceOverAnyChainOfResumes) {
             const Dealer dealer(n, history, options);
             const bool last = leg == resumes;
             const std::uint64_t taken = last ? ~std::uint64_t{0} : random() % (dealer.rank_batches(0) + 2);
-            std::uint64_t least = ~std::uint64_t{0};
-            std::uint64_t most = 0;
+            std::uint64_t fewest_batches = ~std::uint64_t{0};
+            std::uint64_t most_batches = 0;
             for (std::uint32_t rank = 0; rank < options.world_size; ++rank) {
                 const std::uint64_t batches = dealer.rank_batches(rank);
-                least = std::min(least, batches);
-                most = std::max(most, batches);
+                fewest_batches = std::min(fewest_batches, batches);
+                most_batches = std::max(most_batches, batches);
                 for (const auto& batch : deliver(dealer, rank, taken)) {
                     ASSERT_LE(batch.size(), options.batch_size);
                     for (const std::uint64_t position : batch) {
@@ -61,7 +61,7 @@ TEST(Deal, EveryPositionIsDealtOnceOverAnyChainOfResumes) {
                     }
                 }
             }
-            ASSERT_LE(most - least, 1u);
+            ASSERT_LE(most_batches - fewest_batches, 1u);
             history = dealer.history_after(taken);
         }
         ASSERT_TRUE(std::ranges::all_of(seen, [](int count) { return count == 1; })) << "round " << round;
@@ -80,18 +80,18 @@ TEST(Deal, DropLastGivesEveryRankEquallyManyFullBatches) {
         std::vector<int> seen(n);
         std::vector<DealLevel> history;
         const std::uint64_t expected = n / options.batch_size / options.world_size;
-        std::uint64_t had = 0;
+        std::uint64_t delivered = 0;
         for (int leg = 0; leg < 3; ++leg) {
             const Dealer dealer(n, history, options);
             const std::uint64_t taken = leg == 2 ? expected : random() % (dealer.rank_batches(0) + 1);
             for (std::uint32_t rank = 0; rank < options.world_size; ++rank) {
-                ASSERT_EQ(dealer.rank_batches(rank), expected - had);
+                ASSERT_EQ(dealer.rank_batches(rank), expected - delivered);
                 for (const auto& batch : deliver(dealer, rank, taken)) {
                     ASSERT_EQ(batch.size(), options.batch_size);
                     for (const std::uint64_t position : batch) ASSERT_EQ(++seen[position], 1);
                 }
             }
-            had += std::min(taken, expected - had);
+            delivered += std::min(taken, expected - delivered);
             history = dealer.history_after(taken);
         }
         ASSERT_EQ(static_cast<std::uint64_t>(std::ranges::count(seen, 1)),

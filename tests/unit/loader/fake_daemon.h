@@ -37,7 +37,7 @@ struct FakeBehaviour {
     std::atomic<std::uint32_t> memory_every = 0;   // serves every n-th block from a memory segment; 0: none
     std::atomic<int> delay_us = 0;                 // before each round of answers
     std::atomic<std::int64_t> hang_up_after = -1;  // closes the session after this many fetches, once; -1: never
-    std::atomic<bool> silent = false;              // takes requests, answers none
+    std::atomic<bool> silent = false;              // reads no requests
     std::atomic<int> sessions_cut = 0;             // this many sessions end at their first fetch
     std::atomic<int> attaches_refused = 0;         // this many sessions end instead of being attached
     std::function<protocol::BlockStatus(std::uint32_t)> status;  // set before start
@@ -65,7 +65,7 @@ public:
     std::atomic<std::uint64_t> segments_unmapped = 0;
     std::atomic<std::uint64_t> samples_reported = 0;
     std::atomic<std::uint64_t> slot_bytes_attached = 0;
-    std::atomic<bool> drop_segments = false;                  // tells every session once that its segment is gone
+    std::atomic<bool> drop_segments = false;                  // tells one session that its segment is dropped
     std::map<std::uint32_t, std::uint32_t> fetches_by_block;  // read after stop()
 
     void start() {
@@ -221,7 +221,7 @@ private:
         const auto* requests =
             reinterpret_cast<const protocol::Request*>(session.ring.data() + protocol::requests_offset());
         for (; session.head != tail && session.open; ++session.head) {
-            take(session, requests[session.head & (session.entries - 1)]);
+            handle(session, requests[session.head & (session.entries - 1)]);
         }
         session.control().request_head.store(session.head, std::memory_order_release);
         session.control().completion_tail.store(session.tail);
@@ -230,7 +230,7 @@ private:
         }
     }
 
-    void take(Session& session, const protocol::Request& request) {
+    void handle(Session& session, const protocol::Request& request) {
         if (request.operation == protocol::RequestOperation::release) {
             EXPECT_EQ(session.held.erase(request.slot_page), 1u) << "release of a slot that is not held";
             return;
@@ -263,7 +263,7 @@ private:
         if (completion.status != protocol::BlockStatus::ok) {
             completion.source = protocol::BlockSource::none;
         } else if (every != 0 && request.block % every == 0 && session.segment_used + length <= kSegmentBytes) {
-            give_segment(session);
+            add_segment_if_none(session);
             std::memcpy(session.segment_memory.data() + session.segment_used, blocks_[request.block].data(), length);
             completion.source = protocol::BlockSource::memory;
             completion.segment = session.segment_id;
@@ -287,7 +287,7 @@ private:
                 .segment_bytes = kSegmentBytes};
     }
 
-    void give_segment(Session& session) {
+    void add_segment_if_none(Session& session) {
         if (session.segment_id != 0) return;
         session.segment_id = ++segments_made_;
         session.segment_used = 0;

@@ -51,9 +51,9 @@ TEST_F(LoaderTest, SkipFailedSkipsFailedObjects) {
                              : BlockStatus::ok;
     };
     daemon->start();
-    auto with = options();
-    with.skip_failed = true;
-    Loader loader = open(with);
+    auto settings = options();
+    settings.skip_failed = true;
+    Loader loader = open(settings);
     EXPECT_FALSE(take(loader));
     EXPECT_EQ(seen.size(), 37u);
     EXPECT_EQ(loader.statistics().skipped_samples, 3u);
@@ -146,9 +146,9 @@ TEST_F(LoaderTest, DaemonRestartLosesAndRepeatsNoSamples) {
 
 TEST_F(LoaderTest, SurvivesHangUpsMidBatch) {
     make_raw(200, 4000);
-    auto with = options();
-    with.batch_size = 32;
-    Loader loader = open(with);
+    auto settings = options();
+    settings.batch_size = 32;
+    Loader loader = open(settings);
     for (int i = 0; i < 12; ++i) {
         daemon->behaviour.hang_up_after = 3 + 7 * i;
         take(loader, 2);
@@ -187,9 +187,9 @@ TEST_F(LoaderTest, BrokenCompletionsEndTheSessionNotTheEpoch) {
 
 TEST_F(LoaderTest, LostDaemonIsAnErrorAfterTheTimeout) {
     make_raw(80);
-    auto with = options();
-    with.reconnect_timeout_ms = 30;
-    Loader loader = open(with);
+    auto settings = options();
+    settings.reconnect_timeout_ms = 30;
+    Loader loader = open(settings);
     EXPECT_TRUE(take(loader, 1));
     daemon->stop();
     Result<std::optional<Batch>> batch = std::optional<Batch>{};
@@ -207,66 +207,66 @@ TEST_F(LoaderTest, LostDaemonIsAnErrorAfterTheTimeout) {
 }
 
 TEST_F(LoaderTest, MissingDaemonErrorSaysHowToStartOne) {
-    LoaderOptions with;
-    with.dataset = "test";
-    with.socket = directory / "none.sock";
+    LoaderOptions settings;
+    settings.dataset = "test";
+    settings.socket = directory / "none.sock";
     for (const std::int64_t timeout_ms : {0, 50}) {
-        with.reconnect_timeout_ms = timeout_ms;
-        auto loader = Loader::open(with);
+        settings.reconnect_timeout_ms = timeout_ms;
+        auto loader = Loader::open(settings);
         ASSERT_FALSE(loader.has_value());
         EXPECT_EQ(loader.error().code, ErrorCode::unavailable);
         EXPECT_NE(loader.error().message.find("larder up"), std::string::npos);
         EXPECT_NE(loader.error().message.find("within " + std::to_string(timeout_ms) + " ms"), std::string::npos);
     }
-    with.socket = std::string(200, 'x');
-    EXPECT_EQ(Loader::open(with).error().code, ErrorCode::invalid_argument);
+    settings.socket = std::string(200, 'x');
+    EXPECT_EQ(Loader::open(settings).error().code, ErrorCode::invalid_argument);
 }
 
-FakeDaemon* away = nullptr;
-int told_away = 0;
+FakeDaemon* absent_daemon = nullptr;
+int away_calls = 0;
 
 // Starts the daemon only when the opening call polls `interrupted`, that is, while the call waits.
-void start_while_opening(ConnectOptions& with, FakeDaemon& daemon) {
+void start_while_opening(ConnectOptions& settings, FakeDaemon& daemon) {
     daemon.stop();
-    away = &daemon;
-    told_away = 0;
-    with.interrupted = [] {
-        if (told_away > 0 && away != nullptr) std::exchange(away, nullptr)->start();
+    absent_daemon = &daemon;
+    away_calls = 0;
+    settings.interrupted = [] {
+        if (away_calls > 0 && absent_daemon != nullptr) std::exchange(absent_daemon, nullptr)->start();
         return false;
     };
-    with.daemon_away = [](const std::string& why) {
+    settings.daemon_away = [](const std::string& why) {
         EXPECT_NE(why.find("larderd.sock"), std::string::npos) << why;
-        ++told_away;
+        ++away_calls;
     };
 }
 
 TEST_F(LoaderTest, OpeningALoaderWaitsForTheDaemon) {
     make_raw(40);
-    auto with = options();
-    start_while_opening(with, *daemon);
-    Loader loader = open(with);
+    auto settings = options();
+    start_while_opening(settings, *daemon);
+    Loader loader = open(settings);
     EXPECT_FALSE(take(loader));
     expect_each_sample_once();
-    EXPECT_EQ(told_away, 1);
+    EXPECT_EQ(away_calls, 1);
     EXPECT_EQ(loader.statistics().reconnects, 0u);
 }
 
 TEST_F(LoaderTest, OpeningADatasetWaitsForTheDaemon) {
     make_raw(40);
-    ConnectOptions with = options();
-    start_while_opening(with, *daemon);
-    auto dataset = Dataset::open(with);
+    ConnectOptions settings = options();
+    start_while_opening(settings, *daemon);
+    auto dataset = Dataset::open(settings);
     ASSERT_TRUE(dataset.has_value()) << dataset.error().message;
     EXPECT_EQ(dataset->sample_count(), 40u);
-    EXPECT_EQ(told_away, 1);
+    EXPECT_EQ(away_calls, 1);
 }
 
 TEST_F(LoaderTest, WaitingForTheDaemonAtOpenCanBeInterrupted) {
     make_raw(40);
     daemon->stop();
-    auto with = options();
-    with.interrupted = [] { return true; };
-    EXPECT_EQ(Loader::open(with).error().code, ErrorCode::cancelled);
+    auto settings = options();
+    settings.interrupted = [] { return true; };
+    EXPECT_EQ(Loader::open(settings).error().code, ErrorCode::cancelled);
 }
 
 TEST_F(LoaderTest, DroppedSegmentIsUnmappedOnceNoBatchUsesIt) {
@@ -277,7 +277,7 @@ TEST_F(LoaderTest, DroppedSegmentIsUnmappedOnceNoBatchUsesIt) {
     daemon->drop_segments = true;
     EXPECT_TRUE(take(loader, 3));
     while (daemon->drop_segments) take(loader, 1);
-    EXPECT_EQ(daemon->segments_unmapped, 0u) << "while a batch lies in it";
+    EXPECT_EQ(daemon->segments_unmapped, 0u) << "a batch still lies in it";
     count(*held);
     held.reset();
     seen.clear();
@@ -316,9 +316,9 @@ TEST_F(LoaderTest, ForkedChildOpensItsOwnSession) {
 
 TEST_F(LoaderTest, WaitingForABatchCanBeInterrupted) {
     make_raw(40);
-    auto with = options();
-    with.interrupted = [] { return true; };
-    Loader loader = open(with);
+    auto settings = options();
+    settings.interrupted = [] { return true; };
+    Loader loader = open(settings);
     daemon->behaviour.silent = true;
     auto batch = loader.next();
     ASSERT_FALSE(batch.has_value());
@@ -337,9 +337,9 @@ TEST_F(LoaderTest, WaitingForABatchCanBeInterrupted) {
 TEST_F(LoaderTest, SlowDaemonStallsButDeliversEverySample) {
     make_raw(40);
     daemon->behaviour.delay_us = 3000;
-    auto with = options();
-    with.batch_size = 2;
-    Loader loader = open(with);
+    auto settings = options();
+    settings.batch_size = 2;
+    Loader loader = open(settings);
     EXPECT_FALSE(take(loader));
     expect_each_sample_once();
     EXPECT_GT(loader.statistics().stall_ns, 0);

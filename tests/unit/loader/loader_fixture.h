@@ -18,8 +18,8 @@ namespace larder::test {
 
 class LoaderTest : public testing::Test {
 protected:
-    void start(protocol::Manifest made) {
-        manifest = std::move(made);
+    void start(protocol::Manifest opened) {
+        manifest = std::move(opened);
         std::vector<std::string> blocks;
         for (std::uint32_t i = 0; i < manifest.block_count(); ++i) blocks.push_back(block_content(root(), manifest, i));
         daemon = std::make_unique<FakeDaemon>(directory.path().string(), manifest_path(), std::move(blocks));
@@ -54,8 +54,8 @@ protected:
         options.reconnect_timeout_ms = 20'000;
         return options;
     }
-    Loader open(const LoaderOptions& with) const {
-        auto loader = Loader::open(with);
+    Loader open(const LoaderOptions& settings) const {
+        auto loader = Loader::open(settings);
         EXPECT_TRUE(loader.has_value()) << loader.error().message;
         return std::move(*loader);
     }

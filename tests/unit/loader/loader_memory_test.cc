@@ -30,17 +30,17 @@ protected:
         sizes.resize(std::min<std::size_t>(sizes.size(), blocks));
         return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
     }
-    std::uint64_t needed_bytes(const LoaderOptions& with) const {
-        return detail::needed_slot_bytes(manifest, {.batch_size = with.batch_size,
-                                                    .window_blocks = with.shuffle_window_blocks,
-                                                    .interleaved_ranks = with.world_size * with.worker_count});
+    std::uint64_t needed_bytes(const LoaderOptions& settings) const {
+        return detail::needed_slot_bytes(manifest, {.batch_size = settings.batch_size,
+                                                    .window_blocks = settings.shuffle_window_blocks,
+                                                    .interleaved_ranks = settings.world_size * settings.worker_count});
     }
     // Walks an epoch like a `for` loop whose variable holds each batch until the next one arrives.
     void walk_epoch(Loader& loader, std::optional<Batch>& variable) {
-        for (bool of_this_epoch = false;; of_this_epoch = true) {
+        for (bool has_batch_of_epoch = false;; has_batch_of_epoch = true) {
             auto batch = loader.next();
             ASSERT_TRUE(batch.has_value()) << batch.error().message;
-            if (of_this_epoch) count(*variable);  // still has its bytes
+            if (has_batch_of_epoch) count(*variable);  // still has its bytes
             if (!*batch) return;
             variable = std::move(*batch);
         }
@@ -49,10 +49,10 @@ protected:
 
 TEST_F(LoaderMemoryTest, EpochsCompleteWhileTheLoopVariableHoldsTheLastBatch) {
     make_raw(200);
-    auto with = options();
-    with.batch_size = 8;
-    with.memory_budget_bytes = needed_bytes(with);
-    Loader loader = open(with);
+    auto settings = options();
+    settings.batch_size = 8;
+    settings.memory_budget_bytes = needed_bytes(settings);
+    Loader loader = open(settings);
     std::optional<Batch> variable;
     for (int epoch = 0; epoch < 8; ++epoch) {
         ASSERT_NO_FATAL_FAILURE(walk_epoch(loader, variable)) << "epoch " << epoch;
@@ -62,13 +62,13 @@ TEST_F(LoaderMemoryTest, EpochsCompleteWhileTheLoopVariableHoldsTheLastBatch) {
 
 TEST_F(LoaderMemoryTest, BatchKeptForeverCostsTheMemoryOfOneBatch) {
     make_raw(200);
-    auto with = options();
-    with.batch_size = 8;
-    with.memory_budget_bytes = needed_bytes(with) + 8 * largest_blocks_bytes(1);
-    Loader loader = open(with);
+    auto settings = options();
+    settings.batch_size = 8;
+    settings.memory_budget_bytes = needed_bytes(settings) + 8 * largest_blocks_bytes(1);
+    Loader loader = open(settings);
     const std::optional<Batch> kept = std::move(*loader.next());
     count(*kept);
-    const auto of_kept = seen;
+    const auto seen_in_kept = seen;
     EXPECT_FALSE(take(loader));
     expect_each_sample_once();
     for (int epoch = 1; epoch < 8; ++epoch) {
@@ -76,14 +76,14 @@ TEST_F(LoaderMemoryTest, BatchKeptForeverCostsTheMemoryOfOneBatch) {
         expect_each_sample_once();
     }
     count(*kept);
-    EXPECT_EQ(seen, of_kept) << "the kept batch still has its bytes";
+    EXPECT_EQ(seen, seen_in_kept) << "the kept batch still has its bytes";
 }
 
 TEST_F(LoaderMemoryTest, HeldBlockIsFetchedAgainInEachEpoch) {
     make_raw(40);
-    auto with = options();
-    with.shuffle = false;
-    Loader loader = open(with);
+    auto settings = options();
+    settings.shuffle = false;
+    Loader loader = open(settings);
     const std::optional<Batch> kept = std::move(*loader.next());
     EXPECT_FALSE(take(loader));
     EXPECT_FALSE(take(loader));
@@ -96,12 +96,12 @@ TEST_F(LoaderMemoryTest, BatchLargerThanSlotMemoryIsFetchedInParts) {
     make_tree(root() / "a", {.class_count = 1, .files_per_class = 48, .bytes_min = 60'000, .bytes_max = 60'000});
     make_tree(root() / "b", {.class_count = 1, .files_per_class = 600, .bytes_max = 100});
     start(make_manifest(root(), manifest_path()));
-    auto with = options();
-    with.shuffle = false;
-    with.batch_size = 32;
-    with.memory_budget_bytes = needed_bytes(with);
-    ASSERT_LT(with.memory_budget_bytes, largest_blocks_bytes(32));
-    Loader loader = open(with);
+    auto settings = options();
+    settings.shuffle = false;
+    settings.batch_size = 32;
+    settings.memory_budget_bytes = needed_bytes(settings);
+    ASSERT_LT(settings.memory_budget_bytes, largest_blocks_bytes(32));
+    Loader loader = open(settings);
     std::optional<Batch> variable;
     for (int epoch = 0; epoch < 2; ++epoch) {
         ASSERT_NO_FATAL_FAILURE(walk_epoch(loader, variable)) << "epoch " << epoch;
@@ -115,11 +115,11 @@ TEST_F(LoaderMemoryTest, LargeBatchIsSpreadOverGapsBetweenKeptBatches) {
     make_tree(root() / "b", {.class_count = 1, .files_per_class = 8, .bytes_min = 100'000, .bytes_max = 100'000});
     make_tree(root() / "c", {.class_count = 1, .files_per_class = 304, .bytes_min = 10'000, .bytes_max = 10'000});
     start(make_manifest(root(), manifest_path()));
-    auto with = options();
-    with.shuffle = false;
-    with.batch_size = 8;
-    with.memory_budget_bytes = needed_bytes(with);
-    Loader loader = open(with);
+    auto settings = options();
+    settings.shuffle = false;
+    settings.batch_size = 8;
+    settings.memory_budget_bytes = needed_bytes(settings);
+    Loader loader = open(settings);
     std::vector<Batch> kept;
     for (int i = 0; i < 12; ++i) {
         auto batch = loader.next();
@@ -168,16 +168,17 @@ TEST_P(LoaderUnevenTest, SmallestAcceptedBudgetCompletesEveryEpoch) {
     for (std::uint64_t round = 0; round < property_cases(10, 5); ++round) {
         make_uneven(random);
         for (int trial = 0; trial < 12; ++trial) {
-            auto with = options();
-            with.seed = random();
-            with.shuffle = random() % 2 == 0;
-            with.batch_size = 1 + static_cast<std::uint32_t>(random() % (trial % 2 == 0 ? 6 : 60));
-            with.shuffle_window_blocks = 1 + static_cast<std::uint32_t>(random() % 8);
-            with.memory_budget_bytes = needed_bytes(with);
+            auto settings = options();
+            settings.seed = random();
+            settings.shuffle = random() % 2 == 0;
+            settings.batch_size = 1 + static_cast<std::uint32_t>(random() % (trial % 2 == 0 ? 6 : 60));
+            settings.shuffle_window_blocks = 1 + static_cast<std::uint32_t>(random() % 8);
+            settings.memory_budget_bytes = needed_bytes(settings);
             SCOPED_TRACE("round " + std::to_string(round) + ", trial " + std::to_string(trial) + ": batch size " +
-                         std::to_string(with.batch_size) + ", window " + std::to_string(with.shuffle_window_blocks) +
-                         ", budget " + std::to_string(with.memory_budget_bytes));
-            Loader loader = open(with);
+                         std::to_string(settings.batch_size) + ", window " +
+                         std::to_string(settings.shuffle_window_blocks) + ", budget " +
+                         std::to_string(settings.memory_budget_bytes));
+            Loader loader = open(settings);
             std::optional<Batch> variable;
             for (int epoch = 0; epoch < 3; ++epoch) {
                 ASSERT_NO_FATAL_FAILURE(walk_epoch(loader, variable)) << "epoch " << epoch;
@@ -230,33 +231,33 @@ TEST_P(LoaderHoldingTest, HoldingAsManyBatchesAsTheBudgetAllowsNeverFails) {
     }
     daemon->behaviour.memory_every = 0;
     for (std::uint64_t round = 0; round < property_cases(40); ++round) {
-        auto with = options();
-        with.seed = random();
-        with.shuffle = random() % 4 != 0;
-        with.batch_size = 1 + static_cast<std::uint32_t>(random() % 12);
-        with.shuffle_window_blocks = 1 + static_cast<std::uint32_t>(random() % 8);
-        with.worker_count = 1 + static_cast<std::uint32_t>(random() % 3);
+        auto settings = options();
+        settings.seed = random();
+        settings.shuffle = random() % 4 != 0;
+        settings.batch_size = 1 + static_cast<std::uint32_t>(random() % 12);
+        settings.shuffle_window_blocks = 1 + static_cast<std::uint32_t>(random() % 8);
+        settings.worker_count = 1 + static_cast<std::uint32_t>(random() % 3);
         const std::size_t held_max = random() % 4;
         const std::uint64_t slab_bytes =
-            detail::plan_slots(manifest, {.batch_size = with.batch_size}, std::uint64_t{1} << 40)->slab_bytes;
-        const std::uint64_t enough = shards ? (held_max + 2) * largest_blocks_bytes(with.batch_size) +
-                                                  with.shuffle_window_blocks * largest_blocks_bytes(1)
-                                            : (held_max + 1) * slab_bytes;
-        with.memory_budget_bytes = std::max(needed_bytes(with), enough);
-        SCOPED_TRACE("round " + std::to_string(round) + ": batch size " + std::to_string(with.batch_size) +
-                     ", window " + std::to_string(with.shuffle_window_blocks) + ", workers " +
-                     std::to_string(with.worker_count) + ", held " + std::to_string(held_max) + ", budget " +
-                     std::to_string(with.memory_budget_bytes));
+            detail::plan_slots(manifest, {.batch_size = settings.batch_size}, std::uint64_t{1} << 40)->slab_bytes;
+        const std::uint64_t enough_bytes = shards ? (held_max + 2) * largest_blocks_bytes(settings.batch_size) +
+                                                        settings.shuffle_window_blocks * largest_blocks_bytes(1)
+                                                  : (held_max + 1) * slab_bytes;
+        settings.memory_budget_bytes = std::max(needed_bytes(settings), enough_bytes);
+        SCOPED_TRACE("round " + std::to_string(round) + ": batch size " + std::to_string(settings.batch_size) +
+                     ", window " + std::to_string(settings.shuffle_window_blocks) + ", workers " +
+                     std::to_string(settings.worker_count) + ", held " + std::to_string(held_max) + ", budget " +
+                     std::to_string(settings.memory_budget_bytes));
         std::vector<Loader> workers;
         std::vector<HeldBatches> held;
-        for (std::uint32_t worker = 0; worker < with.worker_count; ++worker) {
-            with.worker = worker;
-            workers.push_back(open(with));
+        for (std::uint32_t worker = 0; worker < settings.worker_count; ++worker) {
+            settings.worker = worker;
+            workers.push_back(open(settings));
             held.emplace_back(random(), held_max);
         }
         for (std::uint64_t epoch = 0; epoch < 4; ++epoch) {
             const bool left_early = random() % 4 == 0;
-            for (std::uint32_t worker = 0; worker < with.worker_count; ++worker) {
+            for (std::uint32_t worker = 0; worker < settings.worker_count; ++worker) {
                 ASSERT_TRUE(workers[worker].start_epoch(epoch).has_value());
                 for (;;) {
                     auto batch = workers[worker].next();

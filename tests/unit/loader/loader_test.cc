@@ -86,10 +86,10 @@ TEST_F(LoaderTest, PrefetchedBlocksThatAreDroppedAreNotCounted) {
 
 TEST_F(LoaderTest, BlocksCountOnceWhenHeldBatchesPreventPrefetch) {
     make_raw(200);
-    auto with = options();
-    with.batch_size = 8;
-    with.memory_budget_bytes = 700'000;
-    Loader loader = open(with);
+    auto settings = options();
+    settings.batch_size = 8;
+    settings.memory_budget_bytes = 700'000;
+    Loader loader = open(settings);
     std::optional<Batch> held;
     for (std::uint64_t epochs = 1; epochs <= 3; ++epochs) {
         for (auto batch = loader.next(); batch && *batch; batch = loader.next()) held = std::move(**batch);
@@ -101,21 +101,21 @@ TEST_F(LoaderTest, DatasetCountsAStillHeldBlockAsAMemoryBlock) {
     make_raw(40);
     auto dataset = Dataset::open(options());
     ASSERT_TRUE(dataset.has_value());
-    const std::uint64_t asked[] = {7, 7, 9};
-    auto held = dataset->fetch(asked);
+    const std::uint64_t wanted_samples[] = {7, 7, 9};
+    auto held = dataset->fetch(wanted_samples);
     ASSERT_TRUE(held.has_value());
     EXPECT_EQ(blocks(dataset->statistics()), 2u);
     EXPECT_EQ(dataset->statistics().memory_blocks, 0u);
-    ASSERT_TRUE(dataset->fetch(asked).has_value());
+    ASSERT_TRUE(dataset->fetch(wanted_samples).has_value());
     EXPECT_EQ(blocks(dataset->statistics()), 4u);
     EXPECT_EQ(dataset->statistics().memory_blocks, 2u);
 }
 
 TEST_F(LoaderTest, SamplesCarryKeyLabelAndField) {
     make_raw(40);
-    auto with = options();
-    with.shuffle = false;
-    Loader loader = open(with);
+    auto settings = options();
+    settings.shuffle = false;
+    Loader loader = open(settings);
     auto batch = loader.next();
     ASSERT_TRUE(batch.has_value() && *batch);
     const Sample& sample = (**batch)[12];
@@ -129,9 +129,9 @@ TEST_F(LoaderTest, SamplesCarryKeyLabelAndField) {
 TEST_F(LoaderTest, ShardSamplesHaveFieldsAndBlocksAreFetchedOnce) {
     make_shards(4, 150, 32'000);
     ASSERT_GT(manifest.block_count(), 40u);
-    auto with = options();
-    with.shuffle_window_blocks = 5;
-    Loader loader = open(with);
+    auto settings = options();
+    settings.shuffle_window_blocks = 5;
+    Loader loader = open(settings);
     auto first = loader.next();
     ASSERT_TRUE(first.has_value() && *first);
     for (const Sample& sample : (*first)->samples()) {
@@ -155,13 +155,13 @@ TEST_F(LoaderTest, RanksAndWorkersShareAnEpoch) {
             std::uint64_t batches = 0;
             std::uint64_t promised = 0;
             for (std::uint32_t worker = 0; worker < 2; ++worker) {
-                auto with = options();
-                with.deal = deal;
-                with.world_size = 3;
-                with.rank = rank;
-                with.worker_count = 2;
-                with.worker = worker;
-                Loader loader = open(with);
+                auto settings = options();
+                settings.deal = deal;
+                settings.world_size = 3;
+                settings.rank = rank;
+                settings.worker_count = 2;
+                settings.worker = worker;
+                Loader loader = open(settings);
                 promised = loader.batches_per_epoch();
                 for (auto batch = loader.next(); batch && *batch; batch = loader.next()) {
                     count(**batch);
@@ -176,21 +176,21 @@ TEST_F(LoaderTest, RanksAndWorkersShareAnEpoch) {
 
 TEST_F(LoaderTest, ResumesWithAnotherWorldSize) {
     make_raw(200, 3000);
-    auto with = options();
-    with.batch_size = 5;
-    with.world_size = 2;
+    auto settings = options();
+    settings.batch_size = 5;
+    settings.world_size = 2;
     std::vector<std::byte> state;
     for (std::uint32_t rank = 0; rank < 2; ++rank) {
-        with.rank = rank;
-        Loader loader = open(with);
+        settings.rank = rank;
+        Loader loader = open(settings);
         EXPECT_TRUE(take(loader, 7));
         state = loader.state();
         EXPECT_EQ(state, loader.state_after(7));
     }
-    with.world_size = 3;
+    settings.world_size = 3;
     for (std::uint32_t rank = 0; rank < 3; ++rank) {
-        with.rank = rank;
-        Loader loader = open(with);
+        settings.rank = rank;
+        Loader loader = open(settings);
         ASSERT_TRUE(loader.restore(state).has_value());
         EXPECT_FALSE(take(loader));
         EXPECT_EQ(loader.epoch(), 1u);
@@ -220,9 +220,9 @@ TEST_F(LoaderTest, StateOfAnotherOrderIsRefused) {
     make_raw(40);
     Loader loader = open(options());
     EXPECT_TRUE(take(loader, 1));
-    auto with = options();
-    with.seed = 8;
-    Loader other = open(with);
+    auto settings = options();
+    settings.seed = 8;
+    Loader other = open(settings);
     auto restored = other.restore(loader.state());
     ASSERT_FALSE(restored.has_value());
     EXPECT_NE(restored.error().message.find("seed 7"), std::string::npos);
@@ -231,9 +231,9 @@ TEST_F(LoaderTest, StateOfAnotherOrderIsRefused) {
 
 TEST_F(LoaderTest, TooSmallBudgetIsAnErrorAtOpen) {
     make_raw(200);
-    auto with = options();
-    with.memory_budget_bytes = 100'000;
-    auto loader = Loader::open(with);
+    auto settings = options();
+    settings.memory_budget_bytes = 100'000;
+    auto loader = Loader::open(settings);
     ASSERT_FALSE(loader.has_value());
     EXPECT_EQ(loader.error().code, ErrorCode::invalid_argument);
     EXPECT_NE(loader.error().message.find("100.00 KB"), std::string::npos) << loader.error().message;
@@ -250,26 +250,26 @@ TEST_F(LoaderTest, BudgetNamedByTheErrorIsEnoughToOpen) {
     make_raw(200);
     for (std::uint32_t batch_size = 1; batch_size < 40; batch_size += 3) {
         for (const std::uint64_t too_small : {50'000, 51'200}) {
-            auto with = options();
-            with.batch_size = batch_size;
-            with.memory_budget_bytes = too_small;
-            const auto refused = Loader::open(with);
+            auto settings = options();
+            settings.batch_size = batch_size;
+            settings.memory_budget_bytes = too_small;
+            const auto refused = Loader::open(settings);
             ASSERT_FALSE(refused.has_value());
             const std::string named = size_after(refused.error().message, " blocks need ");
             const auto enough = parse_bytes(named);
             ASSERT_TRUE(enough.has_value()) << named;
-            with.memory_budget_bytes = *enough;
-            EXPECT_TRUE(Loader::open(with).has_value()) << named << " for batches of " << batch_size;
+            settings.memory_budget_bytes = *enough;
+            EXPECT_TRUE(Loader::open(settings).has_value()) << named << " for batches of " << batch_size;
         }
     }
 }
 
 TEST_F(LoaderTest, HeldBatchesThatLeaveNoRoomFailWithoutLosingSamples) {
     make_raw(200);
-    auto with = options();
-    with.batch_size = 8;
-    with.memory_budget_bytes = 700'000;
-    Loader loader = open(with);
+    auto settings = options();
+    settings.batch_size = 8;
+    settings.memory_budget_bytes = 700'000;
+    Loader loader = open(settings);
     std::vector<Batch> held;
     Result<std::optional<Batch>> batch = std::optional<Batch>{};
     for (batch = loader.next(); batch && *batch; batch = loader.next()) held.push_back(std::move(**batch));
@@ -285,11 +285,11 @@ TEST_F(LoaderTest, HeldBatchesThatLeaveNoRoomFailWithoutLosingSamples) {
 
 TEST_F(LoaderTest, TightBudgetStillDeliversEverySample) {
     make_shards(4, 150, 32'000);
-    auto with = options();
-    with.batch_size = 4;
-    with.shuffle_window_blocks = 3;
-    with.memory_budget_bytes = 600'000;
-    Loader loader = open(with);
+    auto settings = options();
+    settings.batch_size = 4;
+    settings.shuffle_window_blocks = 3;
+    settings.memory_budget_bytes = 600'000;
+    Loader loader = open(settings);
     for (int epoch = 0; epoch < 2; ++epoch) {
         EXPECT_FALSE(take(loader));
         expect_each_sample_once();
@@ -313,9 +313,9 @@ TEST_F(LoaderTest, BatchOutlivesItsLoader) {
 TEST_F(LoaderTest, InvalidOptionsAreNamed) {
     make_raw(40);
     const auto message = [&](auto change) {
-        auto with = options();
-        change(with);
-        auto loader = Loader::open(with);
+        auto settings = options();
+        change(settings);
+        auto loader = Loader::open(settings);
         return loader ? std::string() : loader.error().message;
     };
     EXPECT_NE(message([](LoaderOptions& o) { o.batch_size = 0; }).find("batch_size"), std::string::npos);
@@ -328,9 +328,9 @@ TEST_F(LoaderTest, InvalidOptionsAreNamed) {
 
 TEST_F(LoaderTest, DropLastAndStartEpochDeliverFullBatchesOnly) {
     make_raw(40);
-    auto with = options();
-    with.drop_last = true;
-    Loader loader = open(with);
+    auto settings = options();
+    settings.drop_last = true;
+    Loader loader = open(settings);
     EXPECT_EQ(loader.batches_per_epoch(), 2u);
     EXPECT_FALSE(take(loader));
     EXPECT_EQ(seen.size(), 32u);
@@ -347,8 +347,8 @@ TEST_F(LoaderTest, DropLastAndStartEpochDeliverFullBatchesOnly) {
 TEST_F(LoaderTest, DatasetReadsAnySamplesByIndex) {
     make_raw(200);
     daemon->behaviour.memory_every = 2;
-    ConnectOptions with = options();
-    auto dataset = Dataset::open(with);
+    ConnectOptions settings = options();
+    auto dataset = Dataset::open(settings);
     ASSERT_TRUE(dataset.has_value()) << dataset.error().message;
     EXPECT_EQ(dataset->sample_count(), 200u);
     EXPECT_EQ(dataset->total_bytes(), manifest.total_bytes());

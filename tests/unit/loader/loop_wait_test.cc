@@ -7,7 +7,7 @@ namespace {
 
 TEST(LoopWait, BusyIsTheTimeBetweenReportsLessWaits) {
     LoopWait wait;
-    EXPECT_EQ(wait.report(1000).busy_ns, 0) << "what was before the first report is not the session's";
+    EXPECT_EQ(wait.report(1000).busy_ns, 0) << "time before the first report does not count";
     wait.begin(1300);
     EXPECT_EQ(wait.end(1500), 200);
     const LoopWait::Report report = wait.report(2000);
@@ -45,7 +45,7 @@ TEST(LoopWait, FollowedLoopIsBusySinceTheLastReport) {
     loop->waited_ns = 70;
     loop->waiting_since_ns = 900;
     wait.follow(loop);
-    EXPECT_EQ(wait.report(1000).busy_ns, 0) << "it waits";
+    EXPECT_EQ(wait.report(1000).busy_ns, 0) << "the loop is waiting";
     loop->waited_ns = 370;  // a wait until 1200
     loop->waiting_since_ns = 0;
     EXPECT_EQ(wait.report(1500).busy_ns, 300);

@@ -30,19 +30,19 @@ TEST(PrefetchDepth, GrowsWithLatencyAndConsumerSpeed) {
 }
 
 TEST(PrefetchDepth, StaysWithinItsBounds) {
-    EXPECT_EQ(prefetch_batches(0, 0, 1), 64u) << "small batches are asked for together";
+    EXPECT_EQ(prefetch_batches(0, 0, 1), 64u) << "small batches are requested together";
     EXPECT_EQ(prefetch_batches(1000 * kMs, 0, 1), 8192u);
     EXPECT_EQ(prefetch_batches(1000 * kMs, 0, 256), 32u);
     EXPECT_EQ(prefetch_batches(1000 * kMs, 0, 100'000), 2u);
 }
 
 // The loader prefetches further ahead once it has measured that the daemon is slow.
-TEST_F(LoaderTest, PrefetchesFurtherAheadOfASlowDaemon) {
+TEST_F(LoaderTest, PrefetchesFurtherAheadIfTheDaemonIsSlow) {
     make_raw(800, 2000);
     daemon->behaviour.delay_us = 100'000;
-    auto with = options();
-    with.batch_size = 32;
-    Loader loader = open(with);
+    auto settings = options();
+    settings.batch_size = 32;
+    Loader loader = open(settings);
     const auto ahead_after = [&](std::uint64_t batches) {
         for (std::uint64_t i = 0; i < batches; ++i) {
             const auto batch = loader.next();

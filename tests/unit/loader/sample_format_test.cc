@@ -43,9 +43,9 @@ protected:
         auto manifest = protocol::Manifest::open(directory_ / "manifest");
         ASSERT_TRUE(manifest && manifest->check());
         manifest_ = std::move(*manifest);
-        auto made = make_sample_format(manifest_);
-        ASSERT_TRUE(made) << made.error().message;
-        format_ = std::move(*made);
+        auto sample_format = make_sample_format(manifest_);
+        ASSERT_TRUE(sample_format) << sample_format.error().message;
+        format_ = std::move(*sample_format);
     }
     Result<void> add(std::uint64_t sample) {
         return state_.add(manifest_, *format_, sample, 0, std::as_bytes(std::span(object_)));

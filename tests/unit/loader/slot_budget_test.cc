@@ -69,13 +69,13 @@ TEST_F(SlotBudgetTest, PlanStaysWithinTheBudget) {
 
 TEST_F(SlotBudgetTest, SlabHoldsTheLargestBatch) {
     const auto manifest = files(100, 10'000);
-    const std::uint64_t run = 3 * std::uint64_t{protocol::kPageBytes};
+    const std::uint64_t run_bytes = 3 * std::uint64_t{protocol::kPageBytes};
     const SlotNeeds needs{.batch_size = 8, .window_blocks = 1};
     for (const std::uint64_t held : {0, 1, 5}) {
-        const std::uint64_t budget = std::max((held + 2) * 8 * run, needed_slot_bytes(manifest, needs));
+        const std::uint64_t budget = std::max((held + 2) * 8 * run_bytes, needed_slot_bytes(manifest, needs));
         const auto plan = plan_slots(manifest, needs, budget);
         ASSERT_TRUE(plan.has_value());
-        EXPECT_GE(plan->slab_bytes, 8 * run);
+        EXPECT_GE(plan->slab_bytes, 8 * run_bytes);
         EXPECT_GE(plan->slot_bytes / plan->slab_bytes, held + 1);
     }
 }

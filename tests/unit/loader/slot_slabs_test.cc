@@ -11,7 +11,7 @@
 namespace larder::detail {
 namespace {
 
-std::vector<SlotSlabs::Run> bundle(SlotSlabs& slabs, std::initializer_list<std::uint32_t> runs) {
+std::vector<SlotSlabs::Run> allocate_bundle(SlotSlabs& slabs, std::initializer_list<std::uint32_t> runs) {
     std::uint32_t pages = 0;
     for (const std::uint32_t run : runs) pages += run;
     EXPECT_TRUE(slabs.begin_bundle(pages));
@@ -26,8 +26,8 @@ std::vector<SlotSlabs::Run> bundle(SlotSlabs& slabs, std::initializer_list<std::
 
 TEST(SlotSlabs, BundleLiesInOneSlab) {
     SlotSlabs slabs(32, 8);
-    const auto first = bundle(slabs, {3, 2});
-    const auto second = bundle(slabs, {2, 2});
+    const auto first = allocate_bundle(slabs, {3, 2});
+    const auto second = allocate_bundle(slabs, {2, 2});
     EXPECT_EQ(first[0].page / 8, first[1].page / 8);
     EXPECT_EQ(second[0].page / 8, second[1].page / 8);
     EXPECT_NE(first[0].page / 8, second[0].page / 8) << "three pages are left of the first slab";
@@ -35,15 +35,15 @@ TEST(SlotSlabs, BundleLiesInOneSlab) {
 
 TEST(SlotSlabs, SmallBundlesShareASlab) {
     SlotSlabs slabs(32, 8);
-    bundle(slabs, {2, 1});
-    bundle(slabs, {4});
+    allocate_bundle(slabs, {2, 1});
+    allocate_bundle(slabs, {4});
     EXPECT_EQ(slabs.occupied_pages(), 8u);
 }
 
 TEST(SlotSlabs, LastEmptiedSlabIsUsedFirst) {
     SlotSlabs slabs(800, 8);
     for (int i = 0; i < 1000; ++i) {
-        const auto held = bundle(slabs, {8});
+        const auto held = allocate_bundle(slabs, {8});
         EXPECT_EQ(held[0].page, 0u) << "memory that was never needed is never touched";
         slabs.release(held[0].id);
     }
@@ -51,8 +51,8 @@ TEST(SlotSlabs, LastEmptiedSlabIsUsedFirst) {
 
 TEST(SlotSlabs, GapIsUsedWhenEverySlabIsOccupied) {
     SlotSlabs slabs(16, 8);
-    const auto first = bundle(slabs, {3, 5});
-    bundle(slabs, {8});
+    const auto first = allocate_bundle(slabs, {3, 5});
+    allocate_bundle(slabs, {8});
     EXPECT_FALSE(slabs.begin_bundle(1));
     slabs.release(first[0].id);
     EXPECT_FALSE(slabs.begin_bundle(4));
@@ -62,8 +62,8 @@ TEST(SlotSlabs, GapIsUsedWhenEverySlabIsOccupied) {
 
 TEST(SlotSlabs, RunIsAllocatedBesideItsBundle) {
     SlotSlabs slabs(32, 8);
-    const auto first = bundle(slabs, {3, 3});
-    const auto second = bundle(slabs, {8});
+    const auto first = allocate_bundle(slabs, {3, 3});
+    const auto second = allocate_bundle(slabs, {8});
     slabs.release(first[0].id);
     const auto again = slabs.allocate_in_slab_of(first[1].page, 3);
     ASSERT_TRUE(again.has_value());
@@ -102,12 +102,12 @@ TEST(SlotSlabs, NeverAllocatesAPageTwiceOrLosesOne) {
                 }
             } else if (random() % 2 == 0) {
                 if (!slabs.begin_bundle(pages)) continue;
-                for (std::uint32_t left = pages; left > 0;) {
-                    const auto count = static_cast<std::uint32_t>(1 + random() % left);
+                for (std::uint32_t pages_left = pages; pages_left > 0;) {
+                    const auto count = static_cast<std::uint32_t>(1 + random() % pages_left);
                     const auto run = slabs.allocate(count);
                     ASSERT_TRUE(run.has_value());
                     hold(*run, count);
-                    left -= count;
+                    pages_left -= count;
                 }
             } else if (!held.empty()) {
                 const std::size_t i = random() % held.size();
@@ -118,7 +118,8 @@ TEST(SlotSlabs, NeverAllocatesAPageTwiceOrLosesOne) {
         }
         for (const Held& h : held) slabs.release(h.run.id);
         EXPECT_EQ(slabs.occupied_pages(), 0u);
-        for (std::uint32_t slab = 0; slab < slab_count; ++slab) EXPECT_EQ(bundle(slabs, {slab_pages}).size(), 1u);
+        for (std::uint32_t slab = 0; slab < slab_count; ++slab)
+            EXPECT_EQ(allocate_bundle(slabs, {slab_pages}).size(), 1u);
         EXPECT_FALSE(slabs.begin_bundle(1));
     }
 }
@@ -135,12 +136,12 @@ TEST(SlotSlabs, OneSlabMoreThanHeldBundlesIsAlwaysEnough) {
             const auto pages = static_cast<std::uint32_t>(1 + random() % slab_pages);
             ASSERT_TRUE(slabs.begin_bundle(pages)) << "round " << round << ", step " << step;
             std::vector<SlotSlabs::Run> runs;
-            for (std::uint32_t left = pages; left > 0;) {
-                const auto count = static_cast<std::uint32_t>(1 + random() % left);
+            for (std::uint32_t pages_left = pages; pages_left > 0;) {
+                const auto count = static_cast<std::uint32_t>(1 + random() % pages_left);
                 const auto run = slabs.allocate(count);
                 ASSERT_TRUE(run.has_value());
                 runs.push_back(*run);
-                left -= count;
+                pages_left -= count;
             }
             held.push_back(std::move(runs));
             while (held.size() > held_max || (!held.empty() && random() % 4 == 0)) {
