@@ -21,20 +21,20 @@ Quotas quotas_in_force(const ClusterState& state) {
 }
 
 // True if `quotas` respect every dataset's floor, cap and held quotas, within rounding.
-bool may_keep(const ClusterState& state, const Problem& problem, const Quotas& quotas) {
-    const CacheSplit held = split_of(problem, quotas);
+bool may_keep_quotas(const ClusterState& state, const Problem& problem, const Quotas& quotas) {
+    const CacheSplit split = split_of(problem, quotas);
     // Quotas are whole bytes on every node.
     const double slack = static_cast<double>(state.nodes.size());
-    for (std::size_t i = 0; i < held.size(); ++i) {
+    for (std::size_t i = 0; i < split.size(); ++i) {
         const GroupCache& cache = problem.caches[i];
         // Quotas that operators hold may be larger than the dataset.
-        if (state.datasets[cache.dataset].held.empty() && held[i] > cache.cap) return false;
-        if (held[i] + slack < cache.floor) return false;
+        if (state.datasets[cache.dataset].held.empty() && split[i] > cache.cap) return false;
+        if (split[i] + slack < cache.floor) return false;
     }
     for (std::size_t i = 0; i < quotas.size(); ++i) {
         for (const NodeCache& fixed : state.datasets[i].held) {
-            const auto there = std::ranges::find(quotas[i], fixed.node, &NodeCache::node);
-            const NodeCache now = there == quotas[i].end() ? NodeCache{.node = fixed.node} : *there;
+            const auto found = std::ranges::find(quotas[i], fixed.node, &NodeCache::node);
+            const NodeCache now = found == quotas[i].end() ? NodeCache{.node = fixed.node} : *found;
             if (now != fixed) return false;
         }
     }
@@ -48,15 +48,15 @@ bool may_keep(const ClusterState& state, const Problem& problem, const Quotas& q
             return false;
         }
     }
-    return std::ranges::any_of(held, [](double bytes) { return bytes > 0; });
+    return std::ranges::any_of(split, [](double bytes) { return bytes > 0; });
 }
 
 std::uint64_t moved_bytes(const ClusterState& state, const Quotas& quotas) {
     std::uint64_t moved = 0;
     for (std::size_t i = 0; i < quotas.size(); ++i) {
         for (const NodeCache& quota : quotas[i]) {
-            const auto there = std::ranges::find(state.datasets[i].cached, quota.node, &NodeCache::node);
-            const std::uint64_t bytes = there == state.datasets[i].cached.end() ? 0 : there->bytes();
+            const auto found = std::ranges::find(state.datasets[i].cached, quota.node, &NodeCache::node);
+            const std::uint64_t bytes = found == state.datasets[i].cached.end() ? 0 : found->bytes();
             // A quota set by hand may be larger than its dataset.
             const std::uint64_t wanted = std::min(quota.bytes(), state.datasets[i].size_bytes);
             moved += wanted - std::min(wanted, bytes);
@@ -115,16 +115,16 @@ std::vector<std::uint32_t> place_waiting(ClusterState& state, const Objective& o
 
 Result<Plan> assign(const ClusterState& given, const Objective& objective) {
     if (auto valid = validate(given); !valid) return std::unexpected(valid.error());
-    const bool places = objective.place_jobs && std::ranges::any_of(given.jobs, &ClusterJob::waits_for_gpus);
+    const bool places_jobs = objective.place_jobs && std::ranges::any_of(given.jobs, &ClusterJob::waits_for_gpus);
     ClusterState changed;
     if (objective.spare_room) {
         changed = without_spare_room(given);
-    } else if (places) {
+    } else if (places_jobs) {
         changed = given;
     }
     std::vector<std::uint32_t> placed;
-    if (places) placed = place_waiting(changed, objective);
-    const ClusterState& state = places || objective.spare_room ? changed : given;
+    if (places_jobs) placed = place_waiting(changed, objective);
+    const ClusterState& state = places_jobs || objective.spare_room ? changed : given;
 
     const auto problem_of = [&](CountedJobs counted) {
         return objective.kind == ObjectiveKind::utilisation ? make_utilisation_problem(state, counted)
@@ -134,14 +134,16 @@ Result<Plan> assign(const ClusterState& given, const Objective& objective) {
         state.jobs, [](const ClusterJob& job) { return job.waits_for_turn() || job.time_share < 1; });
     const Problem problem = problem_of(takes_turns ? CountedJobs::by_time_share : CountedJobs::running);
     Solution solution = solve(state, problem, objective.kind);
-    const bool steers = objective.kind != ObjectiveKind::equal_shares && objective.kind != ObjectiveKind::pinned;
+    const bool chooses_quotas =
+        objective.kind != ObjectiveKind::equal_shares && objective.kind != ObjectiveKind::pinned;
     bool kept = false;
     const Quotas in_force = quotas_in_force(state);
-    if (steers && objective.hysteresis > 0 && may_keep(state, problem, in_force)) {
-        Solution still = solve_with_quotas(state, problem, objective.kind, in_force);
+    if (chooses_quotas && objective.hysteresis > 0 && may_keep_quotas(state, problem, in_force)) {
+        Solution unchanged = solve_with_quotas(state, problem, objective.kind, in_force);
         // No job may stay below its equal share only because the quotas are kept.
-        kept = shares_hold(problem, still) && gain(problem, objective.kind, still, solution) < objective.hysteresis;
-        if (kept) solution = std::move(still);
+        kept = reaches_equal_shares(problem, unchanged) &&
+               gain(problem, objective.kind, unchanged, solution) < objective.hysteresis;
+        if (kept) solution = std::move(unchanged);
     }
     Plan plan;
     if (takes_turns) {
@@ -153,7 +155,7 @@ Result<Plan> assign(const ClusterState& given, const Objective& objective) {
         plan = plan_of(state, placed, problem, std::move(solution));
     }
     plan.kept_quotas = kept;
-    if (steers && objective.spare_room) give_spare_room(state, plan);
+    if (chooses_quotas && objective.spare_room) give_spare_room(state, plan);
     return plan;
 }
 

@@ -11,8 +11,8 @@
 //
 // Cache is chosen for the steady state (quotas filled). The choice is exact: each objective comes down to a fractional
 // knapsack. Bandwidth is granted for the cache that can be hit now: a block admitted in this epoch helps a job only if
-// the job has not read it yet. Disk and network bounds depend on where cache lies, and that placement depends on the
-// rates they bound. So assign() solves without the bounds, places the cache, bounds the rates, and repeats with the
+// the job has not read it yet. Disk and network bounds depend on where cache lies, and the placement of cache depends
+// on the bounded rates. So assign() solves without the bounds, places the cache, bounds the rates, and repeats with the
 // bounded rates as the jobs' ideals, at most three times. If several disk or network bounds bind at once, the sum of
 // rates is no longer exactly the largest.
 //
@@ -39,7 +39,7 @@ public:
 
 struct Objective {
     ObjectiveKind kind = ObjectiveKind::max_min;
-    // Quotas stay as they are if new ones would improve the objective by less than this part of it.
+    // Quotas stay as they are if new ones would improve the objective by less than this fraction.
     double hysteresis = 0.02;
     bool spare_room = false;  // give datasets without running jobs quotas from the spare cache (spare_room.h)
     bool place_jobs = true;   // find GPUs for jobs that have none

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kRounding = 1e-9;
 
-bool has_cap(const Problem& problem, std::size_t job) {
+bool cache_relieves_cap(const Problem& problem, std::size_t job) {
     return problem.gains[job] != 0 && std::isfinite(problem.bandwidth_caps[job]);
 }
 
@@ -21,18 +21,18 @@ std::vector<double> least_cache(const Problem& problem, std::span<const double> 
     std::vector<double> least(problem.caches.size());
     for (std::size_t j = 0; j < rates.size(); ++j) {
         const double cap = problem.bandwidth_caps[j];
-        if (!has_cap(problem, j) || rates[j] <= cap) continue;
+        if (!cache_relieves_cap(problem, j) || rates[j] <= cap) continue;
         const double hits = 1 - cap / rates[j];
         const std::span<const Read> reads = problem.reads_of(j);
-        double equal_hits = 0;
+        double hits_at_equal_share = 0;
         for (const Read& read : reads) {
             const GroupCache& cache = problem.caches[read.cache];
-            equal_hits += read.part * hit_ratio(cache.equal_cache, cache.size);
+            hits_at_equal_share += read.part * hit_ratio(cache.equal_cache, cache.size);
         }
         for (const Read& read : reads) {
             const GroupCache& cache = problem.caches[read.cache];
-            const bool by_share = reads.size() > 1 && equal_hits > 0;
-            const double bytes = by_share ? cache.equal_cache * hits / equal_hits : cache.size * hits;
+            const bool in_several_groups = reads.size() > 1 && hits_at_equal_share > 0;
+            const double bytes = in_several_groups ? cache.equal_cache * hits / hits_at_equal_share : cache.size * hits;
             least[read.cache] = std::max(least[read.cache], std::min(bytes, cache.cap));
         }
     }
@@ -55,7 +55,7 @@ std::vector<Saving> savings_with_floors(const Problem& problem, std::span<const 
 }
 
 std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> density, std::vector<Saving> savings) {
-    // Go from the far end of each cache, where only jobs without a floor save, towards its beginning.
+    // Sorts from each cache's last bytes, which save only for jobs without a floor, to its first.
     std::ranges::sort(savings, [](const Saving& a, const Saving& b) {
         if (a.cache != b.cache) return a.cache < b.cache;
         return a.up_to_bytes != b.up_to_bytes ? a.up_to_bytes > b.up_to_bytes : a.density < b.density;
@@ -87,11 +87,11 @@ double highest_rate(const Problem& problem, std::size_t index) {
     return predicted_rate(ideal, cap, std::min(1.0, hits));
 }
 
-double caps_exceeded(const Problem& problem, std::span<const double> rates, std::span<const double> ratios) {
+double largest_cap_excess(const Problem& problem, std::span<const double> rates, std::span<const double> ratios) {
     double most = 0;
     if (!problem.limits_bandwidth) return most;
     for (std::size_t j = 0; j < rates.size(); ++j) {
-        if (!has_cap(problem, j)) continue;
+        if (!cache_relieves_cap(problem, j)) continue;
         const double misses = rates[j] * (1 - problem.steady_hit_ratio(j, ratios));
         const double cap = problem.bandwidth_caps[j];
         if (misses > cap * (1 + kRounding)) most = std::max(most, misses / cap);

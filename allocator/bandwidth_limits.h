@@ -1,10 +1,10 @@
 #pragma once
 
 // Turns operators' limits on jobs' bandwidth into limits on the split of cache. A job with a cap reaches a rate only if
-// enough of its dataset is cached: at given rates a cap is a lower bound on cache. A job with a floor has that much of
-// the remote whatever it hits, so more cache saves nothing once its misses are below the floor. The result is exact for
-// a job within one peer group. A job that runs in several groups is assumed to need cache in the proportions of its
-// equal share.
+// enough of its dataset is cached: at given rates a cap is a lower bound on cache. A job with a floor keeps that much
+// of the remote even if it needs less, so more cache saves nothing once its misses are below the floor. The result is
+// exact for a job within one peer group. A job that runs in several groups is assumed to need cache in the proportions
+// of its equal share.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace larder::allocator {
 
-// Remote bytes per second that a byte of cache saves, for the first `up_to_bytes` of the cache.
+// Each of the first `up_to_bytes` of a cache saves `density` remote bytes per second.
 struct Saving {
     std::uint32_t cache = 0;
     double up_to_bytes = 0;
@@ -26,7 +26,7 @@ struct Saving {
 // index in Problem::caches, `rates` by index in Problem::jobs. Empty if no job has limits.
 std::vector<double> least_cache(const Problem& problem, std::span<const double> rates);
 
-// True if the job (an index in Problem::jobs) may have a floor above the bytes it misses.
+// True if the job (an index in Problem::jobs) has a floor, and more cache can bring its misses below that floor.
 inline bool has_floor(const Problem& problem, std::size_t job) {
     return problem.gains[job] != 0 && problem.bandwidth_floors[job] > 0;
 }
@@ -34,7 +34,9 @@ inline bool has_floor(const Problem& problem, std::size_t job) {
 // Returns the savings of the jobs with floors, at these rates.
 std::vector<Saving> savings_with_floors(const Problem& problem, std::span<const double> rates);
 
-// Returns each cache's savings piece by piece. `density` is the saving of any byte of each cache by the other jobs.
+// Cuts each cache into pieces of equal density, its last bytes first: bytes below `up_to_bytes` save at least
+// `density`. The argument `density`, by cache, is what any byte saves for jobs without floors; `savings` are those of
+// the others.
 std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> density, std::vector<Saving> savings);
 
 // Returns the highest rate that the cap of job `index` (in Problem::jobs) allows with all cache that can be cached.
@@ -42,6 +44,6 @@ double highest_rate(const Problem& problem, std::size_t index);
 
 // Returns the largest factor by which a job's need exceeds its cap at these rates; 0 if all caps allow the rates.
 // `ratios` are the caches' hit ratios, by index in Problem::caches.
-double caps_exceeded(const Problem& problem, std::span<const double> rates, std::span<const double> ratios);
+double largest_cap_excess(const Problem& problem, std::span<const double> rates, std::span<const double> ratios);
 
 }  // namespace larder::allocator

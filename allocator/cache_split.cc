@@ -77,15 +77,15 @@ CacheSplit fill(const Problem& problem, const Savings& savings, std::span<const 
         return filling.take();
     }
     const std::vector<Saving> pieces = pieces_of(problem, savings.unbounded, savings.bounded);
-    std::vector<double> of_piece;
-    of_piece.reserve(pieces.size());
-    for (const Saving& piece : pieces) of_piece.push_back(piece.density);
-    for (const std::uint32_t p : descending(of_piece)) {
-        if (of_piece[p] <= 0) break;
+    std::vector<double> piece_densities;
+    piece_densities.reserve(pieces.size());
+    for (const Saving& piece : pieces) piece_densities.push_back(piece.density);
+    for (const std::uint32_t p : descending(piece_densities)) {
+        if (piece_densities[p] <= 0) break;
         filling.give(pieces[p].cache, pieces[p].up_to_bytes);
     }
     filling.keep_cached();
-    // Cache that would save something if rates were higher than assumed.
+    // The rest goes to cache that would save something if rates were higher than assumed.
     filling.give_by(savings.density);
     return filling.take();
 }
@@ -127,8 +127,8 @@ std::vector<double> mixed(std::span<const double> first, std::span<const double>
 Savings blended(const Savings& first, const Savings& second, double part) {
     Savings both{.density = mixed(first.density, second.density, part),
                  .unbounded = mixed(first.unbounded, second.unbounded, part)};
-    for (const auto& [of, weight] : {std::pair(&first, 1 - part), std::pair(&second, part)}) {
-        for (Saving saving : of->bounded) {
+    for (const auto& [savings, weight] : {std::pair(&first, 1 - part), std::pair(&second, part)}) {
+        for (Saving saving : savings->bounded) {
             saving.density *= weight;
             both.bounded.push_back(saving);
         }
@@ -142,7 +142,8 @@ CacheSplit best_split(const Problem& problem, std::span<const double> rates, std
     return fill(problem, savings_of(problem, rates), least_cache(problem, promised));
 }
 
-// Exceeds the remote's bandwidth if the jobs together, or one capped job alone, cannot have the bandwidth they need.
+// Returns the remote bandwidth that the jobs need at these rates. The result also exceeds Problem::remote if one job
+// needs more than its cap.
 double least_remote(const Problem& problem, std::span<const double> rates, const CacheSplit& split) {
     const std::vector<double> ratios = problem.hit_ratios(split);
     double needed = 0;
@@ -150,7 +151,7 @@ double least_remote(const Problem& problem, std::span<const double> rates, const
         const double misses = rates[j] * (1 - problem.steady_hit_ratio(j, ratios));
         needed += std::max(misses, problem.bandwidth_floors[j]);
     }
-    return std::max(needed, problem.remote * caps_exceeded(problem, rates, ratios));
+    return std::max(needed, problem.remote * largest_cap_excess(problem, rates, ratios));
 }
 
 // Returns rates between equal shares and f* with the largest sum, for this split. Empty if equal shares do not fit.
@@ -183,8 +184,8 @@ CacheSplit efficiency_split(const Problem& problem) {
     const std::vector<double>& ideals = problem.ideals;
     const std::vector<double>& equals = problem.equal_rates;
     CacheSplit split = best_split(problem, ideals, equals);
-    const auto needed = [&](const CacheSplit& of) { return least_remote(problem, equals, of); };
-    const auto shares_fit = [&](const CacheSplit& of) { return needed(of) <= problem.remote; };
+    const auto needed = [&](const CacheSplit& trial) { return least_remote(problem, equals, trial); };
+    const auto shares_fit = [&](const CacheSplit& trial) { return needed(trial) <= problem.remote; };
     if (shares_fit(split)) return split;
 
     // This is a linear program with one more constraint: its multiplier blends the two densities. At the right
@@ -234,7 +235,7 @@ CacheSplit max_min_split(const Problem& problem) {
     for (std::size_t j = 0; j < slopes.size(); ++j) {
         if (equals[j] > 0) high = std::max(high, problem.ideals[j] / slopes[j]);
     }
-    // Equal shares fit, perhaps only up to rounding. In that case their split is kept.
+    // Equal shares fit, perhaps only up to rounding. If they exceed the remote by rounding, their split is kept.
     const FunctionPoint highest_level{high, needed(high)};
     const FunctionPoint equal_level{0, needed(0)};
     double level = 0;
@@ -252,10 +253,10 @@ class Climb {
 public:
     explicit Climb(const Problem& problem) : problem_(problem), best_(efficiency_split(problem)) {
         best_value_ = value_of(largest_rates(problem, best_));
-        from(best_);
+        climb_from(best_);
     }
 
-    void from(CacheSplit split) {
+    void climb_from(CacheSplit split) {
         constexpr int kRounds = 20;
         double before = -1;
         for (int round = 0; round < kRounds; ++round) {
@@ -293,9 +294,9 @@ CacheSplit split_for_equal_rates(const Problem& problem) {
 
 CacheSplit throughput_split(const Problem& problem) {
     Climb climb(problem);
-    climb.from(split_for_equal_rates(problem));
-    climb.from(max_min_split(problem));
-    climb.from(equal_split(problem));
+    climb.climb_from(split_for_equal_rates(problem));
+    climb.climb_from(max_min_split(problem));
+    climb.climb_from(equal_split(problem));
 
     // Local search: fill one cache before all others, and fill the rest as in the best split so far.
     constexpr std::size_t kMovesMax = 64;
@@ -308,17 +309,17 @@ CacheSplit throughput_split(const Problem& problem) {
         if (++moves > kMovesMax) break;
         savings.density[first] = std::numeric_limits<double>::max();
         if (!savings.unbounded.empty()) savings.unbounded[first] = std::numeric_limits<double>::max();
-        climb.from(fill(problem, savings, least_cache(problem, problem.equal_rates)));
+        climb.climb_from(fill(problem, savings, least_cache(problem, problem.equal_rates)));
     }
     return climb.best();
 }
 
 CacheSplit utilisation_split(const Problem& problem) {
     Climb climb(problem);
-    // If the remote serves no other job, a cache is worth the work that this cache alone keeps going.
+    // One start values a cache by the work that its hits alone keep going.
     const auto values = rates_of(problem, [&](std::size_t j) { return problem.jobs[j].value * problem.ideals[j]; });
-    climb.from(fill(problem, {.density = densities(problem, values)}, least_cache(problem, problem.equal_rates)));
-    climb.from(split_for_equal_rates(problem));
+    climb.climb_from(fill(problem, {.density = densities(problem, values)}, least_cache(problem, problem.equal_rates)));
+    climb.climb_from(split_for_equal_rates(problem));
     return climb.best();
 }
 

@@ -69,7 +69,7 @@ Result<void> check(const NodeReport& report) {
                      "must have at most " + std::to_string(kNameBytesMax) + " bytes, and so must peer_group");
     }
     if (report.peer_group.empty() != report.peer_endpoint.empty()) {
-        return wrong("peer_endpoint", "must be given with peer_group, or neither");
+        return wrong("peer_endpoint", "must be given if peer_group is given, and only then");
     }
     if (report.memory_bytes >= kBytesEnd) return wrong("memory_bytes", "is too large");
     if (report.disk_bytes >= kBytesEnd) return wrong("disk_bytes", "is too large");
@@ -95,7 +95,7 @@ Result<void> check(const NodeReport& report) {
     return {};
 }
 
-// Rates that differ by less than this part are the same to a node.
+// Rates that differ by less than this fraction count as equal.
 constexpr double kSameRate = 1e-3;
 
 bool same_quotas(const ClusterState& old_state, const Plan& old_plan, const ClusterState& state, const Plan& plan) {
@@ -131,8 +131,8 @@ bool Cluster::is_alive(const KnownNode& node, std::int64_t now_ns) const {
 
 // --- input
 
-// A daemon on the same state directory means that its predecessor has ended, because the directory has one owner at a
-// time. A daemon that reports on after it was succeeded has a copy of the directory.
+// If a new daemon uses the same state directory, its predecessor has ended, because the directory has one owner at a
+// time. A daemon that still reports after its successor did has a copy of the directory, so it is no restart.
 bool Cluster::is_restart(const KnownNode& node, const NodeReport& report) {
     return report.state_directory != 0 && report.state_directory == node.last.state_directory &&
            report.instance != node.previous_instance;
@@ -142,20 +142,20 @@ Result<void> Cluster::report(const NodeReport& report, std::int64_t now_ns) {
     if (auto good = check(report); !good) return good;
     const auto found = nodes_.find(report.node);
     const bool same_instance = found != nodes_.end() && found->second.last.instance == report.instance;
-    const bool one_goes_on = found == nodes_.end() || same_instance || is_restart(found->second, report);
-    if (!one_goes_on && now_ns - found->second.heard_ns < options_.same_name_after_ns) {
+    const bool is_only_daemon = found == nodes_.end() || same_instance || is_restart(found->second, report);
+    if (!is_only_daemon && now_ns - found->second.heard_ns < options_.same_name_after_ns) {
         return fail(ErrorCode::already_exists, "node \"" + report.node +
                                                    "\" reports from two daemons: give each its own name, or wait a "
                                                    "few seconds after a restart");
     }
     if (found == nodes_.end() && nodes_.size() >= options_.nodes_max && !forget_a_silent_node(now_ns)) {
-        return fail(ErrorCode::no_space, "node \"" + report.node + "\" is too many: " +
-                                             std::to_string(options_.nodes_max) + " nodes report, the limit");
+        return fail(ErrorCode::no_space, "node \"" + report.node + "\" is refused: " +
+                                             std::to_string(options_.nodes_max) + " nodes report, which is the limit");
     }
     measure(report, found == nodes_.end() ? nullptr : &found->second.last, same_instance);
-    // State may have been lost. The node's lease number then shows how far the numbers had got.
-    if (report.lease_applied <= kLeaseNumberMax) ledger_.number_above(report.lease_applied);
-    // A restarted daemon holds no lease, but the bytes its predecessor asked for may be in flight until it applies one.
+    // If the ledger's state was lost, the lease that the node has applied shows which numbers were already used.
+    if (report.lease_applied <= kLeaseNumberMax) ledger_.skip_numbers_up_to(report.lease_applied);
+    // A restarted daemon holds no lease, but its predecessor's requests may be in flight until it applies one.
     if (report.lease_applied != 0) ledger_.applied(report.node, report.lease_applied);
     KnownNode& node = nodes_[report.node];
     if (!same_instance) node.previous_instance = node.last.instance;
@@ -167,33 +167,34 @@ Result<void> Cluster::report(const NodeReport& report, std::int64_t now_ns) {
 }
 
 void Cluster::measure(const NodeReport& report, const NodeReport* last, bool same_instance) {
-    std::set<std::string_view> here;
+    std::set<std::string_view> jobs_in_report;
     for (const JobReport& job : report.jobs) {
-        here.insert(job.name);
+        jobs_in_report.insert(job.name);
         KnownJob& known = jobs_[job.name];
         const Counters now{.bytes = job.bytes, .busy_s = job.busy_s, .epoch = job.epoch};
-        const auto before = known.before.find(report.node);
-        const bool start_next_phase = same_instance && before != known.before.end() && before->second.go_on &&
-                                      job.bytes >= before->second.bytes && job.busy_s >= before->second.busy_s;
-        if (start_next_phase) {
+        const auto before = known.last_counters.find(report.node);
+        const bool counters_continue = same_instance && before != known.last_counters.end() &&
+                                       before->second.comparable && job.bytes >= before->second.bytes &&
+                                       job.busy_s >= before->second.busy_s;
+        if (counters_continue) {
             // An interval has each node at most once: a second report of a node closes it.
             if (known.reported.contains(report.node)) {
-                for (const auto& [node, ranks] : known.reported) known.open.ranks += ranks;
-                known.ideal.add(known.open);
-                known.open = {.ranks = 0};
+                for (const auto& [node, ranks] : known.reported) known.open_interval.ranks += ranks;
+                known.ideal.add(known.open_interval);
+                known.open_interval = {.ranks = 0};
                 known.reported.clear();
             }
-            known.open.bytes += job.bytes - before->second.bytes;
-            known.open.busy_s += job.busy_s - before->second.busy_s;
-            if (known.reported.empty()) known.open.ranks = 0;
+            known.open_interval.bytes += job.bytes - before->second.bytes;
+            known.open_interval.busy_s += job.busy_s - before->second.busy_s;
+            if (known.reported.empty()) known.open_interval.ranks = 0;
             known.reported[report.node] = job.ranks;
         }
-        known.before[report.node] = now;
+        known.last_counters[report.node] = now;
         count_epochs(job.name, known);
     }
     if (last == nullptr) return;
     for (const JobReport& job : last->jobs) {
-        if (!here.contains(job.name)) leaves(job.name, report.node);
+        if (!jobs_in_report.contains(job.name)) job_left_node(job.name, report.node);
     }
 }
 
@@ -201,7 +202,7 @@ void Cluster::measure(const NodeReport& report, const NodeReport* last, bool sam
 void Cluster::count_epochs(const std::string& name, KnownJob& job) {
     if (!job.spec) return;
     std::optional<std::uint32_t> last;
-    for (const auto& [node, counters] : job.before) last = std::max(last, counters.epoch);
+    for (const auto& [node, counters] : job.last_counters) last = std::max(last, counters.epoch);
     if (!last) return;
     const EpochsSeen seen{.first = job.epochs ? job.epochs->first : *last, .last = *last};
     if (job.epochs == seen) return;
@@ -209,32 +210,33 @@ void Cluster::count_epochs(const std::string& name, KnownJob& job) {
     unsaved_epochs_.insert(name);
 }
 
-void Cluster::leaves(const std::string& job, const std::string& node) {
+void Cluster::job_left_node(const std::string& job, const std::string& node) {
     const auto found = jobs_.find(job);
     if (found == jobs_.end()) return;
-    found->second.before.erase(node);
+    found->second.last_counters.erase(node);
     forget_unless_needed(job);
 }
 
 void Cluster::forget_unless_needed(const std::string& job) {
     const auto found = jobs_.find(job);
-    if (found == jobs_.end() || found->second.spec || !found->second.before.empty() || in_turns_.contains(job)) return;
+    if (found == jobs_.end() || found->second.spec || !found->second.last_counters.empty() || in_turns_.contains(job))
+        return;
     jobs_.erase(found);
     unsaved_jobs_.insert(job);
 }
 
 void Cluster::set_spec(KnownJob& job, std::optional<JobRegistration> spec) {
     if (job.spec) {
-        --registered_;
+        --registered_count_;
         floors_bytes_per_second_ -= job.spec->bandwidth_floor_bytes_per_second;
     }
     job.spec = std::move(spec);
     if (job.spec) {
-        ++registered_;
+        ++registered_count_;
         floors_bytes_per_second_ += job.spec->bandwidth_floor_bytes_per_second;
     }
     // Rounding errors must not outlive the last registered job.
-    if (registered_ == 0) floors_bytes_per_second_ = 0;
+    if (registered_count_ == 0) floors_bytes_per_second_ = 0;
 }
 
 Result<void> Cluster::register_job(const JobRegistration& spec) {
@@ -264,9 +266,9 @@ Result<void> Cluster::register_job(const JobRegistration& spec) {
     if (known != jobs_.end() && known->second.spec) {
         return fail(ErrorCode::already_exists, "job \"" + spec.name + "\" is already registered");
     }
-    if (registered_ >= options_.jobs_max) {
-        return fail(ErrorCode::no_space, "job \"" + spec.name + "\" is too many: " + std::to_string(options_.jobs_max) +
-                                             " jobs are registered, the limit");
+    if (registered_count_ >= options_.jobs_max) {
+        return fail(ErrorCode::no_space, "job \"" + spec.name + "\" is refused: " + std::to_string(options_.jobs_max) +
+                                             " jobs are registered, which is the limit");
     }
     if (auto saved = save({.jobs = {{spec.name, spec}}}); !saved) return saved;
     KnownJob& job = jobs_[spec.name];
@@ -313,7 +315,7 @@ Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::u
     }
     const double most = std::max(0.0, capacity - others);
     if (static_cast<double>(*bytes) > most) {
-        const auto text = [](double of) { return format_bytes(static_cast<std::uint64_t>(of)); };
+        const auto text = [](double size) { return format_bytes(static_cast<std::uint64_t>(size)); };
         return fail(ErrorCode::no_space, "dataset \"" + dataset + "\" cannot have " +
                                              text(static_cast<double>(*bytes)) + ": at most " + text(most) +
                                              " is free, because the nodes' caches have " + text(capacity) +
@@ -403,7 +405,7 @@ void Cluster::take_plan(ClusterState state, Plan plan) {
         for (const GpuShare& share : placement_of(planned_state_, plan_, j)) planned_jobs_[share.node].push_back(j);
     }
     for (std::uint32_t i = 0; i < plan_.datasets.size(); ++i) {
-        for (const NodeCache& there : planned_state_.datasets[i].quotas) planned_datasets_[there.node].push_back(i);
+        for (const NodeCache& quota : planned_state_.datasets[i].quotas) planned_datasets_[quota.node].push_back(i);
     }
 }
 

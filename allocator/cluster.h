@@ -8,9 +8,9 @@
 // function, and takes it back at the next start (`restore`). After that the plan in force has the same quotas and the
 // same number, and earlier leases are still accounted for; nodes need not report first.
 //
-// A node not heard of for the length of a lease is gone: plans leave out its cache and its jobs, and the ledger
-// accounts for the bandwidth it may still take. A job needs no registration. Registering a job declares values that
-// cannot be measured (weight, epochs, GPUs) or are not measured yet (f*).
+// A node that has not reported for the length of a lease counts as gone: plans leave out its cache and its jobs, and
+// the ledger accounts for the bandwidth it may still take. A job needs no registration. Registering a job declares
+// values that cannot be measured (weight, epochs, GPUs) or are not measured yet (f*).
 
 #include <cstddef>
 #include <cstdint>
@@ -69,11 +69,11 @@ public:
     Result<void> restore(const ClusterRecord& record, std::int64_t now_ns);
 
     // Takes a node's whole report, or nothing. Errors: invalid_argument names the field; already_exists if another
-    // daemon of this name was heard of just now.
+    // daemon of this name has just reported.
     Result<void> report(const NodeReport& report, std::int64_t now_ns);
 
-    // Removes a node for good: its floors, which it could go on taking, no longer count. Errors: changed if the node
-    // still reports or its lease is not over; not_found if the node is unknown.
+    // Removes a node for good: the floors that it could still take no longer count. Errors: changed if the node still
+    // reports or its lease has not expired; not_found if the node is unknown.
     Result<void> remove_node(const std::string& node, std::int64_t now_ns);
 
     Result<void> register_job(const JobRegistration& spec);
@@ -98,8 +98,8 @@ public:
     const Plan& plan() const { return plan_; }
     // Returns a node's index in planned_state(); nullopt if the plan in force does not include the node.
     std::optional<std::uint32_t> planned_index(const std::string& node) const;
-    // Returns a registered job's remaining epochs, with the current one: those declared, less those it was seen to
-    // finish.
+    // Returns a registered job's remaining epochs, the current one included: the declared epochs less those that nodes
+    // reported as finished.
     double remaining_epochs(const std::string& job) const;
     // Returns f* as measured; nullopt if there is no measurement yet.
     std::optional<double> measured_ideal(const std::string& job) const;
@@ -126,15 +126,15 @@ private:
         std::uint64_t bytes = 0;
         double busy_s = 0;
         std::optional<std::uint32_t> epoch;
-        bool go_on = true;  // false: the counters are of an earlier process
+        bool comparable = true;  // false: only the epoch is known, from before the allocator's restart
     };
     struct KnownJob {
         std::optional<JobRegistration> spec;
         IdealRate ideal;
-        std::optional<EpochsSeen> epochs;        // since it was registered
-        std::map<std::string, Counters> before;  // by node, for all nodes whose last report has the job
-        // The interval since every node's last report was taken into `ideal`.
-        IdealRate::Interval open;
+        std::optional<EpochsSeen> epochs;               // since it was registered
+        std::map<std::string, Counters> last_counters;  // by node, for all nodes whose last report has the job
+        // The interval that is not yet added to `ideal`.
+        IdealRate::Interval open_interval;
         std::map<std::string, std::uint32_t> reported;  // ranks per node, in the open interval
     };
 
@@ -145,7 +145,7 @@ private:
     // Registers the job, or unregisters it, and updates the sums over registered jobs.
     void set_spec(KnownJob& job, std::optional<JobRegistration> spec);
     // Called when the node's report no longer has the job.
-    void leaves(const std::string& job, const std::string& node);
+    void job_left_node(const std::string& job, const std::string& node);
     void forget_unless_needed(const std::string& job);
     void forget_node(std::map<std::string, KnownNode>::const_iterator node);
     double ideal_of(const std::string& job) const;
@@ -174,10 +174,10 @@ private:
     Quotas saved_quotas_;
     bool plan_unsaved_ = false;
     std::set<std::string> unsaved_jobs_;    // jobs whose measured rates are unsaved
-    std::set<std::string> unsaved_epochs_;  // by job
+    std::set<std::string> unsaved_epochs_;  // jobs whose epochs are unsaved
     std::map<std::string, KnownNode> nodes_;
     std::map<std::string, KnownJob> jobs_;
-    std::size_t registered_ = 0;
+    std::size_t registered_count_ = 0;
     double floors_bytes_per_second_ = 0;
     std::map<std::string, std::uint64_t> pins_;
     std::vector<Turn> turns_;

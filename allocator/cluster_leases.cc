@@ -50,7 +50,7 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
     if (!index || !nodes_.contains(node)) {
         return fail(ErrorCode::not_found, "node \"" + node + "\" is not in the plan: it has to report first");
     }
-    const std::uint32_t at = *index;
+    const std::uint32_t planned_node = *index;
     const bool rates = nodes_.at(node).last.rates;
     if (rates && ledger_.wait_ns(now_ns) > 0) {
         return fail(ErrorCode::unavailable,
@@ -65,8 +65,8 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
         part.peers.push_back(last.peer_endpoint);
     }
     // A node that has the dataset must be told of a quota of 0.
-    for (const std::uint32_t i : planned_datasets_[at]) {
-        const auto quota = std::ranges::find(plan_.datasets[i].quotas, at, &NodeCache::node);
+    for (const std::uint32_t i : planned_datasets_[planned_node]) {
+        const auto quota = std::ranges::find(plan_.datasets[i].quotas, planned_node, &NodeCache::node);
         const bool given = quota != plan_.datasets[i].quotas.end();
         part.quotas.push_back({.name = planned_state_.datasets[i].name,
                                .memory_bytes = given ? quota->memory_bytes : 0,
@@ -75,7 +75,7 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
     if (!rates) return part;
     const std::size_t scanning = scanning_nodes(now_ns);
     std::vector<LeasedRate> wanted;
-    for (const std::uint32_t j : planned_jobs_[at]) {
+    for (const std::uint32_t j : planned_jobs_[planned_node]) {
         const JobPlan& job = plan_.jobs[j];
         const std::string& name = planned_state_.jobs[j].name;
         std::vector<double> demands;

@@ -9,8 +9,8 @@
 namespace larder::allocator {
 namespace {
 
-// The rates of a node in bytes per second: the highest demand on it, or its capacity.
-struct NodeRates {
+// The highest demand on a node, in bytes per second.
+struct NodeDemand {
     double in = 0;
     double out = 0;
     double disk = 0;
@@ -24,10 +24,10 @@ double hits_per_byte(const Problem& problem, std::uint32_t job, double hit_ratio
     return weights > 0 ? hit_ratio / weights : 0;
 }
 
-// Returns the demand on each node with every job at f* and no hits on the node where a job reads.
-std::vector<NodeRates> highest_demand(const Problem& problem, std::span<const double> hits_per_byte,
-                                      std::span<const std::vector<NodeCache>> quotas) {
-    std::vector<NodeRates> demand(problem.group_of_node.size());
+// Returns the demand on each node if every job reads at f* and no bytes are found on the node that reads them.
+std::vector<NodeDemand> highest_demand(const Problem& problem, std::span<const double> hits_per_byte,
+                                       std::span<const std::vector<NodeCache>> quotas) {
+    std::vector<NodeDemand> demand(problem.group_of_node.size());
     std::vector<double> hits(problem.caches.size());  // bytes per second, for each byte cached
     for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
         for (const Run& run : problem.runs_of(j)) demand[run.node].in += problem.ideals[j] * run.part;
@@ -70,7 +70,7 @@ RateLimits cluster_limits(const ClusterState& state, const Problem& problem, std
     for (std::uint32_t j = 0; j < per_byte.size(); ++j) {
         per_byte[j] = hits_per_byte(problem, j, hit_ratios[j], cache_bytes);
     }
-    const std::vector<NodeRates> demand = highest_demand(problem, per_byte, quotas);
+    const std::vector<NodeDemand> demand = highest_demand(problem, per_byte, quotas);
     RateLimits limits(problem.jobs.size());
     const std::uint32_t remote = limits.add(problem.remote);
     std::vector<NodeLimits> limits_of(state.nodes.size());
@@ -91,19 +91,19 @@ RateLimits cluster_limits(const ClusterState& state, const Problem& problem, std
     std::vector<double> part_of_node(state.nodes.size());  // the share of the job's bytes that is read there
     std::vector<double> part_of_group(problem.group_bytes.size());
     std::vector<double> hits_at(state.nodes.size());  // the share of the job's bytes that is found there
-    std::vector<NodeCache> bound;                     // the dataset's quotas on nodes that may be too slow
+    std::vector<NodeCache> quotas_on_limited_nodes;   // the dataset's quotas on nodes that may be too slow
     for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
         const std::uint32_t dataset = problem.jobs[j].dataset;
         if (j == problem.datasets[dataset].jobs_begin) {
-            bound.clear();
-            std::ranges::copy_if(quotas[dataset], std::back_inserter(bound),
+            quotas_on_limited_nodes.clear();
+            std::ranges::copy_if(quotas[dataset], std::back_inserter(quotas_on_limited_nodes),
                                  [&](const NodeCache& quota) { return limits_of[quota.node].any(); });
         }
         limits.use(remote, j, 1 - hit_ratios[j], problem.bandwidth_floors[j]);
         const std::span<const Run> runs = problem.runs_of(j);
         for (const Run& run : runs) part_of_node[run.node] = run.part;
         for (const Read& read : problem.reads_of(j)) part_of_group[problem.caches[read.cache].group] = read.part;
-        for (const NodeCache& quota : bound) {
+        for (const NodeCache& quota : quotas_on_limited_nodes) {
             const double in_group = part_of_group[problem.group_of_node[quota.node]];
             if (in_group <= 0) continue;
             hits_at[quota.node] = per_byte[j] * in_group * static_cast<double>(quota.bytes());
@@ -118,7 +118,7 @@ RateLimits cluster_limits(const ClusterState& state, const Problem& problem, std
         }
         for (const Run& run : runs) part_of_node[run.node] = 0;
         for (const Read& read : problem.reads_of(j)) part_of_group[problem.caches[read.cache].group] = 0;
-        for (const NodeCache& quota : bound) hits_at[quota.node] = 0;
+        for (const NodeCache& quota : quotas_on_limited_nodes) hits_at[quota.node] = 0;
     }
     limits.finish();
     return limits;

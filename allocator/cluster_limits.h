@@ -1,8 +1,8 @@
 #pragma once
 
 // Bounds on the jobs' rates once the place of cache is known: the remote, each node's network in and out, each node's
-// disk. Nodes that can carry the highest possible demand of their jobs and their cache are left out. Most nodes are;
-// the bounds of the others are many, a few for each job and each node that caches its data.
+// disk. Nodes that can carry the highest possible demand of their jobs and their cache are left out. That spares most
+// nodes; every other node costs a few terms for each job that runs there or whose data it caches.
 
 #include <span>
 #include <vector>

@@ -15,12 +15,12 @@ Cluster::Quotas Cluster::quotas() const {
     std::vector<std::vector<DatasetQuota>> by_node(planned_state_.nodes.size());
     for (std::size_t i = 0; i < plan_.datasets.size(); ++i) {
         const std::string& name = planned_state_.datasets[i].name;
-        for (const NodeCache& there : planned_state_.datasets[i].quotas) by_node[there.node].push_back({.name = name});
+        for (const NodeCache& quota : planned_state_.datasets[i].quotas) by_node[quota.node].push_back({.name = name});
         for (const NodeCache& given : plan_.datasets[i].quotas) {
-            auto& of_node = by_node[given.node];
-            if (of_node.empty() || of_node.back().name != name) of_node.push_back({.name = name});
-            of_node.back().memory_bytes = given.memory_bytes;
-            of_node.back().disk_bytes = given.disk_bytes;
+            auto& node_quotas = by_node[given.node];
+            if (node_quotas.empty() || node_quotas.back().name != name) node_quotas.push_back({.name = name});
+            node_quotas.back().memory_bytes = given.memory_bytes;
+            node_quotas.back().disk_bytes = given.disk_bytes;
         }
     }
     Quotas quotas;
@@ -33,11 +33,11 @@ Result<void> Cluster::save_plan(bool same_quotas) {
     ClusterRecord change{.plan_number = plan_number_};
     if (same_quotas) return save(std::move(change));
     Quotas now = quotas();
-    for (const auto& [node, of_node] : now) {
+    for (const auto& [node, node_quotas] : now) {
         const auto saved = saved_quotas_.find(node);
-        if (saved == saved_quotas_.end() || saved->second != of_node) change.quotas[node] = of_node;
+        if (saved == saved_quotas_.end() || saved->second != node_quotas) change.quotas[node] = node_quotas;
     }
-    for (const auto& [node, of_node] : saved_quotas_) {
+    for (const auto& [node, node_quotas] : saved_quotas_) {
         if (!now.contains(node)) change.quotas[node] = std::nullopt;
     }
     if (auto saved = save(std::move(change)); !saved) return saved;
@@ -84,7 +84,7 @@ Result<void> Cluster::remove_node(const std::string& node, std::int64_t now_ns) 
 // Forgets the node; its leases stay in the ledger.
 void Cluster::forget_node(std::map<std::string, KnownNode>::const_iterator node) {
     unsaved_nodes_.insert(node->first);
-    for (const JobReport& job : node->second.last.jobs) leaves(job.name, node->first);
+    for (const JobReport& job : node->second.last.jobs) job_left_node(job.name, node->first);
     nodes_.erase(node);
 }
 
@@ -102,7 +102,8 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
     }
     for (const auto& [name, report] : record.nodes) {
         if (!report) continue;
-        for (const JobReport& job : report->jobs) jobs_[job.name].before[name] = {.epoch = job.epoch, .go_on = false};
+        for (const JobReport& job : report->jobs)
+            jobs_[job.name].last_counters[name] = {.epoch = job.epoch, .comparable = false};
     }
     for (const auto& [name, seen] : record.epochs) {
         const auto found = jobs_.find(name);
@@ -137,10 +138,10 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
     }
     if (!record.plan_number) return {};
     plan_number_ = *record.plan_number;
-    ClusterState kept = state(now_ns);
-    auto plan = assign(kept, options_.objective);
+    ClusterState restored = state(now_ns);
+    auto plan = assign(restored, options_.objective);
     if (!plan) return std::unexpected(plan.error().within("the stored cluster"));
-    take_plan(std::move(kept), std::move(*plan));
+    take_plan(std::move(restored), std::move(*plan));
     // If the saved quotas no longer fit the known nodes and datasets, this is a new plan.
     if (!take_quotas(record)) ++plan_number_;
     return {};
@@ -148,15 +149,15 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
 
 // Puts the saved quotas into the plan. Returns false if they are for other nodes or datasets.
 bool Cluster::take_quotas(const ClusterRecord& record) {
-    for (const auto& [node, of_node] : record.quotas) {
-        if (of_node) saved_quotas_[node] = *of_node;
+    for (const auto& [node, node_quotas] : record.quotas) {
+        if (node_quotas) saved_quotas_[node] = *node_quotas;
     }
-    const Quotas made = quotas();
+    const Quotas planned = quotas();
     const auto same_names = [](const auto& a, const auto& b) {
         return a.first == b.first &&
                std::ranges::equal(a.second, b.second, {}, &DatasetQuota::name, &DatasetQuota::name);
     };
-    if (!std::ranges::equal(made, saved_quotas_, same_names)) return false;
+    if (!std::ranges::equal(planned, saved_quotas_, same_names)) return false;
     std::map<std::string_view, std::size_t> dataset_at;
     for (std::size_t i = 0; i < plan_.datasets.size(); ++i) {
         dataset_at[planned_state_.datasets[i].name] = i;

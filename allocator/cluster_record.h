@@ -39,9 +39,9 @@ struct ClusterRecord {
     std::map<std::string, std::optional<double>> ideal_bytes_per_second;  // as measured, by job
     std::map<std::string, std::optional<EpochsSeen>> epochs;              // by job
     std::optional<std::uint64_t> plan_number;
-    std::map<std::string, std::optional<std::vector<DatasetQuota>>> quotas;  // by node, of those in the plan in force
+    std::map<std::string, std::optional<std::vector<DatasetQuota>>> quotas;  // by node of the plan in force
     std::map<std::string, std::optional<std::vector<Lease>>> leases;         // by node: all that may be in force there
-    // Not all earlier leases are in `leases`: nothing may be leased until then.
+    // Set if `leases` lacks some earlier leases: nothing may be leased before this time.
     std::optional<std::int64_t> no_lease_before_ns;
 };
 

@@ -22,13 +22,13 @@ void Cluster::set_turns(std::vector<Turn> turns) {
 void Cluster::add_turns(ClusterState& state) const {
     std::map<std::string_view, std::uint32_t> node_at, dataset_at, job_at;
     if (turns_.empty()) return;
-    const auto number = [](const auto& things, auto& numbers) {
-        for (std::uint32_t i = 0; i < things.size(); ++i) numbers.emplace(things[i].name, i);
+    const auto index_names = [](const auto& things, auto& indices) {
+        for (std::uint32_t i = 0; i < things.size(); ++i) indices.emplace(things[i].name, i);
     };
-    number(state.nodes, node_at);
-    number(state.datasets, dataset_at);
-    number(state.jobs, job_at);
-    std::vector<ClusterJob> waiting;  // the names above refer to state.jobs
+    index_names(state.nodes, node_at);
+    index_names(state.datasets, dataset_at);
+    index_names(state.jobs, job_at);
+    std::vector<ClusterJob> waiting;  // kept apart, because the keys of job_at point into state.jobs
     for (const Turn& turn : turns_) {
         const auto running = job_at.find(turn.job);
         if (running != job_at.end()) {
@@ -57,19 +57,19 @@ void Cluster::add_turns(ClusterState& state) const {
 
 double Cluster::pinned_bytes(const ClusterState& state, const ClusterDataset& dataset, std::uint64_t pin) {
     std::set<std::uint32_t> groups;
-    for (const NodeCache& there : dataset.quotas) groups.insert(state.nodes[there.node].peer_group);
+    for (const NodeCache& quota : dataset.quotas) groups.insert(state.nodes[quota.node].peer_group);
     return std::min(static_cast<double>(pin),
                     static_cast<double>(dataset.size_bytes) * static_cast<double>(groups.size()));
 }
 
 // A lease gives each job at least its floor on each of its nodes, whatever the plan says. So the plan must not give
-// that bandwidth to other jobs. If the remote is too small for all floors, leases share the remote, too.
+// that bandwidth to other jobs. If the remote is too slow for all floors, leases shrink the floors in the same way.
 void Cluster::count_lease_floors(ClusterState& state) const {
-    std::vector<bool> leases;
-    leases.reserve(state.nodes.size());
-    for (const ClusterNode& node : state.nodes) leases.push_back(nodes_.find(node.name)->second.last.rates);
+    std::vector<bool> takes_leases;
+    takes_leases.reserve(state.nodes.size());
+    for (const ClusterNode& node : state.nodes) takes_leases.push_back(nodes_.find(node.name)->second.last.rates);
     const auto leased_nodes = [&](const ClusterJob& job) {
-        return std::ranges::count_if(job.placement, [&](const GpuShare& share) { return leases[share.node]; });
+        return std::ranges::count_if(job.placement, [&](const GpuShare& share) { return takes_leases[share.node]; });
     };
     constexpr double kAllButRounding = 1 - 1e-9;  // the floors' sum must not exceed the remote
     double left = kAllButRounding * options_.remote_bytes_per_second;

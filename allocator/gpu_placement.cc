@@ -13,7 +13,8 @@
 namespace larder::allocator {
 namespace {
 
-// Free GPUs taken from usable nodes. `place` counts nodes by name, so that nothing depends on the state's order.
+// Free GPUs taken from usable nodes. `place` is an index in Search::nodes_, which is sorted by name so that nothing
+// depends on the state's order.
 struct Taken {
     std::uint32_t place = 0;
     std::uint32_t gpus = 0;
@@ -22,7 +23,7 @@ struct Taken {
 };
 using Gang = std::vector<Taken>;
 
-// Ranks a gang's place. More is better; fields are compared in this order.
+// Ranks gangs. More is better; fields are compared in this order.
 struct Score {
     double rate = 0;
     double near_bytes = 0;
@@ -71,16 +72,16 @@ public:
                 ++nodes[share.node].jobs;
             }
         }
-        for (const NodeCache& there : dataset().cached) nodes[there.node].cached = static_cast<double>(there.bytes());
+        for (const NodeCache& cache : dataset().cached) nodes[cache.node].cached = static_cast<double>(cache.bytes());
         for (UsableNode& node : nodes) {
             node.nic = state.nodes[node.node].nic_bytes_per_second / (1 + node.jobs);
             node.disk = state.nodes[node.node].disk_read_bytes_per_second / (1 + node.jobs);
         }
-        for (const NodeCache& there : dataset().cached) {
-            if (there.disk_bytes == 0) continue;
-            const double from_disk = static_cast<double>(there.disk_bytes) / static_cast<double>(dataset().size_bytes);
-            const auto slowest = disks_.try_emplace(state.nodes[there.node].peer_group, kUnbound).first;
-            slowest->second = std::min(slowest->second, nodes[there.node].disk / std::min(1.0, from_disk));
+        for (const NodeCache& cache : dataset().cached) {
+            if (cache.disk_bytes == 0) continue;
+            const double from_disk = static_cast<double>(cache.disk_bytes) / static_cast<double>(dataset().size_bytes);
+            const auto slowest = disks_.try_emplace(state.nodes[cache.node].peer_group, kUnbound).first;
+            slowest->second = std::min(slowest->second, nodes[cache.node].disk / std::min(1.0, from_disk));
         }
         for (const UsableNode& node : nodes) {
             if (node.free == 0) continue;
@@ -151,7 +152,7 @@ private:
     std::vector<Gang> candidates() const {
         constexpr std::size_t kSingleNodesMax = 8;
         std::vector<Gang> found;
-        const auto in_order_of = [&](auto&& worth) {
+        const auto add_in_order_of = [&](auto&& worth) {
             std::vector<std::uint32_t> order(nodes_.size());
             std::iota(order.begin(), order.end(), 0u);
             std::ranges::stable_sort(
@@ -164,12 +165,12 @@ private:
                 found.push_back({{.place = place, .gpus = wanted_}});
             }
         };
-        in_order_of([](const UsableNode& node) { return node.cached; });
-        in_order_of([](const UsableNode& node) { return node.nic; });
-        in_order_of([](const UsableNode& node) { return node.disk; });
-        in_order_of([](const UsableNode& node) { return node.free; });
+        add_in_order_of([](const UsableNode& node) { return node.cached; });
+        add_in_order_of([](const UsableNode& node) { return node.nic; });
+        add_in_order_of([](const UsableNode& node) { return node.disk; });
+        add_in_order_of([](const UsableNode& node) { return node.free; });
         // The tightest fit leaves whole nodes to others.
-        in_order_of(
+        add_in_order_of(
             [&](const UsableNode& node) { return node.free >= wanted_ ? -static_cast<double>(node.free) : -kUnbound; });
         found.push_back(spread());
         std::vector<std::pair<Score, std::size_t>> ranked;
@@ -182,8 +183,8 @@ private:
         return sorted;
     }
 
-    // Returns the whole score but the rate.
-    Score ties(const Gang& gang) const {
+    // Returns a score with all fields but the rate.
+    Score score_without_rate(const Gang& gang) const {
         Score score{.nodes = gang.size()};
         for (const auto& [place, gpus] : gang) {
             score.near_bytes += nodes_[place].cached * gpus;
@@ -195,7 +196,7 @@ private:
     // Estimates the rate that networks and disks allow, shared equally with the jobs that are there. A disk serves all
     // GPUs of the gang in its peer group, on whatever node.
     Score estimate(const Gang& gang) const {
-        Score score = ties(gang);
+        Score score = score_without_rate(gang);
         score.rate = state_.jobs[job_].ideal_bytes_per_second;
         const auto size = static_cast<double>(dataset().size_bytes);
         std::map<std::uint32_t, std::uint32_t> gpus_in_group;
@@ -222,7 +223,7 @@ private:
         Score score;
         if (trials_left_ > 0) {
             --trials_left_;
-            score = solved(gang, placement);
+            score = solve_and_score(gang, placement);
         }
         if (best_ && !score.better_than(best_score_)) return false;
         best_ = gang;
@@ -230,11 +231,11 @@ private:
         return true;
     }
 
-    Score solved(const Gang& gang, const GpuShares& placement) {
+    Score solve_and_score(const Gang& gang, const GpuShares& placement) {
         trial_.jobs[job_].placement = placement;
         const Problem problem = make_problem(trial_);
         const Solution solution = solve(trial_, problem, objective_.kind);
-        Score score = ties(gang);
+        Score score = score_without_rate(gang);
         for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
             if (problem.jobs[j].job == job_) score.rate = solution.steady_rates[j];
         }
@@ -246,8 +247,8 @@ private:
     void search_allowed() {
         std::size_t asks_left = 10'000;
         Gang gang;
-        const auto from = [&](const auto& self, std::uint32_t place, std::uint32_t missing,
-                              std::uint64_t available) -> void {
+        const auto try_gangs_from = [&](const auto& self, std::uint32_t place, std::uint32_t missing,
+                                        std::uint64_t available) -> void {
             if (missing == 0) {
                 --asks_left;
                 consider(gang);
@@ -270,26 +271,26 @@ private:
         for (std::uint32_t first = 0; left >= wanted_; left -= nodes_[first++].free) {
             consider(take_in_order(std::span(order).subspan(first)));
         }
-        from(from, 0, wanted_, available_);
+        try_gangs_from(try_gangs_from, 0, wanted_, available_);
     }
 
     // Moves all, half or one of a node's GPUs to another node.
     bool improve() {
         const Gang before = *best_;
-        for (const Taken& from : before) {
-            for (std::uint32_t to = 0; to < nodes_.size(); ++to) {
-                if (to == from.place) continue;
-                const auto there = std::ranges::find(before, to, &Taken::place);
-                const std::uint32_t gpus_there = there == before.end() ? 0 : there->gpus;
-                const std::uint32_t most = std::min(from.gpus, nodes_[to].free - gpus_there);
+        for (const Taken& source : before) {
+            for (std::uint32_t target = 0; target < nodes_.size(); ++target) {
+                if (target == source.place) continue;
+                const auto taken_from_target = std::ranges::find(before, target, &Taken::place);
+                const std::uint32_t gpus_on_target = taken_from_target == before.end() ? 0 : taken_from_target->gpus;
+                const std::uint32_t most = std::min(source.gpus, nodes_[target].free - gpus_on_target);
                 for (const std::uint32_t moved : {most, most / 2, std::min(most, 1u)}) {
                     if (moved == 0) continue;
                     Gang gang;
                     for (const Taken& taken : before) {
-                        const std::uint32_t left = taken.gpus - (taken.place == from.place ? moved : 0);
-                        if (taken.place != to && left > 0) gang.push_back({.place = taken.place, .gpus = left});
+                        const std::uint32_t left = taken.gpus - (taken.place == source.place ? moved : 0);
+                        if (taken.place != target && left > 0) gang.push_back({.place = taken.place, .gpus = left});
                     }
-                    gang.push_back({.place = to, .gpus = gpus_there + moved});
+                    gang.push_back({.place = target, .gpus = gpus_on_target + moved});
                     std::ranges::sort(gang);
                     if (consider(gang)) return true;
                 }
@@ -304,7 +305,7 @@ private:
     const std::uint32_t wanted_;
     std::vector<UsableNode> nodes_;
     std::map<std::uint32_t, double>
-        disks_;                    // by peer group: the most that can be read of the dataset before a disk binds
+        disks_;                    // by peer group: bytes/s of the dataset that can be read before a disk binds
     std::uint64_t available_ = 0;  // GPUs
     ClusterState trial_;
     std::size_t trials_left_ = 0;

@@ -35,9 +35,9 @@ struct Stretch {
     double busy_s = 0;
 };
 
-// Joins each piece with its neighbours. Loader workers count whole batches, some of which their loop has yet to take:
-// bytes that one piece counts too many, the next counts too few, so leaving out one of the two would bias the rest. No
-// stretch is left out for being too fast: a loop may pause, but cannot be faster than it is.
+// Joins each piece with its neighbours. Loader workers count whole batches, some of which their loop has yet to take.
+// Bytes that one piece counts too early are missing in the next, so leaving out one of the two would bias the rate. No
+// stretch is left out for being too fast: a loop may pause, but cannot exceed its own speed.
 std::vector<Stretch> stretches_of(const std::deque<IdealRate::Interval>& pieces) {
     std::vector<Stretch> stretches(pieces.size());
     for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -89,9 +89,10 @@ std::optional<double> IdealRate::bytes_per_second() const {
     double bytes = 0;
     double busy_s = 0;
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
-        const Stretch& around = stretches[i];
-        const double short_bytes = median * around.busy_s - around.bytes;
-        if (short_bytes > kOutlierDeviations * deviation * around.busy_s && short_bytes > kOutlierBatches * quantum)
+        const Stretch& stretch = stretches[i];
+        const double missing_bytes = median * stretch.busy_s - stretch.bytes;
+        if (missing_bytes > kOutlierDeviations * deviation * stretch.busy_s &&
+            missing_bytes > kOutlierBatches * quantum)
             continue;
         bytes += rank_bytes(pieces_[i]);
         busy_s += pieces_[i].busy_s;

@@ -12,11 +12,11 @@ struct FunctionPoint {
     double value = 0;
 };
 
-// Returns the largest x found between `from` and `to` with of(x) <= bound. `of` is continuous and never falls, and
-// from.value <= bound < to.value. The result has a double's precision. Uses false position (the Illinois variant) with
-// bisections in between.
+// Returns the largest x found between `from` and `to` with function(x) <= bound. `function` is continuous and never
+// falls, and from.value <= bound < to.value. The result has a double's precision. Uses false position (the Illinois
+// variant) with bisections in between.
 template <typename Function>
-double largest_within(FunctionPoint from, FunctionPoint to, double bound, const Function& of) {
+double largest_within(FunctionPoint from, FunctionPoint to, double bound, const Function& function) {
     constexpr int kStepsMax = 200;
     constexpr double kPrecision = 1e-15;
     double low = from.x;
@@ -29,10 +29,10 @@ double largest_within(FunctionPoint from, FunctionPoint to, double bound, const 
         if (step % 4 != 3 && std::isfinite(above)) {
             const double weight_below = same_side > 1 ? below / 2 : below;
             const double weight_above = same_side < -1 ? above / 2 : above;
-            const double at = (low * weight_above - high * weight_below) / (weight_above - weight_below);
-            if (at > low && at < high) middle = at;
+            const double crossing = (low * weight_above - high * weight_below) / (weight_above - weight_below);
+            if (crossing > low && crossing < high) middle = crossing;
         }
-        const double value = of(middle) - bound;
+        const double value = function(middle) - bound;
         if (value <= 0) {
             low = middle;
             below = value;

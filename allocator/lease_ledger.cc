@@ -77,11 +77,11 @@ void LeaseLedger::drop_superseded(Held& held, std::uint64_t applied) {
 void LeaseLedger::take_back(const std::string& node, std::uint64_t number) {
     const auto found = nodes_.find(node);
     if (found != nodes_.end())
-        std::erase_if(found->second.leases, [&](const Lease& of) { return of.number == number; });
+        std::erase_if(found->second.leases, [&](const Lease& lease) { return lease.number == number; });
 }
 
 void LeaseLedger::restore(const std::string& node, std::vector<Lease> held) {
-    for (const Lease& lease : held) number_above(lease.number);
+    for (const Lease& lease : held) skip_numbers_up_to(lease.number);
     nodes_[node].leases = std::move(held);
 }
 
@@ -89,7 +89,7 @@ std::int64_t LeaseLedger::wait_ns(std::int64_t now_ns) const {
     return now_ns < wait_until_ns_ ? wait_until_ns_ - now_ns : 0;
 }
 
-void LeaseLedger::number_above(std::uint64_t number) {
+void LeaseLedger::skip_numbers_up_to(std::uint64_t number) {
     last_number_ = std::max(last_number_, number);
 }
 

@@ -35,25 +35,26 @@ public:
 
     // Restores a node's leases after a restart: `held` is the result of held() before.
     void restore(const std::string& node, std::vector<Lease> held);
-    // Leases nothing until then, because the earlier leases are unknown or by another clock.
+    // Makes wait_ns() positive until `until_ns`. For when earlier leases are unknown, or their times are by another
+    // clock.
     void wait_until(std::int64_t until_ns) { wait_until_ns_ = until_ns; }
-    // Returns how long nothing can be leased yet.
+    // Returns the time until leases can be granted; 0 if they can now.
     std::int64_t wait_ns(std::int64_t now_ns) const;
     // Makes later lease numbers exceed `number`, which a node already has.
-    void number_above(std::uint64_t number);
+    void skip_numbers_up_to(std::uint64_t number);
     // Returns the leases the node may be using: the last one known to be applied, and all since.
     std::vector<Lease> held(const std::string& node) const;
 
     void set_remote(double bytes_per_second) { remote_ = bytes_per_second; }
 
-    // Returns the sum that all nodes may be taking at this time.
+    // Returns the bytes per second that all nodes together may be taking at this time.
     double in_force(std::int64_t now_ns) const;
 
 private:
     struct Held {
         std::vector<Lease> leases;  // the last one known to be applied, and all since
     };
-    // Returns the most the node may be taking.
+    // Returns the most bytes per second that the node may be taking.
     static double held_by(const Held& held, std::int64_t now_ns);
     static void merge_expired(Held& held, std::int64_t now_ns);
     static void drop_superseded(Held& held, std::uint64_t applied);

@@ -19,15 +19,16 @@ inline double hit_ratio(double cached_bytes, double size_bytes) {
     return size_bytes <= 0 ? 1 : std::min(1.0, cached_bytes / size_bytes);
 }
 
-// The hit ratio of an LRU cache of k = c/d of a dataset read in a fresh random order each epoch: k + (1-k) ln(1-k).
+// The hit ratio of an LRU cache that holds the part k of a dataset, which is read in a fresh random order each epoch:
+// k + (1-k) ln(1-k).
 inline double lru_hit_ratio(double cached_part) {
     return cached_part >= 1 ? 1 : cached_part + (1 - cached_part) * std::log1p(-cached_part);
 }
 
 // Returns the expected hit ratio of the bytes the job reads next: in the rest of its epoch, the cached part of the
-// bytes it has not read; after the epoch, the dataset's hit ratio. `horizon_bytes` is how far to look if the epoch ends
-// before that. The result never exceeds the hit ratio of the rest of the epoch: later hits do not help to reach its
-// end, and with less bandwidth than the rest needs, the end would move away with every new plan.
+// bytes it has not read; after the epoch, the dataset's hit ratio. `horizon_bytes` is how far to look ahead if the
+// epoch ends before that. The result never exceeds the hit ratio of the rest of the epoch: later hits do not help to
+// reach its end, and with less bandwidth than the rest needs, the end would move away with every new plan.
 inline double effective_hit_ratio(const ClusterJob& job, double dataset_hit_ratio, double horizon_bytes) {
     if (job.unread_bytes == 0) return dataset_hit_ratio;
     const auto unread = static_cast<double>(job.unread_bytes);

@@ -20,7 +20,8 @@ struct JobPlan {
     GpuShares found_placement;                // for a job that had none
     double bandwidth_bytes_per_second = 0;    // b: the grant
     double equal_share_bytes_per_second = 0;  // e: its rate from an equal share of everything
-    // Predicted with the present cache, and with filled quotas when every epoch began after they filled (steady).
+    // Predictions: with the present cache; and in the steady state, in which quotas are filled and were already filled
+    // when every epoch began.
     double hit_ratio = 0;
     double predicted_bytes_per_second = 0;
     double steady_hit_ratio = 0;
@@ -30,8 +31,8 @@ struct JobPlan {
 struct Plan {
     std::vector<DatasetPlan> datasets;
     std::vector<JobPlan> jobs;
-    double steady_remote_bytes_per_second = 0;  // the total that all jobs take in that state
-    std::uint64_t moved_bytes = 0;              // bytes that the quotas make nodes fetch again
+    double steady_remote_bytes_per_second = 0;  // the total that all jobs take in the steady state
+    std::uint64_t moved_bytes = 0;              // bytes that nodes must fetch to fill the quotas
     bool kept_quotas = false;                   // true: moving cache would have gained too little
 };
 

@@ -69,22 +69,22 @@ std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, CountedJob
         terms[dataset].jobs_end = next;
     }
     std::vector<Running> running(next);
-    const auto ideal_of = [](const Running& of) { return of.ideal; };
-    for (const Counting& of : counting) running[end[of.dataset]++] = {.ideal = of.ideal, .job = of.job};
+    const auto ideal_of = [](const Running& job) { return job.ideal; };
+    for (const Counting& job : counting) running[end[job.dataset]++] = {.ideal = job.ideal, .job = job.job};
     for (const std::uint32_t dataset : datasets_in_order) {
-        const auto of_dataset = std::span(running).subspan(end[dataset] - count[dataset], count[dataset]);
-        sort_few(of_dataset, ideal_of);
-        sort_equal(of_dataset, ideal_of,
+        const auto dataset_jobs = std::span(running).subspan(end[dataset] - count[dataset], count[dataset]);
+        sort_few(dataset_jobs, ideal_of);
+        sort_equal(dataset_jobs, ideal_of,
                    [&](const Running& a, const Running& b) { return state.jobs[a.job].name < state.jobs[b.job].name; });
     }
     std::vector<std::uint32_t> indices;
     indices.reserve(running.size());
-    for (const Running& of : running) indices.push_back(of.job);
+    for (const Running& job : running) indices.push_back(job.job);
     return indices;
 }
 
 // Bounds equal rates by each node's network, shared equally by the jobs on it: all bytes a job reads may have to cross
-// it.
+// that network.
 void bound_by_network_share(const ClusterState& state, Problem& problem) {
     if (std::ranges::all_of(state.nodes, [](const ClusterNode& node) { return std::isinf(node.nic_bytes_per_second); }))
         return;
@@ -123,31 +123,31 @@ void find_caches(const ClusterState& state, std::span<const std::uint32_t> datas
     std::vector<std::vector<std::uint32_t>> wanted(groups == 1 ? 0 : state.datasets.size());  // groups, by dataset
     for (const ClusterJob& job : state.jobs) {
         if (wanted.empty()) break;
-        for (const GpuShare& at : place_of(job)) wanted[job.dataset].push_back(problem.group_of_node[at.node]);
+        for (const GpuShare& share : place_of(job)) wanted[job.dataset].push_back(problem.group_of_node[share.node]);
     }
-    std::vector<std::uint32_t> of_dataset;
+    std::vector<std::uint32_t> dataset_groups;
     for (const std::uint32_t i : datasets_in_order) {
         const ClusterDataset& dataset = state.datasets[i];
         DatasetTerms& terms = problem.datasets[i];
-        of_dataset.clear();
+        dataset_groups.clear();
         if (groups == 1) {
-            of_dataset.push_back(0);
+            dataset_groups.push_back(0);
         } else {
-            for (const NodeCache& at : dataset.quotas) of_dataset.push_back(problem.group_of_node[at.node]);
-            for (const NodeCache& at : dataset.cached) of_dataset.push_back(problem.group_of_node[at.node]);
-            for (const NodeCache& at : dataset.held) of_dataset.push_back(problem.group_of_node[at.node]);
-            of_dataset.insert(of_dataset.end(), wanted[i].begin(), wanted[i].end());
-            std::ranges::sort(of_dataset);
-            of_dataset.erase(std::ranges::unique(of_dataset).begin(), of_dataset.end());
+            for (const NodeCache& quota : dataset.quotas) dataset_groups.push_back(problem.group_of_node[quota.node]);
+            for (const NodeCache& cached : dataset.cached) dataset_groups.push_back(problem.group_of_node[cached.node]);
+            for (const NodeCache& held : dataset.held) dataset_groups.push_back(problem.group_of_node[held.node]);
+            dataset_groups.insert(dataset_groups.end(), wanted[i].begin(), wanted[i].end());
+            std::ranges::sort(dataset_groups);
+            dataset_groups.erase(std::ranges::unique(dataset_groups).begin(), dataset_groups.end());
         }
         terms.caches_begin = static_cast<std::uint32_t>(problem.caches.size());
-        for (const std::uint32_t group : of_dataset) {
+        for (const std::uint32_t group : dataset_groups) {
             const auto size = static_cast<double>(dataset.size_bytes);
             problem.caches.push_back({.dataset = i, .group = group, .size = size, .cap = size});
         }
         terms.caches_end = static_cast<std::uint32_t>(problem.caches.size());
-        for (const NodeCache& at : dataset.cached) {
-            problem.caches[problem.cache_on(i, at.node)].cached += static_cast<double>(at.bytes());
+        for (const NodeCache& cached : dataset.cached) {
+            problem.caches[problem.cache_on(i, cached.node)].cached += static_cast<double>(cached.bytes());
         }
     }
 }
@@ -157,7 +157,7 @@ bool has_limits(const ClusterDataset& dataset) {
     return dataset.quota_floor_bytes > 0 || dataset.quota_cap_bytes < std::numeric_limits<std::uint64_t>::max();
 }
 
-// Deals bytes out by weight, to none more than `most`. Returns the bytes left.
+// Deals bytes out by weight, at most most[i] to each. Returns the bytes left.
 double deal(double bytes, std::span<const double> weights, std::span<const double> most, std::span<double> given) {
     for (bool full = true; full && bytes > 0;) {
         double weight = 0;
@@ -178,7 +178,7 @@ double deal(double bytes, std::span<const double> weights, std::span<const doubl
     return bytes;
 }
 
-void find_reads_of_several(const GpuShares& placement, std::uint32_t dataset, Problem& problem) {
+void find_reads_on_several_nodes(const GpuShares& placement, std::uint32_t dataset, Problem& problem) {
     std::uint32_t gpus = 0;
     for (const GpuShare& share : placement) gpus += share.gpus;
     const auto begin = static_cast<std::ptrdiff_t>(problem.reads.size());
@@ -190,18 +190,18 @@ void find_reads_of_several(const GpuShares& placement, std::uint32_t dataset, Pr
     for (const GpuShare& share : placement) {
         problem.runs.push_back({.node = share.node, .part = (gpus > 0 ? share.gpus : 1) / whole});
     }
-    const auto of_job = std::ranges::subrange(problem.reads.begin() + begin, problem.reads.end());
-    std::ranges::sort(of_job, {}, &Read::cache);
+    const auto job_reads = std::ranges::subrange(problem.reads.begin() + begin, problem.reads.end());
+    std::ranges::sort(job_reads, {}, &Read::cache);
     // Parts are still whole numbers here, so that a job within one group gets a part of exactly 1.
-    std::size_t kept = 0;
-    for (const Read& read : of_job) {
-        if (kept > 0 && of_job[static_cast<std::ptrdiff_t>(kept) - 1].cache == read.cache) {
-            of_job[static_cast<std::ptrdiff_t>(kept) - 1].part += read.part;
+    std::size_t merged_count = 0;
+    for (const Read& read : job_reads) {
+        if (merged_count > 0 && job_reads[static_cast<std::ptrdiff_t>(merged_count) - 1].cache == read.cache) {
+            job_reads[static_cast<std::ptrdiff_t>(merged_count) - 1].part += read.part;
         } else {
-            of_job[static_cast<std::ptrdiff_t>(kept++)] = read;
+            job_reads[static_cast<std::ptrdiff_t>(merged_count++)] = read;
         }
     }
-    problem.reads.resize(static_cast<std::size_t>(begin) + kept);
+    problem.reads.resize(static_cast<std::size_t>(begin) + merged_count);
     for (auto read = problem.reads.begin() + begin; read != problem.reads.end(); ++read) read->part /= whole;
 }
 
@@ -209,7 +209,7 @@ void find_reads_of_several(const GpuShares& placement, std::uint32_t dataset, Pr
 [[gnu::always_inline]] inline void find_reads(const ClusterJob& job, std::uint32_t dataset, Problem& problem) {
     const GpuShares& placement = place_of(job);
     if (placement.size() > 1) {
-        find_reads_of_several(placement, dataset, problem);
+        find_reads_on_several_nodes(placement, dataset, problem);
         return;
     }
     const std::uint32_t node = placement.front().node;
@@ -244,18 +244,22 @@ std::vector<double> count_readers(const ClusterState& state, std::span<const dou
 
 // Turns quotas held on nodes into floors of their groups, and into caps if all nodes with the dataset hold them. A held
 // quota above the dataset's size is useless, but still takes its room from other datasets.
-void hold(const ClusterState& state, Problem& problem) {
+void apply_held_quotas(const ClusterState& state, Problem& problem) {
     for (std::uint32_t i = 0; i < state.datasets.size(); ++i) {
         const ClusterDataset& dataset = state.datasets[i];
         if (dataset.held.empty()) continue;
         const DatasetTerms& terms = problem.datasets[i];
         for (std::uint32_t k = terms.caches_begin; k < terms.caches_end; ++k) {
             GroupCache& cache = problem.caches[k];
-            const auto is_here = [&](const NodeCache& at) { return problem.group_of_node[at.node] == cache.group; };
+            const auto is_in_group = [&](const NodeCache& quota) {
+                return problem.group_of_node[quota.node] == cache.group;
+            };
             double held = 0;
-            for (const NodeCache& at : dataset.held) held += is_here(at) ? static_cast<double>(at.bytes()) : 0;
-            const bool is_free = std::ranges::any_of(
-                dataset.quotas, [&](const NodeCache& at) { return is_here(at) && !dataset.is_held_on(at.node); });
+            for (const NodeCache& quota : dataset.held)
+                held += is_in_group(quota) ? static_cast<double>(quota.bytes()) : 0;
+            const bool is_free = std::ranges::any_of(dataset.quotas, [&](const NodeCache& quota) {
+                return is_in_group(quota) && !dataset.is_held_on(quota.node);
+            });
             if (held == 0 && is_free) continue;
             cache.floor = std::min(held, cache.size);
             if (!is_free) cache.cap = cache.floor;
@@ -385,7 +389,7 @@ Problem make_problem(const ClusterState& state, CountedJobs counted) {
         problem.effective_hit_ratios[j] = effective_hit_ratio(job, std::min(1.0, hits), horizon_bytes);
     }
     const std::vector<double> readers = count_readers(state, parts_of_time, problem);
-    hold(state, problem);
+    apply_held_quotas(state, problem);
     share_limits(state, datasets_in_order, readers, problem);
     share_equally(state, readers, problem);
     return problem;

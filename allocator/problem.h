@@ -76,7 +76,7 @@ struct Problem {
     std::vector<Run> runs;
     std::vector<GroupCache> caches;             // in an order independent of the state's
     std::vector<DatasetTerms> datasets;         // by index in the state
-    std::vector<std::uint32_t> nodes_in_order;  // likewise
+    std::vector<std::uint32_t> nodes_in_order;  // indices in the state, in an order independent of the state's
 
     // Returns the reads and the runs of a job, by its index in `jobs`.
     std::span<const Read> reads_of(std::size_t job) const {
@@ -108,12 +108,12 @@ struct Problem {
 };
 
 // Which jobs count, and for how much: the running jobs, as they are (running); or also the jobs that take turns, each
-// by its averages over the turns: its time_share of f* and of its equal share (by_time_share). Caches have the same
-// indices both ways, and equal shares of cache are those of the turns.
+// by its averages over the turns: its time_share of f* and of its equal share (by_time_share). In both cases caches
+// have the same indices, and equal shares of cache count all jobs that take turns.
 enum class CountedJobs : std::uint8_t { running, by_time_share };
 
 Problem make_problem(const ClusterState& state, CountedJobs counted = CountedJobs::running);
-// Does the same, with a job's value as the number of its GPUs that a byte per second keeps at work.
+// Does the same, but a job's value is its weight times the number of its GPUs that a byte per second keeps at work.
 Problem make_utilisation_problem(const ClusterState& state, CountedJobs counted = CountedJobs::running);
 
 }  // namespace larder::allocator

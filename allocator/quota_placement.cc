@@ -43,16 +43,16 @@ public:
         return taken;
     }
 
-    // Returns the node of the group with most room; nullopt if all are full. After the first call, nodes may only
-    // shrink by a `take` from the node returned.
+    // Returns the node of the group with most room; nullopt if all are full. After the first call, the room of nodes
+    // may only shrink (by `take`).
     std::optional<std::uint32_t> widest(std::uint32_t group) {
-        if (!heaped_) {
+        if (!heaps_built_) {
             for (const std::uint32_t node : by_rank_) {
                 if (left_[node].bytes() == 0) continue;
                 widest_[group_of_node_[node]].push_back({left_[node].bytes(), rank_[node]});
             }
             for (auto& heap : widest_) std::ranges::make_heap(heap, kNarrower);
-            heaped_ = true;
+            heaps_built_ = true;
         }
         auto& heap = widest_[group];
         while (!heap.empty()) {
@@ -79,7 +79,7 @@ private:
     const std::vector<std::uint32_t>& by_rank_;
     const std::vector<std::uint32_t>& group_of_node_;
     std::vector<std::vector<Entry>> widest_;  // by group
-    bool heaped_ = false;
+    bool heaps_built_ = false;
 };
 
 // Rounds up like ceil, which is a function call if the processor is not known to have an instruction for it.
@@ -96,7 +96,7 @@ struct Placed {
 // Returns the indices of `placed`, node by node.
 std::vector<std::uint32_t> by_node(std::span<const Placed> placed, std::size_t nodes) {
     std::vector<std::uint32_t> next(nodes + 1);
-    for (const Placed& of : placed) ++next[of.cache.node + 1];
+    for (const Placed& piece : placed) ++next[piece.cache.node + 1];
     std::partial_sum(next.begin(), next.end(), next.begin());
     std::vector<std::uint32_t> order(placed.size());
     for (std::uint32_t i = 0; i < placed.size(); ++i) order[next[placed[i].cache.node]++] = i;
@@ -107,17 +107,17 @@ std::vector<std::uint32_t> by_node(std::span<const Placed> placed, std::size_t n
 std::vector<std::vector<NodeCache>> by_dataset(std::span<const Placed> placed, std::size_t datasets,
                                                std::size_t nodes) {
     std::vector<std::uint32_t> count(datasets);
-    for (const Placed& of : placed) ++count[of.dataset];
+    for (const Placed& piece : placed) ++count[piece.dataset];
     std::vector<std::vector<NodeCache>> quotas(datasets);
     for (std::size_t i = 0; i < datasets; ++i) quotas[i].reserve(count[i]);
     for (const std::uint32_t i : by_node(placed, nodes)) {
         const NodeCache& quota = placed[i].cache;
-        std::vector<NodeCache>& of_dataset = quotas[placed[i].dataset];
-        if (!of_dataset.empty() && of_dataset.back().node == quota.node) {
-            of_dataset.back().memory_bytes += quota.memory_bytes;
-            of_dataset.back().disk_bytes += quota.disk_bytes;
+        std::vector<NodeCache>& dataset_quotas = quotas[placed[i].dataset];
+        if (!dataset_quotas.empty() && dataset_quotas.back().node == quota.node) {
+            dataset_quotas.back().memory_bytes += quota.memory_bytes;
+            dataset_quotas.back().disk_bytes += quota.disk_bytes;
         } else {
-            of_dataset.push_back(quota);
+            dataset_quotas.push_back(quota);
         }
     }
     return quotas;
@@ -129,12 +129,12 @@ struct Reader {
 };
 
 // Finds the group's nodes where the dataset's jobs run, with their read rates, fastest first. `rate_at`, by node, is
-// below 0 before and after.
+// below 0 for all nodes before and after the call.
 void find_readers(const Problem& problem, const GroupCache& cache, std::span<const double> rates, const NodeRoom& room,
                   std::vector<double>& rate_at, std::vector<Reader>& found) {
     found.clear();
-    const DatasetTerms& of = problem.datasets[cache.dataset];
-    for (std::uint32_t j = of.jobs_begin; j < of.jobs_end; ++j) {
+    const DatasetTerms& terms = problem.datasets[cache.dataset];
+    for (std::uint32_t j = terms.jobs_begin; j < terms.jobs_end; ++j) {
         for (const Run& run : problem.runs_of(j)) {
             if (problem.group_of_node[run.node] != cache.group) continue;
             if (rate_at[run.node] < 0) {
@@ -189,14 +189,14 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
         left[i] -= taken.bytes();
         placed.push_back({.dataset = problem.caches[i].dataset, .cache = taken});
     };
-    // Cached bytes stay where they are, whatever other datasets want the room.
+    // Cached bytes stay where they are, even if other datasets want the room.
     for (const std::uint32_t i : order) {
         const GroupCache& cache = problem.caches[i];
         if (cache.cached <= 0) continue;
-        std::vector<NodeCache> there = state.datasets[cache.dataset].cached;
-        std::erase_if(there, [&](const NodeCache& at) { return problem.group_of_node[at.node] != cache.group; });
-        std::ranges::sort(there, {}, [&](const NodeCache& at) { return room.rank(at.node); });
-        for (const NodeCache& at : there) take(i, at.node, at.bytes(), at.memory_bytes, at.disk_bytes);
+        std::vector<NodeCache> cached = state.datasets[cache.dataset].cached;
+        std::erase_if(cached, [&](const NodeCache& piece) { return problem.group_of_node[piece.node] != cache.group; });
+        std::ranges::sort(cached, {}, [&](const NodeCache& piece) { return room.rank(piece.node); });
+        for (const NodeCache& piece : cached) take(i, piece.node, piece.bytes(), piece.memory_bytes, piece.disk_bytes);
     }
     std::vector<Reader> readers;
     std::vector<double> rate_at(state.nodes.size(), -1);
@@ -219,7 +219,7 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
         if (left[i] == 0) continue;
         while (left[i] > 0) {
             const auto node = room.widest(problem.caches[i].group);
-            // A dataset held on this node already has all it may have, so the rest finds no room.
+            // Where its quota is held, the dataset gets no more, so the rest finds no room.
             if (!node || state.datasets[problem.caches[i].dataset].is_held_on(*node)) break;
             take(i, *node, left[i]);
         }

@@ -31,8 +31,8 @@ void RateLimits::finish() {
     std::partial_sum(limits_begin_.begin(), limits_begin_.end(), limits_begin_.begin());
     if (capacities_.size() == 1) return;
     by_limit_.resize(uses_.size());
-    std::vector<std::uint32_t> at(limits_begin_.begin(), limits_begin_.end() - 1);
-    for (const Use& use : uses_) by_limit_[at[use.limit]++] = use;
+    std::vector<std::uint32_t> next(limits_begin_.begin(), limits_begin_.end() - 1);
+    for (const Use& use : uses_) by_limit_[next[use.limit]++] = use;
 }
 
 RateLimits RateLimits::of_remote(const Problem& problem, std::span<const double> hit_ratios) {
@@ -52,7 +52,7 @@ RateLimits RateLimits::of_remote(const Problem& problem, std::span<const double>
 
 double RateLimits::used(std::uint32_t limit, std::span<const double> rates) const {
     double sum = 0;
-    for (const Use& use : uses_of_limit(limit)) sum += use.at(rates[use.job]);
+    for (const Use& use : uses_of_limit(limit)) sum += use.load(rates[use.job]);
     return sum;
 }
 
@@ -72,20 +72,20 @@ struct RateLimits::Filling {
     std::vector<double> rates;
     std::vector<char> settled;
 
-    double at(std::uint32_t job, double level) const {
+    double rate_at(std::uint32_t job, double level) const {
         return settled[job] ? rates[job] : std::clamp(level * slope[job], low[job], high[job]);
     }
     double used(std::span<const Use> uses, double level) const {
         double sum = 0;
-        for (const Use& use : uses) sum += use.at(at(use.job, level));
+        for (const Use& use : uses) sum += use.load(rate_at(use.job, level));
         return sum;
     }
     // Returns the highest level the bound allows, `from` at least.
-    double level(std::span<const Use> uses, double capacity, double from) const {
+    double level(std::span<const Use> uses, double capacity, double level_min) const {
         const FunctionPoint highest{level_max, used(uses, level_max)};
         if (highest.value <= capacity) return kInfinite;
-        const FunctionPoint lowest{from, used(uses, from)};
-        if (lowest.value > capacity) return from;
+        const FunctionPoint lowest{level_min, used(uses, level_min)};
+        if (lowest.value > capacity) return level_min;
         return largest_within(lowest, highest, capacity, [&](double at_level) { return used(uses, at_level); });
     }
 };
@@ -98,12 +98,12 @@ std::vector<double> RateLimits::fill(std::span<const double> low, std::span<cons
     for (std::size_t j = 0; j < low.size(); ++j) {
         if (slope[j] > 0) filling.level_max = std::max(filling.level_max, high[j] / slope[j]);
     }
-    // A bound's level only rises while other bounds settle jobs below it. So the smallest level, computed again, is
-    // next.
+    // A bound's level only rises while other bounds settle jobs below it. So the bound whose level, computed again, is
+    // still the smallest is next.
     using Entry = std::pair<double, std::uint32_t>;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
-    const auto level_of = [&](std::uint32_t limit, double from) {
-        return filling.level(uses_of_limit(limit), capacities_[limit], from);
+    const auto level_of = [&](std::uint32_t limit, double level_min) {
+        return filling.level(uses_of_limit(limit), capacities_[limit], level_min);
     };
     for (std::uint32_t i = 0; i < capacities_.size(); ++i) {
         if (const double level = level_of(i, 0); level < kInfinite) queue.emplace(level, i);
@@ -118,7 +118,7 @@ std::vector<double> RateLimits::fill(std::span<const double> low, std::span<cons
         }
         for (const Use& use : uses_of_limit(limit)) {
             if (filling.settled[use.job] || use.per_byte <= 0) continue;
-            const double rate = filling.at(use.job, level);
+            const double rate = filling.rate_at(use.job, level);
             // While its floor carries the job, a rising rate takes nothing from other jobs.
             if (const double carried = use.least / use.per_byte; rate < carried) {
                 filling.high[use.job] = std::min(filling.high[use.job], carried);
@@ -157,7 +157,7 @@ std::vector<double> RateLimits::maximize(std::span<const double> low, std::span<
     const auto raise = [&](std::uint32_t job) {
         double more = high[job] - rates[job];
         if (more <= 0) return;
-        // A job's use of a bound does not grow below its floor.
+        // A job's load on a bound does not grow until it exceeds the job's floor.
         const auto spare = [&](const Use& use) { return std::max(0.0, use.least - use.per_byte * rates[job]); };
         for (const Use& use : uses_of_job(job)) {
             if (use.per_byte > 0) more = std::min(more, (std::max(0.0, left[use.limit]) + spare(use)) / use.per_byte);

@@ -1,7 +1,8 @@
 #pragma once
 
-// Bounds on the jobs' rates. Each bounds a sum over jobs of (bytes it carries per byte the job reads) times the job's
-// rate. Within the bounds, rates are raised level by level (max-min: exact), or greedily for a large sum.
+// Bounds on the jobs' rates. Each bounds the load on one resource: the sum over jobs of the job's rate times the bytes
+// that cross the resource per byte the job reads. Within the bounds, rates are raised level by level (max-min: exact),
+// or greedily for a large sum.
 
 #include <algorithm>
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace larder::allocator {
 
 class RateLimits {
 public:
-    // The number of an unlimited bound.
+    // The number that stands for an unlimited bound.
     static constexpr std::uint32_t kNoLimit = std::numeric_limits<std::uint32_t>::max();
 
     explicit RateLimits(std::size_t jobs) : uses_begin_(jobs + 1) { uses_.reserve(jobs); }
@@ -31,19 +32,20 @@ public:
     }
     // Call it after the last use.
     void finish();
-    // Bounds by the remote alone: job j takes 1 - hit_ratios[j] of it, and never less than its floor. It is finished.
+    // Bounds by the remote alone: job j takes 1 - hit_ratios[j] of it, and never less than its floor. finish() was
+    // already called on the result.
     static RateLimits of_remote(const Problem& problem, std::span<const double> hit_ratios);
 
     // Returns rates clamp(level * slope, low, high), each with the highest level its bounds allow. When a bound is
-    // reached, the jobs that use it stop and the level of the others rises on. A job that uses no more of the bound
-    // than its `least` rises until it does. `low` must fit.
+    // reached, the jobs that use it stop and the level of the others rises on. A job that still takes only its `least`
+    // of a full bound goes on rising until per_byte * rate reaches `least`. The rates `low` must keep all bounds.
     std::vector<double> fill(std::span<const double> low, std::span<const double> slope,
                              std::span<const double> high) const;
     // Returns rates with a large sum, at least `low`: cheapest `cost` first, each as high as its bounds allow.
     std::vector<double> maximize(std::span<const double> low, std::span<const double> high,
                                  std::span<const double> cost) const;
 
-    // True if no bound is exceeded by more than `slack`, a part of the bound.
+    // True if no bound is exceeded by more than the fraction `slack` of it.
     bool fits(std::span<const double> rates, double slack = kRounding) const;
 
 private:
@@ -54,7 +56,7 @@ private:
         std::uint32_t job;
         double per_byte;
         double least;
-        double at(double rate) const { return per_byte * rate > least ? per_byte * rate : least; }
+        double load(double rate) const { return per_byte * rate > least ? per_byte * rate : least; }
     };
     struct Filling;
 
@@ -70,7 +72,7 @@ private:
     std::vector<double> capacities_;
     std::vector<Use> uses_;  // by job
     std::vector<std::uint32_t> uses_begin_;
-    std::vector<Use> by_limit_;  // empty where there is only one bound
+    std::vector<Use> by_limit_;  // empty if there is only one bound
     std::vector<std::uint32_t> limits_begin_;
 };
 

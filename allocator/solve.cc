@@ -13,8 +13,8 @@ namespace larder::allocator {
 namespace {
 
 constexpr int kRoundsMax = 3;  // times to solve again with rates bounded by disk and network
-// Quotas are whole bytes; this rounding may cost an equal share that part of its rate.
-constexpr double kLastDigits = 1.2e-7;
+// Rounding quotas to whole bytes may cost an equal share this fraction of its rate.
+constexpr double kQuotaRounding = 1.2e-7;
 
 CacheSplit split_for(const Problem& problem, ObjectiveKind kind) {
     switch (kind) {
@@ -34,14 +34,14 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
                               std::span<const double> hits, const std::vector<std::vector<NodeCache>>& quotas) {
     const RateLimits limits = cluster_limits(state, problem, hits, quotas);
     const std::size_t count = problem.jobs.size();
-    std::vector<double> low(count), high(count), order(count);  // order: the slope of each, or what it costs
+    std::vector<double> low(count), high(count), slope_or_cost(count);
     for (std::size_t j = 0; j < count; ++j) {
         const JobTerms& job = problem.jobs[j];
         high[j] = predicted_rate(problem.ideals[j], problem.bandwidth_caps[j], hits[j]);
         low[j] = std::min(problem.equal_rates[j], high[j]);
-        order[j] = kind == ObjectiveKind::max_min
-                       ? std::max(job.weight * problem.equal_rates[j], 1e-9 * problem.ideals[j])
-                       : (1 - hits[j]) / job.value;
+        slope_or_cost[j] = kind == ObjectiveKind::max_min
+                               ? std::max(job.weight * problem.equal_rates[j], 1e-9 * problem.ideals[j])
+                               : (1 - hits[j]) / job.value;
     }
     if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned) {
         for (std::size_t j = 0; j < count; ++j) {
@@ -50,7 +50,7 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
         return limits.fill(std::vector<double>(count), high, high);
     }
     bool fits = limits.fits(low);
-    if (!fits && limits.fits(low, kLastDigits)) {
+    if (!fits && limits.fits(low, kQuotaRounding)) {
         for (const double part : {1e-9, 1e-8, 1e-7}) {
             if (fits) break;
             for (double& rate : low) rate *= 1 - part;
@@ -63,13 +63,14 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
         }
         if (!limits.fits(low)) low = limits.fill(std::vector<double>(count), low, low);
     }
-    return kind == ObjectiveKind::max_min ? limits.fill(low, order, high) : limits.maximize(low, high, order);
+    return kind == ObjectiveKind::max_min ? limits.fill(low, slope_or_cost, high)
+                                          : limits.maximize(low, high, slope_or_cost);
 }
 
 // Returns the bandwidth the rates need plus an equal part of the rest: estimates err, and unused bandwidth helps no
 // job. For equal_shares the grants are just the equal shares.
-std::vector<double> grants(const Problem& problem, ObjectiveKind kind, std::span<const double> rates,
-                           std::span<const double> hits) {
+std::vector<double> bandwidth_grants(const Problem& problem, ObjectiveKind kind, std::span<const double> rates,
+                                     std::span<const double> hits) {
     std::vector<double> grant(rates.size());
     if (kind == ObjectiveKind::equal_shares) {
         for (std::size_t j = 0; j < rates.size(); ++j) grant[j] = problem.jobs[j].equal_bandwidth;
@@ -94,8 +95,8 @@ std::vector<double> steady_hits(const Problem& problem, const std::vector<std::v
 }
 
 // Lowers the ideals of jobs bound by a disk or a network to their rates, so that cache is chosen for those rates. A job
-// is bound so if it stays below f* and below the rate its cap allows while the remote has bandwidth left. Returns true
-// if there was one.
+// counts as bound by them if it stays below f* and below the rate its cap allows while the remote has bandwidth left.
+// Returns true if there was such a job.
 bool lower_to_bounded_rates(const Problem& problem, const Solution& solution, std::vector<double>& ideals) {
     bool any = false;
     double left = problem.remote;
@@ -126,7 +127,7 @@ Solution solve_with_quotas(const ClusterState& state, const Problem& problem, Ob
     solution.steady_rates = rates_for(state, problem, kind, solution.steady_hit_ratios, solution.quotas);
     const std::vector<double>& hits = problem.effective_hit_ratios;
     solution.rates = rates_for(state, problem, kind, hits, solution.quotas);
-    solution.bandwidths = grants(problem, kind, solution.rates, hits);
+    solution.bandwidths = bandwidth_grants(problem, kind, solution.rates, hits);
     return solution;
 }
 
@@ -151,7 +152,7 @@ Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind 
     return best;
 }
 
-bool shares_hold(const Problem& problem, const Solution& solution) {
+bool reaches_equal_shares(const Problem& problem, const Solution& solution) {
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
         if (solution.steady_rates[j] < problem.equal_rates[j] * (1 - 1e-6)) return false;
     }
@@ -161,7 +162,8 @@ bool shares_hold(const Problem& problem, const Solution& solution) {
 Solution solve_in_turn(const ClusterState& state, const Problem& averages, const Problem& running, ObjectiveKind kind,
                        std::vector<std::vector<NodeCache>> quotas) {
     Solution solution = solve_with_quotas(state, running, kind, std::move(quotas));
-    if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned || shares_hold(running, solution)) {
+    if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned ||
+        reaches_equal_shares(running, solution)) {
         return solution;
     }
     const CacheSplit split = towards_equal_split(running, split_of(running, solution.quotas));
@@ -177,27 +179,27 @@ double steady_remote(const Problem& problem, const Solution& solution) {
 }
 
 double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, const Solution& after) {
-    const auto sum = [&](const Solution& of) {
+    const auto sum = [&](const Solution& solution) {
         double total = 0;
-        for (std::size_t j = 0; j < problem.jobs.size(); ++j) total += problem.jobs[j].value * of.steady_rates[j];
+        for (std::size_t j = 0; j < problem.jobs.size(); ++j) total += problem.jobs[j].value * solution.steady_rates[j];
         return total;
     };
-    const auto smallest = [&](const Solution& of) {
+    const auto smallest = [&](const Solution& solution) {
         double ratio = std::numeric_limits<double>::infinity();
         for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
             const double equal_rate = problem.equal_rates[j];
             // A job at f* cannot improve, so it does not hold the others down.
-            if (equal_rate <= 0 || of.steady_rates[j] >= problem.ideals[j] * (1 - 1e-9)) continue;
-            ratio = std::min(ratio, of.steady_rates[j] / (problem.jobs[j].weight * equal_rate));
+            if (equal_rate <= 0 || solution.steady_rates[j] >= problem.ideals[j] * (1 - 1e-9)) continue;
+            ratio = std::min(ratio, solution.steady_rates[j] / (problem.jobs[j].weight * equal_rate));
         }
         return ratio;
     };
-    const auto relative = [](double from, double to) {
-        if (from == to) return 0.0;
-        if (std::isinf(from)) return -1.0;
+    const auto relative = [](double old_value, double new_value) {
+        if (old_value == new_value) return 0.0;
+        if (std::isinf(old_value)) return -1.0;
         // Sums may differ in their last digits with the order of the lists.
-        if (std::abs(to - from) <= 1e-9 * from) return 0.0;
-        return from > 0 ? (to - from) / from : std::numeric_limits<double>::infinity();
+        if (std::abs(new_value - old_value) <= 1e-9 * old_value) return 0.0;
+        return old_value > 0 ? (new_value - old_value) / old_value : std::numeric_limits<double>::infinity();
     };
     if (kind == ObjectiveKind::max_min) {
         const double change = relative(smallest(before), smallest(after));

@@ -20,7 +20,7 @@ struct Solution {
 
 // Chooses new quotas.
 Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind);
-// Keeps these quotas, and grants bandwidth again.
+// Keeps these quotas, and only grants bandwidth.
 Solution solve_with_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
                            std::vector<std::vector<NodeCache>> quotas);
 
@@ -29,9 +29,9 @@ Solution solve_with_quotas(const ClusterState& state, const Problem& problem, Ob
 Solution solve_in_turn(const ClusterState& state, const Problem& averages, const Problem& running, ObjectiveKind kind,
                        std::vector<std::vector<NodeCache>> quotas);
 // True if every job reaches its equal share's rate.
-bool shares_hold(const Problem& problem, const Solution& solution);
+bool reaches_equal_shares(const Problem& problem, const Solution& solution);
 
-// Returns the part by which `after` is better than `before`, in the objective's own terms.
+// Returns the fraction by which `after` is better than `before`, in the objective's own terms.
 double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, const Solution& after);
 
 // Returns the remote bytes per second of all jobs in the steady state.

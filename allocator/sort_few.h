@@ -1,7 +1,7 @@
 #pragma once
 
-// Sorts the few jobs or places of a dataset, thousands of times a plan. Unordered keys cause branch mispredictions, so
-// few things are sorted by counting comparisons instead.
+// Sorts the few jobs or places of a dataset, thousands of times per plan. Unordered keys cause branch mispredictions,
+// so few things are sorted by counting comparisons instead.
 
 #include <algorithm>
 #include <array>
@@ -36,10 +36,10 @@ void sort_few(std::span<Thing> things, const Key& key) {
         }
         places[i] = i - later;
     }
-    alignas(Thing) std::array<std::byte, kFew * sizeof(Thing)> were;
-    std::memcpy(were.data(), things.data(), things.size_bytes());
+    alignas(Thing) std::array<std::byte, kFew * sizeof(Thing)> unsorted;
+    std::memcpy(unsorted.data(), things.data(), things.size_bytes());
     for (std::size_t i = 0; i < things.size(); ++i) {
-        std::memcpy(&things[places[i]], were.data() + i * sizeof(Thing), sizeof(Thing));
+        std::memcpy(&things[places[i]], unsorted.data() + i * sizeof(Thing), sizeof(Thing));
     }
 }
 

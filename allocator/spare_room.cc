@@ -13,8 +13,8 @@ struct Share {
     NodeCache given;
 };
 
-// Deals `room` in equal parts, none above its wanted bytes. The smallest come first, so that what they leave is dealt
-// on.
+// Deals `room` in equal parts, none above its wanted bytes. The smallest come first, so that the room they leave goes
+// to the others.
 void deal(std::uint64_t room, std::vector<Share>& shares, std::uint64_t NodeCache::* tier) {
     for (std::size_t i = 0; i < shares.size(); ++i) {
         const std::uint64_t part = std::min(room / (shares.size() - i), shares[i].wanted_bytes);
@@ -25,8 +25,8 @@ void deal(std::uint64_t room, std::vector<Share>& shares, std::uint64_t NodeCach
 }
 
 NodeCache& quota_on(std::vector<NodeCache>& quotas, std::uint32_t node) {
-    const auto at = std::ranges::lower_bound(quotas, node, {}, &NodeCache::node);
-    return at != quotas.end() && at->node == node ? *at : *quotas.insert(at, {.node = node});
+    const auto found = std::ranges::lower_bound(quotas, node, {}, &NodeCache::node);
+    return found != quotas.end() && found->node == node ? *found : *quotas.insert(found, {.node = node});
 }
 
 }  // namespace
@@ -42,8 +42,8 @@ ClusterState without_spare_room(const ClusterState& state) {
         ClusterDataset& dataset = trimmed.datasets[i];
         for (NodeCache& quota : dataset.quotas) {
             if (dataset.is_held_on(quota.node)) continue;
-            const auto there = std::ranges::find(dataset.cached, quota.node, &NodeCache::node);
-            const NodeCache cached = there == dataset.cached.end() ? NodeCache{} : *there;
+            const auto found = std::ranges::find(dataset.cached, quota.node, &NodeCache::node);
+            const NodeCache cached = found == dataset.cached.end() ? NodeCache{} : *found;
             quota.memory_bytes = std::min(quota.memory_bytes, cached.memory_bytes);
             quota.disk_bytes = std::min(quota.disk_bytes, cached.disk_bytes);
         }
@@ -58,16 +58,18 @@ void give_spare_room(const ClusterState& state, Plan& plan) {
         room[n].disk_bytes = state.nodes[n].disk_bytes;
     }
     // Bytes that each peer group already has of a dataset: more than the dataset's size is useless there.
-    std::vector<std::vector<std::pair<std::uint32_t, std::uint64_t>>> held(state.datasets.size());
-    const auto held_in = [&](std::uint32_t dataset, std::uint32_t group) -> std::uint64_t& {
-        const auto at = std::ranges::find(held[dataset], group, [](const auto& of) { return of.first; });
-        return at != held[dataset].end() ? at->second : held[dataset].emplace_back(group, 0).second;
+    std::vector<std::vector<std::pair<std::uint32_t, std::uint64_t>>> bytes_in_groups(state.datasets.size());
+    const auto bytes_in_group = [&](std::uint32_t dataset, std::uint32_t group) -> std::uint64_t& {
+        const auto found =
+            std::ranges::find(bytes_in_groups[dataset], group, [](const auto& entry) { return entry.first; });
+        return found != bytes_in_groups[dataset].end() ? found->second
+                                                       : bytes_in_groups[dataset].emplace_back(group, 0).second;
     };
     for (std::uint32_t i = 0; i < plan.datasets.size(); ++i) {
         for (const NodeCache& quota : plan.datasets[i].quotas) {
             room[quota.node].memory_bytes -= quota.memory_bytes;
             room[quota.node].disk_bytes -= quota.disk_bytes;
-            held_in(i, state.nodes[quota.node].peer_group) += quota.bytes();
+            bytes_in_group(i, state.nodes[quota.node].peer_group) += quota.bytes();
         }
     }
     std::vector<bool> is_read(state.datasets.size());
@@ -77,8 +79,8 @@ void give_spare_room(const ClusterState& state, Plan& plan) {
     std::vector<std::vector<std::uint32_t>> idle(state.nodes.size());
     for (std::uint32_t i = 0; i < state.datasets.size(); ++i) {
         if (is_read[i]) continue;
-        for (const NodeCache& there : state.datasets[i].quotas) {
-            if (!state.datasets[i].is_held_on(there.node)) idle[there.node].push_back(i);
+        for (const NodeCache& quota : state.datasets[i].quotas) {
+            if (!state.datasets[i].is_held_on(quota.node)) idle[quota.node].push_back(i);
         }
     }
     std::vector<Share> shares;
@@ -89,9 +91,9 @@ void give_spare_room(const ClusterState& state, Plan& plan) {
         for (const std::uint32_t i : idle[node]) {
             // A group needs a dataset only once. The operator's cap holds for all groups together.
             const ClusterDataset& dataset = state.datasets[i];
-            const std::uint64_t size_left = dataset.size_bytes - std::min(dataset.size_bytes, held_in(i, group));
-            const std::uint64_t held_bytes = plan.datasets[i].quota_bytes;
-            const std::uint64_t cap_left = dataset.quota_cap_bytes - std::min(dataset.quota_cap_bytes, held_bytes);
+            const std::uint64_t size_left = dataset.size_bytes - std::min(dataset.size_bytes, bytes_in_group(i, group));
+            const std::uint64_t planned_bytes = plan.datasets[i].quota_bytes;
+            const std::uint64_t cap_left = dataset.quota_cap_bytes - std::min(dataset.quota_cap_bytes, planned_bytes);
             const std::uint64_t wanted_bytes = std::min(size_left, cap_left);
             if (wanted_bytes > 0) {
                 shares.push_back({.dataset = i, .wanted_bytes = wanted_bytes, .given = {.node = node}});
@@ -111,7 +113,7 @@ void give_spare_room(const ClusterState& state, Plan& plan) {
             quota.memory_bytes += share.given.memory_bytes;
             quota.disk_bytes += share.given.disk_bytes;
             plan.datasets[share.dataset].quota_bytes += share.given.bytes();
-            held_in(share.dataset, group) += share.given.bytes();
+            bytes_in_group(share.dataset, group) += share.given.bytes();
         }
     }
 }

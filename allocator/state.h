@@ -20,7 +20,7 @@ namespace larder::allocator {
 inline constexpr double kRateMax = 1e18;
 inline constexpr double kWeightMin = 1e-6;
 inline constexpr double kWeightMax = 1e6;
-inline constexpr std::uint64_t kBytesEnd = std::uint64_t{1} << 53;  // bytes are below
+inline constexpr std::uint64_t kBytesEnd = std::uint64_t{1} << 53;  // all byte counts are below this
 
 struct ClusterNode {
     std::string name;
@@ -48,7 +48,8 @@ struct ClusterDataset {
     std::uint64_t size_bytes = 0;
     std::vector<NodeCache> quotas;  // of the plan in force; empty before the first
     std::vector<NodeCache> cached;  // as reported
-    // The operator's limits over all nodes, as far as they fit where the dataset is. Equal values pin the quota.
+    // The operator's limits on the sum over all nodes. They are cut to the room of the peer groups that have the
+    // dataset. Equal values pin the quota.
     std::uint64_t quota_floor_bytes = 0;
     std::uint64_t quota_cap_bytes = std::numeric_limits<std::uint64_t>::max();
     // Quotas that operators set on nodes. The plan takes them unchanged, before all others.
@@ -57,7 +58,8 @@ struct ClusterDataset {
     bool is_held_on(std::uint32_t node) const { return std::ranges::find(held, node, &NodeCache::node) != held.end(); }
 };
 
-// Some GPUs of one node. A job without GPUs has shares of 0 and counts as spread evenly over their nodes.
+// Some GPUs of one node. A job that uses no GPUs is placed by shares with gpus = 0, and counts as spread evenly over
+// the nodes of these shares.
 struct GpuShare {
     std::uint32_t node = 0;
     std::uint32_t gpus = 0;
@@ -72,14 +74,15 @@ struct ClusterJob {
     std::uint32_t gpus = 0;
     double ideal_bytes_per_second = 0;  // f*
     double weight = 1;                  // of max-min
-    double remaining_epochs =
-        kUnlimited;                  // with the current one; 1 and less: what is cached from now on comes too late
-    std::uint64_t unread_bytes = 0;  // of the current epoch; 0: between epochs
+    // The current epoch included. At 1 or less, blocks cached from now on are not read again.
+    double remaining_epochs = kUnlimited;
+    std::uint64_t unread_bytes = 0;         // of the current epoch; 0: between epochs
     std::uint64_t unread_cached_bytes = 0;  // of those, the cached ones
     GpuShares placement;                    // empty: waits for GPUs, and gets no cache or bandwidth
-    // For jobs that take turns (assign.h): the part of the time that the job runs, by which cache is given; and, while
-    // it waits for its next turn, the place it ran last. A waiting job has its part of the cache, and no bandwidth.
+    // For jobs that take turns (assign.h): the fraction of time that the job runs, which scales its part of the cache.
     double time_share = 1;
+    // While the job waits for its next turn: where it ran last. It then keeps its part of the cache, but has no
+    // bandwidth.
     GpuShares last_placement;
     double bandwidth_floor_bytes_per_second = 0;
     double bandwidth_cap_bytes_per_second = kUnlimited;
@@ -98,9 +101,9 @@ struct ClusterState {
     std::vector<ClusterJob> jobs;
 };
 
-// Checks that numbers are finite and not negative where no limit is meant, that rates, weights and bytes are within the
-// limits above, indices in range, names unique, floors below caps, sums of floors within the cluster, and GPUs not
-// booked twice. The error names the field: "jobs[3].dataset: 7 is not below 2".
+// Checks that numbers are not negative, and finite except where infinity means "no limit"; that rates, weights and
+// bytes are within the limits above, indices in range, names unique, floors below caps, sums of floors within the
+// cluster, and GPUs not booked twice. The error names the field: "jobs[3].dataset: 7 is not below 2".
 Result<void> validate(const ClusterState& state);
 
 }  // namespace larder::allocator

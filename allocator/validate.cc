@@ -22,7 +22,7 @@ std::string text(double value) {
     return buffer.data();
 }
 
-// Collects the first error. A valid field costs a comparison or two; the reason of an error is found out of line.
+// Keeps the first error. A valid field costs a comparison or two; the reason of an error is found out of line.
 // Fields are closures of two words, passed by value so that they stay in registers.
 class Check {
 public:
@@ -72,7 +72,7 @@ private:
 
 // Returns the indices whose name may occur twice, by the names' hashes. A bit for each name tells most of them apart
 // without a table of names.
-std::vector<std::uint32_t> maybe_twice(std::span<const std::uint64_t> hashes) {
+std::vector<std::uint32_t> possible_duplicates(std::span<const std::uint64_t> hashes) {
     constexpr std::size_t kBitsOfName = 32;
     std::vector<std::uint64_t> once(std::bit_ceil(hashes.size() * kBitsOfName / 64 + 1)), again(once.size());
     const auto word_of = [&](std::uint64_t hash) { return hash / 64 & (once.size() - 1); };
@@ -97,7 +97,7 @@ void check_names(Check& check, std::string_view list, const auto& things) {
         if (things[i].name.empty()) check.wrong(field(i), "is empty");
         hashes[i] = hash_name(things[i].name);
     }
-    std::vector<std::uint32_t> found = maybe_twice(hashes);
+    std::vector<std::uint32_t> found = possible_duplicates(hashes);
     std::ranges::stable_sort(found, {}, [&](std::uint32_t i) -> const std::string& { return things[i].name; });
     for (std::size_t k = 1; k < found.size(); ++k) {
         const std::string& name = things[found[k]].name;
@@ -105,8 +105,8 @@ void check_names(Check& check, std::string_view list, const auto& things) {
     }
 }
 
-[[gnu::noinline]] void check_twice(Check& check, auto field, const auto& entries, std::vector<std::size_t>& seen,
-                                   std::size_t stamp) {
+[[gnu::noinline]] void check_nodes_differ(Check& check, auto field, const auto& entries, std::vector<std::size_t>& seen,
+                                          std::size_t stamp) {
     for (const auto& entry : entries) {
         if (seen[entry.node] == stamp) check.wrong(field, "node " + to_string(entry.node) + " appears twice");
         seen[entry.node] = stamp;
@@ -117,7 +117,7 @@ void check_names(Check& check, std::string_view list, const auto& things) {
 [[gnu::always_inline]] inline void check_node_list(Check& check, auto field, const auto& entries, std::size_t nodes,
                                                    std::vector<std::size_t>& seen, std::size_t stamp) {
     for (const auto& entry : entries) check.below(field, entry.node, nodes);
-    if (entries.size() > 1 && check.ok()) check_twice(check, field, entries, seen, stamp);
+    if (entries.size() > 1 && check.ok()) check_nodes_differ(check, field, entries, seen, stamp);
 }
 
 }  // namespace

@@ -51,8 +51,8 @@ struct SentPlan {
 BOOST_DESCRIBE_STRUCT(SentLease, (), (number, lease_ms, floor_bytes_per_second, rates, cut))
 BOOST_DESCRIBE_STRUCT(SentPlan, (), (plan, quotas, peers, lease))
 
-constexpr std::array<std::string_view, 8> kMayMissInVersion1{"state_directory", "rates",         "scans", "quota_held",
-                                                             "peer_group",      "peer_endpoint", "peers", "cut"};
+constexpr std::array<std::string_view, 8> kOptionalInVersion1{"state_directory", "rates",         "scans", "quota_held",
+                                                              "peer_group",      "peer_endpoint", "peers", "cut"};
 
 template <typename T>
 using Members = boost::describe::describe_members<T, boost::describe::mod_public>;
@@ -168,7 +168,7 @@ Result<Message> read(const json::object& object, const std::string& where, unsig
     Message message;
     const auto is_left_out = [&](std::string_view key) {
         return version == 1 && !reader.has(key) &&
-               std::ranges::find(kMayMissInVersion1, key) != kMayMissInVersion1.end();
+               std::ranges::find(kOptionalInVersion1, key) != kOptionalInVersion1.end();
     };
     boost::mp11::mp_for_each<Members<Message>>([&](auto member) {
         auto& into = message.*member.pointer;

@@ -29,7 +29,7 @@ inline constexpr unsigned kProtocolNewest = 2;
 inline constexpr const char* kProtocolHeader = "Larder-Protocol";
 inline constexpr const char* kProtocolQuery = "protocol";
 
-// Reads a version; invalid_argument if it is no number from kProtocolOldest to `newest`.
+// Reads a version; invalid_argument if `text` is not a number from kProtocolOldest to `newest`.
 Result<unsigned> parse_protocol(std::string_view text, unsigned newest = kProtocolNewest);
 
 // `where` is put before paths in errors.

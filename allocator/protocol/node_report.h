@@ -30,8 +30,8 @@ struct JobReport {
     std::string name;
     std::string dataset;
     std::uint32_t ranks = 1;             // training loops of the job on this node
-    std::uint64_t bytes = 0;             // counter: delivered to them
-    double busy_s = 0;                   // counter: their time not spent waiting for data, summed
+    std::uint64_t bytes = 0;             // counter: delivered to these loops
+    double busy_s = 0;                   // counter: the loops' time not spent waiting for data, summed
     double demand_bytes_per_second = 0;  // of the remote, lately, as if there were no limit
     // Counter: bytes taken from the remote for the job. Empty: the daemon does not report it.
     std::optional<std::uint64_t> remote_bytes;

@@ -16,7 +16,7 @@ constexpr std::array<std::pair<ObjectiveKind, std::string_view>, 6> kObjectiveTe
     {ObjectiveKind::pinned, "pinned"},
 }};
 
-// Names of earlier versions, and the names of today.
+// The names in earlier versions, each with its present name.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kFormerNames{
     {{"max_min", "max-min"}, {"static", "equal-shares"}}};
 
@@ -29,15 +29,15 @@ std::string objective_names() {
 }
 
 std::string_view name(ObjectiveKind kind) {
-    for (const auto& [of, text] : kObjectiveTexts) {
-        if (of == kind) return text;
+    for (const auto& [known, text] : kObjectiveTexts) {
+        if (known == kind) return text;
     }
     return "";
 }
 
 Result<ObjectiveKind> parse_objective(std::string_view text) {
-    for (const auto& [kind, named] : kObjectiveTexts) {
-        if (named == text) return kind;
+    for (const auto& [kind, known] : kObjectiveTexts) {
+        if (known == text) return kind;
     }
     for (const auto& [former, now] : kFormerNames) {
         if (former == text) {

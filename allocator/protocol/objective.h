@@ -13,18 +13,18 @@ namespace larder::allocator {
 
 enum class ObjectiveKind : std::uint8_t {
     efficiency,    // the least remote bandwidth with every job at f*; if that does not fit, the most total throughput
-    max_min,       // the largest possible smallest rate over (weight and equal share), then the next smallest
+    max_min,       // the largest possible smallest rate / (weight * equal share), then the next smallest
     throughput,    // the largest sum of rates
     utilisation,   // the largest sum of GPUs at work: weight * GPUs * rate / f*
     equal_shares,  // the baseline: each job gets an equal part of cache and bandwidth
     pinned,        // quotas and bandwidth as the operator's floors say; the rest of the bandwidth in equal parts
 };
 
-// "max-min", as the scheduling policy of that name.
+// Returns for example "max-min".
 std::string_view name(ObjectiveKind kind);
 // All names, with commas between them.
 std::string objective_names();
-// invalid_argument: the error lists the known names, or says what a former name has become.
+// Error: invalid_argument, which lists the known names or gives the present name for a former one.
 Result<ObjectiveKind> parse_objective(std::string_view text);
 
 }  // namespace larder::allocator

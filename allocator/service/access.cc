@@ -29,7 +29,7 @@ constexpr std::array kRules{
     AccessRule{.method = "GET", .path = "/v1/plan", .roles = kReaders},
     AccessRule{.method = "GET", .path = "/v1/nodes", .roles = kReaders},
     AccessRule{.method = "DELETE", .path = "/v1/nodes/{name}", .roles = kOperator},
-    AccessRule{.method = "GET", .path = "/v1/nodes/{name}/plan", .roles = kNode | kOperator},  // it leases
+    AccessRule{.method = "GET", .path = "/v1/nodes/{name}/plan", .roles = kNode | kOperator},  // grants a lease
     AccessRule{.method = "GET", .path = "/v1/datasets", .roles = kReaders},
     AccessRule{.method = "PUT", .path = "/v1/datasets/{name}/pin", .roles = kOperator},
     AccessRule{.method = "DELETE", .path = "/v1/datasets/{name}/pin", .roles = kOperator},
@@ -166,7 +166,7 @@ std::optional<Access::Holder> Access::holder_of(const HttpRequest& request) cons
     }
     const auto digest = digest_of(request.bearer_token);
     const Token* found = nullptr;
-    // Compares all tokens, each in constant time, so that the time taken reveals nothing.
+    // Compares all tokens, each in constant time, so that the time taken reveals nothing about them.
     for (const Token& token : tokens_) {
         if (CRYPTO_memcmp(token.digest.data(), digest.data(), digest.size()) == 0) found = &token;
     }

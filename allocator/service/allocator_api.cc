@@ -12,13 +12,14 @@
 namespace larder::allocator {
 namespace {
 
-// Planning takes at most one part in this many of the thread's time, however large the cluster is. If plans are slow,
-// one plan serves several reports.
+// Planning takes at most 1 / kPlanningPart of the thread's time, however large the cluster is. If plans are slow, one
+// plan serves several reports.
 constexpr std::int64_t kPlanningPart = 5;
 // Without a report, a new plan is made after this time, because nodes may have fallen silent.
 constexpr std::int64_t kStale_ns = 1'000'000'000;
 
-// Bandwidth moves from one node to another in a report or two of each. A lease that is cut for longer causes an event.
+// Bandwidth moves from one node to another within two reports of each. A lease that stays cut for longer causes an
+// event.
 constexpr std::int64_t kHandover_ns = 5'000'000'000;
 
 }  // namespace
@@ -39,9 +40,9 @@ void AllocatorApi::end_waits() {
     streams_.end();
 }
 
-Result<void> AllocatorApi::replan(bool now) {
+Result<void> AllocatorApi::replan(bool at_once) {
     const std::int64_t begun_ns = clock_.now_ns();
-    if (!now && begun_ns < next_plan_ns_) return {};
+    if (!at_once && begun_ns < next_plan_ns_) return {};
     plan_is_due_ = false;
     const auto number = cluster_.replan(begun_ns);
     planned_ns_ = clock_.now_ns();
@@ -51,7 +52,7 @@ Result<void> AllocatorApi::replan(bool now) {
         return std::unexpected(number.error());
     }
     counts_.add_plan(planned_ns_ - begun_ns);
-    watch_.look(cluster_, planned_ns_);
+    watch_.compare_with_last(cluster_, planned_ns_);
     return {};
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The allocator's HTTP/JSON. Every route is a row of one table (allocator_api_routes.cc), which GET /v1 lists and
+// The allocator's HTTP/JSON API. Every route is a row of one table (allocator_api_routes.cc), which GET /v1 lists and
 // docs/openapi/allocator.yaml describes. Runs on one thread, which also makes the plans. A request that is refused
 // changes nothing.
 // Some requests may wait (?wait_s=): AllocatorApi keeps them, and answers when there is something new, when their time
@@ -50,18 +50,17 @@ public:
     };
     // Calls `then` on the API's thread once everything saved so far survives a power cut, or with the error if it does
     // not.
-    using WhenOnRecord = std::function<void(std::function<void(Result<void> kept)> then)>;
+    using WhenDurable = std::function<void(std::function<void(Result<void> saved)> then)>;
     static std::span<const Route> routes();
 
     // `cluster` and `clock` must outlive the AllocatorApi.
     AllocatorApi(Cluster& cluster, const Clock& clock);
 
-    // Serves the extension's routes too from now on. `extension` must outlive the AllocatorApi, or the AllocatorApi's
-    // last call.
+    // Serves the extension's routes too from now on. `extension` must outlive the last call of the AllocatorApi.
     void extend(Extension& extension) { extension_ = &extension; }
     EventLog& events() { return events_; }
-    // Sets the function that waits for the disk. Without it, settings count as kept when they are made.
-    void keep_with(WhenOnRecord when_on_record) { when_on_record_ = std::move(when_on_record); }
+    // Sets the function that waits for the disk. Without it, a setting counts as durable at once.
+    void set_when_durable(WhenDurable when_durable) { when_durable_ = std::move(when_durable); }
 
     // Calls `respond` now, or later from tick(), end_waits() or another request.
     void handle(const HttpRequest& request, const HttpRespond& respond);
@@ -84,8 +83,8 @@ private:
     void find_and_answer(const HttpRequest& request, const HttpRespond& respond);
     // Returns false if the extension has no such route; `allowed` then lists the methods it has for that path.
     bool answer_by_extension(const HttpRequest& request, const HttpRespond& respond, std::string& allowed);
-    // Undoes a setting that cannot be saved.
-    void answer_when_on_record(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo);
+    // Answers once the setting is durable. If it cannot be saved, undoes it and answers with the error.
+    void answer_when_durable(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo);
     // Answers the waiting requests that have a new answer or whose time is over; if `all`, all of them.
     void answer_waiting(bool all);
 
@@ -113,11 +112,11 @@ private:
     // Returns the node's part of the plan in force, with a new lease.
     HttpResponse node_plan(const std::string& node);
     // Makes a new plan, unless one was made just now and only reports have come since.
-    Result<void> replan(bool now);
-    // Answers an operator's request. On success an event is added and a new plan follows: at once if `now`, else when
-    // due.
-    HttpResponse done(const Result<void>& result, EventKind kind, const std::string& subject,
-                      const std::string& message, bool now = true);
+    Result<void> replan(bool at_once);
+    // Answers an operator's request. On success an event is added and a new plan follows: at once if `at_once`, else
+    // when due.
+    HttpResponse answer_change(const Result<void>& result, EventKind kind, const std::string& subject,
+                               const std::string& message, bool at_once = true);
     ClusterView view();
     std::function<void()> undo_pin(const std::string& dataset);
     void push_to_streams();
@@ -136,8 +135,8 @@ private:
     std::vector<Waiting> waiting_;
     EventStreams streams_;
     Extension* extension_ = nullptr;
-    WhenOnRecord when_on_record_;  // may be empty
-    std::function<void()> undo_;   // takes back the last setting
+    WhenDurable when_durable_;    // may be empty
+    std::function<void()> undo_;  // takes back the last setting
 };
 
 }  // namespace larder::allocator

@@ -100,14 +100,14 @@ std::optional<HttpResponse> AllocatorApi::post_whatif(const Asked& asked) {
 
 // --- changes
 
-HttpResponse AllocatorApi::done(const Result<void>& result, EventKind kind, const std::string& subject,
-                                const std::string& message, bool now) {
+HttpResponse AllocatorApi::answer_change(const Result<void>& result, EventKind kind, const std::string& subject,
+                                         const std::string& message, bool at_once) {
     if (!result) return http_error(result.error());
     events_.add(kind, subject, message);
-    watch_.because(message);
+    watch_.add_reason(message);
     // A planning error is reported to clients that ask for the plan.
     plan_is_due_ = true;
-    if (!cluster_.nodes().empty()) static_cast<void>(replan(now));
+    if (!cluster_.nodes().empty()) static_cast<void>(replan(at_once));
     return done_response({});
 }
 
@@ -118,21 +118,21 @@ std::optional<HttpResponse> AllocatorApi::post_job(const Asked& asked) {
     if (!spec) return http_error(spec.error());
     undo_ = [this, name = spec->name] { static_cast<void>(cluster_.remove_job(name)); };
     // Not planned at once, because a thousand jobs may be registered in a second.
-    return done(cluster_.register_job(*spec), EventKind::job_registered, spec->name,
-                "job " + spec->name + " is registered", false);
+    return answer_change(cluster_.register_job(*spec), EventKind::job_registered, spec->name,
+                         "job " + spec->name + " is registered", false);
 }
 
 std::optional<HttpResponse> AllocatorApi::delete_node(const Asked& asked) {
-    return done(cluster_.remove_node(asked.name, clock_.now_ns()), EventKind::node_gone, asked.name,
-                "node \"" + asked.name + "\" is removed, and the bandwidth kept for it is released");
+    return answer_change(cluster_.remove_node(asked.name, clock_.now_ns()), EventKind::node_gone, asked.name,
+                         "node \"" + asked.name + "\" is removed, and the bandwidth kept for it is released");
 }
 
 std::optional<HttpResponse> AllocatorApi::delete_job(const Asked& asked) {
     if (const JobRegistration* const before = cluster_.registered(asked.name)) {
         undo_ = [this, spec = *before] { static_cast<void>(cluster_.register_job(spec)); };
     }
-    return done(cluster_.remove_job(asked.name), EventKind::job_removed, asked.name,
-                "job " + asked.name + " is no longer registered", false);
+    return answer_change(cluster_.remove_job(asked.name), EventKind::job_removed, asked.name,
+                         "job " + asked.name + " is no longer registered", false);
 }
 
 std::function<void()> AllocatorApi::undo_pin(const std::string& dataset) {
@@ -148,14 +148,14 @@ std::optional<HttpResponse> AllocatorApi::put_pin(const Asked& asked) {
     const std::uint64_t bytes = reader.unsigned_integer("bytes");
     if (auto finished = reader.finish(); !finished) return http_error(finished.error());
     undo_ = undo_pin(asked.name);
-    return done(cluster_.pin_quota(asked.name, bytes, clock_.now_ns()), EventKind::pin_set, asked.name,
-                "quota of " + asked.name + " is pinned to " + format_bytes(bytes));
+    return answer_change(cluster_.pin_quota(asked.name, bytes, clock_.now_ns()), EventKind::pin_set, asked.name,
+                         "quota of " + asked.name + " is pinned to " + format_bytes(bytes));
 }
 
 std::optional<HttpResponse> AllocatorApi::delete_pin(const Asked& asked) {
     undo_ = undo_pin(asked.name);
-    return done(cluster_.pin_quota(asked.name, std::nullopt, clock_.now_ns()), EventKind::pin_released, asked.name,
-                "quota of " + asked.name + " is planned again");
+    return answer_change(cluster_.pin_quota(asked.name, std::nullopt, clock_.now_ns()), EventKind::pin_released,
+                         asked.name, "quota of " + asked.name + " is planned again");
 }
 
 std::optional<HttpResponse> AllocatorApi::put_remote(const Asked& asked) {
@@ -167,8 +167,8 @@ std::optional<HttpResponse> AllocatorApi::put_remote(const Asked& asked) {
     undo_ = [this, before = cluster_.options().remote_bytes_per_second] {
         static_cast<void>(cluster_.set_remote(before));
     };
-    return done(cluster_.set_remote(rate), EventKind::remote_set, "",
-                "the remote bandwidth is now " + format_bytes_per_second(rate));
+    return answer_change(cluster_.set_remote(rate), EventKind::remote_set, "",
+                         "the remote bandwidth is now " + format_bytes_per_second(rate));
 }
 
 }  // namespace larder::allocator

@@ -109,7 +109,7 @@ void AllocatorApi::find_and_answer(const HttpRequest& request, const HttpRespond
         if (auto read = read_query(route, request, asked); !read) return respond(http_error(read.error()));
         if (auto answer = (this->*route.answer)(asked)) {
             if (!route.changes_settings) return respond(std::move(*answer));
-            return answer_when_on_record(std::move(*answer), respond, std::exchange(undo_, {}));
+            return answer_when_durable(std::move(*answer), respond, std::exchange(undo_, {}));
         }
         const std::int64_t until_ns = clock_.now_ns() + static_cast<std::int64_t>(asked.wait_s) * 1'000'000'000;
         auto gone = std::make_shared<bool>(false);
@@ -125,8 +125,8 @@ void AllocatorApi::find_and_answer(const HttpRequest& request, const HttpRespond
     }
     if (answer_by_extension(request, respond, allowed)) return;
     if (!allowed.empty()) return respond(method_not_allowed(allowed));
-    const bool is_of_queue = request.path.size() > 1 && (request.path[1] == "queue" || request.path[1] == "history");
-    if (extension_ == nullptr && is_of_queue) {
+    const bool is_queue_path = request.path.size() > 1 && (request.path[1] == "queue" || request.path[1] == "history");
+    if (extension_ == nullptr && is_queue_path) {
         return respond(http_error(404, "not_found",
                                   "this allocator runs no jobs: its config has no [scheduler]; see docs/policies.md"));
     }
@@ -154,13 +154,13 @@ bool AllocatorApi::answer_by_extension(const HttpRequest& request, const HttpRes
     return false;
 }
 
-void AllocatorApi::answer_when_on_record(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo) {
-    if (!when_on_record_ || answer.status >= 400) return respond(std::move(answer));
-    when_on_record_([this, answer = std::move(answer), respond, undo = std::move(undo)](const Result<void>& kept) {
-        if (kept) return respond(answer);
+void AllocatorApi::answer_when_durable(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo) {
+    if (!when_durable_ || answer.status >= 400) return respond(std::move(answer));
+    when_durable_([this, answer = std::move(answer), respond, undo = std::move(undo)](const Result<void>& saved) {
+        if (saved) return respond(answer);
         undo();
         plan_is_due_ = true;
-        respond(http_error(kept.error()));
+        respond(http_error(saved.error()));
     });
 }
 

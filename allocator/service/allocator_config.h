@@ -32,9 +32,10 @@ struct ServiceLimits {
 };
 
 struct AllocatorConfig {
-    std::string state_directory;                             // empty: the state is in memory only
-    std::uint64_t state_bytes_max = std::uint64_t{1} << 30;  // no key: only a cluster of millions of nodes needs more
-    std::string socket;                                      // allocator.sock in the state directory when not given
+    std::string state_directory;  // empty: the state is in memory only
+    // Has no key: only a cluster of millions of nodes needs more.
+    std::uint64_t state_bytes_max = std::uint64_t{1} << 30;
+    std::string socket;  // allocator.sock in the state directory when not given
     unsigned socket_mode = 0660;
     // Set by a daemon that runs the allocator in its own process and is its only node.
     bool only_this_process = false;
@@ -52,7 +53,8 @@ struct AllocatorConfig {
 
 std::vector<ConfigKey> config_keys();
 
-// Keys of another program that shares the file. `settings` returns their values; `rule` is the index in `keys`.
+// The keys of another program that shares the file. parse_config() fills in `settings`, whose `rule` is an index in
+// `keys`.
 struct OthersConfig {
     std::span<const ConfigKey> keys;
     std::vector<ConfigSetting> settings;

@@ -39,12 +39,12 @@ void add_service(Families& families, const Cluster& cluster, const EventLog& eve
     families.push_back(metric_histogram("larder_plan_duration_seconds", "Time to make a plan")
                            .add({}, ServiceCounts::kPlanSeconds, counts.plans, counts.plans_s)
                            .take());
-    auto happened = metric_counter("larder_events_total", "Events, by kind");
+    auto events_by_kind = metric_counter("larder_events_total", "Events, by kind");
     for (std::size_t i = 0; i < kEventKinds; ++i) {
         const auto kind = static_cast<EventKind>(i);
-        happened.add({{"kind", std::string(name(kind))}}, number(events.count(kind)));
+        events_by_kind.add({{"kind", std::string(name(kind))}}, number(events.count(kind)));
     }
-    families.push_back(happened.take());
+    families.push_back(events_by_kind.take());
     families.push_back(metric_gauge("larder_remote_bytes_per_second", "Remote bandwidth of all jobs together")
                            .add({}, cluster.options().remote_bytes_per_second)
                            .take());

@@ -10,7 +10,7 @@ namespace {
 
 // A new reader is given the whole log at once.
 constexpr std::size_t kBacklogBytesMax = 4u << 20;
-// A status lists every job. The next status waits until the last one was taken.
+// A status lists every job. The next status waits until the client has received the last one.
 constexpr std::size_t kStatusBytesMax = 64u << 20;
 constexpr std::int64_t kKeepAlive_ns = 15'000'000'000;
 
@@ -37,9 +37,9 @@ void EventStreams::push(const EventLog& events, const Status& status, std::int64
     std::erase_if(readers_, [](const Reader& reader) { return !reader.stream->is_open(); });
     std::string status_text;
     for (Reader& reader : readers_) {
-        const bool tells_status =
+        const bool status_is_due =
             reader.status_every_ns > 0 && now_ns >= reader.next_status_ns && reader.stream->backlog_bytes() == 0;
-        if (tells_status && status_text.empty()) status_text = "event: status\ndata: " + status() + "\n\n";
+        if (status_is_due && status_text.empty()) status_text = "event: status\ndata: " + status() + "\n\n";
         std::string piece;
         if (reader.after != events.last()) {
             for (const Event& event : events.after(reader.after)) piece += text_of(event);
@@ -47,7 +47,7 @@ void EventStreams::push(const EventLog& events, const Status& status, std::int64
         } else if (now_ns - reader.pushed_ns >= kKeepAlive_ns) {
             piece = ": nothing new\n\n";
         }
-        if (tells_status) {
+        if (status_is_due) {
             piece += status_text;
             reader.next_status_ns = now_ns + reader.status_every_ns;
         }

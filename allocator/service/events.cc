@@ -8,7 +8,7 @@ namespace larder::allocator {
 namespace {
 
 constexpr std::int64_t kQuiet_ns = 10'000'000'000;
-// Names come from outside: at most this many are remembered, then all are forgotten.
+// Subjects come from outside: at most this many are remembered, then all are forgotten.
 constexpr std::size_t kQuietMax = 4096;
 
 constexpr std::array<std::string_view, kEventKinds> kNames{
@@ -25,7 +25,7 @@ std::string_view name(EventKind kind) {
 
 void EventLog::add(EventKind kind, std::string subject, std::string message) {
     ++counts_[static_cast<std::size_t>(kind)];
-    keep(kind, std::move(subject), std::move(message));
+    append(kind, std::move(subject), std::move(message));
 }
 
 void EventLog::add_seldom(EventKind kind, const std::string& subject, std::string message, std::int64_t now_ns) {
@@ -41,10 +41,10 @@ void EventLog::add_seldom(EventKind kind, const std::string& subject, std::strin
         if (quiet.left_out > 0) message += " (and " + std::to_string(quiet.left_out) + " more since the last one)";
         quiet = {.since_ns = now_ns};
     }
-    keep(kind, subject, std::move(message));
+    append(kind, subject, std::move(message));
 }
 
-void EventLog::keep(EventKind kind, std::string subject, std::string message) {
+void EventLog::append(EventKind kind, std::string subject, std::string message) {
     events_.push_back({.number = ++last_,
                        .unix_ms = unix_time_ns() / 1'000'000,
                        .kind = kind,

@@ -36,7 +36,7 @@ enum class EventKind : std::uint8_t {
 };
 inline constexpr std::size_t kEventKinds = 16;
 
-// "node_came"; as in JSON and in the label of the metric.
+// Returns for example "node_came", as in JSON and in the label of the metric.
 std::string_view name(EventKind kind);
 
 struct Event {
@@ -69,7 +69,7 @@ private:
         std::uint64_t left_out = 0;
     };
 
-    void keep(EventKind kind, std::string subject, std::string message);
+    void append(EventKind kind, std::string subject, std::string message);
 
     std::size_t events_max_;
     std::uint64_t last_ = 0;

@@ -45,7 +45,8 @@ public:
     virtual std::string metrics_text() = 0;
 };
 
-// Wraps a call so that any thread may make it, once. The call runs on the service's thread, which does not end before.
+// Wraps a call so that any thread may make it, once. The call runs on the service's thread, which does not end before
+// the call.
 using Done = std::function<void(Result<void> done)>;
 using OnServiceThread = std::function<Done(Done call)>;
 

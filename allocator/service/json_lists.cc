@@ -23,9 +23,9 @@ void put(json::object& object, std::string_view key, const std::optional<Value>&
     if (value) object[key] = *value;
 }
 
-json::array names(const std::vector<std::string>& of) {
+json::array names_json(const std::vector<std::string>& names) {
     json::array array;
-    for (const std::string& name : of) array.push_back(json::value(name));
+    for (const std::string& name : names) array.push_back(json::value(name));
     return array;
 }
 
@@ -54,7 +54,7 @@ json::object to_json(const NodeView& node) {
                         {"capacity", tiers(node.capacity)},
                         {"quota", tiers(node.quota)},
                         {"used", tiers(node.used)},
-                        {"jobs", names(node.jobs)},
+                        {"jobs", names_json(node.jobs)},
                         {"lease_applied", node.lease_applied}};
     put_rate(object, "disk_read_bytes_per_second", node.disk_read_bytes_per_second);
     put_rate(object, "nic_bytes_per_second", node.nic_bytes_per_second);
@@ -81,7 +81,7 @@ json::object to_json(const DatasetView& dataset) {
                         {"cached_bytes", dataset.cached_bytes},
                         {"effective_bytes", dataset.effective_bytes},
                         {"granted_bytes_per_second", dataset.granted_bytes_per_second},
-                        {"jobs", names(dataset.jobs)},
+                        {"jobs", names_json(dataset.jobs)},
                         {"nodes", std::move(nodes)}};
     put(object, "pinned_bytes", dataset.pinned_bytes);
     return object;
@@ -99,7 +99,7 @@ json::object to_json(const JobView& job) {
     put(object, "measured_ideal_bytes_per_second", job.measured_ideal_bytes_per_second);
     if (!job.running) return object;
     object["dataset"] = job.dataset;
-    object["nodes"] = names(job.nodes);
+    object["nodes"] = names_json(job.nodes);
     object["ranks"] = job.ranks;
     object["ideal_bytes_per_second"] = job.ideal_bytes_per_second;
     object["unread_bytes"] = job.unread_bytes;
@@ -139,7 +139,7 @@ AddedJob read_added_job(JsonReader& reader) {
     return job;
 }
 
-json::object side(const WhatIfOutcome& outcome) {
+json::object outcome_json(const WhatIfOutcome& outcome) {
     std::uint64_t cache_bytes = 0;
     for (const ClusterNode& node : outcome.state.nodes) cache_bytes += node.memory_bytes + node.disk_bytes;
     return {{"objective", name(outcome.objective.kind)},
@@ -149,7 +149,7 @@ json::object side(const WhatIfOutcome& outcome) {
             {"moved_bytes", outcome.plan.moved_bytes}};
 }
 
-json::object side(const WhatIfOutcome& outcome, const DatasetPlan& plan) {
+json::object outcome_json(const WhatIfOutcome& outcome, const DatasetPlan& plan) {
     json::array nodes;
     for (const NodeCache& quota : plan.quotas) {
         if (quota.bytes() == 0) continue;
@@ -159,7 +159,7 @@ json::object side(const WhatIfOutcome& outcome, const DatasetPlan& plan) {
     return {{"quota_bytes", plan.quota_bytes}, {"nodes", std::move(nodes)}};
 }
 
-json::object side_of_job(const WhatIfOutcome& outcome, std::size_t job) {
+json::object job_outcome_json(const WhatIfOutcome& outcome, std::size_t job) {
     const JobPlan& plan = outcome.plan.jobs[job];
     json::array nodes;
     for (const GpuShare& share : placement_of(outcome.state, outcome.plan, job))
@@ -172,13 +172,13 @@ json::object side_of_job(const WhatIfOutcome& outcome, std::size_t job) {
 
 using Rows = std::map<std::string, json::object>;
 
-void add_side(Rows& datasets, Rows& jobs, const WhatIfOutcome& outcome, const char* which) {
+void add_outcome(Rows& datasets, Rows& jobs, const WhatIfOutcome& outcome, const char* outcome_key) {
     for (std::size_t i = 0; i < outcome.state.datasets.size(); ++i) {
         const ClusterDataset& dataset = outcome.state.datasets[i];
         json::object& row = datasets[dataset.name];
         row["name"] = dataset.name;
         row["size_bytes"] = dataset.size_bytes;
-        row[which] = side(outcome, outcome.plan.datasets[i]);
+        row[outcome_key] = outcome_json(outcome, outcome.plan.datasets[i]);
     }
     for (std::size_t j = 0; j < outcome.state.jobs.size(); ++j) {
         const ClusterJob& job = outcome.state.jobs[j];
@@ -186,7 +186,7 @@ void add_side(Rows& datasets, Rows& jobs, const WhatIfOutcome& outcome, const ch
         row["name"] = job.name;
         row["dataset"] = outcome.state.datasets[job.dataset].name;
         row["ideal_bytes_per_second"] = job.ideal_bytes_per_second;
-        row[which] = side_of_job(outcome, j);
+        row[outcome_key] = job_outcome_json(outcome, j);
     }
 }
 
@@ -258,10 +258,10 @@ Result<Change> read_change(const json::object& object, std::string_view where) {
 json::object to_json(const Comparison& comparison) {
     Rows datasets;
     Rows jobs;
-    add_side(datasets, jobs, comparison.before, "before");
-    add_side(datasets, jobs, comparison.after, "after");
-    return {{"before", side(comparison.before)},
-            {"after", side(comparison.after)},
+    add_outcome(datasets, jobs, comparison.before, "before");
+    add_outcome(datasets, jobs, comparison.after, "after");
+    return {{"before", outcome_json(comparison.before)},
+            {"after", outcome_json(comparison.after)},
             {"datasets", values(std::move(datasets))},
             {"jobs", values(std::move(jobs))}};
 }

@@ -20,7 +20,7 @@ boost::json::object nodes_json(const ClusterView& view);
 boost::json::object datasets_json(const ClusterView& view);
 boost::json::object jobs_json(const ClusterView& view);
 
-// All three lists in one.
+// Returns the three lists in one object.
 boost::json::object status_json(const ClusterView& view);
 
 boost::json::object to_json(const Event& event);

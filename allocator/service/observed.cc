@@ -5,19 +5,20 @@
 namespace larder::allocator {
 namespace {
 
-// The floors of other nodes, which no plan counts, always cut a lease a little.
-constexpr double kShort = 0.9;
+// A lease below this fraction of the wanted rates is short. Other nodes' floors, which no plan counts, always cut a
+// lease a little.
+constexpr double kShortFraction = 0.9;
 
 }  // namespace
 
-void Observed::take(Window& window, const Sample& sample) {
+void Observed::add_sample(Window& window, const Sample& sample) {
     if (!window.empty()) {
         const Sample& last = window.back();
-        const bool start_next_phase = sample.bytes >= last.bytes && sample.busy_s >= last.busy_s &&
-                                      sample.ranks == last.ranks &&
-                                      sample.remote_bytes.has_value() == last.remote_bytes.has_value() &&
-                                      sample.remote_bytes.value_or(0) >= last.remote_bytes.value_or(0);
-        if (!start_next_phase) window.clear();
+        const bool counters_continue = sample.bytes >= last.bytes && sample.busy_s >= last.busy_s &&
+                                       sample.ranks == last.ranks &&
+                                       sample.remote_bytes.has_value() == last.remote_bytes.has_value() &&
+                                       sample.remote_bytes.value_or(0) >= last.remote_bytes.value_or(0);
+        if (!counters_continue) window.clear();
     }
     // Two reports at one time have no rate between them, so the later one replaces the earlier.
     if (!window.empty() && window.back().at_ns >= sample.at_ns) window.pop_back();
@@ -35,11 +36,11 @@ void Observed::report(const NodeReport& report, std::int64_t now_ns) {
         const auto found = node.jobs.find(job.name);
         Window& window = jobs[job.name];
         if (found != node.jobs.end()) window = std::move(found->second);
-        take(window, {.at_ns = now_ns,
-                      .bytes = job.bytes,
-                      .busy_s = job.busy_s,
-                      .ranks = job.ranks,
-                      .remote_bytes = job.remote_bytes});
+        add_sample(window, {.at_ns = now_ns,
+                            .bytes = job.bytes,
+                            .busy_s = job.busy_s,
+                            .ranks = job.ranks,
+                            .remote_bytes = job.remote_bytes});
     }
     node.jobs = std::move(jobs);
 }
@@ -47,7 +48,7 @@ void Observed::report(const NodeReport& report, std::int64_t now_ns) {
 void Observed::leased(const std::string& node, const Lease& lease, std::int64_t now_ns) {
     std::optional<LeaseView>& last = nodes_[node].lease;
     std::optional<std::int64_t> short_since_ns;
-    if (lease.sum() < kShort * lease.wanted_bytes_per_second) {
+    if (lease.sum() < kShortFraction * lease.wanted_bytes_per_second) {
         short_since_ns = last && last->short_since_ns ? *last->short_since_ns : now_ns;
     }
     last = LeaseView{.number = lease.number,

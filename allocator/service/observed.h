@@ -62,7 +62,7 @@ private:
     static constexpr std::int64_t kWindow_ns = 5'000'000'000;
     static constexpr std::int64_t kSilent_ns = 10'000'000'000;
 
-    static void take(Window& window, const Sample& sample);
+    static void add_sample(Window& window, const Sample& sample);
 
     std::map<std::string, KnownNode> nodes_;
 };

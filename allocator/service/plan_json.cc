@@ -46,12 +46,12 @@ json::object plan_json(const Cluster& cluster, std::uint64_t number) {
         const ClusterJob& job = state.jobs[j];
         const JobPlan& planned = plan.jobs[j];
         if (!planned.running) continue;  // waits for its turn
-        json::array on;
+        json::array node_names;
         for (const GpuShare& share : placement_of(state, plan, j))
-            on.push_back(json::value(state.nodes[share.node].name));
+            node_names.push_back(json::value(state.nodes[share.node].name));
         jobs.push_back(json::object{{"name", job.name},
                                     {"dataset", state.datasets[job.dataset].name},
-                                    {"nodes", std::move(on)},
+                                    {"nodes", std::move(node_names)},
                                     {"weight", job.weight},
                                     {"ideal_bytes_per_second", job.ideal_bytes_per_second},
                                     {"ideal_is_measured", cluster.measured_ideal(job.name).has_value()},

@@ -33,7 +33,7 @@ std::string joined(const std::vector<std::string>& reasons, std::size_t more) {
 
 }  // namespace
 
-void PlanWatch::because(std::string reason) {
+void PlanWatch::add_reason(std::string reason) {
     if (reasons_.size() == kReasonsMax) {
         ++more_reasons_;
         return;
@@ -41,25 +41,25 @@ void PlanWatch::because(std::string reason) {
     reasons_.push_back(std::move(reason));
 }
 
-void PlanWatch::compare(std::set<std::string>& known, std::set<std::string> now, EventKind came, EventKind went,
-                        const std::string& what) {
+void PlanWatch::compare_names(std::set<std::string>& known, std::set<std::string> now, EventKind came, EventKind went,
+                              const std::string& what) {
     for (const std::string& name : now) {
         if (known.contains(name)) continue;
         events_.add(came, name, what + " \"" + name + "\" reports");
-        because(what + " " + name + " came");
+        add_reason(what + " " + name + " came");
     }
     for (const std::string& name : known) {
         if (now.contains(name)) continue;
         events_.add(went, name, what + " \"" + name + "\" no longer reports");
-        because(what + " " + name + " went");
+        add_reason(what + " " + name + " went");
     }
     known = std::move(now);
 }
 
-void PlanWatch::look(const Cluster& cluster, std::int64_t now_ns) {
+void PlanWatch::compare_with_last(const Cluster& cluster, std::int64_t now_ns) {
     const ClusterState& state = cluster.planned_state();
-    compare(nodes_, names_of(state.nodes), EventKind::node_came, EventKind::node_gone, "node");
-    compare(jobs_, running_jobs(cluster), EventKind::job_seen, EventKind::job_gone, "job");
+    compare_names(nodes_, names_of(state.nodes), EventKind::node_came, EventKind::node_gone, "node");
+    compare_names(jobs_, running_jobs(cluster), EventKind::job_seen, EventKind::job_gone, "job");
     if (cluster.plan_number() == plan_) return;
     plan_ = cluster.plan_number();
     std::map<std::string, std::uint64_t> quotas;

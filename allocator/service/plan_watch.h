@@ -19,13 +19,13 @@ public:
     explicit PlanWatch(EventLog& events) : events_(events) {}
 
     // Notes an operator's action as the reason for the next change of the plan: "quota of images pinned".
-    void because(std::string reason);
+    void add_reason(std::string reason);
     // Compares the plan with the last one. Call it after each replan.
-    void look(const Cluster& cluster, std::int64_t now_ns);
+    void compare_with_last(const Cluster& cluster, std::int64_t now_ns);
 
 private:
-    void compare(std::set<std::string>& known, std::set<std::string> now, EventKind came, EventKind went,
-                 const std::string& what);
+    void compare_names(std::set<std::string>& known, std::set<std::string> now, EventKind came, EventKind went,
+                       const std::string& what);
 
     EventLog& events_;
     std::uint64_t plan_ = 0;

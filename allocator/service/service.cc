@@ -38,7 +38,8 @@ Result<std::shared_ptr<TlsContext>> read_tls(const AllocatorConfig& config) {
 }
 
 // Opens the state, restores the cluster from it, and makes the cluster save to it.
-Result<std::unique_ptr<StateStore>> take_up(const AllocatorConfig& config, std::int64_t now_ns, Cluster& cluster) {
+Result<std::unique_ptr<StateStore>> open_and_restore(const AllocatorConfig& config, std::int64_t now_ns,
+                                                     Cluster& cluster) {
     auto store = StateStore::open({.directory = config.state_directory,
                                    .map_bytes = config.state_bytes_max,
                                    .lease_ns = config.cluster.lease_ns,
@@ -50,7 +51,7 @@ Result<std::unique_ptr<StateStore>> take_up(const AllocatorConfig& config, std::
         log_error("the stored plan cannot be used; the next report makes a new one",
                   {{"error", restored.error().message}});
     }
-    cluster.save_with([to = store->get()](const ClusterRecord& change) { return to->save(change); });
+    cluster.save_with([state = store->get()](const ClusterRecord& change) { return state->save(change); });
     if (found.remote && found.remote->configured_bytes_per_second != config.cluster.remote_bytes_per_second) {
         log_warn("remote_bandwidth was changed in the config, so the value set over the API no longer applies",
                  {{"was", format_bytes_per_second(found.remote->bytes_per_second)}});
@@ -86,14 +87,14 @@ HttpServerOptions http_options(const ServiceLimits& limits, HttpAdmit admit) {
 }  // namespace
 
 struct AllocatorService::State {
-    State(boost::asio::io_context& context, const AllocatorConfig& with, const Clock& clock)
-        : config(with),
-          cluster(with.cluster),
+    State(boost::asio::io_context& context, const AllocatorConfig& given, const Clock& clock)
+        : config(given),
+          cluster(given.cluster),
           api(cluster, clock),
           ticks(context, api),
           http(
               context, [this](const HttpRequest& request, const HttpRespond& respond) { api.handle(request, respond); },
-              http_options(with.limits, [this](HttpRequest& request) { return access.admit(request); })) {}
+              http_options(given.limits, [this](HttpRequest& request) { return access.admit(request); })) {}
 
     AllocatorConfig config;
     Access access{{}, {}};
@@ -118,11 +119,11 @@ Result<std::unique_ptr<AllocatorService>> AllocatorService::start(boost::asio::i
     auto state = std::make_unique<State>(context, config, clock);
     const OnServiceThread on_thread = on_thread_of(context);
     if (!config.state_directory.empty()) {
-        auto taken = take_up(config, clock.now_ns(), state->cluster);
+        auto taken = open_and_restore(config, clock.now_ns(), state->cluster);
         if (!taken) return std::unexpected(taken.error());
         state->store = std::move(*taken);
-        state->api.keep_with(
-            [to = state->store.get(), on_thread](Done then) { to->when_on_record(on_thread(std::move(then))); });
+        state->api.set_when_durable(
+            [store = state->store.get(), on_thread](Done then) { store->when_on_record(on_thread(std::move(then))); });
     }
     if (extend) {
         auto extension =
@@ -176,7 +177,7 @@ std::uint16_t AllocatorService::tcp_port() const {
 
 namespace {
 
-// Handles every SIGHUP.
+// Reloads the config on every SIGHUP.
 class Reloads {
 public:
     Reloads(boost::asio::io_context& context, AllocatorService& service,
@@ -218,7 +219,7 @@ private:
 Result<void> serve(const ServeOptions& options) {
     boost::asio::io_context context{1};
     const SteadyClock clock;
-    // Set before any client can know that the service runs.
+    // Caught before any client can know that the service runs.
     boost::asio::signal_set signals(context, SIGTERM, SIGINT);
     const auto service = AllocatorService::start(context, options.config, clock, options.extend);
     if (!service) return std::unexpected(service.error());

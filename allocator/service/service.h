@@ -1,7 +1,7 @@
 #pragma once
 
 // The allocator as a running program: the cluster, its state, and its API on a Unix socket and over TCP, all on the
-// thread of its io_context. `serve` is the whole program but for its command line and its log.
+// thread of its io_context. `serve` is the whole program except its command line and its log.
 
 #include <cstdint>
 #include <functional>
@@ -20,7 +20,7 @@ namespace larder::allocator {
 
 class AllocatorService {
 public:
-    // Returns a service that listens. Requests are taken once `context` runs. `context` and `clock` must outlive the
+    // Returns a service that listens. Requests are answered once `context` runs. `context` and `clock` must outlive the
     // service.
     static Result<std::unique_ptr<AllocatorService>> start(boost::asio::io_context& context,
                                                            const AllocatorConfig& config, const Clock& clock,
@@ -32,7 +32,7 @@ public:
     // Reloads tokens, roles of certificates, and the TLS files: all of them or, with the error, none. The rest of the
     // config holds until a restart.
     Result<void> reload(const AllocatorConfig& config);
-    // Takes no more requests. The context's run() returns when the requests in flight are answered.
+    // Accepts no more requests. The context's run() returns when the requests in flight are answered.
     void stop();
     // Returns the TCP port, or 0 if the service does not listen on TCP.
     std::uint16_t tcp_port() const;
@@ -47,7 +47,7 @@ struct ServeOptions {
     AllocatorConfig config;
     MakeExtension extend;                                  // makes the extension
     std::function<Result<AllocatorConfig>()> reload;       // reads the config again on SIGHUP
-    std::function<void(const AllocatorService&)> started;  // requests are taken
+    std::function<void(const AllocatorService&)> started;  // called when the service listens
     std::function<void()> stopping;
 };
 

@@ -48,14 +48,14 @@ json::object json_of(const std::vector<DatasetQuota>& quotas) {
 }
 
 // `at` and `to_number` throw on malformed rows; `read_row` catches.
-std::uint64_t whole(const json::value& value) {
+std::uint64_t to_unsigned(const json::value& value) {
     return value.to_number<std::uint64_t>();
 }
 
 std::vector<Lease> leases_of(const json::object& object) {
     std::vector<Lease> leases;
     for (const json::value& entry : object.at("leases").as_array()) {
-        Lease lease{.number = whole(entry.at("number")),
+        Lease lease{.number = to_unsigned(entry.at("number")),
                     .expires_ns = entry.at("expires_ns").to_number<std::int64_t>(),
                     .floor_bytes_per_second = entry.at("floor_bytes_per_second").to_number<double>()};
         for (const json::value& rate : entry.at("rates").as_array()) {
@@ -69,7 +69,7 @@ std::vector<Lease> leases_of(const json::object& object) {
 std::vector<DatasetQuota> quotas_of(const json::object& object) {
     std::vector<DatasetQuota> quotas;
     for (const json::value& quota : object.at("quotas").as_array()) {
-        quotas.push_back({std::string(quota.at(0).as_string()), whole(quota.at(1)), whole(quota.at(2))});
+        quotas.push_back({std::string(quota.at(0).as_string()), to_unsigned(quota.at(1)), to_unsigned(quota.at(2))});
     }
     return quotas;
 }
@@ -81,16 +81,16 @@ Result<void> read_named(ClusterRecord& record, std::string_view kind, const std:
         if (!spec) return std::unexpected(spec.error());
         record.jobs[name] = std::move(*spec);
     } else if (kind == "node") {
-        // An allocator of an earlier version may have written it.
+        // An allocator of an earlier version may have written the report.
         auto report = read_node_report(object, "", kProtocolOldest);
         if (!report) return std::unexpected(report.error());
         record.nodes[name] = std::move(*report);
     } else if (kind == "pin") {
-        record.pins[name] = whole(object.at("bytes"));
+        record.pins[name] = to_unsigned(object.at("bytes"));
     } else if (kind == "quotas") {
         record.quotas[name] = quotas_of(object);
     } else if (kind == "ideal") {
-        record.ideal_bytes_per_second[name] = std::bit_cast<double>(whole(object.at("bits")));
+        record.ideal_bytes_per_second[name] = std::bit_cast<double>(to_unsigned(object.at("bits")));
     } else if (kind == "epochs") {
         record.epochs[name] = {.first = object.at("first").to_number<std::uint32_t>(),
                                .last = object.at("last").to_number<std::uint32_t>()};
@@ -113,7 +113,7 @@ Result<void> read_single(StoredState& into, std::string_view key, const json::ob
         into.record.remote = {object.at("bytes_per_second").to_number<double>(),
                               object.at("configured_bytes_per_second").to_number<double>()};
     } else if (key == "plan") {
-        into.record.plan_number = whole(object.at("number"));
+        into.record.plan_number = to_unsigned(object.at("number"));
     } else {
         return fail(ErrorCode::corrupt, "its kind is unknown");
     }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The rows of the allocator's state (base/server/row_store.h): a key and JSON. Those of settings (is_setting) are in an
-// environment of their own since version 3.
+// The rows of the allocator's state (base/server/row_store.h): a key and JSON. Since version 3, the rows of settings
+// (is_setting) are in an environment of their own.
 //
 //   version              {"version": 3}
 //   run                  {"boot", "lease_ns", "no_lease_before_ns"}: of the process that wrote last
@@ -39,11 +39,11 @@ bool is_setting(std::string_view key);
 std::vector<Row> rows_of(const ClusterRecord& change);
 Row row_of(const StateRun& run);
 
-// Reads a decoded row into `into`. Error: corrupt if the row is not one of these.
 struct StoredState {
     StateRun run;
     ClusterRecord record;
 };
+// Reads a decoded row into `into`. Error: corrupt if the row is not one of those above.
 Result<void> read_row(StoredState& into, std::string_view key, std::string_view text);
 
 }  // namespace larder::allocator

@@ -16,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// True for rows that nodes report again, so that an unreadable one need not cost the rest.
-bool comes_again(std::string_view key) {
+// True for rows that nodes report again, so that one unreadable row need not cost the rest.
+bool is_reported_again(std::string_view key) {
     return key.starts_with("node/") || key.starts_with("quotas/") || key.starts_with("ideal/");
 }
 
@@ -54,7 +54,7 @@ Result<std::unique_ptr<StateStore>> StateStore::open(const StateStoreOptions& op
             return {};
         }
         auto taken = read_row(stored, key, text);
-        if (taken || !comes_again(key)) return taken;
+        if (taken || !is_reported_again(key)) return taken;
         log_warn("left out a part of the state that cannot be parsed: reports bring it again",
                  {{"error", taken.error().message}});
         return {};
@@ -74,7 +74,7 @@ Result<std::unique_ptr<StateStore>> StateStore::open(const StateStoreOptions& op
                                 .lost = lost});
     if (!rows) return std::unexpected(rows.error());
     store->rows_ = std::move(*rows);
-    if (auto taken = store->take_up_settings(options, std::move(moved)); !taken) {
+    if (auto taken = store->open_settings(options, std::move(moved)); !taken) {
         return std::unexpected(taken.error());
     }
     if (auto begun = store->begin_run(options, now_ns); !begun) return std::unexpected(begun.error());
@@ -82,7 +82,7 @@ Result<std::unique_ptr<StateStore>> StateStore::open(const StateStoreOptions& op
 }
 
 // `moved`: settings that an older version had in cluster/.
-Result<void> StateStore::take_up_settings(const StateStoreOptions& options, std::vector<Row> moved) {
+Result<void> StateStore::open_settings(const StateStoreOptions& options, std::vector<Row> moved) {
     StoredState found;
     std::set<std::string, std::less<>> keys;
     const auto take = [&](std::string_view key, std::string_view text) -> Result<void> {
@@ -105,14 +105,14 @@ Result<void> StateStore::take_up_settings(const StateStoreOptions& options, std:
     if (!settings) return std::unexpected(settings.error());
     settings_ = std::move(*settings);
     // An earlier start may have ended before moving all rows.
-    std::vector<Row> left = moved;
-    for (Row& row : left) row.text.reset();
+    std::vector<Row> rows_to_remove = moved;
+    for (Row& row : rows_to_remove) row.text.reset();
     std::erase_if(moved, [&](const Row& row) { return keys.contains(row.key); });
     for (const Row& row : moved) {
         if (auto taken = read_row(found, row.key, *row.text); !taken) return taken;
     }
     if (auto written = settings_->write(moved); !written) return written;
-    if (auto written = rows_->write(left); !written) return written;
+    if (auto written = rows_->write(rows_to_remove); !written) return written;
     stored_.record.jobs = std::move(found.record.jobs);
     stored_.record.pins = std::move(found.record.pins);
     stored_.record.remote = found.record.remote;
@@ -120,7 +120,7 @@ Result<void> StateStore::take_up_settings(const StateStoreOptions& options, std:
     return {};
 }
 
-// Records the clock of leases from now on. Leases of another clock have to be waited out.
+// Records the boot whose clock times leases from now on. Leases timed by another boot's clock have to be waited out.
 Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_t now_ns) {
     StateRun run{
         .boot = options.boot_id, .lease_ns = options.lease_ns, .no_lease_before_ns = stored_.run.no_lease_before_ns};
@@ -131,7 +131,7 @@ Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_
     }
     ClusterRecord& record = stored_.record;
     ClusterRecord change;
-    if (rows_->afresh() || run.boot != stored_.run.boot) {
+    if (rows_->is_new() || run.boot != stored_.run.boot) {
         const std::int64_t wait_ns = options.leases_end_with_it ? 0 : std::max(options.lease_ns, stored_.run.lease_ns);
         run.no_lease_before_ns = now_ns + wait_ns;
         for (auto& [node, leases] : record.leases) {
@@ -140,7 +140,7 @@ Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_
         }
         if (wait_ns > 0) {
             log_info(
-                rows_->afresh()
+                rows_->is_new()
                     ? "no leases are on record: the first are granted when earlier leases would have expired"
                     : "the machine was rebooted: the first leases are granted when earlier leases would have expired",
                 {{"wait", format_duration_ns(wait_ns)}});
@@ -155,13 +155,15 @@ Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_
 Result<void> StateStore::save(const ClusterRecord& change) {
     std::vector<Row> rows = rows_of(change);
     const auto settings = std::ranges::stable_partition(rows, [](const Row& row) { return !is_setting(row.key); });
-    std::vector<Row> set(std::make_move_iterator(settings.begin()), std::make_move_iterator(settings.end()));
+    std::vector<Row> changed_settings(std::make_move_iterator(settings.begin()),
+                                      std::make_move_iterator(settings.end()));
     rows.erase(settings.begin(), settings.end());
     if (!rows.empty()) {
         if (auto written = rows_->write(rows); !written) return written;
     }
-    if (!set.empty()) {
-        writer_->post(std::move(set), [last = last_written_](const Result<void>& written) { *last = written; });
+    if (!changed_settings.empty()) {
+        writer_->post(std::move(changed_settings),
+                      [last = last_written_](const Result<void>& written) { *last = written; });
     }
     return {};
 }

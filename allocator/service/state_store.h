@@ -35,7 +35,7 @@ public:
     // `now_ns` is by CLOCK_MONOTONIC, the clock of leases.
     static Result<std::unique_ptr<StateStore>> open(const StateStoreOptions& options, std::int64_t now_ns);
 
-    // Returns the state as found; its times are by the present clock.
+    // Returns the state as open() found it; its times are by the present clock.
     const ClusterRecord& found() const { return stored_.record; }
     // Saves a change. Settings are saved later, on the writer's thread. The rest is saved on return; on an error none
     // of it is. Error: no_space if the map or the disk is full.
@@ -46,7 +46,7 @@ public:
 
 private:
     StateStore() = default;
-    Result<void> take_up_settings(const StateStoreOptions& options, std::vector<Row> moved);
+    Result<void> open_settings(const StateStoreOptions& options, std::vector<Row> moved);
     Result<void> begin_run(const StateStoreOptions& options, std::int64_t now_ns);
 
     FileDescriptor lock_;

@@ -11,7 +11,7 @@ namespace larder::allocator {
 
 class Ticks {
 public:
-    // `context` and `api` must outlive it. The first tick runs on the context.
+    // `context` and `api` must outlive the Ticks. The first tick runs on the context.
     Ticks(boost::asio::io_context& context, AllocatorApi& api);
     // Stops the ticks. Call it on the context's thread before the HTTP server stops, so that waiting clients get an
     // answer.

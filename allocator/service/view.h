@@ -23,7 +23,7 @@ struct TierBytes {
 
 struct NodeView {
     std::string name;
-    bool alive = false;  // heard of within a lease
+    bool alive = false;  // reported within the length of a lease
     std::int64_t heard_ago_ns = 0;
     std::uint32_t gpus = 0;
     TierBytes capacity;
@@ -32,8 +32,8 @@ struct NodeView {
     double disk_read_bytes_per_second = kUnlimited;
     double nic_bytes_per_second = kUnlimited;
     std::vector<std::string> jobs;
-    std::uint64_t lease_applied = 0;  // number of the lease in force there, as it reports
-    std::optional<LeaseView> lease;   // the last one given
+    std::uint64_t lease_applied = 0;  // number of the lease that it reports as in force
+    std::optional<LeaseView> lease;   // the last one that was granted
     std::int64_t lease_age_ns = 0;
 };
 
@@ -68,7 +68,7 @@ struct JobView {
     double remaining_epochs = kUnlimited;
     double bandwidth_floor_bytes_per_second = 0;
     double bandwidth_cap_bytes_per_second = kUnlimited;
-    // f*: declared, measured, and the one that is planned with.
+    // f*: as declared, as measured, and as used in the plan.
     std::optional<double> declared_ideal_bytes_per_second;
     std::optional<double> measured_ideal_bytes_per_second;
     double ideal_bytes_per_second = 0;
@@ -77,13 +77,14 @@ struct JobView {
     JobPlan plan;
     std::optional<JobRate> measured;
 
-    // Returns the part by which the job reads faster than predicted; nullopt if either value is missing.
+    // Returns the fraction by which the job reads faster than predicted (negative: slower); nullopt if either value is
+    // missing.
     std::optional<double> prediction_error() const;
 };
 
 struct ClusterView {
     std::uint64_t plan = 0;
-    std::vector<NodeView> nodes;  // by name, also those not heard of any more
+    std::vector<NodeView> nodes;  // by name, also those that no longer report
     std::vector<DatasetView> datasets;
     std::vector<JobView> jobs;  // by name, also those that are registered and do not run
 };

@@ -13,13 +13,13 @@ double capacity_of(const ClusterState& state) {
     return bytes;
 }
 
-std::uint64_t scaled(std::uint64_t bytes, double by) {
-    return static_cast<std::uint64_t>(static_cast<double>(bytes) * by);
+std::uint64_t scaled(std::uint64_t bytes, double factor) {
+    return static_cast<std::uint64_t>(static_cast<double>(bytes) * factor);
 }
 
-// Drops cached bytes that no longer fit a node's tier, from all datasets alike, and lowers its jobs' cached unread
-// bytes.
-void drop_what_does_not_fit(ClusterState& state) {
+// Drops cached bytes that no longer fit a node's tier, in equal proportion from all datasets, and lowers the jobs'
+// cached unread bytes.
+void drop_bytes_that_do_not_fit(ClusterState& state) {
     std::vector<NodeCache> used(state.nodes.size());
     for (const ClusterDataset& dataset : state.datasets) {
         for (const NodeCache& cached : dataset.cached) {
@@ -27,23 +27,26 @@ void drop_what_does_not_fit(ClusterState& state) {
             used[cached.node].disk_bytes += cached.disk_bytes;
         }
     }
-    const auto part = [](std::uint64_t room, std::uint64_t wanted) {
+    const auto fitting_fraction = [](std::uint64_t room, std::uint64_t wanted) {
         return wanted <= room ? 1 : static_cast<double>(room) / static_cast<double>(wanted);
     };
-    std::vector<double> kept(state.datasets.size(), 1);
+    std::vector<double> kept_fraction(state.datasets.size(), 1);
     for (std::size_t i = 0; i < state.datasets.size(); ++i) {
         double before = 0;
         double after = 0;
         for (NodeCache& cached : state.datasets[i].cached) {
             const ClusterNode& node = state.nodes[cached.node];
             before += static_cast<double>(cached.bytes());
-            cached.memory_bytes = scaled(cached.memory_bytes, part(node.memory_bytes, used[cached.node].memory_bytes));
-            cached.disk_bytes = scaled(cached.disk_bytes, part(node.disk_bytes, used[cached.node].disk_bytes));
+            cached.memory_bytes =
+                scaled(cached.memory_bytes, fitting_fraction(node.memory_bytes, used[cached.node].memory_bytes));
+            cached.disk_bytes =
+                scaled(cached.disk_bytes, fitting_fraction(node.disk_bytes, used[cached.node].disk_bytes));
             after += static_cast<double>(cached.bytes());
         }
-        if (before > 0) kept[i] = after / before;
+        if (before > 0) kept_fraction[i] = after / before;
     }
-    for (ClusterJob& job : state.jobs) job.unread_cached_bytes = scaled(job.unread_cached_bytes, kept[job.dataset]);
+    for (ClusterJob& job : state.jobs)
+        job.unread_cached_bytes = scaled(job.unread_cached_bytes, kept_fraction[job.dataset]);
 }
 
 Result<void> change_cache(ClusterState& state, std::int64_t change_bytes) {
@@ -64,7 +67,7 @@ Result<void> change_cache(ClusterState& state, std::int64_t change_bytes) {
             node.disk_bytes = static_cast<std::uint64_t>(change / static_cast<double>(state.nodes.size()));
         }
     }
-    if (change_bytes < 0) drop_what_does_not_fit(state);
+    if (change_bytes < 0) drop_bytes_that_do_not_fit(state);
     return {};
 }
 
@@ -86,7 +89,7 @@ Result<std::uint32_t> dataset_of(ClusterState& state, const AddedJob& added, con
     return static_cast<std::uint32_t>(state.datasets.size() - 1);
 }
 
-Result<GpuShares> placement_asked_for(const ClusterState& state, const AddedJob& added, const std::string& at) {
+Result<GpuShares> requested_placement(const ClusterState& state, const AddedJob& added, const std::string& at) {
     GpuShares shares;
     for (const std::string& name : added.nodes) {
         const auto found = std::ranges::find(state.nodes, name, &ClusterNode::name);
@@ -109,7 +112,7 @@ Result<void> add_job(ClusterState& state, const AddedJob& added, const std::stri
     }
     const auto dataset = dataset_of(state, added, at);
     if (!dataset) return std::unexpected(dataset.error());
-    auto placement = placement_asked_for(state, added, at);
+    auto placement = requested_placement(state, added, at);
     if (!placement) return std::unexpected(placement.error());
     state.jobs.push_back(
         {.name = spec.name,
@@ -147,10 +150,11 @@ Result<Comparison> what_if(const ClusterState& state, const Objective& objective
     if (auto applied = apply(after.state, change); !applied) return std::unexpected(applied.error());
     if (change.objective) after.objective.kind = *change.objective;
     after.objective.place_jobs = true;
-    for (WhatIfOutcome* side : {&comparison.before, &comparison.after}) {
-        auto plan = assign(side->state, side->objective);
-        if (!plan) return std::unexpected(plan.error().within(side == &after ? "the changed cluster" : "the cluster"));
-        side->plan = std::move(*plan);
+    for (WhatIfOutcome* outcome : {&comparison.before, &comparison.after}) {
+        auto plan = assign(outcome->state, outcome->objective);
+        if (!plan)
+            return std::unexpected(plan.error().within(outcome == &after ? "the changed cluster" : "the cluster"));
+        outcome->plan = std::move(*plan);
     }
     return comparison;
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// "What if": the result of assign() on a changed copy of the cluster, beside the result for the cluster as it is. Pure;
-// nothing is applied. Both sides follow the rules of a real plan, hysteresis included.
+// "What if": the result of assign() on a changed copy of the cluster, beside the result for the cluster as it is. A
+// pure function: nothing is applied. Both results follow the rules of a real plan, hysteresis included.
 
 #include <cstdint>
 #include <optional>
@@ -44,7 +44,8 @@ struct Comparison {
     WhatIfOutcome after;
 };
 
-// Errors: invalid_argument names the field; not_found names the job, dataset or node; already_exists a job that runs.
+// Errors: invalid_argument names the field; not_found names the job, dataset or node; already_exists names a job that
+// already runs.
 Result<Comparison> what_if(const ClusterState& state, const Objective& objective, const Change& change);
 
 }  // namespace larder::allocator
