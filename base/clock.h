@@ -1,6 +1,6 @@
 #pragma once
 
-// The only door to time. Decision code takes a Clock; production passes SteadyClock, tests pass ManualClock and move
+// The only source of time. Decision code takes a Clock; production passes SteadyClock, tests pass ManualClock and move
 // it by hand, so that rates, timeouts and latencies are deterministic. Times are nanoseconds from an arbitrary start.
 
 #include <atomic>
@@ -19,13 +19,13 @@ public:
     std::int64_t now_ns() const override;
 };
 
-// Wall-clock time, for stamping what is written down; never for measuring.
+// Wall-clock time, for time stamps in files, messages and logs; never for measuring.
 std::int64_t unix_time_ns();
 
 // Puts the calling thread to sleep, for pauses between retries. Never called on a data-plane thread.
 void sleep_ns(std::int64_t duration_ns);
 
-// A clock that moves only when told to. Another thread than the reader's may advance it.
+// A clock that moves only when told to. Any thread may read and advance it.
 class ManualClock final : public Clock {
 public:
     explicit ManualClock(std::int64_t start_ns = 0) : now_ns_(start_ns) {}

@@ -15,7 +15,7 @@ namespace larder {
 namespace {
 
 // Reserves address space at a multiple of kHugePageBytes, for a MAP_FIXED mapping. Returns null when there is none.
-void* take_aligned_room(std::size_t bytes) {
+void* reserve_aligned_addresses(std::size_t bytes) {
     const std::size_t room = bytes + kHugePageBytes;
     void* const taken = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (taken == MAP_FAILED) return nullptr;
@@ -43,7 +43,7 @@ void FileDescriptor::reset() {
 
 Result<Mapping> Mapping::of(int fd, std::size_t bytes, Access access) {
     const int protection = access == Access::read_only ? PROT_READ : PROT_READ | PROT_WRITE;
-    void* const place = bytes >= kHugePageBytes ? take_aligned_room(bytes) : nullptr;
+    void* const place = bytes >= kHugePageBytes ? reserve_aligned_addresses(bytes) : nullptr;
     void* data = ::mmap(place, bytes, protection, MAP_SHARED | (place != nullptr ? MAP_FIXED : 0), fd, 0);
     if (data == MAP_FAILED) {
         const int error = errno;
@@ -121,10 +121,10 @@ Result<void> replace_file_unsynced(const std::string& path, std::string_view con
 }
 
 Result<void> sync_directory(const std::string& path) {
-    const std::string named = path.empty() ? "." : path;
-    const auto directory = open_file(named, O_RDONLY | O_DIRECTORY);
+    const std::string directory_path = path.empty() ? "." : path;
+    const auto directory = open_file(directory_path, O_RDONLY | O_DIRECTORY);
     if (!directory) return std::unexpected(directory.error());
-    if (::fsync(directory->get()) != 0) return fail_errno(errno, "fsync " + named);
+    if (::fsync(directory->get()) != 0) return fail_errno(errno, "fsync " + directory_path);
     return {};
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Owners of kernel objects: a file descriptor and a memory mapping. Move-only, closed on destruction. Plus the few
-// whole-file helpers that start-up code needs; nothing here is for the data plane.
+// Owners of kernel objects: a file descriptor and a memory mapping. Move-only, closed on destruction. Also the few
+// whole-file helpers that start-up code needs. Nothing here is for the data plane.
 
 #include <cstddef>
 #include <cstdint>

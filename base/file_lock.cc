@@ -20,7 +20,7 @@ pid_t owner_of(const std::string& path) {
     return owner;
 }
 
-bool is_there(pid_t process) {
+bool is_alive(pid_t process) {
     return process > 0 && (::kill(process, 0) == 0 || errno == EPERM);
 }
 
@@ -34,7 +34,7 @@ Result<FileDescriptor> lock_file(const std::string& path, unsigned mode) {
     for (int tries = 1; ::flock(file->get(), LOCK_EX | LOCK_NB) != 0; ++tries) {
         if (errno != EWOULDBLOCK) return fail_errno(errno, "lock " + path);
         const pid_t owner = owner_of(path);
-        if (is_there(owner) || tries == kTries) {
+        if (is_alive(owner) || tries == kTries) {
             return fail(ErrorCode::already_exists, path + " is locked by process " + std::to_string(owner));
         }
         std::this_thread::sleep_for(kPause);

@@ -27,18 +27,18 @@ Result<std::string> path_of_file_url(std::string_view url) {
         return refuse(ErrorCode::invalid_argument, url, "the path must be absolute, as in file:///absolute/path");
 
     std::string path;
-    for (std::size_t at = 0; at < rest.size(); ++at) {
-        if (rest[at] != '%') {
-            path += rest[at];
+    for (std::size_t i = 0; i < rest.size(); ++i) {
+        if (rest[i] != '%') {
+            path += rest[i];
             continue;
         }
-        const std::string_view digits = rest.substr(at + 1, 2);
+        const std::string_view digits = rest.substr(i + 1, 2);
         unsigned byte = 0;
         const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
         if (error != std::errc{} || digits.size() != 2 || end != digits.data() + 2)
             return refuse(ErrorCode::invalid_argument, url, "a percent sign in the path must be written as %25");
         path += static_cast<char>(byte);
-        at += 2;
+        i += 2;
     }
     if (path.find('\0') != std::string::npos)
         return refuse(ErrorCode::invalid_argument, url, "the path has a NUL in it");

@@ -26,9 +26,9 @@ constexpr std::uint64_t mix64(std::uint64_t value) {
 // Loads up to eight bytes as the low bytes of a little-endian word. Overlapping loads replace a memcpy of variable
 // length, which would be a function call.
 inline std::uint64_t low_bytes(const char* bytes, std::size_t count) {
-    const auto load = [bytes]<typename Word>(std::size_t at, Word word) {
-        std::memcpy(&word, bytes + at, sizeof word);
-        return std::uint64_t{word} << 8 * at;
+    const auto load = [bytes]<typename Word>(std::size_t offset, Word word) {
+        std::memcpy(&word, bytes + offset, sizeof word);
+        return std::uint64_t{word} << 8 * offset;
     };
     if (count == 8) return load(0, std::uint64_t{});
     if (count >= 4) return load(0, std::uint32_t{}) | load(count - 4, std::uint32_t{});

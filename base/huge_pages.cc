@@ -13,9 +13,10 @@ constexpr int kCollapse = 25;
 
 }  // namespace
 
-bool back_with_huge_page(std::byte* at) {
+bool back_with_huge_page(std::byte* address) {
     // The kernel cannot collapse a range that has no page yet; one page is enough.
-    return ::madvise(at, kPageBytes, MADV_POPULATE_WRITE) == 0 && ::madvise(at, kHugePageBytes, kCollapse) == 0;
+    return ::madvise(address, kPageBytes, MADV_POPULATE_WRITE) == 0 &&
+           ::madvise(address, kHugePageBytes, kCollapse) == 0;
 }
 
 }  // namespace larder

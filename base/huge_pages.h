@@ -12,9 +12,9 @@ namespace larder {
 inline constexpr std::size_t kPageBytes = 4096;
 inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
-// Backs kHugePageBytes at `at` of a writable shared mapping with one huge page and keeps the bytes there. `at` is a
-// multiple of kHugePageBytes in memory and in the file. Returns false, with the pages unchanged, if the kernel refuses.
-// Blocks while the kernel finds and clears the page. Any thread.
-bool back_with_huge_page(std::byte* at);
+// Backs kHugePageBytes at `address` of a writable shared mapping with one huge page and keeps the bytes there.
+// `address` is a multiple of kHugePageBytes in memory and in the file. Returns false, with the pages unchanged, if the
+// kernel refuses. Blocks while the kernel finds and clears the page. Any thread.
+bool back_with_huge_page(std::byte* address);
 
 }  // namespace larder

@@ -13,7 +13,8 @@
 namespace larder {
 namespace {
 
-// Returns the limit in a cgroup file. "max" and version 1's value for no limit are larger than any machine's memory.
+// Returns the limit in a cgroup file; nullopt for "max". Version 1 has a number for no limit, which is larger than any
+// machine's memory.
 std::optional<std::uint64_t> limit_in(const std::string& path) {
     const auto text = read_file(path);
     if (!text) return std::nullopt;
@@ -22,7 +23,7 @@ std::optional<std::uint64_t> limit_in(const std::string& path) {
     return error == std::errc{} ? std::optional(bytes) : std::nullopt;
 }
 
-void take_least(std::optional<std::uint64_t>& least, const std::optional<std::uint64_t>& limit) {
+void lower_to(std::optional<std::uint64_t>& least, const std::optional<std::uint64_t>& limit) {
     if (limit && *limit > 0) least = least ? std::min(*least, *limit) : *limit;
 }
 
@@ -45,7 +46,7 @@ std::optional<std::uint64_t> cgroup_memory_limit(const std::string& groups, cons
         // A container sees its own group as the mount's root, whatever the path says.
         for (;; group.resize(group.rfind('/'))) {
             while (group.ends_with('/')) group.pop_back();
-            take_least(least, limit_in(mount + group + name));
+            lower_to(least, limit_in(mount + group + name));
             if (group.empty()) break;
         }
     }

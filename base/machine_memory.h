@@ -15,7 +15,8 @@ struct MachineMemory {
 };
 
 MachineMemory machine_memory();
-// Describes the limit for messages: "this machine has 23.45 GiB", "the control group this runs in may have 8.00 GiB".
+// Describes the limit for messages: "this machine has 23.45 GiB", "the control group of this process may have
+// 8.00 GiB".
 std::string describe(const MachineMemory& memory);
 
 // Returns the lowest memory limit of the control groups named in `groups` (the text of /proc/self/cgroup) and of their

@@ -8,7 +8,7 @@ namespace larder {
 namespace {
 
 // A shorter part of a name would be near to almost any name.
-constexpr std::size_t kPartBytesLeast = 4;
+constexpr std::size_t kPartBytesMin = 4;
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<std::size_t> row(b.size() + 1);
@@ -32,12 +32,12 @@ std::optional<std::string> nearest_name(std::string_view wrong, std::span<const 
     const auto nearest =
         std::ranges::min_element(known, {}, [&](const std::string& name) { return edit_distance(wrong, name); });
     if (nearest != known.end() && edit_distance(wrong, *nearest) <= distance_max) return *nearest;
-    if (wrong.size() < kPartBytesLeast) return std::nullopt;
+    if (wrong.size() < kPartBytesMin) return std::nullopt;
     for (const std::string& name : known) {
         for (std::size_t begin = 0; begin < name.size();) {
             const std::size_t end = std::min(name.find_first_of("_-.", begin), name.size());
             const std::string_view part = std::string_view(name).substr(begin, end - begin);
-            if (part.size() >= kPartBytesLeast && edit_distance(wrong, part) <= distance_max) return name;
+            if (part.size() >= kPartBytesMin && edit_distance(wrong, part) <= distance_max) return name;
             begin = end + 1;
         }
     }

@@ -112,7 +112,7 @@ constexpr std::string_view kRateAllowed =
 constexpr std::string_view kDurationAllowed = "a number and one of ns, us, ms, s, m, h, such as \"30 s\"";
 
 template <typename... Arguments>
-std::string print(const char* format, Arguments... arguments) {
+std::string formatted(const char* format, Arguments... arguments) {
     char buffer[64];
     std::snprintf(buffer, sizeof buffer, format, arguments...);
     return buffer;
@@ -165,7 +165,7 @@ UnitFamily unit_family_of(std::uint64_t bytes) {
     for (; bytes / binary_unit >= 1024; binary_unit *= 1024) {
     }
     if (bytes % (binary_unit / 4) == 0) return UnitFamily::binary;
-    // Sizes are rounded to two decimals of the unit they are shown in, and to a whole number of KB.
+    // A round size is a multiple of 0.01 of the unit it is shown in, and of 1 KB.
     std::uint64_t decimal_step = bytes < 1'000'000 ? 1'000 : 10'000;
     for (std::uint64_t rest = bytes / 1'000'000; rest >= 1000; rest /= 1000) decimal_step *= 1000;
     return bytes % decimal_step == 0 ? UnitFamily::decimal : UnitFamily::binary;
@@ -180,14 +180,14 @@ std::string format_bytes(std::uint64_t bytes, UnitFamily family) {
     constexpr std::array decimal{"B", "KB", "MB", "GB", "TB", "PB", "EB"};
     const std::uint64_t base = family == UnitFamily::decimal ? 1000 : 1024;
     const auto& names = family == UnitFamily::decimal ? decimal : binary;
-    if (bytes < base) return print("%llu B", static_cast<unsigned long long>(bytes));
+    if (bytes < base) return formatted("%llu B", static_cast<unsigned long long>(bytes));
     auto value = static_cast<double>(bytes);
     std::size_t unit = 0;
     // A value that would print as 1024.00 moves to the next unit.
     for (; value >= static_cast<double>(base) - 0.005 && unit + 1 < names.size(); ++unit) {
         value /= static_cast<double>(base);
     }
-    return print("%.2f %s", value, names[unit]);
+    return formatted("%.2f %s", value, names[unit]);
 }
 
 std::string format_bytes_at_least(std::uint64_t bytes, UnitFamily family) {
@@ -203,12 +203,12 @@ std::string format_bytes_per_second(double bytes_per_second) {
     constexpr std::array names{"B/s", "KB/s", "MB/s", "GB/s", "TB/s"};
     constexpr double no_limit = 1e15;  // the rate that stands for a remote without a limit
     if (bytes_per_second >= no_limit) return "no limit";
-    if (!(bytes_per_second >= 999.5)) return print("%.0f B/s", bytes_per_second > 0 ? bytes_per_second : 0.0);
+    if (!(bytes_per_second >= 999.5)) return formatted("%.0f B/s", bytes_per_second > 0 ? bytes_per_second : 0.0);
     std::size_t unit = 0;
     for (; bytes_per_second >= (unit == 0 ? 999.5 : 999.995) && unit + 1 < names.size(); ++unit) {
         bytes_per_second /= 1000;
     }
-    return print("%.2f %s", bytes_per_second, names[unit]);
+    return formatted("%.2f %s", bytes_per_second, names[unit]);
 }
 
 std::string format_duration_ns(std::int64_t duration_ns) {
@@ -217,13 +217,13 @@ std::string format_duration_ns(std::int64_t duration_ns) {
                                             ? std::numeric_limits<std::int64_t>::max()
                                             : -duration_ns);
     const auto count = static_cast<long long>(duration_ns);
-    if (count < 1'000) return print("%lld ns", count);
-    if (count < 1'000'000) return print("%lld us", count / 1'000);
-    if (count < 1'000'000'000) return print("%lld ms", count / 1'000'000);
-    if (count < 59'950'000'000) return print("%.1f s", static_cast<double>(count) / 1e9);
+    if (count < 1'000) return formatted("%lld ns", count);
+    if (count < 1'000'000) return formatted("%lld us", count / 1'000);
+    if (count < 1'000'000'000) return formatted("%lld ms", count / 1'000'000);
+    if (count < 59'950'000'000) return formatted("%.1f s", static_cast<double>(count) / 1e9);
     const long long seconds = count / 1'000'000'000 + (count % 1'000'000'000 >= 500'000'000 ? 1 : 0);
-    if (seconds < 3600) return print("%lldm %02llds", seconds / 60, seconds % 60);
-    return print("%lldh %02lldm", seconds / 3600, seconds / 60 % 60);
+    if (seconds < 3600) return formatted("%lldm %02llds", seconds / 60, seconds % 60);
+    return formatted("%lldh %02lldm", seconds / 3600, seconds / 60 % 60);
 }
 
 }  // namespace larder

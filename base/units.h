@@ -30,7 +30,7 @@ UnitFamily unit_family_of(std::uint64_t bytes);
 std::string format_bytes(std::uint64_t bytes);
 // Formats a size in the given family, so that it can stand beside another size.
 std::string format_bytes(std::uint64_t bytes, UnitFamily family);
-// Formats a size rounded up, so that the printed size is enough: for a size that the reader is to give.
+// Formats a size rounded up, for messages that ask for at least this size: the printed size is enough.
 std::string format_bytes_at_least(std::uint64_t bytes, UnitFamily family);
 // Formats a rate: "125.00 MB/s" (powers of 1000, as networks count); "no limit" from 1 PB/s on.
 std::string format_bytes_per_second(double bytes_per_second);

@@ -18,7 +18,7 @@ std::unexpected<Error> refuse(std::string message) {
     return fail(ErrorCode::invalid_argument, std::move(message));
 }
 
-// Suggests the near key ("did you mean ...?"), or else lists every key.
+// Suggests the nearest key ("did you mean ...?"), or lists every key if none is near.
 std::string advice(std::string_view wrong, const std::vector<std::string>& allowed) {
     if (const auto nearest = nearest_name(wrong, allowed)) return "did you mean \"" + *nearest + "\"?";
     std::string list = "allowed are ";
@@ -34,8 +34,8 @@ bool is_good_name(std::string_view name) {
 
 // Returns the table of a key with a name: "job" of "job.NAME.remote_rate". Returns an empty text for other keys.
 std::string_view named_table(std::string_view key) {
-    const std::size_t at = key.find(kNamePart);
-    return at == std::string_view::npos ? std::string_view() : key.substr(0, at);
+    const std::size_t end = key.find(kNamePart);
+    return end == std::string_view::npos ? std::string_view() : key.substr(0, end);
 }
 
 std::string_view member_of(std::string_view key) {
@@ -43,7 +43,7 @@ std::string_view member_of(std::string_view key) {
 }
 
 // A key and its value before the rule is looked up, with the place that errors name.
-struct Found {
+struct FoundKey {
     std::string key;    // "log.level", "job.resnet.remote_rate"
     std::string place;  // "larderd.toml:3: ", "flag --log.level: "
     ConfigSetting setting;
@@ -71,7 +71,7 @@ public:
             if (node.is_table() && (named || is_table(key))) {
                 collect(*node.as_table(), key + ".");
             } else {
-                found_.push_back(found(std::move(key), node));
+                found_.push_back(read_key(std::move(key), node));
             }
         }
     }
@@ -79,16 +79,17 @@ public:
     void add(const ConfigOverride& flag) {
         std::string shown = flag.key;
         std::ranges::replace(shown, '_', '-');
-        Found found{.key = flag.key, .place = "flag --" + shown + ": ", .setting = {}};
+        FoundKey found{.key = flag.key, .place = "flag --" + shown + ": ", .setting = {}};
         found.setting.shown = "--" + shown + " " + flag.value;
         found.setting.value = {ConfigValue::Kind::flag, flag.value};
         found_.push_back(std::move(found));
     }
 
     Result<ConfigText> finish() {
-        // Top-level keys come first: a named table starts from the defaults they set. Flags stay behind the file.
-        std::ranges::stable_partition(found_, [&](const Found& found) { return split(found.key).table.empty(); });
-        for (Found& found : found_) {
+        // Top-level keys come first: a named table starts from the defaults they set. Within each group, flags stay
+        // after the file's keys.
+        std::ranges::stable_partition(found_, [&](const FoundKey& found) { return split(found.key).table.empty(); });
+        for (FoundKey& found : found_) {
             const SplitKey parts = split(found.key);
             if (!parts.table.empty() && !is_good_name(parts.name)) {
                 return refuse(found.place + "\"" + parts.name +
@@ -109,16 +110,16 @@ public:
 
 private:
     bool is_named_table(std::string_view key) const {
-        return std::ranges::any_of(keys_, [&](const ConfigKey& of) { return named_table(of.key) == key; });
+        return std::ranges::any_of(keys_, [&](const ConfigKey& known) { return named_table(known.key) == key; });
     }
 
     // True for tables that hold keys. Any other table is a mistake and is reported as an unknown key.
     bool is_table(const std::string& key) const {
-        return std::ranges::any_of(keys_, [&](const ConfigKey& of) { return of.key.starts_with(key + "."); });
+        return std::ranges::any_of(keys_, [&](const ConfigKey& known) { return known.key.starts_with(key + "."); });
     }
 
-    Found found(std::string key, const toml::node& node) const {
-        Found found;
+    FoundKey read_key(std::string key, const toml::node& node) const {
+        FoundKey found;
         found.place = std::string(source_) + ":" + std::to_string(node.source().begin.line) + ": ";
         std::ostringstream shown;
         ConfigValue& value = found.setting.value;
@@ -147,7 +148,7 @@ private:
         return {{}, {}, key};
     }
 
-    std::unexpected<Error> unknown_key(const Found& found, const SplitKey& parts) const {
+    std::unexpected<Error> unknown_key(const FoundKey& found, const SplitKey& parts) const {
         std::vector<std::string> allowed;
         std::vector<std::string> tables;
         for (const ConfigKey& known : keys_) {
@@ -162,7 +163,7 @@ private:
 
     std::string_view source_;
     std::span<const ConfigKey> keys_;
-    std::vector<Found> found_;
+    std::vector<FoundKey> found_;
     ConfigText text_;
 };
 

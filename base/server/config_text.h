@@ -39,7 +39,7 @@ struct ConfigValue {
 
 // One key with its value, from the file or from a flag.
 struct ConfigSetting {
-    std::size_t rule = 0;  // its index among the keys
+    std::size_t rule = 0;  // index of the key among those given to read_config_text()
     std::string name;      // the part at NAME; empty for other keys
     std::string shown;     // "larderd.toml:3: log.level = \"loud\"", "--log.level loud"
     ConfigValue value;
@@ -50,7 +50,7 @@ struct ConfigText {
     std::vector<std::string> empty_tables;  // "dataset.images" of a [dataset.images] with nothing in it
 };
 
-// Reads the TOML text and the flags. Errors call the text `source`, normally the file's path.
+// Reads the TOML text and the flags. `source` names the text in errors; normally it is the file's path.
 Result<ConfigText> read_config_text(std::string_view toml, std::string_view source, std::span<const ConfigKey> keys,
                                     std::span<const ConfigOverride> overrides);
 

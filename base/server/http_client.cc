@@ -32,7 +32,7 @@ std::string url_of(const HttpEndpoint& endpoint, bool tls) {
 
 void set_common(CURL* easy, const std::string& url, std::int64_t timeout_ms) {
     curl_easy_setopt(easy, CURLOPT_URL, url.c_str());
-    curl_easy_setopt(easy, CURLOPT_PROXY, "");  // not even that of the environment
+    curl_easy_setopt(easy, CURLOPT_PROXY, "");  // not even the proxy of the environment
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
@@ -43,10 +43,10 @@ void set_common(CURL* easy, const std::string& url, std::int64_t timeout_ms) {
 
 // True if a server that gave no answer in plain HTTP speaks TLS.
 bool speaks_tls(const HttpEndpoint& endpoint) {
-    constexpr std::int64_t kWithin_ms = 2000;
+    constexpr std::int64_t kTimeout_ms = 2000;
     if (endpoint.tls || !endpoint.path.empty()) return false;
     CURL* easy = curl_easy_init();
-    set_common(easy, url_of(endpoint, true), kWithin_ms);
+    set_common(easy, url_of(endpoint, true), kTimeout_ms);
     curl_easy_setopt(easy, CURLOPT_CONNECT_ONLY, 1L);
     const CURLcode code = curl_easy_perform(easy);
     curl_easy_cleanup(easy);
@@ -56,7 +56,7 @@ bool speaks_tls(const HttpEndpoint& endpoint) {
 void set_tls(CURL* easy, const HttpClientOptions& options) {
     if (!options.ca_file.empty()) {
         curl_easy_setopt(easy, CURLOPT_CAINFO, options.ca_file.c_str());
-        curl_easy_setopt(easy, CURLOPT_CAPATH, nullptr);  // the system's authorities are not trusted too
+        curl_easy_setopt(easy, CURLOPT_CAPATH, nullptr);  // the system's authorities are then not trusted
     } else {
         const std::string file = environment("SSL_CERT_FILE");
         const std::string directory = environment("SSL_CERT_DIR");
@@ -77,7 +77,7 @@ std::unexpected<Error> no_endpoint(std::string_view text) {
 }  // namespace
 
 Result<HttpEndpoint> parse_http_endpoint(std::string_view text) {
-    const std::string_view whole = text;
+    const std::string_view endpoint_text = text;
     const auto skip = [&](std::string_view prefix) {
         if (!text.starts_with(prefix)) return false;
         text.remove_prefix(prefix.size());
@@ -86,20 +86,20 @@ Result<HttpEndpoint> parse_http_endpoint(std::string_view text) {
     const bool tls = skip("https://");
     const bool plain = !tls && skip("http://");
     const bool named_unix = !tls && !plain && skip("unix:");
-    if (text.find("://") != std::string_view::npos) return no_endpoint(whole);
+    if (text.find("://") != std::string_view::npos) return no_endpoint(endpoint_text);
     if (named_unix || (!tls && !plain && text.find('/') != std::string_view::npos)) {
-        if (text.empty()) return no_endpoint(whole);
+        if (text.empty()) return no_endpoint(endpoint_text);
         if (text.size() >= 108) return fail(ErrorCode::invalid_argument, "socket path too long: " + std::string(text));
         return HttpEndpoint{.path = std::string(text)};
     }
     if (text.ends_with('/')) text.remove_suffix(1);
     auto host_port = parse_host_port(text);
-    if (!host_port || host_port->host.find_first_of("/@?# ") != std::string::npos) return no_endpoint(whole);
+    if (!host_port || host_port->host.find_first_of("/@?# ") != std::string::npos) return no_endpoint(endpoint_text);
     // Certificates may name "localhost", which parse_host_port has replaced by an address.
     if (text.starts_with("localhost:")) host_port->host = "localhost";
-    error_code is_name;
-    asio::ip::make_address(host_port->host, is_name);
-    if (is_name && !tls && !plain) return no_endpoint(whole);
+    error_code not_an_address;
+    asio::ip::make_address(host_port->host, not_an_address);
+    if (not_an_address && !tls && !plain) return no_endpoint(endpoint_text);
     return HttpEndpoint{.host = std::move(host_port->host), .port = host_port->port, .tls = tls};
 }
 
@@ -145,7 +145,7 @@ public:
             curl_easy_setopt(easy_, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
             curl_easy_setopt(easy_, CURLOPT_POSTFIELDS, body.empty() ? "" : body.data());
             add_header(body.empty() ? "Content-Type:" : "Content-Type: application/json");
-            add_header("Expect:");  // a server that refuses the body says so at once
+            add_header("Expect:");  // no wait for 100-continue: a server that refuses the body answers at once
         }
         if (!options_.bearer_token.empty()) add_header("Authorization: Bearer " + options_.bearer_token);
         for (const auto& [name, value] : options_.headers) add_header(name + ": " + value);
@@ -158,13 +158,13 @@ public:
         if (take_ != nullptr && timeout_ms > 0) {
             curl_easy_setopt(easy_, CURLOPT_TIMEOUT_MS, 0L);
             curl_easy_setopt(easy_, CURLOPT_NOPROGRESS, 0L);
-            curl_easy_setopt(easy_, CURLOPT_XFERINFOFUNCTION, &Transfer::look);
+            curl_easy_setopt(easy_, CURLOPT_XFERINFOFUNCTION, &Transfer::check_silence);
             curl_easy_setopt(easy_, CURLOPT_XFERINFODATA, this);
         }
         const CURLcode code = curl_easy_perform(easy_);
-        if (code == CURLE_OK || has_left_) return response();
+        if (code == CURLE_OK || receiver_is_done_) return response();
         if (fault_) return std::unexpected(*fault_);
-        return failed(code, *endpoint);
+        return error_of(code, *endpoint);
     }
 
 private:
@@ -188,9 +188,9 @@ private:
 
     std::size_t take(std::string_view part) {
         if (take_ != nullptr && status() == 200) {
-            has_left_ = !(*take_)(part);
-            heard_ = Steady::now();
-            return has_left_ ? CURL_WRITEFUNC_ERROR : part.size();
+            receiver_is_done_ = !(*take_)(part);
+            last_part_at_ = Steady::now();
+            return receiver_is_done_ ? CURL_WRITEFUNC_ERROR : part.size();
         }
         if (body_.size() + part.size() > options_.answer_bytes_max) return too_large("body", options_.answer_bytes_max);
         body_ += part;
@@ -204,9 +204,9 @@ private:
     }
 
     // Called once a second, or more often. Ends a stream that has been silent for too long.
-    static int look(void* transfer, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+    static int check_silence(void* transfer, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
         const auto& self = *static_cast<Transfer*>(transfer);
-        return Steady::now() - self.heard_ > std::chrono::milliseconds(self.options_.timeout_ms) ? 1 : 0;
+        return Steady::now() - self.last_part_at_ > std::chrono::milliseconds(self.options_.timeout_ms) ? 1 : 0;
     }
 
     unsigned status() const {
@@ -227,7 +227,7 @@ private:
         return response;
     }
 
-    std::unexpected<Error> failed(CURLcode code, const HttpEndpoint& endpoint) const {
+    std::unexpected<Error> error_of(CURLcode code, const HttpEndpoint& endpoint) const {
         curl_off_t ready_us = 0;
         long system_errno = 0;
         curl_easy_getinfo(easy_, CURLINFO_PRETRANSFER_TIME_T, &ready_us);
@@ -274,11 +274,11 @@ private:
     const HttpClientOptions& options_;
     curl_slist* headers_ = nullptr;
     const std::function<bool(std::string_view part)>* take_ = nullptr;  // of a stream
-    bool has_left_ = false;                                             // `take_` wants no more
-    Steady::time_point heard_ = Steady::now();
+    bool receiver_is_done_ = false;                                     // `take_` wants no more
+    Steady::time_point last_part_at_ = Steady::now();
     std::size_t header_bytes_ = 0;
     std::string body_;
-    std::optional<Error> fault_;  // why the answer was not read on
+    std::optional<Error> fault_;  // why reading the answer was ended
     char message_[CURL_ERROR_SIZE] = "";
 };
 

@@ -33,7 +33,7 @@ struct HttpClientOptions {
     std::string ca_file;
     std::string certificate_file;
     std::string key_file;
-    std::size_t answer_bytes_max = 256u << 20;  // of a stream: of an answer that is an error
+    std::size_t answer_bytes_max = 256u << 20;  // for a stream, limits only an answer that is an error
     std::vector<std::pair<std::string, std::string>> headers;
 };
 
@@ -53,7 +53,7 @@ struct HttpEndpoint {
     std::uint16_t port = 0;
     bool tls = false;
 };
-// Parses an endpoint; invalid_argument lists the forms there are.
+// Parses an endpoint; the error invalid_argument lists the known forms.
 Result<HttpEndpoint> parse_http_endpoint(std::string_view text);
 
 // Keeps the connection for its next request, for a minute at most: then renewed certificates and addresses come into
@@ -67,7 +67,7 @@ public:
                                  const HttpClientOptions& options = {});
 
     // GETs a streamed answer and passes each part to `take` as it arrives, until `take` returns false or the server
-    // ends the stream well. An answer with another status than 200 is returned as the error inside it.
+    // ends the stream properly. An answer with another status than 200 is returned as the error inside it.
     Result<void> get_stream(std::string_view target, const std::function<bool(std::string_view part)>& take,
                             const HttpClientOptions& options = {});
 
@@ -82,7 +82,7 @@ private:
     std::unique_ptr<void, Cleanup> easy_;  // libcurl's handle, which has the connection
 };
 
-// The same on a connection of its own.
+// Do the same on a connection of their own.
 Result<HttpResponse> http_request(const std::string& endpoint, std::string_view method, std::string_view target,
                                   std::string_view body = {}, const HttpClientOptions& options = {});
 Result<void> http_get_stream(const std::string& endpoint, std::string_view target,

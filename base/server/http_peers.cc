@@ -35,7 +35,7 @@ double HttpPeers::tokens_at(const Peer& peer, std::int64_t now_ns) const {
 
 std::int64_t HttpPeers::take_request(const std::string& peer, std::int64_t now_ns) {
     if (limits_.requests_per_second_max == 0) return 0;
-    if (peers_.size() >= look_again_at_) forget_full(now_ns);
+    if (peers_.size() >= next_cleanup_size_) forget_full_buckets(now_ns);
     const auto [found, added] = peers_.try_emplace(peer, Peer{.tokens = limits_.request_burst});
     Peer& known = found->second;
     known.tokens = tokens_at(known, now_ns);
@@ -48,11 +48,11 @@ std::int64_t HttpPeers::take_request(const std::string& peer, std::int64_t now_n
 }
 
 // Runs each time the table has doubled, so that the cost is spread over the requests that grew it.
-void HttpPeers::forget_full(std::int64_t now_ns) {
+void HttpPeers::forget_full_buckets(std::int64_t now_ns) {
     std::erase_if(peers_, [&](const auto& entry) {
         return entry.second.connections == 0 && tokens_at(entry.second, now_ns) >= limits_.request_burst;
     });
-    look_again_at_ = std::max<std::size_t>(64, 2 * peers_.size());
+    next_cleanup_size_ = std::max<std::size_t>(64, 2 * peers_.size());
 }
 
 }  // namespace larder

@@ -14,7 +14,7 @@ namespace larder {
 struct HttpPeerLimits {
     std::size_t connections_max = 0;     // 0: no limit
     double requests_per_second_max = 0;  // 0: no limit
-    double request_burst = 0;            // at least 1 counts
+    double request_burst = 0;            // a value below 1 counts as 1
 };
 
 class HttpPeers {
@@ -36,11 +36,11 @@ private:
         std::int64_t filled_ns = 0;
     };
     double tokens_at(const Peer& peer, std::int64_t now_ns) const;
-    void forget_full(std::int64_t now_ns);
+    void forget_full_buckets(std::int64_t now_ns);
 
     HttpPeerLimits limits_;
     std::unordered_map<std::string, Peer> peers_;
-    std::size_t look_again_at_ = 64;
+    std::size_t next_cleanup_size_ = 64;
 };
 
 }  // namespace larder

@@ -12,8 +12,8 @@
 
 namespace larder {
 
-// Returns true if the path has the pattern's segments. A segment in braces, at most one a pattern, matches any text but
-// none; `name` is set to that text if the whole path matches.
+// Returns true if the path has the pattern's segments. A segment in braces, at most one per pattern, matches any text
+// that is not empty; `name` is set to that text if the whole path matches.
 bool match_route(std::string_view pattern, const std::vector<std::string>& path, std::string& name);
 
 // Fails with invalid_argument if the request has a query key that is not among `known_keys`, which are separated by

@@ -52,7 +52,7 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
             [self = shared_from_this(), &listener](boost::system::error_code failure, Protocol::socket socket) {
                 if (failure == asio::error::operation_aborted || self->core->stopping) return;
                 if (!failure) {
-                    self->welcome(listener, std::move(socket));
+                    self->start_session(listener, std::move(socket));
                     return self->accept(listener);
                 }
                 // Descriptors or memory have run out. Other connections will close theirs; a retry at once would spin.
@@ -63,7 +63,7 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
             });
     }
 
-    void welcome(const Listener& listener, Protocol::socket socket) {
+    void start_session(const Listener& listener, Protocol::socket socket) {
         if (core->sessions.size() >= core->options.connections_max) return;
         HttpSessionPeer peer;
         if (listener.family == AF_UNIX) {
@@ -72,7 +72,7 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
             peer.address = peer_address_of(socket.native_handle());
             set_tcp_options(socket.native_handle());
         }
-        if (!core->peers.open(peer.counted_as())) return;
+        if (!core->peers.open(peer.limits_key())) return;
         std::make_shared<HttpSession>(core, std::move(socket), listener.tls, std::move(peer))->start();
     }
 

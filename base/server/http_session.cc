@@ -16,9 +16,9 @@ namespace http = boost::beast::http;
 using boost::system::error_code;
 
 constexpr std::size_t kDrainedBytesMax = 16u << 20;
-constexpr std::int64_t kGoodbyeMs = 2000;
+constexpr std::int64_t kTlsShutdownMs = 2000;
 
-// The right to answer one request, once. Destroyed unused, it answers that the handler forgot.
+// The right to answer one request, once. If it is destroyed unused, it answers with an error.
 class Answer {
 public:
     Answer(std::shared_ptr<HttpServerCore> core, std::weak_ptr<HttpSession> session)
@@ -56,15 +56,16 @@ std::string bearer_token_of(const Fields& fields) {
 
 }  // namespace
 
-HttpServerCore::HttpServerCore(HttpHandler to, HttpServerOptions with, boost::asio::io_context& on)
-    : handler(std::move(to)),
-      options(std::move(with)),
+HttpServerCore::HttpServerCore(HttpHandler http_handler, HttpServerOptions server_options,
+                               boost::asio::io_context& io_context)
+    : handler(std::move(http_handler)),
+      options(std::move(server_options)),
       peers({.connections_max = options.connections_per_peer_max,
              .requests_per_second_max = options.requests_per_second_per_peer,
              .request_burst = options.request_burst_per_peer}),
-      context(&on) {}
+      context(&io_context) {}
 
-std::string HttpSessionPeer::counted_as() const {
+std::string HttpSessionPeer::limits_key() const {
     return credentials ? "user " + std::to_string(credentials->uid) : address;
 }
 
@@ -80,7 +81,7 @@ HttpSession::HttpSession(std::shared_ptr<HttpServerCore> core, Protocol::socket 
 HttpSession::~HttpSession() {
     if (stream_) stream_->close();
     core_->sessions.erase(this);
-    core_->peers.close(peer_.counted_as());
+    core_->peers.close(peer_.limits_key());
 }
 
 void HttpSession::start() {
@@ -97,9 +98,9 @@ void HttpSession::stop() {
     keep_alive_ = false;
     if (stream_) return close_stream();
     if (!answering_) return close();
-    if (const auto told = std::exchange(when_gone_, nullptr)) {
+    if (const auto notify_gone = std::exchange(when_gone_, nullptr)) {
         answer(http_error(503, name(ErrorCode::unavailable), "the server is stopping"));
-        told();
+        notify_gone();
     }
 }
 
@@ -125,7 +126,7 @@ void HttpSession::admit() {
     request_.peer_address = peer_.address;
     request_.bearer_token = bearer_token_of(message);
     if (auto* tls = transport_.tls()) request_.certificate_name = checked_common_name(tls->native_handle());
-    if (const auto wait_s = core_->peers.take_request(peer_.counted_as(), core_->clock.now_ns()); wait_s > 0) {
+    if (const auto wait_s = core_->peers.take_request(peer_.limits_key(), core_->clock.now_ns()); wait_s > 0) {
         HttpResponse later = http_error(429, "too_many_requests",
                                         "too many requests: wait " + std::to_string(wait_s) + " s, and ask less often");
         later.headers.emplace_back("Retry-After", std::to_string(wait_s));
@@ -178,30 +179,30 @@ void HttpSession::refuse(HttpResponse response) {
 
 void HttpSession::handle() {
     answering_ = true;
-    handler_has_it_ = true;
+    handler_has_request_ = true;
     transport_.expires_after_ms(0);
     request_.body = std::move(parser_->get().body());
     request_.on_gone = [session = weak_from_this()](std::function<void()> gone) {
         const auto alive = session.lock();
-        if (!alive || !alive->handler_has_it_) return;
+        if (!alive || !alive->handler_has_request_) return;
         alive->when_gone_ = std::move(gone);
         if (!alive->watching_) alive->watch();
     };
     core_->waiting.insert(shared_from_this());
-    auto right = std::make_shared<Answer>(core_, weak_from_this());
+    auto answer_once = std::make_shared<Answer>(core_, weak_from_this());
     try {
-        core_->handler(request_, [right](HttpResponse response) { right->give(std::move(response)); });
+        core_->handler(request_, [answer_once](HttpResponse response) { answer_once->give(std::move(response)); });
     } catch (const std::exception& error) {
-        right->give(http_error(500, "internal", error.what()));
+        answer_once->give(http_error(500, "internal", error.what()));
     }
     request_ = {};
 }
 
 void HttpSession::answer(HttpResponse response) {
     // The session was stopped, or its client has gone, while the handler worked.
-    if (!handler_has_it_) return;
+    if (!handler_has_request_) return;
     const auto self = shared_from_this();
-    handler_has_it_ = false;
+    handler_has_request_ = false;
     when_gone_ = nullptr;
     core_->waiting.erase(self);
     // The watch cannot be cancelled and may have read into the next request.
@@ -220,7 +221,7 @@ void HttpSession::write(HttpResponse response) {
     response_.keep_alive(keep_alive_);
     response_.body() = std::move(response.body);
     response_.prepare_payload();
-    // The length stays that of the body of a GET.
+    // Content-Length stays that of the GET's body.
     if (head_only_) response_.body().clear();
     transport_.expires_after_ms(core_->options.request_timeout_ms);
     http::async_write(transport_, response_, [self = shared_from_this()](error_code failure, std::size_t) {
@@ -231,7 +232,7 @@ void HttpSession::write(HttpResponse response) {
 void HttpSession::finish_write() {
     answering_ = false;
     if (keep_alive_ && !core_->stopping) return read(core_->options.idle_timeout_ms);
-    if (!refused_) return close_well();
+    if (!refused_) return close_cleanly();
     transport_.shutdown(Protocol::socket::shutdown_send);
     drain();
 }
@@ -248,9 +249,9 @@ void HttpSession::drain() {
 }
 
 // TLS clients that were told no length treat a plain close as a truncated answer.
-void HttpSession::close_well() {
+void HttpSession::close_cleanly() {
     if (transport_.tls() == nullptr || watching_) return close();
-    transport_.expires_after_ms(kGoodbyeMs);
+    transport_.expires_after_ms(kTlsShutdownMs);
     transport_.tls()->async_shutdown([self = shared_from_this()](error_code) { self->close(); });
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
 // One connection of an HttpServer, in a loop: reads a request, asks whether to admit it, passes it to the server's
-// handler and writes the answer. Lives as long as one of its operations is pending or it waits for the handler. Beast
-// is included here: only base/server/http_*.cc includes this.
+// handler and writes the answer. Lives as long as one of its operations is pending or it waits for the handler. This
+// header includes Beast, so only base/server/http_*.cc may include it.
 
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/empty_body.hpp>
@@ -29,7 +29,7 @@ class HttpSession;
 // State that the server shares with its sessions; it may outlive the server. `mutex` guards `context` alone: a
 // `respond` called on another thread posts to the context only while the server is there.
 struct HttpServerCore {
-    HttpServerCore(HttpHandler to, HttpServerOptions with, boost::asio::io_context& on);
+    HttpServerCore(HttpHandler http_handler, HttpServerOptions server_options, boost::asio::io_context& io_context);
 
     HttpHandler handler;
     HttpServerOptions options;
@@ -46,14 +46,15 @@ struct HttpServerCore {
 struct HttpSessionPeer {
     std::optional<PeerCredentials> credentials;
     std::string address;  // TCP
-    std::string counted_as() const;
+    // Returns the peer's key in HttpPeers: "user 1000" or the IP address.
+    std::string limits_key() const;
 };
 
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
 public:
     using Protocol = HttpTransport::Protocol;
 
-    // The caller has counted the peer's connection already; the session gives the count back.
+    // The caller has already counted the peer's connection in HttpPeers; the destructor uncounts it.
     HttpSession(std::shared_ptr<HttpServerCore> core, Protocol::socket socket, std::shared_ptr<TlsContext> tls,
                 HttpSessionPeer peer);
     ~HttpSession();
@@ -77,12 +78,12 @@ private:
     void write(HttpResponse response);
     void finish_write();
     void drain();
-    void close_well();
+    void close_cleanly();
     void close();
 
     // In http_session_stream.cc: streamed answers, and clients that go away.
     void watch();
-    void gone();
+    void client_gone();
     void start_stream(HttpResponse response);
     void write_piece();
     void write_last();
@@ -96,7 +97,7 @@ private:
     boost::beast::http::response<boost::beast::http::string_body> response_;
     HttpSessionPeer peer_;
     bool answering_ = false;
-    bool handler_has_it_ = false;
+    bool handler_has_request_ = false;
     bool head_only_ = false;
     bool keep_alive_ = false;
     bool refused_ = false;

@@ -14,28 +14,28 @@ using boost::system::error_code;
 
 constexpr std::size_t kWatchedBytes = 512;
 
-// Keeps reading to notice the end of the connection. A next request sent early is never served, as the connection ends
-// with this answer. A client that sends more than the buffer holds is no longer watched.
+// Keeps reading to notice the end of the connection. A request that arrives meanwhile is never served, because the
+// connection ends with this answer. A client that sends more than the buffer holds is no longer watched.
 void HttpSession::watch() {
     if (buffer_.max_size() - buffer_.size() < kWatchedBytes) return;
     watching_ = true;
     transport_.async_read_some(buffer_.prepare(kWatchedBytes),
                                [self = shared_from_this()](error_code failure, std::size_t got) {
-                                   if (failure) return self->gone();
+                                   if (failure) return self->client_gone();
                                    self->buffer_.commit(got);
                                    self->watch();
                                });
 }
 
-void HttpSession::gone() {
+void HttpSession::client_gone() {
     const auto self = shared_from_this();
     if (stream_) return close_stream();
-    if (handler_has_it_) {
-        handler_has_it_ = false;
+    if (handler_has_request_) {
+        handler_has_request_ = false;
         core_->waiting.erase(self);
         close();
     }
-    if (const auto told = std::exchange(when_gone_, nullptr)) told();
+    if (const auto notify_gone = std::exchange(when_gone_, nullptr)) notify_gone();
 }
 
 void HttpSession::start_stream(HttpResponse response) {

@@ -32,7 +32,7 @@ void HttpStream::close() {
     state_ = State::closed;
     queued_.clear();
     wake_ = nullptr;
-    if (const auto closed = std::exchange(closed_, nullptr)) closed();
+    if (const auto closed = std::exchange(on_close_, nullptr)) closed();
 }
 
 }  // namespace larder

@@ -9,9 +9,9 @@
 //     ...
 //     events->push("data: {\"plan\": 7}\n\n");
 //
-// The headers go out at once. Data that the client has not taken is held up to a limit; a client further behind is cut
-// off. A stream is also closed when its client goes or the server stops. All calls are made on the server's thread;
-// `on_close` is called there too, never from within `push`.
+// The headers go out at once. Data that the client has not taken is held up to a limit; a client that falls further
+// behind is cut off. A stream is also closed when its client goes or the server stops. All calls are made on the
+// server's thread; `on_close` is called there too, never from within `push`.
 
 #include <cstddef>
 #include <functional>
@@ -28,19 +28,19 @@ public:
 
     // Appends a piece. Returns false if the stream is closed.
     bool push(std::string_view piece);
-    // Ends the answer well after the pieces pushed so far.
+    // Ends the answer properly, once the pieces pushed so far are sent.
     void end();
     bool is_open() const { return state_ == State::open; }
     // Bytes pushed and not yet taken by the kernel.
     std::size_t backlog_bytes() const { return backlog_bytes_; }
     // Sets a callback, called once when the connection has ended, whichever side ended it.
-    void on_close(std::function<void()> closed) { closed_ = std::move(closed); }
+    void on_close(std::function<void()> closed) { on_close_ = std::move(closed); }
 
 private:
     friend class HttpSession;
     enum class State : unsigned char { open, ending, overrun, closed };
 
-    // The session's side.
+    // Called by the session.
     std::string take();
     void sent(std::size_t bytes) { backlog_bytes_ -= bytes; }
     void close();
@@ -50,7 +50,7 @@ private:
     std::string queued_;
     State state_ = State::open;
     std::function<void()> wake_;  // set by the session: there is work to do
-    std::function<void()> closed_;
+    std::function<void()> on_close_;
 };
 
 }  // namespace larder

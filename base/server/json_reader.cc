@@ -19,7 +19,7 @@ Result<json::object> parse_json_object(std::string_view text, std::string_view w
 }
 
 const json::value* JsonReader::take(std::string_view key, bool required) {
-    asked_.emplace_back(key);
+    read_keys_.emplace_back(key);
     const json::value* value = object_.if_contains(key);
     if (value == nullptr && required) reject(key, "is missing");
     return value;
@@ -27,8 +27,8 @@ const json::value* JsonReader::take(std::string_view key, bool required) {
 
 void JsonReader::reject(std::string_view key, std::string_view why) {
     if (error_) return;
-    const std::string at = where_.empty() ? "" : where_ + ": ";
-    error_ = Error{ErrorCode::invalid_argument, at + "key \"" + std::string(key) + "\" " + std::string(why)};
+    const std::string prefix = where_.empty() ? "" : where_ + ": ";
+    error_ = Error{ErrorCode::invalid_argument, prefix + "key \"" + std::string(key) + "\" " + std::string(why)};
 }
 
 void JsonReader::wrong_type(std::string_view key, std::string_view wanted) {
@@ -127,7 +127,7 @@ const json::array& JsonReader::array(std::string_view key) {
 Result<void> JsonReader::finish() {
     for (const auto& member : object_) {
         const std::string_view key = member.key();
-        if (std::ranges::find(asked_, key) == asked_.end()) reject(key, "is unknown");
+        if (std::ranges::find(read_keys_, key) == read_keys_.end()) reject(key, "is unknown");
     }
     if (error_) return std::unexpected(*error_);
     return {};

@@ -50,7 +50,7 @@ private:
 
     const boost::json::object& object_;
     std::string where_;
-    std::vector<std::string> asked_;
+    std::vector<std::string> read_keys_;
     std::optional<Error> error_;
 };
 

@@ -27,7 +27,7 @@ constexpr std::size_t kReasonBytesMax = 4096;
 // The exit code of the dynamic loader if a library is missing.
 constexpr int kNotLoaded = 127;
 
-struct Ended {
+struct Outcome {
     int status = 0;
     bool stalled = false;
     std::string reason;
@@ -67,35 +67,35 @@ Result<pid_t> spawn(const std::vector<std::string>& command, const FileDescripto
 }
 
 // Reads the program's output until it ends. Each line is a sign of progress; lines with text say what is wrong.
-Ended wait_for(pid_t child, const FileDescriptor& output, std::int64_t stalled_ms_max) {
+Outcome wait_for(pid_t child, const FileDescriptor& output, std::int64_t stalled_ms_max) {
     const SteadyClock clock;
-    Ended ended;
+    Outcome outcome;
     std::array<char, 512> read_bytes{};
-    std::int64_t sign_ns = clock.now_ns();
+    std::int64_t last_progress_ns = clock.now_ns();
     for (;;) {
-        const std::int64_t left_ms = stalled_ms_max - (clock.now_ns() - sign_ns) / 1'000'000;
-        pollfd waited{.fd = output.get(), .events = POLLIN, .revents = 0};
-        const int ready = left_ms <= 0 ? 0 : ::poll(&waited, 1, static_cast<int>(left_ms));
+        const std::int64_t left_ms = stalled_ms_max - (clock.now_ns() - last_progress_ns) / 1'000'000;
+        pollfd poll_entry{.fd = output.get(), .events = POLLIN, .revents = 0};
+        const int ready = left_ms <= 0 ? 0 : ::poll(&poll_entry, 1, static_cast<int>(left_ms));
         if (ready < 0 && errno == EINTR) continue;
         if (ready <= 0) {
-            ended.stalled = true;
+            outcome.stalled = true;
             ::kill(child, SIGKILL);
             break;
         }
         const ssize_t got = ::read(output.get(), read_bytes.data(), read_bytes.size());
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) break;
-        sign_ns = clock.now_ns();
+        last_progress_ns = clock.now_ns();
         const std::string_view text(read_bytes.data(), static_cast<std::size_t>(got));
         for (const char character : text) {
-            const bool first = ended.reason.empty() && (character == '\n' || character == ' ');
-            if (!first && ended.reason.size() < kReasonBytesMax) ended.reason.push_back(character);
+            const bool is_leading_blank = outcome.reason.empty() && (character == '\n' || character == ' ');
+            if (!is_leading_blank && outcome.reason.size() < kReasonBytesMax) outcome.reason.push_back(character);
         }
     }
-    while (::waitpid(child, &ended.status, 0) < 0 && errno == EINTR) {
+    while (::waitpid(child, &outcome.status, 0) < 0 && errno == EINTR) {
     }
-    ended.reason.resize(std::min(ended.reason.size(), ended.reason.find('\n')));
-    return ended;
+    outcome.reason.resize(std::min(outcome.reason.size(), outcome.reason.find('\n')));
+    return outcome;
 }
 
 // True if the signal is one that a crash raises, as opposed to one that somebody sent.
@@ -135,28 +135,28 @@ Result<std::optional<std::string>> find_lmdb_damage(const std::string& directory
     const auto child = spawn(command, input);
     if (!child) return std::unexpected(child.error().within(what));
     input.reset();
-    const Ended ended = wait_for(*child, output, options.stalled_ms_max);
-    if (ended.stalled) {
+    const Outcome outcome = wait_for(*child, output, options.stalled_ms_max);
+    if (outcome.stalled) {
         return "its check made no progress for " + std::to_string(options.stalled_ms_max / 1000) + " s";
     }
-    const std::string because = ended.reason.empty() ? "" : ": " + ended.reason;
-    if (WIFSIGNALED(ended.status)) {
-        const int signal = WTERMSIG(ended.status);
+    const std::string reason = outcome.reason.empty() ? "" : ": " + outcome.reason;
+    if (WIFSIGNALED(outcome.status)) {
+        const int signal = WTERMSIG(outcome.status);
         const std::string name = ::sigabbrev_np(signal) != nullptr ? ::sigabbrev_np(signal) : std::to_string(signal);
-        if (is_crash(signal)) return "LMDB crashes on it (SIG" + name + ")" + because;
-        return fail(ErrorCode::cancelled, what + ": " + command[0] + " was killed by SIG" + name + because);
+        if (is_crash(signal)) return "LMDB crashes on it (SIG" + name + ")" + reason;
+        return fail(ErrorCode::cancelled, what + ": " + command[0] + " was killed by SIG" + name + reason);
     }
-    const int code = WEXITSTATUS(ended.status);
+    const int code = WEXITSTATUS(outcome.status);
     if (code == static_cast<int>(LmdbCheckExit::sound)) return std::nullopt;
     if (code == static_cast<int>(LmdbCheckExit::not_renewed)) {
         log_warn("an LMDB environment could not be written anew, and is used as it is",
-                 {{"directory", directory}, {"error", ended.reason}});
+                 {{"directory", directory}, {"error", outcome.reason}});
         return std::nullopt;
     }
     if (code == static_cast<int>(LmdbCheckExit::cannot_check) || code == kNotLoaded) {
-        return fail(ErrorCode::internal, what + because);
+        return fail(ErrorCode::internal, what + reason);
     }
-    return ended.reason.empty() ? "its check ended with exit code " + std::to_string(code) : ended.reason;
+    return outcome.reason.empty() ? "its check ended with exit code " + std::to_string(code) : outcome.reason;
 }
 
 bool cover_lmdb_pages(MDB_env* environment, std::uint64_t slack_bytes) {

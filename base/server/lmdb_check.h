@@ -1,9 +1,9 @@
 #pragma once
 
-// Checks an LMDB environment before its owner opens it. LMDB trusts its file: a truncated file kills its reader, a
-// flipped bit its writer. So the program larder-check-lmdb first walks the environment with LMDB in a process of its
-// own. Nobody may write to the environment meanwhile; the owners hold a lock of their directory. LMDB does not verify
-// values: rows should carry a checksum, which the owner checks when it reads them.
+// Checks an LMDB environment before its owner opens it. LMDB trusts its file: a truncated file kills the process that
+// reads it, a flipped bit the process that writes to it. So the program larder-check-lmdb first walks the environment
+// with LMDB in a process of its own. Nobody may write to the environment meanwhile; each owner holds a lock on its
+// directory. LMDB does not verify values: rows should carry a checksum, which the owner checks when it reads them.
 
 #include <lmdb.h>
 
@@ -30,7 +30,7 @@ struct LmdbCheckOptions {
     // harms the next writer. For an owner that opens the environment next; nobody may have it open meanwhile.
     bool renew = false;
     std::string program;                   // empty: larder-check-lmdb in the directory of this program
-    std::int64_t stalled_ms_max = 60'000;  // a check without progress for so long is ended, and counts as damage
+    std::int64_t stalled_ms_max = 60'000;  // a check without progress for this long is killed, and counts as damage
 };
 
 // Returns what is wrong with the environment in `directory`, in words, or nothing if it is sound or missing. The
@@ -42,8 +42,8 @@ Result<std::optional<std::string>> find_lmdb_damage(const std::string& directory
 
 // Grows the file over all pages. Call after each commit and once after opening. LMDB may leave pages at the end
 // unwritten if they came free within the transaction; with the file grown over them, a shorter file is known to be
-// truncated. With `slack_bytes` the file is kept at least half of that longer, for the next transaction of a process
-// that may be killed in between. Returns false if the file cannot grow; errno says why.
+// truncated. With `slack_bytes` the file stays longer than its pages by at least half of that, for the next transaction
+// of a process that may be killed in between. Returns false if the file cannot grow; errno says why.
 bool cover_lmdb_pages(MDB_env* environment, std::uint64_t slack_bytes = 0);
 
 }  // namespace larder

@@ -95,7 +95,7 @@ std::shared_ptr<const Loggers> make_loggers(spdlog::sink_ptr sink, bool journal,
     return loggers;
 }
 
-std::shared_ptr<const Loggers> loggers_now() {
+std::shared_ptr<const Loggers> current_loggers() {
     const std::lock_guard lock(g_mutex);
     if (!g_loggers) g_loggers = make_loggers(std::make_shared<spdlog::sinks::stderr_sink_mt>(), false, false);
     return g_loggers;
@@ -198,7 +198,7 @@ void log(LogLevel level, std::string_view message, LogFields fields) {
         std::string line;
         append_escaped(line, message, false);
         for (const LogField& field : fields) field.append_to(line);
-        const auto loggers = loggers_now();
+        const auto loggers = current_loggers();
         const bool queue = t_without_waiting && loggers->queued;
         (queue ? loggers->queued : loggers->waiting)->log(spdlog_level(level), line);
     } catch (const std::exception& error) {

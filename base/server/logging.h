@@ -1,10 +1,10 @@
 #pragma once
 
-// Structured logs: one line an event, with a fixed message and key=value fields, so that people and programs can search
-// them: `log_info("dataset added", {{"dataset", name}, {"blocks", count}})`. Any thread may log. A thread that must not
-// wait for the log's disk calls `log_without_waiting` once; its lines then pass through a bounded queue that overwrites
-// its oldest line when full, and `log_lines_dropped` counts the lost lines. Before `start_logging`, lines of level info
-// and above go to stderr. Do not use this in a child after fork.
+// Structured logs: one line per event, with a fixed message and key=value fields, so that people and programs can
+// search them: `log_info("dataset added", {{"dataset", name}, {"blocks", count}})`. Any thread may log. A thread that
+// must not wait for the log's disk calls `log_without_waiting` once; its lines then pass through a bounded queue that
+// overwrites its oldest line when full, and `log_lines_dropped` counts the lost lines. Before `start_logging`, lines of
+// level info and above go to stderr. Do not use this in a child after fork.
 
 #include <concepts>
 #include <cstdint>
@@ -24,7 +24,7 @@ Result<LogLevel> parse_log_level(std::string_view text);
 
 struct LogOptions {
     LogLevel level = LogLevel::info;
-    std::string file;  // empty: stderr, with journald's priority marks when the journal reads it
+    std::string file;  // empty: stderr, with journald's priority marks if the journal reads stderr
 };
 
 // A key and a value. Refers to text it does not own: for use in a call's argument list only.

@@ -1,7 +1,7 @@
 #pragma once
 
 // Builds Prometheus metrics for daemons that keep their own counters and write all of them on request: a family has a
-// name, help and type once, then a value for each set of labels. The serializer escapes.
+// name, help and type once, then a value for each set of labels. The serializer does the escaping.
 
 #include <prometheus/metric_family.h>
 

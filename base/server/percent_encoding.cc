@@ -15,9 +15,9 @@ std::string percent_encode(std::string_view text) {
     return urls::encode(text, urls::unreserved_chars);
 }
 
-void append_percent_encoded_path(std::string_view path, std::string& to) {
+void append_percent_encoded_path(std::string_view path, std::string& output) {
     constexpr auto kAllowed = urls::unreserved_chars + urls::grammar::lut_chars('/');
-    urls::encode(path, kAllowed, {}, urls::string_token::append_to(to));
+    urls::encode(path, kAllowed, {}, urls::string_token::append_to(output));
 }
 
 std::string percent_encode_path(std::string_view path) {

@@ -13,8 +13,8 @@ namespace larder {
 std::string percent_encode(std::string_view text);
 // Encodes a path: slashes stay.
 std::string percent_encode_path(std::string_view path);
-// Appends an encoded path without allocating, if `to` has room for it.
-void append_percent_encoded_path(std::string_view path, std::string& to);
+// Appends an encoded path without allocating, if `output` has room for it.
+void append_percent_encoded_path(std::string_view path, std::string& output);
 
 // Returns nothing if a % is not followed by two hexadecimal digits.
 std::optional<std::string> percent_decode(std::string_view text, bool plus_is_space = false);

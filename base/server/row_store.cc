@@ -143,8 +143,8 @@ Result<void> RowStore::open_environment(const RowStoreOptions& options) {
     if (code == 0) code = mdb_reader_check(environment_, &dead);
     if (code != 0) return std::unexpected(lmdb_error(code, what));
     // LMDB syncs its file, but not the directories that hold its name.
-    for (const std::string& named_in : {directory_, fs::path(directory_).parent_path().string()}) {
-        if (auto synced = sync_directory(named_in); !synced) return std::unexpected(synced.error().within(what));
+    for (const std::string& directory : {directory_, fs::path(directory_).parent_path().string()}) {
+        if (auto synced = sync_directory(directory); !synced) return std::unexpected(synced.error().within(what));
     }
     cover_pages();
     Transaction transaction(environment_, 0);
@@ -173,7 +173,7 @@ Result<void> RowStore::load(const RowStoreOptions& options) {
         return *opened_row;
     };
     code = mdb_cursor_get(cursor.get(), &key, &value, MDB_SET);
-    afresh_ = code == MDB_NOTFOUND;
+    is_new_ = code == MDB_NOTFOUND;
     if (code == 0) {
         const auto row = text();
         if (!row) return std::unexpected(row.error());

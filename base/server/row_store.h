@@ -1,7 +1,7 @@
 #pragma once
 
 // A durable store of text rows under text keys: an LMDB environment whose every value carries a CRC32C of key and text,
-// because LMDB returns flipped bits as good data. A change is on record when `write` returns; Durability says what it
+// because LMDB returns flipped bits as good data. A change is saved when `write` returns; Durability says what it
 // survives. A lost or damaged environment starts afresh, and the damaged one is moved to DIRECTORY.damaged; one of a
 // newer version is refused. One process at a time, which the owner ensures, and one thread at a time.
 
@@ -24,7 +24,7 @@ struct Row {
     std::optional<std::string> text;  // none: the row is removed
 };
 
-// Adds the CRC to a row's text, as values store it; and removes it again if the CRC is right.
+// seal_row adds the CRC to a row's text, as values store it. open_row removes it; nullopt if the CRC is wrong.
 std::string seal_row(std::string_view key, std::string_view text);
 std::optional<std::string_view> open_row(std::string_view key, std::string_view value);
 
@@ -43,7 +43,7 @@ struct RowStoreOptions {
     std::uint64_t version = 1;                         // in the row "version", as {"version": 1}
     std::string_view noun = "state";                   // for messages: "open the state in ..."
     std::string_view program;                          // for messages: the program that must be newer
-    // Called with each row except the version, in the order of keys. The error `corrupt` means the row cannot be as
+    // Called with each row except the version, in the order of keys. The error `corrupt` means the row is not what was
     // written; the whole store then counts as damaged.
     std::function<Result<void>(std::string_view key, std::string_view text)> take;
     // Called if the store is damaged; discard all rows taken before. `why` is for the log.
@@ -58,8 +58,8 @@ public:
     RowStore& operator=(const RowStore&) = delete;
 
     // True if there was no store, or a damaged one.
-    bool afresh() const { return afresh_; }
-    // Writes all of the rows or, on error, none. no_space: the map or the disk is full.
+    bool is_new() const { return is_new_; }
+    // Writes all of the rows or, on error, none. Error: no_space if the map or the disk is full.
     Result<void> write(std::span<const Row> rows);
 
 private:
@@ -72,7 +72,7 @@ private:
     std::string noun_;
     MDB_env* environment_ = nullptr;
     unsigned database_ = 0;
-    bool afresh_ = false;
+    bool is_new_ = false;
 };
 
 }  // namespace larder

@@ -13,9 +13,9 @@ RowWriter::RowWriter(Commit commit) : commit_(std::move(commit)), thread_([this]
 RowWriter::~RowWriter() {
     {
         const std::lock_guard lock(mutex_);
-        ends_ = true;
+        stopping_ = true;
     }
-    some_.notify_one();
+    wake_.notify_one();
     thread_.join();
 }
 
@@ -24,13 +24,13 @@ void RowWriter::post(std::vector<Row> rows, Done done) {
         const std::lock_guard lock(mutex_);
         posted_.push_back({std::move(rows), std::move(done)});
     }
-    some_.notify_one();
+    wake_.notify_one();
 }
 
 void RowWriter::run() {
     for (;;) {
         std::unique_lock lock(mutex_);
-        some_.wait(lock, [this] { return ends_ || !posted_.empty(); });
+        wake_.wait(lock, [this] { return stopping_ || !posted_.empty(); });
         if (posted_.empty()) return;
         const std::vector<Posted> group = std::exchange(posted_, {});
         lock.unlock();
@@ -41,10 +41,12 @@ void RowWriter::run() {
 void RowWriter::write(const std::vector<Posted>& group) {
     std::vector<Row> rows;
     for (const Posted& posted : group) rows.insert(rows.end(), posted.rows.begin(), posted.rows.end());
-    const Result<void> together = rows.empty() ? Result<void>() : commit_(rows);
+    const Result<void> group_result = rows.empty() ? Result<void>() : commit_(rows);
     for (const Posted& posted : group) {
-        const bool again = !together && group.size() > 1;
-        const Result<void> written = !again ? together : posted.rows.empty() ? Result<void>() : commit_(posted.rows);
+        const bool retries_alone = !group_result && group.size() > 1;
+        const Result<void> written = !retries_alone        ? group_result
+                                     : posted.rows.empty() ? Result<void>()
+                                                           : commit_(posted.rows);
         if (posted.done) posted.done(written);
     }
 }

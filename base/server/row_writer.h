@@ -27,8 +27,9 @@ public:
     RowWriter(const RowWriter&) = delete;
     RowWriter& operator=(const RowWriter&) = delete;
 
-    // Posts rows, from any thread. `done` is called on the writer's thread; without rows, once all posts before are
-    // answered. The rows of one post are written together; if a group fails, each of its posts is retried alone.
+    // Posts rows, from any thread. `done` is called on the writer's thread; without rows, it is called once all earlier
+    // posts are answered. The rows of one post are written together; if a group fails, each of its posts is retried
+    // alone.
     void post(std::vector<Row> rows, Done done);
 
 private:
@@ -42,9 +43,9 @@ private:
 
     Commit commit_;
     std::mutex mutex_;
-    std::condition_variable some_;
+    std::condition_variable wake_;
     std::vector<Posted> posted_;
-    bool ends_ = false;
+    bool stopping_ = false;
     std::thread thread_;
 };
 

@@ -19,7 +19,7 @@ void tell_systemd(std::string_view state) {
     address.sun_family = AF_UNIX;
     if (path == nullptr || std::strlen(path) >= sizeof address.sun_path) return;
     std::memcpy(address.sun_path, path, std::strlen(path));
-    // A leading @ is an abstract address.
+    // A leading @ marks an abstract address.
     if (address.sun_path[0] == '@') address.sun_path[0] = '\0';
     const FileDescriptor fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + std::strlen(path));

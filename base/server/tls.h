@@ -1,7 +1,7 @@
 #pragma once
 
-// The certificates and settings of a TLS server, made once from PEM files and shared by its connections. TLS
-// 1.2 at least, with the library's own choice of ciphers. Boost and OpenSSL stay out of this header.
+// The certificates and settings of a TLS server, made once from PEM files and shared by its connections. The server
+// speaks TLS 1.2 or newer, with the library's own choice of ciphers. Boost and OpenSSL stay out of this header.
 
 #include <memory>
 #include <string>
