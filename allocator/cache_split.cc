@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kBisections = 60;  // enough to bisect [0, 1] to a double's precision
 
-// Calls `rate` with each index in Problem::jobs.
+// Returns rate(j) for each index j in Problem::jobs.
 std::vector<double> rates_of(const Problem& problem, auto&& rate) {
     std::vector<double> rates;
     rates.reserve(problem.jobs.size());
@@ -62,7 +62,7 @@ private:
 
 // The savings of cache at some rates.
 struct Savings {
-    std::vector<double> density;    // remote bytes per second, of a byte of each cache
+    std::vector<double> density;    // remote bytes per second that a byte of each cache saves
     std::vector<double> unbounded;  // the same without jobs that have floors; empty if no job has one
     std::vector<Saving> bounded;    // of the jobs that have floors
 };
@@ -248,7 +248,8 @@ CacheSplit max_min_split(const Problem& problem) {
 
 namespace {
 
-// Alternates rates and cache while the rates' value grows. Keeps the best split it meets.
+// Alternates between the largest rates for a split and the best split for these rates, while the value of the rates
+// grows. Keeps the best split found.
 class Climb {
 public:
     explicit Climb(const Problem& problem) : problem_(problem), best_(efficiency_split(problem)) {

@@ -118,6 +118,7 @@ public:
     double floors_bytes_per_second() const { return floors_bytes_per_second_; }
     const ClusterOptions& options() const { return options_; }
     std::uint64_t plan_number() const { return plan_number_; }
+    // Returns the remote bytes per second that all nodes together may be taking.
     double in_force(std::int64_t now_ns) const { return ledger_.in_force(now_ns); }
 
 private:

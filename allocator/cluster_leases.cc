@@ -79,15 +79,15 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
         const JobPlan& job = plan_.jobs[j];
         const std::string& name = planned_state_.jobs[j].name;
         std::vector<double> demands;
-        std::size_t mine = 0;
+        std::size_t own_index = 0;
         for (const GpuShare& share : placement_of(planned_state_, plan_, j)) {
-            const std::string& where = planned_state_.nodes[share.node].name;
-            if (where == node) mine = demands.size();
-            demands.push_back(demand_of(where, name));
+            const std::string& share_node = planned_state_.nodes[share.node].name;
+            if (share_node == node) own_index = demands.size();
+            demands.push_back(demand_of(share_node, name));
         }
         const double grant = scanning > 0 ? grant_beside_scans(j) : job.bandwidth_bytes_per_second;
         const auto parts = split_grant(grant, demands, options_.floor_bytes_per_second);
-        wanted.push_back({.job = name, .bytes_per_second = parts[mine]});
+        wanted.push_back({.job = name, .bytes_per_second = parts[own_index]});
     }
     if (nodes_.at(node).last.scans > 0) {
         wanted.push_back({.job = kScansJob, .bytes_per_second = rate_for_scans(scanning)});

@@ -1,7 +1,7 @@
 #pragma once
 
 // The records that a Cluster must not lose: the operator's settings, the plan in force, and the leases of each node.
-// One struct serves as the whole memory, read at start, and as a change to it: a change fills in only what changed, and
+// One struct serves as the whole record, read at start, and as a change to it: a change fills in only what changed, and
 // an empty optional means removed. Saving records is the caller's business.
 
 #include <cstdint>

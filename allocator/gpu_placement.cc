@@ -45,7 +45,7 @@ constexpr double kUnbound = std::numeric_limits<double>::infinity();
 struct UsableNode {
     std::uint32_t node = 0;
     std::uint32_t free = 0;
-    double cached = 0;  // of the job's dataset
+    double cached = 0;  // bytes of the job's dataset
     double jobs = 0;
     double nic = 0;  // the job's share, if shared equally with those jobs
     double disk = 0;

@@ -42,22 +42,22 @@ const GpuShares& place_of(const ClusterJob& job) {
 std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, CountedJobs counted,
                                            std::span<const std::uint32_t> datasets_in_order,
                                            std::span<DatasetTerms> terms) {
-    struct Counting {
+    struct UnsortedJob {
         std::uint32_t job;
         std::uint32_t dataset;
         double ideal;
     };
-    struct Running {
+    struct SortedJob {
         double ideal;
         std::uint32_t job;
     };
-    std::vector<Counting> counting;
-    counting.reserve(state.jobs.size());
+    std::vector<UnsortedJob> unsorted;
+    unsorted.reserve(state.jobs.size());
     std::vector<std::uint32_t> count(state.datasets.size());
     for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
         const ClusterJob& job = state.jobs[i];
         if (!counts(job, counted)) continue;
-        counting.push_back({.job = i, .dataset = job.dataset, .ideal = job.ideal_bytes_per_second});
+        unsorted.push_back({.job = i, .dataset = job.dataset, .ideal = job.ideal_bytes_per_second});
         ++count[job.dataset];
     }
     std::vector<std::uint32_t> end(state.datasets.size());
@@ -68,18 +68,19 @@ std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, CountedJob
         next += count[dataset];
         terms[dataset].jobs_end = next;
     }
-    std::vector<Running> running(next);
-    const auto ideal_of = [](const Running& job) { return job.ideal; };
-    for (const Counting& job : counting) running[end[job.dataset]++] = {.ideal = job.ideal, .job = job.job};
+    std::vector<SortedJob> sorted(next);
+    const auto ideal_of = [](const SortedJob& job) { return job.ideal; };
+    for (const UnsortedJob& job : unsorted) sorted[end[job.dataset]++] = {.ideal = job.ideal, .job = job.job};
     for (const std::uint32_t dataset : datasets_in_order) {
-        const auto dataset_jobs = std::span(running).subspan(end[dataset] - count[dataset], count[dataset]);
+        const auto dataset_jobs = std::span(sorted).subspan(end[dataset] - count[dataset], count[dataset]);
         sort_few(dataset_jobs, ideal_of);
-        sort_equal(dataset_jobs, ideal_of,
-                   [&](const Running& a, const Running& b) { return state.jobs[a.job].name < state.jobs[b.job].name; });
+        sort_equal(dataset_jobs, ideal_of, [&](const SortedJob& a, const SortedJob& b) {
+            return state.jobs[a.job].name < state.jobs[b.job].name;
+        });
     }
     std::vector<std::uint32_t> indices;
-    indices.reserve(running.size());
-    for (const Running& job : running) indices.push_back(job.job);
+    indices.reserve(sorted.size());
+    for (const SortedJob& job : sorted) indices.push_back(job.job);
     return indices;
 }
 

@@ -35,11 +35,11 @@ public:
     struct Asked {
         const HttpRequest& http;
         std::string name{};
-        std::optional<std::uint64_t> after{};
+        std::optional<std::uint64_t> after{};  // number of the last event that the client has seen
         std::uint64_t wait_s = 0;
-        std::uint64_t status_ms = 0;
-        unsigned protocol = 1;  // of the request's body and of the answer, see allocator/protocol/codec.h
-        bool may_wait = false;  // then an answer may be nullopt: not yet
+        std::uint64_t status_ms = 0;  // interval between statuses in an event stream; 0: none
+        unsigned protocol = 1;        // of the request's body and of the answer, see allocator/protocol/codec.h
+        bool may_wait = false;        // true: the answer may be nullopt, which means not yet
     };
     struct Route {
         std::string_view method;

@@ -47,7 +47,7 @@ public:
 
 // Wraps a call so that any thread may make it, once. The call runs on the service's thread, which does not end before
 // the call.
-using Done = std::function<void(Result<void> done)>;
+using Done = std::function<void(Result<void> result)>;
 using OnServiceThread = std::function<Done(Done call)>;
 
 // The arguments for making an extension. All of them outlive it.

@@ -41,16 +41,16 @@ void PlanWatch::add_reason(std::string reason) {
     reasons_.push_back(std::move(reason));
 }
 
-void PlanWatch::compare_names(std::set<std::string>& known, std::set<std::string> now, EventKind came, EventKind went,
-                              const std::string& what) {
+void PlanWatch::compare_names(std::set<std::string>& known, std::set<std::string> now, EventKind appeared,
+                              EventKind gone, const std::string& what) {
     for (const std::string& name : now) {
         if (known.contains(name)) continue;
-        events_.add(came, name, what + " \"" + name + "\" reports");
+        events_.add(appeared, name, what + " \"" + name + "\" reports");
         add_reason(what + " " + name + " came");
     }
     for (const std::string& name : known) {
         if (now.contains(name)) continue;
-        events_.add(went, name, what + " \"" + name + "\" no longer reports");
+        events_.add(gone, name, what + " \"" + name + "\" no longer reports");
         add_reason(what + " " + name + " went");
     }
     known = std::move(now);

@@ -24,7 +24,7 @@ public:
     void compare_with_last(const Cluster& cluster, std::int64_t now_ns);
 
 private:
-    void compare_names(std::set<std::string>& known, std::set<std::string> now, EventKind came, EventKind went,
+    void compare_names(std::set<std::string>& known, std::set<std::string> now, EventKind appeared, EventKind gone,
                        const std::string& what);
 
     EventLog& events_;

@@ -22,8 +22,8 @@ HttpResponse no_such_path() {
     return http_error(404, "not_found", "there is nothing at this path");
 }
 
-HttpResponse done_response(const Result<void>& done) {
-    if (!done) return http_error(done.error());
+HttpResponse done_response(const Result<void>& result) {
+    if (!result) return http_error(result.error());
     return json_response({});
 }
 

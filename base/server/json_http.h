@@ -13,7 +13,7 @@ namespace larder {
 
 HttpResponse json_response(const boost::json::object& body, unsigned status = 200);
 // Returns 200 {}, or the error.
-HttpResponse done_response(const Result<void>& done);
+HttpResponse done_response(const Result<void>& result);
 // Returns 405 with the allowed methods.
 HttpResponse method_not_allowed(std::string_view allowed);
 HttpResponse no_such_path();
