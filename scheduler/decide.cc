@@ -36,7 +36,7 @@ Result<void> check(const Policy& policy, const Snapshot& snapshot, const Decisio
 }
 
 // A policy's own failure must not take the daemon down.
-Result<Decision> asked(Policy& policy, const Snapshot& snapshot) {
+Result<Decision> call_policy(Policy& policy, const Snapshot& snapshot) {
     try {
         return policy.decide(snapshot);
     } catch (const std::exception& thrown) {
@@ -48,7 +48,7 @@ Result<Decision> asked(Policy& policy, const Snapshot& snapshot) {
 }
 
 Result<Decision> ask(Policy& policy, const Snapshot& snapshot) {
-    auto decision = asked(policy, snapshot);
+    auto decision = call_policy(policy, snapshot);
     if (!decision) return decision;
     if (auto valid = check(policy, snapshot, *decision); !valid) return std::unexpected(valid.error());
     return decision;
@@ -57,11 +57,11 @@ Result<Decision> ask(Policy& policy, const Snapshot& snapshot) {
 // A subset of a snapshot's jobs, the only ones that a policy is to see.
 struct Part {
     std::vector<const JobState*> jobs;
-    std::vector<std::uint32_t> places;  // index of each job in the snapshot
+    std::vector<std::uint32_t> indices;  // index of each job in the snapshot
 
     void add(const Snapshot& snapshot, std::uint32_t j) {
         jobs.push_back(snapshot.jobs[j]);
-        places.push_back(j);
+        indices.push_back(j);
     }
 
     Result<Decision> ask(Policy& policy, const Snapshot& snapshot, std::span<const GpuTypeState> gpu_types) const {
@@ -71,20 +71,20 @@ struct Part {
         auto decision = scheduler::ask(policy, seen);
         if (!decision) return decision;
         for (Want& want : decision->wants) {
-            want.job = places[want.job];
-            if (want.packed_with) want.packed_with = places[*want.packed_with];
+            want.job = indices[want.job];
+            if (want.packed_with) want.packed_with = indices[*want.packed_with];
         }
-        for (std::uint32_t& admitted : decision->admitted) admitted = places[admitted];
-        for (Refused& refused : decision->refused) refused.job = places[refused.job];
-        for (Promised& promised : decision->promised) promised.job = places[promised.job];
+        for (std::uint32_t& admitted : decision->admitted) admitted = indices[admitted];
+        for (Refused& refused : decision->refused) refused.job = indices[refused.job];
+        for (Promised& promised : decision->promised) promised.job = indices[promised.job];
         return decision;
     }
 };
 
 // A snapshot in which each grown job has only the GPUs that it states, so that policies count the rest as room.
-class AsStated {
+class StatedSizes {
 public:
-    explicit AsStated(const Snapshot& snapshot) : seen_(snapshot) {
+    explicit StatedSizes(const Snapshot& snapshot) : seen_(snapshot) {
         std::size_t grown = 0;
         for (const JobState* const job : snapshot.jobs) grown += has_grown(*job) ? 1 : 0;
         if (grown == 0) return;
@@ -98,8 +98,8 @@ public:
         }
         seen_.jobs = jobs_;
     }
-    AsStated(const AsStated&) = delete;
-    AsStated& operator=(const AsStated&) = delete;
+    StatedSizes(const StatedSizes&) = delete;
+    StatedSizes& operator=(const StatedSizes&) = delete;
 
     const Snapshot& snapshot() const { return seen_; }
 
@@ -130,7 +130,7 @@ std::vector<std::uint32_t> claims_of(const Placer& placer, const Snapshot& snaps
 // Jobs without a claim must not affect jobs with one. So the policy first decides on the jobs with a claim as if they
 // were alone, then on the others with the GPUs that are left.
 Result<void> choose_in_turn(Policy& policy, const Snapshot& snapshot, std::vector<Decision>& decisions,
-                            DecisionRound& deciding) {
+                            DecisionRound& round) {
     Part claiming, others;
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
         (snapshot.jobs[j]->spec->opportunistic ? others : claiming).add(snapshot, j);
@@ -138,17 +138,17 @@ Result<void> choose_in_turn(Policy& policy, const Snapshot& snapshot, std::vecto
     auto first = claiming.ask(policy, snapshot, snapshot.gpu_types);
     if (!first) return std::unexpected(first.error());
     decisions.push_back(std::move(*first));
-    deciding.choose(decisions.back());
+    round.choose(decisions.back());
 
     std::vector<GpuTypeState> left(snapshot.gpu_types.begin(), snapshot.gpu_types.end());
-    for (std::uint32_t type = 0; type < left.size(); ++type) left[type].gpus = deciding.left(type);
+    for (std::uint32_t type = 0; type < left.size(); ++type) left[type].gpus = round.left(type);
     Snapshot unclaimed = snapshot;
     unclaimed.claims = {};
     auto second = others.ask(policy, unclaimed, left);
     if (!second) return std::unexpected(second.error());
     for (Want& want : second->wants) want.opportunistic = true;
     decisions.push_back(std::move(*second));
-    deciding.choose(decisions.back());
+    round.choose(decisions.back());
     return {};
 }
 
@@ -156,29 +156,29 @@ Result<void> choose_in_turn(Policy& policy, const Snapshot& snapshot, std::vecto
 
 Result<Actions> decide(Policy& policy, Placer& placer, const DecideInput& input, std::vector<WaitsFor>* waits_for) {
     LARDER_ASSERT(input.ids.size() == input.snapshot.jobs.size());
-    std::optional<AsStated> as_stated;
-    if (!policy.sizes_jobs()) as_stated.emplace(input.snapshot);
+    std::optional<StatedSizes> stated_sizes;
+    if (!policy.sizes_jobs()) stated_sizes.emplace(input.snapshot);
     const std::vector<std::uint32_t> claims = claims_of(placer, input.snapshot);
-    Snapshot snapshot = as_stated ? as_stated->snapshot() : input.snapshot;
+    Snapshot snapshot = stated_sizes ? stated_sizes->snapshot() : input.snapshot;
     snapshot.claims = claims;
-    DecisionRound deciding(input, placer, policy, claims);
+    DecisionRound round(input, placer, policy, claims);
     std::vector<Decision> decisions;
-    decisions.reserve(2);  // `deciding` keeps references to the elements
+    decisions.reserve(2);  // `round` keeps references to the elements
     const bool all_claim =
         std::ranges::none_of(snapshot.jobs, [](const JobState* job) { return job->spec->opportunistic; });
     if (all_claim) {
         auto decision = ask(policy, snapshot);
         if (!decision) return std::unexpected(decision.error());
         decisions.push_back(std::move(*decision));
-        deciding.choose(decisions.back());
-    } else if (auto chosen = choose_in_turn(policy, snapshot, decisions, deciding); !chosen) {
+        round.choose(decisions.back());
+    } else if (auto chosen = choose_in_turn(policy, snapshot, decisions, round); !chosen) {
         return std::unexpected(chosen.error());
     }
     Actions actions;
-    deciding.carry_out(actions);
+    round.carry_out(actions);
     if (waits_for != nullptr) {
         waits_for->resize(snapshot.jobs.size());
-        for (std::uint32_t j = 0; j < waits_for->size(); ++j) (*waits_for)[j] = deciding.waits_for(j);
+        for (std::uint32_t j = 0; j < waits_for->size(); ++j) (*waits_for)[j] = round.waits_for(j);
     }
     return actions;
 }

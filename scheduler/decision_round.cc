@@ -75,12 +75,12 @@ void DecisionRound::choose_one(const Decision& decision, const Want& want) {
         return;
     }
     const bool claims = !want.opportunistic;
-    const bool where_it_is = job.running && !want.packed_with && job.packed_with == nullptr &&
-                             (want.gpu_type == kAnyGpuType || want.gpu_type == job.gpu_type) &&
-                             job.opportunistic == want.opportunistic && room_.left(job.gpu_type) >= gpus &&
-                             (!claims || room_.claim_left(*job.spec, job.gpu_type) >= gpus);
+    const bool can_stay = job.running && !want.packed_with && job.packed_with == nullptr &&
+                          (want.gpu_type == kAnyGpuType || want.gpu_type == job.gpu_type) &&
+                          job.opportunistic == want.opportunistic && room_.left(job.gpu_type) >= gpus &&
+                          (!claims || room_.claim_left(*job.spec, job.gpu_type) >= gpus);
     const bool has_grown = grows_ && job.gpus > gpus;
-    if (where_it_is && (job.gpus == gpus || has_grown)) {
+    if (can_stay && (job.gpus == gpus || has_grown)) {
         keep(want.job, gpus);
         if (has_grown) grown_.push_back({.job = want.job, .gpus = gpus});
         if (want.moves) moves_.push_back(want.job);
@@ -352,9 +352,9 @@ bool DecisionRound::pack(const Pending& pending, Actions& actions) {
     } else {
         return false;
     }
-    Pending there = pending;
-    there.gpu_type = type;
-    start(there, std::move(placement), actions);
+    Pending on_host_type = pending;
+    on_host_type.gpu_type = type;
+    start(on_host_type, std::move(placement), actions);
     return true;
 }
 

@@ -9,7 +9,7 @@
 namespace larder::scheduler {
 namespace {
 
-// The least cost assumed for a restart: few jobs state theirs, and no restart is free.
+// The least time assumed for a restart: few jobs state their restart time, and no restart is free.
 constexpr double kRestartLeast_s = 30;
 
 // Returns `gpus` of a placement's GPUs, on as few of its nodes as possible.
@@ -41,8 +41,8 @@ void DecisionRound::keep_grown(Actions& actions) {
     }
 }
 
-// Shrinks all grown jobs, once, for a gang for which enough GPUs are left, but not in a place it may have. Returns
-// false if no job shrank.
+// Shrinks all grown jobs to make a place for a gang: enough GPUs are left, but not in a place where the gang may run.
+// Does so only once per round. Returns false if no job shrank.
 bool DecisionRound::shrink_grown(Actions& actions) {
     if (grown_shrunk_) return false;
     grown_shrunk_ = true;

@@ -9,20 +9,20 @@ namespace {
 
 struct Step {
     double gain = 0;  // relative gain in rate, per added GPU
-    std::uint32_t more = 0;
-    std::uint32_t at = 0;  // index in jobs
+    std::uint32_t added_gpus = 0;
+    std::uint32_t index = 0;  // index in jobs
 
-    bool operator<(const Step& other) const { return std::tuple(gain, other.at) < std::tuple(other.gain, at); }
+    bool operator<(const Step& other) const { return std::tuple(gain, other.index) < std::tuple(other.gain, index); }
 };
 
 // Returns the smallest number of added GPUs that raises the rate, as some scaling curves have steps.
-Step next_step(const Snapshot& snapshot, const Growing& growing, std::uint32_t at) {
+Step next_step(const Snapshot& snapshot, const Growing& growing, std::uint32_t index) {
     const JobState& job = *snapshot.jobs[growing.job];
     const double rate = expected_rate(snapshot, job, growing.gpu_type, growing.gpus);
     for (std::uint32_t gpus = growing.gpus + 1; gpus <= job.spec->gpus_max; ++gpus) {
         const double gain = expected_rate(snapshot, job, growing.gpu_type, gpus) / rate - 1;
-        const std::uint32_t more = gpus - growing.gpus;
-        if (gain > 1e-9) return {.gain = gain / more, .more = more, .at = at};
+        const std::uint32_t added_gpus = gpus - growing.gpus;
+        if (gain > 1e-9) return {.gain = gain / added_gpus, .added_gpus = added_gpus, .index = index};
     }
     return {};
 }
@@ -31,19 +31,19 @@ Step next_step(const Snapshot& snapshot, const Growing& growing, std::uint32_t a
 
 void raise_all(const Snapshot& snapshot, std::span<std::uint32_t> left, std::vector<Growing>& jobs) {
     std::priority_queue<Step> steps;
-    const auto sort_hosts = [&](std::uint32_t at) {
-        const Step step = next_step(snapshot, jobs[at], at);
-        if (step.more > 0) steps.push(step);
+    const auto push_next_step = [&](std::uint32_t index) {
+        const Step step = next_step(snapshot, jobs[index], index);
+        if (step.added_gpus > 0) steps.push(step);
     };
-    for (std::uint32_t at = 0; at < jobs.size(); ++at) sort_hosts(at);
+    for (std::uint32_t index = 0; index < jobs.size(); ++index) push_next_step(index);
     while (!steps.empty()) {
         const Step step = steps.top();
         steps.pop();
-        Growing& growing = jobs[step.at];
-        if (left[growing.gpu_type] < step.more) continue;
-        left[growing.gpu_type] -= step.more;
-        growing.gpus += step.more;
-        sort_hosts(step.at);
+        Growing& growing = jobs[step.index];
+        if (left[growing.gpu_type] < step.added_gpus) continue;
+        left[growing.gpu_type] -= step.added_gpus;
+        growing.gpus += step.added_gpus;
+        push_next_step(step.index);
     }
 }
 

@@ -164,12 +164,12 @@ Result<void> check_committed(const CellConfig& config, std::string_view source) 
                     owners += (owners.empty() ? "" : ", ") + quoted(cluster.name) + " " + std::to_string(claim.count);
                 }
             }
-            const std::uint32_t there = left_by_pins(config, h, level);
-            if (owned <= there) continue;
+            const std::uint32_t available = left_by_pins(config, h, level);
+            if (owned <= available) continue;
             return refuse(source, level_of(hierarchy, level) + " is over-committed: virtual clusters own " +
                                       std::to_string(owned) + " of its cells (" + owners + "), which is " +
-                                      std::to_string(owned - there) + " more than the " + std::to_string(there) +
-                                      " available");
+                                      std::to_string(owned - available) + " more than the " +
+                                      std::to_string(available) + " available");
         }
     }
     return {};

@@ -41,12 +41,12 @@ std::vector<Cells::HierarchyCell> Cells::cells_named(std::span<const HeldCell> c
     for (const HeldCell& cell : cells) {
         if (cell.node >= where_.size()) continue;
         const Where where = where_[cell.node];
-        const Hierarchy& of = hierarchies_[where.hierarchy].cells();
-        if (cell.gpu >= of.node_gpus()) continue;
-        const CellId gpu{0, where.node * of.node_gpus() + cell.gpu};
-        for (std::uint32_t level = 0; level < of.levels(); ++level) {
+        const Hierarchy& hierarchy = hierarchies_[where.hierarchy].cells();
+        if (cell.gpu >= hierarchy.node_gpus()) continue;
+        const CellId gpu{0, where.node * hierarchy.node_gpus() + cell.gpu};
+        for (std::uint32_t level = 0; level < hierarchy.levels(); ++level) {
             if (named_[where.hierarchy].level_name(level) != cell.level) continue;
-            found.emplace_back(where.hierarchy, CellId{level, of.ancestor(gpu, level)});
+            found.emplace_back(where.hierarchy, CellId{level, hierarchy.ancestor(gpu, level)});
         }
     }
     return found;

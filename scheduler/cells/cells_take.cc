@@ -73,8 +73,8 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
     return all >= gpus;
 }
 
-// Where bad nodes leave claims short, binds all virtual cells that can be bound: what a virtual cell can offer there is
-// known only once it is bound.
+// Binds all virtual cells that can be bound in the hierarchies where bad nodes leave claims unserved: what a virtual
+// cell can offer there is known only once it is bound. Returns true if a hierarchy of the GPU type is such.
 bool Cells::bind_all(std::uint32_t cluster, std::uint32_t gpu_type) {
     bool any = false;
     for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
@@ -102,7 +102,7 @@ Placement Cells::take_few_nodes(std::uint32_t cluster, const PlaceRequest& reque
     Placement placement;
     struct Bound {
         std::uint32_t hierarchy;
-        std::uint32_t root;  // of the offers
+        std::uint32_t root;  // NodeOffer::root
         std::uint32_t cell;
     };
     std::vector<Bound> bound;
@@ -124,9 +124,9 @@ Placement Cells::take_few_nodes(std::uint32_t cluster, const PlaceRequest& reque
                     if (n < where_.size() && where_[n].hierarchy == offer.hierarchy_index)
                         near.push_back(where_[n].node);
                 }
-                const bool same = beside != kNone && where_[beside].hierarchy == offer.hierarchy_index;
-                number =
-                    shared.bind(cluster, offer.level, {.near = near, .beside = same ? where_[beside].node : kNone});
+                const bool same_hierarchy = beside != kNone && where_[beside].hierarchy == offer.hierarchy_index;
+                number = shared.bind(cluster, offer.level,
+                                     {.near = near, .beside = same_hierarchy ? where_[beside].node : kNone});
                 LARDER_ASSERT(number != kNone);
                 bound.push_back({offer.hierarchy_index, offer.root, number});
             } else {
@@ -170,23 +170,23 @@ Placement Cells::take_near(std::uint32_t cluster, const PlaceRequest& request) {
         if (gpus == request.gpus) break;  // no other candidate ranks before an exact fit
     }
     // Candidates with enough GPUs come first, the fewest GPUs first; then the others, the most GPUs first.
-    const auto after = [&](const Near& a, const Near& b) {
+    const auto ranks_before = [&](const Near& a, const Near& b) {
         const bool enough = a.gpus >= request.gpus;
         if (enough != (b.gpus >= request.gpus)) return enough;
         return enough ? a.gpus < b.gpus : a.gpus > b.gpus;
     };
-    std::ranges::stable_sort(candidates, after);
+    std::ranges::stable_sort(candidates, ranks_before);
     Placement placement;
     std::uint32_t wanted = request.gpus;
     for (const Near& near : candidates) {
         if (wanted == 0) break;
         SharedHierarchy& shared = at(where_[near.node]);
         shared.cover_node(cluster, where_[near.node].node);
-        const std::uint64_t has = owned(near.node);
-        const std::uint32_t gpus = std::min(wanted, count_of(has));
+        const std::uint64_t available = owned(near.node);
+        const std::uint32_t gpus = std::min(wanted, count_of(available));
         if (gpus == 0) continue;
         const std::uint64_t picked =
-            pick_gpus(shared.cells(), has, shared.use(where_[near.node].node).opportunistic, gpus);
+            pick_gpus(shared.cells(), available, shared.use(where_[near.node].node).opportunistic, gpus);
         hold(near.node, picked);
         placement.push_back({.node = near.node, .gpus = picked});
         wanted -= gpus;
@@ -215,8 +215,8 @@ double Cells::rate(const PlaceRequest& request, const Placement& placement) cons
         if (std::ranges::find(request.near, share.node) != request.near.end()) near += share.count();
     }
     std::ranges::sort(nodes);
-    const auto same = std::ranges::unique(nodes);
-    const auto count = static_cast<std::uint32_t>(same.begin() - nodes.begin());
+    const auto duplicates = std::ranges::unique(nodes);
+    const auto count = static_cast<std::uint32_t>(duplicates.begin() - nodes.begin());
     const std::uint32_t most = node_gpus_at_most_[request.gpu_type];
     return gang_rate(request, count, (request.gpus + most - 1) / most, near);
 }

@@ -10,7 +10,7 @@
 namespace larder::scheduler {
 namespace {
 
-std::uint32_t to_go(const NodeOffer& offer, std::uint32_t gpus) {
+std::uint32_t evictions_needed(const NodeOffer& offer, std::uint32_t gpus) {
     return gpus - std::min(gpus, offer.without_eviction);
 }
 
@@ -51,7 +51,7 @@ private:
         std::uint32_t best = kNone;
         const auto key = [&](std::uint32_t o) {
             const NodeOffer& offer = offers_[o];
-            return std::tuple(offer.gpus, offer.fresh, offer.root_free, to_go(offer, gpus_), offer.near);
+            return std::tuple(offer.gpus, offer.fresh, offer.root_free, evictions_needed(offer, gpus_), offer.near);
         };
         for (std::uint32_t o = 0; o < offers_.size(); ++o) {
             if (offers_[o].gpus < gpus_) continue;
@@ -80,16 +80,17 @@ private:
         std::optional<Group> best;
         std::tuple<std::uint32_t, std::uint32_t, bool> best_key;
         for (std::uint32_t first = 0; first < offers_.size();) {
-            const NodeOffer& of = offers_[first];
+            const NodeOffer& first_offer = offers_[first];
             std::uint32_t end = first;
-            while (end < offers_.size() && offers_[end].root == of.root &&
-                   offers_[end].hierarchy_index == of.hierarchy_index) {
+            while (end < offers_.size() && offers_[end].root == first_offer.root &&
+                   offers_[end].hierarchy_index == first_offer.hierarchy_index) {
                 ++end;
             }
-            const std::uint32_t node_level = of.hierarchy->node_level();
-            for (std::uint32_t level = node_level + 1; level <= of.level && of.root_free >= gpus_; ++level) {
+            const std::uint32_t node_level = first_offer.hierarchy->node_level();
+            for (std::uint32_t level = node_level + 1; level <= first_offer.level && first_offer.root_free >= gpus_;
+                 ++level) {
                 if (best && level - node_level > std::get<0>(best_key)) break;
-                const std::uint32_t nodes = of.hierarchy->node_count(level);
+                const std::uint32_t nodes = first_offer.hierarchy->node_count(level);
                 for (std::uint32_t o = first; o < end;) {
                     Group group{.first = o, .count = 0};
                     std::uint32_t free = 0;
@@ -98,7 +99,7 @@ private:
                         ++group.count;
                         free += offers_[o].gpus;
                     }
-                    const std::tuple key(level - node_level, free - gpus_, of.fresh);
+                    const std::tuple key(level - node_level, free - gpus_, first_offer.fresh);
                     if (free < gpus_ || (best && best_key <= key) || nodes_needed(group) != nodes_least_) continue;
                     best = group;
                     best_key = key;
@@ -139,7 +140,8 @@ private:
         const auto key = [&](std::uint32_t o) {
             const NodeOffer& offer = offers_[o];
             const bool apart = !std::ranges::binary_search(roots, std::pair(offer.hierarchy_index, offer.root));
-            return std::tuple(offer.gpus, apart, offer.fresh, offer.root_free, to_go(offer, left), offer.near, o);
+            return std::tuple(offer.gpus, apart, offer.fresh, offer.root_free, evictions_needed(offer, left),
+                              offer.near, o);
         };
         std::uint32_t last = kNone;
         for (auto o = offers.begin() + whole; o != offers.end(); ++o) {
@@ -172,21 +174,21 @@ std::uint64_t pick_within(const Hierarchy& hierarchy, CellId cell, std::uint64_t
         bool found = false;
         for (std::uint32_t i = 0; i < fan; ++i) {
             const CellId child{cell.level - 1, cell.index * fan + i};
-            const std::uint64_t has = here & ~picked & hierarchy.gpus_of(child);
-            if (has == 0) continue;
-            const std::uint32_t without_eviction = std::min(count, count_of(has & ~avoid));
-            const bool enough = count_of(has) >= count;
-            const std::tuple key(!enough, enough ? count - without_eviction : ~count_of(has),
-                                 enough ? count_of(has) : ~without_eviction);
+            const std::uint64_t available = here & ~picked & hierarchy.gpus_of(child);
+            if (available == 0) continue;
+            const std::uint32_t without_eviction = std::min(count, count_of(available & ~avoid));
+            const bool enough = count_of(available) >= count;
+            const std::tuple key(!enough, enough ? count - without_eviction : ~count_of(available),
+                                 enough ? count_of(available) : ~without_eviction);
             if (found && best_key <= key) continue;
             best = child;
             best_key = key;
             found = true;
         }
         LARDER_ASSERT(found);
-        const std::uint64_t has = here & ~picked & hierarchy.gpus_of(best);
-        const std::uint32_t taken = std::min(count, count_of(has));
-        picked |= pick_within(hierarchy, best, has, avoid, taken);
+        const std::uint64_t available = here & ~picked & hierarchy.gpus_of(best);
+        const std::uint32_t taken = std::min(count, count_of(available));
+        picked |= pick_within(hierarchy, best, available, avoid, taken);
         count -= taken;
     }
     return picked;

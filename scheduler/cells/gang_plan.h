@@ -1,8 +1,8 @@
 #pragma once
 
-// Plans where in a virtual cluster a gang should lie: on as few nodes as possible, as close together as possible. It
-// sees only the GPUs that the gang's tenant may have, node by node. Nodes of unbound virtual cells are all alike, and
-// are bound once the plan says how many of them are needed. Pure.
+// Plans where in a virtual cluster a gang should lie: on as few nodes as possible, as close together as possible. The
+// planner sees only the GPUs that the gang's tenant may have, node by node. Nodes of unbound virtual cells are all
+// alike, and are bound once the plan says how many of them are needed. Pure.
 
 #include <cstdint>
 #include <span>
@@ -23,7 +23,7 @@ struct NodeOffer {
     std::uint32_t gpus = 0;
     std::uint32_t without_eviction = 0;  // of these, GPUs that need no eviction
     std::uint32_t root_free = 0;         // GPUs that the whole virtual cell offers
-    std::uint32_t near = kNone;          // rank of the node among those near the gang's data
+    std::uint32_t near = kNone;          // rank of the node among the nodes near the gang's data; kNone: not near
 };
 
 struct OfferTaken {

@@ -67,7 +67,8 @@ std::int64_t Hierarchy::healthy_cells(CellId cell, std::uint32_t level) const {
     return healthy;
 }
 
-// Updates the counts when a cell stops being free (-1) or is free again (+1). It must not be counted in bound_in_ then.
+// Updates the counts when a cell stops being free (-1) or is free again (+1). Call it while bound_in_ does not count
+// the cell.
 void Hierarchy::count_free(CellId cell, std::int64_t sign) {
     for (std::uint32_t level = 0; level <= cell.level; ++level) {
         free_[level] += sign * cells_in(cell.level, level);

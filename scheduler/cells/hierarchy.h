@@ -7,9 +7,9 @@
 // Free cells are kept as in a buddy allocator: each free cell that lies in no larger free cell is in its level's list;
 // binding a smaller cell splits it, and cells that are free again merge. The cells that virtual clusters may still
 // claim are counted at each level, including those within claims of higher levels. The invariant (HiveD, OSDI '20,
-// section 3.3) is that each level has at least as many free cells. Cells with bad nodes count as free there; healthy()
-// counts the cells without any. bind() refuses to break the invariant, and so can split any cell, not only the
-// smallest.
+// section 3.3) is that each level has at least as many free cells as may still be claimed. Cells with bad nodes count
+// as free in the invariant; healthy() counts the free cells without bad nodes. bind() refuses to break the invariant,
+// so it may split any free cell, not only the smallest.
 
 #include <bit>
 #include <cstdint>
@@ -90,7 +90,7 @@ public:
     // Returns the listed free cell that contains this free cell, or is it.
     CellId listed(CellId cell) const;
 
-    // True if all of the above agrees with a recount of what is bound and bad.
+    // True if all counts and lists agree with a recount of the bound cells and the bad nodes.
     bool sound() const;
 
 private:
@@ -108,8 +108,8 @@ private:
     std::vector<std::set<std::uint32_t>> lists_;
     // By level and cell.
     std::vector<std::vector<std::uint32_t>> root_;
-    std::vector<std::vector<std::uint32_t>> bound_in_;  // virtual cells bound to it or within it
-    std::vector<std::vector<std::uint32_t>> bad_in_;    // bad nodes in it; from the node's level up
+    std::vector<std::vector<std::uint32_t>> bound_in_;  // virtual cells bound to the cell or within it
+    std::vector<std::vector<std::uint32_t>> bad_in_;    // bad nodes in the cell; only for node_level_ and higher levels
 };
 
 }  // namespace larder::scheduler

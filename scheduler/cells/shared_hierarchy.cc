@@ -133,10 +133,10 @@ std::optional<CellId> SharedHierarchy::find(std::uint32_t level, const BindPrefe
     }
     if (wish.beside != kNone) {
         const CellId node{cells_.node_level(), wish.beside};
-        constexpr std::uint32_t kCellsLookedAt = 64;
+        constexpr std::uint32_t kCellsConsideredMax = 64;
         for (std::uint32_t high = cells_.node_level(); high < cells_.levels(); ++high) {
             if (high <= level) continue;
-            if (cells_.cells_in(high, level) > kCellsLookedAt) break;
+            if (cells_.cells_in(high, level) > kCellsConsideredMax) break;
             if (consider_in({high, cells_.ancestor(node, high)})) return best;
         }
     }
@@ -206,14 +206,15 @@ bool SharedHierarchy::bind_back(std::uint32_t root, CellId cell) {
 // Binds the cell in place of the smaller cells of the same virtual cluster within it.
 bool SharedHierarchy::bind_over(std::uint32_t cluster, CellId cell) {
     if (unbound_[cluster][cell.level].empty() || cells_.root_above(cell) != kNone) return false;
-    const std::vector<std::uint32_t> instead = cells_.holds_roots(cell) ? roots_in(cell) : std::vector<std::uint32_t>{};
-    for (const std::uint32_t root : instead) {
+    const std::vector<std::uint32_t> replaced =
+        cells_.holds_roots(cell) ? roots_in(cell) : std::vector<std::uint32_t>{};
+    for (const std::uint32_t root : replaced) {
         if (roots_[root].cluster != cluster || roots_[root].pinned) return false;
     }
     std::uint32_t held = 0;
-    for (const std::uint32_t root : instead) held += roots_[root].held_gpus;
+    for (const std::uint32_t root : replaced) held += roots_[root].held_gpus;
     std::vector<VirtualCell> before;
-    for (const std::uint32_t root : instead) {
+    for (const std::uint32_t root : replaced) {
         before.push_back(roots_[root]);
         unbind(root);
     }
@@ -223,12 +224,12 @@ bool SharedHierarchy::bind_over(std::uint32_t cluster, CellId cell) {
         note_room(bound);
         return true;
     }
-    for (std::size_t i = 0; i < instead.size(); ++i) {
-        const bool back = bind_back(instead[i], {before[i].level, before[i].index});
+    for (std::size_t i = 0; i < replaced.size(); ++i) {
+        const bool back = bind_back(replaced[i], {before[i].level, before[i].index});
         LARDER_ASSERT(back);
-        roots_[instead[i]] = before[i];
-        note_room(instead[i]);
-        if (before[i].doomed) doomed_.push_back(instead[i]);
+        roots_[replaced[i]] = before[i];
+        note_room(replaced[i]);
+        if (before[i].doomed) doomed_.push_back(replaced[i]);
     }
     return false;
 }

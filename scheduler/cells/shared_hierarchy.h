@@ -4,7 +4,8 @@
 // bound while jobs with a claim hold GPUs of it, or while it is doomed: bad nodes leave its virtual cluster too few
 // healthy cells for all it owns, whatever other tenants do, so that some of its virtual cells stand for bad ones. A
 // pinned cell is always bound. A physical cell is chosen by these criteria, in order: it has no bad node, and taking it
-// leaves no owner short because of bad nodes; few opportunistic jobs must go; the cell is near; little is split.
+// leaves no owner short because of bad nodes; few opportunistic jobs are evicted; the cell is near the
+// preferred nodes; little is split.
 
 #include <cstdint>
 #include <optional>
@@ -109,7 +110,7 @@ private:
     std::vector<std::uint64_t> with_room_;                       // one bit per root: bound, with GPUs that no job holds
     std::vector<std::vector<std::set<std::uint32_t>>> unbound_;  // by virtual cluster and level
     std::vector<std::vector<std::int64_t>> claims_;              // the size of each set in unbound_
-    std::vector<std::uint32_t> bound_lately_;                    // settle() unbinds those that are not used
+    std::vector<std::uint32_t> bound_lately_;                    // settle() unbinds the unused ones
     std::vector<std::uint32_t> doomed_;
     std::set<std::uint32_t> bad_nodes_;
 };

@@ -126,14 +126,14 @@ bool AttemptFiles::is_locked() const {
     return ::fcntl(file->get(), F_OFD_GETLK, &range) == 0 && range.l_type != F_UNLCK;
 }
 
-Result<bool> AttemptFiles::claim(const StartedBy& by) const {
+Result<bool> AttemptFiles::claim(const StartedBy& starter) const {
     std::error_code error;
     std::filesystem::create_directories(directory_, error);
     if (error) return fail_errno(error.value(), "make " + directory_);
     // The file must be complete once it is visible. So write it under another name, then link it, which fails if
     // `started` exists.
     const std::string own = directory_ + "/started." + std::to_string(::getpid());
-    const json::object object{{"queue", queue_}, {"pid", by.pid}, {"boot", by.boot}};
+    const json::object object{{"queue", queue_}, {"pid", starter.pid}, {"boot", starter.boot}};
     if (auto written = replace_file(own, json_text(object), 0644); !written) {
         return std::unexpected(written.error());
     }
@@ -158,26 +158,26 @@ std::optional<StartedBy> AttemptFiles::started() const {
     return StartedBy{static_cast<pid_t>(pid->get_int64()), std::string(boot->get_string())};
 }
 
-Result<void> AttemptFiles::write_exit(const AttemptExit& how) const {
-    json::object object{{"queue", queue_}, {"was_stopping", how.was_stopping}, {"message", how.message}};
-    if (how.code) object["code"] = *how.code;
-    if (how.signal) object["signal"] = *how.signal;
+Result<void> AttemptFiles::write_exit(const AttemptExit& outcome) const {
+    json::object object{{"queue", queue_}, {"was_stopping", outcome.was_stopping}, {"message", outcome.message}};
+    if (outcome.code) object["code"] = *outcome.code;
+    if (outcome.signal) object["signal"] = *outcome.signal;
     return replace_file(directory_ + "/exit.json", json_text(object), 0644);
 }
 
 std::optional<AttemptExit> AttemptFiles::exit() const {
     const auto object = read_own("exit.json");
     if (!object) return std::nullopt;
-    AttemptExit how;
+    AttemptExit outcome;
     try {
-        if (object->contains("code")) how.code = object->at("code").to_number<int>();
-        if (object->contains("signal")) how.signal = object->at("signal").to_number<int>();
-        how.was_stopping = object->at("was_stopping").as_bool();
-        how.message = object->at("message").as_string();
+        if (object->contains("code")) outcome.code = object->at("code").to_number<int>();
+        if (object->contains("signal")) outcome.signal = object->at("signal").to_number<int>();
+        outcome.was_stopping = object->at("was_stopping").as_bool();
+        outcome.message = object->at("message").as_string();
     } catch (const std::exception& error) {
-        how.message = directory_ + "/exit.json: " + error.what();
+        outcome.message = directory_ + "/exit.json: " + error.what();
     }
-    return how;
+    return outcome;
 }
 
 JobId highest_job_number(const std::string& jobs_directory) {

@@ -57,10 +57,10 @@ public:
     Result<FileDescriptor> lock() const;
     bool is_locked() const;
     // Returns true if the caller now owns the attempt, to run it or to record that it never began.
-    Result<bool> claim(const StartedBy& by) const;
+    Result<bool> claim(const StartedBy& starter) const;
     std::optional<StartedBy> started() const;
 
-    Result<void> write_exit(const AttemptExit& how) const;
+    Result<void> write_exit(const AttemptExit& outcome) const;
     std::optional<AttemptExit> exit() const;
 
 private:

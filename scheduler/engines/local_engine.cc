@@ -33,8 +33,8 @@ AttemptFiles LocalEngine::files_of(JobId job, std::uint32_t attempt) const {
 }
 
 std::string LocalEngine::directory_of(JobId job) const {
-    const std::string of_queue = job < options_.first ? "" : options_.queue + "/";
-    return options_.directory + "/" + of_queue + std::to_string(job);
+    const std::string queue_prefix = job < options_.first ? "" : options_.queue + "/";
+    return options_.directory + "/" + queue_prefix + std::to_string(job);
 }
 
 std::string LocalEngine::output_of(JobId job, std::uint32_t attempt) const {
@@ -67,7 +67,7 @@ void LocalEngine::start(const EngineJob& job) {
     if (runner) {
         watched.runner = *runner;
     } else {
-        watched.failed = "it cannot be started: " + runner.error().message;
+        watched.start_error = "it cannot be started: " + runner.error().message;
     }
 }
 
@@ -101,7 +101,7 @@ Result<pid_t> LocalEngine::spawn(const AttemptFiles& files) const {
 
 void LocalEngine::adopt(const EngineJob& job) {
     // The former daemon reported its start already, or the job is to stop.
-    watched_[job.job] = {.attempt = job.attempt, .told_started = true};
+    watched_[job.job] = {.attempt = job.attempt, .start_reported = true};
 }
 
 void LocalEngine::stop(JobId job, std::uint32_t attempt) {
@@ -117,38 +117,39 @@ void LocalEngine::stop(JobId job, std::uint32_t attempt) {
         }
         return;
     }
-    const auto by = files.started();
-    if (by && by->pid > 0) terminate_if(by->pid, [&] { return files.is_locked(); });
+    const auto starter = files.started();
+    if (starter && starter->pid > 0) terminate_if(starter->pid, [&] { return files.is_locked(); });
 }
 
-std::optional<EngineEvent> LocalEngine::look(JobId job, Watched& watched, std::vector<EngineEvent>& events) const {
+std::optional<EngineEvent> LocalEngine::check_attempt(JobId job, Watched& watched,
+                                                      std::vector<EngineEvent>& events) const {
     const AttemptFiles files = files_of(job, watched.attempt);
     EngineEvent event{.job = job, .attempt = watched.attempt};
     // waitpid() tells reliably whether our own child has exited. Call it before reading the files, which are then
     // complete.
-    const bool spawned_runs = watched.runner != 0 && ::waitpid(watched.runner, nullptr, WNOHANG) == 0;
-    if (!spawned_runs) watched.runner = 0;
+    const bool child_runs = watched.runner != 0 && ::waitpid(watched.runner, nullptr, WNOHANG) == 0;
+    if (!child_runs) watched.runner = 0;
     const bool runs = files.is_locked();
-    const auto by = files.started();
-    if (by && by->pid > 0 && !std::exchange(watched.told_started, true)) events.push_back(event);
+    const auto starter = files.started();
+    if (starter && starter->pid > 0 && !std::exchange(watched.start_reported, true)) events.push_back(event);
     // A runner writes exit.json before it exits.
-    if (const auto how = files.exit()) {
+    if (const auto outcome = files.exit()) {
         event.kind = EngineEvent::Kind::ended;
-        event.exit_code = how->code;
-        event.exit_signal = how->signal;
-        event.was_stopping = how->was_stopping;
-        event.message = how->message;
+        event.exit_code = outcome->code;
+        event.exit_signal = outcome->signal;
+        event.was_stopping = outcome->was_stopping;
+        event.message = outcome->message;
         return event;
     }
-    if (runs || spawned_runs) return std::nullopt;
+    if (runs || child_runs) return std::nullopt;
     event.kind = EngineEvent::Kind::lost;
-    if (by) {
-        if (by->boot == boot_id()) kill_session_of_dead(by->pid);
-        event.message =
-            by->pid > 0 ? "its runner is gone, and did not record how the job ended" : "it was stopped before it began";
+    if (starter) {
+        if (starter->boot == boot_id()) kill_session_of_dead(starter->pid);
+        event.message = starter->pid > 0 ? "its runner is gone, and did not record how the job ended"
+                                         : "it was stopped before it began";
     } else {
-        event.message =
-            !watched.failed.empty() ? watched.failed : "its runner ended before it began; see " + files.output();
+        event.message = !watched.start_error.empty() ? watched.start_error
+                                                     : "its runner ended before it began; see " + files.output();
     }
     return event;
 }
@@ -156,7 +157,7 @@ std::optional<EngineEvent> LocalEngine::look(JobId job, Watched& watched, std::v
 std::vector<EngineEvent> LocalEngine::poll() {
     std::vector<EngineEvent> events;
     for (auto at = watched_.begin(); at != watched_.end();) {
-        auto end = look(at->first, at->second, events);
+        auto end = check_attempt(at->first, at->second, events);
         if (!end) {
             ++at;
             continue;

@@ -22,7 +22,7 @@ namespace larder::scheduler {
 struct LocalEngineOptions {
     std::string directory;                       // has a directory per queue, with one per job; made if missing
     std::string queue;                           // the identity of the queue whose jobs it runs
-    JobId first = 1;                             // jobs with lower numbers are from when queues had no identity
+    JobId first = 1;                             // lower numbers date from versions without queue identities
     std::string runner;                          // path of the program larder-runner
     std::map<std::string, unsigned> first_gpus;  // by node
 };
@@ -43,8 +43,8 @@ private:
     struct Watched {
         std::uint32_t attempt = 0;
         pid_t runner = 0;  // our child, not yet waited for; 0: none
-        bool told_started = false;
-        std::string failed;  // why it could not be started; empty: no such failure
+        bool start_reported = false;
+        std::string start_error;  // why it could not be started; empty: no such failure
     };
 
     explicit LocalEngine(LocalEngineOptions options) : options_(std::move(options)) {}
@@ -53,7 +53,7 @@ private:
     std::string devices_of(const EngineJob& job) const;
     Result<pid_t> spawn(const AttemptFiles& files) const;
     // Returns the event that ended the attempt, if there is one. Adds the event of its start to `events`.
-    std::optional<EngineEvent> look(JobId job, Watched& watched, std::vector<EngineEvent>& events) const;
+    std::optional<EngineEvent> check_attempt(JobId job, Watched& watched, std::vector<EngineEvent>& events) const;
 
     LocalEngineOptions options_;
     std::map<JobId, Watched> watched_;

@@ -56,10 +56,10 @@ void kill_all_children() {
     }
 }
 
-void terminate_if(pid_t pid, const std::function<bool()>& is_it) {
+void terminate_if(pid_t pid, const std::function<bool()>& is_expected) {
     // Not by <sys/pidfd.h>: in glibc 2.36 it declares its functions without C linkage.
     const FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-    if (process && is_it()) ::syscall(SYS_pidfd_send_signal, process.get(), SIGTERM, nullptr, 0);
+    if (process && is_expected()) ::syscall(SYS_pidfd_send_signal, process.get(), SIGTERM, nullptr, 0);
 }
 
 }  // namespace larder::scheduler

@@ -15,8 +15,8 @@ void kill_session_of_dead(pid_t leader);
 // Kills all children of this process, including those it inherited as a subreaper, and waits for them.
 void kill_all_children();
 
-// Sends SIGTERM to a process if `is_it` returns true. A pidfd makes sure that no later process of the same number gets
-// the signal.
-void terminate_if(pid_t pid, const std::function<bool()>& is_it);
+// Sends SIGTERM to a process if `is_expected` returns true. A pidfd makes sure that no later process of the same
+// number gets the signal.
+void terminate_if(pid_t pid, const std::function<bool()>& is_expected);
 
 }  // namespace larder::scheduler

@@ -58,7 +58,7 @@ void die_with_runner(int pipe, pid_t runner) {
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != runner) give_up(pipe, "follow its runner");
 }
 
-[[noreturn]] void exec_command(EngineJob& job, int output, int pipe, pid_t runner, const sigset_t& before) {
+[[noreturn]] void exec_command(EngineJob& job, int output, int pipe, pid_t runner, const sigset_t& former_mask) {
     ::setpgid(0, 0);
     die_with_runner(pipe, runner);
     if (::dup2(output, STDOUT_FILENO) < 0 || ::dup2(output, STDERR_FILENO) < 0) give_up(pipe, "write its output");
@@ -73,7 +73,7 @@ void die_with_runner(int pipe, pid_t runner) {
     // execvpe() searches the PATH of this process, so set it to the job's.
     const auto path = job.environment.find("PATH");
     ::setenv("PATH", path == job.environment.end() ? "/usr/bin:/bin" : path->second.c_str(), 1);
-    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    ::sigprocmask(SIG_SETMASK, &former_mask, nullptr);
     ::execvpe(command[0], command.data(), environment.data());
     give_up(pipe, "run it");
 }
@@ -84,19 +84,19 @@ public:
 
     AttemptExit run() {
         // From here on no SIGTERM is lost.
-        sigset_t waited;
-        sigemptyset(&waited);
-        for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&waited, signal);
-        sigset_t before;
-        ::sigprocmask(SIG_BLOCK, &waited, &before);
-        const FileDescriptor signals(::signalfd(-1, &waited, SFD_CLOEXEC));
+        sigset_t awaited_signals;
+        sigemptyset(&awaited_signals);
+        for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&awaited_signals, signal);
+        sigset_t former_mask;
+        ::sigprocmask(SIG_BLOCK, &awaited_signals, &former_mask);
+        const FileDescriptor signals(::signalfd(-1, &awaited_signals, SFD_CLOEXEC));
         const auto claimed = files_.claim({.pid = ::getpid(), .boot = boot_id()});
         if (!claimed || !*claimed) {
             is_mine_ = false;
             return {};
         }
         if (!signals) return cannot("watch it", errno);
-        if (auto failure = start(before)) return *failure;
+        if (auto failure = start(former_mask)) return *failure;
         return watch(signals.get());
     }
     bool is_mine() const { return is_mine_; }
@@ -106,7 +106,7 @@ private:
         return {.code = kCannotRun, .message = "cannot " + what + ": " + std::strerror(why)};
     }
 
-    std::optional<AttemptExit> start(const sigset_t& before) {
+    std::optional<AttemptExit> start(const sigset_t& former_mask) {
         const auto output = open_file(files_.output(), O_WRONLY | O_CREAT | O_APPEND, 0644);
         if (!output) return AttemptExit{.code = kCannotRun, .message = output.error().message};
         if (job_.user && ::geteuid() == 0 && ::fchown(output->get(), job_.user->uid, job_.user->gid) != 0) {
@@ -120,7 +120,7 @@ private:
         ::prctl(PR_SET_CHILD_SUBREAPER, 1);
         child_ = ::fork();
         if (child_ < 0) return cannot("fork", errno);
-        if (child_ == 0) exec_command(job_, output->get(), writing.get(), runner, before);
+        if (child_ == 0) exec_command(job_, output->get(), writing.get(), runner, former_mask);
         ::setpgid(child_, child_);
         writing.reset();
         Failure failure;
@@ -132,12 +132,12 @@ private:
     }
 
     // Returns true once the command has ended, after killing everything it started.
-    bool reap(AttemptExit& how) const {
+    bool reap(AttemptExit& outcome) const {
         int status = 0;
         for (pid_t gone = 0; (gone = ::waitpid(-1, &status, WNOHANG)) > 0;) {
             if (gone != child_) continue;
-            if (WIFEXITED(status)) how.code = WEXITSTATUS(status);
-            if (WIFSIGNALED(status)) how.signal = WTERMSIG(status);
+            if (WIFEXITED(status)) outcome.code = WEXITSTATUS(status);
+            if (WIFSIGNALED(status)) outcome.signal = WTERMSIG(status);
             ::kill(-child_, SIGKILL);
             kill_all_children();
             return true;
@@ -147,9 +147,9 @@ private:
 
     AttemptExit watch(int signals) const {
         const SteadyClock clock;
-        AttemptExit how;
+        AttemptExit outcome;
         std::int64_t kill_at_ns = 0;
-        while (!reap(how)) {
+        while (!reap(outcome)) {
             int timeout_ms = -1;
             if (kill_at_ns != 0) {
                 const std::int64_t left_ns = kill_at_ns - clock.now_ns();
@@ -161,12 +161,12 @@ private:
             signalfd_siginfo signal{};
             if ((waits.revents & POLLIN) == 0) continue;
             if (::read(signals, &signal, sizeof signal) != static_cast<ssize_t>(sizeof signal)) continue;
-            if (signal.ssi_signo == SIGCHLD || how.was_stopping) continue;
-            how.was_stopping = true;
+            if (signal.ssi_signo == SIGCHLD || outcome.was_stopping) continue;
+            outcome.was_stopping = true;
             kill_at_ns = clock.now_ns() + static_cast<std::int64_t>(job_.grace_s * 1e9) + 1;
             ::kill(-child_, SIGTERM);
         }
-        return how;
+        return outcome;
     }
 
     const AttemptFiles& files_;
@@ -178,20 +178,20 @@ private:
 }  // namespace
 
 int run_attempt(const std::string& directory) {
-    const AttemptFiles found(directory);
+    const AttemptFiles files_without_queue(directory);
     const auto complain = [](const Error& error) {
         std::fprintf(stderr, "larder-runner: %s\n", error.message.c_str());
         return 1;
     };
-    const auto lock = found.lock();
+    const auto lock = files_without_queue.lock();
     if (!lock) return lock.error().code == ErrorCode::already_exists ? 0 : complain(lock.error());
-    auto job = found.read_run();
+    auto job = files_without_queue.read_run();
     if (!job) return complain(job.error());
-    const AttemptFiles files(directory, found.queue_of_run());
+    const AttemptFiles files(directory, files_without_queue.queue_of_run());
     Attempt attempt(files, std::move(*job));
-    const AttemptExit how = attempt.run();
+    const AttemptExit outcome = attempt.run();
     if (!attempt.is_mine()) return 0;
-    const auto written = files.write_exit(how);
+    const auto written = files.write_exit(outcome);
     return written ? 0 : complain(written.error());
 }
 

@@ -7,19 +7,19 @@ namespace {
 
 enum class Seen : std::uint8_t { no, on_path, done };
 
-std::string called(const Submission& job, JobId id) {
+std::string shown_name(const Submission& job, JobId id) {
     return job.name.empty() ? std::to_string(id) : job.name;
 }
 
 // Searches for cycles depth first, over jobs of the submission only, because earlier jobs wait for none of them.
-class Circles {
+class CycleFinder {
 public:
-    Circles(std::span<const Submission> jobs, const std::vector<std::vector<JobId>>& after, JobId first_id)
+    CycleFinder(std::span<const Submission> jobs, const std::vector<std::vector<JobId>>& after, JobId first_id)
         : jobs_(jobs), after_(after), first_id_(first_id), seen_(jobs.size()) {}
 
     std::optional<std::string> find() {
         for (std::size_t j = 0; j < jobs_.size(); ++j) {
-            if (auto circle = from(j)) return circle;
+            if (auto cycle = find_from(j)) return cycle;
         }
         return std::nullopt;
     }
@@ -31,7 +31,7 @@ private:
         std::size_t next = 0;
     };
 
-    std::optional<std::string> from(std::size_t start) {
+    std::optional<std::string> find_from(std::size_t start) {
         if (seen_[start] != Seen::no) return std::nullopt;
         std::vector<Step> path{{start}};
         seen_[start] = Seen::on_path;
@@ -45,7 +45,7 @@ private:
             const JobId waits_for = after_[at.job][at.next++];
             if (waits_for < first_id_) continue;
             const auto other = static_cast<std::size_t>(waits_for - first_id_);
-            if (seen_[other] == Seen::on_path) return spell(path, other);
+            if (seen_[other] == Seen::on_path) return spell_out(path, other);
             if (seen_[other] == Seen::no) {
                 seen_[other] = Seen::on_path;
                 path.push_back({other});
@@ -54,11 +54,12 @@ private:
         return std::nullopt;
     }
 
-    std::string spell(const std::vector<Step>& path, std::size_t closes_at) const {
+    std::string spell_out(const std::vector<Step>& path, std::size_t closes_at) const {
         const auto begin = std::ranges::find(path, closes_at, &Step::job);
         std::string text;
-        for (auto at = begin; at != path.end(); ++at) text += called(jobs_[at->job], first_id_ + at->job) + " after ";
-        return text + called(jobs_[closes_at], first_id_ + closes_at);
+        for (auto at = begin; at != path.end(); ++at)
+            text += shown_name(jobs_[at->job], first_id_ + at->job) + " after ";
+        return text + shown_name(jobs_[closes_at], first_id_ + closes_at);
     }
 
     std::span<const Submission> jobs_;
@@ -94,8 +95,8 @@ Result<std::vector<std::vector<JobId>>> resolve_dependencies(std::span<const Sub
         const auto same = std::ranges::unique(after[j]);
         after[j].erase(same.begin(), same.end());
     }
-    if (const auto circle = Circles(jobs, after, first_id).find()) {
-        return fail(ErrorCode::invalid_argument, "after: the jobs wait for each other in a circle: " + *circle);
+    if (const auto cycle = CycleFinder(jobs, after, first_id).find()) {
+        return fail(ErrorCode::invalid_argument, "after: the jobs wait for each other in a circle: " + *cycle);
     }
     return after;
 }

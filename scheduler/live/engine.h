@@ -61,7 +61,7 @@ public:
     virtual void stop(JobId job, std::uint32_t attempt) = 0;
     // Returns the events since the last call, in order.
     virtual std::vector<EngineEvent> poll() = 0;
-    // Drops what is kept of a job's attempts, which will not be asked about again.
+    // Drops all data about a job's attempts. The scheduler does not ask about them again.
     virtual void forget(JobId job) = 0;
     // Returns where an attempt's output is, for people; empty: nowhere.
     virtual std::string output_of(JobId job, std::uint32_t attempt) const = 0;

@@ -24,7 +24,7 @@ namespace {
 
 // New keys that a record may lack do not raise the version.
 constexpr std::uint64_t kVersion = 2;
-// One write of `job-numbers` reserves this many numbers. If the queue is lost, at most as many are skipped.
+// One write of `job-numbers` reserves this many numbers. If the queue is lost, at most that many numbers are skipped.
 constexpr JobId kNumbersReserved = 100;
 constexpr std::string_view kQueue = "queue";
 constexpr std::string_view kNumbers = "numbers";

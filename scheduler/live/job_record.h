@@ -19,7 +19,7 @@ namespace larder::scheduler {
 enum class Phase : std::uint8_t {
     waiting,
     placed,    // has GPUs, but waits until their former jobs are gone
-    starting,  // on record first; then the engine is told
+    starting,  // the start is put on record first, then the engine is told
     running,
     stopping,  // asked to end; holds its GPUs until it has ended
     succeeded,
@@ -88,7 +88,7 @@ struct JobRecord {
     StopCause stop_cause = StopCause::none;
     std::uint32_t attempt = 0;      // number of the last attempt; 0: none
     std::optional<Allotment> held;  // from placed to the end
-    std::optional<Allotment> next;  // if it moves: the GPUs it gets then
+    std::optional<Allotment> next;  // if it moves: the GPUs it moves to
     std::optional<Allotment> last;  // what it held when it was last stopped
     double last_ideal = 0;          // f* with the GPUs of its last run; 0: unknown
     bool registered = false;        // by us, with the allocator

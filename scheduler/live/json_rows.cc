@@ -1,4 +1,4 @@
-// The rows of records: what the API shows, and what it does not show.
+// Converts records to and from rows: the fields that the API shows, and those that it hides.
 
 #include <boost/json.hpp>
 
@@ -162,7 +162,8 @@ JobRecord job_of_row(const json::object& row, std::span<const std::string> gpu_t
     state.started_s = number(row, "started_unix_s");
     if (row.contains("first_started_unix_s")) state.first_started_s = number(row, "first_started_unix_s");
     state.attained_gpu_s = number(row, "attained_gpu_s");
-    if (const json::value* had = row.if_contains("gpu_time")) state.gpu_time = gpu_time_of_row(had->as_object());
+    if (const json::value* gpu_time = row.if_contains("gpu_time"))
+        state.gpu_time = gpu_time_of_row(gpu_time->as_object());
     state.ran_s = number(row, "ran_s");
     state.ran_s_by_type = by_index(row.at("ran_s_by_type").as_object(), gpu_types);
     state.recent_run_s_by_type = by_index(row.at("lately_s_by_type").as_object(), gpu_types);

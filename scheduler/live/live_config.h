@@ -1,6 +1,7 @@
 #pragma once
 
-// The keys under [scheduler] of larder-allocator's configuration file. Without GPUs it runs no jobs.
+// The keys under [scheduler] of larder-allocator's configuration file. Without GPUs in this section,
+// larder-allocator runs no jobs.
 
 #include <cstdint>
 #include <map>

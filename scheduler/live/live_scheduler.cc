@@ -12,8 +12,8 @@ namespace {
 
 // Time between records of jobs' progress. Progress lost in a crash is counted again from the nodes' counters.
 constexpr double kProgress_s = 5;
-// Time until the next decision after one that failed.
-constexpr double kAgain_s = 1;
+// Time from a failed decision to the next attempt.
+constexpr double kRetryDelay_s = 1;
 
 }  // namespace
 
@@ -76,14 +76,14 @@ void LiveScheduler::submit(std::span<const Submission> jobs, Moment now, Submitt
             return done(std::unexpected(result.error()));
         }
         queue_.acknowledge(ids, now.unix_s);
-        due_ = true;
+        decision_due_ = true;
         done(ids);
     });
 }
 
 void LiveScheduler::cancel(JobId job, const std::string& by, Moment now, Done done) {
     if (auto cancelled = queue_.cancel(job, by, now.unix_s); !cancelled) return done(cancelled);
-    due_ = true;
+    decision_due_ = true;
     wait_for_save_.push_back(std::move(done));
     save();
 }
@@ -94,7 +94,8 @@ void LiveScheduler::tick(Moment now) {
     take_events(now);
     account(now.unix_s);
     take_reads(cluster_, queue_);
-    if (due_ || now.unix_s >= next_s_ || now.unix_s - decided_s_ >= options_.decide_every_s) decide_now(now);
+    if (decision_due_ || now.unix_s >= next_decision_s_ || now.unix_s - decided_s_ >= options_.decide_every_s)
+        decide_now(now);
     queue_.begin_starts(now.unix_s);
     for (const JobId id : queue_.unsaved()) {
         const auto at = queue_.jobs().find(id);
@@ -117,7 +118,7 @@ void LiveScheduler::tick(Moment now) {
 
 void LiveScheduler::take_events(Moment now) {
     for (const EngineEvent& event : engine_.poll()) {
-        due_ = true;
+        decision_due_ = true;
         if (event.kind != EngineEvent::Kind::node_lost && event.kind != EngineEvent::Kind::node_back) {
             account(now.unix_s);
             queue_.take(event, now.unix_s);
@@ -152,9 +153,9 @@ void LiveScheduler::account(double now_s) {
 }
 
 void LiveScheduler::decide_now(Moment now) {
-    due_ = false;
+    decision_due_ = false;
     decided_s_ = now.unix_s;
-    next_s_ = kNever;
+    next_decision_s_ = kNever;
     const StorageView view = storage_view(cluster_, now.steady_ns);
     note_ideals(view);
     const LiveSnapshot live(queue_, options_.cluster, view, options_.tenants, options_.storage_aware, now.unix_s);
@@ -163,11 +164,11 @@ void LiveScheduler::decide_now(Moment now) {
     ++counts_.decisions;
     if (!actions) {
         ++counts_.decisions_failed;
-        next_s_ = now.unix_s + kAgain_s;
+        next_decision_s_ = now.unix_s + kRetryDelay_s;
         update_turns(now.unix_s);
         return log_error("could not decide: running jobs continue", {{"error", actions.error().message}});
     }
-    next_s_ = actions->next_s;
+    next_decision_s_ = actions->next_s;
     const std::vector<JobId> ids(live.ids().begin(), live.ids().end());
     queue_.apply(*actions, ids, options_.policy->name(), now.unix_s);
     for (std::size_t j = 0; j < ids.size(); ++j) {
@@ -265,21 +266,21 @@ void LiveScheduler::saved(const LiveRecord& change, const Result<void>& result) 
     tell_engine();
 }
 
-// --- acting on what is on record
+// --- carrying out recorded changes
 
 void LiveScheduler::tell_engine() {
     remove_jobs_that_ended();
     for (const JobId id : queue_.active()) {
         JobRecord& job = queue_.job(id);
         if (!is_with_engine(job.phase) || queue_.unsaved().contains(id)) continue;
-        SentToEngine& told = sent_to_engine_[id];
-        const bool is_new = told.attempt != job.attempt;
-        if (is_new) told = {.attempt = job.attempt};
+        SentToEngine& sent = sent_to_engine_[id];
+        const bool is_new = sent.attempt != job.attempt;
+        if (is_new) sent = {.attempt = job.attempt};
         if (job.phase == Phase::starting && is_new) {
             register_job(job);
             engine_.start(engine_job(job));
         }
-        if (job.phase == Phase::stopping && !std::exchange(told.stop, true)) {
+        if (job.phase == Phase::stopping && !std::exchange(sent.stop, true)) {
             // The job may have been stopped before the engine was told of it.
             if (is_new) engine_.adopt(engine_job(job));
             engine_.stop(id, job.attempt);
@@ -306,10 +307,10 @@ void LiveScheduler::register_job(JobRecord& job) {
 }
 
 void LiveScheduler::remove_jobs_that_ended() {
-    for (auto told = sent_to_engine_.begin(); told != sent_to_engine_.end();) {
-        const auto job = queue_.jobs().find(told->first);
-        told = job == queue_.jobs().end() || !is_with_engine(job->second.phase) ? sent_to_engine_.erase(told)
-                                                                                : std::next(told);
+    for (auto sent = sent_to_engine_.begin(); sent != sent_to_engine_.end();) {
+        const auto job = queue_.jobs().find(sent->first);
+        sent = job == queue_.jobs().end() || !is_with_engine(job->second.phase) ? sent_to_engine_.erase(sent)
+                                                                                : std::next(sent);
     }
     std::erase_if(registered_, [this](JobId id) {
         const auto at = queue_.jobs().find(id);

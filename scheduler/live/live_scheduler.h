@@ -26,11 +26,11 @@
 
 namespace larder::scheduler {
 
-// The state that must survive the process. As a change, it has only what is new.
+// The state that must survive the process. A change has only the new values.
 struct LiveRecord {
     std::map<JobId, std::optional<JobRecord>> jobs;  // nullopt: dropped from the history
     std::map<std::string, GpuTime> tenants;
-    JobId last_number = 0;  // as found: the highest number given so far
+    JobId last_number = 0;  // set when read from the store: the highest number given so far
 };
 
 struct LiveOptions {
@@ -114,12 +114,12 @@ private:
     bool saving_ = false;              // a change is being put on record; the next waits for it
     std::vector<Done> wait_for_save_;  // waiting for the next change to be put on record
     std::map<JobId, SentToEngine> sent_to_engine_;
-    std::set<JobId> registered_;  // jobs whose records say so
+    std::set<JobId> registered_;  // jobs with JobRecord::registered set
     std::map<std::string, GpuTime> uses_;
     Counts counts_;
-    bool due_ = true;
+    bool decision_due_ = true;
     double decided_s_ = 0;
-    double next_s_ = 0;
+    double next_decision_s_ = 0;
     double accounted_s_ = 0;
     double progress_saved_s_ = 0;
     bool progress_unsaved_ = false;

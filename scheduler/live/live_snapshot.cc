@@ -29,9 +29,9 @@ std::vector<double> ideals_of(const JobRecord& job, const GpuCluster& cluster, c
     }
     if (is_measured) {
         const std::uint32_t type = type_of(cluster, job.held->gpu_type);
-        const double as_asked = measured->second.ideal * job.asked.gpus / job.held->count;
-        if (type < ideals.size() && ideals[type] > 0 && as_asked > 0) {
-            const double ratio = as_asked / ideals[type];
+        const double ideal_as_asked = measured->second.ideal * job.asked.gpus / job.held->count;
+        if (type < ideals.size() && ideals[type] > 0 && ideal_as_asked > 0) {
+            const double ratio = ideal_as_asked / ideals[type];
             for (double& ideal : ideals) ideal *= ratio;
         }
     }
@@ -46,7 +46,7 @@ LiveNames::LiveNames(const StorageView& view, std::span<const Tenant> tenants) {
 }
 
 std::uint32_t LiveNames::tenant(std::string_view name) const {
-    return place_of(tenants_, name, 0);
+    return index_of(tenants_, name, 0);
 }
 
 JobSpec spec_of(const JobRecord& job, const GpuCluster& cluster, const LiveNames& names, const StorageView& view) {
@@ -117,13 +117,14 @@ void LiveSnapshot::fill(JobRecord& job, const StorageView& view) {
     JobState& state = job.state;
     state.spec = &job.spec;
     state.remaining_bytes = job.remaining_bytes();
-    const Allotment* has = job.next ? &*job.next : job.held ? &*job.held : nullptr;
-    state.running = has != nullptr;
-    state.gpus = has == nullptr ? 0 : has->count;
-    state.gpu_type = has == nullptr ? 0 : queue_.type_index(has->gpu_type);
-    state.opportunistic = has != nullptr && has->opportunistic;
-    state.placement = has == nullptr ? Placement{} : queue_.placement_of(*has);
-    state.packed_with = has != nullptr && has->packed_with ? &queue_.jobs().at(*has->packed_with).state : nullptr;
+    const Allotment* allotment = job.next ? &*job.next : job.held ? &*job.held : nullptr;
+    state.running = allotment != nullptr;
+    state.gpus = allotment == nullptr ? 0 : allotment->count;
+    state.gpu_type = allotment == nullptr ? 0 : queue_.type_index(allotment->gpu_type);
+    state.opportunistic = allotment != nullptr && allotment->opportunistic;
+    state.placement = allotment == nullptr ? Placement{} : queue_.placement_of(*allotment);
+    state.packed_with =
+        allotment != nullptr && allotment->packed_with ? &queue_.jobs().at(*allotment->packed_with).state : nullptr;
     state.rate_bytes_per_second = 0;
     state.unread_bytes = 0;
     const auto rates = view.jobs.find(job.asked.name);
@@ -138,8 +139,8 @@ DecideInput LiveSnapshot::input() const {
 }
 
 std::span<const std::uint32_t> LiveSnapshot::near(const void* self, std::uint32_t job) {
-    const auto& of = *static_cast<const LiveSnapshot*>(self);
-    return of.near(of.jobs_[job]->spec->dataset);
+    const auto& snapshot = *static_cast<const LiveSnapshot*>(self);
+    return snapshot.near(snapshot.jobs_[job]->spec->dataset);
 }
 
 std::span<const std::uint32_t> LiveSnapshot::near(std::uint32_t dataset) const {

@@ -22,18 +22,18 @@ public:
     LiveNames(const StorageView& view, std::span<const Tenant> tenants);
 
     std::uint32_t tenant(std::string_view name) const;  // the first one if the config has no such tenant
-    std::uint32_t dataset(std::string_view name) const { return place_of(datasets_, name, kNoDataset); }
-    void add_dataset(std::string_view name, std::uint32_t place) { datasets_.emplace(name, place); }
+    std::uint32_t dataset(std::string_view name) const { return index_of(datasets_, name, kNoDataset); }
+    void add_dataset(std::string_view name, std::uint32_t index) { datasets_.emplace(name, index); }
 
 private:
-    using Places = std::unordered_map<std::string_view, std::uint32_t>;
-    static std::uint32_t place_of(const Places& places, std::string_view name, std::uint32_t otherwise) {
-        const auto found = places.find(name);
-        return found == places.end() ? otherwise : found->second;
+    using Indices = std::unordered_map<std::string_view, std::uint32_t>;
+    static std::uint32_t index_of(const Indices& indices, std::string_view name, std::uint32_t otherwise) {
+        const auto found = indices.find(name);
+        return found == indices.end() ? otherwise : found->second;
     }
 
-    Places datasets_;
-    Places tenants_;
+    Indices datasets_;
+    Indices tenants_;
 };
 
 class LiveSnapshot {

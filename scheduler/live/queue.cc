@@ -80,11 +80,11 @@ void JobQueue::acknowledge(std::span<const JobId> jobs, double now_s) {
                           "job " + title(job) + " is submitted by tenant " + job.asked.tenant});
         new_.erase(id);
     }
-    for (const JobId id : jobs) look_at_dependencies(id, now_s);
+    for (const JobId id : jobs) check_dependencies(id, now_s);
 }
 
-// A job that it waits for may have ended while this one was being put on record.
-void JobQueue::look_at_dependencies(JobId id, double now_s) {
+// A job that this job waits for may have ended while this job was being put on record.
+void JobQueue::check_dependencies(JobId id, double now_s) {
     const auto job = jobs_.find(id);
     if (job == jobs_.end() || has_ended(job->second.phase)) return;
     const std::vector<JobId> after = job->second.after;
@@ -161,21 +161,21 @@ void JobQueue::take(const EngineEvent& event, double now_s) {
             notes_.push_back(
                 {QueueNote::Kind::started, job.asked.name, "job " + title(job) + " runs on " + text_of(*job.held)});
             return;
-        case EngineEvent::Kind::ended: return ended(job, event, now_s);
-        case EngineEvent::Kind::lost: return lost(job, event, now_s);
+        case EngineEvent::Kind::ended: return handle_end(job, event, now_s);
+        case EngineEvent::Kind::lost: return handle_loss(job, event, now_s);
         case EngineEvent::Kind::node_lost:
         case EngineEvent::Kind::node_back: return;
     }
 }
 
 void JobQueue::lose_node(std::string_view node, double now_s) {
-    const auto lies_there = [&](const std::optional<Allotment>& on) {
+    const auto is_on_node = [&](const std::optional<Allotment>& on) {
         return on && std::ranges::find(on->gpus, node, &NamedGpus::node) != on->gpus.end();
     };
     for (const JobId id : active_) {
         JobRecord& job = jobs_.at(id);
-        const bool was_placed = job.phase == Phase::placed && lies_there(job.held);
-        const bool was_moving = job.phase == Phase::stopping && lies_there(job.next);
+        const bool was_placed = job.phase == Phase::placed && is_on_node(job.held);
+        const bool was_moving = job.phase == Phase::stopping && is_on_node(job.next);
         if (!was_placed && !was_moving) continue;
         changed_.insert(id);
         add_log(job, now_s, "node " + std::string(node) + " is lost before it began there");
@@ -188,7 +188,7 @@ void JobQueue::lose_node(std::string_view node, double now_s) {
     }
 }
 
-void JobQueue::ended(JobRecord& job, const EngineEvent& event, double now_s) {
+void JobQueue::handle_end(JobRecord& job, const EngineEvent& event, double now_s) {
     job.exit_code = event.exit_code;
     job.exit_signal = event.exit_signal;
     job.lost = 0;
@@ -209,7 +209,7 @@ void JobQueue::ended(JobRecord& job, const EngineEvent& event, double now_s) {
     end(job, good ? Phase::succeeded : Phase::failed, how_it_ended(event), now_s);
 }
 
-void JobQueue::lost(JobRecord& job, const EngineEvent& event, double now_s) {
+void JobQueue::handle_loss(JobRecord& job, const EngineEvent& event, double now_s) {
     ++counts_.lost;
     ++job.lost;
     add_log(job, now_s, "lost: " + event.message);
@@ -223,8 +223,8 @@ void JobQueue::lost(JobRecord& job, const EngineEvent& event, double now_s) {
 }
 
 void JobQueue::release(const JobRecord& job, double now_s) {
-    const Allotment* const left = job.placed();
-    if (left == nullptr || left->packed_with) return;
+    const Allotment* const released = job.placed();
+    if (released == nullptr || released->packed_with) return;
     const std::vector<HeldCell> cells = placer_.cells_of(job.id);
     placer_.release(job.id);
     for (const JobId id : active_) {
@@ -239,9 +239,9 @@ void JobQueue::release(const JobRecord& job, double now_s) {
                                    .near = {},
                                    .cells = cells};
         changed_.insert(id);
-        const bool leaves = guest.phase == Phase::stopping && !guest.next;
+        const bool is_leaving = guest.phase == Phase::stopping && !guest.next;
         guest.held->packed_with.reset();
-        if (leaves || placer_.place_at(request, placement_of(*guest.held))) continue;
+        if (is_leaving || placer_.place_at(request, placement_of(*guest.held))) continue;
         preempt(guest, "whose GPUs it shared", now_s);
     }
 }
@@ -259,22 +259,22 @@ void JobQueue::requeue(JobRecord& job, double now_s) {
 }
 
 // Ends the job. `job` may be invalid afterwards, as the history may have dropped it.
-void JobQueue::end(JobRecord& job, Phase how, const std::string& why, double now_s) {
-    end_with_dependents(job, how, why, now_s);
+void JobQueue::end(JobRecord& job, Phase outcome, const std::string& why, double now_s) {
+    end_with_dependents(job, outcome, why, now_s);
     trim_history();
 }
 
-void JobQueue::end_with_dependents(JobRecord& job, Phase how, const std::string& why, double now_s) {
-    job.phase = how;
+void JobQueue::end_with_dependents(JobRecord& job, Phase outcome, const std::string& why, double now_s) {
+    job.phase = outcome;
     job.stop_cause = StopCause::none;
     job.held.reset();
     job.next.reset();
     job.ended_s = now_s;
     job.end_reason = why;
-    add_log(job, now_s, std::string(name(how)) + ": " + why);
+    add_log(job, now_s, std::string(name(outcome)) + ": " + why);
     notes_.push_back(
-        {QueueNote::Kind::ended, job.asked.name, "job " + title(job) + " " + std::string(past(how)) + ": " + why});
-    ++counts_.ended[how];
+        {QueueNote::Kind::ended, job.asked.name, "job " + title(job) + " " + std::string(past(outcome)) + ": " + why});
+    ++counts_.ended[outcome];
     changed_.insert(job.id);
     active_.erase(job.id);
     history_.emplace(now_s, job.id);

@@ -114,14 +114,14 @@ private:
     void preempt(JobRecord& job, std::string_view by, double now_s);
     void place(JobRecord& job, Allotment held, bool moved, double now_s);
     void stop(JobRecord& job, StopCause cause);
-    void end(JobRecord& job, Phase how, const std::string& why, double now_s);
-    void end_with_dependents(JobRecord& job, Phase how, const std::string& why, double now_s);
+    void end(JobRecord& job, Phase outcome, const std::string& why, double now_s);
+    void end_with_dependents(JobRecord& job, Phase outcome, const std::string& why, double now_s);
     void trim_history();
     void requeue(JobRecord& job, double now_s);
-    void ended(JobRecord& job, const EngineEvent& event, double now_s);
-    void lost(JobRecord& job, const EngineEvent& event, double now_s);
+    void handle_end(JobRecord& job, const EngineEvent& event, double now_s);
+    void handle_loss(JobRecord& job, const EngineEvent& event, double now_s);
     void tell_dependents(const JobRecord& job, double now_s);
-    void look_at_dependencies(JobId id, double now_s);
+    void check_dependencies(JobId id, double now_s);
     bool gpus_are_clear(const JobRecord& job) const;
     // Releases the job's GPUs in the placer, if it has any there. Its guests take them over.
     void release(const JobRecord& job, double now_s);

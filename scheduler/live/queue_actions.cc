@@ -69,8 +69,8 @@ std::vector<JobId> JobQueue::schedulable() const {
     std::vector<JobId> ids;
     for (const JobId id : active_) {
         const JobRecord& job = jobs_.at(id);
-        const bool leaves = job.phase == Phase::stopping && !job.next;
-        if (!leaves && job.after.empty() && !new_.contains(id)) ids.push_back(id);
+        const bool is_leaving = job.phase == Phase::stopping && !job.next;
+        if (!is_leaving && job.after.empty() && !new_.contains(id)) ids.push_back(id);
     }
     return ids;
 }
@@ -110,7 +110,7 @@ void JobQueue::apply(const Actions& actions, std::span<const JobId> ids, std::st
         if (at->second.asked.deadline_s.value_or(kNever) > now_s) continue;
         end(at->second, Phase::failed, "its deadline passed before it could run", now_s);
     }
-    const auto give_claim = [&](std::uint32_t index, bool opportunistic, std::string_view text) {
+    const auto set_claim = [&](std::uint32_t index, bool opportunistic, std::string_view text) {
         JobRecord& job = jobs_.at(ids[index]);
         if (!job.held) return;
         (job.next ? *job.next : *job.held).opportunistic = opportunistic;
@@ -118,8 +118,8 @@ void JobQueue::apply(const Actions& actions, std::span<const JobId> ids, std::st
         changed_.insert(job.id);
     };
     for (const std::uint32_t index : actions.demoted)
-        give_claim(index, true, "loses its claim, and keeps running for now");
-    for (const std::uint32_t index : actions.promoted) give_claim(index, false, "gets its claim back");
+        set_claim(index, true, "loses its claim, and keeps running for now");
+    for (const std::uint32_t index : actions.promoted) set_claim(index, false, "gets its claim back");
 }
 
 void JobQueue::preempt(JobRecord& job, std::string_view by, double now_s) {
@@ -171,9 +171,9 @@ bool JobQueue::gpus_are_clear(const JobRecord& job) const {
     for (const JobId id : active_) {
         const JobRecord& other = jobs_.at(id);
         if (other.phase != Phase::stopping || id == job.id) continue;
-        for (const NamedGpus& mine : job.held->gpus) {
-            for (const NamedGpus& its : other.held->gpus) {
-                if (mine.node == its.node && (mine.gpus & its.gpus) != 0) return false;
+        for (const NamedGpus& own_share : job.held->gpus) {
+            for (const NamedGpus& other_share : other.held->gpus) {
+                if (own_share.node == other_share.node && (own_share.gpus & other_share.gpus) != 0) return false;
             }
         }
     }
@@ -212,7 +212,7 @@ void JobQueue::restore(JobRecord record) {
 }
 
 void JobQueue::take_up(double now_s) {
-    for (const JobId id : std::vector<JobId>(active_.begin(), active_.end())) look_at_dependencies(id, now_s);
+    for (const JobId id : std::vector<JobId>(active_.begin(), active_.end())) check_dependencies(id, now_s);
     std::vector<JobRecord*> hosts;
     std::vector<JobRecord*> guests;
     for (const JobId id : active_) {
@@ -222,7 +222,7 @@ void JobQueue::take_up(double now_s) {
     }
     // Rows of older daemons name no cells, so their jobs are placed last.
     std::ranges::stable_partition(hosts, [](const JobRecord* job) { return !job->placed()->cells.empty(); });
-    const auto gone = [&](JobRecord& job) {
+    const auto give_up = [&](JobRecord& job) {
         changed_.insert(job.id);
         if (job.phase == Phase::placed) {
             requeue(job, now_s);
@@ -247,12 +247,12 @@ void JobQueue::take_up(double now_s) {
         if (!placement.empty() && placer_.place_at(request, placement)) {
             placed.insert(job->id);
         } else {
-            gone(*job);
+            give_up(*job);
         }
     }
     for (JobRecord* job : guests) {
         const Allotment& held = *job->placed();
-        if (!placed.contains(*held.packed_with)) gone(*job);
+        if (!placed.contains(*held.packed_with)) give_up(*job);
     }
 }
 

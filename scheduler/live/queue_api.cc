@@ -51,10 +51,10 @@ constexpr std::array kEventKinds{
     std::pair{QueueNote::Kind::ended, EventKind::job_ended},
 };
 
-Result<std::uint64_t> number_of(const HttpRequest& request, const std::string& key, std::uint64_t otherwise,
+Result<std::uint64_t> number_of(const HttpRequest& request, const std::string& key, std::uint64_t default_number,
                                 std::uint64_t least = 0) {
     const auto given = request.query.find(key);
-    if (given == request.query.end()) return otherwise;
+    if (given == request.query.end()) return default_number;
     const std::string& text = given->second;
     std::uint64_t number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -65,14 +65,14 @@ Result<std::uint64_t> number_of(const HttpRequest& request, const std::string& k
 
 // Returns at most kOutputBytesMax of a file from `offset` on; nothing if the file does not exist.
 Result<std::string> read_part(const std::string& path, std::uint64_t offset) {
-    // A job may have put a FIFO in its place: O_NONBLOCK keeps open() from waiting for one.
+    // A job may have replaced the file by a FIFO: O_NONBLOCK keeps open() from waiting for a writer.
     const auto file = open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     if (!file && file.error().code == ErrorCode::not_found) return std::string();
     if (!file) return std::unexpected(file.error());
     std::string part(kOutputBytesMax, '\0');
-    const ssize_t got = ::pread(file->get(), part.data(), part.size(), static_cast<off_t>(offset));
-    if (got < 0) return fail_errno(errno, "read " + path);
-    part.resize(static_cast<std::size_t>(got));
+    const ssize_t bytes_read = ::pread(file->get(), part.data(), part.size(), static_cast<off_t>(offset));
+    if (bytes_read < 0) return fail_errno(errno, "read " + path);
+    part.resize(static_cast<std::size_t>(bytes_read));
     return part;
 }
 

@@ -26,9 +26,9 @@ std::string queue_metrics(const LiveScheduler& scheduler) {
     }
     auto held = metric_gauge("larder_queue_gpus", "GPUs that jobs hold, by tenant");
     for (const auto& [tenant, gpus] : gpus_by_tenant) held.add({{"tenant", tenant}}, gpus);
-    auto there = metric_gauge("larder_queue_node_gpus", "GPUs of a node that can be used, by node");
+    auto usable = metric_gauge("larder_queue_node_gpus", "GPUs of a node that can be used, by node");
     for (const GpuNode& node : scheduler.options().cluster.nodes) {
-        there.add({{"node", node.name}}, node.usable ? node.gpus : 0);
+        usable.add({{"node", node.name}}, node.usable ? node.gpus : 0);
     }
     std::map<std::string, double> doomed_by_tenant;
     for (const Tenant& tenant : scheduler.options().tenants) doomed_by_tenant[tenant.name] = 0;
@@ -39,15 +39,16 @@ std::string queue_metrics(const LiveScheduler& scheduler) {
                                "Cells that their tenant cannot have until nodes are back, by tenant");
     for (const auto& [tenant, cells] : doomed_by_tenant) doomed.add({{"tenant", tenant}}, cells);
     auto ended = metric_counter("larder_queue_ended_total", "Jobs that have ended, by outcome");
-    for (const Phase how : {Phase::succeeded, Phase::failed, Phase::cancelled}) {
-        const auto count = queue.counts().ended.find(how);
-        ended.add({{"state", std::string(name(how))}}, number(count == queue.counts().ended.end() ? 0 : count->second));
+    for (const Phase outcome : {Phase::succeeded, Phase::failed, Phase::cancelled}) {
+        const auto count = queue.counts().ended.find(outcome);
+        ended.add({{"state", std::string(name(outcome))}},
+                  number(count == queue.counts().ended.end() ? 0 : count->second));
     }
     const auto counter = [&](const char* what, const char* help, std::uint64_t value) {
         return metric_counter(what, help).add({}, number(value)).take();
     };
     return metrics_text_of(
-        {jobs.take(), held.take(), there.take(), doomed.take(), ended.take(),
+        {jobs.take(), held.take(), usable.take(), doomed.take(), ended.take(),
          counter("larder_queue_submitted_total", "Jobs that were submitted", queue.counts().submitted),
          counter("larder_queue_starts_total", "Attempts at running a job", queue.counts().starts),
          counter("larder_queue_preemptions_total", "Jobs stopped for others, or moved", queue.counts().preemptions),

@@ -7,7 +7,7 @@
 namespace larder::scheduler {
 namespace {
 
-// A limit that is used to this part counts as full: plans are rounded, and made from what is cached at one moment.
+// A limit counts as full from this utilization on: plans are rounded, and made from the cache's content at one moment.
 constexpr double kFull = 0.95;
 
 // The load of one node, in bytes per second.
@@ -50,8 +50,8 @@ Loads loads_of(const allocator::ClusterState& state, const allocator::Plan& plan
         const double in_group = group_part(cache.node);
         if (weights <= 0 || in_group <= 0 || cache.bytes() == 0) continue;
         const double hits = rate * planned.hit_ratio * in_group * static_cast<double>(cache.bytes()) / weights;
-        const auto here = parts.find(cache.node);
-        const double own = here == parts.end() ? 0 : here->second / in_group * hits;
+        const auto own_part = parts.find(cache.node);
+        const double own = own_part == parts.end() ? 0 : own_part->second / in_group * hits;
         NodeLoad& load = loads[cache.node];
         load.in -= own;
         load.out += hits - own;
@@ -71,8 +71,8 @@ RateBound rate_bound(const allocator::ClusterState& state, const allocator::Plan
     for (std::size_t j = 0; j < state.jobs.size() && j < plan.jobs.size(); ++j) {
         const allocator::JobPlan& planned = plan.jobs[j];
         if (!planned.running) continue;
-        const double of_remote = planned.predicted_bytes_per_second * (1 - planned.hit_ratio);
-        remote += of_remote;
+        const double miss_rate = planned.predicted_bytes_per_second * (1 - planned.hit_ratio);
+        remote += miss_rate;
         Loads loads = loads_of(state, plan, j);
         for (const auto& [node, load] : loads) {
             sums[node].in += load.in;
@@ -81,23 +81,23 @@ RateBound rate_bound(const allocator::ClusterState& state, const allocator::Plan
         }
         if (state.jobs[j].name != name) continue;
         own = std::move(loads);
-        own_remote = of_remote;
+        own_remote = miss_rate;
         granted = planned.bandwidth_bytes_per_second;
     }
-    const bool has_what_it_reads = granted >= kFull * own_remote;
-    if (!has_what_it_reads || remote >= kFull * state.remote_bytes_per_second) return {};
+    const bool grant_covers_misses = granted >= kFull * own_remote;
+    if (!grant_covers_misses || remote >= kFull * state.remote_bytes_per_second) return {};
     RateBound bound;
     double fullest = kFull;
     for (const auto& [node, load] : own) {
-        const allocator::ClusterNode& of = state.nodes[node];
-        const auto consider = [&](RateBound::Kind kind, double uses, double used, double most) {
-            if (uses <= 0 || used < fullest * most) return;
-            fullest = used / most;
-            bound = {.kind = kind, .node = of.name};
+        const allocator::ClusterNode& cluster_node = state.nodes[node];
+        const auto consider = [&](RateBound::Kind kind, double own_load, double total_load, double limit) {
+            if (own_load <= 0 || total_load < fullest * limit) return;
+            fullest = total_load / limit;
+            bound = {.kind = kind, .node = cluster_node.name};
         };
-        consider(RateBound::Kind::network, load.in, sums[node].in, of.nic_bytes_per_second);
-        consider(RateBound::Kind::network, load.out, sums[node].out, of.nic_bytes_per_second);
-        consider(RateBound::Kind::disk, load.disk, sums[node].disk, of.disk_read_bytes_per_second);
+        consider(RateBound::Kind::network, load.in, sums[node].in, cluster_node.nic_bytes_per_second);
+        consider(RateBound::Kind::network, load.out, sums[node].out, cluster_node.nic_bytes_per_second);
+        consider(RateBound::Kind::disk, load.disk, sums[node].disk, cluster_node.disk_read_bytes_per_second);
     }
     return bound;
 }

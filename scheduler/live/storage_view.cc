@@ -19,10 +19,10 @@ StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns)
     for (const allocator::ClusterDataset& dataset : now.datasets) {
         DatasetState& state =
             view.datasets.emplace_back(DatasetState{dataset.name, static_cast<double>(dataset.size_bytes)});
-        auto& on = view.cached_on.emplace_back();
+        auto& nodes_with_blocks = view.cached_on.emplace_back();
         for (const allocator::NodeCache& cached : dataset.cached) {
             state.cached_bytes += static_cast<double>(cached.bytes());
-            if (cached.bytes() > 0) on.push_back({cached.node, cached.bytes()});
+            if (cached.bytes() > 0) nodes_with_blocks.push_back({cached.node, cached.bytes()});
         }
     }
     for (const allocator::ClusterJob& job : now.jobs) {
@@ -58,8 +58,8 @@ void take_reads(const allocator::Cluster& cluster, JobQueue& queue) {
             JobRecord& job = queue.job(found->second);
             CountedBytes& counted = job.counted[node];
             // A counter starts at 0 when the daemon starts, and when it has forgotten the job.
-            const bool start_next_phase = counted.instance == known.last.instance && report.bytes >= counted.bytes;
-            const std::uint64_t more = start_next_phase ? report.bytes - counted.bytes : report.bytes;
+            const bool counter_continues = counted.instance == known.last.instance && report.bytes >= counted.bytes;
+            const std::uint64_t more = counter_continues ? report.bytes - counted.bytes : report.bytes;
             counted = {known.last.instance, report.bytes};
             job.read_bytes += static_cast<double>(more);
         }

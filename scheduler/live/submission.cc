@@ -107,18 +107,18 @@ Result<void> check_numbers(const Submission& job, double now_s) {
     return {};
 }
 
-struct Most {
+struct MostGpus {
     std::uint32_t gpus = 0;
     std::uint32_t owned = 0;  // of these, those that its tenant has a claim to
 };
 
 // Returns the most GPUs of one type that the job may run on, because a gang uses a single type.
-Result<Most> most_of_one_type(const Submission& job, std::uint32_t tenant, const SubmissionLimits& limits) {
+Result<MostGpus> most_of_one_type(const Submission& job, std::uint32_t tenant, const SubmissionLimits& limits) {
     const GpuCluster& cluster = limits.cluster;
     std::vector<std::uint32_t> gpus(cluster.gpu_types.size());
     for (const GpuNode& node : cluster.nodes) gpus[node.gpu_type] += node.gpus;
     const bool any_rate = job.ideal_by_type.empty() || job.ideal_by_type.contains("");
-    Most most;
+    MostGpus most;
     for (std::uint32_t type = 0; type < gpus.size(); ++type) {
         const std::string& name = cluster.gpu_types[type];
         if (!job.gpu_type.empty() && job.gpu_type != name) continue;

@@ -12,7 +12,7 @@ constexpr std::size_t kNamedMax = 5;
 // A rate of at least this part of f* counts as f*.
 constexpr double kNearIdeal = 0.98;
 
-std::string ago(double seconds) {
+std::string duration_text(double seconds) {
     return format_duration_ns(static_cast<std::int64_t>(std::clamp(seconds, 0.0, 1e9) * 1e9));
 }
 
@@ -38,7 +38,7 @@ std::string holder(const JobRecord& job, const WhyContext& context) {
     if (job.phase == Phase::stopping) {
         text += ", is being stopped";
     } else if (known && std::isfinite(job.remaining_bytes())) {
-        text += ", ends in about " + ago(job.remaining_bytes() / rates->second.predicted);
+        text += ", ends in about " + duration_text(job.remaining_bytes() / rates->second.predicted);
     }
     return text;
 }
@@ -94,7 +94,7 @@ std::uint64_t waiting_before(const JobRecord& job, const WhyContext& context) {
 
 Why why_waiting(const JobRecord& job, const WhyContext& context) {
     const std::string begin =
-        "Job " + title(job) + " has waited " + ago(context.now_s - job.state.waiting_since_s) + " for ";
+        "Job " + title(job) + " has waited " + duration_text(context.now_s - job.state.waiting_since_s) + " for ";
     if (!job.after.empty()) {
         std::string text;
         for (const JobId id : job.after) {
@@ -103,9 +103,9 @@ Why why_waiting(const JobRecord& job, const WhyContext& context) {
         }
         return {"dependencies", begin + "the success of job " + text + "."};
     }
-    const Free there = free_gpus(job, context);
-    const std::string state = gpus(there.free) + " of " + std::to_string(there.all) + " are free" +
-                              (there.lost > 0 ? ", " + std::to_string(there.lost) + " are on lost nodes" : "");
+    const Free counts = free_gpus(job, context);
+    const std::string state = gpus(counts.free) + " of " + std::to_string(counts.all) + " are free" +
+                              (counts.lost > 0 ? ", " + std::to_string(counts.lost) + " are on lost nodes" : "");
     switch (job.waits_for) {
         case WaitsFor::gpus:
             return {"gpus", begin + "GPUs: it needs " + asked_for(job) + " at once, and " + state +
@@ -126,7 +126,7 @@ Why why_waiting(const JobRecord& job, const WhyContext& context) {
         case WaitsFor::deadline:
             return {"deadline", begin + "better times: policy " + std::string(context.policy) +
                                     " finds no way to meet its deadline, which is in " +
-                                    ago(job.asked.deadline_s.value_or(0) - context.now_s) +
+                                    duration_text(job.asked.deadline_s.value_or(0) - context.now_s) +
                                     " without breaking promises to other jobs."};
         case WaitsFor::never_fits:
             return {"capacity",
@@ -157,8 +157,8 @@ std::string text_of(const RateBound& bound) {
 
 // Explains what limits the rate: f = min(f*, b / (1 - h)), within what nodes' networks and disks carry.
 Why why_running(const JobRecord& job, const WhyContext& context) {
-    const std::string begin = "Job " + title(job) + " has run " + ago(context.now_s - job.state.started_s) + " on " +
-                              text_of(*job.held) + ", attempt " + std::to_string(job.attempt);
+    const std::string begin = "Job " + title(job) + " has run " + duration_text(context.now_s - job.state.started_s) +
+                              " on " + text_of(*job.held) + ", attempt " + std::to_string(job.attempt);
     const auto found = context.view.jobs.find(job.asked.name);
     if (found == context.view.jobs.end()) {
         return {"gpus", begin +
@@ -176,7 +176,7 @@ Why why_running(const JobRecord& job, const WhyContext& context) {
                                              std::to_string(std::lround(100 * rates.hit_ratio)) + " % of hits";
     std::string left;
     if (std::isfinite(job.remaining_bytes()) && rates.predicted > 0) {
-        left = ", and has about " + ago(job.remaining_bytes() / rates.predicted) + " left";
+        left = ", and has about " + duration_text(job.remaining_bytes() / rates.predicted) + " left";
     }
     return {at_ideal ? "gpus" : binding_of(context.bound), begin + speed + left + "."};
 }
@@ -216,13 +216,13 @@ Why why(const JobRecord& job, const WhyContext& context) {
         case Phase::running: return why_running(job, context);
         case Phase::stopping:
             return {"engine", who + " was asked to end (" + std::string(name(job.stop_cause)) + ") and is killed " +
-                                  ago(job.asked.grace_s) + " after that" +
+                                  duration_text(job.asked.grace_s) + " after that" +
                                   (job.next ? "; then it continues on " + text_of(*job.next) : "") + "."};
         case Phase::succeeded:
         case Phase::failed:
         case Phase::cancelled: break;
     }
-    return {"nothing", who + " " + std::string(past(job.phase)) + " " + ago(context.now_s - job.ended_s) +
+    return {"nothing", who + " " + std::string(past(job.phase)) + " " + duration_text(context.now_s - job.ended_s) +
                            " ago: " + job.end_reason + "."};
 }
 

@@ -73,15 +73,15 @@ public:
 
     Placement choose(bool near_first) {
         picked_.assign(picked_.size(), false);
-        fullest_ = kGpusPerNodeMax;
-        at_of_ = kGpusPerNodeMax + 1;
+        most_free_ = kGpusPerNodeMax;
+        at_free_count_ = kGpusPerNodeMax + 1;
         Placement placement;
         std::uint32_t wanted = request_.gpus;
         while (wanted > 0) {
             std::optional<std::uint32_t> node;
             if (near_first) node = near_node(wanted);
-            if (!node) node = just_enough(wanted);
-            if (!node) node = fullest();
+            if (!node) node = tightest_node(wanted);
+            if (!node) node = most_free_node();
             const std::uint64_t free = pool_.at(*node);
             const std::uint64_t taken =
                 lowest_bits(free, std::min(wanted, static_cast<std::uint32_t>(std::popcount(free))));
@@ -132,7 +132,7 @@ private:
         return std::nullopt;
     }
 
-    std::optional<std::uint32_t> just_enough(std::uint32_t wanted) const {
+    std::optional<std::uint32_t> tightest_node(std::uint32_t wanted) const {
         for (std::uint32_t free = wanted; free <= kGpusPerNodeMax; ++free) {
             if (by_free_[free].empty()) continue;
             if (const auto node = first_of(by_free_[free])) return node;
@@ -140,17 +140,17 @@ private:
         return std::nullopt;
     }
 
-    std::optional<std::uint32_t> fullest() {
-        for (; fullest_ > 0; --fullest_) {
-            if (at_of_ != fullest_) {
-                at_ = by_free_[fullest_].begin();
-                at_of_ = fullest_;
+    std::optional<std::uint32_t> most_free_node() {
+        for (; most_free_ > 0; --most_free_) {
+            if (at_free_count_ != most_free_) {
+                at_ = by_free_[most_free_].begin();
+                at_free_count_ = most_free_;
             }
             for (const std::uint32_t near : near_) {
-                if (!picked_[near] && by_free_[fullest_].contains(near)) return near;
+                if (!picked_[near] && by_free_[most_free_].contains(near)) return near;
             }
-            while (at_ != by_free_[fullest_].end() && picked_[*at_]) ++at_;
-            if (at_ != by_free_[fullest_].end()) return *at_;
+            while (at_ != by_free_[most_free_].end() && picked_[*at_]) ++at_;
+            if (at_ != by_free_[most_free_].end()) return *at_;
         }
         return std::nullopt;
     }
@@ -160,8 +160,8 @@ private:
     const ByFree& by_free_;
     std::vector<bool> picked_;
     std::vector<std::uint32_t> near_;
-    std::uint32_t fullest_ = kGpusPerNodeMax;
-    std::uint32_t at_of_ = kGpusPerNodeMax + 1;  // at_ points into the set of nodes with this many free GPUs
+    std::uint32_t most_free_ = kGpusPerNodeMax;
+    std::uint32_t at_free_count_ = kGpusPerNodeMax + 1;  // at_ points into the set of nodes with this many free GPUs
     std::set<std::uint32_t>::const_iterator at_;
 };
 

@@ -12,15 +12,15 @@ std::optional<Placed> FreePool::place(const PlaceRequest& request) {
     auto placement = free_.choose(request);
     if (!placement) {
         if (request.opportunistic || opportunistic_.empty() || request.gpus == 0) return std::nullopt;
-        return place_on_others(request);
+        return place_with_evictions(request);
     }
     take(request, *placement);
     return Placed{.placement = std::move(*placement), .evicted = {}};
 }
 
 // Places the request where GPUs come free when opportunistic jobs are evicted.
-std::optional<Placed> FreePool::place_on_others(const PlaceRequest& request) {
-    std::vector<std::pair<JobId, Taken>> gone;
+std::optional<Placed> FreePool::place_with_evictions(const PlaceRequest& request) {
+    std::vector<std::pair<JobId, Taken>> released;
     std::vector<JobId> last_first;
     last_first.reserve(opportunistic_.size());
     for (const auto& [arrival, job] : opportunistic_) last_first.push_back(job);
@@ -28,7 +28,7 @@ std::optional<Placed> FreePool::place_on_others(const PlaceRequest& request) {
     for (const JobId job : last_first) {
         if (free_.count(request.gpu_type) >= request.gpus) break;
         if (free_.gpu_type(placed_.at(job).placement.front().node) != request.gpu_type) continue;
-        gone.emplace_back(job, release_gpus(job));
+        released.emplace_back(job, release_gpus(job));
     }
     std::optional<Placed> placed;
     if (auto placement = free_.choose(request)) {
@@ -36,8 +36,8 @@ std::optional<Placed> FreePool::place_on_others(const PlaceRequest& request) {
         placed = Placed{.placement = std::move(*placement), .evicted = {}};
     }
     // Jobs whose GPUs are not needed after all stay.
-    std::ranges::reverse(gone);
-    for (auto& [job, taken] : gone) {
+    std::ranges::reverse(released);
+    for (auto& [job, taken] : released) {
         if (!placed || is_free(taken.placement)) {
             put(job, std::move(taken));
         } else {
@@ -49,10 +49,10 @@ std::optional<Placed> FreePool::place_on_others(const PlaceRequest& request) {
 
 bool FreePool::place_at(const PlaceRequest& request, const Placement& placement) {
     LARDER_ASSERT(!placed_.contains(request.job));
-    const bool may = std::ranges::all_of(placement, [&](const NodeGpus& share) {
+    const bool may_use = std::ranges::all_of(placement, [&](const NodeGpus& share) {
         return free_.usable(share.node) && free_.gpu_type(share.node) == request.gpu_type;
     });
-    if (placement.empty() || !may || !is_free(placement)) return false;
+    if (placement.empty() || !may_use || !is_free(placement)) return false;
     take(request, placement);
     return true;
 }

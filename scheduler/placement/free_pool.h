@@ -35,7 +35,7 @@ private:
     void put(JobId job, Taken taken);
     Taken release_gpus(JobId job);
     bool is_free(const Placement& placement) const;
-    std::optional<Placed> place_on_others(const PlaceRequest& request);
+    std::optional<Placed> place_with_evictions(const PlaceRequest& request);
 
     FreeGpus free_;
     std::unordered_map<JobId, Taken> placed_;

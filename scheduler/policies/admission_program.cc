@@ -14,8 +14,8 @@ namespace {
 
 constexpr int kNodesMax = 300;
 constexpr int kIterationsMax = 20000;
-constexpr double kGap = 0.4;       // less than any job is worth
-constexpr double kEarlier = 1e-4;  // cost of a late lease, so that ties go to early ones
+constexpr double kGap = 0.4;             // less than any job is worth
+constexpr double kLateLeaseCost = 1e-4;  // cost of a late lease, so that ties go to early ones
 
 // The columns, for each job and type: whether the job is admitted there, then whether it has each lease.
 class Program {
@@ -63,25 +63,25 @@ private:
     // Returns the part of all its work that a job gets done in the lease before its deadline. Each lease after the
     // first may be a restart.
     double done_in(const LeaseDemand& demand, std::uint32_t type, std::uint32_t lease) const {
-        const bool start_next_phase = lease == 0 && ((demand.runs && demand.runs_on == type) || !demand.started);
-        const double begins_s = plan_.start_s(lease) + (start_next_phase ? demand.starting_s : demand.restart_s);
+        const bool needs_no_restart = lease == 0 && ((demand.runs && demand.runs_on == type) || !demand.started);
+        const double begins_s = plan_.start_s(lease) + (needs_no_restart ? demand.starting_s : demand.restart_s);
         const double seconds = std::min(plan_.end_s(lease), demand.deadline_s) - begins_s;
         return std::max(0.0, seconds) * demand.rates[type] / demand.remaining_bytes;
     }
 
     void add_columns(std::size_t c, std::uint32_t type) {
         const AdmissionCandidate& candidate = candidates_[c];
-        const bool may = candidate.demand->rates[type] > 0 &&
-                         (candidate.demand->stays_on == kAnyGpuType || candidate.demand->stays_on == type);
+        const bool may_run = candidate.demand->rates[type] > 0 &&
+                             (candidate.demand->stays_on == kAnyGpuType || candidate.demand->stays_on == type);
         lower_.push_back(candidate.must && candidate.holds_type == type ? 1 : 0);
-        upper_.push_back(may ? 1 : 0);
+        upper_.push_back(may_run ? 1 : 0);
         cost_.push_back(-candidate.value);
         for (std::uint32_t lease = 0; lease < plan_.leases(); ++lease) {
-            const bool useful = may && done_in(*candidate.demand, type, lease) > 0;
+            const bool useful = may_run && done_in(*candidate.demand, type, lease) > 0;
             const bool holds = lease == 0 && candidate.holds_type == type;
             lower_.push_back(holds ? 1 : 0);
             upper_.push_back(useful || holds ? 1 : 0);
-            cost_.push_back(kEarlier * (1 + lease) / plan_.leases());
+            cost_.push_back(kLateLeaseCost * (1 + lease) / plan_.leases());
         }
     }
 

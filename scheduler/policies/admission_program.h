@@ -17,7 +17,8 @@ namespace larder::scheduler {
 struct AdmissionCandidate {
     const LeaseDemand* demand = nullptr;
     bool must = false;  // already promised
-    // Set if the job is within a lease on that type, and stays there for it; its GPUs there count as free in the plan.
+    // Set if the job is within a lease: the type of its GPUs, which it keeps to the end of the lease. These GPUs count
+    // as free in the plan.
     std::optional<std::uint32_t> holds_type;
     double value = 1;
 };

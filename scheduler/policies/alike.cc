@@ -19,7 +19,7 @@ public:
         std::ranges::stable_sort(order_, [&](std::uint32_t a, std::uint32_t b) { return compare(a, b) < 0; });
         for (std::uint32_t begin = 0, end = 0; begin < order_.size(); begin = end) {
             while (end < order_.size() && compare(order_[begin], order_[end]) == 0) ++end;
-            boxes_.push(measured(begin, end));
+            boxes_.push(make_box(begin, end));
         }
     }
 
@@ -31,8 +31,8 @@ public:
                 std::stable_partition(order_.begin() + box.begin, order_.begin() + box.end,
                                       [&](std::uint32_t row) { return at(row, box.column) <= box.middle; });
             const auto middle = static_cast<std::uint32_t>(high - order_.begin());
-            boxes_.push(measured(box.begin, middle));
-            boxes_.push(measured(middle, box.end));
+            boxes_.push(make_box(box.begin, middle));
+            boxes_.push(make_box(middle, box.end));
         }
     }
 
@@ -73,7 +73,7 @@ private:
         return 0;
     }
 
-    Box measured(std::uint32_t begin, std::uint32_t end) {
+    Box make_box(std::uint32_t begin, std::uint32_t end) {
         Box box{.begin = begin, .end = end};
         double widest = 0;
         for (std::size_t column = exact_; column < width_; ++column) {

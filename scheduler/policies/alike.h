@@ -10,7 +10,8 @@
 namespace larder::scheduler {
 
 // `rows` has rows of `width` numbers, 0 or more, each. The first `exact` numbers of a row are not changed, and a 0 is
-// not merged with other numbers. If rows differ in those, more than `kinds_max` kinds may remain.
+// not merged with other numbers. Rows that differ in an exact number or in a 0 stay apart, even if more than
+// `kinds_max` kinds remain.
 void merge_similar_rows(std::span<double> rows, std::size_t width, std::size_t exact, std::size_t kinds_max);
 
 }  // namespace larder::scheduler

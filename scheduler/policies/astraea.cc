@@ -8,7 +8,7 @@ namespace larder::scheduler {
 namespace {
 
 struct Queue {
-    double gpu_s = 0;  // in the window, plus what is given in this decision
+    double gpu_s = 0;  // in the window, plus the GPU time given in this decision
     double weight = 1;
     std::vector<Ranked> jobs;  // the job with the least GPU time first
     std::size_t next = 0;
@@ -58,19 +58,19 @@ Result<Decision> Astraea::decide(const Snapshot& snapshot) {
     for (const Ranked& ranked : starving) want_next(ranked.job);
 
     std::priority_queue<Ranked, std::vector<Ranked>, std::greater<>> turns;  // Ranked::job: the tenant
-    const auto sort_hosts = [&](std::uint32_t tenant) {
+    const auto push_turn = [&](std::uint32_t tenant) {
         const Queue& queue = queues[tenant];
         if (queue.next < queue.jobs.size()) turns.push({.key = queue.gpu_s / queue.weight, .job = tenant});
     };
     for (std::uint32_t tenant = 0; tenant < queues.size(); ++tenant) {
         std::ranges::sort(queues[tenant].jobs);
-        sort_hosts(tenant);
+        push_turn(tenant);
     }
     while (!turns.empty()) {
         const std::uint32_t tenant = turns.top().job;
         turns.pop();
         want_next(queues[tenant].jobs[queues[tenant].next++].job);
-        sort_hosts(tenant);
+        push_turn(tenant);
     }
     if (!all_run) decision.next_s = lease_end_s;
     return decision;

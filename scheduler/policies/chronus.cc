@@ -24,9 +24,9 @@ LeasePlan Chronus::make_plan(const Snapshot& snapshot, std::uint32_t leases_max)
     std::vector<double> ends_s = widening_ends_s(first_end_s, lease_s_, last_s);
     if (leases_max != 0 && ends_s.size() > leases_max) {
         ends_s.assign(1, first_end_s);
-        const double together = std::ceil((last_s - first_end_s) / lease_s_ / (leases_max - 1));
+        const double periods_per_lease = std::ceil((last_s - first_end_s) / lease_s_ / (leases_max - 1));
         for (std::uint32_t lease = 1; lease < leases_max; ++lease) {
-            ends_s.push_back(first_end_s + lease_s_ * together * lease);
+            ends_s.push_back(first_end_s + lease_s_ * periods_per_lease * lease);
         }
     }
     if (leases_max == 0) add_promised_ends(snapshot, ends_s);
@@ -48,7 +48,7 @@ void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_start, std::
     const auto value_of = [](const Promise& promise) { return promise.strict ? 1.0 : 0.5; };
     LeasePlan plan = make_plan(snapshot, kLeasesMaxExact);
     std::vector<AdmissionCandidate> candidates;
-    std::vector<std::size_t> places;
+    std::vector<std::size_t> promise_indices;
     double value_by_start = 0;
     for (std::size_t p = 0; p < promises.size(); ++p) {
         const Promise& promise = promises[p];
@@ -65,7 +65,7 @@ void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_start, std::
         }
         if (promise.met) value_by_start += candidate.value;
         candidates.push_back(candidate);
-        places.push_back(p);
+        promise_indices.push_back(p);
     }
     const auto found =
         scheduler::admit_exactly(plan, static_cast<std::uint32_t>(snapshot.gpu_types.size()), candidates);
@@ -76,7 +76,7 @@ void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_start, std::
     }
     if (value < value_by_start + 0.25) return;
     for (std::size_t c = 0; c < candidates.size(); ++c) {
-        Promise& promise = promises[places[c]];
+        Promise& promise = promises[promise_indices[c]];
         promise.met = (*found)[c].gpu_type != kAnyGpuType;
         if (promise.met) {
             promise.fit = (*found)[c];

@@ -24,10 +24,11 @@ struct Fair::Candidates {
         std::vector<std::size_t> kind_of(jobs.size());
         kinds = {.gpus_by_type = gpus_by_type, .kinds = {}};
         for (std::size_t place = 0; place < order.size(); ++place) {
-            const std::span<const double> now = row(order[place]);
-            if (place == 0 || !std::ranges::equal(now, row(order[place - 1]))) {
-                const auto rates = now.begin() + 1 + static_cast<std::ptrdiff_t>(kTerms);
-                kinds.kinds.push_back({.gpus = now[0], .rates = {rates, now.end()}, .terms = {now.begin() + 1, rates}});
+            const std::span<const double> current = row(order[place]);
+            if (place == 0 || !std::ranges::equal(current, row(order[place - 1]))) {
+                const auto rates = current.begin() + 1 + static_cast<std::ptrdiff_t>(kTerms);
+                kinds.kinds.push_back(
+                    {.gpus = current[0], .rates = {rates, current.end()}, .terms = {current.begin() + 1, rates}});
             }
             kind_of[order[place]] = kinds.kinds.size() - 1;
             ++kinds.kinds.back().jobs;
@@ -52,9 +53,9 @@ Fair::Candidates Fair::gather(const Fair& policy, const Snapshot& snapshot) {
         const std::uint32_t gpus = job.running ? job.gpus : gpus_asked(snapshot, *job.spec);
         double best = 0;
         for (std::uint32_t type = 0; type < types; ++type) {
-            const bool may =
+            const bool may_run =
                 (job.spec->gpu_type == kAnyGpuType || job.spec->gpu_type == type) && found.gpus_by_type[type] >= gpus;
-            rates[type] = may ? expected_rate(snapshot, job, type, gpus) : 0;
+            rates[type] = may_run ? expected_rate(snapshot, job, type, gpus) : 0;
             best = std::max(best, rates[type]);
         }
         if (best <= 0) continue;
@@ -93,9 +94,9 @@ Shares Fair::spread_over_types(const Kinds& kinds, std::span<const double> parts
 
 Result<Shares> Fair::raise(const Kinds& kinds, std::span<const double> needs, std::span<const double> floors,
                            bool rest_too) {
-    const bool one = types_are_one(kinds);
+    const bool is_one_type = types_are_one(kinds);
     ShareProblem problem;
-    if (one) {
+    if (is_one_type) {
         problem.gpus_by_type = {std::accumulate(kinds.gpus_by_type.begin(), kinds.gpus_by_type.end(), 0.0)};
     } else {
         problem.gpus_by_type = kinds.gpus_by_type;
@@ -108,13 +109,13 @@ Result<Shares> Fair::raise(const Kinds& kinds, std::span<const double> needs, st
         group.gpus = kind.gpus;
         group.need = needs[k];
         group.floor = floors.empty() ? 0 : floors[k];
-        if (one) {
+        if (is_one_type) {
             group.rates = {std::ranges::max(kind.rates)};
         } else {
             group.rates = kind.rates;
         }
     }
-    if (!one) return program_.solve(problem, rest_too);
+    if (!is_one_type) return program_.solve(problem, rest_too);
     const Shares closed = closed_form_shares(problem);
     Shares shares = spread_over_types(kinds, closed.parts);
     shares.level = closed.level;

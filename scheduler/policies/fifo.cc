@@ -33,12 +33,12 @@ double remaining_s(const Snapshot& snapshot, const JobState& job, std::uint32_t 
 std::optional<Reservation> reserve(std::vector<Ending>& endings, const Room& free, const JobSpec& job,
                                    std::uint32_t gpus) {
     std::ranges::stable_sort(endings, {}, &Ending::at_s);
-    Room then = free;
+    Room room_then = free;
     for (const Ending& ending : endings) {
-        then.release(*ending.job, ending.type, ending.gpus, ending.claims);
-        if (!then.fits(job, ending.type, gpus)) continue;
-        then.take(job, ending.type, gpus, true);
-        return Reservation{.start_s = ending.at_s, .spare = then};
+        room_then.release(*ending.job, ending.type, ending.gpus, ending.claims);
+        if (!room_then.fits(job, ending.type, gpus)) continue;
+        room_then.take(job, ending.type, gpus, true);
+        return Reservation{.start_s = ending.at_s, .spare = room_then};
     }
     return std::nullopt;
 }
@@ -95,7 +95,7 @@ Result<Decision> Fifo::decide(const Snapshot& snapshot) {
             continue;
         }
         const std::uint32_t type =
-            free.fastest_type(*job.spec, [&](std::uint32_t of) { return may_run(job, of, gpus); });
+            free.fastest_type(*job.spec, [&](std::uint32_t candidate) { return may_run(job, candidate, gpus); });
         if (type == kAnyGpuType) {
             if (reserved) continue;
             decision.wants.push_back(want);

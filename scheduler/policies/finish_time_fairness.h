@@ -15,7 +15,7 @@ public:
     std::string_view name() const override { return "finish-time-fairness"; }
 
 private:
-    static constexpr std::size_t kKindsMax = 256;  // as it takes a dozen programs for one decision
+    static constexpr std::size_t kKindsMax = 256;  // small, because one decision solves a dozen linear programs
 
     void prepare(const Snapshot& snapshot) override;
     void terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
@@ -24,7 +24,7 @@ private:
 
     double longest_bytes_ = 1;
     double weights_ = 0;  // of all jobs
-    int last_step_ = 0;   // where the next search begins, as most end near the last
+    int last_step_ = 0;   // the next search begins here, as most end near the last
 };
 
 }  // namespace larder::scheduler

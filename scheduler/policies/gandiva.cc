@@ -48,7 +48,7 @@ public:
           end_s_(period_end_s(snapshot.now_s, round_s)),
           room_(snapshot),
           packing_(snapshot),
-          places_(snapshot.jobs.size()) {}
+          has_place_(snapshot.jobs.size()) {}
 
     Decision decide() {
         keep_leases();
@@ -88,15 +88,15 @@ private:
                 guests.push_back(want);
                 continue;
             }
-            places_[j] = true;
+            has_place_[j] = true;
             room_.take(job);
             decision_.wants.push_back(want);
         }
         kept_ = decision_.wants.size();
         for (Want& guest : guests) {
             const auto host = index_of_.find(snapshot_.jobs[guest.job]->packed_with);
-            if (host == index_of_.end() || !places_[host->second]) continue;
-            places_[guest.job] = true;
+            if (host == index_of_.end() || !has_place_[host->second]) continue;
+            has_place_[guest.job] = true;
             guest.packed_with = host->second;
             shared_.push_back(host->second);
             may_change_ = true;
@@ -108,7 +108,7 @@ private:
         std::vector<Turn> turns;
         for (std::uint32_t j = 0; j < snapshot_.jobs.size(); ++j) {
             const JobState& job = *snapshot_.jobs[j];
-            if (places_[j]) continue;
+            if (has_place_[j]) continue;
             turns.push_back({.priority = job.spec->priority,
                              .running = job.running,
                              .since_s = job.running ? job.started_s : job.waiting_since_s,
@@ -132,12 +132,12 @@ private:
                 decision_.wants.push_back(want);
                 continue;
             }
-            std::optional<std::uint32_t> with;
+            std::optional<std::uint32_t> present_host;
             if (job.running && job.packed_with != nullptr) {
                 const auto host = index_of_.find(job.packed_with);
-                if (host != index_of_.end()) with = host->second;
+                if (host != index_of_.end()) present_host = host->second;
             }
-            const auto host = packing_.take_host(want.job, want.gpus, with);
+            const auto host = packing_.take_host(want.job, want.gpus, present_host);
             if (host) {
                 want.packed_with = host;
                 want.gpu_type = kAnyGpuType;
@@ -150,18 +150,18 @@ private:
 
     void grow_into_spare_gpus() {
         std::vector<Growing> growing;
-        std::vector<std::size_t> at;
+        std::vector<std::size_t> want_indices;
         for (std::size_t w = kept_; w < decision_.wants.size(); ++w) {
             const Want& want = decision_.wants[w];
             if (want.packed_with || want.gpus >= snapshot_.jobs[want.job]->spec->gpus_max) continue;
             growing.push_back({.job = want.job, .gpu_type = want.gpu_type, .gpus = want.gpus});
-            at.push_back(w);
+            want_indices.push_back(w);
         }
         grow(snapshot_, room_.left(), growing);
         for (std::size_t i = 0; i < growing.size(); ++i) {
-            keep_to_claims(growing[i], decision_.wants[at[i]].gpus);
-            may_change_ = may_change_ || growing[i].gpus != decision_.wants[at[i]].gpus;
-            decision_.wants[at[i]].gpus = growing[i].gpus;
+            keep_to_claims(growing[i], decision_.wants[want_indices[i]].gpus);
+            may_change_ = may_change_ || growing[i].gpus != decision_.wants[want_indices[i]].gpus;
+            decision_.wants[want_indices[i]].gpus = growing[i].gpus;
         }
         // Jobs within a lease may grow once it expires.
         for (std::size_t w = 0; w < kept_; ++w) {
@@ -170,12 +170,12 @@ private:
         }
     }
 
-    // Limits the growth of a job to its tenant's claim. Until now it took GPUs of a type regardless of claims.
+    // Limits the growth of a job to its tenant's claim. grow() takes GPUs regardless of claims.
     void keep_to_claims(Growing& growing, std::uint32_t gpus_before) {
         const JobState& job = *snapshot_.jobs[growing.job];
         std::uint32_t may_have =
             gpus_before + std::min(growing.gpus - gpus_before, room_.claim_left(*job.spec, growing.gpu_type));
-        // A restart pays only for the full growth, so there is none for less.
+        // A restart pays only for the full growth, so a running job does not restart for less.
         const bool would_start_again = may_have < growing.gpus && job.running && may_have > job.gpus;
         if (would_start_again) may_have = std::max(gpus_before, job.gpus);
         room_.left()[growing.gpu_type] += growing.gpus - may_have;
@@ -188,8 +188,8 @@ private:
     Room room_;
     Packing packing_;
     Decision decision_;
-    std::vector<bool> places_;  // by job: it has its place by a lease or because it is pinned
-    std::size_t kept_ = 0;      // the number of their wants, without guests
+    std::vector<bool> has_place_;  // by job: true if a lease or a pin fixes its place
+    std::size_t kept_ = 0;         // number of wants of these jobs, without guests
     std::vector<std::uint32_t> shared_;
     std::vector<Want> left_out_;
     std::unordered_map<const JobState*, std::uint32_t> index_of_;

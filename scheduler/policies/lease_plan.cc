@@ -48,18 +48,19 @@ LeaseFit LeasePlan::fit(const LeaseDemand& demand, std::uint32_t gpu_type, const
     LeaseFit found{.gpu_type = gpu_type};
     const double rate = demand.rates[gpu_type];
     double left_s = demand.remaining_bytes / rate;
-    bool start_next_phase = demand.runs && (demand.runs_on == kAnyGpuType || demand.runs_on == gpu_type);
+    bool continues = demand.runs && (demand.runs_on == kAnyGpuType || demand.runs_on == gpu_type);
     bool started = demand.started;
     std::size_t span = 0;
     for (std::uint32_t lease = 0; lease < leases(); ++lease) {
-        bool may = free(demand, gpu_type, lease) >= demand.gpus;
+        bool is_usable = free(demand, gpu_type, lease) >= demand.gpus;
         if (within != nullptr) {
             while (span < within->spans.size() && within->spans[span].second <= start_s(lease) + kRounding_s) ++span;
-            may = may && span < within->spans.size() && within->spans[span].first <= start_s(lease) + kRounding_s &&
-                  within->spans[span].second >= end_s(lease) - kRounding_s;
+            is_usable = is_usable && span < within->spans.size() &&
+                        within->spans[span].first <= start_s(lease) + kRounding_s &&
+                        within->spans[span].second >= end_s(lease) - kRounding_s;
         }
-        if (!may) {
-            start_next_phase = false;
+        if (!is_usable) {
+            continues = false;
             if (!demand.preemptible) {
                 left_s = demand.remaining_bytes / rate;
                 found.leases.clear();
@@ -67,12 +68,12 @@ LeaseFit LeasePlan::fit(const LeaseDemand& demand, std::uint32_t gpu_type, const
             continue;
         }
         // A job whose leases begin later may run earlier in spare room and be stopped again, so it may lose a restart.
-        const double lost_s = start_next_phase       ? (lease == 0 ? demand.starting_s : 0)
+        const double lost_s = continues              ? (lease == 0 ? demand.starting_s : 0)
                               : started || lease > 0 ? demand.restart_s
                                                      : 0;
         const double begins_s = start_s(lease) + lost_s;
         found.leases.push_back(lease);
-        start_next_phase = started = true;
+        continues = started = true;
         if (left_s <= end_s(lease) - begins_s) {
             found.end_s = begins_s + left_s;
             return found;

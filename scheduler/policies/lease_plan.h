@@ -2,8 +2,8 @@
 
 // The plan of GPUs in the coming leases, from which deadlines are promised (Chronus, SoCC '21). All leases end at the
 // same times; the first of the plan is the rest of the current one. A job progresses only in its leases. If tenants
-// have claims to less than all GPUs, no tenant has more than its claim in any lease, because other tenants may have
-// none to spare then.
+// have claims to less than all GPUs, no tenant has more than its claim in any lease, because other tenants may
+// then have no GPUs to spare.
 
 #include <algorithm>
 #include <cstdint>
@@ -85,9 +85,9 @@ private:
     std::vector<std::uint32_t> claims_left_;        // by tenant, type and lease; empty: no limits
 };
 
-// Returns the ends of leases up to `last_s`, the first at `first_end_s`, a multiple of `lease_s`. Near leases end one
-// by one, those farther away 2, 4, 8, ... at a time. As time goes on, a wide lease is only ever halved, so that work
-// that fits once goes on fitting.
+// Returns the ends of leases up to `last_s`, the first at `first_end_s`, a multiple of `lease_s`. Near leases are
+// `lease_s` wide, later ones 2, 4, 8, ... times as wide. As time goes on, a wide lease is only ever halved, so that
+// work that fits once goes on fitting.
 std::vector<double> widening_ends_s(double first_end_s, double lease_s, double last_s);
 
 }  // namespace larder::scheduler

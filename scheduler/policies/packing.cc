@@ -5,7 +5,8 @@
 namespace larder::scheduler {
 namespace {
 
-constexpr double kCombinedRateMin = 1.05;  // least sum of both parts; below it turns are as good
+constexpr double kCombinedRateMin =
+    1.05;  // least sum of both jobs' rates, each as a part of its rate alone; below it, taking turns is as fast
 
 }  // namespace
 
@@ -33,59 +34,61 @@ double Packing::part(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gp
 }
 
 double Packing::made_now(std::uint32_t host, std::uint32_t guest) const {
-    const JobState& at = *snapshot_.jobs[host];
+    const JobState& host_state = *snapshot_.jobs[host];
     double sum = 0;
     for (const std::uint32_t j : {host, guest}) {
         const JobState& job = *snapshot_.jobs[j];
-        if (job.rate_bytes_per_second <= 0) return 2;
-        sum += job.rate_bytes_per_second / rate_alone(job, at.gpu_type, at.gpus);
+        if (job.rate_bytes_per_second <= 0) return 2;  // unknown: assume no loss
+        sum += job.rate_bytes_per_second / rate_alone(job, host_state.gpu_type, host_state.gpus);
     }
     return sum;
 }
 
-Packing::LineKey Packing::line_key(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus) const {
+Packing::HostQueueKey Packing::queue_key(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus) const {
     return {gpus, gpu_type, snapshot_.claims.empty() ? 0 : snapshot_.jobs[job]->spec->tenant};
 }
 
 void Packing::add_host(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus) {
-    const double of_it = part(job, gpu_type, gpus);
-    if (of_it <= 0) return;
-    lines_[line_key(job, gpu_type, gpus)].hosts.push_back(static_cast<std::uint32_t>(hosts_.size()));
-    hosts_.push_back({.job = job, .gpu_type = gpu_type, .gpus = gpus, .part = of_it});
+    const double host_part = part(job, gpu_type, gpus);
+    if (host_part <= 0) return;
+    queues_[queue_key(job, gpu_type, gpus)].hosts.push_back(static_cast<std::uint32_t>(hosts_.size()));
+    hosts_.push_back({.job = job, .gpu_type = gpu_type, .gpus = gpus, .part = host_part});
 }
 
 void Packing::sort_hosts() {
-    for (auto& [key, line] : lines_) {
-        std::ranges::stable_sort(line.hosts, std::ranges::greater{}, [&](std::uint32_t h) { return hosts_[h].part; });
+    for (auto& [key, queue] : queues_) {
+        std::ranges::stable_sort(queue.hosts, std::ranges::greater{}, [&](std::uint32_t h) { return hosts_[h].part; });
     }
 }
 
 std::optional<std::uint32_t> Packing::take_host(std::uint32_t guest, std::uint32_t gpus,
-                                                std::optional<std::uint32_t> with) {
+                                                std::optional<std::uint32_t> present_host) {
     const JobSpec& spec = *snapshot_.jobs[guest]->spec;
     Host* best = nullptr;
     double most = kCombinedRateMin;
     for (std::uint32_t type = 0; type < snapshot_.gpu_types.size(); ++type) {
-        const auto found = lines_.find(line_key(guest, type, gpus));
-        if (found == lines_.end() || (spec.gpu_type != kAnyGpuType && spec.gpu_type != type)) continue;
-        const double own = part(guest, type, gpus);
-        if (own <= 0) continue;
-        Line& line = found->second;
-        if (with) {
-            const auto stays = std::ranges::find(line.hosts, *with, [&](std::uint32_t h) { return hosts_[h].job; });
-            if (stays != line.hosts.end() && !hosts_[*stays].taken && hosts_[*stays].part + own > kCombinedRateMin) {
+        const auto found = queues_.find(queue_key(guest, type, gpus));
+        if (found == queues_.end() || (spec.gpu_type != kAnyGpuType && spec.gpu_type != type)) continue;
+        const double guest_part = part(guest, type, gpus);
+        if (guest_part <= 0) continue;
+        HostQueue& queue = found->second;
+        if (present_host) {
+            const auto stays =
+                std::ranges::find(queue.hosts, *present_host, [&](std::uint32_t h) { return hosts_[h].job; });
+            if (stays != queue.hosts.end() && !hosts_[*stays].taken &&
+                hosts_[*stays].part + guest_part > kCombinedRateMin) {
                 // The measured sum may be lower than the expected one.
-                if (made_now(*with, guest) < 1) return std::nullopt;
+                if (made_now(*present_host, guest) < 1) return std::nullopt;
                 hosts_[*stays].taken = true;
-                return with;
+                return present_host;
             }
         }
-        while (line.next < line.hosts.size() && hosts_[line.hosts[line.next]].taken) ++line.next;
-        if (line.next == line.hosts.size()) continue;
-        Host& first = hosts_[line.hosts[line.next]];
-        if (first.part + own <= most) continue;
+        while (queue.next < queue.hosts.size() && hosts_[queue.hosts[queue.next]].taken) ++queue.next;
+        if (queue.next == queue.hosts.size()) continue;
+        Host& first = hosts_[queue.hosts[queue.next]];
+        if (first.part + guest_part <= most) continue;
         best = &first;
-        most = first.part + own;
+        most = first.part + guest_part;
     }
     if (best == nullptr) return std::nullopt;
     best->taken = true;

@@ -29,7 +29,8 @@ public:
     void sort_hosts();
     // Returns the host that the guest should join: its present one if that is still good, else the one that loses
     // least. No other guest may join that host afterwards.
-    std::optional<std::uint32_t> take_host(std::uint32_t guest, std::uint32_t gpus, std::optional<std::uint32_t> with);
+    std::optional<std::uint32_t> take_host(std::uint32_t guest, std::uint32_t gpus,
+                                           std::optional<std::uint32_t> present_host);
 
 private:
     struct Host {
@@ -39,7 +40,7 @@ private:
         double part = 0;
         bool taken = false;
     };
-    struct Line {
+    struct HostQueue {
         std::vector<std::uint32_t> hosts;  // indices, those that lose least first
         std::size_t next = 0;
     };
@@ -51,10 +52,10 @@ private:
     std::unordered_set<const JobState*> sharing_;  // hosts that share at present
     std::vector<Host> hosts_;
     // Only jobs with equal keys may share.
-    using LineKey = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
-    LineKey line_key(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus) const;
+    using HostQueueKey = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
+    HostQueueKey queue_key(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus) const;
 
-    std::map<LineKey, Line> lines_;  // by GPUs, type and, where tenants have cells of their own, tenant
+    std::map<HostQueueKey, HostQueue> queues_;  // by GPUs, type and, where tenants have cells of their own, tenant
 };
 
 }  // namespace larder::scheduler

@@ -39,65 +39,67 @@ LeaseDemand demand_of(const Snapshot& snapshot, const Room& all, std::uint32_t j
 }
 
 // A plan with the leases of some promises.
-struct Laid {
+struct PlannedPromises {
     LeasePlan plan;
-    std::vector<std::size_t> who;  // indices in `promises`
-    std::vector<LeaseFit> fits;    // of each of them
+    std::vector<std::size_t> indices;  // indices in `promises`
+    std::vector<LeaseFit> fits;        // of each of them
     bool all_met = true;
     std::size_t missed = 0;
 };
 
-class Laying {
+class PromisePlanner {
 public:
-    Laying(const LeasePlan& base, std::span<const Promise> promises) : base_(base), promises_(promises) {}
+    PromisePlanner(const LeasePlan& base, std::span<const Promise> promises) : base_(base), promises_(promises) {}
 
     // Gives leases in the order of latest starts.
-    Laid lay(std::vector<std::size_t> who) const {
-        std::ranges::sort(who, {}, [&](std::size_t p) { return std::pair(promises_[p].latest_start_s, p); });
-        Laid laid{.plan = base_, .who = {}, .fits = {}};
-        laid.who.reserve(who.size());
-        laid.fits.reserve(who.size());
-        for (const std::size_t p : who) add(laid, p, nullptr);
-        return laid;
+    PlannedPromises plan_in_order(std::vector<std::size_t> indices) const {
+        std::ranges::sort(indices, {}, [&](std::size_t p) { return std::pair(promises_[p].latest_start_s, p); });
+        PlannedPromises planned{.plan = base_, .indices = {}, .fits = {}};
+        planned.indices.reserve(indices.size());
+        planned.fits.reserve(indices.size());
+        for (const std::size_t p : indices) add(planned, p, nullptr);
+        return planned;
     }
 
     // Gives leases at the promised times. A promise whose times no longer work gets the earliest leases that are left.
-    Laid keep(const Snapshot& snapshot, const std::vector<std::size_t>& who) const {
-        Laid laid{.plan = base_, .who = {}, .fits = {}};
+    PlannedPromises plan_at_promised_times(const Snapshot& snapshot, const std::vector<std::size_t>& indices) const {
+        PlannedPromises planned{.plan = base_, .indices = {}, .fits = {}};
         std::vector<std::size_t> lost;
-        for (const std::size_t p : who) {
+        for (const std::size_t p : indices) {
             const PromisedTimes& times = snapshot.jobs[promises_[p].demand.job]->promised;
-            if (!add(laid, p, &times)) lost.push_back(p);
+            if (!add(planned, p, &times)) lost.push_back(p);
         }
-        for (const std::size_t p : lost) add(laid, p, nullptr);
-        return laid;
+        for (const std::size_t p : lost) add(planned, p, nullptr);
+        return planned;
     }
 
     // Adds a promise with free leases, if these meet its deadline.
-    void add_if_met(Laid& laid, std::size_t p) const {
-        if (laid.plan.fit(promises_[p].demand).meets(promises_[p].demand.deadline_s)) add(laid, p, nullptr);
+    void add_if_met(PlannedPromises& planned, std::size_t p) const {
+        if (planned.plan.fit(promises_[p].demand).meets(promises_[p].demand.deadline_s)) add(planned, p, nullptr);
     }
 
     // Returns the free leases in which the job would end earliest.
-    LeaseFit fit_in(const Laid& laid, std::size_t p) const { return laid.plan.fit(promises_[p].demand); }
+    LeaseFit fit_in(const PlannedPromises& planned, std::size_t p) const {
+        return planned.plan.fit(promises_[p].demand);
+    }
 
 private:
     // With `times`, uses only these times, and adds nothing if they do not meet the deadline.
-    bool add(Laid& laid, std::size_t p, const PromisedTimes* times) const {
+    bool add(PlannedPromises& planned, std::size_t p, const PromisedTimes* times) const {
         const Promise& promise = promises_[p];
         const LeaseDemand& demand = promise.demand;
-        if (promise.holds) laid.plan.release(demand.runs_on, 0, demand.gpus, promise.holds_claim_of);
-        LeaseFit fit = times == nullptr ? laid.plan.fit(demand) : laid.plan.follow(demand, *times);
+        if (promise.holds) planned.plan.release(demand.runs_on, 0, demand.gpus, promise.holds_claim_of);
+        LeaseFit fit = times == nullptr ? planned.plan.fit(demand) : planned.plan.follow(demand, *times);
         const bool met = fit.meets(demand.deadline_s);
-        if (met) laid.plan.take(fit, demand);
+        if (met) planned.plan.take(fit, demand);
         if (promise.holds && !(met && fit.now() && fit.gpu_type == demand.runs_on)) {
-            laid.plan.take(demand.runs_on, 0, demand.gpus, promise.holds_claim_of);
+            planned.plan.take(demand.runs_on, 0, demand.gpus, promise.holds_claim_of);
         }
         if (!met && times != nullptr) return false;
-        laid.all_met = laid.all_met && met;
-        laid.missed += met ? 0 : 1;
-        laid.who.push_back(p);
-        laid.fits.push_back(std::move(fit));
+        planned.all_met = planned.all_met && met;
+        planned.missed += met ? 0 : 1;
+        planned.indices.push_back(p);
+        planned.fits.push_back(std::move(fit));
         return true;
     }
 
@@ -154,7 +156,7 @@ void add_promised_ends(const Snapshot& snapshot, std::vector<double>& ends_s) {
 
 void admit_by_latest_start(const Snapshot& snapshot, LeasePlan& plan, std::vector<Promise>& promises) {
     const LeasePlan alone = plan;
-    const Laying laying(alone, promises);
+    const PromisePlanner planner(alone, promises);
     std::vector<std::size_t> old;
     std::vector<std::size_t> hopeful;
     for (std::size_t p = 0; p < promises.size(); ++p) {
@@ -166,45 +168,45 @@ void admit_by_latest_start(const Snapshot& snapshot, LeasePlan& plan, std::vecto
             hopeful.push_back(p);
         }
     }
-    Laid laid = laying.lay(old);
-    bool by_order = laid.all_met;
+    PlannedPromises planned = planner.plan_in_order(old);
+    bool by_order = planned.all_met;
     if (!by_order) {
-        Laid kept = laying.keep(snapshot, old);
-        if (kept.missed <= laid.missed) laid = std::move(kept);
+        PlannedPromises kept = planner.plan_at_promised_times(snapshot, old);
+        if (kept.missed <= planned.missed) planned = std::move(kept);
     }
     const auto in_order_with = [&](std::span<const std::size_t> more) {
-        std::vector<std::size_t> who = laid.who;
-        who.insert(who.end(), more.begin(), more.end());
-        return laying.lay(std::move(who));
+        std::vector<std::size_t> indices = planned.indices;
+        indices.insert(indices.end(), more.begin(), more.end());
+        return planner.plan_in_order(std::move(indices));
     };
     std::size_t fits = 0;
     if (by_order && !hopeful.empty()) {
-        Laid with_all = in_order_with(hopeful);
+        PlannedPromises with_all = in_order_with(hopeful);
         if (with_all.all_met) {
-            laid = std::move(with_all);
+            planned = std::move(with_all);
             hopeful.clear();
         }
     }
     for (const std::size_t p : hopeful) {
-        fits += laid.who.size() + 1;
-        if (laid.all_met && fits <= kFitsMax) {
-            Laid with = in_order_with(std::span(&p, 1));
+        fits += planned.indices.size() + 1;
+        if (planned.all_met && fits <= kFitsMax) {
+            PlannedPromises with = in_order_with(std::span(&p, 1));
             if (with.all_met) {
-                laid = std::move(with);
+                planned = std::move(with);
                 continue;
             }
         }
-        laying.add_if_met(laid, p);
+        planner.add_if_met(planned, p);
     }
-    for (std::size_t i = 0; i < laid.who.size(); ++i) {
-        Promise& promise = promises[laid.who[i]];
-        promise.fit = std::move(laid.fits[i]);
+    for (std::size_t i = 0; i < planned.indices.size(); ++i) {
+        Promise& promise = promises[planned.indices[i]];
+        promise.fit = std::move(planned.fits[i]);
         promise.met = promise.fit.meets(promise.demand.deadline_s);
     }
     for (std::size_t p = 0; p < promises.size(); ++p) {
-        if (!promises[p].met) promises[p].fit = laying.fit_in(laid, p);
+        if (!promises[p].met) promises[p].fit = planner.fit_in(planned, p);
     }
-    plan = std::move(laid.plan);
+    plan = std::move(planned.plan);
 }
 
 }  // namespace larder::scheduler

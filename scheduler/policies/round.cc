@@ -19,8 +19,8 @@ struct Pair {
 
 // Every job counts as having had a tenth of a round, so that a new job starts soon, but not regardless of its share.
 double urgency(const Snapshot& snapshot, const JobState& job, std::uint32_t type, double part, double round_s) {
-    const double could = faded_sum_s(snapshot.now_s - job.spec->submit_s + round_s);
-    return part * could / (recent_run_s(job, type, snapshot.now_s) + round_s / 10);
+    const double possible_run_s = faded_sum_s(snapshot.now_s - job.spec->submit_s + round_s);
+    return part * possible_run_s / (recent_run_s(job, type, snapshot.now_s) + round_s / 10);
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ void want_round(const Snapshot& snapshot, std::span<const RoundJob> jobs, double
         return std::tuple(-a.priority, -a.urgency, !a.runs_there, a.at, a.type) <
                std::tuple(-b.priority, -b.urgency, !b.runs_there, b.at, b.type);
     });
-    const auto want = [&](const RoundJob& job, std::uint32_t type) {
+    const auto add_want = [&](const RoundJob& job, std::uint32_t type) {
         Want wanted;
         wanted.job = job.job;
         wanted.gpus = job.gpus;
@@ -80,7 +80,7 @@ void want_round(const Snapshot& snapshot, std::span<const RoundJob> jobs, double
         }
         left[pair.type] -= job.gpus;
         chosen[pair.at] = true;
-        want(job, pair.type);
+        add_want(job, pair.type);
     }
     // Jobs without any share come after jobs that found no room where their share is.
     for (std::uint32_t i = 0; i < jobs.size(); ++i) passed_by.push_back(i);
@@ -90,7 +90,7 @@ void want_round(const Snapshot& snapshot, std::span<const RoundJob> jobs, double
         settled = false;
         const JobState& job = *snapshot.jobs[jobs[i].job];
         // The round must be worth the restart.
-        if (job.running || 2 * job.spec->restart_s <= round_s) want(jobs[i], job.spec->gpu_type);
+        if (job.running || 2 * job.spec->restart_s <= round_s) add_want(jobs[i], job.spec->gpu_type);
     }
     if (!settled) decision.next_s = std::min(decision.next_s, end_s);
 }

@@ -62,7 +62,7 @@ public:
         model_.setColumnLower(level_column_, level * (1 - kTolerance));
         model_.setObjectiveCoefficient(level_column_, 0);
         for (int g = 0; g < groups_; ++g) {
-            const ShareGroup& group = of(g);
+            const ShareGroup& group = group_at(g);
             for (int type = 0; type < types_; ++type) {
                 const double gained = relative_rate(g, type) * group.jobs * group.gpus;
                 model_.setObjectiveCoefficient(column(g, type), -gained / gpus_);
@@ -90,9 +90,9 @@ public:
     }
 
 private:
-    const ShareGroup& of(int group) const { return problem_.groups[static_cast<std::size_t>(group)]; }
+    const ShareGroup& group_at(int group) const { return problem_.groups[static_cast<std::size_t>(group)]; }
     double relative_rate(int group, int type) const {
-        return of(group).rates[static_cast<std::size_t>(type)] / fastest_[static_cast<std::size_t>(group)];
+        return group_at(group).rates[static_cast<std::size_t>(type)] / fastest_[static_cast<std::size_t>(group)];
     }
     int column(int group, int type) const { return group * types_ + type; }
 
@@ -106,10 +106,10 @@ private:
             indices.push_back(row);
             values.push_back(value);
         };
-        const auto end_column = [&](double upper_bound, double cost_of_it) {
+        const auto end_column = [&](double upper_bound, double column_cost) {
             starts.push_back(static_cast<CoinBigIndex>(indices.size()));
             upper.push_back(upper_bound);
-            cost.push_back(cost_of_it);
+            cost.push_back(column_cost);
         };
         for (int g = 0; g < groups_; ++g) {
             for (int type = 0; type < types_; ++type) {
@@ -117,12 +117,12 @@ private:
                 const double gpus = problem_.gpus_by_type[static_cast<std::size_t>(type)];
                 coefficient(row_of_time(g), 1);
                 coefficient(row_of_rate(g), rate);
-                if (gpus > 0) coefficient(2 * groups_ + type, of(g).jobs * of(g).gpus / gpus);
+                if (gpus > 0) coefficient(2 * groups_ + type, group_at(g).jobs * group_at(g).gpus / gpus);
                 end_column(rate > 0 && gpus > 0 ? 1 : 0, 0);
             }
         }
         for (int g = 0; g < groups_; ++g) {
-            coefficient(row_of_rate(g), -of(g).need / fastest_[static_cast<std::size_t>(g)] / level_unit_);
+            coefficient(row_of_rate(g), -group_at(g).need / fastest_[static_cast<std::size_t>(g)] / level_unit_);
         }
         const bool bounded = std::ranges::any_of(problem_.groups, [](const ShareGroup& g) { return g.need > 0; });
         end_column(bounded ? COIN_DBL_MAX : 0, -1);
@@ -131,7 +131,7 @@ private:
         for (int g = 0; g < groups_; ++g) {
             row_lower.push_back(-COIN_DBL_MAX);
             row_upper.push_back(1);
-            row_lower.push_back(of(g).floor / fastest_[static_cast<std::size_t>(g)]);
+            row_lower.push_back(group_at(g).floor / fastest_[static_cast<std::size_t>(g)]);
             row_upper.push_back(COIN_DBL_MAX);
         }
         row_lower.resize(static_cast<std::size_t>(rows()), -COIN_DBL_MAX);
@@ -197,7 +197,7 @@ std::vector<int> inherit(const std::vector<ShareGroup>& before, const std::vecto
 }
 
 // Makes as many variables basic as there are rows, after groups have come or gone: adds slacks, or takes columns out.
-void mend(Statuses& statuses, std::size_t columns) {
+void repair_basis(Statuses& statuses, std::size_t columns) {
     const auto rows = statuses.size() - columns;
     auto basic = static_cast<std::size_t>(std::ranges::count(statuses, kBasic));
     for (std::size_t i = statuses.size(); i > columns && basic < rows; --i) {
@@ -244,7 +244,7 @@ Result<Shares> ShareProgram::solve(const ShareProblem& problem, bool rest_too) {
         for (std::size_t type = 0; type < types; ++type) {
             start[columns + 2 * groups + type] = basis_->statuses[columns_before + 2 * basis_->groups.size() + type];
         }
-        mend(start, columns);
+        repair_basis(start, columns);
     }
     const auto failed = [&] {
         basis_->types = 0;

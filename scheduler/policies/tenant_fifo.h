@@ -1,7 +1,7 @@
 #pragma once
 
-// A queue for each tenant, first come first served, in which no job waits for another tenant's jobs: the view of a
-// tenant alone, if places are guaranteed to it (cells). Not preemptive.
+// A queue for each tenant, first come first served, in which no job waits for another tenant's jobs. With guaranteed
+// cells (cells.h), each tenant is served as if it were alone in the cluster. Not preemptive.
 
 #include "scheduler/policy.h"
 

@@ -15,7 +15,7 @@ public:
     std::string_view name() const override { return "water-filling"; }
 
 private:
-    static constexpr std::size_t kKindsMax = 128;  // as it takes many programs for one decision
+    static constexpr std::size_t kKindsMax = 128;  // small, because one decision solves many linear programs
 
     void terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
                std::span<double> terms) const override;
