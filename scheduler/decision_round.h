@@ -94,7 +94,7 @@ private:
     bool shrink_grown(Actions& actions);
     void shrink(std::uint32_t j, std::uint32_t gpus, Actions& actions);
     void restore_shrunk(Actions& actions);
-    std::vector<Growing> may_grow(const Actions& actions) const;
+    std::vector<Growing> jobs_that_may_grow(const Actions& actions) const;
     bool anyone_waits() const;
     double room_lasts_until_s() const;
     bool pays(const Growing& grown, std::uint32_t gpus_before, std::size_t nodes, double horizon_s) const;

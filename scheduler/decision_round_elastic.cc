@@ -97,7 +97,7 @@ void DecisionRound::restore_shrunk(Actions& actions) {
 }
 
 // Returns the jobs that may grow, with their present sizes. Leaves out jobs that were just resized.
-std::vector<Growing> DecisionRound::may_grow(const Actions& actions) const {
+std::vector<Growing> DecisionRound::jobs_that_may_grow(const Actions& actions) const {
     std::vector<Growing> found;
     const auto add = [&](std::uint32_t j, std::uint32_t gpus, std::uint32_t gpu_type) {
         const JobSpec& spec = *jobs_[j]->spec;
@@ -151,7 +151,7 @@ bool DecisionRound::pays(const Growing& grown, std::uint32_t gpus_before, std::s
 }
 
 void DecisionRound::grow_into_the_rest(Actions& actions) {
-    std::vector<Growing> growing = may_grow(actions);
+    std::vector<Growing> growing = jobs_that_may_grow(actions);
     if (growing.empty()) return;
     std::vector<std::uint32_t> left;
     const std::size_t types = input_.snapshot.gpu_types.size();

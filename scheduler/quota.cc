@@ -20,9 +20,9 @@ std::uint32_t Quotas::left(std::uint32_t tenant) const {
 }
 
 std::uint32_t Quotas::allowed(const JobSpec& job, std::uint32_t gpus) const {
-    const std::uint32_t left_of_it = left(job.tenant);
-    if (left_of_it >= gpus) return gpus;
-    return left_of_it >= job.gpus_min ? left_of_it : 0;
+    const std::uint32_t left_of_tenant = left(job.tenant);
+    if (left_of_tenant >= gpus) return gpus;
+    return left_of_tenant >= job.gpus_min ? left_of_tenant : 0;
 }
 
 void Quotas::take(std::uint32_t tenant, std::uint32_t gpus) {

@@ -47,14 +47,14 @@ double time_share(const JobState& job, double now_s) {
     double ran_s = kLeast_s;
     for (std::uint32_t type = 0; type < job.recent_run_s_by_type.size(); ++type)
         ran_s += recent_run_s(job, type, now_s);
-    const double there_s = kLeast_s + faded_sum_s(now_s - std::min(now_s, job.first_started_s));
-    return std::min(1.0, ran_s / there_s);
+    const double possible_s = kLeast_s + faded_sum_s(now_s - std::min(now_s, job.first_started_s));
+    return std::min(1.0, ran_s / possible_s);
 }
 
 void note_time_share(JobState& job, double now_s) {
-    constexpr double kAnother = 0.25;
+    constexpr double kChangeMin = 0.25;
     const double share = time_share(job, now_s);
-    if (std::abs(share - job.time_share) > kAnother * job.time_share) job.time_share = share;
+    if (std::abs(share - job.time_share) > kChangeMin * job.time_share) job.time_share = share;
 }
 
 bool holds_lease(const JobState& job, double now_s) {

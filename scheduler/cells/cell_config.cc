@@ -51,7 +51,7 @@ Result<void> check_shape(const HierarchyConfig& hierarchy, std::string_view sour
         }
     }
     if (hierarchy.node_level == 0 || hierarchy.node_level > hierarchy.levels.size()) {
-        return wrong("node names no level: expected one of its levels");
+        return wrong("node names no level: expected the name of one of the hierarchy's levels");
     }
     const std::uint32_t node_gpus = hierarchy.gpus_in(hierarchy.node_level);
     if (node_gpus > kGpusPerNodeMax) {
@@ -108,7 +108,7 @@ Result<void> check_owned(const CellConfig& config, std::string_view source) {
         for (const CellClaim& claim : cluster.cells) {
             if (claim.hierarchy >= config.hierarchies.size() ||
                 claim.level >= config.hierarchies[claim.hierarchy].levels_count() || claim.count == 0) {
-                return wrong("owns cells of an unknown level, or 0 cells");
+                return wrong("owns cells of an unknown hierarchy or level, or 0 cells");
             }
         }
         for (const PinnedCell& pin : cluster.pinned) {

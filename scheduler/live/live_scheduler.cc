@@ -34,9 +34,9 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
         if (job.registered) registered_.insert(id);
         queue_.restore(std::move(job));
     }
-    queue_.number_from(found.last_number);
+    queue_.skip_numbers_to(found.last_number);
     uses_ = found.tenants;
-    queue_.take_up(now.unix_s);
+    queue_.place_restored(now.unix_s);
     for (const JobId id : queue_.active()) {
         JobRecord& job = queue_.job(id);
         if (job.phase != Phase::running && job.phase != Phase::stopping) continue;
@@ -241,7 +241,7 @@ void LiveScheduler::save() {
     auto waiting = std::exchange(wait_for_save_, {});
     save_(change, [this, change, waiting = std::move(waiting)](const Result<void>& result) {
         saving_ = false;
-        saved(change, result);
+        finish_save(change, result);
         for (const Done& done : waiting) {
             done(result ? Result<void>()
                         : fail(ErrorCode::unavailable, "the queue cannot be saved at present (" +
@@ -252,7 +252,7 @@ void LiveScheduler::save() {
     });
 }
 
-void LiveScheduler::saved(const LiveRecord& change, const Result<void>& result) {
+void LiveScheduler::finish_save(const LiveRecord& change, const Result<void>& result) {
     if (!result) {
         if (counts_.saves_failed++ == 0) log_error("the queue could not be saved", {{"error", result.error().message}});
         queue_.save_failed();

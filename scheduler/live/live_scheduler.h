@@ -100,7 +100,7 @@ private:
     void update_turns(double now_s);
     void count_waits();
     void save();
-    void saved(const LiveRecord& change, const Result<void>& result);
+    void finish_save(const LiveRecord& change, const Result<void>& result);
     void tell_engine();
     void register_job(JobRecord& job);
     void remove_jobs_that_ended();

@@ -52,13 +52,13 @@ public:
     // the number of ended jobs that are kept.
     JobQueue(const GpuCluster& cluster, Placer& placer, std::size_t history_max);
 
-    // Resumes the jobs of a former process: restore() takes each in the order of ids, then take_up() places again what
-    // they hold. Jobs whose GPUs no longer exist, or are no longer theirs, are stopped.
+    // Resumes the jobs of a former process: restore() takes each in the order of ids, then place_restored() places
+    // again what they hold. Jobs whose GPUs no longer exist, or are no longer theirs, are stopped.
     void restore(JobRecord record);
-    void take_up(double now_s);
+    void place_restored(double now_s);
 
     // New jobs get only numbers above `last`.
-    void number_from(JobId last) { last_id_ = std::max(last_id_, last); }
+    void skip_numbers_to(JobId last) { last_id_ = std::max(last_id_, last); }
 
     // Submits all jobs or none. `limits`: as in check_submission(); `taken` returns true if a name is in use elsewhere.
     // The caller puts the jobs on record, then acknowledges or withdraws them. Until then find() and decisions ignore

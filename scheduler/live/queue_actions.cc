@@ -211,7 +211,7 @@ void JobQueue::restore(JobRecord record) {
     jobs_.insert_or_assign(record.id, std::move(record));
 }
 
-void JobQueue::take_up(double now_s) {
+void JobQueue::place_restored(double now_s) {
     for (const JobId id : std::vector<JobId>(active_.begin(), active_.end())) check_dependencies(id, now_s);
     std::vector<JobRecord*> hosts;
     std::vector<JobRecord*> guests;

@@ -5,8 +5,8 @@
 namespace larder::scheduler {
 namespace {
 
-constexpr double kCombinedRateMin =
-    1.05;  // least sum of both jobs' rates, each as a part of its rate alone; below it, taking turns is as fast
+// Least sum of both jobs' rates, each as a part of its rate alone. Below it, taking turns is as fast as packing.
+constexpr double kCombinedRateMin = 1.05;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ double Packing::part(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gp
     return std::min(1.0, state.spec->packed_rate * ideal_rate(*state.spec, gpu_type, gpus) / alone);
 }
 
-double Packing::made_now(std::uint32_t host, std::uint32_t guest) const {
+double Packing::measured_sum(std::uint32_t host, std::uint32_t guest) const {
     const JobState& host_state = *snapshot_.jobs[host];
     double sum = 0;
     for (const std::uint32_t j : {host, guest}) {
@@ -78,7 +78,7 @@ std::optional<std::uint32_t> Packing::take_host(std::uint32_t guest, std::uint32
             if (stays != queue.hosts.end() && !hosts_[*stays].taken &&
                 hosts_[*stays].part + guest_part > kCombinedRateMin) {
                 // The measured sum may be lower than the expected one.
-                if (made_now(*present_host, guest) < 1) return std::nullopt;
+                if (measured_sum(*present_host, guest) < 1) return std::nullopt;
                 hosts_[*stays].taken = true;
                 return present_host;
             }

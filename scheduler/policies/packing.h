@@ -21,7 +21,7 @@ public:
     // Returns the part of its rate alone that the job would make when sharing these GPUs; 0: it may not share.
     double part(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus) const;
     // Returns the sum of both parts of a sharing pair, by the rates in force; 2 while they are unknown.
-    double made_now(std::uint32_t host, std::uint32_t guest) const;
+    double measured_sum(std::uint32_t host, std::uint32_t guest) const;
 
     // Adds a job that is to have GPUs of its own, and may be joined there.
     void add_host(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus);

@@ -40,9 +40,9 @@ std::string all_names(const Table& table) {
 }
 
 // Sets quotas by a rule, hit ratios from the stores (or by LRU's formula), and bandwidth by the given bandwidth rule.
-class Independent : public CacheSystem {
+class RuleBasedCache : public CacheSystem {
 public:
-    explicit Independent(BandwidthKind bandwidth) : bandwidth_(bandwidth) {}
+    explicit RuleBasedCache(BandwidthKind bandwidth) : bandwidth_(bandwidth) {}
 
     Result<void> plan(const ReadersState& state) override {
         set_quotas(state);
@@ -64,9 +64,9 @@ private:
     BandwidthKind bandwidth_;
 };
 
-class NoCache final : public Independent {
+class NoCache final : public RuleBasedCache {
 public:
-    using Independent::Independent;
+    using RuleBasedCache::RuleBasedCache;
 
 private:
     void set_quotas(const ReadersState& state) override {
@@ -74,9 +74,9 @@ private:
     }
 };
 
-class StaticPerJob final : public Independent {
+class StaticPerJob final : public RuleBasedCache {
 public:
-    using Independent::Independent;
+    using RuleBasedCache::RuleBasedCache;
     bool per_job() const override { return true; }
 
 private:
@@ -90,9 +90,9 @@ private:
     }
 };
 
-class WholeDataset final : public Independent {
+class WholeDataset final : public RuleBasedCache {
 public:
-    using Independent::Independent;
+    using RuleBasedCache::RuleBasedCache;
 
 private:
     // The benefit of caching a dataset is the remote reads that its jobs save, per cached byte.
@@ -121,9 +121,9 @@ private:
     }
 };
 
-class Lru final : public Independent {
+class Lru final : public RuleBasedCache {
 public:
-    using Independent::Independent;
+    using RuleBasedCache::RuleBasedCache;
     bool fluid() const override { return false; }
     double next_plan_s(std::span<const std::unique_ptr<Store>> stores, double now_s) const override {
         return next_lru_refresh_s(stores, now_s);
@@ -139,7 +139,7 @@ private:
         constexpr int kRounds = 6;
         for (int round = 0; round < kRounds; ++round) {
             set_lru_hits(state.stores, state.storage.cache_bytes, state.now_s);
-            Independent::set_rates(state);
+            RuleBasedCache::set_rates(state);
         }
     }
 };

@@ -31,7 +31,7 @@ void Checkpoints::stopped(std::uint32_t job) {
 double Checkpoints::next_s(double now_s) const {
     double next_s = due_.empty() ? kNever : std::max(now_s, due_.begin()->first);
     for (const Transfer& transfer : transfers_) {
-        next_s = std::min(next_s, now_s + std::max(kInstant_s, transfer.bytes_left / each()));
+        next_s = std::min(next_s, now_s + std::max(kInstant_s, transfer.bytes_left / bytes_per_second_each()));
     }
     return next_s;
 }
@@ -39,12 +39,12 @@ double Checkpoints::next_s(double now_s) const {
 std::vector<std::uint32_t> Checkpoints::advance(double seconds) {
     std::vector<std::uint32_t> done;
     if (transfers_.empty()) return done;
-    const double moved = each() * seconds;
-    const double rest = each() * kInstant_s;
+    const double moved = bytes_per_second_each() * seconds;
+    const double rest = bytes_per_second_each() * kInstant_s;
     std::erase_if(transfers_, [&](Transfer& transfer) {
         transfer.bytes_left -= moved;
         if (transfer.bytes_left > rest) return false;
-        OfJob& job = jobs_[transfer.job];
+        JobCheckpoint& job = jobs_[transfer.job];
         if (transfer.stands_still) {
             done.push_back(transfer.job);
         } else {
@@ -66,15 +66,15 @@ std::vector<std::uint32_t> Checkpoints::due(double now_s) const {
 
 void Checkpoints::write(std::uint32_t job, double remaining_bytes, double now_s) {
     set_due(job, now_s + options_.interval_s);
-    const auto of_job = [&](const Transfer& transfer) { return transfer.job == job; };
-    if (std::ranges::any_of(transfers_, of_job)) return;  // the previous one is still in flight
+    const auto is_of_job = [&](const Transfer& transfer) { return transfer.job == job; };
+    if (std::ranges::any_of(transfers_, is_of_job)) return;  // the previous one is still in flight
     jobs_[job].written_remaining_bytes = remaining_bytes;
     transfers_.push_back({.job = job, .bytes_left = jobs_[job].bytes});
 }
 
 void Checkpoints::note(double until_s, const std::function<double(std::uint32_t job, double at_s)>& remaining_bytes) {
-    while (!noted_.empty() && noted_.begin()->first <= until_s) {
-        const auto [due_s, job] = *noted_.begin();
+    while (!instant_due_.empty() && instant_due_.begin()->first <= until_s) {
+        const auto [due_s, job] = *instant_due_.begin();
         const double last_s = due_s + std::floor((until_s - due_s) / options_.interval_s) * options_.interval_s;
         jobs_[job].saved_remaining_bytes = remaining_bytes(job, last_s);
         set_due(job, std::max(last_s + options_.interval_s, std::nextafter(until_s, kNever)));
@@ -82,10 +82,10 @@ void Checkpoints::note(double until_s, const std::function<double(std::uint32_t 
 }
 
 void Checkpoints::set_due(std::uint32_t job, double due_s) {
-    OfJob& of = jobs_[job];
-    auto& due = take_time(of.bytes) ? due_ : noted_;
-    if (of.due_s < kNever) due.erase({of.due_s, job});
-    of.due_s = due_s;
+    JobCheckpoint& checkpoint = jobs_[job];
+    auto& due = take_time(checkpoint.bytes) ? due_ : instant_due_;
+    if (checkpoint.due_s < kNever) due.erase({checkpoint.due_s, job});
+    checkpoint.due_s = due_s;
     if (due_s < kNever) due.emplace(due_s, job);
 }
 

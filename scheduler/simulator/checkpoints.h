@@ -57,20 +57,20 @@ private:
         double bytes_left = 0;
         bool stands_still = false;
     };
-    struct OfJob {
+    struct JobCheckpoint {
         double bytes = 0;
         double due_s = kNever;
         double saved_remaining_bytes = 0;
         double written_remaining_bytes = 0;  // of the checkpoint being written
     };
-    double each() const { return options_.bytes_per_second / static_cast<double>(transfers_.size()); }
+    double bytes_per_second_each() const { return options_.bytes_per_second / static_cast<double>(transfers_.size()); }
     void set_due(std::uint32_t job, double due_s);
 
     CheckpointOptions options_;
-    std::vector<OfJob> jobs_;
+    std::vector<JobCheckpoint> jobs_;
     std::vector<Transfer> transfers_;
-    std::set<std::pair<double, std::uint32_t>> due_;    // (due_s, job) of checkpoints that take time
-    std::set<std::pair<double, std::uint32_t>> noted_;  // (due_s, job) of checkpoints that take no time
+    std::set<std::pair<double, std::uint32_t>> due_;          // (due_s, job) of checkpoints that take time
+    std::set<std::pair<double, std::uint32_t>> instant_due_;  // (due_s, job) of checkpoints that take no time
 };
 
 }  // namespace larder::scheduler

@@ -57,12 +57,12 @@ Store& DataPlane::store_for(std::uint32_t dataset, std::uint32_t node) {
         const auto found = by_place_.find({dataset, node});
         if (found != by_place_.end()) return *found->second;
     }
-    auto made = std::make_unique<Store>();
-    made->dataset = dataset;
-    made->node = node;
-    made->size_bytes = datasets_[dataset].size_bytes;
-    Store& store = *made;
-    stores_.push_back(std::move(made));
+    auto created = std::make_unique<Store>();
+    created->dataset = dataset;
+    created->node = node;
+    created->size_bytes = datasets_[dataset].size_bytes;
+    Store& store = *created;
+    stores_.push_back(std::move(created));
     if (!system_->per_job()) by_place_[{dataset, node}] = &store;
     return store;
 }
@@ -128,16 +128,16 @@ void DataPlane::stop(SimulatedJob& job, bool dataset_is_done, double now_s) {
     if (job.parts.size() > 1) std::erase(split_, &job);
     const std::uint32_t dataset = job.state.spec->dataset;
     const Store* first = job.parts.front().store;
-    const auto goes = [&](const std::unique_ptr<Store>& store) {
+    const auto is_removed = [&](const std::unique_ptr<Store>& store) {
         if (system_->per_job()) return store.get() == first;
         return dataset_is_done && reported_ == nullptr && store->dataset == dataset && store->readers.empty();
     };
     job.parts.clear();
     if (!dataset_is_done && !system_->per_job()) return;
     for (const auto& store : stores_) {
-        if (goes(store)) by_place_.erase({store->dataset, store->node});
+        if (is_removed(store)) by_place_.erase({store->dataset, store->node});
     }
-    std::erase_if(stores_, goes);
+    std::erase_if(stores_, is_removed);
 }
 
 void DataPlane::forget(const SimulatedJob& job) {
@@ -192,12 +192,12 @@ bool DataPlane::end_epoch(SimulatedJob& job) {
     if (!system_->fluid()) return first;
     set_rate(reader);
     // A plan for every epoch of every job would cost most of the run time, and change nothing where caches are full.
-    constexpr double kOfRemote = 0.002;
-    constexpr double kOfRate = 0.02;
+    constexpr double kNeedChangeMin = 0.002;
+    constexpr double kRateChangeMin = 0.02;
     const double need = reader.ideal * (1 - reader.hit_ratio);
-    return nodes_bind(options_) ||
-           std::abs(need - need_before) > kOfRemote * options_.storage.remote_bytes_per_second ||
-           std::abs(reader.rate - rate_before) > kOfRate * rate_before;
+    return has_node_bounds(options_) ||
+           std::abs(need - need_before) > kNeedChangeMin * options_.storage.remote_bytes_per_second ||
+           std::abs(reader.rate - rate_before) > kRateChangeMin * rate_before;
 }
 
 void DataPlane::find_waiting(std::span<SimulatedJob* const> waiting) {
@@ -256,7 +256,7 @@ Result<void> DataPlane::plan(double now_s, std::span<SimulatedJob* const> runnin
                              .waiting = waiting_,
                              .node_disk_bytes_per_second = options_.node_disk_bytes_per_second,
                              .node_nic_bytes_per_second = options_.node_nic_bytes_per_second};
-    const bool bound = nodes_bind(options_) && !planned_jobs_.empty();
+    const bool bound = has_node_bounds(options_) && !planned_jobs_.empty();
     if (bound && !options_.cache.own_caches) bound_ideals(state, planned_jobs_);
     set_equal_rates(state);
     if (reported_ != nullptr) {

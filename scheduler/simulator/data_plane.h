@@ -43,7 +43,7 @@ public:
     double cached_bytes(std::uint32_t dataset) const;
     double cached_bytes_all() const;
     void describe(std::span<DatasetState> datasets) const;
-    // Says which nodes hold what, if every node caches for itself. Else does nothing.
+    // Sets which nodes hold which dataset, if every node caches for itself. Else does nothing.
     void describe(NearNodes& near) const;
 
 private:

@@ -26,10 +26,10 @@ Result<SimulationOutcome> run(const Workload& workload, const CellConfig& config
     return simulate(workload, cluster, **policy, **cells, options);
 }
 
-// The tenant's jobs that fit its cells, with their places in the whole workload.
+// The tenant's jobs that fit its cells, with their indices in the whole workload.
 struct Part {
     Workload workload;
-    std::vector<std::size_t> places;
+    std::vector<std::size_t> indices;
 };
 
 Part part_of(const Workload& workload, std::uint32_t tenant, std::uint32_t gpus) {
@@ -38,7 +38,7 @@ Part part_of(const Workload& workload, std::uint32_t tenant, std::uint32_t gpus)
         if (workload.jobs[j].tenant != tenant || workload.jobs[j].gpus > gpus) continue;
         part.workload.jobs.push_back(workload.jobs[j]);
         part.workload.models.push_back(workload.models[j]);
-        part.places.push_back(j);
+        part.indices.push_back(j);
     }
     return part;
 }
@@ -90,7 +90,7 @@ Result<std::vector<TenantGuarantee>> check_guarantee(
     std::vector<TenantGuarantee> guarantees;
     std::vector<std::uint32_t> owners(workload.tenants.size(), kNoTenant);
     Workload shared{.datasets = workload.datasets, .tenants = workload.tenants};
-    std::vector<std::size_t> shared_place(workload.jobs.size());
+    std::vector<std::size_t> shared_index(workload.jobs.size());
     for (std::uint32_t t = 0; t < workload.tenants.size(); ++t) {
         const auto cluster =
             std::ranges::find(config.virtual_clusters, workload.tenants[t].name, &VirtualClusterConfig::name);
@@ -108,12 +108,12 @@ Result<std::vector<TenantGuarantee>> check_guarantee(
     for (std::size_t j = 0; j < workload.jobs.size(); ++j) {
         const JobSpec& job = workload.jobs[j];
         if (owners[job.tenant] == kNoTenant || job.gpus > gpus_of[job.tenant]) continue;
-        shared_place[j] = shared.jobs.size();
+        shared_index[j] = shared.jobs.size();
         shared.jobs.push_back(job);
         shared.models.push_back(workload.models[j]);
     }
-    const auto together = run(shared, config);
-    if (!together) return std::unexpected(together.error().within("shared"));
+    const auto shared_outcome = run(shared, config);
+    if (!shared_outcome) return std::unexpected(shared_outcome.error().within("shared"));
     if (simulated) simulated(1, 1 + guarantees.size());
 
     for (std::uint32_t t = 0, g = 0; t < owners.size(); ++t) {
@@ -123,12 +123,12 @@ Result<std::vector<TenantGuarantee>> check_guarantee(
         const auto alone = run(part.workload, private_config(config, owners[t]));
         if (!alone) return std::unexpected(alone.error().within(guarantee.tenant + " alone"));
         if (simulated) simulated(1 + g, 1 + guarantees.size());
-        guarantee.jobs = part.places.size();
+        guarantee.jobs = part.indices.size();
         for (const JobSpec& job : workload.jobs) guarantee.too_large += job.tenant == t && job.gpus > guarantee.gpus;
         std::vector<const JobOutcome*> shared_jobs;
-        shared_jobs.reserve(part.places.size());
-        for (const std::size_t place : part.places) shared_jobs.push_back(&together->jobs[shared_place[place]]);
-        for (std::size_t i = 0; i < part.places.size(); ++i) {
+        shared_jobs.reserve(part.indices.size());
+        for (const std::size_t index : part.indices) shared_jobs.push_back(&shared_outcome->jobs[shared_index[index]]);
+        for (std::size_t i = 0; i < part.indices.size(); ++i) {
             const double submit_s = part.workload.jobs[i].submit_s;
             const double shared_s = shared_jobs[i]->start_s;
             const double alone_s = alone->jobs[i].start_s;

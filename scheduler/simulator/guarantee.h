@@ -20,8 +20,8 @@ struct TenantGuarantee {
     std::uint64_t jobs = 0;  // jobs that fit the tenant's cells
     std::uint64_t too_large = 0;
     std::uint64_t later = 0;  // jobs that started later than alone: violations
-    // Jobs that started later only because another job of the tenant had started earlier than alone, and was still
-    // running. First come, first served is not monotone where gangs need whole cells (Graham '69).
+    // Not counted in `later`: jobs that started later only because another job of the tenant had started earlier than
+    // alone, and was still running. First come, first served is not monotone where gangs need whole cells (Graham '69).
     std::uint64_t behind_earlier = 0;
     double waited_shared_s = 0;  // mean over the jobs
     double waited_alone_s = 0;

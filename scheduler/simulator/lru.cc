@@ -34,15 +34,15 @@ double read_lately(const Reader& reader, bool runs, double seconds, double now_s
 }
 
 // The part of the store's dataset that the reader read in the last `seconds`.
-double distinct(const Store& store, const Reader& reader, bool runs, double seconds, double now_s) {
+double distinct_read_part(const Store& store, const Reader& reader, bool runs, double seconds, double now_s) {
     return distinct_part(read_lately(reader, runs, seconds, now_s) / store.size_bytes);
 }
 
 // The part of the store's dataset that is cached if blocks stay for `stay_s` after they were read.
 double cached_part(const Store& store, double stay_s, double now_s) {
     double absent = 1;
-    for (const Reader* reader : store.readers) absent *= 1 - distinct(store, *reader, true, stay_s, now_s);
-    for (const Reader* reader : store.paused) absent *= 1 - distinct(store, *reader, false, stay_s, now_s);
+    for (const Reader* reader : store.readers) absent *= 1 - distinct_read_part(store, *reader, true, stay_s, now_s);
+    for (const Reader* reader : store.paused) absent *= 1 - distinct_read_part(store, *reader, false, stay_s, now_s);
     return 1 - absent;
 }
 
@@ -81,13 +81,14 @@ void set_lru_hits(std::span<Store* const> stores, double cache_bytes, double now
     }
     for (Store* store : stores) {
         store->cached_bytes = store->size_bytes * cached_part(*store, stay_s, now_s);
-        double by_paused = 1;  // the part that no waiting job has read
-        for (const Reader* reader : store->paused) by_paused *= 1 - distinct(*store, *reader, false, stay_s, now_s);
+        double unread_by_paused = 1;  // the part that no waiting job has read
+        for (const Reader* reader : store->paused)
+            unread_by_paused *= 1 - distinct_read_part(*store, *reader, false, stay_s, now_s);
         for (Reader* reader : store->readers) {
-            const double own = distinct(*store, *reader, true, stay_s, now_s);
-            double missed = by_paused * (reader->first_epoch ? 1 : 1 - allocator::lru_hit_ratio(own));
+            const double own = distinct_read_part(*store, *reader, true, stay_s, now_s);
+            double missed = unread_by_paused * (reader->first_epoch ? 1 : 1 - allocator::lru_hit_ratio(own));
             for (const Reader* other : store->readers) {
-                if (other != reader) missed *= 1 - distinct(*store, *other, true, stay_s, now_s);
+                if (other != reader) missed *= 1 - distinct_read_part(*store, *other, true, stay_s, now_s);
             }
             reader->hit_ratio = std::clamp(1 - missed, 0.0, 1.0);
         }

@@ -10,28 +10,30 @@ public:
     // `jobs`: the jobs of state.readers, in the same order.
     Bounds(const ReadersState& state, std::span<SimulatedJob* const> jobs) : limits_(jobs.size()) {
         const auto nodes = static_cast<double>(state.nodes.size());
-        std::vector<std::uint32_t> in;
+        std::vector<std::uint32_t> nic_in;
         std::vector<std::uint32_t> disk;
         for (std::size_t n = 0; n < state.nodes.size(); ++n) {
-            in.push_back(limits_.add(state.node_nic_bytes_per_second));
+            nic_in.push_back(limits_.add(state.node_nic_bytes_per_second));
             disk.push_back(limits_.add(state.node_disk_bytes_per_second));
         }
         const std::uint32_t all_out = limits_.add(state.node_nic_bytes_per_second * nodes);
         const std::uint32_t all_disks = limits_.add(state.node_disk_bytes_per_second * nodes);
         for (std::uint32_t j = 0; j < jobs.size(); ++j) {
             const SimulatedJob& job = *jobs[j];
-            const bool own = job.parts.front().store->node != kAllNodes;
+            const bool caches_own = job.parts.front().store->node != kAllNodes;
             const double hits = rest_hit_ratio(job.reader);
             const double gpus = gpu_count(*state.placements[j]);
             for (std::size_t i = 0; i < state.placements[j]->size(); ++i) {
                 const NodeGpus& share = (*state.placements[j])[i];
                 const double part = share.count() / gpus;
-                const Reader* there = own ? job.parts[i].own.get() : nullptr;
-                const double hits_here = !own ? hits / nodes : there == nullptr ? hits : rest_hit_ratio(*there);
-                limits_.use(in[share.node], j, part * (1 - hits_here));
-                if (own) limits_.use(disk[share.node], j, part * hits_here);
+                const Reader* node_reader = caches_own ? job.parts[i].own.get() : nullptr;
+                const double node_hits = !caches_own              ? hits / nodes
+                                         : node_reader == nullptr ? hits
+                                                                  : rest_hit_ratio(*node_reader);
+                limits_.use(nic_in[share.node], j, part * (1 - node_hits));
+                if (caches_own) limits_.use(disk[share.node], j, part * node_hits);
             }
-            if (own) continue;
+            if (caches_own) continue;
             limits_.use(all_out, j, hits * (1 - 1 / nodes));
             limits_.use(all_disks, j, hits);
         }
@@ -39,7 +41,7 @@ public:
     }
 
     // The rates, with all jobs that use an exceeded bound slowed down alike.
-    std::vector<double> within(const std::vector<double>& rates) const {
+    std::vector<double> bounded_rates(const std::vector<double>& rates) const {
         const std::vector<double> low(rates.size());
         return limits_.fits(rates) ? rates : limits_.fill(low, rates, rates);
     }
@@ -50,7 +52,7 @@ private:
 
 }  // namespace
 
-bool nodes_bind(const SimulationOptions& options) {
+bool has_node_bounds(const SimulationOptions& options) {
     return options.node_disk_bytes_per_second < kNever || options.node_nic_bytes_per_second < kNever;
 }
 
@@ -58,7 +60,7 @@ void bound_ideals(const ReadersState& state, std::span<SimulatedJob* const> jobs
     std::vector<double> ideals;
     ideals.reserve(jobs.size());
     for (const Reader* reader : state.readers) ideals.push_back(reader->ideal);
-    const std::vector<double> bounded = Bounds(state, jobs).within(ideals);
+    const std::vector<double> bounded = Bounds(state, jobs).bounded_rates(ideals);
     for (std::size_t i = 0; i < bounded.size(); ++i) state.readers[i]->ideal = bounded[i];
 }
 
@@ -66,7 +68,7 @@ void bound_rates(const ReadersState& state, std::span<SimulatedJob* const> jobs)
     std::vector<double> rates;
     rates.reserve(jobs.size());
     for (const Reader* reader : state.readers) rates.push_back(reader->rate);
-    const std::vector<double> bounded = Bounds(state, jobs).within(rates);
+    const std::vector<double> bounded = Bounds(state, jobs).bounded_rates(rates);
     constexpr double kRounding = 1e-9;
     for (std::size_t i = 0; i < bounded.size(); ++i) {
         Reader& reader = *state.readers[i];

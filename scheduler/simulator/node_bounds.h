@@ -10,7 +10,7 @@
 namespace larder::scheduler {
 
 // True if any node bound is set.
-bool nodes_bind(const SimulationOptions& options);
+bool has_node_bounds(const SimulationOptions& options);
 // Reduces Reader::ideal to the node bounds, before a plan is made.
 void bound_ideals(const ReadersState& state, std::span<SimulatedJob* const> jobs);
 // Reduces Reader::rate of a plan to the node bounds, and sets Reader::cap where they bind. All jobs that use an

@@ -8,7 +8,7 @@
 namespace larder::scheduler {
 namespace {
 
-constexpr double kLookEvery_s = 0.1;
+constexpr double kCheckEvery_s = 0.1;
 constexpr double kReportEvery_s = 1;
 constexpr double kReportSoon_s = 0.2;
 
@@ -38,18 +38,18 @@ allocator::ClusterOptions cluster_options(const SimulationOptions& options) {
 }
 
 // The part of a job on one node: its reader, and its GPUs there.
-struct There {
+struct JobOnNode {
     Reader* reader = nullptr;
     double part = 0;
     std::uint32_t gpus = 0;
 };
 
-std::optional<There> part_on(SimulatedJob& job, std::uint32_t node) {
+std::optional<JobOnNode> part_on(SimulatedJob& job, std::uint32_t node) {
     for (const ReaderPart& part : job.parts) {
         if (part.store->node != node) continue;
-        There there{.reader = part.own == nullptr ? &job.reader : part.own.get(), .part = part.part};
-        for (const NodeGpus& share : job.state.placement) there.gpus += share.node == node ? share.count() : 0;
-        return there;
+        JobOnNode on_node{.reader = part.own == nullptr ? &job.reader : part.own.get(), .part = part.part};
+        for (const NodeGpus& share : job.state.placement) on_node.gpus += share.node == node ? share.count() : 0;
+        return on_node;
     }
     return std::nullopt;
 }
@@ -69,16 +69,17 @@ ReportedPlans::ReportedPlans(const SimulationOptions& options, std::span<const D
     const auto agents = static_cast<double>(agents_.size());
     for (std::size_t n = 0; n < agents_.size(); ++n) {
         const double phase = (static_cast<double>(n) + 0.5) / agents;
-        agents_[n] = {.look_s = kLookEvery_s * phase, .reported_s = -kReportEvery_s * phase, .next_s = kNever};
+        agents_[n] = {.check_phase_s = kCheckEvery_s * phase, .reported_s = -kReportEvery_s * phase, .next_s = kNever};
         if (options.report_ages_s.empty()) continue;
-        agents_[n].look_s = agents_[n].reported_s = -options.report_ages_s[n];
+        agents_[n].check_phase_s = agents_[n].reported_s = -options.report_ages_s[n];
     }
 }
 
 void ReportedPlans::report_after(Agent& agent, double period_s, double now_s) {
     const double from_s = std::max(now_s, agent.reported_s + period_s);
     constexpr double kRounding = 1e-6;
-    agent.next_s = agent.look_s + std::ceil((from_s - agent.look_s) / kLookEvery_s - kRounding) * kLookEvery_s;
+    agent.next_s =
+        agent.check_phase_s + std::ceil((from_s - agent.check_phase_s) / kCheckEvery_s - kRounding) * kCheckEvery_s;
 }
 
 void ReportedPlans::started(const SimulatedJob& job, double now_s) {
@@ -162,19 +163,19 @@ allocator::NodeReport ReportedPlans::report_of(std::uint32_t node, std::span<Sim
                                    .cached_disk_bytes = to_bytes(store->cached_bytes)});
     }
     for (SimulatedJob* job : running) {
-        const auto there = part_on(*job, node);
-        if (!there || job->paused) continue;
+        const auto on_node = part_on(*job, node);
+        if (!on_node || job->paused) continue;
         const double done_bytes = job->state.spec->total_bytes - job->reader.remaining_bytes;
-        const std::uint64_t unread = to_bytes(there->reader->unread_bytes);
+        const std::uint64_t unread = to_bytes(on_node->reader->unread_bytes);
         report.jobs.push_back(
             {.name = job_name(*job),
              .dataset = dataset_name(job->state.spec->dataset),
-             .ranks = there->gpus,
-             .bytes = to_bytes(done_bytes * there->part),
-             .busy_s = there->gpus * done_bytes / job->reader.ideal,
-             .demand_bytes_per_second = job->reader.ideal * there->part * (1 - rest_hit_ratio(*there->reader)),
+             .ranks = on_node->gpus,
+             .bytes = to_bytes(done_bytes * on_node->part),
+             .busy_s = on_node->gpus * done_bytes / job->reader.ideal,
+             .demand_bytes_per_second = job->reader.ideal * on_node->part * (1 - rest_hit_ratio(*on_node->reader)),
              .unread_bytes = unread,
-             .unread_cached_bytes = std::min(unread, to_bytes(there->reader->unread_cached_bytes))});
+             .unread_cached_bytes = std::min(unread, to_bytes(on_node->reader->unread_cached_bytes))});
     }
     return report;
 }
@@ -191,19 +192,19 @@ void ReportedPlans::apply(std::uint32_t node, const allocator::NodePlan& plan, d
     Agent& agent = agents_[node];
     std::map<std::string, double> rates;
     for (const allocator::LeasedRate& rate : plan.lease.rates) rates[rate.job] = rate.bytes_per_second;
-    constexpr double kMarked = 0.01;
+    constexpr double kGivenUpPartMin = 0.01;
     const bool gives_up = std::ranges::any_of(agent.rates, [&](const auto& rate) {
-        const auto then = rates.find(rate.first);
-        return then == rates.end() || then->second < rate.second * (1 - kMarked);
+        const auto new_rate = rates.find(rate.first);
+        return new_rate == rates.end() || new_rate->second < rate.second * (1 - kGivenUpPartMin);
     });
     agent.rates = std::move(rates);
     agent.lease_applied = plan.lease.number;
     report_after(agent, gives_up || plan.lease.cut ? kReportSoon_s : kReportEvery_s, now_s);
     for (SimulatedJob* job : running) {
-        const auto there = part_on(*job, node);
-        if (!there) continue;
+        const auto on_node = part_on(*job, node);
+        if (!on_node) continue;
         const auto rate = agent.rates.find(job_name(*job));
-        there->reader->bandwidth = rate == agent.rates.end() ? 0 : rate->second;
+        on_node->reader->bandwidth = rate == agent.rates.end() ? 0 : rate->second;
         if (job->parts.size() < 2) continue;
         job->reader.bandwidth = 0;
         for (const ReaderPart& part : job->parts) job->reader.bandwidth += part.own->bandwidth;

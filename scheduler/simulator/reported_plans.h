@@ -31,7 +31,7 @@ public:
 
 private:
     struct Agent {
-        double look_s = 0;  // phase of the periodic checks whether to report
+        double check_phase_s = 0;  // phase of the periodic checks whether to report
         double reported_s = 0;
         double next_s = 0;
         std::uint64_t lease_applied = 0;

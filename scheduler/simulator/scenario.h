@@ -26,7 +26,7 @@ struct ScenarioOptions {
     TraceOptions trace_options;
     std::string workload;          // a file; empty: default_workload()
     std::string throughputs;       // instead of a workload: a file of isolated throughputs
-    std::string throughput_table;  // and the name of the table in it
+    std::string throughput_table;  // the name of the table in that file
     WorkloadOptions workload_options;
     std::vector<GpuGroup> gpus{{.type = "v100", .gpus = 96}};
     std::uint32_t gpus_per_node = 8;

@@ -47,11 +47,11 @@ void begin_epoch(const Store& store, Reader& reader, double part) {
 
 void begin_turn(Reader& reader, double now_s) {
     reader.turn_s = now_s;
-    reader.remaining_then = reader.remaining_bytes;
+    reader.remaining_at_turn_start = reader.remaining_bytes;
 }
 
 void end_turn(Reader& reader, double now_s) {
-    const double bytes = std::max(0.0, reader.remaining_then - reader.remaining_bytes);
+    const double bytes = std::max(0.0, reader.remaining_at_turn_start - reader.remaining_bytes);
     reader.turns.push_back({.from_s = reader.turn_s, .to_s = now_s, .bytes = bytes});
     // Merge the two turns that are closest in time: when the bytes were read stays precise enough.
     constexpr std::size_t kTurnsMax = 8;

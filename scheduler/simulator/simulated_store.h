@@ -1,10 +1,10 @@
 #pragma once
 
-// What is cached, and what each job can still hit of it: a fluid model of the node cache. A store holds a uniform
-// random sample of one dataset's blocks, up to its quota (uniform caching). Each reader has two counts: the unread
-// bytes of its epoch, and those of them that are cached. Their ratio is the exact expected hit ratio of the rest of the
-// epoch. So blocks admitted during an epoch help a job only where it has not read yet (delayed effectiveness; SiloD,
-// EuroSys '23).
+// A fluid model of the node cache: how much is cached, and how much of it each job can still hit. A store holds a
+// uniform random sample of one dataset's blocks, up to its quota (uniform caching). Each reader has two counts: the
+// unread bytes of its epoch, and those of them that are cached. Their ratio is the exact expected hit ratio of the rest
+// of the epoch. So blocks admitted during an epoch help a job only where it has not read yet (delayed effectiveness;
+// SiloD, EuroSys '23).
 
 #include <cstdint>
 #include <limits>
@@ -42,8 +42,8 @@ struct Reader {
     const Reader* whole = nullptr;                         // the job's reader, if this one is its part on one node
     // The turns before this one, oldest first; empty if the job was never stopped.
     std::vector<ReadTurn> turns{};
-    double turn_s = 0;          // when this turn began
-    double remaining_then = 0;  // remaining_bytes when this turn began
+    double turn_s = 0;                   // when this turn began
+    double remaining_at_turn_start = 0;  // remaining_bytes when this turn began
 };
 
 struct Store {

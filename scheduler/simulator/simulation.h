@@ -34,7 +34,7 @@ struct SimulationOptions {
     Storage storage;
     bool storage_aware = true;
     std::uint64_t seed = 1;
-    double checkpoint_bytes_per_second = kNever;  // shared by all checkpoints, beside the remote's bandwidth
+    double checkpoint_bytes_per_second = kNever;  // of all checkpoints; not part of the remote's bandwidth
     double checkpoint_interval_s = 1800;          // a job whose node is lost repeats the work since its last checkpoint
     double node_lifetime_s = kNever;              // mean time between failures of a node
     double node_repair_s = 3600;

@@ -99,7 +99,7 @@ Result<void> SimulationRun::handle_events() {
             data_->resume(job, now_s_);
         } else if (job.finishes_next) {
             finish(job);
-            continue;  // the last one took its place
+            continue;  // the last running job took its place
         } else {
             if (data_->end_epoch(job)) plan_due_ = true;
             job.predict(now_s_);
@@ -167,8 +167,8 @@ Result<void> SimulationRun::decide_now() {
                             .storage_aware = options_.storage_aware};
     data_->describe(near_);
     const auto near = [](const void* self, std::uint32_t job) {
-        const auto& of = *static_cast<const SimulationRun*>(self);
-        return of.near_.of(of.live_[job]->spec->dataset);
+        const auto& simulation = *static_cast<const SimulationRun*>(self);
+        return simulation.near_.of(simulation.live_[job]->spec->dataset);
     };
     const auto actions = decide(policy_, placer_, {.snapshot = snapshot, .ids = ids_, .near = near, .context = this});
     if (!actions) return std::unexpected(actions.error());
@@ -183,8 +183,8 @@ Result<void> SimulationRun::decide_now() {
         const auto j = static_cast<std::uint32_t>(ids_[one.job]);
         if (std::ranges::find(stops, j) != stops.end()) resized.emplace_back(j, &one);
     }
-    for (const auto& [j, with] : resized) stop_to_resize(j);
-    for (const auto& [j, with] : resized) start(j, *with);
+    for (const auto& [j, new_start] : resized) stop_to_resize(j);
+    for (const auto& [j, new_start] : resized) start(j, *new_start);
     for (const Start& one : actions->starts) {
         const auto j = static_cast<std::uint32_t>(ids_[one.job]);
         if (std::ranges::find(stops, j) == stops.end()) start(j, one);
@@ -197,8 +197,8 @@ Result<void> SimulationRun::decide_now() {
         if (!state.running && state.spec->deadline_s <= now_s_) expired.push_back(j);
     }
     for (const std::uint32_t j : stops) {
-        const bool start_next_phase = std::ranges::any_of(resized, [&](const auto& one) { return one.first == j; });
-        if (!start_next_phase) preempt(j);
+        const bool is_resized = std::ranges::any_of(resized, [&](const auto& one) { return one.first == j; });
+        if (!is_resized) preempt(j);
     }
     for (const std::uint32_t j : expired) expire(j);
     return {};

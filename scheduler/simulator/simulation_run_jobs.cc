@@ -63,8 +63,8 @@ void SimulationRun::finish(SimulatedJob& job) {
 
 void SimulationRun::leave_gpus_to_guests(const SimulatedJob& host) {
     if (host.guests == 0) return;
-    for (const auto& [j, of] : std::vector(packed_on_.begin(), packed_on_.end())) {
-        if (of != index(host)) continue;
+    for (const auto& [j, host_index] : std::vector(packed_on_.begin(), packed_on_.end())) {
+        if (host_index != index(host)) continue;
         SimulatedJob& guest = jobs_[j];
         const PlaceRequest request{.job = j,
                                    .tenant = guest.state.spec->tenant,
@@ -152,7 +152,7 @@ void SimulationRun::transfer_ended(std::uint32_t j) {
 void SimulationRun::start(std::uint32_t j, const Start& start) {
     SimulatedJob& job = jobs_[j];
     JobState& state = job.state;
-    const bool again = state.first_started_s != kNever;
+    const bool is_restart = state.first_started_s != kNever;
     note_start(state, start, now_s_);
     outcome_.jobs[j].start_s = state.first_started_s;
     const std::uint32_t largest = std::max(1U, gpus_on_largest_node_[start.gpu_type]);
@@ -166,10 +166,10 @@ void SimulationRun::start(std::uint32_t j, const Start& start) {
         packed_on_[j] = host;
     }
     job.accounted_s = now_s_;
-    job.paused = again;
+    job.paused = is_restart;
     job.ready_s = now_s_ + state.spec->restart_s;
     checkpoints_.started(j, state.spec->checkpoint_bytes, job.reader.remaining_bytes, now_s_);
-    if (again && job.has_checkpoint && checkpoints_.take_time(state.spec->checkpoint_bytes)) {
+    if (is_restart && job.has_checkpoint && checkpoints_.take_time(state.spec->checkpoint_bytes)) {
         job.ready_s = kNever;  // until the checkpoint is read, and after a resize first written
         checkpoints_.begin(j, state.spec->checkpoint_bytes * (job.moves ? 2 : 1));
     }

@@ -2,7 +2,8 @@
 
 // GPU time by tenant: what each tenant attained (Tenant::gpu_time), and what it was entitled to in the same time. A
 // tenant is entitled to a part of its parent's GPUs, by its weight among its siblings, but to no more than its jobs ask
-// for. What it attained of that, window by window, measures how fair a policy is to tenants (Astraea, TPDS '22).
+// for. The attained part of the entitled time, window by window, measures how fair a policy is to tenants (Astraea,
+// TPDS '22).
 
 #include <cstdint>
 #include <vector>
@@ -32,7 +33,7 @@ public:
     const std::vector<double>& ratios() const { return ratios_; }
 
 private:
-    void roll();
+    void end_interval();
 
     TimeWindow window_;
     double interval_ = 0;
@@ -43,8 +44,8 @@ private:
     TenantTree tree_;            // its leaves are demands_
     std::vector<double> entitled_;
     bool stale_ = true;
-    std::vector<double> attained_s_;  // in this window
-    std::vector<double> due_s_;
+    std::vector<double> attained_gpu_s_;  // in this window
+    std::vector<double> entitled_gpu_s_;
     std::vector<double> ratios_;
 };
 

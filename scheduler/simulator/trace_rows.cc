@@ -25,7 +25,7 @@ class Cell {
 public:
     Cell(std::string_view column, std::string_view text) : column_(column), text_(text) {}
 
-    Result<void> into(double& value) const {
+    Result<void> parse_into(double& value) const {
         double parsed = 0;
         const auto [end, error] = std::from_chars(text_.data(), text_.data() + text_.size(), parsed);
         if (error != std::errc() || end != text_.data() + text_.size() || !std::isfinite(parsed))
@@ -35,25 +35,25 @@ public:
     }
     template <typename Integer>
         requires std::is_integral_v<Integer>
-    Result<void> into(Integer& value) const {
+    Result<void> parse_into(Integer& value) const {
         double parsed = 0;
-        if (auto number = into(parsed); !number) return number;
+        if (auto number = parse_into(parsed); !number) return number;
         if (parsed != std::floor(parsed) || std::abs(parsed) > 1e9 || (std::is_unsigned_v<Integer> && parsed < 0)) {
             return refuse("a whole number");
         }
         value = static_cast<Integer>(parsed);
         return {};
     }
-    Result<void> into(bool& value) const {
+    Result<void> parse_into(bool& value) const {
         if (text_ != "0" && text_ != "1" && text_ != "true" && text_ != "false") return refuse("0 or 1");
         value = text_ == "1" || text_ == "true";
         return {};
     }
-    Result<void> into(std::string& value) const {
+    Result<void> parse_into(std::string& value) const {
         value = text_;
         return {};
     }
-    Result<void> into(ServiceClass& value) const {
+    Result<void> parse_into(ServiceClass& value) const {
         if (text_ == "best_effort" || text_ == "best") {
             value = ServiceClass::best_effort;
         } else if (text_ == "soft") {
@@ -80,7 +80,7 @@ using Taker = Result<void> (*)(TraceJob& job, const Cell& cell);
 
 template <auto Member>
 Result<void> take(TraceJob& job, const Cell& cell) {
-    return cell.into(job.*Member);
+    return cell.parse_into(job.*Member);
 }
 
 Result<void> ignore(TraceJob&, const Cell&) {
@@ -114,8 +114,9 @@ constexpr std::array kLarderColumns{
 // should end. Soft deadlines have several, separated by "-"; the first is the deadline.
 Result<void> take_expected(TraceJob& job, const Cell& cell) {
     std::string all;
-    if (auto taken = cell.into(all); !taken) return taken;
-    return Cell("expect_time_list", std::string_view(all).substr(0, all.find_first_of("-;|"))).into(job.deadline_s);
+    if (auto taken = cell.parse_into(all); !taken) return taken;
+    return Cell("expect_time_list", std::string_view(all).substr(0, all.find_first_of("-;|")))
+        .parse_into(job.deadline_s);
 }
 
 constexpr std::array kTiresiasColumns{
@@ -152,24 +153,24 @@ public:
                         std::to_string(cells.size()) + " cells, but the header has " + std::to_string(columns_.size()));
         }
         TraceJob job;
-        bool says_service = false;
+        bool names_service = false;
         for (std::size_t i = 0; i < cells.size(); ++i) {
             if (cells[i].empty()) continue;
-            says_service = says_service || columns_[i].name == "service";
+            names_service = names_service || columns_[i].name == "service";
             if (auto taken = columns_[i].take(job, Cell(columns_[i].name, cells[i])); !taken) {
                 return std::unexpected(taken.error());
             }
         }
-        if (auto settled = settle_deadline(job, says_service); !settled) return std::unexpected(settled.error());
+        if (auto settled = settle_deadline(job, names_service); !settled) return std::unexpected(settled.error());
         return job;
     }
 
 private:
-    Result<void> settle_deadline(TraceJob& job, bool says_service) const {
+    Result<void> settle_deadline(TraceJob& job, bool names_service) const {
         if (deadlines_ == Deadlines::from_the_submission) {
             job.deadline_s = job.service == ServiceClass::best_effort ? kNever : job.deadline_s + job.submit_s;
         } else if (job.service == ServiceClass::best_effort && job.deadline_s != kNever) {
-            if (says_service) {
+            if (names_service) {
                 return fail(ErrorCode::invalid_argument,
                             "deadline_s: a best_effort job has no deadline (service: soft, strict)");
             }
@@ -191,31 +192,31 @@ public:
     bool has_header() const override { return false; }
     Result<TraceJob> read(std::string_view line) override {
         const auto cells = split(line, '\t');
-        struct Places {
+        struct CellIndices {
             std::size_t steps, arrival, gpus;
         };
-        Places places{};
+        CellIndices indices{};
         switch (cells.size()) {
-            case 6: places = {.steps = 3, .arrival = 4, .gpus = 5}; break;
-            case 7: places = {.steps = 4, .arrival = 5, .gpus = 6}; break;
-            case 10: places = {.steps = 5, .arrival = 9, .gpus = 6}; break;
+            case 6: indices = {.steps = 3, .arrival = 4, .gpus = 5}; break;
+            case 7: indices = {.steps = 4, .arrival = 5, .gpus = 6}; break;
+            case 10: indices = {.steps = 5, .arrival = 9, .gpus = 6}; break;
             default:
                 return fail(ErrorCode::invalid_argument,
                             std::to_string(cells.size()) + " columns, where Gavel's traces have 6, 7 or 10");
         }
         TraceJob job;
         job.model = cells[0];
-        if (auto taken = Cell("total_steps", cells[places.steps]).into(job.total_steps); !taken) {
+        if (auto taken = Cell("total_steps", cells[indices.steps]).parse_into(job.total_steps); !taken) {
             return std::unexpected(taken.error());
         }
-        if (auto taken = Cell("arrival_time", cells[places.arrival]).into(job.submit_s); !taken) {
+        if (auto taken = Cell("arrival_time", cells[indices.arrival]).parse_into(job.submit_s); !taken) {
             return std::unexpected(taken.error());
         }
-        if (auto taken = Cell("scale_factor", cells[places.gpus]).into(job.gpus); !taken) {
+        if (auto taken = Cell("scale_factor", cells[indices.gpus]).parse_into(job.gpus); !taken) {
             return std::unexpected(taken.error());
         }
         if (cells.size() == 10) {
-            if (auto taken = Cell("priority_weight", cells[7]).into(job.weight); !taken) {
+            if (auto taken = Cell("priority_weight", cells[7]).parse_into(job.weight); !taken) {
                 return std::unexpected(taken.error());
             }
         }

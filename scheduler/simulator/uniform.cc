@@ -74,14 +74,14 @@ private:
             job.last_placement.clear();
         }
         for (std::size_t i = 0; i < state.waiting.size(); ++i) {
-            const WaitingReader& waits = state.waiting[i];
+            const WaitingReader& waiting = state.waiting[i];
             allocator::ClusterJob& job = cluster_.jobs[state.readers.size() + i];
-            describe(*waits.reader, state, job);
-            job.gpus = waits.gpus;
+            describe(*waiting.reader, state, job);
+            job.gpus = waiting.gpus;
             job.unread_bytes = job.unread_cached_bytes = 0;
-            job.time_share = waits.time_share;
+            job.time_share = waiting.time_share;
             job.placement.clear();
-            job.last_placement.assign(1, {.node = 0, .gpus = waits.gpus});
+            job.last_placement.assign(1, {.node = 0, .gpus = waiting.gpus});
         }
     }
 

@@ -31,19 +31,19 @@ double rate_on(const ModelShape& model, const std::string& type, std::uint32_t g
     return rate == model.rates.end() ? 0 : rate->second * gpus;
 }
 
-class Maker {
+class WorkloadMaker {
 public:
-    Maker(const WorkloadTable& table, const std::vector<std::string>& gpu_types, const WorkloadOptions& options)
+    WorkloadMaker(const WorkloadTable& table, const std::vector<std::string>& gpu_types, const WorkloadOptions& options)
         : table_(table), gpu_types_(gpu_types), options_(options), first_copies_(table.datasets.size()) {
         for (const Tenant& tenant : options.tenants) {
-            tenants_.emplace(tenant.name, static_cast<std::uint32_t>(made_.tenants.size()));
-            made_.tenants.push_back(tenant);
+            tenants_.emplace(tenant.name, static_cast<std::uint32_t>(workload_.tenants.size()));
+            workload_.tenants.push_back(tenant);
         }
         for (const ModelShape& model : table.models) weights_ += model.weight;
         for (std::uint32_t d = 0; d < table.datasets.size(); ++d) {
             const DatasetShape& shape = table.datasets[d];
             const std::uint32_t copies = copies_of(shape);
-            first_copies_[d] = static_cast<std::uint32_t>(made_.datasets.size());
+            first_copies_[d] = static_cast<std::uint32_t>(workload_.datasets.size());
             for (std::uint32_t copy = 0; copy < copies; ++copy) add_copy(shape, copy);
         }
     }
@@ -112,12 +112,12 @@ public:
         spec.checkpoint_bytes = shape.checkpoint_bytes;
         spec.packed_rate = shape.packed_rate;
         if (shape.dataset != kNoDataset) spec.dataset = dataset_of(shape.dataset, job.name);
-        made_.models.push_back(shape.name);
-        made_.jobs.push_back(std::move(spec));
+        workload_.models.push_back(shape.name);
+        workload_.jobs.push_back(std::move(spec));
         return {};
     }
 
-    Workload take() { return std::move(made_); }
+    Workload take() { return std::move(workload_); }
 
 private:
     std::optional<std::size_t> model_of(const TraceJob& job, Random& random) const {
@@ -151,10 +151,10 @@ private:
     }
 
     std::uint32_t tenant_of(const std::string& name) {
-        const auto [at, added] = tenants_.emplace(name, static_cast<std::uint32_t>(made_.tenants.size()));
+        const auto [at, added] = tenants_.emplace(name, static_cast<std::uint32_t>(workload_.tenants.size()));
         if (added) {
             const auto weight = options_.tenant_weights.find(name);
-            made_.tenants.push_back(
+            workload_.tenants.push_back(
                 {.name = name, .weight = weight == options_.tenant_weights.end() ? 1 : weight->second});
         }
         return at->second;
@@ -163,8 +163,8 @@ private:
     std::uint32_t dataset_of(std::uint32_t shape, const std::string& job) {
         const std::uint32_t copies = copies_of(table_.datasets[shape]);
         if (copies == 0) {
-            add_copy(table_.datasets[shape], own_++);
-            return static_cast<std::uint32_t>(made_.datasets.size() - 1);
+            add_copy(table_.datasets[shape], copies_made_++);
+            return static_cast<std::uint32_t>(workload_.datasets.size() - 1);
         }
         Random random(options_.seed + 1 + hash_text(job));
         return first_copies_[shape] + static_cast<std::uint32_t>(random.below(copies));
@@ -173,18 +173,19 @@ private:
     std::uint32_t copies_of(const DatasetShape& shape) const { return options_.dataset_copies.value_or(shape.copies); }
 
     void add_copy(const DatasetShape& shape, std::uint32_t copy) {
-        made_.datasets.push_back({.name = copies_of(shape) == 1 ? shape.name : shape.name + "-" + std::to_string(copy),
-                                  .size_bytes = shape.size_bytes});
+        workload_.datasets.push_back(
+            {.name = copies_of(shape) == 1 ? shape.name : shape.name + "-" + std::to_string(copy),
+             .size_bytes = shape.size_bytes});
     }
 
     const WorkloadTable& table_;
     const std::vector<std::string>& gpu_types_;
     const WorkloadOptions& options_;
-    Workload made_;
+    Workload workload_;
     std::vector<std::uint32_t> first_copies_;
     std::map<std::string, std::uint32_t> tenants_;
     double weights_ = 0;
-    std::uint32_t own_ = 0;
+    std::uint32_t copies_made_ = 0;
 };
 
 }  // namespace
@@ -210,7 +211,7 @@ Result<std::map<std::string, double>> read_tenant_weights(const std::string& pat
 
 Result<Workload> make_workload(const Trace& trace, const WorkloadTable& table,
                                const std::vector<std::string>& gpu_types, const WorkloadOptions& options) {
-    Maker maker(table, gpu_types, options);
+    WorkloadMaker maker(table, gpu_types, options);
     for (const TraceJob& job : trace.jobs) {
         if (auto added = maker.add(job); !added) return std::unexpected(added.error());
     }

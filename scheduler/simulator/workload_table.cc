@@ -24,25 +24,24 @@ public:
         return fail(ErrorCode::invalid_argument, where_ + "." + std::string(key) + " must be " + std::string(wanted));
     }
 
-    Result<std::string> text(std::string_view key, std::optional<std::string> otherwise = {}) {
+    Result<std::string> text(std::string_view key, std::optional<std::string> fallback = {}) {
         const toml::node* node = take(key);
-        if (node == nullptr && otherwise) return *otherwise;
+        if (node == nullptr && fallback) return *fallback;
         const auto value = node == nullptr ? std::nullopt : node->value<std::string>();
         if (!value) return refuse(key, "a string");
         return *value;
     }
-    Result<double> number(std::string_view key, double otherwise) {
+    Result<double> number(std::string_view key, double fallback) {
         const toml::node* node = take(key);
-        if (node == nullptr) return otherwise;
+        if (node == nullptr) return fallback;
         const auto value = node->value<double>();
         if (!value || !(*value >= 0) || *value > 1e9) return refuse(key, "a number from 0 to 1e9");
         return *value;
     }
     // A quantity with its unit, parsed by `parse`.
     template <typename Value>
-    Result<double> quantity(std::string_view key, Result<Value> (*parse)(std::string_view),
-                            std::string_view otherwise) {
-        const auto given = text(key, std::string(otherwise));
+    Result<double> quantity(std::string_view key, Result<Value> (*parse)(std::string_view), std::string_view fallback) {
+        const auto given = text(key, std::string(fallback));
         if (!given) return std::unexpected(given.error());
         const auto value = parse(*given);
         if (!value) return std::unexpected(value.error().within(where_ + "." + std::string(key)));
@@ -78,9 +77,10 @@ public:
         }
         return values;
     }
-    Result<void> nothing_left() const {
+    Result<void> check_all_taken() const {
         for (const auto& [key, value] : table_) {
-            if (!taken_.contains(std::string(key.str()))) return refuse(key.str(), "removed: there is no such key");
+            if (!taken_.contains(std::string(key.str())))
+                return refuse(key.str(), "removed, because there is no such key");
         }
         return {};
     }
@@ -96,7 +96,7 @@ private:
     std::set<std::string, std::less<>> taken_;
 };
 
-constexpr double kScalingMost = 1e4;
+constexpr double kScalingMax = 1e4;
 
 // Moves the value to `to`. False, with `error` set, if there is no value.
 template <typename Value>
@@ -122,7 +122,7 @@ Result<DatasetShape> dataset_of(const toml::table& table, const std::string& whe
     if (!(dataset.size_bytes > 0)) return keys.refuse("size", "a size above 0");
     if (copies != std::floor(copies) || copies > 1e6) return keys.refuse("copies", "a whole number up to 1e6");
     dataset.copies = static_cast<std::uint32_t>(copies);
-    if (auto done = keys.nothing_left(); !done) return std::unexpected(done.error());
+    if (auto done = keys.check_all_taken(); !done) return std::unexpected(done.error());
     return dataset;
 }
 
@@ -135,7 +135,7 @@ Result<ModelShape> model_of(const toml::table& table, const std::string& where, 
     if (!put(keys.text("name"), model.name, error) || !put(keys.text("dataset", ""), dataset, error) ||
         !put(keys.number("weight", 1), model.weight, error) || !put(keys.rates("rate"), model.rates, error) ||
         !put(keys.fractions("by_nodes", 1), model.rate_by_nodes, error) ||
-        !put(keys.fractions("scaling", kScalingMost), model.scaling, error) ||
+        !put(keys.fractions("scaling", kScalingMax), model.scaling, error) ||
         !put(keys.quantity("restart", parse_duration_ns, "0"), restart_ns, error) ||
         !put(keys.quantity("checkpoint", parse_bytes, "0"), model.checkpoint_bytes, error) ||
         !put(keys.number("packed", 0), model.packed_rate, error)) {
@@ -149,13 +149,13 @@ Result<ModelShape> model_of(const toml::table& table, const std::string& where, 
             return keys.refuse("dataset", "one of the file's datasets, not \"" + dataset + "\"");
         model.dataset = static_cast<std::uint32_t>(found - known.datasets.begin());
     }
-    if (auto done = keys.nothing_left(); !done) return std::unexpected(done.error());
+    if (auto done = keys.check_all_taken(); !done) return std::unexpected(done.error());
     return model;
 }
 
 // Calls `take` for each table of an array, with its place for messages, such as "model[3]".
 template <typename Take>
-Result<void> each(const toml::table& root, std::string_view name, Take take) {
+Result<void> for_each_table(const toml::table& root, std::string_view name, Take take) {
     const toml::node* node = root.get(name);
     const toml::array* array = node == nullptr ? nullptr : node->as_array();
     if (array == nullptr || array->empty()) {
@@ -190,15 +190,16 @@ Result<WorkloadTable> parse_workload(std::string_view text) {
     if (!reference) return std::unexpected(reference.error());
     table.reference = *reference;
     if (root.contains("dataset")) {
-        auto datasets = each(root, "dataset", [&](const toml::table& one, const std::string& where) -> Result<void> {
-            auto dataset = dataset_of(one, where);
-            if (!dataset) return std::unexpected(dataset.error());
-            table.datasets.push_back(std::move(*dataset));
-            return {};
-        });
+        auto datasets =
+            for_each_table(root, "dataset", [&](const toml::table& one, const std::string& where) -> Result<void> {
+                auto dataset = dataset_of(one, where);
+                if (!dataset) return std::unexpected(dataset.error());
+                table.datasets.push_back(std::move(*dataset));
+                return {};
+            });
         if (!datasets) return std::unexpected(datasets.error());
     }
-    auto models = each(root, "model", [&](const toml::table& one, const std::string& where) -> Result<void> {
+    auto models = for_each_table(root, "model", [&](const toml::table& one, const std::string& where) -> Result<void> {
         auto model = model_of(one, where, table);
         if (!model) return std::unexpected(model.error());
         table.models.push_back(std::move(*model));
