@@ -208,7 +208,7 @@ void DecisionRound::carry_out(Actions& actions) {
     restore_shrunk(actions);
     settle_stopped(actions);
     for (const std::uint32_t j : moves_) move(j, actions);
-    if (grows_) grow_into_the_rest(actions);
+    if (grows_) grow_into_spare_gpus(actions);
     stop_guests(actions);
     for (const Decision* const decision : decisions_) {
         set_leases(*decision, actions);

@@ -98,7 +98,7 @@ private:
     bool anyone_waits() const;
     double room_lasts_until_s() const;
     bool pays(const Growing& grown, std::uint32_t gpus_before, std::size_t nodes, double horizon_s) const;
-    void grow_into_the_rest(Actions& actions);
+    void grow_into_spare_gpus(Actions& actions);
     void grow(const Growing& grown, double horizon_s, Actions& actions);
 
     const DecideInput& input_;

@@ -150,7 +150,7 @@ bool DecisionRound::pays(const Growing& grown, std::uint32_t gpus_before, std::s
                         restarts);
 }
 
-void DecisionRound::grow_into_the_rest(Actions& actions) {
+void DecisionRound::grow_into_spare_gpus(Actions& actions) {
     std::vector<Growing> growing = jobs_that_may_grow(actions);
     if (growing.empty()) return;
     std::vector<std::uint32_t> left;

@@ -133,7 +133,7 @@ Result<void> check_owned(const CellConfig& config, std::string_view source) {
 }
 
 // Returns how many cells of the level are not pinned, lie in no pinned cell and contain none.
-std::uint32_t left_by_pins(const CellConfig& config, std::uint32_t h, std::uint32_t level) {
+std::uint32_t cells_left_by_pins(const CellConfig& config, std::uint32_t h, std::uint32_t level) {
     const HierarchyConfig& hierarchy = config.hierarchies[h];
     std::set<std::uint32_t> holders;
     std::uint32_t left = hierarchy.gpus() / hierarchy.gpus_in(level);
@@ -164,7 +164,7 @@ Result<void> check_committed(const CellConfig& config, std::string_view source) 
                     owners += (owners.empty() ? "" : ", ") + quoted(cluster.name) + " " + std::to_string(claim.count);
                 }
             }
-            const std::uint32_t available = left_by_pins(config, h, level);
+            const std::uint32_t available = cells_left_by_pins(config, h, level);
             if (owned <= available) continue;
             return refuse(source, level_of(hierarchy, level) + " is over-committed: virtual clusters own " +
                                       std::to_string(owned) + " of its cells (" + owners + "), which is " +

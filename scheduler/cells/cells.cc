@@ -39,7 +39,7 @@ Result<std::vector<std::uint32_t>> nodes_of(const HierarchyConfig& hierarchy, co
 }  // namespace
 
 Cells::Cells(const CellConfig& config, const GpuCluster& cluster)
-    : where_(cluster.nodes.size()), node_gpus_at_most_(cluster.gpu_types.size()), pool_(cluster) {
+    : locations_(cluster.nodes.size()), node_gpus_at_most_(cluster.gpu_types.size()), pool_(cluster) {
     for (const VirtualClusterConfig& owner : config.virtual_clusters) cluster_names_.push_back(owner.name);
     for (std::uint32_t h = 0; h < config.hierarchies.size(); ++h) hierarchies_.emplace_back(config, h);
     named_ = config.hierarchies;
@@ -60,7 +60,7 @@ Result<std::unique_ptr<Cells>> Cells::create(const CellConfig& config, const Gpu
         auto nodes = nodes_of(config.hierarchies[h], cluster, by_name);
         if (!nodes) return std::unexpected(nodes.error());
         for (std::uint32_t n = 0; n < nodes->size(); ++n) {
-            cells->where_[(*nodes)[n]] = {.hierarchy = h, .node = n};
+            cells->locations_[(*nodes)[n]] = {.hierarchy = h, .node = n};
             seen[(*nodes)[n]] = true;
         }
         cells->type_of_.push_back(cluster.nodes[nodes->front()].gpu_type);
@@ -71,7 +71,7 @@ Result<std::unique_ptr<Cells>> Cells::create(const CellConfig& config, const Gpu
             return fail(ErrorCode::invalid_argument,
                         "cells: node \"" + cluster.nodes[n].name + "\" of the cluster is in no hierarchy");
         }
-        if (!cluster.nodes[n].usable) cells->at(cells->where_[n]).set_bad(cells->where_[n].node, true);
+        if (!cluster.nodes[n].usable) cells->at(cells->locations_[n]).set_bad(cells->locations_[n].node, true);
     }
     for (std::uint32_t t = 0; t < tenants.size(); ++t) cells->name_tenant(t, tenants[t]);
     cells->settle();
@@ -112,7 +112,7 @@ std::optional<Placed> Cells::place(const PlaceRequest& request) {
 bool Cells::place_at(const PlaceRequest& request, const Placement& placement) {
     LARDER_ASSERT(!jobs_.contains(request.job));
     const bool all_free = !placement.empty() && std::ranges::all_of(placement, [&](const NodeGpus& share) {
-        return share.node < where_.size() && pool_.usable(share.node) &&
+        return share.node < locations_.size() && pool_.usable(share.node) &&
                pool_.gpu_type(share.node) == request.gpu_type && (pool_.at(share.node) & share.gpus) == share.gpus;
     });
     if (!all_free) return false;
@@ -141,7 +141,7 @@ void Cells::release(JobId id) {
 
 void Cells::set_usable(std::uint32_t node, bool usable) {
     pool_.set_usable(node, usable);
-    at(where_[node]).set_bad(where_[node].node, !usable);
+    at(locations_[node]).set_bad(locations_[node].node, !usable);
     settle();
 }
 
@@ -194,41 +194,41 @@ void Cells::forget(JobId id) {
 }
 
 void Cells::hold(std::uint32_t node, std::uint64_t gpus) {
-    at(where_[node]).hold(where_[node].node, gpus);
-    show_free(node);
+    at(locations_[node]).hold(locations_[node].node, gpus);
+    update_free(node);
 }
 
 void Cells::drop(const Placement& placement) {
     for (const NodeGpus& share : placement) {
-        at(where_[share.node]).drop(where_[share.node].node, share.gpus);
-        show_free(share.node);
+        at(locations_[share.node]).drop(locations_[share.node].node, share.gpus);
+        update_free(share.node);
     }
 }
 
-void Cells::show_free(std::uint32_t node) {
-    const Where where = where_[node];
-    const NodeUse& use = hierarchies_[where.hierarchy].use(where.node);
-    const std::uint64_t all = lowest_bits(~0ULL, hierarchies_[where.hierarchy].cells().node_gpus());
+void Cells::update_free(std::uint32_t node) {
+    const NodeLocation location = locations_[node];
+    const NodeUse& use = hierarchies_[location.hierarchy].use(location.node);
+    const std::uint64_t all = lowest_bits(~0ULL, hierarchies_[location.hierarchy].cells().node_gpus());
     pool_.set(node, all & ~(use.held | use.opportunistic));
 }
 
 void Cells::run_opportunistic(JobId id, const Placement& placement) {
     for (const NodeGpus& share : placement) {
-        at(where_[share.node]).add_opportunistic(where_[share.node].node, share.gpus);
+        at(locations_[share.node]).add_opportunistic(locations_[share.node].node, share.gpus);
         for (std::uint64_t bits = share.gpus; bits != 0; bits &= bits - 1) {
             opportunistic_[share.node][static_cast<std::size_t>(std::countr_zero(bits))] = id;
         }
-        show_free(share.node);
+        update_free(share.node);
     }
 }
 
 void Cells::stop_opportunistic(const Placement& placement) {
     for (const NodeGpus& share : placement) {
-        at(where_[share.node]).remove_opportunistic(where_[share.node].node, share.gpus);
+        at(locations_[share.node]).remove_opportunistic(locations_[share.node].node, share.gpus);
         for (std::uint64_t bits = share.gpus; bits != 0; bits &= bits - 1) {
             opportunistic_[share.node][static_cast<std::size_t>(std::countr_zero(bits))] = kNoJob;
         }
-        show_free(share.node);
+        update_free(share.node);
     }
 }
 
@@ -236,8 +236,8 @@ void Cells::stop_opportunistic(const Placement& placement) {
 std::vector<JobId> Cells::opportunistic_on(const Placement& placement) const {
     std::vector<JobId> found;
     for (const NodeGpus& share : placement) {
-        const Where where = where_[share.node];
-        std::uint64_t bits = share.gpus & hierarchies_[where.hierarchy].use(where.node).opportunistic;
+        const NodeLocation location = locations_[share.node];
+        std::uint64_t bits = share.gpus & hierarchies_[location.hierarchy].use(location.node).opportunistic;
         for (; bits != 0; bits &= bits - 1) {
             const JobId id = opportunistic_[share.node][static_cast<std::size_t>(std::countr_zero(bits))];
             if (std::ranges::find(found, id) == found.end()) found.push_back(id);
@@ -269,8 +269,8 @@ std::vector<DoomedCells> Cells::doomed_cells() const {
         if (state.cell.doomed) ++counts[{state.cluster, state.hierarchy, state.cell.level}];
     }
     std::vector<DoomedCells> doomed;
-    for (const auto& [where, count] : counts) {
-        const auto [cluster, hierarchy, level] = where;
+    for (const auto& [key, count] : counts) {
+        const auto [cluster, hierarchy, level] = key;
         doomed.push_back({.tenant = cluster_names_[cluster],
                           .hierarchy = named_[hierarchy].name,
                           .level = std::string(named_[hierarchy].level_name(level)),
@@ -280,22 +280,22 @@ std::vector<DoomedCells> Cells::doomed_cells() const {
 }
 
 bool Cells::sound() const {
-    std::vector<NodeUse> used(where_.size());
+    std::vector<NodeUse> used(locations_.size());
     for (const auto& [id, job] : jobs_) {
         for (const NodeGpus& share : job.placement) {
-            const Where where = where_[share.node];
+            const NodeLocation location = locations_[share.node];
             std::uint64_t& into = job.opportunistic ? used[share.node].opportunistic : used[share.node].held;
             if ((into & share.gpus) != 0) return false;
             into |= share.gpus;
-            const std::uint64_t owned = hierarchies_[where.hierarchy].gpus_owned(job.cluster, where.node);
+            const std::uint64_t owned = hierarchies_[location.hierarchy].gpus_owned(job.cluster, location.node);
             if (!job.opportunistic && (owned & share.gpus) != share.gpus) return false;
         }
     }
-    for (std::uint32_t n = 0; n < where_.size(); ++n) {
-        const NodeUse& use = hierarchies_[where_[n].hierarchy].use(where_[n].node);
+    for (std::uint32_t n = 0; n < locations_.size(); ++n) {
+        const NodeUse& use = hierarchies_[locations_[n].hierarchy].use(locations_[n].node);
         if (use.held != used[n].held || use.opportunistic != used[n].opportunistic) return false;
         if ((pool_.at(n) & (use.held | use.opportunistic)) != 0) return false;
-        if (pool_.usable(n) == hierarchies_[where_[n].hierarchy].cells().is_bad(where_[n].node)) return false;
+        if (pool_.usable(n) == hierarchies_[locations_[n].hierarchy].cells().is_bad(locations_[n].node)) return false;
         if ((use.held & use.opportunistic) != 0) return false;
     }
     return std::ranges::all_of(hierarchies_, [](const SharedHierarchy& hierarchy) { return hierarchy.sound(); });

@@ -66,7 +66,7 @@ private:
         Placement placement;
         std::vector<HierarchyCell> former_cells;  // cells it held when it gave up its claim
     };
-    struct Where {
+    struct NodeLocation {
         std::uint32_t hierarchy = 0;
         std::uint32_t node = 0;
     };
@@ -75,7 +75,7 @@ private:
 
     std::uint32_t cluster_of_tenant(std::uint32_t tenant) const;
     std::uint32_t to_cluster(std::uint32_t hierarchy, std::uint32_t node) const { return nodes_[hierarchy][node]; }
-    SharedHierarchy& at(const Where& where) { return hierarchies_[where.hierarchy]; }
+    SharedHierarchy& at(const NodeLocation& location) { return hierarchies_[location.hierarchy]; }
 
     // Takes and holds GPUs for the request, even if opportunistic jobs run there.
     std::optional<Placement> take(std::uint32_t cluster, const PlaceRequest& request);
@@ -94,7 +94,7 @@ private:
     void run_opportunistic(JobId id, const Placement& placement);
     void stop_opportunistic(const Placement& placement);
     std::vector<JobId> opportunistic_on(const Placement& placement) const;
-    void show_free(std::uint32_t node);
+    void update_free(std::uint32_t node);
     void settle();
 
     Job& add(const PlaceRequest& request, Placement placement);
@@ -111,7 +111,7 @@ private:
     std::vector<HierarchyConfig> named_;             // config of each hierarchy, for its names
     std::vector<std::uint32_t> type_of_;             // GPU type of each hierarchy
     std::vector<std::vector<std::uint32_t>> nodes_;  // cluster nodes of each hierarchy
-    std::vector<Where> where_;                       // of each node of the cluster
+    std::vector<NodeLocation> locations_;            // of each node of the cluster
     std::vector<std::uint32_t> node_gpus_at_most_;   // by type
     FreeGpus pool_;                                  // GPUs that no job holds or runs on
     std::vector<std::vector<JobId>> opportunistic_;  // by node and GPU

@@ -11,9 +11,9 @@ namespace larder::scheduler {
 std::vector<Cells::HierarchyCell> Cells::cells_under(const Placement& placement) const {
     std::vector<HierarchyCell> found;
     for (const NodeGpus& share : placement) {
-        const Where where = where_[share.node];
-        for (const CellId cell : hierarchies_[where.hierarchy].cells_of(where.node, share.gpus)) {
-            const HierarchyCell one(where.hierarchy, cell);
+        const NodeLocation location = locations_[share.node];
+        for (const CellId cell : hierarchies_[location.hierarchy].cells_of(location.node, share.gpus)) {
+            const HierarchyCell one(location.hierarchy, cell);
             if (found.empty() || found.back() != one) found.push_back(one);
         }
     }
@@ -39,14 +39,14 @@ std::vector<HeldCell> Cells::cells_of(JobId id) const {
 std::vector<Cells::HierarchyCell> Cells::cells_named(std::span<const HeldCell> cells) const {
     std::vector<HierarchyCell> found;
     for (const HeldCell& cell : cells) {
-        if (cell.node >= where_.size()) continue;
-        const Where where = where_[cell.node];
-        const Hierarchy& hierarchy = hierarchies_[where.hierarchy].cells();
+        if (cell.node >= locations_.size()) continue;
+        const NodeLocation location = locations_[cell.node];
+        const Hierarchy& hierarchy = hierarchies_[location.hierarchy].cells();
         if (cell.gpu >= hierarchy.node_gpus()) continue;
-        const CellId gpu{0, where.node * hierarchy.node_gpus() + cell.gpu};
+        const CellId gpu{0, location.node * hierarchy.node_gpus() + cell.gpu};
         for (std::uint32_t level = 0; level < hierarchy.levels(); ++level) {
-            if (named_[where.hierarchy].level_name(level) != cell.level) continue;
-            found.emplace_back(where.hierarchy, CellId{level, hierarchy.ancestor(gpu, level)});
+            if (named_[location.hierarchy].level_name(level) != cell.level) continue;
+            found.emplace_back(location.hierarchy, CellId{level, hierarchy.ancestor(gpu, level)});
         }
     }
     return found;
@@ -69,7 +69,7 @@ void Cells::demote(JobId id, Job& job) {
 bool Cells::promote(Job& job) {
     if (job.cluster == kNone) return false;
     const bool held = std::ranges::any_of(job.placement, [&](const NodeGpus& share) {
-        return (at(where_[share.node]).use(where_[share.node].node).held & share.gpus) != 0;
+        return (at(locations_[share.node]).use(locations_[share.node].node).held & share.gpus) != 0;
     });
     if (held) return false;
     bind_again(job.cluster, job.former_cells);

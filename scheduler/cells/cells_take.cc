@@ -121,12 +121,12 @@ Placement Cells::take_few_nodes(std::uint32_t cluster, const PlaceRequest& reque
             if (known == bound.end()) {
                 near.clear();
                 for (const std::uint32_t n : request.near) {
-                    if (n < where_.size() && where_[n].hierarchy == offer.hierarchy_index)
-                        near.push_back(where_[n].node);
+                    if (n < locations_.size() && locations_[n].hierarchy == offer.hierarchy_index)
+                        near.push_back(locations_[n].node);
                 }
-                const bool same_hierarchy = beside != kNone && where_[beside].hierarchy == offer.hierarchy_index;
+                const bool same_hierarchy = beside != kNone && locations_[beside].hierarchy == offer.hierarchy_index;
                 number = shared.bind(cluster, offer.level,
-                                     {.near = near, .beside = same_hierarchy ? where_[beside].node : kNone});
+                                     {.near = near, .beside = same_hierarchy ? locations_[beside].node : kNone});
                 LARDER_ASSERT(number != kNone);
                 bound.push_back({offer.hierarchy_index, offer.root, number});
             } else {
@@ -152,17 +152,17 @@ Placement Cells::take_near(std::uint32_t cluster, const PlaceRequest& request) {
         std::uint32_t gpus;
     };
     const auto owned = [&](std::uint32_t node) {
-        const SharedHierarchy& shared = at(where_[node]);
-        if (shared.cells().is_bad(where_[node].node)) return std::uint64_t{0};
-        return shared.gpus_owned(cluster, where_[node].node) & ~shared.use(where_[node].node).held;
+        const SharedHierarchy& shared = at(locations_[node]);
+        if (shared.cells().is_bad(locations_[node].node)) return std::uint64_t{0};
+        return shared.gpus_owned(cluster, locations_[node].node) & ~shared.use(locations_[node].node).held;
     };
     std::vector<Near> candidates;
     for (const std::uint32_t node : request.near) {
-        if (node >= where_.size() || type_of_[where_[node].hierarchy] != request.gpu_type) continue;
-        SharedHierarchy& shared = at(where_[node]);
+        if (node >= locations_.size() || type_of_[locations_[node].hierarchy] != request.gpu_type) continue;
+        SharedHierarchy& shared = at(locations_[node]);
         std::uint32_t gpus = shared.cells().node_gpus();
-        if (!shared.cell_to_cover(cluster, where_[node].node)) {
-            shared.cover_node(cluster, where_[node].node);
+        if (!shared.cell_to_cover(cluster, locations_[node].node)) {
+            shared.cover_node(cluster, locations_[node].node);
             gpus = count_of(owned(node));
             unbind_idle();
         }
@@ -180,13 +180,13 @@ Placement Cells::take_near(std::uint32_t cluster, const PlaceRequest& request) {
     std::uint32_t wanted = request.gpus;
     for (const Near& near : candidates) {
         if (wanted == 0) break;
-        SharedHierarchy& shared = at(where_[near.node]);
-        shared.cover_node(cluster, where_[near.node].node);
+        SharedHierarchy& shared = at(locations_[near.node]);
+        shared.cover_node(cluster, locations_[near.node].node);
         const std::uint64_t available = owned(near.node);
         const std::uint32_t gpus = std::min(wanted, count_of(available));
         if (gpus == 0) continue;
         const std::uint64_t picked =
-            pick_gpus(shared.cells(), available, shared.use(where_[near.node].node).opportunistic, gpus);
+            pick_gpus(shared.cells(), available, shared.use(locations_[near.node].node).opportunistic, gpus);
         hold(near.node, picked);
         placement.push_back({.node = near.node, .gpus = picked});
         wanted -= gpus;
@@ -264,7 +264,7 @@ bool Cells::claim_at(std::uint32_t cluster, const Placement& placement) {
     Placement done;
     for (SharedHierarchy& hierarchy : hierarchies_) hierarchy.unbind_bad_cells();
     for (const NodeGpus& share : placement) {
-        if (!at(where_[share.node]).cover(cluster, where_[share.node].node, share.gpus)) break;
+        if (!at(locations_[share.node]).cover(cluster, locations_[share.node].node, share.gpus)) break;
         hold(share.node, share.gpus);
         done.push_back(share);
     }

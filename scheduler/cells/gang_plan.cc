@@ -28,7 +28,7 @@ public:
             most = std::max(most, offer.gpus);
         }
         if (all < gpus_ || gpus_ == 0) return {};
-        if (most >= gpus_) return one_node();
+        if (most >= gpus_) return take_one_node();
         for (std::uint32_t wanted = gpus_; wanted > 0;) {
             while (nodes_with[most] == 0) --most;
             --nodes_with[most];
@@ -47,7 +47,7 @@ private:
         std::uint32_t count = 0;
     };
 
-    std::vector<OfferTaken> one_node() const {
+    std::vector<OfferTaken> take_one_node() const {
         std::uint32_t best = kNone;
         const auto key = [&](std::uint32_t o) {
             const NodeOffer& offer = offers_[o];
@@ -139,8 +139,8 @@ private:
         std::ranges::sort(roots);
         const auto key = [&](std::uint32_t o) {
             const NodeOffer& offer = offers_[o];
-            const bool apart = !std::ranges::binary_search(roots, std::pair(offer.hierarchy_index, offer.root));
-            return std::tuple(offer.gpus, apart, offer.fresh, offer.root_free, evictions_needed(offer, left),
+            const bool in_other_root = !std::ranges::binary_search(roots, std::pair(offer.hierarchy_index, offer.root));
+            return std::tuple(offer.gpus, in_other_root, offer.fresh, offer.root_free, evictions_needed(offer, left),
                               offer.near, o);
         };
         std::uint32_t last = kNone;

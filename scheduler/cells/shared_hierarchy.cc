@@ -109,7 +109,7 @@ std::optional<SharedHierarchy::Rank> SharedHierarchy::rank(CellId cell) const {
     return rank;
 }
 
-std::optional<CellId> SharedHierarchy::find(std::uint32_t level, const BindPreference& wish) const {
+std::optional<CellId> SharedHierarchy::find(std::uint32_t level, const BindPreference& preference) const {
     std::optional<CellId> best;
     Rank best_rank;
     const auto consider = [&](CellId cell) {
@@ -128,11 +128,11 @@ std::optional<CellId> SharedHierarchy::find(std::uint32_t level, const BindPrefe
         }
         return false;
     };
-    for (const std::uint32_t node : wish.near) {
+    for (const std::uint32_t node : preference.near) {
         if (consider_in({cells_.node_level(), node})) return best;
     }
-    if (wish.beside != kNone) {
-        const CellId node{cells_.node_level(), wish.beside};
+    if (preference.beside != kNone) {
+        const CellId node{cells_.node_level(), preference.beside};
         constexpr std::uint32_t kCellsConsideredMax = 64;
         for (std::uint32_t high = cells_.node_level(); high < cells_.levels(); ++high) {
             if (high <= level) continue;
@@ -188,9 +188,9 @@ void SharedHierarchy::unbind(std::uint32_t number) {
     if (std::exchange(root.doomed, false)) std::erase(doomed_, number);
 }
 
-std::uint32_t SharedHierarchy::bind(std::uint32_t cluster, std::uint32_t level, const BindPreference& wish) {
+std::uint32_t SharedHierarchy::bind(std::uint32_t cluster, std::uint32_t level, const BindPreference& preference) {
     if (unbound_[cluster][level].empty()) return kNone;
-    const auto cell = find(level, wish);
+    const auto cell = find(level, preference);
     return cell ? bind_at(cluster, *cell) : kNone;
 }
 

@@ -55,7 +55,7 @@ public:
         std::uint32_t beside = kNone;         // a node to be close to; kNone: none
     };
     // Binds one more virtual cell of the level to the best physical cell. Returns its number; kNone: none can be bound.
-    std::uint32_t bind(std::uint32_t cluster, std::uint32_t level, const BindPreference& wish);
+    std::uint32_t bind(std::uint32_t cluster, std::uint32_t level, const BindPreference& preference);
     // Makes the virtual cluster own these GPUs of a node, by binding cells. It may bind more than needed, and new
     // bindings stay even on failure; settle() undoes them.
     bool cover(std::uint32_t cluster, std::uint32_t node, std::uint64_t gpus);
@@ -88,7 +88,7 @@ private:
     struct Rank;
     std::optional<Rank> rank(CellId cell) const;
     std::uint32_t opportunistic_in(CellId cell) const;
-    std::optional<CellId> find(std::uint32_t level, const BindPreference& wish) const;
+    std::optional<CellId> find(std::uint32_t level, const BindPreference& preference) const;
     std::uint32_t bind_at(std::uint32_t cluster, CellId cell);
     bool bind_over(std::uint32_t cluster, CellId cell);
     bool bind_back(std::uint32_t root, CellId cell);
@@ -96,7 +96,7 @@ private:
     std::vector<std::uint32_t> roots_in(CellId cell) const;
     // True if the cell can be bound, has no bad node and leaves no owner short.
     bool is_harmless(CellId cell) const;
-    std::uint32_t short_at(std::uint32_t cluster) const;
+    std::uint32_t highest_short_level(std::uint32_t cluster) const;
     // Call it whenever a cell was bound or unbound, or its held GPUs changed.
     void note_room(std::uint32_t root);
     bool has_room(std::uint32_t root) const { return (with_room_[root / 64] >> root % 64 & 1) != 0; }

@@ -117,7 +117,7 @@ void SharedHierarchy::settle() {
 }
 
 // Returns the highest level with fewer healthy free cells than this virtual cluster alone may still claim; kNone: none.
-std::uint32_t SharedHierarchy::short_at(std::uint32_t cluster) const {
+std::uint32_t SharedHierarchy::highest_short_level(std::uint32_t cluster) const {
     for (std::uint32_t level = cells_.levels(); level-- > 0;) {
         if (cells_.healthy(level) < cells_.claims_within(claims_[cluster], level)) return level;
     }
@@ -157,7 +157,7 @@ void SharedHierarchy::bind_bad_cells() {
         const VirtualCell root = roots_[number];
         const CellId cell{root.level, root.index};
         unbind(number);
-        if (cells_.bad_nodes_in(cell) == 0 || short_at(root.cluster) == kNone) continue;
+        if (cells_.bad_nodes_in(cell) == 0 || highest_short_level(root.cluster) == kNone) continue;
         const bool back = bind_back(number, cell);
         LARDER_ASSERT(back);
         roots_[number].doomed = true;
@@ -165,7 +165,7 @@ void SharedHierarchy::bind_bad_cells() {
     }
     for (std::uint32_t cluster = 0; cluster < claims_.size(); ++cluster) {
         for (;;) {
-            std::uint32_t level = short_at(cluster);
+            std::uint32_t level = highest_short_level(cluster);
             if (level == kNone) break;
             while (level < cells_.levels() && claims_[cluster][level] == 0) ++level;
             LARDER_ASSERT(level < cells_.levels());

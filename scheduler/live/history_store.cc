@@ -86,27 +86,27 @@ Result<std::unique_ptr<HistoryStore>> HistoryStore::open(HistoryStoreOptions opt
     if (!locked) return std::unexpected(locked.error());
     store->lock_ = std::move(*locked);
     HistoryStore& into = *store;
-    auto rows =
-        RowStore::open({.directory = directory + "/queue",
-                        .database = "jobs",
-                        .map_bytes = std::uint64_t{4} << 30,
-                        .version = kVersion,
-                        .noun = "queue",
-                        .program = "larder-allocator",
-                        .take = [&into](std::string_view key, std::string_view text) { return into.take(key, text); },
-                        .lost =
-                            [&into](const std::string& why, const std::string& aside) {
-                                into.found_ = {};
-                                into.identity_.clear();
-                                into.last_ = 0;
-                                log_error(
-                                    "the queue is damaged: starting without submitted jobs and history; running "
-                                    "processes of jobs are no longer tracked",
-                                    {{"damage", why}, {"put_aside_as", aside}});
-                            }});
+    auto rows = RowStore::open(
+        {.directory = directory + "/queue",
+         .database = "jobs",
+         .map_bytes = std::uint64_t{4} << 30,
+         .version = kVersion,
+         .noun = "queue",
+         .program = "larder-allocator",
+         .take = [&into](std::string_view key, std::string_view text) { return into.load_row(key, text); },
+         .lost =
+             [&into](const std::string& why, const std::string& aside) {
+                 into.found_ = {};
+                 into.identity_.clear();
+                 into.last_ = 0;
+                 log_error(
+                     "the queue is damaged: starting without submitted jobs and history; running "
+                     "processes of jobs are no longer tracked",
+                     {{"damage", why}, {"put_aside_as", aside}});
+             }});
     if (!rows) return std::unexpected(rows.error());
     store->rows_ = std::move(*rows);
-    if (auto given = store->give_identity(); !given) return std::unexpected(given.error());
+    if (auto given = store->set_identity(); !given) return std::unexpected(given.error());
     store->writer_ =
         std::make_unique<RowWriter>([&into](std::span<const Row> changed) { return into.commit(changed); });
     return store;
@@ -114,7 +114,7 @@ Result<std::unique_ptr<HistoryStore>> HistoryStore::open(HistoryStoreOptions opt
 
 HistoryStore::~HistoryStore() = default;
 
-Result<void> HistoryStore::give_identity() {
+Result<void> HistoryStore::set_identity() {
     const auto reserved = read_reserved(numbers_path());
     if (!reserved) return std::unexpected(reserved.error());
     reserved_ = *reserved;
@@ -133,7 +133,7 @@ Result<void> HistoryStore::give_identity() {
     return {};
 }
 
-Result<void> HistoryStore::take(std::string_view key, std::string_view text) {
+Result<void> HistoryStore::load_row(std::string_view key, std::string_view text) {
     const auto damaged = [&](const std::string& why) {
         return fail(ErrorCode::corrupt, "row \"" + std::string(key) + "\": " + why);
     };

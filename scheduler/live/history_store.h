@@ -50,8 +50,8 @@ public:
 
 private:
     explicit HistoryStore(HistoryStoreOptions options) : options_(std::move(options)) {}
-    Result<void> take(std::string_view key, std::string_view text);
-    Result<void> give_identity();
+    Result<void> load_row(std::string_view key, std::string_view text);
+    Result<void> set_identity();
     // Runs on the writer's thread.
     Result<void> commit(std::span<const Row> rows);
     std::string numbers_path() const { return options_.directory + "/job-numbers"; }

@@ -35,7 +35,7 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
         queue_.restore(std::move(job));
     }
     queue_.skip_numbers_to(found.last_number);
-    uses_ = found.tenants;
+    gpu_time_by_tenant_ = found.tenants;
     queue_.place_restored(now.unix_s);
     for (const JobId id : queue_.active()) {
         JobRecord& job = queue_.job(id);
@@ -146,10 +146,10 @@ void LiveScheduler::account(double now_s) {
             job.state.gpus = job.held->count;
             job.state.gpu_type = queue_.type_index(job.held->gpu_type);
             add_run(job.state, from_s, now_s, options_.window);
-            uses_[job.asked.tenant].add(from_s, now_s, job.held->count, options_.window);
+            gpu_time_by_tenant_[job.asked.tenant].add(from_s, now_s, job.held->count, options_.window);
         }
     }
-    for (Tenant& tenant : options_.tenants) tenant.gpu_time = uses_[tenant.name];
+    for (Tenant& tenant : options_.tenants) tenant.gpu_time = gpu_time_by_tenant_[tenant.name];
 }
 
 void LiveScheduler::decide_now(Moment now) {
@@ -234,7 +234,7 @@ void LiveScheduler::save() {
         const auto at = queue_.jobs().find(id);
         change.jobs[id] = at == queue_.jobs().end() ? std::nullopt : std::optional(at->second);
     }
-    if (progress_unsaved_) change.tenants = uses_;
+    if (progress_unsaved_) change.tenants = gpu_time_by_tenant_;
     queue_.saving();
     progress_unsaved_ = false;
     saving_ = true;

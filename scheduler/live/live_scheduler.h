@@ -115,7 +115,7 @@ private:
     std::vector<Done> wait_for_save_;  // waiting for the next change to be put on record
     std::map<JobId, SentToEngine> sent_to_engine_;
     std::set<JobId> registered_;  // jobs with JobRecord::registered set
-    std::map<std::string, GpuTime> uses_;
+    std::map<std::string, GpuTime> gpu_time_by_tenant_;
     Counts counts_;
     bool decision_due_ = true;
     double decided_s_ = 0;

@@ -31,7 +31,7 @@ std::string asked_for(const JobRecord& job) {
 }
 
 // Returns a text such as "4 (bert): 8 GPUs, tenant vision, ends in about 2h 05m".
-std::string holder(const JobRecord& job, const WhyContext& context) {
+std::string holder_text(const JobRecord& job, const WhyContext& context) {
     std::string text = title(job) + ": " + gpus(job.held->count) + ", tenant " + job.asked.tenant;
     const auto rates = context.view.jobs.find(job.asked.name);
     const bool known = rates != context.view.jobs.end() && rates->second.predicted > 0;
@@ -43,7 +43,7 @@ std::string holder(const JobRecord& job, const WhyContext& context) {
     return text;
 }
 
-std::string holders(const JobRecord& waiting, const WhyContext& context, bool of_tenant) {
+std::string holders_text(const JobRecord& waiting, const WhyContext& context, bool of_tenant) {
     std::string text;
     std::size_t more = 0;
     for (const JobId id : context.queue.active()) {
@@ -53,7 +53,7 @@ std::string holders(const JobRecord& waiting, const WhyContext& context, bool of
             if (std::ranges::count(text, ';') + 1 >= static_cast<std::ptrdiff_t>(kNamedMax)) {
                 ++more;
             } else {
-                text += (text.empty() ? "" : "; ") + holder(job, context);
+                text += (text.empty() ? "" : "; ") + holder_text(job, context);
             }
         } else {
             ++more;
@@ -109,18 +109,18 @@ Why why_waiting(const JobRecord& job, const WhyContext& context) {
     switch (job.waits_for) {
         case WaitsFor::gpus:
             return {"gpus", begin + "GPUs: it needs " + asked_for(job) + " at once, and " + state +
-                                ". They are held by " + holders(job, context, false) + "."};
+                                ". They are held by " + holders_text(job, context, false) + "."};
         case WaitsFor::place:
             return {"place", begin + "a place: it needs " + asked_for(job) + ", and " + state +
                                  ", but not together where it may use them. The other GPUs are held by " +
-                                 holders(job, context, false) + "."};
+                                 holders_text(job, context, false) + "."};
         case WaitsFor::quota: {
             const auto tenant = std::ranges::find(context.tenants, job.asked.tenant, &Tenant::name);
             const std::string most = tenant == context.tenants.end() || tenant->gpu_quota == kAnyGpuType
                                          ? "has used up the quota of a tenant above it"
                                          : "may have " + gpus(tenant->gpu_quota) + " at a time";
             return {"quota", begin + "its tenant's quota: tenant " + job.asked.tenant + " " + most + ", it needs " +
-                                 asked_for(job) + ", and the tenant's are held by " + holders(job, context, true) +
+                                 asked_for(job) + ", and the tenant's are held by " + holders_text(job, context, true) +
                                  ". In the cluster " + state + "."};
         }
         case WaitsFor::deadline:
@@ -137,8 +137,8 @@ Why why_waiting(const JobRecord& job, const WhyContext& context) {
     return {"turn", begin + "its turn: it needs " + asked_for(job) + ", and " + state + ", but policy " +
                         std::string(context.policy) + " puts other jobs first; " +
                         std::to_string(waiting_before(job, context)) +
-                        " waiting jobs were submitted before it, and GPUs are held by " + holders(job, context, false) +
-                        "."};
+                        " waiting jobs were submitted before it, and GPUs are held by " +
+                        holders_text(job, context, false) + "."};
 }
 
 std::string_view binding_of(const RateBound& bound) {

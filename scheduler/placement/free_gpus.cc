@@ -103,7 +103,7 @@ public:
                          near);
     }
 
-    bool near_counts() const { return !near_.empty() && request_.rate_far < 1; }
+    bool near_matters() const { return !near_.empty() && request_.rate_far < 1; }
 
 private:
     // Returns the node near the data with the fewest GPUs that are enough, or else the one with the most.
@@ -169,7 +169,7 @@ std::optional<Placement> FreeGpus::choose(const PlaceRequest& request) const {
     if (request.gpus == 0 || count_[request.gpu_type] < request.gpus) return std::nullopt;
     Choice choice(*this, request);
     Placement few_nodes = choice.choose(false);
-    if (!choice.near_counts()) return few_nodes;
+    if (!choice.near_matters()) return few_nodes;
     Placement near_data = choice.choose(true);
     return choice.rate(near_data) > choice.rate(few_nodes) ? near_data : few_nodes;
 }

@@ -29,7 +29,7 @@ Las::Place Las::place(const Snapshot& snapshot, std::uint32_t j) const {
     return place;
 }
 
-double Las::changes_s(const Snapshot& snapshot, const Place& place, bool runs, std::uint32_t gpus) const {
+double Las::next_change_s(const Snapshot& snapshot, const Place& place, bool runs, std::uint32_t gpus) const {
     const JobState& job = *snapshot.jobs[place.job];
     double at_s = kNever;
     if (!job.running && place.queue > 0) at_s = job.waiting_since_s + promote_after_ * job.ran_s;
@@ -53,7 +53,7 @@ Result<Decision> Las::decide(const Snapshot& snapshot) {
         if (place.promoted) want.lease_s = queue_gpu_s_.front() / want.gpus;
         const bool runs = want.gpus <= left;
         if (runs) left -= want.gpus;
-        decision.next_s = std::min(decision.next_s, changes_s(snapshot, place, runs, want.gpus));
+        decision.next_s = std::min(decision.next_s, next_change_s(snapshot, place, runs, want.gpus));
         decision.wants.push_back(want);
     }
     return decision;

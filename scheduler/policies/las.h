@@ -30,7 +30,7 @@ private:
 
     Place place(const Snapshot& snapshot, std::uint32_t job) const;
     // Returns when the job would change its queue if it keeps running (`runs`) or waiting.
-    double changes_s(const Snapshot& snapshot, const Place& place, bool runs, std::uint32_t gpus) const;
+    double next_change_s(const Snapshot& snapshot, const Place& place, bool runs, std::uint32_t gpus) const;
 
     std::vector<double> queue_gpu_s_;
     double promote_after_;

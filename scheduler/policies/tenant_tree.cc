@@ -36,9 +36,9 @@ double TenantTree::demand(std::uint32_t node, std::vector<double>& demands) cons
 }
 
 void TenantTree::divide(std::uint32_t node, double amount, const std::vector<double>& demands,
-                        std::vector<double>& got) const {
+                        std::vector<double>& amounts) const {
     const Node& at = nodes_[node];
-    if (at.leaf >= 0) got[static_cast<std::size_t>(at.leaf)] = std::min(amount, demands[node]);
+    if (at.leaf >= 0) amounts[static_cast<std::size_t>(at.leaf)] = std::min(amount, demands[node]);
     // Tenants that need least for their weight come first, so that none has to give anything back.
     std::vector<std::uint32_t> order = at.below;
     std::ranges::stable_sort(order, {}, [&](std::uint32_t below) { return demands[below] / nodes_[below].weight; });
@@ -46,17 +46,17 @@ void TenantTree::divide(std::uint32_t node, double amount, const std::vector<dou
     for (const std::uint32_t below : order) weights += nodes_[below].weight;
     for (const std::uint32_t below : order) {
         const double part = std::min(demands[below], amount * std::min(1.0, nodes_[below].weight / weights));
-        divide(below, part, demands, got);
+        divide(below, part, demands, amounts);
         amount -= part;
         weights -= nodes_[below].weight;
     }
 }
 
 std::vector<double> TenantTree::divide(double amount) const {
-    std::vector<double> demands(nodes_.size()), got(leaves_.size());
+    std::vector<double> demands(nodes_.size()), amounts(leaves_.size());
     demand(0, demands);
-    divide(0, amount, demands, got);
-    return got;
+    divide(0, amount, demands, amounts);
+    return amounts;
 }
 
 bool TenantTree::find_active(std::uint32_t node, const std::vector<bool>& active, std::vector<bool>& found) const {

@@ -35,7 +35,8 @@ private:
     };
 
     double demand(std::uint32_t node, std::vector<double>& demands) const;
-    void divide(std::uint32_t node, double amount, const std::vector<double>& demands, std::vector<double>& got) const;
+    void divide(std::uint32_t node, double amount, const std::vector<double>& demands,
+                std::vector<double>& amounts) const;
     bool find_active(std::uint32_t node, const std::vector<bool>& active, std::vector<bool>& found) const;
     void weigh(std::uint32_t node, double weight, const std::vector<bool>& found, std::vector<double>& weights) const;
 

@@ -96,7 +96,7 @@ private:
     std::set<std::string, std::less<>> taken_;
 };
 
-constexpr double kScalingMax = 1e4;
+constexpr double kScalingLimit = 1e4;
 
 // Moves the value to `to`. False, with `error` set, if there is no value.
 template <typename Value>
@@ -135,7 +135,7 @@ Result<ModelShape> model_of(const toml::table& table, const std::string& where, 
     if (!put(keys.text("name"), model.name, error) || !put(keys.text("dataset", ""), dataset, error) ||
         !put(keys.number("weight", 1), model.weight, error) || !put(keys.rates("rate"), model.rates, error) ||
         !put(keys.fractions("by_nodes", 1), model.rate_by_nodes, error) ||
-        !put(keys.fractions("scaling", kScalingMax), model.scaling, error) ||
+        !put(keys.fractions("scaling", kScalingLimit), model.scaling, error) ||
         !put(keys.quantity("restart", parse_duration_ns, "0"), restart_ns, error) ||
         !put(keys.quantity("checkpoint", parse_bytes, "0"), model.checkpoint_bytes, error) ||
         !put(keys.number("packed", 0), model.packed_rate, error)) {
