@@ -4,7 +4,7 @@
 // Reports, registrations and the operator's settings go in; every node's part of the plan comes out. The daemon, and
 // simulations of it, drive it from one thread and pass the time.
 //
-// Cluster hands out everything that must survive the process, before it takes effect, to the owner's `save_with`
+// Cluster hands out everything that must survive the process, before it takes effect, to the owner's `set_save`
 // function, and takes it back at the next start (`restore`). After that the plan in force has the same quotas and the
 // same number, and earlier leases are still accounted for; nodes need not report first.
 //
@@ -63,7 +63,7 @@ public:
 
     explicit Cluster(const ClusterOptions& options);
 
-    void save_with(Save save) { save_ = std::move(save); }
+    void set_save(Save save) { save_ = std::move(save); }
     // Takes up a saved record, whose times are by the clock that gives `now_ns`. Nodes of the plan count as alive for
     // now. On an error everything but the plan was taken up, and the next plan will be new.
     Result<void> restore(const ClusterRecord& record, std::int64_t now_ns);

@@ -91,8 +91,8 @@ public:
     virtual Result<Decision> decide(const Snapshot& snapshot) = 0;
 };
 
-// Makes a policy by name ("fifo", "las", ...). not_found: the name is unknown; the message lists the known names.
-// invalid_argument: an option is out of range.
+// Makes a policy by name ("fifo", "las", ...). invalid_argument: the name is unknown, and the message lists the known
+// names; or an option is out of range.
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyOptions& options);
 std::vector<std::string_view> policy_names();
 // Returns the default objective of the allocator's plans under the policy: fair shares of storage for policies with

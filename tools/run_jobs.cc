@@ -87,7 +87,7 @@ Result<std::unique_ptr<scheduler::Placer>> make_placer(const scheduler::LiveConf
 }
 
 Result<std::unique_ptr<allocator::Extension>> mount(const scheduler::LiveConfig& config, const std::string& directory,
-                                                    const allocator::ExtensionPlace& place) {
+                                                    const allocator::ExtensionContext& place) {
     scheduler::LiveOptions options{.cluster = gpu_cluster_of(config, host_name()),
                                    .storage_aware = !config.storage_blind,
                                    .history_max = config.history,
@@ -126,7 +126,7 @@ Result<allocator::MakeExtension> run_jobs(const scheduler::LiveConfig& config, c
                     "scheduler.directory or state");
     }
     if (auto checked = check(config); !checked) return std::unexpected(checked.error());
-    return [config, directory](const allocator::ExtensionPlace& place) { return mount(config, directory, place); };
+    return [config, directory](const allocator::ExtensionContext& place) { return mount(config, directory, place); };
 }
 
 }  // namespace larder::tools

@@ -51,7 +51,7 @@ using Done = std::function<void(Result<void> result)>;
 using OnServiceThread = std::function<Done(Done call)>;
 
 // The arguments for making an extension. All of them outlive it.
-struct ExtensionPlace {
+struct ExtensionContext {
     Cluster& cluster;  // restored from its record
     EventLog& events;
     const Clock& clock;
@@ -59,6 +59,6 @@ struct ExtensionPlace {
 };
 
 // Empty if no extension is wanted.
-using MakeExtension = std::function<Result<std::unique_ptr<Extension>>(const ExtensionPlace& place)>;
+using MakeExtension = std::function<Result<std::unique_ptr<Extension>>(const ExtensionContext& place)>;
 
 }  // namespace larder::allocator

@@ -43,7 +43,7 @@ Result<std::unique_ptr<StateStore>> open_and_restore(const AllocatorConfig& conf
     auto store = StateStore::open({.directory = config.state_directory,
                                    .map_bytes = config.state_bytes_max,
                                    .lease_ns = config.cluster.lease_ns,
-                                   .leases_end_with_it = config.only_this_process},
+                                   .lease_holders_end_with_process = config.only_this_process},
                                   now_ns);
     if (!store) return store;
     const ClusterRecord& found = (*store)->found();
@@ -51,7 +51,7 @@ Result<std::unique_ptr<StateStore>> open_and_restore(const AllocatorConfig& conf
         log_error("the stored plan cannot be used; the next report makes a new one",
                   {{"error", restored.error().message}});
     }
-    cluster.save_with([state = store->get()](const ClusterRecord& change) { return state->save(change); });
+    cluster.set_save([state = store->get()](const ClusterRecord& change) { return state->save(change); });
     if (found.remote && found.remote->configured_bytes_per_second != config.cluster.remote_bytes_per_second) {
         log_warn("remote_bandwidth was changed in the config, so the value set over the API no longer applies",
                  {{"was", format_bytes_per_second(found.remote->bytes_per_second)}});
@@ -123,7 +123,7 @@ Result<std::unique_ptr<AllocatorService>> AllocatorService::start(boost::asio::i
         if (!taken) return std::unexpected(taken.error());
         state->store = std::move(*taken);
         state->api.set_when_durable(
-            [store = state->store.get(), on_thread](Done then) { store->when_on_record(on_thread(std::move(then))); });
+            [store = state->store.get(), on_thread](Done then) { store->when_durable(on_thread(std::move(then))); });
     }
     if (extend) {
         auto extension =

@@ -132,7 +132,8 @@ Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_
     ClusterRecord& record = stored_.record;
     ClusterRecord change;
     if (rows_->is_new() || run.boot != stored_.run.boot) {
-        const std::int64_t wait_ns = options.leases_end_with_it ? 0 : std::max(options.lease_ns, stored_.run.lease_ns);
+        const std::int64_t wait_ns =
+            options.lease_holders_end_with_process ? 0 : std::max(options.lease_ns, stored_.run.lease_ns);
         run.no_lease_before_ns = now_ns + wait_ns;
         for (auto& [node, leases] : record.leases) {
             for (Lease& lease : *leases) lease.expires_ns = now_ns;
@@ -168,7 +169,7 @@ Result<void> StateStore::save(const ClusterRecord& change) {
     return {};
 }
 
-void StateStore::when_on_record(RowWriter::Done then) {
+void StateStore::when_durable(RowWriter::Done then) {
     writer_->post({}, [last = last_written_, then = std::move(then)](const Result<void>&) { then(*last); });
 }
 

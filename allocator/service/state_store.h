@@ -2,7 +2,7 @@
 
 // The allocator's memory across restarts: two LMDB environments in its state directory.
 // - settings/ has the settings of users and operators: registered jobs, pins, the remote's bandwidth. A writer thread
-// saves changes, several together if they wait; when_on_record() tells when they survive a power cut.
+// saves changes, several together if they wait; when_durable() tells when they survive a power cut.
 // - cluster/ has reports, plans and leases, and is written many times a second. It survives the process once save()
 // returns, but no power cut. A reboot is noticed by its boot id; then nothing is leased for the length of a lease.
 // A lost or damaged environment starts empty, and a damaged one is put aside; reports then fill it again. A state from
@@ -27,7 +27,7 @@ struct StateStoreOptions {
     std::uint64_t map_bytes = std::uint64_t{1} << 30;  // address space, and the most the state can take
     std::int64_t lease_ns = 0;                         // the length of leases from now on
     std::string boot_id;                               // empty: the kernel's
-    bool leases_end_with_it = false;                   // the holders of leases end with this process
+    bool lease_holders_end_with_process = false;       // the holders of leases end with this process
 };
 
 class StateStore {
@@ -42,7 +42,7 @@ public:
     Result<void> save(const ClusterRecord& change);
     // Calls `then` on another thread, once all settings saved so far survive a power cut, or with an error if the last
     // ones are not saved.
-    void when_on_record(RowWriter::Done then);
+    void when_durable(RowWriter::Done then);
 
 private:
     StateStore() = default;

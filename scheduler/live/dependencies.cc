@@ -71,7 +71,7 @@ private:
 }  // namespace
 
 Result<std::vector<std::vector<JobId>>> resolve_dependencies(std::span<const Submission> jobs, JobId first_id,
-                                                             const FindEarlier& find) {
+                                                             const FindEarlierJob& find) {
     std::vector<std::vector<JobId>> after(jobs.size());
     for (std::size_t j = 0; j < jobs.size(); ++j) {
         for (const std::string& name : jobs[j].after) {

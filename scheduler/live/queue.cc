@@ -43,13 +43,13 @@ Result<std::vector<JobId>> JobQueue::submit(std::span<const Submission> jobs, co
             return fail(ErrorCode::already_exists, where(job) + ": there is already a job named \"" + job.name + "\"");
         }
     }
-    const auto earlier = [&](const std::string& name) -> std::optional<Earlier> {
+    const auto earlier = [&](const std::string& name) -> std::optional<EarlierJob> {
         const auto id = find(name);
         if (!id) return std::nullopt;
         const JobRecord& job = jobs_.at(*id);
-        return Earlier{.id = *id,
-                       .succeeded = job.phase == Phase::succeeded,
-                       .ended = has_ended(job.phase) ? std::string(past(job.phase)) : ""};
+        return EarlierJob{.id = *id,
+                          .succeeded = job.phase == Phase::succeeded,
+                          .ended = has_ended(job.phase) ? std::string(past(job.phase)) : ""};
     };
     const JobId first = last_id_ + 1;
     auto after = resolve_dependencies(jobs, first, earlier);
@@ -242,7 +242,7 @@ void JobQueue::release(const JobRecord& job, double now_s) {
         const bool is_leaving = guest.phase == Phase::stopping && !guest.next;
         guest.held->packed_with.reset();
         if (is_leaving || placer_.place_at(request, placement_of(*guest.held))) continue;
-        preempt(guest, "whose GPUs it shared", now_s);
+        preempt(guest, "the job that shared its GPUs has left them, and it may not keep them alone", now_s);
     }
 }
 

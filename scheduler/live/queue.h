@@ -111,7 +111,7 @@ public:
 private:
     Allotment allotment_of(const Start& start, std::span<const JobId> ids) const;
     std::vector<HeldCell> cells_of(const Allotment& held) const;
-    void preempt(JobRecord& job, std::string_view by, double now_s);
+    void preempt(JobRecord& job, std::string_view reason, double now_s);
     void place(JobRecord& job, Allotment held, bool moved, double now_s);
     void stop(JobRecord& job, StopCause cause);
     void end(JobRecord& job, Phase outcome, const std::string& why, double now_s);

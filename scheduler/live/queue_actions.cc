@@ -81,8 +81,9 @@ void JobQueue::apply(const Actions& actions, std::span<const JobId> ids, std::st
         const bool stops = std::ranges::find(actions.stops, start.job) != actions.stops.end();
         if (stops) moved.insert(start.job);
     }
+    const std::string reason = "policy " + std::string(by) + " puts other jobs first";
     for (const std::uint32_t stopped : actions.stops) {
-        if (!moved.contains(stopped)) preempt(jobs_.at(ids[stopped]), by, now_s);
+        if (!moved.contains(stopped)) preempt(jobs_.at(ids[stopped]), reason, now_s);
     }
     for (const Start& start : actions.starts) {
         place(jobs_.at(ids[start.job]), allotment_of(start, ids), moved.contains(start.job), now_s);
@@ -122,18 +123,18 @@ void JobQueue::apply(const Actions& actions, std::span<const JobId> ids, std::st
     for (const std::uint32_t index : actions.promoted) set_claim(index, false, "gets its claim back");
 }
 
-void JobQueue::preempt(JobRecord& job, std::string_view by, double now_s) {
+void JobQueue::preempt(JobRecord& job, std::string_view reason, double now_s) {
     changed_.insert(job.id);
     if (job.phase == Phase::placed) {
         job.phase = Phase::waiting;
         job.held.reset();
         job.state.waiting_since_s = now_s;
-        add_log(job, now_s, "gives up its place before it began: policy " + std::string(by) + " puts other jobs first");
+        add_log(job, now_s, "gives up its place before it began: " + std::string(reason));
         return;
     }
     add_log(job, now_s,
             job.held && job.held->opportunistic ? "preempted: it has no claim to its GPUs, and others need them"
-                                                : "preempted: policy " + std::string(by) + " puts other jobs first");
+                                                : "preempted: " + std::string(reason));
     stop(job, StopCause::preempted);
 }
 

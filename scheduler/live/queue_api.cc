@@ -85,7 +85,7 @@ json::object row_of(const JobRecord& job) {
 
 }  // namespace
 
-QueueApi::QueueApi(Parts parts, const allocator::ExtensionPlace& place)
+QueueApi::QueueApi(Parts parts, const allocator::ExtensionContext& place)
     : clock_(place.clock),
       unix_offset_ns_(unix_time_ns() - place.clock.now_ns()),
       events_(place.events),

@@ -21,7 +21,7 @@ public:
         std::unique_ptr<HistoryStore> store;
         std::unique_ptr<Engine> engine;
     };
-    QueueApi(Parts parts, const allocator::ExtensionPlace& place);
+    QueueApi(Parts parts, const allocator::ExtensionContext& place);
 
     std::span<const Route> routes() const override;
     void answer(std::size_t route, const HttpRequest& request, const std::string& name,

@@ -13,7 +13,7 @@ namespace {
 // f* of the job with its present GPUs and the jobs that share them.
 double ideal_of(const SimulatedJob& job) {
     const bool shares = job.guests > 0 || job.state.packed_with != nullptr;
-    return shares ? job.ideal_full * job.state.spec->packed_rate : job.ideal_full;
+    return shares ? job.ideal_rate_unshared * job.state.spec->packed_rate : job.ideal_rate_unshared;
 }
 
 void set_rate(Reader& reader) {
@@ -169,7 +169,7 @@ void DataPlane::advance(double seconds, std::span<SimulatedJob* const> running, 
         const double gpu_s = seconds * job->state.gpus;
         if (job->state.packed_with == nullptr) outcome.allocated_gpu_s += gpu_s;
         if (job->paused) continue;
-        if (job->ideal_full > 0) outcome.useful_gpu_s += gpu_s * reader.rate / job->ideal_full;
+        if (job->ideal_rate_unshared > 0) outcome.useful_gpu_s += gpu_s * reader.rate / job->ideal_rate_unshared;
         outcome.equal_bytes += seconds * (job->reads_nothing() ? reader.ideal : reader.equal_rate);
     }
 }

@@ -21,14 +21,14 @@ struct ReaderPart {
 struct SimulatedJob {
     JobState state;
     Reader reader;
-    std::vector<ReaderPart> parts;  // empty: the job reads no dataset or does not run
-    bool live = false;              // visible to policies
-    bool paused = false;            // has GPUs, but loads its checkpoint or starts up
-    double ready_s = 0;             // when a paused job begins to read
-    double ideal_full = 0;          // f* with its present GPUs if no other job shared them
-    double accounted_s = 0;         // add_run() covers the time until then
-    double guests = 0;              // number of jobs packed onto its GPUs
-    Placement last_placement;       // where it ran, while it waits for its next turn
+    std::vector<ReaderPart> parts;   // empty: the job reads no dataset or does not run
+    bool live = false;               // visible to policies
+    bool paused = false;             // has GPUs, but loads its checkpoint or starts up
+    double ready_s = 0;              // when a paused job begins to read
+    double ideal_rate_unshared = 0;  // f* with its present GPUs if no other job shared them
+    double accounted_s = 0;          // add_run() covers the time until then
+    double guests = 0;               // number of jobs packed onto its GPUs
+    Placement last_placement;        // where it ran, while it waits for its next turn
     std::uint32_t last_gpus = 0;
     bool has_checkpoint = false;
     bool moves = false;  // stopped only to start at once with other GPUs

@@ -156,9 +156,9 @@ void SimulationRun::start(std::uint32_t j, const Start& start) {
     note_start(state, start, now_s_);
     outcome_.jobs[j].start_s = state.first_started_s;
     const std::uint32_t largest = std::max(1U, gpus_on_largest_node_[start.gpu_type]);
-    job.ideal_full = ideal_rate(*state.spec, start.gpu_type, start.gpus) *
-                     consolidation(*state.spec, static_cast<std::uint32_t>(start.placement.size()),
-                                   (start.gpus + largest - 1) / largest);
+    job.ideal_rate_unshared = ideal_rate(*state.spec, start.gpu_type, start.gpus) *
+                              consolidation(*state.spec, static_cast<std::uint32_t>(start.placement.size()),
+                                            (start.gpus + largest - 1) / largest);
     if (start.packed_with) {
         const auto host = static_cast<std::uint32_t>(ids_[*start.packed_with]);
         state.packed_with = &jobs_[host].state;

@@ -45,7 +45,7 @@ public:
         for (const SimulatedJob* job : running) {
             const double gpus = job->state.gpus;
             if (job->state.packed_with == nullptr) sample.gpus_allocated += gpus;
-            if (job->ideal_full > 0) sample.gpus_useful += gpus * job->reader.rate / job->ideal_full;
+            if (job->ideal_rate_unshared > 0) sample.gpus_useful += gpus * job->reader.rate / job->ideal_rate_unshared;
             const auto dataset = std::ranges::find(outcome_.sampled_datasets, job->state.spec->dataset);
             if (dataset == outcome_.sampled_datasets.end()) continue;
             sample.dataset_bytes_per_second[dataset - outcome_.sampled_datasets.begin()] +=

@@ -53,7 +53,7 @@ protected:
 
     std::unique_ptr<Cluster> make() {
         auto made = std::make_unique<Cluster>(options);
-        made->save_with([this](const ClusterRecord& change) { return memory.save(change); });
+        made->set_save([this](const ClusterRecord& change) { return memory.save(change); });
         return made;
     }
     void restart() {
@@ -345,7 +345,7 @@ TEST_F(ClusterMemory, MeasuredRateIsDroppedWithItsJob) {
 // A plan that could not be saved is saved as soon as possible, because its number must not be given to another plan.
 TEST_F(ClusterMemory, UnsavedPlanIsSavedLater) {
     bool full = false;
-    cluster->save_with([&](const ClusterRecord& change) -> Result<void> {
+    cluster->set_save([&](const ClusterRecord& change) -> Result<void> {
         if (full) return fail(ErrorCode::no_space, "full");
         return memory.save(change);
     });

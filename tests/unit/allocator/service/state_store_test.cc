@@ -41,7 +41,7 @@ protected:
     }
     static Result<void> on_record(StateStore& store) {
         std::promise<Result<void>> kept;
-        store.when_on_record([&](const Result<void>& result) { kept.set_value(result); });
+        store.when_durable([&](const Result<void>& result) { kept.set_value(result); });
         return kept.get_future().get();
     }
     static ClusterRecord example() {
@@ -143,7 +143,7 @@ TEST_F(StateStoreTest, LeasesAreNotDelayedWhenHoldersEndWithTheProcess) {
                                              .map_bytes = 64u << 20,
                                              .lease_ns = kLease_ns,
                                              .boot_id = boot,
-                                             .leases_end_with_it = true},
+                                             .lease_holders_end_with_process = true},
                                             kSecond_ns);
         ASSERT_TRUE(store) << store.error().message;
         EXPECT_LE((*store)->found().no_lease_before_ns.value_or(0), kSecond_ns);
@@ -267,7 +267,7 @@ TEST_F(StateStoreTest, FullMapRefusesSettingsAndKeepsTheRest) {
 TEST_F(StateStoreTest, LeaseThatCannotBeSavedIsNotGiven) {
     const auto store = open(0, "boot-1", 128u << 10);
     Cluster cluster({.remote_bytes_per_second = 1e9});
-    cluster.save_with([&](const ClusterRecord& change) { return store->save(change); });
+    cluster.set_save([&](const ClusterRecord& change) { return store->save(change); });
     NodeReport report{.node = "a", .memory_bytes = 1000};
     for (int i = 0; i < 200; ++i) {
         report.datasets.push_back({.name = "dataset-" + std::string(200, 'x') + std::to_string(i), .size_bytes = 9});

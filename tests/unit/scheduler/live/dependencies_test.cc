@@ -14,10 +14,10 @@ Submission job(const std::string& name, std::vector<std::string> after = {}) {
     return {.name = name, .after = std::move(after)};
 }
 
-std::optional<Earlier> find(const std::string& name) {
-    if (name == "runs" || name == "3") return Earlier{.id = 3};
-    if (name == "done") return Earlier{.id = 4, .succeeded = true};
-    if (name == "broken") return Earlier{.id = 5, .ended = "has failed"};
+std::optional<EarlierJob> find(const std::string& name) {
+    if (name == "runs" || name == "3") return EarlierJob{.id = 3};
+    if (name == "done") return EarlierJob{.id = 4, .succeeded = true};
+    if (name == "broken") return EarlierJob{.id = 5, .ended = "has failed"};
     return std::nullopt;
 }
 

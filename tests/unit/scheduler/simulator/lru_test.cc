@@ -144,7 +144,7 @@ TEST(Lru, AbsentJobLosesItsCache) {
     SimulatedJob job;
     job.state.spec = &spec;
     job.state.gpus = 1;
-    job.ideal_full = 1e8;
+    job.ideal_rate_unshared = 1e8;
     job.reader.remaining_bytes = spec.total_bytes;
     SimulatedJob* const running[] = {&job};
     std::vector<JobOutcome> outcomes(1);
