@@ -2,9 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
 #include <set>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include "allocator/grant_split.h"
 #include "base/units.h"
 
 namespace larder::allocator {
@@ -415,6 +422,416 @@ std::optional<std::uint32_t> Cluster::planned_index(const std::string& node) con
     const auto found = std::ranges::lower_bound(nodes, node, {}, &ClusterNode::name);
     if (found == nodes.end() || found->name != node) return std::nullopt;
     return static_cast<std::uint32_t>(found - nodes.begin());
+}
+
+// Returns 0 for a node that was removed since the plan was made.
+double Cluster::demand_of(const std::string& node, const std::string& job) const {
+    const auto found = nodes_.find(node);
+    if (found == nodes_.end()) return 0;
+    const auto& reports = found->second.last.jobs;
+    const auto reported = std::ranges::find(reports, job, &JobReport::name);
+    return reported == reports.end() ? 0 : reported->demand_bytes_per_second;
+}
+
+std::size_t Cluster::scanning_nodes(std::int64_t now_ns) const {
+    return static_cast<std::size_t>(std::ranges::count_if(nodes_, [&](const auto& item) {
+        return item.second.last.scans > 0 && item.second.last.rates && is_alive(item.second, now_ns);
+    }));
+}
+
+// A job's grant is the most it may take. While nodes scan, the job leaves them the bandwidth it neither needs nor has
+// lately asked for.
+double Cluster::grant_beside_scans(std::uint32_t job) const {
+    const JobPlan& plan = plan_.jobs[job];
+    double demand = 0;
+    for (const GpuShare& share : placement_of(planned_state_, plan_, job)) {
+        demand += demand_of(planned_state_.nodes[share.node].name, planned_state_.jobs[job].name);
+    }
+    constexpr double kRoomToGrow = 1.1;
+    const double need = plan.predicted_bytes_per_second * (1 - plan.hit_ratio);
+    return std::min(plan.bandwidth_bytes_per_second, kRoomToGrow * std::max(need, demand));
+}
+
+// Each scanning node gets an equal part of the bandwidth that jobs leave.
+double Cluster::rate_for_scans(std::size_t scanning) const {
+    double left = options_.remote_bytes_per_second;
+    for (std::uint32_t j = 0; j < plan_.jobs.size(); ++j) left -= grant_beside_scans(j);
+    return std::max(0.0, left) / static_cast<double>(std::max<std::size_t>(1, scanning));
+}
+
+Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns) {
+    const auto index = planned_index(node);
+    if (!index || !nodes_.contains(node)) {
+        return fail(ErrorCode::not_found, "node \"" + node + "\" is not in the plan: it has to report first");
+    }
+    const std::uint32_t planned_node = *index;
+    const bool rates = nodes_.at(node).last.rates;
+    if (rates && ledger_.wait_ns(now_ns) > 0) {
+        return fail(ErrorCode::unavailable,
+                    "rates leased before the allocator's start may still be in force: no lease is granted "
+                    "until they have expired");
+    }
+    NodePlan part{.plan = plan_number_, .quotas = {}, .peers = {}, .lease = {}};
+    const std::string& group = nodes_.at(node).last.peer_group;
+    for (const auto& [name, known] : nodes_) {
+        const NodeReport& last = known.last;
+        if (group.empty() || name == node || last.peer_group != group || !is_alive(known, now_ns)) continue;
+        part.peers.push_back(last.peer_endpoint);
+    }
+    // A node that has the dataset must be told of a quota of 0.
+    for (const std::uint32_t i : planned_datasets_[planned_node]) {
+        const auto quota = std::ranges::find(plan_.datasets[i].quotas, planned_node, &NodeCache::node);
+        const bool given = quota != plan_.datasets[i].quotas.end();
+        part.quotas.push_back({.name = planned_state_.datasets[i].name,
+                               .memory_bytes = given ? quota->memory_bytes : 0,
+                               .disk_bytes = given ? quota->disk_bytes : 0});
+    }
+    if (!rates) return part;
+    const std::size_t scanning = scanning_nodes(now_ns);
+    std::vector<LeasedRate> wanted;
+    for (const std::uint32_t j : planned_jobs_[planned_node]) {
+        const JobPlan& job = plan_.jobs[j];
+        const std::string& name = planned_state_.jobs[j].name;
+        std::vector<double> demands;
+        std::size_t own_index = 0;
+        for (const GpuShare& share : placement_of(planned_state_, plan_, j)) {
+            const std::string& share_node = planned_state_.nodes[share.node].name;
+            if (share_node == node) own_index = demands.size();
+            demands.push_back(demand_of(share_node, name));
+        }
+        const double grant = scanning > 0 ? grant_beside_scans(j) : job.bandwidth_bytes_per_second;
+        const auto parts = split_grant(grant, demands, options_.floor_bytes_per_second);
+        wanted.push_back({.job = name, .bytes_per_second = parts[own_index]});
+    }
+    if (nodes_.at(node).last.scans > 0) {
+        wanted.push_back({.job = kScansJob, .bytes_per_second = rate_for_scans(scanning)});
+    }
+    part.lease = ledger_.lease(node, std::move(wanted), now_ns);
+    // Saved before the lease can be used, so that the lease counts after a restart.
+    if (auto saved = save({.leases = {{node, ledger_.held(node)}}}); !saved) {
+        ledger_.take_back(node, part.lease.number);
+        return std::unexpected(saved.error());
+    }
+    return part;
+}
+
+void Cluster::set_turns(std::vector<Turn> turns) {
+    const std::set<std::string> before = std::exchange(in_turns_, {});
+    turns_ = std::move(turns);
+    for (const Turn& turn : turns_) in_turns_.insert(turn.job);
+    for (const std::string& job : before) forget_unless_needed(job);
+}
+
+void Cluster::add_turns(ClusterState& state) const {
+    std::map<std::string_view, std::uint32_t> node_at, dataset_at, job_at;
+    if (turns_.empty()) return;
+    const auto index_names = [](const auto& things, auto& indices) {
+        for (std::uint32_t i = 0; i < things.size(); ++i) indices.emplace(things[i].name, i);
+    };
+    index_names(state.nodes, node_at);
+    index_names(state.datasets, dataset_at);
+    index_names(state.jobs, job_at);
+    std::vector<ClusterJob> waiting;  // kept apart, because the keys of job_at point into state.jobs
+    for (const Turn& turn : turns_) {
+        const auto running = job_at.find(turn.job);
+        if (running != job_at.end()) {
+            state.jobs[running->second].time_share = turn.time_share;
+            continue;
+        }
+        const auto dataset = dataset_at.find(turn.dataset);
+        if (dataset == dataset_at.end()) continue;
+        ClusterJob job{.name = turn.job,
+                       .dataset = dataset->second,
+                       .ideal_bytes_per_second =
+                           turn.ideal_bytes_per_second > 0 ? turn.ideal_bytes_per_second : ideal_of(turn.job),
+                       .weight = turn.weight,
+                       .remaining_epochs = turn.epochs,
+                       .time_share = turn.time_share};
+        for (const auto& [name, gpus] : turn.ran_on) {
+            const auto node = node_at.find(name);
+            if (node == node_at.end()) continue;
+            job.last_placement.push_back({node->second, gpus});
+            job.gpus += gpus;
+        }
+        if (!job.last_placement.empty()) waiting.push_back(std::move(job));
+    }
+    std::ranges::move(waiting, std::back_inserter(state.jobs));
+}
+
+double Cluster::pinned_bytes(const ClusterState& state, const ClusterDataset& dataset, std::uint64_t pin) {
+    std::set<std::uint32_t> groups;
+    for (const NodeCache& quota : dataset.quotas) groups.insert(state.nodes[quota.node].peer_group);
+    return std::min(static_cast<double>(pin),
+                    static_cast<double>(dataset.size_bytes) * static_cast<double>(groups.size()));
+}
+
+// A lease gives each job at least its floor on each of its nodes, whatever the plan says. So the plan must not give
+// that bandwidth to other jobs. If the remote is too slow for all floors, leases shrink the floors in the same way.
+void Cluster::count_lease_floors(ClusterState& state) const {
+    std::vector<bool> takes_leases;
+    takes_leases.reserve(state.nodes.size());
+    for (const ClusterNode& node : state.nodes) takes_leases.push_back(nodes_.find(node.name)->second.last.rates);
+    const auto leased_nodes = [&](const ClusterJob& job) {
+        return std::ranges::count_if(job.placement, [&](const GpuShare& share) { return takes_leases[share.node]; });
+    };
+    constexpr double kAllButRounding = 1 - 1e-9;  // the floors' sum must not exceed the remote
+    double left = kAllButRounding * options_.remote_bytes_per_second;
+    double floors = 0;
+    for (const ClusterJob& job : state.jobs) {
+        left -= job.bandwidth_floor_bytes_per_second;
+        floors += static_cast<double>(leased_nodes(job));
+    }
+    if (floors == 0) return;
+    const double floor = std::min(options_.floor_bytes_per_second, std::max(0.0, left) / floors);
+    for (ClusterJob& job : state.jobs) {
+        const double leased =
+            std::min(floor * static_cast<double>(leased_nodes(job)), job.bandwidth_cap_bytes_per_second);
+        job.bandwidth_floor_bytes_per_second = std::max(job.bandwidth_floor_bytes_per_second, leased);
+    }
+}
+
+ClusterState Cluster::state(std::int64_t now_ns) const {
+    ClusterState state{.remote_bytes_per_second = options_.remote_bytes_per_second,
+                       .horizon_s = static_cast<double>(options_.lease_ns) * 1e-9};
+    std::map<std::string_view, std::uint32_t> dataset_at;
+    std::map<std::string_view, std::uint32_t> job_at;
+    std::map<std::string_view, std::uint32_t> group_at;  // number of the group's first node
+    double capacity = 0;
+    for (const auto& [name, known] : nodes_) {
+        if (!is_alive(known, now_ns)) continue;
+        const NodeReport& report = known.last;
+        const auto node = static_cast<std::uint32_t>(state.nodes.size());
+        std::uint64_t gpus = 0;  // a saved report may predate the limit on ranks
+        for (const JobReport& job : report.jobs) gpus += job.ranks;
+        gpus = std::clamp<std::uint64_t>(gpus, report.gpus, std::numeric_limits<std::uint32_t>::max());
+        state.nodes.push_back(
+            {.name = name,
+             .gpus = static_cast<std::uint32_t>(gpus),
+             .memory_bytes = report.memory_bytes,
+             .disk_bytes = report.disk_bytes,
+             .disk_read_bytes_per_second = report.disk_read_bytes_per_second,
+             .nic_bytes_per_second = report.nic_bytes_per_second,
+             .peer_group = report.peer_group.empty() ? node : group_at.emplace(report.peer_group, node).first->second});
+        capacity += static_cast<double>(report.memory_bytes) + static_cast<double>(report.disk_bytes);
+        NodeCache unheld{.node = node, .memory_bytes = report.memory_bytes, .disk_bytes = report.disk_bytes};
+        for (const DatasetReport& reported : report.datasets) {
+            const auto [found, added] =
+                dataset_at.emplace(reported.name, static_cast<std::uint32_t>(state.datasets.size()));
+            if (added) state.datasets.push_back({.name = reported.name});
+            ClusterDataset& dataset = state.datasets[found->second];
+            // Nodes may have different versions for a while; the largest one must fit.
+            dataset.size_bytes = std::max(dataset.size_bytes, reported.size_bytes);
+            dataset.quotas.push_back({node, reported.quota_memory_bytes, reported.quota_disk_bytes});
+            dataset.cached.push_back({node, reported.cached_memory_bytes, reported.cached_disk_bytes});
+            if (!reported.quota_held) continue;
+            // A node may briefly report more than it has.
+            const NodeCache held{node, std::min(reported.quota_memory_bytes, unheld.memory_bytes),
+                                 std::min(reported.quota_disk_bytes, unheld.disk_bytes)};
+            dataset.held.push_back(held);
+            unheld.memory_bytes -= held.memory_bytes;
+            unheld.disk_bytes -= held.disk_bytes;
+            capacity -= static_cast<double>(held.bytes());
+        }
+        for (const JobReport& reported : report.jobs) {
+            const auto [found, added] = job_at.emplace(reported.name, static_cast<std::uint32_t>(state.jobs.size()));
+            if (added) {
+                ClusterJob job{.name = reported.name,
+                               .dataset = dataset_at.at(reported.dataset),
+                               .ideal_bytes_per_second = ideal_of(reported.name)};
+                const auto known_job = jobs_.find(reported.name);
+                if (known_job != jobs_.end() && known_job->second.spec) {
+                    const JobRegistration& spec = *known_job->second.spec;
+                    job.weight = spec.weight;
+                    job.remaining_epochs = remaining_epochs(reported.name);
+                    job.bandwidth_floor_bytes_per_second = spec.bandwidth_floor_bytes_per_second;
+                    job.bandwidth_cap_bytes_per_second = spec.bandwidth_cap_bytes_per_second;
+                }
+                state.jobs.push_back(job);
+            }
+            ClusterJob& job = state.jobs[found->second];
+            job.gpus += reported.ranks;
+            job.placement.push_back({node, reported.ranks});
+            job.unread_bytes += reported.unread_bytes;
+            job.unread_cached_bytes += reported.unread_cached_bytes;
+        }
+    }
+    count_lease_floors(state);
+    add_turns(state);
+    for (ClusterDataset& dataset : state.datasets) {
+        const auto pin = pins_.find(dataset.name);
+        if (pin == pins_.end()) continue;
+        dataset.quota_cap_bytes = pin->second;
+        // After nodes have gone, the pins may no longer fit. A pin that does not fit is a target (a cap), not a floor.
+        const double bytes = pinned_bytes(state, dataset, pin->second);
+        dataset.quota_floor_bytes = bytes <= capacity ? pin->second : 0;
+        capacity -= bytes <= capacity ? bytes : 0;
+    }
+    return state;
+}
+
+// Returns the quotas that each node of the plan is told, 0 included.
+Cluster::Quotas Cluster::quotas() const {
+    std::vector<std::vector<DatasetQuota>> by_node(planned_state_.nodes.size());
+    for (std::size_t i = 0; i < plan_.datasets.size(); ++i) {
+        const std::string& name = planned_state_.datasets[i].name;
+        for (const NodeCache& quota : planned_state_.datasets[i].quotas) by_node[quota.node].push_back({.name = name});
+        for (const NodeCache& given : plan_.datasets[i].quotas) {
+            auto& node_quotas = by_node[given.node];
+            if (node_quotas.empty() || node_quotas.back().name != name) node_quotas.push_back({.name = name});
+            node_quotas.back().memory_bytes = given.memory_bytes;
+            node_quotas.back().disk_bytes = given.disk_bytes;
+        }
+    }
+    Quotas quotas;
+    for (std::size_t n = 0; n < by_node.size(); ++n) quotas[planned_state_.nodes[n].name] = std::move(by_node[n]);
+    return quotas;
+}
+
+Result<void> Cluster::save_plan(bool same_quotas) {
+    if (!save_) return {};
+    ClusterRecord change{.plan_number = plan_number_};
+    if (same_quotas) return save(std::move(change));
+    Quotas now = quotas();
+    for (const auto& [node, node_quotas] : now) {
+        const auto saved = saved_quotas_.find(node);
+        if (saved == saved_quotas_.end() || saved->second != node_quotas) change.quotas[node] = node_quotas;
+    }
+    for (const auto& [node, node_quotas] : saved_quotas_) {
+        if (!now.contains(node)) change.quotas[node] = std::nullopt;
+    }
+    if (auto saved = save(std::move(change)); !saved) return saved;
+    saved_quotas_ = std::move(now);
+    return {};
+}
+
+Result<void> Cluster::save(ClusterRecord change) {
+    if (!save_) return {};
+    for (const std::string& node : unsaved_nodes_) {
+        const auto found = nodes_.find(node);
+        change.nodes[node] = found == nodes_.end() ? std::nullopt : std::optional(found->second.last);
+    }
+    for (const std::string& job : unsaved_jobs_) {
+        const auto measured = measured_ideal(job);
+        if (measured || !jobs_.contains(job)) change.ideal_bytes_per_second[job] = measured;
+    }
+    for (const std::string& job : unsaved_epochs_) change.epochs[job] = jobs_.at(job).epochs;
+    if (auto saved = save_(change); !saved) return saved;
+    unsaved_epochs_.clear();
+    unsaved_nodes_.clear();
+    unsaved_jobs_.clear();
+    return {};
+}
+
+Result<void> Cluster::remove_node(const std::string& node, std::int64_t now_ns) {
+    const auto found = nodes_.find(node);
+    const std::vector<Lease> held = ledger_.held(node);
+    if (found == nodes_.end() && held.empty()) {
+        return fail(ErrorCode::not_found, "node \"" + node + "\" is unknown");
+    }
+    const auto runs = [now_ns](const Lease& lease) { return lease.expires_ns > now_ns; };
+    if ((found != nodes_.end() && is_alive(found->second, now_ns)) || std::ranges::any_of(held, runs)) {
+        return fail(
+            ErrorCode::changed,
+            "node \"" + node + "\" reports, or has a lease: stop its daemon and wait until its lease has expired");
+    }
+    if (auto saved = save({.nodes = {{node, std::nullopt}}, .leases = {{node, std::nullopt}}}); !saved) return saved;
+    if (found != nodes_.end()) forget_node(found);
+    ledger_.remove(node);
+    return {};
+}
+
+// Forgets the node; its leases stay in the ledger.
+void Cluster::forget_node(std::map<std::string, KnownNode>::const_iterator node) {
+    unsaved_nodes_.insert(node->first);
+    for (const JobReport& job : node->second.last.jobs) job_left_node(job.name, node->first);
+    nodes_.erase(node);
+}
+
+bool Cluster::forget_a_silent_node(std::int64_t now_ns) {
+    const auto heard = [](const auto& entry) { return entry.second.heard_ns; };
+    const auto longest = std::ranges::min_element(nodes_, {}, heard);
+    if (longest == nodes_.end() || is_alive(longest->second, now_ns)) return false;
+    forget_node(longest);
+    return true;
+}
+
+Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) {
+    for (const auto& [name, spec] : record.jobs) {
+        if (spec) set_spec(jobs_[name], spec);
+    }
+    for (const auto& [name, report] : record.nodes) {
+        if (!report) continue;
+        for (const JobReport& job : report->jobs)
+            jobs_[job.name].last_counters[name] = {.epoch = job.epoch, .comparable = false};
+    }
+    for (const auto& [name, seen] : record.epochs) {
+        const auto found = jobs_.find(name);
+        if (found != jobs_.end() && found->second.spec) found->second.epochs = seen;
+    }
+    for (const auto& [name, rate] : record.ideal_bytes_per_second) {
+        // A measured rate is dropped if its job is neither registered nor running.
+        if (rate && jobs_.contains(name)) {
+            jobs_[name].ideal.resume(*rate);
+        } else {
+            unsaved_jobs_.insert(name);
+        }
+    }
+    for (const auto& [dataset, bytes] : record.pins) {
+        if (bytes) pins_[dataset] = *bytes;
+    }
+    if (record.remote && record.remote->configured_bytes_per_second == configured_.remote_bytes_per_second) {
+        options_.remote_bytes_per_second = record.remote->bytes_per_second;
+        ledger_.set_remote(options_.remote_bytes_per_second);
+    }
+    for (const auto& [node, leases] : record.leases) {
+        if (leases) ledger_.restore(node, *leases);
+    }
+    if (record.no_lease_before_ns) ledger_.wait_until(*record.no_lease_before_ns);
+    // The allocator was unreachable, not the nodes. So nodes of the plan get nearly a whole lease to report, but a
+    // daemon that was restarted meanwhile need not wait for its name.
+    const std::int64_t heard_ns = now_ns - std::min(options_.same_name_after_ns, options_.lease_ns / 2);
+    for (const auto& [name, report] : record.nodes) {
+        if (!report) continue;
+        const bool planned = record.quotas.contains(name);
+        nodes_[name] = {.last = *report, .heard_ns = planned ? heard_ns : now_ns - options_.lease_ns};
+    }
+    if (!record.plan_number) return {};
+    plan_number_ = *record.plan_number;
+    ClusterState restored = state(now_ns);
+    auto plan = assign(restored, options_.objective);
+    if (!plan) return std::unexpected(plan.error().within("the stored cluster"));
+    take_plan(std::move(restored), std::move(*plan));
+    // If the saved quotas no longer fit the known nodes and datasets, this is a new plan.
+    if (!take_quotas(record)) ++plan_number_;
+    return {};
+}
+
+// Puts the saved quotas into the plan. Returns false if they are for other nodes or datasets.
+bool Cluster::take_quotas(const ClusterRecord& record) {
+    for (const auto& [node, node_quotas] : record.quotas) {
+        if (node_quotas) saved_quotas_[node] = *node_quotas;
+    }
+    const Quotas planned = quotas();
+    const auto same_names = [](const auto& a, const auto& b) {
+        return a.first == b.first &&
+               std::ranges::equal(a.second, b.second, {}, &DatasetQuota::name, &DatasetQuota::name);
+    };
+    if (!std::ranges::equal(planned, saved_quotas_, same_names)) return false;
+    std::map<std::string_view, std::size_t> dataset_at;
+    for (std::size_t i = 0; i < plan_.datasets.size(); ++i) {
+        dataset_at[planned_state_.datasets[i].name] = i;
+        plan_.datasets[i] = {};
+    }
+    for (std::uint32_t node = 0; node < planned_state_.nodes.size(); ++node) {
+        for (const DatasetQuota& quota : saved_quotas_.at(planned_state_.nodes[node].name)) {
+            const NodeCache cache{node, quota.memory_bytes, quota.disk_bytes};
+            if (cache.bytes() == 0) continue;
+            DatasetPlan& dataset = plan_.datasets[dataset_at.at(quota.name)];
+            dataset.quotas.push_back(cache);
+            dataset.quota_bytes += cache.bytes();
+        }
+    }
+    return true;
 }
 
 }  // namespace larder::allocator

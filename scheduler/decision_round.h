@@ -89,7 +89,7 @@ private:
     void move(std::uint32_t j, Actions& actions);
     bool restore_stopped(std::uint32_t j);
 
-    // Elastic jobs (decision_round_elastic.cc).
+    // Elastic jobs.
     void keep_grown(Actions& actions);
     bool shrink_grown(Actions& actions);
     void shrink(std::uint32_t j, std::uint32_t gpus, Actions& actions);
