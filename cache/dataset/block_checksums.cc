@@ -9,7 +9,7 @@ namespace larder::cache {
 namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
-constexpr std::size_t kGroupsMax = 4096;  // groups of objects: a dataset may have ten million objects
+constexpr std::size_t kGroupsMax = 4096;  // a group of objects is one unit of work
 
 struct Extent {
     std::uint64_t offset;
@@ -26,15 +26,16 @@ public:
         content.checksums.resize(std::max(content.blocks.size(), content.objects.size()));
     }
 
-    // `behind`: the bytes of the earlier objects of the group.
-    Result<void> run(const DatasetContent::Object& object, std::uint64_t behind, const ObjectProgress& progress) {
+    // Fills the checksums of one object. `bytes_before`: the sum of the sizes of the earlier objects of its group.
+    Result<void> fill(const DatasetContent::Object& object, std::uint64_t bytes_before,
+                      const ObjectProgress& progress) {
         if (carry_over(object)) return {};
         const JournalKey key{.kind = JournalKind::checksums,
                              .path = content_.name(object),
                              .size_bytes = object.size_bytes,
                              .tag = object.mtime_ns,
-                             .depends_on = extents_of(object)};
-        const auto summed = journaled(journal_, key, [&] { return read(object, behind, progress); });
+                             .depends_on = hash_extents(object)};
+        const auto summed = journaled(journal_, key, [&] { return read(object, bytes_before, progress); });
         if (!summed) return std::unexpected(summed.error());
         if (summed->checksums.size() != object.block_count) {
             return fail(ErrorCode::internal, std::string(key.path) + ": its stored checksums are incomplete");
@@ -44,7 +45,7 @@ public:
     }
 
 private:
-    Result<IndexedObject> read(const DatasetContent::Object& object, std::uint64_t behind,
+    Result<IndexedObject> read(const DatasetContent::Object& object, std::uint64_t bytes_before,
                                const ObjectProgress& progress) {
         const std::string path(content_.name(object));
         IndexedObject summed;
@@ -62,7 +63,7 @@ private:
                 if (!bytes) return std::unexpected(bytes.error().within(path));
                 crc = crc32c(*bytes, crc);
                 at += piece;
-                if (!progress(behind + std::min(object.size_bytes, block.offset + at))) {
+                if (!progress(bytes_before + std::min(object.size_bytes, block.offset + at))) {
                     return fail(ErrorCode::cancelled, "indexing was cancelled");
                 }
             }
@@ -71,13 +72,13 @@ private:
         return summed;
     }
 
-    std::uint64_t extents_of(const DatasetContent::Object& object) const {
-        std::uint64_t mixed = object.block_count;
+    std::uint64_t hash_extents(const DatasetContent::Object& object) const {
+        std::uint64_t hash = object.block_count;
         for (std::uint32_t i = 0; i < object.block_count; ++i) {
             const Extent block = extent(object, i);
-            mixed = hash_numbers({mixed, block.offset, block.length});
+            hash = hash_numbers({hash, block.offset, block.length});
         }
-        return mixed;
+        return hash;
     }
 
     Extent extent(const DatasetContent::Object& object, std::uint32_t i) const {
@@ -113,25 +114,26 @@ Result<void> add_checksums(ObjectSource& source, DatasetContent& content, const 
                            const IndexProgressCallback& progress, std::stop_token stop, IndexJournal* journal) {
     Checksums checksums(source, content, previous, journal);
     const std::size_t count = content.objects.size();
-    const std::size_t group = (count + kGroupsMax - 1) / kGroupsMax;
-    const auto scaled = [&](const IndexProgress& now) {
+    const std::size_t objects_per_group = (count + kGroupsMax - 1) / kGroupsMax;
+    const auto report_in_objects = [&](const IndexProgress& now) {
         if (!progress) return;
-        progress({.objects_done = std::min<std::uint64_t>(count, now.objects_done * group),
+        progress({.objects_done = std::min<std::uint64_t>(count, now.objects_done * objects_per_group),
                   .objects_total = count,
                   .bytes_done = now.bytes_done});
     };
-    const auto done = index_in_parallel((count + group - 1) / group,
-                                        [&](std::size_t i, const ObjectProgress& step) -> Result<IndexedObject> {
-                                            IndexedObject sum;
-                                            for (std::size_t j = i * group; j < std::min(count, (i + 1) * group); ++j) {
-                                                const DatasetContent::Object& object = content.objects[j];
-                                                if (auto run = checksums.run(object, sum.size_bytes, step); !run)
-                                                    return std::unexpected(run.error());
-                                                sum.size_bytes += object.size_bytes;
-                                            }
-                                            return sum;
-                                        },
-                                        scaled, std::move(stop));
+    const auto done = index_in_parallel(
+        (count + objects_per_group - 1) / objects_per_group,
+        [&](std::size_t i, const ObjectProgress& step) -> Result<IndexedObject> {
+            IndexedObject whole_group;
+            for (std::size_t j = i * objects_per_group; j < std::min(count, (i + 1) * objects_per_group); ++j) {
+                const DatasetContent::Object& object = content.objects[j];
+                if (auto filled = checksums.fill(object, whole_group.size_bytes, step); !filled)
+                    return std::unexpected(filled.error());
+                whole_group.size_bytes += object.size_bytes;
+            }
+            return whole_group;
+        },
+        report_in_objects, std::move(stop));
     if (!done) return std::unexpected(done.error());
     return {};
 }

@@ -58,8 +58,8 @@ bool BlocksAhead::may_start() const {
 }
 
 std::uint64_t BlocksAhead::memory_bytes(std::uint32_t block) const {
-    const protocol::Block of = manifest_.block(block);
-    return std::uint64_t{of.length} + of.raw_bytes;
+    const protocol::Block info = manifest_.block(block);
+    return std::uint64_t{info.length} + info.raw_bytes;
 }
 
 Result<BlockBytes> BlocksAhead::read(std::uint32_t index, protocol::Decompressor& decompressor) {

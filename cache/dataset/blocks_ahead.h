@@ -23,7 +23,7 @@
 namespace larder::cache {
 
 struct BlockBytes {
-    std::span<const std::byte> bytes;  // owned by `raw` if the block is compressed (then decompressed), else `reader`
+    std::span<const std::byte> bytes;  // decompressed; owned by `raw` if the block is compressed, else by `reader`
     std::unique_ptr<ObjectReader> reader;
     std::unique_ptr<std::byte[]> raw;
 };
@@ -40,7 +40,7 @@ public:
     BlocksAhead(const BlocksAhead&) = delete;
     BlocksAhead& operator=(const BlocksAhead&) = delete;
 
-    // Returns the next block of `order`, and waits until it is read. Call it at most once for each block of `order`,
+    // Waits until the next block of `order` is read, and returns it. Call it at most once for each block of `order`,
     // and not after an error.
     Result<BlockBytes> next();
 
@@ -63,7 +63,7 @@ private:
     bool stopping_ = false;
     std::size_t started_ = 0;  // entries of `order_` whose read has started
     std::uint64_t bytes_ = 0;  // sum of Slot::bytes
-    std::deque<Slot> slots_;   // blocks started and not taken; a deque keeps references to slots valid
+    std::deque<Slot> slots_;   // reads started whose block is not yet taken; a deque keeps references to slots valid
     std::vector<std::jthread> threads_;
 };
 

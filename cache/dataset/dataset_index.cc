@@ -24,24 +24,24 @@ namespace {
 using protocol::BlockTarget;
 using protocol::Format;
 
-Result<void> index_raw_of(ObjectSource& source, DatasetContent& content, std::vector<std::string>& notes,
-                          const IndexProgressCallback& progress, std::stop_token stop) {
-    const auto found = [&](std::uint64_t objects, std::uint64_t bytes) {
+Result<void> list_and_index_raw(ObjectSource& source, DatasetContent& content, std::vector<std::string>& notes,
+                                const IndexProgressCallback& progress, std::stop_token stop) {
+    const auto report_found = [&](std::uint64_t objects, std::uint64_t bytes) {
         if (progress) progress({.objects_done = objects, .bytes_done = bytes});
     };
-    auto listing = source.list(found, std::move(stop));
+    auto listing = source.list(report_found, std::move(stop));
     if (!listing) return std::unexpected(listing.error());
     return index_raw(std::move(*listing), source.description(), content, notes);
 }
 
 // Returns null without a journal. A journal that cannot be read counts as none, so that indexing still works.
-std::unique_ptr<IndexJournal> open_journal(const IndexRequest& request, const DatasetRoot& where, Format format,
+std::unique_ptr<IndexJournal> open_journal(const IndexRequest& request, const DatasetRoot& root, Format format,
                                            const BlockGoal& goal) {
     if (request.journal_path.empty()) return nullptr;
     const RemoteOptions& remote = request.remote;
     std::string what(name(format));
     for (const std::string& part :
-         {where.place->url().text(), remote.endpoint, remote.region, remote.profile, format_block_goal(goal),
+         {root.place->url().text(), remote.endpoint, remote.region, remote.profile, format_block_goal(goal),
           std::to_string(goal.bytes), std::to_string(request.tokens_per_sample)}) {
         what += '\n' + part;
     }
@@ -49,14 +49,14 @@ std::unique_ptr<IndexJournal> open_journal(const IndexRequest& request, const Da
     return journal ? std::move(*journal) : nullptr;
 }
 
-std::uint64_t found_in(const IndexJournal* journal) {
+std::uint64_t count_resumed(const IndexJournal* journal) {
     if (journal == nullptr) return 0;
     return std::max(journal->found(JournalKind::index), journal->found(JournalKind::checksums));
 }
 
 // Extends each block that holds all samples of its object to the whole object, for servers without ranges. Bytes
 // outside blocks (the table before the samples, a tar's end) are then fetched too. Leaves compressed blocks alone, and
-// all blocks if there are checksums: these cover the block only.
+// all blocks if there are checksums, because these cover the narrow blocks only.
 void widen_blocks_to_objects(DatasetContent& content) {
     if (content.blocks.empty() || !content.checksums.empty()) return;
     for (const DatasetContent::Object& object : content.objects) {
@@ -122,14 +122,14 @@ Result<Format> parse_format(std::string_view text) {
 
 Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgressCallback& progress,
                                   std::stop_token stop) {
-    auto where = find_dataset_root(request);
-    if (!where) return std::unexpected(where.error());
-    if (request.placed) request.placed(*where->place);
-    const std::shared_ptr<ObjectSource> source = where->place->objects(stop);
-    IndexReport report{.url = where->place->url().text(), .place = where->place, .source = source};
+    auto root = find_dataset_root(request);
+    if (!root) return std::unexpected(root.error());
+    if (request.placed) request.placed(*root->place);
+    const std::shared_ptr<ObjectSource> source = root->place->objects(stop);
+    IndexReport report{.url = root->place->url().text(), .place = root->place, .source = source};
     auto format = request.format ? Result<Format>(*request.format) : Format::webdataset;
     std::string doubt;
-    if (!request.format && where->only_shard.empty()) {
+    if (!request.format && root->only_shard.empty()) {
         const auto listing = source->list({}, stop);
         if (!listing) return std::unexpected(listing.error());
         format = detect_format(*source, *listing);
@@ -137,44 +137,44 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     }
     if (!format) return std::unexpected(format.error());
     report.format = *format;
-    const auto chosen = check_choices(request, *where, *format);
+    const auto chosen = check_choices(request, *root, *format);
     if (!chosen) return std::unexpected(chosen.error());
     const BlockGoal goal = *chosen;
 
     DatasetContent content;
     report.block = goal;
-    auto journal = open_journal(request, *where, *format, goal);
+    auto journal = open_journal(request, *root, *format, goal);
     // Wraps `progress`: counts the objects whose journal record is of `kind` as resumed.
-    const auto counting = [&](JournalKind kind) {
+    const auto reporting = [&](JournalKind kind) {
         return [&, kind](IndexProgress now) {
             if (journal != nullptr) now.objects_resumed = std::min(now.objects_done, journal->found(kind));
             if (progress) progress(now);
         };
     };
-    const IndexProgressCallback with_journal = counting(JournalKind::index);
+    const IndexProgressCallback report_indexed = reporting(JournalKind::index);
     Result<void> indexed;
     switch (*format) {
-        case Format::raw: indexed = index_raw_of(*source, content, report.notes, progress, stop); break;
+        case Format::raw: indexed = list_and_index_raw(*source, content, report.notes, progress, stop); break;
         case Format::webdataset:
-            indexed = index_webdataset(*source, where->only_shard, goal, content, report.notes, with_journal, stop,
+            indexed = index_webdataset(*source, root->only_shard, goal, content, report.notes, report_indexed, stop,
                                        journal.get());
             break;
         case Format::mds:
-            indexed = index_mds(*source, goal, content, report.notes, with_journal, stop, journal.get());
+            indexed = index_mds(*source, goal, content, report.notes, report_indexed, stop, journal.get());
             break;
         case Format::litdata:
-            indexed = index_litdata(*source, goal, request.tokens_per_sample, content, report.notes, with_journal, stop,
-                                    journal.get());
+            indexed = index_litdata(*source, goal, request.tokens_per_sample, content, report.notes, report_indexed,
+                                    stop, journal.get());
             break;
         case Format::tfrecord:
-            indexed = index_tfrecord(*source, goal, content, report.notes, with_journal, stop, journal.get());
+            indexed = index_tfrecord(*source, goal, content, report.notes, report_indexed, stop, journal.get());
             break;
         case Format::megatron:
-            indexed = index_megatron(*source, goal, request.tokens_per_sample, content, report.notes, with_journal,
+            indexed = index_megatron(*source, goal, request.tokens_per_sample, content, report.notes, report_indexed,
                                      stop, journal.get());
             break;
         case Format::larder:
-            indexed = index_packed(*source, content, report.block, report.notes, with_journal, stop, journal.get());
+            indexed = index_packed(*source, content, report.block, report.notes, report_indexed, stop, journal.get());
             break;
     }
     if (!indexed) return std::unexpected(indexed.error());
@@ -183,20 +183,22 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     if (!source->serves_ranges()) {
         widen_blocks_to_objects(content);
         if (const DatasetContent::Object* object = first_partial_object(content)) {
-            const bool always = *format == Format::larder || content.blocks[object->first_block].raw_bytes > 0;
+            const bool is_always_partial =
+                *format == Format::larder || content.blocks[object->first_block].raw_bytes > 0;
             return fail(ErrorCode::unsupported,
                         source->description() + "/" + std::string(content.name(*object)) +
                             ": the server answers a request for a range with the whole object, so " +
-                            (always ? "files whose blocks are parts of them, packed or compressed in frames, cannot be "
-                                      "read from it"
-                                    : "only datasets whose blocks are whole objects (--block object) can be read from "
-                                      "it"));
+                            (is_always_partial
+                                 ? "files whose blocks are parts of them, packed or compressed in frames, cannot be "
+                                   "read from it"
+                                 : "only datasets whose blocks are whole objects (--block object) can be read from "
+                                   "it"));
         }
     }
 
     if (request.checksum && content.checksums.empty()) {
         auto summed =
-            add_checksums(*source, content, request.previous, counting(JournalKind::checksums), stop, journal.get());
+            add_checksums(*source, content, request.previous, reporting(JournalKind::checksums), stop, journal.get());
         if (!summed) return std::unexpected(summed.error());
     }
 
@@ -216,7 +218,7 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     auto summary = write_manifest(content, options);
     if (!summary) return std::unexpected(summary.error());
     report.manifest = *summary;
-    report.objects_resumed = found_in(journal.get());
+    report.objects_resumed = count_resumed(journal.get());
     if (const auto failed = journal == nullptr ? std::nullopt : journal->failure()) {
         report.notes.push_back("the journal could not be written: " + failed->message);
     }

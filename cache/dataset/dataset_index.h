@@ -7,7 +7,7 @@
 //
 // `index_dataset` blocks for as long as the remote takes, so call it on a worker thread. It reports progress from that
 // thread or from others, one call at a time. A stop request ends indexing with ErrorCode::cancelled: within about a
-// thousand files of a directory, and at once during a network wait. The journal, if one was requested, stays behind.
+// thousand files of a directory, and at once during a network wait. The journal, if one was requested, is kept.
 
 #include <cstdint>
 #include <functional>

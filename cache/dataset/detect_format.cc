@@ -20,7 +20,7 @@ std::string_view file_name(std::string_view path) {
     return path.substr(path.rfind('/') + 1);
 }
 
-// Returns the format whose writers make such an index.json; nullopt: unknown.
+// Returns the format whose writers write an index.json of this form; nullopt: unknown.
 Result<std::optional<Format>> format_of_index(ObjectSource& source, const std::string& path) {
     boost::json::value memory;
     const auto index = read_index_json(source, path, memory);
@@ -69,35 +69,35 @@ constexpr std::array kShardKinds{ShardKind{Format::webdataset, "a tar", "tars", 
                                  ShardKind{Format::tfrecord, "a TFRecord file", "TFRecord files", is_tfrecord_name},
                                  ShardKind{Format::larder, "a packed file", "packed files", is_packed_name}};
 
-bool all_are(const ShardKind& kind, const ObjectListing& listing) {
+bool all_are_shards(const ShardKind& kind, const ObjectListing& listing) {
     return !listing.objects.empty() && std::ranges::all_of(listing.objects, [&](const ObjectListing::Object& object) {
         return kind.is_shard(file_name(listing.path(object)));
     });
 }
 
-struct Parted {
+struct SplitListing {
     std::vector<std::string_view> shards;
     std::vector<std::string_view> others;
 };
 
-Parted part(const ShardKind& kind, const ObjectListing& listing) {
-    Parted parted;
+SplitListing split_listing(const ShardKind& kind, const ObjectListing& listing) {
+    SplitListing split;
     for (const ObjectListing::Object& object : listing.objects) {
         const std::string_view path = listing.path(object);
-        (kind.is_shard(file_name(path)) ? parted.shards : parted.others).push_back(path);
+        (kind.is_shard(file_name(path)) ? split.shards : split.others).push_back(path);
     }
-    return parted;
+    return split;
 }
 
 std::string files_are(std::size_t count, const std::string& singular, const std::string& plural) {
     return count == 1 ? "is " + singular : "are " + plural;
 }
 
-std::string doubt_of(const ShardKind& kind, const Parted& parted) {
-    const std::size_t shards = parted.shards.size();
-    const std::size_t others = parted.others.size();
+std::string describe_doubt(const ShardKind& kind, const SplitListing& split) {
+    const std::size_t shards = split.shards.size();
+    const std::size_t others = split.others.size();
     std::string text = std::to_string(shards) + " of " + std::to_string(shards + others) + " files " +
-                       files_are(shards, kind.singular, kind.plural) + ", but " + std::string(parted.others.front());
+                       files_are(shards, kind.singular, kind.plural) + ", but " + std::string(split.others.front());
     if (others > 1) text += " and " + std::to_string(others - 1) + " more";
     return text + (others == 1 ? " is not" : " are not") + ": each file is taken as one sample (raw); give --format " +
            std::string(name(kind.format)) +
@@ -129,19 +129,19 @@ bool may_have_samples(const ObjectListing& listing, Format format) {
         case Format::larder: break;
     }
     return std::ranges::any_of(kShardKinds, [&](const ShardKind& kind) {
-        return kind.format == format && !part(kind, listing).shards.empty();
+        return kind.format == format && !split_listing(kind, listing).shards.empty();
     });
 }
 
 MixedListing mixed_listing(const ObjectListing& listing, Format format) {
     for (const ShardKind& kind : kShardKinds) {
         if (format != Format::raw && format != kind.format) continue;
-        Parted parted = part(kind, listing);
-        if (parted.shards.empty() || parted.others.empty()) continue;
-        if (format != Format::raw) return {.odd_paths = std::move(parted.others), .doubt = {}};
-        std::string doubt = doubt_of(kind, parted);
-        const bool few_shards = parted.shards.size() < parted.others.size();
-        return {.odd_paths = std::move(few_shards ? parted.shards : parted.others), .doubt = std::move(doubt)};
+        SplitListing split = split_listing(kind, listing);
+        if (split.shards.empty() || split.others.empty()) continue;
+        if (format != Format::raw) return {.odd_paths = std::move(split.others), .doubt = {}};
+        std::string doubt = describe_doubt(kind, split);
+        const bool few_shards = split.shards.size() < split.others.size();
+        return {.odd_paths = std::move(few_shards ? split.shards : split.others), .doubt = std::move(doubt)};
     }
     return {};
 }
@@ -161,7 +161,7 @@ Result<Format> detect_format(ObjectSource& source, const ObjectListing& listing)
         if (*format) return **format;
     }
     for (const ShardKind& kind : kShardKinds) {
-        if (all_are(kind, listing)) return kind.format;
+        if (all_are_shards(kind, listing)) return kind.format;
     }
     if (is_megatron(listing)) return Format::megatron;
     if (!first_parquet.empty()) {

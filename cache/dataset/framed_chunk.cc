@@ -130,8 +130,8 @@ Result<void> index_framed_chunk(ObjectReader& reader, std::uint64_t expected_sam
                              frame.samples <= head->samples - first_sample && frame.offset == at && frame.bytes > 0 &&
                              frame.bytes <= object.size_bytes - at;
         if (!follows) return bad_chunk(at, "no complete frame begins here");
-        const auto of_frame = std::span(*offsets).subspan(first_sample, std::size_t{frame.samples} + 1);
-        if (auto added = add_frame(frame, of_frame, object); !added) return added;
+        const auto frame_offsets = std::span(*offsets).subspan(first_sample, std::size_t{frame.samples} + 1);
+        if (auto added = add_frame(frame, frame_offsets, object); !added) return added;
         first_sample += frame.samples;
         at += frame.bytes;
     }

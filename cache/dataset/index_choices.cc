@@ -24,11 +24,11 @@ Result<void> check_block_goal(const BlockGoal& goal, Format format) {
 
 }  // namespace
 
-Result<BlockGoal> check_choices(const IndexRequest& request, const DatasetRoot& where, Format format) {
-    const std::string called(name(format));
-    if (!where.only_shard.empty() && format != Format::webdataset) {
-        return fail(ErrorCode::invalid_argument, request.url + " is a file; a " + called +
-                                                     " dataset is a directory: give " + where.place->url().text());
+Result<BlockGoal> check_choices(const IndexRequest& request, const DatasetRoot& root, Format format) {
+    const std::string format_name(name(format));
+    if (!root.only_shard.empty() && format != Format::webdataset) {
+        return fail(ErrorCode::invalid_argument, request.url + " is a file; a " + format_name +
+                                                     " dataset is a directory: give " + root.place->url().text());
     }
     const BlockGoal goal = format == Format::raw ? request.block : request.block_of_shards.value_or(request.block);
     if (auto valid = check_block_goal(goal, format); !valid) return std::unexpected(valid.error());
@@ -36,7 +36,7 @@ Result<BlockGoal> check_choices(const IndexRequest& request, const DatasetRoot& 
         return fail(ErrorCode::invalid_argument,
                     "tokens per sample are for megatron and litdata" +
                         (format == Format::larder ? "; for packed files, choose them when packing"
-                                                  : "; this dataset is " + called));
+                                                  : "; this dataset is " + format_name));
     }
     return goal;
 }

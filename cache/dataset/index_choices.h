@@ -10,6 +10,6 @@
 namespace larder::cache {
 
 // Returns the block goal to use for a dataset of `format`. The error names the choice that the format does not support.
-Result<BlockGoal> check_choices(const IndexRequest& request, const DatasetRoot& where, protocol::Format format);
+Result<BlockGoal> check_choices(const IndexRequest& request, const DatasetRoot& root, protocol::Format format);
 
 }  // namespace larder::cache

@@ -11,12 +11,12 @@ namespace {
 
 constexpr std::size_t kThreadsMax = 8;
 
-class Run {
+class ParallelRun {
 public:
-    Run(std::size_t count, const ObjectWork& work, const IndexProgressCallback& progress, std::stop_token stop)
+    ParallelRun(std::size_t count, const ObjectWork& work, const IndexProgressCallback& progress, std::stop_token stop)
         : work_(work), progress_(progress), stop_(std::move(stop)), objects_(count) {}
 
-    Result<std::vector<IndexedObject>> finish() {
+    Result<std::vector<IndexedObject>> run() {
         {
             std::vector<std::jthread> threads;
             for (std::size_t i = 1; i < std::min(kThreadsMax, objects_.size()); ++i)
@@ -47,7 +47,8 @@ private:
         }
     }
 
-    // Keeps the error with the lowest index. `cancelled` never replaces an error: that error may have caused it.
+    // Keeps the error with the lowest index. `cancelled` never replaces an error, because that error may have caused
+    // it.
     void stop_with(std::size_t i, const Error& error) {
         const std::scoped_lock lock(mutex_);
         const bool is_less_useful = error_ && (error.code == ErrorCode::cancelled || i > error_object_);
@@ -82,7 +83,7 @@ private:
 
 Result<std::vector<IndexedObject>> index_in_parallel(std::size_t count, const ObjectWork& work,
                                                      const IndexProgressCallback& progress, std::stop_token stop) {
-    return Run(count, work, progress, std::move(stop)).finish();
+    return ParallelRun(count, work, progress, std::move(stop)).run();
 }
 
 }  // namespace larder::cache

@@ -1,8 +1,8 @@
 #pragma once
 
-// Indexes many objects on a few threads, because a remote has high latency rather than low throughput. Of several
-// errors returns the one with the lowest index, so that equal input mostly gives equal errors. Blocks until all threads
-// have ended. `work` is called from several threads at once, `progress` from one at a time.
+// Indexes many objects on a few threads, because a remote has high latency rather than low throughput. If several
+// objects fail, returns the error of the one with the lowest index, so that equal input mostly gives equal errors.
+// Blocks until all threads have ended. `work` is called from several threads at once, `progress` from one at a time.
 
 #include <cstddef>
 #include <functional>

@@ -1,7 +1,7 @@
 #pragma once
 
 // The journal keeps the results of an indexing run in a file beside the future manifest. If a signal, a crash or a lost
-// network ends an add or index, the next run resumes from the journal. The result of each object is appended at once.
+// network ends the indexing, the next run resumes from the journal. The result of each object is appended at once.
 // A result is reused only for the same object (same path, size and tag) and the same request. Journals are optional: if
 // there is none, or if the file cannot be written, all objects are indexed again.
 //

@@ -2,7 +2,7 @@
 
 // The file layout of the index journal (docs/formats-on-disk.md): a header that identifies the indexing run, then one
 // record, which begins with its checksum, for each finished object. Pure functions over bytes. A scan ends at the first
-// damaged record (cut short, or with a wrong checksum), as a killed daemon or a bad disk may leave one. An intact
+// damaged record (cut short, or with a wrong checksum); a killed daemon or a bad disk may leave one. An intact
 // record with invalid content is skipped. cache/dataset/index_journal.h manages the file.
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 namespace larder::cache {
 
 inline constexpr char kJournalMagic[8] = {'L', 'A', 'R', 'D', 'E', 'R', 'I', 'J'};
-inline constexpr std::uint32_t kJournalLayout = 1;  // raise it too when an indexer's results change
+inline constexpr std::uint32_t kJournalLayout = 1;  // raise it when the layout or an indexer's results change
 
 enum class JournalKind : std::uint32_t {
     index = 1,      // blocks and samples, and checksums if the format has them
@@ -75,7 +75,7 @@ struct JournalBlock {
 static_assert(sizeof(JournalBlock) == 24);
 
 JournalHeader make_journal_header(std::uint64_t what);
-// True if `file` begins with a valid header whose `what` is this one.
+// True if `file` begins with a valid header whose `what` equals the argument.
 bool is_journal_of(std::span<const std::byte> file, std::uint64_t what);
 
 // Returns an empty string if the object is too large for a record. Such an object is indexed again by the next run.

@@ -20,8 +20,8 @@ std::unexpected<Error> refuse(const std::string& path, const std::string& why) {
     return fail(ErrorCode::unsupported, path + ": " + why);
 }
 
-// Maps LitData's dtype number to a type: torch's here, NumPy's below. Some types have several numbers; "" is a type
-// without an ElementType.
+// Maps LitData's number of a torch dtype to an element type; numpy_element() does so for NumPy dtypes. Some types have
+// several numbers; "" stands for a type without an ElementType.
 ElementType torch_element(std::string_view number) {
     constexpr std::array<std::string_view, 21> names{
         "float32", "float32", "float64", "float64", "",      "",      "",      "",      "float16", "float16", "",
@@ -51,19 +51,19 @@ ElementType litdata_element_of(std::string_view encoding) {
     return ElementType::none;
 }
 
-// Returns the keys of a node's children: those of a dict, else the indexes of the children.
+// Returns the keys of a node's children: the keys of a dict, else the indexes of the children.
 std::vector<std::string> child_keys(const json::object& node, std::size_t children) {
     std::vector<std::string> keys;
     const json::value* context = node.if_contains("context");
     boost::system::error_code error;
     const json::value parsed =
         context != nullptr && context->is_string() ? json::parse(context->get_string(), error) : json::value();
-    const bool named = !error && parsed.is_array() && parsed.get_array().size() == children;
+    const bool has_keys = !error && parsed.is_array() && parsed.get_array().size() == children;
     for (std::size_t i = 0; i < children; ++i) {
         std::string key = std::to_string(i);
-        if (named) {
-            const json::value& said = parsed.get_array()[i];
-            key = said.is_string() ? std::string(said.get_string()) : json_text(said);
+        if (has_keys) {
+            const json::value& given_key = parsed.get_array()[i];
+            key = given_key.is_string() ? std::string(given_key.get_string()) : json_text(given_key);
         }
         keys.push_back(std::move(key));
     }

@@ -1,7 +1,7 @@
 #pragma once
 
 // Indexes LitData's optimised datasets. An index.json describes the leaves of a sample and lists the chunks. Chunks
-// have the layout of cache/protocol/sample_table.h, uncompressed or compressed whole with zstd, or consist of zstd
+// have the layout of cache/protocol/sample_table.h (uncompressed, or compressed whole with zstd) or consist of zstd
 // frames (framed_chunk.h). The index.json at the root is used; if there is none, all index.json below the root are
 // used, and their leaves must agree.
 //

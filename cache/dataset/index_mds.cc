@@ -12,7 +12,7 @@ namespace {
 using protocol::FormatColumn;
 
 // Returns the element type of a column that holds only numbers, else none. An ndarray without a fixed shape stores its
-// shape first, so it is none.
+// shape first, so its type is none.
 ElementType element_of(const std::string& encoding) {
     if (encoding == "int") return ElementType::int64;
     std::string_view type = encoding;
@@ -111,7 +111,7 @@ Error within_index(const Error& error, const std::string& path) {
     return error.message.starts_with(path) ? error : error.within(path);
 }
 
-// Adds the shards of one index.json; `columns` are those of the first.
+// Adds the shards of one index.json; `columns`: those of the dataset's first shard; empty before it.
 Result<void> read_index(ObjectSource& source, const std::string& path, TableFiles& tables,
                         std::vector<FormatColumn>& columns) {
     boost::json::value memory;
@@ -120,7 +120,7 @@ Result<void> read_index(ObjectSource& source, const std::string& path, TableFile
     const auto shards = index->list("shards");
     if (!shards) return std::unexpected(shards.error());
     for (const JsonAt& shard : *shards) {
-        if (auto right = check_format(shard); !right) return std::unexpected(within_index(right.error(), path));
+        if (auto checked = check_format(shard); !checked) return std::unexpected(within_index(checked.error(), path));
         auto read = read_columns(shard);
         if (!read) return std::unexpected(within_index(read.error(), path));
         if (columns.empty()) columns = *read;

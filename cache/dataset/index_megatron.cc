@@ -11,10 +11,10 @@ namespace {
 
 constexpr std::uint64_t kDocumentsPerProgress = 65536;
 
-// The token type that all files of the dataset must share. `take` may be called from any thread.
+// The token type that all files of the dataset must share. `check_same` may be called from any thread.
 class TokenType {
 public:
-    Result<void> take(ElementType element, const std::string& path) {
+    Result<void> check_same(ElementType element, const std::string& path) {
         const std::scoped_lock lock(mutex_);
         if (element_ == ElementType::none) {
             element_ = element;
@@ -140,7 +140,7 @@ Result<void> index_megatron(ObjectSource& source, const BlockGoal& goal, std::ui
                 journaled(journal, key_of(*pair), [&] { return index_pair(*pair, goal, tokens_per_sample, step); });
             if (!object) return object;
             const auto element = static_cast<ElementType>(object->shared.empty() ? 0 : object->shared.front());
-            if (auto same = type.take(element, pair->idx_path); !same) return std::unexpected(same.error());
+            if (auto same = type.check_same(element, pair->idx_path); !same) return std::unexpected(same.error());
             return object;
         },
         progress, std::move(stop));

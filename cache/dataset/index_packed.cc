@@ -23,13 +23,13 @@ std::string shared_of(const PackedIndex& index) {
     return std::string(reinterpret_cast<const char*>(&shared), sizeof shared) + index.format_info;
 }
 
-// Format and format info, which all files of the dataset must share. `take` may be called from any thread.
-class Common {
+// Format and format info, which all files of the dataset must share. `check_same` may be called from any thread.
+class CommonFormat {
 public:
-    Result<void> take(std::string_view said, const std::string& path) {
-        if (said.size() < sizeof(Shared)) return fail(ErrorCode::corrupt, path + ": its stored index is incomplete");
-        const auto shared = protocol::load<Shared>(std::as_bytes(std::span(said)));
-        const std::string_view format_info = said.substr(sizeof shared);
+    Result<void> check_same(std::string_view encoded, const std::string& path) {
+        if (encoded.size() < sizeof(Shared)) return fail(ErrorCode::corrupt, path + ": its stored index is incomplete");
+        const auto shared = protocol::load<Shared>(std::as_bytes(std::span(encoded)));
+        const std::string_view format_info = encoded.substr(sizeof shared);
         const std::scoped_lock lock(mutex_);
         if (path_.empty()) {
             path_ = path;
@@ -43,7 +43,7 @@ public:
                                                 ", " + std::string(name(format_)) +
                                                 "); all files of a dataset must have the same");
     }
-    void put(DatasetContent& content, BlockGoal& packed_as) const {
+    void copy_to(DatasetContent& content, BlockGoal& packed_as) const {
         content.sample_format = format_;
         content.format_info = format_info_;
         packed_as = block_bytes_ == 0 ? BlockGoal{BlockTarget::sample, 0} : BlockGoal{BlockTarget::bytes, block_bytes_};
@@ -51,7 +51,7 @@ public:
 
 private:
     std::mutex mutex_;
-    std::string path_;  // of the first file taken
+    std::string path_;  // of the first file checked
     protocol::Format format_{};
     std::string format_info_;
     std::uint32_t block_bytes_ = 0;
@@ -97,7 +97,7 @@ Result<void> index_packed(ObjectSource& source, DatasetContent& content, BlockGo
             ++others;
         }
     }
-    Common common;
+    CommonFormat common;
     auto objects = index_in_parallel(
         paths.size(),
         [&](std::size_t i, const ObjectProgress&) -> Result<IndexedObject> {
@@ -106,14 +106,14 @@ Result<void> index_packed(ObjectSource& source, DatasetContent& content, BlockGo
             const JournalKey key{.path = paths[i], .size_bytes = (*file)->size_bytes(), .tag = (*file)->tag()};
             auto object = journaled(journal, key, [&] { return index_file(**file, paths[i]); });
             if (!object) return object;
-            if (auto same = common.take(object->shared, paths[i]); !same) return std::unexpected(same.error());
+            if (auto same = common.check_same(object->shared, paths[i]); !same) return std::unexpected(same.error());
             return object;
         },
         progress, std::move(stop));
     if (!objects) return std::unexpected(objects.error());
     notes = listing->notes;
     if (others > 0) notes.push_back("left out " + std::to_string(others) + " file(s) that are not called .larder");
-    common.put(content, packed_as);
+    common.copy_to(content, packed_as);
     return append_all(content, std::move(*objects), notes, source.description());
 }
 

@@ -19,14 +19,14 @@ constexpr std::uint32_t kSamplesPerProgress = 65536;
 constexpr std::uint64_t kFrameHeaderBytesMax = 18;
 constexpr std::string_view kArrowFooterMagic("LDARW01\0", 8);
 
-IndexedObject begin(const std::string& path, const ObjectReader& reader) {
+IndexedObject start_object(const std::string& path, const ObjectReader& reader) {
     return {.path = path, .size_bytes = reader.size_bytes(), .tag = reader.tag()};
 }
 
-// Adds the samples or windows of an uncompressed file. With `one_block` adds one block and its number of samples.
+// Adds the samples or windows of an uncompressed file. If `one_block`, adds the whole file as one block.
 Result<IndexedObject> index_plain(ObjectReader& reader, const TableFile& file, const BlockGoal& goal, bool one_block,
                                   std::uint64_t window_bytes, const ObjectProgress& progress) {
-    IndexedObject object = begin(file.path, reader);
+    IndexedObject object = start_object(file.path, reader);
     auto table = protocol::SampleTable::open(reader, file.sample_count);
     if (!table) return std::unexpected(table.error());
     BlockGrouper grouper(goal, object);
@@ -55,7 +55,7 @@ Result<IndexedObject> index_plain(ObjectReader& reader, const TableFile& file, c
 }
 
 Result<IndexedObject> index_framed(ObjectReader& reader, const TableFile& file, const ObjectProgress& progress) {
-    IndexedObject object = begin(file.path, reader);
+    IndexedObject object = start_object(file.path, reader);
     if (auto indexed = index_framed_chunk(reader, file.sample_count, object, progress); !indexed) {
         return std::unexpected(indexed.error());
     }
@@ -70,26 +70,27 @@ bool ends_in_arrow(ObjectReader& reader) {
 }
 
 Result<IndexedObject> index_compressed(ObjectReader& reader, const TableFile& file) {
-    IndexedObject object = begin(file.compressed_path, reader);
+    IndexedObject object = start_object(file.compressed_path, reader);
     const auto head = reader.read(0, std::min<std::uint64_t>(object.size_bytes, kFrameHeaderBytesMax));
     if (!head) return std::unexpected(head.error());
-    const unsigned long long said = ZSTD_getFrameContentSize(head->data(), head->size());
-    if (said == ZSTD_CONTENTSIZE_ERROR) return fail(ErrorCode::corrupt, "at offset 0: it is not compressed with zstd");
+    const unsigned long long content_bytes = ZSTD_getFrameContentSize(head->data(), head->size());
+    if (content_bytes == ZSTD_CONTENTSIZE_ERROR)
+        return fail(ErrorCode::corrupt, "at offset 0: it is not compressed with zstd");
     std::uint64_t raw_bytes = file.raw_bytes;
-    if (said != ZSTD_CONTENTSIZE_UNKNOWN) {
-        if (said != file.raw_bytes && (file.raw_bytes_old == 0 || said != file.raw_bytes_old)) {
-            return fail(ErrorCode::corrupt, "it has " + std::to_string(said) +
+    if (content_bytes != ZSTD_CONTENTSIZE_UNKNOWN) {
+        if (content_bytes != file.raw_bytes && (file.raw_bytes_old == 0 || content_bytes != file.raw_bytes_old)) {
+            return fail(ErrorCode::corrupt, "it has " + std::to_string(content_bytes) +
                                                 " bytes once decompressed, but its index says " +
                                                 std::to_string(file.raw_bytes));
         }
-        raw_bytes = said;
+        raw_bytes = content_bytes;
     }
     if (raw_bytes == 0) return fail(ErrorCode::corrupt, "it has no bytes once decompressed");
     if (auto made = make_one_block(object, file.sample_count, raw_bytes); !made) return std::unexpected(made.error());
     return object;
 }
 
-bool is_there(const ObjectListing& listing, std::string_view path) {
+bool is_listed(const ObjectListing& listing, std::string_view path) {
     const auto path_of = [&](const ObjectListing::Object& object) { return listing.path(object); };
     return std::ranges::binary_search(listing.objects, path, {}, path_of);
 }
@@ -107,7 +108,7 @@ Result<IndexedObject> index_uncompressed(ObjectReader& reader, const TableFile& 
 }
 
 // Returns, for each file, whether to read its uncompressed form. Lists the remote only if a file may have both forms.
-// HTTP has no listing: then opens one unlisted file, and assumes that all unlisted files have the same form.
+// HTTP has no listing: one unlisted file is then opened, and all unlisted files are assumed to have the same form.
 Result<std::vector<bool>> find_uncompressed(ObjectSource& source, const std::vector<TableFile>& files,
                                             std::stop_token stop) {
     std::vector<bool> plain;
@@ -120,8 +121,8 @@ Result<std::vector<bool>> find_uncompressed(ObjectSource& source, const std::vec
     for (std::size_t i = 0; i < files.size(); ++i) {
         const TableFile& file = files[i];
         if (plain[i] || file.path.empty()) continue;
-        plain[i] = is_there(*listing, file.path);
-        if (plain[i] || is_there(*listing, file.compressed_path)) continue;
+        plain[i] = is_listed(*listing, file.path);
+        if (plain[i] || is_listed(*listing, file.compressed_path)) continue;
         if (!unlisted_are_plain) {
             const auto opened = source.open(file.compressed_path);
             if (!opened && opened.error().code != ErrorCode::not_found) return std::unexpected(opened.error());
@@ -137,8 +138,8 @@ Result<void> check_distinct(const std::vector<TableFile>& files) {
     paths.reserve(files.size());
     for (const TableFile& file : files) paths.push_back(file.path.empty() ? file.compressed_path : file.path);
     std::ranges::sort(paths);
-    const auto twice = std::ranges::adjacent_find(paths);
-    if (twice != paths.end()) return fail(ErrorCode::corrupt, "the index names " + *twice + " twice");
+    const auto duplicate = std::ranges::adjacent_find(paths);
+    if (duplicate != paths.end()) return fail(ErrorCode::corrupt, "the index names " + *duplicate + " twice");
     return {};
 }
 

@@ -16,11 +16,11 @@ struct ShardList {
     std::uint64_t other_files = 0;
 };
 
-Result<ShardList> shards_of(const ObjectListing& listing, const std::string& where) {
+Result<ShardList> list_shards(const ObjectListing& listing, const std::string& where) {
     // An empty file is a truncated shard: a tar without samples has an end marker.
-    const auto cut_off = std::ranges::find_if(listing.empty, is_shard_name);
-    if (cut_off != listing.empty.end()) {
-        return fail(ErrorCode::corrupt, where + "/" + *cut_off + ": at offset 0: the archive is empty");
+    const auto empty_shard = std::ranges::find_if(listing.empty, is_shard_name);
+    if (empty_shard != listing.empty.end()) {
+        return fail(ErrorCode::corrupt, where + "/" + *empty_shard + ": at offset 0: the archive is empty");
     }
     ShardList list;
     for (const ObjectListing::Object& object : listing.objects) {
@@ -54,7 +54,7 @@ Result<void> index_webdataset(ObjectSource& source, const std::string& only_shar
                               const IndexProgressCallback& progress, std::stop_token stop, IndexJournal* journal) {
     auto listing = only_shard.empty() ? source.list({}, stop) : Result<ObjectListing>();
     if (!listing) return std::unexpected(listing.error());
-    const auto list = only_shard.empty() ? shards_of(*listing, source.description())
+    const auto list = only_shard.empty() ? list_shards(*listing, source.description())
                                          : Result<ShardList>(ShardList{.paths = {only_shard}});
     if (!list) return std::unexpected(list.error());
     if (list->paths.empty()) {

@@ -42,9 +42,10 @@ Result<void> BlockGrouper::add(std::uint64_t offset, std::uint64_t bytes) {
     }
     if (bytes > protocol::kBlockBytesMax) return too_long("the sample that begins here", offset, bytes);
     const std::uint64_t end = offset + bytes;
-    const bool joins = !object_.blocks.empty() && goal_.target != BlockTarget::sample &&
-                       (goal_.target == BlockTarget::object || end - object_.blocks.back().offset <= goal_.bytes);
-    if (!joins) {
+    const bool joins_last_block =
+        !object_.blocks.empty() && goal_.target != BlockTarget::sample &&
+        (goal_.target == BlockTarget::object || end - object_.blocks.back().offset <= goal_.bytes);
+    if (!joins_last_block) {
         object_.blocks.push_back({.offset = offset,
                                   .length = 0,
                                   .first_sample = static_cast<std::uint32_t>(object_.samples.size()),

@@ -17,7 +17,7 @@
 namespace larder::cache {
 namespace {
 
-// A temporary directory. The destructor removes it unless `keep_as` has renamed it.
+// A temporary directory. The destructor removes it unless `rename_to` has renamed it.
 class WorkDirectory {
 public:
     static Result<WorkDirectory> make_beside(const std::string& destination) {
@@ -35,7 +35,7 @@ public:
 
     const std::string& path() const { return path_; }
 
-    Result<void> keep_as(const std::string& destination) {
+    Result<void> rename_to(const std::string& destination) {
         if (auto synced = sync_directory(path_); !synced) return synced;
         if (::rename(path_.c_str(), destination.c_str()) != 0) return fail_errno(errno, "rename to " + destination);
         path_.clear();
@@ -97,7 +97,7 @@ Result<PackReport> pack_dataset(const PackRequest& request, const IndexProgressC
     if (!packed && stop.stop_requested()) return fail(ErrorCode::cancelled, "packing was cancelled");
     if (!packed) return std::unexpected(packed.error());
     if (auto finished = (*shards)->finish(); !finished) return std::unexpected(finished.error());
-    if (auto kept = work->keep_as(destination); !kept) return std::unexpected(kept.error());
+    if (auto renamed = work->rename_to(destination); !renamed) return std::unexpected(renamed.error());
     return PackReport{.shard_count = (*shards)->shard_count(),
                       .sample_count = manifest.sample_count(),
                       .class_count = manifest.header().class_count,

@@ -46,7 +46,7 @@ struct PackReport {
     std::vector<std::string> notes;  // files left out and why
 };
 
-// The objects that `progress` counts are samples here.
+// `progress` counts samples as its objects.
 Result<PackReport> pack_dataset(const PackRequest& request, const IndexProgressCallback& progress,
                                 std::stop_token stop);
 

@@ -27,7 +27,7 @@ std::string field_name(std::string_view path) {
     return suffix;
 }
 
-std::string numbered(std::uint64_t number) {
+std::string nine_digits(std::uint64_t number) {
     char text[32];
     const int length = std::snprintf(text, sizeof text, "%09llu", static_cast<unsigned long long>(number));
     return {text, static_cast<std::size_t>(length)};
@@ -98,7 +98,7 @@ Result<void> PackMembers::split_columns(const SourceSample& sample) {
 Result<std::span<const NewMember>> PackMembers::split(const SourceSample& sample) {
     members_.clear();
     texts_.clear();
-    key_ = numbered(sample.index);
+    key_ = nine_digits(sample.index);
     Result<void> done;
     switch (format_) {
         case Format::raw:

@@ -87,14 +87,14 @@ public:
         if (members_) {
             const auto members = members_->split(sample);
             if (!members) return std::unexpected(members.error());
-            auto tar = tar_of(*members);
+            auto tar = write_tar(*members);
             if (!tar) return std::unexpected(tar.error());
             tar_ = std::move(*tar);
             bytes = tar_;
         }
-        const bool full = shard_ && (shard_->bytes() + bytes.size() > shard_bytes_max_ ||
-                                     shard_->sample_count() == protocol::kPackedSamplesMax);
-        if (full) {
+        const bool is_full = shard_ && (shard_->bytes() + bytes.size() > shard_bytes_max_ ||
+                                        shard_->sample_count() == protocol::kPackedSamplesMax);
+        if (is_full) {
             if (auto finished = finish(); !finished) return finished;
         }
         if (!shard_) {
@@ -115,7 +115,7 @@ public:
     std::uint64_t shard_count() const override { return names_.count(); }
 
 private:
-    static Result<std::vector<std::byte>> tar_of(std::span<const NewMember> members) {
+    static Result<std::vector<std::byte>> write_tar(std::span<const NewMember> members) {
         std::vector<std::byte> bytes;
         auto tar = TarWriter::in_memory(bytes);
         if (!tar) return std::unexpected(tar.error());
@@ -144,9 +144,9 @@ Result<std::unique_ptr<PackShards>> make_pack_shards(const PackRequest& request,
     if (request.format == protocol::Format::webdataset) {
         return std::make_unique<TarShards>(request, directory, std::move(*members));
     }
-    const bool raw = manifest.sample_format() == protocol::Format::raw;
+    const bool is_raw = manifest.sample_format() == protocol::Format::raw;
     const auto info = manifest.format_info();
-    PackedOptions options{.sample_format = raw ? protocol::Format::webdataset : manifest.sample_format(),
+    PackedOptions options{.sample_format = is_raw ? protocol::Format::webdataset : manifest.sample_format(),
                           .format_info = {reinterpret_cast<const char*>(info.data()), info.size()},
                           .zstd_level = request.zstd_level};
     switch (request.block.target) {
@@ -155,7 +155,7 @@ Result<std::unique_ptr<PackShards>> make_pack_shards(const PackRequest& request,
         case protocol::BlockTarget::bytes: options.block_bytes = static_cast<std::uint32_t>(request.block.bytes); break;
     }
     return std::make_unique<PackedShards>(request, directory, std::move(options),
-                                          raw ? std::optional(std::move(*members)) : std::nullopt);
+                                          is_raw ? std::optional(std::move(*members)) : std::nullopt);
 }
 
 }  // namespace larder::cache

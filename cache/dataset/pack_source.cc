@@ -17,15 +17,16 @@ constexpr std::uint64_t kReadBytes = std::uint64_t{8} << 20;
 
 Result<PackSource> PackSource::open(const PackRequest& request, const std::string& manifest_path,
                                     std::stop_token stop) {
-    const IndexRequest wish{.url = request.source,
-                            .remote = request.remote,
-                            .transfers = request.transfers,
-                            .format = request.source_format,
-                            .block_of_shards = BlockGoal{.target = protocol::BlockTarget::bytes, .bytes = kReadBytes},
-                            .tokens_per_sample = request.tokens_per_sample,
-                            .manifest_path = manifest_path,
-                            .dataset_id = 1};
-    auto report = index_dataset(wish, {}, stop);
+    const IndexRequest index_request{
+        .url = request.source,
+        .remote = request.remote,
+        .transfers = request.transfers,
+        .format = request.source_format,
+        .block_of_shards = BlockGoal{.target = protocol::BlockTarget::bytes, .bytes = kReadBytes},
+        .tokens_per_sample = request.tokens_per_sample,
+        .manifest_path = manifest_path,
+        .dataset_id = 1};
+    auto report = index_dataset(index_request, {}, stop);
     if (!report) return std::unexpected(report.error());
     auto manifest = protocol::Manifest::open(manifest_path);
     if (!manifest) return std::unexpected(manifest.error());

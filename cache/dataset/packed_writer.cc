@@ -61,29 +61,29 @@ Result<void> PackedWriter::add(std::span<const std::byte> sample) {
 Result<bool> PackedWriter::compress() {
     if (!context_) return false;
     compressed_.resize(::ZSTD_compressBound(block_.size()));
-    const std::size_t got =
+    const std::size_t compressed_bytes =
         ::ZSTD_compress2(context_.get(), compressed_.data(), compressed_.size(), block_.data(), block_.size());
-    if (::ZSTD_isError(got) != 0) {
-        return fail(ErrorCode::io, "zstd of a block of " + path_ + ": " + ::ZSTD_getErrorName(got));
+    if (::ZSTD_isError(compressed_bytes) != 0) {
+        return fail(ErrorCode::io, "zstd of a block of " + path_ + ": " + ::ZSTD_getErrorName(compressed_bytes));
     }
-    compressed_.resize(got);
-    return got < block_.size() - block_.size() / 10;
+    compressed_.resize(compressed_bytes);
+    return compressed_bytes < block_.size() - block_.size() / 10;
 }
 
 Result<void> PackedWriter::end_block() {
-    const auto smaller = compress();
-    if (!smaller) return std::unexpected(smaller.error());
-    const std::span<const std::byte> stored = *smaller ? compressed_ : block_;
-    const bool alike = std::ranges::all_of(
+    const auto is_smaller = compress();
+    if (!is_smaller) return std::unexpected(is_smaller.error());
+    const std::span<const std::byte> stored = *is_smaller ? compressed_ : block_;
+    const bool have_equal_length = std::ranges::all_of(
         block_samples_, [&](const PackedSample& sample) { return sample.length == block_samples_.front().length; });
     blocks_.push_back({.offset = offset_,
                        .stored_bytes = static_cast<std::uint32_t>(stored.size()),
-                       .raw_bytes = *smaller ? static_cast<std::uint32_t>(block_.size()) : 0,
+                       .raw_bytes = *is_smaller ? static_cast<std::uint32_t>(block_.size()) : 0,
                        .sample_count = static_cast<std::uint32_t>(block_samples_.size()),
-                       .sample_bytes = alike ? block_samples_.front().length : 0,
+                       .sample_bytes = have_equal_length ? block_samples_.front().length : 0,
                        .checksum = crc32c(stored),
                        .reserved = 0});
-    if (!alike) rows_.insert(rows_.end(), block_samples_.begin(), block_samples_.end());
+    if (!have_equal_length) rows_.insert(rows_.end(), block_samples_.begin(), block_samples_.end());
     if (auto written = write(offset_, stored); !written) return written;
     offset_ += (stored.size() + kPackedBlockAlignment - 1) / kPackedBlockAlignment * kPackedBlockAlignment;
     block_.clear();

@@ -46,6 +46,7 @@ private:
         : path_(std::move(path)), file_(std::move(file)), options_(std::move(options)) {}
     bool fits(std::size_t sample_bytes) const;
     Result<void> end_block();
+    // Compresses the block. Returns false if compression is off or saves too little.
     Result<bool> compress();
     Result<void> write(std::uint64_t offset, std::span<const std::byte> bytes);
 

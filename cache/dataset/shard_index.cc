@@ -19,7 +19,7 @@ class Grouper {
 public:
     Grouper(const BlockGoal& goal, IndexedObject& index) : goal_(goal), index_(index) {}
 
-    Result<void> take(const TarMember& member, const protocol::SampleKey& key) {
+    Result<void> add_member(const TarMember& member, const protocol::SampleKey& key) {
         if (is_open_ && is_current(member, key)) {
             if (auto added = add_suffix(member, key); !added) return added;
         } else {
@@ -41,10 +41,10 @@ public:
         is_open_ = false;
         const std::uint64_t bytes = end_offset_ - offset_;
         if (bytes > protocol::kBlockBytesMax) return too_long("the sample " + key(), offset_, bytes);
-        const bool joins =
+        const bool joins_last_block =
             !index_.blocks.empty() && goal_.target != BlockTarget::sample &&
             (goal_.target == BlockTarget::object || end_offset_ - index_.blocks.back().offset <= goal_.bytes);
-        if (!joins) {
+        if (!joins_last_block) {
             index_.blocks.push_back({.offset = offset_,
                                      .length = 0,
                                      .first_sample = static_cast<std::uint32_t>(index_.samples.size()),
@@ -76,10 +76,10 @@ private:
 
     std::string key() const { return prefix_.empty() ? stem_ : prefix_ + "/" + stem_; }
 
-    Result<void> add_suffix(const TarMember& member, const protocol::SampleKey& key_of_member) {
+    Result<void> add_suffix(const TarMember& member, const protocol::SampleKey& member_key) {
         if (suffixes_used_ == suffixes_.size()) suffixes_.emplace_back();
         std::string& suffix = suffixes_[suffixes_used_];
-        suffix = key_of_member.suffix;
+        suffix = member_key.suffix;
         for (char& c : suffix) {
             if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
         }
@@ -129,7 +129,7 @@ Result<IndexedObject> index_shard(ObjectReader& shard, const std::string& path, 
             ++index.members_without_key;
             continue;
         }
-        if (auto taken = grouper.take(member, *key); !taken) return within(taken.error());
+        if (auto added = grouper.add_member(member, *key); !added) return within(added.error());
     }
     if (auto closed = grouper.close_sample(); !closed) return within(closed.error());
     return index;

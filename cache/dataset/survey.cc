@@ -34,7 +34,7 @@ void count_suffixes(const ObjectListing& listing, std::vector<DatasetSurvey::Suf
     if (suffixes.size() > DatasetSurvey::kNamesMax) suffixes.resize(DatasetSurvey::kNamesMax);
 }
 
-// Fails if adding would fail, as far as names and sizes show.
+// Fails if names and sizes show that adding would fail.
 Result<void> check_files(const ObjectListing& listing, protocol::Format format, const std::string& where) {
     if (format == protocol::Format::raw) {
         DatasetContent content;
@@ -49,26 +49,26 @@ Result<void> check_files(const ObjectListing& listing, protocol::Format format, 
 
 Result<DatasetSurvey> survey_dataset(const IndexRequest& request, const IndexProgressCallback& progress,
                                      std::stop_token stop) {
-    auto where = find_dataset_root(request);
-    if (!where) return std::unexpected(where.error());
-    const std::shared_ptr<ObjectSource> source = where->place->objects(stop);
-    DatasetSurvey survey{.url = where->place->url().text()};
+    auto root = find_dataset_root(request);
+    if (!root) return std::unexpected(root.error());
+    const std::shared_ptr<ObjectSource> source = root->place->objects(stop);
+    DatasetSurvey survey{.url = root->place->url().text()};
     ObjectListing listing;
-    if (where->only_shard.empty()) {
-        const auto found = [&](std::uint64_t objects, std::uint64_t bytes) {
+    if (root->only_shard.empty()) {
+        const auto report_found = [&](std::uint64_t objects, std::uint64_t bytes) {
             if (progress) progress({.objects_done = objects, .bytes_done = bytes});
         };
-        auto listed = source->list(found, stop);
+        auto listed = source->list(report_found, stop);
         if (!listed) return std::unexpected(listed.error());
         listing = std::move(*listed);
     } else {
-        auto reader = source->open(where->only_shard);
+        auto reader = source->open(root->only_shard);
         if (!reader) return std::unexpected(reader.error());
-        listing.add(where->only_shard, (*reader)->size_bytes(), (*reader)->tag());
+        listing.add(root->only_shard, (*reader)->size_bytes(), (*reader)->tag());
     }
     const auto format = request.format ? Result<protocol::Format>(*request.format) : detect_format(*source, listing);
     if (!format) return std::unexpected(format.error());
-    if (auto chosen = check_choices(request, *where, *format); !chosen) return std::unexpected(chosen.error());
+    if (auto chosen = check_choices(request, *root, *format); !chosen) return std::unexpected(chosen.error());
     if (auto checked = check_files(listing, *format, source->description()); !checked) {
         return std::unexpected(checked.error());
     }

@@ -25,12 +25,12 @@ Result<TarWriter> TarWriter::create(const std::string& path) {
     TarWriter tar(path, std::move(*file), std::move(writer));
     if (::archive_write_set_format_pax_restricted(tar.writer_.get()) != ARCHIVE_OK ||
         ::archive_write_open_fd(tar.writer_.get(), fd) != ARCHIVE_OK) {
-        return tar.failed();
+        return tar.write_error();
     }
     return tar;
 }
 
-std::unexpected<Error> TarWriter::failed() {
+std::unexpected<Error> TarWriter::write_error() {
     const int system_errno = ::archive_errno(writer_.get());
     if (system_errno > 0) return fail_errno(system_errno, "write of " + path_);
     const char* why = ::archive_error_string(writer_.get());
@@ -50,7 +50,7 @@ Result<TarWriter> TarWriter::in_memory(std::vector<std::byte>& bytes) {
     if (::archive_write_set_format_pax_restricted(tar.writer_.get()) != ARCHIVE_OK ||
         ::archive_write_set_bytes_per_block(tar.writer_.get(), 0) != ARCHIVE_OK ||
         ::archive_write_open(tar.writer_.get(), &bytes, nullptr, append, nullptr) != ARCHIVE_OK) {
-        return tar.failed();
+        return tar.write_error();
     }
     return tar;
 }
@@ -63,14 +63,14 @@ Result<void> TarWriter::add(const std::string& name, std::span<const std::byte> 
     ::archive_entry_set_filetype(entry.get(), AE_IFREG);
     ::archive_entry_set_perm(entry.get(), 0644);
     ::archive_entry_set_mtime(entry.get(), 0, 0);
-    if (::archive_write_header(writer_.get(), entry.get()) != ARCHIVE_OK) return failed();
+    if (::archive_write_header(writer_.get(), entry.get()) != ARCHIVE_OK) return write_error();
     const auto put = ::archive_write_data(writer_.get(), bytes.data(), bytes.size());
-    if (put != static_cast<la_ssize_t>(bytes.size())) return failed();
+    if (put != static_cast<la_ssize_t>(bytes.size())) return write_error();
     return {};
 }
 
 Result<void> TarWriter::finish() {
-    if (::archive_write_close(writer_.get()) != ARCHIVE_OK) return failed();
+    if (::archive_write_close(writer_.get()) != ARCHIVE_OK) return write_error();
     if (file_ && ::fsync(file_.get()) != 0) return fail_errno(errno, "fsync of " + path_);
     return {};
 }

@@ -36,7 +36,7 @@ private:
     };
 
     TarWriter(std::string path, FileDescriptor file, std::unique_ptr<archive, Free> writer);
-    std::unexpected<Error> failed();
+    std::unexpected<Error> write_error();
 
     std::string path_;
     FileDescriptor file_;  // outlives writer_, which flushes to it when freed

@@ -9,8 +9,9 @@ namespace {
 
 constexpr double kWindowAtFirst = 8;
 constexpr double kWindowLeast = 1;
-constexpr double kWindowWhenSlow = 4;  // slow answers alone do not shrink the window below this
-constexpr double kUsed = 0.75;         // the window grows only if this fraction of it is in flight
+constexpr double kWindowWhenSlow = 4;   // slow answers alone do not shrink the window below this
+constexpr double kUsedFraction = 0.75;  // the window grows only if this fraction of it is in flight
+// The fastest answers of this period and of the one before are remembered.
 constexpr std::int64_t kPeriod_ns = 30'000'000'000;
 // The least time between halvings, so that answers to requests sent before a halving do not halve again.
 constexpr std::int64_t kHalveEvery_ns = 200'000'000;
@@ -18,9 +19,9 @@ constexpr std::int64_t kNoise_ns = 2'000'000;
 
 }  // namespace
 
-ConcurrencyLimit::ConcurrencyLimit(std::size_t most)
-    : window_(std::min(kWindowAtFirst, static_cast<double>(most))), most_(static_cast<double>(most)) {
-    LARDER_ASSERT(most > 0);
+ConcurrencyLimit::ConcurrencyLimit(std::size_t window_max)
+    : window_(std::min(kWindowAtFirst, static_cast<double>(window_max))), window_max_(static_cast<double>(window_max)) {
+    LARDER_ASSERT(window_max > 0);
 }
 
 void ConcurrencyLimit::note_fastest(std::int64_t first_byte_ns, std::int64_t now_ns) {
@@ -35,12 +36,12 @@ void ConcurrencyLimit::note_fastest(std::int64_t first_byte_ns, std::int64_t now
 void ConcurrencyLimit::succeeded(std::int64_t first_byte_ns, std::int64_t now_ns) {
     note_fastest(first_byte_ns, now_ns);
     const std::int64_t fastest_ns = fastest_before_ns_ == 0 ? fastest_ns_ : std::min(fastest_ns_, fastest_before_ns_);
-    const bool used = static_cast<double>(in_flight_) >= kUsed * window_;
+    const bool is_used = static_cast<double>(in_flight_) >= kUsedFraction * window_;
     --in_flight_;
     if (first_byte_ns > 4 * fastest_ns + kNoise_ns) {
         window_ = std::max(std::min(window_, kWindowWhenSlow), window_ * 0.98);
-    } else if (used && first_byte_ns <= 2 * fastest_ns + kNoise_ns) {
-        window_ = std::min(most_, window_ + 1 / window_);
+    } else if (is_used && first_byte_ns <= 2 * fastest_ns + kNoise_ns) {
+        window_ = std::min(window_max_, window_ + 1 / window_);
     }
 }
 

@@ -12,7 +12,7 @@ namespace larder::cache {
 
 class ConcurrencyLimit {
 public:
-    explicit ConcurrencyLimit(std::size_t most);
+    explicit ConcurrencyLimit(std::size_t window_max);
 
     bool may_start() const { return static_cast<double>(in_flight_) < window_; }
     std::size_t in_flight() const { return in_flight_; }
@@ -30,7 +30,7 @@ private:
     void note_fastest(std::int64_t first_byte_ns, std::int64_t now_ns);
 
     double window_;
-    double most_;
+    double window_max_;
     std::size_t in_flight_ = 0;
     std::int64_t halved_ns_ = 0;
     // The fastest answer of the current and of the previous period. Older ones are dropped, because an endpoint may

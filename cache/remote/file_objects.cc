@@ -29,20 +29,21 @@ using Directory = std::unique_ptr<DIR, CloseDirectory>;
 
 class Walk {
 public:
-    Walk(const std::string& root, const std::function<void(std::uint64_t, std::uint64_t)>& found, std::stop_token stop)
-        : root_(root), found_(found), stop_(std::move(stop)) {}
+    Walk(const std::string& root, const std::function<void(std::uint64_t, std::uint64_t)>& on_found,
+         std::stop_token stop)
+        : root_(root), on_found_(on_found), stop_(std::move(stop)) {}
 
     Result<ObjectListing> run() {
         auto root = open_file(root_, O_RDONLY | O_DIRECTORY);
         if (!root) return std::unexpected(root.error());
         root_fd_ = std::move(*root);
-        if (auto walked = directory(""); !walked) return std::unexpected(walked.error());
+        if (auto walked = list_directory(""); !walked) return std::unexpected(walked.error());
         listing_.top_directories = pending_;
         std::ranges::sort(listing_.top_directories);
         while (!pending_.empty()) {
             const std::string next = std::move(pending_.back());
             pending_.pop_back();
-            if (auto walked = directory(next); !walked) return std::unexpected(walked.error());
+            if (auto walked = list_directory(next); !walked) return std::unexpected(walked.error());
         }
         report();
         listing_.sort();
@@ -55,22 +56,22 @@ public:
     }
 
 private:
-    std::string full(const std::string& path) const { return path.empty() ? root_ : root_ + "/" + path; }
+    std::string full_path(const std::string& path) const { return path.empty() ? root_ : root_ + "/" + path; }
 
     void add_note(std::uint64_t count, const char* what) {
         if (count > 0) listing_.notes.push_back("left out " + std::to_string(count) + " " + what);
     }
 
     // Lists the files of one directory and adds its directories to `pending_`.
-    Result<void> directory(const std::string& path) {
+    Result<void> list_directory(const std::string& path) {
         const int fd = ::openat(root_fd_.get(), path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (fd < 0) return fail_errno(errno, "open directory " + full(path));
+        if (fd < 0) return fail_errno(errno, "open directory " + full_path(path));
         const Directory stream(::fdopendir(fd));
         struct stat status{};
         if (!stream || ::fstat(fd, &status) != 0) {
             const int system_errno = errno;
             if (!stream) ::close(fd);
-            return fail_errno(system_errno, "open directory " + full(path));
+            return fail_errno(system_errno, "open directory " + full_path(path));
         }
         if (is_circular(path, status)) {
             ++circular_links_;
@@ -87,10 +88,10 @@ private:
                 ++hidden_;
                 continue;
             }
-            auto taken = entry(fd, *found, path.empty() ? std::string(name) : path + "/" + std::string(name));
-            if (!taken) return taken;
+            auto added = add_entry(fd, *found, path.empty() ? std::string(name) : path + "/" + std::string(name));
+            if (!added) return added;
         }
-        if (errno != 0) return fail_errno(errno, "read directory " + full(path));
+        if (errno != 0) return fail_errno(errno, "read directory " + full_path(path));
         return {};
     }
 
@@ -105,7 +106,7 @@ private:
         return false;
     }
 
-    Result<void> entry(int directory_fd, const dirent& found, std::string path) {
+    Result<void> add_entry(int directory_fd, const dirent& found, std::string path) {
         if (found.d_type == DT_DIR) {
             pending_.push_back(std::move(path));
             return {};
@@ -114,11 +115,11 @@ private:
         if (::fstatat(directory_fd, found.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
             // The file was deleted after readdir returned it: ignore it.
             if (errno == ENOENT) return {};
-            return fail_errno(errno, "stat " + full(path));
+            return fail_errno(errno, "stat " + full_path(path));
         }
         const bool is_link = S_ISLNK(status.st_mode);
         if (is_link && ::fstatat(directory_fd, found.d_name, &status, 0) != 0) {
-            if (errno != ENOENT && errno != ELOOP) return fail_errno(errno, "stat " + full(path));
+            if (errno != ENOENT && errno != ELOOP) return fail_errno(errno, "stat " + full_path(path));
             ++dangling_links_;
             return {};
         }
@@ -130,10 +131,10 @@ private:
             ++others_;
             return {};
         }
-        return file(path, status);
+        return add_file(path, status);
     }
 
-    Result<void> file(const std::string& path, const struct stat& status) {
+    Result<void> add_file(const std::string& path, const struct stat& status) {
         if (status.st_size == 0) {
             listing_.empty.push_back(path);
             return {};
@@ -149,11 +150,11 @@ private:
     }
 
     void report() const {
-        if (found_) found_(listing_.objects.size(), bytes_);
+        if (on_found_) on_found_(listing_.objects.size(), bytes_);
     }
 
     const std::string& root_;
-    const std::function<void(std::uint64_t, std::uint64_t)>& found_;
+    const std::function<void(std::uint64_t, std::uint64_t)>& on_found_;
     std::stop_token stop_;
     FileDescriptor root_fd_;
     ObjectListing listing_;

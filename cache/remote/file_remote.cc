@@ -75,7 +75,7 @@ public:
     }
 
     void read(RemoteRead& request) override {
-        FileRead& read = take();
+        FileRead& read = allocate_read();
         request.remote_state = &read;
         read.request = &request;
         if (is_below_root(request.path)) {
@@ -84,7 +84,7 @@ public:
             read.path += request.path;
             open(read);
         } else {
-            step(read, [](Operation& operation, std::int32_t) noexcept {
+            set_step(read, [](Operation& operation, std::int32_t) noexcept {
                 auto& self = static_cast<FileRead&>(operation);
                 self.remote->finish(self, BlockStatus::remote_failed, EINVAL);
             });
@@ -93,9 +93,9 @@ public:
     }
 
 private:
-    static void step(FileRead& read, void (*next)(Operation&, std::int32_t) noexcept) { read.done = next; }
+    static void set_step(FileRead& read, void (*next)(Operation&, std::int32_t) noexcept) { read.done = next; }
 
-    FileRead& take() {
+    FileRead& allocate_read() {
         FileRead* read = free_;
         if (read != nullptr)
             free_ = read->next;
@@ -119,20 +119,20 @@ private:
             }
             if (read.file != nullptr) {
                 read.fd = read.file->fd;
-                proceed(read);
+                read_rest(read);
                 return;
             }
             read.file = files_.claim(read.path);
         }
-        step(read, [](Operation& operation, std::int32_t result) noexcept {
+        set_step(read, [](Operation& operation, std::int32_t result) noexcept {
             auto& self = static_cast<FileRead&>(operation);
-            self.remote->opened(self, result);
+            self.remote->continue_opened(self, result);
         });
         device_.open(read.path.c_str(), O_RDONLY | O_NOCTTY, 0, read);
     }
 
     // Continues `read`, which opened the file, and the reads that waited for the same open.
-    void opened(FileRead& read, std::int32_t result) {
+    void continue_opened(FileRead& read, std::int32_t result) {
         FileRead* waiting = nullptr;
         if (read.file != nullptr) {
             read.file->fd = result >= 0 ? result : -1;
@@ -144,48 +144,48 @@ private:
             at->next = nullptr;
             at->fd = result;
             if (result >= 0)
-                proceed(*at);
+                read_rest(*at);
             else
-                failed(*at, -result);
+                retry_or_fail(*at, -result);
             at = after;
         }
     }
 
     // Reads the missing bytes, then checks that the object has not changed.
-    void proceed(FileRead& read) {
+    void read_rest(FileRead& read) {
         const RemoteRead& request = *read.request;
         if (read.filled == request.into.size()) {
-            check(read);
+            start_check(read);
             return;
         }
-        step(read, [](Operation& operation, std::int32_t result) noexcept {
+        set_step(read, [](Operation& operation, std::int32_t result) noexcept {
             auto& self = static_cast<FileRead&>(operation);
             if (result > 0) {
                 self.filled += static_cast<std::size_t>(result);
-                self.remote->proceed(self);
+                self.remote->read_rest(self);
             } else if (result == 0) {
-                self.remote->check(self);
+                self.remote->start_check(self);
             } else if (result == -EINTR) {
-                self.remote->proceed(self);
+                self.remote->read_rest(self);
             } else {
-                self.remote->failed(self, -result);
+                self.remote->retry_or_fail(self, -result);
             }
         });
         device_.read(read.fd, request.into.subspan(read.filled), request.offset + read.filled, read);
     }
 
-    void check(FileRead& read) {
-        step(read, [](Operation& operation, std::int32_t result) noexcept {
+    void start_check(FileRead& read) {
+        set_step(read, [](Operation& operation, std::int32_t result) noexcept {
             auto& self = static_cast<FileRead&>(operation);
             if (result < 0)
-                self.remote->failed(self, -result);
+                self.remote->retry_or_fail(self, -result);
             else
-                self.remote->checked(self);
+                self.remote->finish_check(self);
         });
         device_.stat(read.fd, read.stat, read);
     }
 
-    void checked(FileRead& read) {
+    void finish_check(FileRead& read) {
         const RemoteRead& request = *read.request;
         const bool same = read.stat.stx_size == request.object_bytes && mtime_ns(read.stat) == request.object_mtime_ns;
         if (read.file != nullptr && (!same || read.stat.stx_nlink == 0)) files_.retire(*read.file);
@@ -197,20 +197,20 @@ private:
             finish(read, BlockStatus::ok, 0);
     }
 
-    void failed(FileRead& read, int system_errno) {
+    void retry_or_fail(FileRead& read, int system_errno) {
         if (read.file != nullptr) files_.retire(*read.file);
         // A network file system invalidated the descriptor, for example because the file was replaced: open it again.
         if (system_errno == ESTALE && !read.reopened) {
             read.reopened = true;
             read.filled = 0;
-            leave(read);
+            release_file(read);
             open(read);
             return;
         }
         finish(read, status_of(system_errno), system_errno);
     }
 
-    void leave(FileRead& read) {
+    void release_file(FileRead& read) {
         if (read.file != nullptr)
             files_.leave(*read.file);
         else if (read.fd >= 0)
@@ -221,7 +221,7 @@ private:
 
     // Frees the state before `done` runs, because `done` may start the next read.
     void finish(FileRead& read, BlockStatus status, int system_errno) {
-        leave(read);
+        release_file(read);
         RemoteRead& request = *std::exchange(read.request, nullptr);
         request.remote_state = nullptr;
         read.next = std::exchange(free_, &read);

@@ -12,8 +12,8 @@ namespace larder::cache {
 namespace {
 
 constexpr long kBytesPerSecondLeast = 4096;
-// The time limit of a try grows by 1 s for each of these.
-constexpr std::uint64_t kBytesPerTimeout_s = 64 << 10;
+// The time limit of a try grows by 1 s for each 64 KiB requested.
+constexpr std::uint64_t kBytesPerTimeoutSecond = 64 << 10;
 constexpr std::size_t kErrorBodyBytes = 4096;
 constexpr std::size_t kTextBytesMax = std::size_t{64} << 20;
 constexpr long kRedirectsMax = 5;
@@ -57,9 +57,9 @@ std::int64_t tag_of_etag(std::string_view etag) {
     if (etag.starts_with("W/")) etag.remove_prefix(2);
     if (etag.size() >= 2 && etag.front() == '"' && etag.back() == '"') etag = etag.substr(1, etag.size() - 2);
     if (etag.empty()) return 0;
-    std::uint64_t mixed = etag.size();
-    for (const char c : etag) mixed = mix64(mixed ^ static_cast<unsigned char>(c));
-    const auto tag = static_cast<std::int64_t>(mixed >> 1);
+    std::uint64_t hash = etag.size();
+    for (const char c : etag) hash = mix64(hash ^ static_cast<unsigned char>(c));
+    const auto tag = static_cast<std::int64_t>(hash >> 1);
     return tag == 0 ? 1 : tag;
 }
 
@@ -93,7 +93,7 @@ Result<void> HttpAttempt::begin(HttpGet& get, const HttpSettings& settings, std:
     began_ns_ = now_ns;
     filled_ = 0;
     received_bytes_ = 0;
-    checked_ = wanted_ = changed_ = same_tag_ = enough_ = false;
+    headers_are_checked_ = body_is_wanted_ = object_has_changed_ = tag_is_same_ = headers_suffice_ = false;
     fault_.clear();
     error_body_.clear();
     error_[0] = '\0';
@@ -119,7 +119,7 @@ Result<void> HttpAttempt::begin(HttpGet& get, const HttpSettings& settings, std:
         curl_easy_setopt(easy_, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(get.into.size()));
         curl_easy_setopt(easy_, CURLOPT_POSTFIELDS, reinterpret_cast<const char*>(get.into.data()));
     }
-    curl_easy_setopt(easy_, CURLOPT_WRITEFUNCTION, &HttpAttempt::take);
+    curl_easy_setopt(easy_, CURLOPT_WRITEFUNCTION, &HttpAttempt::receive);
     curl_easy_setopt(easy_, CURLOPT_WRITEDATA, this);
     curl_easy_setopt(easy_, CURLOPT_PRIVATE, this);
     curl_easy_setopt(easy_, CURLOPT_ERRORBUFFER, error_);
@@ -133,8 +133,8 @@ Result<void> HttpAttempt::begin(HttpGet& get, const HttpSettings& settings, std:
     set(easy_, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(settings.connect_timeout_ms));
     set(easy_, CURLOPT_LOW_SPEED_LIMIT, kBytesPerSecondLeast);
     set(easy_, CURLOPT_LOW_SPEED_TIME, static_cast<long>(settings.stall_timeout_s));
-    const auto asked_s = static_cast<std::int64_t>(get.into.size() / kBytesPerTimeout_s);
-    set(easy_, CURLOPT_TIMEOUT, static_cast<long>(settings.request_timeout_s + asked_s));
+    const auto transfer_s = static_cast<std::int64_t>(get.into.size() / kBytesPerTimeoutSecond);
+    set(easy_, CURLOPT_TIMEOUT, static_cast<long>(settings.request_timeout_s + transfer_s));
     set(easy_, CURLOPT_BUFFERSIZE, 512L << 10);
     set(easy_, CURLOPT_USERAGENT, "larder");
     if (!settings.ca_file.empty()) {
@@ -144,29 +144,29 @@ Result<void> HttpAttempt::begin(HttpGet& get, const HttpSettings& settings, std:
     return {};
 }
 
-std::size_t HttpAttempt::take(char* data, std::size_t size, std::size_t count, void* attempt) {
-    return static_cast<HttpAttempt*>(attempt)->take_body(std::as_bytes(std::span(data, size * count)));
+std::size_t HttpAttempt::receive(char* data, std::size_t size, std::size_t count, void* attempt) {
+    return static_cast<HttpAttempt*>(attempt)->receive_body(std::as_bytes(std::span(data, size * count)));
 }
 
-std::size_t HttpAttempt::take_body(std::span<const std::byte> bytes) {
+std::size_t HttpAttempt::receive_body(std::span<const std::byte> bytes) {
     received_bytes_ += bytes.size();
-    if (!checked_) {
-        checked_ = true;
-        wanted_ = check_headers();
+    if (!headers_are_checked_) {
+        headers_are_checked_ = true;
+        body_is_wanted_ = check_headers();
     }
-    if (wanted_ && get_->ask == HttpRequestKind::send)
+    if (body_is_wanted_ && get_->ask == HttpRequestKind::send)
         return bytes.size();  // drop the body: `into` holds what was sent
-    if (wanted_ && get_->ask == HttpRequestKind::text) {
+    if (body_is_wanted_ && get_->ask == HttpRequestKind::text) {
         if (get_->body.size() + bytes.size() > kTextBytesMax) {
-            fault("the answer is longer than the limit for a text");
+            set_fault("the answer is longer than the limit for a text");
             return CURL_WRITEFUNC_ERROR;
         }
         get_->body.insert(get_->body.end(), bytes.begin(), bytes.end());
         return bytes.size();
     }
-    if (wanted_) {
+    if (body_is_wanted_) {
         if (bytes.size() > get_->into.size() - filled_) {
-            fault("more bytes arrived than were requested");
+            set_fault("more bytes arrived than were requested");
             return CURL_WRITEFUNC_ERROR;
         }
         std::memcpy(get_->into.data() + filled_, bytes.data(), bytes.size());
@@ -174,8 +174,8 @@ std::size_t HttpAttempt::take_body(std::span<const std::byte> bytes) {
         return bytes.size();
     }
     // Take the one byte of a probed range: ending the transfer early would close the connection.
-    if (enough_ && get_->serves_ranges && received_bytes_ <= 1) return bytes.size();
-    if (enough_ || !fault_.empty() || changed_) return CURL_WRITEFUNC_ERROR;
+    if (headers_suffice_ && get_->serves_ranges && received_bytes_ <= 1) return bytes.size();
+    if (headers_suffice_ || !fault_.empty() || object_has_changed_) return CURL_WRITEFUNC_ERROR;
     const std::size_t kept = std::min(bytes.size(), kErrorBodyBytes - error_body_.size());
     error_body_.append(reinterpret_cast<const char*>(bytes.data()), kept);
     return bytes.size();
@@ -192,7 +192,7 @@ const char* HttpAttempt::header(const char* name) const {
     return curl_easy_header(easy_, name, 0, CURLH_HEADER, -1, &found) == CURLHE_OK ? found->value : nullptr;
 }
 
-bool HttpAttempt::fault(std::string what) {
+bool HttpAttempt::set_fault(std::string what) {
     fault_ = std::move(what);
     return false;
 }
@@ -200,38 +200,38 @@ bool HttpAttempt::fault(std::string what) {
 bool HttpAttempt::check_range(const char* content_range) {
     ContentRange range;
     if (content_range == nullptr || !parse_content_range(content_range, range)) {
-        return fault(std::string("the server answered with a part, and Content-Range \"") +
-                     (content_range == nullptr ? "" : content_range) + "\"");
+        return set_fault(std::string("the server answered with a part, and Content-Range \"") +
+                         (content_range == nullptr ? "" : content_range) + "\"");
     }
     if (get_->ask == HttpRequestKind::probe) {
         if (range.first != 0 || range.last != 0) {
-            return fault(std::string("Content-Range is \"") + content_range + "\" for bytes=0-0");
+            return set_fault(std::string("Content-Range is \"") + content_range + "\" for bytes=0-0");
         }
         get_->object_bytes = range.total;
         return true;
     }
     const std::uint64_t last = get_->offset + get_->into.size() - 1;
     if (range.first != get_->offset || range.last != last) {
-        return fault(std::string("Content-Range is \"") + content_range +
-                     "\" for bytes=" + std::to_string(get_->offset) + "-" + std::to_string(last));
+        return set_fault(std::string("Content-Range is \"") + content_range +
+                         "\" for bytes=" + std::to_string(get_->offset) + "-" + std::to_string(last));
     }
     if (get_->object_bytes != 0 && range.total != get_->object_bytes) {
-        return size_differs(std::string("Content-Range is \"") + content_range + "\" of an object of " +
-                            std::to_string(get_->object_bytes) + " bytes");
+        return report_other_size(std::string("Content-Range is \"") + content_range + "\" of an object of " +
+                                 std::to_string(get_->object_bytes) + " bytes");
     }
     return true;
 }
 
-bool HttpAttempt::size_differs(std::string what) {
-    if (same_tag_) return fault(std::move(what));
-    changed_ = true;
+bool HttpAttempt::report_other_size(std::string what) {
+    if (tag_is_same_) return set_fault(std::move(what));
+    object_has_changed_ = true;
     return false;
 }
 
-void HttpAttempt::probed(bool ranged) {
-    get_->serves_ranges = ranged;
+void HttpAttempt::set_probe_result(bool serves_ranges) {
+    get_->serves_ranges = serves_ranges;
     get_->tag = tag_of_headers(header("etag"), header("last-modified"));
-    enough_ = true;
+    headers_suffice_ = true;
 }
 
 bool HttpAttempt::check_headers() {
@@ -242,39 +242,39 @@ bool HttpAttempt::check_headers() {
     curl_off_t length = -1;
     curl_easy_getinfo(easy_, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
     if (get_->ask == HttpRequestKind::text)
-        return partial ? fault("the server answered with a part of the requested object") : true;
+        return partial ? set_fault("the server answered with a part of the requested object") : true;
     if (get_->ask == HttpRequestKind::probe) {
         if (partial) {
             if (!check_range(header("content-range"))) return false;
         } else {
-            if (length < 0) return fault("the answer has neither Content-Range nor Content-Length");
+            if (length < 0) return set_fault("the answer has neither Content-Range nor Content-Length");
             get_->object_bytes = static_cast<std::uint64_t>(length);
         }
-        probed(partial);
+        set_probe_result(partial);
         return false;
     }
     const std::int64_t tag = tag_of_headers(header("etag"), header("last-modified"));
     if (get_->tag != 0 && tag != 0 && tag != get_->tag) {
-        changed_ = true;
+        object_has_changed_ = true;
         return false;
     }
-    same_tag_ = get_->tag != 0 && tag == get_->tag;
+    tag_is_same_ = get_->tag != 0 && tag == get_->tag;
     if (partial) {
         if (get_->ask == HttpRequestKind::whole)
-            return fault("the server answered with a part of the requested object");
+            return set_fault("the server answered with a part of the requested object");
         // This fault ends the transfer and closes the connection. Else excess bytes would be read as the next answer.
         if (length >= 0 && static_cast<std::uint64_t>(length) != get_->into.size()) {
-            return fault("Content-Length is " + std::to_string(length) + " for " + std::to_string(get_->into.size()) +
-                         " bytes");
+            return set_fault("Content-Length is " + std::to_string(length) + " for " +
+                             std::to_string(get_->into.size()) + " bytes");
         }
         return check_range(header("content-range"));
     }
     const bool is_all = get_->offset == 0 && (get_->object_bytes == 0 || get_->object_bytes == get_->into.size());
     if (get_->ask == HttpRequestKind::range && !is_all)
-        return fault("the server answered a range request with the whole object");
+        return set_fault("the server answered a range request with the whole object");
     if (length >= 0 && static_cast<std::uint64_t>(length) != get_->into.size()) {
-        return size_differs("Content-Length is " + std::to_string(length) + " of an object of " +
-                            std::to_string(get_->into.size()) + " bytes");
+        return report_other_size("Content-Length is " + std::to_string(length) + " of an object of " +
+                                 std::to_string(get_->into.size()) + " bytes");
     }
     return true;
 }
@@ -288,12 +288,12 @@ std::int64_t HttpAttempt::first_byte_ns() const {
     return std::max<std::int64_t>(1, us - waited_us) * 1000;
 }
 
-std::string HttpAttempt::asked() const {
+std::string HttpAttempt::url() const {
     return get_->url;
 }
 
 Verdict HttpAttempt::verdict_of_status(int code) const {
-    Verdict verdict{.message = asked() + ": HTTP " + std::to_string(code)};
+    Verdict verdict{.message = url() + ": HTTP " + std::to_string(code)};
     const std::string why = get_->origin->explain(code, error_body_);
     if (!why.empty()) verdict.message += ", " + why;
     curl_off_t retry_after_s = 0;
@@ -329,7 +329,7 @@ Verdict HttpAttempt::verdict_of_status(int code) const {
 
 Verdict HttpAttempt::verdict_of_code(CURLcode code) const {
     Verdict verdict{.kind = Verdict::Kind::failed,
-                    .message = asked() + ": " + (error_[0] != '\0' ? error_ : curl_easy_strerror(code))};
+                    .message = url() + ": " + (error_[0] != '\0' ? error_ : curl_easy_strerror(code))};
     switch (code) {
         case CURLE_OPERATION_TIMEDOUT: verdict.system_errno = ETIMEDOUT; break;
         case CURLE_COULDNT_CONNECT: verdict.system_errno = ECONNREFUSED; break;
@@ -369,27 +369,27 @@ Verdict HttpAttempt::verdict_of_code(CURLcode code) const {
 }
 
 Verdict HttpAttempt::finish(CURLcode code) {
-    // libcurl does not call `take` for an empty body.
-    if (!checked_ && code == CURLE_OK) {
-        checked_ = true;
-        wanted_ = check_headers();
+    // libcurl does not call `receive` for an empty body.
+    if (!headers_are_checked_ && code == CURLE_OK) {
+        headers_are_checked_ = true;
+        body_is_wanted_ = check_headers();
     }
     get_->status = status();
     if (get_->ask == HttpRequestKind::probe && get_->status == 416) {  // an empty object has no first byte
         get_->object_bytes = 0;
-        probed(true);
+        set_probe_result(true);
     }
-    if (enough_) return {.kind = Verdict::Kind::ok};
-    if (changed_) {
+    if (headers_suffice_) return {.kind = Verdict::Kind::ok};
+    if (object_has_changed_) {
         return {.kind = Verdict::Kind::changed,
-                .message = asked() + ": the object differs from the one that was indexed"};
+                .message = url() + ": the object differs from the one that was indexed"};
     }
-    if (!fault_.empty()) return {.system_errno = EREMOTEIO, .message = asked() + ": " + fault_};
+    if (!fault_.empty()) return {.system_errno = EREMOTEIO, .message = url() + ": " + fault_};
     if (code != CURLE_OK) return verdict_of_code(code);
-    if (!wanted_) return verdict_of_status(get_->status);
+    if (!body_is_wanted_) return verdict_of_status(get_->status);
     const bool fills = get_->ask != HttpRequestKind::text && get_->ask != HttpRequestKind::send;
     if (fills && filled_ < get_->into.size()) {
-        return {.system_errno = EREMOTEIO, .message = asked() + ": fewer bytes arrived than were requested"};
+        return {.system_errno = EREMOTEIO, .message = url() + ": fewer bytes arrived than were requested"};
     }
     return {.kind = Verdict::Kind::ok};
 }

@@ -60,20 +60,20 @@ public:
     HttpAttempt* next = nullptr;  // link in the list of idle attempts
 
 private:
-    static std::size_t take(char* data, std::size_t size, std::size_t count, void* attempt);
-    std::size_t take_body(std::span<const std::byte> bytes);
+    static std::size_t receive(char* data, std::size_t size, std::size_t count, void* attempt);
+    std::size_t receive_body(std::span<const std::byte> bytes);
     // Compares the headers with the request. Returns true if the body is wanted.
     bool check_headers();
     bool check_range(const char* content_range);
     // The size differs: the object has changed, unless its tag is the expected one (then the answer is faulty).
-    bool size_differs(std::string what);
-    void probed(bool ranged);
-    bool fault(std::string what);
+    bool report_other_size(std::string what);
+    void set_probe_result(bool serves_ranges);
+    bool set_fault(std::string what);
     Verdict verdict_of_status(int status) const;
     Verdict verdict_of_code(CURLcode code) const;
     int status() const;
     const char* header(const char* name) const;
-    std::string asked() const;
+    std::string url() const;
 
     CURL* easy_;
     curl_slist* headers_ = nullptr;
@@ -81,13 +81,13 @@ private:
     std::int64_t began_ns_ = 0;
     std::size_t filled_ = 0;
     std::uint64_t received_bytes_ = 0;
-    bool checked_ = false;
-    bool wanted_ = false;
-    bool changed_ = false;
-    bool same_tag_ = false;
-    bool enough_ = false;     // the headers are all that was needed; the attempt ends the transfer
-    std::string fault_;       // why the attempt ended the transfer
-    std::string error_body_;  // beginning of an error's body
+    bool headers_are_checked_ = false;
+    bool body_is_wanted_ = false;
+    bool object_has_changed_ = false;
+    bool tag_is_same_ = false;
+    bool headers_suffice_ = false;  // the headers are all that was needed; the attempt ends the transfer
+    std::string fault_;             // why the attempt ended the transfer
+    std::string error_body_;        // beginning of an error's body
     char error_[CURL_ERROR_SIZE] = {};
 };
 

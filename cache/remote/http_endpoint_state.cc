@@ -7,14 +7,14 @@
 namespace larder::cache {
 
 void LatencyPercentile::add(std::int64_t duration_ns) {
-    durations_ns_[count_ % kKept] = duration_ns;
+    durations_ns_[count_ % kDurationsKept] = duration_ns;
     ++count_;
 }
 
 std::optional<std::int64_t> LatencyPercentile::ns() const {
-    if (count_ < kEnough) return std::nullopt;
-    const std::size_t kept = std::min(count_, kKept);
-    std::array<std::int64_t, kKept> sorted = durations_ns_;
+    if (count_ < kDurationsNeeded) return std::nullopt;
+    const std::size_t kept = std::min(count_, kDurationsKept);
+    std::array<std::int64_t, kDurationsKept> sorted = durations_ns_;
     const auto at = sorted.begin() + static_cast<std::ptrdiff_t>(kept * 99 / 100);
     std::nth_element(sorted.begin(), at, sorted.begin() + static_cast<std::ptrdiff_t>(kept));
     return *at;
@@ -52,15 +52,15 @@ std::optional<HttpOutage> HttpEndpointState::answered(std::int64_t now_ns) {
 }
 
 std::optional<HttpOutage> HttpEndpointState::end_silence(std::int64_t now_ns, bool answers) {
-    auto over = outage();
-    if (over) {
-        over->ended_ns = now_ns;
-        over->answers = answers;
+    auto ended = outage();
+    if (ended) {
+        ended->ended_ns = now_ns;
+        ended->answers = answers;
     }
     silent_since_ns = 0;
     failures = 0;
     is_outage = false;
-    return over;
+    return ended;
 }
 
 bool HttpEndpointState::is_given_up(std::int64_t submitted_ns, std::int64_t retry_for_ns, std::int64_t now_ns) const {

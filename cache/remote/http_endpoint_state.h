@@ -22,13 +22,13 @@ struct HttpGet;
 class LatencyPercentile {
 public:
     void add(std::int64_t duration_ns);
-    // Returns nullopt until kEnough durations are known.
+    // Returns nullopt until kDurationsNeeded durations are known.
     std::optional<std::int64_t> ns() const;
 
 private:
-    static constexpr std::size_t kKept = 512;
-    static constexpr std::size_t kEnough = 100;
-    std::array<std::int64_t, kKept> durations_ns_{};
+    static constexpr std::size_t kDurationsKept = 512;
+    static constexpr std::size_t kDurationsNeeded = 100;
+    std::array<std::int64_t, kDurationsKept> durations_ns_{};
     std::size_t count_ = 0;  // durations added so far
 };
 
@@ -40,11 +40,12 @@ struct HttpEndpointState {
     void failed(std::string why, int why_errno, std::int64_t now_ns);
     // Returns the outage once, as soon as the silence counts as an outage.
     std::optional<HttpOutage> outage_begins(std::int64_t now_ns);
-    // Ends the outage and returns it once, if no request was made for so long that its end would go unnoticed.
+    // Ends the outage and returns it once, if no request is in flight and the last failure is kOutageForgotten_ns ago:
+    // no answer would end the outage then.
     std::optional<HttpOutage> outage_forgotten(std::int64_t now_ns);
     std::optional<HttpOutage> outage() const;
-    // True if a waiting request that was submitted at `submitted_ns` must fail: for all of `retry_for_ns` it has waited
-    // and the endpoint has not answered.
+    // True if a waiting request must fail: it was submitted more than `retry_for_ns` ago, and the endpoint has not
+    // answered for longer than `retry_for_ns`.
     bool is_given_up(std::int64_t submitted_ns, std::int64_t retry_for_ns, std::int64_t now_ns) const;
 
     ConcurrencyLimit limit;
@@ -58,7 +59,7 @@ struct HttpEndpointState {
     bool is_outage = false;
 
     static constexpr std::int64_t kOutageAfter_ns = 1'000'000'000;
-    // Longer than any delay between two tries.
+    // Longer than any delay between two tries of a request.
     static constexpr std::int64_t kOutageForgotten_ns = 120'000'000'000;
 
 private:

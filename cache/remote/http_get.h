@@ -37,7 +37,7 @@ public:
     virtual std::string explain(int status, std::string_view body) const = 0;
     // True if the answer says that the whole bucket is missing, not only the object.
     virtual bool lacks_bucket(int /*status*/, std::string_view /*body*/) const { return false; }
-    // True if a retry may succeed although the status is one of a lasting error.
+    // True if a retry may succeed although the status usually means a lasting error.
     virtual bool may_succeed_later(int /*status*/, std::string_view /*body*/) const { return false; }
 };
 
@@ -91,7 +91,7 @@ struct HttpGet {
         std::uint64_t deposit_bytes = 0;  // paid in advance for the second request; refunded when that request ends
     };
     Tries tries;
-    HttpGet* next = nullptr;  // a list of the transfers until `done`, of the caller before and after
+    HttpGet* next = nullptr;  // link in a list: of the transfers until `done`, of the caller before and after
 };
 
 // The tag of an object's version (see cache/object_source.h): from the ETag, else Last-Modified; 0 if both are missing.

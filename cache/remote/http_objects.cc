@@ -148,7 +148,7 @@ public:
             while (started < names.size() && window_.size() < kProbesAtOnce) start(names[started++]);
             {
                 std::unique_lock lock(mutex_);
-                ended_.wait(lock, stop, [&] { return window_.front().over; });
+                ended_.wait(lock, stop, [&] { return window_.front().has_ended; });
             }
             Result<void> taken = stop.stop_requested() ? fail(ErrorCode::cancelled, "indexing was cancelled")
                                                        : take(names[next], window_.front().get);
@@ -165,7 +165,7 @@ private:
     struct Probe {
         HttpGet get;
         Probes* probes = nullptr;
-        bool over = false;
+        bool has_ended = false;
     };
 
     void start(const std::string& name) {
@@ -179,10 +179,10 @@ private:
                      .retry_for_ns = retry_for_ns_};
         probe.get.url += percent_encode_path(name);
         probe.get.done = [](HttpGet& get) noexcept {
-            auto& of = *static_cast<Probe*>(get.context);
-            const std::scoped_lock lock(of.probes->mutex_);
-            of.over = true;
-            of.probes->ended_.notify_one();
+            auto& ended = *static_cast<Probe*>(get.context);
+            const std::scoped_lock lock(ended.probes->mutex_);
+            ended.has_ended = true;
+            ended.probes->ended_.notify_one();
         };
         transfers_.submit(probe.get);
     }
@@ -190,7 +190,7 @@ private:
     const HttpRoot& root_;
     HttpTransfers& transfers_;
     const std::int64_t retry_for_ns_;
-    std::mutex mutex_;  // guards Probe::over
+    std::mutex mutex_;  // guards Probe::has_ended
     std::condition_variable_any ended_;
     std::deque<Probe> window_;  // a deque keeps references to probes valid
 };
@@ -206,11 +206,11 @@ public:
 
     std::string description() const override { return url_.text(); }
 
-    Result<ObjectListing> list(const std::function<void(std::uint64_t, std::uint64_t)>& found,
+    Result<ObjectListing> list(const std::function<void(std::uint64_t, std::uint64_t)>& on_found,
                                std::stop_token stop) override {
         // Indexing lists the objects more than once.
         if (!listed_) {
-            auto listing = url_.scheme == RemoteScheme::s3 ? list_bucket(found, stop) : ask_for_all(found, stop);
+            auto listing = url_.scheme == RemoteScheme::s3 ? list_bucket(on_found, stop) : probe_all(on_found, stop);
             if (!listing) return listing;
             listed_ = std::move(*listing);
         }
@@ -219,8 +219,8 @@ public:
 
     Result<std::unique_ptr<ObjectReader>> open(const std::string& path) override {
         if (const ObjectListing::Object* known = find(path)) return open_as(path, known->size_bytes, known->tag);
-        HttpGet probe = get_of(path, HttpRequestKind::probe);
-        ask(probe);
+        HttpGet probe = make_get(path, HttpRequestKind::probe);
+        run(probe);
         if (probe.outcome != HttpOutcome::ok) return std::unexpected(error_of(probe));
         if (!probe.serves_ranges) serves_ranges_ = false;
         return std::make_unique<Reader>(root_.origin, transfers_, stop_, probe);
@@ -229,7 +229,7 @@ public:
     // Sends no request: the reader's requests carry the expected size and tag.
     Result<std::unique_ptr<ObjectReader>> open_as(const std::string& path, std::uint64_t size_bytes,
                                                   std::int64_t tag) override {
-        HttpGet known = get_of(path, HttpRequestKind::probe);
+        HttpGet known = make_get(path, HttpRequestKind::probe);
         known.object_bytes = size_bytes;
         known.tag = tag;
         known.serves_ranges = serves_ranges_;
@@ -246,9 +246,9 @@ private:
         return at != listed_->objects.end() && listed_->path(*at) == path ? &*at : nullptr;
     }
 
-    Result<ObjectListing> ask_for_all(const std::function<void(std::uint64_t, std::uint64_t)>& found,
-                                      const std::stop_token& stop) {
-        auto names = names_of_url();
+    Result<ObjectListing> probe_all(const std::function<void(std::uint64_t, std::uint64_t)>& on_found,
+                                    const std::stop_token& stop) {
+        auto names = find_names();
         if (!names) return std::unexpected(names.error());
         ObjectListing listing;
         std::uint64_t bytes = 0;
@@ -262,34 +262,34 @@ private:
             listing.add(name, get.object_bytes, get.tag);
             if (!get.serves_ranges) serves_ranges_ = false;
             bytes += get.object_bytes;
-            if (found && listing.objects.size() % kObjectsPerReport == 0) found(listing.objects.size(), bytes);
+            if (on_found && listing.objects.size() % kObjectsPerReport == 0) on_found(listing.objects.size(), bytes);
             return {};
         });
         if (!probed) return std::unexpected(probed.error());
-        if (found) found(listing.objects.size(), bytes);
+        if (on_found) on_found(listing.objects.size(), bytes);
         finish_listing(listing, 0);
         return listing;
     }
 
     std::int64_t retry_for_ns() const { return answered_ ? kRetryFor_ns : kFirstRetryFor_ns; }
 
-    void ask(HttpGet& get) {
+    void run(HttpGet& get) {
         get.retry_for_ns = retry_for_ns();
         transfers_.run(get, stop_);
         if (get.outcome != HttpOutcome::failed) answered_ = true;
     }
 
-    HttpGet get_of(const std::string& path, HttpRequestKind ask) const {
+    HttpGet make_get(const std::string& path, HttpRequestKind ask) const {
         HttpGet get{.origin = root_.origin.get(), .url = root_.url + "/", .ask = ask};
         get.url += percent_encode_path(path);
         return get;
     }
 
-    Result<std::vector<std::string>> names_of_url() {
+    Result<std::vector<std::string>> find_names() {
         if (!url_.names.empty()) return check_names(url_.names);
         if (!url_.list.empty()) return read_list();
-        HttpGet probe = get_of("index.json", HttpRequestKind::probe);
-        ask(probe);
+        HttpGet probe = make_get("index.json", HttpRequestKind::probe);
+        run(probe);
         if (probe.outcome == HttpOutcome::ok) return std::vector<std::string>{"index.json"};
         if (probe.outcome != HttpOutcome::missing && probe.status != 403) return std::unexpected(error_of(probe));
         return fail(ErrorCode::invalid_argument,
@@ -315,8 +315,8 @@ private:
     // Reads the list: one name on each line, relative to the list or as a URL below the root. Skips empty lines and
     // lines that begin with #.
     Result<std::vector<std::string>> read_list() {
-        HttpGet get = get_of(url_.list, HttpRequestKind::text);
-        ask(get);
+        HttpGet get = make_get(url_.list, HttpRequestKind::text);
+        run(get);
         if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
         std::string_view text(reinterpret_cast<const char*>(get.body.data()), get.body.size());
         std::vector<std::string> names;
@@ -343,11 +343,11 @@ private:
         return check_names(std::move(names));
     }
 
-    Result<ObjectListing> list_bucket(const std::function<void(std::uint64_t, std::uint64_t)>& found,
+    Result<ObjectListing> list_bucket(const std::function<void(std::uint64_t, std::uint64_t)>& on_found,
                                       const std::stop_token& stop) {
         if (!url_.only_shard.empty()) {
-            HttpGet probe = get_of(url_.only_shard, HttpRequestKind::probe);
-            ask(probe);
+            HttpGet probe = make_get(url_.only_shard, HttpRequestKind::probe);
+            run(probe);
             if (probe.outcome != HttpOutcome::ok) return std::unexpected(error_of(probe));
             ObjectListing one;
             if (probe.object_bytes > 0) {
@@ -362,13 +362,13 @@ private:
         ObjectListing listing;
         std::uint64_t hidden = 0;
         std::uint64_t bytes = 0;
-        std::string from;
+        std::string continuation;
         do {
             if (stop.stop_requested()) return fail(ErrorCode::cancelled, "indexing was cancelled");
             HttpGet get{.origin = bucket_.origin.get(),
-                        .url = bucket_.url + "?" + s3_list_query(prefix, from),
+                        .url = bucket_.url + "?" + s3_list_query(prefix, continuation),
                         .ask = HttpRequestKind::text};
-            ask(get);
+            run(get);
             if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
             auto page = parse_s3_page(get.body);
             if (!page) return std::unexpected(page.error().within("the listing of " + url_.text()));
@@ -389,9 +389,9 @@ private:
                     bytes += object.size_bytes;
                 }
             }
-            if (found) found(listing.objects.size(), bytes);
-            from = std::move(page->next);
-        } while (!from.empty());
+            if (on_found) on_found(listing.objects.size(), bytes);
+            continuation = std::move(page->next);
+        } while (!continuation.empty());
         finish_listing(listing, hidden);
         return listing;
     }

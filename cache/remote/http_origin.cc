@@ -13,7 +13,7 @@ namespace larder::cache {
 namespace {
 
 // The SHA-256 of an empty body, as a GET has. S3 requires this header.
-constexpr const char* kNoContent =
+constexpr const char* kEmptyBodyHeader =
     "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 // A TLS server answers a plain HTTP request with status 400 and a text.
@@ -57,7 +57,7 @@ public:
     const std::string& endpoint() const override { return endpoint_; }
 
     Result<curl_slist*> prepare(CURL* easy, curl_slist* headers) const override {
-        headers = curl_slist_append(headers, kNoContent);
+        headers = curl_slist_append(headers, kEmptyBodyHeader);
         if (requester_pays_) headers = curl_slist_append(headers, "x-amz-request-payer: requester");
         if (credentials_ == nullptr) return headers;
         const S3Keys keys = credentials_->keys();
@@ -90,7 +90,7 @@ public:
         return text;
     }
 
-    // S3 answers 404 for any object of a missing bucket; the error code tells the two apart.
+    // S3 answers 404 for any object of a missing bucket; the error code tells a missing bucket from a missing object.
     bool lacks_bucket(int status, std::string_view body) const override {
         pugi::xml_document document;
         return status == 404 && std::string_view(error_of(document, body).child_value("Code")) == "NoSuchBucket";
@@ -121,8 +121,8 @@ Result<HttpRoot> make_s3_root(const RemoteUrl& url, const RemoteOptions& options
     std::string region = options.region.empty() ? profile->region : options.region;
     if (region.empty()) region = "us-east-1";
     std::string endpoint = options.endpoint.empty() ? profile->endpoint : options.endpoint;
-    const bool given = !endpoint.empty();
-    if (!given) endpoint = "https://s3." + region + ".amazonaws.com";
+    const bool endpoint_is_given = !endpoint.empty();
+    if (!endpoint_is_given) endpoint = "https://s3." + region + ".amazonaws.com";
     if (auto checked = check_endpoint(endpoint); !checked) return std::unexpected(checked.error());
     while (endpoint.ends_with('/')) endpoint.pop_back();
     const std::size_t scheme = endpoint.find("://");
@@ -133,19 +133,20 @@ Result<HttpRoot> make_s3_root(const RemoteUrl& url, const RemoteOptions& options
         credentials = std::move(*found);
     }
     // A certificate for *.host is not valid for a bucket with a dot in its name.
-    const bool in_path =
-        options.addressing == S3Addressing::path ||
-        (options.addressing == S3Addressing::automatic && (given || url.base.find('.') != std::string::npos));
-    std::string root = in_path ? endpoint + "/" + url.base
+    const bool bucket_is_in_path =
+        options.addressing == S3Addressing::path || (options.addressing == S3Addressing::automatic &&
+                                                     (endpoint_is_given || url.base.find('.') != std::string::npos));
+    std::string root_url = bucket_is_in_path
+                               ? endpoint + "/" + url.base
                                : endpoint.substr(0, scheme + 3) + url.base + "." + endpoint.substr(scheme + 3);
-    HttpRoot made{.origin = std::make_shared<S3Origin>(endpoint, url.base, region, options.requester_pays,
+    HttpRoot root{.origin = std::make_shared<S3Origin>(endpoint, url.base, region, options.requester_pays,
                                                        std::move(credentials)),
-                  .url = std::move(root)};
+                  .url = std::move(root_url)};
     if (!url.root.empty()) {
-        made.url += '/';
-        made.url += percent_encode_path(url.root);
+        root.url += '/';
+        root.url += percent_encode_path(url.root);
     }
-    return made;
+    return root;
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ public:
         watch_.done = [](Operation& operation, std::int32_t) noexcept {
             HttpRemote& self = *static_cast<Watch&>(operation).remote;
             self.watching_ = false;
-            self.take_ended();
+            self.finish_ended();
         };
     }
 
@@ -46,20 +46,20 @@ public:
 
     void read(RemoteRead& request) override {
         const bool whole = request.offset == 0 && request.into.size() == request.object_bytes;
-        ask(request, whole ? HttpRequestKind::whole : HttpRequestKind::range);
+        start(request, whole ? HttpRequestKind::whole : HttpRequestKind::range);
     }
 
-    void offer(RemoteRead& block) override { ask(block, HttpRequestKind::send); }
+    void offer(RemoteRead& block) override { start(block, HttpRequestKind::send); }
 
 private:
-    void ask(RemoteRead& request, HttpRequestKind how) {
-        HttpGet& read = take();
+    void start(RemoteRead& request, HttpRequestKind kind) {
+        HttpGet& read = allocate_read();
         read.context = &request;
         request.remote_state = &read;
         read.url.assign(root_.url);
         read.url += '/';
         append_percent_encoded_path(request.path, read.url);
-        read.ask = how;
+        read.ask = kind;
         read.offset = request.offset;
         read.into = request.into;
         read.object_bytes = request.object_bytes;
@@ -76,17 +76,17 @@ private:
         HttpRemote* remote = nullptr;
     };
 
-    HttpGet& take() {
+    HttpGet& allocate_read() {
         if (free_ != nullptr) return *std::exchange(free_, free_->next);
         HttpGet& read = reads_.emplace_back();
         read.owner = this;
         read.origin = root_.origin.get();
-        read.done = [](HttpGet& get) noexcept { static_cast<HttpRemote*>(get.owner)->ended(get); };
+        read.done = [](HttpGet& get) noexcept { static_cast<HttpRemote*>(get.owner)->push_ended(get); };
         return read;
     }
 
     // Runs on the transfers' thread.
-    void ended(HttpGet& read) {
+    void push_ended(HttpGet& read) {
         HttpGet* head = ended_.load(std::memory_order_relaxed);
         do {
             read.next = head;
@@ -103,7 +103,7 @@ private:
         device_.watch(event_.get(), watch_);
     }
 
-    void take_ended() {
+    void finish_ended() {
         std::uint64_t count = 0;
         // Read the eventfd before taking the list: a read that ends later then writes to the eventfd again.
         const ssize_t got = ::read(event_.get(), &count, sizeof count);
@@ -157,8 +157,8 @@ private:
     std::atomic<HttpGet*> ended_{nullptr};
 };
 
-Result<std::unique_ptr<HttpRemote>> make(HttpRoot root, Device& device, HttpTransfers& transfers,
-                                         std::shared_ptr<RemoteProblems> problems) {
+Result<std::unique_ptr<HttpRemote>> make_remote(HttpRoot root, Device& device, HttpTransfers& transfers,
+                                                std::shared_ptr<RemoteProblems> problems) {
     FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (event.get() < 0) return fail_errno(errno, "eventfd");
     return std::make_unique<HttpRemote>(std::move(root), device, transfers, std::move(event), std::move(problems));
@@ -168,11 +168,11 @@ Result<std::unique_ptr<HttpRemote>> make(HttpRoot root, Device& device, HttpTran
 
 Result<std::unique_ptr<Remote>> make_http_remote(HttpRoot root, Device& device, HttpTransfers& transfers,
                                                  std::shared_ptr<RemoteProblems> problems) {
-    return make(std::move(root), device, transfers, std::move(problems));
+    return make_remote(std::move(root), device, transfers, std::move(problems));
 }
 
 Result<std::unique_ptr<PeerRemote>> make_http_peer(HttpRoot root, Device& device, HttpTransfers& transfers) {
-    return make(std::move(root), device, transfers, nullptr);
+    return make_remote(std::move(root), device, transfers, nullptr);
 }
 
 }  // namespace larder::cache

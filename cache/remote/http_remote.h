@@ -2,7 +2,7 @@
 
 // The Remote of an http(s):// or s3:// URL. Each read becomes one GET of the process's HttpTransfers. The transfers'
 // thread copies the bytes straight into the read's memory and hands the read back. An eventfd wakes the data-plane
-// thread, once for all reads that have ended meanwhile.
+// thread once for all reads that have ended since it last looked.
 
 #include <memory>
 #include <string>

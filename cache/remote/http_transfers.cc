@@ -25,7 +25,7 @@ namespace larder::cache {
 
 namespace {
 
-constexpr std::int64_t kPollMost_ns = 1'000'000'000;
+constexpr std::int64_t kPollMax_ns = 1'000'000'000;
 // An object counts as changed after this many answers that say so: a proxy may have mixed up answers.
 constexpr unsigned kChangedAnswersNeeded = 2;
 
@@ -74,7 +74,7 @@ public:
     void cancel(const void* owner) {
         std::unique_lock lock(cancel_mutex_);
         cancels_.push_back(owner);
-        const std::uint64_t ticket = ++cancels_asked_;
+        const std::uint64_t ticket = ++cancels_requested_;
         curl_multi_wakeup(multi_);
         cancelled_.wait(lock, [&] { return cancels_done_ >= ticket; });
     }
@@ -101,7 +101,7 @@ private:
             int running = 0;
             curl_multi_perform(multi_, &running);
             if (take_finished()) continue;
-            const std::int64_t wait_ns = std::clamp<std::int64_t>(wake_ns - clock_.now_ns(), 0, kPollMost_ns);
+            const std::int64_t wait_ns = std::clamp<std::int64_t>(wake_ns - clock_.now_ns(), 0, kPollMax_ns);
             curl_multi_poll(multi_, nullptr, 0, static_cast<int>((wait_ns + 999'999) / 1'000'000), nullptr);
         }
     }
@@ -151,13 +151,13 @@ private:
             }
         }
         cancels_.clear();
-        cancels_done_ = cancels_asked_;
+        cancels_done_ = cancels_requested_;
         cancelled_.notify_all();
     }
 
     // Starts all tries that may start. Returns the time at which the next is due.
     std::int64_t start_due() {
-        std::int64_t wake_ns = now_ns_ + kPollMost_ns;
+        std::int64_t wake_ns = now_ns_ + kPollMax_ns;
         for (HttpGet* get : gets_) {
             if (get->tries.due_ns != 0 && get->tries.due_ns <= now_ns_) {
                 get->tries.due_ns = 0;
@@ -197,9 +197,9 @@ private:
     // The endpoint has answered. If this ends an outage, retries that wait for their backoff are due at once.
     void on_answer(const HttpGet& first) {
         HttpEndpointState& endpoint = *first.tries.endpoint;
-        auto over = endpoint.answered(now_ns_);
-        if (!over) return;
-        outages_.tell(first.origin->endpoint(), std::move(over));
+        auto ended_outage = endpoint.answered(now_ns_);
+        if (!ended_outage) return;
+        outages_.tell(first.origin->endpoint(), std::move(ended_outage));
         for (HttpGet* get : gets_) {
             if (get->tries.endpoint == &endpoint && get->tries.due_ns != 0 && !get->tries.has_retry_after)
                 get->tries.due_ns = now_ns_;
@@ -213,9 +213,9 @@ private:
             return !endpoint.is_given_up(get->tries.submitted_ns, retry_for_ns(*get), now_ns_);
         });
         if (given_up.empty()) return;
-        const std::vector<HttpGet*> over(given_up.begin(), given_up.end());
+        const std::vector<HttpGet*> expired(given_up.begin(), given_up.end());
         endpoint.waiting.erase(given_up.begin(), given_up.end());
-        for (HttpGet* get : over) {
+        for (HttpGet* get : expired) {
             get->system_errno = endpoint.last_errno;
             get->message = get->url + endpoint.last_failure + "; given up after " + std::to_string(get->attempts) +
                            " tries, because all requests to the server fail";
@@ -226,7 +226,9 @@ private:
     // True if an answer has begun to arrive. A long answer may take long to end.
     bool is_answering(const HttpEndpointState& endpoint) const {
         return std::ranges::any_of(gets_, [&](const auto& get) {
-            const auto has_begun = [](const HttpAttempt* of) { return of != nullptr && of->received_bytes() > 0; };
+            const auto has_begun = [](const HttpAttempt* attempt) {
+                return attempt != nullptr && attempt->received_bytes() > 0;
+            };
             return get->tries.endpoint == &endpoint && (has_begun(get->tries.running) || has_begun(get->tries.hedge));
         });
     }
@@ -257,16 +259,16 @@ private:
         start(get, get.tries.hedge);
     }
 
-    void start(HttpGet& get, HttpAttempt*& as) {
-        HttpAttempt& attempt = idle_attempt();
+    void start(HttpGet& get, HttpAttempt*& try_slot) {
+        HttpAttempt& attempt = take_idle_attempt();
         ++get.attempts;
         requests_.fetch_add(1, std::memory_order_relaxed);
         get.tries.endpoint->limit.started();
-        as = &attempt;
+        try_slot = &attempt;
         if (auto begun = attempt.begin(get, options_.settings, now_ns_); !begun) {
             get.tries.endpoint->limit.ended();
-            refund_deposit(get, as);
-            release_attempt(as);
+            refund_deposit(get, try_slot);
+            release_attempt(try_slot);
             if (get.tries.running != nullptr) return;
             settle(get, {.kind = Verdict::Kind::refused, .system_errno = EACCES, .message = begun.error().message});
             return;
@@ -284,12 +286,12 @@ private:
             const CURLcode code = message->data.result;
             char* attached = nullptr;
             curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &attached);
-            finished(*reinterpret_cast<HttpAttempt*>(attached), code);
+            finish_attempt(*reinterpret_cast<HttpAttempt*>(attached), code);
         }
         return any;
     }
 
-    void finished(HttpAttempt& attempt, CURLcode code) {
+    void finish_attempt(HttpAttempt& attempt, CURLcode code) {
         HttpGet& get = attempt.get();
         Verdict verdict = attempt.finish(code);
         now_ns_ = clock_.now_ns();
@@ -342,7 +344,7 @@ private:
         }
         if (get.tries.failing_since_ns == 0) get.tries.failing_since_ns = now_ns_;
         ++get.tries.failures;
-        const std::int64_t delay_ns = retry_delay_ns(get.tries.failures, draw_(), verdict.retry_after_ns);
+        const std::int64_t delay_ns = retry_delay_ns(get.tries.failures, random_(), verdict.retry_after_ns);
         if (now_ns_ + delay_ns - get.tries.failing_since_ns > retry_for_ns(get)) {
             get.message += "; given up after " + std::to_string(get.attempts) + " tries";
             return end(get, HttpOutcome::failed);
@@ -395,7 +397,7 @@ private:
         release_attempt(attempt);
     }
 
-    HttpAttempt& idle_attempt() {
+    HttpAttempt& take_idle_attempt() {
         if (idle_ != nullptr) return *std::exchange(idle_, idle_->next);
         attempts_.push_back(std::make_unique<HttpAttempt>());
         return *attempts_.back();
@@ -409,7 +411,7 @@ private:
 
     const HttpTransfersOptions options_;
     SteadyClock clock_;
-    std::minstd_rand draw_{static_cast<std::minstd_rand::result_type>(clock_.now_ns())};
+    std::minstd_rand random_{static_cast<std::minstd_rand::result_type>(clock_.now_ns())};
     CURLM* multi_;
     std::atomic<bool> stopping_{false};
     std::atomic<HttpGet*> submitted_{nullptr};
@@ -423,7 +425,7 @@ private:
     std::mutex cancel_mutex_;  // guards the next four members
     std::condition_variable cancelled_;
     std::vector<const void*> cancels_;
-    std::uint64_t cancels_asked_ = 0;
+    std::uint64_t cancels_requested_ = 0;
     std::uint64_t cancels_done_ = 0;
 
     // Used on the transfers' thread only.
@@ -455,23 +457,23 @@ void HttpTransfers::cancel(const void* owner) {
 
 void HttpTransfers::run(HttpGet& get, const std::stop_token& stop) {
     struct Wait {
-        std::counting_semaphore<2> over{0};  // released by the end of the get, by a stop request, or by both
+        std::counting_semaphore<2> ended{0};  // released by the end of the get, by a stop request, or by both
         std::atomic<bool> done{false};
     } wait;
     get.owner = &wait;
     get.context = &wait;
-    get.done = [](HttpGet& of) noexcept {
-        auto& waits = *static_cast<Wait*>(of.context);
+    get.done = [](HttpGet& ended_get) noexcept {
+        auto& waits = *static_cast<Wait*>(ended_get.context);
         waits.done = true;
-        waits.over.release();
+        waits.ended.release();
     };
     submit(get);
     {
         const std::stop_callback on_stop(stop, [&] {
             cancel(&wait);
-            wait.over.release();
+            wait.ended.release();
         });
-        wait.over.acquire();
+        wait.ended.acquire();
     }
     if (wait.done) return;
     get.outcome = HttpOutcome::cancelled;

@@ -14,7 +14,7 @@ constexpr std::size_t kNamesMax = 1'000'000;
 constexpr std::string_view kFile = "file://";
 constexpr std::string_view kS3 = "s3://";
 
-std::unexpected<Error> wrong(std::string_view url, const std::string& why) {
+std::unexpected<Error> bad_url(std::string_view url, const std::string& why) {
     return fail(ErrorCode::invalid_argument, "URL \"" + std::string(url) + "\" " + why);
 }
 
@@ -36,7 +36,7 @@ bool parse_number(std::string_view text, Number& number) {
 }
 
 // Returns the alternatives of one pair of braces.
-Result<std::vector<std::string>> choices_of(std::string_view inside, std::string_view pattern) {
+Result<std::vector<std::string>> expand_choices(std::string_view inside, std::string_view pattern) {
     std::vector<std::string> choices;
     const std::size_t dots = inside.find("..");
     if (dots != std::string_view::npos) {
@@ -44,9 +44,9 @@ Result<std::vector<std::string>> choices_of(std::string_view inside, std::string
         Number to;
         if (!parse_number(inside.substr(0, dots), from) || !parse_number(inside.substr(dots + 2), to) ||
             from.value > to.value) {
-            return wrong(pattern, "has braces that are not a range such as {000..146}");
+            return bad_url(pattern, "has braces that are not a range such as {000..146}");
         }
-        if (to.value - from.value >= kNamesMax) return wrong(pattern, "names more than a million objects");
+        if (to.value - from.value >= kNamesMax) return bad_url(pattern, "names more than a million objects");
         for (std::uint64_t value = from.value; value <= to.value; ++value) {
             std::string digits = std::to_string(value);
             if (digits.size() < from.width) digits.insert(0, from.width - digits.size(), '0');
@@ -59,15 +59,15 @@ Result<std::vector<std::string>> choices_of(std::string_view inside, std::string
         choices.emplace_back(inside.substr(at, comma - at));
         at = comma + 1;
     }
-    if (choices.size() < 2) return wrong(pattern, "has braces that are neither {000..146} nor {a,b}");
+    if (choices.size() < 2) return bad_url(pattern, "has braces that are neither {000..146} nor {a,b}");
     return choices;
 }
 
 Result<RemoteUrl> parse_file(std::string_view url) {
     const auto decoded = url.starts_with(kFile) ? path_of_file_url(url) : Result<std::string>(std::string(url));
     if (!decoded || !decoded->starts_with('/') || decoded->find('\0') != std::string::npos) {
-        return wrong(url, "is not file:///path, an absolute path, s3://bucket/prefix or http(s)://host/path" +
-                              (decoded ? "" : "; " + decoded.error().message));
+        return bad_url(url, "is not file:///path, an absolute path, s3://bucket/prefix or http(s)://host/path" +
+                                (decoded ? "" : "; " + decoded.error().message));
     }
     RemoteUrl parsed{.scheme = RemoteScheme::file};
     parsed.root = std::filesystem::path(*decoded).lexically_normal().string();
@@ -88,7 +88,7 @@ Result<RemoteUrl> parse_s3(std::string_view url) {
     const std::size_t slash = std::min(rest.find('/'), rest.size());
     RemoteUrl parsed{.scheme = RemoteScheme::s3};
     parsed.base = rest.substr(0, slash);
-    if (!is_bucket_name(parsed.base)) return wrong(url, "names no bucket: s3://bucket/prefix");
+    if (!is_bucket_name(parsed.base)) return bad_url(url, "names no bucket: s3://bucket/prefix");
     parsed.root = without_slashes_at_end(rest.substr(std::min(slash + 1, rest.size())));
     if (parsed.root.ends_with(".tar")) {
         const std::size_t last = parsed.root.rfind('/');
@@ -103,12 +103,13 @@ Result<RemoteUrl> parse_http(std::string_view url) {
     const std::size_t host = url.find("://") + 3;
     const std::size_t slash = std::min(url.find('/', host), url.size());
     parsed.base = url.substr(0, slash);
-    if (slash == host) return wrong(url, "names no host");
+    if (slash == host) return bad_url(url, "names no host");
     if (parsed.base.find('@') != std::string::npos) {
-        return wrong("http(s)://...@...", "has a user or password in it, which would be kept where others can read it");
+        return bad_url("http(s)://...@...",
+                       "has a user or password in it, which would be kept where others can read it");
     }
     if (url.find_first_of("?#") != std::string_view::npos) {
-        return wrong(url.substr(0, url.find_first_of("?#")), "has a query or a fragment; objects are named by paths");
+        return bad_url(url.substr(0, url.find_first_of("?#")), "has a query or a fragment; objects are named by paths");
     }
     std::string path = without_slashes_at_end(url.substr(slash));
     const std::size_t brace = path.find('{');
@@ -139,12 +140,12 @@ Result<std::vector<std::string>> expand_braces(std::string_view pattern) {
     const std::size_t open = pattern.find('{');
     if (open == std::string_view::npos) return std::vector<std::string>{std::string(pattern)};
     const std::size_t close = pattern.find('}', open);
-    if (close == std::string_view::npos) return wrong(pattern, "has a { without its }");
-    auto choices = choices_of(pattern.substr(open + 1, close - open - 1), pattern);
+    if (close == std::string_view::npos) return bad_url(pattern, "has a { without its }");
+    auto choices = expand_choices(pattern.substr(open + 1, close - open - 1), pattern);
     if (!choices) return choices;
     auto rests = expand_braces(pattern.substr(close + 1));
     if (!rests) return rests;
-    if (choices->size() * rests->size() > kNamesMax) return wrong(pattern, "names more than a million objects");
+    if (choices->size() * rests->size() > kNamesMax) return bad_url(pattern, "names more than a million objects");
     std::vector<std::string> names;
     names.reserve(choices->size() * rests->size());
     for (const std::string& choice : *choices) {
@@ -173,19 +174,19 @@ Result<RemoteUrl> parse_remote_url(std::string_view url) {
 }
 
 Result<void> check_endpoint(std::string_view endpoint) {
-    const auto is_wrong = [](const char* why) {
+    const auto bad_endpoint = [](const char* why) {
         return fail(ErrorCode::invalid_argument, "the S3 endpoint " + std::string(why));
     };
     const std::size_t scheme = endpoint.starts_with("http://") ? 7 : endpoint.starts_with("https://") ? 8 : 0;
     if (scheme == 0 || endpoint.size() == scheme || endpoint[scheme] == '/') {
-        return is_wrong("is not http://host:port or https://host:port");
+        return bad_endpoint("is not http://host:port or https://host:port");
     }
     if (endpoint.find('@') != std::string_view::npos) {
-        return is_wrong(
+        return bad_endpoint(
             "has a user or password in it, which would be kept where others can read it: keys belong in the daemon's "
             "environment or credentials file");
     }
-    if (endpoint.find_first_of("?#") != std::string_view::npos) return is_wrong("has a query or a fragment");
+    if (endpoint.find_first_of("?#") != std::string_view::npos) return bad_endpoint("has a query or a fragment");
     return {};
 }
 

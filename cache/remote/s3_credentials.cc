@@ -16,15 +16,15 @@ namespace {
 
 namespace pt = boost::property_tree;
 
-std::string first_of(std::string a, std::string b) {
+std::string first_non_empty(std::string a, std::string b) {
     return a.empty() ? std::move(b) : std::move(a);
 }
 
-std::string file_path(const char* variable, const char* in_home) {
+std::string file_path(const char* variable, const char* name_in_home) {
     std::string given = environment(variable);
     if (!given.empty()) return given;
     const std::string home = environment("HOME");
-    return home.empty() ? "" : home + "/.aws/" + in_home;
+    return home.empty() ? "" : home + "/.aws/" + name_in_home;
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -88,26 +88,27 @@ private:
 
 Result<S3Profile> read_s3_profile(const RemoteOptions& options) {
     S3Profile profile;
-    const std::string name = first_of(options.profile, first_of(environment("AWS_PROFILE"), "default"));
+    const std::string name = first_non_empty(options.profile, first_non_empty(environment("AWS_PROFILE"), "default"));
     const auto credentials = read_section(file_path("AWS_SHARED_CREDENTIALS_FILE", "credentials"), name);
     if (!credentials) return std::unexpected(credentials.error());
     const auto config =
         read_section(file_path("AWS_CONFIG_FILE", "config"), name == "default" ? name : "profile " + name);
     if (!config) return std::unexpected(config.error());
 
-    const S3Keys of_environment{.access_key_id = environment("AWS_ACCESS_KEY_ID"),
-                                .secret_access_key = environment("AWS_SECRET_ACCESS_KEY"),
-                                .session_token = environment("AWS_SESSION_TOKEN")};
-    if (options.profile.empty() && !of_environment.access_key_id.empty()) {
-        profile.keys = of_environment;
+    const S3Keys environment_keys{.access_key_id = environment("AWS_ACCESS_KEY_ID"),
+                                  .secret_access_key = environment("AWS_SECRET_ACCESS_KEY"),
+                                  .session_token = environment("AWS_SESSION_TOKEN")};
+    if (options.profile.empty() && !environment_keys.access_key_id.empty()) {
+        profile.keys = environment_keys;
     } else {
         profile.keys = keys_of(*credentials);
         if (profile.keys.access_key_id.empty()) profile.keys = keys_of(*config);
     }
-    profile.region =
-        first_of(first_of(environment("AWS_REGION"), environment("AWS_DEFAULT_REGION")), config->get("region", ""));
-    profile.endpoint = first_of(first_of(environment("AWS_ENDPOINT_URL_S3"), environment("AWS_ENDPOINT_URL")),
-                                config->get("endpoint_url", ""));
+    profile.region = first_non_empty(first_non_empty(environment("AWS_REGION"), environment("AWS_DEFAULT_REGION")),
+                                     config->get("region", ""));
+    profile.endpoint =
+        first_non_empty(first_non_empty(environment("AWS_ENDPOINT_URL_S3"), environment("AWS_ENDPOINT_URL")),
+                        config->get("endpoint_url", ""));
     return profile;
 }
 

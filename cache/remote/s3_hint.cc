@@ -3,26 +3,26 @@
 namespace larder::cache {
 namespace {
 
-std::string denied(const S3RequestInfo& asked) {
-    const std::string bucket = "bucket " + std::string(asked.bucket);
-    if (!asked.is_signed) return bucket + " is not public: add it with credentials, without --unsigned";
+std::string explain_denial(const S3RequestInfo& request) {
+    const std::string bucket = "bucket " + std::string(request.bucket);
+    if (!request.is_signed) return bucket + " is not public: add it with credentials, without --unsigned";
     std::string hint = "the credentials are valid, but may not do this: let the policy of " + bucket +
                        " allow s3:ListBucket and s3:GetObject, or use another --profile";
-    if (!asked.requester_pays) hint += "; a bucket whose readers pay needs --requester-pays";
+    if (!request.requester_pays) hint += "; a bucket whose readers pay needs --requester-pays";
     return hint;
 }
 
-std::string other_region(const S3RequestInfo& asked) {
-    const std::string bucket = "bucket " + std::string(asked.bucket);
-    if (asked.region.empty()) return bucket + " is in another region: give --region";
-    return bucket + " is in region " + std::string(asked.region) + ": give --region " + std::string(asked.region);
+std::string explain_region(const S3RequestInfo& request) {
+    const std::string bucket = "bucket " + std::string(request.bucket);
+    if (request.region.empty()) return bucket + " is in another region: give --region";
+    return bucket + " is in region " + std::string(request.region) + ": give --region " + std::string(request.region);
 }
 
 }  // namespace
 
-std::string s3_hint(int status, std::string_view code, const S3RequestInfo& asked) {
+std::string s3_hint(int status, std::string_view code, const S3RequestInfo& request) {
     if (code == "NoSuchBucket") {
-        return "there is no bucket " + std::string(asked.bucket) + " at " + std::string(asked.endpoint) +
+        return "there is no bucket " + std::string(request.bucket) + " at " + std::string(request.endpoint) +
                ": check the URL and --endpoint";
     }
     if (code == "InvalidAccessKeyId") {
@@ -39,9 +39,9 @@ std::string s3_hint(int status, std::string_view code, const S3RequestInfo& aske
         return "the session token has expired or is wrong: renew the daemon's credentials";
     }
     if (code == "AuthorizationHeaderMalformed" || code == "PermanentRedirect" || status == 301 || status == 307) {
-        return other_region(asked);
+        return explain_region(request);
     }
-    if (status == 401 || status == 403) return denied(asked);
+    if (status == 401 || status == 403) return explain_denial(request);
     return "";
 }
 

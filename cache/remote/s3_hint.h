@@ -17,6 +17,6 @@ struct S3RequestInfo {
 };
 
 // Returns the hint for an HTTP status and the error's Code (empty: no Code). Returns "" if there is no hint.
-std::string s3_hint(int status, std::string_view code, const S3RequestInfo& asked);
+std::string s3_hint(int status, std::string_view code, const S3RequestInfo& request);
 
 }  // namespace larder::cache

@@ -8,9 +8,9 @@
 
 namespace larder::cache {
 
-std::string s3_list_query(std::string_view prefix, std::string_view from) {
+std::string s3_list_query(std::string_view prefix, std::string_view continuation_token) {
     std::string query;
-    if (!from.empty()) query += "continuation-token=" + percent_encode(from) + "&";
+    if (!continuation_token.empty()) query += "continuation-token=" + percent_encode(continuation_token) + "&";
     // Does not request encoded keys (encoding-type): some servers then encode the continuation token too.
     return query + "list-type=2&max-keys=1000&prefix=" + percent_encode(prefix);
 }
@@ -24,12 +24,12 @@ Result<S3Page> parse_s3_page(std::span<const std::byte> xml) {
     }
     const pugi::xml_node result = document.child("ListBucketResult");
     if (!result) return fail(ErrorCode::protocol, "it has no ListBucketResult");
-    const bool encoded = std::string_view(result.child_value("EncodingType")) == "url";
+    const bool keys_are_encoded = std::string_view(result.child_value("EncodingType")) == "url";
     S3Page page;
     for (const pugi::xml_node& item : result.children("Contents")) {
         S3Object object{.key = item.child_value("Key"), .etag = item.child_value("ETag")};
         // Some servers encode a space as '+'.
-        if (encoded) {
+        if (keys_are_encoded) {
             for (char& c : object.key) c = c == '+' ? ' ' : c;
             object.key = percent_decode_leniently(object.key);
         }
@@ -40,9 +40,10 @@ Result<S3Page> parse_s3_page(std::span<const std::byte> xml) {
         }
         page.objects.push_back(std::move(object));
     }
-    const bool more = std::string_view(result.child_value("IsTruncated")) == "true";
-    if (more) page.next = result.child_value("NextContinuationToken");
-    if (more && page.next.empty()) return fail(ErrorCode::protocol, "it is truncated, but has no continuation token");
+    const bool is_truncated = std::string_view(result.child_value("IsTruncated")) == "true";
+    if (is_truncated) page.next = result.child_value("NextContinuationToken");
+    if (is_truncated && page.next.empty())
+        return fail(ErrorCode::protocol, "it is truncated, but has no continuation token");
     return page;
 }
 

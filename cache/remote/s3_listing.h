@@ -25,8 +25,9 @@ struct S3Page {
     std::string next;  // continuation token of the next page; empty: this is the last page
 };
 
-// Returns the query, sorted and encoded as signatures require. `from`: S3Page::next of the previous page; empty: first.
-std::string s3_list_query(std::string_view prefix, std::string_view from);
+// Returns the query, sorted and encoded as signatures require. `continuation_token`:
+// S3Page::next of the previous page; empty: the first page.
+std::string s3_list_query(std::string_view prefix, std::string_view continuation_token);
 
 Result<S3Page> parse_s3_page(std::span<const std::byte> xml);
 

@@ -71,7 +71,7 @@ public:
     // For messages: without path and query, with which anyone could fetch the credentials.
     const std::string& name() const { return name_; }
 
-    Result<std::string> ask(const char* method, const std::string& target, Headers headers) {
+    Result<std::string> request(const char* method, const std::string& target, Headers headers) {
         const auto answer = client_.request(
             method, target, {},
             {.timeout_ms = kTimeout_ms, .answer_bytes_max = kAnswerBytesMax, .headers = std::move(headers)});
@@ -90,7 +90,7 @@ struct Fetched {
     std::int64_t expires_unix_ns = 0;  // 0: never
 };
 
-Result<Fetched> parse(const std::string& text, const std::string& from) {
+Result<Fetched> parse(const std::string& text, const std::string& source_name) {
     boost::system::error_code failure;
     const json::value value = json::parse(text, failure);
     const json::object* object = failure ? nullptr : value.if_object();
@@ -103,13 +103,13 @@ Result<Fetched> parse(const std::string& text, const std::string& from) {
                              .secret_access_key = field("SecretAccessKey"),
                              .session_token = field("Token")}};
     if (fetched.keys.access_key_id.empty() || fetched.keys.secret_access_key.empty()) {
-        return fail(ErrorCode::protocol, from + " gave no credentials");
+        return fail(ErrorCode::protocol, source_name + " gave no credentials");
     }
     const std::string expires = field("Expiration");
     if (!expires.empty()) {
         std::tm parts{};
         if (::strptime(expires.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts) == nullptr) {
-            return fail(ErrorCode::protocol, from + " gave credentials with an expiry that is not a time");
+            return fail(ErrorCode::protocol, source_name + " gave credentials with an expiry that is not a time");
         }
         fetched.expires_unix_ns = std::int64_t{::timegm(&parts)} * kSecond_ns;
     }
@@ -126,7 +126,7 @@ Result<std::string> container_token() {
     return token;
 }
 
-Result<Fetched> fetch_of_container(const std::string& url) {
+Result<Fetched> fetch_from_container(const std::string& url) {
     const UrlParts parts = url_parts(url);
     Source source("the container's endpoint", parts);
     const auto token = container_token();
@@ -134,11 +134,12 @@ Result<Fetched> fetch_of_container(const std::string& url) {
     if (token->find_first_of("\r\n") != std::string::npos) {
         return fail(ErrorCode::invalid_argument, "the token for " + source.name() + " has more than one line");
     }
-    const auto body = source.ask("GET", parts.target, token->empty() ? Headers{} : Headers{{"Authorization", *token}});
+    const auto body =
+        source.request("GET", parts.target, token->empty() ? Headers{} : Headers{{"Authorization", *token}});
     return body ? parse(*body, source.name()) : Result<Fetched>(std::unexpected(body.error()));
 }
 
-Result<Fetched> fetch_of_machine() {
+Result<Fetched> fetch_from_machine() {
     std::string base = environment("AWS_EC2_METADATA_SERVICE_ENDPOINT");
     if (base.empty()) base = "http://169.254.169.254";
     const UrlParts parts = url_parts(base);
@@ -146,32 +147,32 @@ Result<Fetched> fetch_of_machine() {
     while (path.ends_with('/')) path.pop_back();
     Source source("the machine's metadata service", parts);
     const auto token =
-        source.ask("PUT", path + "/latest/api/token", {{"X-aws-ec2-metadata-token-ttl-seconds", "21600"}});
+        source.request("PUT", path + "/latest/api/token", {{"X-aws-ec2-metadata-token-ttl-seconds", "21600"}});
     if (!token) return std::unexpected(token.error());
-    const Headers shown{{"X-aws-ec2-metadata-token", *token}};
+    const Headers token_header{{"X-aws-ec2-metadata-token", *token}};
     const std::string roles = path + "/latest/meta-data/iam/security-credentials/";
-    auto role = source.ask("GET", roles, shown);
+    auto role = source.request("GET", roles, token_header);
     if (!role) return std::unexpected(role.error());
     role->erase(std::min(role->size(), role->find_first_of("\r\n")));
-    const auto body = source.ask("GET", roles + *role, shown);
+    const auto body = source.request("GET", roles + *role, token_header);
     return body ? parse(*body, source.name()) : Result<Fetched>(std::unexpected(body.error()));
 }
 
 Result<Fetched> fetch() {
-    const std::string full = environment("AWS_CONTAINER_CREDENTIALS_FULL_URI");
-    if (!full.empty()) return fetch_of_container(full);
-    const std::string relative = environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-    if (!relative.empty()) return fetch_of_container("http://169.254.170.2" + relative);
+    const std::string full_uri = environment("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    if (!full_uri.empty()) return fetch_from_container(full_uri);
+    const std::string relative_uri = environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    if (!relative_uri.empty()) return fetch_from_container("http://169.254.170.2" + relative_uri);
     if (environment("AWS_EC2_METADATA_DISABLED") == "true") {
         return fail(ErrorCode::unavailable, "AWS_EC2_METADATA_DISABLED is true");
     }
-    return fetch_of_machine();
+    return fetch_from_machine();
 }
 
 class Role final : public S3Credentials {
 public:
     explicit Role(Fetched fetched) : fetched_(std::move(fetched)) {
-        renewing_ = std::jthread([this](const std::stop_token& stop) { renew(stop); });
+        renewal_thread_ = std::jthread([this](const std::stop_token& stop) { renew(stop); });
     }
 
     S3Keys keys() const override {
@@ -208,7 +209,7 @@ private:
     mutable std::mutex mutex_;
     std::condition_variable_any changed_;
     Fetched fetched_;
-    std::jthread renewing_;
+    std::jthread renewal_thread_;
 };
 
 }  // namespace

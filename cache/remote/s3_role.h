@@ -12,7 +12,7 @@
 
 namespace larder::cache {
 
-// Blocks until the endpoint answers, for at most two seconds a request.
+// Blocks until the endpoint answers, for at most two seconds per request.
 Result<std::shared_ptr<const S3Credentials>> make_s3_role();
 
 // Returns the time to wait before the next renewal: until five minutes before the keys expire, or for half of the

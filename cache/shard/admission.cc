@@ -21,7 +21,7 @@ struct Admission::Compressing : CompressWork {
     Admission* admission = nullptr;
     Block block;
     struct Stored : StoreWrite {
-        Compressing* of = nullptr;
+        Compressing* work = nullptr;
     } write;
 };
 
@@ -38,7 +38,7 @@ bool Admission::compresses(std::uint32_t payload_bytes, std::uint64_t dataset_by
     return payload_bytes >= protocol::kPageBytes;
 }
 
-Admission::Block Admission::hold(const Fetch& fetch, std::uint32_t payload_crc) {
+Admission::Block Admission::pin_slot(const Fetch& fetch, std::uint32_t payload_crc) {
     fetch.consumer->refer();
     fetch.consumer->pin(fetch);
     return {.consumer = fetch.consumer,
@@ -50,25 +50,25 @@ Admission::Block Admission::hold(const Fetch& fetch, std::uint32_t payload_crc) 
             .payload_crc = payload_crc};
 }
 
-void Admission::let_go(const Block& block) {
+void Admission::release_slot(const Block& block) {
     block.consumer->unpin(block.slot_page, block.slot_pages);
     block.consumer->unrefer();
 }
 
 void Admission::admit(const Fetch& fetch, std::uint32_t payload_crc, std::uint64_t dataset_bytes) {
     if (!compresses(fetch.payload_bytes, dataset_bytes)) {
-        if (admitted_to_memory(fetch, payload_crc)) return;
+        if (admit_to_memory(fetch, payload_crc)) return;
         const auto reserved = store_.reserve(Tier::disk, fetch.block_id, fetch.payload_bytes);
         if (!reserved) return;
         ++in_flight_;
-        write_slot(hold(fetch, payload_crc), *reserved);
+        write_slot(pin_slot(fetch, payload_crc), *reserved);
         return;
     }
-    const auto wanted = static_cast<std::uint32_t>(fetch.payload_bytes * choice_.stored_ratio());
-    const bool too_many =
+    const auto expected_bytes = static_cast<std::uint32_t>(fetch.payload_bytes * choice_.stored_ratio());
+    const bool is_over_limit =
         compressor_.bytes_in_flight() > 0 && compressor_.bytes_in_flight() + fetch.payload_bytes > kCompressingBytesMax;
     // Skips compression if the quota has no room for the result.
-    if (too_many || store_.find(fetch.block_id) || !store_.has_room(wanted)) return;
+    if (is_over_limit || store_.find(fetch.block_id) || !store_.has_room(expected_bytes)) return;
     if (idle_.empty()) {
         compressing_.push_back(std::make_unique<Compressing>());
         idle_.push_back(compressing_.back().get());
@@ -77,20 +77,20 @@ void Admission::admit(const Fetch& fetch, std::uint32_t payload_crc, std::uint64
     idle_.pop_back();
     ++in_flight_;
     work.admission = this;
-    work.block = hold(fetch, payload_crc);
+    work.block = pin_slot(fetch, payload_crc);
     work.raw = {work.block.slot + kRecordHeaderBytes, work.block.payload_bytes};
     work.level = choice_.wished().level;
     work.done = [](CompressWork& done) noexcept {
-        auto& of = static_cast<Compressing&>(done);
-        of.admission->compressed(of);
+        auto& finished = static_cast<Compressing&>(done);
+        finished.admission->finish_compression(finished);
     };
     compressor_.start(work);
 }
 
-// Copies the block to memory if there is room. Applies to a block that was read into a slot to be compressed and no
-// longer is, and to a block refetched while an older copy was cached. For other blocks memory was tried before the
-// read.
-bool Admission::admitted_to_memory(const Fetch& fetch, std::uint32_t payload_crc) {
+// Copies the block to memory if there is room. Needed for a block that was read into a slot to be compressed, but is
+// not compressed any more, and for a block refetched while an older copy was cached. For other blocks, memory was tried
+// before the read.
+bool Admission::admit_to_memory(const Fetch& fetch, std::uint32_t payload_crc) {
     if (choice_.wished().kind == CompressionKind::none && !fetch.is_refetch) return false;
     const auto reserved = store_.reserve(Tier::memory, fetch.block_id, fetch.payload_bytes);
     if (!reserved) return false;
@@ -108,15 +108,15 @@ void Admission::write_slot(const Block& block, const Reservation& reservation) {
     write.payload_crc = block.payload_crc;
     write.record = {block.slot, std::size_t{block.slot_pages} * protocol::kPageBytes};
     write.finished = [](StoreWrite& done, std::int32_t result) noexcept {
-        auto& of = static_cast<Write&>(done);
-        Admission& admission = *of.admission;
-        if (result == 0) admission.admitted_(of.block.block_id, of.block.payload_bytes);
-        admission.let_go(of.block);
+        auto& written = static_cast<Write&>(done);
+        Admission& admission = *written.admission;
+        if (result == 0) admission.admitted_(written.block.block_id, written.block.payload_bytes);
+        admission.release_slot(written.block);
         --admission.in_flight_;
-        admission.writes_.release(&of);
+        admission.writes_.release(&written);
     };
     if (store_.write(write)) return;
-    let_go(block);
+    release_slot(block);
     --in_flight_;
     writes_.release(&write);
 }
@@ -130,11 +130,11 @@ void Admission::admit_uncompressed(const Block& block) {
         write_slot(block, *on_disk);
         return;
     }
-    let_go(block);
+    release_slot(block);
     --in_flight_;
 }
 
-void Admission::compressed(Compressing& work) {
+void Admission::finish_compression(Compressing& work) {
     choice_.note(work.block.payload_bytes, work.stored_bytes > 0 ? work.stored_bytes : work.block.payload_bytes);
     if (work.stored_bytes == 0) {
         const Block block = work.block;
@@ -143,29 +143,29 @@ void Admission::compressed(Compressing& work) {
         return;
     }
     // The compressor has read the slot.
-    let_go(work.block);
+    release_slot(work.block);
     if (!admit_compressed(work)) release(work);
 }
 
-// True if a disk write was started. The write then gives `work` back.
+// True if a disk write was started. The write releases `work` when it ends.
 bool Admission::admit_compressed(Compressing& work) {
     const Block& block = work.block;
-    const protocol::CompressedBlock of{.raw_bytes = block.payload_bytes, .raw_crc = block.payload_crc};
+    const protocol::CompressedBlock compressed_block{.raw_bytes = block.payload_bytes, .raw_crc = block.payload_crc};
     if (auto reserved = store_.reserve(Tier::memory, block.block_id, work.stored_bytes)) {
-        reserved->of = of;
+        reserved->of = compressed_block;
         std::memcpy(store_.payload(*reserved).data(), work.record().data() + kRecordHeaderBytes, work.stored_bytes);
         if (store_.commit(*reserved, work.stored_crc)) admitted_(block.block_id, block.payload_bytes);
         return false;
     }
     auto reserved = store_.reserve(Tier::disk, block.block_id, work.stored_bytes);
     if (!reserved) return false;
-    reserved->of = of;
-    work.write.of = &work;
+    reserved->of = compressed_block;
+    work.write.work = &work;
     work.write.reservation = *reserved;
     work.write.payload_crc = work.stored_crc;
     work.write.record = work.record();
     work.write.finished = [](StoreWrite& done, std::int32_t result) noexcept {
-        Compressing& written = *static_cast<Compressing::Stored&>(done).of;
+        Compressing& written = *static_cast<Compressing::Stored&>(done).work;
         Admission& admission = *written.admission;
         if (result == 0) admission.admitted_(written.block.block_id, written.block.payload_bytes);
         admission.release(written);

@@ -50,12 +50,12 @@ private:
     struct Write;
     struct Compressing;
 
-    static Block hold(const Fetch& fetch, std::uint32_t payload_crc);
-    void let_go(const Block& block);
-    bool admitted_to_memory(const Fetch& fetch, std::uint32_t payload_crc);
+    static Block pin_slot(const Fetch& fetch, std::uint32_t payload_crc);
+    void release_slot(const Block& block);
+    bool admit_to_memory(const Fetch& fetch, std::uint32_t payload_crc);
     void admit_uncompressed(const Block& block);
     void write_slot(const Block& block, const Reservation& reservation);
-    void compressed(Compressing& work);
+    void finish_compression(Compressing& work);
     bool admit_compressed(Compressing& work);
     void release(Compressing& work);
 

@@ -73,13 +73,13 @@ bool BlockServer::serve(const FetchRequest& request) {
     ShardJob& job = fetch.consumer->job();
     if (request.epoch > job.epoch) begin_epoch(job, request.epoch, *request.manifest);
 
-    if (fetch.is_refetch && reported_bad(fetch)) {
+    if (fetch.is_refetch && is_reported_bad(fetch)) {
         deliver(fetch, Delivery{.status = BlockStatus::object_corrupt});
         return true;
     }
     if (fetch.is_refetch) {
         check_damage_report(fetch);
-        // The cache may hold newer bytes than the reader's.
+        // The report is settled if the cache holds newer bytes than the reader's.
         if (!fetch.is_refetch) location = store_->find(block_id);
     }
     if (!location) {
@@ -116,9 +116,9 @@ void BlockServer::deliver(Fetch& fetch, const Delivery& delivery) {
             }
         }
         if (fetch.epoch == job.epoch) {
-            const bool at_peers = job.at_peers != nullptr && job.at_peers->holds(fetch.block) &&
-                                  job.at_peers->manifest.get() == &fetch.consumer->manifest();
-            job.note_read(fetch.block_id, bytes, at_peers || store_->find(fetch.block_id).has_value());
+            const bool is_at_peers = job.at_peers != nullptr && job.at_peers->holds(fetch.block) &&
+                                     job.at_peers->manifest.get() == &fetch.consumer->manifest();
+            job.note_read(fetch.block_id, bytes, is_at_peers || store_->find(fetch.block_id).has_value());
         }
         const auto source = static_cast<std::size_t>(delivery.source);
         if (fetch.started_ns == now_ns_) {
@@ -172,8 +172,8 @@ void BlockServer::read_from_disk(Fetch& fetch, const BlockLocation& location) {
     }
     store_->add_reference(*fetch.segment);
     fetch.operation.done = [](Operation& operation, std::int32_t result) noexcept {
-        auto& of = reinterpret_cast<Fetch&>(operation);
-        of.server->disk_read_done(of, result);
+        auto& read_fetch = reinterpret_cast<Fetch&>(operation);
+        read_fetch.server->disk_read_done(read_fetch, result);
     };
     static_assert(offsetof(Fetch, operation) == 0);
     if (disk_reads_.start(fetch)) continue_disk_read(fetch);
@@ -199,15 +199,15 @@ void BlockServer::disk_read_done(Fetch& fetch, std::int32_t result) {
         }
     }
     if (Fetch* next = disk_reads_.finish(); next != nullptr) next->server->continue_disk_read(*next);
-    const bool good = result > 0 && fetch.read_bytes >= fetch.record_bytes && record_is_good(fetch);
+    const bool is_good = result > 0 && fetch.read_bytes >= fetch.record_bytes && record_is_good(fetch);
     store_->drop_reference(*fetch.segment);
     fetch.segment = nullptr;
-    if (good) {
-        const bool compressed = fetch.stored_bytes != fetch.payload_bytes;
-        deliver(fetch, Delivery{.source = BlockSource::disk, .stored_bytes = compressed ? fetch.stored_bytes : 0});
+    if (is_good) {
+        const bool is_compressed = fetch.stored_bytes != fetch.payload_bytes;
+        deliver(fetch, Delivery{.source = BlockSource::disk, .stored_bytes = is_compressed ? fetch.stored_bytes : 0});
         return;
     }
-    // A canceled read or a transient error does not show that the block is bad.
+    // A cancelled read or a transient error does not show that the block is bad.
     if (result != -ECANCELED && !is_transient(result)) {
         ++counters_.crc_failures;
         ++fetch.consumer->job().counters.crc_failures;

@@ -44,7 +44,7 @@ struct FetchRequest {
     std::uint32_t slot_pages = 0;
     std::uint32_t epoch = 0;
     bool slot_ready = true;   // the slot may be written
-    bool is_refetch = false;  // a refetch: the consumer found the content of its bytes, of CRC `damaged_crc`, damaged
+    bool is_refetch = false;  // a refetch: the consumer found its copy, of CRC `damaged_crc`, damaged
     std::uint32_t damaged_crc = 0;
 };
 
@@ -66,12 +66,12 @@ public:
     // Does nothing and returns false if the block needs a slot that is not ready.
     bool serve(const FetchRequest& request);
 
-    // True if this turn has answered requests that it took, and their latency is not recorded yet.
+    // True if this turn has answered requests whose latency is not recorded yet.
     bool any_answered_at_once() const { return any_answered_at_once_; }
-    // Records the latency of those answers. `took_ns` is the time from taking the requests to posting the answers.
+    // Records the latency of these requests. `took_ns` is the time from taking the requests to posting the answers.
     void note_posted(std::int64_t took_ns);
 
-    // Starts the remote reads that the token buckets allow. Returns when the next read could start.
+    // Starts the remote reads that the token buckets allow. Returns the time at which the next read could start.
     std::int64_t pump();
 
     void add_version(std::shared_ptr<const protocol::Manifest> manifest);
@@ -88,12 +88,12 @@ public:
     // Stored bytes per byte of the dataset, measured on the blocks tried so far; 1 if none is compressed.
     double stored_ratio() const { return admission_.choice().stored_ratio(); }
 
-    // Quarantines a block whose bytes came wrong from the remote twice. `manifest` is a version that has the block.
-    // `end_quarantine` undoes this when the remote's bytes are right again.
+    // Quarantines a block whose bytes from the remote failed the checksum twice. `manifest` is a version that has the
+    // block. `end_quarantine` undoes this when the remote's bytes are right again.
     void quarantine(const protocol::Manifest& manifest, std::uint32_t block);
     void end_quarantine(std::uint32_t block_id) { quarantine_.remove(block_id); }
-    // Takes the CRC of a block's bytes at the remote. Ends the block's quarantine by report if the report was about
-    // other bytes.
+    // Notes the CRC of a block's bytes at the remote. If a reader's report was about other bytes, ends the quarantine
+    // that the report began.
     void note_remote_bytes(std::uint32_t block_id, std::uint32_t crc);
 
     // Returns the job of this name, created if missing. For the daemon's own reads, which belong to no epoch.
@@ -136,7 +136,7 @@ private:
     void remote_read_done(Miss& miss, protocol::BlockStatus status, int system_errno);
     bool has_right_checksum(const Miss& miss, std::uint32_t payload_crc) const;
     bool try_again(Miss& miss);
-    bool reported_bad(const Fetch& fetch) const;
+    bool is_reported_bad(const Fetch& fetch) const;
     void check_damage_report(Fetch& fetch);
     void settle_damage_reports(const Miss& miss, std::uint32_t payload_crc);
     std::optional<std::uint32_t> cached_crc(const BlockLocation& location) const;
@@ -174,8 +174,8 @@ private:
     Quarantine quarantine_;
     // Blocks refetched because a reader reported damage, by block id. Not kept across restarts.
     struct DamageReport {
-        std::uint32_t crc = 0;  // of the remote's last bytes
-        std::uint32_t times = 0;
+        std::uint32_t crc = 0;        // of the remote's last bytes
+        std::uint32_t refetches = 0;  // that brought other bytes than the reported ones
         std::int64_t checked_ns = 0;  // when the copy in memory was last checked
     };
     boost::unordered_flat_map<std::uint32_t, DamageReport> refetched_;

@@ -1,7 +1,7 @@
 // The part of BlockServer that handles blocks whose content a reader found damaged (a record's checksum, a compressed
-// frame). The daemon does not trust the report: it reads the remote and decides by the bytes it gets. So a client that
-// lies costs itself a read. It costs others at most one read: of a block compressed on disk, whose CRC the cache does
-// not know in memory.
+// frame). The daemon does not trust the report: it reads the remote and decides by the bytes it gets. So a false
+// report costs its client one read. It costs the other clients at most one read, of a block that is compressed on disk:
+// the CRC of its decompressed bytes is not in memory, so the cache drops the block.
 
 #include "base/hash.h"
 #include "base/server/logging.h"
@@ -13,7 +13,7 @@ namespace larder::cache {
 namespace {
 
 // A block counts as bad after this many refetches that each brought other bytes.
-constexpr std::uint32_t kReadAnewMax = 2;
+constexpr std::uint32_t kRefetchesMax = 2;
 // The least time between two checks of a block in memory. Bounds the cost of repeated false reports.
 constexpr std::int64_t kCheckedFor_ns = 1'000'000'000;
 
@@ -22,21 +22,21 @@ constexpr std::int64_t kCheckedFor_ns = 1'000'000'000;
 using protocol::kRecordHeaderBytes;
 
 // True if the remote has already returned these damaged bytes and the block is quarantined as reported.
-bool BlockServer::reported_bad(const Fetch& fetch) const {
+bool BlockServer::is_reported_bad(const Fetch& fetch) const {
     const auto known = refetched_.find(fetch.block_id);
     return known != refetched_.end() && known->second.crc == fetch.damaged_crc && quarantine_.reported(fetch.block_id);
 }
 
 // Judges a reader's report of a damaged block. Drops the block if its copy in memory is corrupt; disk reads need no
 // check here, because they are always checked. Clears `fetch.is_refetch` if the cache holds newer bytes, refetched for
-// another reader: the reader then gets those.
+// another reader: the reader then gets the newer bytes.
 void BlockServer::check_damage_report(Fetch& fetch) {
     if (missing_.contains(fetch.block_id)) return;
     const auto location = store_->find(fetch.block_id);
     if (!location) return;
     const auto known = refetched_.find(fetch.block_id);
-    const bool checked = known != refetched_.end() && now_ns_ < known->second.checked_ns + kCheckedFor_ns;
-    if (location->segment->tier() == Tier::memory && !checked) {
+    const bool is_checked = known != refetched_.end() && now_ns_ < known->second.checked_ns + kCheckedFor_ns;
+    if (location->segment->tier() == Tier::memory && !is_checked) {
         if (known != refetched_.end()) known->second.checked_ns = now_ns_;
         const std::byte* payload = location->segment->memory() + location->offset + kRecordHeaderBytes;
         if (crc32c({payload, location->payload_bytes}) != location->payload_crc) {
@@ -49,7 +49,7 @@ void BlockServer::check_damage_report(Fetch& fetch) {
     fetch.is_refetch = cached_crc(*location).value_or(known->second.crc) != known->second.crc;
 }
 
-// The CRC of the cached block once decompressed. Nothing if only the record on disk has that CRC.
+// Returns the CRC of the cached block's decompressed bytes; nullopt if only the record on disk has that CRC.
 std::optional<std::uint32_t> BlockServer::cached_crc(const BlockLocation& location) const {
     if (!location.compressed()) return location.payload_crc;
     if (location.segment->tier() != Tier::memory) return std::nullopt;
@@ -71,11 +71,11 @@ void BlockServer::settle_damage_reports(const Miss& miss, std::uint32_t payload_
     const auto location = store_->find(miss.block_id);
     const auto [entry, is_first] = refetched_.try_emplace(miss.block_id);
     // If the CRC of the cached copy is unknown, only the first report drops the copy.
-    const std::uint32_t unsaid_crc = is_first ? ~payload_crc : payload_crc;
-    if (location && cached_crc(*location).value_or(unsaid_crc) != payload_crc) forget(miss.block_id);
+    const std::uint32_t assumed_crc = is_first ? ~payload_crc : payload_crc;
+    if (location && cached_crc(*location).value_or(assumed_crc) != payload_crc) forget(miss.block_id);
     DamageReport& known = entry->second;
     known.crc = payload_crc;
-    if (!same_again && ++known.times < kReadAnewMax) return;
+    if (!same_again && ++known.refetches < kRefetchesMax) return;
     ShardJob& job = reader->consumer->job();
     for (BlockCounters* counters : {&counters_, &job.counters}) ++counters->remote_corrupt;
     const protocol::Manifest& manifest = miss.leader->consumer->manifest();

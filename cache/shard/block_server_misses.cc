@@ -61,11 +61,11 @@ std::int64_t BlockServer::pump() {
             if (fetch->consumer->closed()) {
                 job->dequeue();
                 // The miss ends once all its waiters are closed.
-                bool wanted = false;
+                bool is_wanted = false;
                 for (const Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
-                    wanted |= !waiter->consumer->closed();
+                    is_wanted |= !waiter->consumer->closed();
                 }
-                if (!wanted) remote_read_done(miss, BlockStatus::remote_failed, ECANCELED);
+                if (!is_wanted) remote_read_done(miss, BlockStatus::remote_failed, ECANCELED);
                 continue;
             }
             if (!job->bucket->try_take(miss.payload_bytes, now_ns_)) {
@@ -82,15 +82,15 @@ std::int64_t BlockServer::pump() {
 void BlockServer::start(Miss& miss, ShardJob& payer) {
     miss.started = true;
     Fetch* leader = miss.first_waiter;
-    bool admit = false;
+    bool should_admit = false;
     for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
         if (waiter->consumer->closed()) continue;
         if (leader->consumer->closed()) leader = waiter;
-        admit |= may_admit(*waiter->consumer, miss.block_id);
+        should_admit |= may_admit(*waiter->consumer, miss.block_id);
     }
     LARDER_ASSERT(!leader->consumer->closed());
     // A block to be compressed is read into a slot first.
-    if (admit && !admission_.compresses(miss.payload_bytes, manifest_->total_bytes())) {
+    if (should_admit && !admission_.compresses(miss.payload_bytes, manifest_->total_bytes())) {
         if (const auto reserved = store_->reserve(Tier::memory, miss.block_id, miss.payload_bytes)) {
             miss.reservation = *reserved;
         }
@@ -101,8 +101,8 @@ void BlockServer::start(Miss& miss, ShardJob& payer) {
     miss.read.payer = payer.bucket;
     miss.read.extra_bytes = 0;
     miss.read.done = [](RemoteRead& read, BlockStatus status, int system_errno) noexcept {
-        auto& of = reinterpret_cast<Miss&>(read);
-        of.server->remote_read_done(of, status, system_errno);
+        auto& read_miss = reinterpret_cast<Miss&>(read);
+        read_miss.server->remote_read_done(read_miss, status, system_errno);
     };
     static_assert(offsetof(Miss, read) == 0);
     const protocol::Manifest& manifest = leader->consumer->manifest();
@@ -147,13 +147,14 @@ void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_er
     Delivery delivery{.source = BlockSource::remote};
     if (!miss.reservation) {
         copy_to_waiters(miss);
-        bool admit = false;
+        bool should_admit = false;
         for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
-            admit |= !waiter->consumer->closed() && may_admit(*waiter->consumer, miss.block_id);
+            should_admit |= !waiter->consumer->closed() && may_admit(*waiter->consumer, miss.block_id);
         }
-        admit = admit && !store_->find(miss.block_id);
-        const bool offered = admit && !store_->has_room(miss.payload_bytes) && offer_to_peer(miss, payload_crc);
-        if (admit && !offered) admission_.admit(*miss.leader, payload_crc, manifest_->total_bytes());
+        should_admit = should_admit && !store_->find(miss.block_id);
+        const bool is_offered =
+            should_admit && !store_->has_room(miss.payload_bytes) && offer_to_peer(miss, payload_crc);
+        if (should_admit && !is_offered) admission_.admit(*miss.leader, payload_crc, manifest_->total_bytes());
         finish(miss, delivery, payload_crc);
         return;
     }

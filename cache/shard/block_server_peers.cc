@@ -20,7 +20,7 @@ void BlockServer::set_peers(std::shared_ptr<const PeerBlocks> peers) {
     for (const auto& job : jobs_) job->note_lost_at_peers(*peers_.blocks());
 }
 
-// Takes no tokens: they limit only the remote. False if no peer can be asked.
+// Takes no tokens, because tokens limit only the remote. Returns false if no peer can be asked.
 bool BlockServer::start_at_peer(Miss& miss, Fetch& fetch) {
     const std::size_t link = peers_.link_to(fetch.consumer->manifest(), fetch.block, now_ns_);
     if (link == 0) return false;
@@ -30,8 +30,8 @@ bool BlockServer::start_at_peer(Miss& miss, Fetch& fetch) {
     miss.peer = link;
     miss.peer_path = std::to_string(fetch.block);
     miss.read.done = [](RemoteRead& read, BlockStatus status, int) noexcept {
-        auto& of = reinterpret_cast<Miss&>(read);
-        of.server->peer_read_done(of, status);
+        auto& read_miss = reinterpret_cast<Miss&>(read);
+        read_miss.server->peer_read_done(read_miss, status);
     };
     miss.read.path = miss.peer_path;
     miss.read.offset = 0;
@@ -46,28 +46,28 @@ bool BlockServer::start_at_peer(Miss& miss, Fetch& fetch) {
 void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
     const std::span<std::byte> record = miss.read.into;
     miss.read.into = record.subspan(kRecordHeaderBytes);
-    bool good = status == BlockStatus::ok;
-    if (good) {
+    bool is_good = status == BlockStatus::ok;
+    if (is_good) {
         const auto header = protocol::read_record_header(record.first(kRecordHeaderBytes));
         const std::uint32_t payload_crc = crc32c(miss.read.into);
-        good = header && header->raw_bytes == 0 && header->payload_bytes == miss.payload_bytes &&
-               header->payload_crc == payload_crc && has_right_checksum(miss, payload_crc);
+        is_good = header && header->raw_bytes == 0 && header->payload_bytes == miss.payload_bytes &&
+                  header->payload_crc == payload_crc && has_right_checksum(miss, payload_crc);
     }
     // Only the remote's bytes can settle a damage report that arrived meanwhile.
     bool is_refetch = false;
     for (const Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter)
         is_refetch |= waiter->is_refetch;
-    if (good && !is_refetch) {
+    if (is_good && !is_refetch) {
         missing_.erase(miss.block_id);
         copy_to_waiters(miss);
         finish(miss, Delivery{.source = BlockSource::peer});
         return;
     }
-    if (!good) {
+    if (!is_good) {
         for (BlockCounters* counters : {&counters_, &miss.leader->consumer->job().counters}) ++counters->peer_failures;
     }
     // A peer that no longer holds the block (object_missing) is still asked for other blocks.
-    if (!good && status != BlockStatus::object_missing) peers_.failed(miss.peer, now_ns_);
+    if (!is_good && status != BlockStatus::object_missing) peers_.failed(miss.peer, now_ns_);
     miss.peer = 0;
     if (requeue(miss)) return;
     missing_.erase(miss.block_id);
@@ -79,9 +79,9 @@ void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
 bool BlockServer::offer_to_peer(const Miss& miss, std::uint32_t payload_crc) {
     constexpr std::uint64_t kOfferedBytesMax = std::uint64_t{64} << 20;
     const Fetch& leader = *miss.leader;
-    const bool too_many =
+    const bool is_over_limit =
         offered_bytes_in_flight_ > 0 && offered_bytes_in_flight_ + miss.payload_bytes > kOfferedBytesMax;
-    if (too_many || leader.consumer->closed() || leader.consumer->sequential()) return false;
+    if (is_over_limit || leader.consumer->closed() || leader.consumer->sequential()) return false;
     const std::size_t peer = peers_.link_with_room(leader.consumer->manifest(), miss.block, now_ns_);
     if (peer == 0) return false;
     Offer& offer = *offers_.take();
@@ -100,19 +100,19 @@ bool BlockServer::offer_to_peer(const Miss& miss, std::uint32_t payload_crc) {
     offer.send.path = offer.path;
     offer.send.into = {slot, kRecordHeaderBytes + std::size_t{miss.payload_bytes}};
     offer.send.done = [](RemoteRead& sent, BlockStatus status, int) noexcept {
-        auto& of = reinterpret_cast<Offer&>(sent);
-        BlockServer& self = *of.server;
-        self.offered_bytes_in_flight_ -= of.send.into.size();
+        auto& sent_offer = reinterpret_cast<Offer&>(sent);
+        BlockServer& self = *sent_offer.server;
+        self.offered_bytes_in_flight_ -= sent_offer.send.into.size();
         if (status == BlockStatus::ok) {
             ++self.counters_.offered_blocks;
         } else if (status == BlockStatus::object_missing) {
-            self.peers_.refused(of.peer);
+            self.peers_.refused(sent_offer.peer);
         } else {
-            self.peers_.failed(of.peer, self.now_ns_);
+            self.peers_.failed(sent_offer.peer, self.now_ns_);
         }
-        of.consumer->unpin(of.slot_page, of.slot_pages);
-        of.consumer->unrefer();
-        self.offers_.release(&of);
+        sent_offer.consumer->unpin(sent_offer.slot_page, sent_offer.slot_pages);
+        sent_offer.consumer->unrefer();
+        self.offers_.release(&sent_offer);
     };
     static_assert(offsetof(Offer, send) == 0);
     offered_bytes_in_flight_ += offer.send.into.size();

@@ -120,21 +120,21 @@ void Compressor::compress(CompressWork& work) {
     work.stored_bytes = 0;
     if (!context_) context_.reset(::ZSTD_createCCtx());
     const auto raw_bytes = static_cast<std::uint32_t>(work.raw.size());
-    const std::uint32_t most = compressed_bytes_max(raw_bytes);
-    const std::size_t memory_bytes = protocol::record_bytes(most, kPageBytes);
+    const std::uint32_t payload_bytes_max = compressed_bytes_max(raw_bytes);
+    const std::size_t memory_bytes = protocol::record_bytes(payload_bytes_max, kPageBytes);
     if (work.memory_bytes_ < memory_bytes) {
         work.memory_bytes_ = 0;
         work.memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, memory_bytes)));
         if (work.memory_ != nullptr) work.memory_bytes_ = memory_bytes;
     }
     // Without memory the block is admitted uncompressed.
-    if (!context_ || work.memory_ == nullptr || most == 0) return;
+    if (!context_ || work.memory_ == nullptr || payload_bytes_max == 0) return;
     ::ZSTD_CCtx_setParameter(context_.get(), ZSTD_c_compressionLevel, work.level);
-    const std::size_t got = ::ZSTD_compress2(context_.get(), work.memory_.get() + kRecordHeaderBytes, most,
-                                             work.raw.data(), work.raw.size());
-    if (::ZSTD_isError(got) != 0) return;  // also if the result exceeds `most`
-    work.stored_bytes = static_cast<std::uint32_t>(got);
-    work.stored_crc = crc32c({work.memory_.get() + kRecordHeaderBytes, got});
+    const std::size_t compressed_bytes = ::ZSTD_compress2(context_.get(), work.memory_.get() + kRecordHeaderBytes,
+                                                          payload_bytes_max, work.raw.data(), work.raw.size());
+    if (::ZSTD_isError(compressed_bytes) != 0) return;  // also if the result exceeds `payload_bytes_max`
+    work.stored_bytes = static_cast<std::uint32_t>(compressed_bytes);
+    work.stored_crc = crc32c({work.memory_.get() + kRecordHeaderBytes, compressed_bytes});
 }
 
 }  // namespace larder::cache

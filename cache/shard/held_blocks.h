@@ -1,8 +1,8 @@
 #pragma once
 
 // The blocks of a dataset that this node holds, one bit per block id. Only the shard writes the bits; the control plane
-// reads them while the shard runs. A reader may see slightly stale bits. `changes` tells whether anything has changed
-// since the last look.
+// reads them while the shard runs. A reader may see slightly stale bits. A reader that compares
+// `changes` with its earlier value learns whether any bit has changed.
 
 #include <atomic>
 #include <cstddef>
@@ -28,8 +28,8 @@ public:
         if (block_id / 64 >= words_.size()) return;
         std::atomic<std::uint64_t>& word = words_[block_id / 64];
         const std::uint64_t bit = std::uint64_t{1} << (block_id % 64);
-        const std::uint64_t was = word.load(std::memory_order_relaxed);
-        word.store(held ? was | bit : was & ~bit, std::memory_order_relaxed);
+        const std::uint64_t old_word = word.load(std::memory_order_relaxed);
+        word.store(held ? old_word | bit : old_word & ~bit, std::memory_order_relaxed);
         changes_.store(changes_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
 

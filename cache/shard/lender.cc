@@ -15,12 +15,12 @@ using protocol::kRecordHeaderBytes;
 
 namespace {
 
-// A token holds a kind and a place: tokens of segments are odd, tokens of slots even.
-constexpr std::uint64_t segment_token(std::size_t place) {
-    return 2 * place + 1;
+// A token encodes a kind and an index: tokens of segments are odd, tokens of slots even.
+constexpr std::uint64_t segment_token(std::size_t index) {
+    return 2 * index + 1;
 }
-constexpr std::uint64_t slot_token(std::size_t place) {
-    return 2 * place + 2;
+constexpr std::uint64_t slot_token(std::size_t index) {
+    return 2 * index + 2;
 }
 
 }  // namespace
@@ -33,30 +33,30 @@ Lender::~Lender() {
 }
 
 void Lender::ask(std::shared_ptr<const protocol::Manifest> manifest, std::uint32_t block, Lend lend) {
-    LendRequest wish{.manifest = std::move(manifest), .block = block, .lend = std::move(lend)};
-    if (!serve(wish)) waiting_.push_back(std::move(wish));
+    LendRequest request{.manifest = std::move(manifest), .block = block, .lend = std::move(lend)};
+    if (!serve(request)) waiting_.push_back(std::move(request));
 }
 
 // False if every slot is taken.
-bool Lender::serve(LendRequest& wish) {
-    const std::uint32_t block_id = wish.manifest->block_id(wish.block);
+bool Lender::serve(LendRequest& request) {
+    const std::uint32_t block_id = request.manifest->block_id(request.block);
     const auto location = server_.store().find(block_id);
     if (closed() || !location) {
-        wish.lend({});
+        request.lend({});
         return true;
     }
     if (location->segment->tier() == Tier::memory) {
         const auto free = std::ranges::find(lent_segments_, nullptr);
-        const auto place = static_cast<std::size_t>(free - lent_segments_.begin());
+        const auto index = static_cast<std::size_t>(free - lent_segments_.begin());
         if (free == lent_segments_.end()) lent_segments_.push_back(nullptr);
-        lent_segments_[place] = location->segment;
+        lent_segments_[index] = location->segment;
         server_.store().add_reference(*location->segment);
         refer();
         const std::byte* record = location->segment->memory() + location->offset;
-        wish.lend({.payload = {record + kRecordHeaderBytes, location->payload_bytes},
-                   .payload_crc = location->payload_crc,
-                   .raw_bytes = location->compressed() ? location->raw_bytes : 0,
-                   .token = segment_token(place)});
+        request.lend({.payload = {record + kRecordHeaderBytes, location->payload_bytes},
+                      .payload_crc = location->payload_crc,
+                      .raw_bytes = location->compressed() ? location->raw_bytes : 0,
+                      .token = segment_token(index)});
         return true;
     }
     const auto slot = std::ranges::find(slots_, false, &Slot::taken);
@@ -68,10 +68,10 @@ bool Lender::serve(LendRequest& wish) {
         slot->memory_bytes = bytes;
     }
     slot->taken = true;
-    slot->wish = std::move(wish);
+    slot->request = std::move(request);
     server_.serve({.consumer = this,
-                   .manifest = slot->wish.manifest.get(),
-                   .block = slot->wish.block,
+                   .manifest = slot->request.manifest.get(),
+                   .block = slot->request.block,
                    .slot_page = static_cast<std::uint32_t>(slot - slots_.begin()),
                    .slot_pages = static_cast<std::uint32_t>(bytes / kPageBytes)});
     return true;
@@ -79,10 +79,10 @@ bool Lender::serve(LendRequest& wish) {
 
 void Lender::serve_waiting() {
     while (!waiting_.empty()) {
-        LendRequest wish = std::move(waiting_.front());
+        LendRequest request = std::move(waiting_.front());
         waiting_.pop_front();
-        if (serve(wish)) continue;
-        waiting_.push_front(std::move(wish));
+        if (serve(request)) continue;
+        waiting_.push_front(std::move(request));
         return;
     }
 }
@@ -93,26 +93,26 @@ std::byte* Lender::slot(const Fetch& fetch) {
 
 void Lender::deliver(const Fetch& fetch, const Delivery& delivery) {
     Slot& slot = slots_[fetch.slot_page];
-    const LendRequest wish = std::exchange(slot.wish, {});
+    const LendRequest request = std::exchange(slot.request, {});
     if (delivery.status != protocol::BlockStatus::ok) {
         slot.taken = false;
-        wish.lend({});
+        request.lend({});
         return;
     }
     refer();
-    wish.lend({.payload = {slot.memory.get() + kRecordHeaderBytes, fetch.stored_bytes},
-               .payload_crc = fetch.payload_crc,
-               .raw_bytes = delivery.stored_bytes != 0 ? fetch.payload_bytes : 0,
-               .token = slot_token(fetch.slot_page)});
+    request.lend({.payload = {slot.memory.get() + kRecordHeaderBytes, fetch.stored_bytes},
+                  .payload_crc = fetch.payload_crc,
+                  .raw_bytes = delivery.stored_bytes != 0 ? fetch.payload_bytes : 0,
+                  .token = slot_token(fetch.slot_page)});
 }
 
 void Lender::return_block(std::uint64_t token) {
     LARDER_ASSERT(token != 0);
-    const std::size_t place = (token - 1) / 2;
+    const std::size_t index = (token - 1) / 2;
     if (token % 2 == 1) {
-        server_.store().drop_reference(*std::exchange(lent_segments_[place], nullptr));
+        server_.store().drop_reference(*std::exchange(lent_segments_[index], nullptr));
     } else {
-        slots_[place].taken = false;
+        slots_[index].taken = false;
     }
     unrefer();
     serve_waiting();

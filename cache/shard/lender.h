@@ -2,8 +2,9 @@
 
 // A Lender lends cached blocks of one dataset to the code that sends them to other nodes. It never asks the remote. A
 // block in memory is lent in place. A block on disk is first read into one of a few slots, and its CRC is checked. The
-// bytes stay unchanged until the block is given back. Requests beyond the slots wait in order. On the shard's thread.
-// Like a Scan, a Lender is a Consumer without a client. It may be deleted when it is closed and nothing is lent.
+// bytes stay unchanged until the block is returned. Requests for which no slot is free wait in order. On the shard's
+// thread. Like a Scan, a Lender is a Consumer without a client. It may be deleted when it is closed and nothing is
+// lent.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,12 +21,12 @@ namespace larder::cache {
 
 class BlockServer;
 
-// A lent block, readable until `token` is given back. The payload is empty if the block is not cached here.
+// A lent block, readable until `token` is returned. The payload is empty if the block is not cached here.
 struct LentBlock {
     std::span<const std::byte> payload;
     std::uint32_t payload_crc = 0;
     std::uint32_t raw_bytes = 0;  // 0: the payload is the block; else the block's size, and the payload is a zstd frame
-    std::uint64_t token = 0;      // 0: nothing to give back
+    std::uint64_t token = 0;      // 0: nothing to return
 };
 using Lend = std::function<void(const LentBlock&)>;
 
@@ -55,18 +56,18 @@ private:
     };
     struct Slot {
         bool taken = false;
-        LendRequest wish;
+        LendRequest request;
         std::size_t memory_bytes = 0;
         std::unique_ptr<std::byte, void (*)(void*)> memory{nullptr, nullptr};
     };
 
-    bool serve(LendRequest& wish);
+    bool serve(LendRequest& request);
     void serve_waiting();
 
     BlockServer& server_;
     std::shared_ptr<const protocol::Manifest> server_manifest_;
     std::vector<Slot> slots_;
-    std::vector<const Segment*> lent_segments_;  // by place in the token; null if free
+    std::vector<const Segment*> lent_segments_;  // by index in the token; null if free
     std::deque<LendRequest> waiting_;
 };
 

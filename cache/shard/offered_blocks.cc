@@ -18,9 +18,9 @@ OfferedBlocks::~OfferedBlocks() {
 bool OfferedBlocks::take(OfferedBlock offered) {
     if (closed()) return false;
     const auto free = std::ranges::find_if(slots_, [](const Slot& slot) { return slot.offered.record == nullptr; });
-    const auto place = static_cast<std::uint32_t>(free - slots_.begin());
+    const auto index = static_cast<std::uint32_t>(free - slots_.begin());
     if (free == slots_.end()) slots_.emplace_back();
-    Slot& slot = slots_[place];
+    Slot& slot = slots_[index];
     slot.offered = std::move(offered);
     const protocol::Manifest& manifest = *slot.offered.manifest;
     Fetch fetch;
@@ -29,10 +29,10 @@ bool OfferedBlocks::take(OfferedBlock offered) {
     fetch.block = slot.offered.block;
     fetch.block_id = manifest.block_id(fetch.block);
     fetch.payload_bytes = manifest.block_bytes(fetch.block);
-    fetch.slot_page = place;
+    fetch.slot_page = index;
     fetch.slot_pages = slot.offered.pages;
     const bool taken = server_.admit_offered(fetch, slot.offered.payload_crc);
-    if (!slots_[place].pinned) slots_[place] = {};
+    if (!slots_[index].pinned) slots_[index] = {};
     return taken;
 }
 

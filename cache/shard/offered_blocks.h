@@ -15,7 +15,7 @@ namespace larder::cache {
 
 class BlockServer;
 
-// An offered block. `record` is page-aligned room for the block's record, with the payload in its place.
+// An offered block. `record` is page-aligned memory for the block's record; only the payload is filled in.
 struct OfferedBlock {
     std::shared_ptr<const protocol::Manifest> manifest;
     std::uint32_t block = 0;

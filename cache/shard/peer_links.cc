@@ -54,10 +54,10 @@ std::size_t PeerLinks::link_with_room(const protocol::Manifest& manifest, std::u
     double best = 0;
     for (const std::size_t link : link_of_peer_) {
         if (link == 0 || links_[link - 1].room_bytes < bytes || links_[link - 1].not_before_ns > now_ns) continue;
-        const Link& to = links_[link - 1];
-        const std::uint64_t mixed = mix64(block ^ mix64(std::hash<std::string>{}(to.key)));
-        const double uniform = (static_cast<double>(mixed >> 11) + 0.5) * 0x1p-53;
-        const double score = -static_cast<double>(to.room_bytes) / std::log(uniform);
+        const Link& candidate = links_[link - 1];
+        const std::uint64_t hash = mix64(block ^ mix64(std::hash<std::string>{}(candidate.key)));
+        const double uniform = (static_cast<double>(hash >> 11) + 0.5) * 0x1p-53;
+        const double score = -static_cast<double>(candidate.room_bytes) / std::log(uniform);
         if (chosen != 0 && score <= best) continue;
         chosen = link;
         best = score;

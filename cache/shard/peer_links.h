@@ -1,7 +1,7 @@
 #pragma once
 
-// The links of a dataset to other nodes' caches: what the peers hold (PeerBlocks), and a PeerRemote for each. A peer
-// that fails is not asked for one second. On the shard's thread.
+// The links of a dataset to other nodes' caches: what the peers hold (PeerBlocks), and a PeerRemote for each. After a
+// failure a peer is not used for one second. On the shard's thread.
 
 #include <cstdint>
 #include <deque>
@@ -24,14 +24,14 @@ public:
     // Null before the first `set`.
     const std::shared_ptr<const PeerBlocks>& blocks() const { return blocks_; }
 
-    // The link to read this block of this version through: above 0, and valid as long as the PeerLinks. 0 if no peer
-    // can be asked.
+    // Returns the link through which to read this block of this version: above 0, and valid as long as the PeerLinks.
+    // Returns 0 if no peer can be asked.
     std::size_t link_to(const protocol::Manifest& manifest, std::uint32_t block, std::int64_t now_ns) const;
     void read(std::size_t link, RemoteRead& read) { links_[link - 1].remote->read(read); }
     void failed(std::size_t link, std::int64_t now_ns);
 
-    // Chooses the peer to offer a block that no peer holds and that has no room here, and takes the block off that
-    // peer's room. 0 if no peer has room. Uses rendezvous hashing over the peers with room, weighted by their room
+    // Chooses the peer to offer a block that no peer holds and that has no room here, and subtracts the block from
+    // that peer's room. 0 if no peer has room. Uses rendezvous hashing over the peers with room, weighted by their room
     // (Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998; weights as in Schindelhauer and
     // Schomaker, "Weighted distributed hash tables", 2005).
     std::size_t link_with_room(const protocol::Manifest& manifest, std::uint32_t block, std::int64_t now_ns);

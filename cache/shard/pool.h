@@ -1,6 +1,6 @@
 #pragma once
 
-// A pool of objects that the data plane takes and gives back without using the heap once enough exist. A taken object
+// A pool of objects that the data plane takes and releases without using the heap once enough exist. A taken object
 // keeps its address and is value-initialised.
 
 #include <cstddef>
