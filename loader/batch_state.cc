@@ -10,9 +10,10 @@ namespace {
 
 // The bytes of a sample within those of its block.
 Result<std::span<const std::byte>> sample_bytes(const protocol::Manifest& manifest, std::uint64_t sample,
-                                                const protocol::Block& in, std::span<const std::byte> block) {
+                                                const protocol::Block& block_info, std::span<const std::byte> block) {
     if (manifest.samples_by_ordinal()) {
-        return protocol::sample_in(block, static_cast<std::uint32_t>(sample - in.first_sample), in.sample_count);
+        return protocol::sample_in(block, static_cast<std::uint32_t>(sample - block_info.first_sample),
+                                   block_info.sample_count);
     }
     const protocol::SampleExtent extent = manifest.sample(sample);
     return block.subspan(extent.offset, extent.length);
@@ -22,11 +23,11 @@ Result<std::span<const std::byte>> sample_bytes(const protocol::Manifest& manife
 
 Result<void> BatchState::add(const protocol::Manifest& manifest, SampleFormat& format, std::uint64_t sample,
                              std::uint32_t block_index, std::span<const std::byte> block) {
-    const protocol::Block in = manifest.block(block_index);
-    const protocol::Object object = manifest.object(in.object);
+    const protocol::Block block_info = manifest.block(block_index);
+    const protocol::Object object = manifest.object(block_info.object);
     const std::size_t fields_before = fields.size();
     FieldSink sink{.fields = fields, .texts = texts};
-    const auto bytes = sample_bytes(manifest, sample, in, block);
+    const auto bytes = sample_bytes(manifest, sample, block_info, block);
     const auto key =
         bytes ? format.split(*bytes, object.path, sink) : Result<std::string_view>(std::unexpected(bytes.error()));
     if (!key) {

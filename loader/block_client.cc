@@ -37,7 +37,7 @@ std::unexpected<Error> bad_completion(const char* why) {
 }
 
 // True if the session broke against the user's wish: the daemon went away or broke the protocol.
-bool worth_reconnecting(const Error& error) {
+bool is_worth_reconnecting(const Error& error) {
     return error.code == ErrorCode::unavailable || error.code == ErrorCode::protocol;
 }
 
@@ -104,7 +104,7 @@ Result<void> BlockClient::connect() {
     }
     session_ = std::move(*session);
     session_pid_ = ::getpid();
-    if (std::exchange(lost_, false)) ++statistics_.reconnects;
+    if (std::exchange(session_was_lost_, false)) ++statistics_.reconnects;
     reported_before_ = statistics_;
     loop_wait_.begin_session();
     return {};
@@ -144,7 +144,7 @@ Result<void> BlockClient::check_interrupted() const {
 }
 
 // The error when the time to wait for a daemon is over.
-Error BlockClient::gave_up(const Error& cause) const {
+Error BlockClient::timeout_error(const Error& cause) const {
     const std::string within = " within " + std::to_string(options_.reconnect_timeout_ms) + " ms: ";
     const bool opened = attach_options_.slot_bytes > 0;
     return {ErrorCode::unavailable,
@@ -155,35 +155,35 @@ Error BlockClient::gave_up(const Error& cause) const {
 
 Result<void> BlockClient::lose_session(Error cause) {
     drop_session();
-    lost_ = true;
+    session_was_lost_ = true;
     const std::int64_t now_ns = clock_.now_ns();
-    if (sessions_in_vain_++ == 0) in_vain_since_ns_ = now_ns;
+    if (sessions_without_block_++ == 0) without_block_since_ns_ = now_ns;
     next_attempt_ns_ = 0;
     last_error_ = cause;
-    const bool hopeless = cause.code == ErrorCode::protocol
-                              ? sessions_in_vain_ > kBreachesMax
-                              : now_ns - in_vain_since_ns_ > options_.reconnect_timeout_ms * 1'000'000;
-    if (worth_reconnecting(cause) && !hopeless) return {};
-    sessions_in_vain_ = 0;
-    return std::unexpected(cause.code == ErrorCode::unavailable ? gave_up(cause) : std::move(cause));
+    const bool is_hopeless = cause.code == ErrorCode::protocol
+                                 ? sessions_without_block_ > kBreachesMax
+                                 : now_ns - without_block_since_ns_ > options_.reconnect_timeout_ms * 1'000'000;
+    if (is_worth_reconnecting(cause) && !is_hopeless) return {};
+    sessions_without_block_ = 0;
+    return std::unexpected(cause.code == ErrorCode::unavailable ? timeout_error(cause) : std::move(cause));
 }
 
 Result<void> BlockClient::reconnect() {
     const std::int64_t deadline_ns = clock_.now_ns() + options_.reconnect_timeout_ms * 1'000'000;
-    std::int64_t backoff_ns = kBackoffFirst_ns << std::min(sessions_in_vain_, kBackoffDoublingsMax);
-    if (sessions_in_vain_ > 1) pause_ns(backoff_ns);
-    bool told = options_.daemon_away == nullptr;
+    std::int64_t backoff_ns = kBackoffFirst_ns << std::min(sessions_without_block_, kBackoffDoublingsMax);
+    if (sessions_without_block_ > 1) pause_ns(backoff_ns);
+    bool is_told = options_.daemon_away == nullptr;
     for (;; backoff_ns = std::min(backoff_ns * 2, kBackoffMax_ns)) {
         auto connected = connect();
-        if (connected || !worth_reconnecting(connected.error())) return connected;
+        if (connected || !is_worth_reconnecting(connected.error())) return connected;
         last_error_ = connected.error();
         if (auto interrupted = check_interrupted(); !interrupted) return interrupted;
         const std::int64_t left_ns = deadline_ns - clock_.now_ns();
         if (left_ns <= 0) break;
-        if (!std::exchange(told, true)) options_.daemon_away(last_error_.message);
+        if (!std::exchange(is_told, true)) options_.daemon_away(last_error_.message);
         pause_ns(std::min(backoff_ns, left_ns));
     }
-    return std::unexpected(gave_up(last_error_));
+    return std::unexpected(timeout_error(last_error_));
 }
 
 // --- blocks
@@ -232,12 +232,12 @@ void BlockClient::want_first(std::uint32_t tag) {
 
 void BlockClient::forget(std::uint32_t tag) {
     BlockEntry& entry = table_[tag];
-    let_go(entry);
+    release_memory(entry);
     if (entry.copied) copied_bytes_ -= entry.raw_bytes;
     table_.erase(tag);
 }
 
-void BlockClient::let_go(BlockEntry& entry) {
+void BlockClient::release_memory(BlockEntry& entry) {
     ClientSessionMemory* memory = entry.memory;
     if (memory == nullptr) return;
     entry.memory = nullptr;
@@ -332,7 +332,7 @@ Result<std::size_t> BlockClient::take_completions() {
         if (*count < completions.size()) break;
     }
     if (total > 0) {
-        sessions_in_vain_ = 0;
+        sessions_without_block_ = 0;
         arrived_ = true;
     }
     return total;
@@ -407,7 +407,7 @@ Result<void> BlockClient::exchange() {
     const std::int64_t now_ns = clock_.now_ns();
     report(now_ns);
     if (auto taken = take_completions(); !taken) return std::unexpected(taken.error());
-    if (auto minded = service_segments(now_ns); !minded) return minded;
+    if (auto serviced = service_segments(now_ns); !serviced) return serviced;
     send_wanted();
     return {};
 }
@@ -418,7 +418,7 @@ Result<void> BlockClient::tick() {
         const std::int64_t now_ns = clock_.now_ns();
         if (now_ns < next_attempt_ns_) return {};
         if (auto connected = connect(); !connected) {
-            if (!worth_reconnecting(connected.error())) return connected;
+            if (!is_worth_reconnecting(connected.error())) return connected;
             last_error_ = connected.error();
             next_attempt_ns_ = now_ns + kAttemptPeriod_ns;
             return {};

@@ -67,15 +67,16 @@ public:
     void forget_blocks();
     // Removes blocks without references from the queue.
     void drop_unwanted();
-    // Makes room for the next batch if no slab has any: first spreads its blocks over the existing gaps, then copies
-    // blocks that no batch hands out from slots to memory of this process, the one needed last first. False if nothing
-    // helped, or if a caller that holds several batches already has as many bytes in such copies as slot memory has.
+    // Makes room for the next batch if no slab has any. First spreads the batch's blocks over the existing gaps. Then
+    // copies blocks of batches that are not handed out from slots to memory of this process, beginning with the block
+    // needed last. Returns false if nothing helped, or if the caller holds several batches and the copies already have
+    // as many bytes as slot memory.
     bool make_room();
-    // If a batch that is about to be handed out has blocks in every slab, copies those of one slab. The next batch then
-    // has room, at least in parts, while this one is held.
+    // If a batch that is about to be handed out has blocks in every slab, copies the blocks of one slab. The next batch
+    // then has room, at least in parts, while this one is held.
     void free_one_slab(std::span<const std::uint32_t> tags);
     // Refetches a ready block from the remote, before all others, because its content is damaged. The new entry has one
-    // reference. Other holders keep the damaged block. Nothing if the block was already refetched.
+    // reference. Other holders keep the damaged block. Returns nullopt if the block was already refetched.
     std::optional<std::uint32_t> refetch_damaged(std::uint32_t tag, std::string damage);
     const BlockEntry& block(std::uint32_t tag) const { return table_[tag]; }
     // Asks the daemon why a failed block could not be read. Empty if the daemon knows no more than the entry says.
@@ -124,7 +125,7 @@ private:
     Result<void> connect();
     Result<void> reconnect();
     Result<void> check_interrupted() const;
-    Error gave_up(const Error& cause) const;
+    Error timeout_error(const Error& cause) const;
     // Drops a broken session. Fails if the next one would fail the same way.
     Result<void> lose_session(Error cause);
     void drop_session();
@@ -139,7 +140,7 @@ private:
     void decompress(std::uint32_t tag, std::span<const std::byte> bytes, std::uint32_t raw_bytes);
     void want_first(std::uint32_t tag);
     Result<void> service_segments(std::int64_t now_ns);
-    void let_go(BlockEntry& entry);
+    void release_memory(BlockEntry& entry);
     void forget(std::uint32_t tag);
     void count_delivered(BlockEntry& entry);
     void report(std::int64_t now_ns);
@@ -158,7 +159,7 @@ private:
     int session_pid_ = 0;
     SlotSlabs slots_{0, 0};
     std::uint64_t open_bundle_ = kNoBundle;  // the bundle that slots_ has room for
-    bool spread_ = false;                    // spread bundles over gaps until the next batch is handed out
+    bool spreads_bundles_ = false;           // until the next batch is handed out: over the gaps in slabs
     std::uint64_t copied_bytes_ = 0;         // in blocks that were copied out of slots
     std::uint64_t batches_out_ = 0;          // batches that the caller has
     std::vector<SlabUse> slab_use_;          // scratch space of `free_one_slab`
@@ -172,13 +173,13 @@ private:
 
     std::int64_t latency_ns_ = 0;
     std::int64_t messages_read_ns_ = 0;
-    std::int64_t next_attempt_ns_ = 0;    // to connect
-    std::uint32_t sessions_in_vain_ = 0;  // lost in a row before any block arrived
-    std::int64_t in_vain_since_ns_ = 0;
-    bool lost_ = false;     // the last session broke, and not by a fork
-    bool no_room_ = false;  // for the next wanted block
-    bool arrived_ = false;  // completions arrived since the current call began
-    Error last_error_;      // why there is no session
+    std::int64_t next_attempt_ns_ = 0;          // to connect
+    std::uint32_t sessions_without_block_ = 0;  // lost in a row before any block arrived
+    std::int64_t without_block_since_ns_ = 0;
+    bool session_was_lost_ = false;  // the last session broke, and not by a fork
+    bool no_room_ = false;           // for the next wanted block
+    bool arrived_ = false;           // completions arrived since the current call began
+    Error last_error_;               // why there is no session
     LoaderStatistics statistics_;
     LoaderStatistics reported_before_;  // what earlier sessions reported
     LoopWait loop_wait_;

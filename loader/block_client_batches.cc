@@ -27,7 +27,7 @@ void BlockClient::count_delivered(BlockEntry& entry) {
 void BlockClient::hand_out(BatchState& state) {
     state.handed_out = true;
     ++batches_out_;
-    spread_ = false;
+    spreads_bundles_ = false;
     for (const std::uint32_t tag : state.tags) {
         ++table_[tag].handed_out;
         count_delivered(table_[tag]);

@@ -14,16 +14,16 @@ using protocol::BlockStatus;
 std::optional<std::uint32_t> BlockClient::refetch_damaged(std::uint32_t tag, std::string damage) {
     // A refetched block that is damaged is damaged for good. A second report is useful only if the first had no
     // checksum of the damaged bytes, and the second has one.
-    const bool said = table_[tag].damaged_crc != 0 || table_[tag].compressed_crc == 0;
-    if (table_[tag].is_refetch && said) return std::nullopt;
+    const bool is_report_useless = table_[tag].damaged_crc != 0 || table_[tag].compressed_crc == 0;
+    if (table_[tag].is_refetch && is_report_useless) return std::nullopt;
     const std::uint32_t block = table_[tag].block;
     // The block was refetched before, and its bytes have changed. Use the new ones.
     if (!table_[tag].found) return acquire(block, kNoBundle).tag;
     // Another sample found the block damaged before. Both wait for the same refetch.
-    if (const std::uint32_t asked = table_[tag].refetch_tag;
-        table_.contains(asked) && table_[asked].is_refetch && table_[asked].block == block) {
-        ++table_[asked].references;
-        return asked;
+    if (const std::uint32_t pending = table_[tag].refetch_tag;
+        table_.contains(pending) && table_[pending].is_refetch && table_[pending].block == block) {
+        ++table_[pending].references;
+        return pending;
     }
     const std::uint32_t duplicate = table_.acquire_duplicate(block);
     table_[tag].refetch_tag = duplicate;
@@ -36,8 +36,8 @@ std::optional<std::uint32_t> BlockClient::refetch_damaged(std::uint32_t tag, std
     entry.had_slot = table_[tag].had_slot;
     entry.slot_page = table_[tag].slot_page;
     // The compressed bytes of a block compressed at the remote are gone. Only a refetched block has their checksum.
-    const bool as_at_remote = table_[tag].bytes().size() == entry.length && manifest_.block(block).raw_bytes == 0;
-    entry.damaged_crc = as_at_remote ? crc32c(table_[tag].bytes()) : table_[tag].compressed_crc;
+    const bool is_as_at_remote = table_[tag].bytes().size() == entry.length && manifest_.block(block).raw_bytes == 0;
+    entry.damaged_crc = is_as_at_remote ? crc32c(table_[tag].bytes()) : table_[tag].compressed_crc;
     want_first(duplicate);
     return duplicate;
 }
@@ -47,19 +47,19 @@ std::string BlockClient::failure_reason_of(const BlockEntry& entry) const {
         {.socket = socket_path_, .dataset = options_.dataset, .manifest_version = version_, .block = entry.block});
 }
 
-// Gives the block's place in shared memory back at once: readers use the copy.
+// Releases the block's shared memory at once, because readers use the decompressed copy.
 void BlockClient::decompress(std::uint32_t tag, std::span<const std::byte> bytes, std::uint32_t raw_bytes) {
     BlockEntry& entry = table_[tag];
     auto raw = decompressor_.run(bytes, raw_bytes);
     const std::uint32_t damaged_crc = raw ? 0 : crc32c(bytes);
     if (raw && entry.is_refetch && bytes.size() == manifest_.block(entry.block).length)
         entry.compressed_crc = crc32c(bytes);
-    let_go(entry);
+    release_memory(entry);
     if (!raw && raw.error().code == ErrorCode::corrupt) {
-        const bool once_more = !std::exchange(entry.is_refetch, true);
+        const bool should_refetch = !std::exchange(entry.is_refetch, true);
         entry.damage = "it is compressed, and cannot be decompressed to the size in its index";
         entry.damaged_crc = damaged_crc;
-        if (once_more) {
+        if (should_refetch) {
             want_first(tag);
             return;
         }

@@ -26,7 +26,7 @@ void BlockClient::reset_slots() {
     open_bundle_ = kNoBundle;
 }
 
-// A run for the first wanted block that has references.
+// Returns a run of slot pages for `entry`, the first wanted block that has references.
 std::optional<SlotSlabs::Run> BlockClient::allocate_slot(const BlockEntry& entry) {
     const std::uint32_t pages = slot_pages(entry.length);
     if (entry.had_slot) {
@@ -42,8 +42,10 @@ std::optional<SlotSlabs::Run> BlockClient::allocate_slot(const BlockEntry& entry
         if (other.references > 0) bundle_pages += slot_pages(other.length);
     }
     // A bundle may be larger than a slab if the memory budget is small.
-    const auto fitting = static_cast<std::uint32_t>(std::min<std::uint64_t>(bundle_pages, slots_.slab_pages()));
-    if (!slots_.begin_bundle(fitting) && !(spread_ && slots_.begin_bundle(pages))) return std::nullopt;
+    const auto pages_to_reserve =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(bundle_pages, slots_.slab_pages()));
+    if (!slots_.begin_bundle(pages_to_reserve) && !(spreads_bundles_ && slots_.begin_bundle(pages)))
+        return std::nullopt;
     open_bundle_ = entry.bundle;
     return slots_.allocate(pages);
 }
@@ -53,7 +55,7 @@ std::uint64_t BlockClient::slot_bytes_occupied() const {
 }
 
 bool BlockClient::make_room() {
-    if (!std::exchange(spread_, true)) {
+    if (!std::exchange(spreads_bundles_, true)) {
         send_wanted();
         if (!no_room_ || session_->fetches_in_flight() > 0) return true;
     }
@@ -77,7 +79,7 @@ void BlockClient::copy_out_of_slot(BlockEntry& entry) {
     auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes.size());
     std::ranges::copy(bytes, copy.get());
     entry.raw_bytes = static_cast<std::uint32_t>(bytes.size());
-    let_go(entry);
+    release_memory(entry);
     entry.raw = std::move(copy);
     entry.data = entry.raw.get();
     entry.copied = true;

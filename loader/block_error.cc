@@ -25,24 +25,24 @@ Error block_error(const BlockClient& client, const BlockEntry& entry, const std:
     const protocol::Block block = client.manifest().block(entry.block);
     const protocol::Object object = client.manifest().object(block.object);
     const std::string what = "object \"" + std::string(object.path) + "\" of dataset \"" + dataset + "\" ";
-    const std::string index = "`larder dataset index " + dataset + "`";
-    const std::string skip = "; a Loader with skip_failed leaves it out";
+    const std::string index_command = "`larder dataset index " + dataset + "`";
+    const std::string skip_hint = "; a Loader with skip_failed leaves it out";
     // Indexing again does not repair wrong bytes.
-    const std::string mend = ": put a good copy in its place and run " + index + skip;
+    const std::string repair_hint = ": put a good copy in its place and run " + index_command + skip_hint;
     Error error{.code = ErrorCode::io, .message = {}, .system_errno = entry.system_errno};
     switch (entry.status) {
         case BlockStatus::object_changed:
             error.code = ErrorCode::changed;
-            error.message = what + "has changed since it was indexed: run " + index + skip;
+            error.message = what + "has changed since it was indexed: run " + index_command + skip_hint;
             break;
         case BlockStatus::object_truncated:
             error.code = ErrorCode::changed;
-            error.message = what + "is shorter than when it was indexed: run " + index + skip;
+            error.message = what + "is shorter than when it was indexed: run " + index_command + skip_hint;
             break;
         case BlockStatus::object_missing:
             error.code = ErrorCode::not_found;
-            error.message =
-                what + "is gone from the remote: put it back, or run " + index + " to continue without it" + skip;
+            error.message = what + "is gone from the remote: put it back, or run " + index_command +
+                            " to continue without it" + skip_hint;
             break;
         case BlockStatus::object_corrupt: {
             const std::string bytes =
@@ -51,7 +51,7 @@ Error block_error(const BlockClient& client, const BlockEntry& entry, const std:
             error.message = what + "is damaged at the remote: the " + bytes +
                             (entry.is_refetch ? " were read twice: " + entry.damage
                                               : " do not have the checksum they had when it was indexed") +
-                            mend;
+                            repair_hint;
             break;
         }
         case BlockStatus::remote_failed:

@@ -14,7 +14,7 @@ namespace larder::detail {
 // it may take a moment.
 Error block_error(const BlockClient& client, const BlockEntry& entry, const std::string& dataset);
 
-// The blocks that are waited for have no room, and nothing in flight could make some.
+// The error if awaited blocks have no room, and nothing in flight could make room.
 Error starved_error(const BlockClient& client, const std::string& who_holds);
 
 }  // namespace larder::detail

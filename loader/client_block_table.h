@@ -35,7 +35,7 @@ struct BlockEntry {
     bool had_slot = false;                                     // at slot_page, in the current session
     bool found = true;                                         // `acquire` finds it by its block's number
     bool past = false;                                         // acquired before `forget_blocks`
-    bool is_refetch = false;  // a refetch: it came before with `damaged_crc`, and its content was damaged
+    bool is_refetch = false;  // a refetch: the block came before with `damaged_crc`, and its content was damaged
     std::uint32_t damaged_crc = 0;
     std::uint32_t compressed_crc = 0;    // of a refetch that is compressed at the remote: CRC of the compressed bytes
     std::uint32_t refetch_tag = kNoTag;  // the entry of the refetch, once this block turned out to be damaged
@@ -48,7 +48,7 @@ struct BlockEntry {
     std::uint32_t next_in_bucket = 0;                            // 1 + entry; 0 ends the chain
     std::uint64_t order = 0;                                     // rank in the order of first requests
     std::uint64_t bundle = kNoBundle;                            // blocks of one bundle lie in one slab
-    std::uint64_t pass = 0;                                      // the client's last pass that wanted it
+    std::uint64_t pass = 0;                                      // the client's last pass that wanted the block
     bool counted = false;                                        // in the statistics of this pass
     bool copied = false;                                         // from its slot into `raw`
     protocol::BlockSource source = protocol::BlockSource::none;  // when ready
@@ -67,7 +67,7 @@ class ClientBlockTable {
 public:
     struct Acquired {
         std::uint32_t tag;
-        bool fresh;  // it had no references before
+        bool fresh;  // the entry had no references before
     };
 
     ClientBlockTable();
@@ -76,7 +76,7 @@ public:
     Acquired acquire(std::uint32_t block);
     // Adds an entry for the block that is not found by number, with one reference.
     std::uint32_t acquire_duplicate(std::uint32_t block);
-    // Makes such an entry the one that is found by its block's number, in place of the former one.
+    // Makes an entry of `acquire_duplicate` the one that is found by its block's number, in place of the former one.
     void make_current(std::uint32_t tag);
     // No present entry is found by its block's number any more. Each stays until it is erased.
     void forget_blocks();

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::uint64_t kBytesPerStepMax = std::uint64_t{4} << 20;
 constexpr std::uint32_t kBlocksPerStepMax = 4096;
-// The most bytes read at one time. More would wait for the disk and would not be admitted.
+// The count_max bytes read at one time. More would wait for the disk and would not be admitted.
 constexpr std::uint64_t kBytesInFlightMax = std::uint64_t{32} << 20;
 // A compressed block reaches the cache a little after its slot becomes free.
 constexpr std::int64_t kSettle_ns = 100'000'000;
@@ -41,8 +41,8 @@ std::string why_unreadable(BlockStatus status, int system_errno) {
     }
 }
 
-std::uint32_t slots_for(std::size_t slot_bytes, std::uint32_t most) {
-    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kBytesInFlightMax / slot_bytes, 1, most));
+std::uint32_t slot_count(std::size_t slot_bytes, std::uint32_t count_max) {
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kBytesInFlightMax / slot_bytes, 1, count_max));
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ Scan::Scan(ScanKind kind, BlockServer& server, ShardJob& job, std::shared_ptr<Sc
       progress_(std::move(progress)),
       now_ns_(now_ns),
       slot_bytes_(protocol::record_bytes(manifest_->header().block_bytes_max, kPageBytes)),
-      slots_(slots_for(slot_bytes_, blocks_in_flight)) {
+      slots_(slot_count(slot_bytes_, blocks_in_flight)) {
     memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, slot_bytes_ * slots_.size())));
     LARDER_ASSERT(memory_ != nullptr);
     for (Slot& slot : slots_) slot.scan = this;
@@ -81,7 +81,7 @@ void Scan::stop() {
     closed_ = true;
 }
 
-bool Scan::wanted(std::uint32_t block) {
+bool Scan::is_wanted(std::uint32_t block) {
     if (warm_) return warm_->wants(block);
     const bool cached = server_.store().find(manifest_->block_id(block)).has_value();
     // With checksums in the manifest, the remote can be verified even if the block is not cached.
@@ -100,7 +100,7 @@ std::int64_t Scan::step() {
     }
     std::int64_t wake_ns = kNever_ns;
     bool idle = true;
-    bool again = false;  // a block in memory was checked at once, so no completion will start the next turn
+    bool is_turn_needed = false;  // a block in memory was checked at once, so no completion will start the next turn
     std::uint64_t step_bytes = 0;
     std::uint32_t step_blocks = 0;
     for (Slot& slot : slots_) {
@@ -115,7 +115,7 @@ std::int64_t Scan::step() {
         while (slot.state == SlotState::free && next_block_ < manifest_->block_count()) {
             if (step_bytes > kBytesPerStepMax || step_blocks++ > kBlocksPerStepMax) return now_ns_;
             const std::uint32_t block = next_block_++;
-            if (!wanted(block)) {
+            if (!is_wanted(block)) {
                 if (warm_) continue;
                 ++progress_->blocks_done;
                 ++progress_->blocks_unchecked;
@@ -124,7 +124,7 @@ std::int64_t Scan::step() {
             idle = false;
             step_bytes += manifest_->block_bytes(block);
             begin(slot, block);
-            again |= slot.state != SlotState::fetching;
+            is_turn_needed |= slot.state != SlotState::fetching;
         }
     }
     idle = idle && unreferenced();
@@ -134,7 +134,7 @@ std::int64_t Scan::step() {
     }
     finish_when(idle);
     if (idle) return now_ns_ + kEndPoll_ns;
-    return again ? now_ns_ : wake_ns;
+    return is_turn_needed ? now_ns_ : wake_ns;
 }
 
 // Called when a warm-up has requested all wanted blocks. True if more work is left.
@@ -186,7 +186,7 @@ void Scan::begin(Slot& slot, std::uint32_t block) {
                    .slot_pages = static_cast<std::uint32_t>(slot_bytes_ / kPageBytes)});
 }
 
-// The CRC of the block in `record`, once decompressed.
+// Returns the CRC of the decompressed block in `record`.
 std::uint32_t Scan::block_crc(const std::byte* record, const BlockLocation& location) {
     if (!location.compressed()) return location.payload_crc;
     const auto header = protocol::read_record_header({record, kRecordHeaderBytes});
@@ -205,11 +205,11 @@ void Scan::note(BlockFound::What what, std::uint32_t block, std::string why) {
         case BlockFound::What::unreadable: ++progress_->blocks_failed; break;
     }
     if (progress_->found.size() == ScanProgress::kFoundMax) return;
-    const protocol::Block of = manifest_->block(block);
+    const protocol::Block info = manifest_->block(block);
     progress_->found.push_back({.what = what,
-                                .object = std::string(manifest_->object(of.object).path),
-                                .offset = of.offset,
-                                .bytes = of.length,
+                                .object = std::string(manifest_->object(info.object).path),
+                                .offset = info.offset,
+                                .bytes = info.length,
                                 .why = std::move(why)});
 }
 
@@ -269,8 +269,8 @@ bool Scan::compare_with_remote(Slot& slot) {
     refer();
     const protocol::Object object = manifest_->object(block.object);
     slot.read.done = [](RemoteRead& read, BlockStatus status, int system_errno) noexcept {
-        auto& of = reinterpret_cast<Slot&>(read);
-        of.scan->compared(of, status, system_errno);
+        auto& read_slot = reinterpret_cast<Slot&>(read);
+        read_slot.scan->finish_comparison(read_slot, status, system_errno);
     };
     static_assert(offsetof(Slot, read) == 0);
     slot.read.payer = job().bucket;
@@ -288,21 +288,21 @@ bool Scan::compare_with_remote(Slot& slot) {
     return true;
 }
 
-void Scan::compared(Slot& slot, BlockStatus status, int system_errno) {
+void Scan::finish_comparison(Slot& slot, BlockStatus status, int system_errno) {
     unrefer();
     const std::uint64_t extra_bytes = settle(slot.read, status);
     for (BlockCounters* counters : {&server_.counters(), &job().counters}) counters->remote_read_bytes += extra_bytes;
     if (status != BlockStatus::ok) {
         note(BlockFound::What::unreadable, slot.block, why_unreadable(status, system_errno));
-    } else if (!matches_manifest(slot)) {
+    } else if (!settle_comparison(slot)) {
         slot.state = SlotState::to_compare;
         return;
     }
     end(slot);
 }
 
-// False if the bytes do not match the manifest and are to be read once more.
-bool Scan::matches_manifest(Slot& slot) {
+// Returns false if the bytes do not match the manifest for the first time and must be read once more.
+bool Scan::settle_comparison(Slot& slot) {
     const std::uint32_t block_id = manifest_->block_id(slot.block);
     const std::uint32_t crc = crc32c(slot.read.into);
     if (!is_as_indexed(slot.block, crc)) {

@@ -26,7 +26,7 @@ public:
          std::uint32_t blocks_in_flight, const std::int64_t& now_ns);
     ~Scan() override;
 
-    // Does some work. Call every turn until `finished`. Returns the time at which the next turn is wanted.
+    // Does some work. Call every turn until `finished`. Returns the time at which the next turn is needed.
     std::int64_t step();
     bool finished() const { return finished_; }
     // Starts no more reads. The scan is finished when everything in flight has ended.
@@ -46,13 +46,13 @@ private:
         SlotState state = SlotState::free;
         bool pinned = false;
         bool unsettled = false;                   // warm: not known yet whether the block was admitted
-        std::optional<std::uint32_t> cached_crc;  // of the cached block once decompressed
+        std::optional<std::uint32_t> cached_crc;  // of the cached block, decompressed
         bool failed_once = false;                 // the remote's bytes did not match the manifest's checksum
         std::uint32_t block = 0;
     };
 
     void finish_when(bool done);
-    bool wanted(std::uint32_t block);
+    bool is_wanted(std::uint32_t block);
     bool start_next_phase();
     void settle_warmed(Slot& slot);
     static std::uint32_t block_crc(const std::byte* record, const BlockLocation& location);
@@ -60,10 +60,10 @@ private:
     bool is_as_indexed(std::uint32_t block, std::uint32_t crc) const;
     void note(BlockFound::What what, std::uint32_t block, std::string why = {});
     void drop_bad(std::uint32_t block);
-    bool matches_manifest(Slot& slot);
+    bool settle_comparison(Slot& slot);
     void begin(Slot& slot, std::uint32_t block);
     bool compare_with_remote(Slot& slot);
-    void compared(Slot& slot, protocol::BlockStatus status, int system_errno);
+    void finish_comparison(Slot& slot, protocol::BlockStatus status, int system_errno);
     void end(Slot& slot);
 
     ScanKind kind_;

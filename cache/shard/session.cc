@@ -26,9 +26,9 @@ constexpr std::int64_t kWaitMax_ns = 60'000'000'000;
 constexpr std::int64_t kReportedMax_ns = std::int64_t{30} * 24 * 3600 * 1'000'000'000;
 constexpr std::int64_t kSumMax_ns = std::numeric_limits<std::int64_t>::max() / 2;
 
-std::int64_t told_ns(const std::atomic<std::uint64_t>& counter) {
-    const std::uint64_t told = counter.load(std::memory_order_relaxed);
-    return static_cast<std::int64_t>(std::min<std::uint64_t>(told, kReportedMax_ns));
+std::int64_t reported_ns(const std::atomic<std::uint64_t>& counter) {
+    const std::uint64_t reported = counter.load(std::memory_order_relaxed);
+    return static_cast<std::int64_t>(std::min<std::uint64_t>(reported, kReportedMax_ns));
 }
 
 }  // namespace
@@ -142,7 +142,7 @@ bool Session::fetch(const Request& request) {
     set_pages(held_pages_, request.slot_page, pages, true);
     run_pages_[request.slot_page] = pages | kInService;
     ++in_service_;
-    if (!pass_on(request, pages)) {
+    if (!try_serve(request, pages)) {
         populate_slots(request.slot_page + pages);
         deferred_.push_back(request);
     }
@@ -162,7 +162,7 @@ void Session::slots_populated(std::uint64_t bytes) {
     if (!deferred_.empty()) retry_deferred();
 }
 
-bool Session::pass_on(const Request& request, std::uint32_t pages) {
+bool Session::try_serve(const Request& request, std::uint32_t pages) {
     if (any_page(pinned_pages_, request.slot_page, pages)) return false;
     return server_.serve({.consumer = this,
                           .manifest = &manifest(),
@@ -181,7 +181,7 @@ void Session::retry_deferred() {
     for (std::size_t i = 0; i < deferred_.size(); ++i) {
         const Request request = deferred_[i];
         const std::uint32_t pages = run_pages_[request.slot_page] & ~kInService;
-        if (!pass_on(request, pages)) deferred_[kept++] = request;
+        if (!try_serve(request, pages)) deferred_[kept++] = request;
     }
     deferred_.resize(kept);
 }
@@ -249,9 +249,9 @@ void Session::deliver(const Fetch& fetch, const Delivery& delivery) {
                           .reserved = 0};
     bool in_slot = delivery.status == BlockStatus::ok;
     if (delivery.segment != nullptr) {
-        const SendResult given = give_segment(*delivery.segment);
-        if (given == SendResult::broken) return;
-        if (given == SendResult::yes) {
+        const SendResult sent = send_segment(*delivery.segment);
+        if (sent == SendResult::broken) return;
+        if (sent == SendResult::yes) {
             completion.segment = delivery.segment->id();
             completion.offset = delivery.payload_offset;
             in_slot = false;
@@ -287,14 +287,14 @@ void Session::wake_client() {
 
 // --- memory segments
 
-bool Session::is_given(const Segment& segment) const {
+bool Session::is_sent(const Segment& segment) const {
     const std::size_t word = segment.id() / 64;
-    return word < given_.size() && ((given_[word] >> (segment.id() % 64)) & 1) != 0;
+    return word < sent_bits_.size() && ((sent_bits_[word] >> (segment.id() % 64)) & 1) != 0;
 }
 
 // Returns SendResult::busy if the client has not read earlier messages and the socket is full.
-Session::SendResult Session::give_segment(const Segment& segment) {
-    if (is_given(segment)) return SendResult::yes;
+Session::SendResult Session::send_segment(const Segment& segment) {
+    if (is_sent(segment)) return SendResult::yes;
     protocol::SegmentMessage message{.magic = protocol::kMagic,
                                      .kind = protocol::MessageKind::segment_added,
                                      .segment = segment.id(),
@@ -321,16 +321,16 @@ Session::SendResult Session::give_segment(const Segment& segment) {
     }
     server_.store().add_reference(segment);
     segments_.push_back(&segment);
-    given_.resize(std::max<std::size_t>(given_.size(), segment.id() / 64 + 1));
-    given_[segment.id() / 64] |= std::uint64_t{1} << (segment.id() % 64);
+    sent_bits_.resize(std::max<std::size_t>(sent_bits_.size(), segment.id() / 64 + 1));
+    sent_bits_[segment.id() / 64] |= std::uint64_t{1} << (segment.id() % 64);
     return SendResult::yes;
 }
 
 void Session::drop_segment(const Segment& segment, std::int64_t deadline_ns) {
-    if (!is_given(segment)) return;
+    if (!is_sent(segment)) return;
     publish();
     std::erase(segments_, &segment);
-    given_[segment.id() / 64] &= ~(std::uint64_t{1} << (segment.id() % 64));
+    sent_bits_[segment.id() / 64] &= ~(std::uint64_t{1} << (segment.id() % 64));
     unmapping_.push_back({&segment, deadline_ns});
     const protocol::SegmentMessage message{.magic = protocol::kMagic,
                                            .kind = protocol::MessageKind::segment_dropped,
@@ -392,12 +392,12 @@ std::int64_t open_wait_ns(std::int64_t since_ns, std::int64_t now_ns) {
 }
 
 std::int64_t Session::stall_ns(std::int64_t now_ns) const {
-    return told_ns(control().stall_ns) +
+    return reported_ns(control().stall_ns) +
            open_wait_ns(control().waiting_since_ns.load(std::memory_order_relaxed), now_ns);
 }
 
 std::int64_t Session::busy_ns() const {
-    return told_ns(control().busy_ns);
+    return reported_ns(control().busy_ns);
 }
 
 std::uint64_t Session::samples_delivered() const {

@@ -1,6 +1,6 @@
 #pragma once
 
-// A Session is the daemon's end of one loader process: its rings, its slot memory and the memory segments given to it.
+// A Session is the daemon's end of one loader process: its rings, its slot memory and the memory segments sent to it.
 // The daemon trusts nothing that a client writes. It copies entries before reading them, and checks indices against the
 // ring's size and pages against those the client holds. A breach closes the session and affects no other.
 
@@ -17,8 +17,9 @@ namespace larder::cache {
 
 class BlockServer;
 
-// How long a client's training loop has waited so far in a wait that has not ended. A client may write any start time,
-// and a client in a time namespace has another clock. So an impossible wait, or one above a minute, counts as 0.
+// Returns how long a client's training loop has waited so far, in a wait that has not ended. A client may write any
+// start time, and a client in a time namespace has another clock. So an impossible wait, or one above a minute, counts
+// as 0.
 std::int64_t open_wait_ns(std::int64_t since_ns, std::int64_t now_ns);
 
 class Session;
@@ -107,15 +108,15 @@ private:
     bool serve(const protocol::Request& request);
     bool fetch(const protocol::Request& request);
     // False if the fetch must wait until its pages may be written.
-    bool pass_on(const protocol::Request& request, std::uint32_t pages);
-    // Asks to populate the slots up to `end_page` and somewhat beyond, so that it asks rarely.
+    bool try_serve(const protocol::Request& request, std::uint32_t pages);
+    // Asks to populate the slots up to `end_page` and somewhat beyond, so that few requests are made.
     void populate_slots(std::uint32_t end_page);
     // Takes back a slot. False if the client does not hold the slot or its fetch is not complete.
     bool release(std::uint32_t slot_page);
     void free_slot(std::uint32_t slot_page);
-    bool is_given(const Segment& segment) const;
+    bool is_sent(const Segment& segment) const;
     enum class SendResult : std::uint8_t { yes, busy, broken };
-    SendResult give_segment(const Segment& segment);
+    SendResult send_segment(const Segment& segment);
     bool any_page(const std::vector<std::uint64_t>& pages, std::uint32_t first, std::uint32_t count) const;
     void set_pages(std::vector<std::uint64_t>& pages, std::uint32_t first, std::uint32_t count, bool value);
     void retry_deferred();
@@ -134,8 +135,8 @@ private:
     std::uint32_t populated_pages_;            // the number of pages populated, from the first on
     std::uint32_t wanted_pages_;               // the number of pages asked for
     std::vector<protocol::Request> deferred_;  // fetches into pages that are pinned or not populated yet
-    std::vector<const Segment*> segments_;     // given to the client
-    std::vector<std::uint64_t> given_;         // the same segments as bits by segment id
+    std::vector<const Segment*> segments_;     // sent to the client
+    std::vector<std::uint64_t> sent_bits_;     // the same segments as bits by segment id
     std::vector<PendingUnmap> unmapping_;
     std::string breach_;
 };

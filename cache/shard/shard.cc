@@ -60,8 +60,8 @@ struct Shard::State {
     }
 
     void watch(Session& session);
-    void request_event_fired(Session& session);
-    void socket_fired(Session& session, std::int32_t result);
+    void on_request_event(Session& session);
+    void on_socket_event(Session& session, std::int32_t result);
     // Ends the session. `breach` says how the client broke the protocol; empty if the session ends for another reason.
     void end(Session& session, const std::string& breach = {});
     void report(const Session& session, const std::string& breach);
@@ -69,12 +69,12 @@ struct Shard::State {
     std::int64_t run_scans();
     void publish();
     void note_posted();
-    bool put_to_sleep();
+    bool prepare_to_sleep();
     void delete_closed();
     void check_unmap_deadlines();
-    std::function<void(const Segment&)> tell_sessions(std::uint64_t dataset_id);
+    std::function<void(const Segment&)> drop_notifier(std::uint64_t dataset_id);
     void stop_scan(std::uint64_t dataset_id);
-    void stop_lender(std::uint64_t dataset_id);
+    void stop_serving_peers(std::uint64_t dataset_id);
     std::size_t in_flight() const;
 };
 
@@ -106,13 +106,13 @@ void Shard::add_version(std::uint64_t dataset_id, std::shared_ptr<const protocol
 
 void Shard::drop_dead_blocks(std::uint64_t dataset_id, std::span<const std::uint64_t> live) {
     const auto found = state_->servers.find(dataset_id);
-    if (found != state_->servers.end()) found->second->drop_dead_blocks(live, state_->tell_sessions(dataset_id));
+    if (found != state_->servers.end()) found->second->drop_dead_blocks(live, state_->drop_notifier(dataset_id));
 }
 
 void Shard::remove_dataset(std::uint64_t dataset_id) {
     BlockServer& server = state_->server(dataset_id);
     state_->stop_scan(dataset_id);
-    state_->stop_lender(dataset_id);
+    state_->stop_serving_peers(dataset_id);
     for (const auto& session : state_->sessions) {
         if (&session->server() == &server) state_->end(*session);
     }
@@ -124,10 +124,10 @@ void Shard::remove_dataset(std::uint64_t dataset_id) {
 }
 
 void Shard::set_quota(std::uint64_t dataset_id, Quota quota) {
-    state_->server(dataset_id).set_quota(quota, state_->tell_sessions(dataset_id));
+    state_->server(dataset_id).set_quota(quota, state_->drop_notifier(dataset_id));
 }
 
-std::function<void(const Segment&)> Shard::State::tell_sessions(std::uint64_t dataset_id) {
+std::function<void(const Segment&)> Shard::State::drop_notifier(std::uint64_t dataset_id) {
     return [this, dataset_id](const Segment& segment) {
         for (const auto& session : sessions) {
             if (session->server().dataset_id() != dataset_id) continue;
@@ -150,7 +150,8 @@ void Shard::attach(SessionSetup setup) {
 }
 
 void Shard::slots_populated(std::uint64_t session_id, std::uint64_t bytes, bool settled) {
-    const auto found = std::ranges::find(state_->sessions, session_id, [](const auto& of) { return of->id(); });
+    const auto found =
+        std::ranges::find(state_->sessions, session_id, [](const auto& session) { return session->id(); });
     if (found == state_->sessions.end() || (*found)->closed()) return;
     Session& session = **found;
     session.slots_populated(bytes);
@@ -166,12 +167,12 @@ void Shard::State::watch(Session& session) {
     session.request_watch.session = &session;
     session.socket_watch.session = &session;
     session.request_watch.operation.done = [](Operation& operation, std::int32_t) noexcept {
-        auto& of = reinterpret_cast<SessionWatch&>(operation);
-        static_cast<State*>(of.state)->request_event_fired(*of.session);
+        auto& watch = reinterpret_cast<SessionWatch&>(operation);
+        static_cast<State*>(watch.state)->on_request_event(*watch.session);
     };
     session.socket_watch.operation.done = [](Operation& operation, std::int32_t result) noexcept {
-        auto& of = reinterpret_cast<SessionWatch&>(operation);
-        static_cast<State*>(of.state)->socket_fired(*of.session, result);
+        auto& watch = reinterpret_cast<SessionWatch&>(operation);
+        static_cast<State*>(watch.state)->on_socket_event(*watch.session, result);
     };
     session.refer();
     session.refer();
@@ -179,7 +180,7 @@ void Shard::State::watch(Session& session) {
     device.watch(session.socket(), session.socket_watch.operation);
 }
 
-void Shard::State::request_event_fired(Session& session) {
+void Shard::State::on_request_event(Session& session) {
     if (session.closed()) {
         session.unrefer();
         return;
@@ -189,7 +190,7 @@ void Shard::State::request_event_fired(Session& session) {
     device.watch(session.request_event(), session.request_watch.operation);
 }
 
-void Shard::State::socket_fired(Session& session, std::int32_t result) {
+void Shard::State::on_socket_event(Session& session, std::int32_t result) {
     if (session.closed()) {
         session.unrefer();
         return;
@@ -230,9 +231,9 @@ bool Shard::State::take_requests() {
     bool any = false;
     for (const auto& session : sessions) {
         if (!session->hot || session->closed()) continue;
-        const Session::Take took = session->take_requests(options.requests_per_session_turn);
-        any |= took == Session::Take::some;
-        if (took == Session::Take::violation) end(*session, session->breach());
+        const Session::Take taken = session->take_requests(options.requests_per_session_turn);
+        any |= taken == Session::Take::some;
+        if (taken == Session::Take::violation) end(*session, session->breach());
     }
     return any;
 }
@@ -245,7 +246,7 @@ void Shard::State::publish() {
     }
 }
 
-// Reads the clock once for all requests answered in the turn that took them.
+// Reads the clock once for all requests answered in the turn that taken them.
 void Shard::State::note_posted() {
     const auto any = [](const auto& server) { return server.second->any_answered_at_once(); };
     if (std::ranges::none_of(servers, any)) return;
@@ -254,7 +255,7 @@ void Shard::State::note_posted() {
 }
 
 // Asks the clients to signal their eventfds. False if a client has posted a request meanwhile.
-bool Shard::State::put_to_sleep() {
+bool Shard::State::prepare_to_sleep() {
     bool quiet = true;
     for (const auto& session : sessions) {
         if (!session->hot || session->closed()) continue;
@@ -284,7 +285,7 @@ void Shard::State::delete_closed() {
         return scan->finished();
     });
     std::erase_if(stopped_lenders, [](const auto& lender) { return lender.second->unreferenced(); });
-    std::erase_if(stopped_offered, [](const auto& takers) { return takers->unreferenced(); });
+    std::erase_if(stopped_offered, [](const auto& offered_blocks) { return offered_blocks->unreferenced(); });
     if (closing.empty() && stopped_scans.empty() && stopped_lenders.empty() && stopped_offered.empty()) {
         std::erase_if(removed, [](const std::unique_ptr<BlockServer>& server) {
             server->pump();
@@ -352,19 +353,19 @@ void Shard::return_block(std::uint64_t dataset_id, std::uint64_t token) {
         return;
     }
     const auto stopped =
-        std::ranges::find(state_->stopped_lenders, dataset_id, [](const auto& of) { return of.first; });
+        std::ranges::find(state_->stopped_lenders, dataset_id, [](const auto& lender) { return lender.first; });
     if (stopped != state_->stopped_lenders.end()) stopped->second->return_block(token);
 }
 
 bool Shard::take_offered(std::uint64_t dataset_id, OfferedBlock offered) {
     const auto found = state_->servers.find(dataset_id);
     if (found == state_->servers.end()) return false;
-    std::unique_ptr<OfferedBlocks>& takers = state_->offered[dataset_id];
-    if (takers == nullptr) {
+    std::unique_ptr<OfferedBlocks>& offered_blocks = state_->offered[dataset_id];
+    if (offered_blocks == nullptr) {
         ShardJob& job = found->second->job(kPeersJob, std::make_shared<TokenBucket>());
-        takers = std::make_unique<OfferedBlocks>(*found->second, job);
+        offered_blocks = std::make_unique<OfferedBlocks>(*found->second, job);
     }
-    return takers->take(std::move(offered));
+    return offered_blocks->take(std::move(offered));
 }
 
 Shard::Held Shard::held(std::uint64_t dataset_id) const {
@@ -384,11 +385,11 @@ void Shard::set_peers(std::uint64_t dataset_id, std::shared_ptr<const PeerBlocks
     if (found != state_->servers.end()) found->second->set_peers(std::move(peers));
 }
 
-void Shard::State::stop_lender(std::uint64_t dataset_id) {
-    if (const auto takers = offered.find(dataset_id); takers != offered.end()) {
-        takers->second->stop();
-        stopped_offered.push_back(std::move(takers->second));
-        offered.erase(takers);
+void Shard::State::stop_serving_peers(std::uint64_t dataset_id) {
+    if (const auto offered_blocks = offered.find(dataset_id); offered_blocks != offered.end()) {
+        offered_blocks->second->stop();
+        stopped_offered.push_back(std::move(offered_blocks->second));
+        offered.erase(offered_blocks);
     }
     const auto found = lenders.find(dataset_id);
     if (found == lenders.end()) return;
@@ -411,7 +412,7 @@ void Shard::turn(std::int64_t deadline_ns) {
     for (const auto& session : state.sessions) wake_ns = std::min(wake_ns, session->unmap_deadline_ns());
     state.check_unmap_deadlines();
     state.delete_closed();
-    const bool may_block = !busy && state.put_to_sleep();
+    const bool may_block = !busy && state.prepare_to_sleep();
     state.device.wait(may_block ? wake_ns : state.now_ns);
     state.now_ns = state.clock.now_ns();
     state.publish();
@@ -428,8 +429,8 @@ std::size_t Shard::State::in_flight() const {
 void Shard::drain(std::int64_t deadline_ns) {
     State& state = *state_;
     while (!state.scans.empty()) state.stop_scan(state.scans.begin()->first);
-    while (!state.lenders.empty()) state.stop_lender(state.lenders.begin()->first);
-    while (!state.offered.empty()) state.stop_lender(state.offered.begin()->first);
+    while (!state.lenders.empty()) state.stop_serving_peers(state.lenders.begin()->first);
+    while (!state.offered.empty()) state.stop_serving_peers(state.offered.begin()->first);
     for (const auto& session : state.sessions) state.end(*session);
     constexpr std::int64_t kStep_ns = 10'000'000;
     while (state.in_flight() > 0 && state.clock.now_ns() < deadline_ns) {
@@ -447,7 +448,7 @@ void Shard::stop(std::int64_t deadline_ns) {
     }
     for (const auto& scan : state.stopped_scans) scan->abandon_references();
     for (const auto& [id, lender] : state.stopped_lenders) lender->abandon_references();
-    for (const auto& takers : state.stopped_offered) takers->abandon_references();
+    for (const auto& offered_blocks : state.stopped_offered) offered_blocks->abandon_references();
 }
 
 ShardStatistics Shard::statistics() const {

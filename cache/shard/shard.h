@@ -104,7 +104,7 @@ public:
 
     void attach(SessionSetup setup);
     // The first `bytes` of the session's slot memory are populated. Resumes the fetches that wait for them. If
-    // `settled`, no more bytes were asked for, and the bytes are registered with the device.
+    // `settled`, no request for more bytes is outstanding, and the bytes are registered with the device.
     void slots_populated(std::uint64_t session_id, std::uint64_t bytes, bool settled);
 
     // Starts a scan. Fails with already_exists if a scan of the dataset is running. `progress` is shared with the

@@ -39,9 +39,9 @@ void ShardJob::note_read(std::uint32_t block_id, std::uint64_t bytes, bool cache
 void ShardJob::note_lost_at_peers(const PeerBlocks& now) {
     if (at_peers == nullptr) return;
     auto kept = std::make_shared<PeerBlocks>(*at_peers);
-    const bool same = now.manifest == at_peers->manifest;
+    const bool is_same_version = now.manifest == at_peers->manifest;
     for (std::uint32_t block = 0; block < kept->holder.size(); ++block) {
-        if (!kept->holds(block) || (same && now.holds(block))) continue;
+        if (!kept->holds(block) || (is_same_version && now.holds(block))) continue;
         kept->holder[block] = 0;
         const std::uint64_t bytes = at_peers->manifest->block_bytes(block);
         kept->bytes -= bytes;

@@ -43,7 +43,7 @@ struct ShardJob {
     bool has_ended() const { return idle_since_ns != 0 && consumers == 0 && queue_first == nullptr; }
 
     // The blocks that peers held when the epoch began and still hold. Blocks that peers admit during the epoch are left
-    // out: ranks of this job read most of them there, and do not read them again in this epoch.
+    // out: ranks of this job read most of these blocks on those nodes, and do not read them again in this epoch.
     std::shared_ptr<const PeerBlocks> at_peers;
 
     // Begins an epoch in which no block is read yet.

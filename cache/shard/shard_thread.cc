@@ -68,16 +68,16 @@ void ShardThread::post(std::function<void(Shard&)> work) {
 }
 
 void ShardThread::run(DeviceKind kind, ShardOptions options, std::promise<Result<void>>& started) {
-    auto made = make_device(kind, clock_);
-    if (!made) {
-        started.set_value(std::unexpected(made.error()));
+    auto made_device = make_device(kind, clock_);
+    if (!made_device) {
+        started.set_value(std::unexpected(made_device.error()));
         return;
     }
-    device_kind_ = made->device->kind();
-    why_not_ring_ = made->why_not_ring;
-    WakeWatch wake{.device = made->device.get(), .fd = wake_.get()};
+    device_kind_ = made_device->device->kind();
+    why_not_ring_ = made_device->why_not_ring;
+    WakeWatch wake{.device = made_device->device.get(), .fd = wake_.get()};
     {
-        Shard shard(*made->device, clock_, options);
+        Shard shard(*made_device->device, clock_, options);
         wake.start();
         started.set_value({});
         std::vector<std::function<void(Shard&)>> work;

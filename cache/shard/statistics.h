@@ -115,8 +115,8 @@ struct WarmPlan {
     std::uint64_t bytes = 0;
     std::uint64_t cached_blocks = 0;  // cached before the warm-up
     std::uint64_t cached_bytes = 0;
-    std::uint64_t peer_blocks = 0;  // held by other nodes, so not fetched
-    std::uint64_t promised_blocks = 0;
+    std::uint64_t peer_blocks = 0;      // held by other nodes, so not fetched
+    std::uint64_t promised_blocks = 0;  // to be fetched, and expected to fit in the quota
     std::uint64_t promised_bytes = 0;
     std::uint64_t quota_memory_bytes = 0;
     std::uint64_t quota_disk_bytes = 0;

@@ -27,8 +27,8 @@ void TokenBucket::set_expiry(std::int64_t expires_ns, double rate_bytes_per_seco
     expires_ns_.store(expires_ns, std::memory_order_release);
 }
 
-// A thread that expires a limit while another sets one may leave the expired rate in place: too low, until the next
-// set_limit, and never too high.
+// If one thread expires a limit while another sets a limit, the expired rate may stay in place until the next
+// set_limit. That rate may be too low, but is never too high.
 void TokenBucket::expire_if_due(std::int64_t now_ns) {
     std::int64_t expires_ns = expires_ns_.load(std::memory_order_acquire);
     if (now_ns < expires_ns) return;
@@ -41,9 +41,9 @@ void TokenBucket::expire_if_due(std::int64_t now_ns) {
 void TokenBucket::change_limit(double rate_bytes_per_second, std::uint64_t burst_bytes, std::int64_t now_ns) {
     LARDER_ASSERT(rate_bytes_per_second >= 0);
     const double old_rate = rate_.load(std::memory_order_relaxed);
-    std::int64_t full_at = full_at_ns_.load(std::memory_order_relaxed);
+    std::int64_t full_at_ns = full_at_ns_.load(std::memory_order_relaxed);
     const double owed_bytes =
-        full_at > now_ns && old_rate > 0 ? static_cast<double>(full_at - now_ns) * 1e-9 * old_rate : 0;
+        full_at_ns > now_ns && old_rate > 0 ? static_cast<double>(full_at_ns - now_ns) * 1e-9 * old_rate : 0;
     const std::int64_t owed_ns =
         rate_bytes_per_second > 0 ? static_cast<std::int64_t>(owed_bytes / rate_bytes_per_second * 1e9) : 0;
     burst_.store(burst_bytes, std::memory_order_relaxed);
@@ -57,11 +57,11 @@ bool TokenBucket::try_take(std::uint64_t bytes, std::int64_t now_ns) {
         const std::int64_t cost_ns = duration_ns(bytes);
         const std::int64_t burst_ns = duration_ns(burst_bytes());
         const std::int64_t needed_ns = std::min(cost_ns, burst_ns);
-        std::int64_t full_at = full_at_ns_.load(std::memory_order_relaxed);
+        std::int64_t full_at_ns = full_at_ns_.load(std::memory_order_relaxed);
         for (;;) {
-            const std::int64_t owed_from = std::max(full_at, now_ns);
-            if (owed_from - now_ns + needed_ns > burst_ns) return false;
-            if (full_at_ns_.compare_exchange_weak(full_at, owed_from + cost_ns, std::memory_order_relaxed)) break;
+            const std::int64_t owed_from_ns = std::max(full_at_ns, now_ns);
+            if (owed_from_ns - now_ns + needed_ns > burst_ns) return false;
+            if (full_at_ns_.compare_exchange_weak(full_at_ns, owed_from_ns + cost_ns, std::memory_order_relaxed)) break;
         }
     }
     taken_.fetch_add(bytes, std::memory_order_relaxed);
@@ -72,8 +72,8 @@ void TokenBucket::pay(std::uint64_t bytes, std::int64_t now_ns) {
     expire_if_due(now_ns);
     if (limited()) {
         const std::int64_t cost_ns = duration_ns(bytes);
-        std::int64_t full_at = full_at_ns_.load(std::memory_order_relaxed);
-        while (!full_at_ns_.compare_exchange_weak(full_at, std::max(full_at, now_ns) + cost_ns,
+        std::int64_t full_at_ns = full_at_ns_.load(std::memory_order_relaxed);
+        while (!full_at_ns_.compare_exchange_weak(full_at_ns, std::max(full_at_ns, now_ns) + cost_ns,
                                                   std::memory_order_relaxed)) {
         }
     }

@@ -22,7 +22,8 @@ public:
     void set_limit(double rate_bytes_per_second, std::uint64_t burst_bytes, std::int64_t now_ns);
 
     // One thread at a time. At `expires_ns` the limit becomes `rate_bytes_per_second` and `burst_bytes`, even if no
-    // other thread runs then: nodes rely on the rates of others to end on time. The next set_limit cancels it.
+    // other thread runs then: nodes rely on the rates of other nodes to expire on time. The next set_limit cancels the
+    // expiry.
     void set_expiry(std::int64_t expires_ns, double rate_bytes_per_second, std::uint64_t burst_bytes);
 
     // Any thread. True if the bytes may be read from the remote now; they are then paid for.

@@ -9,8 +9,8 @@
 namespace larder::cache {
 namespace {
 
-// The part of the quota to count on if it does not hold everything. The rest may be lost in segment tails too short for
-// any block.
+// The part of the quota to plan with if the quota cannot hold the whole dataset. The rest may be lost in segment tails
+// too short for any block.
 constexpr double kUsableFraction = 1 - 1.0 / 16;
 
 // Another pass is worthwhile if the stored ratio falls below this part of the expected one.
@@ -38,8 +38,8 @@ bool WarmBlocks::is_cached(std::uint32_t block) const {
     return store_.find(manifest_.block_id(block)).has_value();
 }
 
-// Fills memory first, as admission does.
-bool WarmBlocks::fits(std::uint32_t block) {
+// Takes room for the block off `room_`: in memory first, as admission does. Returns false if there is no room.
+bool WarmBlocks::take_room(std::uint32_t block) {
     const auto stored =
         static_cast<std::uint32_t>(static_cast<double>(manifest_.block_bytes(block)) * std::min(1.0, stored_ratio_));
     if (const auto bytes = protocol::record_bytes(stored, kMemoryAlignment); bytes <= room_.memory_bytes) {
@@ -67,7 +67,7 @@ bool WarmBlocks::plan(ScanProgress& progress) {
             all_fit_ = false;
         } else {
             states_[next_] = State::wanted;
-            if (!fits(next_)) {
+            if (!take_room(next_)) {
                 all_fit_ = false;
                 continue;
             }
@@ -161,7 +161,7 @@ bool WarmBlocks::count(ScanProgress& progress) {
             case State::wanted:
             case State::not_asked: ++outcome_.not_asked_blocks; break;
             case State::busy: ++outcome_.busy_blocks; break;
-            // A block that was cached and no longer is was dropped with its segment.
+            // A block that is no longer cached was dropped with its segment.
             case State::cached:
             case State::quota: ++outcome_.quota_blocks; break;
         }

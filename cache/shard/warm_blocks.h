@@ -1,9 +1,9 @@
 #pragma once
 
-// Decides for each block whether a warm-up fetches it, and records the outcome. First `plan` walks all blocks and says
-// what to fetch. Then the scan requests the blocks that `wants` accepts and reports how each ended. Last, `count` walks
-// all blocks again, because only blocks cached at the end count. `plan` and `count` handle a few thousand blocks per
-// call. On the shard's thread.
+// Decides for each block whether a warm-up fetches it, and records the outcome. First `plan` walks all blocks and
+// decides what to fetch. Then the scan requests the blocks that `wants` accepts and reports how each ended. Last,
+// `count` walks all blocks again, because only blocks cached at the end count. `plan` and `count` handle a few thousand
+// blocks per call. On the shard's thread.
 
 #include <cstdint>
 #include <functional>
@@ -59,7 +59,7 @@ private:
     static constexpr unsigned kFailuresInARowMax = 32;
 
     bool is_cached(std::uint32_t block) const;
-    bool fits(std::uint32_t block);
+    bool take_room(std::uint32_t block);
     State why_no_room(std::uint32_t block) const;
     bool compresses_better() const;
 
