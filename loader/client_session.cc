@@ -22,12 +22,12 @@ using protocol::RequestOperation;
 namespace {
 
 constexpr int kHandshakeTimeout_ms = 10'000;
-// A sleeping client notices after this time that its daemon was killed.
+// A sleeping client notices after this time at the latest that its daemon was killed.
 constexpr std::int64_t kSleepMax_ns = 20'000'000;
 constexpr std::int64_t kSpinMin_ns = 2'000;
 constexpr std::int64_t kSpinMax_ns = 30'000;
 
-std::unexpected<Error> breach(const std::string& what) {
+std::unexpected<Error> protocol_error(const std::string& what) {
     return fail(ErrorCode::protocol, "protocol error between the Larder daemon and this client: " + what);
 }
 
@@ -46,9 +46,9 @@ std::span<const std::byte> bytes_of(const T& message) {
     return std::as_bytes(std::span(&message, 1));
 }
 
-// The daemon's own message, with its code; `status` is 1 + ErrorCode.
+// Returns the daemon's own error; `status` is 1 + ErrorCode.
 template <std::size_t N>
-std::unexpected<Error> refused(std::uint32_t status, const char (&text)[N]) {
+std::unexpected<Error> refusal(std::uint32_t status, const char (&text)[N]) {
     const std::uint32_t code = status - 1;
     const auto known =
         code <= static_cast<std::uint32_t>(ErrorCode::internal) ? static_cast<ErrorCode>(code) : ErrorCode::internal;
@@ -71,9 +71,10 @@ Result<void> ClientSession::take_reply(std::span<std::byte> reply, std::size_t d
                                        DaemonSocket::Message& message) {
     auto received = socket_.receive(reply, kHandshakeTimeout_ms);
     if (!received) return std::unexpected(received.error());
-    if (received->bytes != reply.size()) return breach("a reply of " + std::to_string(received->bytes) + " bytes");
+    if (received->bytes != reply.size())
+        return protocol_error("a reply of " + std::to_string(received->bytes) + " bytes");
     if (received->descriptor_count != 0 && received->descriptor_count != descriptors) {
-        return breach("a reply with " + std::to_string(received->descriptor_count) + " descriptors");
+        return protocol_error("a reply with " + std::to_string(received->descriptor_count) + " descriptors");
     }
     message = std::move(*received);
     return {};
@@ -97,16 +98,17 @@ Result<std::unique_ptr<ClientSession>> ClientSession::open(const SessionTarget& 
     DaemonSocket::Message message;
     auto taken = session->take_reply(std::as_writable_bytes(std::span(&reply, 1)), 1, message);
     if (!taken) return std::unexpected(taken.error());
-    if (reply.magic != protocol::kMagic || reply.kind != MessageKind::open) return breach("no reply to open");
-    if (reply.status != 0) return refused(reply.status, reply.error);
+    if (reply.magic != protocol::kMagic || reply.kind != MessageKind::open) return protocol_error("no reply to open");
+    if (reply.status != 0) return refusal(reply.status, reply.error);
     if (reply.version != protocol::kVersion) {
-        return breach("it speaks version " + std::to_string(reply.version) + ", but this client version " +
-                      std::to_string(protocol::kVersion));
+        return protocol_error("it speaks version " + std::to_string(reply.version) + ", but this client version " +
+                              std::to_string(protocol::kVersion));
     }
-    if (message.descriptor_count != 1) return breach("a reply to open without a manifest");
+    if (message.descriptor_count != 1) return protocol_error("a reply to open without a manifest");
     auto manifest = protocol::Manifest::open(message.descriptors[0].get());
     if (!manifest) return std::unexpected(manifest.error().within("manifest of dataset \"" + target.dataset + "\""));
-    if (manifest->header().version != reply.manifest_version) return breach("a manifest other than the announced one");
+    if (manifest->header().version != reply.manifest_version)
+        return protocol_error("a manifest other than the announced one");
     session->manifest_ = std::move(*manifest);
     return session;
 }
@@ -123,9 +125,10 @@ Result<void> ClientSession::attach(std::uint32_t ring_entries, std::uint64_t slo
     protocol::AttachReply reply{};
     DaemonSocket::Message message;
     if (auto taken = take_reply(std::as_writable_bytes(std::span(&reply, 1)), 3, message); !taken) return taken;
-    if (reply.magic != protocol::kMagic || reply.kind != MessageKind::attach) return breach("no reply to attach");
-    if (reply.status != 0) return refused(reply.status, reply.error);
-    if (message.descriptor_count != 3) return breach("a reply to attach without its descriptors");
+    if (reply.magic != protocol::kMagic || reply.kind != MessageKind::attach)
+        return protocol_error("no reply to attach");
+    if (reply.status != 0) return refusal(reply.status, reply.error);
+    if (message.descriptor_count != 3) return protocol_error("a reply to attach without its descriptors");
 
     auto ring =
         Mapping::of(message.descriptors[0].get(), protocol::ring_bytes(ring_entries), Mapping::Access::read_write);
@@ -205,7 +208,7 @@ bool ClientSession::completions_waiting() const {
 
 Result<std::size_t> ClientSession::poll(std::span<Completion> into) {
     const std::uint32_t waiting = control_->completion_tail.load(std::memory_order_acquire) - completion_head_;
-    if (waiting > in_flight_) return breach("more completions than requests");
+    if (waiting > in_flight_) return protocol_error("more completions than requests");
     const std::size_t count = std::min<std::size_t>(waiting, into.size());
     for (std::size_t i = 0; i < count; ++i) into[i] = completions_[completion_head_++ & (entries_ - 1)];
     in_flight_ -= static_cast<std::uint32_t>(count);
@@ -213,10 +216,10 @@ Result<std::size_t> ClientSession::poll(std::span<Completion> into) {
     return count;
 }
 
-// Polls the ring for as long as that paid off lately: a completion within the spin doubles the next spin.
+// Polls the ring for spin_ns_. A completion meanwhile doubles the time of the next spin; otherwise it is halved.
 bool ClientSession::spin() {
     if (spin_ns_ == 0) return false;
-    const std::int64_t until = clock_.now_ns() + spin_ns_;
+    const std::int64_t until_ns = clock_.now_ns() + spin_ns_;
     do {
         for (int i = 0; i < 64; ++i) {
             if (completions_waiting()) {
@@ -225,7 +228,7 @@ bool ClientSession::spin() {
             }
             relax();
         }
-    } while (clock_.now_ns() < until);
+    } while (clock_.now_ns() < until_ns);
     spin_ns_ = std::max(spin_ns_ / 2, kSpinMin_ns);
     return false;
 }
@@ -260,10 +263,11 @@ Result<void> ClientSession::read_messages() {
         auto received = socket_.receive(std::as_writable_bytes(std::span(&message, 1)), 0);
         if (!received) return std::unexpected(received.error());
         if (received->bytes == 0) return {};
-        if (received->bytes != sizeof message || message.magic != protocol::kMagic) return breach("a broken message");
+        if (received->bytes != sizeof message || message.magic != protocol::kMagic)
+            return protocol_error("a broken message");
         if (message.kind == MessageKind::segment_added) {
-            if (received->descriptor_count != 1) return breach("a segment without a descriptor");
-            if (find_segment(message.segment) != nullptr) return breach("a segment that was already sent");
+            if (received->descriptor_count != 1) return protocol_error("a segment without a descriptor");
+            if (find_segment(message.segment) != nullptr) return protocol_error("a segment that was already sent");
             auto segment = std::make_unique<MappedSegment>();
             segment->id = message.segment;
             segment->bytes = message.segment_bytes;
@@ -273,11 +277,11 @@ Result<void> ClientSession::read_messages() {
             memory_->segments.insert(place, std::move(segment));
         } else if (message.kind == MessageKind::segment_dropped) {
             MappedSegment* segment = find_segment(message.segment);
-            if (segment == nullptr) return breach("an unknown segment was dropped");
+            if (segment == nullptr) return protocol_error("an unknown segment was dropped");
             segment->dropped = true;
             any_dropped_ = true;
         } else {
-            return breach("an unknown message");
+            return protocol_error("an unknown message");
         }
     }
 }
@@ -295,7 +299,8 @@ Result<MappedSegment*> ClientSession::segment(std::uint32_t id) {
     if (segment == nullptr) {
         if (auto read = read_messages(); !read) return std::unexpected(read.error());
         segment = find_segment(id);
-        if (segment == nullptr) return breach("a block in segment " + std::to_string(id) + ", which was never sent");
+        if (segment == nullptr)
+            return protocol_error("a block in segment " + std::to_string(id) + ", which was never sent");
     }
     if (!segment->mapping) {
         auto mapping = Mapping::of(segment->fd.get(), segment->bytes, Mapping::Access::read_only);
@@ -308,12 +313,12 @@ Result<MappedSegment*> ClientSession::segment(std::uint32_t id) {
 
 Result<void> ClientSession::unmap_dropped() {
     if (!any_dropped_) return {};
-    bool left = false;
+    bool has_dropped_left = false;
     last_segment_ = nullptr;
     auto& segments = memory_->segments;
     for (auto segment = segments.begin(); segment != segments.end();) {
         if (!(*segment)->dropped || (*segment)->blocks > 0) {
-            left = left || (*segment)->dropped;
+            has_dropped_left = has_dropped_left || (*segment)->dropped;
             ++segment;
             continue;
         }
@@ -325,7 +330,7 @@ Result<void> ClientSession::unmap_dropped() {
         segment = segments.erase(segment);
         if (auto sent = socket_.send(bytes_of(message)); !sent) return sent;
     }
-    any_dropped_ = left;
+    any_dropped_ = has_dropped_left;
     return {};
 }
 

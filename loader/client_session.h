@@ -62,7 +62,7 @@ public:
     // Unmaps dropped segments that hold no blocks, and tells the daemon.
     Result<void> unmap_dropped();
 
-    // The mapped segment; null if the daemon never gave it.
+    // Returns the segment, mapped. Fails if the daemon never sent it.
     Result<MappedSegment*> segment(std::uint32_t id);
 
     ClientSessionMemory& memory() { return *memory_; }

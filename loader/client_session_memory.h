@@ -1,8 +1,8 @@
 #pragma once
 
-// The memory that one session shares with the daemon: its slots and the memory segments it was given, all mapped
-// read-only. It counts the blocks in each segment and in all. So a dropped segment is unmapped as soon as nothing reads
-// it, and blocks outlive a broken session: their memory stays mapped until the last one is released.
+// The memory that one session shares with the daemon: its slots and the memory segments it was sent, all mapped
+// read-only. The blocks held in each segment and in all are counted. So a dropped segment is unmapped as soon as
+// nothing reads it, and blocks outlive a broken session: their memory stays mapped until the last one is released.
 
 #include <cstdint>
 #include <memory>

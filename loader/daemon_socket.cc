@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kSendTimeout_s = 5;
 
-std::unexpected<Error> hung_up() {
+std::unexpected<Error> hang_up_error() {
     return fail(ErrorCode::unavailable, "the Larder daemon closed the session");
 }
 
@@ -87,7 +87,7 @@ Result<void> DaemonSocket::send(std::span<const std::byte> message) {
         if (sent == static_cast<ssize_t>(message.size())) return {};
         if (sent >= 0) return fail(ErrorCode::protocol, "a message to the Larder daemon was cut short");
         if (errno == EINTR) continue;
-        if (is_hang_up(errno)) return hung_up();
+        if (is_hang_up(errno)) return hang_up_error();
         if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return fail(ErrorCode::unavailable, "the Larder daemon does not read its socket");
         }
@@ -115,7 +115,7 @@ Result<DaemonSocket::Message> DaemonSocket::receive(std::span<std::byte> into, i
     do got = ::recvmsg(fd_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     while (got < 0 && errno == EINTR);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Message{};
-    if (got == 0 || (got < 0 && is_hang_up(errno))) return hung_up();
+    if (got == 0 || (got < 0 && is_hang_up(errno))) return hang_up_error();
     if (got < 0) return fail_errno(errno, "receive from the Larder daemon");
 
     Message message;

@@ -7,16 +7,17 @@
 namespace larder::detail {
 namespace {
 
-// Where stretch `part` begins if `total` things are dealt evenly to `parts` stretches. The first ones take one more.
+// Where stretch `part` begins if `total` things are dealt evenly to `parts` stretches: the first total % parts of
+// them take one more.
 std::uint64_t stretch_begin(std::uint64_t total, std::uint64_t parts, std::uint64_t part) {
     return part * (total / parts) + std::min(part, total % parts);
 }
 
-std::uint64_t ceiling(std::uint64_t value, std::uint64_t divisor) {
+std::uint64_t divide_rounding_up(std::uint64_t value, std::uint64_t divisor) {
     return value / divisor + (value % divisor != 0);
 }
 
-bool same_dealing(const DealLevel& level, const DealOptions& options) {
+bool is_same_dealing(const DealLevel& level, const DealOptions& options) {
     if (level.contiguous != options.contiguous) return false;
     return !level.contiguous || (level.drop_last == options.drop_last && level.world_size == options.world_size &&
                                  level.worker_count == options.worker_count && level.batch_size == options.batch_size);
@@ -26,7 +27,7 @@ bool same_dealing(const DealLevel& level, const DealOptions& options) {
 
 ContiguousDivision::ContiguousDivision(std::uint64_t size, DealLevel level) : size_(size), level_(level) {
     batches_ = level.drop_last ? size / level.batch_size / level.world_size * level.world_size
-                               : ceiling(size, level.batch_size);
+                               : divide_rounding_up(size, level.batch_size);
 }
 
 std::uint64_t ContiguousDivision::rank_begin(std::uint32_t rank) const {
@@ -66,26 +67,27 @@ std::vector<PositionRun> ContiguousDivision::left() const {
             const std::uint64_t begin = stretch_begin(count, level_.worker_count, worker);
             const std::uint64_t end = stretch_begin(count, level_.worker_count, worker + 1);
             const std::uint64_t delivered =
-                std::min(end - begin, level_.taken > worker ? ceiling(level_.taken - worker, level_.worker_count) : 0);
+                std::min(end - begin,
+                         level_.taken > worker ? divide_rounding_up(level_.taken - worker, level_.worker_count) : 0);
             add(first + begin + delivered, first + end);
         }
     }
-    add(batches_, ceiling(size_, level_.batch_size));  // what drop_last withheld from all ranks
+    add(batches_, divide_rounding_up(size_, level_.batch_size));  // what drop_last withheld from all ranks
     return runs;
 }
 
 Dealer::Dealer(std::uint64_t sample_count, std::vector<DealLevel> history, DealOptions options)
     : options_(options), left_(sample_count) {
     LARDER_ASSERT(options.world_size >= 1 && options.worker_count >= 1 && options.batch_size >= 1);
-    if (!history.empty() && same_dealing(history.back(), options)) {
+    if (!history.empty() && is_same_dealing(history.back(), options)) {
         taken_ = history.back().taken;
         history.pop_back();
     }
-    for (const DealLevel& level : history) take_up(level);
+    for (const DealLevel& level : history) apply_past_level(level);
     if (!options.contiguous) taken_ = std::min(taken_, left_);
 }
 
-void Dealer::take_up(const DealLevel& level) {
+void Dealer::apply_past_level(const DealLevel& level) {
     std::vector<PositionRun> runs;
     if (level.contiguous) {
         runs = ContiguousDivision(left_, level).left();
@@ -142,12 +144,12 @@ std::vector<DealLevel> Dealer::history_after(std::uint64_t rank_batches) const {
     DealLevel level{.contiguous = options_.contiguous, .taken = taken_};
     if (options_.contiguous) {
         level = {true, options_.drop_last, options_.world_size, options_.worker_count, options_.batch_size, taken_};
-        const std::uint64_t most = ContiguousDivision(left_, level).rank_batches(0);
-        level.taken = taken_ + std::min(rank_batches, most - std::min(most, taken_));
+        const std::uint64_t batches_max = ContiguousDivision(left_, level).rank_batches(0);
+        level.taken = taken_ + std::min(rank_batches, batches_max - std::min(batches_max, taken_));
     } else {
-        const std::uint64_t most = this->rank_batches(0);
+        const std::uint64_t batches_max = this->rank_batches(0);
         const std::uint64_t global_batch = std::uint64_t{options_.batch_size} * options_.world_size;
-        level.taken = std::min(left_, taken_ + std::min(rank_batches, most) * global_batch);
+        level.taken = std::min(left_, taken_ + std::min(rank_batches, batches_max) * global_batch);
     }
     if (level.taken > 0) history.push_back(level);
     return history;

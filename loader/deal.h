@@ -46,7 +46,7 @@ struct PositionRun {
     std::uint64_t count = 0;  // 0: the rank has no such batch
 };
 
-// How one contiguous dealing divides an order. Positions are those of the order that it divides.
+// How one contiguous dealing divides an order. Positions count within this order.
 class ContiguousDivision {
 public:
     ContiguousDivision(std::uint64_t size, DealLevel level);
@@ -68,28 +68,28 @@ class Dealer {
 public:
     Dealer(std::uint64_t sample_count, std::vector<DealLevel> history, DealOptions options);
 
-    // The batches of this rank from here to the end of the epoch.
+    // The number of batches of this rank from here to the end of the epoch.
     std::uint64_t rank_batches(std::uint32_t rank) const;
-    // Positions within what is left of the order. `position` maps them to positions of the epoch.
+    // Returns positions within what is left of the order. `position` maps them to positions of the epoch.
     PositionRun batch(std::uint32_t rank, std::uint64_t index) const;
     std::uint64_t position(std::uint64_t left_position) const;
 
-    // The history once every rank has taken `rank_batches` more batches, or all that it has.
+    // Returns the history once every rank has taken `rank_batches` more batches, or all that it has.
     std::vector<DealLevel> history_after(std::uint64_t rank_batches) const;
 
 private:
     struct Piece {
         std::uint64_t end;    // end of the piece, within what is left
-        std::uint64_t shift;  // from a position within what is left to one in the order that the level divided
+        std::uint64_t shift;  // added to a position within what is left, gives the one in the order that was divided
     };
 
-    void take_up(const DealLevel& level);
+    void apply_past_level(const DealLevel& level);
 
     DealOptions options_;
     std::vector<DealLevel> history_;          // past dealings
     std::vector<std::vector<Piece>> pieces_;  // what each past dealing left
     std::uint64_t left_ = 0;                  // positions that this dealing divides
-    std::uint64_t taken_ = 0;                 // of this dealing, before now
+    std::uint64_t taken_ = 0;                 // of this dealing, when it was resumed; see DealLevel::taken
 };
 
 }  // namespace larder::detail

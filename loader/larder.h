@@ -114,9 +114,9 @@ struct LoaderStatistics {
     std::int64_t stall_ns = 0;  // time `next` waited for data
 };
 
-// For a process that makes batches for a training loop elsewhere (a DataLoader worker): how long that loop waits for
-// batches. The daemon is told these waits instead of this process's own. The object lies in memory that the two
-// processes share; the loop writes, loaders read. Times are CLOCK_MONOTONIC's.
+// For a process that makes batches for a training loop in another process (a DataLoader worker): how long that loop
+// waits for batches. The daemon is told these waits instead of this process's own. The object lies in memory that the
+// two processes share; the loop writes, loaders read. Times are CLOCK_MONOTONIC's.
 struct TrainingLoopWait {
     std::atomic<std::int64_t> waited_ns{0};         // in finished waits
     std::atomic<std::int64_t> waiting_since_ns{0};  // 0: not waiting
@@ -132,7 +132,7 @@ class Batch {
 public:
     Batch(Batch&&) noexcept;
     Batch& operator=(Batch&&) noexcept;
-    ~Batch();  // gives the samples' memory back to the loader
+    ~Batch();  // returns the samples' memory to the loader
 
     std::span<const Sample> samples() const;
     std::size_t size() const { return samples().size(); }
@@ -175,8 +175,8 @@ public:
     // Goes to the start of an epoch.
     Result<void> start_epoch(std::uint64_t epoch);
 
-    // Tells the loader that its batches go to a training loop in another process. One of that loop's loaders is given
-    // the loop's waits. The others, and all of them if nobody knows the waits, are given null.
+    // Tells the loader that its batches go to a training loop in another process. Give the
+    // loop's waits to one of its loaders and null to the others, or null to all if the waits are unknown.
     void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop);
 
     LoaderStatistics statistics() const;
@@ -198,7 +198,7 @@ public:
     std::vector<std::string> class_names() const;
     // The named samples, in the order given; waits until all are here.
     Result<Batch> fetch(std::span<const std::uint64_t> indices);
-    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop);  // as Loader's
+    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop);  // see Loader
     LoaderStatistics statistics() const;
 
 private:

@@ -32,7 +32,7 @@ Loader& Loader::operator=(Loader&&) noexcept = default;
 Loader::~Loader() = default;
 
 Result<Loader> Loader::open(LoaderOptions options) {
-    if (auto fits = check_budget(options); !fits) return std::unexpected(fits.error());
+    if (auto checked = check_budget(options); !checked) return std::unexpected(checked.error());
     auto core = detail::LoaderCore::open(std::move(options));
     if (!core) return std::unexpected(core.error());
     return Loader(std::move(*core));
@@ -81,7 +81,7 @@ Dataset& Dataset::operator=(Dataset&&) noexcept = default;
 Dataset::~Dataset() = default;
 
 Result<Dataset> Dataset::open(ConnectOptions options) {
-    if (auto fits = check_budget(options); !fits) return std::unexpected(fits.error());
+    if (auto checked = check_budget(options); !checked) return std::unexpected(checked.error());
     auto core = detail::DatasetCore::open(std::move(options));
     if (!core) return std::unexpected(core.error());
     return Dataset(std::move(*core));

@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint32_t kRingEntriesMin = 1024;
 constexpr std::uint32_t kRingEntriesMax = 16384;
 
-Result<void> check(const LoaderOptions& options) {
+Result<void> check_options(const LoaderOptions& options) {
     const auto bad = [](const std::string& what) { return fail(ErrorCode::invalid_argument, what); };
     if (options.batch_size == 0) return bad("batch_size must be at least 1");
     if (options.shuffle_window_blocks == 0) return bad("shuffle_window_blocks must be at least 1");
@@ -38,7 +38,7 @@ Result<void> check(const LoaderOptions& options) {
 }  // namespace
 
 Result<std::unique_ptr<LoaderCore>> LoaderCore::open(LoaderOptions options) {
-    if (auto checked = check(options); !checked) return std::unexpected(checked.error());
+    if (auto checked = check_options(options); !checked) return std::unexpected(checked.error());
     std::unique_ptr<LoaderCore> core(new LoaderCore(std::move(options)));
     if (auto connected = core->connect(0); !connected) return std::unexpected(connected.error());
     core->start_epoch(core->options_.first_epoch, {});
@@ -132,13 +132,13 @@ std::vector<std::byte> LoaderCore::state_after(std::uint64_t rank_batches) const
 Result<void> LoaderCore::restore(std::span<const std::byte> bytes) {
     auto saved = decode_state(bytes);
     if (!saved) return std::unexpected(saved.error());
-    const LoaderState mine = job_state();
-    if (saved->dataset_id == mine.dataset_id && saved->manifest_version != mine.manifest_version) {
+    const LoaderState own = job_state();
+    if (saved->dataset_id == own.dataset_id && saved->manifest_version != own.manifest_version) {
         // The dataset was indexed again since then. The job continues with the version it began with.
-        LoaderState of_its_version = mine;
-        of_its_version.manifest_version = saved->manifest_version;
-        of_its_version.sample_count = saved->sample_count;
-        if (auto same = check_same_order(*saved, of_its_version); !same) return same;
+        LoaderState own_at_that_version = own;
+        own_at_that_version.manifest_version = saved->manifest_version;
+        own_at_that_version.sample_count = saved->sample_count;
+        if (auto same = check_same_order(*saved, own_at_that_version); !same) return same;
         drop_plan(0);
         if (auto connected = connect(saved->manifest_version); !connected) {
             return std::unexpected(connected.error().within("the saved loader state is of dataset version " +
@@ -184,21 +184,21 @@ bool LoaderCore::plan_batch() {
     PlannedBatch& batch = planned(planned_++);
     batch.samples.clear();
     batch.arrived = 0;
-    const bool grouped = !layout_->one_sample_per_block();
+    const bool has_groups = !layout_->one_sample_per_block();
     // Batches share blocks of many samples, so each such block is a bundle of its own.
-    const std::uint64_t bundle = grouped ? kNoBundle : (passes_begun_ << 40) + delivered_ + planned_;
+    const std::uint64_t bundle = has_groups ? kNoBundle : (passes_begun_ << 40) + delivered_ + planned_;
     for (std::uint64_t i = 0; i < run.count; ++i) {
-        const OrderedSample at = order_->at(dealer_->position(run.begin + i));
-        if (grouped && at.group != group_) {
+        const OrderedSample ordered = order_->at(dealer_->position(run.begin + i));
+        if (has_groups && ordered.group != group_) {
             leave_group();
-            group_ = at.group;
+            group_ = ordered.group;
         }
-        const ClientBlockTable::Acquired acquired = client_->acquire(at.block, bundle);
-        if (grouped && acquired.fresh) {
-            client_->acquire(at.block, bundle);
+        const ClientBlockTable::Acquired acquired = client_->acquire(ordered.block, bundle);
+        if (has_groups && acquired.fresh) {
+            client_->acquire(ordered.block, bundle);
             group_tags_.push_back(acquired.tag);
         }
-        batch.samples.push_back({.sample = at.sample, .tag = acquired.tag});
+        batch.samples.push_back({.sample = ordered.sample, .tag = acquired.tag});
     }
     return true;
 }
@@ -253,7 +253,7 @@ Result<std::optional<Batch>> LoaderCore::next() {
 }
 
 Result<void> LoaderCore::await(PlannedBatch& batch) {
-    bool plan_cut = false;
+    bool is_plan_cut = false;
     Result<void> result;
     while (batch.arrived < batch.samples.size()) {
         const BlockState state = client_->block(batch.samples[batch.arrived].tag).state;
@@ -268,7 +268,7 @@ Result<void> LoaderCore::await(PlannedBatch& batch) {
             break;
         }
         if (*progress == BlockClient::Progress::starved) {
-            if (!std::exchange(plan_cut, true)) {
+            if (!std::exchange(is_plan_cut, true)) {
                 drop_plan(1);  // batches planned ahead give way to the one that is due
             } else if (!client_->make_room()) {
                 result = std::unexpected(starved_error(*client_, "batches that are still held"));
@@ -281,7 +281,7 @@ Result<void> LoaderCore::await(PlannedBatch& batch) {
 }
 
 Result<std::optional<Batch>> LoaderCore::deliver(PlannedBatch& batch) {
-    const auto keep_for_later = [&](std::shared_ptr<BatchState> state) {
+    const auto keep_planned = [&](std::shared_ptr<BatchState> state) {
         state->tags.clear();
         client_->release_batch(std::move(state));
         batch.arrived = 0;
@@ -290,7 +290,7 @@ Result<std::optional<Batch>> LoaderCore::deliver(PlannedBatch& batch) {
     for (const PlannedSample& sample : batch.samples) state->tags.push_back(sample.tag);
     client_->free_one_slab(state->tags);
     std::uint64_t skipped = 0;
-    bool refetch_tag = false;
+    bool has_refetch = false;
     for (PlannedSample& sample : batch.samples) {
         const BlockEntry& entry = client_->block(sample.tag);
         Result<void> added;
@@ -305,21 +305,21 @@ Result<std::optional<Batch>> LoaderCore::deliver(PlannedBatch& batch) {
         }
         if (added) continue;
         if (entry.state != BlockState::failed && added.error().code == ErrorCode::corrupt) {
-            if (const auto anew = client_->refetch_damaged(sample.tag, added.error().message)) {
-                client_->release(std::exchange(sample.tag, *anew));
-                refetch_tag = true;
+            if (const auto refetched = client_->refetch_damaged(sample.tag, added.error().message)) {
+                client_->release(std::exchange(sample.tag, *refetched));
+                has_refetch = true;
                 continue;
             }
         }
         if (!options_.skip_failed) {
-            keep_for_later(std::move(state));
+            keep_planned(std::move(state));
             for (const PlannedSample& failed : batch.samples) client_->retry(failed.tag);
             return std::unexpected(added.error());
         }
         ++skipped;
     }
-    if (refetch_tag) {
-        keep_for_later(std::move(state));
+    if (has_refetch) {
+        keep_planned(std::move(state));
         return std::optional<Batch>{};
     }
     state->finish();

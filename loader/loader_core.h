@@ -2,8 +2,8 @@
 
 // Implements Loader. A LoaderCore walks its part of the epoch's order (EpochOrder, Dealer) and plans batches ahead. A
 // planned sample holds a reference to its block, so the block is requested as soon as there is room. `next` waits until
-// the blocks of the first planned batch are here, and hands the batch out. How far ahead it plans follows from measured
-// times (loader/prefetch_depth.h).
+// the blocks of the first planned batch are here, and hands the batch out. Measured times determine how far ahead it
+// plans (loader/prefetch_depth.h).
 //
 // If blocks hold many samples, the blocks of the group being planned are held until the plan leaves the group, so that
 // no block is fetched twice for one group.
@@ -78,7 +78,7 @@ private:
     void leave_group();
     PlannedBatch& planned(std::size_t i) { return plan_[(plan_begin_ + i) % plan_.size()]; }
     Result<void> await(PlannedBatch& batch);
-    // Nothing if some blocks are damaged: they were requested again and must be awaited.
+    // Returns nullopt if some blocks are damaged: they were requested again and must be awaited.
     Result<std::optional<Batch>> deliver(PlannedBatch& batch);
 
     LoaderOptions options_;

@@ -49,7 +49,7 @@ std::unexpected<Error> damaged(const std::string& why) {
 }
 
 template <typename T>
-Result<void> same(const char* what, T saved, T loader) {
+Result<void> check_same(const char* what, T saved, T loader) {
     if (saved == loader) return {};
     return fail(ErrorCode::invalid_argument, "the saved loader state has " + std::string(what) + " " +
                                                  std::to_string(saved) + ", this loader has " + std::to_string(loader) +
@@ -128,16 +128,16 @@ Result<void> check_same_order(const LoaderState& saved, const LoaderState& loade
     if (saved.dataset_id != loader.dataset_id) {
         return fail(ErrorCode::invalid_argument, "the saved loader state is of another dataset");
     }
-    if (auto r = same("dataset version", saved.manifest_version, loader.manifest_version); !r) return r;
-    if (auto r = same("sample count", saved.sample_count, loader.sample_count); !r) return r;
-    if (auto r = same("seed", saved.seed, loader.seed); !r) return r;
+    if (auto r = check_same("dataset version", saved.manifest_version, loader.manifest_version); !r) return r;
+    if (auto r = check_same("sample count", saved.sample_count, loader.sample_count); !r) return r;
+    if (auto r = check_same("seed", saved.seed, loader.seed); !r) return r;
     if (saved.shuffle != loader.shuffle) {
         return fail(ErrorCode::invalid_argument, std::string("the saved loader state has shuffle ") +
                                                      (saved.shuffle ? "on" : "off") + ", this loader has it " +
                                                      (loader.shuffle ? "on" : "off"));
     }
     if (!saved.shuffle) return {};
-    return same("shuffle window (blocks)", saved.window_blocks, loader.window_blocks);
+    return check_same("shuffle window (blocks)", saved.window_blocks, loader.window_blocks);
 }
 
 }  // namespace larder::detail

@@ -17,7 +17,7 @@ std::int64_t LoopWait::end(std::int64_t now_ns) {
 }
 
 void LoopWait::follow(std::shared_ptr<const TrainingLoopWait> loop) {
-    elsewhere_ = true;
+    is_elsewhere_ = true;
     if (loop == loop_) return;
     loop_ = std::move(loop);
     begin_session();
@@ -30,7 +30,7 @@ void LoopWait::begin_session() {
 }
 
 LoopWait::Report LoopWait::report(std::int64_t now_ns) {
-    if (elsewhere_ && !loop_) return {};
+    if (is_elsewhere_ && !loop_) return {};
     const Waits now = waits();
     const std::int64_t open_ns = now.since_ns == 0 ? 0 : std::max<std::int64_t>(0, now_ns - now.since_ns);
     if (first_report_ns_ == 0) {

@@ -1,9 +1,9 @@
 #pragma once
 
-// How long the training loop waits for data and how long it does not, as its session reports to the daemon. The loop is
-// the caller itself, or runs in another process and shares its waits (TrainingLoopWait), or is unknown here. A report
-// holds at the moment it is made. If a report is late, the loop counts as neither waiting nor working since then, so
-// figures made of reports (a job's f*) have no bias. Not thread-safe; times are CLOCK_MONOTONIC's.
+// How long the training loop waits for data and how long it does not, as its session reports both to the daemon. The
+// loop is the caller itself, or runs in another process and shares its waits (TrainingLoopWait), or is unknown here. A
+// report holds at the moment it is made. If the next one is late, the time in between does not count as waiting or
+// working yet, so figures made of reports (a job's f*) have no bias. Not thread-safe; times are CLOCK_MONOTONIC's.
 
 #include <cstdint>
 #include <memory>
@@ -25,7 +25,7 @@ public:
     void begin(std::int64_t now_ns);
     // Returns how long the wait was; 0 if there was none.
     std::int64_t end(std::int64_t now_ns);
-    // The loop runs elsewhere from now on. Null: another session reports it.
+    // From now on the loop runs in another process. Null: another session reports its waits, or nobody knows them.
     void follow(std::shared_ptr<const TrainingLoopWait> loop);
     // Begins a session, which reports nothing from before.
     void begin_session();
@@ -39,7 +39,7 @@ private:
     Waits waits() const;
 
     Waits own_;
-    bool elsewhere_ = false;
+    bool is_elsewhere_ = false;
     std::shared_ptr<const TrainingLoopWait> loop_;
     std::int64_t waited_before_ns_ = 0;           // before the session
     std::int64_t first_report_ns_ = 0;            // 0: none yet

@@ -246,7 +246,7 @@ void Shard::State::publish() {
     }
 }
 
-// Reads the clock once for all requests answered in the turn that taken them.
+// Reads the clock once for all requests answered in the turn that took them.
 void Shard::State::note_posted() {
     const auto any = [](const auto& server) { return server.second->any_answered_at_once(); };
     if (std::ranges::none_of(servers, any)) return;

@@ -1,5 +1,5 @@
 // read-epochs DATASET [EPOCHS [BATCH_SIZE]]: reads a dataset through this node's daemon as a training job does. Prints
-// for each epoch what came, how fast, and how long the loop waited.
+// for each epoch the samples and bytes read, the rate, and the share of time that the loop waited.
 
 #include <chrono>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace {
 
-int failed(const larder::Error& error) {
+int report_error(const larder::Error& error) {
     std::fprintf(stderr, "read-epochs: %s\n", error.message.c_str());
     return 1;
 }
@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
     const unsigned long epochs = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 1;
 
     auto loader = larder::Loader::open(options);
-    if (!loader) return failed(loader.error());
+    if (!loader) return report_error(loader.error());
     for (unsigned long epoch = 0; epoch < epochs; ++epoch) {
         const auto began = std::chrono::steady_clock::now();
         const larder::LoaderStatistics before = loader->statistics();
@@ -41,18 +41,18 @@ int main(int argc, char** argv) {
         std::uint64_t bytes = 0;
         while (true) {
             const auto batch = loader->next();
-            if (!batch) return failed(batch.error());
+            if (!batch) return report_error(batch.error());
             if (!*batch) break;
             for (const larder::Sample& sample : (*batch)->samples()) {
                 ++samples;
                 for (const larder::Field& field : sample.fields) bytes += field.bytes.size();
             }
         }
-        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+        const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - began;
         const double stall_s = static_cast<double>(loader->statistics().stall_ns - before.stall_ns) * 1e-9;
         std::printf("epoch %lu: %llu samples, %llu bytes, %.0f samples/s, stall %.0f %%\n", epoch,
                     static_cast<unsigned long long>(samples), static_cast<unsigned long long>(bytes),
-                    static_cast<double>(samples) / took.count(), 100 * stall_s / took.count());
+                    static_cast<double>(samples) / elapsed.count(), 100 * stall_s / elapsed.count());
     }
     return 0;
 }

@@ -17,7 +17,7 @@ namespace {
 PyTypeObject* batch_type = nullptr;
 
 // Destroys the C++ batch, or leaves that to the thread that is inside the loader.
-void let_go(BatchObject& batch) {
+void destroy_batch(BatchObject& batch) {
     if (!batch.samples) return;
     if (batch.returns->loader_busy) {
         batch.returns->waiting.push_back(std::move(*batch.samples));
@@ -27,7 +27,7 @@ void let_go(BatchObject& batch) {
 
 void dealloc(PyObject* self) {
     BatchObject& batch = as_batch(self);
-    let_go(batch);
+    destroy_batch(batch);
     batch.samples.~optional();
     batch.returns.~shared_ptr();
     PyTypeObject* type = Py_TYPE(self);
@@ -51,7 +51,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
 }
 
 void drop_view(BatchObject& batch) {
-    if (--batch.views == 0 && batch.released) let_go(batch);
+    if (--batch.views == 0 && batch.released) destroy_batch(batch);
 }
 
 void release_buffer(PyObject* self, Py_buffer*) {
@@ -127,7 +127,7 @@ PyObject* indices(PyObject* self, PyObject*) {
 PyObject* release(PyObject* self, PyObject*) {
     BatchObject& batch = as_batch(self);
     batch.released = true;
-    if (batch.views == 0) let_go(batch);
+    if (batch.views == 0) destroy_batch(batch);
     return PyBool_FromLong(batch.views == 0);
 }
 
@@ -169,8 +169,9 @@ PyMethodDef methods[] = {
     {"labels", labels, METH_NOARGS, "labels()\n--\n\nThe class index of every sample; None if it has none."},
     {"indices", indices, METH_NOARGS, "indices()\n--\n\nThe index of every sample in the dataset."},
     {"release", release, METH_NOARGS,
-     "release()\n--\n\nGives the batch's memory back to the loader. False if memoryviews are left: it then goes back "
-     "with the\nlast of them. The batch and its samples cannot be used afterwards."},
+     "release()\n--\n\nGives the batch's memory back to the loader. False if memoryviews are left: the memory then "
+     "goes "
+     "back with the\nlast of them. The batch and its samples cannot be used afterwards."},
     {"__enter__", enter, METH_NOARGS, nullptr},
     {"__exit__", leave, METH_VARARGS, nullptr},
     {},
@@ -266,9 +267,9 @@ const larder::Field* field_of(const larder::Sample& sample, PyObject* field_name
     for (const Field& field : sample.fields) names.append(names.empty() ? "" : ", ").append(field.name);
     const std::string message = "sample \"" + std::string(sample.key) + "\" has no field \"" + std::string(wanted) +
                                 "\"; it has " + (names.empty() ? "none" : names);
-    PyObject* said = new_text(message);
-    if (said != nullptr) PyErr_SetObject(PyExc_KeyError, said);
-    Py_XDECREF(said);
+    PyObject* message_object = new_text(message);
+    if (message_object != nullptr) PyErr_SetObject(PyExc_KeyError, message_object);
+    Py_XDECREF(message_object);
     return nullptr;
 }
 

@@ -1,12 +1,12 @@
 #pragma once
 
-// larder.Batch as a C type. Reaching a sample's bytes must cost far less than opening a file, so it uses the C API
-// directly. The Batch itself exports all memoryviews of its samples, so that none needs an object of its own.
+// larder.Batch as a C type. Reaching a sample's bytes must cost far less than opening a file, so this type uses the C
+// API directly. The Batch itself exports all memoryviews of its samples, so that none needs an object of its own.
 //
 // Ownership: a Sample and every memoryview (and NumPy array) of a batch refer to the Batch object. The C++ batch, and
 // with it the loader's memory, is given back when nothing refers to the Batch any more, or after `release()` as soon as
 // no view is left. The GIL is held throughout. A thread may drop a batch while another is inside the loader without the
-// GIL: BatchReturns keeps the batch until the loader is free.
+// GIL: BatchReturns keeps the batch until the loader is not busy any more.
 
 #include <Python.h>
 

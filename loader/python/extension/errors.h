@@ -12,7 +12,7 @@ namespace larder::python {
 // Sets Python's exception from the error. An exception that a signal handler raised is kept instead.
 void set_error(const Error& error);
 
-// Sets the exception, and throws what tells nanobind that one is set.
+// Sets the exception, and throws nanobind::python_error, which tells nanobind that an exception is set.
 [[noreturn]] void throw_error(const Error& error);
 
 template <typename T>

@@ -35,9 +35,9 @@ bool interrupted() {
 void warn_daemon_away(const std::string& why) {
     const nb::gil_scoped_acquire gil;
     try {
-        const nb::bytes said(why.data(), why.size());
+        const nb::bytes text(why.data(), why.size());
         nb::module_::import_("logging").attr("getLogger")("larder").attr("warning")(
-            "waiting: %s", said.attr("decode")("utf-8", "backslashreplace"));
+            "waiting: %s", text.attr("decode")("utf-8", "backslashreplace"));
     } catch (nb::python_error& failure) {
         failure.discard_as_unraisable("larder: a warning");
     }
@@ -54,10 +54,10 @@ public:
     Turn& operator=(const Turn&) = delete;
     ~Turn() {
         returns_->loader_busy = false;
-        take_back();
+        destroy_returned();
     }
-    // True if other threads had dropped batches.
-    bool take_back() {
+    // Destroys the batches that other threads dropped meanwhile. Returns true if there were any.
+    bool destroy_returned() {
         std::vector<larder::Batch> gone;
         gone.swap(returns_->waiting);
         return !gone.empty();
@@ -123,17 +123,17 @@ class LoaderObject {
 public:
     explicit LoaderObject(const LoaderOptions& options)
         : loader_(value_or_throw(without_gil([&] { return Loader::open(options); }))) {
-        note();
+        update_snapshot();
     }
 
     nb::object next() {
         Turn turn(returns_);
         auto batch = without_gil([&] { return loader_.next(); });
         // Room may have come back while the failed call was in the loader.
-        while (!batch && batch.error().code == ErrorCode::no_space && turn.take_back()) {
+        while (!batch && batch.error().code == ErrorCode::no_space && turn.destroy_returned()) {
             batch = without_gil([&] { return loader_.next(); });
         }
-        note();
+        update_snapshot();
         if (!batch) throw_error(batch.error());
         if (!*batch) return nb::none();
         return to_python(std::move(**batch), returns_);
@@ -153,13 +153,13 @@ public:
         const Turn turn(returns_);
         const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(state.c_str()), state.size());
         value_or_throw(without_gil([&] { return loader_.restore(bytes); }));
-        note();
+        update_snapshot();
     }
 
     void start_epoch(std::uint64_t epoch) {
         const Turn turn(returns_);
         value_or_throw(without_gil([&] { return loader_.start_epoch(epoch); }));
-        note();
+        update_snapshot();
     }
 
     std::uint64_t batches_per_epoch() {
@@ -184,7 +184,7 @@ public:
 private:
     static nb::bytes to_bytes(const std::vector<std::byte>& bytes) { return nb::bytes(bytes.data(), bytes.size()); }
 
-    void note() {
+    void update_snapshot() {
         epoch_ = loader_.epoch();
         statistics_ = loader_.statistics();
     }
@@ -203,7 +203,7 @@ public:
     nb::object fetch(const std::vector<std::uint64_t>& indices) {
         Turn turn(returns_);
         auto batch = without_gil([&] { return dataset_.fetch(indices); });
-        while (!batch && batch.error().code == ErrorCode::no_space && turn.take_back()) {
+        while (!batch && batch.error().code == ErrorCode::no_space && turn.destroy_returned()) {
             batch = without_gil([&] { return dataset_.fetch(indices); });
         }
         statistics_ = dataset_.statistics();
