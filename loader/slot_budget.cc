@@ -15,12 +15,12 @@ constexpr std::uint64_t kSlotOverhead_bytes = protocol::kRecordHeaderBytes + pro
 constexpr std::uint64_t kAutomaticMin_bytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kAutomaticMax_bytes = std::uint64_t{1} << 30;
 
-std::uint64_t ceiling(std::uint64_t value, std::uint64_t divisor) {
+std::uint64_t divide_rounding_up(std::uint64_t value, std::uint64_t divisor) {
     return (value + divisor - 1) / divisor;
 }
 
-std::uint64_t whole_pages(std::uint64_t bytes) {
-    return ceiling(bytes, protocol::kPageBytes) * protocol::kPageBytes;
+std::uint64_t round_up_to_pages(std::uint64_t bytes) {
+    return divide_rounding_up(bytes, protocol::kPageBytes) * protocol::kPageBytes;
 }
 
 }  // namespace
@@ -33,15 +33,17 @@ std::uint64_t needed_slot_bytes(const protocol::Manifest& manifest, const SlotNe
         // `samples_each`: the samples of a block that go to one rank. Allow for twice the blocks of an even spread.
         const std::uint64_t samples_each =
             std::max<std::uint64_t>(1, manifest.sample_count() / blocks_total / needs.interleaved_ranks);
-        const std::uint64_t spread = 2 * ceiling(batches_samples, samples_each);
-        blocks = needs.window_blocks + std::min(batches_samples, std::max<std::uint64_t>(needs.window_blocks, spread));
+        const std::uint64_t spread_blocks = 2 * divide_rounding_up(batches_samples, samples_each);
+        blocks = needs.window_blocks +
+                 std::min(batches_samples, std::max<std::uint64_t>(needs.window_blocks, spread_blocks));
     }
     blocks = std::min(blocks, blocks_total);
-    const std::uint64_t largest = manifest.header().block_bytes_max;
-    const std::uint64_t mean = ceiling(manifest.total_bytes(), blocks_total);
-    const std::uint64_t bytes = std::min(manifest.blocks_bytes_max(blocks), 3 * mean * blocks + 4 * largest);
+    const std::uint64_t largest_bytes = manifest.header().block_bytes_max;
+    const std::uint64_t mean_bytes = divide_rounding_up(manifest.total_bytes(), blocks_total);
+    const std::uint64_t bytes =
+        std::min(manifest.blocks_bytes_max(blocks), 3 * mean_bytes * blocks + 4 * largest_bytes);
     // One more block: a run does not wrap around the end of slot memory.
-    return whole_pages(bytes + blocks * kSlotOverhead_bytes + largest + kSlotOverhead_bytes);
+    return round_up_to_pages(bytes + blocks * kSlotOverhead_bytes + largest_bytes + kSlotOverhead_bytes);
 }
 
 Result<SlotPlan> plan_slots(const protocol::Manifest& manifest, const SlotNeeds& needs, std::uint64_t budget_bytes) {
@@ -59,17 +61,18 @@ Result<SlotPlan> plan_slots(const protocol::Manifest& manifest, const SlotNeeds&
                         format_bytes(manifest.header().block_bytes_max) +
                         "; raise the memory budget, or lower batch_size or shuffle_window_blocks");
     }
-    const std::uint64_t everything = manifest.total_bytes() + manifest.block_count() * kSlotOverhead_bytes;
-    const std::uint64_t useful = std::max(needed_bytes, 2 * whole_pages(everything));
+    const std::uint64_t all_slots_bytes = manifest.total_bytes() + manifest.block_count() * kSlotOverhead_bytes;
+    const std::uint64_t useful_bytes = std::max(needed_bytes, 2 * round_up_to_pages(all_slots_bytes));
     const std::uint64_t bundle_blocks = manifest.header().samples_per_block_max > 1
                                             ? 1
                                             : std::min<std::uint64_t>(needs.batch_size, manifest.block_count());
-    const std::uint64_t bundle =
-        whole_pages(manifest.blocks_bytes_max(bundle_blocks) + bundle_blocks * kSlotOverhead_bytes);
-    const std::uint64_t half = budget_bytes / 2 / protocol::kPageBytes * protocol::kPageBytes;
-    const std::uint64_t slab = std::min(bundle, half);
-    const std::uint64_t slabs = std::max<std::uint64_t>(2, std::min(ceiling(useful, slab), budget_bytes / slab));
-    return SlotPlan{.slot_bytes = slabs * slab, .slab_bytes = slab};
+    const std::uint64_t bundle_bytes =
+        round_up_to_pages(manifest.blocks_bytes_max(bundle_blocks) + bundle_blocks * kSlotOverhead_bytes);
+    const std::uint64_t half_budget_bytes = budget_bytes / 2 / protocol::kPageBytes * protocol::kPageBytes;
+    const std::uint64_t slab_bytes = std::min(bundle_bytes, half_budget_bytes);
+    const std::uint64_t slab_count =
+        std::max<std::uint64_t>(2, std::min(divide_rounding_up(useful_bytes, slab_bytes), budget_bytes / slab_bytes));
+    return SlotPlan{.slot_bytes = slab_count * slab_bytes, .slab_bytes = slab_bytes};
 }
 
 }  // namespace larder::detail

@@ -18,12 +18,12 @@ bool SlotSlabs::begin_bundle(std::uint32_t pages) {
     LARDER_ASSERT(pages > 0 && pages <= slab_pages_);
     if (room_.end - room_.begin >= pages) return true;
     if (!empty_slabs_.empty()) {
-        room_ = whole(empty_slabs_.back());
+        room_ = whole_slab(empty_slabs_.back());
         empty_slabs_.pop_back();
         return true;
     }
     if (slab_runs_.size() < slab_count_) {
-        room_ = whole(static_cast<std::uint32_t>(slab_runs_.size()));
+        room_ = whole_slab(static_cast<std::uint32_t>(slab_runs_.size()));
         slab_runs_.push_back(0);
         return true;
     }
@@ -78,26 +78,27 @@ void SlotSlabs::release(std::uint32_t id) {
     --occupied_slabs_;
     const bool has_room = room_.begin < room_.end && slab_of(room_.begin) == slab;
     if (has_room) {
-        room_ = whole(slab);
+        room_ = whole_slab(slab);
     } else {
         empty_slabs_.push_back(slab);
     }
 }
 
-// The first stretch of at least `pages` without a run and outside `without`, in slabs [first_slab, last_slab).
+// Returns the first stretch of at least `pages` that has no run and lies outside `excluded`, in slabs [first_slab,
+// last_slab).
 std::optional<SlotSlabs::Gap> SlotSlabs::find_gap(std::uint32_t first_slab, std::uint32_t last_slab,
-                                                  std::uint32_t pages, Gap without) {
+                                                  std::uint32_t pages, Gap excluded) {
     sorted_.clear();
     for (const Allocated& run : runs_) {
         if (run.pages > 0 && slab_of(run.page) >= first_slab && slab_of(run.page) < last_slab) sorted_.push_back(run);
     }
-    if (without.begin < without.end) {
-        sorted_.push_back({.page = without.begin, .pages = without.end - without.begin});
+    if (excluded.begin < excluded.end) {
+        sorted_.push_back({.page = excluded.begin, .pages = excluded.end - excluded.begin});
     }
     std::ranges::sort(sorted_, {}, &Allocated::page);
     auto run = sorted_.begin();
     for (std::uint32_t slab = first_slab; slab < last_slab; ++slab) {
-        Gap gap = whole(slab);
+        Gap gap = whole_slab(slab);
         const std::uint32_t end = gap.end;
         while (run != sorted_.end() && run->page < gap.begin) ++run;
         for (; run != sorted_.end() && run->page < end; ++run) {

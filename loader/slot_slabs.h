@@ -29,10 +29,10 @@ public:
     // Makes room for a bundle whose runs have `pages` in all, at most a slab's. False, with nothing changed, if no slab
     // has that many free pages in a row.
     bool begin_bundle(std::uint32_t pages);
-    // The bundle's next run. Nothing if the room made by `begin_bundle` is used up.
+    // Returns the bundle's next run; nullopt if the room made by `begin_bundle` is used up.
     std::optional<Run> allocate(std::uint32_t pages);
-    // A run in the slab of `page`, for a block that a bundle lost and requests again. Nothing if that slab has no such
-    // gap.
+    // Returns a run in the slab of `page`, for a block that a bundle lost and requests again; nullopt if that slab has
+    // no gap of this size.
     std::optional<Run> allocate_in_slab_of(std::uint32_t page, std::uint32_t pages);
     void release(std::uint32_t id);
 
@@ -53,8 +53,8 @@ private:
     };
 
     Run add(std::uint32_t page, std::uint32_t pages);
-    Gap whole(std::uint32_t slab) const { return {.begin = slab * slab_pages_, .end = (slab + 1) * slab_pages_}; }
-    std::optional<Gap> find_gap(std::uint32_t first_slab, std::uint32_t last_slab, std::uint32_t pages, Gap without);
+    Gap whole_slab(std::uint32_t slab) const { return {.begin = slab * slab_pages_, .end = (slab + 1) * slab_pages_}; }
+    std::optional<Gap> find_gap(std::uint32_t first_slab, std::uint32_t last_slab, std::uint32_t pages, Gap excluded);
 
     std::uint32_t slab_count_;
     std::uint32_t slab_pages_;
@@ -65,7 +65,7 @@ private:
     std::vector<Allocated> runs_;             // by id
     std::vector<std::uint32_t> free_ids_;
     std::vector<Allocated> sorted_;                    // scratch space of `find_gap`
-    std::uint32_t refused_pages_ = ~std::uint32_t{0};  // no gap had so many pages, and nothing was released since
+    std::uint32_t refused_pages_ = ~std::uint32_t{0};  // the least size without a gap since the last release
 };
 
 }  // namespace larder::detail

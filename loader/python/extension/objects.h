@@ -1,7 +1,7 @@
 #pragma once
 
 // The layout of a Batch object, and what batch.cc and sample.cc share. Everything here is called with the GIL held. A
-// function that returns null or nothing has set a Python exception.
+// function that returns null has set a Python exception.
 
 #include <Python.h>
 

@@ -117,7 +117,7 @@ int contains(PyObject* self, PyObject* name) {
     return 0;
 }
 
-// numpy.frombuffer, looked up on first use: NumPy takes longer to import than all of Larder.
+// Calls numpy.frombuffer. Looks it up on first use, because NumPy takes longer to import than all of Larder.
 PyObject* numpy_array(PyObject* view, ElementType element) {
     static PyObject* frombuffer = nullptr;
     static PyObject* types[kElementTypeEnd] = {};
@@ -168,8 +168,8 @@ PyObject* repr(PyObject* self) {
 
 PyMethodDef methods[] = {
     {"numpy", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(numpy)), METH_VARARGS | METH_KEYWORDS,
-     "numpy(field=None)\n--\n\nThe first field's bytes, or the named one's, as a read-only array of shape (n,): of "
-     "the dtype of a field of\nnumbers (tokens, columns of a fixed dtype), else uint8. No copy."},
+     "numpy(field=None)\n--\n\nThe first field's bytes, or the named one's, as a read-only array of shape (n,). The "
+     "dtype is the field's\nif it holds numbers (tokens, columns of a fixed dtype), else uint8. No copy."},
     {},
 };
 

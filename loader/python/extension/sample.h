@@ -1,6 +1,6 @@
 #pragma once
 
-// larder.Sample: one sample of a Batch, as a C type of a reference and an index. With the GIL held.
+// larder.Sample: one sample of a Batch, as a C type that holds a reference and an index. Call with the GIL held.
 
 #include <Python.h>
 

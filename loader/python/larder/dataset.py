@@ -65,16 +65,16 @@ class Dataset(Closing):
     def __len__(self) -> int:
         return self._count
 
-    def _place(self, index: int) -> int:
-        place = index + self._count if index < 0 else index
-        if not 0 <= place < self._count:
+    def _checked_index(self, index: int) -> int:
+        position = index + self._count if index < 0 else index
+        if not 0 <= position < self._count:
             raise IndexError(f"sample {index} is not among the {self._count} of dataset {self._arguments['dataset']!r}")
-        return place
+        return position
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return self.fetch(range(*index.indices(self._count)))
-        batch = self._open_core().fetch([self._place(index)])
+        batch = self._open_core().fetch([self._checked_index(index)])
         if self._decoder is None:
             return batch[0]
         with batch:
@@ -82,7 +82,7 @@ class Dataset(Closing):
 
     def fetch(self, indices: Iterable[int]) -> Any:
         """The samples of these indices, in this order, as one batch."""
-        batch = self._open_core().fetch([self._place(int(index)) for index in indices])
+        batch = self._open_core().fetch([self._checked_index(int(index)) for index in indices])
         if self._decoder is None:
             return batch
         with batch:
@@ -102,8 +102,8 @@ class Dataset(Closing):
         """Tells the dataset that its samples go to a training loop in another process, which shares how long it waits.
 
         `wait` is int64 of shape (2,), in shared memory, written by the loop: the nanoseconds of its finished waits, and
-        the `time.monotonic_ns()` at which the current wait began, or 0 if it does not wait. One of the loop's workers
-        gets `wait`; the others, and all of them if nobody knows the waits, get None.
+        the `time.monotonic_ns()` at which the current wait began, or 0 if it does not wait. Give `wait`
+        to one of the loop's workers and None to the others, or None to all if the waits are unknown.
         """
         self._open_core().set_training_loop(wait)
 

@@ -19,17 +19,17 @@ class Decoder:
 
     def batch(self, samples: _larder.Batch) -> list[Any]:
         """The decoded samples. With `skip_errors`, those on which `decode` fails are left out."""
-        made = []
+        decoded = []
         errors = 0
         for sample in samples:
             try:
-                made.append(self.sample(sample))
+                decoded.append(self.sample(sample))
             except DecodeError:
                 if not self._skip_errors:
                     raise
                 errors += 1
         self.errors += errors
-        return made
+        return decoded
 
     def sample(self, sample: _larder.Sample) -> Any:
         try:

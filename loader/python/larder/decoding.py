@@ -22,7 +22,7 @@ _MDS_DTYPES = {
 }  # fmt: skip
 _SCALARS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 # Whole files, which the caller decodes: PIL.Image.open(io.BytesIO(value)), and so on.
-_AS_THEY_ARE = (
+_UNDECODED = (
     "", "bytes", "jpeg", "png", "image", "video", "audio", "file", "tiff", "tifffile", "pdf", "mesh", "nifti",
 )  # fmt: skip
 
@@ -49,7 +49,7 @@ def decode(sample: _larder.Sample) -> Any:
 @functools.lru_cache(maxsize=1024)
 def _decoder(encoding: str) -> Decoder:
     kind, _, rest = encoding.partition(":")
-    if kind in _AS_THEY_ARE:
+    if kind in _UNDECODED:
         return bytes
     if kind in _SCALARS and not rest:
         return lambda view: _array(view, kind, (1,))[0]

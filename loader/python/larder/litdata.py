@@ -15,7 +15,7 @@ from typing import Any
 
 from larder.errors import Corrupt, Unsupported
 
-# By LitData's dtype numbers: torch's, where some dtypes have several numbers, and NumPy's.
+# Dtypes by LitData's numbers: those of torch, of which some have several numbers, and those of NumPy.
 _TORCH_DTYPES = {
     0: "float32", 1: "float32", 2: "float64", 3: "float64", 4: "complex64", 5: "complex64", 6: "complex128",
     7: "complex128", 8: "float16", 9: "float16", 11: "uint8", 12: "int8", 13: "int16", 14: "int16", 15: "int32",
@@ -97,15 +97,16 @@ def _array(view: memoryview, dtype: str, shape: tuple[int, ...]) -> Any:
 
 def _tensor(view: memoryview) -> Any:
     # The header is little-endian in older LitData, big-endian in newer. Only one of the two fits the bytes.
-    return _shaped(view, "<", _torch_dtype) if _fits(view, "<", _torch_dtype) else _shaped(view, ">", _torch_dtype)
+    order = "<" if _fits(view, "<", _torch_dtype) else ">"
+    return _shaped_array(view, order, _torch_dtype)
 
 
 def _numpy(view: memoryview) -> Any:
-    return _shaped(view, "<", _numpy_dtype)
+    return _shaped_array(view, "<", _numpy_dtype)
 
 
 def _header(view: memoryview, order: str, dtype_of: Callable[[int], str]) -> tuple[str, tuple[int, ...], int]:
-    """The dtype and shape in an array's header, and the bytes that the array should have, with its header."""
+    """The dtype and shape in an array's header, and the number of bytes of the header and the array."""
     import numpy
 
     number, axes = struct.unpack_from(f"{order}II", view)
@@ -123,7 +124,7 @@ def _fits(view: memoryview, order: str, dtype_of: Callable[[int], str]) -> bool:
         return False
 
 
-def _shaped(view: memoryview, order: str, dtype_of: Callable[[int], str]) -> Any:
+def _shaped_array(view: memoryview, order: str, dtype_of: Callable[[int], str]) -> Any:
     dtype, shape, expected = _header(view, order, dtype_of)
     if len(view) != expected:
         raise Corrupt(f"an array of shape {shape} and dtype {dtype} has {len(view)} bytes, not {expected}")

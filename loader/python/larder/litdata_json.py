@@ -63,16 +63,16 @@ class _Reader:
             raise Corrupt(f"a json leaf has the unknown kind {kind} at byte {self.at - 1}")
         count = self.number("<I")
         if kind == 1:
-            return [self.text() for _ in range(self.plausible(count, 4))]
+            return [self.text() for _ in range(self.checked_count(count, 4))]
         if kind in (2, 3):
             return list(struct.unpack(f"<{count}{'q' if kind == 2 else 'd'}", self.take(8 * count)))
         if kind == 4:
             return [byte != 0 for byte in self.take(count)]
         if kind == 5:
-            pairs = [(self.text(), self.value(self.number("<B"))) for _ in range(self.plausible(count, 5))]
+            pairs = [(self.text(), self.value(self.number("<B"))) for _ in range(self.checked_count(count, 5))]
             return dict(pairs)
-        keys = [self.text() for _ in range(self.plausible(self.number("<I"), 4))]
-        return [{key: self.row_value() for key in keys} for _ in range(self.plausible(count, len(keys)))]
+        keys = [self.text() for _ in range(self.checked_count(self.number("<I"), 4))]
+        return [{key: self.row_value() for key in keys} for _ in range(self.checked_count(count, len(keys)))]
 
     def row_value(self) -> Any:
         kind = self.number("<B")
@@ -80,8 +80,8 @@ class _Reader:
             raise Corrupt(f"a json leaf has the unknown kind {kind} in a row at byte {self.at - 1}")
         return self.value(_ROW_KINDS[kind])
 
-    def plausible(self, count: int, bytes_each: int) -> int:
-        """Returns `count`; raises Corrupt if so many items of at least `bytes_each` do not fit in the rest."""
+    def checked_count(self, count: int, bytes_each: int) -> int:
+        """Returns `count`; raises Corrupt if that many items of at least `bytes_each` do not fit in the rest."""
         if count * max(bytes_each, 1) > len(self.view) - self.at:
             raise Corrupt(f"a json leaf of {len(self.view)} bytes has {count} items at byte {self.at}")
         return count

@@ -144,14 +144,14 @@ class Loader(Closing):
             self._taken += 1
             return batch
         self._undecoded = batch
-        made = self._decoder.batch(batch)
+        decoded = self._decoder.batch(batch)
         self._undecoded = None
         self._taken += 1
         batch.release()
-        return made
+        return decoded
 
     def __len__(self) -> int:
-        """This rank's batches in the pass, over all its workers: a whole epoch's, or those that a loaded state left."""
+        """The number of this rank's batches in the pass, over all its workers: of a whole epoch, or left by a state."""
         return self._open_core().batches_per_epoch()
 
     @property

@@ -15,7 +15,7 @@ class Walked(Protocol):
 
 
 class Pass(Iterator[Any]):
-    """The iterator of one pass. Its end is final, an error is not: the next call continues where the error came."""
+    """The iterator of one pass. Its end is final. An error is not: the next call continues there."""
 
     def __init__(self, walked: Walked) -> None:
         self._walked: Walked | None = walked

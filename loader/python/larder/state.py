@@ -16,9 +16,9 @@ class StateDict(TypedDict, total=False):
     state: str
     """The C++ loader's state (loader/loader_state.h), base64."""
     worker: int
-    """If the state is that of one worker of a DataLoader: the worker's index,"""
+    """Only in the state of one DataLoader worker: the worker's index."""
     worker_count: int
-    """and the number of workers."""
+    """Only in the state of one DataLoader worker: the number of workers."""
 
 
 def to_dict(dataset: str, state: bytes) -> StateDict:

@@ -1,4 +1,4 @@
-"""What a loader has done so far."""
+"""`Statistics`: the running totals of a loader."""
 
 from __future__ import annotations
 

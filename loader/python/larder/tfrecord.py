@@ -1,7 +1,7 @@
 """tf.train.Example and SequenceExample from the bytes of a record, without TensorFlow or protobuf.
 
-The layout is protobuf's wire format for tensorflow/core/example/example.proto and feature.proto. A message is a row of
-tags (field number << 3 | kind), each with a value: kind 2 is a length and bytes, 0 a varint, 5 four bytes, 1 eight.
+The layout is protobuf's wire format for tensorflow/core/example/example.proto and feature.proto. A message is a series
+of tags (field number << 3 | kind), each with a value: kind 2 is a length and bytes, 0 a varint, 5 four bytes, 1 eight.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     dataset = larder.torch.IterableDataset("imagenet", batch_size=256, decode=decode)
     loader = larder.torch.DataLoader(dataset, num_workers=4)
     for epoch in range(loader.epoch, 90):
-        for images, labels in loader:          # one epoch; leaving the loop ends it
+        for images, labels in loader:          # one epoch; leaving the loop ends the pass
             ...
 
 `IterableDataset` makes batches in the order and with the exactly-once rule of `larder.Loader`. `DataLoader` walks its

@@ -21,9 +21,9 @@ from larder.torch.iterable import IterableDataset
 
 
 class _WorkersPass(Pass):
-    """A pass that is dropped, and ends its workers, together with the loop that walks it."""
+    """A pass whose workers end when the loop that walks the pass drops it."""
 
-    batches: Iterator[Any] | None = None  # torch's
+    batches: Iterator[Any] | None = None  # torch's iterator
 
 
 class DataLoader(torch.utils.data.DataLoader[Any], Closing):
@@ -42,7 +42,7 @@ class DataLoader(torch.utils.data.DataLoader[Any], Closing):
     Args:
         dataset: The dataset to load. The loader works on a copy, so one dataset may serve several loaders.
         num_workers: Processes that load and decode; 0: this one. They may be `persistent_workers`.
-        **arguments: torch's. The dataset sets batch size, sampling, collating and `drop_last`.
+        **arguments: torch's other arguments. The dataset sets batch size, sampling, collating and `drop_last`.
     """
 
     def __init__(self, dataset: IterableDataset, *, num_workers: int = 0, **arguments: Any) -> None:
@@ -137,7 +137,7 @@ class DataLoader(torch.utils.data.DataLoader[Any], Closing):
         return batch
 
     def __len__(self) -> int:
-        """This rank's batches in the pass: a whole epoch's, or those that a loaded state left."""
+        """The number of this rank's batches in the pass: of a whole epoch, or left by a state."""
         return self._planner().batches_per_epoch()
 
     @property

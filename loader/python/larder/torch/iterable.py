@@ -84,7 +84,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         self._decoder = None if decode is None else Decoder(dataset, decode, skip_errors)
         self._collate = collate
         self._board = Board()
-        self._keep_empty = False
+        self._yields_empty = False
         self._core: _larder.Loader | None = None
         self._core_place: tuple[int, ...] = ()
         self._reported = Statistics()
@@ -126,22 +126,22 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
     def state_dict(self) -> job_state.StateDict:
         """The position of the whole job when every rank has received as many batches as this process.
 
-        Known if this process iterates itself, and before a pass begins. With workers of a DataLoader, the training loop
-        has received less than they have made: use the exact `larder.torch.DataLoader.state_dict` or torchdata's
-        `StatefulDataLoader.state_dict`. The latter stores the state of each worker, which can be loaded only by the
-        same worker of as many.
+        Available if this process iterates itself, and before a pass begins. With workers of a DataLoader, the training
+        loop has received fewer batches than they have made: use the exact `larder.torch.DataLoader.state_dict` or
+        torchdata's `StatefulDataLoader.state_dict`. The latter stores the state of each worker, which can be loaded only by the
+        worker of the same index among as many workers.
 
         Raises:
             RuntimeError: Workers have begun a pass.
         """
         info = torch.utils.data.get_worker_info()
-        here = self._state_here()
-        if info is None and not here and self._board.passes > 0:
+        own_state = self._own_state()
+        if info is None and not own_state and self._board.passes > 0:
             raise RuntimeError(
                 "workers of a DataLoader have begun a pass, and are ahead of the training loop: "
                 "use larder.torch.DataLoader or torchdata's StatefulDataLoader, whose state_dict() is exact"
             )
-        state = job_state.to_dict(self.name, here or self._loaded or self.beginning or self.planner(1).state())
+        state = job_state.to_dict(self.name, own_state or self._loaded or self.beginning or self.planner(1).state())
         if info is not None:
             state.update(worker=info.id, worker_count=info.num_workers)
         return state
@@ -150,11 +150,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         """Makes the next pass resume from this state. The pass after it walks the whole next epoch."""
         decoded = job_state.to_bytes(state)
         info = torch.utils.data.get_worker_info()
-        here = {} if info is None else {"worker": info.id, "worker_count": info.num_workers}
-        of = {name: state[name] for name in ("worker", "worker_count") if name in state}
-        if of and of != here:
+        this_worker = {} if info is None else {"worker": info.id, "worker_count": info.num_workers}
+        state_worker = {name: state[name] for name in ("worker", "worker_count") if name in state}
+        if state_worker and state_worker != this_worker:
             raise InvalidArgument(
-                f"the state belongs to worker {of.get('worker')} of {of.get('worker_count')}: "
+                f"the state belongs to worker {state_worker.get('worker')} of {state_worker.get('worker_count')}: "
                 "only a StatefulDataLoader with as many workers can resume from it"
             )
         if info is None:
@@ -171,7 +171,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
 
     def close(self) -> None:
         """Ends this process's pass and session; the next pass opens another. Workers' sessions end with the workers."""
-        left_at = self._state_here()
+        left_at = self._own_state()
         self._begin(None)
         self._core = None
         self._left_at = left_at
@@ -189,12 +189,12 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         other._board = Board()
         other._board.state = self._board.state
         other._decoder = copy.copy(self._decoder)
-        other._keep_empty = True
+        other._yields_empty = True
         other._begin(None)
         return other
 
     def begin_wait(self, now_ns: int) -> None:
-        """The training loop waits for a batch since `now_ns` (`time.monotonic_ns()`). The daemon will be told."""
+        """The training loop waits for a batch from `now_ns` (`time.monotonic_ns()`) on. The daemon will be told."""
         self._board.begin_wait(now_ns)
 
     def end_wait(self, waited_ns: int) -> None:
@@ -251,10 +251,10 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         return self._pass is not None and self._pass() is walk
 
     def _next(self, walk: Pass) -> Any:
-        made = self._next_batch()
-        while made is None and not self._keep_empty:
-            made = self._next_batch()
-        return made
+        result = self._next_batch()
+        while result is None and not self._yields_empty:
+            result = self._next_batch()
+        return result
 
     def _next_batch(self) -> Any:
         """The next batch; None if all its samples were left out."""
@@ -267,7 +267,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
                 core.set_training_loop(self._board.wait if worker == 0 and self._board.wait_is_known else None)
             self._undecoded = core.next()
             self._report(worker, core)
-        made = None if self._undecoded is None else self._make(self._undecoded)
+        result = None if self._undecoded is None else self._make_batch(self._undecoded)
         if not in_worker and self._taken == 0:
             self._board.begin_pass(0, 0, self._number)  # the pass counts from here on
         if self._undecoded is None:
@@ -281,9 +281,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         self._undecoded = None
         self._taken += 1
         self._report(worker, core)
-        return made
+        return result
 
-    def _make(self, batch: larder.Batch) -> Any:
+    def _make_batch(self, batch: larder.Batch) -> Any:
         samples = [copy_sample(sample) for sample in batch] if self._decoder is None else self._decoder.batch(batch)
         if len(samples) == 0:
             return None
@@ -291,7 +291,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
             return samples if self._decoder is None else collate(samples)
         return self._collate(samples)
 
-    def _state_here(self) -> bytes:
+    def _own_state(self) -> bytes:
         """The state of this process's pass, or at its close; empty if the newest pass is another process's."""
         if torch.utils.data.get_worker_info() is not None:
             if self._pass is None or self._core_place[0] != os.getpid():
@@ -339,5 +339,5 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker that is not forked has no torch.distributed, so it gets the present rank.
-        left_out = dict(_core=None, _core_place=(), _pass=None, _undecoded=None, _left_at=b"", _reported=Statistics())
-        return {**self.__dict__, **left_out, "_ranks": self._rank_and_world()}
+        reset = dict(_core=None, _core_place=(), _pass=None, _undecoded=None, _left_at=b"", _reported=Statistics())
+        return {**self.__dict__, **reset, "_ranks": self._rank_and_world()}

@@ -46,7 +46,7 @@ class MapDataset(torch.utils.data.Dataset[Any], Closing):
         self._count: int | None = None
         self._class_names: list[str] = []
 
-    def _look(self) -> int:
+    def _read_metadata(self) -> int:
         # The main process of a DataLoader with workers needs no session, only the count and the class names.
         if self._count is None:
             sampling = options.sampling(
@@ -68,12 +68,12 @@ class MapDataset(torch.utils.data.Dataset[Any], Closing):
         return self._count
 
     def __len__(self) -> int:
-        return self._look()
+        return self._read_metadata()
 
     @property
     def class_names(self) -> list[str]:
         """Names of the classes; `sample.label` is an index into this list."""
-        self._look()
+        self._read_metadata()
         return self._class_names
 
     def __getitem__(self, index: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Conversions of a sample: the default without a decode hook, and to a tensor."""
+"""Conversions of a sample: to a dict (the default without `decode`), and to a tensor."""
 
 from __future__ import annotations
 

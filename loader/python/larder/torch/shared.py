@@ -1,7 +1,7 @@
 """The state that a main process and its workers share: where the next pass begins, and what the workers have done.
 
-The state is held in torch tensors in shared memory. So it reaches workers however they are started, and workers that
-live on from one pass to the next see what was written since.
+The state is held in torch tensors in shared memory. So it reaches workers however they are started, and persistent
+workers see what was written between two passes.
 """
 
 from __future__ import annotations
@@ -76,17 +76,17 @@ class Board:
         """Records that a worker begins a pass. Returns the pass's number since the state was written, from 0.
 
         Workers of one pass have the same `key` and get the same number, whichever of them comes first, and even if some
-        did not live to begin the passes before. `number`: the number, if the caller knows it.
+        of them did not begin the earlier passes. `number`: the number, if the caller knows it.
         """
         rows = self._passes.numpy()
         key &= _KEY_MASK
         if number is None:
             held = rows.copy()
-            alike = held[(held >> _NUMBER_BITS == key) & (held != 0)] & _NUMBER_MASK
+            same_pass = held[(held >> _NUMBER_BITS == key) & (held != 0)] & _NUMBER_MASK
             if int(held[worker]) >> _NUMBER_BITS == key and held[worker] != 0:
-                number = int(held[worker]) & _NUMBER_MASK  # a worker that lives on begins its next pass
-            elif len(alike) > 0:
-                number = int(alike.max()) - 1
+                number = int(held[worker]) & _NUMBER_MASK  # a persistent worker begins its next pass
+            elif len(same_pass) > 0:
+                number = int(same_pass.max()) - 1
             else:
                 number = int((held & _NUMBER_MASK).max())
         rows[worker] = key << _NUMBER_BITS | number + 1
