@@ -159,7 +159,7 @@ private:
     int session_pid_ = 0;
     SlotSlabs slots_{0, 0};
     std::uint64_t open_bundle_ = kNoBundle;  // the bundle that slots_ has room for
-    bool spreads_bundles_ = false;           // until the next batch is handed out: over the gaps in slabs
+    bool spreads_bundles_ = false;           // over the gaps in slabs, until the next batch is handed out
     std::uint64_t copied_bytes_ = 0;         // in blocks that were copied out of slots
     std::uint64_t batches_out_ = 0;          // batches that the caller has
     std::vector<SlabUse> slab_use_;          // scratch space of `free_one_slab`

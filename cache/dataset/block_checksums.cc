@@ -9,7 +9,7 @@ namespace larder::cache {
 namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
-constexpr std::size_t kGroupsMax = 4096;  // a group of objects is one unit of work
+constexpr std::size_t kGroupsMax = 4096;  // groups as units of work: a dataset may have ten million objects
 
 struct Extent {
     std::uint64_t offset;

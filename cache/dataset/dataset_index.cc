@@ -189,8 +189,8 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
                         source->description() + "/" + std::string(content.name(*object)) +
                             ": the server answers a request for a range with the whole object, so " +
                             (is_always_partial
-                                 ? "files whose blocks are parts of them, packed or compressed in frames, cannot be "
-                                   "read from it"
+                                 ? "packed files and files compressed in frames cannot be read from it, because "
+                                   "their blocks are parts of them"
                                  : "only datasets whose blocks are whole objects (--block object) can be read from "
                                    "it"));
         }

@@ -20,9 +20,8 @@ bool may_have_samples(const ObjectListing& listing, protocol::Format format);
 
 // A listing in which some objects have names of shards and others do not, such as tars beside a README.txt.
 struct MixedListing {
-    std::vector<std::string_view>
-        odd_paths;      // paths of objects that are not shards; if the format is raw: of the rarer kind
-    std::string doubt;  // raw only: why the user may have meant shards; one sentence
+    std::vector<std::string_view> odd_paths;  // objects that are not shards; if the format is raw: of the rarer kind
+    std::string doubt;                        // raw only: why the user may have meant shards; one sentence
 };
 
 // `format`: the format of the dataset. Returns empty fields if all objects are shards, or none is.

@@ -47,8 +47,7 @@ private:
         }
     }
 
-    // Keeps the error with the lowest index. `cancelled` never replaces an error, because that error may have caused
-    // it.
+    // Keeps the error with the lowest index. `cancelled` never replaces another error, which may have caused it.
     void stop_with(std::size_t i, const Error& error) {
         const std::scoped_lock lock(mutex_);
         const bool is_less_useful = error_ && (error.code == ErrorCode::cancelled || i > error_object_);

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::uint64_t kBytesPerStepMax = std::uint64_t{4} << 20;
 constexpr std::uint32_t kBlocksPerStepMax = 4096;
-// The count_max bytes read at one time. More would wait for the disk and would not be admitted.
+// The most bytes read at one time. More would wait for the disk and would not be admitted.
 constexpr std::uint64_t kBytesInFlightMax = std::uint64_t{32} << 20;
 // A compressed block reaches the cache a little after its slot becomes free.
 constexpr std::int64_t kSettle_ns = 100'000'000;

@@ -61,7 +61,7 @@ struct SessionSetup {
     ClientSocket socket;
     FileDescriptor request_event;  // an eventfd; the client has the same open file description
     Mapping ring;
-    std::shared_ptr<const Mapping> slots;  // shared with the control plane, which populates and unmaps it elsewhere
+    std::shared_ptr<const Mapping> slots;  // shared with the control plane, whose SlotKeeper populates and unmaps it
     // Asks to populate the first `bytes` of the slots. `Shard::slots_populated` reports when they are. Empty if all
     // slots are populated.
     std::function<void(std::uint64_t bytes)> populate_slots;

@@ -38,7 +38,7 @@ bool WarmBlocks::is_cached(std::uint32_t block) const {
     return store_.find(manifest_.block_id(block)).has_value();
 }
 
-// Takes room for the block off `room_`: in memory first, as admission does. Returns false if there is no room.
+// Subtracts the block from `room_`: from the memory first, as admission does. Returns false if there is no room.
 bool WarmBlocks::take_room(std::uint32_t block) {
     const auto stored =
         static_cast<std::uint32_t>(static_cast<double>(manifest_.block_bytes(block)) * std::min(1.0, stored_ratio_));

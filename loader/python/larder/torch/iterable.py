@@ -128,8 +128,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
 
         Available if this process iterates itself, and before a pass begins. With workers of a DataLoader, the training
         loop has received fewer batches than they have made: use the exact `larder.torch.DataLoader.state_dict` or
-        torchdata's `StatefulDataLoader.state_dict`. The latter stores the state of each worker, which can be loaded only by the
-        worker of the same index among as many workers.
+        torchdata's `StatefulDataLoader.state_dict`. The latter stores the state of each worker, which only
+        the worker of the same index among as many workers can load.
 
         Raises:
             RuntimeError: Workers have begun a pass.
