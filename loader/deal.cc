@@ -48,7 +48,7 @@ PositionRun ContiguousDivision::batch(std::uint32_t rank, std::uint64_t index) c
     return {.begin = begin, .count = std::min<std::uint64_t>(level_.batch_size, size_ - begin)};
 }
 
-std::vector<PositionRun> ContiguousDivision::left() const {
+std::vector<PositionRun> ContiguousDivision::remaining_runs() const {
     std::vector<PositionRun> runs;
     const auto add = [&](std::uint64_t first_batch, std::uint64_t last_batch) {
         const std::uint64_t begin = first_batch * level_.batch_size;
@@ -90,7 +90,7 @@ Dealer::Dealer(std::uint64_t sample_count, std::vector<DealLevel> history, DealO
 void Dealer::apply_past_level(const DealLevel& level) {
     std::vector<PositionRun> runs;
     if (level.contiguous) {
-        runs = ContiguousDivision(left_, level).left();
+        runs = ContiguousDivision(left_, level).remaining_runs();
     } else if (level.taken < left_) {
         runs.push_back({.begin = level.taken, .count = left_ - level.taken});
     }

@@ -54,7 +54,7 @@ public:
     // The rank's batch `index`, counted from the start of the division.
     PositionRun batch(std::uint32_t rank, std::uint64_t index) const;
     // The runs of positions, in order, that are left once every rank has delivered level.taken batches.
-    std::vector<PositionRun> left() const;
+    std::vector<PositionRun> remaining_runs() const;
 
 private:
     std::uint64_t rank_begin(std::uint32_t rank) const;

@@ -175,8 +175,8 @@ public:
     // Goes to the start of an epoch.
     Result<void> start_epoch(std::uint64_t epoch);
 
-    // Tells the loader that its batches go to a training loop in another process. Give the
-    // loop's waits to one of its loaders and null to the others, or null to all if the waits are unknown.
+    // Tells the loader that its batches go to a training loop in another process. Give the loop's
+    // waits to one of its loaders and null to the others, or null to all if the waits are unknown.
     void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop);
 
     LoaderStatistics statistics() const;

@@ -1,8 +1,8 @@
 #pragma once
 
 // The blocks of a dataset that this node holds, one bit per block id. Only the shard writes the bits; the control plane
-// reads them while the shard runs. A reader may see slightly stale bits. A reader that compares
-// `changes` with its earlier value learns whether any bit has changed.
+// reads them while the shard runs. A reader may see slightly stale bits. A reader that compares `changes` with its
+// earlier value learns whether any bit has changed.
 
 #include <atomic>
 #include <cstddef>

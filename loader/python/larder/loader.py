@@ -120,20 +120,20 @@ class Loader(Closing):
             self.start_epoch(core.epoch() + 1)
         elif self._undecoded is not None:
             core.restore(core.state_after(0))
-        walk = Pass(self)
-        self._begin(walk)
-        return walk
+        iterator = Pass(self)
+        self._begin(iterator)
+        return iterator
 
-    def _begin(self, walk: Pass | None) -> None:
-        self._pass = None if walk is None else weakref.ref(walk)
+    def _begin(self, iterator: Pass | None) -> None:
+        self._pass = None if iterator is None else weakref.ref(iterator)
         self._taken = 0
         self._undecoded = None
 
-    def _is_current(self, walk: Pass) -> bool:
+    def _is_current(self, iterator: Pass) -> bool:
         self._open_core()
-        return self._pass is not None and self._pass() is walk
+        return self._pass is not None and self._pass() is iterator
 
-    def _next(self, walk: Pass) -> Any:
+    def _next(self, iterator: Pass) -> Any:
         batch = self._undecoded
         if batch is None:
             batch = self._open_core().next()

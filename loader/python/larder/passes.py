@@ -9,8 +9,8 @@ from typing import Any, Protocol
 class Walked(Protocol):
     """An object that is walked in passes, of which only the newest can continue."""
 
-    def _is_current(self, walk: Pass) -> bool: ...
-    def _next(self, walk: Any) -> Any:
+    def _is_current(self, iterator: Pass) -> bool: ...
+    def _next(self, iterator: Any) -> Any:
         """The next batch of the newest pass. Raises StopIteration at its end."""
 
 

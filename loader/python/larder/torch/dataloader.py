@@ -76,23 +76,23 @@ class DataLoader(torch.utils.data.DataLoader[Any], Closing):
             planner.start_epoch(planner.epoch() + 1)
         self._end_pass()
         self._received = 0
-        walk = _WorkersPass(self)
-        self._open_batches(walk)
-        self._pass = weakref.ref(walk)
-        return walk
+        iterator = _WorkersPass(self)
+        self._open_batches(iterator)
+        self._pass = weakref.ref(iterator)
+        return iterator
 
     def _end_pass(self) -> None:
-        if self._pass is not None and (walk := self._pass()) is not None:
-            walk.batches = None
+        if self._pass is not None and (iterator := self._pass()) is not None:
+            iterator.batches = None
         self._pass = None
 
-    def _is_current(self, walk: Pass) -> bool:
-        return self._pass is not None and self._pass() is walk
+    def _is_current(self, iterator: Pass) -> bool:
+        return self._pass is not None and self._pass() is iterator
 
-    def _open_batches(self, walk: _WorkersPass) -> None:
+    def _open_batches(self, iterator: _WorkersPass) -> None:
         self.dataset.beginning = self._planner().state_after(self._received)
         with self._waiting():  # workers start, or finish what they load ahead
-            walk.batches = super().__iter__()
+            iterator.batches = super().__iter__()
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -105,28 +105,28 @@ class DataLoader(torch.utils.data.DataLoader[Any], Closing):
             self._stall_ns += time.monotonic_ns() - began_ns
             self.dataset.end_wait(self._stall_ns)
 
-    def _next(self, walk: _WorkersPass) -> Any:
-        batch = self._next_batch(walk)
+    def _next(self, iterator: _WorkersPass) -> Any:
+        batch = self._next_batch(iterator)
         while batch is None:  # all its samples were left out
-            batch = self._next_batch(walk)
+            batch = self._next_batch(iterator)
         return batch
 
-    def _next_batch(self, walk: _WorkersPass) -> Any:
-        if walk.batches is None:  # after an error: the failed batch is requested again
-            self._open_batches(walk)
-        assert walk.batches is not None
+    def _next_batch(self, iterator: _WorkersPass) -> Any:
+        if iterator.batches is None:  # after an error: the failed batch is requested again
+            self._open_batches(iterator)
+        assert iterator.batches is not None
         try:
             with self._waiting():
-                batch = next(walk.batches)
+                batch = next(iterator.batches)
         except StopIteration:
             planner = self._planner()
             planner.start_epoch(planner.epoch() + 1)
             self._received = 0
-            walk.batches = None
+            iterator.batches = None
             raise
         except Exception as error:
             # The workers are already past the failed batch, or dead.
-            walk.batches = self._iterator = None
+            iterator.batches = self._iterator = None
             if self.num_workers == 0:
                 raise
             # Torch re-raises a worker's exception in a reference cycle with its traceback. Only the garbage collector

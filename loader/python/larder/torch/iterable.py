@@ -234,23 +234,23 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
             core.start_epoch(self._sampling["first_epoch"])
         if number > 0:
             core.start_epoch(core.epoch() + number)
-        walk = Pass(self)
-        self._begin(walk)
+        iterator = Pass(self)
+        self._begin(iterator)
         self._number = number
         self._began_at = core.state()
-        return walk
+        return iterator
 
-    def _begin(self, walk: Pass | None) -> None:
-        self._pass = None if walk is None else weakref.ref(walk)
+    def _begin(self, iterator: Pass | None) -> None:
+        self._pass = None if iterator is None else weakref.ref(iterator)
         self._taken = 0
         self._ended_at = b""
         self._left_at = b""
         self._undecoded = None
 
-    def _is_current(self, walk: Pass) -> bool:
-        return self._pass is not None and self._pass() is walk
+    def _is_current(self, iterator: Pass) -> bool:
+        return self._pass is not None and self._pass() is iterator
 
-    def _next(self, walk: Pass) -> Any:
+    def _next(self, iterator: Pass) -> Any:
         result = self._next_batch()
         while result is None and not self._yields_empty:
             result = self._next_batch()
