@@ -96,10 +96,10 @@ void BlockClient::free_one_slab(std::span<const std::uint32_t> tags) {
         use.bytes += entry.length;
         use.held = use.held || entry.handed_out > 0;
     }
-    const auto least =
+    const auto least_used =
         std::ranges::min_element(slab_use_, {}, [](const SlabUse& use) { return std::pair(use.held, use.bytes); });
-    if (least->held || least->bytes == 0) return;
-    const auto slab = static_cast<std::uint32_t>(least - slab_use_.begin());
+    if (least_used->held || least_used->bytes == 0) return;
+    const auto slab = static_cast<std::uint32_t>(least_used - slab_use_.begin());
     for (const std::uint32_t tag : tags) {
         BlockEntry& entry = table_[tag];
         if (entry.has_slot && slots_.slab_of(entry.slot_page) == slab) copy_out_of_slot(entry);

@@ -31,16 +31,16 @@ void append_value(std::string& out, const T& value) {
 }
 
 template <typename T>
-std::vector<T> take_values(std::span<const std::byte>& from, std::size_t count) {
+std::vector<T> take_values(std::span<const std::byte>& input, std::size_t count) {
     std::vector<T> values(count);
-    if (count > 0) std::memcpy(values.data(), from.data(), count * sizeof(T));
-    from = from.subspan(count * sizeof(T));
+    if (count > 0) std::memcpy(values.data(), input.data(), count * sizeof(T));
+    input = input.subspan(count * sizeof(T));
     return values;
 }
 
-std::string_view take_text(std::span<const std::byte>& from, std::size_t bytes) {
-    const std::string_view text(reinterpret_cast<const char*>(from.data()), bytes);
-    from = from.subspan(bytes);
+std::string_view take_text(std::span<const std::byte>& input, std::size_t bytes) {
+    const std::string_view text(reinterpret_cast<const char*>(input.data()), bytes);
+    input = input.subspan(bytes);
     return text;
 }
 

@@ -49,7 +49,7 @@ Result<IndexedObject> index_plain(ObjectReader& reader, const TableFile& file, c
         object.left_over_bytes = object.size_bytes - at;
     }
     if (one_block) {
-        if (auto made = make_one_block(object, file.sample_count, 0); !made) return std::unexpected(made.error());
+        if (auto added = make_one_block(object, file.sample_count, 0); !added) return std::unexpected(added.error());
     }
     return object;
 }
@@ -86,7 +86,8 @@ Result<IndexedObject> index_compressed(ObjectReader& reader, const TableFile& fi
         raw_bytes = content_bytes;
     }
     if (raw_bytes == 0) return fail(ErrorCode::corrupt, "it has no bytes once decompressed");
-    if (auto made = make_one_block(object, file.sample_count, raw_bytes); !made) return std::unexpected(made.error());
+    if (auto added = make_one_block(object, file.sample_count, raw_bytes); !added)
+        return std::unexpected(added.error());
     return object;
 }
 

@@ -176,8 +176,8 @@ std::size_t HttpAttempt::receive_body(std::span<const std::byte> bytes) {
     // Take the one byte of a probed range: ending the transfer early would close the connection.
     if (headers_suffice_ && get_->serves_ranges && received_bytes_ <= 1) return bytes.size();
     if (headers_suffice_ || !fault_.empty() || object_has_changed_) return CURL_WRITEFUNC_ERROR;
-    const std::size_t kept = std::min(bytes.size(), kErrorBodyBytes - error_body_.size());
-    error_body_.append(reinterpret_cast<const char*>(bytes.data()), kept);
+    const std::size_t appended_bytes = std::min(bytes.size(), kErrorBodyBytes - error_body_.size());
+    error_body_.append(reinterpret_cast<const char*>(bytes.data()), appended_bytes);
     return bytes.size();
 }
 

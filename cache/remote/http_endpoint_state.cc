@@ -13,10 +13,10 @@ void LatencyPercentile::add(std::int64_t duration_ns) {
 
 std::optional<std::int64_t> LatencyPercentile::ns() const {
     if (count_ < kDurationsNeeded) return std::nullopt;
-    const std::size_t kept = std::min(count_, kDurationsKept);
+    const std::size_t duration_count = std::min(count_, kDurationsKept);
     std::array<std::int64_t, kDurationsKept> sorted = durations_ns_;
-    const auto at = sorted.begin() + static_cast<std::ptrdiff_t>(kept * 99 / 100);
-    std::nth_element(sorted.begin(), at, sorted.begin() + static_cast<std::ptrdiff_t>(kept));
+    const auto at = sorted.begin() + static_cast<std::ptrdiff_t>(duration_count * 99 / 100);
+    std::nth_element(sorted.begin(), at, sorted.begin() + static_cast<std::ptrdiff_t>(duration_count));
     return *at;
 }
 

@@ -35,19 +35,19 @@ std::string_view trimmed(std::string_view text) {
 // Returns the lines of one section; other lines are made empty, so that line numbers in errors stay right. Other
 // sections must not be parsed. Indented lines are nested settings, which are not used.
 std::string lines_of_section(std::istream& file, const std::string& section) {
-    std::string kept;
+    std::string section_lines;
     bool inside = false;
     bool seen = false;
-    for (std::string line; std::getline(file, line); kept += '\n') {
+    for (std::string line; std::getline(file, line); section_lines += '\n') {
         const std::string_view words = trimmed(line);
         if (words.starts_with('[')) {
             inside = words.ends_with(']') && trimmed(words.substr(1, words.size() - 2)) == section;
-            if (inside && !std::exchange(seen, true)) kept += "[" + section + "]";
+            if (inside && !std::exchange(seen, true)) section_lines += "[" + section + "]";
         } else if (inside && !line.empty() && line.front() != ' ' && line.front() != '\t') {
-            kept += line;
+            section_lines += line;
         }
     }
-    return kept;
+    return section_lines;
 }
 
 // Returns the settings of the section; empty if the file or the section is missing.

@@ -177,13 +177,13 @@ bool Session::try_serve(const Request& request, std::uint32_t pages) {
 }
 
 void Session::retry_deferred() {
-    std::size_t kept = 0;
+    std::size_t still_deferred = 0;
     for (std::size_t i = 0; i < deferred_.size(); ++i) {
         const Request request = deferred_[i];
         const std::uint32_t pages = run_pages_[request.slot_page] & ~kInService;
-        if (!try_serve(request, pages)) deferred_[kept++] = request;
+        if (!try_serve(request, pages)) deferred_[still_deferred++] = request;
     }
-    deferred_.resize(kept);
+    deferred_.resize(still_deferred);
 }
 
 // --- slots

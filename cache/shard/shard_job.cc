@@ -38,16 +38,16 @@ void ShardJob::note_read(std::uint32_t block_id, std::uint64_t bytes, bool cache
 
 void ShardJob::note_lost_at_peers(const PeerBlocks& now) {
     if (at_peers == nullptr) return;
-    auto kept = std::make_shared<PeerBlocks>(*at_peers);
+    auto still_held = std::make_shared<PeerBlocks>(*at_peers);
     const bool is_same_version = now.manifest == at_peers->manifest;
-    for (std::uint32_t block = 0; block < kept->holder.size(); ++block) {
-        if (!kept->holds(block) || (is_same_version && now.holds(block))) continue;
-        kept->holder[block] = 0;
+    for (std::uint32_t block = 0; block < still_held->holder.size(); ++block) {
+        if (!still_held->holds(block) || (is_same_version && now.holds(block))) continue;
+        still_held->holder[block] = 0;
         const std::uint64_t bytes = at_peers->manifest->block_bytes(block);
-        kept->bytes -= bytes;
+        still_held->bytes -= bytes;
         note_dropped(at_peers->manifest->block_id(block), bytes);
     }
-    at_peers = std::move(kept);
+    at_peers = std::move(still_held);
 }
 
 void ShardJob::enqueue(Fetch& fetch) {

@@ -88,9 +88,9 @@ std::shared_ptr<const TrainingLoopWait> shared_wait(const std::optional<SharedWa
 }
 
 nb::object to_python(larder::Batch batch, const std::shared_ptr<BatchReturns>& returns) {
-    PyObject* made = make_batch(std::move(batch), returns);
-    if (made == nullptr) throw nb::python_error();
-    return nb::steal(made);
+    PyObject* object = make_batch(std::move(batch), returns);
+    if (object == nullptr) throw nb::python_error();
+    return nb::steal(object);
 }
 
 nb::dict to_dict(const LoaderStatistics& statistics) {

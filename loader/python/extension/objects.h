@@ -61,12 +61,12 @@ PyObject* make_list(Py_ssize_t count, Make make) {
     PyObject* list = PyList_New(count);
     if (list == nullptr) return nullptr;
     for (Py_ssize_t i = 0; i < count; ++i) {
-        PyObject* made = make(i);
-        if (made == nullptr) {
+        PyObject* element = make(i);
+        if (element == nullptr) {
             Py_DECREF(list);
             return nullptr;
         }
-        PyList_SET_ITEM(list, i, made);
+        PyList_SET_ITEM(list, i, element);
     }
     return list;
 }
