@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstring>
+#include <string>
 #include <utility>
 
 #include "base/assert.h"
 #include "base/hash.h"
+#include "base/server/logging.h"
 #include "cache/protocol/record.h"
 
 namespace larder::cache {
@@ -362,6 +365,445 @@ DatasetStatistics BlockServer::statistics() const {
     if (const auto& problem = store_->disk_problem()) statistics.disk_problem = problem->message;
     statistics.latency = latency_;
     return statistics;
+}
+
+void BlockServer::read_from_remote(Fetch& fetch) {
+    if (quarantine_.contains(fetch.block_id) || fetch.consumer->cached_only()) {
+        deliver(fetch, Delivery{.status = BlockStatus::object_corrupt});
+        return;
+    }
+    const auto [entry, is_new] = missing_.try_emplace(fetch.block_id, nullptr);
+    if (is_new) {
+        Miss& miss = *misses_.take();
+        miss.server = this;
+        miss.block_id = fetch.block_id;
+        miss.payload_bytes = fetch.payload_bytes;
+        entry->second = &miss;
+    }
+    Miss& miss = *entry->second;
+    fetch.miss = &miss;
+    fetch.next_waiter = nullptr;
+    fetch.joined = miss.started;
+    if (miss.last_waiter != nullptr) {
+        miss.last_waiter->next_waiter = &fetch;
+    } else {
+        miss.first_waiter = &fetch;
+    }
+    miss.last_waiter = &fetch;
+    if (is_new && !fetch.is_refetch && start_at_peer(miss, fetch)) return;
+    // The first waiting job with enough tokens pays for the read and starts it.
+    if (!miss.started) fetch.consumer->job().enqueue(fetch);
+}
+
+std::int64_t BlockServer::pump() {
+    std::int64_t next_ns = kNever_ns;
+    for (const auto& job : jobs_) {
+        while (Fetch* fetch = job->queue_first) {
+            if (fetch->delivered) {
+                job->dequeue();
+                fetches_.release(fetch);
+                continue;
+            }
+            Miss& miss = *fetch->miss;
+            if (miss.started) {
+                job->dequeue();
+                continue;
+            }
+            if (fetch->consumer->closed()) {
+                job->dequeue();
+                // The miss ends once all its waiters are closed.
+                bool is_wanted = false;
+                for (const Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+                    is_wanted |= !waiter->consumer->closed();
+                }
+                if (!is_wanted) remote_read_done(miss, BlockStatus::remote_failed, ECANCELED);
+                continue;
+            }
+            if (!job->bucket->try_take(miss.payload_bytes, now_ns_)) {
+                next_ns = std::min(next_ns, std::max(now_ns_ + 1, job->bucket->ready_at_ns(miss.payload_bytes)));
+                break;
+            }
+            job->dequeue();
+            start(miss, *job);
+        }
+    }
+    return next_ns;
+}
+
+void BlockServer::start(Miss& miss, ShardJob& payer) {
+    miss.started = true;
+    Fetch* leader = miss.first_waiter;
+    bool should_admit = false;
+    for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+        if (waiter->consumer->closed()) continue;
+        if (leader->consumer->closed()) leader = waiter;
+        should_admit |= may_admit(*waiter->consumer, miss.block_id);
+    }
+    LARDER_ASSERT(!leader->consumer->closed());
+    // A block to be compressed is read into a slot first.
+    if (should_admit && !admission_.compresses(miss.payload_bytes, manifest_->total_bytes())) {
+        if (const auto reserved = store_->reserve(Tier::memory, miss.block_id, miss.payload_bytes)) {
+            miss.reservation = *reserved;
+        }
+    }
+    miss.leader = leader;
+    miss.block = leader->block;
+    miss.payer = &payer;
+    miss.read.payer = payer.bucket;
+    miss.read.extra_bytes = 0;
+    miss.read.done = [](RemoteRead& read, BlockStatus status, int system_errno) noexcept {
+        auto& read_miss = reinterpret_cast<Miss&>(read);
+        read_miss.server->remote_read_done(read_miss, status, system_errno);
+    };
+    static_assert(offsetof(Miss, read) == 0);
+    const protocol::Manifest& manifest = leader->consumer->manifest();
+    const protocol::Block block = manifest.block(leader->block);
+    const protocol::Object object = manifest.object(block.object);
+    miss.read.path = object.path;
+    miss.read.object_bytes = object.size_bytes;
+    miss.read.object_mtime_ns = object.mtime_ns;
+    miss.read.offset = block.offset;
+    miss.read.into = miss.reservation ? store_->payload(*miss.reservation)
+                                      : std::span{leader->consumer->slot(*leader) + kRecordHeaderBytes,
+                                                  std::size_t{miss.payload_bytes}};
+    for (BlockCounters* counters : {&counters_, &payer.counters}) {
+        ++counters->remote_reads;
+        counters->remote_read_bytes += miss.payload_bytes;
+    }
+    remote_->read(miss.read);
+}
+
+void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_errno) {
+    // A miss without waiters may end before its read starts, so nobody has paid.
+    if (ShardJob* payer = std::exchange(miss.payer, nullptr)) {
+        const std::uint64_t extra_bytes = settle(miss.read, status);
+        for (BlockCounters* counters : {&counters_, &payer->counters}) counters->remote_read_bytes += extra_bytes;
+    }
+    const std::uint32_t payload_crc = status == BlockStatus::ok ? crc32c(miss.read.into) : 0;
+    if (status == BlockStatus::ok && !has_right_checksum(miss, payload_crc)) {
+        for (BlockCounters* counters : {&counters_, &miss.leader->consumer->job().counters}) ++counters->remote_corrupt;
+        if (try_again(miss)) return;
+        status = BlockStatus::object_corrupt;
+    }
+    if (status != BlockStatus::ok) {
+        give_up_reservation(miss);
+        const Delivery failure{.status = status, .system_errno = system_errno};
+        if (status == BlockStatus::remote_failed && requeue_joined_waiters(miss, failure)) return;
+        missing_.erase(miss.block_id);
+        finish(miss, failure);
+        return;
+    }
+    missing_.erase(miss.block_id);
+    settle_damage_reports(miss, payload_crc);
+    Delivery delivery{.source = BlockSource::remote};
+    if (!miss.reservation) {
+        copy_to_waiters(miss);
+        bool should_admit = false;
+        for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+            should_admit |= !waiter->consumer->closed() && may_admit(*waiter->consumer, miss.block_id);
+        }
+        should_admit = should_admit && !store_->find(miss.block_id);
+        const bool is_offered =
+            should_admit && !store_->has_room(miss.payload_bytes) && offer_to_peer(miss, payload_crc);
+        if (should_admit && !is_offered) admission_.admit(*miss.leader, payload_crc, manifest_->total_bytes());
+        finish(miss, delivery, payload_crc);
+        return;
+    }
+    // If the segment was dropped during the read, the bytes are delivered in the waiters' slots.
+    const Segment& segment = *miss.reservation->segment;
+    store_->add_reference(segment);
+    if (store_->commit(*miss.reservation, payload_crc)) {
+        note_admitted(miss.block_id, miss.payload_bytes);
+        delivery.segment = &segment;
+        delivery.payload_offset = miss.reservation->offset + kRecordHeaderBytes;
+    } else {
+        copy_to_waiters(miss);
+    }
+    finish(miss, delivery, payload_crc);
+    store_->drop_reference(segment);
+}
+
+bool BlockServer::has_right_checksum(const Miss& miss, std::uint32_t payload_crc) const {
+    const protocol::Manifest& manifest = miss.leader->consumer->manifest();
+    return !manifest.has_checksums() || manifest.block_checksum(miss.block) == payload_crc;
+}
+
+// Requeues the read once, to be paid for like the first. Quarantines the block after the second failure.
+bool BlockServer::try_again(Miss& miss) {
+    if (miss.failed_once) {
+        quarantine(miss.leader->consumer->manifest(), miss.block);
+        return false;
+    }
+    if (!requeue(miss)) return false;
+    miss.failed_once = true;
+    give_up_reservation(miss);
+    return true;
+}
+
+void BlockServer::give_up_reservation(Miss& miss) {
+    if (miss.reservation) store_->abandon(*miss.reservation);
+    miss.reservation.reset();
+}
+
+// Requeues the read for the waiters that joined while the failed read was in flight, and fails the others. A read fails
+// only after retries for some time, and each waiter gets all of that time. Otherwise a job that begins when the remote
+// is well again would fail because of the retries of an ended job.
+bool BlockServer::requeue_joined_waiters(Miss& miss, const Delivery& failure) {
+    Fetch* waiter = std::exchange(miss.first_waiter, nullptr);
+    miss.last_waiter = nullptr;
+    while (waiter != nullptr) {
+        Fetch* next = std::exchange(waiter->next_waiter, nullptr);
+        if (std::exchange(waiter->joined, false) && !waiter->consumer->closed()) {
+            (miss.last_waiter != nullptr ? miss.last_waiter->next_waiter : miss.first_waiter) = waiter;
+            miss.last_waiter = waiter;
+        } else {
+            deliver(*waiter, failure);
+        }
+        waiter = next;
+    }
+    return requeue(miss);
+}
+
+// Requeues the miss for all open waiters, any of which may pay. False if there are none.
+bool BlockServer::requeue(Miss& miss) {
+    bool any = false;
+    for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+        if (waiter->consumer->closed()) continue;
+        any = true;
+        if (!waiter->queued) waiter->consumer->job().enqueue(*waiter);
+    }
+    if (any) miss.started = false;
+    return any;
+}
+
+void BlockServer::quarantine(const protocol::Manifest& manifest, std::uint32_t block) {
+    quarantine_.add(manifest, block);
+}
+
+void BlockServer::copy_to_waiters(const Miss& miss) {
+    for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+        std::byte* into = waiter->consumer->slot(*waiter) + kRecordHeaderBytes;
+        if (waiter->consumer->closed() || into == miss.read.into.data()) continue;
+        std::memcpy(into, miss.read.into.data(), miss.payload_bytes);
+    }
+}
+
+// Delivers to all waiters. `payload_crc` is the CRC of the remote's bytes: a waiter that reported these same bytes as
+// damaged gets object_corrupt.
+void BlockServer::finish(Miss& miss, const Delivery& delivery, std::uint32_t payload_crc) {
+    for (Fetch* waiter = miss.first_waiter; waiter != nullptr;) {
+        Fetch* next = waiter->next_waiter;
+        const bool same_again =
+            waiter->is_refetch && delivery.status == BlockStatus::ok && waiter->damaged_crc == payload_crc;
+        deliver(*waiter, same_again ? Delivery{.status = BlockStatus::object_corrupt} : delivery);
+        waiter = next;
+    }
+    misses_.release(&miss);
+}
+
+void BlockServer::set_peers(std::shared_ptr<const PeerBlocks> peers) {
+    const bool lost_some = peers_.set(std::move(peers));
+    if (!lost_some) return;
+    for (const auto& job : jobs_) job->note_lost_at_peers(*peers_.blocks());
+}
+
+// Takes no tokens, because tokens limit only the remote. Returns false if no peer can be asked.
+bool BlockServer::start_at_peer(Miss& miss, Fetch& fetch) {
+    const std::size_t link = peers_.link_to(fetch.consumer->manifest(), fetch.block, now_ns_);
+    if (link == 0) return false;
+    miss.started = true;
+    miss.leader = &fetch;
+    miss.block = fetch.block;
+    miss.peer = link;
+    miss.peer_path = std::to_string(fetch.block);
+    miss.read.done = [](RemoteRead& read, BlockStatus status, int) noexcept {
+        auto& read_miss = reinterpret_cast<Miss&>(read);
+        read_miss.server->peer_read_done(read_miss, status);
+    };
+    miss.read.path = miss.peer_path;
+    miss.read.offset = 0;
+    miss.read.object_bytes = kRecordHeaderBytes + std::uint64_t{miss.payload_bytes};
+    miss.read.object_mtime_ns = 0;
+    miss.read.into = {fetch.consumer->slot(fetch), kRecordHeaderBytes + std::size_t{miss.payload_bytes}};
+    peers_.read(link, miss.read);
+    return true;
+}
+
+// Requeues the miss for the remote if the peer's read failed or its bytes are wrong.
+void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
+    const std::span<std::byte> record = miss.read.into;
+    miss.read.into = record.subspan(kRecordHeaderBytes);
+    bool is_good = status == BlockStatus::ok;
+    if (is_good) {
+        const auto header = protocol::read_record_header(record.first(kRecordHeaderBytes));
+        const std::uint32_t payload_crc = crc32c(miss.read.into);
+        is_good = header && header->raw_bytes == 0 && header->payload_bytes == miss.payload_bytes &&
+                  header->payload_crc == payload_crc && has_right_checksum(miss, payload_crc);
+    }
+    // Only the remote's bytes can settle a damage report that arrived meanwhile.
+    bool is_refetch = false;
+    for (const Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter)
+        is_refetch |= waiter->is_refetch;
+    if (is_good && !is_refetch) {
+        missing_.erase(miss.block_id);
+        copy_to_waiters(miss);
+        finish(miss, Delivery{.source = BlockSource::peer});
+        return;
+    }
+    if (!is_good) {
+        for (BlockCounters* counters : {&counters_, &miss.leader->consumer->job().counters}) ++counters->peer_failures;
+    }
+    // A peer that no longer holds the block (object_missing) is still asked for other blocks.
+    if (!is_good && status != BlockStatus::object_missing) peers_.failed(miss.peer, now_ns_);
+    miss.peer = 0;
+    if (requeue(miss)) return;
+    missing_.erase(miss.block_id);
+    finish(miss, Delivery{.status = BlockStatus::remote_failed, .system_errno = ECANCELED});
+}
+
+// Offers a block that has no room here to a peer. The block is sent from the slot, which stays pinned meanwhile. False
+// if the block is not offered.
+bool BlockServer::offer_to_peer(const Miss& miss, std::uint32_t payload_crc) {
+    constexpr std::uint64_t kOfferedBytesMax = std::uint64_t{64} << 20;
+    const Fetch& leader = *miss.leader;
+    const bool is_over_limit =
+        offered_bytes_in_flight_ > 0 && offered_bytes_in_flight_ + miss.payload_bytes > kOfferedBytesMax;
+    if (is_over_limit || leader.consumer->closed() || leader.consumer->sequential()) return false;
+    const std::size_t peer = peers_.link_with_room(leader.consumer->manifest(), miss.block, now_ns_);
+    if (peer == 0) return false;
+    Offer& offer = *offers_.take();
+    offer.server = this;
+    offer.consumer = leader.consumer;
+    offer.path = std::to_string(miss.block);
+    offer.peer = peer;
+    offer.slot_page = leader.slot_page;
+    offer.slot_pages = leader.slot_pages;
+    offer.consumer->refer();
+    offer.consumer->pin(leader);
+    std::byte* slot = leader.consumer->slot(leader);
+    const protocol::RecordHeader header =
+        protocol::make_record_header(dataset_id_, miss.block_id, miss.payload_bytes, payload_crc, 0);
+    std::memcpy(slot, &header, sizeof header);
+    offer.send.path = offer.path;
+    offer.send.into = {slot, kRecordHeaderBytes + std::size_t{miss.payload_bytes}};
+    offer.send.done = [](RemoteRead& sent, BlockStatus status, int) noexcept {
+        auto& sent_offer = reinterpret_cast<Offer&>(sent);
+        BlockServer& self = *sent_offer.server;
+        self.offered_bytes_in_flight_ -= sent_offer.send.into.size();
+        if (status == BlockStatus::ok) {
+            ++self.counters_.offered_blocks;
+        } else if (status == BlockStatus::object_missing) {
+            self.peers_.refused(sent_offer.peer);
+        } else {
+            self.peers_.failed(sent_offer.peer, self.now_ns_);
+        }
+        sent_offer.consumer->unpin(sent_offer.slot_page, sent_offer.slot_pages);
+        sent_offer.consumer->unrefer();
+        self.offers_.release(&sent_offer);
+    };
+    static_assert(offsetof(Offer, send) == 0);
+    offered_bytes_in_flight_ += offer.send.into.size();
+    peers_.offer(peer, offer.send);
+    return true;
+}
+
+bool BlockServer::admit_offered(const Fetch& fetch, std::uint32_t payload_crc) {
+    if (store_->find(fetch.block_id) || missing_.contains(fetch.block_id)) return false;
+    if (!store_->has_room(fetch.payload_bytes) || quarantine_.contains(fetch.block_id)) return false;
+    if (!admission_.compresses(fetch.payload_bytes, manifest_->total_bytes())) {
+        if (const auto reserved = store_->reserve(Tier::memory, fetch.block_id, fetch.payload_bytes)) {
+            const std::byte* payload = fetch.consumer->slot(fetch) + kRecordHeaderBytes;
+            std::memcpy(store_->payload(*reserved).data(), payload, fetch.payload_bytes);
+            if (store_->commit(*reserved, payload_crc)) note_admitted(fetch.block_id, fetch.payload_bytes);
+            return true;
+        }
+    }
+    admission_.admit(fetch, payload_crc, manifest_->total_bytes());
+    return true;
+}
+
+namespace {
+
+// A block counts as bad after this many refetches that each brought other bytes.
+constexpr std::uint32_t kRefetchesMax = 2;
+// The least time between two checks of a block in memory. Bounds the cost of repeated false reports.
+constexpr std::int64_t kCheckedFor_ns = 1'000'000'000;
+
+}  // namespace
+
+// True if the remote has already returned these damaged bytes and the block is quarantined as reported.
+bool BlockServer::is_reported_bad(const Fetch& fetch) const {
+    const auto known = refetched_.find(fetch.block_id);
+    return known != refetched_.end() && known->second.crc == fetch.damaged_crc && quarantine_.reported(fetch.block_id);
+}
+
+// Judges a reader's report of a damaged block. Drops the block if its copy in memory is corrupt; disk reads need no
+// check here, because they are always checked. Clears `fetch.is_refetch` if the cache holds newer bytes, refetched for
+// another reader: the reader then gets the newer bytes.
+void BlockServer::check_damage_report(Fetch& fetch) {
+    if (missing_.contains(fetch.block_id)) return;
+    const auto location = store_->find(fetch.block_id);
+    if (!location) return;
+    const auto known = refetched_.find(fetch.block_id);
+    const bool is_checked = known != refetched_.end() && now_ns_ < known->second.checked_ns + kCheckedFor_ns;
+    if (location->segment->tier() == Tier::memory && !is_checked) {
+        if (known != refetched_.end()) known->second.checked_ns = now_ns_;
+        const std::byte* payload = location->segment->memory() + location->offset + kRecordHeaderBytes;
+        if (crc32c({payload, location->payload_bytes}) != location->payload_crc) {
+            for (BlockCounters* counters : {&counters_, &fetch.consumer->job().counters}) ++counters->crc_failures;
+            forget(fetch.block_id);
+            return;
+        }
+    }
+    if (known == refetched_.end() || known->second.crc == fetch.damaged_crc) return;
+    fetch.is_refetch = cached_crc(*location).value_or(known->second.crc) != known->second.crc;
+}
+
+// Returns the CRC of the cached block's decompressed bytes; nullopt if only the record on disk has that CRC.
+std::optional<std::uint32_t> BlockServer::cached_crc(const BlockLocation& location) const {
+    if (!location.compressed()) return location.payload_crc;
+    if (location.segment->tier() != Tier::memory) return std::nullopt;
+    const auto header =
+        protocol::read_record_header({location.segment->memory() + location.offset, kRecordHeaderBytes});
+    return header ? std::optional(header->raw_crc) : std::nullopt;
+}
+
+// Settles the damage reports of the waiters of `miss` after the remote was read. Does nothing if there are none.
+void BlockServer::settle_damage_reports(const Miss& miss, std::uint32_t payload_crc) {
+    const Fetch* reader = nullptr;
+    bool same_again = false;
+    for (const Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+        if (!waiter->is_refetch) continue;
+        reader = waiter;
+        same_again |= waiter->damaged_crc == payload_crc;
+    }
+    if (reader == nullptr) return;
+    const auto location = store_->find(miss.block_id);
+    const auto [entry, is_first] = refetched_.try_emplace(miss.block_id);
+    // If the CRC of the cached copy is unknown, only the first report drops the copy.
+    const std::uint32_t assumed_crc = is_first ? ~payload_crc : payload_crc;
+    if (location && cached_crc(*location).value_or(assumed_crc) != payload_crc) forget(miss.block_id);
+    DamageReport& known = entry->second;
+    known.crc = payload_crc;
+    if (!same_again && ++known.refetches < kRefetchesMax) return;
+    ShardJob& job = reader->consumer->job();
+    for (BlockCounters* counters : {&counters_, &job.counters}) ++counters->remote_corrupt;
+    const protocol::Manifest& manifest = miss.leader->consumer->manifest();
+    quarantine_.add_reported(manifest, miss.block);
+    const protocol::Block block = manifest.block(miss.block);
+    log_warn("a loader reported a block that is damaged at the remote",
+             {{"dataset", name_},
+              {"job", job.name},
+              {"object", std::string(manifest.object(block.object).path)},
+              {"offset", block.offset},
+              {"bytes", block.length}});
+}
+
+void BlockServer::note_remote_bytes(std::uint32_t block_id, std::uint32_t crc) {
+    const auto known = refetched_.find(block_id);
+    if (known == refetched_.end() || known->second.crc == crc) return;
+    refetched_.erase(known);
+    quarantine_.end_reported(block_id);
 }
 
 }  // namespace larder::cache
