@@ -1,6 +1,6 @@
 #pragma once
 
-// The only door to disks, files and file descriptors that become ready. A Device belongs to one thread: operations are
+// All access to disks and files, and all waiting for file descriptors, goes through a Device. A Device belongs to one thread: operations are
 // started on it and their completions run on it, inside `wait`. The caller owns the Operation and the memory it names
 // until `done` has run. Nothing here blocks except `wait`, and nothing allocates per operation once warm.
 //
@@ -38,10 +38,10 @@ public:
     // could block: whoever may write a dataset's directory can replace a file by one.
     virtual void open(const char* path, int flags, unsigned mode, Operation& operation) = 0;
     // Size, mtime, type and direct-I/O alignment of an open file.
-    virtual void stat(int fd, struct statx& into, Operation& operation) = 0;
+    virtual void stat(int fd, struct statx& status, Operation& operation) = 0;
     // `read` and `write` may complete short, as pread and pwrite may.
-    virtual void read(int fd, std::span<std::byte> into, std::uint64_t offset, Operation& operation) = 0;
-    virtual void write(int fd, std::span<const std::byte> from, std::uint64_t offset, Operation& operation) = 0;
+    virtual void read(int fd, std::span<std::byte> target, std::uint64_t offset, Operation& operation) = 0;
+    virtual void write(int fd, std::span<const std::byte> source, std::uint64_t offset, Operation& operation) = 0;
     // Reserves [0, bytes) of a file, as fallocate does.
     virtual void allocate(int fd, std::uint64_t bytes, Operation& operation) = 0;
     virtual void unlink(const char* path, Operation& operation) = 0;

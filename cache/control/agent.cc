@@ -17,21 +17,21 @@ namespace asio = boost::asio;
 namespace json = boost::json;
 namespace {
 
-constexpr std::chrono::milliseconds kLook{100};
-constexpr std::int64_t kPeriod_ns = 1'000'000'000;
+constexpr std::chrono::milliseconds kTickInterval{100};
+constexpr std::int64_t kReportInterval_ns = 1'000'000'000;
 // The shortest interval between reports, used while something waits for one, such as a new job at the floor.
 constexpr std::int64_t kReportIntervalMin_ns = 200'000'000;
 constexpr std::int64_t kAnswerTimeout_ms = 2'000;
-constexpr std::int64_t kAllocatorMayStart_ns = 10'000'000'000;
+constexpr std::int64_t kAllocatorStartGrace_ns = 10'000'000'000;
 
-// The newest version of the protocol that this node and the allocator know. An allocator that names none knows the
-// oldest.
+// The newest version of the protocol that this node and the allocator know. An allocator that sends no version knows only
+// the oldest.
 unsigned common_protocol(const HttpResponse& response) {
     const auto named = std::ranges::find(response.headers, allocator::kProtocolHeader,
                                          [](const auto& header) { return header.first; });
     if (named == response.headers.end()) return allocator::kProtocolOldest;
-    const auto theirs = allocator::parse_protocol(named->second, std::numeric_limits<unsigned>::max());
-    return std::min(theirs.value_or(allocator::kProtocolOldest), allocator::kProtocolNewest);
+    const auto allocator_version = allocator::parse_protocol(named->second, std::numeric_limits<unsigned>::max());
+    return std::min(allocator_version.value_or(allocator::kProtocolOldest), allocator::kProtocolNewest);
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ AllocatorAgent::AllocatorAgent(asio::io_context& context, Node& node, std::uint6
     : context_(context),
       node_(node),
       timer_(context),
-      report_(state_directory),
+      reporter_(state_directory),
       protocol_(allocator::kProtocolOldest),
       client_(node.config().allocator.endpoint),
       requests_("larder-agent") {
@@ -62,7 +62,7 @@ void AllocatorAgent::stop() {
 }
 
 void AllocatorAgent::wait() {
-    timer_.expires_after(kLook);
+    timer_.expires_after(kTickInterval);
     timer_.async_wait([this](const boost::system::error_code& error) {
         if (error) return;
         tick();
@@ -74,10 +74,10 @@ void AllocatorAgent::tick() {
     const bool rates = node_.config().allocator.rates;
     if (rates) node_.expire_lease();
     const std::int64_t now_ns = clock_.now_ns();
-    const bool soon = report_early_ || node_.any_quota_unassigned() || (rates && node_.job_limits().any_unleased());
-    const std::int64_t period_ns = soon ? kReportIntervalMin_ns : kPeriod_ns;
-    if (under_way_ || now_ns - reported_ns_ < period_ns) return;
-    under_way_ = true;
+    const bool report_soon = report_early_ || node_.any_quota_unassigned() || (rates && node_.job_limits().any_unleased());
+    const std::int64_t period_ns = report_soon ? kReportIntervalMin_ns : kReportInterval_ns;
+    if (in_flight_ || now_ns - reported_ns_ < period_ns) return;
+    in_flight_ = true;
     reported_ns_ = now_ns;
     report();
 }
@@ -85,14 +85,14 @@ void AllocatorAgent::tick() {
 void AllocatorAgent::report() {
     node_.collect([this](const Result<ShardStatistics>& statistics) {
         if (!statistics) {
-            under_way_ = false;
+            in_flight_ = false;
             return;
         }
         std::vector<ReportedDataset> datasets;
         const Quota changing = node_.changing_quota();
-        const auto left = [](std::uint64_t has, std::uint64_t of_it) { return has - std::min(has, of_it); };
-        const Quota room{.memory_bytes = left(node_.config().memory_bytes, changing.memory_bytes),
-                         .disk_bytes = left(node_.config().disk_bytes, changing.disk_bytes)};
+        const auto remaining = [](std::uint64_t total, std::uint64_t used) { return total - std::min(total, used); };
+        const Quota room{.memory_bytes = remaining(node_.config().memory_bytes, changing.memory_bytes),
+                         .disk_bytes = remaining(node_.config().disk_bytes, changing.disk_bytes)};
         for (const auto& [name, dataset] : node_.datasets()) {
             datasets.push_back({.name = name,
                                 .payload_bytes = dataset.bytes(),
@@ -104,7 +104,7 @@ void AllocatorAgent::report() {
         const ReportedPeers peers{.group = node_.config().peers.group,
                                   .endpoint = node_.peers() == nullptr ? "" : node_.peers()->endpoint()};
         send(json_text(allocator::to_json(
-                 report_.make(node_.config().allocator, room, datasets, *statistics, lease_applied_, now_ns, peers))),
+                 reporter_.make(node_.config().allocator, room, datasets, *statistics, lease_applied_, now_ns, peers))),
              now_ns);
     });
 }
@@ -124,14 +124,14 @@ void AllocatorAgent::send(std::string body, std::int64_t now_ns) {
 }
 
 void AllocatorAgent::answered(const Result<HttpResponse>& response, std::int64_t sent_ns) {
-    under_way_ = false;
+    in_flight_ = false;
     const Result<void> applied = response ? apply(*response, sent_ns) : std::unexpected(response.error());
     ++(applied ? status_.reports : status_.failures);
     if (applied && !status_.connected) {
         log_info("the allocator answers", {{"plan", status_.plan}});
     }
     if (applied) {
-        warned_of_.clear();
+        last_warning_.clear();
     } else {
         log_problem(applied.error());
     }
@@ -142,18 +142,18 @@ void AllocatorAgent::answered(const Result<HttpResponse>& response, std::int64_t
 // Warns only after a grace period if the allocator never answered: daemons and allocator may start in any order.
 void AllocatorAgent::log_problem(const Error& error) {
     const bool waits = status_.reports == 0 && error.code == ErrorCode::unavailable &&
-                       clock_.now_ns() - started_ns_ < kAllocatorMayStart_ns;
+                       clock_.now_ns() - started_ns_ < kAllocatorStartGrace_ns;
     if (waits) {
-        if (!std::exchange(told_waiting_, true)) log_info("waiting for the allocator", {{"reason", error.message}});
-    } else if (warned_of_ != error.message) {
+        if (!std::exchange(logged_waiting_, true)) log_info("waiting for the allocator", {{"reason", error.message}});
+    } else if (last_warning_ != error.message) {
         log_warn("no valid answer from the allocator: quotas stay, rates fall to the floor when the lease ends",
                  {{"error", error.message}});
-        warned_of_ = error.message;
+        last_warning_ = error.message;
     }
 }
 
 Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t sent_ns) {
-    // The allocator may have been replaced by one of another version: after a refusal all begins with the oldest.
+    // The allocator may have been replaced by one of another version: after a refusal, start again with the oldest protocol.
     const unsigned protocol = std::exchange(protocol_, allocator::kProtocolOldest);
     if (response.status != 200) return std::unexpected(error_of_response(response));
     protocol_ = common_protocol(response);

@@ -60,16 +60,16 @@ private:
     Node& node_;
     SteadyClock clock_;
     boost::asio::steady_timer timer_;
-    NodeReporter report_;
+    NodeReporter reporter_;
     AgentStatus status_;
     unsigned protocol_;  // the version of the next report
     std::uint64_t lease_applied_ = 0;
     std::int64_t reported_ns_ = 0;
     std::int64_t started_ns_ = 0;
-    bool told_waiting_ = false;
-    std::string warned_of_;
+    bool logged_waiting_ = false;
+    std::string last_warning_;
     bool report_early_ = false;
-    bool under_way_ = false;
+    bool in_flight_ = false;
     HttpClient client_;  // used on the thread of `requests_` only
     WorkThread requests_;
 };

@@ -23,8 +23,8 @@ struct AllocatorAnswer {
     bool cut = false;                // the lease is less than planned: other nodes still hold the rest
 };
 
-// `version` is that of the protocol (allocator/protocol/codec.h). The lease begins at `from_ns`. Errors name the path
-// of what is wrong.
+// `version` is the protocol's (allocator/protocol/codec.h). The lease begins at `from_ns`. Errors name the JSON path of
+// the wrong value.
 Result<AllocatorAnswer> read_allocator_answer(std::string_view json, unsigned version, std::int64_t from_ns);
 
 }  // namespace larder::cache

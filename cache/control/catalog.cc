@@ -53,7 +53,7 @@ bool holds_own_files_only(const std::string& directory) {
     return !error;
 }
 
-std::unexpected<Error> fail_on_files(const std::error_code& error, const std::string& what) {
+std::unexpected<Error> fail_file_operation(const std::error_code& error, const std::string& what) {
     return fail_errno(error.value(), what);
 }
 
@@ -118,8 +118,8 @@ Result<DatasetRecord> from_json(std::string_view text, const std::string& path) 
         if (!options) return std::unexpected(options.error());
         record.remote = std::move(*options);
     }
-    if (const auto wished = reader.optional_string("compression")) {
-        const auto compression = parse_compression(*wished);
+    if (const auto compression_text = reader.optional_string("compression")) {
+        const auto compression = parse_compression(*compression_text);
         if (!compression) reader.reject("compression", "is wrong: " + compression.error().message);
         record.compression = compression.value_or(Compression{});
     }
@@ -206,13 +206,13 @@ std::string Catalog::manifest_path(const std::string& name, std::uint64_t versio
 Result<Catalog::Loaded> Catalog::load() {
     std::error_code error;
     fs::create_directories(directory_, error);
-    if (error) return fail_on_files(error, "make directory " + directory_);
+    if (error) return fail_file_operation(error, "make directory " + directory_);
     Loaded loaded;
     std::vector<std::string> names;
     for (const fs::directory_entry& entry : fs::directory_iterator(directory_, error)) {
         names.push_back(entry.path().filename().string());
     }
-    if (error) return fail_on_files(error, "list " + directory_);
+    if (error) return fail_file_operation(error, "list " + directory_);
     std::ranges::sort(names);
     for (const std::string& name : names) {
         if (!fs::exists(directory_ + "/" + name + "/dataset.json", error)) {
@@ -266,22 +266,22 @@ Result<void> Catalog::remove_left_overs(const DatasetRecord& record, std::vector
                            std::ranges::any_of(record.versions, [&](std::uint64_t version) {
                                return path == manifest_path(record.name, version);
                            });
-        const bool start_next_phase =
+        const bool is_resumable_journal =
             path == journal_path(manifest_path(record.name, record.versions.back() + 1)) && is_recent(entry.path());
-        if (known || start_next_phase || !is_own_file(entry)) continue;
+        if (known || is_resumable_journal || !is_own_file(entry)) continue;
         std::error_code failed;
         fs::remove(path, failed);
-        if (failed) return fail_on_files(failed, "remove " + path);
+        if (failed) return fail_file_operation(failed, "remove " + path);
         removed.push_back(path);
     }
-    if (error) return fail_on_files(error, "list " + directory.string());
+    if (error) return fail_file_operation(error, "list " + directory.string());
     return {};
 }
 
 Result<void> Catalog::create(const std::string& name) {
     std::error_code error;
     fs::create_directories(directory_ + "/" + name, error);
-    if (error) return fail_on_files(error, "make directory " + directory_ + "/" + name);
+    if (error) return fail_file_operation(error, "make directory " + directory_ + "/" + name);
     return sync_directory(directory_);
 }
 
@@ -289,7 +289,7 @@ Result<void> Catalog::save(const DatasetRecord& record) {
     auto saved = replace_file(directory_ + "/" + record.name + "/dataset.json", to_json(record), 0640);
     if (!saved) return saved;
     for (const std::uint64_t version : record.versions) {
-        std::error_code ignored;  // the next start removes a journal that stays
+        std::error_code ignored;  // the next start removes a journal that could not be removed here
         fs::remove(journal_path(manifest_path(record.name, version)), ignored);
     }
     return {};
@@ -298,18 +298,18 @@ Result<void> Catalog::save(const DatasetRecord& record) {
 Result<bool> Catalog::abandon(const std::string& name) {
     const std::string directory = directory_ + "/" + name;
     std::error_code error;
-    bool start_next_phase = false;
+    bool journal_left = false;
     for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
         if (is_journal(entry.path()) && is_recent(entry.path())) {
-            start_next_phase = true;
+            journal_left = true;
         } else if (is_own_file(entry)) {
             std::error_code failed;
             fs::remove(entry.path(), failed);
-            if (failed) return fail_on_files(failed, "remove " + entry.path().string());
+            if (failed) return fail_file_operation(failed, "remove " + entry.path().string());
         }
     }
-    if (error && error != std::errc::no_such_file_or_directory) return fail_on_files(error, "list " + directory);
-    if (start_next_phase) return false;
+    if (error && error != std::errc::no_such_file_or_directory) return fail_file_operation(error, "list " + directory);
+    if (journal_left) return false;
     if (auto removed = remove(name); !removed) return std::unexpected(removed.error());
     return true;
 }
@@ -319,9 +319,9 @@ Result<void> Catalog::remove(const std::string& name) {
     const std::string directory = directory_ + "/" + name;
     std::error_code error;
     fs::remove(directory + "/dataset.json", error);
-    if (error) return fail_on_files(error, "remove " + directory + "/dataset.json");
+    if (error) return fail_file_operation(error, "remove " + directory + "/dataset.json");
     fs::remove_all(directory, error);
-    if (error) return fail_on_files(error, "remove " + directory);
+    if (error) return fail_file_operation(error, "remove " + directory);
     // After the sync a power failure cannot restore the directory.
     return sync_directory(directory_);
 }

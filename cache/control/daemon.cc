@@ -34,7 +34,7 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr std::chrono::seconds kHousekeepingPeriod{1};
-constexpr std::chrono::seconds kAnswersMayTake{1};
+constexpr std::chrono::seconds kAnswerGracePeriod{1};
 // A loader's default slot memory. A lower limit on locked memory means unregistered buffers.
 constexpr std::uint64_t kLockedMemoryWanted = std::uint64_t{256} << 20;
 
@@ -58,7 +58,7 @@ void raise_file_limit() {
     ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-void log_how_io_goes(const Node& node) {
+void log_slow_io(const Node& node) {
     if (!node.why_not_ring().empty()) {
         log_info("io_uring is not used: disk and remote reads go through threads, which costs speed",
                  {{"reason", node.why_not_ring()}});
@@ -90,7 +90,7 @@ struct Daemon::State {
     const DaemonConfig config;
     bool takes_signals = false;
     asio::io_context context{1};
-    asio::executor_work_guard<asio::io_context::executor_type> working{context.get_executor()};
+    asio::executor_work_guard<asio::io_context::executor_type> work_guard{context.get_executor()};
     asio::steady_timer housekeeping{context};
     FileDescriptor lock;
     std::unique_ptr<Node> node;
@@ -119,7 +119,7 @@ Result<void> Daemon::State::start() {
     auto started = Node::start(config, [this](std::function<void()> work) { asio::post(context, std::move(work)); });
     if (!started) return std::unexpected(started.error());
     node = std::move(*started);
-    log_how_io_goes(*node);
+    log_slow_io(*node);
 
     handshakes =
         std::make_unique<HandshakeServer>(context, *node,
@@ -180,10 +180,10 @@ void Daemon::State::stop() {
             if (agent != nullptr) agent->stop();
             http->stop();
             handshakes->stop();
-            working.reset();
+            work_guard.reset();
         });
         // Lets answers in flight finish, within a time limit.
-        control_ended.get_future().wait_for(kAnswersMayTake);
+        control_ended.get_future().wait_for(kAnswerGracePeriod);
         context.stop();
         control.join();
     }

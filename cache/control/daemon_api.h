@@ -29,7 +29,7 @@ public:
     // The arguments must outlive the DaemonApi and its answers. `agent` is null without an allocator.
     DaemonApi(Node& node, const HandshakeServer& handshakes, const AllocatorAgent* agent);
 
-    // A request and what its path names.
+    // A request, and the name in its path.
     struct Asked {
         const HttpRequest& http;
         std::string name;  // the segment in braces
@@ -38,7 +38,7 @@ public:
         std::string_view method;
         std::string_view path;  // "/v1/datasets/{name}/quota"
         void (DaemonApi::*answer)(const Asked& asked, HttpRespond respond);
-        bool over_tcp = false;  // answered there too
+        bool over_tcp = false;  // also served over TCP
     };
     static std::span<const Route> routes();
 

@@ -86,8 +86,8 @@ void DaemonApi::get_datasets(const Asked&, HttpRespond respond) {
         json::array datasets;
         for (const auto& [name, dataset] : node_.datasets()) datasets.push_back(dataset_json(dataset, *statistics));
         json::array damaged;
-        for (const auto& [name, of] : node_.damaged()) {
-            damaged.push_back({{"name", name}, {"reason", of.reason.message}});
+        for (const auto& [name, dataset] : node_.damaged()) {
+            damaged.push_back({{"name", name}, {"reason", dataset.reason.message}});
         }
         respond(json_response({{"datasets", std::move(datasets)}, {"damaged", std::move(damaged)}}));
     });

@@ -1,6 +1,6 @@
 #pragma once
 
-// The daemon's configuration: one TOML file, every key of which is also a flag (`log.level` in the file is
+// The daemon's configuration, a TOML file. Each of its keys is also a flag (`log.level` in the file is
 // `--log.level`, `_` in a key is `-` in a flag). Flags override the file. Parsing is strict
 // (base/server/config_text.h): an Error names the file, the line, the key, the value and the allowed values.
 // tools/larderd.example.toml shows every key.
@@ -39,7 +39,7 @@ struct AllocatorClientConfig {
     double nic_bytes_per_second = 0;          // 0: no limit known
     double disk_read_bytes_per_second = 0;    // 0: no limit known
     double floor_bytes_per_second = 1 << 20;  // rate of each job before the first lease
-    // False: the allocator sets only quotas, and none that was set by hand; the node's own rates apply.
+    // False: the allocator sets only quotas that were not set by hand, and the node's own rates apply.
     bool rates = true;
 };
 
@@ -48,7 +48,7 @@ struct PeersConfig {
     std::string listen;               // "0.0.0.0:7474"
     std::string endpoint;             // where peers reach us; empty: derived from `listen` and the host name
     std::string group = "default";    // the allocator makes nodes of one group peers
-    std::vector<std::string> others;  // peers that are always read, besides the allocator's
+    std::vector<std::string> others;  // peers to read always, besides those that the allocator names
     std::string token_file;           // required if other machines can connect
     std::string certificate_file;
     std::string key_file;

@@ -31,25 +31,25 @@ void add_latency(Family& family, MetricLabels labels, const LatencyHistogram& hi
     family.add(std::move(labels), bounds, histogram.buckets, static_cast<double>(histogram.sum_ns) / 1e9);
 }
 
-double number(std::uint64_t value) {
+double as_double(std::uint64_t value) {
     return static_cast<double>(value);
 }
 
-// Adds the two families of all BlockCounters: blocks and bytes by source.
+// Adds the counters to two families: blocks by source and bytes by source.
 void add_blocks(Family& blocks, Family& bytes, const Labels& labels, const BlockCounters& counters) {
     const auto with_source = [&](const char* source) {
         Labels all = labels;
         all.push_back({"source", source});
         return all;
     };
-    blocks.add(with_source("memory"), number(counters.memory_hits));
-    blocks.add(with_source("disk"), number(counters.disk_hits));
-    blocks.add(with_source("remote"), number(counters.misses));
-    blocks.add(with_source("peer"), number(counters.peer_hits));
-    bytes.add(with_source("memory"), number(counters.memory_bytes));
-    bytes.add(with_source("disk"), number(counters.disk_bytes));
-    bytes.add(with_source("remote"), number(counters.remote_bytes));
-    bytes.add(with_source("peer"), number(counters.peer_bytes));
+    blocks.add(with_source("memory"), as_double(counters.memory_hits));
+    blocks.add(with_source("disk"), as_double(counters.disk_hits));
+    blocks.add(with_source("remote"), as_double(counters.misses));
+    blocks.add(with_source("peer"), as_double(counters.peer_hits));
+    bytes.add(with_source("memory"), as_double(counters.memory_bytes));
+    bytes.add(with_source("disk"), as_double(counters.disk_bytes));
+    bytes.add(with_source("remote"), as_double(counters.remote_bytes));
+    bytes.add(with_source("peer"), as_double(counters.peer_bytes));
 }
 
 void add_datasets(Families& families, const ShardStatistics& statistics) {
@@ -78,20 +78,20 @@ void add_datasets(Families& families, const ShardStatistics& statistics) {
         const Labels labels{{"dataset", dataset.name}};
         const auto tier = [&](const char* name) { return Labels{{"dataset", dataset.name}, {"tier", name}}; };
         add_blocks(blocks, bytes, labels, dataset.counters);
-        read.add(labels, number(dataset.counters.remote_read_bytes));
-        errors.add(labels, number(dataset.counters.remote_errors));
-        crc.add(labels, number(dataset.counters.crc_failures));
-        corrupt.add(labels, number(dataset.counters.remote_corrupt));
-        peers_failed.add(labels, number(dataset.counters.peer_failures));
-        lent.add(labels, number(dataset.counters.lent_bytes));
-        quarantined.add(labels, number(dataset.quarantined_blocks));
-        refused.add(labels, number(dataset.admissions_refused));
-        used.add(tier("memory"), number(dataset.usage.memory_bytes));
-        used.add(tier("disk"), number(dataset.usage.disk_bytes));
-        quota.add(tier("memory"), number(dataset.quota.memory_bytes));
-        quota.add(tier("disk"), number(dataset.quota.disk_bytes));
-        payload.add(labels, number(dataset.usage.payload_bytes));
-        cached.add(labels, number(dataset.usage.blocks));
+        read.add(labels, as_double(dataset.counters.remote_read_bytes));
+        errors.add(labels, as_double(dataset.counters.remote_errors));
+        crc.add(labels, as_double(dataset.counters.crc_failures));
+        corrupt.add(labels, as_double(dataset.counters.remote_corrupt));
+        peers_failed.add(labels, as_double(dataset.counters.peer_failures));
+        lent.add(labels, as_double(dataset.counters.lent_bytes));
+        quarantined.add(labels, as_double(dataset.quarantined_blocks));
+        refused.add(labels, as_double(dataset.admissions_refused));
+        used.add(tier("memory"), as_double(dataset.usage.memory_bytes));
+        used.add(tier("disk"), as_double(dataset.usage.disk_bytes));
+        quota.add(tier("memory"), as_double(dataset.quota.memory_bytes));
+        quota.add(tier("disk"), as_double(dataset.quota.disk_bytes));
+        payload.add(labels, as_double(dataset.usage.payload_bytes));
+        cached.add(labels, as_double(dataset.usage.blocks));
         full.add(labels, dataset.disk_full ? 1 : 0);
         sessions.add(labels, dataset.sessions);
         for (std::size_t source = 1; source < dataset.latency.size(); ++source) {
@@ -121,12 +121,12 @@ void add_jobs(Families& families, const ShardStatistics& statistics) {
     for (const JobStatistics& job : statistics.jobs) {
         const Labels labels{{"dataset", job.dataset}, {"job", job.job}};
         add_blocks(blocks, bytes, labels, job.counters);
-        read.add(labels, number(job.counters.remote_read_bytes));
-        samples.add(labels, number(job.samples_delivered));
+        read.add(labels, as_double(job.counters.remote_read_bytes));
+        samples.add(labels, as_double(job.samples_delivered));
         stall.add(labels, static_cast<double>(job.stall_ns) / 1e9);
         epoch.add(labels, job.epoch);
-        unread.add(labels, number(job.unread_bytes));
-        effective.add(labels, number(job.effective_cache_bytes));
+        unread.add(labels, as_double(job.unread_bytes));
+        effective.add(labels, as_double(job.effective_cache_bytes));
         limit.add(labels, job.rate_limit_bytes_per_second);
         sessions.add(labels, job.sessions);
     }
@@ -140,43 +140,43 @@ void add_node(Families& families, const NodeMetrics& node, const ShardStatistics
         gauge("larder_node_uptime_seconds", "Seconds since the daemon started").add({}, node.uptime_seconds).take());
     families.push_back(gauge("larder_node_sessions", "Loader processes connected").add({}, node.sessions).take());
     families.push_back(
-        gauge("larder_node_slot_bytes", "Memory of the sessions' slots").add({}, number(node.slot_bytes)).take());
+        gauge("larder_node_slot_bytes", "Memory of the sessions' slots").add({}, as_double(node.slot_bytes)).take());
     families.push_back(gauge("larder_node_capacity_bytes", "Bytes the node has for quotas, by tier")
-                           .add({{"tier", "memory"}}, number(node.memory_bytes))
-                           .add({{"tier", "disk"}}, number(node.disk_bytes))
+                           .add({{"tier", "memory"}}, as_double(node.memory_bytes))
+                           .add({{"tier", "disk"}}, as_double(node.disk_bytes))
                            .take());
     families.push_back(counter("larder_node_protocol_violations_total", "Sessions closed for breaking the protocol")
-                           .add({}, number(statistics.protocol_violations))
+                           .add({}, as_double(statistics.protocol_violations))
                            .take());
     families.push_back(counter("larder_node_log_lines_dropped_total", "Log lines lost to a slow log")
-                           .add({}, number(node.log_lines_dropped))
+                           .add({}, as_double(node.log_lines_dropped))
                            .take());
     families.push_back(
-        counter("larder_index_commits_total", "Group commits of the index").add({}, number(node.index.commits)).take());
+        counter("larder_index_commits_total", "Group commits of the index").add({}, as_double(node.index.commits)).take());
     families.push_back(
         counter("larder_index_changes_lost_total", "Changes the index could not keep; found again by scan")
-            .add({}, number(node.index.changes_lost))
+            .add({}, as_double(node.index.changes_lost))
             .take());
 }
 
 void add_http(Families& families, const HttpStatistics& http) {
     families.push_back(counter("larder_http_requests_total", "Requests to remotes over the network, each try counted")
-                           .add({}, number(http.requests))
+                           .add({}, as_double(http.requests))
                            .take());
     families.push_back(counter("larder_http_retries_total", "Requests that failed and are retried")
-                           .add({}, number(http.retries))
+                           .add({}, as_double(http.retries))
                            .take());
     families.push_back(counter("larder_http_overloads_total",
                                "503 and 429 answers and timeouts, after each of which fewer requests run at once")
-                           .add({}, number(http.overloads))
+                           .add({}, as_double(http.overloads))
                            .take());
     families.push_back(counter("larder_http_outages_total", "Times that a remote did not answer for a second or longer")
-                           .add({}, number(http.outages))
+                           .add({}, as_double(http.outages))
                            .take());
     families.push_back(
         counter("larder_http_hedges_total", "Second requests for late ones, by which of the two was answered first")
-            .add({{"first", "hedge"}}, number(http.hedges_won))
-            .add({{"first", "other"}}, number(http.hedges - http.hedges_won))
+            .add({{"first", "hedge"}}, as_double(http.hedges_won))
+            .add({{"first", "other"}}, as_double(http.hedges - http.hedges_won))
             .take());
 }
 
@@ -185,14 +185,14 @@ void add_allocator(Families& families, const AllocatorMetrics& allocator) {
                            .add({}, allocator.connected ? 1 : 0)
                            .take());
     families.push_back(
-        gauge("larder_allocator_plan", "Number of the plan in force here").add({}, number(allocator.plan)).take());
+        gauge("larder_allocator_plan", "Number of the plan in force here").add({}, as_double(allocator.plan)).take());
     families.push_back(
         gauge("larder_allocator_lease_left_seconds", "Seconds until the leased rates fall to their floor")
             .add({}, allocator.lease_left_seconds)
             .take());
     families.push_back(counter("larder_allocator_reports_total", "Reports to the allocator, by result")
-                           .add({{"result", "answered"}}, number(allocator.reports))
-                           .add({{"result", "failed"}}, number(allocator.failures))
+                           .add({{"result", "answered"}}, as_double(allocator.reports))
+                           .add({{"result", "failed"}}, as_double(allocator.failures))
                            .take());
 }
 

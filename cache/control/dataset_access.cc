@@ -14,21 +14,21 @@ namespace {
 
 constexpr std::size_t kLookupBytesMax = std::size_t{1} << 20;
 
-// Calls a getpw*_r or getgr*_r with a buffer that grows until the entry fits. Returns the result of `take` for the
-// entry.
-template <typename Entry, typename Look, typename Take>
-auto look_up(Look look, Take take) -> std::optional<decltype(take(std::declval<const Entry&>()))> {
+// Calls a getpw*_r or getgr*_r with a buffer that grows until the entry fits. Returns the result of `convert` for
+// the entry.
+template <typename Entry, typename Lookup, typename Convert>
+auto look_up(Lookup lookup, Convert convert) -> std::optional<decltype(convert(std::declval<const Entry&>()))> {
     std::vector<char> buffer(4096);
     for (;;) {
         Entry entry;
         Entry* found = nullptr;
-        const int failed = look(&entry, buffer.data(), buffer.size(), &found);
+        const int failed = lookup(&entry, buffer.data(), buffer.size(), &found);
         if (failed == ERANGE && buffer.size() < kLookupBytesMax) {
             buffer.resize(buffer.size() * 4);
             continue;
         }
         if (failed != 0 || found == nullptr) return std::nullopt;
-        return take(entry);
+        return convert(entry);
     }
 }
 
@@ -62,7 +62,7 @@ bool may_read(const DatasetAccess& access, std::uint32_t uid, std::uint32_t gid)
     if (uid == access.owner) return (access.mode & 0400) != 0;
     const bool group_reads = (access.mode & 0040) != 0;
     const bool others_read = (access.mode & 0004) != 0;
-    if (group_reads == others_read) return others_read;  // no need to ask for groups, which may be slow
+    if (group_reads == others_read) return others_read;  // no need to look up the user's groups, which may be slow
     return is_member(uid, gid, access.group) ? group_reads : others_read;
 }
 

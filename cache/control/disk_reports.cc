@@ -5,7 +5,7 @@
 namespace larder::cache {
 
 void DiskReports::update(std::span<const DatasetStatistics> datasets, std::int64_t now_ns) {
-    std::map<std::uint64_t, std::int64_t> still;
+    std::map<std::uint64_t, std::int64_t> still_failing;
     for (const DatasetStatistics& dataset : datasets) {
         const auto reported = trouble_seen_ns_.find(dataset.dataset_id);
         if (!dataset.disk_problem.empty()) {
@@ -13,16 +13,16 @@ void DiskReports::update(std::span<const DatasetStatistics> datasets, std::int64
                 log_warn("the cache disk admits no more blocks; cached blocks are still served",
                          {{"dataset", dataset.name}, {"why", dataset.disk_problem}});
             }
-            still[dataset.dataset_id] = now_ns;
+            still_failing[dataset.dataset_id] = now_ns;
         } else if (reported != trouble_seen_ns_.end()) {
             if (now_ns - reported->second < kRecoveredAfterNs) {
-                still.insert(*reported);
+                still_failing.insert(*reported);
             } else {
                 log_info("the cache disk takes blocks again", {{"dataset", dataset.name}});
             }
         }
     }
-    trouble_seen_ns_ = std::move(still);
+    trouble_seen_ns_ = std::move(still_failing);
 }
 
 }  // namespace larder::cache

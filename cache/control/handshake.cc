@@ -31,7 +31,7 @@ struct HandshakeServer::State : std::enable_shared_from_this<HandshakeServer::St
 
     void wait();
     void accept();
-    void rest();
+    void pause_accepting();
 
     boost::asio::io_context& context;
     std::shared_ptr<HandshakeShared> shared;
@@ -86,13 +86,13 @@ void HandshakeServer::State::wait() {
 void HandshakeServer::State::accept() {
     for (;;) {
         // Sockets that are still closing hold descriptors; limit them too.
-        if (ClientSocket::closing() >= shared->limits.handshakes_max) return rest();
+        if (ClientSocket::closing() >= shared->limits.handshakes_max) return pause_accepting();
         ClientSocket socket(
             FileDescriptor(::accept4(listener.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
         if (!socket && (errno == EINTR || errno == ECONNABORTED)) continue;
         if (!socket && errno != EAGAIN) {
             log_warn("cannot accept a session", {{"error", errno_error(errno, "accept").message}});
-            rest();
+            pause_accepting();
             return;
         }
         if (!socket) break;
@@ -108,7 +108,7 @@ void HandshakeServer::State::accept() {
 
 // Pauses accepting when file descriptors are used up or nearly so. Connections wait in the kernel's queue; an immediate
 // retry would only burn CPU time.
-void HandshakeServer::State::rest() {
+void HandshakeServer::State::pause_accepting() {
     pause.expires_after(kAcceptPause);
     pause.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
         if (!error && self->listener.is_open()) self->accept();

@@ -34,7 +34,7 @@ public:
     // The version for this client, or why it may not read the dataset. Version 0 is the newest.
     virtual Result<std::shared_ptr<const DatasetVersion>> open(const std::string& dataset, std::uint64_t version,
                                                                const PeerCredentials& peer) = 0;
-    // Why the last read of a block's object failed; empty if unknown. An error if the client may not know.
+    // Why the last read of a block's object failed; empty if unknown. An error if the client may not read the dataset.
     virtual Result<std::string> explain(const std::string& dataset, std::uint64_t version, std::uint32_t block,
                                         const PeerCredentials& peer) = 0;
     // The token bucket of all sessions of a job, or why the job can have no session here.

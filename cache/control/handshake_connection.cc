@@ -31,18 +31,18 @@ std::uint32_t status_of(const Error& error) {
 }
 
 template <std::size_t Bytes>
-void copy_text(const std::string& text, char (&into)[Bytes]) {
+void copy_text(const std::string& text, char (&target)[Bytes]) {
     const std::size_t length = std::min(text.size(), Bytes - 1);
-    std::memcpy(into, text.data(), length);
-    into[length] = '\0';
+    std::memcpy(target, text.data(), length);
+    target[length] = '\0';
 }
 
 // Fails if the text has no NUL within its array.
 template <std::size_t Bytes>
-Result<std::string> read_text(const char (&from)[Bytes], const char* what) {
-    const char* end = std::find(from, from + Bytes, '\0');
-    if (end == from + Bytes) return fail(ErrorCode::protocol, std::string(what) + " is not terminated");
-    return std::string(from, end);
+Result<std::string> read_text(const char (&source)[Bytes], const char* what) {
+    const char* end = std::find(source, source + Bytes, '\0');
+    if (end == source + Bytes) return fail(ErrorCode::protocol, std::string(what) + " is not terminated");
+    return std::string(source, end);
 }
 
 template <typename Message>
@@ -51,9 +51,9 @@ std::span<const std::byte> bytes_of(const Message& message) {
 }
 
 template <typename Message>
-bool read_message(std::span<const std::byte> bytes, Message& into) {
-    if (bytes.size() != sizeof into) return false;
-    std::memcpy(&into, bytes.data(), sizeof into);
+bool read_message(std::span<const std::byte> bytes, Message& message) {
+    if (bytes.size() != sizeof message) return false;
+    std::memcpy(&message, bytes.data(), sizeof message);
     return true;
 }
 
@@ -88,13 +88,13 @@ void HandshakeConnection::wait() {
 
 void HandshakeConnection::receive() {
     std::array<std::byte, sizeof(OpenRequest) + 1> buffer;  // one byte more, to detect messages that are too long
-    const ssize_t got = ClientSocket::receive(socket_.native_handle(), buffer);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+    const ssize_t received_bytes = ClientSocket::receive(socket_.native_handle(), buffer);
+    if (received_bytes < 0 && (errno == EAGAIN || errno == EINTR)) {
         wait();
         return;
     }
     deadline_.cancel();
-    if (got <= 0 || !handle({buffer.data(), static_cast<std::size_t>(got)})) {
+    if (received_bytes <= 0 || !handle({buffer.data(), static_cast<std::size_t>(received_bytes)})) {
         close();
         return;
     }
@@ -169,7 +169,7 @@ void HandshakeConnection::handle_explain(const ExplainRequest& request) {
     send(bytes_of(reply), {});
 }
 
-Result<SessionMemory> HandshakeConnection::check_and_make(const AttachRequest& request) const {
+Result<SessionMemory> HandshakeConnection::check_limits_and_make_memory(const AttachRequest& request) const {
     const HandshakeLimits& limits = shared_->limits;
     if (!std::has_single_bit(request.ring_entries) || request.ring_entries > protocol::kRingEntriesMax) {
         return fail(ErrorCode::invalid_argument, "ring_entries is " + std::to_string(request.ring_entries) +
@@ -205,7 +205,7 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
     AttachReply reply{};
     reply.magic = protocol::kMagic;
     reply.kind = MessageKind::attach;
-    auto memory = check_and_make(request);
+    auto memory = check_limits_and_make_memory(request);
     auto bucket = memory ? shared_->host.bucket(job_) : std::unexpected(memory.error());
     if (!bucket) {
         reply.status = status_of(bucket.error());

@@ -50,7 +50,7 @@ private:
     bool handle_attach(const protocol::AttachRequest& request);
     void handle_explain(const protocol::ExplainRequest& request);
     Result<void> open(const protocol::OpenRequest& request);
-    Result<SessionMemory> check_and_make(const protocol::AttachRequest& request) const;
+    Result<SessionMemory> check_limits_and_make_memory(const protocol::AttachRequest& request) const;
     bool send(std::span<const std::byte> message, std::span<const int> fds);
 
     std::shared_ptr<HandshakeShared> shared_;

@@ -60,15 +60,15 @@ void JobLimits::apply(const DaemonConfig& config, std::int64_t now_ns) {
 
 void JobLimits::set(const std::string& job, JobLimit limit, std::int64_t now_ns) {
     from_api_[job] = limit;
-    renew(job, now_ns);
+    update_bucket(job, now_ns);
 }
 
 void JobLimits::unset(const std::string& job, std::int64_t now_ns) {
     from_api_.erase(job);
-    renew(job, now_ns);
+    update_bucket(job, now_ns);
 }
 
-void JobLimits::renew(const std::string& job, std::int64_t now_ns) {
+void JobLimits::update_bucket(const std::string& job, std::int64_t now_ns) {
     if (const auto found = buckets_.find(job); found != buckets_.end()) set_bucket(job, *found->second.bucket, now_ns);
 }
 
@@ -80,17 +80,17 @@ void JobLimits::update_idle_jobs(const ShardStatistics& statistics, std::int64_t
     if (statistics.scans > 0) reading.insert(kScanJob);
     seen_reading(reading, now_ns);
     std::erase_if(buckets_, [now_ns](const auto& item) {
-        const Bucket& of = item.second;
-        return !of.reads() && of.bucket.use_count() == 1 && of.bucket->is_full(now_ns);
+        const Bucket& bucket = item.second;
+        return !bucket.reads() && bucket.bucket.use_count() == 1 && bucket.bucket->is_full(now_ns);
     });
 }
 
 void JobLimits::seen_reading(const std::set<std::string>& jobs, std::int64_t now_ns) {
     bool changed = false;
-    for (auto& [job, of] : buckets_) {
-        const bool read = of.reads();
-        of.looks_idle = jobs.contains(job) ? 0 : std::min(of.looks_idle + 1, Bucket::kLooksIdle);
-        changed |= of.reads() != read;
+    for (auto& [job, bucket] : buckets_) {
+        const bool was_reading = bucket.reads();
+        bucket.idle_checks = jobs.contains(job) ? 0 : std::min(bucket.idle_checks + 1, Bucket::kIdleChecksMax);
+        changed |= bucket.reads() != was_reading;
     }
     if (changed) set_all(now_ns);
 }
@@ -100,8 +100,8 @@ void JobLimits::seen_reading(const std::set<std::string>& jobs, std::int64_t now
 void JobLimits::share_lease() {
     double reading = 0;
     double newcomers = 0;
-    for (const auto& [job, of] : buckets_) {
-        if (!of.reads()) continue;
+    for (const auto& [job, bucket] : buckets_) {
+        if (!bucket.reads()) continue;
         reading += 1;
         if (!lease_->rates.contains(job)) newcomers += 1;
     }
@@ -124,16 +124,16 @@ double JobLimits::leased_rate_of(const std::string& job, bool expired) const {
 
 void JobLimits::set_all(std::int64_t now_ns) {
     if (lease_) share_lease();
-    for (const auto& [job, of] : buckets_) set_bucket(job, *of.bucket, now_ns);
+    for (const auto& [job, bucket] : buckets_) set_bucket(job, *bucket.bucket, now_ns);
 }
 
 void JobLimits::set_bucket(const std::string& job, TokenBucket& bucket, std::int64_t now_ns) const {
     const JobLimit limit = limit_of(job, expired_);
     bucket.set_limit(limit.rate_bytes_per_second, burst_of(limit), now_ns);
     if (!lease_ || expired_) return;
-    // The bucket keeps the time by itself: this thread may be late.
-    const JobLimit then = limit_of(job, true);
-    bucket.set_expiry(lease_->expires_ns, then.rate_bytes_per_second, burst_of(then));
+    // The bucket itself switches to these limits at expiry, because this thread may be late.
+    const JobLimit expired = limit_of(job, true);
+    bucket.set_expiry(lease_->expires_ns, expired.rate_bytes_per_second, burst_of(expired));
 }
 
 void JobLimits::lease(RateLease lease, std::int64_t now_ns) {
@@ -144,11 +144,11 @@ void JobLimits::lease(RateLease lease, std::int64_t now_ns) {
 }
 
 bool JobLimits::exceeds_lease(const RateLease& next) const {
-    constexpr double kMarked = 0.01;
+    constexpr double kMarkedChange = 0.01;
     if (!lease_ || expired_) return false;
     return std::ranges::any_of(lease_->rates, [&](const auto& rate) {
-        const auto then = next.rates.find(rate.first);
-        return then == next.rates.end() || then->second < rate.second * (1 - kMarked);
+        const auto next_rate = next.rates.find(rate.first);
+        return next_rate == next.rates.end() || next_rate->second < rate.second * (1 - kMarkedChange);
     });
 }
 
@@ -169,16 +169,16 @@ Result<std::shared_ptr<TokenBucket>> JobLimits::bucket(const std::string& job, s
                         "of one job one name, or try again");
     }
     if (is_new) found = buckets_.emplace(job, Bucket{.bucket = std::make_shared<TokenBucket>()}).first;
-    Bucket& of = found->second;
-    const bool begins = is_new || !of.reads();
-    of.looks_idle = 0;
-    if (begins && lease_) {
+    Bucket& entry = found->second;
+    const bool starts_reading = is_new || !entry.reads();
+    entry.idle_checks = 0;
+    if (starts_reading && lease_) {
         any_unleased_ = any_unleased_ || !lease_->rates.contains(job);
         set_all(now_ns);
     } else if (is_new) {
-        set_bucket(job, *of.bucket, now_ns);
+        set_bucket(job, *entry.bucket, now_ns);
     }
-    return of.bucket;
+    return entry.bucket;
 }
 
 JobLimit JobLimits::limit_of(const std::string& job, bool expired) const {

@@ -1,9 +1,9 @@
 #pragma once
 
 // The remote bandwidth that each job may take on this node, and the token bucket that enforces it. A job's limit is the
-// first of: the limit set through the API, which survives restarts, but which a (re)load of the config discards for
-// jobs that the config names; the config's limit for the job; the config's default. Under an allocator the limit is
-// also at most the rate leased to the job. Control thread only; the data plane shares the buckets.
+// first of these that is set: the limit set through the API, the config's limit for the job, the config's default.
+// Limits of the API survive restarts, but loading or reloading the config discards them for jobs that the config names.
+// Under an allocator the limit is also at most the rate leased to the job. Control thread only; the data plane shares the buckets.
 
 #include <cstdint>
 #include <map>
@@ -28,9 +28,9 @@ struct JobLimit {
 // The rates that an allocator grants this node's jobs until the lease expires.
 struct RateLease {
     std::map<std::string, double> rates;  // bytes per second, by job
-    // After expiry each named job contributes this rate, and the jobs that read then share the sum, each at most this
-    // rate; a lease without jobs contributes one such rate. Before expiry a job that the lease does not name gets at
-    // most this rate, and the named jobs give it up in proportion, because other nodes rely on the sum.
+    // Before expiry, a job that the lease does not name gets at most this rate. The named jobs give it up in proportion
+    // to their own rates, because other nodes rely on the sum. After expiry, the jobs that read share this rate times
+    // the number of named jobs (at least 1), and each gets at most this rate.
     double floor_bytes_per_second = 0;
     std::int64_t expires_ns = 0;
 };
@@ -60,8 +60,8 @@ public:
     // True if a job has started that the current lease does not name.
     bool any_unleased() const { return any_unleased_; }
 
-    // Call it about once a second to record which jobs read. Drops the bucket of an idle job if nobody else holds it
-    // and it is full, because a new bucket would be the same.
+    // Call it about once a second to record which jobs read. Drops the bucket of an idle job if nobody else holds the
+    // bucket and it is full, because a new bucket would be the same.
     void update_idle_jobs(const ShardStatistics& statistics, std::int64_t now_ns);
     // Takes the jobs that `update_idle_jobs` found reading. A job that did not read twice in a row leaves its share to
     // the others.
@@ -80,16 +80,16 @@ public:
 private:
     struct Bucket {
         std::shared_ptr<TokenBucket> bucket;
-        unsigned looks_idle = 0;  // in a row; at kLooksIdle, the maximum, the job does not read
+        unsigned idle_checks = 0;  // consecutive checks that found no read; at the maximum, the job does not read
 
-        static constexpr unsigned kLooksIdle = 2;
-        bool reads() const { return looks_idle < kLooksIdle; }
+        static constexpr unsigned kIdleChecksMax = 2;
+        bool reads() const { return idle_checks < kIdleChecksMax; }
     };
 
     JobLimit own_limit_of(const std::string& job) const;
     // The job's own limit, lowered to the leased rate or, if `expired`, to its share of the lease's floor.
     JobLimit limit_of(const std::string& job, bool expired) const;
-    void renew(const std::string& job, std::int64_t now_ns);
+    void update_bucket(const std::string& job, std::int64_t now_ns);
     void set_all(std::int64_t now_ns);
     double leased_rate_of(const std::string& job, bool expired) const;
     void set_bucket(const std::string& job, TokenBucket& bucket, std::int64_t now_ns) const;

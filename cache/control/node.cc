@@ -91,7 +91,7 @@ Result<std::shared_ptr<TokenBucket>> Node::bucket(const std::string& job) {
 
 void Node::attach(SessionSetup setup) {
     const NodeDataset* dataset = find(setup.dataset_id);
-    if (dataset == nullptr) return;  // the dataset was removed meanwhile: closes the socket
+    if (dataset == nullptr) return;  // the dataset was removed meanwhile; destroying `setup` closes the socket
     auto shared_setup = std::make_shared<SessionSetup>(std::move(setup));
     dataset->shard->post([shared_setup](Shard& shard) { shard.attach(std::move(*shared_setup)); });
 }
@@ -120,8 +120,8 @@ void Node::collect(std::function<void(Result<ShardStatistics>)> done) {
     gathering->done = std::move(done);
     gatherings_.push_back(gathering);
     for (const auto& shard : shards_) {
-        shard->post([this, gathering](Shard& on) {
-            auto part = std::make_shared<ShardStatistics>(on.statistics());
+        shard->post([this, gathering](Shard& this_shard) {
+            auto part = std::make_shared<ShardStatistics>(this_shard.statistics());
             post_control_([this, gathering, part] {
                 ShardStatistics& all = gathering->all;
                 std::ranges::move(part->datasets, std::back_inserter(all.datasets));
@@ -147,7 +147,7 @@ void Node::run_periodic_work() {
         std::exchange(gathering->done, nullptr)(fail(ErrorCode::timeout, "the data plane has not answered for 2 s"));
     }
     retry_offline();
-    tell_peers();
+    send_datasets_to_peers();
     collect([this](Result<ShardStatistics> statistics) {
         if (!statistics) return;
         rates_.sample(*statistics, clock_.now_ns());
@@ -155,14 +155,16 @@ void Node::run_periodic_work() {
         drop_old_versions(*statistics);
         disk_reports_.update(statistics->datasets, clock_.now_ns());
         used_.clear();
-        for (const DatasetStatistics& of : statistics->datasets) {
-            used_[of.dataset_id] = {.bytes = {.memory_bytes = of.usage.memory_bytes, .disk_bytes = of.usage.disk_bytes},
-                                    .sessions = of.sessions};
+        for (const DatasetStatistics& dataset : statistics->datasets) {
+            const StoreUsage& usage = dataset.usage;
+            used_[dataset.dataset_id] = {
+                .bytes = {.memory_bytes = usage.memory_bytes, .disk_bytes = usage.disk_bytes},
+                .sessions = dataset.sessions};
         }
     });
 }
 
-void Node::tell_peers() {
+void Node::send_datasets_to_peers() {
     if (peers_ == nullptr) return;
     std::vector<PeerDataset> served;
     for (const auto& [name, dataset] : datasets_) {
@@ -191,8 +193,8 @@ void Node::retry_offline() {
             [this, name, url = std::string(dataset.newest().manifest->url()), options = dataset.record.remote] {
                 const auto place = RemotePlace::open(url, options, transfers_.get());
                 if (!place) return;
-                const RemoteUrl& at = (*place)->url();
-                if (at.scheme == RemoteScheme::file && ::access(at.root.c_str(), R_OK | X_OK) != 0) return;
+                const RemoteUrl& remote_url = (*place)->url();
+                if (remote_url.scheme == RemoteScheme::file && ::access(remote_url.root.c_str(), R_OK | X_OK) != 0) return;
                 post_control_([this, name, place = *place] {
                     const auto found = datasets_.find(name);
                     if (found == datasets_.end() || !found->second.offline) return;

@@ -2,7 +2,7 @@
 
 // The state and operations of the control plane: the node's datasets, their versions and quotas, the data-plane thread
 // of each, the jobs' limits, and the tasks. The node admits sessions, starts indexing, changes quotas, and gathers the
-// data plane's statistics. Unless noted, call everything on the control thread. No such call blocks: results that need
+// data plane's statistics. Unless noted, call everything on the control thread. None of these calls blocks: results that need
 // the data plane or a disk come through a callback, also on the control thread.
 
 #include <atomic>
@@ -158,7 +158,7 @@ private:
     Result<void> load_job_limits();
     Result<void> load_datasets();
     Result<void> start_peers();
-    void tell_peers();
+    void send_datasets_to_peers();
     Result<void> load_dataset(DatasetRecord record);
     void remove_orphan_segments();
 

@@ -45,8 +45,8 @@ json::array notes_of(const ScanProgress& scan, const RemotePlace* place) {
     json::array notes;
     for (const BlockFound& found : scan.found) {
         const bool failed = found.what == BlockFound::What::unreadable && place != nullptr;
-        const std::string in_full = failed ? place->problems().latest(found.object) : std::string();
-        notes.emplace_back(text_of(found, in_full.empty() ? found.why : in_full));
+        const std::string full_reason = failed ? place->problems().latest(found.object) : std::string();
+        notes.emplace_back(text_of(found, full_reason.empty() ? found.why : full_reason));
     }
     return notes;
 }
@@ -116,7 +116,7 @@ std::string warm_result(const std::string& name, const ScanProgress& scan, const
     return json_text(result);
 }
 
-std::string figure(std::uint64_t bytes) {
+std::string exact_size(std::uint64_t bytes) {
     return format_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)";
 }
 
@@ -132,17 +132,18 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
     const auto bucket = job_limits_.bucket(kScanJob, clock_.now_ns());
     if (!bucket) return std::unexpected(bucket.error());
     Tasks::Work work{.kind = kind == ScanKind::warm ? "warm" : "verify", .dataset = name, .unit = "blocks"};
-    const auto said = kind == ScanKind::warm ? (*found)->quota_assigned : nullptr;
+    const auto quota_assigned = kind == ScanKind::warm ? (*found)->quota_assigned : nullptr;
     const std::shared_ptr<const RemotePlace> place = (*found)->place;
-    work.run = [this, name, kind, said, place, id = (*found)->record.dataset_id, shard = (*found)->shard,
+    work.run = [this, name, kind, quota_assigned, place, id = (*found)->record.dataset_id, shard = (*found)->shard,
                 bucket = *bucket](TaskProgress& progress, const std::stop_token& stop) -> Tasks::Outcome {
         progress.set_remote(place == nullptr ? "" : place->endpoint());
-        const std::int64_t said_by_ns = clock_.now_ns() + kQuotaAssignmentTimeout_ns;
-        while (said != nullptr && !*said && !stop.stop_requested() && clock_.now_ns() < said_by_ns) {
+        const std::int64_t deadline_ns = clock_.now_ns() + kQuotaAssignmentTimeout_ns;
+        while (quota_assigned != nullptr && !*quota_assigned && !stop.stop_requested() &&
+               clock_.now_ns() < deadline_ns) {
             sleep_ns(kScanPoll_ns);
         }
         auto scan = std::make_shared<ScanProgress>();
-        auto started = shard->call([&](Shard& on) { return on.start_scan(id, kind, bucket, scan); });
+        auto started = shard->call([&](Shard& this_shard) { return this_shard.start_scan(id, kind, bucket, scan); });
         if (!started) return std::unexpected(started.error());
         bool plan_told = false;
         for (bool finished = false; !finished;) {
@@ -181,8 +182,8 @@ void Node::remove(const std::string& name, Done done) {
     const bool served = !(*found)->offline;
     datasets_.erase(name);
     changing_.emplace(name, DatasetRecord{});  // reserves the name until all files are deleted
-    shard->post([this, name, dataset_id, served, done = std::move(done)](Shard& on) {
-        if (served) on.remove_dataset(dataset_id);
+    shard->post([this, name, dataset_id, served, done = std::move(done)](Shard& this_shard) {
+        if (served) this_shard.remove_dataset(dataset_id);
         remove_files(name, dataset_id, done);
     });
 }
@@ -220,9 +221,9 @@ Result<void> Node::check_capacity(const std::map<std::string, Quota>& changes) c
     for (const auto& [name, quota] : changes) {
         if (!datasets_.contains(name) && !changing_.contains(name)) fits = fits && take({.name = name, .quota = quota});
     }
-    const auto too_much = [](const char* tier, std::uint64_t asked, std::uint64_t has) {
+    const auto too_much = [](const char* tier, std::uint64_t wanted, std::uint64_t capacity) {
         return fail(ErrorCode::no_space, std::string("the ") + tier + " quotas of all datasets together would be " +
-                                             figure(asked) + ", but this node has " + figure(has) + " for them (`" +
+                                             exact_size(wanted) + ", but this node has " + exact_size(capacity) + " for them (`" +
                                              tier + "` in the config): lower a quota or raise that setting");
     };
     if (!fits || sum.memory_bytes > config_.memory_bytes) {
@@ -268,14 +269,14 @@ Node::QuotasOfOthers Node::quotas_of_others(const std::string& name) const {
 Result<void> Node::check_room(const std::string& name, Quota quota) const {
     if (config_.allocator.endpoint.empty()) return check_capacity({{name, quota}});
     const Quota held = quotas_of_others(name).held;
-    const auto check = [&](const char* tier, std::uint64_t has, std::uint64_t others,
+    const auto check = [&](const char* tier, std::uint64_t capacity, std::uint64_t others,
                            std::uint64_t wanted) -> Result<void> {
-        const std::uint64_t most = has - std::min(has, others);
-        if (wanted <= most) return {};
+        const std::uint64_t available = capacity - std::min(capacity, others);
+        if (wanted <= available) return {};
         return fail(ErrorCode::no_space,
-                    "a " + std::string(tier) + " quota of " + figure(wanted) + " is too large: at most " +
-                        figure(most) + " is free, because this node has " + figure(has) + " (`" + tier +
-                        "` in the config) and other datasets' quotas that were set by hand have " + figure(others));
+                    "a " + std::string(tier) + " quota of " + exact_size(wanted) + " is too large: at most " +
+                        exact_size(available) + " is free, because this node has " + exact_size(capacity) + " (`" + tier +
+                        "` in the config) and other datasets' quotas that were set by hand have " + exact_size(others));
     };
     if (auto fits = check("memory", config_.memory_bytes, held.memory_bytes, quota.memory_bytes); !fits) return fits;
     return check("disk", config_.disk_bytes, held.disk_bytes, quota.disk_bytes);
@@ -287,13 +288,13 @@ Result<void> Node::make_room(const std::string& name, Quota quota) {
     if (config_.allocator.endpoint.empty()) return {};
     const auto [held, dealt] = quotas_of_others(name);
     quota_set_ns_ = clock_.now_ns();
-    const auto more = [](std::uint64_t has, std::uint64_t a, std::uint64_t b, std::uint64_t c) {
-        return a + b + c - std::min(has, a + b + c);
+    const auto excess = [](std::uint64_t capacity, std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+        return a + b + c - std::min(capacity, a + b + c);
     };
     lower_dealt_quotas(&Quota::memory_bytes,
-                       more(config_.memory_bytes, held.memory_bytes, quota.memory_bytes, dealt.memory_bytes));
+                       excess(config_.memory_bytes, held.memory_bytes, quota.memory_bytes, dealt.memory_bytes));
     lower_dealt_quotas(&Quota::disk_bytes,
-                       more(config_.disk_bytes, held.disk_bytes, quota.disk_bytes, dealt.disk_bytes));
+                       excess(config_.disk_bytes, held.disk_bytes, quota.disk_bytes, dealt.disk_bytes));
     return {};
 }
 
@@ -305,7 +306,7 @@ void Node::lower_dealt_quotas(std::uint64_t Quota::* tier, std::uint64_t bytes) 
         if (!dataset.record.quota_held) dealt.push_back(&dataset);
     }
     std::ranges::stable_sort(dealt, std::ranges::greater(),
-                             [&](const NodeDataset* of) { return of->record.quota.*tier; });
+                             [&](const NodeDataset* dataset) { return dataset->record.quota.*tier; });
     const auto use_of = [&](const NodeDataset& dataset) {
         const auto known = used_.find(dataset.record.dataset_id);
         return known == used_.end() ? DatasetUse{} : known->second;
@@ -414,7 +415,7 @@ Result<void> Node::hold_quotas(const std::map<std::string, Quota>& quotas) {
         held[name] = dataset.record.quota_held ? dataset.record.quota : Quota{};
     for (const auto& [name, quota] : quotas) held[name] = quota;
     if (auto checked = check_capacity(held); !checked) return checked;
-    // First what gets less, so that room passes from one dataset to another.
+    // First lower the quotas that shrink: this makes room for those that grow.
     for (const auto& [name, quota] : quotas) {
         NodeDataset& dataset = datasets_.at(name);
         const Quota before = dataset.record.quota;

@@ -14,8 +14,8 @@ struct Node::Indexing {
     DatasetRecord record;
     bool detect_format = false;
     std::shared_ptr<const DatasetVersion> previous;
-    // Set by the task:
     std::uint64_t version = 1;
+    // Set by the task:
     IndexReport report;
     std::shared_ptr<const DatasetVersion> opened;
 };

@@ -12,15 +12,16 @@ namespace {
 // Longer than the moment without sessions between two epochs of a job.
 constexpr std::int64_t kGoneAfter_ns = 5'000'000'000;
 
-// Records are larger than their payload. The ratio is measured once this many payload bytes are cached. Before that,
-// the largest possible ratio is reported, so that the first pass of a dataset that fits is kept whole. The size of a
-// compressed dataset is its size in the cache, so that cached bytes / size is the hit ratio that jobs can reach.
+// The ratio (bytes in the cache / payload bytes) is above 1 for plain records, which have headers and padding, and may be
+// below 1 for compressed ones. It is measured once this many payload bytes are cached. Before that, the largest possible
+// ratio is reported, so that the first pass of a dataset that fits is kept whole. The size of a compressed dataset is its
+// size in the cache, so that cached bytes / size is the hit ratio that jobs can reach.
 constexpr std::uint64_t kPayloadSampleBytesMin = 1 << 20;
 constexpr std::uint64_t kRecordOverheadMax = protocol::kRecordHeaderBytes + 4096;
-// A reported ratio is kept until it is too low, or too high by kRatioKept: a size that changed with every block would
+// A reported ratio is kept until it is too low, or too high by kRatioTolerance: a size that changed with every block would
 // change all quotas. kRatioMargin leaves room for blocks larger than those cached so far.
 constexpr double kRatioMargin = 0.01;
-constexpr double kRatioKept = 0.05;
+constexpr double kRatioTolerance = 0.05;
 
 double payload_ratio(std::uint64_t stored_bytes, std::uint64_t payload_bytes) {
     return static_cast<double>(stored_bytes) / static_cast<double>(payload_bytes);
@@ -31,8 +32,7 @@ double payload_ratio(std::uint64_t stored_bytes, std::uint64_t payload_bytes) {
 NodeReporter::NodeReporter(std::uint64_t state_directory)
     : instance_(draw_number()), state_directory_(state_directory) {}
 
-std::uint64_t NodeReporter::stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage) {
-    // Below 1 if blocks are compressed.
+std::uint64_t NodeReporter::estimate_stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage) {
     double& ratio = stored_ratios_[dataset.name];
     const std::uint64_t used_bytes = usage.memory_bytes + usage.disk_bytes;
     if (usage.payload_bytes >= dataset.payload_bytes) {
@@ -43,7 +43,7 @@ std::uint64_t NodeReporter::stored_bytes(const ReportedDataset& dataset, const S
     } else {
         const double seen = payload_ratio(used_bytes, usage.payload_bytes);
         if (ratio == 0) ratio = seen;
-        if (seen > ratio || seen < ratio * (1 - kRatioKept)) ratio = seen * (1 + kRatioMargin);
+        if (seen > ratio || seen < ratio * (1 - kRatioTolerance)) ratio = seen * (1 + kRatioMargin);
     }
     return static_cast<std::uint64_t>(std::llround(static_cast<double>(dataset.payload_bytes) * ratio));
 }
@@ -52,7 +52,7 @@ allocator::DatasetReport NodeReporter::report_of(const ReportedDataset& dataset,
     const auto found = std::ranges::find(statistics.datasets, dataset.name, &DatasetStatistics::name);
     const StoreUsage usage = found == statistics.datasets.end() ? StoreUsage{} : found->usage;
     return {.name = dataset.name,
-            .size_bytes = stored_bytes(dataset, usage),
+            .size_bytes = estimate_stored_bytes(dataset, usage),
             .quota_memory_bytes = dataset.quota.memory_bytes,
             .quota_disk_bytes = dataset.quota.disk_bytes,
             .cached_memory_bytes = usage.memory_bytes,
@@ -62,21 +62,22 @@ allocator::DatasetReport NodeReporter::report_of(const ReportedDataset& dataset,
 
 std::map<std::string, NodeReporter::Job> NodeReporter::jobs_of(const ShardStatistics& statistics) {
     std::map<std::string, Job> jobs;
-    for (const JobStatistics& of : statistics.jobs) {
-        Job& job = jobs[of.job];
-        job.sessions += of.sessions;
-        job.loops += of.training_loops;
-        job.bytes += of.bytes_delivered;
-        job.busy_ns += of.busy_ns;
-        job.remote_bytes += of.counters.remote_read_bytes;
-        job.waiting_bytes += of.waiting_bytes;
-        if (of.sessions == 0 && !job.dataset.empty()) continue;
-        if (!job.dataset.empty() && of.bytes_delivered <= job.dataset_bytes_delivered) continue;
-        job.dataset = of.dataset;
-        job.dataset_bytes_delivered = of.bytes_delivered;
-        job.unread_bytes = of.unread_bytes;
-        job.effective_bytes = std::min(of.effective_cache_bytes, of.unread_bytes);
-        job.epoch = of.bytes_delivered > 0 ? std::optional(of.epoch) : std::nullopt;
+    for (const JobStatistics& part : statistics.jobs) {
+        Job& job = jobs[part.job];
+        job.sessions += part.sessions;
+        job.loops += part.training_loops;
+        job.bytes += part.bytes_delivered;
+        job.busy_ns += part.busy_ns;
+        job.remote_bytes += part.counters.remote_read_bytes;
+        job.waiting_bytes += part.waiting_bytes;
+        // Among the datasets with sessions, the one that the job has read most is reported.
+        if (part.sessions == 0 && !job.dataset.empty()) continue;
+        if (!job.dataset.empty() && part.bytes_delivered <= job.dataset_bytes_delivered) continue;
+        job.dataset = part.dataset;
+        job.dataset_bytes_delivered = part.bytes_delivered;
+        job.unread_bytes = part.unread_bytes;
+        job.effective_bytes = std::min(part.effective_cache_bytes, part.unread_bytes);
+        job.epoch = part.bytes_delivered > 0 ? std::optional(part.epoch) : std::nullopt;
     }
     return jobs;
 }

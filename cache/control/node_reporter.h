@@ -68,11 +68,11 @@ private:
     };
 
     static std::map<std::string, Job> jobs_of(const ShardStatistics& statistics);
-    // False if the job has ended.
+    // Updates `seen`. Returns false if the job has ended.
     bool observe(const Job& job, Seen& seen, std::int64_t now_ns) const;
 
     // The bytes that the whole dataset would take in the cache.
-    std::uint64_t stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage);
+    std::uint64_t estimate_stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage);
     allocator::DatasetReport report_of(const ReportedDataset& dataset, const ShardStatistics& statistics);
 
     std::uint64_t instance_;

@@ -134,7 +134,7 @@ Result<void> Node::start_peers() {
                                 *peer_transfers_);
     if (!started) return std::unexpected(started.error());
     peers_ = std::move(*started);
-    tell_peers();
+    send_datasets_to_peers();
     return {};
 }
 
@@ -182,8 +182,8 @@ Result<void> Node::load_datasets() {
     fit_quotas(loaded->records, config_);
     for (DatasetRecord& record : loaded->records) {
         const std::string name = record.name;
-        if (auto loaded_it = load_dataset(std::move(record)); !loaded_it) {
-            return std::unexpected(loaded_it.error().within("dataset \"" + name + "\""));
+        if (auto dataset_loaded = load_dataset(std::move(record)); !dataset_loaded) {
+            return std::unexpected(dataset_loaded.error().within("dataset \"" + name + "\""));
         }
     }
     return {};

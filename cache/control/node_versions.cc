@@ -1,4 +1,4 @@
-// Node: opens the versions of a dataset at the start, and drops old ones.
+// Node: opens the versions of a dataset at start-up, and drops old ones.
 
 #include <fcntl.h>
 
@@ -32,9 +32,9 @@ void Node::open_versions(NodeDataset& dataset) {
     for (const std::uint64_t version : dataset.record.versions) {
         const std::string path = catalog_.manifest_path(name, version);
         auto opened = open_version(path);
-        const bool named_so =
+        const bool matches_record =
             opened && (*opened)->dataset_id == dataset.record.dataset_id && (*opened)->version == version;
-        if (named_so) {
+        if (matches_record) {
             dataset.versions.emplace(version, std::move(*opened));
             continue;
         }
@@ -74,10 +74,10 @@ void Node::drop_old_versions(const ShardStatistics& statistics) {
 void Node::drop_manifests(NodeDataset& dataset, const std::vector<std::uint64_t>& needed) {
     bool changed = false;
     while (dataset.versions.size() > kVersionsKept) {
-        const auto kept = std::prev(dataset.versions.end(), kVersionsKept);
+        const auto first_kept = std::prev(dataset.versions.end(), kVersionsKept);
         const auto dropped = std::ranges::find_if(
             dataset.versions, [&](const auto& item) { return std::ranges::find(needed, item.first) == needed.end(); });
-        if (dropped == dataset.versions.end() || dropped->first >= kept->first) break;
+        if (dropped == dataset.versions.end() || dropped->first >= first_kept->first) break;
         const std::uint64_t version = dropped->first;
         std::erase(dataset.record.versions, version);
         dataset.needed_ns.erase(version);
@@ -113,7 +113,7 @@ void Node::keep_blocks(NodeDataset& dataset, const std::vector<std::uint64_t>& n
         }
         // Unused bits of the last word belong to ids of future versions: mark them live.
         if (block_id_end % 64 != 0) live->back() |= ~std::uint64_t{0} << (block_id_end % 64);
-        shard->post([id, live](Shard& on) { on.drop_dead_blocks(id, *live); });
+        shard->post([id, live](Shard& this_shard) { this_shard.drop_dead_blocks(id, *live); });
     });
 }
 

@@ -22,9 +22,9 @@ public:
             if (meter.at_ns == 0) {
                 meter = {.at_ns = now_ns, .bytes = job.bytes_delivered};
             } else if (now_ns - meter.at_ns >= kWindowNs) {
-                // Clients report the totals, so a total may go back.
-                const bool forward = job.bytes_delivered > meter.bytes;
-                const double bytes = forward ? static_cast<double>(job.bytes_delivered - meter.bytes) : 0;
+                // Clients report the totals, so a total may decrease.
+                const bool grew = job.bytes_delivered > meter.bytes;
+                const double bytes = grew ? static_cast<double>(job.bytes_delivered - meter.bytes) : 0;
                 meter.bytes_per_second = bytes * 1e9 / static_cast<double>(now_ns - meter.at_ns);
                 meter.at_ns = now_ns;
                 meter.bytes = job.bytes_delivered;

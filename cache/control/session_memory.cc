@@ -41,8 +41,8 @@ Result<FileDescriptor> make_request_event() {
     if (!event) return fail_errno(errno, "eventfd for requests");
     // Check that RWF_NOWAIT works: the data plane reads the eventfd with this flag (Session::take_request_event).
     std::uint64_t count = 0;
-    const iovec into{&count, sizeof count};
-    if (::preadv2(event.get(), &into, 1, -1, RWF_NOWAIT) < 0 && errno != EAGAIN) {
+    const iovec target{&count, sizeof count};
+    if (::preadv2(event.get(), &target, 1, -1, RWF_NOWAIT) < 0 && errno != EAGAIN) {
         return fail(ErrorCode::unsupported, "this kernel cannot read an eventfd without waiting (Linux 5.8 can)");
     }
     return event;
@@ -65,12 +65,12 @@ Result<SessionMemory> make_session_memory(std::uint32_t ring_entries, std::uint6
                          .slots = std::move(slots->mapping)};
 }
 
-std::shared_ptr<const Mapping> SlotKeeper::keep(Mapping slots, std::function<void()> ended) {
+std::shared_ptr<const Mapping> SlotKeeper::keep(Mapping slots, std::function<void()> on_unmapped) {
     auto* mapping = new Mapping(std::move(slots));
-    return {mapping, [this, ended = std::move(ended)](const Mapping* gone) {
-                thread_.post([gone, ended] {
-                    delete gone;
-                    ended();
+    return {mapping, [this, on_unmapped = std::move(on_unmapped)](const Mapping* released) {
+                thread_.post([released, on_unmapped] {
+                    delete released;
+                    on_unmapped();
                 });
             }};
 }
@@ -91,9 +91,9 @@ std::function<void(std::uint64_t)> SlotKeeper::populator(const std::shared_ptr<c
     auto population = std::make_shared<Population>(Population{slots, std::move(slot_fd), std::move(populated)});
     return [this, population](std::uint64_t bytes) {
         thread_.post([this, population, bytes] {
-            const bool under_way = population->done_bytes < population->target_bytes;
+            const bool is_populating = population->done_bytes < population->target_bytes;
             population->target_bytes = std::max<std::size_t>(population->target_bytes, bytes);
-            if (!under_way && population->done_bytes < population->target_bytes) go_on(population);
+            if (!is_populating && population->done_bytes < population->target_bytes) populate_next_piece(population);
         });
     };
 }
@@ -113,14 +113,14 @@ void SlotKeeper::Population::populate_piece(const Mapping& memory) {
     done_bytes += bytes;
 }
 
-void SlotKeeper::go_on(std::shared_ptr<Population> population) {
+void SlotKeeper::populate_next_piece(std::shared_ptr<Population> population) {
     const auto slots = population->slots.lock();
     if (slots == nullptr) return;
     population->target_bytes = std::min(population->target_bytes, slots->size());
     population->populate_piece(*slots);
     const bool settled = population->done_bytes >= population->target_bytes;
     population->populated(population->done_bytes, settled);
-    if (!settled) thread_.post([this, population = std::move(population)]() mutable { go_on(std::move(population)); });
+    if (!settled) thread_.post([this, population = std::move(population)]() mutable { populate_next_piece(std::move(population)); });
 }
 
 }  // namespace larder::cache

@@ -1,9 +1,8 @@
 #pragma once
 
 // The memory that a session shares with its client: rings that both write, slots that only the daemon writes (enforced
-// by seals), and the eventfd that wakes the daemon. A separate thread does the slow work on slot memory, so that
-// neither the control thread nor the data plane waits: getting the memory from the kernel (about 0.5 ms a MiB) and
-// returning it.
+// by seals), and the eventfd that wakes the daemon. A separate thread gets slot memory from the kernel (about 0.5 ms
+// a MiB) and returns it, so that neither the control thread nor the data plane waits for this.
 
 #include <cstdint>
 #include <functional>
@@ -30,9 +29,9 @@ class SlotKeeper {
 public:
     SlotKeeper() : thread_("larder-slots") {}
 
-    // Shares a slot mapping. When its last holder releases it, the keeper's thread unmaps it and calls `ended`. The
+    // Shares a slot mapping. When its last holder releases it, the keeper's thread unmaps it and calls `on_unmapped`. The
     // keeper must outlive all holders.
-    std::shared_ptr<const Mapping> keep(Mapping slots, std::function<void()> ended);
+    std::shared_ptr<const Mapping> keep(Mapping slots, std::function<void()> on_unmapped);
 
     // The bytes [0, bytes) of the slots are populated. `settled`: no more bytes were requested.
     using Populated = std::function<void(std::uint64_t bytes, bool settled)>;
@@ -46,7 +45,7 @@ public:
 
 private:
     struct Population;
-    void go_on(std::shared_ptr<Population> population);
+    void populate_next_piece(std::shared_ptr<Population> population);
 
     WorkThread thread_;
 };

@@ -114,9 +114,9 @@ void Tasks::forget_old() {
     std::size_t remembered = tasks_.size();
     std::erase_if(tasks_, [&](const auto& item) {
         if (item.second->state == TaskState::running) return false;
-        const bool old = clock_.now_ns() - item.second->ended_ns > kRememberedNs || remembered > kRememberedMax;
-        if (old) --remembered;
-        return old;
+        const bool expired = clock_.now_ns() - item.second->ended_ns > kRememberedNs || remembered > kRememberedMax;
+        if (expired) --remembered;
+        return expired;
     });
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Long work: indexing, verifying, warming. Each task has its own thread (at most one task per dataset), reports
+// Runs long work: indexing, verifying, warming. Each task has its own thread (at most one task per dataset), reports
 // progress, can be cancelled, and is remembered for a while after its end. When `run` has ended, `finish` takes over
 // its result on the control thread; only then is the task done. Control thread only, except `run`.
 

@@ -19,7 +19,7 @@ namespace larder::cache {
 namespace {
 
 // The interval of the signals that interrupt close() while it waits for a lingering socket.
-constexpr timespec kNudgeEvery{.tv_sec = 0, .tv_nsec = 100'000};
+constexpr timespec kInterruptInterval{.tv_sec = 0, .tv_nsec = 100'000};
 
 // Closes sockets on its own thread, which ends with the process.
 class Closer {
@@ -27,7 +27,7 @@ public:
     void close(FileDescriptor socket) {
         const std::lock_guard lock(mutex_);
         sockets_.push_back(std::move(socket));
-        some_.notify_one();
+        has_sockets_.notify_one();
         ++pending_;
         if (!std::exchange(started_, true)) std::thread([this] { run(); }).detach();
     }
@@ -36,27 +36,27 @@ public:
 private:
     void run() {
         ::pthread_setname_np(::pthread_self(), "larder-closes");
-        const std::optional<timer_t> nudges = make_nudges();
+        const std::optional<timer_t> interrupts = make_interrupt_timer();
         for (;;) {
             std::unique_lock lock(mutex_);
-            some_.wait(lock, [this] { return !sockets_.empty(); });
+            has_sockets_.wait(lock, [this] { return !sockets_.empty(); });
             auto sockets = std::exchange(sockets_, {});
             lock.unlock();
-            if (nudges) nudge_every(*nudges, kNudgeEvery);
+            if (interrupts) set_interval(*interrupts, kInterruptInterval);
             for (FileDescriptor& socket : sockets) {
                 socket.reset();
                 --pending_;
             }
-            if (nudges) nudge_every(*nudges, {});
+            if (interrupts) set_interval(*interrupts, {});
         }
     }
 
     // Makes a timer that signals this thread. The signal must repeat, because one may come before close() waits.
-    static std::optional<timer_t> make_nudges() {
+    static std::optional<timer_t> make_interrupt_timer() {
         const int signal = SIGRTMIN;
-        struct sigaction ignored{};
-        ignored.sa_handler = [](int) {};
-        ::sigaction(signal, &ignored, nullptr);
+        struct sigaction action{};
+        action.sa_handler = [](int) {};
+        ::sigaction(signal, &action, nullptr);
         sigset_t mask;
         sigemptyset(&mask);
         sigaddset(&mask, signal);
@@ -65,17 +65,17 @@ private:
         event.sigev_notify = SIGEV_THREAD_ID;
         event.sigev_signo = signal;
         event._sigev_un._tid = ::gettid();
-        timer_t nudges{};
-        if (::timer_create(CLOCK_MONOTONIC, &event, &nudges) != 0) return std::nullopt;
-        return nudges;
+        timer_t interrupts{};
+        if (::timer_create(CLOCK_MONOTONIC, &event, &interrupts) != 0) return std::nullopt;
+        return interrupts;
     }
-    static void nudge_every(timer_t nudges, timespec interval) {
+    static void set_interval(timer_t interrupts, timespec interval) {
         const itimerspec times{.it_interval = interval, .it_value = interval};
-        ::timer_settime(nudges, 0, &times, nullptr);
+        ::timer_settime(interrupts, 0, &times, nullptr);
     }
 
     std::mutex mutex_;
-    std::condition_variable some_;
+    std::condition_variable has_sockets_;
     std::vector<FileDescriptor> sockets_;
     std::atomic<std::size_t> pending_ = 0;
     bool started_ = false;
@@ -83,8 +83,8 @@ private:
 
 // The Closer is never destroyed, because its thread is detached.
 Closer& closer() {
-    static Closer* const one = new Closer;
-    return *one;
+    static Closer* const instance = new Closer;
+    return *instance;
 }
 
 }  // namespace
@@ -108,15 +108,15 @@ std::size_t ClientSocket::closing() {
     return closer().pending();
 }
 
-ssize_t ClientSocket::receive(int socket, std::span<std::byte> into) {
-    // MSG_PEEK leaves the message unread. MSG_CTRUNC: the message has descriptors, for which `look` has no room.
-    msghdr look{};
-    if (::recvmsg(socket, &look, MSG_PEEK | MSG_DONTWAIT) < 0) return -1;
-    if ((look.msg_flags & MSG_CTRUNC) != 0) {
+ssize_t ClientSocket::receive(int socket, std::span<std::byte> target) {
+    // MSG_PEEK leaves the message unread. MSG_CTRUNC: the message has descriptors, for which `header` has no room.
+    msghdr header{};
+    if (::recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT) < 0) return -1;
+    if ((header.msg_flags & MSG_CTRUNC) != 0) {
         errno = EBADMSG;
         return -1;
     }
-    return ::recv(socket, into.data(), into.size(), MSG_DONTWAIT);
+    return ::recv(socket, target.data(), target.size(), MSG_DONTWAIT);
 }
 
 }  // namespace larder::cache

@@ -1,9 +1,10 @@
 #pragma once
 
-// The daemon's end of a client's SOCK_SEQPACKET socket, which a slow close cannot block. A client may send descriptors,
-// although the protocol has none. Discarding such a message closes its descriptors, and to close a lingering TCP socket
-// blocks for as long as the client has set. Linux 6.16 can refuse such messages (listen_on_unix). For older kernels,
-// ClientSocket::receive leaves such a message unread, and a separate thread closes the socket and what is unread in it.
+// The daemon's end of a client's SOCK_SEQPACKET socket. Closing it never blocks the caller, although a client may send
+// descriptors, which the protocol does not have. Discarding such a message closes its descriptors, and closing a
+// lingering TCP socket blocks for as long as the client has set. Linux 6.16 can refuse such messages (listen_on_unix).
+// For older kernels, ClientSocket::receive leaves such a message unread, and a separate thread closes the socket and
+// its unread messages.
 
 #include <sys/types.h>
 
@@ -35,7 +36,7 @@ public:
 
     // Receives like recv() with MSG_DONTWAIT. Fails with EBADMSG if the next message carries descriptors; that message
     // stays unread.
-    static ssize_t receive(int socket, std::span<std::byte> into);
+    static ssize_t receive(int socket, std::span<std::byte> target);
 
 private:
     FileDescriptor socket_;

@@ -40,7 +40,7 @@ constexpr NamedOperation kNeeded[] = {
 };
 
 // True if an enter call failed for a passing reason. Any other error is a bug in this file.
-bool transient(int result) {
+bool is_transient(int result) {
     return result == -ETIME || result == -EINTR || result == -EBUSY || result == -EAGAIN || result == -ENOMEM;
 }
 
@@ -80,31 +80,31 @@ public:
         begin(entry, operation, kOpenMark);
     }
 
-    void stat(int fd, struct statx& into, Operation& operation) override {
+    void stat(int fd, struct statx& status, Operation& operation) override {
         io_uring_sqe& entry = next_entry();
-        io_uring_prep_statx(&entry, fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_DIOALIGN, &into);
+        io_uring_prep_statx(&entry, fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_DIOALIGN, &status);
         begin(entry, operation);
     }
 
-    void read(int fd, std::span<std::byte> into, std::uint64_t offset, Operation& operation) override {
-        const auto bytes = static_cast<unsigned>(std::min<std::size_t>(into.size(), kTransferBytesMax));
-        const int buffer = buffers_.find(into.data(), bytes);
+    void read(int fd, std::span<std::byte> target, std::uint64_t offset, Operation& operation) override {
+        const auto bytes = static_cast<unsigned>(std::min<std::size_t>(target.size(), kTransferBytesMax));
+        const int buffer = buffers_.find(target.data(), bytes);
         io_uring_sqe& entry = next_entry();
         if (buffer >= 0)
-            io_uring_prep_read_fixed(&entry, fd, into.data(), bytes, offset, buffer);
+            io_uring_prep_read_fixed(&entry, fd, target.data(), bytes, offset, buffer);
         else
-            io_uring_prep_read(&entry, fd, into.data(), bytes, offset);
+            io_uring_prep_read(&entry, fd, target.data(), bytes, offset);
         begin(entry, operation);
     }
 
-    void write(int fd, std::span<const std::byte> from, std::uint64_t offset, Operation& operation) override {
-        const auto bytes = static_cast<unsigned>(std::min<std::size_t>(from.size(), kTransferBytesMax));
-        const int buffer = buffers_.find(from.data(), bytes);
+    void write(int fd, std::span<const std::byte> source, std::uint64_t offset, Operation& operation) override {
+        const auto bytes = static_cast<unsigned>(std::min<std::size_t>(source.size(), kTransferBytesMax));
+        const int buffer = buffers_.find(source.data(), bytes);
         io_uring_sqe& entry = next_entry();
         if (buffer >= 0)
-            io_uring_prep_write_fixed(&entry, fd, from.data(), bytes, offset, buffer);
+            io_uring_prep_write_fixed(&entry, fd, source.data(), bytes, offset, buffer);
         else
-            io_uring_prep_write(&entry, fd, from.data(), bytes, offset);
+            io_uring_prep_write(&entry, fd, source.data(), bytes, offset);
         begin(entry, operation);
     }
 
@@ -188,7 +188,7 @@ private:
         if (overflow_.empty()) {
             if (io_uring_sqe* entry = io_uring_get_sqe(ring_.get())) return *entry;
             const int submitted = io_uring_submit(ring_.get());
-            LARDER_ASSERT(submitted >= 0 || transient(submitted));
+            LARDER_ASSERT(submitted >= 0 || is_transient(submitted));
             if (io_uring_sqe* entry = io_uring_get_sqe(ring_.get())) return *entry;
         }
         return overflow_.emplace_back();
@@ -236,7 +236,7 @@ private:
         } else if (in_flight_ > 0 && work_pending()) {
             result = io_uring_get_events(ring_.get());
         }
-        LARDER_ASSERT(result >= 0 || transient(result));
+        LARDER_ASSERT(result >= 0 || is_transient(result));
     }
 
     // True if the kernel may hold completions that reach the queue only by an enter call.
@@ -282,7 +282,7 @@ private:
 }  // namespace
 
 Result<std::unique_ptr<Device>> make_ring_device(const Clock& clock, const RingOptions& options) {
-    // The best set first. A kernel that does not know a flag returns EINVAL.
+    // The best flag set comes first. A kernel that does not know a flag returns EINVAL.
     constexpr unsigned kAlways = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP;
     constexpr unsigned kFlagSets[] = {
         kAlways | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |

@@ -56,11 +56,11 @@ struct TaskQueue {
         return task;
     }
     bool remove(Task& task) {
-        Task* before = nullptr;
-        for (Task* at = head; at != nullptr; before = at, at = at->next) {
-            if (at != &task) continue;
-            (before == nullptr ? head : before->next) = at->next;
-            if (tail == at) tail = before;
+        Task* previous = nullptr;
+        for (Task* current = head; current != nullptr; previous = current, current = current->next) {
+            if (current != &task) continue;
+            (previous == nullptr ? head : previous->next) = current->next;
+            if (tail == current) tail = previous;
             return true;
         }
         return false;
@@ -79,7 +79,7 @@ std::int32_t perform(Task& task) {
                 break;
             case Action::read: result = ::pread(task.fd, task.memory, task.bytes, offset); break;
             case Action::write: result = ::pwrite(task.fd, task.memory, task.bytes, offset); break;
-            case Action::allocate: result = ::fallocate(task.fd, 0, 0, offset); break;
+            case Action::allocate: result = ::fallocate(task.fd, 0, 0, static_cast<off_t>(task.bytes)); break;
             case Action::unlink: result = ::unlink(task.path); break;
             case Action::close: ::close(task.fd); return 0;  // close frees the descriptor even if it fails
             case Action::watch: LARDER_ASSERT(false);
@@ -106,27 +106,27 @@ public:
     void open(const char* path, int flags, unsigned mode, Operation& operation) override {
         start({.action = Action::open, .operation = &operation, .flags = flags, .mode = mode, .path = path});
     }
-    void stat(int fd, struct statx& into, Operation& operation) override {
-        start({.action = Action::stat, .operation = &operation, .fd = fd, .memory = &into});
+    void stat(int fd, struct statx& status, Operation& operation) override {
+        start({.action = Action::stat, .operation = &operation, .fd = fd, .memory = &status});
     }
-    void read(int fd, std::span<std::byte> into, std::uint64_t offset, Operation& operation) override {
+    void read(int fd, std::span<std::byte> target, std::uint64_t offset, Operation& operation) override {
         start({.action = Action::read,
                .operation = &operation,
                .fd = fd,
-               .memory = into.data(),
-               .bytes = std::min(into.size(), kTransferBytesMax),
+               .memory = target.data(),
+               .bytes = std::min(target.size(), kTransferBytesMax),
                .offset = offset});
     }
-    void write(int fd, std::span<const std::byte> from, std::uint64_t offset, Operation& operation) override {
+    void write(int fd, std::span<const std::byte> source, std::uint64_t offset, Operation& operation) override {
         start({.action = Action::write,
                .operation = &operation,
                .fd = fd,
-               .memory = const_cast<std::byte*>(from.data()),
-               .bytes = std::min(from.size(), kTransferBytesMax),
+               .memory = const_cast<std::byte*>(source.data()),
+               .bytes = std::min(source.size(), kTransferBytesMax),
                .offset = offset});
     }
     void allocate(int fd, std::uint64_t bytes, Operation& operation) override {
-        start({.action = Action::allocate, .operation = &operation, .fd = fd, .offset = bytes});
+        start({.action = Action::allocate, .operation = &operation, .fd = fd, .bytes = bytes});
     }
     void unlink(const char* path, Operation& operation) override {
         start({.action = Action::unlink, .operation = &operation, .path = path});
@@ -195,11 +195,11 @@ public:
 private:
     static constexpr std::size_t kTransferBytesMax = std::size_t{1} << 30;
 
-    Task& make_task(const Task& what) {
+    Task& make_task(const Task& content) {
         LARDER_ASSERT(!stopped_);
         Task* task = free_tasks_.pop();
         if (task == nullptr) task = &tasks_.emplace_back();
-        *task = what;
+        *task = content;
         if (Operation* operation = task->operation) {
             LARDER_ASSERT(operation->device_state == nullptr && operation->done != nullptr);
             operation->device_state = task;
@@ -207,8 +207,8 @@ private:
         return *task;
     }
 
-    void start(const Task& what) {
-        Task& task = make_task(what);
+    void start(const Task& content) {
+        Task& task = make_task(content);
         {
             const std::scoped_lock lock(mutex_);
             waiting_tasks_.push(task);

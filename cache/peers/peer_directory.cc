@@ -90,29 +90,29 @@ void PeerDirectory::ask_all() {
     const std::vector<PeerDataset> datasets = datasets_.all();
 
     std::counting_semaphore<> ended(0);
-    std::deque<PeerQuery> askings;
+    std::deque<PeerQuery> queries;
     for (const PeerDataset& dataset : datasets) {
         for (const auto& [endpoint, peer] : peers_) {
-            PeerQuery& asking = askings.emplace_back();
-            asking.endpoint = endpoint;
-            asking.dataset = &dataset;
-            asking.ended = &ended;
-            asking.get.context = &asking;
-            asking.get.done = [](HttpGet& get) noexcept { static_cast<PeerQuery*>(get.context)->ended->release(); };
-            asking.get.origin = peer.origin.get();
-            asking.get.owner = this;
-            asking.get.ask = HttpRequestKind::text;
-            const auto said = said_.find({endpoint, key_of(dataset)});
-            asking.get.url = url_of(endpoint, dataset);
-            if (said != said_.end()) asking.get.url += "?since=" + said->second.state.text();
+            PeerQuery& query = queries.emplace_back();
+            query.endpoint = endpoint;
+            query.dataset = &dataset;
+            query.ended = &ended;
+            query.get.context = &query;
+            query.get.done = [](HttpGet& get) noexcept { static_cast<PeerQuery*>(get.context)->ended->release(); };
+            query.get.origin = peer.origin.get();
+            query.get.owner = this;
+            query.get.ask = HttpRequestKind::text;
+            const auto last_answer = last_answers_.find({endpoint, key_of(dataset)});
+            query.get.url = url_of(endpoint, dataset);
+            if (last_answer != last_answers_.end()) query.get.url += "?since=" + last_answer->second.state.text();
         }
     }
-    for (PeerQuery& asking : askings) transfers_.submit(asking.get);
-    for (std::size_t i = 0; i < askings.size(); ++i) ended.acquire();
+    for (PeerQuery& query : queries) transfers_.submit(query.get);
+    for (std::size_t i = 0; i < queries.size(); ++i) ended.acquire();
 
     std::set<std::string> changed;
-    for (PeerQuery& asking : askings) {
-        if (take(asking, peers_.at(asking.endpoint))) changed.insert(key_of(*asking.dataset));
+    for (PeerQuery& query : queries) {
+        if (take_answer(query, peers_.at(query.endpoint))) changed.insert(key_of(*query.dataset));
     }
     std::set<std::string> kept;
     for (const PeerDataset& dataset : datasets) {
@@ -120,14 +120,14 @@ void PeerDirectory::ask_all() {
         kept.insert(key);
         hand_over(dataset, endpoints, changed.contains(key));
     }
-    std::erase_if(given_, [&](const auto& of) { return !kept.contains(of.first); });
-    std::erase_if(said_,
-                  [&](const auto& of) { return !kept.contains(of.first.second) || !peers_.contains(of.first.first); });
+    std::erase_if(last_handovers_, [&](const auto& item) { return !kept.contains(item.first); });
+    std::erase_if(last_answers_,
+                  [&](const auto& item) { return !kept.contains(item.first.second) || !peers_.contains(item.first.first); });
     for (auto& [endpoint, peer] : peers_) peer.status.held_blocks = peer.status.room_bytes = 0;
-    for (const auto& [of, said] : said_) {
-        peers_.at(of.first).status.room_bytes += said.room_bytes;
-        for (const std::uint8_t byte : said.bits) {
-            peers_.at(of.first).status.held_blocks += static_cast<unsigned>(std::popcount(byte));
+    for (const auto& [key, last_answer] : last_answers_) {
+        peers_.at(key.first).status.room_bytes += last_answer.room_bytes;
+        for (const std::uint8_t byte : last_answer.bits) {
+            peers_.at(key.first).status.held_blocks += static_cast<unsigned>(std::popcount(byte));
         }
     }
     std::vector<PeerStatus> status;
@@ -138,30 +138,30 @@ void PeerDirectory::ask_all() {
 }
 
 // True if the peer's answer differs from its last one.
-bool PeerDirectory::take(PeerQuery& asking, Peer& peer) {
-    const protocol::Manifest& manifest = *asking.dataset->manifest;
-    const Key key{asking.endpoint, key_of(*asking.dataset)};
-    const bool missing = asking.get.outcome == HttpOutcome::missing;
+bool PeerDirectory::take_answer(PeerQuery& query, Peer& peer) {
+    const protocol::Manifest& manifest = *query.dataset->manifest;
+    const Key key{query.endpoint, key_of(*query.dataset)};
+    const bool missing = query.get.outcome == HttpOutcome::missing;
     std::optional<HeldAnswer> answer;
-    if (asking.get.outcome == HttpOutcome::ok) answer = decode_held(asking.get.body, manifest.block_count());
+    if (query.get.outcome == HttpOutcome::ok) answer = decode_held(query.get.body, manifest.block_count());
     const std::string problem = answer || missing            ? ""
-                                : asking.get.message.empty() ? "its answer is invalid"
-                                                             : asking.get.message;
+                                : query.get.message.empty() ? "its answer is invalid"
+                                                             : query.get.message;
     const bool answers = problem.empty();
     if (!answers && peer.status.problem != problem) {
-        log_warn("a peer's cache cannot be read", {{"peer", asking.endpoint}, {"error", problem}});
+        log_warn("a peer's cache cannot be read", {{"peer", query.endpoint}, {"error", problem}});
     } else if (answers && !peer.status.answers) {
-        log_info("a peer's cache can be read", {{"peer", asking.endpoint}});
+        log_info("a peer's cache can be read", {{"peer", query.endpoint}});
     }
     peer.status.answers = answers;
     peer.status.problem = problem;
-    if (!answer) return said_.erase(key) > 0;
-    LastAnswer& said = said_[key];
-    const bool is_new = answer->bits.has_value() || answer->room_bytes != said.room_bytes;
-    said.room_bytes = answer->room_bytes;
+    if (!answer) return last_answers_.erase(key) > 0;
+    LastAnswer& last_answer = last_answers_[key];
+    const bool is_new = answer->bits.has_value() || answer->room_bytes != last_answer.room_bytes;
+    last_answer.room_bytes = answer->room_bytes;
     if (answer->bits) {
-        said.state = answer->state;
-        said.bits = std::move(*answer->bits);
+        last_answer.state = answer->state;
+        last_answer.bits = std::move(*answer->bits);
     }
     return is_new;
 }
@@ -169,23 +169,23 @@ bool PeerDirectory::take(PeerQuery& asking, Peer& peer) {
 void PeerDirectory::hand_over(const PeerDataset& dataset, const std::vector<std::string>& endpoints, bool changed) {
     const std::string key = key_of(dataset);
     const auto own = dataset.shard->call([&](Shard& shard) { return shard.held(dataset.dataset_id).blocks; });
-    const auto before = given_.find(key);
+    const auto before = last_handovers_.find(key);
     // The dataset is being removed, or there are no peers.
-    if (own == nullptr || (before == given_.end() && endpoints.empty())) return;
+    if (own == nullptr || (before == last_handovers_.end() && endpoints.empty())) return;
     const std::uint64_t own_changes = own->changes();
-    if (!changed && before != given_.end() && before->second.endpoints == endpoints && before->second.own == own &&
+    if (!changed && before != last_handovers_.end() && before->second.endpoints == endpoints && before->second.own == own &&
         before->second.own_changes == own_changes) {
         return;
     }
-    PeerBlocks now = blocks_of(dataset, endpoints, *own);
-    if (before != given_.end()) {
-        const PeerBlocks& was = *before->second.blocks;
-        for (std::uint32_t block = 0; block < now.holder.size() && !now.lost_some; ++block) {
-            now.lost_some = was.holds(block) && !now.holds(block) && !own->holds(dataset.manifest->block_id(block));
+    PeerBlocks current = blocks_of(dataset, endpoints, *own);
+    if (before != last_handovers_.end()) {
+        const PeerBlocks& previous = *before->second.blocks;
+        for (std::uint32_t block = 0; block < current.holder.size() && !current.lost_some; ++block) {
+            current.lost_some = previous.holds(block) && !current.holds(block) && !own->holds(dataset.manifest->block_id(block));
         }
     }
-    const auto blocks = std::make_shared<const PeerBlocks>(std::move(now));
-    given_[key] = {.blocks = blocks, .endpoints = endpoints, .own = own, .own_changes = own_changes};
+    const auto blocks = std::make_shared<const PeerBlocks>(std::move(current));
+    last_handovers_[key] = {.blocks = blocks, .endpoints = endpoints, .own = own, .own_changes = own_changes};
     dataset.shard->post([id = dataset.dataset_id, blocks](Shard& shard) { shard.set_peers(id, blocks); });
 }
 
@@ -200,11 +200,11 @@ PeerBlocks PeerDirectory::blocks_of(const PeerDataset& dataset, const std::vecto
                            &transfers = transfers_](Device& device) {
             return make_http_peer({.origin = origin, .url = url}, device, transfers);
         };
-        const auto said = said_.find({endpoint, key});
-        const bool known = said != said_.end();
+        const auto last_answer = last_answers_.find({endpoint, key});
+        const bool known = last_answer != last_answers_.end();
         blocks.peers.push_back(
-            {.key = endpoint + "/" + key, .open = open, .room_bytes = known ? said->second.room_bytes : 0});
-        held.push_back(known ? &said->second.bits : nullptr);
+            {.key = endpoint + "/" + key, .open = open, .room_bytes = known ? last_answer->second.room_bytes : 0});
+        held.push_back(known ? &last_answer->second.bits : nullptr);
     }
     blocks.holder.assign(manifest.block_count(), 0);
     for (std::uint32_t block = 0; block < manifest.block_count(); ++block) {

@@ -66,7 +66,7 @@ private:
 
     void run();
     void ask_all();
-    bool take(PeerQuery& asking, Peer& peer);
+    bool take_answer(PeerQuery& asking, Peer& peer);
     void hand_over(const PeerDataset& dataset, const std::vector<std::string>& endpoints, bool changed);
     PeerBlocks blocks_of(const PeerDataset& dataset, const std::vector<std::string>& endpoints,
                          const HeldBlocks& own) const;
@@ -83,8 +83,8 @@ private:
 
     // Used only by the directory's thread.
     std::map<std::string, Peer> peers_;  // by endpoint
-    std::map<Key, LastAnswer> said_;
-    std::map<std::string, LastHandover> given_;  // by dataset and fingerprint
+    std::map<Key, LastAnswer> last_answers_;
+    std::map<std::string, LastHandover> last_handovers_;  // by dataset and fingerprint
     std::thread thread_;
 };
 

@@ -72,8 +72,8 @@ std::optional<std::string> record_of(const PeerDataset& dataset, std::uint32_t b
 }  // namespace
 
 struct PeerServer::State : std::enable_shared_from_this<State> {
-    State(PeerServerOptions with_options, const PeerDatasets& of_datasets)
-        : options(std::move(with_options)), datasets(of_datasets) {
+    State(PeerServerOptions with_options, const PeerDatasets& with_datasets)
+        : options(std::move(with_options)), datasets(with_datasets) {
         LARDER_ASSERT(::getentropy(&instance, sizeof instance) == 0);
     }
 
@@ -96,7 +96,7 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
         });
         thread.join();
         http.reset();
-        working.reset();
+        work_guard.reset();
         context.restart();
         context.poll();
     }
@@ -117,44 +117,44 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
         const auto dataset = datasets.find(path[2], path[3]);
         if (!dataset)
             return respond(http_error(404, "not_found", "the dataset is unknown here, or has another version"));
-        if (path.size() == 5) return tell_held(*dataset, request, std::move(respond));
+        if (path.size() == 5) return respond_with_held_blocks(*dataset, request, std::move(respond));
         std::uint32_t block = 0;
         const char* end = path[5].data() + path[5].size();
         const auto [parsed, error] = std::from_chars(path[5].data(), end, block);
         if (error != std::errc() || parsed != end || block >= dataset->manifest->block_count()) {
             return respond(http_error(404, "not_found", "the dataset has no such block"));
         }
-        if (offers) return take(*dataset, block, request.body, respond);
+        if (offers) return admit_block(*dataset, block, request.body, respond);
         lend(*dataset, block, respond);
     }
 
-    void tell_held(const PeerDataset& dataset, const HttpRequest& request, HttpRespond respond) {
+    void respond_with_held_blocks(const PeerDataset& dataset, const HttpRequest& request, HttpRespond respond) {
         const auto since = request.query.find("since");
-        const std::string before = since == request.query.end() ? "" : since->second;
-        dataset.shard->post([self = shared_from_this(), dataset, before, respond = std::move(respond)](Shard& shard) {
-            self->post([self, dataset, before, respond, held = shard.held(dataset.dataset_id)] {
-                respond(held.blocks == nullptr ? not_held() : self->held_answer(dataset, held, before));
+        const std::string since_state = since == request.query.end() ? "" : since->second;
+        dataset.shard->post([self = shared_from_this(), dataset, since_state, respond = std::move(respond)](Shard& shard) {
+            self->post([self, dataset, since_state, respond, held = shard.held(dataset.dataset_id)] {
+                respond(held.blocks == nullptr ? not_held() : self->held_answer(dataset, held, since_state));
             });
         });
     }
 
-    HttpResponse held_answer(const PeerDataset& dataset, const Shard::Held& of, const std::string& before) const {
-        const HeldBlocks& held = *of.blocks;
+    HttpResponse held_answer(const PeerDataset& dataset, const Shard::Held& held, const std::string& since_state) const {
+        const HeldBlocks& blocks = *held.blocks;
         // `changes` is read before the bits, so that the next answer reports any change made meanwhile.
-        const HeldState state{.instance = instance, .changes = held.changes()};
+        const HeldState state{.instance = instance, .changes = blocks.changes()};
         const protocol::Manifest& manifest = *dataset.manifest;
         HttpResponse response{.content_type = kBytes, .body = {}, .headers = {}, .stream = nullptr};
-        if (state.text() == before) {
-            response.body = encode_held(state, of.room_bytes, manifest.block_count(), {});
+        if (state.text() == since_state) {
+            response.body = encode_held(state, held.room_bytes, manifest.block_count(), {});
             return response;
         }
         std::vector<std::uint8_t> bits((std::size_t{manifest.block_count()} + 7) / 8);
         for (std::uint32_t block = 0; block < manifest.block_count(); ++block) {
             const bool lends =
-                held.holds(manifest.block_id(block)) && manifest.block_bytes(block) <= kLentBlockBytesMax;
+                blocks.holds(manifest.block_id(block)) && manifest.block_bytes(block) <= kLentBlockBytesMax;
             if (lends) bits[block / 8] |= static_cast<std::uint8_t>(1u << (block % 8));
         }
-        response.body = encode_held(state, of.room_bytes, manifest.block_count(), bits);
+        response.body = encode_held(state, held.room_bytes, manifest.block_count(), bits);
         return response;
     }
 
@@ -171,7 +171,7 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
         dataset.shard->post([self = shared_from_this(), dataset, block, respond, counted](Shard& shard) {
             shard.lend(dataset.dataset_id, dataset.manifest, block,
                        [self, &shard, dataset, block, respond, counted](const LentBlock& lent) {
-                           // The copy for the socket is made off the shard's thread.
+                           // Copy the block for the socket on this server's thread, not on the shard's.
                            const bool taken = self->post([self, dataset, block, respond, counted, lent] {
                                self->send(dataset, block, lent, respond);
                            });
@@ -180,17 +180,17 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
         });
     }
 
-    void take(const PeerDataset& dataset, std::uint32_t block, std::string_view record, const HttpRespond& respond) {
+    void admit_block(const PeerDataset& dataset, std::uint32_t block, std::string_view record, const HttpRespond& respond) {
         const auto refuse = [&] { respond(http_error(404, "not_found", "this node does not take this block")); };
         const auto bytes = std::as_bytes(std::span(record));
         const std::uint32_t payload_bytes = dataset.manifest->block_bytes(block);
         if (bytes.size() != kRecordHeaderBytes + std::size_t{payload_bytes}) return refuse();
         const auto header = protocol::read_record_header(bytes.first(kRecordHeaderBytes));
         const auto payload = bytes.subspan(kRecordHeaderBytes);
-        const bool right =
+        const bool is_valid =
             header && header->raw_bytes == 0 && header->payload_crc == crc32c(payload) &&
             (!dataset.manifest->has_checksums() || dataset.manifest->block_checksum(block) == header->payload_crc);
-        if (!right) return respond(http_error(400, "invalid_argument", "the body is not the bytes of this block"));
+        if (!is_valid) return respond(http_error(400, "invalid_argument", "the body is not the bytes of this block"));
         const std::size_t room = protocol::record_bytes(payload_bytes, protocol::kPageBytes);
         auto offered = std::make_shared<OfferedBlock>();
         offered->manifest = dataset.manifest;
@@ -222,7 +222,7 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
     std::atomic<std::uint64_t> lent_bytes{0};
     protocol::Decompressor decompressor;
     asio::io_context context{1};
-    asio::executor_work_guard<asio::io_context::executor_type> working{context.get_executor()};
+    asio::executor_work_guard<asio::io_context::executor_type> work_guard{context.get_executor()};
     std::unique_ptr<HttpServer> http;
     std::uint16_t port = 0;
     std::thread thread;

@@ -30,25 +30,25 @@ public:
         return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     }
     bool failed() const { return failed_; }
-    std::size_t position() const { return at_; }
-    bool at_end() const { return at_ == blob_.size(); }
+    std::size_t position() const { return position_; }
+    bool at_end() const { return position_ == blob_.size(); }
 
 private:
     std::span<const std::byte> take(std::size_t bytes) {
-        if (failed_ || bytes > blob_.size() - at_) {
+        if (failed_ || bytes > blob_.size() - position_) {
             failed_ = true;
             return {};
         }
-        at_ += bytes;
-        return blob_.subspan(at_ - bytes, bytes);
+        position_ += bytes;
+        return blob_.subspan(position_ - bytes, bytes);
     }
 
     std::span<const std::byte> blob_;
-    std::size_t at_ = 0;
+    std::size_t position_ = 0;
     bool failed_ = false;
 };
 
-std::unexpected<Error> bad(std::size_t offset, const std::string& what) {
+std::unexpected<Error> format_info_error(std::size_t offset, const std::string& what) {
     return fail(ErrorCode::corrupt, "format info: at byte " + std::to_string(offset) + ": " + what);
 }
 
@@ -82,14 +82,14 @@ Result<FormatInfo> parse_format_info(std::span<const std::byte> blob) {
     const std::uint32_t bare = reader.number();
     const std::uint32_t columns = reader.number();
     if (columns > kColumnsMax) {
-        return bad(12, std::to_string(columns) + " columns; at most " + std::to_string(kColumnsMax) + " are read");
+        return format_info_error(12, std::to_string(columns) + " columns; at most " + std::to_string(kColumnsMax) + " are read");
     }
     for (std::uint32_t i = 0; i < columns && !reader.failed(); ++i) {
         FormatColumn column;
         column.size_bytes = reader.number();
         const std::uint32_t element = reader.number();
         if (element >= kElementTypeEnd) {
-            return bad(reader.position(), "unknown element type " + std::to_string(element));
+            return format_info_error(reader.position(), "unknown element type " + std::to_string(element));
         }
         column.element = static_cast<ElementType>(element);
         column.name = reader.text();
@@ -97,9 +97,9 @@ Result<FormatInfo> parse_format_info(std::span<const std::byte> blob) {
         info.columns.push_back(std::move(column));
     }
     info.structure = reader.text();
-    if (reader.failed()) return bad(reader.position(), "it is cut off");
-    if (!reader.at_end()) return bad(reader.position(), "it should end here");
-    if (bare > 1 || (bare == 1 && columns != 1)) return bad(8, "a bare sample has one column");
+    if (reader.failed()) return format_info_error(reader.position(), "it is cut off");
+    if (!reader.at_end()) return format_info_error(reader.position(), "it should end here");
+    if (bare > 1 || (bare == 1 && columns != 1)) return format_info_error(8, "a bare sample has one column");
     info.bare = bare == 1;
     return info;
 }

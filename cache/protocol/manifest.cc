@@ -36,15 +36,15 @@ public:
 
     // True if an array of `count` entries at `offset` comes next and fits.
     bool next(std::uint64_t offset, std::uint64_t count, std::uint64_t entry_bytes) {
-        if (offset != at_ || count > (file_bytes_ - at_) / entry_bytes) return false;
-        at_ += count * entry_bytes;
+        if (offset != position_ || count > (file_bytes_ - position_) / entry_bytes) return false;
+        position_ += count * entry_bytes;
         return true;
     }
-    bool at_end() const { return at_ == file_bytes_; }
+    bool at_end() const { return position_ == file_bytes_; }
 
 private:
     std::uint64_t file_bytes_;
-    std::uint64_t at_ = kManifestHeaderBytes;
+    std::uint64_t position_ = kManifestHeaderBytes;
 };
 
 bool within(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) {
@@ -57,15 +57,16 @@ Result<void> check_values(const ManifestHeader& header) {
                            : kOneSamplePerObject | kSamplesByOrdinal | kBlockChecksums | kCompressedBlocks;
     if (header.flags & ~known_flags) return corrupt("unknown flags");
     if (std::ranges::find(kFormats, header.format) == kFormats.end()) return corrupt("unknown format");
-    const Format divides = header.format == Format::larder ? header.sample_format : header.format;
-    if (header.format == Format::larder && !may_be_packed(divides)) return corrupt("unknown format of samples");
+    const Format sample_format = header.format == Format::larder ? header.sample_format : header.format;
+    if (header.format == Format::larder && !may_be_packed(sample_format)) return corrupt("unknown format of samples");
     const bool raw = header.format == Format::raw;
     if (raw != ((header.flags & kOneSamplePerObject) != 0)) return corrupt("flags do not fit the format");
     const bool has_tables = header.format == Format::mds || header.format == Format::litdata;
     if ((header.flags & kSamplesByOrdinal) != 0 && !has_tables) return corrupt("flags do not fit the format");
     if ((header.flags & kCompressedBlocks) != 0 && !has_tables && header.format != Format::larder)
         return corrupt("flags do not fit the format");
-    const bool has_columns = divides == Format::mds || divides == Format::litdata || divides == Format::megatron;
+    const bool has_columns =
+        sample_format == Format::mds || sample_format == Format::litdata || sample_format == Format::megatron;
     if (has_columns && header.format_info_bytes == 0) return corrupt("it lacks the format info that its format needs");
     if (header.format_info_bytes > kFormatInfoBytesMax) return corrupt("the format info is too long");
     if (header.block_target != BlockTarget::sample && header.block_target != BlockTarget::object &&
@@ -293,8 +294,8 @@ std::uint64_t Manifest::blocks_bytes_max(std::uint64_t count) const {
     const std::uint64_t half = power == 0 ? 1 : std::uint64_t{1} << (power - 1);
     const std::uint64_t half_bytes = power == 0 ? largest[0] : largest[power] - largest[power - 1];
     const std::uint64_t each_bytes = half_bytes / half + (half_bytes % half != 0);
-    const std::uint64_t more = count - (std::uint64_t{1} << power);
-    return std::min(largest[power + 1], largest[power] + more * each_bytes);
+    const std::uint64_t further_blocks = count - (std::uint64_t{1} << power);
+    return std::min(largest[power + 1], largest[power] + further_blocks * each_bytes);
 }
 
 }  // namespace larder::protocol

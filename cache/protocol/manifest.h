@@ -7,7 +7,7 @@
 //   [ManifestHeader, 4096 bytes] [ManifestObject x object_count] [ManifestBlock x block_count]
 //   [ManifestSample x sample_count] [ManifestClass x class_count] [CRC32C u32 x block_count] [names]
 //
-// The flags say which arrays are present. With kOneSamplePerObject (raw), object i is block i is sample i, and the
+// The flags say which arrays are present. With kOneSamplePerObject (raw), object i is also block i and sample i, and the
 // block and sample arrays are absent: 32 bytes a sample in all. Otherwise a block costs 24 bytes and a sample 8. With
 // kSamplesByOrdinal (MDS and LitData with compressed shards), a block is a whole object, and the sample array is
 // absent: a sample is found in the decompressed block by its ordinal among the block's samples. With kBlockChecksums,
@@ -82,7 +82,7 @@ struct ManifestHeader {
     std::uint64_t block_count;
     std::uint64_t sample_count;
     std::uint64_t class_count;
-    std::uint64_t total_bytes;   // sum of block lengths: the dataset's size d
+    std::uint64_t total_bytes;   // sum of block lengths: the dataset's size
     std::uint64_t block_id_end;  // every block_id of every version so far is below it
     std::uint32_t block_bytes_max;
     std::uint32_t samples_per_block_max;
@@ -106,8 +106,8 @@ static_assert(sizeof(ManifestHeader) <= kManifestHeaderBytes);
 struct ManifestObject {
     std::uint64_t size_bytes;
     std::int64_t mtime_ns;
-    std::uint64_t name_end_and_label;  // low 40 bits: end of its name in names (it begins where the object before ends,
-                                       // object 0 at 0); high 24 bits: class index, 0xffffff for none
+    std::uint64_t name_end_and_label;  // low 40 bits: end of its name in names (the name begins where the previous
+                                       // object's ends, or at 0); high 24 bits: class index, 0xffffff for none
     std::uint32_t first_block;         // index of its first block
     std::uint32_t first_block_id;      // its blocks have consecutive ids from here, kept while the object is unchanged
 };
@@ -176,7 +176,7 @@ public:
     std::uint64_t sample_count() const { return header_->sample_count; }
     std::uint64_t total_bytes() const { return header_->total_bytes; }
     bool samples_by_ordinal() const { return (header_->flags & kSamplesByOrdinal) != 0; }
-    // True if blocks may have raw_bytes.
+    // True if blocks may be compressed (raw_bytes > 0).
     bool has_compressed_blocks() const { return (header_->flags & (kSamplesByOrdinal | kCompressedBlocks)) != 0; }
     bool has_checksums() const { return (header_->flags & kBlockChecksums) != 0; }
     // How the bytes of a sample divide into fields.

@@ -36,7 +36,7 @@ public:
         }
         block_ids_.reserve(header_.object_count);
         for (std::uint64_t i = 0; i < header_.object_count; ++i) {
-            if (auto valid = object(i); !valid) return valid;
+            if (auto valid = check_object(i); !valid) return valid;
         }
         if (next_block_ != header_.block_count || next_sample_ != header_.sample_count) {
             return corrupt("blocks or samples that belong to no object");
@@ -52,7 +52,7 @@ private:
         return fail(ErrorCode::corrupt, "manifest: " + std::move(what) + "; index the dataset again");
     }
 
-    Result<void> object(std::uint64_t index) {
+    Result<void> check_object(std::uint64_t index) {
         const Object object = manifest_.object(index);
         const auto bad = [&](const char* what) { return corrupt("object " + std::to_string(index) + " " + what); };
         if (!is_plain_path(object.path)) return bad("has no valid path");
@@ -69,7 +69,7 @@ private:
             if (object.block_count > header_.block_count - next_block_) return bad("has blocks past the last");
             std::uint64_t offset = 0;
             for (std::uint32_t i = 0; i < object.block_count; ++i) {
-                if (auto valid = block(object, index, object.first_block + i, offset); !valid) return valid;
+                if (auto valid = check_block(object, index, object.first_block + i, offset); !valid) return valid;
             }
         }
         if (object.first_block_id + std::uint64_t{object.block_count} > header_.block_id_end) {
@@ -80,7 +80,8 @@ private:
     }
 
     // `offset`: the end of the object's blocks so far.
-    Result<void> block(const Object& object, std::uint64_t object_index, std::uint32_t index, std::uint64_t& offset) {
+    Result<void> check_block(const Object& object, std::uint64_t object_index, std::uint32_t index,
+                             std::uint64_t& offset) {
         const ManifestBlock& stored = manifest_.blocks_[index];
         const Block block = manifest_.block(index);
         const auto bad = [&](const char* what) { return corrupt("block " + std::to_string(index) + " " + what); };

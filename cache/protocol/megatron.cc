@@ -15,7 +15,7 @@ constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
 // Above this limit the sum of the arrays' bytes could overflow.
 constexpr std::uint64_t kCountMax = std::uint64_t{1} << 48;
 
-std::unexpected<Error> bad_index(std::uint64_t offset, const std::string& what) {
+std::unexpected<Error> index_error(std::uint64_t offset, const std::string& what) {
     return fail(ErrorCode::corrupt, "at offset " + std::to_string(offset) + ": " + what);
 }
 
@@ -24,13 +24,13 @@ std::unexpected<Error> bad_index(std::uint64_t offset, const std::string& what) 
 template <typename Number>
 Result<Number> ArrayCursor<Number>::next() {
     if (used_ == piece_.size()) {
-        const std::uint64_t count = std::min(left_, kPieceBytes / sizeof(Number));
+        const std::uint64_t count = std::min(remaining_, kPieceBytes / sizeof(Number));
         auto read = source_->read(offset_, count * sizeof(Number));
         if (!read) return std::unexpected(read.error());
         piece_.resize(count);
         std::memcpy(piece_.data(), read->data(), read->size());
         offset_ += count * sizeof(Number);
-        left_ -= count;
+        remaining_ -= count;
         used_ = 0;
     }
     return piece_[used_++];
@@ -52,10 +52,10 @@ MegatronIndex::MegatronIndex(ByteSource& idx, std::uint64_t bin_bytes, ElementTy
 Result<MegatronIndex> MegatronIndex::open(ByteSource& idx, std::uint64_t bin_bytes) {
     const std::uint64_t idx_bytes = idx.size_bytes();
     if (idx_bytes < kHeadBytes)
-        return bad_index(0, "an index has at least 34 bytes, this one " + std::to_string(idx_bytes));
+        return index_error(0, "an index has at least 34 bytes, this one " + std::to_string(idx_bytes));
     auto head = idx.read(0, kHeadBytes);
     if (!head) return std::unexpected(head.error());
-    if (std::memcmp(head->data(), kMagic, sizeof kMagic) != 0) return bad_index(0, "it does not begin with MMIDIDX");
+    if (std::memcmp(head->data(), kMagic, sizeof kMagic) != 0) return index_error(0, "it does not begin with MMIDIDX");
     const auto version = load<std::uint64_t>(*head, 9);
     if (version != 1) {
         return fail(ErrorCode::unsupported,
@@ -63,29 +63,29 @@ Result<MegatronIndex> MegatronIndex::open(ByteSource& idx, std::uint64_t bin_byt
     }
     const auto code = load<std::uint8_t>(*head, 17);
     if (code == 0 || code > static_cast<std::uint8_t>(ElementType::uint16)) {
-        return bad_index(17, "token type " + std::to_string(code) + " is not 1 to 8");
+        return index_error(17, "token type " + std::to_string(code) + " is not 1 to 8");
     }
     const auto sequences = load<std::uint64_t>(*head, 18);
     const auto indices = load<std::uint64_t>(*head, 26);
-    if (indices == 0) return bad_index(26, "it has no document indices");
+    if (indices == 0) return index_error(26, "it has no document indices");
     const bool plausible = sequences < kCountMax && indices < kCountMax;
-    const std::uint64_t without_modes = plausible ? kHeadBytes + sequences * 12 + indices * 8 : 0;
-    if (!plausible || (idx_bytes != without_modes && idx_bytes != without_modes + sequences)) {
-        return bad_index(18, std::to_string(sequences) + " sequences and " + std::to_string(indices) +
+    const std::uint64_t bytes_without_modes = plausible ? kHeadBytes + sequences * 12 + indices * 8 : 0;
+    if (!plausible || (idx_bytes != bytes_without_modes && idx_bytes != bytes_without_modes + sequences)) {
+        return index_error(18, std::to_string(sequences) + " sequences and " + std::to_string(indices) +
                                  " document indices do not fit its size of " + std::to_string(idx_bytes) + " bytes");
     }
     // The codes are ElementType's own for these eight.
     MegatronIndex index(idx, bin_bytes, static_cast<ElementType>(code), sequences, indices);
     const auto first = index.documents_.next();
     if (!first) return std::unexpected(first.error());
-    if (*first != 0) return bad_index(without_modes - indices * 8, "the first document does not begin at sequence 0");
+    if (*first != 0) return index_error(bytes_without_modes - indices * 8, "the first document does not begin at sequence 0");
     return index;
 }
 
 Result<std::optional<MegatronDocument>> MegatronIndex::next() {
     if (documents_.at_end()) {
         if (sequence_ != sequence_count_) {
-            return bad_index(documents_.position(), "the documents end at sequence " + std::to_string(sequence_) +
+            return index_error(documents_.position(), "the documents end at sequence " + std::to_string(sequence_) +
                                                         " of " + std::to_string(sequence_count_));
         }
         return std::nullopt;
@@ -95,11 +95,11 @@ Result<std::optional<MegatronDocument>> MegatronIndex::next() {
     if (!end) return std::unexpected(end.error());
     if (*end < 0 || static_cast<std::uint64_t>(*end) < sequence_ ||
         static_cast<std::uint64_t>(*end) > sequence_count_) {
-        return bad_index(document_position, "a document ends at sequence " + std::to_string(*end) +
+        return index_error(document_position, "a document ends at sequence " + std::to_string(*end) +
                                                 ", which is not from " + std::to_string(sequence_) + " to " +
                                                 std::to_string(sequence_count_));
     }
-    MegatronDocument document{.offset = bin_at_, .bytes = 0};
+    MegatronDocument document{.offset = bin_end_, .bytes = 0};
     for (; sequence_ < static_cast<std::uint64_t>(*end); ++sequence_) {
         const std::uint64_t length_position = lengths_.position();
         const std::uint64_t pointer_position = pointers_.position();
@@ -108,7 +108,7 @@ Result<std::optional<MegatronDocument>> MegatronIndex::next() {
         const auto pointer = pointers_.next();
         if (!pointer) return std::unexpected(pointer.error());
         if (*length < 0) {
-            return bad_index(length_position,
+            return index_error(length_position,
                              "sequence " + std::to_string(sequence_) + " has " + std::to_string(*length) + " tokens");
         }
         if (*length == 0) continue;
@@ -118,19 +118,19 @@ Result<std::optional<MegatronDocument>> MegatronIndex::next() {
         const bool fits = *pointer >= 0 && (document.bytes == 0 ? static_cast<std::uint64_t>(*pointer) >= expected
                                                                 : static_cast<std::uint64_t>(*pointer) == expected);
         if (!fits) {
-            return bad_index(pointer_position,
+            return index_error(pointer_position,
                              "sequence " + std::to_string(sequence_) + " lies at " + std::to_string(*pointer) +
                                  " of the .bin, not after the previous one, at " + std::to_string(expected));
         }
         if (document.bytes == 0) document.offset = static_cast<std::uint64_t>(*pointer);
         if (document.offset > bin_bytes_ || document.bytes + bytes > bin_bytes_ - document.offset) {
-            return bad_index(pointer_position, "sequence " + std::to_string(sequence_) +
+            return index_error(pointer_position, "sequence " + std::to_string(sequence_) +
                                                    " goes past the end of the .bin, " + "which has " +
                                                    std::to_string(bin_bytes_) + " bytes");
         }
         document.bytes += bytes;
     }
-    bin_at_ = document.offset + document.bytes;
+    bin_end_ = document.offset + document.bytes;
     return document;
 }
 

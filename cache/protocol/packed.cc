@@ -9,12 +9,12 @@
 namespace larder::protocol {
 namespace {
 
-std::unexpected<Error> bad(const std::string& what) {
+std::unexpected<Error> packed_error(const std::string& what) {
     return fail(ErrorCode::corrupt, "packed file: " + what);
 }
 
 Result<PackedHeader> read_header(ByteSource& file) {
-    if (file.size_bytes() < sizeof(PackedHeader)) return bad("it is shorter than its header");
+    if (file.size_bytes() < sizeof(PackedHeader)) return packed_error("it is shorter than its header");
     const auto bytes = file.read(0, sizeof(PackedHeader));
     if (!bytes) return std::unexpected(bytes.error());
     const auto header = load<PackedHeader>(*bytes);
@@ -26,29 +26,29 @@ Result<PackedHeader> read_header(ByteSource& file) {
                                                 " is unknown here, this version reads only " +
                                                 std::to_string(kPackedLayout));
     }
-    if (sealed(header).header_crc != header.header_crc) return bad("the header's checksum does not match");
-    if (!may_be_packed(header.sample_format)) return bad("samples of an unknown format");
-    if (header.block_count == 0) return bad("it has no block");
+    if (sealed(header).header_crc != header.header_crc) return packed_error("the header's checksum does not match");
+    if (!may_be_packed(header.sample_format)) return packed_error("samples of an unknown format");
+    if (header.block_count == 0) return packed_error("it has no block");
     if (header.index_offset < kPackedBlockAlignment || header.index_offset > file.size_bytes() ||
         header.index_bytes != file.size_bytes() - header.index_offset) {
-        return bad("its index does not end at the end of the file");
+        return packed_error("its index does not end at the end of the file");
     }
-    if (header.index_bytes > kPackedIndexBytesMax) return bad("its index is too long");
+    if (header.index_bytes > kPackedIndexBytesMax) return packed_error("its index is too long");
     if (header.row_count > kPackedIndexBytesMax / sizeof(PackedSample) ||
         header.format_info_bytes > kFormatInfoBytesMax ||
         header.index_bytes != header.block_count * std::uint64_t{sizeof(PackedBlock)} +
                                   header.row_count * sizeof(PackedSample) + header.format_info_bytes) {
-        return bad("the parts of its index do not add up to its length");
+        return packed_error("the parts of its index do not add up to its length");
     }
     return header;
 }
 
 // Builds each block's samples, from the rows if the block has rows.
-class Samples {
+class SampleBuilder {
 public:
-    explicit Samples(std::span<const std::byte> rows) : rows_(rows) {}
+    explicit SampleBuilder(std::span<const std::byte> rows) : rows_(rows) {}
 
-    // Returns nullptr if the block's samples lie inside it, aligned and in order; else what is wrong.
+    // Returns nullptr if the block's samples lie inside it, aligned and in order; else what is fault.
     const char* add(const PackedBlock& block, std::vector<PackedSample>& samples) {
         const std::uint64_t bytes = block.raw_bytes > 0 ? block.raw_bytes : block.stored_bytes;
         if (block.sample_count == 0) return "has no sample";
@@ -81,7 +81,7 @@ private:
     std::span<const std::byte> rows_;
 };
 
-const char* wrong_with(const PackedBlock& block, std::uint64_t end, std::uint64_t index_offset) {
+const char* find_block_fault(const PackedBlock& block, std::uint64_t end, std::uint64_t index_offset) {
     if (block.offset % kPackedBlockAlignment != 0 || block.offset < end) {
         return "is not aligned, or overlaps the previous one";
     }
@@ -105,22 +105,22 @@ Result<PackedIndex> read_packed_index(ByteSource& file) {
     if (!header) return std::unexpected(header.error());
     const auto bytes = file.read(header->index_offset, header->index_bytes);
     if (!bytes) return std::unexpected(bytes.error());
-    if (crc32c(*bytes) != header->index_crc) return bad("the checksum of its index does not match");
+    if (crc32c(*bytes) != header->index_crc) return packed_error("the checksum of its index does not match");
 
     const std::size_t blocks_bytes = header->block_count * sizeof(PackedBlock);
     const std::size_t rows_bytes = header->row_count * sizeof(PackedSample);
     PackedIndex index{.sample_format = header->sample_format, .block_bytes = header->block_bytes};
-    Samples samples(bytes->subspan(blocks_bytes, rows_bytes));
+    SampleBuilder samples(bytes->subspan(blocks_bytes, rows_bytes));
     std::uint64_t end = kPackedBlockAlignment;
     for (std::uint32_t i = 0; i < header->block_count; ++i) {
         const auto block = load<PackedBlock>(*bytes, i * sizeof(PackedBlock));
-        const char* wrong = wrong_with(block, end, header->index_offset);
-        if (wrong == nullptr) wrong = samples.add(block, index.samples);
-        if (wrong != nullptr) return bad("block " + std::to_string(i) + " " + wrong);
+        const char* fault = find_block_fault(block, end, header->index_offset);
+        if (fault == nullptr) fault = samples.add(block, index.samples);
+        if (fault != nullptr) return packed_error("block " + std::to_string(i) + " " + fault);
         end = block.offset + block.stored_bytes;
         index.blocks.push_back(block);
     }
-    if (!samples.at_end()) return bad("rows of samples that belong to no block");
+    if (!samples.at_end()) return packed_error("rows of samples that belong to no block");
     const auto info = bytes->subspan(blocks_bytes + rows_bytes);
     index.format_info.assign(reinterpret_cast<const char*>(info.data()), info.size());
     if (!info.empty()) {
@@ -128,7 +128,7 @@ Result<PackedIndex> read_packed_index(ByteSource& file) {
     }
     const Format format = index.sample_format;
     const bool has_columns = format == Format::mds || format == Format::litdata || format == Format::megatron;
-    if (has_columns && info.empty()) return bad("it lacks the format info of its samples");
+    if (has_columns && info.empty()) return packed_error("it lacks the format info of its samples");
     return index;
 }
 

@@ -15,7 +15,7 @@ std::uint32_t crc_of(RecordHeader header) {
 }  // namespace
 
 RecordHeader make_record_header(std::uint64_t dataset_id, std::uint32_t block_id, std::uint32_t payload_bytes,
-                                std::uint32_t payload_crc, std::uint32_t segment, CompressedBlock of) {
+                                std::uint32_t payload_crc, std::uint32_t segment, CompressedBlock compressed) {
     RecordHeader header{.magic = kRecordMagic,
                         .header_crc = 0,
                         .dataset_id = dataset_id,
@@ -23,8 +23,8 @@ RecordHeader make_record_header(std::uint64_t dataset_id, std::uint32_t block_id
                         .payload_bytes = payload_bytes,
                         .payload_crc = payload_crc,
                         .segment = segment,
-                        .raw_bytes = of.raw_bytes,
-                        .raw_crc = of.raw_crc,
+                        .raw_bytes = compressed.raw_bytes,
+                        .raw_crc = compressed.raw_crc,
                         .reserved = {}};
     header.header_crc = crc_of(header);
     return header;

@@ -22,7 +22,7 @@ struct RecordHeader {
     std::uint32_t payload_bytes;
     std::uint32_t payload_crc;
     std::uint32_t segment;    // the record's segment; 0 in a slot before admission
-    std::uint32_t raw_bytes;  // 0: the payload is the block; else a zstd frame of the block, which has this size
+    std::uint32_t raw_bytes;  // 0: the payload is the block; else the payload is a zstd frame, and the block has this size
     std::uint32_t raw_crc;    // of the block, if the payload is compressed
     std::uint8_t reserved[24];
 };
@@ -43,7 +43,7 @@ constexpr std::uint64_t record_bytes(std::uint64_t payload_bytes, std::uint64_t 
 }
 
 RecordHeader make_record_header(std::uint64_t dataset_id, std::uint32_t block_id, std::uint32_t payload_bytes,
-                                std::uint32_t payload_crc, std::uint32_t segment, CompressedBlock of = {});
+                                std::uint32_t payload_crc, std::uint32_t segment, CompressedBlock compressed = {});
 
 // The header at the start of `bytes`; nullopt unless its magic and its own CRC are right and a compressed payload is
 // smaller than its block.

@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint64_t kWordBytes = sizeof(std::uint32_t);
 constexpr std::size_t kOffsetsPerRead = 16384;
 
-std::unexpected<Error> bad_table(std::uint64_t offset, const std::string& what) {
+std::unexpected<Error> table_error(std::uint64_t offset, const std::string& what) {
     return fail(ErrorCode::corrupt, "at offset " + std::to_string(offset) + ": " + what);
 }
 
@@ -21,11 +21,11 @@ std::uint64_t table_bytes(std::uint64_t count) {
 
 Result<void> check_count(std::uint64_t file_bytes, std::uint64_t count, std::uint64_t expected) {
     if (count != expected) {
-        return bad_table(
+        return table_error(
             0, "it holds " + std::to_string(count) + " samples, but its index says " + std::to_string(expected));
     }
     if (table_bytes(count) > file_bytes) {
-        return bad_table(0, "the table of its " + std::to_string(count) +
+        return table_error(0, "the table of its " + std::to_string(count) +
                                 " samples is longer than the file, which has " + std::to_string(file_bytes) + " bytes");
     }
     return {};
@@ -35,11 +35,11 @@ Result<void> check_count(std::uint64_t file_bytes, std::uint64_t count, std::uin
 Result<void> check_bounds(std::uint64_t file_bytes, std::uint64_t count, std::uint64_t i, std::uint64_t begin,
                           std::uint64_t end) {
     if (begin < table_bytes(count)) {
-        return bad_table((i + 1) * kWordBytes,
+        return table_error((i + 1) * kWordBytes,
                          "sample " + std::to_string(i) + " begins at " + std::to_string(begin) + ", within the table");
     }
     if (end < begin || end > file_bytes) {
-        return bad_table((i + 2) * kWordBytes, "sample " + std::to_string(i) + " from " + std::to_string(begin) +
+        return table_error((i + 2) * kWordBytes, "sample " + std::to_string(i) + " from " + std::to_string(begin) +
                                                    " ends at " + std::to_string(end) + "; the file has " +
                                                    std::to_string(file_bytes) + " bytes");
     }
@@ -51,7 +51,7 @@ Result<void> check_bounds(std::uint64_t file_bytes, std::uint64_t count, std::ui
 Result<SampleTable> SampleTable::open(ByteSource& source, std::uint64_t expected_samples) {
     const std::uint64_t file_bytes = source.size_bytes();
     if (file_bytes < 2 * kWordBytes) {
-        return bad_table(0, "it has " + std::to_string(file_bytes) + " bytes, too few for a table of samples");
+        return table_error(0, "it has " + std::to_string(file_bytes) + " bytes, too few for a table of samples");
     }
     auto head = source.read(0, 2 * kWordBytes);
     if (!head) return std::unexpected(head.error());
@@ -64,13 +64,13 @@ Result<SampleTable> SampleTable::open(ByteSource& source, std::uint64_t expected
 }
 
 Result<FileExtent> SampleTable::next() {
-    if (next_ >= count_) return bad_table(0, "it has only " + std::to_string(count_) + " samples");
+    if (next_ >= count_) return table_error(0, "it has only " + std::to_string(count_) + " samples");
     if (offsets_used_ == offsets_.size()) {
-        const std::size_t more = std::min<std::size_t>(kOffsetsPerRead, count_ - next_);
-        auto read = source_->read((std::uint64_t{next_} + 2) * kWordBytes, more * kWordBytes);
+        const std::size_t count = std::min<std::size_t>(kOffsetsPerRead, count_ - next_);
+        auto read = source_->read((std::uint64_t{next_} + 2) * kWordBytes, count * kWordBytes);
         if (!read) return std::unexpected(read.error());
-        offsets_.resize(more);
-        std::memcpy(offsets_.data(), read->data(), more * kWordBytes);
+        offsets_.resize(count);
+        std::memcpy(offsets_.data(), read->data(), count * kWordBytes);
         offsets_used_ = 0;
     }
     const std::uint64_t begin = offset_;
@@ -81,7 +81,7 @@ Result<FileExtent> SampleTable::next() {
     }
     ++next_;
     if (next_ == count_ && end != file_bytes) {
-        return bad_table(end, "the last sample ends here, but the file has " + std::to_string(file_bytes) + " bytes");
+        return table_error(end, "the last sample ends here, but the file has " + std::to_string(file_bytes) + " bytes");
     }
     offset_ = end;
     return FileExtent{.offset = begin, .bytes = end - begin};
@@ -90,13 +90,13 @@ Result<FileExtent> SampleTable::next() {
 Result<std::span<const std::byte>> sample_in(std::span<const std::byte> file, std::uint32_t ordinal,
                                              std::uint32_t expected_samples) {
     if (file.size() < 2 * kWordBytes) {
-        return bad_table(0, "it has " + std::to_string(file.size()) + " bytes, too few for a table of samples");
+        return table_error(0, "it has " + std::to_string(file.size()) + " bytes, too few for a table of samples");
     }
     const auto count = load<std::uint32_t>(file);
     if (auto checked = check_count(file.size(), count, expected_samples); !checked) {
         return std::unexpected(checked.error());
     }
-    if (ordinal >= count) return bad_table(0, "it has only " + std::to_string(count) + " samples");
+    if (ordinal >= count) return table_error(0, "it has only " + std::to_string(count) + " samples");
     const auto begin = load<std::uint32_t>(file, (std::size_t{ordinal} + 1) * kWordBytes);
     const auto end = load<std::uint32_t>(file, (std::size_t{ordinal} + 2) * kWordBytes);
     if (auto checked = check_bounds(file.size(), count, ordinal, begin, end); !checked) {
@@ -110,26 +110,26 @@ Result<void> split_columns(std::span<const std::byte> sample, std::span<const Fo
     const auto varying = static_cast<std::size_t>(std::ranges::count(columns, 0u, &FormatColumn::size_bytes));
     const std::size_t sizes_bytes = varying * kWordBytes;
     if (sizes_bytes > sample.size()) {
-        return bad_table(0, "the sample has " + std::to_string(sample.size()) + " bytes; the sizes of its " +
+        return table_error(0, "the sample has " + std::to_string(sample.size()) + " bytes; the sizes of its " +
                                 std::to_string(varying) + " fields alone take " + std::to_string(sizes_bytes));
     }
-    std::size_t size_at = 0;
+    std::size_t size_position = 0;
     std::size_t at = sizes_bytes;
     for (const FormatColumn& column : columns) {
         std::size_t bytes = column.size_bytes;
         if (bytes == 0) {
-            bytes = load<std::uint32_t>(sample, size_at);
-            size_at += kWordBytes;
+            bytes = load<std::uint32_t>(sample, size_position);
+            size_position += kWordBytes;
         }
         if (bytes > sample.size() - at) {
-            return bad_table(at, "field \"" + column.name + "\" has " + std::to_string(bytes) +
+            return table_error(at, "field \"" + column.name + "\" has " + std::to_string(bytes) +
                                      " bytes, but the sample has " + std::to_string(sample.size() - at) + " left");
         }
         fields.push_back(sample.subspan(at, bytes));
         at += bytes;
     }
     if (at != sample.size()) {
-        return bad_table(at, "its fields end here, but the sample has " + std::to_string(sample.size()) + " bytes");
+        return table_error(at, "its fields end here, but the sample has " + std::to_string(sample.size()) + " bytes");
     }
     return {};
 }
