@@ -1,8 +1,9 @@
 #pragma once
 
-// All access to disks and files, and all waiting for file descriptors, goes through a Device. A Device belongs to one thread: operations are
-// started on it and their completions run on it, inside `wait`. The caller owns the Operation and the memory it names
-// until `done` has run. Nothing here blocks except `wait`, and nothing allocates per operation once warm.
+// All access to disks and files, and all waiting for file descriptors, goes through a Device. A Device belongs to one
+// thread: operations are started on it and their completions run on it, inside `wait`. The caller owns the Operation
+// and the memory it names until `done` has run. Nothing here blocks except `wait`, and nothing allocates per operation
+// once warm.
 //
 // Implementations: io_uring (cache/device/ring_device.h), a thread pool for hosts that refuse io_uring
 // (cache/device/thread_device.h), and a deterministic one for tests (tests/support/fake_device.h). All pass

@@ -1,9 +1,9 @@
 #pragma once
 
-// The only door of the data plane to the remotes where datasets live. A Remote belongs to one data-plane thread, as a
-// Device does. It reads a range of one object, whole or not at all, after checking that the object is still the one
-// that the manifest describes. It never writes to the remote. `file://` is cache/remote/file_remote.h; tests add a fake
-// with delays and faults.
+// The data plane reads the remotes where datasets live only through a Remote. A Remote belongs to one data-plane
+// thread, as a Device does. It reads a range of one object, whole or not at all, after checking that the object is
+// still the one that the manifest describes. It never writes to the remote. `file://` is cache/remote/file_remote.h;
+// tests add a fake with delays and faults.
 
 #include <cstddef>
 #include <cstdint>

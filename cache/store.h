@@ -201,21 +201,21 @@ private:
     const SegmentSpace& space(Tier tier) const { return spaces_[static_cast<std::size_t>(tier)]; }
     std::expected<Reservation, Refusal> reserve_in_memory(std::uint32_t block_id, std::uint32_t payload_bytes);
     std::expected<Reservation, Refusal> reserve_on_disk(std::uint32_t block_id, std::uint32_t payload_bytes);
-    Reservation place(SegmentSpace::Place place, std::uint32_t block_id, std::uint32_t payload_bytes);
+    Reservation make_reservation(SegmentSpace::Place place, std::uint32_t block_id, std::uint32_t payload_bytes);
     bool add_memory_segment(std::uint64_t size_bytes);
     void add_disk_segment(std::uint64_t size_bytes, std::uint32_t alignment);
-    void take_in(std::unique_ptr<Segment> segment, bool takes_more);
+    void add_segment(std::unique_ptr<Segment> segment, bool accepts_records);
     void adopt(RecoveredSegment recovered);
     std::uint32_t next_segment_id();
     bool make_findable(const Reservation& reservation, std::uint32_t payload_crc);
-    void enter(Segment& segment, const StoredBlock& block);
+    void add_entry(Segment& segment, const StoredBlock& block);
     void clear_entry(const Segment& segment, std::uint32_t block_id);
     void release_space(const Reservation& reservation);
     void drop(Segment& segment);
     void shrink(Tier tier, const DropObserver& observer);
     void release(Segment& segment);
-    void segment_ready(Segment& segment);
-    void segment_failed(Segment& segment);
+    void put_segment_into_index(Segment& segment);
+    void drop_failed_segment(Segment& segment);
     void finish_write(StoreWrite& write, std::int32_t result);
 
     StoreOptions options_;

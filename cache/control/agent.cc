@@ -24,8 +24,8 @@ constexpr std::int64_t kReportIntervalMin_ns = 200'000'000;
 constexpr std::int64_t kAnswerTimeout_ms = 2'000;
 constexpr std::int64_t kAllocatorStartGrace_ns = 10'000'000'000;
 
-// The newest version of the protocol that this node and the allocator know. An allocator that sends no version knows only
-// the oldest.
+// The newest version of the protocol that this node and the allocator know. An allocator that sends no version knows
+// only the oldest.
 unsigned common_protocol(const HttpResponse& response) {
     const auto named = std::ranges::find(response.headers, allocator::kProtocolHeader,
                                          [](const auto& header) { return header.first; });
@@ -74,7 +74,8 @@ void AllocatorAgent::tick() {
     const bool rates = node_.config().allocator.rates;
     if (rates) node_.expire_lease();
     const std::int64_t now_ns = clock_.now_ns();
-    const bool report_soon = report_early_ || node_.any_quota_unassigned() || (rates && node_.job_limits().any_unleased());
+    const bool report_soon =
+        report_early_ || node_.any_quota_unassigned() || (rates && node_.job_limits().any_unleased());
     const std::int64_t period_ns = report_soon ? kReportIntervalMin_ns : kReportInterval_ns;
     if (in_flight_ || now_ns - reported_ns_ < period_ns) return;
     in_flight_ = true;
@@ -119,11 +120,11 @@ void AllocatorAgent::send(std::string body, std::int64_t now_ns) {
         if (options) options->timeout_ms = kAnswerTimeout_ms;
         auto response = options ? client_.request("POST", target, body, *options)
                                 : Result<HttpResponse>(std::unexpected(options.error()));
-        asio::post(context_, [this, response = std::move(response), now_ns] { answered(response, now_ns); });
+        asio::post(context_, [this, response = std::move(response), now_ns] { handle_answer(response, now_ns); });
     });
 }
 
-void AllocatorAgent::answered(const Result<HttpResponse>& response, std::int64_t sent_ns) {
+void AllocatorAgent::handle_answer(const Result<HttpResponse>& response, std::int64_t sent_ns) {
     in_flight_ = false;
     const Result<void> applied = response ? apply(*response, sent_ns) : std::unexpected(response.error());
     ++(applied ? status_.reports : status_.failures);
@@ -153,7 +154,8 @@ void AllocatorAgent::log_problem(const Error& error) {
 }
 
 Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t sent_ns) {
-    // The allocator may have been replaced by one of another version: after a refusal, start again with the oldest protocol.
+    // The allocator may have been replaced by one of another version: after a refusal, start again with the oldest
+    // protocol.
     const unsigned protocol = std::exchange(protocol_, allocator::kProtocolOldest);
     if (response.status != 200) return std::unexpected(error_of_response(response));
     protocol_ = common_protocol(response);

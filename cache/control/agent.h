@@ -52,7 +52,7 @@ private:
     void report();
     void send(std::string body, std::int64_t now_ns);
     // `sent_ns` is when the report was sent; the lease counts from then.
-    void answered(const Result<HttpResponse>& response, std::int64_t sent_ns);
+    void handle_answer(const Result<HttpResponse>& response, std::int64_t sent_ns);
     Result<void> apply(const HttpResponse& response, std::int64_t sent_ns);
     void log_problem(const Error& error);
 

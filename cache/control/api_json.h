@@ -1,7 +1,7 @@
 #pragma once
 
-// Shared by the parts of the API: answers about tasks, and counters, outages and quotas as JSON. Private to daemon_api*.cc and
-// dataset_request.cc.
+// Shared by the parts of the API: answers about tasks, and counters, outages and quotas as JSON. Private to
+// daemon_api*.cc and dataset_request.cc.
 
 #include <boost/json/object.hpp>
 

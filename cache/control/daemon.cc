@@ -102,7 +102,7 @@ struct Daemon::State {
     std::thread control;
     std::promise<void> control_ended;
 
-    std::mutex stopping;
+    std::mutex stop_mutex;  // guards `stopped`
     bool stopped = false;
     asio::io_context waiting{1};  // `run` runs it until a signal arrives or `stop` is called
     std::optional<asio::signal_set> signals;
@@ -171,7 +171,7 @@ void Daemon::State::run_periodic_work() {
 }
 
 void Daemon::State::stop() {
-    const std::lock_guard one_at_a_time(stopping);
+    const std::lock_guard one_at_a_time(stop_mutex);
     if (std::exchange(stopped, true)) return;
     if (control.joinable()) {
         log_info("stopping");
@@ -243,7 +243,7 @@ void Daemon::run(RunOptions options) {
 }
 
 Result<void> Daemon::reload(const DaemonConfig& config) {
-    const std::lock_guard lock(state_->stopping);
+    const std::lock_guard lock(state_->stop_mutex);
     if (state_->stopped) return fail(ErrorCode::unavailable, "the daemon has stopped");
     const auto level = parse_log_level(config.log_level);
     if (!level) return std::unexpected(level.error());

@@ -151,8 +151,9 @@ void add_node(Families& families, const NodeMetrics& node, const ShardStatistics
     families.push_back(counter("larder_node_log_lines_dropped_total", "Log lines lost to a slow log")
                            .add({}, as_double(node.log_lines_dropped))
                            .take());
-    families.push_back(
-        counter("larder_index_commits_total", "Group commits of the index").add({}, as_double(node.index.commits)).take());
+    families.push_back(counter("larder_index_commits_total", "Group commits of the index")
+                           .add({}, as_double(node.index.commits))
+                           .take());
     families.push_back(
         counter("larder_index_changes_lost_total", "Changes the index could not keep; found again by scan")
             .add({}, as_double(node.index.changes_lost))

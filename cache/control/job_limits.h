@@ -3,7 +3,8 @@
 // The remote bandwidth that each job may take on this node, and the token bucket that enforces it. A job's limit is the
 // first of these that is set: the limit set through the API, the config's limit for the job, the config's default.
 // Limits of the API survive restarts, but loading or reloading the config discards them for jobs that the config names.
-// Under an allocator the limit is also at most the rate leased to the job. Control thread only; the data plane shares the buckets.
+// Under an allocator the limit is also at most the rate leased to the job. Control thread only; the data plane shares
+// the buckets.
 
 #include <cstdint>
 #include <map>

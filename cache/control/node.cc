@@ -157,9 +157,8 @@ void Node::run_periodic_work() {
         used_.clear();
         for (const DatasetStatistics& dataset : statistics->datasets) {
             const StoreUsage& usage = dataset.usage;
-            used_[dataset.dataset_id] = {
-                .bytes = {.memory_bytes = usage.memory_bytes, .disk_bytes = usage.disk_bytes},
-                .sessions = dataset.sessions};
+            used_[dataset.dataset_id] = {.bytes = {.memory_bytes = usage.memory_bytes, .disk_bytes = usage.disk_bytes},
+                                         .sessions = dataset.sessions};
         }
     });
 }
@@ -194,7 +193,8 @@ void Node::retry_offline() {
                 const auto place = RemotePlace::open(url, options, transfers_.get());
                 if (!place) return;
                 const RemoteUrl& remote_url = (*place)->url();
-                if (remote_url.scheme == RemoteScheme::file && ::access(remote_url.root.c_str(), R_OK | X_OK) != 0) return;
+                if (remote_url.scheme == RemoteScheme::file && ::access(remote_url.root.c_str(), R_OK | X_OK) != 0)
+                    return;
                 post_control_([this, name, place = *place] {
                     const auto found = datasets_.find(name);
                     if (found == datasets_.end() || !found->second.offline) return;

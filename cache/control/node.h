@@ -2,8 +2,8 @@
 
 // The state and operations of the control plane: the node's datasets, their versions and quotas, the data-plane thread
 // of each, the jobs' limits, and the tasks. The node admits sessions, starts indexing, changes quotas, and gathers the
-// data plane's statistics. Unless noted, call everything on the control thread. None of these calls blocks: results that need
-// the data plane or a disk come through a callback, also on the control thread.
+// data plane's statistics. Unless noted, call everything on the control thread. None of these calls blocks: results
+// that need the data plane or a disk come through a callback, also on the control thread.
 
 #include <atomic>
 #include <cstdint>

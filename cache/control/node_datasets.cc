@@ -85,8 +85,8 @@ std::string warm_result(const std::string& name, const ScanProgress& scan, const
     const WarmOutcome& outcome = scan.outcome;
     const std::uint64_t missed =
         outcome.disk_full_blocks + outcome.disk_failed_blocks + outcome.failed_blocks + outcome.not_asked_blocks;
-    const bool kept = missed == 0 && outcome.cached_blocks >= plan.cached_blocks + plan.promised_blocks;
-    if (kept) {
+    const bool reached_plan = missed == 0 && outcome.cached_blocks >= plan.cached_blocks + plan.promised_blocks;
+    if (reached_plan) {
         log_info("dataset warmed", {{"dataset", name}, {"blocks", plan.blocks}, {"cached", outcome.cached_blocks}});
     } else {
         log_warn("warming cached fewer blocks than planned", {{"dataset", name},
@@ -103,7 +103,7 @@ std::string warm_result(const std::string& name, const ScanProgress& scan, const
     result["fetched_bytes"] = scan.bytes_done.load();
     result["cached_blocks"] = outcome.cached_blocks;
     result["cached_bytes"] = outcome.cached_bytes;
-    result["kept"] = kept;
+    result["kept"] = reached_plan;
     result["not_cached"] = json::object{{"at_peers", outcome.peer_blocks},
                                         {"quota", outcome.quota_blocks},
                                         {"disk_full", outcome.disk_full_blocks},
@@ -145,7 +145,7 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
         auto scan = std::make_shared<ScanProgress>();
         auto started = shard->call([&](Shard& this_shard) { return this_shard.start_scan(id, kind, bucket, scan); });
         if (!started) return std::unexpected(started.error());
-        bool plan_told = false;
+        bool plan_shown = false;
         for (bool finished = false; !finished;) {
             if (stop.stop_requested() && !scan->cancel.exchange(true)) shard->post([](Shard&) {});  // wakes the shard
             sleep_ns(kScanPoll_ns);
@@ -153,7 +153,7 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
             progress.done = scan->blocks_done.load();
             progress.total = scan->blocks_total.load();
             progress.bytes_done = scan->bytes_done.load();
-            if (scan->planned && !std::exchange(plan_told, true)) {
+            if (scan->planned && !std::exchange(plan_shown, true)) {
                 progress.set_plan(json_text(warm_plan(scan->plan)));
             }
         }
@@ -223,8 +223,9 @@ Result<void> Node::check_capacity(const std::map<std::string, Quota>& changes) c
     }
     const auto too_much = [](const char* tier, std::uint64_t wanted, std::uint64_t capacity) {
         return fail(ErrorCode::no_space, std::string("the ") + tier + " quotas of all datasets together would be " +
-                                             exact_size(wanted) + ", but this node has " + exact_size(capacity) + " for them (`" +
-                                             tier + "` in the config): lower a quota or raise that setting");
+                                             exact_size(wanted) + ", but this node has " + exact_size(capacity) +
+                                             " for them (`" + tier +
+                                             "` in the config): lower a quota or raise that setting");
     };
     if (!fits || sum.memory_bytes > config_.memory_bytes) {
         return too_much("memory", sum.memory_bytes, config_.memory_bytes);
@@ -273,10 +274,11 @@ Result<void> Node::check_room(const std::string& name, Quota quota) const {
                            std::uint64_t wanted) -> Result<void> {
         const std::uint64_t available = capacity - std::min(capacity, others);
         if (wanted <= available) return {};
-        return fail(ErrorCode::no_space,
-                    "a " + std::string(tier) + " quota of " + exact_size(wanted) + " is too large: at most " +
-                        exact_size(available) + " is free, because this node has " + exact_size(capacity) + " (`" + tier +
-                        "` in the config) and other datasets' quotas that were set by hand have " + exact_size(others));
+        return fail(ErrorCode::no_space, "a " + std::string(tier) + " quota of " + exact_size(wanted) +
+                                             " is too large: at most " + exact_size(available) +
+                                             " is free, because this node has " + exact_size(capacity) + " (`" + tier +
+                                             "` in the config) and other datasets' quotas that were set by hand have " +
+                                             exact_size(others));
     };
     if (auto fits = check("memory", config_.memory_bytes, held.memory_bytes, quota.memory_bytes); !fits) return fits;
     return check("disk", config_.disk_bytes, held.disk_bytes, quota.disk_bytes);

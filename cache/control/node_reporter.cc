@@ -12,14 +12,14 @@ namespace {
 // Longer than the moment without sessions between two epochs of a job.
 constexpr std::int64_t kGoneAfter_ns = 5'000'000'000;
 
-// The ratio (bytes in the cache / payload bytes) is above 1 for plain records, which have headers and padding, and may be
-// below 1 for compressed ones. It is measured once this many payload bytes are cached. Before that, the largest possible
-// ratio is reported, so that the first pass of a dataset that fits is kept whole. The size of a compressed dataset is its
-// size in the cache, so that cached bytes / size is the hit ratio that jobs can reach.
+// The ratio (bytes in the cache / payload bytes) is above 1 for plain records, which have headers and padding, and may
+// be below 1 for compressed ones. It is measured once this many payload bytes are cached. Before that, the largest
+// possible ratio is reported, so that the first pass of a dataset that fits is kept whole. The size of a compressed
+// dataset is its size in the cache, so that cached bytes / size is the hit ratio that jobs can reach.
 constexpr std::uint64_t kPayloadSampleBytesMin = 1 << 20;
 constexpr std::uint64_t kRecordOverheadMax = protocol::kRecordHeaderBytes + 4096;
-// A reported ratio is kept until it is too low, or too high by kRatioTolerance: a size that changed with every block would
-// change all quotas. kRatioMargin leaves room for blocks larger than those cached so far.
+// A reported ratio is kept until it is too low, or too high by kRatioTolerance: a size that changed with every block
+// would change all quotas. kRatioMargin leaves room for blocks larger than those cached so far.
 constexpr double kRatioMargin = 0.01;
 constexpr double kRatioTolerance = 0.05;
 

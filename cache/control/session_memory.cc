@@ -120,7 +120,9 @@ void SlotKeeper::populate_next_piece(std::shared_ptr<Population> population) {
     population->populate_piece(*slots);
     const bool settled = population->done_bytes >= population->target_bytes;
     population->populated(population->done_bytes, settled);
-    if (!settled) thread_.post([this, population = std::move(population)]() mutable { populate_next_piece(std::move(population)); });
+    if (!settled)
+        thread_.post(
+            [this, population = std::move(population)]() mutable { populate_next_piece(std::move(population)); });
 }
 
 }  // namespace larder::cache

@@ -29,8 +29,8 @@ class SlotKeeper {
 public:
     SlotKeeper() : thread_("larder-slots") {}
 
-    // Shares a slot mapping. When its last holder releases it, the keeper's thread unmaps it and calls `on_unmapped`. The
-    // keeper must outlive all holders.
+    // Shares a slot mapping. When its last holder releases it, the keeper's thread unmaps it and calls `on_unmapped`.
+    // The keeper must outlive all holders.
     std::shared_ptr<const Mapping> keep(Mapping slots, std::function<void()> on_unmapped);
 
     // The bytes [0, bytes) of the slots are populated. `settled`: no more bytes were requested.

@@ -29,8 +29,7 @@ std::vector<PeerDataset> PeerDatasets::all() const {
 
 std::optional<PeerDataset> PeerDatasets::find(std::string_view name, std::string_view fingerprint) const {
     const std::lock_guard lock(mutex_);
-    const auto found = std::ranges::find_if(
-        datasets_, [&](const PeerDataset& dataset) {
+    const auto found = std::ranges::find_if(datasets_, [&](const PeerDataset& dataset) {
         return dataset.name == name && dataset.fingerprint == fingerprint;
     });
     return found == datasets_.end() ? std::nullopt : std::optional(*found);

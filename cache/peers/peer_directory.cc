@@ -121,8 +121,9 @@ void PeerDirectory::ask_all() {
         hand_over(dataset, endpoints, changed.contains(key));
     }
     std::erase_if(last_handovers_, [&](const auto& item) { return !kept.contains(item.first); });
-    std::erase_if(last_answers_,
-                  [&](const auto& item) { return !kept.contains(item.first.second) || !peers_.contains(item.first.first); });
+    std::erase_if(last_answers_, [&](const auto& item) {
+        return !kept.contains(item.first.second) || !peers_.contains(item.first.first);
+    });
     for (auto& [endpoint, peer] : peers_) peer.status.held_blocks = peer.status.room_bytes = 0;
     for (const auto& [key, last_answer] : last_answers_) {
         peers_.at(key.first).status.room_bytes += last_answer.room_bytes;
@@ -144,9 +145,9 @@ bool PeerDirectory::take_answer(PeerQuery& query, Peer& peer) {
     const bool missing = query.get.outcome == HttpOutcome::missing;
     std::optional<HeldAnswer> answer;
     if (query.get.outcome == HttpOutcome::ok) answer = decode_held(query.get.body, manifest.block_count());
-    const std::string problem = answer || missing            ? ""
+    const std::string problem = answer || missing           ? ""
                                 : query.get.message.empty() ? "its answer is invalid"
-                                                             : query.get.message;
+                                                            : query.get.message;
     const bool answers = problem.empty();
     if (!answers && peer.status.problem != problem) {
         log_warn("a peer's cache cannot be read", {{"peer", query.endpoint}, {"error", problem}});
@@ -173,15 +174,16 @@ void PeerDirectory::hand_over(const PeerDataset& dataset, const std::vector<std:
     // The dataset is being removed, or there are no peers.
     if (own == nullptr || (before == last_handovers_.end() && endpoints.empty())) return;
     const std::uint64_t own_changes = own->changes();
-    if (!changed && before != last_handovers_.end() && before->second.endpoints == endpoints && before->second.own == own &&
-        before->second.own_changes == own_changes) {
+    if (!changed && before != last_handovers_.end() && before->second.endpoints == endpoints &&
+        before->second.own == own && before->second.own_changes == own_changes) {
         return;
     }
     PeerBlocks current = blocks_of(dataset, endpoints, *own);
     if (before != last_handovers_.end()) {
         const PeerBlocks& previous = *before->second.blocks;
         for (std::uint32_t block = 0; block < current.holder.size() && !current.lost_some; ++block) {
-            current.lost_some = previous.holds(block) && !current.holds(block) && !own->holds(dataset.manifest->block_id(block));
+            current.lost_some =
+                previous.holds(block) && !current.holds(block) && !own->holds(dataset.manifest->block_id(block));
         }
     }
     const auto blocks = std::make_shared<const PeerBlocks>(std::move(current));

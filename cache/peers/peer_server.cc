@@ -131,14 +131,16 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
     void respond_with_held_blocks(const PeerDataset& dataset, const HttpRequest& request, HttpRespond respond) {
         const auto since = request.query.find("since");
         const std::string since_state = since == request.query.end() ? "" : since->second;
-        dataset.shard->post([self = shared_from_this(), dataset, since_state, respond = std::move(respond)](Shard& shard) {
-            self->post([self, dataset, since_state, respond, held = shard.held(dataset.dataset_id)] {
-                respond(held.blocks == nullptr ? not_held() : self->held_answer(dataset, held, since_state));
+        dataset.shard->post(
+            [self = shared_from_this(), dataset, since_state, respond = std::move(respond)](Shard& shard) {
+                self->post([self, dataset, since_state, respond, held = shard.held(dataset.dataset_id)] {
+                    respond(held.blocks == nullptr ? not_held() : self->held_answer(dataset, held, since_state));
+                });
             });
-        });
     }
 
-    HttpResponse held_answer(const PeerDataset& dataset, const Shard::Held& held, const std::string& since_state) const {
+    HttpResponse held_answer(const PeerDataset& dataset, const Shard::Held& held,
+                             const std::string& since_state) const {
         const HeldBlocks& blocks = *held.blocks;
         // `changes` is read before the bits, so that the next answer reports any change made meanwhile.
         const HeldState state{.instance = instance, .changes = blocks.changes()};
@@ -166,13 +168,13 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
             return respond(http_error(503, "busy", "too many bytes are in flight to peers already"));
         }
         // Subtracts the bytes however the request ends, even if `lend` never calls back.
-        const auto counted =
+        const auto in_flight_bytes =
             std::shared_ptr<void>(nullptr, [self = shared_from_this(), bytes](void*) { self->lent_bytes -= bytes; });
-        dataset.shard->post([self = shared_from_this(), dataset, block, respond, counted](Shard& shard) {
+        dataset.shard->post([self = shared_from_this(), dataset, block, respond, in_flight_bytes](Shard& shard) {
             shard.lend(dataset.dataset_id, dataset.manifest, block,
-                       [self, &shard, dataset, block, respond, counted](const LentBlock& lent) {
+                       [self, &shard, dataset, block, respond, in_flight_bytes](const LentBlock& lent) {
                            // Copy the block for the socket on this server's thread, not on the shard's.
-                           const bool taken = self->post([self, dataset, block, respond, counted, lent] {
+                           const bool taken = self->post([self, dataset, block, respond, in_flight_bytes, lent] {
                                self->send(dataset, block, lent, respond);
                            });
                            if (!taken && lent.token != 0) shard.return_block(dataset.dataset_id, lent.token);
@@ -180,7 +182,8 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
         });
     }
 
-    void admit_block(const PeerDataset& dataset, std::uint32_t block, std::string_view record, const HttpRespond& respond) {
+    void admit_block(const PeerDataset& dataset, std::uint32_t block, std::string_view record,
+                     const HttpRespond& respond) {
         const auto refuse = [&] { respond(http_error(404, "not_found", "this node does not take this block")); };
         const auto bytes = std::as_bytes(std::span(record));
         const std::uint32_t payload_bytes = dataset.manifest->block_bytes(block);

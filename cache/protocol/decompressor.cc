@@ -24,8 +24,8 @@ Result<std::unique_ptr<std::byte[]>> Decompressor::run(std::span<const std::byte
         return fail(ErrorCode::corrupt, std::string("zstd: ") + ::ZSTD_getErrorName(actual_bytes));
     }
     if (actual_bytes != raw_bytes) {
-        return fail(ErrorCode::corrupt,
-                    "it has " + std::to_string(actual_bytes) + " bytes once decompressed, not " + std::to_string(raw_bytes));
+        return fail(ErrorCode::corrupt, "it has " + std::to_string(actual_bytes) + " bytes once decompressed, not " +
+                                            std::to_string(raw_bytes));
     }
     return raw;
 }

@@ -82,7 +82,8 @@ Result<FormatInfo> parse_format_info(std::span<const std::byte> blob) {
     const std::uint32_t bare = reader.number();
     const std::uint32_t columns = reader.number();
     if (columns > kColumnsMax) {
-        return format_info_error(12, std::to_string(columns) + " columns; at most " + std::to_string(kColumnsMax) + " are read");
+        return format_info_error(
+            12, std::to_string(columns) + " columns; at most " + std::to_string(kColumnsMax) + " are read");
     }
     for (std::uint32_t i = 0; i < columns && !reader.failed(); ++i) {
         FormatColumn column;

@@ -47,7 +47,7 @@ private:
     std::uint64_t position_ = kManifestHeaderBytes;
 };
 
-bool within(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) {
+bool is_within(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) {
     return offset <= size && bytes <= size - offset;
 }
 
@@ -173,9 +173,9 @@ Result<Manifest> Manifest::open(int fd) {
         return corrupt("an array lies outside the file");
     }
     if (header.names_bytes > kNameEndMask) return corrupt("names are too long");
-    if (!within(header.url_offset, header.url_bytes, header.names_bytes))
+    if (!is_within(header.url_offset, header.url_bytes, header.names_bytes))
         return corrupt("the URL lies outside the names");
-    if (!within(header.format_info_offset, header.format_info_bytes, header.names_bytes))
+    if (!is_within(header.format_info_offset, header.format_info_bytes, header.names_bytes))
         return corrupt("the format info lies outside the names");
 
     manifest.objects_ = {reinterpret_cast<const ManifestObject*>(data + header.objects_offset), header.object_count};
@@ -260,7 +260,7 @@ SampleExtent Manifest::sample(std::uint64_t index) const {
 
 std::string_view Manifest::class_name(std::uint64_t index) const {
     const ManifestClass& stored = classes_[index];
-    if (!within(stored.name_offset, stored.name_bytes, names_.size())) return {};
+    if (!is_within(stored.name_offset, stored.name_bytes, names_.size())) return {};
     return names_.substr(stored.name_offset, stored.name_bytes);
 }
 

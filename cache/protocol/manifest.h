@@ -7,9 +7,9 @@
 //   [ManifestHeader, 4096 bytes] [ManifestObject x object_count] [ManifestBlock x block_count]
 //   [ManifestSample x sample_count] [ManifestClass x class_count] [CRC32C u32 x block_count] [names]
 //
-// The flags say which arrays are present. With kOneSamplePerObject (raw), object i is also block i and sample i, and the
-// block and sample arrays are absent: 32 bytes a sample in all. Otherwise a block costs 24 bytes and a sample 8. With
-// kSamplesByOrdinal (MDS and LitData with compressed shards), a block is a whole object, and the sample array is
+// The flags say which arrays are present. With kOneSamplePerObject (raw), object i is also block i and sample i, and
+// the block and sample arrays are absent: 32 bytes a sample in all. Otherwise a block costs 24 bytes and a sample 8.
+// With kSamplesByOrdinal (MDS and LitData with compressed shards), a block is a whole object, and the sample array is
 // absent: a sample is found in the decompressed block by its ordinal among the block's samples. With kBlockChecksums,
 // the array of CRC32Cs of the blocks' bytes on the remote is present. With kCompressedBlocks, blocks may be zstd
 // frames, and sample extents refer to the decompressed bytes. Other format details that clients need are the format

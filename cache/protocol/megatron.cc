@@ -72,13 +72,14 @@ Result<MegatronIndex> MegatronIndex::open(ByteSource& idx, std::uint64_t bin_byt
     const std::uint64_t bytes_without_modes = plausible ? kHeadBytes + sequences * 12 + indices * 8 : 0;
     if (!plausible || (idx_bytes != bytes_without_modes && idx_bytes != bytes_without_modes + sequences)) {
         return index_error(18, std::to_string(sequences) + " sequences and " + std::to_string(indices) +
-                                 " document indices do not fit its size of " + std::to_string(idx_bytes) + " bytes");
+                                   " document indices do not fit its size of " + std::to_string(idx_bytes) + " bytes");
     }
     // The codes are ElementType's own for these eight.
     MegatronIndex index(idx, bin_bytes, static_cast<ElementType>(code), sequences, indices);
     const auto first = index.documents_.next();
     if (!first) return std::unexpected(first.error());
-    if (*first != 0) return index_error(bytes_without_modes - indices * 8, "the first document does not begin at sequence 0");
+    if (*first != 0)
+        return index_error(bytes_without_modes - indices * 8, "the first document does not begin at sequence 0");
     return index;
 }
 
@@ -86,7 +87,7 @@ Result<std::optional<MegatronDocument>> MegatronIndex::next() {
     if (documents_.at_end()) {
         if (sequence_ != sequence_count_) {
             return index_error(documents_.position(), "the documents end at sequence " + std::to_string(sequence_) +
-                                                        " of " + std::to_string(sequence_count_));
+                                                          " of " + std::to_string(sequence_count_));
         }
         return std::nullopt;
     }
@@ -96,8 +97,8 @@ Result<std::optional<MegatronDocument>> MegatronIndex::next() {
     if (*end < 0 || static_cast<std::uint64_t>(*end) < sequence_ ||
         static_cast<std::uint64_t>(*end) > sequence_count_) {
         return index_error(document_position, "a document ends at sequence " + std::to_string(*end) +
-                                                ", which is not from " + std::to_string(sequence_) + " to " +
-                                                std::to_string(sequence_count_));
+                                                  ", which is not from " + std::to_string(sequence_) + " to " +
+                                                  std::to_string(sequence_count_));
     }
     MegatronDocument document{.offset = bin_end_, .bytes = 0};
     for (; sequence_ < static_cast<std::uint64_t>(*end); ++sequence_) {
@@ -109,7 +110,7 @@ Result<std::optional<MegatronDocument>> MegatronIndex::next() {
         if (!pointer) return std::unexpected(pointer.error());
         if (*length < 0) {
             return index_error(length_position,
-                             "sequence " + std::to_string(sequence_) + " has " + std::to_string(*length) + " tokens");
+                               "sequence " + std::to_string(sequence_) + " has " + std::to_string(*length) + " tokens");
         }
         if (*length == 0) continue;
         const std::uint64_t bytes = static_cast<std::uint64_t>(*length) * size_bytes(element_);
@@ -119,14 +120,14 @@ Result<std::optional<MegatronDocument>> MegatronIndex::next() {
                                                                 : static_cast<std::uint64_t>(*pointer) == expected);
         if (!fits) {
             return index_error(pointer_position,
-                             "sequence " + std::to_string(sequence_) + " lies at " + std::to_string(*pointer) +
-                                 " of the .bin, not after the previous one, at " + std::to_string(expected));
+                               "sequence " + std::to_string(sequence_) + " lies at " + std::to_string(*pointer) +
+                                   " of the .bin, not after the previous one, at " + std::to_string(expected));
         }
         if (document.bytes == 0) document.offset = static_cast<std::uint64_t>(*pointer);
         if (document.offset > bin_bytes_ || document.bytes + bytes > bin_bytes_ - document.offset) {
             return index_error(pointer_position, "sequence " + std::to_string(sequence_) +
-                                                   " goes past the end of the .bin, " + "which has " +
-                                                   std::to_string(bin_bytes_) + " bytes");
+                                                     " goes past the end of the .bin, " + "which has " +
+                                                     std::to_string(bin_bytes_) + " bytes");
         }
         document.bytes += bytes;
     }

@@ -12,9 +12,9 @@
 //
 // Source: NVIDIA/Megatron-LM, megatron/core/datasets/indexed_dataset.py.
 //
-// MegatronIndex streams an .idx, which may be gigabytes long, through a ByteSource, a megabyte at a time. It never reads
-// the .bin. The sequences of a document must be adjacent, and the documents in file order. Errors name the offset in
-// the .idx. One thread.
+// MegatronIndex streams an .idx, which may be gigabytes long, through a ByteSource, a megabyte at a time. It never
+// reads the .bin. The sequences of a document must be adjacent, and the documents in file order. Errors name the offset
+// in the .idx. One thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -40,8 +40,8 @@ public:
 
 private:
     ByteSource* source_;
-    std::uint64_t offset_;  // of the bytes after the piece
-    std::uint64_t remaining_;    // numbers after the piece
+    std::uint64_t offset_;     // of the bytes after the piece
+    std::uint64_t remaining_;  // numbers after the piece
     std::vector<Number> piece_;
     std::size_t used_ = 0;
 };
@@ -70,7 +70,7 @@ private:
     std::uint64_t sequence_count_;
     std::uint64_t bin_bytes_;
     std::uint64_t sequence_ = 0;  // first sequence of the next document
-    std::uint64_t bin_end_ = 0;    // end of the documents so far
+    std::uint64_t bin_end_ = 0;   // end of the documents so far
     ArrayCursor<std::int32_t> lengths_;
     ArrayCursor<std::int64_t> pointers_;
     ArrayCursor<std::int64_t> documents_;

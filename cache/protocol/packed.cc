@@ -48,7 +48,7 @@ class SampleBuilder {
 public:
     explicit SampleBuilder(std::span<const std::byte> rows) : rows_(rows) {}
 
-    // Returns nullptr if the block's samples lie inside it, aligned and in order; else what is fault.
+    // Returns nullptr if the block's samples lie inside it, aligned and in order; else the fault.
     const char* add(const PackedBlock& block, std::vector<PackedSample>& samples) {
         const std::uint64_t bytes = block.raw_bytes > 0 ? block.raw_bytes : block.stored_bytes;
         if (block.sample_count == 0) return "has no sample";

@@ -21,9 +21,10 @@ struct RecordHeader {
     std::uint32_t block_id;  // stable across versions of the dataset
     std::uint32_t payload_bytes;
     std::uint32_t payload_crc;
-    std::uint32_t segment;    // the record's segment; 0 in a slot before admission
-    std::uint32_t raw_bytes;  // 0: the payload is the block; else the payload is a zstd frame, and the block has this size
-    std::uint32_t raw_crc;    // of the block, if the payload is compressed
+    std::uint32_t segment;  // the record's segment; 0 in a slot before admission
+    std::uint32_t
+        raw_bytes;  // 0: the payload is the block; else the payload is a zstd frame, and the block has this size
+    std::uint32_t raw_crc;  // of the block, if the payload is compressed
     std::uint8_t reserved[24];
 };
 static_assert(sizeof(RecordHeader) == 64);

@@ -26,7 +26,8 @@ Result<void> check_count(std::uint64_t file_bytes, std::uint64_t count, std::uin
     }
     if (table_bytes(count) > file_bytes) {
         return table_error(0, "the table of its " + std::to_string(count) +
-                                " samples is longer than the file, which has " + std::to_string(file_bytes) + " bytes");
+                                  " samples is longer than the file, which has " + std::to_string(file_bytes) +
+                                  " bytes");
     }
     return {};
 }
@@ -35,13 +36,13 @@ Result<void> check_count(std::uint64_t file_bytes, std::uint64_t count, std::uin
 Result<void> check_bounds(std::uint64_t file_bytes, std::uint64_t count, std::uint64_t i, std::uint64_t begin,
                           std::uint64_t end) {
     if (begin < table_bytes(count)) {
-        return table_error((i + 1) * kWordBytes,
-                         "sample " + std::to_string(i) + " begins at " + std::to_string(begin) + ", within the table");
+        return table_error((i + 1) * kWordBytes, "sample " + std::to_string(i) + " begins at " + std::to_string(begin) +
+                                                     ", within the table");
     }
     if (end < begin || end > file_bytes) {
         return table_error((i + 2) * kWordBytes, "sample " + std::to_string(i) + " from " + std::to_string(begin) +
-                                                   " ends at " + std::to_string(end) + "; the file has " +
-                                                   std::to_string(file_bytes) + " bytes");
+                                                     " ends at " + std::to_string(end) + "; the file has " +
+                                                     std::to_string(file_bytes) + " bytes");
     }
     return {};
 }
@@ -111,25 +112,27 @@ Result<void> split_columns(std::span<const std::byte> sample, std::span<const Fo
     const std::size_t sizes_bytes = varying * kWordBytes;
     if (sizes_bytes > sample.size()) {
         return table_error(0, "the sample has " + std::to_string(sample.size()) + " bytes; the sizes of its " +
-                                std::to_string(varying) + " fields alone take " + std::to_string(sizes_bytes));
+                                  std::to_string(varying) + " fields alone take " + std::to_string(sizes_bytes));
     }
     std::size_t size_position = 0;
-    std::size_t at = sizes_bytes;
+    std::size_t position = sizes_bytes;
     for (const FormatColumn& column : columns) {
         std::size_t bytes = column.size_bytes;
         if (bytes == 0) {
             bytes = load<std::uint32_t>(sample, size_position);
             size_position += kWordBytes;
         }
-        if (bytes > sample.size() - at) {
-            return table_error(at, "field \"" + column.name + "\" has " + std::to_string(bytes) +
-                                     " bytes, but the sample has " + std::to_string(sample.size() - at) + " left");
+        if (bytes > sample.size() - position) {
+            return table_error(position, "field \"" + column.name + "\" has " + std::to_string(bytes) +
+                                             " bytes, but the sample has " + std::to_string(sample.size() - position) +
+                                             " left");
         }
-        fields.push_back(sample.subspan(at, bytes));
-        at += bytes;
+        fields.push_back(sample.subspan(position, bytes));
+        position += bytes;
     }
-    if (at != sample.size()) {
-        return table_error(at, "its fields end here, but the sample has " + std::to_string(sample.size()) + " bytes");
+    if (position != sample.size()) {
+        return table_error(position,
+                           "its fields end here, but the sample has " + std::to_string(sample.size()) + " bytes");
     }
     return {};
 }

@@ -40,7 +40,7 @@ std::string_view up_to_nul(std::string_view text) {
 
 // Parses octal digits between spaces and NULs, or base-256 after a byte 0x80. nullopt if the text is neither or the
 // number is too large.
-std::optional<std::uint64_t> number(std::string_view text) {
+std::optional<std::uint64_t> parse_field_number(std::string_view text) {
     const auto first = static_cast<unsigned char>(text.front());
     std::uint64_t value = 0;
     if (first & 0x80) {
@@ -77,8 +77,8 @@ std::uint32_t sum_of_bytes(std::span<const std::byte> header) {
                                       (lanes >> 48));
 }
 
-bool checksum_holds(std::span<const std::byte> header) {
-    const auto stored = number(field(header, kChecksum));
+bool checksum_matches(std::span<const std::byte> header) {
+    const auto stored = parse_field_number(field(header, kChecksum));
     if (!stored) return false;
     // The checksum counts its own field as spaces.
     std::uint32_t sum = sum_of_bytes(header);
@@ -93,7 +93,7 @@ bool checksum_holds(std::span<const std::byte> header) {
 }
 
 // The compression of a file that is not a tar, by its first bytes; empty if unknown.
-std::string_view compression(std::span<const std::byte> head) {
+std::string_view detect_compression(std::span<const std::byte> head) {
     const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
     if (text.starts_with("\x1f\x8b")) return "gzip";
     if (text.starts_with("\xfd"
@@ -105,10 +105,10 @@ std::string_view compression(std::span<const std::byte> head) {
     return {};
 }
 
-// The error for a file that is not a tar: names its compression if known, else says `otherwise`.
-std::unexpected<Error> no_tar(std::span<const std::byte> head, const char* otherwise) {
-    const std::string_view method = compression(head);
-    if (method.empty()) return corrupt(0, otherwise);
+// The error for a file that is not a tar: names its compression if known, else the problem.
+std::unexpected<Error> not_a_tar_error(std::span<const std::byte> head, const char* problem) {
+    const std::string_view method = detect_compression(head);
+    if (method.empty()) return corrupt(0, problem);
     return unsupported(0, "compressed tar (" + std::string(method) +
                               ") is not supported, because its samples cannot be read on their own: unpack it");
 }
@@ -141,70 +141,70 @@ Result<std::span<const std::byte>> TarReader::read(std::uint64_t offset, std::ui
 }
 
 // Returns a view that is valid until the next call: of the span's own bytes, or of a copy.
-std::string_view TarReader::keep(std::string_view text) {
+std::string_view TarReader::keep_text(std::string_view text) {
     if (source_ == nullptr) return text;
-    kept_ = text;
-    return kept_;
+    kept_text_ = text;
+    return kept_text_;
 }
 
 Result<std::optional<TarMember>> TarReader::next() {
     Attributes attributes;
-    const std::uint64_t first_offset = at_;
+    const std::uint64_t first_offset = position_;
     for (;;) {
         // Some writers omit the two zero blocks at the end.
-        if (at_ == size_bytes_ && at_ == first_offset) {
-            if (at_ == 0) return corrupt(0, "the file is empty");
+        if (position_ == size_bytes_ && position_ == first_offset) {
+            if (position_ == 0) return corrupt(0, "the file is empty");
             return std::nullopt;
         }
-        const std::uint64_t offset = at_;
+        const std::uint64_t offset = position_;
         if (offset == 0 && size_bytes_ < kTarBlockBytes) {
             const auto head = read(0, size_bytes_, "a header");
             if (!head) return std::unexpected(head.error());
-            return no_tar(*head, "shorter than a tar header (truncated, or not a tar)");
+            return not_a_tar_error(*head, "shorter than a tar header (truncated, or not a tar)");
         }
         auto header = read(offset, kTarBlockBytes, "a header");
         if (!header) return std::unexpected(header.error());
-        if (!checksum_holds(*header)) {
+        if (!checksum_matches(*header)) {
             if (is_zero(*header)) {
                 if (offset != first_offset) return corrupt(offset, "no member follows a long name or PAX header");
-                at_ = size_bytes_;
+                position_ = size_bytes_;
                 return std::nullopt;
             }
-            if (offset == 0) return no_tar(*header, "not a tar: the header's checksum does not match");
+            if (offset == 0) return not_a_tar_error(*header, "not a tar: the header's checksum does not match");
             return corrupt(offset, "the header's checksum does not match");
         }
         const char type = field(*header, {kTypeOffset, 1}).front();
         if (!is_extension(type)) {
-            auto found = member(*header, first_offset, attributes);
+            auto found = read_member(*header, first_offset, attributes);
             if (!found) return std::unexpected(found.error());
-            at_ = found->end_offset;
+            position_ = found->end_offset;
             return *found;
         }
-        const auto data_bytes = number(field(*header, kSize));
+        const auto data_bytes = parse_field_number(field(*header, kSize));
         if (!data_bytes || *data_bytes > kExtensionBytesMax)
             return corrupt(offset, "a long name or PAX header has an impossible size");
-        if (auto taken = extension(type, offset, *data_bytes, attributes); !taken)
-            return std::unexpected(taken.error());
-        at_ = offset + kTarBlockBytes + padded(*data_bytes);
+        if (auto extended = read_extension(type, offset, *data_bytes, attributes); !extended)
+            return std::unexpected(extended.error());
+        position_ = offset + kTarBlockBytes + padded(*data_bytes);
     }
 }
 
-Result<void> TarReader::extension(char type, std::uint64_t header_offset, std::uint64_t data_bytes,
-                                  Attributes& attributes) {
+Result<void> TarReader::read_extension(char type, std::uint64_t header_offset, std::uint64_t data_bytes,
+                                       Attributes& attributes) {
     if (type == 'K') return {};  // a link's target
     auto data = read(header_offset + kTarBlockBytes, data_bytes, "a long name or PAX header");
     if (!data) return std::unexpected(data.error());
     const std::string_view text(reinterpret_cast<const char*>(data->data()), data->size());
     if (type == 'L') {
-        attributes.path = keep(up_to_nul(text));
+        attributes.path = keep_text(up_to_nul(text));
         return {};
     }
-    return pax_records(text, type == 'g', header_offset, attributes);
+    return read_pax_records(text, type == 'g', header_offset, attributes);
 }
 
 // Parses records of the form "<length of the record> <key>=<value>\n".
-Result<void> TarReader::pax_records(std::string_view records, bool global, std::uint64_t header_offset,
-                                    Attributes& attributes) {
+Result<void> TarReader::read_pax_records(std::string_view records, bool global, std::uint64_t header_offset,
+                                         Attributes& attributes) {
     while (!records.empty() && records.front() != '\0') {
         std::size_t length = 0;
         const auto [stop, error] = std::from_chars(records.data(), records.data() + records.size(), length);
@@ -224,11 +224,11 @@ Result<void> TarReader::pax_records(std::string_view records, bool global, std::
                                "a global PAX header that sets " + std::string(key) + " is not supported");
         }
         if (key == "path") {
-            attributes.path = keep(value);
+            attributes.path = keep_text(value);
         } else if (key == "size") {
             std::uint64_t bytes = 0;
-            const auto [end, wrong] = std::from_chars(value.data(), value.data() + value.size(), bytes);
-            if (wrong != std::errc{} || end != value.data() + value.size())
+            const auto [end, size_error] = std::from_chars(value.data(), value.data() + value.size(), bytes);
+            if (size_error != std::errc{} || end != value.data() + value.size())
                 return corrupt(header_offset, "a PAX header has a malformed size");
             attributes.size_bytes = bytes;
         }
@@ -237,9 +237,9 @@ Result<void> TarReader::pax_records(std::string_view records, bool global, std::
     return {};
 }
 
-Result<TarMember> TarReader::member(std::span<const std::byte> header, std::uint64_t first_offset,
-                                    const Attributes& attributes) {
-    TarMember member{.offset = first_offset, .data_offset = at_ + kTarBlockBytes};
+Result<TarMember> TarReader::read_member(std::span<const std::byte> header, std::uint64_t first_offset,
+                                         const Attributes& attributes) {
+    TarMember member{.offset = first_offset, .data_offset = position_ + kTarBlockBytes};
     member.type = field(header, {kTypeOffset, 1}).front();
     if (member.type == '\0' || member.type == '7') member.type = '0';  // old tar's regular file; a contiguous file
     if (attributes.path) {
@@ -250,15 +250,15 @@ Result<TarMember> TarReader::member(std::span<const std::byte> header, std::uint
         if (field(header, kMagic) == std::string_view("ustar\0", 6)) member.prefix = up_to_nul(field(header, kPrefix));
     }
     if (member.type == '0' && member.name.ends_with('/')) member.type = '5';  // old tar's directory
-    if (member.type == 'S') return unsupported(at_, "sparse members are not supported");
+    if (member.type == 'S') return unsupported(position_, "sparse members are not supported");
 
-    const auto size_bytes = attributes.size_bytes ? attributes.size_bytes : number(field(header, kSize));
-    if (!size_bytes) return corrupt(at_, "a member has an impossible size");
+    const auto size_bytes = attributes.size_bytes ? attributes.size_bytes : parse_field_number(field(header, kSize));
+    if (!size_bytes) return corrupt(position_, "a member has an impossible size");
     member.data_bytes = has_no_data(member.type) ? 0 : *size_bytes;
     // Check the bound before padding, so that no sum overflows.
     if (member.data_bytes > size_bytes_ || padded(member.data_bytes) > size_bytes_ - member.data_offset) {
-        return corrupt(
-            at_, "the archive ends within the member " + std::string(member.name.substr(0, 200)) + " (truncated)");
+        return corrupt(position_, "the archive ends within the member " + std::string(member.name.substr(0, 200)) +
+                                      " (truncated)");
     }
     member.end_offset = member.data_offset + padded(member.data_bytes);
     return member;

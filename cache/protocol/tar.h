@@ -51,18 +51,19 @@ private:
     };
 
     Result<std::span<const std::byte>> read(std::uint64_t offset, std::uint64_t bytes, const char* what);
-    Result<void> extension(char type, std::uint64_t header_offset, std::uint64_t data_bytes, Attributes& attributes);
-    Result<void> pax_records(std::string_view records, bool global, std::uint64_t header_offset,
-                             Attributes& attributes);
-    Result<TarMember> member(std::span<const std::byte> header, std::uint64_t first_offset,
-                             const Attributes& attributes);
-    std::string_view keep(std::string_view text);
+    Result<void> read_extension(char type, std::uint64_t header_offset, std::uint64_t data_bytes,
+                                Attributes& attributes);
+    Result<void> read_pax_records(std::string_view records, bool global, std::uint64_t header_offset,
+                                  Attributes& attributes);
+    Result<TarMember> read_member(std::span<const std::byte> header, std::uint64_t first_offset,
+                                  const Attributes& attributes);
+    std::string_view keep_text(std::string_view text);
 
     ByteSource* source_ = nullptr;
     std::span<const std::byte> bytes_;
     std::uint64_t size_bytes_;
-    std::uint64_t at_ = 0;
-    std::string kept_;
+    std::uint64_t position_ = 0;
+    std::string kept_text_;
 };
 
 // The two parts of a member's name in WebDataset. Views into the given name.

@@ -40,7 +40,7 @@ public:
 
 private:
     ByteSource* source_;
-    std::uint64_t at_ = 0;
+    std::uint64_t position_ = 0;
 };
 
 // The data of a record, given all bytes of the record.

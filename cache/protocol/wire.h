@@ -152,7 +152,8 @@ struct Completion {
     std::uint32_t segment;
     std::uint32_t length;
     std::uint64_t offset;
-    std::uint32_t raw_bytes;  // 0: the payload is the block; else a zstd frame of the block, which has this size
+    std::uint32_t
+        raw_bytes;  // 0: the payload is the block; else the payload is a zstd frame, and the block has this size
     std::uint32_t reserved;
 };
 static_assert(sizeof(Completion) == 32);
@@ -171,15 +172,15 @@ struct RingControl {
     // because the daemon may end without a wake.
     alignas(64) std::atomic<std::uint32_t> daemon_sleeping;
     alignas(64) std::atomic<std::uint32_t> client_sleeping;
-    // Reported by the client, as running totals. The stall is that of the training loop that `training_loops` counts:
-    // 1, or 0 if another session reports the loop's stall (DataLoader workers) or nobody knows it. A wait in progress
-    // is not in `stall_ns`; it began at `waiting_since_ns` (CLOCK_MONOTONIC; 0: the loop does not wait).
+    // Reported by the client, as running totals. `training_loops` is 1 if this session reports the stall of its
+    // training loop, and 0 if another session reports the stall (DataLoader workers) or nobody knows it. A wait in
+    // progress is not in `stall_ns`; it began at `waiting_since_ns` (CLOCK_MONOTONIC; 0: the loop does not wait).
     alignas(64) std::atomic<std::uint64_t> stall_ns;
     std::atomic<std::uint64_t> samples_delivered;
     std::atomic<std::uint64_t> bytes_delivered;
     std::atomic<std::uint32_t> training_loops;
     std::atomic<std::int64_t> waiting_since_ns;
-    // The time that the loop did not wait, updated together with `bytes_delivered`; both stand still in between.
+    // The time that the loop did not wait, updated together with `bytes_delivered`; neither changes in between.
     std::atomic<std::uint64_t> busy_ns;
 };
 static_assert(sizeof(RingControl) <= kPageBytes);

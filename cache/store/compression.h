@@ -2,8 +2,8 @@
 
 // Decides whether the blocks of a dataset are compressed when they are admitted. A Compression is what the user chose.
 // A CompressionChoice decides what is done: it tries a sample of blocks first, and if they do not shrink by more than
-// 10 % (images, say), it tries no more, so that incompressible data costs nothing. `automatic` also leaves a dataset
-// uncompressed that fits its quota. Plain values; a choice belongs to one thread.
+// 10 % (images, say), it tries no more, so that incompressible data costs nothing. `automatic` also leaves a
+// dataset that fits its quota uncompressed. Plain values; a choice belongs to one thread.
 
 #include <cstdint>
 #include <string>

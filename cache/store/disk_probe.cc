@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint32_t kAlignmentMin = 512;
 constexpr std::uint32_t kAlignmentMax = 4096;
 
-Result<FileDescriptor> open_nameless(const std::string& directory, int flags) {
+Result<FileDescriptor> open_unnamed_file(const std::string& directory, int flags) {
     auto file = open_file(directory, O_TMPFILE | O_RDWR | flags, 0600);
     if (file) return file;
     // Not every file system supports O_TMPFILE.
@@ -35,10 +35,10 @@ Result<DiskProbe> probe_disk(const std::string& directory) {
     std::filesystem::create_directories(directory, error);
     if (error) return fail_errno(error.value(), "make segment directory " + directory);
 
-    auto file = open_nameless(directory, O_DIRECT);
+    auto file = open_unnamed_file(directory, O_DIRECT);
     if (!file) {
         if (file.error().system_errno != EINVAL) return std::unexpected(file.error());
-        file = open_nameless(directory, 0);
+        file = open_unnamed_file(directory, 0);
         if (!file) return std::unexpected(file.error());
         return DiskProbe{.alignment = kAlignmentMin, .direct = false};
     }

@@ -14,7 +14,7 @@
 namespace larder::cache {
 namespace {
 
-bool try_again(std::int32_t result) {
+bool is_retryable(std::int32_t result) {
     return result == -EINTR || result == -EAGAIN;
 }
 
@@ -35,7 +35,7 @@ std::optional<std::uint32_t> DiskSegments::alignment() {
     if (!admits()) return std::nullopt;
     const auto probe = probe_disk(directory_);
     if (!probe) {
-        rest(probe.error());
+        pause_admission(probe.error());
         return std::nullopt;
     }
     alignment_ = probe->alignment;
@@ -48,14 +48,14 @@ bool DiskSegments::admits() const {
     return !problem_ || clock_.now_ns() >= retry_at_ns_;
 }
 
-void DiskSegments::rest(Error error) {
+void DiskSegments::pause_admission(Error error) {
     full_ = error.code == ErrorCode::no_space;
     problem_ = std::move(error);
     retry_at_ns_ = clock_.now_ns() + kRetryAfterNs;
 }
 
 // Operations that began before the failure may still succeed. Only a success after the pause shows that the disk works.
-void DiskSegments::works() {
+void DiskSegments::note_success() {
     if (!problem_ || clock_.now_ns() < retry_at_ns_) return;
     problem_.reset();
     full_ = false;
@@ -75,12 +75,12 @@ void DiskSegments::create(Segment& segment) {
 }
 
 void DiskSegments::start_open(Segment& segment, int exclusive_or_truncate) {
-    segment.step_.done = opened;
+    segment.step_.done = on_opened;
     const int flags = O_RDWR | O_CREAT | exclusive_or_truncate | (direct_ ? O_DIRECT : 0);
     device_.open(segment.path_.c_str(), flags, 0600, segment.step_);
 }
 
-void DiskSegments::opened(Operation& operation, std::int32_t result) noexcept {
+void DiskSegments::on_opened(Operation& operation, std::int32_t result) noexcept {
     Segment& segment = *static_cast<Segment::Step&>(operation).segment;
     DiskSegments& self = *static_cast<Segment::Step&>(operation).disk;
     if (result == -EINVAL && self.direct_) {
@@ -88,40 +88,40 @@ void DiskSegments::opened(Operation& operation, std::int32_t result) noexcept {
         self.direct_ = false;
         return self.start_open(segment, O_TRUNC);
     }
-    if (result < 0) return self.failed(segment, result, "create segment ");
+    if (result < 0) return self.fail_creation(segment, result, "create segment ");
     segment.fd_ = FileDescriptor(result);
-    if (segment.dropped_) return self.failed(segment, -ECANCELED, "");
-    segment.step_.done = allocated;
+    if (segment.dropped_) return self.fail_creation(segment, -ECANCELED, "");
+    segment.step_.done = on_allocated;
     self.device_.allocate(segment.fd(), segment.size_bytes_, segment.step_);
 }
 
-void DiskSegments::allocated(Operation& operation, std::int32_t result) noexcept {
+void DiskSegments::on_allocated(Operation& operation, std::int32_t result) noexcept {
     Segment& segment = *static_cast<Segment::Step&>(operation).segment;
     DiskSegments& self = *static_cast<Segment::Step&>(operation).disk;
-    if (segment.dropped_) return self.failed(segment, -ECANCELED, "");
+    if (segment.dropped_) return self.fail_creation(segment, -ECANCELED, "");
     // If the file system cannot reserve room, a later write fails if there is none.
-    const bool start_next_phase = result >= 0 || result == -EOPNOTSUPP || result == -ENOSYS;
-    if (try_again(result)) return self.device_.allocate(segment.fd(), segment.size_bytes_, operation);
-    if (!start_next_phase) return self.failed(segment, result, "reserve room for segment ");
-    segment.step_.done = header_written;
+    const bool may_continue = result >= 0 || result == -EOPNOTSUPP || result == -ENOSYS;
+    if (is_retryable(result)) return self.device_.allocate(segment.fd(), segment.size_bytes_, operation);
+    if (!may_continue) return self.fail_creation(segment, result, "reserve room for segment ");
+    segment.step_.done = on_header_written;
     self.device_.write(segment.fd(), segment.header_page_->bytes, 0, segment.step_);
 }
 
-void DiskSegments::header_written(Operation& operation, std::int32_t result) noexcept {
+void DiskSegments::on_header_written(Operation& operation, std::int32_t result) noexcept {
     Segment& segment = *static_cast<Segment::Step&>(operation).segment;
     DiskSegments& self = *static_cast<Segment::Step&>(operation).disk;
-    if (segment.dropped_) return self.failed(segment, -ECANCELED, "");
-    if (try_again(result)) return self.device_.write(segment.fd(), segment.header_page_->bytes, 0, operation);
+    if (segment.dropped_) return self.fail_creation(segment, -ECANCELED, "");
+    if (is_retryable(result)) return self.device_.write(segment.fd(), segment.header_page_->bytes, 0, operation);
     if (result >= 0 && result < static_cast<std::int32_t>(kSegmentHeaderBytes)) result = -EIO;
-    if (result < 0) return self.failed(segment, result, "write the header of segment ");
-    self.ready(segment);
+    if (result < 0) return self.fail_creation(segment, result, "write the header of segment ");
+    self.finish_creation(segment);
 }
 
-void DiskSegments::ready(Segment& segment) {
-    works();
+void DiskSegments::finish_creation(Segment& segment) {
+    note_success();
     segment.state_ = Segment::State::ready;
     segment.header_page_.reset();
-    store_.segment_ready(segment);
+    store_.put_segment_into_index(segment);
     StoreWrite* write = std::exchange(segment.waiting_writes_, nullptr);
     while (write != nullptr) {
         StoreWrite* next = std::exchange(write->next, nullptr);
@@ -132,12 +132,12 @@ void DiskSegments::ready(Segment& segment) {
     store_.release(segment);
 }
 
-void DiskSegments::failed(Segment& segment, std::int32_t result, const char* what) {
+void DiskSegments::fail_creation(Segment& segment, std::int32_t result, const char* what) {
     const bool dropped = segment.dropped_;
-    if (!dropped) rest(errno_error(-result, what + segment.path_));
+    if (!dropped) pause_admission(errno_error(-result, what + segment.path_));
     segment.state_ = Segment::State::failed;
     segment.header_page_.reset();
-    if (!dropped) store_.segment_failed(segment);
+    if (!dropped) store_.drop_failed_segment(segment);
     StoreWrite* write = std::exchange(segment.waiting_writes_, nullptr);
     while (write != nullptr) {
         StoreWrite* next = std::exchange(write->next, nullptr);
@@ -159,7 +159,7 @@ void DiskSegments::write(StoreWrite& write) {
 
 void DiskSegments::start_write(StoreWrite& write) {
     operations_in_flight_++;
-    write.done = record_written;
+    write.done = on_record_written;
     continue_write(write);
 }
 
@@ -168,11 +168,11 @@ void DiskSegments::continue_write(StoreWrite& write) {
                   write.reservation.offset + write.written_bytes, write);
 }
 
-void DiskSegments::record_written(Operation& operation, std::int32_t result) noexcept {
+void DiskSegments::on_record_written(Operation& operation, std::int32_t result) noexcept {
     StoreWrite& write = static_cast<StoreWrite&>(operation);
     DatasetStore& store = *write.store;
     DiskSegments& self = store.disk_;
-    if (try_again(result)) return self.continue_write(write);
+    if (is_retryable(result)) return self.continue_write(write);
     if (result >= 0) {
         // A short direct write resumes at an aligned offset.
         const std::uint64_t progress =
@@ -182,9 +182,9 @@ void DiskSegments::record_written(Operation& operation, std::int32_t result) noe
         result = write.written_bytes >= write.record.size() ? 0 : -EIO;
     }
     if (result == 0) {
-        self.works();
+        self.note_success();
     } else {
-        self.rest(errno_error(-result, "write to segment " + write.reservation.segment->path_));
+        self.pause_admission(errno_error(-result, "write to segment " + write.reservation.segment->path_));
     }
     self.operations_in_flight_--;
     store.finish_write(write, result);
@@ -193,14 +193,14 @@ void DiskSegments::record_written(Operation& operation, std::int32_t result) noe
 void DiskSegments::unlink(Segment& segment) {
     segment.step_.segment = &segment;
     segment.step_.disk = this;
-    segment.step_.done = unlinked;
+    segment.step_.done = on_unlinked;
     segment.references_++;
     operations_in_flight_++;
     device_.unlink(segment.path_.c_str(), segment.step_);
 }
 
 // If the unlink failed, the next start finds the file again and applies the quota to it.
-void DiskSegments::unlinked(Operation& operation, std::int32_t) noexcept {
+void DiskSegments::on_unlinked(Operation& operation, std::int32_t) noexcept {
     Segment& segment = *static_cast<Segment::Step&>(operation).segment;
     DiskSegments& self = *static_cast<Segment::Step&>(operation).disk;
     self.operations_in_flight_--;

@@ -24,13 +24,13 @@ public:
     DiskSegments(DatasetStore& store, Device& device, const Clock& clock, std::uint64_t dataset_id,
                  std::string directory, std::uint32_t alignment);
 
-    // The alignment of new segments. Makes the directory and probes the file system at first use. Nothing if that
-    // failed.
+    // The alignment of new segments. Makes the directory and probes the file system at first use. Nothing if the
+    // probe failed.
     std::optional<std::uint32_t> alignment();
     // False while admission is paused after a failure.
     bool admits() const;
     // Ends the pause, so that the next admission tries the disk again.
-    void end_rest() { retry_at_ns_ = 0; }
+    void end_pause() { retry_at_ns_ = 0; }
     bool full() const { return full_; }
     const std::optional<Error>& problem() const { return problem_; }
     std::uint32_t operations_in_flight() const { return operations_in_flight_; }
@@ -44,19 +44,19 @@ public:
     void close(Segment& segment);
 
 private:
-    static void opened(Operation& operation, std::int32_t result) noexcept;
-    static void allocated(Operation& operation, std::int32_t result) noexcept;
-    static void header_written(Operation& operation, std::int32_t result) noexcept;
-    static void unlinked(Operation& operation, std::int32_t result) noexcept;
-    static void record_written(Operation& operation, std::int32_t result) noexcept;
+    static void on_opened(Operation& operation, std::int32_t result) noexcept;
+    static void on_allocated(Operation& operation, std::int32_t result) noexcept;
+    static void on_header_written(Operation& operation, std::int32_t result) noexcept;
+    static void on_unlinked(Operation& operation, std::int32_t result) noexcept;
+    static void on_record_written(Operation& operation, std::int32_t result) noexcept;
 
     void start_open(Segment& segment, int exclusive_or_truncate);
-    void ready(Segment& segment);
-    void failed(Segment& segment, std::int32_t result, const char* what);
+    void finish_creation(Segment& segment);
+    void fail_creation(Segment& segment, std::int32_t result, const char* what);
     void start_write(StoreWrite& write);
     void continue_write(StoreWrite& write);
-    void rest(Error error);
-    void works();
+    void pause_admission(Error error);
+    void note_success();
 
     DatasetStore& store_;
     Device& device_;

@@ -19,14 +19,14 @@ namespace {
 
 constexpr std::uint64_t kCommitsPerReaderCheck = 256;
 
-Result<std::string> put_aside(const std::string& directory) {
-    std::string aside = directory + ".damaged";
+Result<std::string> move_aside(const std::string& directory) {
+    std::string target = directory + ".damaged";
     std::error_code error;
-    std::filesystem::remove_all(aside, error);
-    if (::rename(directory.c_str(), aside.c_str()) != 0) {
+    std::filesystem::remove_all(target, error);
+    if (::rename(directory.c_str(), target.c_str()) != 0) {
         return fail_errno(errno, "put the damaged index " + directory + " aside");
     }
-    return aside;
+    return target;
 }
 
 Result<void> make_directory(const std::string& directory) {
@@ -48,11 +48,11 @@ Result<Index::Opened> Index::open(IndexOptions options) {
         std::optional<std::string>& damage = *found;
         for (;;) {
             if (damage) {
-                auto aside = put_aside(options.directory);
-                if (!aside) return std::unexpected(aside.error());
+                auto moved_to = move_aside(options.directory);
+                if (!moved_to) return std::unexpected(moved_to.error());
                 opened.report.rebuilt = true;
                 opened.report.reason = std::move(*damage);
-                opened.report.damaged_directory = std::move(*aside);
+                opened.report.damaged_directory = std::move(*moved_to);
             }
             if (auto made = make_directory(options.directory); !made) return std::unexpected(made.error());
             auto made = IndexEnvironment::open(options.directory, options.map_bytes);
@@ -137,7 +137,7 @@ void Index::remove_dataset(std::uint64_t dataset_id) {
 }
 
 void Index::post(const IndexChange& change) {
-    bool wakes = false;
+    bool must_wake = false;
     {
         const std::lock_guard lock(mutex_);
         if (!status_.persisting || pending_.size() >= options_.pending_changes_max) {
@@ -146,9 +146,9 @@ void Index::post(const IndexChange& change) {
         }
         pending_.push_back(change);
         posted_count_++;
-        wakes = pending_.size() == 1 || pending_.size() == options_.commit_changes_max;
+        must_wake = pending_.size() == 1 || pending_.size() == options_.commit_changes_max;
     }
-    if (wakes) wake();
+    if (must_wake) wake();
 }
 
 void Index::wake() {
@@ -161,7 +161,7 @@ void Index::sleep(std::int64_t ms_max) {
     pollfd waited{.fd = wake_.get(), .events = POLLIN, .revents = 0};
     ::poll(&waited, 1, static_cast<int>(ms_max));
     std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof count);
+    [[maybe_unused]] const ssize_t read_bytes = ::read(wake_.get(), &count, sizeof count);
 }
 
 void Index::write_loop() {
@@ -170,26 +170,26 @@ void Index::write_loop() {
     for (;;) {
         sleep(-1);
         // A wakeup may be for changes that are already committed. The writer sleeps on until a commit is due.
-        const auto waits = [&] {
+        const auto may_wait = [&] {
             const std::lock_guard lock(mutex_);
-            return !hurry_ && !stop_ && pending_.size() < options_.commit_changes_max;
+            return !flush_requested_ && !stop_ && pending_.size() < options_.commit_changes_max;
         };
         const std::int64_t began_ns = clock.now_ns();
-        while (waits()) {
+        while (may_wait()) {
             const std::int64_t left_ms = options_.commit_after_ms - (clock.now_ns() - began_ns) / 1'000'000;
             if (left_ms <= 0) break;
             sleep(left_ms);
         }
-        bool stops = false;
+        bool should_stop = false;
         {
             const std::lock_guard lock(mutex_);
             std::swap(changes, pending_);
-            stops = stop_;
-            hurry_ = false;
+            should_stop = stop_;
+            flush_requested_ = false;
         }
         if (!changes.empty()) commit(changes);
         changes.clear();
-        if (stops) return;
+        if (should_stop) return;
     }
 }
 
@@ -203,8 +203,8 @@ void Index::commit(const std::vector<IndexChange>& changes) {
         status_.problem.clear();
         if (status_.commits % kCommitsPerReaderCheck == 0) environment_->check_readers();
     } else {
-        // Each lost row costs one refetch after a restart, or one look for a missing file. Nothing else depends on the
-        // row.
+        // Each lost row costs one refetch after a restart, or one search for a missing file. Nothing else depends on
+        // the row.
         status_.changes_lost += changes.size();
         status_.problem = committed.error().message;
         status_.persisting = !environment_->broken();
@@ -215,10 +215,10 @@ void Index::commit(const std::vector<IndexChange>& changes) {
 void Index::flush() {
     std::unique_lock lock(mutex_);
     if (environment_ == nullptr || committed_count_ == posted_count_) return;
-    const std::uint64_t until = posted_count_;
-    hurry_ = true;
+    const std::uint64_t target_count = posted_count_;
+    flush_requested_ = true;
     wake();
-    committed_.wait(lock, [&] { return committed_count_ >= until; });
+    committed_.wait(lock, [&] { return committed_count_ >= target_count; });
 }
 
 Result<std::vector<StoredSegment>> Index::load(std::uint64_t dataset_id) const {

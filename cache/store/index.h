@@ -1,7 +1,7 @@
 #pragma once
 
-// The index keeps across restarts, for each dataset, which disk segments it has and where in them each block lies. The
-// whole node has one LMDB environment and one writer thread. Data-plane threads post changes under a short lock, and
+// The index records, across restarts, which disk segments each dataset has and where in them each block lies. The whole
+// node has one LMDB environment and one writer thread. Data-plane threads post changes under a short lock, and
 // the writer commits them in groups. Losing the index, or any part of it, loses no data, because segments describe
 // themselves (cache/store/recovery.h). So the index never stops serving: if LMDB fails, changes are dropped and
 // counted, and the status says why.
@@ -31,7 +31,7 @@ struct IndexOptions {
     std::uint64_t map_bytes = std::uint64_t{64} << 30;  // address space, not memory or disk
     std::int64_t commit_after_ms = 200;
     std::size_t commit_changes_max = 16384;                  // a group this large does not wait
-    std::size_t pending_changes_max = std::size_t{1} << 20;  // beyond, changes are dropped and counted
+    std::size_t pending_changes_max = std::size_t{1} << 20;  // above this, changes are dropped and counted
 };
 
 struct IndexStatus {
@@ -100,7 +100,7 @@ private:
     std::vector<IndexChange> pending_;
     std::uint64_t posted_count_ = 0;
     std::uint64_t committed_count_ = 0;
-    bool hurry_ = false;
+    bool flush_requested_ = false;
     bool stop_ = false;
     IndexStatus status_;
     std::thread writer_;

@@ -57,7 +57,7 @@ struct Cursor {
 // Deletes rows that begin with `prefix` while `budget` lasts.
 int remove_range(MDB_txn* transaction, unsigned database, std::span<const unsigned char> prefix, std::size_t& budget) {
     Cursor cursor(transaction, database);
-    for (bool at = cursor.get(MDB_SET_RANGE, prefix); at && budget > 0; at = cursor.get(MDB_NEXT, prefix)) {
+    for (bool found = cursor.get(MDB_SET_RANGE, prefix); found && budget > 0; found = cursor.get(MDB_NEXT, prefix)) {
         if (const int code = mdb_cursor_del(cursor.cursor, 0); code != 0) return code;
         budget--;
     }
@@ -65,11 +65,11 @@ int remove_range(MDB_txn* transaction, unsigned database, std::span<const unsign
 }
 
 template <typename Row, std::size_t key_bytes>
-bool is_good(std::span<const unsigned char> key, std::span<const unsigned char> value) {
+bool is_valid_row(std::span<const unsigned char> key, std::span<const unsigned char> value) {
     return key.size() == key_bytes && read_row<Row>(key, value).has_value();
 }
 
-bool is_good_block(std::span<const unsigned char> key, std::span<const unsigned char> value) {
+bool is_valid_block_row(std::span<const unsigned char> key, std::span<const unsigned char> value) {
     return key.size() == IndexKey::kBlockBytes && read_block_row(key, value).has_value();
 }
 
@@ -88,7 +88,7 @@ Result<std::unique_ptr<IndexEnvironment>> IndexEnvironment::open(const std::stri
                                                                  std::uint64_t map_bytes) {
     std::unique_ptr<IndexEnvironment> opened(new IndexEnvironment);
     MDB_txn* transaction = nullptr;
-    const auto checked = [&](int code) {
+    const auto abort_on_error = [&](int code) {
         if (code != 0 && transaction != nullptr) mdb_txn_abort(std::exchange(transaction, nullptr));
         return code;
     };
@@ -106,10 +106,10 @@ Result<std::unique_ptr<IndexEnvironment>> IndexEnvironment::open(const std::stri
                                                            {kSegmentsDatabase, &opened->segments_},
                                                            {kStateDatabase, &opened->state_}};
     for (const auto& [database, handle] : databases) {
-        const int code = checked(mdb_dbi_open(transaction, database, MDB_CREATE, handle));
+        const int code = abort_on_error(mdb_dbi_open(transaction, database, MDB_CREATE, handle));
         if (code != 0) return failed(code);
     }
-    if (const int code = checked(opened->check_rows(transaction)); code != 0) {
+    if (const int code = abort_on_error(opened->check_rows(transaction)); code != 0) {
         if (code != MDB_CORRUPTED) return failed(code);
         return fail(ErrorCode::corrupt, "open the index in " + directory + ": a row does not match its CRC");
     }
@@ -118,10 +118,10 @@ Result<std::unique_ptr<IndexEnvironment>> IndexEnvironment::open(const std::stri
     const int code = mdb_get(transaction, opened->state_, &key, &value);
     if (code == 0) {
         const auto row = read_row<StateRow>(kNextSegmentKey, lmdb_bytes(value));
-        if (!row) return failed(checked(MDB_CORRUPTED));
+        if (!row) return failed(abort_on_error(MDB_CORRUPTED));
         opened->next_segment_ = opened->next_segment_stored_ = row->value;
     } else if (code != MDB_NOTFOUND) {
-        return failed(checked(code));
+        return failed(abort_on_error(code));
     }
     if (const int committed = mdb_txn_commit(transaction); committed != 0) return failed(committed);
     opened->allocate_last_page();
@@ -130,16 +130,16 @@ Result<std::unique_ptr<IndexEnvironment>> IndexEnvironment::open(const std::stri
 
 // Returns MDB_CORRUPTED if a row is not as it was written.
 int IndexEnvironment::check_rows(MDB_txn* transaction) const {
-    const auto check = [&](unsigned database, const auto& is_good_row) {
+    const auto check = [&](unsigned database, const auto& is_valid) {
         Cursor rows(transaction, database);
-        for (bool at = rows.get(MDB_FIRST, {}); at; at = rows.get(MDB_NEXT, {})) {
-            if (!is_good_row(lmdb_bytes(rows.key), lmdb_bytes(rows.value))) return MDB_CORRUPTED;
+        for (bool found = rows.get(MDB_FIRST, {}); found; found = rows.get(MDB_NEXT, {})) {
+            if (!is_valid(lmdb_bytes(rows.key), lmdb_bytes(rows.value))) return MDB_CORRUPTED;
         }
         return rows.code;
     };
-    int code = check(blocks_, is_good_block);
-    if (code == 0) code = check(segments_, is_good<SegmentRow, IndexKey::kSegmentBytes>);
-    if (code == 0) code = check(state_, is_good<StateRow, sizeof kNextSegmentKey>);
+    int code = check(blocks_, is_valid_block_row);
+    if (code == 0) code = check(segments_, is_valid_row<SegmentRow, IndexKey::kSegmentBytes>);
+    if (code == 0) code = check(state_, is_valid_row<StateRow, sizeof kNextSegmentKey>);
     return code;
 }
 
@@ -220,14 +220,14 @@ Result<std::vector<StoredSegment>> IndexEnvironment::load(std::uint64_t dataset_
     if (const int code = mdb_txn_begin(environment_, nullptr, MDB_RDONLY, &transaction); code != 0) {
         return std::unexpected(lmdb_error(code, "read the index"));
     }
-    const std::unique_ptr<MDB_txn, void (*)(MDB_txn*)> ending(transaction, mdb_txn_abort);
+    const std::unique_ptr<MDB_txn, void (*)(MDB_txn*)> abort_at_end(transaction, mdb_txn_abort);
     const IndexKey range(dataset_id, 0, 0);
     const auto prefix = std::span<const unsigned char>(range.bytes).first(IndexKey::kDatasetBytes);
     const auto damaged = [] { return fail(ErrorCode::corrupt, "read the index: a row does not match its CRC"); };
 
     std::vector<StoredSegment> segments;
     Cursor segment(transaction, segments_);
-    for (bool at = segment.get(MDB_SET_RANGE, prefix); at; at = segment.get(MDB_NEXT, prefix)) {
+    for (bool found = segment.get(MDB_SET_RANGE, prefix); found; found = segment.get(MDB_NEXT, prefix)) {
         const auto key = lmdb_bytes(segment.key);
         const auto row = read_row<SegmentRow>(key, lmdb_bytes(segment.value));
         if (!row || key.size() != IndexKey::kSegmentBytes) return damaged();
@@ -241,13 +241,13 @@ Result<std::vector<StoredSegment>> IndexEnvironment::load(std::uint64_t dataset_
 
     auto owner = segments.begin();
     Cursor block(transaction, blocks_);
-    for (bool at = block.get(MDB_SET_RANGE, prefix); at; at = block.get(MDB_NEXT, prefix)) {
+    for (bool found = block.get(MDB_SET_RANGE, prefix); found; found = block.get(MDB_NEXT, prefix)) {
         const auto key = lmdb_bytes(block.key);
         const auto row = read_block_row(key, lmdb_bytes(block.value));
         if (!row || key.size() != IndexKey::kBlockBytes) return damaged();
         const std::uint32_t id = index_key_number(key.data() + IndexKey::kDatasetBytes);
         while (owner != segments.end() && owner->id < id) ++owner;
-        // A block whose segment has no row is of a dropped segment.
+        // A block whose segment has no row belongs to a dropped segment.
         if (owner == segments.end() || owner->id != id) continue;
         owner->blocks.push_back({.offset_units = index_key_number(key.data() + IndexKey::kSegmentBytes),
                                  .block_id = row->block_id,

@@ -41,8 +41,8 @@ public:
 
     Result<Recovered> run() {
         std::vector<StoredSegment> known = load();
-        std::vector<bool> taken(known.size());
-        auto names = list();
+        std::vector<bool> has_file(known.size());
+        auto names = list_files();
         if (!names) return std::unexpected(names.error());
         if (!names->empty()) {
             auto probe = probe_disk(directory_);
@@ -56,13 +56,13 @@ public:
                 continue;
             }
             if (index_ != nullptr) index_->reserve_segment_ids_below(*id + 1);
-            const auto at = std::ranges::lower_bound(known, *id, {}, &StoredSegment::id);
-            StoredSegment* entries = at != known.end() && at->id == *id ? &*at : nullptr;
-            if (entries != nullptr) taken[static_cast<std::size_t>(at - known.begin())] = true;
-            if (auto done = take_file(*id, entries); !done) return std::unexpected(done.error());
+            const auto position = std::ranges::lower_bound(known, *id, {}, &StoredSegment::id);
+            StoredSegment* entries = position != known.end() && position->id == *id ? &*position : nullptr;
+            if (entries != nullptr) has_file[static_cast<std::size_t>(position - known.begin())] = true;
+            if (auto recovered = recover_file(*id, entries); !recovered) return std::unexpected(recovered.error());
         }
         for (std::size_t i = 0; i < known.size(); i++) {
-            if (taken[i]) continue;
+            if (has_file[i]) continue;
             recovered_.report.segments_missing++;
             index_->remove_segment(dataset_id_, known[i].id);
         }
@@ -80,7 +80,7 @@ private:
     }
 
     // The file names in ascending order, which is the order of segment ids.
-    Result<std::vector<std::string>> list() const {
+    Result<std::vector<std::string>> list_files() const {
         std::vector<std::string> names;
         std::error_code error;
         std::filesystem::directory_iterator entry(directory_, error);
@@ -98,7 +98,7 @@ private:
         recovered_.report.removed.push_back(path + ": " + reason);
     }
 
-    Result<void> take_file(std::uint32_t id, StoredSegment* entries) {
+    Result<void> recover_file(std::uint32_t id, StoredSegment* entries) {
         RecoveredSegment segment;
         segment.path = segment_path(directory_, id);
         auto file = open_file(segment.path, O_RDONLY);
@@ -122,11 +122,11 @@ private:
         if (known) {
             segment.sealed = entries->sealed;
             segment.blocks = std::move(entries->blocks);
-            drop_misplaced(segment, file_bytes);
+            drop_misplaced_blocks(segment, file_bytes);
         } else {
             recovered_.report.segments_scanned++;
         }
-        const std::size_t indexed = segment.blocks.size();
+        const std::size_t indexed_count = segment.blocks.size();
         if (!segment.sealed) scan_records(file->get(), *header, end_of(segment), file_bytes, segment.blocks);
         ::posix_fadvise(file->get(), 0, 0, POSIX_FADV_DONTNEED);
         if (segment.blocks.empty()) {
@@ -134,8 +134,8 @@ private:
             if (index_ != nullptr && entries != nullptr) index_->remove_segment(dataset_id_, id);
             return {};
         }
-        post(segment, known, indexed);
-        return keep(std::move(segment), indexed);
+        post_to_index(segment, known, indexed_count);
+        return open_segment(std::move(segment), indexed_count);
     }
 
     static std::optional<SegmentHeader> read_header(int fd) {
@@ -150,7 +150,7 @@ private:
         return last.offset() + protocol::record_bytes(last.payload_bytes, segment.alignment);
     }
 
-    void drop_misplaced(RecoveredSegment& segment, std::uint64_t file_bytes) {
+    void drop_misplaced_blocks(RecoveredSegment& segment, std::uint64_t file_bytes) {
         const std::uint64_t bytes_max = std::min(file_bytes, segment.size_bytes);
         std::uint64_t end = kSegmentHeaderBytes;
         const auto misplaced = [&](const StoredBlock& block) {
@@ -164,7 +164,7 @@ private:
             index_->remove_block(dataset_id_, segment.id, block.offset_units);
             return true;
         };
-        // In order, because each block is checked against the end of the one before.
+        // Check blocks in order, because each is checked against the end of the one before.
         std::size_t kept = 0;
         for (std::size_t i = 0; i < segment.blocks.size(); i++) {
             if (!misplaced(segment.blocks[i])) segment.blocks[kept++] = segment.blocks[i];
@@ -172,26 +172,26 @@ private:
         segment.blocks.resize(kept);
     }
 
-    void post(const RecoveredSegment& segment, bool known, std::size_t indexed) {
+    void post_to_index(const RecoveredSegment& segment, bool known, std::size_t indexed_count) {
         if (index_ == nullptr) return;
         if (!known) {
             index_->remove_segment(dataset_id_, segment.id);
             index_->put_segment(dataset_id_, segment.id, segment.size_bytes, segment.alignment, segment.sealed);
         }
-        for (std::size_t i = indexed; i < segment.blocks.size(); i++) {
+        for (std::size_t i = indexed_count; i < segment.blocks.size(); i++) {
             index_->put_block(dataset_id_, segment.id, segment.blocks[i]);
             if (++posts_ % kPostsPerFlush == 0) index_->flush();
         }
     }
 
-    Result<void> keep(RecoveredSegment segment, std::size_t indexed) {
+    Result<void> open_segment(RecoveredSegment segment, std::size_t indexed_count) {
         const bool direct = probe_.direct && segment.alignment % probe_.alignment == 0;
         auto file = open_file(segment.path, O_RDWR | (direct ? O_DIRECT : 0));
         if (!file) return std::unexpected(file.error());
         segment.fd = std::move(*file);
         recovered_.report.segments++;
         recovered_.report.blocks += segment.blocks.size();
-        recovered_.report.blocks_scanned += segment.blocks.size() - indexed;
+        recovered_.report.blocks_scanned += segment.blocks.size() - indexed_count;
         recovered_.segments.push_back(std::move(segment));
         return {};
     }

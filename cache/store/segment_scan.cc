@@ -12,7 +12,7 @@
 namespace larder::cache {
 namespace {
 
-// Many small records are read at a time; of large records only the headers.
+// Small records are read many at a time. Of large records only the headers are read.
 constexpr std::size_t kWindowBytesMax = std::size_t{256} << 10;
 constexpr std::size_t kWindowBytesMin = 4096;
 // The most bytes searched for headers after damage.
@@ -23,17 +23,17 @@ public:
     Window(int fd, std::uint64_t end) : fd_(fd), end_(end), bytes_(kWindowBytesMax) {}
 
     // The bytes of the record header at `offset`. Empty at the end or if they cannot be read.
-    std::span<const std::byte> at(std::uint64_t offset, std::size_t read_bytes) {
+    std::span<const std::byte> read_header(std::uint64_t offset, std::size_t read_bytes) {
         if (offset < begin_ || offset + protocol::kRecordHeaderBytes > begin_ + filled_) {
             begin_ = offset;
             filled_ = 0;
             const std::uint64_t wanted = std::min<std::uint64_t>({read_bytes, end_ - std::min(end_, offset)});
             while (filled_ < wanted) {
-                const ssize_t got =
+                const ssize_t read_count =
                     ::pread(fd_, bytes_.data() + filled_, wanted - filled_, static_cast<off_t>(offset + filled_));
-                if (got < 0 && errno == EINTR) continue;
-                if (got <= 0) break;
-                filled_ += static_cast<std::size_t>(got);
+                if (read_count < 0 && errno == EINTR) continue;
+                if (read_count <= 0) break;
+                filled_ += static_cast<std::size_t>(read_count);
             }
         }
         if (offset + protocol::kRecordHeaderBytes > begin_ + filled_) return {};
@@ -59,7 +59,7 @@ void scan_records(int fd, const SegmentHeader& header, std::uint64_t offset, std
     std::uint64_t search_bytes_left = kSearchBytesMax;
     bool searching = false;
     while (offset + protocol::kRecordHeaderBytes <= end) {
-        const auto record = protocol::read_record_header(window.at(offset, read_bytes));
+        const auto record = protocol::read_record_header(window.read_header(offset, read_bytes));
         const std::uint64_t bytes = record ? protocol::record_bytes(record->payload_bytes, alignment) : 0;
         if (record && record->dataset_id == header.dataset_id && record->segment == header.segment &&
             bytes <= end - offset) {

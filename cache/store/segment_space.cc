@@ -22,19 +22,23 @@ std::optional<std::uint64_t> SegmentSpace::segment_bytes(std::uint64_t record_by
     const std::uint64_t target = std::clamp(quota_bytes_ / kSegmentsPerQuota, kSegmentBytesMin, kSegmentBytesMax);
     // A whole number of the largest records, so that blocks of one size leave no unused tail.
     const std::uint64_t records = std::max<std::uint64_t>(1, (target - header_bytes_) / record_bytes_max);
-    const std::uint64_t whole = records * record_bytes_max;
+    const std::uint64_t whole_bytes = records * record_bytes_max;
     // At least an eighth of the quota, so that a quota that grows in small steps makes few segments.
-    const std::uint64_t left = std::max(quota_bytes_ - std::min(quota_bytes_, allocated_bytes_), quota_bytes_ / 8);
-    const std::uint64_t bytes = header_bytes_ + round_up(std::max(record_bytes, std::min(whole, left)), kPageBytes);
+    const std::uint64_t available_bytes =
+        std::max(quota_bytes_ - std::min(quota_bytes_, allocated_bytes_), quota_bytes_ / 8);
+    const std::uint64_t bytes =
+        header_bytes_ + round_up(std::max(record_bytes, std::min(whole_bytes, available_bytes)), kPageBytes);
     // Allocated bytes include the tails that no record fits.
-    if (allocated_bytes_ + bytes > quota_bytes_ + header_bytes_ + round_up(whole, kPageBytes)) return std::nullopt;
+    if (allocated_bytes_ + bytes > quota_bytes_ + header_bytes_ + round_up(whole_bytes, kPageBytes))
+        return std::nullopt;
     return bytes;
 }
 
 std::optional<SegmentSpace::Place> SegmentSpace::take(std::uint64_t record_bytes) {
     LARDER_ASSERT(fits_quota(record_bytes));
     Place place;
-    const auto hole = std::ranges::find_if(holes_, [&](const Hole& it) { return it.bytes >= record_bytes; });
+    const auto hole =
+        std::ranges::find_if(holes_, [&](const Hole& candidate) { return candidate.bytes >= record_bytes; });
     if (hole != holes_.end()) {
         place = {hole->segment, hole->offset};
         hole->offset += record_bytes;
@@ -42,7 +46,7 @@ std::optional<SegmentSpace::Place> SegmentSpace::take(std::uint64_t record_bytes
         if (hole->bytes == 0) holes_.erase(hole);
     } else {
         const auto open = std::ranges::find_if(
-            open_, [&](const Segment* it) { return it->size_bytes_ - it->tail_bytes_ >= record_bytes; });
+            open_, [&](const Segment* segment) { return segment->size_bytes_ - segment->tail_bytes_ >= record_bytes; });
         if (open == open_.end()) return std::nullopt;
         place = {*open, (*open)->tail_bytes_};
         (*open)->tail_bytes_ += record_bytes;
@@ -81,8 +85,8 @@ void SegmentSpace::release_space(Place place, std::uint64_t record_bytes) {
 Segment* SegmentSpace::open(Segment& segment) {
     Segment* sealed = nullptr;
     if (open_.size() == kOpenSegmentsMax) {
-        const auto fullest =
-            std::ranges::min_element(open_, {}, [](const Segment* it) { return it->size_bytes_ - it->tail_bytes_; });
+        const auto fullest = std::ranges::min_element(
+            open_, {}, [](const Segment* other) { return other->size_bytes_ - other->tail_bytes_; });
         sealed = *fullest;
         open_.erase(fullest);
     }

@@ -45,7 +45,7 @@ public:
     // Takes room in an existing segment and counts it as used. Nothing if a new segment is needed. Requires
     // fits_quota(record_bytes).
     std::optional<Place> take(std::uint64_t record_bytes);
-    // Gives back room that will not be used. The room becomes a hole, or the tail moves back.
+    // Returns room that will not be used. The room becomes a hole, or the tail moves back.
     void release_space(Place place, std::uint64_t record_bytes);
 
     // Counts a new or recovered segment and its used bytes.

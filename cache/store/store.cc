@@ -66,7 +66,7 @@ std::expected<Reservation, Refusal> DatasetStore::reserve_in_memory(std::uint32_
         found = memory.take(bytes);
     }
     found->segment->back_memory(found->offset + bytes);
-    return place(*found, block_id, payload_bytes);
+    return make_reservation(*found, block_id, payload_bytes);
 }
 
 std::expected<Reservation, Refusal> DatasetStore::reserve_on_disk(std::uint32_t block_id, std::uint32_t payload_bytes) {
@@ -92,10 +92,11 @@ std::expected<Reservation, Refusal> DatasetStore::reserve_on_disk(std::uint32_t 
         found = disk.take(bytes);
     }
     write_bytes_in_flight_ += bytes;
-    return place(*found, block_id, payload_bytes);
+    return make_reservation(*found, block_id, payload_bytes);
 }
 
-Reservation DatasetStore::place(SegmentSpace::Place place, std::uint32_t block_id, std::uint32_t payload_bytes) {
+Reservation DatasetStore::make_reservation(SegmentSpace::Place place, std::uint32_t block_id,
+                                           std::uint32_t payload_bytes) {
     table_.set_pending(block_id);
     place.segment->references_++;
     return Reservation{place.segment, place.offset, block_id, payload_bytes, {}};
@@ -187,14 +188,14 @@ bool DatasetStore::make_findable(const Reservation& reservation, std::uint32_t p
                             .payload_bytes = reservation.payload_bytes,
                             .payload_crc = payload_crc,
                             .raw_bytes = reservation.of.raw_bytes};
-    enter(segment, block);
+    add_entry(segment, block);
     if (segment.tier() == Tier::disk && index_ != nullptr) {
         index_->put_block(options_.dataset_id, segment.id(), block);
     }
     return true;
 }
 
-void DatasetStore::enter(Segment& segment, const StoredBlock& block) {
+void DatasetStore::add_entry(Segment& segment, const StoredBlock& block) {
     table_.set(block.block_id,
                {.slot = segment.slot_,
                 .offset_units = block.offset_units,
@@ -219,9 +220,9 @@ void DatasetStore::forget(std::uint32_t block_id) {
     const BlockTable::Entry entry = table_[block_id];
     if (!entry.found()) return;
     Segment& segment = *segments_[entry.slot];
-    const auto at = std::ranges::find(segment.block_ids_, block_id);
-    LARDER_ASSERT(at != segment.block_ids_.end());
-    segment.block_ids_.erase(at);
+    const auto found = std::ranges::find(segment.block_ids_, block_id);
+    LARDER_ASSERT(found != segment.block_ids_.end());
+    segment.block_ids_.erase(found);
     clear_entry(segment, block_id);
 }
 
@@ -252,7 +253,7 @@ void DatasetStore::release(Segment& segment) {
         segment.fd_.reset();
         options_.unmap_on_another_thread(std::make_shared<const Mapping>(std::move(segment.memory_)));
     }
-    std::erase_if(draining_, [&](const auto& it) { return it.get() == &segment; });
+    std::erase_if(draining_, [&](const auto& draining) { return draining.get() == &segment; });
 }
 
 void DatasetStore::grow_block_ids(std::uint32_t block_id_end, std::uint32_t block_bytes_max) {
@@ -283,7 +284,7 @@ std::uint64_t DatasetStore::admissions_refused(Refusal refusal) const {
 }
 
 void DatasetStore::retry_disk() {
-    disk_.end_rest();
+    disk_.end_pause();
 }
 bool DatasetStore::disk_full() const {
     return disk_.full();

@@ -27,7 +27,7 @@ bool DatasetStore::add_memory_segment(std::uint64_t size_bytes) {
         return false;
     }
     memory_problem_.reset();
-    take_in(std::move(*segment), true);
+    add_segment(std::move(*segment), true);
     return true;
 }
 
@@ -39,11 +39,11 @@ void DatasetStore::add_disk_segment(std::uint64_t size_bytes, std::uint32_t alig
     segment->size_bytes_ = size_bytes;
     segment->tail_bytes_ = kSegmentHeaderBytes;
     Segment& created = *segment;
-    take_in(std::move(segment), true);
+    add_segment(std::move(segment), true);
     disk_.create(created);
 }
 
-void DatasetStore::take_in(std::unique_ptr<Segment> segment, bool takes_more) {
+void DatasetStore::add_segment(std::unique_ptr<Segment> segment, bool accepts_records) {
     if (free_slots_.empty()) {
         free_slots_.push_back(static_cast<std::uint32_t>(segments_.size()));
         segments_.emplace_back();
@@ -52,12 +52,13 @@ void DatasetStore::take_in(std::unique_ptr<Segment> segment, bool takes_more) {
     free_slots_.pop_back();
     SegmentSpace& owner = space(segment->tier());
     owner.add(*segment);
-    if (takes_more) {
+    if (accepts_records) {
         Segment* sealed = owner.open(*segment);
         if (sealed != nullptr) {
             sealed->sealed_ = true;
             // A segment that is still being created is put into the index when it is ready.
-            if (sealed->tier() == Tier::disk && sealed->state_ == Segment::State::ready) segment_ready(*sealed);
+            if (sealed->tier() == Tier::disk && sealed->state_ == Segment::State::ready)
+                put_segment_into_index(*sealed);
         }
     } else {
         segment->sealed_ = true;
@@ -65,12 +66,12 @@ void DatasetStore::take_in(std::unique_ptr<Segment> segment, bool takes_more) {
     segments_[segment->slot_] = std::move(segment);
 }
 
-void DatasetStore::segment_ready(Segment& segment) {
+void DatasetStore::put_segment_into_index(Segment& segment) {
     if (index_ == nullptr) return;
     index_->put_segment(options_.dataset_id, segment.id(), segment.size_bytes(), segment.alignment(), segment.sealed_);
 }
 
-void DatasetStore::segment_failed(Segment& segment) {
+void DatasetStore::drop_failed_segment(Segment& segment) {
     drop(segment);
 }
 
@@ -127,11 +128,11 @@ void DatasetStore::shrink(Tier tier, const DropObserver& observer) {
 }
 
 void DatasetStore::drop_dead_blocks(std::span<const std::uint64_t> live, const DropObserver& observer) {
-    struct Thinned {
+    struct Candidate {
         Segment* segment;
-        double live_part;
+        double live_fraction;
     };
-    std::vector<Thinned> thinned;
+    std::vector<Candidate> candidates;
     for (const auto& segment : segments_) {
         if (segment == nullptr) continue;
         const std::size_t forgotten = std::erase_if(segment->block_ids_, [&](std::uint32_t block_id) {
@@ -146,12 +147,13 @@ void DatasetStore::drop_dead_blocks(std::span<const std::uint64_t> live, const D
         for (const std::uint32_t block_id : segment->block_ids_) {
             live_bytes += record_bytes(table_[block_id].payload_bytes, segment->alignment());
         }
-        thinned.push_back({segment.get(), static_cast<double>(live_bytes) / static_cast<double>(segment->used_bytes_)});
+        candidates.push_back(
+            {segment.get(), static_cast<double>(live_bytes) / static_cast<double>(segment->used_bytes_)});
     }
-    std::ranges::sort(thinned, {}, &Thinned::live_part);
-    constexpr double kLivePartMax = 0.75;
-    for (const auto& [segment, live_part] : thinned) {
-        if (live_part > 0 && (live_part > kLivePartMax || has_room(options_.block_bytes_max))) break;
+    std::ranges::sort(candidates, {}, &Candidate::live_fraction);
+    constexpr double kLiveFractionMax = 0.75;
+    for (const auto& [segment, live_fraction] : candidates) {
+        if (live_fraction > 0 && (live_fraction > kLiveFractionMax || has_room(options_.block_bytes_max))) break;
         if (observer.dropping) observer.dropping(*segment);
         drop(*segment);
     }
@@ -183,12 +185,12 @@ void DatasetStore::adopt(RecoveredSegment recovered) {
     segment.path_ = std::move(recovered.path);
     segment.size_bytes_ = recovered.size_bytes;
     segment.tail_bytes_ = kSegmentHeaderBytes;
-    const bool takes_more = !recovered.sealed && disk_.alignment() == recovered.alignment;
+    const bool accepts_records = !recovered.sealed && disk_.alignment() == recovered.alignment;
     for (const StoredBlock& block : recovered.blocks) {
         const std::uint64_t bytes = record_bytes(block.payload_bytes, segment.alignment());
         LARDER_ASSERT(block.offset() >= segment.tail_bytes_ && bytes <= segment.size_bytes_ - block.offset());
         const std::uint64_t gap = block.offset() - segment.tail_bytes_;
-        if (gap > 0 && takes_more) {
+        if (gap > 0 && accepts_records) {
             space(Tier::disk).add_gap(segment, segment.tail_bytes_, gap);
         } else {
             segment.used_bytes_ += gap;
@@ -196,18 +198,19 @@ void DatasetStore::adopt(RecoveredSegment recovered) {
         segment.tail_bytes_ = block.offset() + bytes;
         segment.used_bytes_ += bytes;
     }
-    take_in(std::move(owned), takes_more);
+    add_segment(std::move(owned), accepts_records);
 
     segment.block_ids_.reserve(recovered.blocks.size());
     // Blocks come in random order, so entries are prefetched: for a million blocks the look-ups dominate the start-up
     // time.
-    constexpr std::size_t kAhead = 16;
+    constexpr std::size_t kPrefetchDistance = 16;
     for (std::size_t i = 0; i < recovered.blocks.size(); i++) {
-        if (i + kAhead < recovered.blocks.size()) table_.prefetch(recovered.blocks[i + kAhead].block_id);
+        if (i + kPrefetchDistance < recovered.blocks.size())
+            table_.prefetch(recovered.blocks[i + kPrefetchDistance].block_id);
         const StoredBlock& block = recovered.blocks[i];
         if (block.block_id >= table_.block_id_end()) continue;
         forget(block.block_id);
-        enter(segment, block);
+        add_entry(segment, block);
     }
 }
 
