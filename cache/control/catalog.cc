@@ -167,9 +167,9 @@ Result<void> check_dataset_name(std::string_view name) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
                c == '-';
     };
-    const bool good = !name.empty() && name.size() <= kDatasetNameBytesMax && name.front() != '.' &&
-                      name.front() != '-' && std::ranges::all_of(name, allowed);
-    if (good) return {};
+    const bool is_valid = !name.empty() && name.size() <= kDatasetNameBytesMax && name.front() != '.' &&
+                          name.front() != '-' && std::ranges::all_of(name, allowed);
+    if (is_valid) return {};
     return fail(
         ErrorCode::invalid_argument,
         "\"" + std::string(name.substr(0, kDatasetNameBytesMax)) +

@@ -221,16 +221,16 @@ Result<void> Node::check_capacity(const std::map<std::string, Quota>& changes) c
     for (const auto& [name, quota] : changes) {
         if (!datasets_.contains(name) && !changing_.contains(name)) fits = fits && take({.name = name, .quota = quota});
     }
-    const auto too_much = [](const char* tier, std::uint64_t wanted, std::uint64_t capacity) {
+    const auto fail_capacity = [](const char* tier, std::uint64_t wanted, std::uint64_t capacity) {
         return fail(ErrorCode::no_space, std::string("the ") + tier + " quotas of all datasets together would be " +
                                              exact_size(wanted) + ", but this node has " + exact_size(capacity) +
                                              " for them (`" + tier +
                                              "` in the config): lower a quota or raise that setting");
     };
     if (!fits || sum.memory_bytes > config_.memory_bytes) {
-        return too_much("memory", sum.memory_bytes, config_.memory_bytes);
+        return fail_capacity("memory", sum.memory_bytes, config_.memory_bytes);
     }
-    if (sum.disk_bytes > config_.disk_bytes) return too_much("disk", sum.disk_bytes, config_.disk_bytes);
+    if (sum.disk_bytes > config_.disk_bytes) return fail_capacity("disk", sum.disk_bytes, config_.disk_bytes);
     return {};
 }
 
@@ -313,22 +313,22 @@ void Node::lower_dealt_quotas(std::uint64_t Quota::* tier, std::uint64_t bytes) 
         const auto known = used_.find(dataset.record.dataset_id);
         return known == used_.end() ? DatasetUse{} : known->second;
     };
-    std::map<NodeDataset*, std::uint64_t> taken;
+    std::map<NodeDataset*, std::uint64_t> taken_bytes;
     for (const auto& [also_used, also_read] : {std::pair{false, true}, {true, false}, {true, true}}) {
         for (NodeDataset* dataset : dealt) {
             const DatasetUse use = use_of(*dataset);
             if (use.sessions > 0 && !also_read) continue;
-            const std::uint64_t left = dataset->record.quota.*tier - taken[dataset];
-            const std::uint64_t kept = also_used ? 0 : use.bytes.*tier;
-            const std::uint64_t given = std::min(bytes, left - std::min(left, kept));
-            taken[dataset] += given;
-            bytes -= given;
+            const std::uint64_t remaining = dataset->record.quota.*tier - taken_bytes[dataset];
+            const std::uint64_t spared = also_used ? 0 : use.bytes.*tier;
+            const std::uint64_t taken = std::min(bytes, remaining - std::min(remaining, spared));
+            taken_bytes[dataset] += taken;
+            bytes -= taken;
         }
     }
-    for (const auto& [dataset, given] : taken) {
-        if (given == 0) continue;
+    for (const auto& [dataset, taken] : taken_bytes) {
+        if (taken == 0) continue;
         Quota quota = dataset->record.quota;
-        quota.*tier -= given;
+        quota.*tier -= taken;
         apply_quota(*dataset, quota);
         save(dataset->record, nullptr);
     }

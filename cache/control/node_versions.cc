@@ -15,7 +15,7 @@ Result<std::shared_ptr<const DatasetVersion>> open_version(const std::string& ma
     if (!fd) return std::unexpected(fd.error());
     auto manifest = protocol::Manifest::open(fd->get());
     if (!manifest) return std::unexpected(manifest.error().within(manifest_path));
-    if (auto good = manifest->check(); !good) return std::unexpected(good.error().within(manifest_path));
+    if (auto checked = manifest->check(); !checked) return std::unexpected(checked.error().within(manifest_path));
     auto version = std::make_shared<DatasetVersion>();
     version->dataset_id = manifest->header().dataset_id;
     version->version = manifest->header().version;

@@ -101,13 +101,14 @@ std::function<void(std::uint64_t)> SlotKeeper::populator(const std::shared_ptr<c
 // Populates the next piece, with a huge page if the kernel gives one. If the kernel refuses memory, pages are populated
 // one by one when written, which costs only speed.
 void SlotKeeper::Population::populate_piece(const Mapping& memory) {
-    std::byte* const at = memory.data() + done_bytes;
+    std::byte* const piece = memory.data() + done_bytes;
     const std::size_t bytes = std::min(kHugePageBytes, memory.size() - done_bytes);
-    if (bytes != kHugePageBytes || !back_with_huge_page(at)) {
-        // Allocate the file's pages first, then the page tables: this takes half the time of faulting in both at once.
+    if (bytes != kHugePageBytes || !back_with_huge_page(piece)) {
+        // Allocate the file's pages first, then the page tables: this takes half the time of faulting in both piece
+        // once.
         const auto offset = static_cast<off_t>(done_bytes);
         if (::fallocate(slot_fd.get(), 0, offset, static_cast<off_t>(bytes)) == 0) {
-            ::madvise(at, bytes, MADV_POPULATE_WRITE);
+            ::madvise(piece, bytes, MADV_POPULATE_WRITE);
         }
     }
     done_bytes += bytes;

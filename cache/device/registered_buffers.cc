@@ -58,9 +58,9 @@ void RegisteredBuffers::remove(std::span<std::byte> memory) {
 
 int RegisteredBuffers::find(const std::byte* data, std::size_t bytes) const {
     const auto begin = reinterpret_cast<std::uintptr_t>(data);
-    auto after = std::ranges::upper_bound(pieces_, begin, {}, &Piece::begin);
-    if (after == pieces_.begin()) return -1;
-    const Piece& piece = *--after;
+    auto next_piece = std::ranges::upper_bound(pieces_, begin, {}, &Piece::begin);
+    if (next_piece == pieces_.begin()) return -1;
+    const Piece& piece = *--next_piece;
     return bytes <= piece.end - begin && begin < piece.end ? piece.index : -1;
 }
 

@@ -114,15 +114,15 @@ void PeerDirectory::ask_all() {
     for (PeerQuery& query : queries) {
         if (take_answer(query, peers_.at(query.endpoint))) changed.insert(key_of(*query.dataset));
     }
-    std::set<std::string> kept;
+    std::set<std::string> current_keys;
     for (const PeerDataset& dataset : datasets) {
         const std::string key = key_of(dataset);
-        kept.insert(key);
+        current_keys.insert(key);
         hand_over(dataset, endpoints, changed.contains(key));
     }
-    std::erase_if(last_handovers_, [&](const auto& item) { return !kept.contains(item.first); });
+    std::erase_if(last_handovers_, [&](const auto& item) { return !current_keys.contains(item.first); });
     std::erase_if(last_answers_, [&](const auto& item) {
-        return !kept.contains(item.first.second) || !peers_.contains(item.first.first);
+        return !current_keys.contains(item.first.second) || !peers_.contains(item.first.first);
     });
     for (auto& [endpoint, peer] : peers_) peer.status.held_blocks = peer.status.room_bytes = 0;
     for (const auto& [key, last_answer] : last_answers_) {
@@ -170,17 +170,17 @@ bool PeerDirectory::take_answer(PeerQuery& query, Peer& peer) {
 void PeerDirectory::hand_over(const PeerDataset& dataset, const std::vector<std::string>& endpoints, bool changed) {
     const std::string key = key_of(dataset);
     const auto own = dataset.shard->call([&](Shard& shard) { return shard.held(dataset.dataset_id).blocks; });
-    const auto before = last_handovers_.find(key);
+    const auto last_handover = last_handovers_.find(key);
     // The dataset is being removed, or there are no peers.
-    if (own == nullptr || (before == last_handovers_.end() && endpoints.empty())) return;
+    if (own == nullptr || (last_handover == last_handovers_.end() && endpoints.empty())) return;
     const std::uint64_t own_changes = own->changes();
-    if (!changed && before != last_handovers_.end() && before->second.endpoints == endpoints &&
-        before->second.own == own && before->second.own_changes == own_changes) {
+    if (!changed && last_handover != last_handovers_.end() && last_handover->second.endpoints == endpoints &&
+        last_handover->second.own == own && last_handover->second.own_changes == own_changes) {
         return;
     }
     PeerBlocks current = blocks_of(dataset, endpoints, *own);
-    if (before != last_handovers_.end()) {
-        const PeerBlocks& previous = *before->second.blocks;
+    if (last_handover != last_handovers_.end()) {
+        const PeerBlocks& previous = *last_handover->second.blocks;
         for (std::uint32_t block = 0; block < current.holder.size() && !current.lost_some; ++block) {
             current.lost_some =
                 previous.holds(block) && !current.holds(block) && !own->holds(dataset.manifest->block_id(block));

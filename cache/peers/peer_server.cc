@@ -174,10 +174,10 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
             shard.lend(dataset.dataset_id, dataset.manifest, block,
                        [self, &shard, dataset, block, respond, in_flight_bytes](const LentBlock& lent) {
                            // Copy the block for the socket on this server's thread, not on the shard's.
-                           const bool taken = self->post([self, dataset, block, respond, in_flight_bytes, lent] {
+                           const bool posted = self->post([self, dataset, block, respond, in_flight_bytes, lent] {
                                self->send(dataset, block, lent, respond);
                            });
-                           if (!taken && lent.token != 0) shard.return_block(dataset.dataset_id, lent.token);
+                           if (!posted && lent.token != 0) shard.return_block(dataset.dataset_id, lent.token);
                        });
         });
     }
@@ -204,9 +204,9 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
         if (offered->record == nullptr) return refuse();
         std::memcpy(offered->record.get(), bytes.data(), bytes.size());
         dataset.shard->post([id = dataset.dataset_id, offered, respond](Shard& shard) {
-            const bool taken = shard.take_offered(id, std::move(*offered));
-            respond(taken ? HttpResponse{.status = 204, .body = {}, .headers = {}, .stream = nullptr}
-                          : http_error(404, "not_found", "this node does not take this block"));
+            const bool admitted = shard.take_offered(id, std::move(*offered));
+            respond(admitted ? HttpResponse{.status = 204, .body = {}, .headers = {}, .stream = nullptr}
+                             : http_error(404, "not_found", "this node does not take this block"));
         });
     }
 

@@ -266,8 +266,8 @@ std::string_view Manifest::class_name(std::uint64_t index) const {
 
 std::uint32_t Manifest::block_of_sample(std::uint64_t sample) const {
     if (one_sample_per_object()) return static_cast<std::uint32_t>(sample);
-    const auto after = std::ranges::upper_bound(blocks_, sample, {}, &ManifestBlock::first_sample);
-    return after == blocks_.begin() ? 0 : static_cast<std::uint32_t>(after - blocks_.begin() - 1);
+    const auto next_block = std::ranges::upper_bound(blocks_, sample, {}, &ManifestBlock::first_sample);
+    return next_block == blocks_.begin() ? 0 : static_cast<std::uint32_t>(next_block - blocks_.begin() - 1);
 }
 
 std::optional<std::uint64_t> Manifest::find_object(std::string_view wanted) const {

@@ -33,9 +33,9 @@ struct IndexKey {
     unsigned char bytes[kBlockBytes];
 };
 
-inline std::uint32_t index_key_number(const unsigned char* at) {
+inline std::uint32_t index_key_number(const unsigned char* bytes) {
     std::uint32_t number;
-    std::memcpy(&number, at, sizeof number);
+    std::memcpy(&number, bytes, sizeof number);
     return __builtin_bswap32(number);
 }
 

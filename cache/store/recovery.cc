@@ -165,11 +165,11 @@ private:
             return true;
         };
         // Check blocks in order, because each is checked against the end of the one before.
-        std::size_t kept = 0;
+        std::size_t kept_count = 0;
         for (std::size_t i = 0; i < segment.blocks.size(); i++) {
-            if (!misplaced(segment.blocks[i])) segment.blocks[kept++] = segment.blocks[i];
+            if (!misplaced(segment.blocks[i])) segment.blocks[kept_count++] = segment.blocks[i];
         }
-        segment.blocks.resize(kept);
+        segment.blocks.resize(kept_count);
     }
 
     void post_to_index(const RecoveredSegment& segment, bool known, std::size_t indexed_count) {
