@@ -77,8 +77,8 @@ void AllocatorAgent::tick() {
     const bool report_soon =
         report_early_ || node_.any_quota_unassigned() || (rates && node_.job_limits().any_unleased());
     const std::int64_t period_ns = report_soon ? kReportIntervalMin_ns : kReportInterval_ns;
-    if (in_flight_ || now_ns - reported_ns_ < period_ns) return;
-    in_flight_ = true;
+    if (report_in_flight_ || now_ns - reported_ns_ < period_ns) return;
+    report_in_flight_ = true;
     reported_ns_ = now_ns;
     report();
 }
@@ -86,7 +86,7 @@ void AllocatorAgent::tick() {
 void AllocatorAgent::report() {
     node_.collect([this](const Result<ShardStatistics>& statistics) {
         if (!statistics) {
-            in_flight_ = false;
+            report_in_flight_ = false;
             return;
         }
         std::vector<ReportedDataset> datasets;
@@ -125,7 +125,7 @@ void AllocatorAgent::send(std::string body, std::int64_t now_ns) {
 }
 
 void AllocatorAgent::handle_answer(const Result<HttpResponse>& response, std::int64_t sent_ns) {
-    in_flight_ = false;
+    report_in_flight_ = false;
     const Result<void> applied = response ? apply(*response, sent_ns) : std::unexpected(response.error());
     ++(applied ? status_.reports : status_.failures);
     if (applied && !status_.connected) {

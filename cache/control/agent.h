@@ -69,7 +69,7 @@ private:
     bool logged_waiting_ = false;
     std::string last_warning_;
     bool report_early_ = false;
-    bool in_flight_ = false;
+    bool report_in_flight_ = false;
     HttpClient client_;  // used on the thread of `requests_` only
     WorkThread requests_;
 };

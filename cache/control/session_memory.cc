@@ -104,8 +104,7 @@ void SlotKeeper::Population::populate_piece(const Mapping& memory) {
     std::byte* const piece = memory.data() + done_bytes;
     const std::size_t bytes = std::min(kHugePageBytes, memory.size() - done_bytes);
     if (bytes != kHugePageBytes || !back_with_huge_page(piece)) {
-        // Allocate the file's pages first, then the page tables: this takes half the time of faulting in both piece
-        // once.
+        // Allocate the file's pages first, then the page tables: this takes half the time of faulting in both at once.
         const auto offset = static_cast<off_t>(done_bytes);
         if (::fallocate(slot_fd.get(), 0, offset, static_cast<off_t>(bytes)) == 0) {
             ::madvise(piece, bytes, MADV_POPULATE_WRITE);

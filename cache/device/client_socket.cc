@@ -27,7 +27,7 @@ public:
     void close(FileDescriptor socket) {
         const std::lock_guard lock(mutex_);
         sockets_.push_back(std::move(socket));
-        has_sockets_.notify_one();
+        sockets_added_.notify_one();
         ++pending_;
         if (!std::exchange(started_, true)) std::thread([this] { run(); }).detach();
     }
@@ -36,18 +36,18 @@ public:
 private:
     void run() {
         ::pthread_setname_np(::pthread_self(), "larder-closes");
-        const std::optional<timer_t> interrupts = make_interrupt_timer();
+        const std::optional<timer_t> interrupt_timer = make_interrupt_timer();
         for (;;) {
             std::unique_lock lock(mutex_);
-            has_sockets_.wait(lock, [this] { return !sockets_.empty(); });
+            sockets_added_.wait(lock, [this] { return !sockets_.empty(); });
             auto sockets = std::exchange(sockets_, {});
             lock.unlock();
-            if (interrupts) set_interval(*interrupts, kInterruptInterval);
+            if (interrupt_timer) set_interval(*interrupt_timer, kInterruptInterval);
             for (FileDescriptor& socket : sockets) {
                 socket.reset();
                 --pending_;
             }
-            if (interrupts) set_interval(*interrupts, {});
+            if (interrupt_timer) set_interval(*interrupt_timer, {});
         }
     }
 
@@ -65,17 +65,17 @@ private:
         event.sigev_notify = SIGEV_THREAD_ID;
         event.sigev_signo = signal;
         event._sigev_un._tid = ::gettid();
-        timer_t interrupts{};
-        if (::timer_create(CLOCK_MONOTONIC, &event, &interrupts) != 0) return std::nullopt;
-        return interrupts;
+        timer_t interrupt_timer{};
+        if (::timer_create(CLOCK_MONOTONIC, &event, &interrupt_timer) != 0) return std::nullopt;
+        return interrupt_timer;
     }
-    static void set_interval(timer_t interrupts, timespec interval) {
+    static void set_interval(timer_t interrupt_timer, timespec interval) {
         const itimerspec times{.it_interval = interval, .it_value = interval};
-        ::timer_settime(interrupts, 0, &times, nullptr);
+        ::timer_settime(interrupt_timer, 0, &times, nullptr);
     }
 
     std::mutex mutex_;
-    std::condition_variable has_sockets_;
+    std::condition_variable sockets_added_;
     std::vector<FileDescriptor> sockets_;
     std::atomic<std::size_t> pending_ = 0;
     bool started_ = false;
