@@ -129,7 +129,7 @@ Result<void> Daemon::State::start() {
     if (auto listening = handshakes->listen(config.socket_path, config.socket_mode); !listening) return listening;
 
     if (!config.allocator.endpoint.empty()) {
-        const auto number = number_of_state_directory(config.state_directory);
+        const auto number = load_or_create_directory_number(config.state_directory);
         if (!number) return std::unexpected(number.error());
         agent = std::make_unique<AllocatorAgent>(context, *node, *number);
     }

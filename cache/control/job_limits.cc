@@ -78,14 +78,14 @@ void JobLimits::update_idle_jobs(const ShardStatistics& statistics, std::int64_t
         if (job.sessions > 0 || job.waiting_bytes > 0) reading.insert(job.job);
     }
     if (statistics.scans > 0) reading.insert(kScanJob);
-    seen_reading(reading, now_ns);
+    record_reading_jobs(reading, now_ns);
     std::erase_if(buckets_, [now_ns](const auto& item) {
         const Bucket& bucket = item.second;
         return !bucket.reads() && bucket.bucket.use_count() == 1 && bucket.bucket->is_full(now_ns);
     });
 }
 
-void JobLimits::seen_reading(const std::set<std::string>& jobs, std::int64_t now_ns) {
+void JobLimits::record_reading_jobs(const std::set<std::string>& jobs, std::int64_t now_ns) {
     bool changed = false;
     for (auto& [job, bucket] : buckets_) {
         const bool was_reading = bucket.reads();

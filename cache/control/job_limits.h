@@ -66,7 +66,7 @@ public:
     void update_idle_jobs(const ShardStatistics& statistics, std::int64_t now_ns);
     // Takes the jobs that `update_idle_jobs` found reading. A job that did not read twice in a row leaves its share to
     // the others.
-    void seen_reading(const std::set<std::string>& jobs, std::int64_t now_ns);
+    void record_reading_jobs(const std::set<std::string>& jobs, std::int64_t now_ns);
 
     // The bucket of all sessions of a job on this node. The job counts as reading from now on. Fails if kJobsMax other
     // jobs have buckets.

@@ -34,7 +34,7 @@ void log_outage(const HttpOutage& outage) {
         return;
     }
     const std::string lasted = format_duration_ns(outage.ended_ns - outage.began_ns);
-    if (outage.answers) {
+    if (outage.ended_by_answer) {
         log_info("the remote answers again",
                  {{"endpoint", outage.endpoint}, {"outage", lasted}, {"failed_tries", outage.failures}});
     } else {

@@ -16,7 +16,7 @@ Result<FileDescriptor> lock_state_directory(const std::string& directory) {
                                                "): stop it, or give this one a state_directory of its own");
 }
 
-Result<std::uint64_t> number_of_state_directory(const std::string& directory) {
+Result<std::uint64_t> load_or_create_directory_number(const std::string& directory) {
     const std::string path = directory + "/number";
     const auto text = read_file(path);
     if (!text && text.error().code != ErrorCode::not_found) return std::unexpected(text.error());

@@ -15,7 +15,7 @@ namespace larder::cache {
 Result<FileDescriptor> lock_state_directory(const std::string& directory);
 
 // The directory's number: not 0, drawn when the directory is first used. The caller must hold the lock.
-Result<std::uint64_t> number_of_state_directory(const std::string& directory);
+Result<std::uint64_t> load_or_create_directory_number(const std::string& directory);
 
 // A random number, not 0, that every JSON reader represents exactly.
 std::uint64_t draw_number();

@@ -35,7 +35,7 @@ public:
                              .size_bytes = object.size_bytes,
                              .tag = object.mtime_ns,
                              .depends_on = hash_extents(object)};
-        const auto summed = journaled(journal_, key, [&] { return read(object, bytes_before, progress); });
+        const auto summed = find_or_compute(journal_, key, [&] { return read(object, bytes_before, progress); });
         if (!summed) return std::unexpected(summed.error());
         if (summed->checksums.size() != object.block_count) {
             return fail(ErrorCode::internal, std::string(key.path) + ": its stored checksums are incomplete");

@@ -112,8 +112,8 @@ std::optional<Error> IndexJournal::failure() const {
     return failure_;
 }
 
-Result<IndexedObject> journaled(IndexJournal* journal, const JournalKey& key,
-                                const std::function<Result<IndexedObject>()>& work) {
+Result<IndexedObject> find_or_compute(IndexJournal* journal, const JournalKey& key,
+                                      const std::function<Result<IndexedObject>()>& work) {
     if (journal == nullptr || key.tag == 0) return work();
     if (auto known = journal->find(key)) return std::move(*known);
     auto object = work();

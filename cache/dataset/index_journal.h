@@ -66,8 +66,8 @@ private:
 
 // Returns the journal's result for `key`; else calls `work` and adds its result to the journal. `journal` may be null.
 // An object without a tag is always indexed again, because a change would go unnoticed.
-Result<IndexedObject> journaled(IndexJournal* journal, const JournalKey& key,
-                                const std::function<Result<IndexedObject>()>& work);
+Result<IndexedObject> find_or_compute(IndexJournal* journal, const JournalKey& key,
+                                      const std::function<Result<IndexedObject>()>& work);
 
 // A hash for JournalKey::depends_on.
 std::uint64_t hash_numbers(std::initializer_list<std::uint64_t> numbers);

@@ -189,7 +189,7 @@ Result<TableFile> read_chunk(const std::string& index_path, const JsonAt& chunk,
     file.sample_count = *samples;
     file.raw_bytes = *bytes;
     // Older writers did not count the bytes of the table.
-    if (*samples < protocol::kBlockBytesMax) file.raw_bytes_old = *bytes + (*samples + 2) * kWordBytes;
+    if (*samples < protocol::kBlockBytesMax) file.raw_bytes_of_older_writers = *bytes + (*samples + 2) * kWordBytes;
     (compressed == Compressed::whole ? file.compressed_path : file.path) = std::move(*path);
     return file;
 }

@@ -136,8 +136,8 @@ Result<void> index_megatron(ObjectSource& source, const BlockGoal& goal, std::ui
         [&](std::size_t i, const ObjectProgress& step) -> Result<IndexedObject> {
             const auto pair = open_pair(source, stems[i]);
             if (!pair) return std::unexpected(pair.error());
-            auto object =
-                journaled(journal, key_of(*pair), [&] { return index_pair(*pair, goal, tokens_per_sample, step); });
+            auto object = find_or_compute(journal, key_of(*pair),
+                                          [&] { return index_pair(*pair, goal, tokens_per_sample, step); });
             if (!object) return object;
             const auto element = static_cast<ElementType>(object->shared.empty() ? 0 : object->shared.front());
             if (auto same = type.check_same(element, pair->idx_path); !same) return std::unexpected(same.error());

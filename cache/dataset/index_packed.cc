@@ -104,7 +104,7 @@ Result<void> index_packed(ObjectSource& source, DatasetContent& content, BlockGo
             auto file = source.open(paths[i]);
             if (!file) return std::unexpected(file.error());
             const JournalKey key{.path = paths[i], .size_bytes = (*file)->size_bytes(), .tag = (*file)->tag()};
-            auto object = journaled(journal, key, [&] { return index_file(**file, paths[i]); });
+            auto object = find_or_compute(journal, key, [&] { return index_file(**file, paths[i]); });
             if (!object) return object;
             if (auto same = common.check_same(object->shared, paths[i]); !same) return std::unexpected(same.error());
             return object;

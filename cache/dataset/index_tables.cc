@@ -78,7 +78,8 @@ Result<IndexedObject> index_compressed(ObjectReader& reader, const TableFile& fi
         return fail(ErrorCode::corrupt, "at offset 0: it is not compressed with zstd");
     std::uint64_t raw_bytes = file.raw_bytes;
     if (content_bytes != ZSTD_CONTENTSIZE_UNKNOWN) {
-        if (content_bytes != file.raw_bytes && (file.raw_bytes_old == 0 || content_bytes != file.raw_bytes_old)) {
+        if (content_bytes != file.raw_bytes &&
+            (file.raw_bytes_of_older_writers == 0 || content_bytes != file.raw_bytes_of_older_writers)) {
             return fail(ErrorCode::corrupt, "it has " + std::to_string(content_bytes) +
                                                 " bytes once decompressed, but its index says " +
                                                 std::to_string(file.raw_bytes));
@@ -177,9 +178,9 @@ Result<void> index_tables(ObjectSource& source, const TableFiles& tables, const 
                 .path = path,
                 .size_bytes = (*reader)->size_bytes(),
                 .tag = (*reader)->tag(),
-                .depends_on = hash_numbers({file.sample_count, file.raw_bytes, file.raw_bytes_old,
+                .depends_on = hash_numbers({file.sample_count, file.raw_bytes, file.raw_bytes_of_older_writers,
                                             any_compressed ? 1u : 0u, tables.window_bytes, file.framed ? 1u : 0u})};
-            auto object = journaled(journal, key, [&] {
+            auto object = find_or_compute(journal, key, [&] {
                 return (*plain)[i] ? index_uncompressed(**reader, file, goal, any_compressed, tables.window_bytes, step)
                                    : index_compressed(**reader, file);
             });

@@ -21,9 +21,9 @@ struct TableFile {
     std::string path;             // the uncompressed or framed file; "": none
     std::string compressed_path;  // the file compressed whole with zstd; "": none. `path` is preferred if both exist
     std::uint64_t sample_count = 0;
-    std::uint64_t raw_bytes = 0;      // decompressed size of the file
-    std::uint64_t raw_bytes_old = 0;  // a second valid decompressed size (of older writers); 0: none
-    bool framed = false;              // `path` is made of zstd frames (cache/dataset/framed_chunk.h)
+    std::uint64_t raw_bytes = 0;                   // decompressed size of the file
+    std::uint64_t raw_bytes_of_older_writers = 0;  // a second valid decompressed size (of older writers); 0: none
+    bool framed = false;                           // `path` is made of zstd frames (cache/dataset/framed_chunk.h)
 };
 
 struct TableFiles {

@@ -13,7 +13,7 @@ constexpr std::size_t kNearBytes = 16384;  // larger records are skipped, not re
 Result<IndexedObject> index_file(ObjectReader& file, const std::string& path, const BlockGoal& goal,
                                  const ObjectProgress& progress) {
     IndexedObject object{.path = path, .size_bytes = file.size_bytes(), .tag = file.tag()};
-    ReadAhead ahead(file, kNearBytes, ReadAhead::kReadsOfNear * file.near_bytes());
+    ReadAhead ahead(file, kNearBytes, ReadAhead::kFirstReadAheadFactor * file.near_bytes());
     protocol::TfrecordReader reader(ahead);
     BlockGrouper grouper(goal, object);
     for (std::uint64_t records = 1;; ++records) {
@@ -57,7 +57,7 @@ Result<void> index_tfrecord(ObjectSource& source, const BlockGoal& goal, Dataset
             auto file = source.open(paths[i]);
             if (!file) return std::unexpected(file.error());
             const JournalKey key{.path = paths[i], .size_bytes = (*file)->size_bytes(), .tag = (*file)->tag()};
-            return journaled(journal, key, [&] { return index_file(**file, paths[i], goal, step); });
+            return find_or_compute(journal, key, [&] { return index_file(**file, paths[i], goal, step); });
         },
         progress, std::move(stop));
     if (!objects) return std::unexpected(objects.error());

@@ -65,7 +65,7 @@ Result<void> index_webdataset(ObjectSource& source, const std::string& only_shar
         auto reader = source.open(path);
         if (!reader) return std::unexpected(reader.error());
         const JournalKey key{.path = path, .size_bytes = (*reader)->size_bytes(), .tag = (*reader)->tag()};
-        return journaled(journal, key, [&] {
+        return find_or_compute(journal, key, [&] {
             auto shard = index_shard(**reader, source.description() + "/" + path, goal, step);
             if (shard) shard->path = path;
             return shard;

@@ -86,7 +86,7 @@ Result<PackReport> pack_dataset(const PackRequest& request, const IndexProgressC
     if (!shards) return std::unexpected(shards.error());
 
     IndexProgress done{.objects_total = manifest.sample_count(), .bytes_total = manifest.total_bytes()};
-    auto packed = source->each([&](const SourceSample& sample) -> Result<void> {
+    auto packed = source->for_each_sample([&](const SourceSample& sample) -> Result<void> {
         if (stop.stop_requested()) return fail(ErrorCode::cancelled, "packing was cancelled");
         if (auto added = (*shards)->add(sample); !added) return added;
         ++done.objects_done;

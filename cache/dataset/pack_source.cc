@@ -56,7 +56,7 @@ Result<void> PackSource::visit_block(std::uint32_t index, std::span<const std::b
     return {};
 }
 
-Result<void> PackSource::each(const std::function<Result<void>(const SourceSample&)>& visit) {
+Result<void> PackSource::for_each_sample(const std::function<Result<void>(const SourceSample&)>& visit) {
     std::vector<std::uint32_t> order(manifest_.block_count());
     std::iota(order.begin(), order.end(), 0);
     if (report_.format == protocol::Format::raw) std::ranges::sort(order, {}, mix64);

@@ -33,7 +33,7 @@ public:
     const protocol::Manifest& manifest() const { return manifest_; }
     const IndexReport& report() const { return report_; }
     // Calls `visit` for each sample. Stops at the first error and returns it.
-    Result<void> each(const std::function<Result<void>(const SourceSample&)>& visit);
+    Result<void> for_each_sample(const std::function<Result<void>(const SourceSample&)>& visit);
 
 private:
     PackSource(IndexReport report, protocol::Manifest manifest)

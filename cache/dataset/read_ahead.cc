@@ -15,7 +15,7 @@ Result<std::span<const std::byte>> ReadAhead::read(std::uint64_t offset, std::si
         const bool is_near = offset >= last_end_ && offset - last_end_ <= near_bytes_;
         const std::uint64_t wanted = std::max(bytes, is_near ? read_ahead_bytes_ : kFarBytes);
         read_ahead_bytes_ =
-            is_near ? std::min(2 * read_ahead_bytes_, read_ahead_bytes_max_) : kReadsOfNear * near_bytes_;
+            is_near ? std::min(2 * read_ahead_bytes_, read_ahead_bytes_max_) : kFirstReadAheadFactor * near_bytes_;
         buffer_ = {};
         auto filled = source_.read(offset, std::min<std::uint64_t>(wanted, source_.size_bytes() - offset));
         if (!filled) return filled;

@@ -33,7 +33,7 @@ std::optional<HttpOutage> HttpEndpointState::outage() const {
     return HttpOutage{.began_ns = silent_since_ns, .failures = failures, .why = last_failure};
 }
 
-std::optional<HttpOutage> HttpEndpointState::outage_begins(std::int64_t now_ns) {
+std::optional<HttpOutage> HttpEndpointState::begin_outage_if_silent(std::int64_t now_ns) {
     // A single failure is not an outage.
     const bool begins =
         silent_since_ns != 0 && !is_outage && failures > 1 && now_ns - silent_since_ns >= kOutageAfter_ns;
@@ -42,7 +42,7 @@ std::optional<HttpOutage> HttpEndpointState::outage_begins(std::int64_t now_ns) 
     return outage();
 }
 
-std::optional<HttpOutage> HttpEndpointState::outage_forgotten(std::int64_t now_ns) {
+std::optional<HttpOutage> HttpEndpointState::end_forgotten_outage(std::int64_t now_ns) {
     if (!is_outage || limit.in_flight() > 0 || now_ns - last_failed_ns < kOutageForgotten_ns) return std::nullopt;
     return end_silence(now_ns, false);
 }
@@ -51,11 +51,11 @@ std::optional<HttpOutage> HttpEndpointState::answered(std::int64_t now_ns) {
     return end_silence(now_ns, true);
 }
 
-std::optional<HttpOutage> HttpEndpointState::end_silence(std::int64_t now_ns, bool answers) {
+std::optional<HttpOutage> HttpEndpointState::end_silence(std::int64_t now_ns, bool ended_by_answer) {
     auto ended = outage();
     if (ended) {
         ended->ended_ns = now_ns;
-        ended->answers = answers;
+        ended->ended_by_answer = ended_by_answer;
     }
     silent_since_ns = 0;
     failures = 0;

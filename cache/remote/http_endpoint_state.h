@@ -39,10 +39,10 @@ struct HttpEndpointState {
     std::optional<HttpOutage> answered(std::int64_t now_ns);
     void failed(std::string why, int why_errno, std::int64_t now_ns);
     // Returns the outage once, as soon as the silence counts as an outage.
-    std::optional<HttpOutage> outage_begins(std::int64_t now_ns);
+    std::optional<HttpOutage> begin_outage_if_silent(std::int64_t now_ns);
     // Ends the outage and returns it once, if no request is in flight and the last failure is kOutageForgotten_ns ago:
     // no answer would end the outage then.
-    std::optional<HttpOutage> outage_forgotten(std::int64_t now_ns);
+    std::optional<HttpOutage> end_forgotten_outage(std::int64_t now_ns);
     std::optional<HttpOutage> outage() const;
     // True if a waiting request must fail: it was submitted more than `retry_for_ns` ago, and the endpoint has not
     // answered for longer than `retry_for_ns`.
@@ -63,7 +63,7 @@ struct HttpEndpointState {
     static constexpr std::int64_t kOutageForgotten_ns = 120'000'000'000;
 
 private:
-    std::optional<HttpOutage> end_silence(std::int64_t now_ns, bool answers);
+    std::optional<HttpOutage> end_silence(std::int64_t now_ns, bool ended_by_answer);
 };
 
 }  // namespace larder::cache

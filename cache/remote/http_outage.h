@@ -14,12 +14,12 @@
 namespace larder::cache {
 
 struct HttpOutage {
-    std::string endpoint;        // "https://host:port"
-    std::int64_t began_ns = 0;   // the first failure after the last answer
-    std::int64_t ended_ns = 0;   // 0: the outage lasts
-    bool answers = false;        // true: an answer ended the outage; false: no requests were made any more
-    std::uint64_t failures = 0;  // number of failed tries
-    std::string why;             // message of the last failure
+    std::string endpoint;          // "https://host:port"
+    std::int64_t began_ns = 0;     // the first failure after the last answer
+    std::int64_t ended_ns = 0;     // 0: the outage lasts
+    bool ended_by_answer = false;  // true: an answer ended the outage; false: no requests were made any more
+    std::uint64_t failures = 0;    // number of failed tries
+    std::string why;               // message of the last failure
 };
 
 // The outages of all endpoints. Call `tell` on one thread, the rest on any.

@@ -188,9 +188,9 @@ private:
     void look_for_outage(const std::string& name, HttpEndpointState& endpoint) {
         if (endpoint.silent_since_ns == 0) return;
         if (endpoint.is_outage) {
-            outages_.tell(name, endpoint.outage_forgotten(now_ns_));
+            outages_.tell(name, endpoint.end_forgotten_outage(now_ns_));
         } else if (!is_answering(endpoint)) {
-            outages_.tell(name, endpoint.outage_begins(now_ns_));
+            outages_.tell(name, endpoint.begin_outage_if_silent(now_ns_));
         }
     }
 

@@ -25,9 +25,9 @@ struct Admission::Compressing : CompressWork {
     } write;
 };
 
-Admission::Admission(DatasetStore& store, Compressor& compressor, Compression wished,
+Admission::Admission(DatasetStore& store, Compressor& compressor, Compression requested,
                      std::function<void(std::uint32_t block_id, std::uint64_t bytes)> admitted)
-    : store_(store), compressor_(compressor), choice_(wished), admitted_(std::move(admitted)) {}
+    : store_(store), compressor_(compressor), choice_(requested), admitted_(std::move(admitted)) {}
 
 Admission::~Admission() = default;
 
@@ -79,7 +79,7 @@ void Admission::admit(const Fetch& fetch, std::uint32_t payload_crc, std::uint64
     work.admission = this;
     work.block = pin_slot(fetch, payload_crc);
     work.raw = {work.block.slot + kRecordHeaderBytes, work.block.payload_bytes};
-    work.level = choice_.wished().level;
+    work.level = choice_.requested().level;
     work.done = [](CompressWork& done) noexcept {
         auto& finished = static_cast<Compressing&>(done);
         finished.admission->finish_compression(finished);
@@ -91,7 +91,7 @@ void Admission::admit(const Fetch& fetch, std::uint32_t payload_crc, std::uint64
 // not compressed any more, and for a block refetched while an older copy was cached. For other blocks, memory was tried
 // before the read.
 bool Admission::admit_to_memory(const Fetch& fetch, std::uint32_t payload_crc) {
-    if (choice_.wished().kind == CompressionKind::none && !fetch.is_refetch) return false;
+    if (choice_.requested().kind == CompressionKind::none && !fetch.is_refetch) return false;
     const auto reserved = store_.reserve(Tier::memory, fetch.block_id, fetch.payload_bytes);
     if (!reserved) return false;
     const std::byte* payload = fetch.consumer->slot(fetch) + kRecordHeaderBytes;

@@ -25,7 +25,7 @@ public:
 
     // Calls `admitted` with each block id and the block's uncompressed bytes once the block can be found. `store` and
     // `compressor` must outlive the Admission.
-    Admission(DatasetStore& store, Compressor& compressor, Compression wished,
+    Admission(DatasetStore& store, Compressor& compressor, Compression requested,
               std::function<void(std::uint32_t block_id, std::uint64_t bytes)> admitted);
     ~Admission();
 

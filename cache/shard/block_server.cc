@@ -256,7 +256,7 @@ void BlockServer::note_admitted(std::uint32_t block_id, std::uint64_t bytes) {
     for (const auto& job : jobs_) job->note_admitted(block_id, bytes);
     held_->set(block_id, true);
     // The measured compression ratio may have changed.
-    if (admission_.choice().wished().kind != CompressionKind::none) update_hash_threshold();
+    if (admission_.choice().requested().kind != CompressionKind::none) update_hash_threshold();
 }
 
 DatasetStore::DropObserver BlockServer::drop_observer(const std::function<void(const Segment&)>& on_drop) {
@@ -355,7 +355,7 @@ DatasetStatistics BlockServer::statistics() const {
     statistics.usage = store_->usage();
     statistics.quota = store_->quota();
     statistics.disk_full = store_->disk_full();
-    statistics.compression = admission_.choice().wished();
+    statistics.compression = admission_.choice().requested();
     statistics.stored_ratio = admission_.choice().stored_ratio();
     for (const Refusal refusal : {Refusal::quota_reached, Refusal::disk_full, Refusal::disk_failed, Refusal::busy}) {
         statistics.admissions_refused += store_->admissions_refused(refusal);

@@ -139,7 +139,7 @@ std::int64_t Scan::step() {
 
 // Called when a warm-up has requested all wanted blocks. True if more work is left.
 bool Scan::start_next_phase() {
-    if (!counting_ && warm_->another_pass()) {
+    if (!counting_ && warm_->begin_another_pass()) {
         next_block_ = 0;
         return true;
     }

@@ -138,7 +138,7 @@ bool WarmBlocks::compresses_better() const {
     return sources_.stored_ratio() < stored_ratio_ * kBetterRatio;
 }
 
-bool WarmBlocks::another_pass() {
+bool WarmBlocks::begin_another_pass() {
     if (passes_ == kPassesMax || (busy_ == 0 && !compresses_better())) return false;
     stored_ratio_ = sources_.stored_ratio();
     ++passes_;

@@ -50,7 +50,7 @@ public:
     // True if blocks were read that have room but are not cached yet.
     bool any_busy() const { return busy_ > 0; }
     // Call after a pass over all blocks. True if another pass may cache more; that pass has then begun.
-    bool another_pass();
+    bool begin_another_pass();
 
 private:
     static constexpr std::uint32_t kBlocksPerCall = 4096;

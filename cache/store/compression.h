@@ -37,12 +37,12 @@ class CompressionChoice {
 public:
     static constexpr std::uint32_t kSampleBlocks = 16;
 
-    explicit CompressionChoice(Compression wished) : wished_(wished) {}
+    explicit CompressionChoice(Compression requested) : requested_(requested) {}
 
     // True if the next block is to be tried. `dataset_bytes` is the uncompressed size of the dataset.
     bool wants(std::uint64_t dataset_bytes, std::uint64_t quota_bytes) const {
-        if (wished_.kind == CompressionKind::none || failed_) return false;
-        return wished_.kind == CompressionKind::zstd || dataset_bytes > quota_bytes;
+        if (requested_.kind == CompressionKind::none || failed_) return false;
+        return requested_.kind == CompressionKind::zstd || dataset_bytes > quota_bytes;
     }
     // Records a block that was tried. `stored_bytes` is its compressed size, or `raw_bytes` if it did not shrink
     // enough.
@@ -51,12 +51,12 @@ public:
     double stored_ratio() const {
         return failed_ || raw_bytes_ == 0 ? 1 : static_cast<double>(stored_bytes_) / static_cast<double>(raw_bytes_);
     }
-    const Compression& wished() const { return wished_; }
+    const Compression& requested() const { return requested_; }
     // True if the sample has shown that compression gains nothing.
     bool failed() const { return failed_; }
 
 private:
-    Compression wished_;
+    Compression requested_;
     std::uint64_t tried_ = 0;
     std::uint64_t raw_bytes_ = 0;
     std::uint64_t stored_bytes_ = 0;

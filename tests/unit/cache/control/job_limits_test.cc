@@ -150,10 +150,10 @@ TEST(JobLimits, NewJobsShareTheLeasedRate) {
     EXPECT_NEAR(sum_of(limits, jobs), 2 * 8e3, 1e-6) << "one floor for each of the two leased jobs";
 
     // An ended job leaves its share to the others.
-    limits.seen_reading({"c"}, kSecond);
+    limits.record_reading_jobs({"c"}, kSecond);
     EXPECT_NEAR((*limits.bucket("c", 0))->rate_bytes_per_second(0), 16e3 / 103, 1e-6)
         << "it may be between two sessions";
-    limits.seen_reading({"c"}, kSecond);
+    limits.record_reading_jobs({"c"}, kSecond);
     EXPECT_EQ((*limits.bucket("c", 0))->rate_bytes_per_second(0), 8e3);
     (void)limits.bucket("d", 0);
     EXPECT_DOUBLE_EQ(sum_of(limits, {"c", "d"}), 16e3);

@@ -12,23 +12,23 @@ namespace {
 
 TEST(StateDirectory, KeepsItsNumber) {
     const test::TempDirectory one, other;
-    const auto number = number_of_state_directory(one.path());
+    const auto number = load_or_create_directory_number(one.path());
     ASSERT_TRUE(number.has_value()) << number.error().message;
     EXPECT_NE(*number, 0u);
-    EXPECT_EQ(number_of_state_directory(one.path()).value(), *number);
-    EXPECT_NE(number_of_state_directory(other.path()).value(), *number);
+    EXPECT_EQ(load_or_create_directory_number(one.path()).value(), *number);
+    EXPECT_NE(load_or_create_directory_number(other.path()).value(), *number);
 }
 
 TEST(StateDirectory, DamagedNumberIsReplaced) {
     const test::TempDirectory directory;
     std::ofstream(directory / "number") << "no number";
-    const auto number = number_of_state_directory(directory.path());
+    const auto number = load_or_create_directory_number(directory.path());
     ASSERT_TRUE(number.has_value());
-    EXPECT_EQ(number_of_state_directory(directory.path()).value(), *number);
+    EXPECT_EQ(load_or_create_directory_number(directory.path()).value(), *number);
 }
 
 TEST(StateDirectory, ErrorNamesTheFile) {
-    const auto number = number_of_state_directory("/nowhere/at/all");
+    const auto number = load_or_create_directory_number("/nowhere/at/all");
     ASSERT_FALSE(number.has_value());
     EXPECT_NE(number.error().message.find("/nowhere/at/all/number"), std::string::npos) << number.error().message;
 }

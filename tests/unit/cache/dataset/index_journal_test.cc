@@ -155,7 +155,7 @@ TEST_F(IndexJournalTest, ObjectWithoutTagIsAlwaysReadAgain) {
     int times = 0;
     for (int i = 0; i < 2; ++i) {
         const auto journal = open();
-        ASSERT_TRUE(journaled(journal.get(), key_of(object), [&]() -> Result<IndexedObject> {
+        ASSERT_TRUE(find_or_compute(journal.get(), key_of(object), [&]() -> Result<IndexedObject> {
             ++times;
             return object;
         }));
@@ -167,7 +167,7 @@ TEST_F(IndexJournalTest, UnwritableJournalDoesNotStopIndexing) {
     path_ = directory_ / "no such directory/manifest-1.journal";
     const auto journal = open();
     const auto known =
-        journaled(journal.get(), key_of(objects_[0]), [&]() -> Result<IndexedObject> { return objects_[0]; });
+        find_or_compute(journal.get(), key_of(objects_[0]), [&]() -> Result<IndexedObject> { return objects_[0]; });
     ASSERT_TRUE(known);
     ASSERT_TRUE(journal->failure());
     EXPECT_THAT(journal->failure()->message, HasSubstr("no such directory"));

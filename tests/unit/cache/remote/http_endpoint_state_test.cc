@@ -59,21 +59,21 @@ TEST_F(HttpEndpointTest, OutageBeginsAfterASecondOfFailuresAndIsReportedOnce) {
     endpoint_.failed(": refused", ECONNREFUSED, began_ns);
     clock_.advance_ns(kSecond_ns - 1);
     endpoint_.failed(": refused", ECONNREFUSED, clock_.now_ns());
-    EXPECT_FALSE(endpoint_.outage_begins(clock_.now_ns()));
+    EXPECT_FALSE(endpoint_.begin_outage_if_silent(clock_.now_ns()));
     clock_.advance_ns(1);
-    const auto begun = endpoint_.outage_begins(clock_.now_ns());
+    const auto begun = endpoint_.begin_outage_if_silent(clock_.now_ns());
     ASSERT_TRUE(begun);
     EXPECT_EQ(begun->began_ns, began_ns);
     EXPECT_EQ(begun->ended_ns, 0);
-    EXPECT_FALSE(endpoint_.outage_begins(clock_.now_ns()));
+    EXPECT_FALSE(endpoint_.begin_outage_if_silent(clock_.now_ns()));
     clock_.advance_ns(4 * kSecond_ns);
     endpoint_.failed(": refused", ECONNREFUSED, clock_.now_ns());
-    EXPECT_FALSE(endpoint_.outage_begins(clock_.now_ns()));
+    EXPECT_FALSE(endpoint_.begin_outage_if_silent(clock_.now_ns()));
     EXPECT_EQ(endpoint_.outage()->failures, 3u);
 
     const auto ended = endpoint_.answered(clock_.now_ns());
     ASSERT_TRUE(ended);
-    EXPECT_TRUE(ended->answers);
+    EXPECT_TRUE(ended->ended_by_answer);
     EXPECT_EQ(ended->ended_ns - ended->began_ns, 5 * kSecond_ns);
     EXPECT_FALSE(endpoint_.answered(clock_.now_ns()));
     EXPECT_FALSE(endpoint_.outage());
@@ -83,12 +83,12 @@ TEST_F(HttpEndpointTest, OneFailureOrFailuresWithAnAnswerBetweenAreNoOutage) {
     clock_.advance_ns(kSecond_ns);
     endpoint_.failed(": reset", ECONNRESET, clock_.now_ns());
     clock_.advance_ns(10 * kSecond_ns);
-    EXPECT_FALSE(endpoint_.outage_begins(clock_.now_ns()));
+    EXPECT_FALSE(endpoint_.begin_outage_if_silent(clock_.now_ns()));
     EXPECT_FALSE(endpoint_.answered(clock_.now_ns()));
     endpoint_.failed(": reset", ECONNRESET, clock_.now_ns());
     clock_.advance_ns(kSecond_ns / 2);
     endpoint_.failed(": reset", ECONNRESET, clock_.now_ns());
-    EXPECT_FALSE(endpoint_.outage_begins(clock_.now_ns()));
+    EXPECT_FALSE(endpoint_.begin_outage_if_silent(clock_.now_ns()));
 }
 
 TEST_F(HttpEndpointTest, OutageWithoutRequestsIsForgotten) {
@@ -96,14 +96,14 @@ TEST_F(HttpEndpointTest, OutageWithoutRequestsIsForgotten) {
     endpoint_.failed(": refused", ECONNREFUSED, clock_.now_ns());
     clock_.advance_ns(kSecond_ns);
     endpoint_.failed(": refused", ECONNREFUSED, clock_.now_ns());
-    ASSERT_TRUE(endpoint_.outage_begins(clock_.now_ns()));
+    ASSERT_TRUE(endpoint_.begin_outage_if_silent(clock_.now_ns()));
     clock_.advance_ns(HttpEndpointState::kOutageForgotten_ns);
     endpoint_.limit.started();
-    EXPECT_FALSE(endpoint_.outage_forgotten(clock_.now_ns())) << "a try is under way";
+    EXPECT_FALSE(endpoint_.end_forgotten_outage(clock_.now_ns())) << "a try is under way";
     endpoint_.limit.ended();
-    const auto forgotten = endpoint_.outage_forgotten(clock_.now_ns());
+    const auto forgotten = endpoint_.end_forgotten_outage(clock_.now_ns());
     ASSERT_TRUE(forgotten);
-    EXPECT_FALSE(forgotten->answers);
+    EXPECT_FALSE(forgotten->ended_by_answer);
     EXPECT_FALSE(endpoint_.outage());
 }
 
