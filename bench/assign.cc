@@ -33,7 +33,7 @@ struct Size {
     std::uint32_t jobs;
     std::uint32_t datasets;
     std::uint32_t nodes;
-    bool beside_lp;
+    bool solves_lp;
 };
 
 // Jobs have one GPU, datasets 10 GB to 2 TB; the remote carries an eighth of what all jobs read at f*.
@@ -48,7 +48,7 @@ ClusterState cluster(const Size& size) {
                          .memory_bytes = 16'000'000'000,
                          .disk_bytes = 100'000'000'000};
         // The linear programs do not model disks and networks.
-        if (!size.beside_lp) {
+        if (!size.solves_lp) {
             node.disk_read_bytes_per_second = 6e9;
             node.nic_bytes_per_second = 12.5e9;
         }
@@ -104,7 +104,7 @@ double milliseconds(const Work& work) {
     return static_cast<double>(clock.now_ns() - began_ns) * 1e-6;
 }
 
-ClusterState in_force(ClusterState state, const Plan& plan) {
+ClusterState with_quotas_in_force(ClusterState state, const Plan& plan) {
     for (std::size_t i = 0; i < state.datasets.size(); ++i) {
         state.datasets[i].quotas = plan.datasets[i].quotas;
         state.datasets[i].cached = plan.datasets[i].quotas;
@@ -117,32 +117,32 @@ Result<boost::json::object> measure(const Size& size, ObjectiveKind kind, std::u
     Result<Plan> plan = allocator::assign(state, {.kind = kind});
     if (!plan) return std::unexpected(plan.error());
     std::optional<oracle::ClusterLp> program;
-    if (size.beside_lp) program.emplace(state, *plan);
+    if (size.solves_lp) program.emplace(state, *plan);
     double lp_value = 0;
-    std::vector<double> times, again_times, lp_times, ratios;
-    const ClusterState filled = in_force(state, *plan);
-    // The user of a plan frees it, so freeing is not timed.
-    std::optional<Result<Plan>> made;
-    const auto planning = [&](const ClusterState& of) {
-        made.reset();
-        return milliseconds([&] { made.emplace(allocator::assign(of, {.kind = kind})); });
+    std::vector<double> times, second_plan_times, lp_times, ratios;
+    const ClusterState filled = with_quotas_in_force(state, *plan);
+    // Freeing the plan before is not timed.
+    std::optional<Result<Plan>> timed_plan;
+    const auto time_plan = [&](const ClusterState& problem) {
+        timed_plan.reset();
+        return milliseconds([&] { timed_plan.emplace(allocator::assign(problem, {.kind = kind})); });
     };
     for (std::uint32_t i = 0; i < repeats; ++i) {
-        times.push_back(planning(state));
+        times.push_back(time_plan(state));
         if (!program) continue;
         lp_times.push_back(milliseconds([&] { lp_value = oracle_value(*program, kind); }));
         ratios.push_back(lp_times.back() / times.back());
     }
-    plan = std::move(*made);
-    for (std::uint32_t i = 0; i < repeats; ++i) again_times.push_back(planning(filled));
-    if (!*made) return std::unexpected(made->error());
+    plan = std::move(*timed_plan);
+    for (std::uint32_t i = 0; i < repeats; ++i) second_plan_times.push_back(time_plan(filled));
+    if (!*timed_plan) return std::unexpected(timed_plan->error());
     if (!plan) return std::unexpected(plan.error());
     boost::json::object row{{"objective", kind == ObjectiveKind::efficiency ? "efficiency" : "max-min"},
                             {"jobs", size.jobs},
                             {"datasets", size.datasets},
                             {"nodes", size.nodes},
                             {"ms", median(times)},
-                            {"again_ms", median(again_times)},
+                            {"again_ms", median(second_plan_times)},
                             {"lp_ms", nullptr},
                             {"times", nullptr},
                             {"max_abs_diff", nullptr}};

@@ -1,7 +1,7 @@
 // What does compressing the cache gain and cost? Reads compressible data (words) and incompressible data (random bytes)
-// from a memory cache of half the dataset and from one of all of it, with compression none, zstd:3 and auto. Misses
-// come from a remote of 200 MB/s. Every byte is read. After two epochs the cache no longer changes; then the settings
-// take turns, an epoch or half a second each, several times. Medians count, because machines drift.
+// from a memory cache of half the dataset's size and from one that holds all of it, with compression none, zstd:3 and
+// auto. Misses come from a remote of 200 MB/s. Every byte is read. After two epochs the cache no longer changes; then
+// the settings take turns, an epoch or half a second each, several times. Medians count, because machines drift.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -28,10 +28,10 @@ namespace {
 
 constexpr double kRemoteBytesPerSecond = 200e6;
 constexpr std::uint64_t kFileBytes = 1 << 20;
-constexpr std::int64_t kLeast_ns = 500'000'000;  // an epoch from memory takes 20 ms, mostly noise
+constexpr std::int64_t kMeasured_ns_min = 500'000'000;  // an epoch from memory takes 20 ms, mostly noise
 constexpr const char* kSettings[] = {"none", "zstd:3", "auto"};
 
-struct CachedData {
+struct CompressionScenario {
     const char* data;
     const char* cache;
     FileSet files;
@@ -78,7 +78,7 @@ Result<void> read_epoch(Run& run) {
     }
 }
 
-// Reads whole epochs for at least this long, at least one.
+// Reads whole epochs, at least one, for at least `least_ns`.
 Result<void> read_and_count(Run& run, std::int64_t least_ns) {
     const FeederTotals before = run.feeder->totals();
     const SteadyClock clock;
@@ -94,7 +94,7 @@ Result<void> read_and_count(Run& run, std::int64_t least_ns) {
     return {};
 }
 
-Result<std::vector<Run>> measure(DaemonProcess& daemon, const CachedData& scenario, std::size_t rounds,
+Result<std::vector<Run>> measure(DaemonProcess& daemon, const CompressionScenario& scenario, std::size_t rounds,
                                  std::int64_t least_ns) {
     std::vector<Run> runs;
     for (const char* setting : kSettings) {
@@ -147,14 +147,15 @@ Result<boost::json::value> compression(const Options& options) {
 
     cli::Table table({"data", "cache", "compression", ">hits", ">throughput", ">of the better"});
     boost::json::array rows;
-    double worst = 1e9;
-    for (const CachedData& scenario :
-         {CachedData{"words", "half", *words, half}, CachedData{"words", "all", *words, all},
-          CachedData{"random", "half", *random, half}, CachedData{"random", "all", *random, all}}) {
-        const auto runs = measure(*daemon, scenario, options.quick ? 2 : 9, options.quick ? 0 : kLeast_ns);
+    double auto_to_better_min = 1e9;
+    for (const CompressionScenario& scenario :
+         {CompressionScenario{"words", "half", *words, half}, CompressionScenario{"words", "all", *words, all},
+          CompressionScenario{"random", "half", *random, half}, CompressionScenario{"random", "all", *random, all}}) {
+        const auto runs = measure(*daemon, scenario, options.quick ? 2 : 9, options.quick ? 0 : kMeasured_ns_min);
         if (!runs) return std::unexpected(runs.error());
+        // `better` is the rate of the better fixed setting, none or zstd:3.
         const double better = std::max(median((*runs)[0].rates), median((*runs)[1].rates));
-        worst = std::min(worst, median((*runs)[2].rates) / better);
+        auto_to_better_min = std::min(auto_to_better_min, median((*runs)[2].rates) / better);
         for (const Run& run : *runs) {
             const double rate = median(run.rates);
             const double hits = median(run.hit_ratios);
@@ -170,7 +171,7 @@ Result<boost::json::value> compression(const Options& options) {
         }
     }
     if (!options.json) std::printf("%s", table.text().c_str());
-    return boost::json::object{{"runs", rows}, {"auto_to_better_min", worst}};
+    return boost::json::object{{"runs", rows}, {"auto_to_better_min", auto_to_better_min}};
 }
 
 }  // namespace larder::bench

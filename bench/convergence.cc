@@ -26,17 +26,17 @@ bool is_near(std::uint64_t bytes, std::uint64_t planned_bytes) {
 
 }  // namespace
 
-Result<std::map<std::string, Convergence::Cached>> Convergence::cached_of(const json::object& plan) {
-    std::map<std::string, Cached> cached;
+Result<std::map<std::string, Convergence::TierCache>> Convergence::read_caches(const json::object& plan) {
+    std::map<std::string, TierCache> cached;
     for (std::uint32_t i = 0; i < cluster_.nodes(); ++i) {
         const auto datasets = cluster_.node(i).datasets();
         if (!datasets) return std::unexpected(datasets.error());
         for (const json::value& dataset : *datasets) {
             const std::string name(dataset.at("name").as_string());
             for (const char* tier : kTiers) {
-                Cached& of = cached[JointCluster::node_name(i) + " " + name + " " + tier];
-                of.used_bytes = dataset.at("used").at(tier).to_number<std::uint64_t>();
-                of.quota.in_force_bytes = dataset.at("quota").at(tier).to_number<std::uint64_t>();
+                TierCache& tier_cache = cached[JointCluster::node_name(i) + " " + name + " " + tier];
+                tier_cache.used_bytes = dataset.at("used").at(tier).to_number<std::uint64_t>();
+                tier_cache.quota.in_force_bytes = dataset.at("quota").at(tier).to_number<std::uint64_t>();
             }
         }
     }
@@ -52,28 +52,28 @@ Result<std::map<std::string, Convergence::Cached>> Convergence::cached_of(const 
     return cached;
 }
 
-Result<void> Convergence::look(const json::object& plan, std::int64_t now_ns) {
-    auto cached = cached_of(plan);
+Result<void> Convergence::take_sample(const json::object& plan, std::int64_t now_ns) {
+    auto cached = read_caches(plan);
     if (!cached) return std::unexpected(cached.error());
-    Look now{.at_ns = now_ns, .cached = std::move(*cached)};
+    Sample now{.at_ns = now_ns, .cached = std::move(*cached)};
     for (const auto& run : runs_) now.read_bytes[run->name()] = run->bytes();
     for (const json::value& job : plan.at("jobs").as_array()) {
         now.predicted[std::string(job.at("name").as_string())] =
             job.at("predicted_bytes_per_second").to_number<double>();
     }
-    looks_.push_back(std::move(now));
-    while (looks_.size() > 1 && now_ns - looks_[1].at_ns >= kWindow_ns) looks_.pop_front();
-    seen_all_ = now_ns - looks_.front().at_ns >= kWindow_ns;
+    samples_.push_back(std::move(now));
+    while (samples_.size() > 1 && now_ns - samples_[1].at_ns >= kWindow_ns) samples_.pop_front();
+    has_full_window_ = now_ns - samples_.front().at_ns >= kWindow_ns;
     std::map<std::string, TierQuota> quotas;
-    for (const auto& [tier, of] : looks_.back().cached) quotas[tier] = of.quota;
+    for (const auto& [tier, tier_cache] : samples_.back().cached) quotas[tier] = tier_cache.quota;
     quotas_.look(quotas, now_ns);
-    cache_has_followed_ = all_have_followed();
+    cache_matches_quotas_ = all_match_quotas();
     largest_error_ = 0;
     for (const auto& run : runs_) largest_error_ = std::max(largest_error_, error_of(run->name()));
     return {};
 }
 
-bool Convergence::has_followed(const Cached& now, const Cached* at_the_start) {
+bool Convergence::matches_quota(const TierCache& now, const TierCache* at_the_start) {
     const std::uint64_t planned_bytes = now.quota.planned_bytes;
     if (is_near(now.used_bytes, planned_bytes)) return true;
     if (now.used_bytes > planned_bytes) return false;
@@ -82,25 +82,25 @@ bool Convergence::has_followed(const Cached& now, const Cached* at_the_start) {
     return std::abs(grown) < kStableGrowth * static_cast<double>(planned_bytes);
 }
 
-bool Convergence::all_have_followed() const {
-    const auto& before = looks_.front().cached;
-    return std::ranges::all_of(looks_.back().cached, [&](const auto& now) {
+bool Convergence::all_match_quotas() const {
+    const auto& before = samples_.front().cached;
+    return std::ranges::all_of(samples_.back().cached, [&](const auto& now) {
         const auto found = before.find(now.first);
-        return has_followed(now.second, found == before.end() ? nullptr : &found->second);
+        return matches_quota(now.second, found == before.end() ? nullptr : &found->second);
     });
 }
 
 double Convergence::error_of(const std::string& job) const {
     constexpr double unknown = std::numeric_limits<double>::infinity();
     double predicted_bytes = 0;
-    for (std::size_t i = 1; i < looks_.size(); ++i) {
-        const auto predicted = looks_[i - 1].predicted.find(job);
-        if (predicted == looks_[i - 1].predicted.end()) return unknown;
-        predicted_bytes += predicted->second * static_cast<double>(looks_[i].at_ns - looks_[i - 1].at_ns) * 1e-9;
+    for (std::size_t i = 1; i < samples_.size(); ++i) {
+        const auto predicted = samples_[i - 1].predicted.find(job);
+        if (predicted == samples_[i - 1].predicted.end()) return unknown;
+        predicted_bytes += predicted->second * static_cast<double>(samples_[i].at_ns - samples_[i - 1].at_ns) * 1e-9;
     }
-    const auto before = looks_.front().read_bytes.find(job);
-    if (before == looks_.front().read_bytes.end() || predicted_bytes <= 0) return unknown;
-    const auto bytes = static_cast<double>(looks_.back().read_bytes.at(job) - before->second);
+    const auto before = samples_.front().read_bytes.find(job);
+    if (before == samples_.front().read_bytes.end() || predicted_bytes <= 0) return unknown;
+    const auto bytes = static_cast<double>(samples_.back().read_bytes.at(job) - before->second);
     return std::abs(bytes / predicted_bytes - 1);
 }
 

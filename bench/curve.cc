@@ -1,6 +1,6 @@
 // How does throughput grow with cache size? A consumer of rate f* reads through a remote limited to b, with caches from
-// none to the whole dataset. Compares the result with f = min(f*, b / (1 - h)), h = c/d, and with an LRU cache of the
-// same size, whose hit ratio under per-epoch permutations is k + (1-k) ln(1-k) (allocator/model.h).
+// no bytes to the whole dataset. Compares the result with f = min(f*, b / (1 - h)), h = c/d, and with an LRU cache of
+// the same size, whose hit ratio under per-epoch permutations is k + (1-k) ln(1-k) (allocator/model.h).
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -37,7 +37,7 @@ struct Scenario {
     std::uint32_t measured_epochs;
 };
 
-Scenario scenario(bool quick) {
+Scenario make_curve_scenario(bool quick) {
     if (quick) return {1024, 32 << 10, 8, 300e6, 100e6, 2, 2};
     return {4096, 64 << 10, 8, 600e6, 200e6, 2, 3};
 }
@@ -48,13 +48,13 @@ struct Measured {
 };
 
 // Measures the steady state: whole epochs after the warm-up epochs.
-Result<Measured> measure(Feeder& feeder, const Scenario& of) {
+Result<Measured> measure(Feeder& feeder, const Scenario& scenario) {
     const SteadyClock clock;
-    PacedConsumer consumer(of.ideal_rate);
+    PacedConsumer consumer(scenario.ideal_rate);
     FeederTotals before;
     std::int64_t began_ns = 0;
-    for (std::uint32_t epoch = 0; epoch < of.warm_epochs + of.measured_epochs; ++epoch) {
-        if (epoch == of.warm_epochs) {
+    for (std::uint32_t epoch = 0; epoch < scenario.warm_epochs + scenario.measured_epochs; ++epoch) {
+        if (epoch == scenario.warm_epochs) {
             before = feeder.totals();
             began_ns = clock.now_ns();
         }
@@ -74,14 +74,14 @@ Result<Measured> measure(Feeder& feeder, const Scenario& of) {
     return measured;
 }
 
-std::uint64_t burst_bytes(const Scenario& of) {
-    return 4 * of.block_bytes;
+std::uint64_t burst_bytes(const Scenario& scenario) {
+    return 4 * scenario.block_bytes;
 }
 
-Result<Measured> measure_larder(const DaemonProcess& daemon, const Scenario& of, double kappa) {
-    // The quota counts whole records, so that the cached share of the dataset is kappa, exact to the block.
-    const std::uint64_t record = protocol::record_bytes(of.block_bytes, 64);
-    const auto blocks = static_cast<std::uint64_t>(std::llround(kappa * of.blocks));
+Result<Measured> measure_larder(const DaemonProcess& daemon, const Scenario& scenario, double kappa) {
+    // The quota counts whole records, so the cached share of the dataset is kappa to within a block.
+    const std::uint64_t record = protocol::record_bytes(scenario.block_bytes, 64);
+    const auto blocks = static_cast<std::uint64_t>(std::llround(kappa * scenario.blocks));
     DaemonProcess& configured = const_cast<DaemonProcess&>(daemon);
     if (auto set = configured.set_quota("curve", 0, 0); !set) return std::unexpected(set.error());
     if (auto set = configured.set_quota("curve", blocks * record, 0); !set) return std::unexpected(set.error());
@@ -89,31 +89,31 @@ Result<Measured> measure_larder(const DaemonProcess& daemon, const Scenario& of,
                                       static_cast<std::uint64_t>(kappa * 1000),
                                       true,
                                       16,
-                                      of.batch_size});
+                                      scenario.batch_size});
     if (!feeder) return std::unexpected(feeder.error());
-    return measure(*feeder, of);
+    return measure(*feeder, scenario);
 }
 
-Result<Measured> measure_lru(const FileSet& files, const Scenario& of, double kappa) {
-    const auto cache_bytes = static_cast<std::uint64_t>(std::llround(kappa * of.blocks)) * of.block_bytes;
+Result<Measured> measure_lru(const FileSet& files, const Scenario& scenario, double kappa) {
+    const auto cache_bytes = static_cast<std::uint64_t>(std::llround(kappa * scenario.blocks)) * scenario.block_bytes;
     LruFeeder feeder({.files = files,
                       .store = std::make_shared<LruStore>(cache_bytes),
-                      .batch_size = of.batch_size,
+                      .batch_size = scenario.batch_size,
                       .seed = static_cast<std::uint64_t>(kappa * 1000),
-                      .remote_bytes_per_second = of.remote_rate,
-                      .remote_burst_bytes = burst_bytes(of)});
-    return measure(feeder, of);
+                      .remote_bytes_per_second = scenario.remote_rate,
+                      .remote_burst_bytes = burst_bytes(scenario)});
+    return measure(feeder, scenario);
 }
 
-double predicted_throughput(const Scenario& of, double hit_ratio) {
-    return hit_ratio >= 1 ? of.ideal_rate : std::min(of.ideal_rate, of.remote_rate / (1 - hit_ratio));
+double predicted_throughput(const Scenario& scenario, double hit_ratio) {
+    return hit_ratio >= 1 ? scenario.ideal_rate : std::min(scenario.ideal_rate, scenario.remote_rate / (1 - hit_ratio));
 }
 
 double lru_hit_ratio(double kappa) {
     return kappa >= 1 ? 1 : kappa + (1 - kappa) * std::log(1 - kappa);
 }
 
-void print(const boost::json::array& points, const Scenario& of) {
+void print(const boost::json::array& points, const Scenario& scenario) {
     cli::Table table(
         {">c/d", ">predicted", ">measured", ">off", ">hit ratio", ">LRU hit ratio", ">LRU predicted", ">LRU measured"});
     const auto number = [](double value, const char* format) {
@@ -131,43 +131,43 @@ void print(const boost::json::array& points, const Scenario& of) {
                    format_bytes_per_second(point.at("lru_predicted").as_double()),
                    format_bytes_per_second(point.at("lru_measured").as_double())});
     }
-    std::printf("f* = %s, b = %s, d = %s\n%s", format_bytes_per_second(of.ideal_rate).c_str(),
-                format_bytes_per_second(of.remote_rate).c_str(), format_bytes(of.blocks * of.block_bytes).c_str(),
-                table.text().c_str());
+    std::printf("f* = %s, b = %s, d = %s\n%s", format_bytes_per_second(scenario.ideal_rate).c_str(),
+                format_bytes_per_second(scenario.remote_rate).c_str(),
+                format_bytes(scenario.blocks * scenario.block_bytes).c_str(), table.text().c_str());
 }
 
 }  // namespace
 
 Result<boost::json::value> curve(const Options& options) {
-    const Scenario of = scenario(options.quick);
+    const Scenario scenario = make_curve_scenario(options.quick);
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());
-    const auto files = write_files(*work / "data", of.blocks, of.block_bytes);
+    const auto files = write_files(*work / "data", scenario.blocks, scenario.block_bytes);
     if (!files) return std::unexpected(files.error());
     auto daemon = DaemonProcess::start({.state_directory = *work / "state"});
     if (!daemon) return std::unexpected(daemon.error());
     if (auto added = daemon->add_dataset({.name = "curve", .directory = files->directory}); !added) {
         return std::unexpected(added.error());
     }
-    if (auto set = daemon->limit_job("curve", of.remote_rate, burst_bytes(of)); !set) {
+    if (auto set = daemon->limit_job("curve", scenario.remote_rate, burst_bytes(scenario)); !set) {
         return std::unexpected(set.error());
     }
     boost::json::array points;
     for (const double kappa : kKappas) {
-        const auto uniform = measure_larder(*daemon, of, kappa);
+        const auto uniform = measure_larder(*daemon, scenario, kappa);
         if (!uniform) return std::unexpected(uniform.error());
-        const auto lru = measure_lru(*files, of, kappa);
+        const auto lru = measure_lru(*files, scenario, kappa);
         if (!lru) return std::unexpected(lru.error());
         points.push_back({{"kappa", kappa},
-                          {"predicted", predicted_throughput(of, kappa)},
+                          {"predicted", predicted_throughput(scenario, kappa)},
                           {"measured", uniform->throughput},
                           {"hit_ratio", uniform->hit_ratio},
                           {"lru_hit_ratio", lru->hit_ratio},
                           {"lru_hit_ratio_predicted", lru_hit_ratio(kappa)},
-                          {"lru_predicted", predicted_throughput(of, lru_hit_ratio(kappa))},
+                          {"lru_predicted", predicted_throughput(scenario, lru_hit_ratio(kappa))},
                           {"lru_measured", lru->throughput}});
     }
-    if (!options.json) print(points, of);
+    if (!options.json) print(points, scenario);
     if (!options.plot.empty()) {
         if (auto drawn = plot_curve(points, options.plot); !drawn) return std::unexpected(drawn.error());
     }

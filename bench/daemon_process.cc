@@ -46,24 +46,24 @@ Result<DaemonProcess> DaemonProcess::start(const DaemonOptions& options) {
 }
 
 Result<void> DaemonProcess::add_dataset(const DatasetOptions& options) {
-    boost::json::object wish{{"name", options.name},
+    boost::json::object body{{"name", options.name},
                              {"url", options.url.empty() ? "file://" + options.directory : options.url},
                              {"block", options.block},
                              {"compression", options.compression}};
     if (options.quota_memory_bytes + options.quota_disk_bytes > 0) {
-        wish["quota"] = {{"memory_bytes", options.quota_memory_bytes}, {"disk_bytes", options.quota_disk_bytes}};
+        body["quota"] = {{"memory_bytes", options.quota_memory_bytes}, {"disk_bytes", options.quota_disk_bytes}};
     }
-    if (!options.format.empty()) wish["format"] = options.format;
-    if (!options.endpoint.empty()) wish["remote"] = boost::json::object{{"endpoint", options.endpoint}};
-    if (options.tokens_per_sample > 0) wish["tokens_per_sample"] = options.tokens_per_sample;
-    return follow(call("POST", "/v1/datasets", wish));
+    if (!options.format.empty()) body["format"] = options.format;
+    if (!options.endpoint.empty()) body["remote"] = boost::json::object{{"endpoint", options.endpoint}};
+    if (options.tokens_per_sample > 0) body["tokens_per_sample"] = options.tokens_per_sample;
+    return wait_for_task(call("POST", "/v1/datasets", body));
 }
 
 Result<void> DaemonProcess::warm(const std::string& dataset) {
-    return follow(call("POST", "/v1/datasets/" + dataset + "/warm"));
+    return wait_for_task(call("POST", "/v1/datasets/" + dataset + "/warm"));
 }
 
-Result<void> DaemonProcess::follow(const Result<boost::json::object>& accepted) const {
+Result<void> DaemonProcess::wait_for_task(const Result<boost::json::object>& accepted) const {
     if (!accepted) return std::unexpected(accepted.error());
     const boost::json::value& task = accepted->at("task");
     const std::string id = task.is_string() ? std::string(task.as_string()) : json_text(task);

@@ -70,7 +70,8 @@ public:
 
 private:
     DaemonProcess(ServerProcess server, std::string socket) : server_(std::move(server)), socket_(std::move(socket)) {}
-    Result<void> follow(const Result<boost::json::object>& accepted) const;
+    // Waits until the task that `accepted` names is done.
+    Result<void> wait_for_task(const Result<boost::json::object>& accepted) const;
     Result<boost::json::object> call(const std::string& method, const std::string& target,
                                      const boost::json::object& body = {}) const {
         return server_.call(method, target, body);

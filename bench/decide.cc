@@ -1,9 +1,9 @@
 // How long does a full decision take on a large cluster? Times the daemon's snapshot of its queue and nodes, a policy's
 // choice, placement near data for starting jobs, and the plan for all running jobs: 10,000 running jobs on 4,000 nodes
-// of 8 GPUs, with 1,000 datasets each spread over all nodes. The first decision places every job; the later ones follow
-// after some jobs have ended and as many wait. Runs every policy on one type of GPU, the policies that solve linear
-// programs also on three types, deadlines that cannot all be promised, and 3,900 cells of one node, each filled by a
-// gang.
+// of 8 GPUs, with 1,000 datasets each spread over all nodes. The first decision places every job. Before each later
+// one, some jobs end and as many are submitted. Runs every policy on one type of GPU, and the policies that solve
+// linear programs also on three types. Two more cases are deadlines that cannot all be promised, and 3,900 cells of one
+// node, each filled by a gang.
 
 #include "scheduler/decide.h"
 
@@ -37,12 +37,12 @@ struct DecideSize {
     std::uint32_t running = 10'000;
     std::uint32_t waiting = 1000;
     std::uint32_t datasets = 1000;
-    std::uint32_t ended = 100;  // before each decision
+    std::uint32_t ended = 100;  // jobs that end before each later decision
     int decisions = 7;
 };
 
 // Longer than a round, so many leases have expired at each decision.
-constexpr double kBetween_s = 400;
+constexpr double kBetweenDecisions_s = 400;
 
 enum class Setting : std::uint8_t { one_type, three_types, cells, tight_deadlines };
 
@@ -62,7 +62,7 @@ struct Row {
 };
 
 // Puts the cluster's nodes into racks of ten; tenant 0 owns nearly all of them, node by node.
-CellConfig cells_of(const GpuCluster& cluster) {
+CellConfig make_cells_config(const GpuCluster& cluster) {
     HierarchyConfig hierarchy{
         .name = "all", .gpu_type = cluster.gpu_types.front(), .levels = {}, .node_level = 2, .nodes = {}};
     hierarchy.levels = {{.name = "pair", .of = 2}, {.name = "node", .of = 4}, {.name = "rack", .of = 10}};
@@ -128,7 +128,7 @@ public:
         for (const GpuGroup& group : groups) types_.push_back({.name = group.type, .gpus = group.gpus});
         const std::vector<std::string> owner{"0"};
         if (setting == Setting::cells) {
-            pool_ = std::move(*Cells::create(cells_of(cluster_), cluster_, owner));
+            pool_ = std::move(*Cells::create(make_cells_config(cluster_), cluster_, owner));
         } else {
             pool_ = std::make_unique<FreePool>(cluster_);
         }
@@ -142,11 +142,11 @@ public:
         storage_ = {.cache_bytes = size.nodes * 1e12 / 8, .remote_bytes_per_second = 1e11};
         const std::uint32_t jobs =
             setting == Setting::cells ? size.nodes * 39 / 40 + size.ended : size.running + size.waiting;
-        for (std::uint32_t j = 0; j < jobs; ++j) add();
+        for (std::uint32_t j = 0; j < jobs; ++j) add_job();
     }
 
     // Ends some jobs, submits as many and advances time.
-    void happen() {
+    void end_and_submit_jobs() {
         std::uint32_t ended = 0;
         for (std::size_t i = 0; i < jobs_.size() && ended < size_.ended;) {
             JobState& job = states_[ids_[i]];
@@ -160,12 +160,12 @@ public:
             ids_.erase(ids_.begin() + static_cast<std::ptrdiff_t>(i));
             ++ended;
         }
-        for (std::uint32_t j = 0; j < ended; ++j) add();
-        now_s_ += kBetween_s;
+        for (std::uint32_t j = 0; j < ended; ++j) add_job();
+        now_s_ += kBetweenDecisions_s;
         for (JobState& job : states_) {
             if (!job.running) continue;
-            add_run(job, now_s_ - kBetween_s, now_s_);
-            job.remaining_bytes = std::max(1.0, job.remaining_bytes - kBetween_s * job.rate_bytes_per_second);
+            add_run(job, now_s_ - kBetweenDecisions_s, now_s_);
+            job.remaining_bytes = std::max(1.0, job.remaining_bytes - kBetweenDecisions_s * job.rate_bytes_per_second);
         }
     }
 
@@ -188,8 +188,8 @@ public:
         if (!actions) return std::unexpected(actions.error());
         const std::int64_t decided_ns = clock_.now_ns();
         carry_out(*actions);
-        describe();
-        const std::int64_t described_ns = clock_.now_ns();
+        fill_cluster_state();
+        const std::int64_t assign_began_ns = clock_.now_ns();
         allocator::Objective objective{.kind = objective_of(policy.name()), .place_jobs = false};
         const auto plan = allocator::assign(state_, objective);
         if (!plan) return std::unexpected(plan.error());
@@ -198,7 +198,7 @@ public:
             planned_[i]->rate_bytes_per_second = plan->jobs[i].steady_bytes_per_second;
         }
         return Times{.decide_ms = static_cast<double>(decided_ns - begin_ns) / 1e6,
-                     .assign_ms = static_cast<double>(end_ns - described_ns) / 1e6};
+                     .assign_ms = static_cast<double>(end_ns - assign_began_ns) / 1e6};
     }
     std::size_t running() const { return planned_.size(); }
 
@@ -216,7 +216,7 @@ private:
         return site.near_.of(dataset);
     }
 
-    void add() {
+    void add_job() {
         const auto id = static_cast<std::uint32_t>(states_.size());
         scheduler::JobSpec& spec = specs_.emplace_back();
         spec.name = "j" + std::to_string(id);
@@ -267,7 +267,7 @@ private:
         note_promises(actions, now_s_, [&](std::uint32_t at) -> JobState& { return states_[ids_[at]]; });
     }
 
-    void describe() {
+    void fill_cluster_state() {
         state_.remote_bytes_per_second = storage_.remote_bytes_per_second;
         if (state_.nodes.empty()) {
             for (const GpuNode& node : cluster_.nodes) {
@@ -323,7 +323,7 @@ Result<json::object> measure(const DecideSize& size, const Row& row, double snap
     if (!first) return std::unexpected(first.error().within(row.name()));
     std::vector<double> decide_ms, assign_ms, all_ms;
     for (int i = 0; i < size.decisions; ++i) {
-        site.happen();
+        site.end_and_submit_jobs();
         const auto times = site.step(**policy);
         if (!times) return std::unexpected(times.error().within(row.name()));
         decide_ms.push_back(times->decide_ms);
@@ -345,8 +345,8 @@ Result<json::object> measure(const DecideSize& size, const Row& row, double snap
                         {"decision_ms_max", std::ranges::max(all_ms)}};
 }
 
-// Returns a row for every policy, a second one for policies that share several types by linear programs, and rows for
-// cells under the policy of their check.
+// Returns a row for every policy, a second one for policies that share several types by linear programs, and one each
+// for tight deadlines and cells.
 std::vector<Row> rows_of(const std::vector<std::string>& policies) {
     std::vector<Row> rows;
     const auto add = [&](std::string_view policy, Setting setting) {

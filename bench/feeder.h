@@ -1,7 +1,7 @@
 #pragma once
 
-// The interface through which the curve compares caches: it reads a dataset of equal blocks epoch after epoch, each in
-// a new random order, and counts the bytes by source.
+// The interface through which benches compare caches. A feeder reads a dataset of equal blocks epoch after epoch, each
+// in a new random order, and counts blocks, hits and bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,13 +19,13 @@ struct FeederTotals {
 
 struct FedBatch {
     std::uint64_t bytes = 0;
-    std::int64_t reading_ns = 0;  // the part of `next` spent reading the bytes through: the consumer's own work
+    std::int64_t reading_ns = 0;  // time in `next` spent touching the bytes: the consumer's own work
 };
 
 class Feeder {
 public:
     virtual ~Feeder() = default;
-    // Waits for the next batch and reads it through. Returns nothing at the end of an epoch; the next call starts
+    // Waits for the next batch and reads every byte of it. Returns nothing at the end of an epoch; the next call starts
     // another.
     virtual Result<std::optional<FedBatch>> next() = 0;
     // Totals since construction.

@@ -35,7 +35,7 @@ struct Plan {
     std::uint64_t disk_dataset_bytes_min;
     std::uint32_t small_blocks;
     std::uint32_t pairs;
-    double seconds;  // of each half of a pair
+    double seconds;  // of each of the two sides
     std::uint32_t disk_pairs;
     double disk_seconds;
     std::vector<std::uint64_t> memory_block_bytes;
@@ -45,11 +45,11 @@ struct Plan {
 constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;
 constexpr std::uint32_t kDepth = 32;  // concurrent disk reads, on both sides
-// Larder delivers blocks in order, so some blocks that have arrived wait for an earlier one.
-constexpr std::uint32_t kSlots =
-    2 * kDepth;  // blocks come in order, so a slow read holds up those behind it: both sides get enough
+// Larder delivers blocks in order, so blocks that have arrived wait for an earlier one. Twice the depth keeps kDepth
+// reads in flight meanwhile.
+constexpr std::uint32_t kSlots = 2 * kDepth;
 
-Plan plan(bool quick) {
+Plan make_hits_plan(bool quick) {
     if (quick) return {32 * kMiB, 32 * kMiB, 2048, 2, 0.2, 2, 0.2, {128 * kKiB}, {128 * kKiB}};
     return {512 * kMiB, 1024 * kMiB, 65536, 7, 2, 21, 1, {128 * kKiB, kMiB}, {128 * kKiB, kMiB, 8 * kMiB}};
 }
@@ -108,7 +108,7 @@ Result<Mapping> tmpfs_copy(const FileSet& files) {
 struct HitsBench {
     DaemonProcess& daemon;
     const WorkDirectory& work;
-    const Plan& of;
+    const Plan& plan;
 
     Result<FileSet> dataset(const std::string& name, std::uint64_t bytes, std::uint64_t block_bytes, bool on_disk) {
         auto files = write_files(work / name, static_cast<std::uint32_t>(bytes / block_bytes), block_bytes);
@@ -124,7 +124,7 @@ struct HitsBench {
         return files;
     }
 
-    // Returns a loader after as many epochs as it takes until nothing is missed.
+    // Returns a loader that has read epochs until one had no miss.
     Result<Loader> warm_loader(const std::string& name, std::uint32_t batch_size, std::uint64_t budget_bytes) {
         auto loader = Loader::open(
             {{.dataset = name, .job = name, .socket = daemon.socket(), .memory_budget_bytes = budget_bytes},
@@ -133,8 +133,8 @@ struct HitsBench {
              16,
              batch_size});
         if (!loader) return loader;
-        // Large blocks come from the page cache faster than they can be written; blocks behind in writing are not
-        // admitted.
+        // Large blocks come from the page cache faster than they can be written. Blocks that come while too many wait
+        // to be written are not admitted.
         for (int epoch = 0; epoch < 40; ++epoch) {
             const std::uint64_t misses = loader->statistics().remote_blocks;
             if (auto read = read_epoch(*loader, false, nullptr); !read) return std::unexpected(read.error());
@@ -145,7 +145,7 @@ struct HitsBench {
 
     Result<boost::json::object> memory(std::uint64_t block_bytes) {
         const std::string name = "memory-" + std::to_string(block_bytes);
-        const auto files = dataset(name, of.memory_dataset_bytes, block_bytes, false);
+        const auto files = dataset(name, plan.memory_dataset_bytes, block_bytes, false);
         if (!files) return std::unexpected(files.error());
         const auto peer = tmpfs_copy(*files);
         if (!peer) return std::unexpected(peer.error());
@@ -156,7 +156,7 @@ struct HitsBench {
         std::vector<double> loop_rates;
         bool exact = true;
         std::vector<std::uint64_t> order;
-        for (std::uint32_t pair = 0; pair < of.pairs; ++pair) {
+        for (std::uint32_t pair = 0; pair < plan.pairs; ++pair) {
             const auto ours = read_epoch(*loader, true, &order);
             if (!ours) return std::unexpected(ours.error());
             const std::int64_t began_ns = SteadyClock().now_ns();
@@ -192,14 +192,14 @@ struct HitsBench {
         const std::string name = "disk-" + std::to_string(block_bytes);
         // Enough blocks that the end of an epoch, where reads run out, does not matter.
         const std::uint64_t dataset_bytes =
-            std::max(of.disk_dataset_bytes_min, of.disk_dataset_bytes_min / kMiB * block_bytes / 2);
+            std::max(plan.disk_dataset_bytes_min, plan.disk_dataset_bytes_min / kMiB * block_bytes / 2);
         const auto files = dataset(name, dataset_bytes, block_bytes, true);
         if (!files) return std::unexpected(files.error());
         const FioOptions fio{.file = work / (name + ".fio"),
                              .file_bytes = dataset_bytes,
                              .block_bytes = block_bytes,
                              .depth = kDepth,
-                             .seconds = of.disk_seconds};
+                             .seconds = plan.disk_seconds};
         if (auto prepared = fio_prepare(fio); !prepared) return std::unexpected(prepared.error());
         auto loader = warm_loader(name, 1, kSlots * (block_bytes + 4096));
         if (!loader) return std::unexpected(loader.error());
@@ -207,10 +207,10 @@ struct HitsBench {
         std::vector<double> rates;
         std::vector<double> fio_rates;
         const LoaderStatistics before = loader->statistics();
-        for (std::uint32_t pair = 0; pair < of.disk_pairs; ++pair) {
+        for (std::uint32_t pair = 0; pair < plan.disk_pairs; ++pair) {
             double rate = 0, fio_rate = 0;
             for (const bool larder : {pair % 2 == 0, pair % 2 != 0}) {
-                const auto measured = larder ? disk_rate(*loader, of.disk_seconds) : fio_random_read(fio);
+                const auto measured = larder ? disk_rate(*loader, plan.disk_seconds) : fio_random_read(fio);
                 if (!measured) return std::unexpected(measured.error());
                 (larder ? rate : fio_rate) = *measured;
             }
@@ -232,15 +232,15 @@ struct HitsBench {
     }
 
     Result<double> small_blocks() {
-        const auto files = dataset("small", std::uint64_t{of.small_blocks} * 4096, 4096, false);
+        const auto files = dataset("small", std::uint64_t{plan.small_blocks} * 4096, 4096, false);
         if (!files) return std::unexpected(files.error());
         auto loader = warm_loader("small", 256, 256 * kMiB);
         if (!loader) return std::unexpected(loader.error());
         std::vector<double> rates;
-        for (std::uint32_t i = 0; i < of.pairs; ++i) {
+        for (std::uint32_t i = 0; i < plan.pairs; ++i) {
             std::uint64_t samples = 0;
             const std::int64_t began_ns = SteadyClock().now_ns();
-            while (seconds_since(began_ns) < of.seconds / 2) {
+            while (seconds_since(began_ns) < plan.seconds / 2) {
                 const auto epoch = read_epoch(*loader, false, nullptr);
                 if (!epoch) return std::unexpected(epoch.error());
                 samples += epoch->samples;
@@ -275,14 +275,14 @@ void print(const boost::json::object& result) {
 }  // namespace
 
 Result<boost::json::value> hits(const Options& options) {
-    const Plan of = plan(options.quick);
+    const Plan plan = make_hits_plan(options.quick);
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());
     auto daemon = DaemonProcess::start({.state_directory = *work / "state", .disk_reads_max = kDepth});
     if (!daemon) return std::unexpected(daemon.error());
-    HitsBench bench{*daemon, *work, of};
+    HitsBench bench{*daemon, *work, plan};
     boost::json::array memory;
-    for (const std::uint64_t block_bytes : of.memory_block_bytes) {
+    for (const std::uint64_t block_bytes : plan.memory_block_bytes) {
         const auto row = bench.memory(block_bytes);
         if (!row) return std::unexpected(row.error());
         memory.push_back(*row);
@@ -290,7 +290,7 @@ Result<boost::json::value> hits(const Options& options) {
     const auto small = bench.small_blocks();
     if (!small) return std::unexpected(small.error());
     boost::json::array disk;
-    for (const std::uint64_t block_bytes : of.disk_block_bytes) {
+    for (const std::uint64_t block_bytes : plan.disk_block_bytes) {
         const auto row = bench.disk(block_bytes);
         if (!row) return std::unexpected(row.error());
         disk.push_back(*row);

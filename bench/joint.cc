@@ -38,7 +38,7 @@ std::vector<std::uint64_t> bytes_of(const JointRuns& runs) {
 }
 
 // Measures the steady state of runs that have just begun. `remote_bytes` counts the bytes the jobs took; `watch_plan`
-// is called about once a second of it.
+// is called about once a second meanwhile.
 Result<PolicyResult> measure(const JointScenario& scenario, const JointRuns& runs,
                              const std::function<Result<std::uint64_t>()>& remote_bytes,
                              const std::function<void()>& watch_plan, const cli::InterruptWatch& interrupt) {
@@ -118,7 +118,7 @@ Result<PolicyResult> run_lru(const JointScenario& scenario, const std::vector<Fi
     }
     const double rate = scenario.remote_bytes_per_second / static_cast<double>(scenario.jobs.size());
     std::vector<LruFeeder*> feeders(scenario.jobs.size());
-    std::mutex opening;
+    std::mutex feeders_mutex;
     JointRuns runs;
     runs.reserve(scenario.jobs.size());
     for (std::size_t j = 0; j < scenario.jobs.size(); ++j) {
@@ -133,9 +133,9 @@ Result<PolicyResult> run_lru(const JointScenario& scenario, const std::vector<Fi
                                  .prefetch_blocks = kJointPrefetchBlocks};
         runs.push_back(std::make_unique<JointJobRun>(
             job.name,
-            [options, j, &feeders, &opening]() -> Result<std::unique_ptr<Feeder>> {
+            [options, j, &feeders, &feeders_mutex]() -> Result<std::unique_ptr<Feeder>> {
                 auto feeder = std::make_unique<LruFeeder>(options);
-                const std::lock_guard lock(opening);
+                const std::lock_guard lock(feeders_mutex);
                 feeders[j] = feeder.get();
                 return feeder;
             },
@@ -144,7 +144,7 @@ Result<PolicyResult> run_lru(const JointScenario& scenario, const std::vector<Fi
     auto result = measure(
         scenario, runs,
         [&]() -> Result<std::uint64_t> {
-            const std::lock_guard lock(opening);
+            const std::lock_guard lock(feeders_mutex);
             std::uint64_t bytes = 0;
             for (const LruFeeder* feeder : feeders) {
                 if (feeder == nullptr) continue;
@@ -170,11 +170,11 @@ Result<std::vector<FileSet>> write_datasets(const JointScenario& scenario, const
 // Returns the policies the user asked for, out of those available.
 std::vector<std::string> chosen(const Options& options, const std::vector<std::string>& policies) {
     if (options.policies.empty()) return policies;
-    std::vector<std::string> both;
+    std::vector<std::string> chosen_policies;
     for (const std::string& policy : policies) {
-        if (std::ranges::find(options.policies, policy) != options.policies.end()) both.push_back(policy);
+        if (std::ranges::find(options.policies, policy) != options.policies.end()) chosen_policies.push_back(policy);
     }
-    return both;
+    return chosen_policies;
 }
 
 Result<boost::json::value> compare_policies(const Options& options, const WorkDirectory& work,

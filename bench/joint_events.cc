@@ -22,21 +22,21 @@ namespace larder::bench {
 namespace json = boost::json;
 namespace {
 
-constexpr std::int64_t kLook_ns = 250'000'000;
-// A relative change below this does not count as one.
-constexpr double kChange = 0.01;
+constexpr std::int64_t kSamplePeriod_ns = 250'000'000;
+// Smaller relative changes of a rate or quota are ignored.
+constexpr double kChange_min = 0.01;
 
 struct Event {
     std::string name;
     std::string subject;
     std::vector<std::string> jobs;  // affected, whatever the plan says about them
-    std::function<Result<void>()> happen;
+    std::function<Result<void>()> trigger;
     std::function<bool(const json::object& plan)> noticed;  // true if the plan in force takes the event into account
 };
 
 const json::object* find_named(const json::object& plan, const char* list, const std::string& name) {
-    for (const json::value& of : plan.at(list).as_array()) {
-        if (of.at("name").as_string() == std::string_view(name)) return &of.as_object();
+    for (const json::value& entry : plan.at(list).as_array()) {
+        if (entry.at("name").as_string() == std::string_view(name)) return &entry.as_object();
     }
     return nullptr;
 }
@@ -51,8 +51,8 @@ double steady_rate(const json::object& plan, const std::string& job) {
     return found == nullptr ? 0 : found->at("steady_bytes_per_second").to_number<double>();
 }
 
-bool changes(double before, double after) {
-    return std::abs(after - before) > kChange * std::max(before, after);
+bool is_changed(double before, double after) {
+    return std::abs(after - before) > kChange_min * std::max(before, after);
 }
 
 class EventsRun {
@@ -62,7 +62,7 @@ public:
         for (const JointJob& job : scenario_.jobs) start(job);
     }
 
-    // {settled, events}
+    // Returns {settled, events}.
     Result<json::object> run();
 
 private:
@@ -72,7 +72,7 @@ private:
         double largest_error = 0;
         json::object plan;                                // in force at that time
         std::map<std::string, std::uint64_t> read_bytes;  // by job, until that time
-        std::optional<double> cached_seconds;             // until the cached bytes have followed
+        std::optional<double> cached_seconds;             // until the cached bytes match the quotas
     };
 
     void start(const JointJob& job) {
@@ -80,8 +80,8 @@ private:
     }
     std::vector<Event> events();
     Result<json::object> outcome_of(const Event& event);
-    // Waits until the cluster has converged to a plan that takes the event into account, and the cached bytes have
-    // followed. If the plan changes its quotas meanwhile, the cluster had not converged before.
+    // Waits until the cluster has converged to a plan that takes the event into account, and the cached bytes
+    // match its quotas. If the quotas change while the cache fills, the convergence seen so far does not count.
     Result<Outcome> converge(const Event& event);
     // Returns the job with the longest epoch among jobs whose rates or quotas the event changed, or among all jobs if
     // it changed nothing.
@@ -99,15 +99,15 @@ std::vector<Event> EventsRun::events() {
     const JointJob& ending = scenario_.jobs[2];
     const JointJob& robbed = scenario_.jobs[4];
     const JointJob joining{"audio", ending.node, ending.dataset, ending.ideal_bytes_per_second};
-    const std::string lost = scenario_.datasets[robbed.dataset].name;
+    const std::string robbed_dataset = scenario_.datasets[robbed.dataset].name;
     const std::string pinned = scenario_.datasets[scenario_.jobs[3].dataset].name;
     const std::uint64_t pinned_bytes = (scenario_.node_cache_bytes + scenario_.node_disk_bytes) / 4;
-    const std::uint64_t lost_bytes = scenario_.datasets[robbed.dataset].blocks * scenario_.block_bytes;
+    const std::uint64_t robbed_dataset_bytes = scenario_.datasets[robbed.dataset].blocks * scenario_.block_bytes;
     return {
         {.name = "job ends",
          .subject = ending.name,
          .jobs = {},
-         .happen = [this, name = ending.name]() -> Result<void> {
+         .trigger = [this, name = ending.name]() -> Result<void> {
              std::erase_if(runs_, [&](const auto& run) { return run->name() == name; });
              return {};
          },
@@ -115,7 +115,7 @@ std::vector<Event> EventsRun::events() {
         {.name = "job joins",
          .subject = joining.name,
          .jobs = {joining.name},
-         .happen = [this, joining]() -> Result<void> {
+         .trigger = [this, joining]() -> Result<void> {
              scenario_.jobs.push_back(joining);
              start(joining);
              return cluster_.register_job(joining);
@@ -124,13 +124,15 @@ std::vector<Event> EventsRun::events() {
         {.name = "cache is lost",
          .subject = JointCluster::node_name(robbed.node),
          .jobs = {robbed.name},
-         .happen = [this, node = robbed.node] { return cluster_.lose_cache(node); },
-         .noticed = [lost,
-                     lost_bytes](const auto& plan) { return bytes_at(plan, lost, "cached_bytes") < lost_bytes / 8; }},
+         .trigger = [this, node = robbed.node] { return cluster_.lose_cache(node); },
+         .noticed =
+             [robbed_dataset, robbed_dataset_bytes](const auto& plan) {
+                 return bytes_at(plan, robbed_dataset, "cached_bytes") < robbed_dataset_bytes / 8;
+             }},
         {.name = "quota is pinned",
          .subject = pinned,
          .jobs = {scenario_.jobs[3].name},
-         .happen = [this, pinned, pinned_bytes] { return cluster_.pin(pinned, pinned_bytes); },
+         .trigger = [this, pinned, pinned_bytes] { return cluster_.pin(pinned, pinned_bytes); },
          .noticed = [pinned,
                      pinned_bytes](const auto& plan) { return bytes_at(plan, pinned, "quota_bytes") == pinned_bytes; }},
     };
@@ -141,18 +143,19 @@ Result<EventsRun::Outcome> EventsRun::converge(const Event& event) {
     Outcome outcome;
     std::optional<Convergence> convergence;
     double seconds = 0;
-    for (std::int64_t looked_ns = 0; !outcome.cached_seconds && seconds < scenario_.patience_s;) {
-        if (auto paused = pause_between_looks(runs_, interrupt_); !paused) return std::unexpected(paused.error());
+    for (std::int64_t sampled_ns = 0; !outcome.cached_seconds && seconds < scenario_.patience_s;) {
+        if (auto paused = pause_between_polls(runs_, interrupt_); !paused) return std::unexpected(paused.error());
         const std::int64_t now_ns = clock_.now_ns();
         seconds = static_cast<double>(now_ns - began_ns) * 1e-9;
-        if (now_ns - looked_ns < kLook_ns) continue;
-        looked_ns = now_ns;
+        if (now_ns - sampled_ns < kSamplePeriod_ns) continue;
+        sampled_ns = now_ns;
         auto plan = cluster_.plan();
         if (!plan) return std::unexpected(plan.error());
         if (!convergence && event.noticed(*plan)) convergence.emplace(cluster_, runs_);
         if (convergence) {
-            if (auto looked = convergence->look(*plan, now_ns); !looked) return std::unexpected(looked.error());
-            if (outcome.converged && !convergence->quotas_stand()) outcome.converged = false;
+            if (auto sampled = convergence->take_sample(*plan, now_ns); !sampled)
+                return std::unexpected(sampled.error());
+            if (outcome.converged && !convergence->quotas_are_stable()) outcome.converged = false;
         }
         if (!outcome.converged) {
             outcome.seconds = seconds;
@@ -161,7 +164,7 @@ Result<EventsRun::Outcome> EventsRun::converge(const Event& event) {
             outcome.largest_error = convergence ? convergence->largest_error() : 1;
             outcome.converged = convergence && convergence->reached();
         }
-        if (outcome.converged && convergence->cache_has_followed()) outcome.cached_seconds = seconds;
+        if (outcome.converged && convergence->cache_matches_quotas()) outcome.cached_seconds = seconds;
     }
     return outcome;
 }
@@ -179,11 +182,11 @@ std::pair<std::string, double> EventsRun::slowest_epoch(const Event& event, cons
             return static_cast<double>(bytes_at(plan, dataset, "quota_bytes"));
         };
         const bool affected = named ||
-                              changes(steady_rate(before, run->name()), steady_rate(outcome.plan, run->name())) ||
-                              changes(quota(before), quota(outcome.plan));
-        const auto began = read_before.find(run->name());
-        const auto read =
-            static_cast<double>(outcome.read_bytes.at(run->name()) - (began == read_before.end() ? 0 : began->second));
+                              is_changed(steady_rate(before, run->name()), steady_rate(outcome.plan, run->name())) ||
+                              is_changed(quota(before), quota(outcome.plan));
+        const auto bytes_before = read_before.find(run->name());
+        const auto read = static_cast<double>(outcome.read_bytes.at(run->name()) -
+                                              (bytes_before == read_before.end() ? 0 : bytes_before->second));
         const auto size = static_cast<double>(scenario_.datasets[job->dataset].blocks * scenario_.block_bytes);
         const double epoch_s = outcome.seconds * size / read;
         if (affected && epoch_s > slowest.second) slowest = {run->name(), epoch_s};
@@ -200,12 +203,12 @@ Result<json::object> EventsRun::outcome_of(const Event& event) {
     cluster_.remote().forget_bursts();
     test::RateWatch watch([this] { return cluster_.remote().bytes(); }, scenario_.remote_bytes_per_second);
     const std::int64_t began_ns = clock_.now_ns();
-    if (auto happened = event.happen(); !happened) return std::unexpected(happened.error().within(event.name));
-    const double happening_s = static_cast<double>(clock_.now_ns() - began_ns) * 1e-9;
+    if (auto triggered = event.trigger(); !triggered) return std::unexpected(triggered.error().within(event.name));
+    const double trigger_s = static_cast<double>(clock_.now_ns() - began_ns) * 1e-9;
     auto outcome = converge(event);
     watch.stop();
     if (!outcome) return std::unexpected(outcome.error().within(event.name));
-    outcome->seconds += happening_s;
+    outcome->seconds += trigger_s;
     const auto [slowest, epoch_s] = slowest_epoch(event, *before, *outcome, read_before);
     const double epochs = outcome->seconds / epoch_s;
     const auto burst_bytes = static_cast<double>(cluster_.remote().burst_bytes());
@@ -218,7 +221,7 @@ Result<json::object> EventsRun::outcome_of(const Event& event) {
         {"epoch_seconds", epoch_s},
         {"epochs", epochs},
         {"cached_seconds",
-         outcome->cached_seconds ? json::value(*outcome->cached_seconds + happening_s) : json::value(nullptr)},
+         outcome->cached_seconds ? json::value(*outcome->cached_seconds + trigger_s) : json::value(nullptr)},
         {"largest_error", outcome->largest_error},
         {"excess_bytes", watch.excess_bytes()},
         {"burst_bytes", burst_bytes},

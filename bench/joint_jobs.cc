@@ -9,7 +9,7 @@
 namespace larder::bench {
 namespace {
 
-constexpr std::int64_t kLook_ms = 50;
+constexpr std::int64_t kPoll_ms = 50;
 
 Result<std::unique_ptr<Feeder>> open_feeder(const LoaderOptions& options) {
     auto feeder = LarderFeeder::open(options);
@@ -50,7 +50,7 @@ void JointJobRun::run(const Open& open, double ideal_bytes_per_second, std::uint
         const auto batch = (*feeder)->next();
         if (!batch) return fail_with(batch.error());
         if (!*batch) {
-            seconds_ = static_cast<double>(clock_.now_ns() - made_ns_) * 1e-9;
+            seconds_ = static_cast<double>(clock_.now_ns() - constructed_ns_) * 1e-9;
             if (epochs_.fetch_add(1, std::memory_order_relaxed) + 1 == epochs) return;
             continue;
         }
@@ -79,11 +79,11 @@ std::unique_ptr<JointJobRun> run_on_larder(const JointScenario& scenario, const 
         job.name, [options] { return open_feeder(options); }, job.ideal_bytes_per_second, epochs);
 }
 
-Result<void> pause_between_looks(const JointRuns& runs, const cli::InterruptWatch& interrupt) {
+Result<void> pause_between_polls(const JointRuns& runs, const cli::InterruptWatch& interrupt) {
     for (const auto& run : runs) {
         if (auto state = run->state(); !state) return state;
     }
-    if (interrupt.pressed_within(kLook_ms)) return fail(ErrorCode::cancelled, "was interrupted");
+    if (interrupt.pressed_within(kPoll_ms)) return fail(ErrorCode::cancelled, "was interrupted");
     return {};
 }
 
@@ -91,7 +91,7 @@ Result<void> wait_for_epochs(const JointRuns& runs, std::uint32_t epochs, const 
                              const std::function<void()>& each) {
     const auto is_behind = [epochs](const auto& run) { return run->epochs() < epochs; };
     while (std::ranges::any_of(runs, is_behind)) {
-        if (auto paused = pause_between_looks(runs, interrupt); !paused) return paused;
+        if (auto paused = pause_between_polls(runs, interrupt); !paused) return paused;
         each();
     }
     return {};

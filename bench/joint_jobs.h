@@ -20,7 +20,8 @@
 
 namespace larder::bench {
 
-// As many blocks as the LRU's. Small beside a dataset, as with large datasets: prefetched bytes count as read.
+// As many blocks as LruFeeder prefetches by default. Few compared with a dataset, because prefetched bytes count as
+// read.
 inline constexpr std::uint32_t kJointPrefetchBlocks = 64;
 
 class JointJobRun {
@@ -51,7 +52,7 @@ private:
     std::atomic<std::uint32_t> epochs_{0};
     std::atomic<bool> stopping_{false};
     const SteadyClock clock_;
-    const std::int64_t made_ns_ = clock_.now_ns();
+    const std::int64_t constructed_ns_ = clock_.now_ns();
     double seconds_ = 0;
     mutable std::mutex mutex_;
     Result<void> state_;
@@ -60,7 +61,8 @@ private:
 
 using JointRuns = std::vector<std::unique_ptr<JointJobRun>>;
 
-// Returns a job's seed. Orders must differ between jobs: only then is one job's cache a random sample to another.
+// Returns a job's seed. Orders must differ between jobs: only then are the blocks that one job caches a random sample
+// to another.
 std::uint64_t seed_of(const JointJob& job);
 
 // Runs a job that reads through the daemon on `socket`.
@@ -71,7 +73,7 @@ std::unique_ptr<JointJobRun> run_on_larder(const JointScenario& scenario, const 
 Result<void> wait_for_epochs(const JointRuns& runs, std::uint32_t epochs, const cli::InterruptWatch& interrupt,
                              const std::function<void()>& each);
 
-// Waits a moment between two looks. Ctrl-C and a job's error are errors.
-Result<void> pause_between_looks(const JointRuns& runs, const cli::InterruptWatch& interrupt);
+// Waits a moment between two polls. Ctrl-C and a job's error are errors.
+Result<void> pause_between_polls(const JointRuns& runs, const cli::InterruptWatch& interrupt);
 
 }  // namespace larder::bench

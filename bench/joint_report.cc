@@ -20,18 +20,18 @@ public:
 
     void add(double rate, double equal_share, double ideal) {
         const double ratio = rate / equal_share;
-        of_all_ = std::min(of_all_, ratio);
+        over_all_ = std::min(over_all_, ratio);
         if (rate < at_ideal_ * ideal) below_ideal_ = std::min(below_ideal_, ratio);
     }
-    double value() const { return std::isinf(below_ideal_) ? of_all_ : below_ideal_; }
+    double value() const { return std::isinf(below_ideal_) ? over_all_ : below_ideal_; }
 
 private:
     double at_ideal_;
-    double of_all_ = std::numeric_limits<double>::infinity();
+    double over_all_ = std::numeric_limits<double>::infinity();
     double below_ideal_ = std::numeric_limits<double>::infinity();
 };
 
-// Returns the measured ratio, over the equal share that equal-shares measured against.
+// Returns the smallest ratio of a measured rate to the equal share in `shares`.
 double min_ratio(const JointScenario& scenario, const PolicyResult& result, const std::vector<JobResult>& shares) {
     SmallestRatio smallest(0.95);
     for (std::size_t j = 0; j < result.jobs.size(); ++j) {
@@ -40,7 +40,7 @@ double min_ratio(const JointScenario& scenario, const PolicyResult& result, cons
     return smallest.value();
 }
 
-// Returns the ratio that the policy's own plans predicted, over the equal share in those plans.
+// Returns the smallest ratio of a rate to the equal share, both as the policy's own plans predict them.
 double min_ratio_predicted(const PolicyResult& result) {
     SmallestRatio smallest(0.99);
     for (const JobResult& job : result.jobs) {

@@ -13,7 +13,7 @@
 
 namespace larder::bench {
 
-// A job's rates as predicted by the plans, averaged over the time measured.
+// A job's rates as the plans predict them, in bytes/s, averaged over the time measured.
 struct Predicted {
     double rate = 0;
     double equal_share = 0;
@@ -21,7 +21,7 @@ struct Predicted {
 };
 
 struct JobResult {
-    double measured = 0;
+    double measured = 0;  // bytes/s
     Predicted predicted;
 };
 
@@ -30,8 +30,8 @@ struct PolicyResult {
     std::uint64_t remote_bytes = 0;     // since the start
     std::uint64_t delivered_bytes = 0;  // since the start
     double remote_per_byte = 0;         // in the steady state
-    double excess_bytes = 0;            // the most the remote was ever ahead of B
-    std::string network;                // the nodes' kind; empty: no nodes
+    double excess_bytes = 0;            // the most by which the remote's bytes ever exceeded B * time
+    std::string network;                // the kind of the nodes' networks; empty: no nodes
 };
 
 // `shares`: results of the policy equal-shares, or else of the first policy. Rates are measured against its equal

@@ -3,8 +3,8 @@
 namespace larder::bench {
 
 JointScenario joint_scenario(bool quick) {
-    // A quick run is the same cluster at half the rates, with all sizes a sixteenth as large and blocks a quarter:
-    // small blocks are a file each, slow to write on a file system where many were just removed.
+    // A quick run is the same cluster at half the rates, with all sizes a sixteenth as large. Blocks are a quarter as
+    // large, not a sixteenth: each is a file, and many files are slow to write where many were just removed.
     const auto blocks = [&](std::uint32_t mib) { return mib * (quick ? 4 : 16); };
     const auto rate = [&](double mb_per_second) { return mb_per_second * (quick ? 5e5 : 1e6); };
     JointScenario scenario;
@@ -25,10 +25,10 @@ JointScenario joint_scenario(bool quick) {
 }
 
 JointScenario joint_events_scenario(bool quick) {
-    const std::uint32_t larger = quick ? 1 : 3;
+    const std::uint32_t size_factor = quick ? 1 : 3;
     JointScenario scenario = joint_scenario(quick);
-    for (JointDataset& dataset : scenario.datasets) dataset.blocks *= larger;
-    const std::uint64_t cache_bytes = scenario.node_cache_bytes * larger;
+    for (JointDataset& dataset : scenario.datasets) dataset.blocks *= size_factor;
+    const std::uint64_t cache_bytes = scenario.node_cache_bytes * size_factor;
     scenario.node_disk_bytes = cache_bytes / 2;
     scenario.node_cache_bytes = cache_bytes - scenario.node_disk_bytes;
     return scenario;

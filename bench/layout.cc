@@ -43,11 +43,12 @@ std::uint64_t sum_tokens(const std::byte* data, std::size_t count) {
     return sum;
 }
 
-// Reads batches of samples, epoch after epoch; `read` reads one batch and adds its counts.
+// What a reader has read so far.
 struct Counted {
     std::uint64_t samples = 0;
     std::uint64_t sum = 0;  // of the tokens
 };
+// Reads the next batch, epoch after epoch, and adds its counts.
 using ReadBatch = std::function<Result<void>(Counted& counted)>;
 
 class RandomOrder {
@@ -135,7 +136,7 @@ double seconds_since(std::int64_t began_ns) {
     return static_cast<double>(SteadyClock().now_ns() - began_ns) * 1e-9;
 }
 
-// Reads one epoch: warms the caches and checks that all layouts give the same sum.
+// Reads one epoch, which warms the caches, and keeps the sum of its tokens.
 Result<void> read_epoch(Layout& layout, std::uint64_t samples) {
     Counted counted;
     while (counted.samples < samples) {
@@ -167,7 +168,7 @@ double median_ratio(const Layout& a, const Layout& b) {
 }
 
 Result<void> add_datasets(DaemonProcess& daemon, const WorkDirectory& work, const TokenFiles& files) {
-    // Set field by field: g++ 12 at -O3 takes strings of a braced initialiser for uninitialised.
+    // Set field by field: g++ 12 at -O3 warns that strings of a braced initialiser are uninitialised.
     cache::PackRequest request;
     request.source = files.megatron;
     request.tokens_per_sample = kTokens;

@@ -20,9 +20,9 @@ namespace larder::bench {
 namespace {
 
 Result<FileDescriptor> tcp_socket() {
-    FileDescriptor made(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (made.get() < 0) return fail_errno(errno, "make a socket");
-    return made;
+    FileDescriptor created(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (created.get() < 0) return fail_errno(errno, "make a socket");
+    return created;
 }
 
 // Returns the two ends of one connection.

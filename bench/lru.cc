@@ -1,6 +1,6 @@
 // Does the simulated LRU hit as often as a real LRU? Compares the closed form for one job, the simulator's estimate for
-// one and several jobs (Che's approximation), and an LRU of blocks read in random orders. No clock: the results are the
-// same on every machine.
+// one and several jobs (Che's approximation), and an LRU of blocks read in random orders. It uses no clock, so the
+// results are the same on every machine.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -27,23 +27,23 @@ namespace json = boost::json;
 
 struct LruSetting {
     const char* name;
-    double cached;  // all datasets together
+    double kappa;  // cache size over the size of all datasets
     std::vector<LruBlocks::Job> jobs;
 };
 
 std::vector<LruSetting> lru_settings(std::size_t blocks) {
     std::vector<LruSetting> settings;
-    for (const double cached : {0.1, 0.25, 0.5, 0.75, 0.9}) {
-        settings.push_back({.name = "one job", .cached = cached, .jobs = {{.blocks = blocks}}});
+    for (const double kappa : {0.1, 0.25, 0.5, 0.75, 0.9}) {
+        settings.push_back({.name = "one job", .kappa = kappa, .jobs = {{.blocks = blocks}}});
     }
     settings.push_back({.name = "two datasets, one read four times as fast",
-                        .cached = 0.5,
+                        .kappa = 0.5,
                         .jobs = {{.dataset = 0, .blocks = blocks, .rate = 4}, {.dataset = 1, .blocks = blocks}}});
     settings.push_back({.name = "two datasets, the larger read twice as fast",
-                        .cached = 0.5,
+                        .kappa = 0.5,
                         .jobs = {{.dataset = 0, .blocks = blocks}, {.dataset = 1, .blocks = 3 * blocks, .rate = 2}}});
     settings.push_back({.name = "one dataset, two jobs at 2 and 3",
-                        .cached = 0.3,
+                        .kappa = 0.3,
                         .jobs = {{.blocks = blocks, .rate = 2}, {.blocks = blocks, .rate = 3}}});
     return settings;
 }
@@ -52,9 +52,9 @@ std::size_t blocks_of(const LruSetting& setting) {
     std::size_t blocks = 0;
     for (std::size_t j = 0; j < setting.jobs.size(); ++j) {
         const auto earlier = std::span(setting.jobs).first(j);
-        const bool again =
+        const bool is_counted =
             std::ranges::find(earlier, setting.jobs[j].dataset, &LruBlocks::Job::dataset) != earlier.end();
-        if (!again) blocks += setting.jobs[j].blocks;
+        if (!is_counted) blocks += setting.jobs[j].blocks;
     }
     return blocks;
 }
@@ -87,7 +87,7 @@ std::vector<double> simulated_hits(const LruSetting& setting, std::size_t capaci
 void add_rows(json::array& rows, const LruSetting& setting) {
     constexpr std::size_t kEpochsBefore = 3;
     constexpr std::size_t kEpochs = 20;
-    const auto capacity = static_cast<std::size_t>(setting.cached * static_cast<double>(blocks_of(setting)));
+    const auto capacity = static_cast<std::size_t>(setting.kappa * static_cast<double>(blocks_of(setting)));
     std::size_t epoch = 0;  // of the slowest job
     for (const LruBlocks::Job& job : setting.jobs) epoch = std::max(epoch, job.blocks / job.rate);
     LruBlocks lru(capacity, setting.jobs);
@@ -96,10 +96,10 @@ void add_rows(json::array& rows, const LruSetting& setting) {
     const std::vector<double> simulated = simulated_hits(setting, capacity);
     for (std::size_t j = 0; j < simulated.size(); ++j) {
         json::value closed_form = nullptr;
-        if (setting.jobs.size() == 1) closed_form = allocator::lru_hit_ratio(setting.cached);
+        if (setting.jobs.size() == 1) closed_form = allocator::lru_hit_ratio(setting.kappa);
         rows.push_back(json::object{{"setting", setting.name},
                                     {"job", j},
-                                    {"kappa", setting.cached},
+                                    {"kappa", setting.kappa},
                                     {"closed_form", std::move(closed_form)},
                                     {"simulated", simulated[j]},
                                     {"blocks", lru.jobs()[j].hits / lru.jobs()[j].reads}});

@@ -86,11 +86,11 @@ Result<LruFeeder::Bytes> LruFeeder::read_remote(std::uint32_t block) {
 
 Result<std::optional<FedBatch>> LruFeeder::next() {
     std::unique_lock lock(mutex_);
-    if (next_to_deliver_ > 0 && next_to_deliver_ % options_.files.count == 0 && !epoch_end_told_) {
-        epoch_end_told_ = true;
+    if (next_to_deliver_ > 0 && next_to_deliver_ % options_.files.count == 0 && !epoch_end_returned_) {
+        epoch_end_returned_ = true;
         return std::nullopt;
     }
-    epoch_end_told_ = false;
+    epoch_end_returned_ = false;
     const std::uint64_t epoch_end = (next_to_deliver_ / options_.files.count + 1) * options_.files.count;
     FedBatch fed;
     for (std::uint32_t i = 0; i < options_.batch_size && next_to_deliver_ < epoch_end; ++i) {

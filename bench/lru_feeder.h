@@ -1,6 +1,7 @@
 #pragma once
 
-// The curve's peer: an LRU block cache as in conventional data-loading caches, with real bytes. It reads the same files
+// The peer of the benches `curve` and `joint`: a reader with an LRU cache of blocks, as in conventional data-loading
+// caches, and with real bytes. It reads the same files
 // in random order each epoch under the same rate limit, prefetches with a few threads, and keeps the blocks in an
 // LruStore.
 
@@ -60,7 +61,7 @@ private:
     std::unordered_map<std::uint64_t, Result<Bytes>> ready_;  // by position
     std::uint64_t next_to_read_ = 0;
     std::uint64_t next_to_deliver_ = 0;
-    bool epoch_end_told_ = false;
+    bool epoch_end_returned_ = false;
     std::uint64_t checksum_ = 0;
     FeederTotals totals_;
     bool stopping_ = false;

@@ -30,7 +30,7 @@ constexpr std::uint64_t kSamplesPerBlock = 64;
 constexpr std::uint64_t kBlocksPerShard = 160;
 
 // Returns eight digits such as 00000042, as in the file names of large datasets.
-std::array<char, 8> numbered(std::uint64_t number) {
+std::array<char, 8> eight_digits(std::uint64_t number) {
     std::array<char, 8> digits;
     digits.fill('0');
     std::array<char, 20> written{};
@@ -45,7 +45,7 @@ cache::DatasetContent files(std::uint64_t samples) {
     for (std::uint32_t label = 0; label < kClasses; ++label)
         content.classes.push_back("class-" + std::to_string(label));
     for (std::uint64_t i = 0; i < samples; ++i) {
-        const auto name = numbered(i);
+        const auto name = eight_digits(i);
         content.add_object({name.data(), name.size()}, kSampleBytes, 0, static_cast<std::uint32_t>(i % kClasses));
     }
     return content;
@@ -57,7 +57,7 @@ cache::DatasetContent shards(std::uint64_t samples) {
     for (std::uint64_t first = 0; first < samples; first += kSamplesPerBlock) {
         const std::uint64_t block = first / kSamplesPerBlock;
         if (block % kBlocksPerShard == 0) {
-            const auto name = numbered(block / kBlocksPerShard);
+            const auto name = eight_digits(block / kBlocksPerShard);
             content.add_object({name.data(), name.size()}, 0, 0, protocol::kNoLabel);
             content.objects.back().first_block = static_cast<std::uint32_t>(block);
             content.objects.back().block_count = 0;

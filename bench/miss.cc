@@ -46,7 +46,7 @@ std::uint64_t remote_bytes(const boost::json::object& job) {
 // Grants of the eight jobs, relative to each other.
 constexpr double kShares[] = {5, 10, 15, 20, 25, 30, 40, 50};
 
-std::vector<double> share_out(double bytes_per_second) {
+std::vector<double> split_by_shares(double bytes_per_second) {
     double sum = 0;
     for (const double share : kShares) sum += share;
     std::vector<double> rates;
@@ -54,7 +54,7 @@ std::vector<double> share_out(double bytes_per_second) {
     return rates;
 }
 
-// Returns the dataset that each job has to itself, without its name.
+// Returns the options of the jobs' datasets, without a name. Each job gets its own dataset of the same data.
 Result<DatasetOptions> find_data(const Options& options, const WorkDirectory& work) {
     if (!options.url.empty()) return DatasetOptions{.url = options.url, .endpoint = options.endpoint, .format = ""};
     const auto files = write_files(work / "data", options.quick ? 512 : 4096, kBlockBytes);
@@ -62,7 +62,7 @@ Result<DatasetOptions> find_data(const Options& options, const WorkDirectory& wo
     return DatasetOptions{.directory = files->directory};
 }
 
-void read(JobRun& job, LarderFeeder& feeder, const std::atomic<bool>& stop, bool to_the_end) {
+void read(JobRun& job, LarderFeeder& feeder, const std::atomic<bool>& stop, bool ends_with_epoch) {
     for (;;) {
         const auto batch = feeder.next();
         if (!batch) {
@@ -71,20 +71,20 @@ void read(JobRun& job, LarderFeeder& feeder, const std::atomic<bool>& stop, bool
         }
         const bool ended = !*batch;
         if (ended) ++job.epochs;
-        if (stop && (ended || !to_the_end)) break;
+        if (stop && (ended || !ends_with_epoch)) break;
     }
     job.totals = feeder.totals();
 }
 
-// Counts the misses of a job that ended with an epoch. The daemon has not counted blocks the loader has not asked for.
-Result<MissCounts> count(const DaemonProcess& daemon, const JobRun& job) {
+// Collects the counts of a job that ended with an epoch. The daemon counts only blocks that the loader has asked for.
+Result<MissCounts> collect_counts(const DaemonProcess& daemon, const JobRun& job) {
     const auto dataset = daemon.dataset(job.name);
     if (!dataset) return std::unexpected(dataset.error());
     const auto now = daemon.job(job.name);
     if (!now) return std::unexpected(now.error());
     const boost::json::object& counters = now->at("counters").as_object();
-    const auto number = [](const boost::json::object& of, const char* key) {
-        return of.at(key).to_number<std::uint64_t>();
+    const auto number = [](const boost::json::object& object, const char* key) {
+        return object.at(key).to_number<std::uint64_t>();
     };
     return MissCounts{
         .blocks = number(*dataset, "blocks"),
@@ -101,7 +101,7 @@ Result<MissCounts> count(const DaemonProcess& daemon, const JobRun& job) {
 }
 
 Result<boost::json::object> run_jobs(DaemonProcess& daemon, DatasetOptions dataset, const std::vector<double>& rates,
-                                     double seconds, bool to_the_end) {
+                                     double seconds, bool ends_with_epoch) {
     std::vector<JobRun> jobs(rates.size());
     std::atomic<bool> stop{false};
     for (std::size_t i = 0; i < rates.size(); ++i) {
@@ -114,14 +114,14 @@ Result<boost::json::object> run_jobs(DaemonProcess& daemon, DatasetOptions datas
         }
     }
     for (std::size_t i = 0; i < jobs.size(); ++i) {
-        jobs[i].reader = std::thread([&job = jobs[i], &daemon, &stop, to_the_end, seed = i] {
+        jobs[i].reader = std::thread([&job = jobs[i], &daemon, &stop, ends_with_epoch, seed = i] {
             auto feeder = LarderFeeder::open(
                 {{.dataset = job.name, .job = job.name, .socket = daemon.socket()}, seed, true, 16, 8});
             if (!feeder) {
                 job.error = feeder.error();
                 return;
             }
-            read(job, *feeder, stop, to_the_end);
+            read(job, *feeder, stop, ends_with_epoch);
         });
     }
     const SteadyClock clock;
@@ -142,12 +142,12 @@ Result<boost::json::object> run_jobs(DaemonProcess& daemon, DatasetOptions datas
     const double elapsed = static_cast<double>(clock.now_ns() - began_ns) * 1e-9;
     const auto after = snapshot();
     stop = true;
-    Result<void> let_go;
+    Result<void> limits_removed;
     for (const JobRun& job : jobs) {
-        if (to_the_end && let_go) let_go = daemon.limit_job(job.name, 0, 0);
+        if (ends_with_epoch && limits_removed) limits_removed = daemon.limit_job(job.name, 0, 0);
     }
     for (JobRun& job : jobs) job.reader.join();
-    if (!let_go) return std::unexpected(let_go.error());
+    if (!limits_removed) return std::unexpected(limits_removed.error());
     if (!before) return std::unexpected(before.error());
     if (!after) return std::unexpected(after.error());
 
@@ -161,8 +161,8 @@ Result<boost::json::object> run_jobs(DaemonProcess& daemon, DatasetOptions datas
         lowest = std::min(lowest, ratio);
         highest = std::max(highest, ratio);
         boost::json::object row{{"granted", jobs[i].granted}, {"measured", measured}, {"ratio", ratio}};
-        if (to_the_end) {
-            const auto counts = count(daemon, jobs[i]);
+        if (ends_with_epoch) {
+            const auto counts = collect_counts(daemon, jobs[i]);
             if (!counts) return std::unexpected(counts.error());
             if (auto right = check(*counts); !right)
                 return std::unexpected(right.error().within("job " + jobs[i].name));
@@ -205,7 +205,7 @@ Result<boost::json::value> miss(const Options& options) {
     boost::json::array runs;
     const double one = options.bytes_per_second.value_or(100e6);
     const double eight = options.bytes_per_second.value_or(195e6);
-    for (const std::vector<double>& rates : {std::vector<double>{one}, share_out(eight)}) {
+    for (const std::vector<double>& rates : {std::vector<double>{one}, split_by_shares(eight)}) {
         const auto run = run_jobs(*daemon, *dataset, rates, seconds, options.quick);
         if (!run) return std::unexpected(run.error());
         runs.push_back(*run);

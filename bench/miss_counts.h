@@ -21,8 +21,8 @@ struct MissCounts {
     // Counts of the daemon for the job.
     std::uint64_t misses = 0;
     std::uint64_t hits = 0;
-    std::uint64_t remote_bytes = 0;       // delivered
-    std::uint64_t remote_bytes_read = 0;  // from the remote
+    std::uint64_t remote_bytes = 0;       // delivered to the loader
+    std::uint64_t remote_bytes_read = 0;  // read from the remote
     std::uint64_t remote_errors = 0;
 };
 

@@ -92,7 +92,7 @@ Result<double> epoch_rate(LarderFeeder& feeder) {
     return static_cast<double>(feeder.totals().bytes - before) / seconds;
 }
 
-Result<LarderFeeder> feeder_of(const DaemonProcess& daemon, std::uint64_t block_bytes) {
+Result<LarderFeeder> open_lending_feeder(const DaemonProcess& daemon, std::uint64_t block_bytes) {
     const auto window = static_cast<std::uint32_t>(std::max<std::uint64_t>(16, (std::uint64_t{4} << 20) / block_bytes));
     return LarderFeeder::open(
         {{.dataset = kLentDataset, .job = kLentDataset, .socket = daemon.socket()}, 1, true, window, 8});
@@ -105,8 +105,8 @@ Result<boost::json::object> measure_lending(std::uint64_t block_bytes, std::uint
     if (!files) return std::unexpected(files.error());
     auto pair = start_lending(*files, blocks, directory);
     if (!pair) return std::unexpected(pair.error());
-    auto borrowing = feeder_of(pair->borrower, block_bytes);
-    auto holding = feeder_of(pair->holder, block_bytes);
+    auto borrowing = open_lending_feeder(pair->borrower, block_bytes);
+    auto holding = open_lending_feeder(pair->holder, block_bytes);
     if (!borrowing || !holding) return std::unexpected(!borrowing ? borrowing.error() : holding.error());
     const std::vector<std::byte> data(bytes, std::byte{1});
     std::vector<std::byte> received(bytes);

@@ -40,7 +40,7 @@ def main(path: str) -> None:
     def mb(key: str) -> list[float]:
         return [point[key] / 1e6 for point in points]
 
-    # The model's lines have more points than were measured: their kink lies between two of those.
+    # The model's lines have more points than were measured, because their kink lies between two measured points.
     remote, ideal = mb("predicted")[kappa.index(0)], max(mb("predicted"))
     shares = [step / 200 for step in range(201)]
     lru_hits = [k + (1 - k) * math.log(1 - k) if k < 1 else 1 for k in shares]

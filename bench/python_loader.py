@@ -16,7 +16,7 @@ BATCH = 256
 
 
 def larder_epoch(loader: larder.Loader) -> tuple[int, int, float]:
-    """Every sample's bytes reached through its memoryview: its length, its first and its last byte."""
+    """Reads the length, the first and the last byte of every sample through its memoryview."""
     samples = total = 0
     began = time.perf_counter()
     for batch in loader:
@@ -64,7 +64,7 @@ def main() -> None:
     shards = sorted(glob.glob(os.path.join(options.shards, "*.tar")))
     with larder.Loader(options.dataset, job="python", batch_size=BATCH, socket=options.socket) as loader:
         larder_epoch(loader)  # fills the cache
-        open_read_epoch(paths)  # and the page cache
+        open_read_epoch(paths)  # fills the page cache
         open_ratios, webdataset_ratios, rates = [], [], []
         for _ in range(options.rounds):
             ours = larder_epoch(loader)

@@ -182,10 +182,10 @@ def read(epoch: Epoch, count: int, size: int) -> None:
 
 @dataclasses.dataclass
 class Cost:
-    """What reading takes, of one process and of the daemon that serves it, if any."""
+    """The cost of reading for this process and, if one serves it, its daemon."""
 
     samples_per_second: float
-    cpu_us: float  # a sample
+    cpu_us: float  # per sample
 
 
 def measure(epoch: Epoch, count: int, size: int, daemon: Daemon | None = None) -> Cost:
@@ -200,7 +200,7 @@ def measure(epoch: Epoch, count: int, size: int, daemon: Daemon | None = None) -
     return Cost(epochs * count / seconds, 1e6 * cpu / (epochs * count))
 
 
-class Opened:
+class OpenedFiles:
     """Counts the bytes of the files below a directory that this process opens for reading."""
 
     def __init__(self, directory: pathlib.Path) -> None:
@@ -224,7 +224,7 @@ READERS = {
 def speed(names: list[str], work: pathlib.Path, count: int, size: int, rounds: int, copy: bool) -> None:
     """Each round reads epochs with every library and with Larder. Prints medians of the rounds, and of their ratios."""
 
-    def given(samples: Iterator[memoryview | bytes]) -> Iterator[memoryview | bytes]:
+    def converted(samples: Iterator[memoryview | bytes]) -> Iterator[memoryview | bytes]:
         return map(bytes, samples) if copy else samples  # bytes() of bytes copies nothing
 
     formats = [READERS[name][1] for name in names if name != "mmap"]
@@ -238,8 +238,8 @@ def speed(names: list[str], work: pathlib.Path, count: int, size: int, rounds: i
         for number in range(rounds + 1):
             for name in names:
                 loader = loaders[READERS[name][1] if name != "mmap" else formats[0]]
-                theirs = measure(lambda name=name: given(epochs[name]()), count, size)
-                ours = measure(lambda loader=loader: given(views(loader)), count, size, daemon)
+                theirs = measure(lambda name=name: converted(epochs[name]()), count, size)
+                ours = measure(lambda loader=loader: converted(views(loader)), count, size, daemon)
                 if number > 0:  # the first round fills the caches
                     costs[name].append((theirs, ours))
         for loader in loaders.values():
@@ -267,7 +267,7 @@ def fetched(names: list[str], work: pathlib.Path, count: int, size: int, epochs:
             cache["max_cache_size"] = half
         else:
             continue  # mmap has the kernel's cache; WebDataset cleans its cache every 30 s at most
-        opened = Opened(work / form)
+        opened = OpenedFiles(work / form)
         epoch = reader(work / form, count, size, **cache)
         parts = []
         for _ in range(epochs + 1):

@@ -1,7 +1,7 @@
 #pragma once
 
-// A server for a bench, in a child process: one of Larder's programs, found beside the running one. It answers HTTP on
-// a Unix socket and is ended by its pid.
+// A server for a bench, in a child process: one of Larder's programs, from the directory of the running program. It
+// answers HTTP on a Unix socket and is ended by its pid.
 
 #include <boost/json/object.hpp>
 #include <sys/types.h>

@@ -1,6 +1,6 @@
-// How long does it take from opening a loader to its first batch, and how much processor time does a session of one
-// batch take in job and daemon together? A training script pays both, and so does each of its workers. Measured at the
-// default memory budget and at a small one: unused memory should cost nothing.
+// How long does it take from opening a loader to its first batch, and how much processor time does a session of
+// one batch take in job and daemon together? A training script pays both, and so does each of its workers.
+// Measured at the default memory budget and at a small one: unused memory should cost nothing.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -24,12 +24,12 @@ namespace {
 
 // Returns the CPU time of all threads of the process so far, in user and system mode.
 Result<std::int64_t> cpu_ns(pid_t process) {
-    clockid_t of{};
-    if (const int error = ::clock_getcpuclockid(process, &of); error != 0) {
+    clockid_t cpu_clock{};
+    if (const int error = ::clock_getcpuclockid(process, &cpu_clock); error != 0) {
         return fail_errno(error, "the CPU clock of process " + std::to_string(process));
     }
     timespec time{};
-    if (::clock_gettime(of, &time) != 0) return fail_errno(errno, "read a CPU clock");
+    if (::clock_gettime(cpu_clock, &time) != 0) return fail_errno(errno, "read a CPU clock");
     return time.tv_sec * 1'000'000'000 + time.tv_nsec;
 }
 
@@ -37,7 +37,7 @@ struct SessionsBench {
     DaemonProcess& daemon;
     int sessions;
 
-    // Returns the CPU time of both processes, once the daemon has freed the resources of ended sessions.
+    // Returns the CPU time of this process and the daemon, once the daemon has freed the resources of ended sessions.
     Result<std::int64_t> both_cpu_ns() const {
         for (;;) {
             const auto status = daemon.status();
@@ -46,13 +46,13 @@ struct SessionsBench {
             const timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
             ::nanosleep(&pause, nullptr);
         }
-        const auto ours = cpu_ns(0);
-        const auto its = cpu_ns(daemon.pid());
-        if (!ours || !its) return ours ? its : ours;
-        return *ours + *its;
+        const auto own_ns = cpu_ns(0);
+        const auto daemon_ns = cpu_ns(daemon.pid());
+        if (!own_ns || !daemon_ns) return own_ns ? daemon_ns : own_ns;
+        return *own_ns + *daemon_ns;
     }
 
-    Result<boost::json::object> with_budget(std::uint64_t budget_bytes) const {
+    Result<boost::json::object> measure_with_budget(std::uint64_t budget_bytes) const {
         const SteadyClock clock;
         std::vector<double> milliseconds;
         std::uint64_t samples = 0;
@@ -105,7 +105,7 @@ Result<boost::json::value> sessions(const Options& options) {
     const SessionsBench bench{*daemon, options.quick ? 5 : 50};
     boost::json::array rows;
     for (const std::uint64_t budget_bytes : {kDefaultBudgetBytes, kSmallBudgetBytes}) {
-        const auto row = bench.with_budget(budget_bytes);
+        const auto row = bench.measure_with_budget(budget_bytes);
         if (!row) return std::unexpected(row.error());
         rows.push_back(*row);
     }

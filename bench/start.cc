@@ -111,12 +111,12 @@ Result<boost::json::value> start(const Options& options) {
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());
     // The cache is filled in memory, where a million small writes are fast, and moved to disk as a whole.
-    auto fast = WorkDirectory::make("/dev/shm");
-    if (!fast) return std::unexpected(fast.error());
+    auto fill_directory = WorkDirectory::make("/dev/shm");
+    if (!fill_directory) return std::unexpected(fill_directory.error());
     if (auto written = write_shards(*work / "data", samples); !written) return std::unexpected(written.error());
     std::uint64_t cached = 0;
     {
-        auto daemon = DaemonProcess::start({.state_directory = *fast / "state"});
+        auto daemon = DaemonProcess::start({.state_directory = *fill_directory / "state"});
         if (!daemon) return std::unexpected(daemon.error());
         if (auto added = daemon->add_dataset({.name = "start",
                                               .directory = *work / "data",
@@ -136,7 +136,7 @@ Result<boost::json::value> start(const Options& options) {
     if (cached != samples) {
         return fail(ErrorCode::internal, std::to_string(cached) + " of " + std::to_string(samples) + " blocks cached");
     }
-    std::filesystem::copy(*fast / "state", *work / "state",
+    std::filesystem::copy(*fill_directory / "state", *work / "state",
                           std::filesystem::copy_options::recursive | std::filesystem::copy_options::skip_symlinks);
     std::vector<double> warm;
     std::vector<double> cold;

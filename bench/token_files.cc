@@ -42,8 +42,8 @@ void write_index(std::ofstream& idx, std::uint64_t tokens) {
     std::vector<std::int64_t> pointers;
     std::vector<std::int64_t> documents{0};
     for (std::uint64_t at = 0; at < tokens;) {
-        const std::uint64_t wished = kDocumentTokensMin + mix64(~at) % kDocumentTokensSpread;
-        const std::uint64_t length = std::min(wished, tokens - at);
+        const std::uint64_t drawn_length = kDocumentTokensMin + mix64(~at) % kDocumentTokensSpread;
+        const std::uint64_t length = std::min(drawn_length, tokens - at);
         lengths.push_back(static_cast<std::int32_t>(length));
         pointers.push_back(static_cast<std::int64_t>(at * sizeof(std::int32_t)));
         documents.push_back(static_cast<std::int64_t>(lengths.size()));

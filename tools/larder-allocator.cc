@@ -29,34 +29,34 @@ int fail(const larder::Error& error) {
     return error.code == larder::ErrorCode::invalid_argument ? larder::cli::kUsage : larder::cli::kFailed;
 }
 
-struct Loaded {
+struct LoadedConfigs {
     AllocatorConfig config;
     larder::scheduler::LiveConfig jobs;
 };
 
-Result<Loaded> load_both(const std::string& path, const std::vector<larder::ConfigOverride>& overrides) {
+Result<LoadedConfigs> load_configs(const std::string& path, const std::vector<larder::ConfigOverride>& overrides) {
     const auto keys = larder::scheduler::live_config_keys();
     larder::allocator::OthersConfig others{.keys = keys, .settings = {}, .empty_tables = {}};
     auto config = larder::allocator::load_config(path, overrides, &others);
     if (!config) return std::unexpected(config.error());
     auto jobs = larder::scheduler::read_live_config(others.settings, others.empty_tables);
     if (!jobs) return std::unexpected(jobs.error());
-    if (auto runs = larder::tools::run_jobs(*jobs, config->state_directory); !runs) {
+    if (auto runs = larder::tools::make_job_extension(*jobs, config->state_directory); !runs) {
         return std::unexpected(runs.error());
     }
     if (jobs->runs_jobs() && !config->objective_is_set) {
         config->cluster.objective.kind = larder::scheduler::objective_of(jobs->policy);
     }
-    return Loaded{std::move(*config), std::move(*jobs)};
+    return LoadedConfigs{std::move(*config), std::move(*jobs)};
 }
 
-Result<void> serve(const Loaded& loaded, const std::function<Result<AllocatorConfig>()>& load) {
+Result<void> serve(const LoadedConfigs& loaded, const std::function<Result<AllocatorConfig>()>& load) {
     const AllocatorConfig& config = loaded.config;
     const auto level = larder::parse_log_level(config.log_level);
     if (!level) return std::unexpected(level.error());
     if (auto logging = larder::start_logging({*level, config.log_file}); !logging) return logging;
     larder::keep_freed_memory();
-    auto jobs = larder::tools::run_jobs(loaded.jobs, config.state_directory);
+    auto jobs = larder::tools::make_job_extension(loaded.jobs, config.state_directory);
     if (!jobs) return std::unexpected(jobs.error());
     auto served = larder::allocator::serve({.config = config,
                                             .extend = std::move(*jobs),
@@ -93,12 +93,12 @@ int run(int argc, char** argv) {
     }
     const auto overrides = flags.overrides(app);
     if (!overrides) return fail(overrides.error());
-    const auto loaded = load_both(path, *overrides);
+    const auto loaded = load_configs(path, *overrides);
     if (!loaded) return fail(loaded.error());
     const auto load = [&]() -> Result<AllocatorConfig> {
-        auto again = load_both(path, *overrides);
-        if (!again) return std::unexpected(again.error());
-        return std::move(again->config);
+        auto reloaded = load_configs(path, *overrides);
+        if (!reloaded) return std::unexpected(reloaded.error());
+        return std::move(reloaded->config);
     };
     if (check) {
         std::puts("the config is good");

@@ -33,7 +33,7 @@ namespace {
 
 using larder::LmdbCheckExit;
 
-constexpr std::uint64_t kRowsPerSign = 1024;
+constexpr std::uint64_t kRowsPerProgressReport = 1024;
 // A transaction dirties less than a page for each row, and LMDB limits dirty pages.
 constexpr std::uint64_t kRowsPerTransaction = 50'000;
 constexpr std::uint64_t kTransactionsPerSync = 20;
@@ -43,8 +43,8 @@ constexpr std::uint64_t kTransactionsPerSync = 20;
     std::_Exit(static_cast<int>(code));
 }
 
-void require(bool holds, std::string_view otherwise) {
-    if (!holds) end(LmdbCheckExit::damaged, otherwise);
+void require(bool holds, std::string_view problem) {
+    if (!holds) end(LmdbCheckExit::damaged, problem);
 }
 
 // Ends if LMDB could not read. Errors that only damage can cause here are damage; others say nothing about the file.
@@ -55,7 +55,7 @@ void require_read(int code) {
 }
 
 // Tells the caller that the check makes progress.
-void give_sign() {
+void report_progress() {
     std::fputc('\n', stderr);
 }
 
@@ -87,9 +87,9 @@ public:
         if (transaction_ == nullptr) return;
         int code = mdb_put(transaction_, database_, &key, &value, MDB_APPEND);
         if (code == 0 && ++rows_ % kRowsPerTransaction == 0) {
-            const bool syncs = rows_ % (kRowsPerTransaction * kTransactionsPerSync) == 0;
+            const bool is_sync_due = rows_ % (kRowsPerTransaction * kTransactionsPerSync) == 0;
             code = mdb_txn_commit(transaction_);
-            if (code == 0 && syncs) code = mdb_env_sync(environment_, 1);
+            if (code == 0 && is_sync_due) code = mdb_env_sync(environment_, 1);
             if (code == 0) code = mdb_txn_begin(environment_, nullptr, 0, &transaction_);
         }
         if (code != 0) give_up(code);
@@ -209,7 +209,7 @@ private:
         std::uint64_t rows = 0;
         int code = mdb_cursor_get(cursor, &key, &value, MDB_FIRST);
         for (; code == 0; code = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) {
-            // A walk without an end in a damaged file ends here, too.
+            // An endless walk through a damaged file ends here, too.
             require(rows < stat.ms_entries, "a database does not hold what it counts");
             require(key.mv_size > 0 && key.mv_size <= key_bytes_max_, "a key is damaged");
             require(value.mv_size <= file_bytes_, "a row lies outside");
@@ -217,7 +217,7 @@ private:
             read(value);
             visit(key, value);
             last = key;
-            if (++rows % kRowsPerSign == 0) give_sign();
+            if (++rows % kRowsPerProgressReport == 0) report_progress();
         }
         if (code != MDB_NOTFOUND) require_read(code);
         require(rows == stat.ms_entries, "a database does not hold what it counts");

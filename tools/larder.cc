@@ -15,11 +15,11 @@ constexpr const char* kFooter =
     "exists already; 6 the remote does not answer.";
 
 // Commands that are separate programs, larder-<command>.
-struct Elsewhere {
+struct SeparateProgram {
     const char* command;
     const char* help;
 };
-constexpr Elsewhere kElsewhere[] = {
+constexpr SeparateProgram kSeparatePrograms[] = {
     {"simulate", "Simulate a trace under a policy, a cache system and a cluster"},
     {"bench", "Measure Larder on this machine against a peer or a limit: larder bench --help"},
 };
@@ -56,9 +56,9 @@ int run(int argc, char** argv) {
     larder::cli::add_top_command(app, context);
     // Listed for help only; main hands their command lines over before this App sees them, unless an option comes
     // first.
-    for (const Elsewhere& elsewhere : kElsewhere) {
-        app.add_subcommand(elsewhere.command, elsewhere.help)->prefix_command()->callback([&context, &elsewhere, argv] {
-            context.command = [&elsewhere, argv] { return larder::cli::hand_over(elsewhere.command, argv); };
+    for (const SeparateProgram& program : kSeparatePrograms) {
+        app.add_subcommand(program.command, program.help)->prefix_command()->callback([&context, &program, argv] {
+            context.command = [&program, argv] { return larder::cli::hand_over(program.command, argv); };
         });
     }
     return larder::cli::run_app(app, context, argc, argv);
@@ -67,9 +67,9 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    for (const Elsewhere& elsewhere : kElsewhere) {
-        if (argc > 1 && argv[1] == std::string_view(elsewhere.command)) {
-            return larder::cli::hand_over(elsewhere.command, argv);
+    for (const SeparateProgram& program : kSeparatePrograms) {
+        if (argc > 1 && argv[1] == std::string_view(program.command)) {
+            return larder::cli::hand_over(program.command, argv);
         }
     }
     return run(argc, argv);

@@ -48,8 +48,8 @@ Result<std::unique_ptr<scheduler::Engine>> make_engine(const scheduler::LiveConf
     return std::unique_ptr<scheduler::Engine>(std::move(*engine));
 }
 
-Result<scheduler::CellConfig> cells_for(const scheduler::LiveConfig& config,
-                                        std::span<const scheduler::Tenant> tenants) {
+Result<scheduler::CellConfig> load_cells(const scheduler::LiveConfig& config,
+                                         std::span<const scheduler::Tenant> tenants) {
     auto cells = scheduler::load_cell_config(config.cells);
     if (!cells) return cells;
     for (const scheduler::VirtualClusterConfig& owner : cells->virtual_clusters) {
@@ -63,11 +63,11 @@ Result<scheduler::CellConfig> cells_for(const scheduler::LiveConfig& config,
     return cells;
 }
 
-Result<void> check(const scheduler::LiveConfig& config) {
+Result<void> check_cells(const scheduler::LiveConfig& config) {
     if (config.cells.empty()) return {};
     const auto tenants = tenants_of(config);
     if (!tenants) return std::unexpected(tenants.error());
-    const auto cells = cells_for(config, *tenants);
+    const auto cells = load_cells(config, *tenants);
     if (!cells) return std::unexpected(cells.error());
     return {};
 }
@@ -75,7 +75,7 @@ Result<void> check(const scheduler::LiveConfig& config) {
 Result<std::unique_ptr<scheduler::Placer>> make_placer(const scheduler::LiveConfig& config,
                                                        scheduler::LiveOptions& options) {
     if (config.cells.empty()) return std::make_unique<scheduler::FreePool>(options.cluster);
-    const auto cells = cells_for(config, options.tenants);
+    const auto cells = load_cells(config, options.tenants);
     if (!cells) return std::unexpected(cells.error());
     options.cluster = cluster_of(*cells);
     std::vector<std::string> tenants;
@@ -117,7 +117,8 @@ Result<std::unique_ptr<allocator::Extension>> mount(const scheduler::LiveConfig&
 
 }  // namespace
 
-Result<allocator::MakeExtension> run_jobs(const scheduler::LiveConfig& config, const std::string& state_directory) {
+Result<allocator::MakeExtension> make_job_extension(const scheduler::LiveConfig& config,
+                                                    const std::string& state_directory) {
     if (!config.runs_jobs()) return allocator::MakeExtension();
     const std::string directory = config.directory.empty() ? state_directory : config.directory;
     if (directory.empty()) {
@@ -125,7 +126,7 @@ Result<allocator::MakeExtension> run_jobs(const scheduler::LiveConfig& config, c
                     "running jobs needs a directory for the queue's record and the jobs' files: set "
                     "scheduler.directory or state");
     }
-    if (auto checked = check(config); !checked) return std::unexpected(checked.error());
+    if (auto checked = check_cells(config); !checked) return std::unexpected(checked.error());
     return [config, directory](const allocator::ExtensionContext& place) { return mount(config, directory, place); };
 }
 

@@ -8,8 +8,9 @@
 
 namespace larder::tools {
 
-// Mounts nothing if the config has no GPUs. `state_directory` is the allocator's; empty: none. An error says what is
-// wrong with the config or its file of cells.
-Result<allocator::MakeExtension> run_jobs(const scheduler::LiveConfig& config, const std::string& state_directory);
+// Returns the function that mounts the scheduler; empty if the config has no GPUs. `state_directory` is the
+// allocator's; empty: none. An error says what is wrong with the config or its file of cells.
+Result<allocator::MakeExtension> make_job_extension(const scheduler::LiveConfig& config,
+                                                    const std::string& state_directory);
 
 }  // namespace larder::tools

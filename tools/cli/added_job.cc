@@ -13,7 +13,7 @@ namespace {
 
 namespace json = boost::json;
 
-std::unexpected<Error> wrong(std::string_view part, const std::string& why) {
+std::unexpected<Error> invalid_part(std::string_view part, const std::string& why) {
     return fail(ErrorCode::invalid_argument, "\"" + std::string(part) + "\": " + why);
 }
 
@@ -70,28 +70,28 @@ Result<json::object> parse_added_job(std::string_view text) {
     json::object job;
     const std::string_view name = take_until(text, ',');
     if (name.empty() || name.find('=') != std::string_view::npos) {
-        return wrong(name, std::string("a job begins with its name: ") + kAddedJobForm);
+        return invalid_part(name, std::string("a job begins with its name: ") + kAddedJobForm);
     }
     job["name"] = name;
     while (!text.empty()) {
         const std::string_view part = take_until(text, ',');
         std::string_view value = part;
         const std::string_view key = take_until(value, '=');
-        if (auto taken = take_part(job, key, value); !taken) return wrong(part, taken.error().message);
+        if (auto taken = take_part(job, key, value); !taken) return invalid_part(part, taken.error().message);
     }
-    if (!job.contains("dataset")) return wrong(name, "dataset=NAME is missing");
+    if (!job.contains("dataset")) return invalid_part(name, "dataset=NAME is missing");
     return job;
 }
 
 Result<std::int64_t> parse_signed_bytes(std::string_view text) {
-    const bool less = text.starts_with('-');
-    if (less || text.starts_with('+')) text.remove_prefix(1);
+    const bool is_negative = text.starts_with('-');
+    if (is_negative || text.starts_with('+')) text.remove_prefix(1);
     const auto bytes = parse_bytes(text);
     if (!bytes) return std::unexpected(bytes.error());
     if (*bytes > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
         return fail(ErrorCode::invalid_argument, "\"" + std::string(text) + "\" is too large");
     }
-    return less ? -static_cast<std::int64_t>(*bytes) : static_cast<std::int64_t>(*bytes);
+    return is_negative ? -static_cast<std::int64_t>(*bytes) : static_cast<std::int64_t>(*bytes);
 }
 
 }  // namespace larder::cli

@@ -1,6 +1,6 @@
 #pragma once
 
-// A job that does not run yet, as given to `larder whatif --add-job`: a name, then its known properties.
+// A job that does not run yet, as given to `larder whatif --add-job`: the job's name, then its known properties.
 
 #include <boost/json/object.hpp>
 

@@ -84,7 +84,7 @@ Result<json::value> call(const Context& context, std::string_view method, const 
 }
 
 Result<EndedTask> follow_task(const Context& context, const json::value& accepted, const std::string& label,
-                              const std::function<void(const json::object& task, Progress&)>& look) {
+                              const std::function<void(const json::object& task, Progress&)>& on_poll) {
     const json::object& named = as_object(accepted);
     const std::string id = text_at(named, "task");
     if (id.empty()) return fail(ErrorCode::protocol, "the daemon's answer names no task");
@@ -96,7 +96,7 @@ Result<EndedTask> follow_task(const Context& context, const json::value& accepte
         auto task = call(context, "GET", target);
         if (!task) return std::unexpected(task.error());
         const json::object& fields = as_object(*task);
-        if (look) look(fields, progress);
+        if (on_poll) on_poll(fields, progress);
         show(progress, fields);
         const std::string state = text_at(fields, "state");
         if (state == "done") {

@@ -27,10 +27,11 @@ struct EndedTask {
     std::optional<Error> error;
 };
 
-// Follows the task named in a 202 answer until it ends, with a progress bar called `label` on stderr. `look`, if given,
-// sees the task each time. Ctrl-C cancels the task. An Error returned here means that the daemon could not be reached.
+// Follows the task named in a 202 answer until it ends, with a progress bar called `label` on stderr. `on_poll`, if
+// given, is called with each answer about the task. Ctrl-C cancels the task. An Error returned here means that the
+// daemon could not be reached.
 Result<EndedTask> follow_task(const Context& context, const boost::json::value& accepted, const std::string& label,
-                              const std::function<void(const boost::json::object& task, Progress&)>& look = {});
+                              const std::function<void(const boost::json::object& task, Progress&)>& on_poll = {});
 
 // Describes a remote that does not answer, from /v1/status or a task: "http://host:80, which has not answered for 3.2
 // s: ..."

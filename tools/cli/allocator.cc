@@ -21,7 +21,7 @@ std::uint64_t tiers_at(const json::object& object, const char* key) {
     return count_at(tiers, "memory_bytes") + count_at(tiers, "disk_bytes");
 }
 
-std::string age(const json::object& object, const char* key) {
+std::string age_text(const json::object& object, const char* key) {
     return object.contains(key) ? format_duration_ns(static_cast<std::int64_t>(number_at(object, key) * 1e6)) : "-";
 }
 
@@ -31,7 +31,7 @@ struct Allocator {
 };
 
 // Returns the allocator that the user named or, if none is named, the one that this machine's daemon asks.
-Result<Allocator> allocator_of(const Context& context) {
+Result<Allocator> find_allocator(const Context& context) {
     Allocator allocator{.endpoint = context.allocator.endpoint, .options = {}};
     if (allocator.endpoint.empty()) {
         const auto status = call(context, "GET", "/v1/status");
@@ -51,7 +51,7 @@ Result<Allocator> allocator_of(const Context& context) {
     return allocator;
 }
 
-Error explained(Error error) {
+Error with_hint(Error error) {
     if (error.code == ErrorCode::unavailable) {
         error.message =
             "no allocator answers (" + error.message + "): start larder-allocator, or name another with --allocator";
@@ -63,8 +63,8 @@ Error explained(Error error) {
 
 void add_allocator_options(CLI::App& app, Context& context) {
     AllocatorAccess& access = context.allocator;
-    const auto add = [&](const char* name, std::string& into, const char* variable, const char* type,
-                         const char* help) { app.add_option(name, into, help)->envname(variable)->type_name(type); };
+    const auto add = [&](const char* name, std::string& field, const char* variable, const char* type,
+                         const char* help) { app.add_option(name, field, help)->envname(variable)->type_name(type); };
     add("--allocator", access.endpoint, "LARDER_ALLOCATOR", "ENDPOINT",
         "The cluster's allocator: a Unix socket, http://HOST:PORT or https://HOST:PORT. Default: $LARDER_ALLOCATOR, "
         "else the daemon's allocator");
@@ -80,11 +80,11 @@ void add_allocator_options(CLI::App& app, Context& context) {
 
 Result<json::value> call_allocator(const Context& context, std::string_view method, const std::string& target,
                                    const json::value& body) {
-    const auto allocator = allocator_of(context);
+    const auto allocator = find_allocator(context);
     if (!allocator) return std::unexpected(allocator.error());
     const std::string text = body.is_null() ? "" : json_text(body);
     auto response = http_request(allocator->endpoint, method, target, text, allocator->options);
-    if (!response) return std::unexpected(explained(response.error()));
+    if (!response) return std::unexpected(with_hint(response.error()));
     if (response->status >= 400) return std::unexpected(error_of_response(*response));
     json::error_code failure;
     json::value value = json::parse(response->body, failure);
@@ -93,21 +93,21 @@ Result<json::value> call_allocator(const Context& context, std::string_view meth
 }
 
 Result<std::string> get_from_allocator(const Context& context, const std::string& target) {
-    const auto allocator = allocator_of(context);
+    const auto allocator = find_allocator(context);
     if (!allocator) return std::unexpected(allocator.error());
     auto response = http_request(allocator->endpoint, "GET", target, "", allocator->options);
-    if (!response) return std::unexpected(explained(response.error()));
+    if (!response) return std::unexpected(with_hint(response.error()));
     if (response->status >= 400) return std::unexpected(error_of_response(*response));
     return std::move(response->body);
 }
 
 Result<void> stream_from_allocator(const Context& context, const std::string& target, std::int64_t silence_ms,
                                    const std::function<bool(std::string_view part)>& take) {
-    auto allocator = allocator_of(context);
+    auto allocator = find_allocator(context);
     if (!allocator) return std::unexpected(allocator.error());
     allocator->options.timeout_ms = silence_ms;
     const auto ended = http_get_stream(allocator->endpoint, target, take, allocator->options);
-    if (!ended) return std::unexpected(explained(ended.error()));
+    if (!ended) return std::unexpected(with_hint(ended.error()));
     return {};
 }
 
@@ -141,8 +141,8 @@ std::string nodes_text(const json::array& nodes, std::size_t columns) {
         table.add({text_at(node, "name"), format_bytes(tiers_at(node, "capacity")),
                    format_bytes(tiers_at(node, "quota")), format_bytes(tiers_at(node, "used")),
                    std::to_string(array_at(node, "jobs").size()), rate_at(lease, "bytes_per_second"),
-                   flag_at(node, "alive") ? age(node, "heard_ms_ago") : "gone " + age(node, "heard_ms_ago"),
-                   age(lease, "age_ms")});
+                   flag_at(node, "alive") ? age_text(node, "heard_ms_ago") : "gone " + age_text(node, "heard_ms_ago"),
+                   age_text(lease, "age_ms")});
     }
     return table.empty() ? "no node has reported yet\n" : table.text_within(columns, {"LEASE", "JOBS", "USED"});
 }

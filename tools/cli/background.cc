@@ -54,7 +54,7 @@ struct Readiness {
 Result<Readiness> listen_for_readiness() {
     Readiness readiness{FileDescriptor(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)), {}};
     if (!readiness.socket) return fail_errno(errno, "make a socket");
-    // The address has the family alone: the kernel picks an abstract one.
+    // The address has the family alone, so the kernel picks an abstract name.
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     auto* const generic = reinterpret_cast<sockaddr*>(&address);
@@ -98,7 +98,7 @@ Result<pid_t> spawn(const Background& background, int log, const std::string& no
     return child;
 }
 
-// Returns the code with which this process ends with the exit code of the process it started.
+// Returns an error code for which this process ends with the same exit code as the process that it started.
 ErrorCode error_code_of(int wait_status) {
     switch (WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : kFailed) {
         case kUsage: return ErrorCode::invalid_argument;
@@ -142,7 +142,7 @@ std::string down_command(const std::string& state_directory) {
 Result<pid_t> run_in_background(const Background& background) {
     const auto log = open_file(background.log, O_WRONLY | O_CREAT | O_APPEND, 0600);
     if (!log) return std::unexpected(log.error());
-    const off_t before = ::lseek(log->get(), 0, SEEK_END);
+    const off_t log_bytes_before = ::lseek(log->get(), 0, SEEK_END);
     const auto readiness = listen_for_readiness();
     if (!readiness) return std::unexpected(readiness.error());
     const auto child = spawn(background, log->get(), readiness->name);
@@ -154,10 +154,11 @@ Result<pid_t> run_in_background(const Background& background) {
     if (*ready) return *child;
     int status = 0;
     ::waitpid(*child, &status, 0);
-    std::string said = read_file(background.log).value_or("");
-    said.erase(0, std::max(static_cast<std::size_t>(before), said.size() - std::min(said.size(), kTailBytes)));
-    while (said.ends_with('\n')) said.pop_back();
-    return fail(error_code_of(status), "larder up ended before it was ready; " + background.log + " has:\n" + said);
+    std::string output = read_file(background.log).value_or("");
+    output.erase(
+        0, std::max(static_cast<std::size_t>(log_bytes_before), output.size() - std::min(output.size(), kTailBytes)));
+    while (output.ends_with('\n')) output.pop_back();
+    return fail(error_code_of(status), "larder up ended before it was ready; " + background.log + " has:\n" + output);
 }
 
 std::vector<std::string> own_arguments() {

@@ -1,6 +1,6 @@
 #pragma once
 
-// `larder up` in the background: started by `larder up -d`, ended by `larder down`. A lock in the state directory
+// Runs `larder up` in the background: `larder up -d` starts it, `larder down` ends it. A lock in the state directory
 // (up.lock) names the process that owns it and is freed with that process.
 
 #include <sys/types.h>
@@ -26,7 +26,7 @@ struct Background {
 // before.
 Result<pid_t> run_in_background(const Background& background);
 
-// Returns the command a user types to end it.
+// Returns the command a user types to end the `larder up` of this state.
 std::string down_command(const std::string& state_directory);
 
 // Returns the arguments of this process, from the first on.

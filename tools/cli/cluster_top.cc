@@ -49,14 +49,14 @@ std::string jobs_text(const json::array& jobs) {
                          : "\n" + table.text_within(Screen::columns(), {"NODES", "f*", "REMOTE", "GRANTED", "HITS"});
 }
 
-Look look_of(json::object all, const std::string& last_event) {
+Look make_look(json::object all, const std::string& last_event) {
     std::string text = nodes_text(array_at(all, "nodes"), Screen::columns()) +
                        datasets_text(array_at(all, "datasets")) + jobs_text(array_at(all, "jobs"));
     if (!last_event.empty()) text += "\nlast event: " + last_event + "\n";
     return {.json = std::move(all), .text = std::move(text)};
 }
 
-// Asks for each list in turn, for an allocator without the stream.
+// Asks for each list in turn, for an allocator that has no stream of events.
 Result<Look> ask_for_lists(const Context& context) {
     json::object all;
     for (const char* list : {"nodes", "datasets", "jobs"}) {
@@ -65,7 +65,7 @@ Result<Look> ask_for_lists(const Context& context) {
         all["plan"] = count_at(as_object(*answer), "plan");
         all[list] = array_at(as_object(*answer), list);
     }
-    return look_of(std::move(all), {});
+    return make_look(std::move(all), {});
 }
 
 // Paints the state from the allocator's stream of events, until Ctrl-C or `count` looks.
@@ -85,12 +85,12 @@ public:
         const std::string target =
             "/v1/events/stream?after=" + std::to_string(last_id_) + "&status_ms=" + std::to_string(status_ms);
         return stream_from_allocator(context_, target, kSilence_ms, [this](std::string_view part) {
-            events_.add(part, [this](const SentEvent& event) { take(event); });
+            events_.add(part, [this](const SentEvent& event) { handle_event(event); });
             return !done();
         });
     }
     bool done() const { return (options_.count > 0 && shown_ == options_.count) || interrupt_.pressed_within(0); }
-    bool waits_for_ctrl_c(std::int64_t wait_ms) const { return interrupt_.pressed_within(wait_ms); }
+    bool pressed_within(std::int64_t wait_ms) const { return interrupt_.pressed_within(wait_ms); }
     std::uint64_t looks() const { return shown_; }
 
 private:
@@ -98,7 +98,7 @@ private:
     static constexpr std::int64_t kStatusMax_ms = 1000;
     static constexpr std::int64_t kSilence_ms = 5000;
 
-    void take(const SentEvent& event) {
+    void handle_event(const SentEvent& event) {
         if (event.id) last_id_ = *event.id;
         json::error_code failure;
         json::value value = json::parse(event.data, failure);
@@ -111,7 +111,7 @@ private:
         // A status may arrive slightly before the interval ends.
         if (done() || (shown_ > 0 && now_ns - painted_ns_ < interval_ns_ * 9 / 10)) return;
         painted_ns_ = now_ns;
-        screen_.paint(look_of(std::move(value.get_object()), last_event_));
+        screen_.paint(make_look(std::move(value.get_object()), last_event_));
         ++shown_;
     }
 
@@ -128,38 +128,38 @@ private:
     std::int64_t painted_ns_ = 0;
 };
 
-bool may_come_back(const Error& error) {
+bool is_temporary(const Error& error) {
     return error.code == ErrorCode::unavailable || error.code == ErrorCode::timeout;
 }
 
-// Returns nothing if the allocator has no such stream.
-std::optional<int> streamed_top(const Context& context, const LiveViewOptions& options) {
-    constexpr std::int64_t kAgain_ms = 1000;
+// Returns the exit code, or nothing if the allocator has no stream of events.
+std::optional<int> show_streamed_top(const Context& context, const LiveViewOptions& options) {
+    constexpr std::int64_t kReconnect_ms = 1000;
     StreamedTop top(context, options);
-    for (bool told = false;;) {
+    for (bool loss_reported = false;;) {
         const std::uint64_t before = top.looks();
         const auto followed = top.follow();
         if (top.done()) return kDone;
-        if (!followed && !may_come_back(followed.error())) {
+        if (!followed && !is_temporary(followed.error())) {
             if (top.looks() > 0) return report(context, followed.error());
             std::fprintf(stderr, "larder: cannot follow events: %s; polling instead\n",
                          followed.error().message.c_str());
             return std::nullopt;
         }
         if (!followed && top.looks() == 0) return report(context, followed.error());
-        if (top.looks() > before) told = false;
-        if (!std::exchange(told, true)) {
+        if (top.looks() > before) loss_reported = false;
+        if (!std::exchange(loss_reported, true)) {
             const std::string why = followed ? "the allocator ended the stream" : followed.error().message;
             std::fprintf(stderr, "larder: %s; connecting again\n", why.c_str());
         }
-        if (top.waits_for_ctrl_c(kAgain_ms)) return kDone;
+        if (top.pressed_within(kReconnect_ms)) return kDone;
     }
 }
 
 }  // namespace
 
 int cluster_top(const Context& context, const LiveViewOptions& options) {
-    if (const auto code = streamed_top(context, options)) return *code;
+    if (const auto code = show_streamed_top(context, options)) return *code;
     return show_live(context, options, {}, [&context] { return ask_for_lists(context); });
 }
 

@@ -24,8 +24,8 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::uint64_t kMemoryDivisor = 10;  // the part of the machine's memory that is used
-constexpr std::uint64_t kDiskDivisor = 2;     // the part used of free disk space plus an earlier run's cache
+constexpr std::uint64_t kMemoryDivisor = 10;  // datasets get the machine's memory divided by this
+constexpr std::uint64_t kDiskDivisor = 2;  // datasets get free disk space plus an earlier run's cache, divided by this
 
 struct UpOptions {
     std::string state;
@@ -45,7 +45,7 @@ Result<std::uint64_t> free_disk_bytes(const std::string& directory) {
     return static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize;
 }
 
-bool gives(const std::vector<cache::ConfigOverride>& overrides, std::string_view key) {
+bool has_key(const std::vector<cache::ConfigOverride>& overrides, std::string_view key) {
     for (const auto& override : overrides) {
         if (override.key == key) return true;
     }
@@ -67,7 +67,7 @@ std::uint64_t cached_disk_bytes(const std::string& directory) {
 }
 
 // Chooses settings from the machine where the user gave none.
-Result<cache::DaemonConfig> choose(const UpOptions& options, std::vector<cache::ConfigOverride> overrides) {
+Result<cache::DaemonConfig> choose_config(const UpOptions& options, std::vector<cache::ConfigOverride> overrides) {
     if (!options.state.empty()) overrides.push_back({"state_directory", options.state});
     auto config = cache::load_config("", overrides);
     if (!config) return config;
@@ -75,24 +75,24 @@ Result<cache::DaemonConfig> choose(const UpOptions& options, std::vector<cache::
     std::error_code failure;
     std::filesystem::create_directories(directory, failure);
     if (failure) return fail_errno(failure.value(), "create " + directory);
-    if (!gives(overrides, "memory"))
+    if (!has_key(overrides, "memory"))
         overrides.push_back({"memory", whole_mib(machine_memory().bytes / kMemoryDivisor)});
-    if (!gives(overrides, "disk")) {
+    if (!has_key(overrides, "disk")) {
         const auto free_bytes = free_disk_bytes(directory);
         if (!free_bytes) return std::unexpected(free_bytes.error());
         overrides.push_back({"disk", whole_mib((*free_bytes + cached_disk_bytes(directory)) / kDiskDivisor)});
     }
-    if (!gives(overrides, "admin_socket_mode")) overrides.push_back({"admin_socket_mode", "0600"});
-    if (!gives(overrides, "allocator.endpoint")) {
+    if (!has_key(overrides, "admin_socket_mode")) overrides.push_back({"admin_socket_mode", "0600"});
+    if (!has_key(overrides, "allocator.endpoint")) {
         overrides.push_back({"allocator.endpoint", directory + "/allocator.sock"});
-        if (!gives(overrides, "allocator.rates"))
+        if (!has_key(overrides, "allocator.rates"))
             overrides.push_back(
                 {"allocator.rates", options.remote_bytes_per_second.value_or(0) > 0 ? "true" : "false"});
     }
     return cache::load_config("", overrides);
 }
 
-// `log`: where it says what happens; empty: on stderr.
+// `log`: the daemon's log file; empty: it logs on stderr.
 void print_start(const Context& context, const cache::DaemonConfig& config, pid_t pid, const std::string& log) {
     if (context.json) {
         json::object start{{"pid", pid},
@@ -123,7 +123,7 @@ void print_start(const Context& context, const cache::DaemonConfig& config, pid_
 int up_in_background(const Context& context, const cache::DaemonConfig& config) {
     // Checked here, before the log opens, so that the error does not go into the log of the running process.
     if (auto lock = lock_up(config.state_directory); !lock) return report(context, lock.error());
-    // However it was asked for: the last word holds.
+    // The last value of a flag counts, so this overrides every form of --detach.
     std::vector<std::string> arguments = own_arguments();
     arguments.emplace_back("--detach=false");
     const std::string output = config.state_directory + "/up.log";
@@ -136,20 +136,20 @@ int up_in_background(const Context& context, const cache::DaemonConfig& config) 
 int up(const Context& context, const UpOptions& options, const CLI::App& app) {
     const auto overrides = options.flags.overrides(app);
     if (!overrides) return report(context, overrides.error());
-    const auto config = choose(options, *overrides);
+    const auto config = choose_config(options, *overrides);
     if (!config) return report(context, config.error());
     if (options.detach) return up_in_background(context, *config);
     const auto lock = lock_up(config->state_directory);
     if (!lock) return report(context, lock.error());
     std::unique_ptr<EmbeddedAllocator> allocator;
     const auto started = [&]() -> Result<void> {
-        if (!gives(*overrides, "allocator.endpoint")) {
-            auto made =
+        if (!has_key(*overrides, "allocator.endpoint")) {
+            auto created =
                 EmbeddedAllocator::start({.state_directory = config->state_directory,
                                           .socket = config->allocator.endpoint,
                                           .remote_bytes_per_second = options.remote_bytes_per_second.value_or(0)});
-            if (!made) return std::unexpected(made.error());
-            allocator = std::move(*made);
+            if (!created) return std::unexpected(created.error());
+            allocator = std::move(*created);
         }
         print_start(context, *config, ::getpid(), config->log_file);
         return {};

@@ -7,7 +7,7 @@
 namespace larder::cli {
 namespace {
 
-std::string with(std::string text, char from, char to) {
+std::string replace_char(std::string text, char from, char to) {
     std::ranges::replace(text, from, to);
     return text;
 }
@@ -15,22 +15,22 @@ std::string with(std::string text, char from, char to) {
 // Converts a flag to a key. Only the key's last part is written with dashes: names keep theirs.
 std::string key_of_flag(const std::string& flag) {
     const std::size_t last = flag.rfind('.');
-    if (last == std::string::npos) return with(flag, '-', '_');
-    return flag.substr(0, last + 1) + with(flag.substr(last + 1), '-', '_');
+    if (last == std::string::npos) return replace_char(flag, '-', '_');
+    return flag.substr(0, last + 1) + replace_char(flag.substr(last + 1), '-', '_');
 }
 
 }  // namespace
 
 void DaemonFlags::add_to(CLI::App& app, const std::vector<ConfigKey>& keys) {
     for (const ConfigKey& key : keys) {
-        const bool named = key.key.find("NAME") != std::string_view::npos;
+        const bool has_name = key.key.find("NAME") != std::string_view::npos;
         Flag& flag = flags_.emplace_back(Flag{std::string(key.key), {}});
         const std::string help = std::string(key.meaning) + ": " + std::string(key.allowed);
         // Flags with NAME are listed for --help only; real ones arrive among the extras.
-        app.add_option("--" + with(flag.key, '_', '-'), flag.values, help)
+        app.add_option("--" + replace_char(flag.key, '_', '-'), flag.values, help)
             ->type_name("VALUE")
             ->expected(1)
-            ->group(named ? "Config, per name" : "Config");
+            ->group(has_name ? "Config, per name" : "Config");
     }
     app.allow_extras();
 }

@@ -54,8 +54,8 @@ std::string dataset_table(const json::array& datasets) {
         const json::object& quota = object_at(dataset, "quota");
         const json::object& counters = object_at(dataset, "counters");
         const auto used_of_quota = [&](const char* key) {
-            const std::uint64_t of = count_at(quota, key);
-            return format_bytes(count_at(used, key), unit_family_of(of)) + " / " + format_bytes(of);
+            const std::uint64_t quota_bytes = count_at(quota, key);
+            return format_bytes(count_at(used, key), unit_family_of(quota_bytes)) + " / " + format_bytes(quota_bytes);
         };
         const double hits = hits_of(counters);
         table.add({text_at(dataset, "name"), text_at(dataset, "format"), text_at(dataset, "block"),
@@ -90,8 +90,8 @@ std::string dataset_text(const json::object& dataset) {
     const auto bytes = [](const json::object& object, const char* key) { return format_bytes(count_at(object, key)); };
     const auto count = [](const json::object& object, const char* key) { return format_count(count_at(object, key)); };
     const auto used_of = [&](const char* tier) {
-        const std::uint64_t of = count_at(quota, tier);
-        return format_bytes(count_at(used, tier), unit_family_of(of)) + " of " + format_bytes(of);
+        const std::uint64_t quota_bytes = count_at(quota, tier);
+        return format_bytes(count_at(used, tier), unit_family_of(quota_bytes)) + " of " + format_bytes(quota_bytes);
     };
     const std::string offline = text_at(dataset, "offline");
     std::string versions;
@@ -156,7 +156,7 @@ int show_dataset(const Context& context, const std::string& name) {
 }
 
 // True if an allocator sets quotas, so that the user need not give the dataset one.
-bool quotas_are_set(const Context& context) {
+bool allocator_sets_quotas(const Context& context) {
     const auto status = call(context, "GET", "/v1/status");
     return status && as_object(*status).contains("allocator") && as_object(*status).at("allocator").is_object();
 }
@@ -227,7 +227,7 @@ int add_dataset(const Context& context, const AddOptions& options) {
     const int code =
         run_task(context, "POST", "/v1/datasets", body, "indexing " + options.name, "added " + options.name);
     const bool cached = options.quota_memory_bytes.value_or(0) + options.quota_disk_bytes.value_or(0) > 0;
-    if (code == kDone && !cached && !context.json && !quotas_are_set(context)) {
+    if (code == kDone && !cached && !context.json && !allocator_sets_quotas(context)) {
         std::printf(
             "note: the dataset has no quota, so nothing is cached yet: larder quota set %s --memory SIZE --disk SIZE\n",
             options.name.c_str());
@@ -271,7 +271,7 @@ std::vector<std::string> format_names() {
     return names;
 }
 
-void add_add(CLI::App& dataset, Context& context) {
+void add_add_command(CLI::App& dataset, Context& context) {
     auto options = std::make_shared<AddOptions>();
     CLI::App* add = dataset.add_subcommand("add", "Index a remote dataset and add it under a name");
     add->add_option("NAME", options->name, "The name that jobs use for the dataset")->required();
@@ -328,8 +328,8 @@ CLI::App* add_named(CLI::App& dataset, Context& context, const char* command, co
 
 void add_named_task(CLI::App& dataset, Context& context, const std::string& command, const char* help,
                     const std::string& doing, const std::string& past) {
-    add_named(dataset, context, command.c_str(), help, [=](const Context& now, const std::string& name) {
-        return run_task(now, "POST", dataset_target(name, "/" + command), nullptr, doing + " " + name,
+    add_named(dataset, context, command.c_str(), help, [=](const Context& current, const std::string& name) {
+        return run_task(current, "POST", dataset_target(name, "/" + command), nullptr, doing + " " + name,
                         past + " " + name);
     });
 }
@@ -382,17 +382,17 @@ std::string warm_result_text(const std::string& name, const json::object& task) 
     if (seconds > 0) text += ", " + format_bytes_per_second(static_cast<double>(fetched) / seconds);
     text += "\n";
     const std::string problem = text_at(result, "disk_problem");
-    const auto why = [&](const char* key, const std::string& reason) {
+    const auto add_reason = [&](const char* key, const std::string& reason) {
         const std::uint64_t blocks = count_at(missing, key);
         if (blocks > 0) text += "not cached: " + format_counted(blocks, "block") + ": " + reason + "\n";
     };
-    why("quota", quota_text(result) + " has no room for them: " + larger_quota(name));
-    why("disk_full", "the cache disk is full: " + problem);
-    why("disk_failed", "the cache disk fails: " + problem);
-    why("failed", "the remote did not deliver them, see below");
-    why("not_asked", "not requested, because the remote had failed too often in a row");
-    why("busy", "they arrived while too many writes were waiting: warm again");
-    why("at_peers", "other nodes have them");
+    add_reason("quota", quota_text(result) + " has no room for them: " + larger_quota(name));
+    add_reason("disk_full", "the cache disk is full: " + problem);
+    add_reason("disk_failed", "the cache disk fails: " + problem);
+    add_reason("failed", "the remote did not deliver them, see below");
+    add_reason("not_asked", "not requested, because the remote had failed too often in a row");
+    add_reason("busy", "they arrived while too many writes were waiting: warm again");
+    add_reason("at_peers", "other nodes have them");
     for (const json::value& note : array_at(result, "notes")) {
         if (note.is_string()) text += "note: " + std::string(note.get_string()) + "\n";
     }
@@ -402,16 +402,16 @@ std::string warm_result_text(const std::string& name, const json::object& task) 
 int warm_dataset(const Context& context, const std::string& name) {
     const auto accepted = call(context, "POST", dataset_target(name, "/warm"));
     if (!accepted) return report(context, accepted.error());
-    bool told = context.json;
-    const auto tell_plan = [&](const json::object& task, Progress& progress) {
+    bool is_plan_printed = context.json;
+    const auto print_plan = [&](const json::object& task, Progress& progress) {
         const json::object& plan = object_at(task, "plan");
-        if (told || plan.empty()) return;
-        told = true;
+        if (is_plan_printed || plan.empty()) return;
+        is_plan_printed = true;
         progress.finish();
         std::printf("%s\n", warm_plan_text(name, plan).c_str());
         std::fflush(stdout);
     };
-    const auto ended = follow_task(context, *accepted, "warming " + name, tell_plan);
+    const auto ended = follow_task(context, *accepted, "warming " + name, print_plan);
     if (!ended) return report(context, ended.error());
     if (ended->error) return report_task(context, *ended->error);
     const json::object& task = as_object(ended->task);
@@ -423,7 +423,7 @@ int warm_dataset(const Context& context, const std::string& name) {
     return flag_at(object_at(task, "result"), "kept") ? kDone : kFailed;
 }
 
-void add_verify(CLI::App& dataset, Context& context) {
+void add_verify_command(CLI::App& dataset, Context& context) {
     struct Options {
         std::string name;
         bool remote = false;
@@ -452,14 +452,14 @@ void add_verify(CLI::App& dataset, Context& context) {
 void add_dataset_commands(CLI::App& app, Context& context) {
     CLI::App* dataset = app.add_subcommand("dataset", "Add, inspect, warm and remove datasets");
     dataset->require_subcommand(1);
-    add_add(*dataset, context);
+    add_add_command(*dataset, context);
     dataset->add_subcommand("ls", "List the datasets")->alias("list")->callback([&context] {
         context.command = [&context] { return list_datasets(context); };
     });
     add_named(*dataset, context, "info", "Show everything about one dataset", show_dataset);
     add_named_task(*dataset, context, "index", "Index a dataset again: changes at the remote become a new version",
                    "indexing", "indexed");
-    add_verify(*dataset, context);
+    add_verify_command(*dataset, context);
     add_named(*dataset, context, "warm", "Fill a dataset's quota from the remote before a job reads it", warm_dataset);
     add_named(*dataset, context, "rm", "Remove a dataset and its cached blocks; the remote is unchanged",
               remove_dataset)

@@ -16,7 +16,7 @@ namespace {
 
 namespace json = boost::json;
 
-// The time an answer waits for news; Ctrl-C is checked between two answers.
+// How long the allocator waits for new events before it answers; Ctrl-C is checked between two answers.
 constexpr int kWait_s = 1;
 
 struct EventsOptions {

@@ -2,7 +2,7 @@
 
 // Ctrl-C, and on request the key q, as an event to wait for. While an InterruptWatch lives, SIGINT and SIGTERM only
 // wake `pressed_within`, on whichever thread the kernel delivers them (libraries start threads of their own). Its
-// destructor restores the earlier handling. One at a time.
+// destructor restores the earlier handling. Only one may exist at a time.
 
 #include <csignal>
 #include <cstdint>
@@ -22,8 +22,8 @@ public:
     InterruptWatch(const InterruptWatch&) = delete;
     InterruptWatch& operator=(const InterruptWatch&) = delete;
 
-    // Waits for `wait_ms`, or until Ctrl-C or q: then returns true, and in every later call. Any thread; with q one at
-    // a time.
+    // Waits for `wait_ms`, or until Ctrl-C or q: then returns true, and in every later call. Any thread; with Keys::q
+    // only one thread at a time.
     bool pressed_within(std::int64_t wait_ms) const;
 
 private:

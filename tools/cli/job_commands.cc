@@ -99,21 +99,21 @@ void add_job_commands(CLI::App& app, Context& context) {
         bool history = false;
         unsigned limit = 100;
     };
-    auto shown = std::make_shared<JobsOptions>();
+    auto jobs_options = std::make_shared<JobsOptions>();
     CLI::App* jobs =
         app.add_subcommand("jobs", "Show the jobs on this node: rates, hits, waits; or the submitted jobs");
     CLI::Option* queue =
-        jobs->add_flag("--queue", shown->queue, "Show the jobs submitted to the allocator that have not ended");
+        jobs->add_flag("--queue", jobs_options->queue, "Show the jobs submitted to the allocator that have not ended");
     CLI::Option* history =
-        jobs->add_flag("--history", shown->history, "Show the submitted jobs that have ended, latest first");
-    jobs->add_option("--limit", shown->limit, "Show at most this many jobs of the history. Default: 100")
+        jobs->add_flag("--history", jobs_options->history, "Show the submitted jobs that have ended, latest first");
+    jobs->add_option("--limit", jobs_options->limit, "Show at most this many jobs of the history. Default: 100")
         ->needs(history)
         ->check(CLI::PositiveNumber);
     queue->excludes(history);
-    jobs->callback([&context, shown] {
-        context.command = [&context, shown] {
-            if (shown->queue) return list_queue(context);
-            return shown->history ? list_history(context, shown->limit) : list_jobs(context);
+    jobs->callback([&context, jobs_options] {
+        context.command = [&context, jobs_options] {
+            if (jobs_options->queue) return list_queue(context);
+            return jobs_options->history ? list_history(context, jobs_options->limit) : list_jobs(context);
         };
     });
     CLI::App* job = app.add_subcommand("job", "Submit and manage jobs of the cluster, and limit a job on this node");

@@ -13,8 +13,8 @@
 namespace larder::cli {
 namespace {
 
-// Clips the text to the terminal: one line more would scroll the first away, and a longer line would take two.
-std::string clipped(const std::string& text, const TerminalSize& size) {
+// Clips the text to the terminal: one more line would scroll the first away, and a longer line would wrap.
+std::string clip(const std::string& text, const TerminalSize& size) {
     std::string shown;
     std::size_t begin = 0;
     for (std::size_t line = 0; line + 1 < size.rows && begin < text.size(); ++line) {
@@ -40,7 +40,7 @@ void Screen::paint(const Look& look) {
         print_json(look.json);
     } else if (in_place_) {
         std::string text =
-            clipped(look.text + "\npress q to quit\n", terminal_size(STDOUT_FILENO).value_or(TerminalSize{}));
+            clip(look.text + "\npress q to quit\n", terminal_size(STDOUT_FILENO).value_or(TerminalSize{}));
         // Moves home and wipes each line to its end: clearing the whole screen would flicker.
         for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 4) text.insert(at, "\033[K");
         if (first_) std::fputs("\033[2J", stdout);
@@ -52,17 +52,17 @@ void Screen::paint(const Look& look) {
     std::fflush(stdout);
 }
 
-int show_live(const Context& context, const LiveViewOptions& options, const std::function<Result<void>()>& before,
-              const std::function<Result<Look>()>& look) {
+int show_live(const Context& context, const LiveViewOptions& options, const std::function<Result<void>()>& prepare,
+              const std::function<Result<Look>()>& next_look) {
     Screen screen(context);
     const auto wait_ms = static_cast<std::int64_t>(options.interval_s * 1000);
     const InterruptWatch interrupt(InterruptWatch::Keys::q);
-    if (before) {
-        if (auto begun = before(); !begun) return report(context, begun.error());
+    if (prepare) {
+        if (auto begun = prepare(); !begun) return report(context, begun.error());
         if (interrupt.pressed_within(wait_ms)) return kDone;
     }
     for (std::uint64_t shown = 0;;) {
-        auto now = look();
+        auto now = next_look();
         if (!now) return report(context, now.error());
         screen.paint(*now);
         if (++shown == options.count || interrupt.pressed_within(wait_ms)) return kDone;

@@ -1,7 +1,7 @@
 #pragma once
 
-// A view refreshed until Ctrl-C or q. On a terminal it stays in place; in a file or a pipe the looks follow each other;
-// with --json each is a line of its own.
+// A view that is refreshed until Ctrl-C or q. A look is the content of one refresh. On a terminal each look replaces
+// the one before; in a file or a pipe the looks follow each other; with --json each look is a line of its own.
 
 #include <boost/json/value.hpp>
 
@@ -24,7 +24,7 @@ struct Look {
     std::string text;
 };
 
-// The output for looks.
+// Prints looks on stdout.
 class Screen {
 public:
     explicit Screen(const Context& context);
@@ -38,9 +38,10 @@ private:
     bool first_ = true;
 };
 
-// Shows looks. `before` is called once, an interval ahead of the first look. Returns the exit code.
-int show_live(const Context& context, const LiveViewOptions& options, const std::function<Result<void>()>& before,
-              const std::function<Result<Look>()>& look);
+// Shows looks from `next_look`. `prepare`, if given, is called once, an interval ahead of the first look. Returns the
+// exit code.
+int show_live(const Context& context, const LiveViewOptions& options, const std::function<Result<void>()>& prepare,
+              const std::function<Result<Look>()>& next_look);
 
 // Shows the cluster as the allocator sees it, instead of this node.
 int cluster_top(const Context& context, const LiveViewOptions& options);

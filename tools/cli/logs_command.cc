@@ -25,8 +25,8 @@ struct LogsOptions {
     bool follow = false;
 };
 
-// A job's state at one look.
-struct Seen {
+// A job's state, as the allocator answered.
+struct SubmittedJobState {
     std::string title;
     std::string state;
     std::uint64_t attempt = 0;
@@ -41,40 +41,41 @@ public:
     Result<void> show() {
         for (;;) {
             // The state is read before the output, so that no output of a job that has ended is missed.
-            const auto seen = look();
-            if (!seen) return std::unexpected(seen.error());
-            tell(*seen);
-            if (seen->attempt > 0) {
-                if (auto printed = print_new(seen->attempt); !printed) return printed;
+            const auto state = read_state();
+            if (!state) return std::unexpected(state.error());
+            report_start(*state);
+            if (state->attempt > 0) {
+                if (auto printed = print_new(state->attempt); !printed) return printed;
             }
-            if (!follow_ || seen->ended) return {};
+            if (!follow_ || state->ended) return {};
             std::this_thread::sleep_for(kPoll);
         }
     }
 
 private:
-    Result<Seen> look() const {
+    Result<SubmittedJobState> read_state() const {
         const auto answer = call_allocator(context_, "GET", target_);
         if (!answer) return std::unexpected(answer.error());
         const json::object& job = as_object(*answer);
-        return Seen{.title = text_at(job, "id") + " (" + text_at(job, "name") + ")",
-                    .state = text_at(job, "state"),
-                    .attempt = count_at(job, "attempt"),
-                    .ended = job.contains("ended_unix_s")};
+        return SubmittedJobState{.title = text_at(job, "id") + " (" + text_at(job, "name") + ")",
+                                 .state = text_at(job, "state"),
+                                 .attempt = count_at(job, "attempt"),
+                                 .ended = job.contains("ended_unix_s")};
     }
 
-    // Prints on stderr: stdout carries only the job's output.
-    void tell(const Seen& seen) {
-        if (seen.attempt == 0 && !told_) {
-            std::fprintf(stderr, "larder: job %s has not started: it is %s\n", seen.title.c_str(), seen.state.c_str());
+    // Says on stderr that the job waits or starts again: stdout carries only the job's output.
+    void report_start(const SubmittedJobState& state) {
+        if (state.attempt == 0 && !is_first_state_reported_) {
+            std::fprintf(stderr, "larder: job %s has not started: it is %s\n", state.title.c_str(),
+                         state.state.c_str());
         }
-        if (attempt_ > 0 && seen.attempt != attempt_) {
-            std::fprintf(stderr, "larder: job %s starts again: attempt %llu\n", seen.title.c_str(),
-                         static_cast<unsigned long long>(seen.attempt));
+        if (attempt_ > 0 && state.attempt != attempt_) {
+            std::fprintf(stderr, "larder: job %s starts again: attempt %llu\n", state.title.c_str(),
+                         static_cast<unsigned long long>(state.attempt));
         }
-        told_ = true;
-        if (seen.attempt != attempt_) offset_ = 0;
-        attempt_ = seen.attempt;
+        is_first_state_reported_ = true;
+        if (state.attempt != attempt_) offset_ = 0;
+        attempt_ = state.attempt;
     }
 
     Result<void> print_new(std::uint64_t attempt) {
@@ -92,7 +93,7 @@ private:
     const Context& context_;
     bool follow_;
     std::string target_;
-    bool told_ = false;
+    bool is_first_state_reported_ = false;
     std::uint64_t attempt_ = 0;
     std::uint64_t offset_ = 0;
 };

@@ -36,8 +36,8 @@ public:
 private:
     InterruptWatch watch_;
     std::stop_source source_;
-    std::jthread thread_{[this](const std::stop_token& over) {
-        while (!over.stop_requested()) {
+    std::jthread thread_{[this](const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
             if (watch_.pressed_within(100)) source_.request_stop();
         }
     }};

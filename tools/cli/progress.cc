@@ -68,9 +68,9 @@ void Progress::show(const ProgressState& state) {
     if (!terminal_) {
         const bool waits = !state.waits_for.empty();
         const bool is_due = state.seconds - printed_s_ >= kPrintEverySeconds;
-        const bool is_news = waits && waits_for_.empty();
+        const bool wait_began = waits && waits_for_.empty();
         waits_for_ = state.waits_for;
-        if (!is_due && !is_news) return;
+        if (!is_due && !wait_began) return;
         printed_s_ = state.seconds;
         std::fprintf(stderr, "%s\n", progress_line(label_, state, kColumnsInFile).c_str());
         return;

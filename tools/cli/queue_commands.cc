@@ -30,7 +30,7 @@ std::string duration(double seconds) {
     return format_duration_ns(static_cast<std::int64_t>(std::max(0.0, seconds) * 1e9));
 }
 
-std::string where(const json::object& job) {
+std::string placement_text(const json::object& job) {
     std::string text;
     for (const json::value& share : array_at(object_at(job, "holds"), "placement")) {
         text += (text.empty() ? "" : " ") + text_at(as_object(share), "node");
@@ -39,16 +39,16 @@ std::string where(const json::object& job) {
 }
 
 // Returns the GPUs a job has, or for a waiting job the GPUs it needs.
-std::string gpus(const json::object& job) {
+std::string gpus_text(const json::object& job) {
     return text_at(job.contains("holds") ? object_at(job, "holds") : job, "gpus");
 }
 
-std::string ran(const json::object& job) {
+std::string ran_text(const json::object& job) {
     const double ran_s = number_at(job, "ran_s");
     return ran_s > 0 ? duration(ran_s) : "-";
 }
 
-std::string progress(const json::object& job) {
+std::string read_text(const json::object& job) {
     return job.contains("total_bytes") ? format_part(number_at(job, "read_bytes"), number_at(job, "total_bytes"))
                                        : format_bytes(static_cast<std::uint64_t>(number_at(job, "read_bytes")));
 }
@@ -58,7 +58,7 @@ std::string or_dash(const std::string& text) {
 }
 
 // Returns the time from a job's submission to its first start; without a start, to its end or to now.
-std::string waited(const json::object& job, double now_s) {
+std::string waited_text(const json::object& job, double now_s) {
     const double until_s = job.contains("first_started_unix_s") ? number_at(job, "first_started_unix_s")
                            : job.contains("ended_unix_s")       ? number_at(job, "ended_unix_s")
                                                                 : now_s;
@@ -106,9 +106,9 @@ int show_job(const Context& context, const std::string& name) {
         {"directory", text_at(job, "directory")},
         {"tenant", text_at(job, "tenant")},
         {"gpus", text_at(job, "gpus")},
-        {"runs on", where(job)},
+        {"runs on", placement_text(job)},
         {"dataset", or_dash(text_at(job, "dataset"))},
-        {"read", progress(job)},
+        {"read", read_text(job)},
         {"attempt", text_at(job, "attempt")},
         {"output", or_dash(text_at(job, "output"))}};
     std::fputs(name_value_text(values).c_str(), stdout);
@@ -133,9 +133,9 @@ int list_queue(const Context& context) {
     Table table({">ID", "JOB", "STATE", "TENANT", ">GPUS", ">PRIORITY", "DATASET", ">WAITED", ">RAN", ">READ", "ON"});
     for (const json::value& value : array_at(as_object(*answer), "jobs")) {
         const json::object& job = as_object(value);
-        table.add({text_at(job, "id"), text_at(job, "name"), text_at(job, "state"), text_at(job, "tenant"), gpus(job),
-                   text_at(job, "priority"), or_dash(text_at(job, "dataset")), waited(job, now_s), ran(job),
-                   progress(job), where(job)});
+        table.add({text_at(job, "id"), text_at(job, "name"), text_at(job, "state"), text_at(job, "tenant"),
+                   gpus_text(job), text_at(job, "priority"), or_dash(text_at(job, "dataset")), waited_text(job, now_s),
+                   ran_text(job), read_text(job), placement_text(job)});
     }
     std::fputs(table.empty() ? "no jobs wait or run\n" : table.text().c_str(), stdout);
     for (const json::value& value : array_at(as_object(*answer), "doomed_cells")) {
@@ -158,7 +158,7 @@ int list_history(const Context& context, unsigned limit) {
     for (const json::value& value : array_at(as_object(*answer), "jobs")) {
         const json::object& job = as_object(value);
         table.add({text_at(job, "id"), text_at(job, "name"), text_at(job, "state"), text_at(job, "tenant"),
-                   text_at(job, "gpus"), local_time(number_at(job, "ended_unix_s")), waited(job, 0),
+                   text_at(job, "gpus"), local_time(number_at(job, "ended_unix_s")), waited_text(job, 0),
                    duration(number_at(job, "ran_s")), text_at(job, "attempt"), text_at(job, "preemptions"),
                    text_at(job, "end_reason")});
     }

@@ -42,9 +42,9 @@ int get_quota(const Context& context, const std::string& name) {
 // Sets a quota. A tier that is not named keeps its quota.
 int set_quota(const Context& context, const QuotaOptions& options) {
     const std::string target = dataset_target(options.name, "/quota");
-    const auto now = call(context, "GET", target);
-    if (!now) return report(context, now.error());
-    const json::object& fields = as_object(*now);
+    const auto current = call(context, "GET", target);
+    if (!current) return report(context, current.error());
+    const json::object& fields = as_object(*current);
     json::object wanted{{"memory_bytes", options.memory_bytes.value_or(count_at(fields, "memory_bytes"))},
                         {"disk_bytes", options.disk_bytes.value_or(count_at(fields, "disk_bytes"))}};
     if (options.automatic) wanted = {{"auto", true}};

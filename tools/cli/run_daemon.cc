@@ -7,7 +7,7 @@
 namespace larder::cli {
 namespace {
 
-Result<void> log_as(const cache::DaemonConfig& config) {
+Result<void> start_log(const cache::DaemonConfig& config) {
     const auto level = parse_log_level(config.log_level);
     if (!level) return std::unexpected(level.error());
     return start_logging({*level, config.log_file});
@@ -16,7 +16,7 @@ Result<void> log_as(const cache::DaemonConfig& config) {
 }  // namespace
 
 Result<void> run_daemon(const DaemonRun& process) {
-    if (auto logging = log_as(process.config); !logging) return logging;
+    if (auto logging = start_log(process.config); !logging) return logging;
     auto daemon = cache::Daemon::start(process.config, cache::Daemon::Signals::taken);
     if (!daemon) return std::unexpected(daemon.error());
     if (process.started) {

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kEnd = "\n\n";
 
-SentEvent event_of(std::string_view text) {
+SentEvent parse_event(std::string_view text) {
     SentEvent event;
     while (!text.empty()) {
         std::string_view line = text.substr(0, text.find('\n'));
@@ -32,17 +32,18 @@ SentEvent event_of(std::string_view text) {
 
 }  // namespace
 
-void SentEvents::add(std::string_view part, const std::function<void(const SentEvent&)>& take) {
-    // The rest has no end of an event in it, but perhaps half of one.
-    std::size_t from = unfinished_.empty() ? 0 : unfinished_.size() - 1;
+void SentEvents::add(std::string_view part, const std::function<void(const SentEvent&)>& on_event) {
+    // unfinished_ contains no end of an event, but its last byte may be half of one.
+    std::size_t search_begin = unfinished_.empty() ? 0 : unfinished_.size() - 1;
     unfinished_ += part;
-    std::size_t taken = 0;
-    for (std::size_t end = 0; (end = unfinished_.find(kEnd, from)) != std::string::npos; from = taken) {
-        const SentEvent event = event_of(std::string_view(unfinished_).substr(taken, end - taken));
-        taken = end + kEnd.size();
-        if (!event.data.empty()) take(event);
+    std::size_t handled = 0;
+    for (std::size_t end = 0; (end = unfinished_.find(kEnd, search_begin)) != std::string::npos;
+         search_begin = handled) {
+        const SentEvent event = parse_event(std::string_view(unfinished_).substr(handled, end - handled));
+        handled = end + kEnd.size();
+        if (!event.data.empty()) on_event(event);
     }
-    unfinished_.erase(0, taken);
+    unfinished_.erase(0, handled);
 }
 
 }  // namespace larder::cli

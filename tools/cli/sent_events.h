@@ -19,7 +19,7 @@ struct SentEvent {
 class SentEvents {
 public:
     // Passes on each event that is now complete; its text is valid during the call. Comments are left out.
-    void add(std::string_view part, const std::function<void(const SentEvent&)>& take);
+    void add(std::string_view part, const std::function<void(const SentEvent&)>& on_event);
 
 private:
     std::string unfinished_;

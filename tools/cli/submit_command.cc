@@ -52,7 +52,7 @@ struct SubmitOptions {
     std::vector<double> rate_by_nodes;
 };
 
-std::string here() {
+std::string current_directory() {
     std::error_code error;
     return std::filesystem::current_path(error).string();
 }
@@ -96,7 +96,7 @@ Result<json::object> job_of(const SubmitOptions& options) {
     json::array command;
     for (const std::string& word : options.command) command.push_back(json::value(word));
     json::object job{{"command", std::move(command)},
-                     {"directory", options.directory.empty() ? here() : options.directory},
+                     {"directory", options.directory.empty() ? current_directory() : options.directory},
                      {"environment", environment_of(options.environment)}};
     const auto put_text = [&](const char* key, const std::string& text) {
         if (!text.empty()) job[key] = text;
@@ -153,7 +153,7 @@ Result<json::object> jobs_of_file(const SubmitOptions& options) {
     for (json::value& job : jobs->get_array()) {
         if (!job.is_object()) continue;
         json::object& object = job.get_object();
-        if (!object.contains("directory")) object["directory"] = here();
+        if (!object.contains("directory")) object["directory"] = current_directory();
         if (!object.contains("environment")) object["environment"] = environment_of(options.environment);
     }
     return body;

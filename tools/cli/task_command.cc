@@ -19,13 +19,13 @@ void print_result(const std::string& what, const json::object& task) {
     for (const auto& [key, value] : result) {
         if (value.is_array() || value.is_object()) continue;
         // A new dataset has nothing from an earlier version or run.
-        const bool of_before = key.ends_with("carried_over") || key.ends_with("resumed");
-        if (of_before && count_at(result, key) == 0) continue;
+        const bool counts_earlier_work = key.ends_with("carried_over") || key.ends_with("resumed");
+        if (counts_earlier_work && count_at(result, key) == 0) continue;
         std::string name(key);
         for (char& letter : name) letter = letter == '_' ? ' ' : letter;
-        const bool size = name.find("bytes") != std::string::npos;
+        const bool is_size = name.find("bytes") != std::string::npos;
         line += ", " + name + " " +
-                (size                ? format_bytes(count_at(result, key))
+                (is_size             ? format_bytes(count_at(result, key))
                  : value.is_number() ? format_count(count_at(result, key))
                                      : text_at(result, key));
     }

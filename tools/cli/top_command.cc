@@ -43,7 +43,7 @@ struct Snapshot {
     json::value status;
 };
 
-Result<Snapshot> take(const Context& context, const Clock& clock) {
+Result<Snapshot> take_snapshot(const Context& context, const Clock& clock) {
     Snapshot snapshot;
     snapshot.taken_ns = clock.now_ns();
     auto datasets = call(context, "GET", "/v1/datasets");
@@ -71,13 +71,13 @@ public:
         const auto known = before_.find(key_of(row));
         if (known == before_.end()) return {"-", "-", "-", "-", "-"};
         const Counts now = counts_of(row);
-        const Counts& then = known->second;
-        const double hits = now.hits - then.hits;
+        const Counts& earlier = known->second;
+        const double hits = now.hits - earlier.hits;
         const auto rate = [&](double bytes) { return format_rate_short(bytes / seconds_); };
-        const double memory = now.memory_bytes - then.memory_bytes;
-        const double disk = now.disk_bytes - then.disk_bytes;
-        const double remote = now.remote_bytes - then.remote_bytes;
-        return {format_part(hits, hits + now.misses - then.misses), rate(memory), rate(disk), rate(remote),
+        const double memory = now.memory_bytes - earlier.memory_bytes;
+        const double disk = now.disk_bytes - earlier.disk_bytes;
+        const double remote = now.remote_bytes - earlier.remote_bytes;
+        return {format_part(hits, hits + now.misses - earlier.misses), rate(memory), rate(disk), rate(remote),
                 rate(memory + disk + remote)};
     }
 
@@ -102,7 +102,7 @@ const json::array& rows(const json::value& answer, const char* key) {
     return array_at(as_object(answer), key);
 }
 
-std::string screen(const Snapshot& before, const Snapshot& now) {
+std::string screen_text(const Snapshot& before, const Snapshot& now) {
     Table datasets({"DATASET", ">SIZE", ">CACHED", ">HITS", ">MEMORY", ">DISK", ">REMOTE", ">TOTAL"});
     const Rates dataset_rates(rows(before.datasets, "datasets"), before.taken_ns, now.taken_ns);
     for (const json::value& value : rows(now.datasets, "datasets")) {
@@ -140,18 +140,18 @@ int node_top(const Context& context, const LiveViewOptions& options) {
     const SteadyClock clock;
     Snapshot before;
     const auto begin = [&]() -> Result<void> {
-        auto first = take(context, clock);
+        auto first = take_snapshot(context, clock);
         if (!first) return std::unexpected(first.error());
         before = std::move(*first);
         return {};
     };
     return show_live(context, options, begin, [&]() -> Result<Look> {
-        auto now = take(context, clock);
+        auto now = take_snapshot(context, clock);
         if (!now) return std::unexpected(now.error());
         Look look{.json = json::object{{"datasets", rows(now->datasets, "datasets")},
                                        {"jobs", rows(now->jobs, "jobs")},
                                        {"outages", rows(now->status, "outages")}},
-                  .text = screen(before, *now)};
+                  .text = screen_text(before, *now)};
         before = std::move(*now);
         return look;
     });

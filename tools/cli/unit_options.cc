@@ -10,15 +10,15 @@ namespace larder::cli {
 namespace {
 
 template <typename Value, typename Parse>
-CLI::Option* add_parsed(CLI::App& app, const std::string& name, Value& into, const std::string& help,
+CLI::Option* add_parsed(CLI::App& app, const std::string& name, Value& target, const std::string& help,
                         const std::string& form, Parse parse) {
-    const auto take = [&into, parse, name](const CLI::results_t& given) {
+    const auto store = [&target, parse, name](const CLI::results_t& given) {
         const auto parsed = parse(given.back());
         if (!parsed) throw CLI::ValidationError(name, parsed.error().message);
-        into = *parsed;
+        target = *parsed;
         return true;
     };
-    return app.add_option(name, take, help)->type_name(form)->expected(1);
+    return app.add_option(name, store, help)->type_name(form)->expected(1);
 }
 
 }  // namespace

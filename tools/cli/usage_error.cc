@@ -46,15 +46,15 @@ Command innermost(const CLI::App& app) {
     return command;
 }
 
-void find_named(const Command& below, const std::string& word, std::vector<std::string>& lines) {
-    for (const CLI::App* child : commands_of(*below.app)) {
-        const Command command{child, below.line + " " + child->get_name()};
+void find_named(const Command& parent, const std::string& word, std::vector<std::string>& lines) {
+    for (const CLI::App* child : commands_of(*parent.app)) {
+        const Command command{child, parent.line + " " + child->get_name()};
         if (child->check_name(word)) lines.push_back("`" + command.line + "`");
         find_named(command, word, lines);
     }
 }
 
-std::string in_words(const std::vector<std::string>& parts, std::string_view last) {
+std::string join(const std::vector<std::string>& parts, std::string_view last) {
     std::string text;
     for (std::size_t i = 0; i < parts.size(); ++i) {
         if (i > 0) text += i + 1 < parts.size() ? std::string(", ") : std::string(last);
@@ -70,7 +70,7 @@ std::string see_help(const std::string& line) {
 std::string names_text(const CLI::App& app) {
     std::vector<std::string> names;
     for (const CLI::App* child : commands_of(app)) names.push_back(child->get_name());
-    return in_words(names, ", ");
+    return join(names, ", ");
 }
 
 std::string unknown_command(const CLI::App& root, const Command& at, const std::string& word) {
@@ -90,7 +90,7 @@ std::string unknown_command(const CLI::App& root, const Command& at, const std::
     }
     if (meant.empty()) find_named({&root, root.get_name()}, known, meant);
     const std::string what = at.line + ": unknown command \"" + word + "\"; ";
-    if (!meant.empty()) return what + "did you mean " + in_words(meant, " or ") + "?";
+    if (!meant.empty()) return what + "did you mean " + join(meant, " or ") + "?";
     return what + "there are " + names_text(*at.app) + "; " + see_help(at.line);
 }
 
@@ -144,7 +144,7 @@ std::string in_plain_words(std::string what) {
         const std::string value = parts ? parts->second : chosen->first;
         const std::vector<std::string> names = listed_names(chosen->second.substr(0, chosen->second.size() - 1));
         const auto nearest = nearest_name(value, names);
-        return (parts ? parts->first + ": " : "") + "\"" + value + "\" is not one of " + in_words(names, ", ") +
+        return (parts ? parts->first + ": " : "") + "\"" + value + "\" is not one of " + join(names, ", ") +
                (nearest ? "; did you mean " + *nearest + "?" : "");
     }
     if (const auto range = split_at(what, " not in range ")) {
@@ -186,9 +186,9 @@ std::string usage_error_text(const CLI::App& app, const CLI::ParseError& error) 
 int end_parse(const CLI::App& app, const CLI::ParseError& error, bool json) {
     // CLI11 reports help and version as errors with exit code 0.
     if (error.get_exit_code() == 0) return app.exit(error), kDone;
-    const Error wrong{ErrorCode::invalid_argument, usage_error_text(app, error)};
-    std::fprintf(stderr, "%s\n", wrong.message.c_str());
-    if (json) std::fputs(http_error(wrong).body.c_str(), stdout);
+    const Error usage_error{ErrorCode::invalid_argument, usage_error_text(app, error)};
+    std::fprintf(stderr, "%s\n", usage_error.message.c_str());
+    if (json) std::fputs(http_error(usage_error).body.c_str(), stdout);
     return kUsage;
 }
 

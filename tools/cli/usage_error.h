@@ -15,11 +15,11 @@ namespace larder::cli {
 // Returns one line without a newline. `app` is the program's App after the parse that threw `error`.
 std::string usage_error_text(const CLI::App& app, const CLI::ParseError& error);
 
-// Prints the error on stderr and, if `json`, as {"error": ...} on stdout; or help or version if asked for. Returns the
-// exit code.
+// Prints the error on stderr and, if `json`, as {"error": ...} on stdout. Prints the help or the version instead if
+// the user asked for it. Returns the exit code.
 int end_parse(const CLI::App& app, const CLI::ParseError& error, bool json);
 
-// True if --json is among a program's own arguments. Needed where the parse ended before it came to that option.
+// True if --json is among a program's own arguments. Needed when the parse ended before it reached that option.
 bool asks_for_json(std::span<char* const> arguments);
 
 }  // namespace larder::cli

@@ -76,13 +76,13 @@ void print_tables(const json::object& answer) {
         {"JOB", "DATASET", ">f*", ">RATE NOW", ">THEN", ">CHANGE", ">HITS NOW", ">THEN", ">REMOTE NOW", ">THEN"});
     for (const json::value& value : array_at(answer, "jobs")) {
         const json::object& row = as_object(value);
-        const json::object& was = object_at(row, "before");
-        const json::object& will = object_at(row, "after");
+        const json::object& job_before = object_at(row, "before");
+        const json::object& job_after = object_at(row, "after");
         jobs.add({text_at(row, "name"), text_at(row, "dataset"), rate_at(row, "ideal_bytes_per_second"),
-                  rate_at(was, "steady_bytes_per_second"), rate_at(will, "steady_bytes_per_second"),
-                  change(row, "steady_bytes_per_second"), part_at(was, "steady_hit_ratio"),
-                  part_at(will, "steady_hit_ratio"), rate_at(was, "bandwidth_bytes_per_second"),
-                  rate_at(will, "bandwidth_bytes_per_second")});
+                  rate_at(job_before, "steady_bytes_per_second"), rate_at(job_after, "steady_bytes_per_second"),
+                  change(row, "steady_bytes_per_second"), part_at(job_before, "steady_hit_ratio"),
+                  part_at(job_after, "steady_hit_ratio"), rate_at(job_before, "bandwidth_bytes_per_second"),
+                  rate_at(job_after, "bandwidth_bytes_per_second")});
     }
     if (!jobs.empty())
         std::printf("%srates and hits hold once caches are filled; nothing was changed\n", jobs.text().c_str());

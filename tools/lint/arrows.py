@@ -2,7 +2,7 @@
 """arrows.py [ROOT]: who may include whom.
 
 Checks every #include of project files against the arrows of ARCHITECTURE.md: with include paths that start at the
-repository's root the compiler cannot. Also that the subfolders of a part (cache/store, cache/shard, ...) form no cycle,
+repository's root the compiler cannot. Also checks that the subfolders of a part (cache/store, cache/shard, ...) form no cycle,
 where cache/store.h counts as part of cache/store. Prints one line per forbidden include and fails if there is one.
 """
 

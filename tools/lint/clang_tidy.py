@@ -26,13 +26,13 @@ INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 NOT_CHECKED = ("tests", "build")
 
 
-def with_headers(path: pathlib.Path, seen: dict[pathlib.Path, bytes]) -> None:
+def collect_with_headers(path: pathlib.Path, seen: dict[pathlib.Path, bytes]) -> None:
     """Collects the file and all project headers it includes."""
     if path in seen or not path.is_file():
         return
     seen[path] = path.read_bytes()
     for name in INCLUDE.findall(seen[path]):
-        with_headers(ROOT / name.decode(), seen)
+        collect_with_headers(ROOT / name.decode(), seen)
 
 
 def sources_of(path: pathlib.Path) -> list[pathlib.Path]:
@@ -52,7 +52,7 @@ def names_of(unit: str) -> str:
 
 def key_of(entry: dict, config: bytes) -> str:
     seen: dict[pathlib.Path, bytes] = {}
-    with_headers(pathlib.Path(entry["file"]), seen)
+    collect_with_headers(pathlib.Path(entry["file"]), seen)
     digest = hashlib.sha256(config + entry["command"].encode())
     for path in sorted(seen):
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + seen[path])

@@ -22,7 +22,7 @@ namespace json = boost::json;
 
 struct CapacityOptions {
     SimulateOptions simulate;
-    std::string of = "cache";
+    std::string resource = "cache";  // or "bandwidth"
     std::string most;
     std::string metric = "mean-jct";
     double within = 0.05;
@@ -57,10 +57,11 @@ public:
     Search(const CapacityOptions& options, double most) : options_(options), most_(most) {}
 
     Result<void> run() {
-        const auto best = at(most_);
+        const auto best = simulate_with(most_);
         if (!best) return std::unexpected(best.error());
-        const bool more = more_is_better(options_.metric);
-        target_ = options_.reach ? *options_.reach : *best * (more ? 1 - options_.within : 1 + options_.within);
+        const bool higher_is_better = more_is_better(options_.metric);
+        target_ =
+            options_.reach ? *options_.reach : *best * (higher_is_better ? 1 - options_.within : 1 + options_.within);
         if (!reaches(*best)) {
             return fail(ErrorCode::invalid_argument, "even --most, " + amount_text(most_) + ", gives " +
                                                          value_text(options_.metric, *best) + ", not " +
@@ -72,7 +73,7 @@ public:
         constexpr int kTriesMax = 24;
         for (int i = 0; i < kTriesMax && high - low > kPrecision * high; ++i) {
             const double middle = (low + high) / 2;
-            const auto value = at(middle);
+            const auto value = simulate_with(middle);
             if (!value) return std::unexpected(value.error());
             (reaches(*value) ? high : low) = middle;
         }
@@ -82,8 +83,8 @@ public:
     }
 
     std::string amount_text(double amount) const {
-        return options_.of == "cache" ? format_bytes(static_cast<std::uint64_t>(amount))
-                                      : format_bytes_per_second(amount);
+        return options_.resource == "cache" ? format_bytes(static_cast<std::uint64_t>(amount))
+                                            : format_bytes_per_second(amount);
     }
     double least() const { return least_; }
     double target() const { return target_; }
@@ -92,10 +93,10 @@ public:
 private:
     bool reaches(double value) const { return more_is_better(options_.metric) ? value >= target_ : value <= target_; }
 
-    Result<double> at(double amount) {
+    Result<double> simulate_with(double amount) {
         scheduler::ScenarioOptions scenario_options = options_.simulate.scenario;
         scheduler::Storage& storage = scenario_options.simulation.storage;
-        (options_.of == "cache" ? storage.cache_bytes : storage.remote_bytes_per_second) = amount;
+        (options_.resource == "cache" ? storage.cache_bytes : storage.remote_bytes_per_second) = amount;
         scenario_options.simulation.samples = 0;
         const double begin_s = now_s();
         scenario_options.simulation.progress = [&](const scheduler::SimulationProgress& now) {
@@ -125,18 +126,18 @@ private:
 };
 
 Result<double> parse_most(const CapacityOptions& options) {
-    if (options.of == "bandwidth") return parse_bytes_per_second(options.most);
+    if (options.resource == "bandwidth") return parse_bytes_per_second(options.most);
     const auto bytes = parse_bytes(options.most);
     if (!bytes) return std::unexpected(bytes.error());
     return static_cast<double>(*bytes);
 }
 
 int run(const Context& context, CapacityOptions& options) {
-    const bool said = options.of == "cache" ? options.simulate.cache_bytes.has_value()
-                                            : options.simulate.remote_bytes_per_second.has_value();
-    if (said) {
+    const bool is_given = options.resource == "cache" ? options.simulate.cache_bytes.has_value()
+                                                      : options.simulate.remote_bytes_per_second.has_value();
+    if (is_given) {
         return report(context, Error{ErrorCode::invalid_argument,
-                                     (options.of == "cache" ? "--cache-size" : "--bandwidth") +
+                                     (options.resource == "cache" ? "--cache-size" : "--bandwidth") +
                                          std::string(": --of searches for this value; give its maximum with --most")});
     }
     if (auto settled = options.simulate.settle(); !settled) return report(context, settled.error());
@@ -148,20 +149,20 @@ int run(const Context& context, CapacityOptions& options) {
         json::array points;
         for (const Point& point : search.points())
             points.push_back(json::object{{"amount", point.amount}, {"value", point.value}});
-        print_json(json::object{{"of", options.of},
+        print_json(json::object{{"of", options.resource},
                                 {"metric", options.metric},
                                 {"target", search.target()},
                                 {"least", search.least()},
                                 {"points", std::move(points)}});
         return kDone;
     }
-    Table table({options.of == "cache" ? ">CACHE" : ">BANDWIDTH", ">" + options.metric});
+    Table table({options.resource == "cache" ? ">CACHE" : ">BANDWIDTH", ">" + options.metric});
     auto points = search.points();
     std::ranges::sort(points, {}, &Point::amount);
     for (const Point& point : points)
         table.add({search.amount_text(point.amount), value_text(options.metric, point.value)});
     std::printf("%s%s of %s reaches %s of %s\n", table.text().c_str(), search.amount_text(search.least()).c_str(),
-                options.of.c_str(), options.metric.c_str(), value_text(options.metric, search.target()).c_str());
+                options.resource.c_str(), options.metric.c_str(), value_text(options.metric, search.target()).c_str());
     return kDone;
 }
 
@@ -177,7 +178,7 @@ void add_capacity_command(CLI::App& simulate, Context& context) {
     add_cluster_options(*capacity, options->simulate);
     add_policy_options(*capacity, options->simulate);
     add_choice_options(*capacity, options->simulate);
-    capacity->add_option("--of", options->of, "What to search for: cache or bandwidth")
+    capacity->add_option("--of", options->resource, "What to search for: cache or bandwidth")
         ->check(CLI::IsMember({"cache", "bandwidth"}))
         ->capture_default_str();
     capacity->add_option("--most", options->most, "The largest amount to consider")->required();

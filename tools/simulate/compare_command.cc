@@ -31,7 +31,7 @@ struct CompareOptions {
     std::string plot;
 };
 
-// One cell of the matrix.
+// One combination of a policy, a cache system and a cluster.
 struct Choice {
     std::string policy;
     std::string cache;

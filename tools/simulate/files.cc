@@ -21,13 +21,13 @@ struct Close {
 };
 using File = std::unique_ptr<std::FILE, Close>;
 
-Result<File> open(const std::string& path) {
+Result<File> open_for_writing(const std::string& path) {
     File file(std::fopen(path.c_str(), "w"));
     if (!file) return fail_errno(errno, "write " + path);
     return file;
 }
 
-Result<void> finish(File file, const std::string& path) {
+Result<void> check_written(File file, const std::string& path) {
     if (std::fflush(file.get()) != 0 || std::ferror(file.get()) != 0) return fail_errno(errno, "write " + path);
     return {};
 }
@@ -63,7 +63,7 @@ std::vector<std::string> sampled_names(const scheduler::Report& report) {
 }  // namespace
 
 Result<void> write_jobs_csv(const scheduler::Report& report, const std::string& path) {
-    auto file = open(path);
+    auto file = open_for_writing(path);
     if (!file) return std::unexpected(file.error());
     std::fprintf(file->get(),
                  "name,tenant,model,gpus,end,submit_s,start_s,finish_s,jct_s,queueing_s,ran_s,read_bytes,remote_bytes,"
@@ -84,11 +84,11 @@ Result<void> write_jobs_csv(const scheduler::Report& report, const std::string& 
                      job.equal_bytes > 0 ? job.read_bytes / job.equal_bytes : 0,
                      seconds_or_nothing(spec.deadline_s).c_str(), job.preemptions, job.failures);
     }
-    return finish(std::move(*file), path);
+    return check_written(std::move(*file), path);
 }
 
 Result<void> write_timeline_csv(const scheduler::Report& report, const std::string& path) {
-    auto file = open(path);
+    auto file = open_for_writing(path);
     if (!file) return std::unexpected(file.error());
     std::fprintf(file->get(), "at_s,running,waiting,gpus_allocated,gpus_useful,remote_bytes_per_second,cached_bytes");
     for (const std::string& name : sampled_names(report)) {
@@ -104,7 +104,7 @@ Result<void> write_timeline_csv(const scheduler::Report& report, const std::stri
         }
         std::fprintf(file->get(), "\n");
     }
-    return finish(std::move(*file), path);
+    return check_written(std::move(*file), path);
 }
 
 namespace {

@@ -55,20 +55,21 @@ int run(const Context& context, SimulateOptions& options) {
     json::array rows;
     Table table({"TENANT", ">GPUS", ">JOBS", ">TOO LARGE", ">WAITED SHARED", ">ALONE", ">LATER THAN ALONE",
                  ">BEHIND AN EARLIER ONE"});
-    for (const scheduler::TenantGuarantee& one : *guarantees) {
-        jobs += one.jobs;
-        later += one.later;
-        rows.push_back(json::object{{"tenant", one.tenant},
-                                    {"gpus", one.gpus},
-                                    {"jobs", one.jobs},
-                                    {"too_large", one.too_large},
-                                    {"later", one.later},
-                                    {"behind_earlier", one.behind_earlier},
-                                    {"waited_shared_s", one.waited_shared_s},
-                                    {"waited_alone_s", one.waited_alone_s}});
-        table.add({one.tenant, std::to_string(one.gpus), std::to_string(one.jobs), std::to_string(one.too_large),
-                   time_text(one.waited_shared_s), time_text(one.waited_alone_s), std::to_string(one.later),
-                   std::to_string(one.behind_earlier)});
+    for (const scheduler::TenantGuarantee& tenant : *guarantees) {
+        jobs += tenant.jobs;
+        later += tenant.later;
+        rows.push_back(json::object{{"tenant", tenant.tenant},
+                                    {"gpus", tenant.gpus},
+                                    {"jobs", tenant.jobs},
+                                    {"too_large", tenant.too_large},
+                                    {"later", tenant.later},
+                                    {"behind_earlier", tenant.behind_earlier},
+                                    {"waited_shared_s", tenant.waited_shared_s},
+                                    {"waited_alone_s", tenant.waited_alone_s}});
+        table.add({tenant.tenant, std::to_string(tenant.gpus), std::to_string(tenant.jobs),
+                   std::to_string(tenant.too_large), time_text(tenant.waited_shared_s),
+                   time_text(tenant.waited_alone_s), std::to_string(tenant.later),
+                   std::to_string(tenant.behind_earlier)});
     }
     if (context.json) {
         print_json(json::object{{"jobs", jobs}, {"later", later}, {"tenants", std::move(rows)}});

@@ -50,7 +50,7 @@ Result<Running> start(std::size_t task, const std::function<Result<std::string>(
     return Running{.task = task, .pid = pid, .output = std::move(read_end), .text = {}};
 }
 
-// Reads the available data; returns true at its end.
+// Reads the available data. Returns true once the output has ended.
 bool drain(Running& one) {
     char buffer[65536];
     const ssize_t got = ::read(one.output.get(), buffer, sizeof buffer);
@@ -59,7 +59,7 @@ bool drain(Running& one) {
     return got == 0;
 }
 
-Result<std::string> result_of(Running& one) {
+Result<std::string> wait_for_result(Running& one) {
     int status = 0;
     while (::waitpid(one.pid, &status, 0) < 0 && errno == EINTR) {
     }
@@ -77,14 +77,14 @@ Result<std::string> result_of(Running& one) {
 Result<std::vector<std::string>> run_in_processes(std::size_t count,
                                                   const std::function<Result<std::string>(std::size_t)>& task,
                                                   const std::function<void(std::size_t)>& done) {
-    const std::size_t at_a_time = std::max(1U, std::thread::hardware_concurrency());
+    const std::size_t processes_max = std::max(1U, std::thread::hardware_concurrency());
     std::vector<std::string> results(count);
     std::vector<Running> running;
     std::size_t next = 0;
     std::size_t finished = 0;
     Result<void> failed;
     while (next < count || !running.empty()) {
-        while (failed && next < count && running.size() < at_a_time) {
+        while (failed && next < count && running.size() < processes_max) {
             auto started = start(next++, task);
             if (!started) {
                 failed = std::unexpected(started.error());
@@ -99,7 +99,7 @@ Result<std::vector<std::string>> run_in_processes(std::size_t count,
         if (::poll(polled.data(), polled.size(), -1) < 0) continue;
         for (std::size_t i = running.size(); i-- > 0;) {
             if (polled[i].revents == 0 || !drain(running[i])) continue;
-            auto result = result_of(running[i]);
+            auto result = wait_for_result(running[i]);
             if (result) {
                 results[running[i].task] = std::move(*result);
                 done(++finished);

@@ -1,6 +1,6 @@
-"""Draws what was simulated (JSON on standard input) as SVGs. `larder simulate --plot DIRECTORY` gets jct.svg there, the
-distribution of completion times; utilisation.svg, GPUs over time; datasets.svg, cache and remote bandwidth of each.
-`larder simulate compare --plot FILE` gets one drawing of its table."""
+"""Draws what was simulated (JSON on standard input) as SVGs. `larder simulate --plot DIRECTORY` draws three files
+there: jct.svg (the distribution of completion times), utilisation.svg (GPUs over time) and datasets.svg (cache and
+remote bandwidth of each dataset). `larder simulate compare --plot FILE` draws its table in one file."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ HOUR_S = 3600
 
 
 def scale_of(most: float, units: list[str]) -> tuple[float, str]:
-    """The largest unit of which there is at least one, and how much one is. Each unit is a thousand of the one before."""
+    """The largest unit that `most` reaches, and its size. Each unit is a thousand of the one before."""
     step = 0
     while step + 1 < len(units) and most >= 1000 ** (step + 1):
         step += 1
@@ -83,17 +83,17 @@ def draw_comparison(title: str, rows: list[dict], path: pathlib.Path) -> None:
     width = 0.8 / len(choices)
     figure, panels = plt.subplots(2, 1, figsize=(max(7, 2.5 * len(clusters) + 3), 7), sharex=True)
     for place, (policy, cache) in enumerate(choices):
-        of_choice = [row for row in rows if (row["policy"], row["cache_system"]) == (policy, cache)]
-        at = [clusters.index(cluster_of(row)) + (place + 0.5) * width - 0.4 for row in of_choice]
+        rows_of_choice = [row for row in rows if (row["policy"], row["cache_system"]) == (policy, cache)]
+        at = [clusters.index(cluster_of(row)) + (place + 0.5) * width - 0.4 for row in rows_of_choice]
         label = cache if len(policies) == 1 else f"{policy}, {cache}"
-        panels[0].bar(at, [row["jct_s"]["mean"] / HOUR_S for row in of_choice], width, label=label)
-        panels[1].bar(at, [100 * row["gpu_utilisation"] for row in of_choice], width)
+        panels[0].bar(at, [row["jct_s"]["mean"] / HOUR_S for row in rows_of_choice], width, label=label)
+        panels[1].bar(at, [100 * row["gpu_utilisation"] for row in rows_of_choice], width)
     panels[0].set(ylabel="mean job completion time (hours)")
     panels[0].legend(fontsize="small")
     panels[1].set(ylabel="GPU utilisation (%)", ylim=(0, 100), xticks=range(len(clusters)))
     panels[1].set_xticklabels(clusters)
-    named = f"policy {policies.pop()}, {title}" if len(policies) == 1 else title
-    finish(figure, named, path)
+    full_title = f"policy {policies.pop()}, {title}" if len(policies) == 1 else title
+    finish(figure, full_title, path)
 
 
 def main(path: str) -> None:

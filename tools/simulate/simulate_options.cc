@@ -13,7 +13,7 @@
 namespace larder::cli {
 namespace {
 
-std::string listed(const std::vector<std::string_view>& names) {
+std::string comma_separated(const std::vector<std::string_view>& names) {
     std::string text;
     for (const std::string_view name : names) text += (text.empty() ? "" : ", ") + std::string(name);
     return text;
@@ -182,7 +182,8 @@ void add_policy_options(CLI::App& app, SimulateOptions& options) {
 }
 
 void add_choice_options(CLI::App& app, SimulateOptions& options) {
-    app.add_option("--policy", options.scenario.policy, "The policy, one of " + listed(scheduler::policy_names()))
+    app.add_option("--policy", options.scenario.policy,
+                   "The policy, one of " + comma_separated(scheduler::policy_names()))
         ->capture_default_str();
     app.add_option("--cache", options.scenario.cache,
                    "uniform+joint, uniform, lru, static-per-job, whole-dataset, none; +RULE adds the bandwidth rule, "

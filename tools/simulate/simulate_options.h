@@ -32,12 +32,13 @@ struct SimulateOptions {
 };
 
 void add_trace_options(CLI::App& app, SimulateOptions& options);
-// How much faster jobs come than in the trace, and which of them are measured.
+// Adds --arrivals-faster: how much faster jobs arrive than in the trace.
 void add_arrivals_option(CLI::App& app, SimulateOptions& options);
+// Adds --measure: which jobs are measured.
 void add_measure_option(CLI::App& app, SimulateOptions& options);
-// The GPUs, and who owns them.
+// Adds options for the GPUs, and for the tenants' cells.
 void add_gpu_options(CLI::App& app, SimulateOptions& options);
-// The same, and checkpoints, disks, networks and failures of nodes.
+// Adds options for the GPUs as add_gpu_options does, and for checkpoints, disks, networks and failures of nodes.
 void add_cluster_options(CLI::App& app, SimulateOptions& options);
 void add_policy_options(CLI::App& app, SimulateOptions& options);
 // Adds options for one policy, one cache system, one cache size and one bandwidth.
