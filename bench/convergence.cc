@@ -42,10 +42,11 @@ Result<std::map<std::string, Convergence::TierCache>> Convergence::read_caches(c
     }
     for (const json::value& dataset : plan.at("datasets").as_array()) {
         for (const json::value& node : dataset.at("nodes").as_array()) {
-            const std::string where(node.at("node").as_string());
+            const std::string node_name(node.at("node").as_string());
             const std::string name(dataset.at("name").as_string());
             for (const char* tier : kTiers) {
-                cached[where + " " + name + " " + tier].quota.planned_bytes = node.at(tier).to_number<std::uint64_t>();
+                cached[node_name + " " + name + " " + tier].quota.planned_bytes =
+                    node.at(tier).to_number<std::uint64_t>();
             }
         }
     }

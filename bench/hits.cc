@@ -35,7 +35,7 @@ struct Plan {
     std::uint64_t disk_dataset_bytes_min;
     std::uint32_t small_blocks;
     std::uint32_t pairs;
-    double seconds;  // of each of the two sides
+    double seconds;  // twice the time of one measurement of small blocks
     std::uint32_t disk_pairs;
     double disk_seconds;
     std::vector<std::uint64_t> memory_block_bytes;

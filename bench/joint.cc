@@ -205,9 +205,9 @@ Result<boost::json::value> run_events(const Options& options, const WorkDirector
     const auto files = write_datasets(scenario, work);
     if (!files) return std::unexpected(files.error());
     boost::json::array policies;
-    const std::vector<std::string> wanted =
+    const std::vector<std::string> policy_names =
         options.policies.empty() ? std::vector<std::string>{"max-min"} : chosen(options, {"max-min", "efficiency"});
-    for (const std::string& policy : wanted) {
+    for (const std::string& policy : policy_names) {
         auto result = run_joint_events(scenario, *files, work / std::to_string(policies.size()), policy, interrupt);
         if (!result) return std::unexpected(result.error().within(policy));
         if (!options.json) {

@@ -95,9 +95,9 @@ Result<void> JointCluster::lose_cache(std::uint32_t index) {
         if (!error) std::filesystem::remove_all(directory_of(index) + part, error);
     }
     if (error) return fail_errno(error.value(), "remove the cache in " + directory_of(index));
-    auto again = start_node(index);
-    if (!again) return std::unexpected(again.error());
-    nodes_[index] = std::move(*again);
+    auto restarted = start_node(index);
+    if (!restarted) return std::unexpected(restarted.error());
+    nodes_[index] = std::move(*restarted);
     return {};
 }
 
@@ -114,11 +114,11 @@ Result<DaemonProcess> JointCluster::start_node(std::uint32_t index) const {
 }
 
 Result<void> JointCluster::add_datasets(DaemonProcess& daemon, std::uint32_t node) const {
-    std::set<std::uint32_t> wanted;
+    std::set<std::uint32_t> node_datasets;
     for (const JointJob& job : scenario_.jobs) {
-        if (job.node == node) wanted.insert(job.dataset);
+        if (job.node == node) node_datasets.insert(job.dataset);
     }
-    for (const std::uint32_t i : wanted) {
+    for (const std::uint32_t i : node_datasets) {
         if (auto added = daemon.add_dataset({.name = scenario_.datasets[i].name, .directory = files_[i].directory});
             !added) {
             return added;

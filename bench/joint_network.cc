@@ -62,13 +62,13 @@ std::vector<std::string> JointNetwork::allocator_arguments() const {
 
 Result<std::string> JointNetwork::endpoint() const {
     if (network_) return "http://" + test::PrivateNetwork::hub_address() + ":" + kPort;
-    constexpr std::string_view before = " port=";
+    constexpr std::string_view port_prefix = " port=";
     // The log is written asynchronously.
     for (int i = 0; i < 1000; ++i) {
         const auto log = read_file(log_file());
-        const std::size_t at = log ? log->find(before) : std::string::npos;
+        const std::size_t at = log ? log->find(port_prefix) : std::string::npos;
         if (at != std::string::npos && log->find('\n', at) != std::string::npos) {
-            const std::string rest = log->substr(at + before.size());
+            const std::string rest = log->substr(at + port_prefix.size());
             return "http://127.0.0.1:" + rest.substr(0, rest.find_first_not_of("0123456789"));
         }
         ::usleep(5'000);

@@ -25,23 +25,24 @@ Result<FileDescriptor> tcp_socket() {
     return created;
 }
 
-// Returns the two ends of one connection.
+// Returns the two ends of one connection: to write into, and to read from.
 Result<std::pair<FileDescriptor, FileDescriptor>> connection() {
     auto listening = tcp_socket();
-    auto from = tcp_socket();
-    if (!listening || !from) return std::unexpected(!listening ? listening.error() : from.error());
+    auto writing_end = tcp_socket();
+    if (!listening || !writing_end) return std::unexpected(!listening ? listening.error() : writing_end.error());
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    auto* const generic_address = reinterpret_cast<sockaddr*>(&address);
     socklen_t size = sizeof address;
-    if (::bind(listening->get(), any, size) != 0 || ::listen(listening->get(), 1) != 0 ||
-        ::getsockname(listening->get(), any, &size) != 0 || ::connect(from->get(), any, size) != 0) {
+    if (::bind(listening->get(), generic_address, size) != 0 || ::listen(listening->get(), 1) != 0 ||
+        ::getsockname(listening->get(), generic_address, &size) != 0 ||
+        ::connect(writing_end->get(), generic_address, size) != 0) {
         return fail_errno(errno, "connect over loopback");
     }
-    FileDescriptor to(::accept4(listening->get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (to.get() < 0) return fail_errno(errno, "accept over loopback");
-    return std::pair(std::move(*from), std::move(to));
+    FileDescriptor reading_end(::accept4(listening->get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (reading_end.get() < 0) return fail_errno(errno, "accept over loopback");
+    return std::pair(std::move(*writing_end), std::move(reading_end));
 }
 
 }  // namespace
@@ -57,22 +58,23 @@ Result<double> loopback_rate(std::span<const std::byte> data, std::span<std::byt
 
     const SteadyClock clock;
     const std::int64_t began_ns = clock.now_ns();
-    std::jthread writer([&, to = std::move(ends->first)] {
+    std::jthread writer([&, writing_end = std::move(ends->first)] {
         for (const std::size_t block : order) {
             auto left = data.subspan(block * block_bytes, block_bytes);
             while (!left.empty()) {
-                const ssize_t sent = ::send(to.get(), left.data(), left.size(), MSG_NOSIGNAL);
+                const ssize_t sent = ::send(writing_end.get(), left.data(), left.size(), MSG_NOSIGNAL);
                 if (sent < 0 && errno != EINTR) return;  // the reader sees the end
                 if (sent > 0) left = left.subspan(static_cast<std::size_t>(sent));
             }
         }
     });
-    const FileDescriptor from = std::move(ends->second);  // closed before the writer, which may wait for it, is joined
+    // Closed before the writer is joined, because the writer may wait for it.
+    const FileDescriptor reading_end = std::move(ends->second);
     std::size_t bytes = 0;
     std::uint64_t sum = 0;
     while (bytes < order.size() * block_bytes) {
         const std::size_t wanted = std::min<std::size_t>(block_bytes, order.size() * block_bytes - bytes);
-        const ssize_t got = ::recv(from.get(), received.data() + bytes, wanted, MSG_WAITALL);
+        const ssize_t got = ::recv(reading_end.get(), received.data() + bytes, wanted, MSG_WAITALL);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return fail_errno(errno, "read over loopback");
         if (got == 0) return fail(ErrorCode::internal, "the loopback connection ended early");

@@ -74,10 +74,10 @@ std::vector<double> simulated_hits(const LruSetting& setting, std::size_t capaci
         }
         store->readers.push_back(&readers[j]);
     }
-    std::vector<scheduler::Store*> all;
-    all.reserve(stores.size());
-    for (scheduler::Store& store : stores) all.push_back(&store);
-    scheduler::set_lru_hits(all, static_cast<double>(capacity));
+    std::vector<scheduler::Store*> all_stores;
+    all_stores.reserve(stores.size());
+    for (scheduler::Store& store : stores) all_stores.push_back(&store);
+    scheduler::set_lru_hits(all_stores, static_cast<double>(capacity));
     std::vector<double> hits;
     hits.reserve(readers.size());
     for (const scheduler::Reader& reader : readers) hits.push_back(reader.hit_ratio);
@@ -114,10 +114,10 @@ void print_lru(const json::array& rows) {
         return std::string(text);
     };
     for (const json::value& row : rows) {
-        const json::object& one = row.as_object();
-        table.add({cli::text_at(one, "setting"), std::to_string(static_cast<std::uint64_t>(cli::number_at(one, "job"))),
-                   ratio(one.at("kappa")), ratio(one.at("closed_form")), ratio(one.at("simulated")),
-                   ratio(one.at("blocks"))});
+        const json::object& fields = row.as_object();
+        table.add({cli::text_at(fields, "setting"),
+                   std::to_string(static_cast<std::uint64_t>(cli::number_at(fields, "job"))), ratio(fields.at("kappa")),
+                   ratio(fields.at("closed_form")), ratio(fields.at("simulated")), ratio(fields.at("blocks"))});
     }
     std::printf("%s", table.text().c_str());
 }

@@ -59,7 +59,7 @@ void LruFeeder::prefetch() {
             lock.unlock();
             got = read_remote(block);
             lock.lock();
-            if (got) options_.store->keep(options_.dataset, block, *got);
+            if (got) options_.store->insert(options_.dataset, block, *got);
         }
         ready_.emplace(position, std::move(got));
         changed_.notify_all();

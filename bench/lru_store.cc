@@ -10,7 +10,7 @@ LruStore::Bytes LruStore::look_up(std::uint32_t dataset, std::uint32_t block) {
     return found->second->bytes;
 }
 
-void LruStore::keep(std::uint32_t dataset, std::uint32_t block, const Bytes& bytes) {
+void LruStore::insert(std::uint32_t dataset, std::uint32_t block, const Bytes& bytes) {
     const std::lock_guard lock(mutex_);
     const std::uint64_t key = key_of(dataset, block);
     if (cached_.contains(key) || bytes->size() > capacity_bytes_) return;

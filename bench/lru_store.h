@@ -21,7 +21,9 @@ public:
 
     // Returns null if the block is not cached.
     Bytes look_up(std::uint32_t dataset, std::uint32_t block);
-    void keep(std::uint32_t dataset, std::uint32_t block, const Bytes& bytes);
+    // Evicts the least recently used blocks until the block fits. Does nothing if it is cached, or larger than the
+    // cache.
+    void insert(std::uint32_t dataset, std::uint32_t block, const Bytes& bytes);
 
 private:
     struct Entry {

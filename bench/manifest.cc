@@ -78,13 +78,13 @@ cache::DatasetContent shards(std::uint64_t samples) {
 
 template <typename Work>
 Result<double> milliseconds(const Clock& clock, int rounds, Work work) {
-    std::vector<double> taken;
+    std::vector<double> times_ms;
     for (int i = 0; i < rounds; ++i) {
         const std::int64_t began_ns = clock.now_ns();
         if (auto done = work(); !done) return std::unexpected(done.error());
-        taken.push_back(static_cast<double>(clock.now_ns() - began_ns) * 1e-6);
+        times_ms.push_back(static_cast<double>(clock.now_ns() - began_ns) * 1e-6);
     }
-    return median(taken);
+    return median(times_ms);
 }
 
 Result<boost::json::object> measure(const Options& options, const WorkDirectory& work, protocol::Format format,
@@ -119,8 +119,8 @@ Result<boost::json::object> measure(const Options& options, const WorkDirectory&
     const auto open_ms = milliseconds(clock, rounds, open);
     const auto page_ms = milliseconds(clock, rounds, [&] { return read_up_to(4096); });
     const auto whole_ms = milliseconds(clock, options.quick ? 1 : 3, [&] { return read_up_to(bytes); });
-    for (const auto* taken : {&open_ms, &page_ms, &whole_ms}) {
-        if (!*taken) return std::unexpected(taken->error());
+    for (const auto* time_ms : {&open_ms, &page_ms, &whole_ms}) {
+        if (!*time_ms) return std::unexpected(time_ms->error());
     }
     return boost::json::object{
         {"format", format == protocol::Format::raw ? "raw" : "webdataset"},

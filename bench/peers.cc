@@ -127,10 +127,10 @@ Result<boost::json::object> measure_lending(std::uint64_t block_bytes, std::uint
     const auto dataset = pair->borrower.dataset(kLentDataset);
     if (!dataset) return std::unexpected(dataset.error());
     const auto hits = dataset->at("counters").at("peer_hits").to_number<std::uint64_t>();
-    const auto all = blocks * static_cast<std::uint64_t>(turns + 1);
-    if (hits != all) {
-        return fail(ErrorCode::internal,
-                    std::to_string(hits) + " of " + std::to_string(all) + " blocks came from the other node's cache");
+    const auto expected_hits = blocks * static_cast<std::uint64_t>(turns + 1);
+    if (hits != expected_hits) {
+        return fail(ErrorCode::internal, std::to_string(hits) + " of " + std::to_string(expected_hits) +
+                                             " blocks came from the other node's cache");
     }
     return boost::json::object{{"block_bytes", block_bytes},
                                {"peer_hits", hits},

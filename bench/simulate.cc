@@ -51,13 +51,13 @@ Result<std::string> run_policy(const Options& options, const std::string& policy
 void print_simulated(const json::array& rows) {
     cli::Table table({"POLICY", ">JOBS", ">SECONDS", ">EVENTS/S", ">PEAK MEMORY"});
     for (const json::value& row : rows) {
-        const json::object& one = row.as_object();
+        const json::object& fields = row.as_object();
         char seconds[32];
-        std::snprintf(seconds, sizeof seconds, "%.1f", cli::number_at(one, "wall_s"));
-        table.add({cli::text_at(one, "policy"),
-                   cli::format_count(static_cast<std::uint64_t>(cli::number_at(one, "jobs"))), seconds,
-                   cli::format_count(static_cast<std::uint64_t>(cli::number_at(one, "events_per_s"))),
-                   std::to_string(static_cast<std::uint64_t>(cli::number_at(one, "rss_mib"))) + " MiB"});
+        std::snprintf(seconds, sizeof seconds, "%.1f", cli::number_at(fields, "wall_s"));
+        table.add({cli::text_at(fields, "policy"),
+                   cli::format_count(static_cast<std::uint64_t>(cli::number_at(fields, "jobs"))), seconds,
+                   cli::format_count(static_cast<std::uint64_t>(cli::number_at(fields, "events_per_s"))),
+                   std::to_string(static_cast<std::uint64_t>(cli::number_at(fields, "rss_mib"))) + " MiB"});
     }
     std::printf("%s", table.text().c_str());
 }

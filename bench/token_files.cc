@@ -23,11 +23,11 @@ std::int32_t token_at(std::uint64_t index) {
 }
 
 template <typename Number>
-void put(std::ofstream& out, std::span<const Number> numbers) {
+void write_numbers(std::ofstream& out, std::span<const Number> numbers) {
     out.write(reinterpret_cast<const char*>(numbers.data()), static_cast<std::streamsize>(numbers.size_bytes()));
 }
 
-void put_line(std::string& line, std::span<const std::int32_t> tokens) {
+void format_line(std::string& line, std::span<const std::int32_t> tokens) {
     line = "{\"tokens\": [";
     char digits[16];
     for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -53,12 +53,12 @@ void write_index(std::ofstream& idx, std::uint64_t tokens) {
     const char int32_code = 4;
     const std::uint64_t counts[2] = {lengths.size(), documents.size()};
     idx.write("MMIDIDX\0\0", 9);
-    put(idx, std::span(&version, 1));
-    put(idx, std::span(&int32_code, 1));
-    put(idx, std::span<const std::uint64_t>(counts));
-    put(idx, std::span<const std::int32_t>(lengths));
-    put(idx, std::span<const std::int64_t>(pointers));
-    put(idx, std::span<const std::int64_t>(documents));
+    write_numbers(idx, std::span(&version, 1));
+    write_numbers(idx, std::span(&int32_code, 1));
+    write_numbers(idx, std::span<const std::uint64_t>(counts));
+    write_numbers(idx, std::span<const std::int32_t>(lengths));
+    write_numbers(idx, std::span<const std::int64_t>(pointers));
+    write_numbers(idx, std::span<const std::int64_t>(documents));
 }
 
 }  // namespace
@@ -80,8 +80,8 @@ Result<TokenFiles> write_token_files(const std::string& directory, std::uint64_t
     std::string line;
     for (std::uint64_t i = 0; i < windows; ++i) {
         for (std::uint32_t j = 0; j < tokens_per_window; ++j) tokens[j] = token_at(i * tokens_per_window + j);
-        put(bin, std::span<const std::int32_t>(tokens));
-        put_line(line, tokens);
+        write_numbers(bin, std::span<const std::int32_t>(tokens));
+        format_line(line, tokens);
         jsonl.write(line.data(), static_cast<std::streamsize>(line.size()));
         files.lines.push_back(files.lines.back() + line.size());
     }

@@ -40,9 +40,9 @@ Result<FileSet> write_files(const std::string& directory, std::uint32_t count, s
         if (!file) return std::unexpected(file.error());
         const auto* bytes = reinterpret_cast<const char*>(words.data());
         for (std::uint64_t done = 0; done < bytes_each;) {
-            const ssize_t put = ::write(file->get(), bytes + done, bytes_each - done);
-            if (put <= 0) return fail_errno(put < 0 ? errno : EIO, "write " + directory + name);
-            done += static_cast<std::uint64_t>(put);
+            const ssize_t written = ::write(file->get(), bytes + done, bytes_each - done);
+            if (written <= 0) return fail_errno(written < 0 ? errno : EIO, "write " + directory + name);
+            done += static_cast<std::uint64_t>(written);
         }
     }
     return FileSet{directory, count, bytes_each};

@@ -13,8 +13,8 @@ namespace {
 
 namespace json = boost::json;
 
-std::unexpected<Error> invalid_part(std::string_view part, const std::string& why) {
-    return fail(ErrorCode::invalid_argument, "\"" + std::string(part) + "\": " + why);
+std::unexpected<Error> invalid_part(std::string_view part, const std::string& reason) {
+    return fail(ErrorCode::invalid_argument, "\"" + std::string(part) + "\": " + reason);
 }
 
 std::string_view take_until(std::string_view& text, char end) {
@@ -36,7 +36,7 @@ Result<Number> number_of(std::string_view text) {
 
 // Stores a parsed value, or returns its error.
 template <typename Value>
-Result<void> put(json::object& job, const char* key, const Result<Value>& value) {
+Result<void> set_field(json::object& job, const char* key, const Result<Value>& value) {
     if (!value) return std::unexpected(value.error());
     job[key] = *value;
     return {};
@@ -47,13 +47,13 @@ Result<void> take_part(json::object& job, std::string_view key, std::string_view
         job["dataset"] = value;
         return {};
     }
-    if (key == "size") return put(job, "dataset_size_bytes", parse_bytes(value));
-    if (key == "ideal") return put(job, "ideal_bytes_per_second", parse_bytes_per_second(value));
-    if (key == "floor") return put(job, "bandwidth_floor_bytes_per_second", parse_bytes_per_second(value));
-    if (key == "cap") return put(job, "bandwidth_cap_bytes_per_second", parse_bytes_per_second(value));
-    if (key == "weight") return put(job, "weight", number_of<double>(value));
-    if (key == "epochs") return put(job, "epochs", number_of<double>(value));
-    if (key == "gpus") return put(job, "gpus", number_of<std::uint32_t>(value));
+    if (key == "size") return set_field(job, "dataset_size_bytes", parse_bytes(value));
+    if (key == "ideal") return set_field(job, "ideal_bytes_per_second", parse_bytes_per_second(value));
+    if (key == "floor") return set_field(job, "bandwidth_floor_bytes_per_second", parse_bytes_per_second(value));
+    if (key == "cap") return set_field(job, "bandwidth_cap_bytes_per_second", parse_bytes_per_second(value));
+    if (key == "weight") return set_field(job, "weight", number_of<double>(value));
+    if (key == "epochs") return set_field(job, "epochs", number_of<double>(value));
+    if (key == "gpus") return set_field(job, "gpus", number_of<std::uint32_t>(value));
     if (key == "nodes") {
         json::array nodes;
         while (!value.empty()) nodes.push_back(json::value(take_until(value, '+')));

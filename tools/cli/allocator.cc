@@ -102,11 +102,11 @@ Result<std::string> get_from_allocator(const Context& context, const std::string
 }
 
 Result<void> stream_from_allocator(const Context& context, const std::string& target, std::int64_t silence_ms,
-                                   const std::function<bool(std::string_view part)>& take) {
+                                   const std::function<bool(std::string_view part)>& on_part) {
     auto allocator = find_allocator(context);
     if (!allocator) return std::unexpected(allocator.error());
     allocator->options.timeout_ms = silence_ms;
-    const auto ended = http_get_stream(allocator->endpoint, target, take, allocator->options);
+    const auto ended = http_get_stream(allocator->endpoint, target, on_part, allocator->options);
     if (!ended) return std::unexpected(with_hint(ended.error()));
     return {};
 }

@@ -25,7 +25,7 @@ Result<std::string> get_from_allocator(const Context& context, const std::string
 
 // GETs a streamed answer, as http_get_stream does; silence of `silence_ms` ends it with an error. Errors as above.
 Result<void> stream_from_allocator(const Context& context, const std::string& target, std::int64_t silence_ms,
-                                   const std::function<bool(std::string_view part)>& take);
+                                   const std::function<bool(std::string_view part)>& on_part);
 
 // Returns a rate of an answer as text; "-" if it is missing.
 std::string rate_at(const boost::json::object& object, std::string_view key);

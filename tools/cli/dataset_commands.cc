@@ -402,11 +402,11 @@ std::string warm_result_text(const std::string& name, const json::object& task) 
 int warm_dataset(const Context& context, const std::string& name) {
     const auto accepted = call(context, "POST", dataset_target(name, "/warm"));
     if (!accepted) return report(context, accepted.error());
-    bool is_plan_printed = context.json;
+    bool is_plan_due = !context.json;
     const auto print_plan = [&](const json::object& task, Progress& progress) {
         const json::object& plan = object_at(task, "plan");
-        if (is_plan_printed || plan.empty()) return;
-        is_plan_printed = true;
+        if (!is_plan_due || plan.empty()) return;
+        is_plan_due = false;
         progress.finish();
         std::printf("%s\n", warm_plan_text(name, plan).c_str());
         std::fflush(stdout);

@@ -45,10 +45,10 @@ int set_quota(const Context& context, const QuotaOptions& options) {
     const auto current = call(context, "GET", target);
     if (!current) return report(context, current.error());
     const json::object& fields = as_object(*current);
-    json::object wanted{{"memory_bytes", options.memory_bytes.value_or(count_at(fields, "memory_bytes"))},
-                        {"disk_bytes", options.disk_bytes.value_or(count_at(fields, "disk_bytes"))}};
-    if (options.automatic) wanted = {{"auto", true}};
-    const auto answer = call(context, "PUT", target, wanted);
+    json::object new_quota{{"memory_bytes", options.memory_bytes.value_or(count_at(fields, "memory_bytes"))},
+                           {"disk_bytes", options.disk_bytes.value_or(count_at(fields, "disk_bytes"))}};
+    if (options.automatic) new_quota = {{"auto", true}};
+    const auto answer = call(context, "PUT", target, new_quota);
     if (!answer) return report(context, answer.error());
     return show(context, *answer);
 }

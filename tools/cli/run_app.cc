@@ -27,8 +27,8 @@ int run_app(CLI::App& app, Context& context, int argc, char** argv) {
 
 int hand_over(const char* command, char** argv) {
     std::error_code error;
-    const auto here = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-    const auto program = here / (std::string("larder-") + command);
+    const auto program_directory = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+    const auto program = program_directory / (std::string("larder-") + command);
     ::execv(program.c_str(), argv);
     std::fprintf(stderr, "larder: cannot run %s: %s\n", program.c_str(), std::strerror(errno));
     return kFailed;

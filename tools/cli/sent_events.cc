@@ -33,7 +33,7 @@ SentEvent parse_event(std::string_view text) {
 }  // namespace
 
 void SentEvents::add(std::string_view part, const std::function<void(const SentEvent&)>& on_event) {
-    // unfinished_ contains no end of an event, but its last byte may be half of one.
+    // unfinished_ contains no end of an event, but its last byte may be the first half of one.
     std::size_t search_begin = unfinished_.empty() ? 0 : unfinished_.size() - 1;
     unfinished_ += part;
     std::size_t handled = 0;

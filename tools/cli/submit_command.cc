@@ -75,13 +75,13 @@ Result<void> put_ideals(json::object& job, const std::vector<std::string>& rates
 }
 
 // Returns the job's environment: PATH, HOME, USER and LANG of the submitter, and other variables only if named.
-json::object environment_of(const std::vector<std::string>& wanted) {
+json::object environment_of(const std::vector<std::string>& requested) {
     json::object environment;
     const auto copy = [&](const std::string& name) {
         if (const char* value = std::getenv(name.c_str())) environment[name] = value;
     };
     for (const char* name : {"PATH", "HOME", "USER", "LANG"}) copy(name);
-    for (const std::string& text : wanted) {
+    for (const std::string& text : requested) {
         const std::size_t equals = text.find('=');
         if (equals == std::string::npos) {
             copy(text);

@@ -68,10 +68,10 @@ public:
 
     // Returns the hit ratio, the rates by source and their sum.
     std::vector<std::string> cells(const json::object& row) const {
-        const auto known = before_.find(key_of(row));
-        if (known == before_.end()) return {"-", "-", "-", "-", "-"};
+        const auto previous = before_.find(key_of(row));
+        if (previous == before_.end()) return {"-", "-", "-", "-", "-"};
         const Counts now = counts_of(row);
-        const Counts& earlier = known->second;
+        const Counts& earlier = previous->second;
         const double hits = now.hits - earlier.hits;
         const auto rate = [&](double bytes) { return format_rate_short(bytes / seconds_); };
         const double memory = now.memory_bytes - earlier.memory_bytes;
@@ -83,10 +83,10 @@ public:
 
     // Returns the part of its sessions' time that a job waited.
     std::string stall(const json::object& job) const {
-        const auto known = before_.find(key_of(job));
+        const auto previous = before_.find(key_of(job));
         const double sessions = number_at(job, "sessions");
-        if (known == before_.end()) return "-";
-        return format_part(counts_of(job).stall_s - known->second.stall_s, seconds_ * sessions);
+        if (previous == before_.end()) return "-";
+        return format_part(counts_of(job).stall_s - previous->second.stall_s, seconds_ * sessions);
     }
 
 private:

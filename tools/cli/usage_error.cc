@@ -73,38 +73,39 @@ std::string names_text(const CLI::App& app) {
     return join(names, ", ");
 }
 
-std::string unknown_command(const CLI::App& root, const Command& at, const std::string& word) {
+std::string unknown_command(const CLI::App& root, const Command& typed, const std::string& word) {
     std::string known = word;
     for (const auto& [other, ours] : kOtherWords) {
         if (word == other) known = ours;
     }
-    std::vector<std::string> meant;
-    find_named(at, known, meant);
-    if (meant.empty()) {
+    std::vector<std::string> suggestions;
+    find_named(typed, known, suggestions);
+    if (suggestions.empty()) {
         std::vector<std::string> names;
-        for (const CLI::App* child : commands_of(*at.app)) {
+        for (const CLI::App* child : commands_of(*typed.app)) {
             names.push_back(child->get_name());
             for (const std::string& alias : child->get_aliases()) names.push_back(alias);
         }
-        if (const auto nearest = nearest_name(word, names)) meant.push_back("`" + at.line + " " + *nearest + "`");
+        if (const auto nearest = nearest_name(word, names))
+            suggestions.push_back("`" + typed.line + " " + *nearest + "`");
     }
-    if (meant.empty()) find_named({&root, root.get_name()}, known, meant);
-    const std::string what = at.line + ": unknown command \"" + word + "\"; ";
-    if (!meant.empty()) return what + "did you mean " + join(meant, " or ") + "?";
-    return what + "there are " + names_text(*at.app) + "; " + see_help(at.line);
+    if (suggestions.empty()) find_named({&root, root.get_name()}, known, suggestions);
+    const std::string what = typed.line + ": unknown command \"" + word + "\"; ";
+    if (!suggestions.empty()) return what + "did you mean " + join(suggestions, " or ") + "?";
+    return what + "there are " + names_text(*typed.app) + "; " + see_help(typed.line);
 }
 
-std::string unknown_option(const CLI::App& root, const Command& at, const std::string& word) {
+std::string unknown_option(const CLI::App& root, const Command& typed, const std::string& word) {
     const std::string given = word.substr(0, word.find('='));
     std::vector<std::string> names;
-    for (const CLI::App* app : {at.app, &root}) {
+    for (const CLI::App* app : {typed.app, &root}) {
         for (const CLI::Option* option : app->get_options()) {
             for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
         }
     }
     const auto nearest = nearest_name(given, names);
-    return at.line + ": unknown option " + given + "; " +
-           (nearest ? "did you mean " + *nearest + "?" : see_help(at.line));
+    return typed.line + ": unknown option " + given + "; " +
+           (nearest ? "did you mean " + *nearest + "?" : see_help(typed.line));
 }
 
 // Returns the text before and after `mark`; nothing if `text` does not contain it.
@@ -164,23 +165,23 @@ std::string in_plain_words(std::string what) {
 }  // namespace
 
 std::string usage_error_text(const CLI::App& app, const CLI::ParseError& error) {
-    const Command at = innermost(app);
+    const Command typed = innermost(app);
     const std::vector<std::string> left = app.remaining(true);
-    const bool takes_command = !commands_of(*at.app).empty();
+    const bool takes_command = !commands_of(*typed.app).empty();
     const bool lacks_command = takes_command && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
     // Other errors end the parse before the later words are read.
     const bool has_extras =
         !left.empty() && (lacks_command || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr);
-    if (has_extras && left.front().starts_with('-')) return unknown_option(app, at, left.front());
-    if (has_extras && takes_command) return unknown_command(app, at, left.front());
-    if (has_extras) return at.line + ": unexpected argument \"" + left.front() + "\"; " + see_help(at.line);
+    if (has_extras && left.front().starts_with('-')) return unknown_option(app, typed, left.front());
+    if (has_extras && takes_command) return unknown_command(app, typed, left.front());
+    if (has_extras) return typed.line + ": unexpected argument \"" + left.front() + "\"; " + see_help(typed.line);
     if (lacks_command) {
-        return at.line + ": which command? There are " + names_text(*at.app) + "; " + see_help(at.line);
+        return typed.line + ": which command? There are " + names_text(*typed.app) + "; " + see_help(typed.line);
     }
     std::string what = error.what();
-    const std::string command = at.app->get_name() + ": ";
+    const std::string command = typed.app->get_name() + ": ";
     if (what.starts_with(command)) what.erase(0, command.size());
-    return at.line + ": " + in_plain_words(std::move(what)) + "; " + see_help(at.line);
+    return typed.line + ": " + in_plain_words(std::move(what)) + "; " + see_help(typed.line);
 }
 
 int end_parse(const CLI::App& app, const CLI::ParseError& error, bool json) {

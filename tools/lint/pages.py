@@ -62,7 +62,7 @@ def wide_lines(source: Source) -> Iterator[tuple[int, str]]:
 
 
 def dead_links(sources: list[Source]) -> Iterator[tuple[str, int, str]]:
-    """(path, line, what is wrong) of each relative link and anchor that leads nowhere, and of each named file that does not exist."""
+    """(path, line, what is wrong) of each relative link or anchor that leads nowhere, and each named file that is missing."""
     texts = {source.path: source.text for source in sources}
     known = {folder for path in texts for folder in map(str, pathlib.PurePosixPath(path).parents)} | set(texts)
     pages = {source.path for source in sources if source.path.endswith(".md")}

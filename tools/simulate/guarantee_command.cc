@@ -42,9 +42,9 @@ int run(const Context& context, SimulateOptions& options) {
     SteadyClock clock;
     const std::int64_t begin_ns = clock.now_ns();
     const auto guarantees =
-        scheduler::check_guarantee(scenario->workload, *scenario->cells, [&](std::size_t done, std::size_t all) {
+        scheduler::check_guarantee(scenario->workload, *scenario->cells, [&](std::size_t done, std::size_t total) {
             progress.show({.done = done,
-                           .total = all,
+                           .total = total,
                            .unit = "clusters",
                            .seconds = static_cast<double>(clock.now_ns() - begin_ns) / 1e9});
         });

@@ -51,24 +51,24 @@ Result<Running> start(std::size_t task, const std::function<Result<std::string>(
 }
 
 // Reads the available data. Returns true once the output has ended.
-bool drain(Running& one) {
+bool drain(Running& child) {
     char buffer[65536];
-    const ssize_t got = ::read(one.output.get(), buffer, sizeof buffer);
+    const ssize_t got = ::read(child.output.get(), buffer, sizeof buffer);
     if (got < 0) return errno != EINTR;
-    one.text.append(buffer, static_cast<std::size_t>(got));
+    child.text.append(buffer, static_cast<std::size_t>(got));
     return got == 0;
 }
 
-Result<std::string> wait_for_result(Running& one) {
+Result<std::string> wait_for_result(Running& child) {
     int status = 0;
-    while (::waitpid(one.pid, &status, 0) < 0 && errno == EINTR) {
+    while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
     }
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || one.text.empty()) {
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || child.text.empty()) {
         return fail(ErrorCode::internal,
-                    "simulation " + std::to_string(one.task + 1) + " died, status " + std::to_string(status));
+                    "simulation " + std::to_string(child.task + 1) + " died, status " + std::to_string(status));
     }
-    std::string text = one.text.substr(1);
-    if (one.text[0] != '\0') return fail(ErrorCode::invalid_argument, text);
+    std::string text = child.text.substr(1);
+    if (child.text[0] != '\0') return fail(ErrorCode::invalid_argument, text);
     return text;
 }
 
@@ -95,7 +95,8 @@ Result<std::vector<std::string>> run_in_processes(std::size_t count,
         if (running.empty()) break;
         std::vector<pollfd> polled;
         polled.reserve(running.size());
-        for (const Running& one : running) polled.push_back({.fd = one.output.get(), .events = POLLIN, .revents = 0});
+        for (const Running& child : running)
+            polled.push_back({.fd = child.output.get(), .events = POLLIN, .revents = 0});
         if (::poll(polled.data(), polled.size(), -1) < 0) continue;
         for (std::size_t i = running.size(); i-- > 0;) {
             if (polled[i].revents == 0 || !drain(running[i])) continue;

@@ -76,11 +76,11 @@ void add_simulate_command(CLI::App& app, Context& context) {
     simulate->add_option("--plot", options->plot_directory,
                          "Draw jct.svg, utilisation.svg and datasets.svg in this directory");
     simulate->callback([&context, simulate, options] {
-        if (const auto below = simulate->get_subcommands(); !below.empty()) {
+        if (const auto subcommands = simulate->get_subcommands(); !subcommands.empty()) {
             // Options that a subcommand does not know come here, where nothing would be done with them.
             for (const CLI::Option* option : simulate->get_options()) {
                 if (option->count() == 0) continue;
-                throw CLI::ValidationError(option->get_name(), "simulate " + below.front()->get_name() +
+                throw CLI::ValidationError(option->get_name(), "simulate " + subcommands.front()->get_name() +
                                                                    " does not take this option; see its --help");
             }
             return;
