@@ -155,8 +155,8 @@ Result<boost::json::object> measure(const Size& size, ObjectiveKind kind, std::u
 }
 
 void print(const boost::json::array& rows) {
-    cli::Table table(
-        {"objective", ">jobs", ">datasets", ">nodes", ">assign", ">again", ">linear program", ">times", ">difference"});
+    cli::Table table({"objective", ">jobs", ">datasets", ">nodes", ">assign", ">second plan", ">linear program",
+                      ">times", ">difference"});
     for (const auto& row : rows) {
         char text[5][32] = {"", "", "-", "-", "-"};
         const double ms = row.at("ms").as_double();

@@ -145,7 +145,7 @@ Result<boost::json::value> compression(const Options& options) {
         {.state_directory = *work / "state", .memory_bytes = 12 * words->total_bytes() + (std::uint64_t{1} << 30)});
     if (!daemon) return std::unexpected(daemon.error());
 
-    cli::Table table({"data", "cache", "compression", ">hits", ">throughput", ">of the better"});
+    cli::Table table({"data", "cache", "compression", ">hits", ">throughput", ">rate / better of none, zstd:3"});
     boost::json::array rows;
     double auto_to_better_min = 1e9;
     for (const CompressionScenario& scenario :

@@ -134,7 +134,7 @@ Result<boost::json::object> measure(const Options& options, const WorkDirectory&
 
 void print_manifests(const boost::json::array& runs) {
     cli::Table table(
-        {"dataset of", ">samples", ">manifest", ">beside names, a sample", ">open", ">read a page", ">read it all"});
+        {"dataset of", ">samples", ">manifest", ">a sample, without names", ">open", ">read a page", ">read it all"});
     for (const auto& run : runs) {
         const auto text = [&](const char* key, const char* unit) {
             char figure[32];
