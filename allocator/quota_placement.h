@@ -1,8 +1,8 @@
 #pragma once
 
 // Chooses the nodes, and the tiers there, where each dataset's cache lies. Cached bytes stay where they are. More cache
-// goes to the nodes where the dataset's jobs run, then to the nodes of the group with most room. The densest dataset
-// chooses first, memory before disk.
+// goes to the nodes where the dataset's jobs run, then to the nodes with most room in the group. The dataset whose
+// cached bytes save the most remote bandwidth each chooses first, memory before disk.
 
 #include <span>
 #include <vector>

@@ -1,6 +1,7 @@
 // How does throughput grow with cache size? A consumer of rate f* reads through a remote limited to b, with caches from
 // no bytes to the whole dataset. Compares the result with f = min(f*, b / (1 - h)), h = c/d, and with an LRU cache of
-// the same size, whose hit ratio under per-epoch permutations is k + (1-k) ln(1-k) (allocator/model.h).
+// the same size. With kappa = c/d, the LRU's hit ratio under per-epoch permutations is
+// kappa + (1 - kappa) ln(1 - kappa) (allocator/model.h).
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>

@@ -232,7 +232,7 @@ private:
     std::optional<Error> memory_problem_;
     std::int64_t memory_retry_at_ns_ = 0;
     bool quota_set_ = false;
-    std::uint32_t own_segment_id_ = 1;  // without an index
+    std::uint32_t next_id_without_index_ = 1;  // without an index
     std::array<std::uint64_t, kRefusalCount> refused_{};
 };
 

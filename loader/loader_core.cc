@@ -155,7 +155,7 @@ Result<void> LoaderCore::restore(std::span<const std::byte> bytes) {
 
 void LoaderCore::extend_plan() {
     const std::uint64_t target = prefetch_batches(client_->latency_ns(), period_ns_, options_.batch_size);
-    // In steps, so that many small batches are requested at once.
+    // Plans only once half of the plan is used up, so that many small batches are requested together.
     if (planned_ > target / 2 && planned_ >= 2) return;
     while (planned_ < target && plan_batch()) {
     }
@@ -185,7 +185,7 @@ bool LoaderCore::plan_batch() {
     batch.samples.clear();
     batch.arrived = 0;
     const bool has_groups = !layout_->one_sample_per_block();
-    // Batches share blocks of many samples, so each such block is a bundle of its own.
+    // Batches share blocks of many samples, so each such block is a bundle of its own, as kNoBundle says.
     const std::uint64_t bundle = has_groups ? kNoBundle : (passes_begun_ << 40) + delivered_ + planned_;
     for (std::uint64_t i = 0; i < run.count; ++i) {
         const OrderedSample ordered = order_->at(dealer_->position(run.begin + i));
@@ -195,6 +195,7 @@ bool LoaderCore::plan_batch() {
         }
         const ClientBlockTable::Acquired acquired = client_->acquire(ordered.block, bundle);
         if (has_groups && acquired.fresh) {
+            // A second reference keeps the block until leave_group().
             client_->acquire(ordered.block, bundle);
             group_tags_.push_back(acquired.tag);
         }

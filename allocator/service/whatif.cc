@@ -118,7 +118,7 @@ Result<void> add_job(ClusterState& state, const AddedJob& added, const std::stri
         {.name = spec.name,
          .dataset = *dataset,
          .gpus = added.gpus,
-         // As for any job new to the cluster: it may turn out to need the whole remote.
+         // Without a declared f*, a new job may turn out to need the whole remote.
          .ideal_bytes_per_second = spec.ideal_bytes_per_second.value_or(std::max(1.0, state.remote_bytes_per_second)),
          .weight = spec.weight,
          .remaining_epochs = spec.epochs,

@@ -22,18 +22,18 @@ void TokenBucket::set_limit(double rate_bytes_per_second, std::uint64_t burst_by
 
 void TokenBucket::set_expiry(std::int64_t expires_ns, double rate_bytes_per_second, std::uint64_t burst_bytes) {
     LARDER_ASSERT(rate_bytes_per_second > 0);
-    expired_rate_.store(rate_bytes_per_second, std::memory_order_relaxed);
-    expired_burst_.store(burst_bytes, std::memory_order_relaxed);
+    rate_after_expiry_.store(rate_bytes_per_second, std::memory_order_relaxed);
+    burst_after_expiry_.store(burst_bytes, std::memory_order_relaxed);
     expires_ns_.store(expires_ns, std::memory_order_release);
 }
 
-// If one thread expires a limit while another sets a limit, the expired rate may stay in place until the next
+// If one thread expires a limit while another sets a limit, the rate after the expiry may stay in place until the next
 // set_limit. That rate may be too low, but is never too high.
 void TokenBucket::expire_if_due(std::int64_t now_ns) {
     std::int64_t expires_ns = expires_ns_.load(std::memory_order_acquire);
     if (now_ns < expires_ns) return;
-    const double rate = expired_rate_.load(std::memory_order_relaxed);
-    const std::uint64_t burst_bytes = expired_burst_.load(std::memory_order_relaxed);
+    const double rate = rate_after_expiry_.load(std::memory_order_relaxed);
+    const std::uint64_t burst_bytes = burst_after_expiry_.load(std::memory_order_relaxed);
     if (!expires_ns_.compare_exchange_strong(expires_ns, kNever_ns, std::memory_order_relaxed)) return;
     change_limit(rate, burst_bytes, expires_ns);
 }
@@ -59,9 +59,10 @@ bool TokenBucket::try_take(std::uint64_t bytes, std::int64_t now_ns) {
         const std::int64_t needed_ns = std::min(cost_ns, burst_ns);
         std::int64_t full_at_ns = full_at_ns_.load(std::memory_order_relaxed);
         for (;;) {
-            const std::int64_t owed_from_ns = std::max(full_at_ns, now_ns);
-            if (owed_from_ns - now_ns + needed_ns > burst_ns) return false;
-            if (full_at_ns_.compare_exchange_weak(full_at_ns, owed_from_ns + cost_ns, std::memory_order_relaxed)) break;
+            const std::int64_t owed_until_ns = std::max(full_at_ns, now_ns);
+            if (owed_until_ns - now_ns + needed_ns > burst_ns) return false;
+            if (full_at_ns_.compare_exchange_weak(full_at_ns, owed_until_ns + cost_ns, std::memory_order_relaxed))
+                break;
         }
     }
     taken_.fetch_add(bytes, std::memory_order_relaxed);

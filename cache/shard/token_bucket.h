@@ -46,7 +46,7 @@ public:
     bool limited() const { return rate_.load(std::memory_order_relaxed) > 0; }
     double rate_bytes_per_second(std::int64_t now_ns) const {
         const bool expired = now_ns >= expires_ns_.load(std::memory_order_relaxed);
-        return (expired ? expired_rate_ : rate_).load(std::memory_order_relaxed);
+        return (expired ? rate_after_expiry_ : rate_).load(std::memory_order_relaxed);
     }
     std::uint64_t burst_bytes() const { return burst_.load(std::memory_order_relaxed); }
     std::uint64_t taken_bytes() const { return taken_.load(std::memory_order_relaxed); }
@@ -63,8 +63,8 @@ private:
     std::atomic<std::int64_t> full_at_ns_{0};
     std::atomic<std::uint64_t> taken_{0};
     std::atomic<std::int64_t> expires_ns_{kNever_ns};
-    std::atomic<double> expired_rate_{0};
-    std::atomic<std::uint64_t> expired_burst_{0};
+    std::atomic<double> rate_after_expiry_{0};
+    std::atomic<std::uint64_t> burst_after_expiry_{0};
 };
 
 // A burst that allows the full rate without bunching: 50 ms of the rate, at least 1 MiB.

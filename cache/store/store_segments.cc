@@ -15,7 +15,7 @@ namespace larder::cache {
 using protocol::record_bytes;
 
 std::uint32_t DatasetStore::next_segment_id() {
-    return index_ != nullptr ? index_->allocate_segment_id() : own_segment_id_++;
+    return index_ != nullptr ? index_->allocate_segment_id() : next_id_without_index_++;
 }
 
 bool DatasetStore::add_memory_segment(std::uint64_t size_bytes) {
@@ -175,7 +175,7 @@ void DatasetStore::recover(std::vector<RecoveredSegment> segments) {
 }
 
 void DatasetStore::adopt(RecoveredSegment recovered) {
-    own_segment_id_ = std::max(own_segment_id_, recovered.id + 1);
+    next_id_without_index_ = std::max(next_id_without_index_, recovered.id + 1);
     auto owned = std::make_unique<Segment>();
     Segment& segment = *owned;
     segment.id_ = recovered.id;

@@ -82,7 +82,7 @@ void Hierarchy::count_free(CellId cell, std::int64_t sign) {
     }
 }
 
-CellId Hierarchy::listed(CellId cell) const {
+CellId Hierarchy::free_cell_around(CellId cell) const {
     while (cell.level + 1 < levels() && bound_in_[cell.level + 1][ancestor(cell, cell.level + 1)] == 0) {
         cell = {cell.level + 1, ancestor(cell, cell.level + 1)};
     }
@@ -92,7 +92,7 @@ CellId Hierarchy::listed(CellId cell) const {
 bool Hierarchy::bind(CellId cell, std::uint32_t root) {
     if (!is_free(cell)) return false;
     // Splitting takes one free cell from each level up to that of the listed cell.
-    const CellId whole = listed(cell);
+    const CellId whole = free_cell_around(cell);
     for (std::uint32_t level = cell.level + 1; level <= whole.level; ++level) {
         if (spare(level) < 1) return false;
     }
@@ -120,7 +120,7 @@ void Hierarchy::unbind(CellId cell) {
     for (std::uint32_t level = cell.level; level < levels(); ++level) --bound_in_[level][ancestor(cell, level)];
     count_free(cell, +1);
     claimed_[cell.level] += 1;
-    const CellId whole = listed(cell);
+    const CellId whole = free_cell_around(cell);
     for (std::uint32_t level = cell.level; level < whole.level; ++level) {
         const std::uint32_t fan = cells_in(level + 1, level);
         const std::uint32_t first = ancestor(cell, level + 1) * fan;

@@ -88,7 +88,7 @@ public:
     // The free cells of a level that lie in no larger free cell.
     const std::set<std::uint32_t>& free_list(std::uint32_t level) const { return lists_[level]; }
     // Returns the listed free cell that contains this free cell, or is it.
-    CellId listed(CellId cell) const;
+    CellId free_cell_around(CellId cell) const;
 
     // True if all counts and lists agree with a recount of the bound cells and the bad nodes.
     bool sound() const;

@@ -15,7 +15,7 @@ SharedHierarchy::SharedHierarchy(const CellConfig& config, std::uint32_t h)
         opportunistic_[level].assign(cells_.cells_at(level), 0);
     }
     unbound_.assign(clusters, std::vector<std::set<std::uint32_t>>(cells_.levels()));
-    claims_.assign(clusters, std::vector<std::int64_t>(cells_.levels()));
+    unbound_counts_.assign(clusters, std::vector<std::int64_t>(cells_.levels()));
     first_of_.push_back(0);
     for (std::uint32_t c = 0; c < clusters; ++c) {
         const VirtualClusterConfig& cluster = config.virtual_clusters[c];
@@ -34,13 +34,13 @@ SharedHierarchy::SharedHierarchy(const CellConfig& config, std::uint32_t h)
                     roots_.push_back({.cluster = c, .level = level, .index = kNone, .held_gpus = 0});
                 }
             }
-            claims_[c][level] = unbound(c, level);
+            unbound_counts_[c][level] = unbound(c, level);
         }
         first_of_.push_back(static_cast<std::uint32_t>(roots_.size()));
     }
     with_room_.resize(roots_.size() / 64 + 1);
     for (std::uint32_t root = 0; root < roots_.size(); ++root) note_room(root);
-    for (const auto& claims : claims_) {
+    for (const auto& claims : unbound_counts_) {
         for (std::uint32_t level = 0; level < cells_.levels(); ++level) {
             cells_.claim(level, static_cast<std::int32_t>(claims[level]));
         }
@@ -91,7 +91,7 @@ std::uint32_t SharedHierarchy::opportunistic_in(CellId cell) const {
 // nullopt: the cell cannot be bound, or has no healthy node.
 std::optional<SharedHierarchy::Rank> SharedHierarchy::rank(CellId cell) const {
     if (!cells_.is_free(cell)) return std::nullopt;
-    const CellId whole = cells_.listed(cell);
+    const CellId whole = cells_.free_cell_around(cell);
     for (std::uint32_t level = cell.level + 1; level <= whole.level; ++level) {
         if (cells_.spare(level) < 1) return std::nullopt;
     }
@@ -170,7 +170,7 @@ std::uint32_t SharedHierarchy::bind_at(std::uint32_t cluster, CellId cell) {
     const std::uint32_t root = *unbound.begin();
     if (!cells_.bind(cell, root)) return kNone;
     unbound.erase(unbound.begin());
-    --claims_[cluster][cell.level];
+    --unbound_counts_[cluster][cell.level];
     roots_[root].index = cell.index;
     note_room(root);
     bound_lately_.push_back(root);
@@ -182,7 +182,7 @@ void SharedHierarchy::unbind(std::uint32_t number) {
     LARDER_ASSERT(root.index != kNone && !root.pinned);
     cells_.unbind({root.level, root.index});
     unbound_[root.cluster][root.level].insert(number);
-    ++claims_[root.cluster][root.level];
+    ++unbound_counts_[root.cluster][root.level];
     root.index = kNone;
     root.held_gpus = 0;
     note_room(number);
@@ -198,7 +198,7 @@ std::uint32_t SharedHierarchy::bind(std::uint32_t cluster, std::uint32_t level, 
 bool SharedHierarchy::bind_back(std::uint32_t root, CellId cell) {
     if (!cells_.bind(cell, root)) return false;
     unbound_[roots_[root].cluster][cell.level].erase(root);
-    --claims_[roots_[root].cluster][cell.level];
+    --unbound_counts_[roots_[root].cluster][cell.level];
     roots_[root].index = cell.index;
     note_room(root);
     return true;
@@ -400,7 +400,7 @@ void SharedHierarchy::settle() {
 // Returns the highest level with fewer healthy free cells than this virtual cluster alone may still claim; kNone: none.
 std::uint32_t SharedHierarchy::highest_short_level(std::uint32_t cluster) const {
     for (std::uint32_t level = cells_.levels(); level-- > 0;) {
-        if (cells_.healthy(level) < cells_.claims_within(claims_[cluster], level)) return level;
+        if (cells_.healthy(level) < cells_.claims_within(unbound_counts_[cluster], level)) return level;
     }
     return kNone;
 }
@@ -444,11 +444,11 @@ void SharedHierarchy::bind_bad_cells() {
         roots_[number].doomed = true;
         doomed_.push_back(number);
     }
-    for (std::uint32_t cluster = 0; cluster < claims_.size(); ++cluster) {
+    for (std::uint32_t cluster = 0; cluster < unbound_counts_.size(); ++cluster) {
         for (;;) {
             std::uint32_t level = highest_short_level(cluster);
             if (level == kNone) break;
-            while (level < cells_.levels() && claims_[cluster][level] == 0) ++level;
+            while (level < cells_.levels() && unbound_counts_[cluster][level] == 0) ++level;
             LARDER_ASSERT(level < cells_.levels());
             if (!bind_bad_cell(cluster, level)) break;
         }

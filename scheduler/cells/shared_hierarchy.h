@@ -109,7 +109,7 @@ private:
     std::vector<std::uint32_t> first_of_;
     std::vector<std::uint64_t> with_room_;                       // one bit per root: bound, with GPUs that no job holds
     std::vector<std::vector<std::set<std::uint32_t>>> unbound_;  // by virtual cluster and level
-    std::vector<std::vector<std::int64_t>> claims_;              // the size of each set in unbound_
+    std::vector<std::vector<std::int64_t>> unbound_counts_;      // the size of each set in unbound_
     std::vector<std::uint32_t> bound_lately_;                    // settle() unbinds the unused ones
     std::vector<std::uint32_t> doomed_;
     std::set<std::uint32_t> bad_nodes_;

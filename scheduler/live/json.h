@@ -1,7 +1,7 @@
 #pragma once
 
-// Converts submissions and records to and from JSON, for the API and for the rows on record. The fields follow the
-// structs; unknown values are left out.
+// Converts submissions and records to and from JSON, for the API and for the rows on record. Keys are
+// named as the members of the structs; members without a value are left out.
 
 #include <boost/json/object.hpp>
 

@@ -178,7 +178,7 @@ void JobQueue::lose_node(std::string_view node, double now_s) {
         const bool was_moving = job.phase == Phase::stopping && is_on_node(job.next);
         if (!was_placed && !was_moving) continue;
         changed_.insert(id);
-        add_log(job, now_s, "node " + std::string(node) + " is lost before it began there");
+        add_log(job, now_s, "node " + std::string(node) + " was lost before the job began there");
         release(job, now_s);
         if (was_placed) {
             requeue(job, now_s);

@@ -1,7 +1,7 @@
 #pragma once
 
-// A placer without guarantees: any free GPU will do, chosen as in free_gpus.h, and a job with a claim keeps its place.
-// If too few GPUs are free for a job with a claim, opportunistic jobs are evicted, the latest first.
+// A placer without guaranteed cells. Any free GPU will do; free_gpus.h chooses. A job with a claim is never evicted. If
+// too few GPUs are free for a job with a claim, opportunistic jobs are evicted, the latest first.
 
 #include <set>
 #include <unordered_map>

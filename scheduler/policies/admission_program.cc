@@ -60,8 +60,8 @@ private:
         return first_column(candidate, type) + 1 + static_cast<int>(lease);
     }
 
-    // Returns the part of all its work that a job gets done in the lease before its deadline. Each lease after the
-    // first may be a restart.
+    // Returns the fraction of the job's remaining work that it does in this lease before its deadline. Each lease after
+    // the first may be a restart.
     double done_in(const LeaseDemand& demand, std::uint32_t type, std::uint32_t lease) const {
         const bool needs_no_restart = lease == 0 && ((demand.runs && demand.runs_on == type) || !demand.started);
         const double begins_s = plan_.start_s(lease) + (needs_no_restart ? demand.starting_s : demand.restart_s);
@@ -73,7 +73,7 @@ private:
         const AdmissionCandidate& candidate = candidates_[c];
         const bool may_run = candidate.demand->rates[type] > 0 &&
                              (candidate.demand->stays_on == kAnyGpuType || candidate.demand->stays_on == type);
-        lower_.push_back(candidate.must && candidate.holds_type == type ? 1 : 0);
+        lower_.push_back(candidate.must_admit && candidate.holds_type == type ? 1 : 0);
         upper_.push_back(may_run ? 1 : 0);
         cost_.push_back(-candidate.value);
         for (std::uint32_t lease = 0; lease < plan_.leases(); ++lease) {
@@ -98,7 +98,7 @@ private:
     void add_rows_of(std::size_t c) {
         const AdmissionCandidate& candidate = candidates_[c];
         for (std::uint32_t type = 0; type < types_; ++type) coefficient(first_column(c, type), 1);
-        end_row(candidate.must ? 1 : 0, 1);
+        end_row(candidate.must_admit ? 1 : 0, 1);
         for (std::uint32_t type = 0; type < types_; ++type) {
             if (candidate.demand->rates[type] <= 0) continue;
             // One lease never counts for more than all the work, which makes the relaxation tighter.

@@ -16,7 +16,7 @@ namespace larder::scheduler {
 
 struct AdmissionCandidate {
     const LeaseDemand* demand = nullptr;
-    bool must = false;  // already promised
+    bool must_admit = false;  // already promised
     // Set if the job is within a lease: the type of its GPUs, which it keeps to the end of the lease. These GPUs count
     // as free in the plan.
     std::optional<std::uint32_t> holds_type;

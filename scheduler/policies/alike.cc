@@ -30,9 +30,9 @@ public:
             const auto high =
                 std::stable_partition(order_.begin() + box.begin, order_.begin() + box.end,
                                       [&](std::uint32_t row) { return at(row, box.column) <= box.middle; });
-            const auto middle = static_cast<std::uint32_t>(high - order_.begin());
-            boxes_.push(make_box(box.begin, middle));
-            boxes_.push(make_box(middle, box.end));
+            const auto split = static_cast<std::uint32_t>(high - order_.begin());
+            boxes_.push(make_box(box.begin, split));
+            boxes_.push(make_box(split, box.end));
         }
     }
 
@@ -63,7 +63,7 @@ private:
 
     double& at(std::uint32_t row, std::size_t column) { return rows_[row * width_ + column]; }
 
-    // Compares what must not be merged: the exact numbers, and which of the others are 0.
+    // Compares two rows by what a box must not mix: the exact numbers, and for each other number whether it is 0.
     int compare(std::uint32_t a, std::uint32_t b) {
         for (std::size_t column = 0; column < width_; ++column) {
             const double x = column < exact_ ? at(a, column) : at(a, column) == 0 ? 0 : 1;

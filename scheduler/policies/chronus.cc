@@ -58,7 +58,7 @@ void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_start, std::
             if (promise.met) return;  // the program could not keep its leases free
             continue;
         }
-        AdmissionCandidate candidate{.demand = &demand, .must = promise.old, .value = value_of(promise)};
+        AdmissionCandidate candidate{.demand = &demand, .must_admit = promise.old, .value = value_of(promise)};
         if (promise.holds) {
             candidate.holds_type = snapshot.jobs[demand.job]->gpu_type;
             plan.release(*candidate.holds_type, 0, demand.gpus, promise.holds_claim_of);

@@ -97,7 +97,7 @@ public:
             spec.total_bytes = job.total_steps * shape.bytes_per_step * options_.durations_longer;
         } else {
             return refuse(ErrorCode::invalid_argument,
-                          "it has steps, but model " + shape.name + " has no rate in steps");
+                          "its length is in steps, but the bytes per step of model " + shape.name + " are unknown");
         }
         if (!shape.scaling.empty() && spec.gpus_min < spec.gpus_max) {
             if (shape.scaling.size() != spec.gpus_max - spec.gpus_min + 1) {

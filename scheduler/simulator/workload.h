@@ -69,7 +69,7 @@ Result<WorkloadTable> read_workload(const std::string& path);
 std::string_view default_workload();
 
 // Reads a table of isolated throughputs, as Gavel publishes them: {TABLE: {MODEL: {GPUS: {TYPE: steps per second}}}}. A
-// step counts as one megabyte of no dataset, so storage never binds.
+// step counts as 1 MB of work. The models read no dataset, so storage never limits a job.
 Result<WorkloadTable> read_throughputs(const std::string& path, const std::string& table);
 
 struct Workload {
@@ -88,8 +88,8 @@ struct WorkloadOptions {
     double deadlines_part = 0;
     double opportunistic_part = 0;  // this part of the jobs without deadlines, drawn by seed, has no claim
     std::map<std::string, double> tenant_weights;  // 1 for tenants not named
-    std::vector<Tenant> tenants;                   // instead of weights: as configured; others have no quota
-    std::optional<std::uint32_t> dataset_copies;   // of every dataset, instead of the table's
+    std::vector<Tenant> tenants;  // as configured, in place of tenant_weights; a tenant not listed has no quota
+    std::optional<std::uint32_t> dataset_copies;  // of every dataset, instead of the table's
 };
 
 // Reads lines of NAME,WEIGHT after a header line, such as Astraea's shares.

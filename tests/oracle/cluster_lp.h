@@ -1,7 +1,7 @@
 #pragma once
 
-// A cluster's state as a linear program, straight from the definition: one cache per dataset and peer group, and each
-// job's part in the cache by where its GPUs are. Shared by the tests and the assign bench.
+// A cluster's state as a linear program. There is one cache per dataset and peer group. A job uses the caches of its
+// dataset in proportion to its GPUs in each group. Shared by the tests and the assign bench.
 
 #include <cstdint>
 #include <map>
@@ -16,7 +16,7 @@ namespace larder::oracle {
 
 class ClusterLp {
 public:
-    // Takes equal shares from the plan.
+    // Takes each job's equal-share rate from the plan.
     ClusterLp(const allocator::ClusterState& state, const allocator::Plan& plan);
 
     const LpProblem& problem() const { return problem_; }

@@ -12,7 +12,8 @@ std::string replace_char(std::string text, char from, char to) {
     return text;
 }
 
-// Converts a flag to a key. Only the key's last part is written with dashes: names keep theirs.
+// Converts a flag to a key. Dashes become underscores only after the last dot: a job's or dataset's name before it may
+// contain dashes.
 std::string key_of_flag(const std::string& flag) {
     const std::size_t last = flag.rfind('.');
     if (last == std::string::npos) return replace_char(flag, '-', '_');

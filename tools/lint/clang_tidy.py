@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 """clang_tidy.py BUILD [--seconds N] [--jobs N]: runs clang-tidy-19 over product sources; remembers clean results.
 
-Reads BUILD/compile_commands.json (a build by g++: clang's own compiler warnings are off). Sources that are compiled
-together are checked together, which takes a fourth of the time. A unit is checked again only when one of its files, a
-project header they include, .clang-tidy or its command has changed: clean results are kept by a hash of all of these in
-build/clang-tidy. Tests are left to the compiler and the sanitizers. With --seconds it stops in time, names the files
-that it did not reach, and checks those the next time; units never seen clean go first.
+Reads BUILD/compile_commands.json. It is of a g++ build, so clang's own compiler warnings are off. Sources that are
+compiled together are checked together, which takes a fourth of the time. A unit is checked again only when one of its
+files, a project header they include, .clang-tidy or its command has changed: clean results are kept by a hash of all
+of these in build/clang-tidy. Tests are left to the compiler and the sanitizers. With --seconds it stops in time,
+names the files that it did not reach, and checks those the next time; units never seen clean go first.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def collect_with_headers(path: pathlib.Path, seen: dict[pathlib.Path, bytes]) ->
 
 
 def sources_of(path: pathlib.Path) -> list[pathlib.Path]:
-    """The sources that a unit compiles: itself, or those it includes where CMake made it of several."""
+    """The sources of a unit: the file itself, or, for a unity file made by CMake, the files that it includes."""
     if path.parent.name != "Unity":
         return [path]
     return [pathlib.Path(name.decode()) for name in INCLUDE.findall(path.read_bytes())]
@@ -78,14 +78,14 @@ def main() -> int:
     entries = json.loads((arguments.build / "compile_commands.json").read_text(encoding="utf-8"))
     config = (ROOT / ".clang-tidy").read_bytes()
     CLEAN.mkdir(parents=True, exist_ok=True)
-    waiting = {}  # a file that two targets build is checked once
+    key_by_unit = {}  # a file that two targets build is checked once
     for entry in entries:
         path = pathlib.Path(entry["file"])
         if all(is_checked(source) for source in sources_of(path)):
-            waiting.setdefault(str(path), key_of(entry, config))
-    checked = {path: key for path, key in waiting.items() if not (CLEAN / key).exists()}
+            key_by_unit.setdefault(str(path), key_of(entry, config))
+    to_check = {path: key for path, key in key_by_unit.items() if not (CLEAN / key).exists()}
     # Each clean file also leaves its name, so that files never seen clean come first.
-    order = sorted(checked, key=lambda path: (CLEAN / hashlib.sha256(path.encode()).hexdigest()).exists())
+    order = sorted(to_check, key=lambda path: (CLEAN / hashlib.sha256(path.encode()).hexdigest()).exists())
 
     deadline = time.monotonic() + arguments.seconds
     dirty, late = [], []
@@ -99,15 +99,16 @@ def main() -> int:
             dirty.append(path)
             print(found, flush=True)
             return
-        (CLEAN / checked[path]).touch()
+        (CLEAN / to_check[path]).touch()
         (CLEAN / hashlib.sha256(path.encode()).hexdigest()).touch()
 
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         list(pool.map(check, order))
     for path in sorted(late):
         print(f"not checked within the time: {names_of(path)}")
-    clean = len(waiting) - len(dirty) - len(late)
-    print(f"clang-tidy: {clean} of {len(waiting)} units clean, {len(dirty)} with findings, {len(late)} left for next time")
+    clean = len(key_by_unit) - len(dirty) - len(late)
+    units = f"{clean} of {len(key_by_unit)} units clean"
+    print(f"clang-tidy: {units}, {len(dirty)} with findings, {len(late)} left for next time")
     return 1 if dirty else 0
 
 

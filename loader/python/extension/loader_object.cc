@@ -25,7 +25,8 @@ namespace {
 
 using SharedWait = nb::ndarray<const std::int64_t, nb::shape<2>, nb::c_contig, nb::device::cpu>;
 
-// Handles Ctrl-C while the loader waits: the signal's handler runs here, and its exception becomes the call's.
+// Handles Ctrl-C while the loader waits. Runs Python's signal handlers; returns true if one has raised an exception,
+// which the waiting call then raises.
 bool interrupted() {
     const nb::gil_scoped_acquire gil;
     return PyErr_CheckSignals() != 0;

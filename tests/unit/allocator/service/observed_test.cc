@@ -17,7 +17,7 @@ protected:
     std::int64_t now_ns = 0;
 
     // Reports that each rank of the job read `bytes` and was busy for `busy_s`.
-    void second(NodeReport& node, std::uint64_t bytes, double busy_s) {
+    void report_work(NodeReport& node, std::uint64_t bytes, double busy_s) {
         for (JobReport& job : node.jobs) {
             job.bytes += bytes * job.ranks;
             job.busy_s += busy_s * job.ranks;
@@ -31,17 +31,17 @@ protected:
 
 TEST_F(ObservedTest, RatesAndStallsCoverTheLastSeconds) {
     NodeReport a = node_with("a");
-    second(a, 5000, 1);
+    report_work(a, 5000, 1);
     EXPECT_TRUE(observed.job_rates(now_ns).empty()) << "one report has no rate";
     for (int i = 0; i < 10; ++i) {
         now_ns += kSecond_ns;
-        second(a, 1000, 1);
+        report_work(a, 1000, 1);
     }
     EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").bytes_per_second, 1000);
     EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").stall_ratio, 0);
     for (int i = 0; i < 5; ++i) {
         now_ns += kSecond_ns;
-        second(a, 400, 0.25);
+        report_work(a, 400, 0.25);
     }
     EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").bytes_per_second, 400);
     EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").stall_ratio, 0.75);
@@ -53,15 +53,15 @@ TEST_F(ObservedTest, RemoteRatesAddUpOnceAllNodesReportThem) {
     a.jobs[0].remote_bytes = 1'000'000;
     const auto run = [&] {
         for (int i = 0; i < 3; ++i) {
-            second(a, 1000, 1);
-            second(b, 1000, 1);
+            report_work(a, 1000, 1);
+            report_work(b, 1000, 1);
             now_ns += kSecond_ns;
             *a.jobs[0].remote_bytes += 30;
             if (b.jobs[0].remote_bytes) *b.jobs[0].remote_bytes += 12;
         }
         return observed.job_rates(now_ns).at("vision").remote_bytes_per_second;
     };
-    EXPECT_EQ(run(), std::nullopt) << "one of them does not";
+    EXPECT_EQ(run(), std::nullopt) << "node b reports no remote bytes";
     b.jobs[0].remote_bytes = 0;
     EXPECT_EQ(run(), 42);
 }
@@ -70,8 +70,8 @@ TEST_F(ObservedTest, RatesOfOneJobAddUpOverNodes) {
     NodeReport a = node_with("a", 3);
     NodeReport b = node_with("b", 1);
     for (int i = 0; i < 4; ++i) {
-        second(a, 100, 1);
-        second(b, 60, 0.2);
+        report_work(a, 100, 1);
+        report_work(b, 60, 0.2);
         now_ns += kSecond_ns;
     }
     const JobRate rate = observed.job_rates(now_ns).at("vision");
@@ -81,20 +81,20 @@ TEST_F(ObservedTest, RatesOfOneJobAddUpOverNodes) {
 
 TEST_F(ObservedTest, RestartedNodeStartsNewMeasurement) {
     NodeReport a = node_with("a");
-    second(a, 1'000'000, 1);
+    report_work(a, 1'000'000, 1);
     now_ns += kSecond_ns;
-    second(a, 1'000'000, 1);
+    report_work(a, 1'000'000, 1);
     a.instance = 2;
     a.jobs[0].bytes = 5'000'000'000;  // more than before: only the instance shows the restart
     now_ns += kSecond_ns;
-    second(a, 0, 0);
+    report_work(a, 0, 0);
     EXPECT_TRUE(observed.job_rates(now_ns).empty());
     now_ns += kSecond_ns;
     a.jobs[0].bytes = 10;  // a counter that went back
-    second(a, 0, 0);
+    report_work(a, 0, 0);
     EXPECT_TRUE(observed.job_rates(now_ns).empty());
     now_ns += kSecond_ns;
-    second(a, 70, 1);
+    report_work(a, 70, 1);
     EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").bytes_per_second, 70);
 }
 
@@ -103,8 +103,8 @@ TEST_F(ObservedTest, EndedJobOrSilentNodeHasNoRate) {
     NodeReport b = node_with("b");
     for (int i = 0; i < 3; ++i) {
         now_ns += kSecond_ns;
-        second(a, 100, 1);
-        second(b, 100, 1);
+        report_work(a, 100, 1);
+        report_work(b, 100, 1);
     }
     b.jobs.clear();
     observed.report(b, now_ns);
@@ -114,11 +114,11 @@ TEST_F(ObservedTest, EndedJobOrSilentNodeHasNoRate) {
 
 TEST_F(ObservedTest, ReportsFarApartStillGiveRate) {
     NodeReport a = node_with("a");
-    second(a, 0, 0);
+    report_work(a, 0, 0);
     now_ns += 8 * kSecond_ns;
-    second(a, 800, 8);
+    report_work(a, 800, 8);
     EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").bytes_per_second, 100);
-    second(a, 800, 8);
+    report_work(a, 800, 8);
     EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").bytes_per_second, 200) << "a second report at one time";
 }
 
@@ -132,7 +132,7 @@ TEST_F(ObservedTest, LastLeaseIsKept) {
     EXPECT_TRUE(observed.lease_of("a")->cut);
 }
 
-TEST_F(ObservedTest, LeaseIsShortSinceFirstShortOne) {
+TEST_F(ObservedTest, ShortLeasesKeepTimeOfFirstShortLease) {
     const auto lease = [&](double bytes_per_second, std::int64_t at_ns) {
         observed.leased("a", {.rates = {{"x", bytes_per_second}}, .cut = true, .wanted_bytes_per_second = 100}, at_ns);
         return observed.lease_of("a")->short_since_ns;
