@@ -44,7 +44,7 @@ class Allocator:
         return ask(connection, method, target, body, headers)
 
     def stream(self, target: str, until: bytes) -> Answer:
-        """Reads the beginning of an endless answer, up to the line that completes `last`."""
+        """Reads the beginning of an endless answer, up to the line that completes `until`."""
         connection = UnixConnection(self.socket)
         try:
             connection.request("GET", target)

@@ -22,7 +22,7 @@ from servers import S3, FaultProxy, InstanceRole, Nginx
 
 
 class Daemon:
-    """A larderd on its own directory. `stop` and `kill` end the process that this object started, and no other."""
+    """A larderd on its own directory. `send` and `end` signal the process that this object started, and no other."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ def write_shards(
 def start_daemon(
     larder_bin: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., Daemon]]:
-    """Starts daemons with the given options and environment. They end with the tests, at the latest."""
+    """Starts daemons with the given options and environment. The daemons end after all tests at the latest."""
     started: list[Daemon] = []
 
     def start(*options: str, environment: dict[str, str] | None = None) -> Daemon:
@@ -255,7 +255,7 @@ def serve_directory() -> Iterator[Callable[..., Nginx]]:
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3]:
-    """An S3 server without buckets: every test makes its own. A write by others than `client` fails the session."""
+    """An S3 server without buckets: every test makes its own. A write by anyone but `client` fails the session."""
     server = S3()
     yield server
     assert server.stop() == 0, "the cache never writes to the remote"
@@ -263,7 +263,7 @@ def s3() -> Iterator[S3]:
 
 @pytest.fixture(scope="module")
 def own_s3() -> Iterator[S3]:
-    """An S3 server of this module's own, for a page of the docs, whose bucket another page may name too."""
+    """An S3 server for one test module: several pages of the docs use the same bucket name."""
     server = S3()
     yield server
     assert server.stop() == 0, "the cache never writes to the remote"
@@ -296,7 +296,7 @@ def add(add_url: Callable[..., str]) -> Callable[..., str]:
 
 @pytest.fixture
 def instance_role(s3: S3) -> Iterator[Callable[..., InstanceRole]]:
-    """Starts metadata services that give out the S3 server's credentials, with options of instance_role.py."""
+    """Starts metadata services that give out the S3 server's credentials. Options are those of instance_role.py."""
     started: list[InstanceRole] = []
 
     def start(**options: object) -> InstanceRole:

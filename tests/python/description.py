@@ -46,11 +46,11 @@ class Description:
     def path_of(self, target: str) -> str:
         """The path in the description that a request's target matches."""
         target = target.split("?")[0]
-        fits = [
+        matching = [
             path for path in self.document["paths"] if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", path), target)
         ]  # fmt: skip
-        assert len(fits) == 1, f"{target}: {fits}"
-        return fits[0]
+        assert len(matching) == 1, f"{target}: {matching}"
+        return matching[0]
 
     def check_answer(self, method: str, target: str, answer: Answer) -> None:
         path = self.path_of(target)
@@ -83,10 +83,11 @@ class Description:
         for (method, path), operation in self.operations().items():
             assert operation["summary"], (method, path)
             named_in_path = re.findall(r"\{(\w+)\}", path)
-            given = [self.resolved(of)["name"] for of in self.document["paths"][path].get("parameters", [])]
+            parameters = self.document["paths"][path].get("parameters", [])
+            given = [self.resolved(parameter)["name"] for parameter in parameters]
             assert named_in_path == given, path
         used = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(self.document)))
-        assert used == set(components["schemas"]), "each schema is used, and each that is used is there"
+        assert used == set(components["schemas"]), "every schema is used, and every schema that is used exists"
 
     def check_routes(self, ask: Callable[..., Answer]) -> None:
         """Compares the operations with the routes that GET /v1 lists, and tries every other method on every path."""
@@ -95,7 +96,7 @@ class Description:
         assert len(served) == len(listed)
         assert served == set(self.operations())
         for path in self.document["paths"]:
-            allowed = {method for method, of in served if of == path}
+            allowed = {method for method, served_path in served if served_path == path}
             for method in {"GET", "POST", "PUT", "DELETE", "PATCH"} - allowed:
                 answer = ask(method, re.sub(r"\{\w+\}", "x", path))
                 assert answer.status == 405, (method, path)
@@ -103,7 +104,7 @@ class Description:
                 self.validate(answer.json(), {"$ref": "#/components/schemas/Error"})
 
     def check_all_seen(self) -> None:
-        """Every described answer was given to check_answer. A default answer need not be."""
+        """Fails unless check_answer has seen every described answer, apart from default answers."""
         described = {
             (method, path, status)
             for (method, path), operation in self.operations().items()

@@ -59,13 +59,12 @@ def tfrecord_sample(i: int) -> Any:
     return {"context": features, "feature_lists": lists}
 
 
-def in_any_order(value: Any) -> Any:
-    """Sorts dictionaries by key: Protobuf's maps and MDS's columns have no order."""
+def with_sorted_keys(value: Any) -> Any:
+    """Sorts dictionaries by key, because Protobuf's maps and MDS's columns have no order."""
     if isinstance(value, dict):
-        return {
-key: in_any_order(value[key]) for key in sorted(value)
-}
+        return {key: with_sorted_keys(value[key]) for key in sorted(value)}
     return value
+
 
 # By fixture: its format, the writer's sample `i`, and how to find `i` from the sample that was read.
 CASES: dict[str, tuple[str, Callable[[int], Any], Callable[[Any], int]]] = {
@@ -91,7 +90,8 @@ BLOCKS = ["sample", "2KiB", "object"]
 
 
 def check(value: Any, case: str) -> int:
-    _, sample_of, place_of = CASES[case]
-    place = place_of(value)
-    assert same(in_any_order(value), in_any_order(sample_of(place))), f"sample {place}: {value}"
-    return place
+    """Compares a value that was read with the writer's sample, and returns the sample's number."""
+    _, sample_of, number_of = CASES[case]
+    number = number_of(value)
+    assert same(with_sorted_keys(value), with_sorted_keys(sample_of(number))), f"sample {number}: {value}"
+    return number

@@ -11,8 +11,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-# A block that begins with one of these programs has commands only. A block with prompts ("$ ") has output between its
-# commands.
+# A block that begins with one of these programs contains commands only. A block with prompts ("$ ") has output between
+# its commands.
 PROGRAMS = re.compile(r"(larder|kill|cat|larderd|larder-allocator|mkdir|export|[A-Z_]+=\S+ larder|tests/servers/s3\.py) ")
 # A number with its unit, if any. Numbers differ from run to run.
 NUMBER = re.compile(r"(?<![\w.-])[-+]?\d+(\.\d+)?(e[-+]?\d+)?( ([kKMGT]i?B(/s)?|B(/s)?|%|ns|us|ms|s|min|m|h|d)(?![\w/]))?")
@@ -64,8 +64,8 @@ def commands(page: pathlib.Path) -> list[Command]:
         while at < len(lines):
             number, text = first + at, lines[at].removeprefix("$ ")
             at += 1
-            if here := re.search(r"<<'?(\w+)'?$", text):
-                end = lines.index(here[1], at)
+            if heredoc := re.search(r"<<'?(\w+)'?$", text):
+                end = lines.index(heredoc[1], at)
                 text, at = "\n".join([text, *lines[at : end + 1]]), end + 1
             while text.endswith("\\"):
                 text, at = f"{text}\n{lines[at]}", at + 1

@@ -68,7 +68,7 @@ def submit_jobs(ask: Callable[..., object]) -> None:
     ask("GET", "/v1/history?limit=0", None, 400)
 
 
-def test_every_answer_fits_its_schema_and_every_one_is_seen(
+def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
     allocator: Allocator, description: Description, larder_bin: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     def ask(method: str, target: str, body: object = None, status: int = 200) -> object:
@@ -79,14 +79,14 @@ def test_every_answer_fits_its_schema_and_every_one_is_seen(
             assert description.fits_request(method, target, body), body
         return answer.json() if answer.content_type == "application/json" else answer.body.decode()
 
-    def look() -> None:
+    def get_all_lists() -> None:
         for target in (
             "/healthz", "/metrics", "/v1", "/v1/plan", "/v1/nodes", "/v1/datasets", "/v1/jobs", "/v1/events",
             "/v1/queue", "/v1/history", "/v1/status",
         ):  # fmt: skip
             ask("GET", target)
 
-    look()  # an empty cluster
+    get_all_lists()  # an empty cluster
     full = {
         "name": "vision", "weight": 2, "epochs": 5, "ideal_bytes_per_second": 4e8,
         "bandwidth_floor_bytes_per_second": 1e6, "bandwidth_cap_bytes_per_second": 9e8,
@@ -97,7 +97,7 @@ def test_every_answer_fits_its_schema_and_every_one_is_seen(
     ask("POST", "/v1/jobs", {"name": "x", "weight": -1}, 400)
     report = node_report()
     ask("POST", "/v1/reports", report)
-    look()
+    get_all_lists()
     for _ in range(3):  # enough for measured values
         time.sleep(0.01)
         report["jobs"][0]["bytes"] += 10**9
@@ -112,7 +112,7 @@ def test_every_answer_fits_its_schema_and_every_one_is_seen(
     ask("PUT", "/v1/datasets/images/pin", {"bytes": 10**9})
     ask("PUT", "/v1/datasets/images/pin", {"bytes": -1}, 400)
     ask("PUT", "/v1/datasets/lost/pin", {"bytes": 1}, 404)
-    look()
+    get_all_lists()
     ask("DELETE", "/v1/datasets/images/pin")
     ask("DELETE", "/v1/datasets/lost/pin", None, 404)
     ask("PUT", "/v1/remote", {"bytes_per_second": 2e9})
@@ -141,12 +141,12 @@ def test_every_answer_fits_its_schema_and_every_one_is_seen(
     streamed = allocator.stream("/v1/events/stream?status_ms=100", b"event: status\ndata: ")
     description.check_answer("GET", "/v1/events/stream", streamed)
     submit_jobs(ask)
-    look()
+    get_all_lists()
     ask("DELETE", "/v1/nodes/a", None, 409)
     ask("DELETE", "/v1/nodes/lost", None, 404)
     ask("DELETE", "/v1/jobs/late")
     ask("DELETE", "/v1/jobs/late", None, 404)
-    look()
+    get_all_lists()
     # A node can be removed once its lease has expired.
     (tmp_path / "brief").mkdir()
     brief = Allocator(larder_bin, tmp_path / "brief", "--lease", "1 s")

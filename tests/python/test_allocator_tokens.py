@@ -38,8 +38,8 @@ def bodies() -> dict[tuple[str, str], object]:
     }
 
 
-def what_is_known(allocator: Allocator) -> str:
-    """All state that a request could have changed, without what time alone changes."""
+def known_state(allocator: Allocator) -> str:
+    """All state that a request could have changed, without values that change with time."""
     state = {path: allocator.ask("GET", f"/v1/{path}").json() for path in ("plan", "datasets", "jobs", "queue", "history")}
     state["nodes"] = [node["name"] for node in allocator.ask("GET", "/v1/nodes").json()["nodes"]]
     return json.dumps(state, sort_keys=True)
@@ -51,7 +51,7 @@ def test_every_route_refuses_without_token_and_nothing_changes(
 ) -> None:
     assert guarded.ask("POST", "/v1/reports", node_report()).status == 200
     assert guarded.ask("POST", "/v1/jobs", {"name": "images"}).status == 200
-    before = what_is_known(guarded)
+    before = known_state(guarded)
     for method, path in description.operations():
         answer = guarded.ask_tcp(method, path.replace("{name}", "images"), bodies().get((method, path)), token)
         if path == "/healthz":
@@ -61,10 +61,10 @@ def test_every_route_refuses_without_token_and_nothing_changes(
         assert answer.json()["error"]["code"] == "unauthenticated"
         description.validate(answer.json(), {"$ref": "#/components/schemas/Error"})
         assert answer.headers["WWW-Authenticate"].startswith("Bearer ")
-    assert what_is_known(guarded) == before
+    assert known_state(guarded) == before
 
 
-def test_role_may_use_its_routes_and_is_refused_others(guarded: Allocator, description: Description) -> None:
+def test_role_may_use_only_its_own_routes(guarded: Allocator, description: Description) -> None:
     assert guarded.ask_tcp("POST", "/v1/reports", node_report(), TOKENS["node"]).status == 200
     assert guarded.ask_tcp("GET", "/v1/plan", None, TOKENS["viewer"]).status == 200
     assert guarded.ask_tcp("GET", "/metrics", None, TOKENS["viewer"]).status == 200

@@ -15,11 +15,11 @@ from servers import S3, FaultProxy
 def test_hits_come_from_the_expected_tier(bench) -> None:
     result = bench("hits")
     assert result["blocks_per_second_4k"] > 0
-    for tier, peer in (("memory", "loop_bytes_per_second"), ("disk", "fio_bytes_per_second")):
+    for tier, reference in (("memory", "loop_bytes_per_second"), ("disk", "fio_bytes_per_second")):
         assert result[f"{tier}_ratio"] == min(row["ratio"] for row in result[tier])
         for row in result[tier]:
             assert row["block_bytes"] == 131072
-            assert row["larder_bytes_per_second"] > 0 and row[peer] > 0
+            assert row["larder_bytes_per_second"] > 0 and row[reference] > 0
 
 
 def test_curve_hit_ratios_equal_the_cached_share(bench, tmp_path: pathlib.Path) -> None:
@@ -58,12 +58,12 @@ def test_decisions_are_made_in_every_setting(bench) -> None:
 
 def test_simulated_lru_matches_lru_of_blocks(bench) -> None:
     rows = bench("lru")
-    one = [row for row in rows if row["closed_form"] is not None]
-    assert [row["kappa"] for row in one] == [0.1, 0.25, 0.5, 0.75, 0.9]
-    for row in one:
+    with_closed_form = [row for row in rows if row["closed_form"] is not None]
+    assert [row["kappa"] for row in with_closed_form] == [0.1, 0.25, 0.5, 0.75, 0.9]
+    for row in with_closed_form:
         assert row["simulated"] == pytest.approx(row["closed_form"], abs=1e-6)
         assert row["blocks"] == pytest.approx(row["closed_form"], abs=0.01)
-    assert len(rows) == len(one) + 6
+    assert len(rows) == len(with_closed_form) + 6
     for row in rows:
         assert row["blocks"] == pytest.approx(row["simulated"], abs=0.06)
 
@@ -89,7 +89,7 @@ def test_misses_are_counted_for_every_job(bench) -> None:
             assert job["bytes"] == job["blocks"] * 65536
 
 
-def test_misses_are_measured_at_a_given_remote(
+def test_misses_are_measured_with_the_remote_of_the_options(
     bench, s3: S3, fault_proxy: Callable[..., FaultProxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3.client.create_bucket("bench-misses")
@@ -98,15 +98,16 @@ def test_misses_are_measured_at_a_given_remote(
     for name, value in s3.environment().items():
         monkeypatch.setenv(name, value)
     proxy = fault_proxy(s3.port)
-    place = ("--url", "s3://bench-misses/data", "--endpoint", proxy.endpoint)
-    result = bench("miss", *place, "--rate", "8MB/s")
+    remote = ("--url", "s3://bench-misses/data", "--endpoint", proxy.endpoint)
+    result = bench("miss", *remote, "--rate", "8MB/s")
     assert [run["jobs"] for run in result["runs"]] == [1, 8]
     for run in result["runs"]:
         granted = [job["granted"] for job in run["each"]]
         assert len(set(granted)) == run["jobs"] and sum(granted) == pytest.approx(8e6)
         assert all(job["measured"] > 0 for job in run["each"])
         assert all(job["blocks"] == job["epochs"] * 64 for job in run["each"])
-    assert {str(one["target"]).split("?")[0].rsplit("/", 1)[0] for one in proxy.requests()} >= {"/bench-misses/data"}
+    targets = [str(request["target"]) for request in proxy.requests()]
+    assert any(target.startswith("/bench-misses/data/") for target in targets)
 
 
 def test_every_layout_of_tokens_is_read_completely(bench) -> None:
@@ -154,7 +155,7 @@ def test_manifests_of_many_samples_are_opened(bench) -> None:
         assert min(run["open_ms"], run["read_page_ms"], run["read_whole_ms"]) > 0
 
 
-def test_all_three_readers_read_the_same(bench, tmp_path: pathlib.Path) -> None:
+def test_all_three_readers_read_the_same_bytes(bench, tmp_path: pathlib.Path) -> None:
     images = tmp_path / "images"
     for kind in range(3):
         (images / f"class-{kind}").mkdir(parents=True)

@@ -19,10 +19,10 @@ def test_jobs_on_several_nodes_share_one_remote(bench, tmp_path: pathlib.Path) -
         for job in row["jobs"]:
             assert 0 < job["measured"] <= 1.1 * job["ideal"]
             assert job["equal_share"] > 0 and (job["predicted"] is None) == (policy == "lru")
-        # Covers the six jobs' bursts of 1 MiB, however busy the machine is.
+        # 8 MiB covers the six jobs' bursts of 1 MiB each, however busy the machine is.
         assert row["excess_bytes"] <= 8 * (1 << 20)
     for policy in ("equal-shares", "max-min", "efficiency"):
-        assert policies[policy]["min_ratio_predicted"] >= 0.999, "nobody is promised less than an equal share"
+        assert policies[policy]["min_ratio_predicted"] >= 0.999, "no job is promised less than an equal share"
     assert xml.etree.ElementTree.parse(svg).getroot().tag.endswith("svg")
 
 
@@ -36,7 +36,8 @@ def test_simulator_runs_the_same_scenario(bench) -> None:
         for job in row["jobs"]:
             assert job["measured_s"] > 0
             assert job["off"] == pytest.approx(job["simulated_s"] / job["measured_s"] - 1)
-    # How the two compare depends on the machine's load. tests/unit/bench/joint_simulated_test.cc tests the simulator.
+    # The difference between the two depends on the machine's load, so it is not checked here.
+    # tests/unit/bench/joint_simulated_test.cc tests the simulator.
     # No job reads two epochs faster than at f*.
     ideal = [20 * 2**20 / 30e6, 20 * 2**20 / 10e6, 12 * 2**20 / 15e6, 16 * 2**20 / 6e6, 24 * 2**20 / 20e6, 18 * 2**20 / 7e6]
     for row in rows:

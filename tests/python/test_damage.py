@@ -47,20 +47,21 @@ def test_block_damaged_in_transit_to_the_cache_is_refetched(
     daemon.command("dataset", "warm", "records")
     assert proxy.injected()["flip"] > 3
     proxy.set()
-    asked = proxy.counts()["requests"]
+    requests_before = proxy.counts()["requests"]
     everything = dict.fromkeys(range(generate.SAMPLES), 1)
     assert read(daemon, "records", "tfrecord", seed=1) == everything
-    healed = proxy.counts()["requests"]
-    assert 0 < healed - asked <= proxy.injected()["flip"], "each damaged block once, no other"
+    requests_after = proxy.counts()["requests"]
+    refetched = requests_after - requests_before
+    assert 0 < refetched <= proxy.injected()["flip"], "each damaged block is refetched once, and no other block"
     assert read(daemon, "records", "tfrecord", seed=2) == everything
     with larder.Dataset("records", socket=daemon.socket, decode=larder.decode) as dataset:
         assert sorted(check(value, "tfrecord") for value in dataset.fetch(range(len(dataset)))) == list(everything)
-    assert proxy.counts()["requests"] == healed, "what came anew is cached"
+    assert proxy.counts()["requests"] == requests_after, "refetched blocks are cached"
     assert re.search(r"quarantined +0 blocks", daemon.command("dataset", "info", "records"))
 
 
 @pytest.mark.parametrize(
-    ("case", "file", "at", "skipped"),
+    ("case", "file", "offset", "skipped"),
     [
         ("tfrecord", "train-00001-of-00003.tfrecord", 40, 1),
         ("mds_zstd", "shard.00001.mds.zstd", 7, None),
@@ -68,20 +69,20 @@ def test_block_damaged_in_transit_to_the_cache_is_refetched(
     ],
 )
 def test_damage_at_the_remote_is_reported_and_cleared_by_verify(
-    daemon: Any, add: Callable[..., str], tmp_path: pathlib.Path, case: str, file: str | None, at: int, skipped: int | None
+    daemon: Any, add: Callable[..., str], tmp_path: pathlib.Path, case: str, file: str | None, offset: int, skipped: int | None
 ) -> None:  # fmt: skip
     root = pathlib.Path(shutil.copytree(DATA / case, tmp_path / case))
     victim = root / file if file else sorted(path for path in root.iterdir() if path.name != "index.json")[1]
     good = victim.read_bytes()
     name = add(root)
-    rewrite(victim, good[:at] + bytes(byte ^ 0xFF for byte in good[at : at + 3]) + good[at + 3 :])
+    rewrite(victim, good[:offset] + bytes(byte ^ 0xFF for byte in good[offset : offset + 3]) + good[offset + 3 :])
     for _ in range(2):
         with pytest.raises(larder.Corrupt, match="(?s)" + re.escape(victim.name) + ".*damaged at the remote.*read twice"):
             read(daemon, name, case)
     with larder.Loader(name, socket=daemon.socket, batch_size=7, skip_failed=True) as loader:
         for _ in range(2):
             count = sum(len(batch) for batch in loader)
-            assert count == generate.SAMPLES - skipped if skipped else 0 < count < generate.SAMPLES
+            assert (count == generate.SAMPLES - skipped) if skipped else (0 < count < generate.SAMPLES)
     info = daemon.command("dataset", "info", name)
     assert re.search(rf"quarantined +1 block, 1 wrong .*\n +{re.escape(victim.name)}, .*, found by a reader", info)
     with larder.Dataset(name, socket=daemon.socket) as dataset, pytest.raises(larder.Corrupt, match="read twice"):
@@ -126,12 +127,12 @@ class Zstd:
         for name in ("ZSTD_compress", "ZSTD_decompress", "ZSTD_compressBound"):
             getattr(self.library, name).restype = ctypes.c_size_t
 
-    def raw(self, data: bytes, size: int) -> bytearray:
+    def decompress(self, data: bytes, size: int) -> bytearray:
         out = ctypes.create_string_buffer(size)
         assert self.library.ZSTD_decompress(out, ctypes.c_size_t(size), data, ctypes.c_size_t(len(data))) == size
         return bytearray(out.raw)
 
-    def compressed(self, data: bytes) -> bytes:
+    def compress(self, data: bytes) -> bytes:
         bound = self.library.ZSTD_compressBound(ctypes.c_size_t(len(data)))
         out = ctypes.create_string_buffer(bound)
         size = self.library.ZSTD_compress(out, ctypes.c_size_t(bound), data, ctypes.c_size_t(len(data)), 3)
@@ -147,10 +148,10 @@ def test_damaged_samples_of_a_compressed_block_are_listed(
     shard = index["shards"][1]
     victim = root / shard["zip_data"]["basename"]
     zstd = Zstd()
-    raw = zstd.raw(victim.read_bytes(), shard["raw_data"]["bytes"])
+    raw = zstd.decompress(victim.read_bytes(), shard["raw_data"]["bytes"])
     (first_sample,) = struct.unpack_from("<I", raw, 4)
     struct.pack_into("<I", raw, first_sample, 0xFFFF_FFF0)  # the size of its first column
-    victim.write_bytes(zstd.compressed(bytes(raw)))
+    victim.write_bytes(zstd.compress(bytes(raw)))
     shard["zip_data"]["bytes"] = victim.stat().st_size
     (root / "index.json").write_text(json.dumps(index))
 

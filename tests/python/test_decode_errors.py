@@ -25,15 +25,15 @@ def undecodable(sample: larder.Sample) -> str:
 def test_decode_error_names_its_sample_and_loses_nothing(raw: Any) -> None:
     says = rf'sample "(bee/0003|cat/0004).png" \(index \d+\) of dataset "{raw.name}" cannot be decoded: OSError: no im'
     bad = {"bee/0003.png", "cat/0004.png"}
-    mended: set[str] = set()
+    repaired: set[str] = set()
 
     def decode(sample: larder.Sample) -> str:
-        return sample.key if sample.key in mended else undecodable(sample)
+        return sample.key if sample.key in repaired else undecodable(sample)
 
     with larder.Loader(**raw.options(batch_size=16), decode=decode) as loader:
         walk = iter(loader)
         seen: list[str] = []
-        while bad - mended:
+        while bad - repaired:
             with pytest.raises(larder.DecodeError, match=says) as raised:
                 while True:
                     seen += next(walk)
@@ -44,9 +44,9 @@ def test_decode_error_names_its_sample_and_loses_nothing(raw: Any) -> None:
                 resumed.load_state_dict(loader.state_dict())
                 rest = keys_of(resumed)
                 assert collections.Counter(seen + rest) == dict.fromkeys(raw.contents, 1)
-            mended |= bad & set(rest[:16])
-        for made in walk:
-            seen += made
+            repaired |= bad & set(rest[:16])
+        for batch in walk:
+            seen += batch
         assert collections.Counter(seen) == dict.fromkeys(raw.contents, 1)
         assert loader.statistics().decode_errors == 0
     with larder.Dataset(**raw.options(), decode=undecodable) as dataset:
@@ -59,25 +59,25 @@ def test_decode_error_names_its_sample_and_loses_nothing(raw: Any) -> None:
 def test_pass_after_error_in_first_batch_repeats_the_epoch(raw: Any) -> None:
     with larder.Loader(**raw.options(batch_size=16)) as loader:
         order = keys_of(loader)
-    mended: list[bool] = []
+    repaired: list[bool] = []
 
     def decode(sample: larder.Sample) -> str:
-        if not mended:
+        if not repaired:
             raise ValueError("not yet")
         return sample.key
 
     with larder.Loader(**raw.options(batch_size=16), decode=decode) as loader:
         with pytest.raises(larder.DecodeError, match="not yet"):
             next(iter(loader))
-        mended.append(True)
-        assert [key for made in loader for key in made] == order
+        repaired.append(True)
+        assert [key for batch in loader for key in batch] == order
 
 
 def test_skipped_decode_errors_are_counted(raw: Any) -> None:
     with larder.Loader(**raw.options(batch_size=16), decode=undecodable, decode_errors="skip") as loader:
         for epochs in (1, 2):
-            made = [key for keys in loader for key in keys]
-            assert sorted(made) == sorted(set(raw.contents) - {"bee/0003.png", "cat/0004.png"})
+            decoded = [key for keys in loader for key in keys]
+            assert sorted(decoded) == sorted(set(raw.contents) - {"bee/0003.png", "cat/0004.png"})
             assert loader.statistics().decode_errors == 2 * epochs
     with pytest.raises(larder.InvalidArgument, match="decode_errors is 'ignore'; it must be one of raise, skip"):
         larder.Loader(**raw.options(), decode_errors="ignore")

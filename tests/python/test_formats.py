@@ -23,7 +23,7 @@ from typing import Any
 import larder
 import numpy
 import pytest
-from format_cases import BLOCKS, CASES, DATA, MODES, check, generate, in_any_order, same
+from format_cases import BLOCKS, CASES, DATA, MODES, check, generate, same, with_sorted_keys
 from servers import S3, Nginx
 
 
@@ -42,7 +42,7 @@ def test_samples_are_read_back_as_written(daemon: Any, add: Callable[..., str], 
         assert len(dataset) == generate.SAMPLES
         backwards = dataset.fetch(range(len(dataset) - 1, -1, -1))
         assert sorted(check(value, case) for value in backwards) == list(range(generate.SAMPLES))
-        assert same(in_any_order(dataset[5]), in_any_order(backwards[-6]))
+        assert same(with_sorted_keys(dataset[5]), with_sorted_keys(backwards[-6]))
 
 
 names = itertools.count()
@@ -117,6 +117,7 @@ def test_columns_have_fields_encodings_and_types(daemon: Any, add: Callable[...,
         assert list(sample.fields)[:7] == ["id", "score", "good", "name", "raw", "pair.0", "pair.1.0"]
         assert sample.numpy("vector").dtype == "int64" and sample.structure is not None
 
+
 def test_tensor_shares_memory_with_sample(daemon: Any, add: Callable[..., str]) -> None:
     import larder.torch
     import torch
@@ -144,7 +145,7 @@ def test_dataloader_workers_decode(daemon: Any, add: Callable[..., str], case: s
     dataset = larder.torch.IterableDataset(name, socket=daemon.socket, batch_size=8, decode=decode)
     loader = larder.torch.DataLoader(dataset, num_workers=2)
     for _ in range(2):
-        seen = collections.Counter(int(place) for batch in loader for place in batch)
+        seen = collections.Counter(int(number) for batch in loader for number in batch)
         assert seen == dict.fromkeys(range(generate.SAMPLES), 1)
 
 
@@ -188,7 +189,7 @@ def test_truncated_or_unknown_json_leaves_are_errors() -> None:
             decode(memoryview(bad))
 
 
-def test_records_that_are_no_example_are_corrupt_or_empty() -> None:
+def test_record_without_an_example_is_corrupt_or_empty() -> None:
     for record in (b"\x0a\xff", b"\x0a\x05abc", b"\x08\x80", b"\x0b", b"\x0a\x02\x08\x01"):
         with contextlib.suppress(larder.Corrupt):
             assert larder.tfrecord.features(memoryview(record)) == {}
@@ -198,7 +199,7 @@ def test_records_that_are_no_example_are_corrupt_or_empty() -> None:
 
 # --- over the network
 
-WEB = {
+WEB_PATHS = {
     "mds": "/mds",
     "mds_zstd": "/mds_zstd",
     "litdata": "/litdata",
@@ -215,11 +216,11 @@ def bucket(s3: S3) -> str:
     return "formats"
 
 
-@pytest.mark.parametrize("case", WEB)
+@pytest.mark.parametrize("case", WEB_PATHS)
 def test_samples_are_read_back_over_http(
     daemon: Any, serve_directory: Callable[..., Nginx], add_url: Callable[..., str], case: str
 ) -> None:
-    name = add_url(serve_directory(DATA).http + WEB[case], "--block", "4KiB")
+    name = add_url(serve_directory(DATA).http + WEB_PATHS[case], "--block", "4KiB")
     with larder.Loader(name, socket=daemon.socket, batch_size=7, decode=larder.decode) as loader:
         for _ in range(2):
             seen = collections.Counter(check(value, case) for batch in loader for value in batch)
@@ -230,7 +231,7 @@ def test_samples_are_read_back_over_http(
 def test_samples_are_read_back_over_http_without_ranges(
     daemon: Any, serve_directory: Callable[..., Nginx], add_url: Callable[..., str], case: str
 ) -> None:
-    name = add_url(serve_directory(DATA, "--no-ranges").http + WEB[case], "--block", "object")
+    name = add_url(serve_directory(DATA, "--no-ranges").http + WEB_PATHS[case], "--block", "object")
     with larder.Loader(name, socket=daemon.socket, batch_size=7, decode=larder.decode) as loader:
         for _ in range(2):
             seen = collections.Counter(check(value, case) for batch in loader for value in batch)

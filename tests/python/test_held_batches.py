@@ -17,7 +17,7 @@ SLOT_HEADER = 64
 
 
 class Kept:
-    """Keeps samples' views and holders of at most `batches_max` batches. Drops them in random order and checks each."""
+    """Keeps at most `batches_max` views, samples or batches. Drops them in random order, and checks their bytes."""
 
     def __init__(self, contents: dict[str, bytes], seed: int, batches_max: int) -> None:
         self._contents = contents
@@ -36,10 +36,10 @@ class Kept:
             self.drop()
 
     def drop(self) -> None:
-        # The oldest one often stays.
-        first = len(self._things) == 1 or self._draw.randrange(4) == 0
-        place = 0 if first else self._draw.randrange(1, len(self._things))
-        key, thing = self._things.pop(place)
+        # The oldest object often stays.
+        takes_first = len(self._things) == 1 or self._draw.randrange(4) == 0
+        index = 0 if takes_first else self._draw.randrange(1, len(self._things))
+        key, thing = self._things.pop(index)
         if isinstance(thing, larder.Batch):
             thing = next(sample for sample in thing if sample.key == key)
         if isinstance(thing, larder.Sample):
@@ -47,7 +47,7 @@ class Kept:
         assert bytes(thing) == self._contents[key]
 
     def decode(self, sample: larder.Sample) -> tuple[str, bytes]:
-        """A `decode` for a loader. Its batches are released, so only views may be kept."""
+        """A `decode` for a loader. The loader releases its batches, so only views may be kept."""
         self.keep(sample)
         return sample.key, bytes(sample.bytes)
 
@@ -97,12 +97,12 @@ def test_loop_may_keep_batches_within_its_budget(data: Any, seed: int) -> None:
     with larder.Loader(**draw_options(draw, data, kept_max)) as loader:
         for _ in range(6):
             seen: list[tuple[str, bytes]] = []
-            left_early = draw.randrange(4) == 0
+            stops_early = draw.randrange(4) == 0
             for batch in loader:
                 for sample in batch:
                     seen.append((sample.key, bytes(sample.bytes)))
                     kept.keep(sample, sample, batch)
-                if left_early and draw.randrange(8) == 0:
+                if stops_early and draw.randrange(8) == 0:
                     break
             else:
                 expect_whole(seen, data.contents)
@@ -119,10 +119,10 @@ def test_workers_may_keep_batches_within_their_budget(data: Any, seed: int) -> N
     with larder.torch.DataLoader(dataset, num_workers=2, persistent_workers=True) as loader:
         for _ in range(4):
             seen: list[tuple[str, bytes]] = []
-            left_after = draw.choice([1, 4, 1000, 1000])
+            stops_after = draw.choice([1, 4, 1000, 1000])
             for count, batch in enumerate(loader, start=1):
                 seen += batch
-                if count == left_after:
+                if count == stops_after:
                     break
             else:
                 expect_whole(seen, data.contents)

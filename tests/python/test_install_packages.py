@@ -7,7 +7,7 @@ import pathlib
 import subprocess
 
 
-def program(folder: pathlib.Path, name: str, script: str) -> None:
+def write_program(folder: pathlib.Path, name: str, script: str) -> None:
     (folder / name).write_text(f"#!/bin/bash\n{script}\n")
     (folder / name).chmod(0o755)
 
@@ -15,14 +15,16 @@ def program(folder: pathlib.Path, name: str, script: str) -> None:
 def run(repository: pathlib.Path, folder: pathlib.Path, known: list[str], group: str) -> tuple[int, str]:
     """Runs the script. Returns its exit code and the arguments of apt-get."""
     # Like dpkg-query, lists the packages it knows, and fails if one is unknown.
-    program(
+    write_program(
         folder,
         "dpkg-query",
         f"known=' {' '.join(known)} '; status=0; shift 3\n"
-        'for of in "$@"; do if [[ $known == *" $of "* ]]; then echo "installed $of"; else status=1; fi; done; exit $status',
+        'for name in "$@"; do\n'
+        'if [[ $known == *" $name "* ]]; then echo "installed $name"; else status=1; fi\n'
+        "done; exit $status",
     )
-    program(folder, "apt-get", f'echo "$*" >>{folder}/asked')
-    program(folder, "id", "echo 0")
+    write_program(folder, "apt-get", f'echo "$*" >>{folder}/asked')
+    write_program(folder, "id", "echo 0")
     environment = os.environ | {"PATH": f"{folder}:/usr/bin:/bin"}
     ran = subprocess.run(
         [repository / "tools" / "install-packages", group], env=environment, capture_output=True, text=True

@@ -18,7 +18,7 @@ def installed(larder_bin: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
     return prefix
 
 
-def cached(build: pathlib.Path, name: str) -> str:
+def cmake_variable(build: pathlib.Path, name: str) -> str:
     found = re.search(rf"^{name}:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE)
     return found[1] if found else ""
 
@@ -26,7 +26,8 @@ def cached(build: pathlib.Path, name: str) -> str:
 def test_cpp_program_reads_through_the_installed_loader(
     installed: pathlib.Path, raw: Any, repository: pathlib.Path, larder_bin: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    sanitizers = cached(larder_bin.parent, "LARDER_SANITIZE")
+    sanitizers = cmake_variable(larder_bin.parent, "LARDER_SANITIZE")
+    compiler = cmake_variable(larder_bin.parent, "CMAKE_CXX_COMPILER")
     flags = f"-fsanitize={sanitizers}" if sanitizers else ""
     source = tmp_path / "source"
     source.mkdir()
@@ -34,7 +35,7 @@ def test_cpp_program_reads_through_the_installed_loader(
         (source / file.name).write_bytes(file.read_bytes())
     configure = [
         *("cmake", "-G", "Ninja", "-S", source, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={installed}"),
-        *(f"-DCMAKE_CXX_COMPILER={cached(larder_bin.parent, 'CMAKE_CXX_COMPILER')}", f"-DCMAKE_CXX_FLAGS={flags}"),
+        *(f"-DCMAKE_CXX_COMPILER={compiler}", f"-DCMAKE_CXX_FLAGS={flags}"),
     ]
     for command in (configure, ["cmake", "--build", tmp_path / "build"]):
         ran = subprocess.run(command, capture_output=True, text=True)
@@ -69,7 +70,7 @@ def test_programs_use_the_installed_scripts(installed: pathlib.Path, tmp_path: p
     assert "the installed one" in ran.stderr
 
 
-def test_daemon_without_its_checker_names_it(installed: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_daemon_names_its_missing_checker(installed: pathlib.Path, tmp_path: pathlib.Path) -> None:
     checker = installed / "bin" / "larder-check-lmdb"
     away = checker.rename(tmp_path / "away")
     try:

@@ -33,7 +33,7 @@ cells = [{ hierarchy = "box", level = "pair", count = 1 }]
 
 
 class Cluster:
-    """An allocator that runs jobs, and a user's commands, run in `directory`."""
+    """An allocator that runs jobs. `larder` runs a user's commands in `directory`."""
 
     def __init__(self, programs: pathlib.Path, directory: pathlib.Path, *options: str) -> None:
         self.programs = programs
@@ -142,7 +142,7 @@ def test_job_can_be_followed_from_submission_to_history(start_cluster: Callable[
     assert 'larder_queue_ended_total{state="failed"} 1' in metrics
 
 
-def test_submissions_of_the_page_fit_its_config_file(
+def test_submissions_in_policies_page_fit_its_config_file(
     start_cluster: Callable[..., Cluster], repository: pathlib.Path, larder_bin: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     policies = repository / "docs" / "policies.md"

@@ -39,7 +39,7 @@ def test_server_and_description_have_the_same_routes(own_daemon: Daemon, node_de
     node_description.check_routes(lambda *request: ask_daemon(own_daemon, *request))
 
 
-def test_every_answer_fits_its_schema_and_every_one_is_seen(
+def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
     own_daemon: Daemon, node_description: Description, tmp_path: pathlib.Path
 ) -> None:
     def request(method: str, target: str, body: object = None, status: int = 200) -> dict | str:

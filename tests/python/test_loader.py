@@ -80,7 +80,7 @@ def test_index_is_the_position_in_the_dataset(raw: Any) -> None:
 # --- order
 
 
-def test_order_without_shuffle_is_the_datasets(raw: Any) -> None:
+def test_order_without_shuffle_is_that_of_the_dataset(raw: Any) -> None:
     with larder.Loader(**raw.options(batch_size=50, shuffle=False)) as loader:
         assert keys_of(loader) == sorted(raw.contents)
 
@@ -179,7 +179,7 @@ def test_state_of_another_order_is_refused(raw: Any, shards: Any) -> None:
 
 def test_decode_replaces_samples(raw: Any) -> None:
     with larder.Loader(**raw.options(batch_size=64), decode=lambda s: (s.key, bytes(s.bytes))) as loader:
-        assert dict(pair for made in loader for pair in made) == raw.contents
+        assert dict(pair for batch in loader for pair in batch) == raw.contents
 
 
 def test_statistics_count_delivered_samples(raw: Any) -> None:
@@ -195,7 +195,7 @@ def test_statistics_count_delivered_samples(raw: Any) -> None:
         assert loader.statistics().stall_s >= 0
 
 
-def test_every_block_counts_once_per_epoch_whatever_is_held(daemon: Any, make_raw: Callable[..., Any]) -> None:
+def test_every_block_counts_once_per_epoch_despite_held_batches(daemon: Any, make_raw: Callable[..., Any]) -> None:
     data = make_raw(daemon)
     daemon.command("quota", "set", data.name, "--memory", "1MiB", "--disk", "0")  # about half of the dataset
     with larder.Loader(**data.options(batch_size=16)) as loader:
@@ -266,7 +266,7 @@ def test_too_small_budget_error_names_the_needed_budget(raw: Any) -> None:
         larder.Loader(**raw.options(batch_size=64, memory_budget="64KiB"))
 
 
-def test_changed_object_is_an_error_or_skipped(daemon: Any, make_raw: Callable[..., Any]) -> None:
+def test_changed_object_is_reported_or_skipped(daemon: Any, make_raw: Callable[..., Any]) -> None:
     data = make_raw(daemon, per_class=10)
     changed, gone = "bee/0003.png", "cat/0004.png"
     (data.directory / changed).write_bytes(b"something else, of another length")
@@ -342,7 +342,7 @@ def test_ctrl_c_ends_a_waiting_read(
     waiting = tmp_path / "waiting"
     program = f"""
 import larder, pathlib, signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may have it ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the process that runs the tests may ignore it
 loader = larder.Loader({data.name!r}, socket={daemon.socket!r}, memory_budget="1MiB")
 pathlib.Path({str(waiting)!r}).touch()
 input()

@@ -57,10 +57,10 @@ def test_promtool_accepts_all_metrics(texts: dict[str, str]) -> None:
 
 
 def test_two_daemons_share_no_metric_name(texts: dict[str, str]) -> None:
-    of_allocator, of_daemon = (set(families(text)) for text in texts.values())
-    assert of_allocator and of_daemon
-    assert not of_allocator & of_daemon
-    for name in of_allocator | of_daemon:
+    allocator_names, daemon_names = (set(families(text)) for text in texts.values())
+    assert allocator_names and daemon_names
+    assert not allocator_names & daemon_names
+    for name in allocator_names | daemon_names:
         assert re.fullmatch(r"larder(_[a-z0-9]+)+", name), name
 
 
@@ -83,11 +83,11 @@ def test_dashboard_names_only_existing_metrics(texts: dict[str, str], repository
     dashboard = json.loads((repository / "tools" / "grafana-dashboard.json").read_text(encoding="utf-8"))
     panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
     expressions = [target["expr"] for panel in panels for target in panel["targets"]]
-    expressions += [of["query"]["query"] for of in dashboard["templating"]["list"] if of["type"] == "query"]
+    expressions += [item["query"]["query"] for item in dashboard["templating"]["list"] if item["type"] == "query"]
     named = {name for expression in expressions for name in series_of(expression)}
     assert named <= series, named - series
-    assert any(name.startswith("larder_plan_") for name in named), "of the allocator"
-    assert any(name.startswith("larder_dataset_") for name in named), "of the node daemons"
+    assert any(name.startswith("larder_plan_") for name in named), "metrics of the allocator are shown"
+    assert any(name.startswith("larder_dataset_") for name in named), "metrics of the node daemons are shown"
     for panel in panels:
         for target in panel["targets"]:
             for name in series_of(target["expr"]):

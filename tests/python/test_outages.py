@@ -37,8 +37,8 @@ def status(daemon: Any) -> dict[str, Any]:
     return json.loads(daemon.command("--json", "status"))
 
 
-def until(holds: Callable[[], bool]) -> None:
-    while not holds():
+def wait_until(condition: Callable[[], bool]) -> None:
+    while not condition():
         time.sleep(0.05)
 
 
@@ -53,7 +53,7 @@ def test_outage_is_shown_and_logged_once_at_start_and_end(
     warm = subprocess.Popen(
         daemon._command("dataset", "warm", "far"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )  # fmt: skip
-    until(lambda: status(daemon)["outages"] != [])
+    wait_until(lambda: status(daemon)["outages"] != [])
     (outage,) = status(daemon)["outages"]
     assert outage["endpoint"] == proxy.endpoint
     assert outage["problem"] and outage["seconds"] >= 1
@@ -64,7 +64,7 @@ def test_outage_is_shown_and_logged_once_at_start_and_end(
     assert warm.returncode == 0, output + errors
     assert f"waits for {proxy.endpoint}" in errors
     assert "40 of 40 blocks" in output
-    until(lambda: status(daemon)["outages"] == [])
+    wait_until(lambda: status(daemon)["outages"] == [])
     log = daemon.log.read_text().splitlines()
     assert sum("a remote does not answer" in line for line in log) == 1
     (ended,) = [line for line in log if "the remote answers again" in line]

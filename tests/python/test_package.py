@@ -32,9 +32,9 @@ def test_stub_lists_every_method(kind: type) -> None:
     stub = ast.parse((pathlib.Path(larder.__file__).parent / "_larder.pyi").read_text())
     (body,) = [node.body for node in stub.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__]
     named = {node.name for node in body if isinstance(node, ast.FunctionDef)}
-    there = {name for name in dir(kind) if not name.startswith("_")}
-    assert {name for name in named if not name.startswith("_")} == there
-    for name in there:
+    public = {name for name in dir(kind) if not name.startswith("_")}
+    assert {name for name in named if not name.startswith("_")} == public
+    for name in public:
         assert getattr(kind, name).__doc__, name
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import larder.torch
 import pytest
 
-BATCHES = 14  # of 16 in 210 samples
+BATCHES = 14  # batches of 16 in an epoch of 210 samples
 
 
 def keys_of(batches: Iterable[larder.Batch]) -> list[str]:
@@ -126,7 +126,7 @@ def test_pass_after_a_resumed_one_is_the_next_epoch(raw: Any, orders: list[list[
 
 
 class Model:
-    """The expected position of a loader: the rest of the current pass, and its epoch."""
+    """The expected position of a loader: its epoch, the next batch (`at`) and the first batch of the pass (`began`)."""
 
     def __init__(self, orders: list[list[str]]) -> None:
         self.orders = orders
@@ -141,7 +141,7 @@ class Model:
             self.move(self.epoch + 1, 0)
         self.current = walk
 
-    def batch(self) -> list[str]:
+    def next_batch(self) -> list[str]:
         batch = self.orders[self.epoch % len(self.orders)][16 * self.at : 16 * (self.at + 1)]
         self.at += 1
         if not batch:
@@ -164,7 +164,7 @@ def test_any_sequence_of_passes_and_states_reads_whole_epochs(
         return larder.torch.DataLoader(dataset, num_workers=2 if kind == "torch with workers" else 0)
 
     loader, model = make(), Model(orders)
-    walks: list[tuple[Any, list[bool]]] = []  # each with whether it has ended
+    walks: list[tuple[Any, list[bool]]] = []  # each with a list that is empty until the iterator has ended
     saved = (loader.state_dict(), (0, 0))
     for _ in range(40 if kind == "torch with workers" else 150):
         act = draw.choice(["next"] * 6 + ["iter", "iter", "save", "load", "resume", "start"])
@@ -180,7 +180,7 @@ def test_any_sequence_of_passes_and_states_reads_whole_epochs(
                 elif walk is not model.current:
                     with pytest.raises(RuntimeError, match="this pass is over"):
                         next(walk)
-                elif batch := model.batch():
+                elif batch := model.next_batch():
                     assert list(next(walk)) == batch
                 else:
                     assert next(walk, None) is None

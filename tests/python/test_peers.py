@@ -41,7 +41,7 @@ def pair(larder_bin: pathlib.Path, tmp_path: pathlib.Path):
     assert allocator.end() == 0
 
 
-def others(node: Daemon) -> list[dict[str, Any]]:
+def peers_of(node: Daemon) -> list[dict[str, Any]]:
     return json.loads(node.command("--json", "status"))["peers"]["others"]
 
 
@@ -55,7 +55,7 @@ def used_blocks(node: Daemon) -> int:
 
 def test_job_on_two_nodes_uses_both_caches(pair, tmp_path: pathlib.Path) -> None:
     allocator, nodes = pair
-    while not all(len(others(node)) == 1 and others(node)[0]["answers"] for node in nodes):
+    while not all(len(peers_of(node)) == 1 and peers_of(node)[0]["answers"] for node in nodes):
         time.sleep(0.05)
     size = sum(path.stat().st_size for path in (tmp_path / "files").rglob("*") if path.is_file())
     ranks = [larder.Loader("files", socket=node.socket, job="train", rank=rank, world_size=2, batch_size=8) for rank, node in enumerate(nodes)]
@@ -80,7 +80,7 @@ def test_job_on_two_nodes_uses_both_caches(pair, tmp_path: pathlib.Path) -> None
 
 def test_status_names_peers_and_own_endpoint(pair) -> None:
     _, nodes = pair
-    while not all(len(others(node)) == 1 and others(node)[0]["answers"] for node in nodes):
+    while not all(len(peers_of(node)) == 1 and peers_of(node)[0]["answers"] for node in nodes):
         time.sleep(0.05)
     text = nodes[0].command("status")
     assert re.search(r"^lends cached blocks +at http://127\.0\.0\.1:\d+$", text, re.MULTILINE), text
@@ -90,10 +90,10 @@ def test_status_names_peers_and_own_endpoint(pair) -> None:
 
 def test_lost_node_is_no_longer_a_peer(pair) -> None:
     _, nodes = pair
-    while not all(len(others(node)) == 1 for node in nodes):
+    while not all(len(peers_of(node)) == 1 for node in nodes):
         time.sleep(0.05)
     nodes[1].end()
-    while others(nodes[0]):
+    while peers_of(nodes[0]):
         time.sleep(0.05)
 
 

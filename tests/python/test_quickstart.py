@@ -71,7 +71,7 @@ def test_directory_of_images_in_classes_is_trained_on(
     shutil.copytree(root / "images", tmp_path / "images", ignore=shutil.ignore_patterns("list.txt"))
     says = quickstart(str(tmp_path / "images"))
     check_training(says)
-    assert "as tar shards" in says, "what is here is packed, and trained on once more"
+    assert "as tar shards" in says, "a local directory is packed, and trained on once more"
 
 
 def test_images_over_http_are_trained_on(

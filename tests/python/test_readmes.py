@@ -41,7 +41,7 @@ def test_python_examples_run(pets: Any, repository: pathlib.Path, readme: str) -
         assert ran.returncode == 0, f"{example}\n{ran.stdout}{ran.stderr}"
 
 
-# These build and take minutes. test_quickstart.py runs the first with programs that are already built.
+# These commands build the programs, which takes minutes. test_quickstart.py runs tools/quickstart with built programs.
 BUILDING = {"tools/quickstart [DIRECTORY | URL]", "tools/test"}
 
 
@@ -55,6 +55,6 @@ def test_commands_run(repository: pathlib.Path, larder_bin: pathlib.Path, tmp_pa
     commands = [line for line in lines if line not in BUILDING]
     assert len(commands) == 2
     for command in [*commands, "larder down"]:
-        here = command.replace("/data/", f"{tmp_path}/data/")
-        ran = subprocess.run(["bash", "-c", here], env=environment, capture_output=True, text=True)
+        local_command = command.replace("/data/", f"{tmp_path}/data/")
+        ran = subprocess.run(["bash", "-c", local_command], env=environment, capture_output=True, text=True)
         assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"

@@ -123,9 +123,9 @@ BURST_OBJECTS = 16
 def test_jobs_at_one_bucket_get_their_granted_rates(
     start_daemon: Callable[..., Any], serve_directory: Callable[..., Nginx], s3: S3, tmp_path: pathlib.Path
 ) -> None:
-    """Eight jobs, as the bucket counts their requests. No job ever exceeds its grant by more than 3 % and a burst. In
-    at least one of several periods, no job is more than 3 % below its grant: in the others the machine may have been
-    busy."""
+    """Eight jobs read at limited rates, and a server in front of the bucket counts their requests. No job ever exceeds
+    its grant by more than 3 % and a burst. In at least one of several periods, no job is more than 3 % below its grant.
+    In the other periods the machine may have been busy."""
     s3.client.create_bucket("granted")
     for job in range(len(RATES)):
         for i in range(64):
@@ -140,8 +140,8 @@ def test_jobs_at_one_bucket_get_their_granted_rates(
                 for _ in itertools.takewhile(lambda _: not stop.is_set(), loader):
                     pass
 
-    def taken() -> list[int]:
-        targets = collections.Counter(one.target.rpartition("/")[0] for one in counting.requests())
+    def requests_by_job() -> list[int]:
+        targets = collections.Counter(request.target.rpartition("/")[0] for request in counting.requests())
         return [targets[f"/granted/job{job}"] for job in range(len(RATES))]
 
     readers = []
@@ -151,26 +151,28 @@ def test_jobs_at_one_bucket_get_their_granted_rates(
         daemon.command("job", "limit", name, "--rate", f"{round(rate)}B/s", "--burst", f"{BURST_OBJECTS * OBJECT_BYTES}B",
                        "--ahead")  # fmt: skip
         readers.append(threading.Thread(target=read, args=(name,)))
-    limited = time.monotonic()
+    limited_since = time.monotonic()
     for reader in readers:
         reader.start()
     try:
-        held = False
+        all_rates_reached = False
         for _ in range(20):
             began = time.monotonic()
-            before = taken()
+            before = requests_by_job()
             time.sleep(3)
-            after = taken()
+            after = requests_by_job()
             ended = time.monotonic()
             # Counts from the start: on a busy machine, requests paid for in one period are sent in the next.
-            for had, rate in zip(after, RATES, strict=True):
-                assert had <= 1.03 * rate * (ended - limited) / OBJECT_BYTES + BURST_OBJECTS + 2
+            for count, rate in zip(after, RATES, strict=True):
+                assert count <= 1.03 * rate * (ended - limited_since) / OBJECT_BYTES + BURST_OBJECTS + 2
             objects = [now - then for now, then in zip(after, before, strict=True)]
             granted = [rate * (ended - began) / OBJECT_BYTES for rate in RATES]
             # One object may be in flight at either end of the period.
-            if held := all(had >= 0.97 * may - 2 for had, may in zip(objects, granted, strict=True)):
+            if all_rates_reached := all(
+                count >= 0.97 * grant - 2 for count, grant in zip(objects, granted, strict=True)
+            ):
                 break
-        assert held, (objects, granted)
+        assert all_rates_reached, (objects, granted)
     finally:
         stop.set()
         for reader in readers:

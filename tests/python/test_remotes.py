@@ -107,15 +107,15 @@ def test_datasets_are_read_over_http(
     source: Source = request.getfixturevalue(kind)
     name = add(daemon, f"{getattr(nginx, scheme)}/{kind}/list.txt")
     assert source.read(daemon, name) == source.contents
-    asked = nginx.requests_at_rest()
+    requests = nginx.requests_at_rest()
     assert source.read(daemon, name, seed=5) == source.contents
-    assert nginx.requests_at_rest() == asked, "the second epoch came from the cache"
-    assert {one.method for one in asked} == {"GET"}
+    assert nginx.requests_at_rest() == requests, "the second epoch came from the cache"
+    assert {request.method for request in requests} == {"GET"}
     if scheme == "https":
-        assert asked[-1].protocol == "HTTP/2.0"
-    assert max(one.connection_requests for one in asked) > 4, "connections are kept"
-    probes = [one.connection for one in asked if one.range == "bytes=0-0"]
-    assert kind == "tars" or len(probes) > 4 * len(set(probes)), "those of probes, too"
+        assert requests[-1].protocol == "HTTP/2.0"
+    assert max(request.connection_requests for request in requests) > 4, "connections are kept"
+    probes = [request.connection for request in requests if request.range == "bytes=0-0"]
+    assert kind == "tars" or len(probes) > 4 * len(set(probes)), "connections of probes are kept, too"
 
 
 @pytest.mark.parametrize("style", ["path", "host"])
@@ -133,16 +133,16 @@ def test_datasets_are_read_from_s3(
 def test_blocks_of_any_size_give_every_sample(
     daemon: Any, nginx: Nginx, s3: S3, bucket: str, tars: Source, block: str
 ) -> None:
-    for place in ((f"{nginx.http}/tars/train-{{000..003}}.tar",), (f"{bucket}/tars", "--endpoint", s3.endpoint)):
-        name = add(daemon, *place, "--block", block)
+    for remote in ((f"{nginx.http}/tars/train-{{000..003}}.tar",), (f"{bucket}/tars", "--endpoint", s3.endpoint)):
+        name = add(daemon, *remote, "--block", block)
         assert tars.read(daemon, name) == tars.contents
 
 
 def test_single_shard_is_read(daemon: Any, nginx: Nginx, s3: S3, bucket: str, tars: Source) -> None:
     wanted = {key: data for key, data in tars.contents.items() if key.startswith("002")}
     shard = "tars/train-002.tar"
-    for place in ((f"{nginx.http}/{shard}",), (f"{bucket}/{shard}", "--endpoint", s3.endpoint)):
-        assert tars.read(daemon, add(daemon, *place)) == wanted
+    for remote in ((f"{nginx.http}/{shard}",), (f"{bucket}/{shard}", "--endpoint", s3.endpoint)):
+        assert tars.read(daemon, add(daemon, *remote)) == wanted
 
 
 def test_objects_beyond_one_page_of_a_list_are_read(
@@ -154,7 +154,7 @@ def test_objects_beyond_one_page_of_a_list_are_read(
         s3.client.put("many-objects", key, data)
     proxy = fault_proxy(s3.port)
     name = add(daemon, "s3://many-objects", "--endpoint", proxy.endpoint)
-    lists = [one for one in proxy.requests() if "list-type=2" in str(one["target"])]
+    lists = [request for request in proxy.requests() if "list-type=2" in str(request["target"])]
     assert len(lists) == 3
     assert Source("", pathlib.Path(), "bin", contents).read(daemon, name) == contents
 
@@ -171,7 +171,7 @@ def test_session_token_and_requester_pays_are_sent(
     name = add(daemon, f"{bucket}/images", "--endpoint", proxy.endpoint, "--requester-pays")
     assert images.read(daemon, name) == images.contents
     for header in ("authorization", "x-amz-security-token", "x-amz-request-payer"):
-        assert all(header in str(one["headers"]) for one in proxy.requests()), header
+        assert all(header in str(request["headers"]) for request in proxy.requests()), header
 
 
 def test_public_bucket_is_read_without_credentials(
@@ -189,7 +189,7 @@ def test_public_bucket_is_read_without_credentials(
     proxy = fault_proxy(s3.port)
     name = add(daemon, "s3://public-data", "--endpoint", proxy.endpoint, "--unsigned")
     assert images.read(daemon, name) == plain
-    assert not any("authorization" in str(one["headers"]) for one in proxy.requests())
+    assert not any("authorization" in str(request["headers"]) for request in proxy.requests())
     assert "--unsigned" in refused(daemon, "s3://public-data", "--endpoint", s3.endpoint)
     assert "AccessDenied" in refused(daemon, bucket, "--endpoint", s3.endpoint, "--unsigned")
 
@@ -213,18 +213,18 @@ def test_credentials_of_a_profile_are_used(
     assert '"nobody"' in refused(daemon, bucket, "--endpoint", s3.endpoint, "--profile", "nobody")
 
 
-@pytest.mark.parametrize("of", ["machine", "container", "container with its token in a file"])
+@pytest.mark.parametrize("owner", ["machine", "container", "container with its token in a file"])
 def test_credentials_of_a_role_are_used(
     start_daemon: Callable[..., Any], s3: S3, bucket: str, images: Source, tmp_path: pathlib.Path,
-    instance_role: Callable[..., InstanceRole], of: str,
+    instance_role: Callable[..., InstanceRole], owner: str,
 ) -> None:  # fmt: skip
-    if of == "machine":
+    if owner == "machine":
         service = instance_role()
         variables = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.endpoint, "AWS_EC2_METADATA_DISABLED": "false"}
     else:
         service = instance_role(container_token="let-me-in")
         variables = {"AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{service.endpoint}/container"}
-        if of == "container":
+        if owner == "container":
             variables["AWS_CONTAINER_AUTHORIZATION_TOKEN"] = "let-me-in"
         else:
             (tmp_path / "token").write_text("let-me-in\n")
@@ -238,23 +238,23 @@ def test_credentials_of_a_role_are_used(
 def test_secrets_appear_nowhere(
     start_daemon: Callable[..., Any], s3: S3, bucket: str, images: Source, tmp_path: pathlib.Path
 ) -> None:  # fmt: skip
-    for secret, right in ((s3.secret, True), ("wr0ng" * 8, False)):
+    for secret, valid in ((s3.secret, True), ("wr0ng" * 8, False)):
         variables = s3.environment() | {"AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": "t0ken" * 8}
         daemon = start_daemon("--log.level", "trace", environment=environment(tmp_path, **variables))
-        place = (f"{bucket}/images", "--endpoint", s3.endpoint)
-        if right:
-            name = add(daemon, *place)
+        remote = (f"{bucket}/images", "--endpoint", s3.endpoint)
+        if valid:
+            name = add(daemon, *remote)
             assert images.read(daemon, name) == images.contents
             s3.client.put(BUCKET, "images/ant/gone.png", b"for now")
-            gone = add(daemon, *place)
+            gone = add(daemon, *remote)
             s3.client.delete(BUCKET, "images/ant/gone.png")
             with pytest.raises(larder.NotFound, match="ant/gone.png") as raised:
                 images.read(daemon, gone)
             says = str(raised.value)
         else:
             name = next(NAMES)
-            ran = daemon.try_command("--json", "dataset", "add", name, *place)
-            says = ran.stdout + ran.stderr + refused(daemon, *place)
+            ran = daemon.try_command("--json", "dataset", "add", name, *remote)
+            says = ran.stdout + ran.stderr + refused(daemon, *remote)
             assert "SignatureDoesNotMatch" in says and BUCKET in says
         seen = says + traces(daemon, name)
         assert BUCKET in seen
@@ -271,8 +271,8 @@ def test_password_in_a_url_is_refused_and_not_repeated(
     assert "p4ssw0rd" not in refused(daemon, "s3://bucket/images", "--unsigned", "--endpoint", url)
     signed = start_daemon(environment=environment(tmp_path, AWS_ENDPOINT_URL=url))
     assert "password in it" in refused(signed, "s3://bucket/images", "--unsigned")
-    for of in (daemon, signed):
-        assert "p4ssw0rd" not in of.log.read_text()
+    for started in (daemon, signed):
+        assert "p4ssw0rd" not in started.log.read_text()
 
 
 def test_list_with_foreign_urls_is_refused_hiding_signatures(
@@ -297,27 +297,27 @@ def test_untrusted_server_is_refused_without_retries(
     metrics = subprocess.run(
         ["curl", "-s", "--unix-socket", daemon.state / "admin.sock", "http://larder/metrics"], capture_output=True, text=True
     )  # fmt: skip
-    assert "larder_http_retries_total 0\n" in metrics.stdout, "asking again does not help"
+    assert "larder_http_retries_total 0\n" in metrics.stdout, "a retry would not help"
 
 
 # --- changed and missing objects
 
 
 def replace(nginx: Nginx, s3: S3, key: str, data: bytes | None) -> None:
-    """Replaces an object at both places. None deletes it."""
+    """Replaces an object on the web server and in the bucket. None deletes it."""
     path = nginx.directory / key
     if data is None:
         path.unlink()
         s3.client.delete(BUCKET, key)
     else:
         path.write_bytes(data)
-        os.utime(path, (time.time() + 60, time.time() + 60))  # nginx' ETag has the second and the size
+        os.utime(path, (time.time() + 60, time.time() + 60))  # nginx makes ETags from the time in s and the size
         s3.client.put(BUCKET, key, data)
 
 
 @pytest.fixture
 def own_images(nginx: Nginx, s3: S3, bucket: str, root: pathlib.Path) -> Iterator[Source]:
-    """A source at both places that a test may change."""
+    """A source on the web server and in the bucket that one test may change."""
     source = make_images(root, next(NAMES), 12)
     upload(s3, source)
     yield source
@@ -329,11 +329,11 @@ def test_changed_and_deleted_objects_are_named(
     daemon: Any, nginx: Nginx, s3: S3, own_images: Source, scheme: str
 ) -> None:  # fmt: skip
     name = own_images.name
-    place = (
+    remote = (
         (f"{nginx.http}/{name}/list.txt",) if scheme == "http" else (f"s3://{BUCKET}/{name}", "--endpoint", s3.endpoint)
     )
     changed, gone = "ant/00004.png", "bee/00006.png"
-    dataset = add(daemon, *place)
+    dataset = add(daemon, *remote)
     replace(nginx, s3, f"{name}/{changed}", own_images.contents[changed][::-1] + b"?")
     replace(nginx, s3, f"{name}/{gone}", None)
     with larder.Dataset(dataset=dataset, socket=daemon.socket) as by_index:
@@ -386,11 +386,11 @@ def test_training_through_faults_reads_every_byte(
     source: Source = request.getfixturevalue(kind)
     proxy = fault_proxy(nginx.port if scheme == "http" else s3.port, **FLAKY)
     if scheme == "http":
-        place = (f"{proxy.endpoint}/{kind}/list.txt",)
+        remote = (f"{proxy.endpoint}/{kind}/list.txt",)
     else:
-        place = (f"{bucket}/{kind}", "--endpoint", proxy.endpoint)
+        remote = (f"{bucket}/{kind}", "--endpoint", proxy.endpoint)
     # The cache holds a part, so every epoch requests the rest.
-    name = add(daemon, *place, quota="256KiB")
+    name = add(daemon, *remote, quota="256KiB")
     injected: dict[str, int] = {}
     for epoch in range(12):
         assert source.read(daemon, name, first_epoch=epoch) == source.contents
@@ -432,7 +432,7 @@ def test_dripping_answer_is_requested_again(
     start_daemon: Callable[..., Any], nginx: Nginx, images: Source, tmp_path: pathlib.Path,
     fault_proxy: Callable[..., FaultProxy],
 ) -> None:  # fmt: skip
-    # At this rate no answer of 5 KB ends within its second, but the rate is too high to count as a stall.
+    # At this rate no answer of 5 KB ends within the request timeout, but the rate is too high to count as a stall.
     daemon = start_daemon("--remote.request-timeout", "1 s", environment=environment(tmp_path))
     assert max(map(len, images.contents.values())) > 5_000
     proxy = fault_proxy(nginx.port, drip_bytes_per_s=4_500)
@@ -479,13 +479,13 @@ def test_forward_proxy_of_the_environment_is_used(
     daemon = start_daemon(environment=environment(tmp_path, http_proxy=proxy.endpoint, no_proxy=""))
     name = add(daemon, f"{nginx.http}/images/list.txt")
     assert images.read(daemon, name) == images.contents
-    assert all(str(one["target"]).startswith(f"{nginx.http}/images/") for one in proxy.requests())
+    assert all(str(request["target"]).startswith(f"{nginx.http}/images/") for request in proxy.requests())
     assert proxy.requests()
 
 
 def test_nothing_is_written_to_a_remote(nginx: Nginx, s3: S3, bucket: str, images: Source, tars: Source) -> None:
     """Runs after all tests above: no writing method was used, and the bucket's contents are unchanged."""
-    assert {one.method for one in nginx.requests()} <= {"GET", "HEAD", "OPTIONS"}
+    assert {request.method for request in nginx.requests()} <= {"GET", "HEAD", "OPTIONS"}
     for source in (images, tars):
         for path in source.directory.rglob("*"):
             if path.is_file() and path.suffix != ".txt":

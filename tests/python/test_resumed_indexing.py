@@ -85,17 +85,17 @@ class Adding:
             time.sleep(0.01)
 
     def end(self) -> dict[str, Any]:
-        """Finishes the rest without delay. Returns the result, and the objects whose bytes were requested."""
+        """Repeats the command without delays. Returns its result and, as "read", the objects read from the remote."""
         self.proxy.set()
         before = len(self.proxy.requests())
-        told = json.loads(self.daemon.command("--json", *self.words))["result"]
-        asked = [str(one["target"]) for one in self.proxy.requests()[before:]]
-        told["read"] = {target for target in asked if "list-type" not in target}
-        return told
+        result = json.loads(self.daemon.command("--json", *self.words))["result"]
+        targets = [str(request["target"]) for request in self.proxy.requests()[before:]]
+        result["read"] = {target for target in targets if "list-type" not in target}
+        return result
 
 
 @pytest.fixture
-def begin(
+def make_adding(
     start_daemon: Callable[..., Any], s3: S3, sources: dict[str, Source], tmp_path: pathlib.Path,
     fault_proxy: Callable[..., FaultProxy],
 ) -> Callable[..., Adding]:  # fmt: skip
@@ -109,58 +109,58 @@ def begin(
     return make
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL, "network"])
+@pytest.mark.parametrize("interruption", [signal.SIGTERM, signal.SIGKILL, "network"])
 @pytest.mark.parametrize("kind", ["tars", "images"])
 def test_interrupted_adding_resumes(
-    begin: Callable[..., Adding], sources: dict[str, Source], kind: str, end: signal.Signals | str
+    make_adding: Callable[..., Adding], sources: dict[str, Source], kind: str, interruption: signal.Signals | str
 ) -> None:
     source = sources[kind]
     objects = sum(path.suffix != ".txt" for path in source.directory.rglob("*.*"))
-    adding = begin(kind, *(("--checksum",) if kind == "images" else ()))
+    adding = make_adding(kind, *(("--checksum",) if kind == "images" else ()))
     adding.proxy.set(stall_before=0.9)
     client = adding.begin()
     done = adding.wait_for(12)
-    if isinstance(end, signal.Signals):
-        adding.daemon.end(end)
+    if isinstance(interruption, signal.Signals):
+        adding.daemon.end(interruption)
         adding.daemon.start()
     else:
         adding.proxy.set(reset_before=1)
     client.wait(120)
     assert client.returncode != 0 and adding.name not in adding.daemon.command("dataset", "ls")
-    told = adding.end()
-    assert told["objects"] == objects
-    assert done <= told["objects_resumed"] < objects
-    assert len(told["read"]) == objects - told["objects_resumed"]
+    result = adding.end()
+    assert result["objects"] == objects
+    assert done <= result["objects_resumed"] < objects
+    assert len(result["read"]) == objects - result["objects_resumed"]
     assert source.read(adding.daemon, adding.name) == source.contents
-    assert list((adding.daemon.state / "datasets").rglob("*.journal")) == [], "it is of no more use"
+    assert list((adding.daemon.state / "datasets").rglob("*.journal")) == [], "a complete dataset needs no journal"
 
 
 def test_object_changed_in_between_is_read_again(
-    begin: Callable[..., Adding], s3: S3, sources: dict[str, Source]
+    make_adding: Callable[..., Adding], s3: S3, sources: dict[str, Source]
 ) -> None:
-    adding = begin("tars")
+    adding = make_adding("tars")
     adding.proxy.set(stall_before=0.9)
     client = adding.begin()
     adding.wait_for(20)
     adding.daemon.end(signal.SIGKILL)
     client.wait(120)
-    read = [str(one["target"]) for one in adding.proxy.requests() if "list-type" not in str(one["target"])]
+    read = [target for request in adding.proxy.requests() if "list-type" not in (target := str(request["target"]))]
     changed = read[0]
     key = changed.removeprefix(f"/{BUCKET}/")
     data = (sources["tars"].directory.parent / key).read_bytes()
     s3.client.put(BUCKET, key, data + bytes(512))  # one more block of zeros: another ETag, the same samples
     try:
         adding.daemon.start()
-        told = adding.end()
-        assert changed in told["read"]
-        assert len(told["read"]) == told["objects"] - told["objects_resumed"] < told["objects"]
+        result = adding.end()
+        assert changed in result["read"]
+        assert len(result["read"]) == result["objects"] - result["objects_resumed"] < result["objects"]
         assert sources["tars"].read(adding.daemon, adding.name) == sources["tars"].contents
     finally:
         s3.client.put(BUCKET, key, data)
 
 
-def test_adding_with_other_options_starts_over(begin: Callable[..., Adding]) -> None:
-    adding = begin("tars")
+def test_adding_with_other_options_starts_over(make_adding: Callable[..., Adding]) -> None:
+    adding = make_adding("tars")
     adding.proxy.set(stall_before=0.9)
     client = adding.begin()
     adding.wait_for(12)
@@ -168,8 +168,8 @@ def test_adding_with_other_options_starts_over(begin: Callable[..., Adding]) -> 
     client.wait(120)
     adding.daemon.start()
     adding.words = (*adding.words, "--block", "object")
-    told = adding.end()
-    assert told["objects_resumed"] == 0 and len(told["read"]) == told["objects"]
+    result = adding.end()
+    assert result["objects_resumed"] == 0 and len(result["read"]) == result["objects"]
 
 
 def test_daemon_stops_at_once_while_the_remote_is_silent(
@@ -184,13 +184,13 @@ def test_daemon_stops_at_once_while_the_remote_is_silent(
     client = adding.begin()
     while not proxy.injected():
         time.sleep(0.01)
-    daemon.end()  # fails after a minute
+    daemon.end()  # raises an exception after 60 s
     client.wait(120)
     assert client.returncode != 0
 
 
-def test_progress_shows_resumed_objects(begin: Callable[..., Adding]) -> None:
-    adding = begin("tars")
+def test_progress_shows_resumed_objects(make_adding: Callable[..., Adding]) -> None:
+    adding = make_adding("tars")
     adding.proxy.set(stall_before=0.9)
     client = adding.begin()
     adding.wait_for(12)

@@ -36,7 +36,7 @@ def bucket(s3: S3, images: Source) -> str:
 
 @pytest.fixture
 def guarded(serve_directory: Callable[..., Nginx], s3: S3, tmp_path: pathlib.Path) -> Nginx:
-    """The S3 server's TLS side."""
+    """A web server that passes requests over TLS on to the S3 server."""
     return serve_directory(tmp_path, "--upstream", str(s3.port))
 
 
@@ -47,7 +47,7 @@ def add(daemon: Any, *words: object) -> str:
 
 
 def refused(daemon: Any, *words: object) -> str:
-    """The error of a failed `dataset add`, which must fail soon and add nothing."""
+    """The error of a failed `dataset add`, which must add nothing."""
     name = next(NAMES)
     ran = daemon.try_command("dataset", "add", name, *words)
     assert ran.returncode != 0, ran.stdout
@@ -236,22 +236,22 @@ def test_reads_wait_for_a_late_renewal(
     daemon = start_daemon(environment=environment(tmp_path, **variables))
     name = add(daemon, bucket, "--endpoint", proxy.endpoint)
     metadata.set(error_500=1)
-    read: list[dict[str, bytes]] = []
+    epochs: list[dict[str, bytes]] = []
     expired = threading.Event()
 
-    def read_on() -> None:
-        while not read or not expired.is_set():
-            read.append(images.read(daemon, name, first_epoch=len(read)))
+    def read_until_expired() -> None:
+        while not epochs or not expired.is_set():
+            epochs.append(images.read(daemon, name, first_epoch=len(epochs)))
 
-    reading = threading.Thread(target=read_on)
+    reading = threading.Thread(target=read_until_expired)
     reading.start()
-    while not proxy.injected():  # the old credentials have expired while jobs read
+    while not proxy.injected():  # until credentials expire while jobs read
         time.sleep(0.05)
     expired.set()
     metadata.set()
     reading.join(120)
     assert not reading.is_alive()
-    assert all(one == images.contents for one in read)
+    assert all(contents == images.contents for contents in epochs)
     log = daemon.log.read_text()
     assert "cannot renew the role's credentials" in log and s3.secret not in log
 
@@ -260,7 +260,7 @@ def test_container_credentials_url_appears_nowhere(
     start_daemon: Callable[..., Any], s3: S3, bucket: str, tmp_path: pathlib.Path,
     instance_role: Callable[..., InstanceRole], fault_proxy: Callable[..., FaultProxy],
 ) -> None:  # fmt: skip
-    """Anyone who knows its path can get the keys."""
+    """Anyone who knows the path of this URL can get the keys."""
     service = fault_proxy(instance_role(expires_s=3).port)
     host = service.endpoint.removeprefix("http://")
     variables = {

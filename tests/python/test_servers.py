@@ -132,8 +132,8 @@ def test_s3_serves_ranges_and_etags_in_both_styles(s3: S3, bucket: str) -> None:
         answer = client.ask("GET", bucket, "deep/a b+ü.bin", headers={"Range": "bytes=5-9"})
         assert (answer.status, answer.headers["content-range"], answer.body) == (206, "bytes 5-9/1000000", DATA[5:10])
     tag = answer.headers["etag"]
-    held = s3.client.ask("GET", bucket, "deep/a b+ü.bin", headers={"If-Match": tag})
-    assert held.status == 200
+    unchanged = s3.client.ask("GET", bucket, "deep/a b+ü.bin", headers={"If-Match": tag})
+    assert unchanged.status == 200
     s3.client.put(bucket, "changes", b"1")
     first = s3.client.ask("HEAD", bucket, "changes").headers["etag"]
     s3.client.put(bucket, "changes", b"2")
@@ -174,7 +174,7 @@ def test_s3_program_fills_its_buckets(directory: pathlib.Path, tmp_path: pathlib
     others = S3Client(int(server.endpoint.rpartition(":")[2]), server.key_id, server.secret)
     assert others.ask("GET", "made", "sub/x").body == b"1"
     assert others.ask("PUT", "made", "sub/y", body=b"2").status == 405
-    assert server.stop() == 3, "who but its client writes is found out"
+    assert server.stop() == 3, "a write by anyone but its client is reported"
 
 
 # Credentials of a machine.
@@ -257,28 +257,28 @@ def test_proxy_works_as_a_forward_proxy(nginx: Nginx, fault_proxy: Proxy) -> Non
     assert proxy.requests()[0]["target"] == f"{nginx.http}/a.bin"
 
 
-def once(fault_proxy: Proxy, nginx: Nginx, fault: str, **options: object) -> tuple[FaultProxy, Client]:
+def proxy_with_client(fault_proxy: Proxy, nginx: Nginx, fault: str, **options: object) -> tuple[FaultProxy, Client]:
     """A proxy that injects `fault` into every request, and a client of it."""
     proxy = fault_proxy(nginx.port, probabilities={fault: 1}, **options)
     return proxy, Client(proxy.port)
 
 
 def test_reset_before_breaks_the_connection(nginx: Nginx, fault_proxy: Proxy) -> None:
-    proxy, client = once(fault_proxy, nginx, "reset_before")
+    proxy, client = proxy_with_client(fault_proxy, nginx, "reset_before")
     with pytest.raises(ConnectionResetError):
         client.get()
     assert proxy.injected() == {"reset_before": 1}
 
 
 def test_reset_body_breaks_the_connection(nginx: Nginx, fault_proxy: Proxy) -> None:
-    proxy, client = once(fault_proxy, nginx, "reset_body")
+    proxy, client = proxy_with_client(fault_proxy, nginx, "reset_body")
     with pytest.raises((ConnectionResetError, http.client.IncompleteRead)):
         client.get()
     assert proxy.injected() == {"reset_body": 1}
 
 
 def test_truncated_body_ends_early(nginx: Nginx, fault_proxy: Proxy) -> None:
-    proxy, client = once(fault_proxy, nginx, "truncated_body")
+    proxy, client = proxy_with_client(fault_proxy, nginx, "truncated_body")
     with pytest.raises(http.client.IncompleteRead) as caught:
         client.get()
     got = caught.value.partial
@@ -287,7 +287,7 @@ def test_truncated_body_ends_early(nginx: Nginx, fault_proxy: Proxy) -> None:
 
 
 def test_close_after_ends_the_connection_after_the_answer(nginx: Nginx, fault_proxy: Proxy) -> None:
-    proxy, client = once(fault_proxy, nginx, "close_after")
+    proxy, client = proxy_with_client(fault_proxy, nginx, "close_after")
     response, body = client.get()
     assert (body, response.will_close) == (DATA, False)
     with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
@@ -297,18 +297,18 @@ def test_close_after_ends_the_connection_after_the_answer(nginx: Nginx, fault_pr
 
 @pytest.mark.parametrize("fault", ["stall_before", "stall_body"])
 def test_stall_delays_the_answer(nginx: Nginx, fault_proxy: Proxy, fault: str) -> None:
-    proxy, client = once(fault_proxy, nginx, fault, stall_s=0.3)
+    proxy, client = proxy_with_client(fault_proxy, nginx, fault, stall_s=0.3)
     began = time.monotonic()
     assert client.get()[1] == DATA
     assert time.monotonic() - began >= 0.3
     assert proxy.injected() == {fault: 1}
-    proxy, _ = once(fault_proxy, nginx, fault, stall_s=600)
+    proxy, _ = proxy_with_client(fault_proxy, nginx, fault, stall_s=600)
     with pytest.raises(TimeoutError):
         Client(proxy.port, timeout_s=0.2).get()
 
 
 def test_drip_slows_the_body(nginx: Nginx, fault_proxy: Proxy) -> None:
-    proxy, client = once(fault_proxy, nginx, "drip", drip_bytes_per_s=100_000)
+    proxy, client = proxy_with_client(fault_proxy, nginx, "drip", drip_bytes_per_s=100_000)
     began = time.monotonic()
     assert client.get(byte_range="0-49999")[1] == DATA[:50_000]
     assert time.monotonic() - began >= 0.45
@@ -332,7 +332,7 @@ def test_bursts_fail_requests_in_a_row(nginx: Nginx, fault_proxy: Proxy, fault: 
 
 def test_range_faults_change_content_range(nginx: Nginx, fault_proxy: Proxy) -> None:
     for fault, says in (("range_shifted", "bytes 11-20/1000000"), ("range_total", "bytes 10-19/1000001")):
-        proxy, client = once(fault_proxy, nginx, fault)
+        proxy, client = proxy_with_client(fault_proxy, nginx, fault)
         response, body = client.get(byte_range="10-19")
         assert (response.status, response.getheader("Content-Range"), body) == (206, says, DATA[10:20])
         assert client.get()[1] == DATA
@@ -340,10 +340,10 @@ def test_range_faults_change_content_range(nginx: Nginx, fault_proxy: Proxy) -> 
 
 
 def test_length_faults_change_content_length(nginx: Nginx, fault_proxy: Proxy) -> None:
-    proxy, client = once(fault_proxy, nginx, "length_short")
+    proxy, client = proxy_with_client(fault_proxy, nginx, "length_short")
     response, body = client.get(byte_range="10-19")
     assert (response.getheader("Content-Length"), body) == ("9", DATA[10:19])
-    proxy, client = once(fault_proxy, nginx, "length_long")
+    proxy, client = proxy_with_client(fault_proxy, nginx, "length_long")
     with pytest.raises(http.client.IncompleteRead) as caught:
         client.get(byte_range="10-19")
     assert (caught.value.partial, caught.value.expected) == (DATA[10:20], 1)
@@ -351,7 +351,7 @@ def test_length_faults_change_content_length(nginx: Nginx, fault_proxy: Proxy) -
 
 
 def test_whole_object_ignores_the_range(nginx: Nginx, fault_proxy: Proxy) -> None:
-    proxy, client = once(fault_proxy, nginx, "whole_object")
+    proxy, client = proxy_with_client(fault_proxy, nginx, "whole_object")
     response, body = client.get(byte_range="400000-699999")
     assert (response.status, response.getheader("Content-Range"), len(body)) == (200, None, len(DATA))
     assert body[400_000:700_000] == DATA[400_000:700_000] and body != DATA
@@ -360,7 +360,7 @@ def test_whole_object_ignores_the_range(nginx: Nginx, fault_proxy: Proxy) -> Non
 
 
 def test_etag_fault_changes_the_etag(nginx: Nginx, fault_proxy: Proxy) -> None:
-    proxy, client = once(fault_proxy, nginx, "etag")
+    proxy, client = proxy_with_client(fault_proxy, nginx, "etag")
     plain, _ = Client(nginx.port).get()
     response, body = client.get()
     assert (response.getheader("ETag") != plain.getheader("ETag"), body) == (True, DATA)
@@ -368,7 +368,7 @@ def test_etag_fault_changes_the_etag(nginx: Nginx, fault_proxy: Proxy) -> None:
 
 
 def test_flip_changes_one_bit(nginx: Nginx, fault_proxy: Proxy) -> None:
-    proxy, client = once(fault_proxy, nginx, "flip")
+    proxy, client = proxy_with_client(fault_proxy, nginx, "flip")
     body = client.get()[1]
     assert sum((a ^ b).bit_count() for a, b in zip(body, DATA, strict=True)) == 1
     assert proxy.injected() == {"flip": 1}
@@ -398,7 +398,7 @@ def test_tcp_proxy_passes_tls_and_breaks_connections(nginx: Nginx, fault_proxy: 
 
 
 def test_every_fault_is_tested_above() -> None:
-    above = {
+    tested = {
         *faults.BURSTS,
         "stall_before",
         "stall_body",
@@ -407,8 +407,8 @@ def test_every_fault_is_tested_above() -> None:
         "length_short",
         "length_long",
     }
-    above |= {"reset_before", "reset_body", "truncated_body", "close_after", "drip", "whole_object", "etag", "flip"}
-    assert above == set(faults.NAMES)
+    tested |= {"reset_before", "reset_body", "truncated_body", "close_after", "drip", "whole_object", "etag", "flip"}
+    assert tested == set(faults.NAMES)
 
 
 def test_writes_never_reach_the_upstream(s3: S3, bucket: str) -> None:
@@ -421,8 +421,8 @@ def test_writes_never_reach_the_upstream(s3: S3, bucket: str) -> None:
     assert s3.client.ask("GET", bucket, "deep/a b+ü.bin").status == 200
 
 
-def fates(nginx: Nginx, fault_proxy: Proxy, seed: int, order: list[int]) -> dict[int, str]:
-    """The outcomes of 60 ranges, each requested over its own connection, several at a time."""
+def outcomes(nginx: Nginx, fault_proxy: Proxy, seed: int, order: list[int]) -> dict[int, str]:
+    """Requests 60 ranges, each over its own connection, several at a time. Returns what came back for each."""
     proxy = fault_proxy(nginx.port, seed=seed, probabilities={"truncated_body": 0.2, "flip": 0.2, "etag": 0.1})
 
     def ask(i: int) -> tuple[int, str]:
@@ -438,9 +438,9 @@ def fates(nginx: Nginx, fault_proxy: Proxy, seed: int, order: list[int]) -> dict
 
 def test_seed_determines_faults_whatever_the_order(nginx: Nginx, fault_proxy: Proxy) -> None:
     order = list(range(60))
-    first = fates(nginx, fault_proxy, 1, order)
-    assert fates(nginx, fault_proxy, 1, order[::-1]) == first
-    assert fates(nginx, fault_proxy, 2, order) != first
+    first = outcomes(nginx, fault_proxy, 1, order)
+    assert outcomes(nginx, fault_proxy, 1, order[::-1]) == first
+    assert outcomes(nginx, fault_proxy, 2, order) != first
 
 
 def test_faults_can_be_turned_off(nginx: Nginx, fault_proxy: Proxy) -> None:

@@ -13,7 +13,7 @@ import torch
 from larder.torch.shared import Board
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-BATCHES = 27  # of 8 in 210 samples
+BATCHES = 27  # batches of 8 in an epoch of 210 samples
 WORKERS = [(0, False), (2, False), (2, True)]
 
 
@@ -101,7 +101,7 @@ def test_state_of_an_ended_pass_resumes_with_the_next_epoch(
 def test_workers_agree_on_the_pass_in_any_order_of_loading() -> None:
     for first, second in ((0, 1), (1, 0)):
         board = Board()
-        board.begin_pass(2, key=5)  # of a loader with more workers
+        board.begin_pass(2, key=5)  # for a loader with more workers
         for worker in (first, second):
             board.load_state(worker, 2, b"state")
             assert board.begin_pass(worker, key=7, number=0) == 0
@@ -181,7 +181,7 @@ def test_forked_process_reads_on_its_own(
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_state_before_the_first_pass_is_its_beginning(
+def test_state_before_the_first_pass_resumes_at_its_beginning(
     raw: Any, orders: list[list[str]], workers: tuple[int, bool]
 ) -> None:
     loader = make_loader(raw, workers)

@@ -27,8 +27,8 @@ class Manager:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
 
-    def hears(self, process: subprocess.Popen[bytes]) -> bytes:
-        """The next message. The test fails if the process ends without one."""
+    def next_message(self, process: subprocess.Popen[bytes]) -> bytes:
+        """Waits for the next message. The test fails if the process ends without one."""
         self._socket.settimeout(0.1)
         while True:
             ended = process.poll() is not None
@@ -37,7 +37,7 @@ class Manager:
             except TimeoutError:
                 assert not ended, f"it ended with {process.returncode} and said nothing"
 
-    def silent(self) -> bool:
+    def is_silent(self) -> bool:
         self._socket.setblocking(False)
         try:
             self._socket.recv(4096)
@@ -79,19 +79,19 @@ def test_systemd_is_notified_of_ready_and_stopping(
     options, http_socket = options_of(name, tmp_path)
     process = run(larder_bin, name, manager, *options)
     try:
-        assert manager.hears(process) == b"READY=1"
-        process.send_signal(signal.SIGHUP)  # as `systemctl reload` at once
+        assert manager.next_message(process) == b"READY=1"
+        process.send_signal(signal.SIGHUP)  # like `systemctl reload` right after the start
         connection = UnixConnection(http_socket)
         connection.request("GET", "/healthz")
-        assert connection.getresponse().status == 200, "ready means that it answers, at the first try"
+        assert connection.getresponse().status == 200, "a ready daemon answers the first request"
         connection.close()
         process.send_signal(signal.SIGTERM)
-        assert manager.hears(process) == b"STOPPING=1"
+        assert manager.next_message(process) == b"STOPPING=1"
         assert process.wait() == 0
     finally:
         process.kill()  # if it has not ended
         process.wait()
-    assert manager.silent()
+    assert manager.is_silent()
 
 
 @pytest.mark.parametrize("name", DAEMONS)
@@ -101,7 +101,7 @@ def test_daemon_that_cannot_start_is_never_ready(
     options, _ = options_of(name, tmp_path / "no such directory" / "within")
     (tmp_path / "no such directory").touch()
     assert run(larder_bin, name, manager, *options).wait() != 0
-    assert manager.silent()
+    assert manager.is_silent()
 
 
 @pytest.mark.parametrize("name", DAEMONS)
@@ -109,7 +109,7 @@ def test_unit_uses_only_existing_options(
     larder_bin: pathlib.Path, repository: pathlib.Path, name: str
 ) -> None:
     unit = (repository / "tools" / f"{name}.service").read_text()
-    assert re.search(r"^Type=notify$", unit, re.MULTILINE), "it says when it is ready"
+    assert re.search(r"^Type=notify$", unit, re.MULTILINE), "systemd waits until the daemon says that it is ready"
     command = re.search(rf"^ExecStart=/usr/bin/{name} (.*)$", unit, re.MULTILINE)
     assert command
     shown = subprocess.run([larder_bin / name, "--help"], capture_output=True, text=True, check=True).stdout
@@ -131,4 +131,4 @@ def test_systemd_accepts_the_unit(
         return [line for line in (ran.stdout + ran.stderr).splitlines() if f"{name}.service" in line]
 
     assert complaints(unit) == []
-    assert complaints(unit.replace("ProtectClock=yes", "ProtectTheClock=yes")), "it would say so"
+    assert complaints(unit.replace("ProtectClock=yes", "ProtectTheClock=yes")), "it reports unknown settings"

@@ -19,8 +19,8 @@ def decode(sample: larder.Sample) -> tuple[str, Any]:
     return sample.key, torch.frombuffer(bytearray(sample.bytes), dtype=torch.uint8)
 
 
-def pairs(made: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    return made
+def uncollated(samples: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    return samples
 
 
 def keys_of(loader: Iterable[Any]) -> list[str]:
@@ -54,7 +54,7 @@ def test_epochs_are_complete_and_in_order(raw: Any, num_workers: int, persistent
 
 
 def test_decode_and_collate_run_in_workers(raw: Any) -> None:
-    dataset = larder.torch.IterableDataset(**raw.options(batch_size=16), decode=decode, collate=pairs)
+    dataset = larder.torch.IterableDataset(**raw.options(batch_size=16), decode=decode, collate=uncollated)
     loader = larder.torch.DataLoader(dataset, num_workers=2)
     seen = {key: pixels for batch in loader for key, pixels in batch}
     assert seen.keys() == raw.contents.keys()
@@ -126,9 +126,9 @@ def test_pass_after_a_resumed_one_is_the_next_epoch(raw: Any, num_workers: int, 
     begun = [next(walk) for _ in range(27)]
     for taken in (1, 26, 27):
         with make() as other:
-            keep = iter(other)
+            other_walk = iter(other)
             for _ in range(taken):
-                next(keep)
+                next(other_walk)
             loader.load_state_dict(other.state_dict())
         assert len(loader) == 27 - taken
         assert keys_of(begun[:taken]) + keys_of(loader) == plain_order(raw, 0, batch_size=8, seed=2)
@@ -183,8 +183,8 @@ def test_collate_equals_torch_except_for_missing_values() -> None:
     assert numbers.tolist() == [1, 2] and texts == ("a", "b")
     assert larder.torch.collate([{"a": [1, None]}, {"a": [2, 3]}])["a"][0].tolist() == [1, 2]
     assert larder.torch.collate([{"a": [1, None]}, {"a": [2, 3]}])["a"][1] == [None, 3]
-    made = larder.torch.collate([point(1, None), point(2, None)])
-    assert type(made) is point and made.x.tolist() == [1, 2] and made.y == [None, None]
+    points = larder.torch.collate([point(1, None), point(2, None)])
+    assert type(points) is point and points.x.tolist() == [1, 2] and points.y == [None, None]
     assert larder.torch.collate([None, None]) == [None, None]
     assert larder.torch.collate([(1, None), (2,)]) == [(1, None), (2,)]
 
@@ -316,7 +316,7 @@ def test_map_dataset_is_read_by_batches(raw: Any, num_workers: int) -> None:
     dataset = larder.torch.MapDataset(**raw.options(), decode=decode)
     sampler = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(dataset), 32, drop_last=False)
     loader = torch.utils.data.DataLoader(
-        dataset, sampler=sampler, batch_size=None, num_workers=num_workers, collate_fn=pairs
+        dataset, sampler=sampler, batch_size=None, num_workers=num_workers, collate_fn=uncollated
     )
     sizes = [len(batch) for batch in loader]
     assert sizes == [32] * 6 + [18]

@@ -86,7 +86,7 @@ def test_iterable_dataset_reads_the_next_epoch_in_each_pass(raw: Any) -> None:
         assert keys_of(dataset) == orders[2]
         with pytest.raises(RuntimeError, match="this pass is over"):
             next(older)
-        iter(dataset)  # without a batch: it does not count
+        iter(dataset)  # a pass without a batch does not count
         assert keys_of(dataset) == orders[3]
         dataset.load_state_dict(ended)
         assert keys_of(dataset) == orders[1]

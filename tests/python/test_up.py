@@ -30,17 +30,17 @@ class Up:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.process.communicate()[1]
-        self.listens: dict[str, Any] = json.loads(line)
+        self.endpoints: dict[str, Any] = json.loads(line)
 
     def words(self, *arguments: object) -> list[str]:
-        to = ["--admin-socket", self.listens["admin_socket"], "--allocator", self.listens["allocator"]]
-        return [str(self.larder), *to, *map(str, arguments)]
+        options = ["--admin-socket", self.endpoints["admin_socket"], "--allocator", self.endpoints["allocator"]]
+        return [str(self.larder), *options, *map(str, arguments)]
 
     def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(self.words(*arguments), capture_output=True, text=True)
 
     def log(self) -> str:
-        """Its standard error, complete after it has ended."""
+        """The standard error of `larder up`, once `end` has returned."""
         return self.errors
 
     def command(self, *arguments: object) -> str:
@@ -79,13 +79,13 @@ def write_files(directory: pathlib.Path, count: int) -> pathlib.Path:
     return directory
 
 
-def until(holds: Callable[[], bool]) -> None:
-    while not holds():
+def wait_until(condition: Callable[[], bool]) -> None:
+    while not condition():
         time.sleep(0.1)
 
 
 def read_epoch(up: Up, name: str) -> int:
-    loader = larder.Loader(name, job=f"job-{name}", socket=up.listens["socket"], batch_size=8)
+    loader = larder.Loader(name, job=f"job-{name}", socket=up.endpoints["socket"], batch_size=8)
     with loader:
         return sum(len(sample.bytes) for batch in loader for sample in batch)
 
@@ -95,9 +95,9 @@ def test_quotas_are_set_automatically(start_up: Callable[..., Up], tmp_path: pat
     added = up.command("dataset", "add", "files", write_files(tmp_path / "files", 64))
     assert "quota set" not in added
     # The whole dataset fits, so its quota covers it before any job has read a byte.
-    until(lambda: up.quota_bytes("files") >= 64 * (1 << 16))
+    wait_until(lambda: up.quota_bytes("files") >= 64 * (1 << 16))
     assert read_epoch(up, "files") == 64 * (1 << 16)
-    until(lambda: json.loads(up.command("--json", "dataset", "info", "files"))["cached_ratio"] == 1)
+    wait_until(lambda: json.loads(up.command("--json", "dataset", "info", "files"))["cached_ratio"] == 1)
     assert "files" in up.command("plan")
     assert up.end() == 0
 
@@ -108,15 +108,15 @@ def test_quota_set_by_hand_holds_until_released(start_up: Callable[..., Up], tmp
     up.command("dataset", "add", "others", write_files(tmp_path / "others", 480))
     up.command("quota", "set", "files", "--memory", "1 MiB", "--disk", "0")
     # The other dataset gets the rest of the node.
-    until(lambda: up.quota_bytes("others") > 22 * MIB)
+    wait_until(lambda: up.quota_bytes("others") > 22 * MIB)
     assert up.quota_bytes("files") == 1 * MIB
     assert up.end() == 0
 
     again = start_up(state=up.state)
-    until(lambda: json.loads(again.command("--json", "status"))["allocator"]["plan"] > 0)
+    wait_until(lambda: json.loads(again.command("--json", "status"))["allocator"]["plan"] > 0)
     assert again.quota_bytes("files") == 1 * MIB
     again.command("quota", "set", "files", "--auto")
-    until(lambda: again.quota_bytes("files") > 4 * MIB)
+    wait_until(lambda: again.quota_bytes("files") > 4 * MIB)
     both = again.run("quota", "set", "files", "--auto", "--memory", "1 MiB")
     assert both.returncode == 2
     assert again.end() == 0
@@ -153,7 +153,8 @@ def test_new_dataset_is_warmed_at_once_with_all_idle_bandwidth(
     assert "160 of 160 blocks are cached, 10.00 MiB of 10.00 MiB (100.0 %)" in output
     assert up.end() == 0
     lines = up.log().splitlines()
-    assert sum("quota set" in line for line in lines) <= 5, "once, and a few times as sizes become known"
+    # The quota is set once, and a few more times as sizes become known.
+    assert sum("quota set" in line for line in lines) <= 5
 
 
 def test_warm_reports_what_is_not_cached_and_why(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
@@ -196,13 +197,13 @@ def test_quota_of_an_operator_overrides_automatic_quotas(start_up: Callable[...,
         write_files(directory, 320)
         for name in ("one", "two"):
             up.command("dataset", "add", name, directory)
-        # The two datasets have all of the node and cache nothing.
-        until(lambda: up.quota_bytes("one") + up.quota_bytes("two") > 22 * MIB)
+        # The two datasets share the whole node and have cached nothing.
+        wait_until(lambda: up.quota_bytes("one") + up.quota_bytes("two") > 22 * MIB)
         up.command("quota", "set", "one", "--memory", "7 MiB", "--disk", "13 MiB")
         assert up.quota_bytes("one") == 20 * MIB
         up.command("dataset", "add", "three", directory, "--quota-memory", "1 MiB", "--quota-disk", "2 MiB")
-        plan = json.loads(up.command("--json", "status"))["allocator"]["reports"] + 3
-        until(lambda: json.loads(up.command("--json", "status"))["allocator"]["reports"] > plan)
+        reports = json.loads(up.command("--json", "status"))["allocator"]["reports"] + 3
+        wait_until(lambda: json.loads(up.command("--json", "status"))["allocator"]["reports"] > reports)
         assert [up.quota_bytes(name) for name in ("one", "two", "three")] == [20 * MIB, 1 * MIB, 3 * MIB]
         refused = up.run("quota", "set", "two", "--memory", "1 MiB", "--disk", "2 MiB")
         assert refused.returncode == 1
@@ -233,7 +234,7 @@ def test_cached_blocks_count_as_room_after_restart(
     up.command("dataset", "add", "files", tmp_path / "files")
     up.command("quota", "set", "files", "--memory", "0 MiB", "--disk", "45 MiB")
     read_epoch(up, "files")
-    until(lambda: json.loads(up.command("--json", "dataset", "info", "files"))["used"]["blocks"] == 600)
+    wait_until(lambda: json.loads(up.command("--json", "dataset", "info", "files"))["used"]["blocks"] == 600)
     assert up.end() == 0
     up = start_up(state=small_disk, disk=None)
     info = json.loads(up.command("--json", "dataset", "info", "files"))
@@ -254,7 +255,7 @@ def test_warming_on_a_full_disk_fails_with_reason(
     assert "to fetch: 600 blocks" in full.stdout
     assert "blocks: the cache disk is full: " in full.stdout
     assert "600 of 600" not in full.stdout
-    until(lambda: json.loads(up.command("--json", "dataset", "info", "files"))["disk_full"])
+    wait_until(lambda: json.loads(up.command("--json", "dataset", "info", "files"))["disk_full"])
     result = json.loads(up.run("--json", "dataset", "warm", "files").stdout)["result"]
     assert result["kept"] is False
     assert result["cached_blocks"] + result["not_cached"]["disk_full"] == 600
@@ -267,13 +268,13 @@ def test_second_up_on_one_state_directory_is_refused(start_up: Callable[..., Up]
     second = subprocess.run([larder_bin / "larder", "up", "--state", up.state], capture_output=True, text=True)
     assert second.returncode != 0
     assert str(up.state) in second.stderr
-    assert up.run("plan").returncode == 0, "the first one's allocator still answers"
+    assert up.run("plan").returncode == 0, "the allocator of the first one still answers"
     assert up.end(signal.SIGINT) == 0
 
 
 def test_daemons_allocator_is_asked_if_none_is_named(start_up: Callable[..., Up], larder_bin: pathlib.Path) -> None:
     up = start_up()
-    words = [larder_bin / "larder", "--admin-socket", up.listens["admin_socket"]]
+    words = [larder_bin / "larder", "--admin-socket", up.endpoints["admin_socket"]]
     assert "objective" in subprocess.run([*words, "plan"], capture_output=True, text=True).stdout
     submitted = subprocess.run([*words, "job", "submit", "--", "true"], capture_output=True, text=True)
     assert submitted.returncode == 4
@@ -329,6 +330,6 @@ def test_daemon_waits_for_a_late_allocator_without_warning(
     start_daemon: Callable[..., Any], tmp_path: pathlib.Path
 ) -> None:
     daemon = start_daemon("--allocator.endpoint", str(tmp_path / "allocator.sock"))
-    until(lambda: "waiting for the allocator" in daemon.log.read_text())
+    wait_until(lambda: "waiting for the allocator" in daemon.log.read_text())
     before = daemon.log.read_text().split("waiting for the allocator")[0]
     assert " warning " not in before and " error " not in before, before

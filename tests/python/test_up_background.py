@@ -35,7 +35,7 @@ def test_one_process_is_started_and_ended(larder_bin: pathlib.Path, tmp_path: pa
     assert ended.stdout == f"larder daemon is down (it was pid {says['pid']})\n"
 
 
-def test_sizes_and_how_to_end_it_are_shown(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_up_shows_sizes_and_how_to_stop_it(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
     background = Background(larder_bin, tmp_path / "state")
     shown = background.up("-d").stdout
     assert background.run("down").returncode == 0

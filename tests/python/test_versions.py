@@ -33,8 +33,8 @@ def info(daemon: Any, name: str) -> dict[str, Any]:
     return found
 
 
-def until(holds: Callable[[], bool]) -> None:
-    while not holds():
+def wait_until(condition: Callable[[], bool]) -> None:
+    while not condition():
         time.sleep(0.1)
 
 
@@ -47,7 +47,7 @@ def test_new_version_gets_the_room_of_the_old_one(start_daemon: Callable[..., An
     assert read_epoch(daemon, "files").hit_ratio == 1
     write_files(files, 2)
     daemon.command("dataset", "index", "files")
-    until(lambda: info(daemon, "files")["used"]["payload_bytes"] == 0)
+    wait_until(lambda: info(daemon, "files")["used"]["payload_bytes"] == 0)
     read_epoch(daemon, "files")
     assert read_epoch(daemon, "files").hit_ratio == 1
     assert info(daemon, "files")["cached_ratio"] == 1
@@ -70,7 +70,7 @@ def test_job_keeps_its_version_across_daemon_restart(
         assert info(daemon, "files")["versions"] == [1, 2, 3]
         daemon.end(signal.SIGKILL)
         daemon.start()
-        time.sleep(2.5)  # of training, while the daemon runs its maintenance without a session
+        time.sleep(2.5)  # the job computes; the daemon runs its maintenance without a session
         assert len(first) + sum(len(batch) for batch in walk) == FILES
     assert info(daemon, "files")["versions"] == [1, 2, 3]
 
@@ -113,7 +113,7 @@ def test_damaged_manifest_harms_no_other_dataset(start_daemon: Callable[..., Any
     assert "damaged: bad: " in daemon.try_command("dataset", "ls").stderr
     assert daemon.try_command("dataset", "add", "bad", files).returncode == 5
     daemon.command("dataset", "rm", "bad")
-    assert not segments.exists(), "its cached blocks go with it"
+    assert not segments.exists(), "the cached blocks are removed with their dataset"
     daemon.command("dataset", "add", "bad", files, "--quota-memory", "8 MiB")
     read_epoch(daemon, "bad")
 
@@ -125,7 +125,7 @@ def test_quotas_are_lowered_to_fit_a_smaller_node(start_daemon: Callable[..., An
     daemon.command("dataset", "add", "files", files)
     daemon.command("quota", "set", "files", "--memory", "200 MiB")
     daemon.end()
-    # As written by a daemon that had twice the 256 MiB.
+    # The record of a daemon that had 512 MiB of memory, twice as much as now.
     path = daemon.state / "datasets" / "files" / "dataset.json"
     record = json.loads(path.read_text())
     assert record["quota"]["memory_bytes"] == 200 << 20

@@ -161,7 +161,7 @@ def test_no_space_error_blames_kept_batches(daemon: Any, make_raw: Callable[...,
         assert sorted(seen) == sorted(data.contents)
 
 
-def test_loader_refuses_second_thread_but_any_may_drop_batches(
+def test_loader_refuses_second_thread_but_any_thread_may_drop_batches(
     start_daemon: Callable[[], Any], make_raw: Callable[..., Any]
 ) -> None:
     daemon = start_daemon()

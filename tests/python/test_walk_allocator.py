@@ -24,7 +24,7 @@ def until(condition: str) -> str:
 
 
 def before(step: page.Command) -> str:
-    """Waits where a reader waits without noticing, or because the page says so."""
+    """A command that waits where a reader waits without noticing, or because the page says so."""
     if step.text.startswith(("larder top", "larder job ls", "larder plan --allocator")):
         return until(MEASURED)
     if step.text.startswith("larder --admin-socket"):
@@ -38,9 +38,9 @@ def walk(
 ) -> dict[page.Command, page.Ran]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        here = f"127.0.0.1:{free.getsockname()[1]}"
+        free_endpoint = f"127.0.0.1:{free.getsockname()[1]}"
     steps = page.commands(repository / "docs" / "allocator.md")
-    for written, changed in {**SMALLER, "127.0.0.1:7600": here}.items():
+    for written, changed in {**SMALLER, "127.0.0.1:7600": free_endpoint}.items():
         assert any(written in step.text for step in steps), written
         steps = [page.Command(step.line, step.text.replace(written, changed), step.shown) for step in steps]
     return page.run(steps, tmp_path_factory.mktemp("walk"), larder_bin, before)

@@ -1,4 +1,5 @@
-"""docs/compared.md as a reader checks it: every command runs, and figures and sources agree with what they name."""
+"""docs/compared.md as a reader checks it: every command runs, the figures of the text agree with the outputs
+and the benchmarks, and every source that the text cites is listed."""
 
 from __future__ import annotations
 
@@ -37,10 +38,10 @@ def walk(
         (images / f"{i}.png").write_bytes(b"%d" % i * 4000)
     steps = page.commands(repository / "docs" / "compared.md")
     assert {step.text for step in steps} == set(SMALLER)
-    here = {"IMAGES": str(images), "READERS": str(repository / "bench" / "readers.py")}
+    paths = {"IMAGES": str(images), "READERS": str(repository / "bench" / "readers.py")}
     changed = []
     for step in steps:
-        command = re.sub("|".join(here), lambda found: here[found[0]], SMALLER[step.text])
+        command = re.sub("|".join(paths), lambda found: paths[found[0]], SMALLER[step.text])
         changed.append(page.Command(step.line, command, step.shown))
     return page.run(changed, tmp_path_factory.mktemp("walk"), larder_bin)
 
@@ -58,7 +59,7 @@ def test_every_command_runs(walk: dict[page.Command, page.Ran]) -> None:
         assert ran.status == 0, f"line {step.line}: {step.text}\n{ran.output}"
 
 
-def test_commands_of_tables_are_among_those_that_run(text: str) -> None:
+def test_tables_name_the_commands_that_run(text: str) -> None:
     named = set(re.findall(r"`(larder bench \w+)`", text))
     assert named == {command for command in SMALLER if command.startswith("larder ")}
 
@@ -71,7 +72,7 @@ def readers(walk: dict[page.Command, page.Ran]) -> list[tuple[page.Command, page
 
 
 def test_readers_print_the_rows_that_the_page_shows(walk: dict[page.Command, page.Ran]) -> None:
-    """Libraries that are not installed are left out, with a note. All other rows are there, in the page's order."""
+    """Libraries that are not installed are left out, with a note. All other rows are printed, in the page's order."""
     missing = [name for name, package in PACKAGES.items() if importlib.util.find_spec(package) is None]
     for step, ran in readers(walk):
         notes = [line for line in ran.output.splitlines() if line.endswith(" is not installed")]

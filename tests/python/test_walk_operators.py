@@ -23,7 +23,7 @@ ELSEWHERE = {
     "tools/install-packages build": "installs packages; tools/test begins with it",
     "cmake --preset release && cmake --build --preset release": "takes minutes; tools/quickstart does it",
     "adduser --system --group larder": "changes the machine",
-    "systemctl enable --now larderd": "changes the machine; test_systemd.py has the unit",
+    "systemctl enable --now larderd": "changes the machine; test_systemd.py tests the unit",
 }
 EXAMPLE_SECTIONS = ("[job.resnet50]", "[dataset.imagenet]")
 
@@ -36,7 +36,7 @@ class Machine:
     programs: pathlib.Path
     environment: dict[str, str]
 
-    def here(self, text: str) -> str:
+    def with_local_paths(self, text: str) -> str:
         places = {
             "build/release": str(self.programs.parent),
             "--prefix /usr": f"--prefix {self.root}/usr",
@@ -48,22 +48,23 @@ class Machine:
             "/mnt/nfs/": f"{self.root}/nfs/",
             "127.0.0.1:9464": "127.0.0.1:0",
         }
-        for there, place in places.items():
-            text = text.replace(there, place)
+        for page_path, local_path in places.items():
+            text = text.replace(page_path, local_path)
         return text
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["bash", "-c", self.here(command)], cwd=self.root, env=self.environment, capture_output=True, text=True
-        )
+            ["bash", "-c", self.with_local_paths(command)],
+            cwd=self.root, env=self.environment, capture_output=True, text=True,
+        )  # fmt: skip
 
     def start(self, command: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            ["bash", "-c", f"exec {self.here(command)}"],
+            ["bash", "-c", f"exec {self.with_local_paths(command)}"],
             cwd=self.root, env=self.environment, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
-    def serves(self, process: subprocess.Popen[str], exports: str = "true") -> None:
+    def wait_until_serving(self, process: subprocess.Popen[str], exports: str = "true") -> None:
         """Waits until a daemon answers. The test fails if the daemon ends instead."""
         while self.run(f"{exports}; larder status").returncode != 0:
             assert process.poll() is None, "it ended"
@@ -112,7 +113,7 @@ def end(process: subprocess.Popen[str], number: signal.Signals) -> None:
 
 def edit_example(config: pathlib.Path, machine: Machine) -> None:
     """Edits the config as the page says: without the example's dataset and job, and with sizes for this machine."""
-    sections = re.split(r"^(?=\[)", machine.here(config.read_text()), flags=re.MULTILINE)
+    sections = re.split(r"^(?=\[)", machine.with_local_paths(config.read_text()), flags=re.MULTILINE)
     kept = [section for section in sections if not section.startswith(EXAMPLE_SECTIONS)]
     assert len(kept) == len(sections) - len(EXAMPLE_SECTIONS)
     config.write_text("".join(kept).replace('"1 GiB"', '"64 MiB"').replace('"16 GiB"', '"64 MiB"'))
@@ -123,7 +124,7 @@ def test_every_command_of_the_page_works(machine: Machine, repository: pathlib.P
     socket = machine.root / ".local" / "share" / "larder" / "larderd.sock"
     service: subprocess.Popen[str] | None = None
     loader: larder.Loader | None = None
-    left = set(ELSEWHERE)
+    unseen = set(ELSEWHERE)
     for _, lines in page.blocks(repository / "docs" / "operators.md"):
         if lines[0].startswith(("find_package", "[peers]")):
             continue  # tested below
@@ -135,16 +136,16 @@ def test_every_command_of_the_page_works(machine: Machine, repository: pathlib.P
         if lines[0].startswith("export"):
             assert service is not None
             exports = "; ".join(commands(lines))
-            machine.serves(service, exports)
+            machine.wait_until_serving(service, exports)
             assert "no datasets yet" in machine.run(f"{exports}; larder dataset ls").stdout
             end(service, signal.SIGTERM)
             continue
         for command in commands(lines):
             if command in ELSEWHERE:
-                left.remove(command)
+                unseen.remove(command)
             elif command == "larder up":
                 up = machine.start(command)
-                machine.serves(up)
+                machine.wait_until_serving(up)
                 end(up, signal.SIGINT)
             elif command.startswith("larderd --config"):
                 service = machine.start(command)
@@ -157,7 +158,7 @@ def test_every_command_of_the_page_works(machine: Machine, repository: pathlib.P
                 assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
                 if command.startswith("install -D"):
                     edit_example(config, machine)
-    assert left == set(), "these are not on the page any more"
+    assert unseen == set(), "these are not on the page any more"
     assert loader is not None
     loader.close()
 
@@ -178,10 +179,10 @@ def test_peers_are_set_up_as_the_page_says(machine: Machine, repository: pathlib
     others = re.search(r'`(others = "[^"]*")`', text)
     assert others is not None
     config = machine.root / "peers.toml"
-    config.write_text(machine.here("\n".join([*lines, others[1]])).replace(":7474\"\ntoken", ":0\"\ntoken"))
+    config.write_text(machine.with_local_paths("\n".join([*lines, others[1]])).replace(":7474\"\ntoken", ":0\"\ntoken"))
     assert tomllib.loads(config.read_text())["peers"].keys() == {"listen", "token_file", "others"}
     up = machine.start(f"larderd --config {config} --memory 8MiB --disk 0 --peers.endpoint http://node-1:7474")
-    machine.serves(up)
+    machine.wait_until_serving(up)
     shown = machine.run("larder status").stdout
     assert "http://node-2:7474" in shown and "http://node-3:7474" in shown
     end(up, signal.SIGTERM)

@@ -12,14 +12,14 @@ import socket
 import page
 import pytest
 
-# Smaller sizes for slow commands of the pages: the mean number of jobs, and the range that is measured.
+# Smaller sizes for slow commands of the pages: the number of jobs, and the range of jobs that is measured.
 SMALLER = {"poisson:3,9000": "poisson:3,90", "4000-4999": "40-49"}
 MODELS = {"fast": {"1": {"v100": 40, "p100": 12, "k80": 2}}, "even": {"1": {"v100": 11, "p100": 10, "k80": 8}}}
 
 
 @pytest.fixture
 def directory(repository: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
-    """The directory of the pages' traces. These have a few jobs each."""
+    """A directory with traces of the names that the pages use, but of few jobs."""
     (tmp_path / "docs").symlink_to(repository / "docs")
     philly = "".join(f"{900 * i},{300 + 661 * (i % 37)},{(1, 2, 8, 4)[i % 4]},{'abc'[i % 3]}\n" for i in range(60))
     (tmp_path / "philly_jobs.csv").write_text("submit_s,duration_s,gpus,vc\n" + philly)
@@ -32,19 +32,19 @@ def directory(repository: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def shapes(text: str) -> list[str]:
-    """The shape of the text, equal for every queue identity."""
+    """The shape of the text without its queue identities, which differ from run to run."""
     return page.shapes(re.sub(r"q-[0-9a-f]+", "QUEUE", text))
 
 
 @pytest.mark.parametrize(
-    ("name", "least", "made"),
+    ("name", "least", "files"),
     [
         ("simulating.md", 5, ["jobs.csv", "compare.svg", "drawings/jct.svg", "drawings/utilisation.svg", "drawings/datasets.svg"]),
         ("scheduling-results.md", 11, []),
     ],
 )
 def test_every_simulation_runs(
-    repository: pathlib.Path, larder_bin: pathlib.Path, directory: pathlib.Path, name: str, least: int, made: list[str]
+    repository: pathlib.Path, larder_bin: pathlib.Path, directory: pathlib.Path, name: str, least: int, files: list[str]
 ) -> None:
     steps = page.commands(repository / "docs" / name)
     assert len(steps) >= least
@@ -53,8 +53,8 @@ def test_every_simulation_runs(
         steps = [page.Command(step.line, step.text.replace(written, changed)) for step in steps]
     for step, ran in page.run(steps, directory, larder_bin).items():
         assert ran.status == 0, f"line {step.line}: {step.text}\n{ran.output}"
-    assert [file for file in made if not (directory / file).exists()] == []
-    if made:
+    assert [file for file in files if not (directory / file).exists()] == []
+    if files:
         assert len(list((directory / "drawings").iterdir())) == 3
 
 
@@ -80,8 +80,8 @@ def test_running_jobs_prints_what_the_page_shows(repository: pathlib.Path, larde
         where = f"line {step.line}: {step.text}\n{ran.output}"
         assert ran.status == 0, where
         if step.shown:
-            there = ran.output.replace(str(tmp_path), "/home/ann").replace(socket.gethostname(), "box")
+            printed = ran.output.replace(str(tmp_path), "/home/ann").replace(socket.gethostname(), "box")
             shown = "\n".join(step.shown)
             if step.text.startswith("larder job why "):  # the page breaks the one line of the answer
-                shown, there = " ".join(step.shown), " ".join(there.splitlines())
-            assert shapes(shown) == shapes(there), where
+                shown, printed = " ".join(step.shown), " ".join(printed.splitlines())
+            assert shapes(shown) == shapes(printed), where

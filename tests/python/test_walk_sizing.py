@@ -19,7 +19,7 @@ SMALLER = {
     "bench miss": "bench miss --quick",
     "bench curve": "bench curve --quick",
 }
-# The page's `sleep`: until the job has a measured f*, and all other figures of its row; a minute at most.
+# Waits in place of the page's `sleep`, until the job's row has a measured f* and all other figures; a minute at most.
 MEASURED = (
     "for i in $(seq 600); do larder --allocator ~/.local/share/larder/allocator.sock top --count 1 | "
     "grep '^vision' | grep -qv ' - ' && break; sleep 0.1; done"
@@ -85,8 +85,8 @@ def test_simulations_print_what_the_page_shows(walk: dict[page.Command, page.Ran
     shown = {step: ran for step, ran in walk.items() if step.shown and "larder simulate" in step.text}
     assert len(shown) == 4
     for step, ran in shown.items():
-        there = [line.rstrip() for line in ran.output.splitlines() if line.strip()]
-        assert [line for line in step.shown if line.strip()] == there, f"line {step.line}: {step.text}"
+        printed = [line.rstrip() for line in ran.output.splitlines() if line.strip()]
+        assert [line for line in step.shown if line.strip()] == printed, f"line {step.line}: {step.text}"
 
 
 def test_table_of_cache_sizes_follows_the_formula(text: str) -> None:

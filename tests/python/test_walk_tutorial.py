@@ -13,12 +13,12 @@ import PIL.Image
 import pytest
 from servers import S3
 
-# Less data than on the page, so that the test takes seconds, and what belongs to this test's bucket.
+# A smaller quota, as this test's bucket has less data than the page's, and a shorter interval.
 SMALLER = {"15MB": "3MB", "--interval 10": "--interval 1"}
 IMAGES = 1000  # of about 6 kB
 # Waits until the job in the background reads, as the page's `sleep 5` does, or has ended.
 READING = "while kill -0 $! && ! larder top --count 1 --interval 0.2 | grep -q '^train .* %$'; do sleep 0.1; done"
-# What the page says of the next start of the daemon.
+# Commands that check what the page says about the next start of the daemon.
 NEXT_START = [page.Command(0, text) for text in ("larder up -d", "larder dataset ls", "larder down")]
 
 
@@ -88,7 +88,7 @@ def test_hit_ratios_of_the_curve_are_the_cached_parts(walk: dict[page.Command, p
     cached = [row[0] for row in rows]
     assert cached == sorted(set(cached)) and cached[0] == 0 and cached[-1] == 1
     assert [row[1] for row in rows] == pytest.approx(cached, abs=0.02)
-    assert all(rows[i][2] == rows[i][3] for i in (0, -1)), "b and f* are measured there"
+    assert all(rows[i][2] == rows[i][3] for i in (0, -1)), "the first and the last row are the measured b and f*"
 
 
 def test_dataset_outlives_the_daemon(walk: dict[page.Command, page.Ran]) -> None:

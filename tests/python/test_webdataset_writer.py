@@ -43,16 +43,17 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def check(sample: larder.Sample) -> int:
-    place = int(sample.key.rpartition("/")[2])
-    wrote = sample_of(place)
-    assert sample.key == wrote["__key__"]
-    assert set(sample.fields) == set(wrote) - {"__key__"}
-    assert bytes(sample["jpg"]) == wrote["jpg"] and bytes(sample["empty.bin"]) == b""
-    assert int(bytes(sample["cls"])) == wrote["cls"] and bytes(sample["txt"]).decode() == wrote["txt"]
-    assert json.loads(bytes(sample["json"])) == wrote["json"]
+    number = int(sample.key.rpartition("/")[2])
+    written = sample_of(number)
+    assert sample.key == written["__key__"]
+    assert set(sample.fields) == set(written) - {"__key__"}
+    assert bytes(sample["jpg"]) == written["jpg"] and bytes(sample["empty.bin"]) == b""
+    assert int(bytes(sample["cls"])) == written["cls"] and bytes(sample["txt"]).decode() == written["txt"]
+    assert json.loads(bytes(sample["json"])) == written["json"]
     array = numpy.load(io.BytesIO(bytes(sample["depth.npy"])))
-    assert array.dtype == "float32" and array.shape == wrote["depth.npy"].shape and (array == wrote["depth.npy"]).all()
-    return place
+    depth = written["depth.npy"]
+    assert array.dtype == "float32" and array.shape == depth.shape and (array == depth).all()
+    return number
 
 
 @pytest.mark.parametrize("block", BLOCKS)

@@ -14,7 +14,8 @@ from conftest import Daemon
 
 
 @pytest.fixture
-def refused(larder_bin: pathlib.Path, repository: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Daemon]:
+def degraded(larder_bin: pathlib.Path, repository: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Daemon]:
+    """A daemon that is refused io_uring."""
     prefix = [sys.executable, str(repository / "tests" / "servers" / "without_io_uring.py")]
     daemon = Daemon(larder_bin, tmp_path / "larderd", prefix=prefix)
     daemon.start()
@@ -22,18 +23,18 @@ def refused(larder_bin: pathlib.Path, repository: pathlib.Path, tmp_path: pathli
     daemon.end(signal.SIGTERM)
 
 
-def test_threads_replace_io_uring(refused: Daemon, tmp_path: pathlib.Path) -> None:
-    line = next(line for line in refused.log.read_text().splitlines() if "io_uring is not used" in line)
+def test_threads_replace_io_uring(degraded: Daemon, tmp_path: pathlib.Path) -> None:
+    line = next(line for line in degraded.log.read_text().splitlines() if "io_uring is not used" in line)
     assert "seccomp" in line and "io_uring_enter" in line
-    assert "io=threads" in refused.log.read_text()
+    assert "io=threads" in degraded.log.read_text()
     draw = random.Random(1)
     files = tmp_path / "files"
     files.mkdir()
     contents = {f"{i:02}.bin": draw.randbytes(draw.randrange(1, 100_000)) for i in range(50)}
     for name, data in contents.items():
         (files / name).write_bytes(data)
-    refused.command("dataset", "add", "files", files, "--quota-disk", "16 MiB")
-    with larder.Loader("files", socket=refused.socket, batch_size=8) as loader:
+    degraded.command("dataset", "add", "files", files, "--quota-disk", "16 MiB")
+    with larder.Loader("files", socket=degraded.socket, batch_size=8) as loader:
         for _ in range(2):
             assert {sample.key: bytes(sample.bytes) for batch in loader for sample in batch} == contents
         assert loader.statistics().disk_blocks > 0

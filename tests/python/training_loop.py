@@ -17,7 +17,7 @@ from allocator_process import Allocator  # noqa: E402
 BATCH = 64  # large, so that the time between batches is small compared with the pause for each
 SIZE = 64 << 10  # bytes of a sample
 IDEAL = 40e6  # bytes/s of the training loop
-WARM_UP_S = 2  # of computing, which the allocator leaves out too
+WARM_UP_S = 2  # computing time that is not measured; the allocator leaves it out too
 COMPUTED_S = 10  # most of the allocator's window, and long compared with the workers' lead
 
 
@@ -34,7 +34,10 @@ def expect_the_loops_own_rate(
     num_workers: int,
     remote: float | None,
 ) -> None:
-    """`remote` is in bytes/s and so low that data is the bottleneck. None means enough."""
+    """Expects the allocator to measure the loop's own rate.
+
+    `remote` limits the remote, in bytes/s, so that data is the bottleneck. None sets no limit.
+    """
     write_equal_files(tmp_path / "files", count=2048, size=SIZE)
     allocator = Allocator(larder_bin, tmp_path)
     daemon = start_daemon("--allocator.endpoint", str(allocator.socket), "--allocator.node", "node")
@@ -51,9 +54,9 @@ def expect_the_loops_own_rate(
         read = 0
         warmed_s = computed_s = 0.0
         measured: float | None = None
-        # Measures in the middle of an epoch. Workers that load ahead count samples that the loop has yet to take: in
-        # mid-epoch about as many as at the end of the warm-up, but none at an epoch's end. On a busy machine the lead
-        # may have shrunk or grown meanwhile, by `lead_bytes` at most.
+        # Workers load ahead, so the allocator also counts samples that the loop has not taken yet. In mid-epoch their
+        # number is about the same as at the end of the warm-up; at an epoch's end it is 0. So the rate is measured in
+        # mid-epoch. On a busy machine the lead may change after the warm-up, by `lead_bytes` at most.
         lead_bytes = num_workers * (loader.prefetch_factor or 0) * BATCH * SIZE
         while measured is None:
             for batch, lengths in enumerate(loader, start=1):
