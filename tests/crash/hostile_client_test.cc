@@ -190,7 +190,7 @@ TEST_F(HostileNeighbour, FilledEventsDelayNoOtherSession) {
             EXPECT_EQ(::fcntl(fd.get(), F_SETFL, 0), 0);
             struct stat status{};
             EXPECT_EQ(::fstat(fd.get(), &status), 0);
-            // An eventfd that holds so much blocks every write. In the rings this value would only end the client's own
+            // An eventfd that holds this value blocks every write. In the rings it would only end the client's own
             // session.
             if (!S_ISREG(status.st_mode)) {
                 EXPECT_EQ(::write(fd.get(), &kFull, sizeof kFull), ssize_t{sizeof kFull});
@@ -228,7 +228,7 @@ TEST_F(HostileNeighbour, EventEmptiedByClientDelaysNoOtherSession) {
         const std::jthread racer([&] {
             std::uint64_t count = 1;
             const iovec part{&count, sizeof count};
-            // The varying pause meets every moment between the daemon's waking and its reading.
+            // The pause varies, so that the client reads at every moment between the daemon's wake-up and its read.
             for (unsigned turn = 0; !done; ++turn) {
                 count = 1;
                 [[maybe_unused]] const auto rung = ::write(hostile.request_event(), &count, sizeof count);

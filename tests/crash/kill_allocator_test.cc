@@ -29,34 +29,34 @@ constexpr double kRemote = 1e9;
 constexpr int kKills = 15;
 constexpr int kNodes = 4;
 
-// What each node uses, as a daemon would: its last lease until the lease expires, its floors from then on.
-class InUse {
+// The rates that each node uses, as its daemon would: those of its last lease, and its floors once the lease expires.
+class RatesInUse {
 public:
     void take(const std::string& node, Lease lease) {
         const std::lock_guard lock(mutex_);
         leases_[node] = std::move(lease);
         const std::int64_t now_ns = clock_.now_ns();
         double used = 0;
-        for (const auto& [name, of] : leases_) {
-            used +=
-                of.expires_ns > now_ns ? of.sum() : of.floor_bytes_per_second * static_cast<double>(of.rates.size());
+        for (const auto& [name, held] : leases_) {
+            used += held.expires_ns > now_ns ? held.sum()
+                                             : held.floor_bytes_per_second * static_cast<double>(held.rates.size());
         }
-        EXPECT_LE(used, kRemote * (1 + 1e-9)) << "after " << taken_ << " leases";
-        most_ = std::max(most_, used);
-        ++taken_;
+        EXPECT_LE(used, kRemote * (1 + 1e-9)) << "after " << lease_count_ << " leases";
+        largest_sum_ = std::max(largest_sum_, used);
+        ++lease_count_;
     }
-    double most() const { return most_; }
-    int taken() const { return taken_; }
+    double largest_sum() const { return largest_sum_; }
+    int lease_count() const { return lease_count_; }
 
 private:
     std::mutex mutex_;
     SteadyClock clock_;
     std::map<std::string, Lease> leases_;
-    double most_ = 0;
-    std::atomic<int> taken_ = 0;
+    double largest_sum_ = 0;
+    std::atomic<int> lease_count_ = 0;
 };
 
-void report_until(const std::string& socket, int number, const std::atomic<bool>& done, InUse& in_use) {
+void report_until(const std::string& socket, int number, const std::atomic<bool>& done, RatesInUse& in_use) {
     const SteadyClock clock;
     std::mt19937_64 random(static_cast<std::uint64_t>(number));
     NodeReport report{
@@ -80,22 +80,22 @@ void report_until(const std::string& socket, int number, const std::atomic<bool>
         auto part = read_node_plan(json::parse(answer->body).as_object(), "", sent_ns);
         ASSERT_TRUE(part) << part.error().message;
         ASSERT_GE(part->plan, plan) << "plan numbers only rise";
-        ASSERT_GT(part->lease.number, report.lease_applied) << "and those of leases";
+        ASSERT_GT(part->lease.number, report.lease_applied) << "lease numbers only rise";
         plan = part->plan;
         report.lease_applied = part->lease.number;
         in_use.take(report.node, std::move(part->lease));
     }
 }
 
-// Registers one job after the other. Adds those that were acknowledged to `kept`.
-void register_until(const std::string& socket, const std::atomic<bool>& done, std::set<std::string>& kept) {
+// Registers one job after the other. Adds the name of each acknowledged job to `acknowledged`.
+void register_until(const std::string& socket, const std::atomic<bool>& done, std::set<std::string>& acknowledged) {
     for (int number = 0; !done; ++number) {
         const std::string name = "registered-" + std::to_string(number);
         for (bool known = false; !known && !done;) {
             const auto answer = http_request(socket, "POST", "/v1/jobs", R"({"name":")" + name + R"("})");
             // 409: the previous try was killed after the job was recorded and before it was acknowledged.
             known = answer && (answer->status == 200 || answer->status == 409);
-            if (known) kept.insert(name);
+            if (known) acknowledged.insert(name);
         }
     }
 }
@@ -104,7 +104,7 @@ TEST(KilledAllocator, KeepsPlanSettingsAndSumOfRates) {
     const test::TempDirectory directory;
     test::KilledAllocator allocator(directory / "state", {"--remote-bandwidth", "1 GB/s", "--floor", "1 MB/s"});
     std::atomic<bool> done = false;
-    InUse in_use;
+    RatesInUse in_use;
     std::set<std::string> registered;
     {
         std::vector<std::jthread> clients;
@@ -114,8 +114,9 @@ TEST(KilledAllocator, KeepsPlanSettingsAndSumOfRates) {
         clients.emplace_back([&] { register_until(allocator.socket(), done, registered); });
         std::mt19937_64 random(11);
         for (int kill = 0; kill < kKills; ++kill) {
-            // Go past the wait at the first start, and let some work be done.
-            for (const int before = in_use.taken(); in_use.taken() < before + 20 && !testing::Test::HasFailure();) {
+            // Wait for 20 more leases, so that the wait at the first start is over and some work is done.
+            for (const int before = in_use.lease_count();
+                 in_use.lease_count() < before + 20 && !testing::Test::HasFailure();) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
             }
             const std::uint64_t bytes = 1000 + static_cast<std::uint64_t>(kill);
@@ -130,7 +131,7 @@ TEST(KilledAllocator, KeepsPlanSettingsAndSumOfRates) {
         }
         done = true;
     }
-    EXPECT_GT(in_use.most(), kRemote / 2) << "else the sum was never put to the test";
+    EXPECT_GT(in_use.largest_sum(), kRemote / 2) << "the sum never came near its limit";
     EXPECT_GT(registered.size(), 20u);
     const auto jobs = http_request(allocator.socket(), "GET", "/v1/jobs");
     ASSERT_TRUE(jobs) << jobs.error().message;

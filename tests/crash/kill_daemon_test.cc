@@ -127,7 +127,7 @@ TEST(Crash, DaemonKilledRepeatedlyLosesAndCorruptsNothing) {
                     if (got != *content.at(std::string(sample.key)))
                         failure = "wrong bytes in " + std::string(sample.key);
                 }
-                // Keep part of the epoch for the time after the kill.
+                // Slow the job down, so that part of the epoch is left for the time after the kill.
                 std::this_thread::sleep_for(std::chrono::microseconds(300));
             }
         }
@@ -146,7 +146,7 @@ TEST(Crash, DaemonKilledRepeatedlyLosesAndCorruptsNothing) {
         daemon.start();
         if (HasFatalFailure()) break;
     }
-    // Without kills the daemon still serves, from what it kept.
+    // After the last kill, the job reads two more epochs, with hits in the blocks that the daemon kept.
     const std::uint64_t epochs_then = epochs;
     while (epochs < epochs_then + 2 && !ended) std::this_thread::sleep_for(milliseconds(5));
     stop = true;

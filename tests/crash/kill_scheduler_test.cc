@@ -26,12 +26,12 @@ namespace json = boost::json;
 
 constexpr int kKills = 30;
 
-using Started = std::map<std::pair<std::uint64_t, std::uint64_t>, int>;  // number of starts by (job, attempt)
+using StartCounts = std::map<std::pair<std::uint64_t, std::uint64_t>, int>;  // number of starts by (job, attempt)
 
 class KilledScheduler : public ::testing::Test {
 protected:
     // Each job records each of its starts in `starts`, then runs `more`.
-    std::string job(const std::string& name, const std::string& more, const std::string& rest = "") const {
+    std::string job_body(const std::string& name, const std::string& more, const std::string& rest = "") const {
         const json::value command =
             json::array{"sh", "-c", "echo $LARDER_JOB_ID $LARDER_ATTEMPT >> " + starts + "; " + more};
         return R"({"jobs":[{"name":")" + name + R"(","command":)" + json::serialize(command) +
@@ -52,13 +52,13 @@ protected:
         }
     }
 
-    json::array ended() const {
+    json::array ended_jobs() const {
         const auto answer = http_request(allocator.socket(), "GET", "/v1/history?limit=100000");
         return answer ? json::parse(answer->body).at("jobs").as_array() : json::array();
     }
 
-    Started started() const {
-        Started count;
+    StartCounts count_starts() const {
+        StartCounts count;
         std::ifstream lines(starts);
         for (std::uint64_t id = 0, attempt = 0; lines >> id >> attempt;) ++count[{id, attempt}];
         return count;
@@ -85,7 +85,7 @@ TEST_F(KilledScheduler, NoJobIsLostAndNoneStartsTwice) {
     for (int kill = 0; kill < kKills; ++kill) {
         for (int i = 0; i < 2; ++i) {
             const std::string name = "j" + std::to_string(submitted.size() + 1) + "x";
-            submit(job(name, "sleep 0.0" + std::to_string(random() % 10)));
+            submit(job_body(name, "sleep 0.0" + std::to_string(random() % 10)));
             submitted.insert(name);
         }
         std::this_thread::sleep_for(std::chrono::microseconds(random() % 300'000));
@@ -97,15 +97,15 @@ TEST_F(KilledScheduler, NoJobIsLostAndNoneStartsTwice) {
         }
         allocator.wait_until_it_serves();
     }
-    while (ended().size() < submitted.size()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    while (ended_jobs().size() < submitted.size()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
 
-    const json::array jobs = ended();
-    const Started runs = started();
+    const json::array jobs = ended_jobs();
+    const StartCounts runs = count_starts();
     std::set<std::string> names;
     for (const json::value& job : jobs) {
         names.insert(std::string(job.at("name").as_string()));
         EXPECT_EQ(job.at("state").as_string(), "succeeded") << json::serialize(job);
-        EXPECT_EQ(job.at("attempt").to_number<int>(), 1) << "what runs goes on: " << json::serialize(job);
+        EXPECT_EQ(job.at("attempt").to_number<int>(), 1) << "a running job must continue: " << json::serialize(job);
         const auto run = runs.find({job.at("id").to_number<std::uint64_t>(), 1});
         ASSERT_NE(run, runs.end()) << json::serialize(job);
         EXPECT_EQ(run->second, 1) << json::serialize(job);
@@ -115,19 +115,20 @@ TEST_F(KilledScheduler, NoJobIsLostAndNoneStartsTwice) {
 }
 
 TEST_F(KilledScheduler, RunningJobIsAdoptedAndItsEndIsSeen) {
-    const auto quick = submit(job("ends-meanwhile", "sleep 0.3; exit 7"));
-    const auto slow = submit(job("goes-on", "trap 'exit 0' TERM; while :; do sleep 0.02; done", R"(,"grace_s":20)"));
+    const auto quick = submit(job_body("ends-meanwhile", "sleep 0.3; exit 7"));
+    const auto slow =
+        submit(job_body("goes-on", "trap 'exit 0' TERM; while :; do sleep 0.02; done", R"(,"grace_s":20)"));
     ASSERT_TRUE(quick && slow);
     const auto state_of = [&](const std::string& name) {
         const auto answer = http_request(allocator.socket(), "GET", "/v1/queue/" + name);
         return answer ? std::string(json::parse(answer->body).at("state").as_string()) : answer.error().message;
     };
-    while (started().size() < 2 || state_of("goes-on") != "running") {
+    while (count_starts().size() < 2 || state_of("goes-on") != "running") {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     for (int kill = 0; kill < 5; ++kill) allocator.kill_and_restart();
-    while (ended().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_EQ(ended()[0].at("exit_code").to_number<int>(), 7);
+    while (ended_jobs().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(ended_jobs()[0].at("exit_code").to_number<int>(), 7);
     const std::string target = "/v1/queue/goes-on";
     // The record need not say yet that the job runs. Then the engine finds it running.
     while (state_of("goes-on") == "starting") std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -135,9 +136,9 @@ TEST_F(KilledScheduler, RunningJobIsAdoptedAndItsEndIsSeen) {
     // Kill between the request to stop the job and its end.
     ASSERT_TRUE(http_request(allocator.socket(), "DELETE", target));
     allocator.kill_and_restart();
-    while (ended().size() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_EQ(ended()[0].at("state").as_string(), "cancelled");
-    EXPECT_EQ(started(), (Started{{{*quick, 1}, 1}, {{*slow, 1}, 1}}));
+    while (ended_jobs().size() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(ended_jobs()[0].at("state").as_string(), "cancelled");
+    EXPECT_EQ(count_starts(), (StartCounts{{{*quick, 1}, 1}, {{*slow, 1}, 1}}));
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ protected:
     }
     void cut_power() { cut_power_of(allocator, state, images); }
     void SetUp() override { std::ofstream(directory / "hold") << "on"; }
-    // A job's command that runs until the file is removed, at the latest with the test's directory.
+    // A job's command that runs until the file "hold" is removed, at the latest with the test's directory.
     static constexpr const char* kRunUntilReleased = "while [ -e hold ]; do sleep 0.01; done";
 
     test::TempDirectory directory;
@@ -87,7 +87,7 @@ TEST_F(PowerCut, AcknowledgedJobIsInTheQueueAfterwards) {
         const auto ended = wait_for_end(job);
         EXPECT_EQ(ended.at("name").as_string(), name);
         EXPECT_EQ(ended.at("exit_code").to_number<int>(), 3);
-        EXPECT_TRUE(fs::exists(directory / name)) << "it ran";
+        EXPECT_TRUE(fs::exists(directory / name)) << "the job did not run";
     }
 }
 

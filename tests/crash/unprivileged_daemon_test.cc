@@ -60,7 +60,7 @@ protected:
         EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
 
-    // Runs the program as that user, with 8 MiB of locked memory, the kernel's default.
+    // The command that runs the program as an ordinary user with 8 MiB of locked memory, the kernel's default.
     std::vector<std::string> command(const std::vector<std::string>& program) const {
         std::vector<std::string> all{"/usr/bin/prlimit", "--memlock=8388608"};
         all.insert(all.end(), as_user.begin(), as_user.end());
@@ -128,14 +128,14 @@ TEST_F(UnprivilegedDaemon, ServesFromUnregisteredBuffersAndLogsOnce) {
     ASSERT_NO_FATAL_FAILURE(start());
     struct stat socket{};
     ASSERT_EQ(::stat(admin.c_str(), &socket), 0);
-    ASSERT_NE(socket.st_uid, 0u) << "the daemon is not to be root's";
+    ASSERT_NE(socket.st_uid, 0u) << "the daemon must not run as root";
     const auto added = http_request(admin, "POST", "/v1/datasets",
                                     R"({"name":"d","url":"file://)" + (directory / "data") +
                                         R"(","quota":{"memory_bytes":1000000,"disk_bytes":33554432}})");
     ASSERT_TRUE(added.has_value() && added->status == 202) << (added ? added->body : added.error().message);
     while (get("/v1/datasets/d").empty()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
 
-    // Each loader's memory alone exceeds the limit of locked memory. Two sessions still give only one line.
+    // Each loader's memory alone exceeds the limit of locked memory. Two sessions still log only one line.
     std::vector<Loader> loaders;
     for (int i = 0; i < 2; ++i) {
         auto loader = Loader::open(

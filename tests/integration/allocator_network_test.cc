@@ -32,19 +32,19 @@ TEST(AllocatorOverTheNetwork, NodeReportsOverTlsAfterItsTokenIsReplaced) {
     ASSERT_TRUE(service) << service.error().message;
     std::jthread thread([&] { context.run(); });
     {
-        const TestDaemon node([&](cache::DaemonConfig& of) {
-            of.allocator.endpoint = "https://127.0.0.1:" + std::to_string((*service)->tcp_port());
-            of.allocator.node = "far-away";
-            of.allocator.credentials.token_file = directory / "node.token";
-            of.allocator.credentials.ca_file = authority.file();
+        const TestDaemon node([&](cache::DaemonConfig& node_config) {
+            node_config.allocator.endpoint = "https://127.0.0.1:" + std::to_string((*service)->tcp_port());
+            node_config.allocator.node = "far-away";
+            node_config.allocator.credentials.token_file = directory / "node.token";
+            node_config.allocator.credentials.ca_file = authority.file();
         });
-        const auto known = [&] {
+        const auto is_known = [&] {
             const auto nodes = http_request(config.socket, "GET", "/v1/nodes");
             return nodes && nodes->body.find("\"far-away\"") != std::string::npos;
         };
-        EXPECT_FALSE(known());
+        EXPECT_FALSE(is_known());
         ASSERT_TRUE(replace_file(directory / "node.token", "a-token-0123456789\n", 0600));
-        TestDaemon::wait_until(known);
+        TestDaemon::wait_until(is_known);
     }
     boost::asio::post(context, [&] { (*service)->stop(); });
 }

@@ -63,7 +63,7 @@ protected:
             socket, [this](const HttpRequest& request, const HttpRespond& respond) { api->handle(request, respond); });
     }
 
-    std::unique_ptr<TestDaemon> node(const std::string& name) {
+    std::unique_ptr<TestDaemon> start_node(const std::string& name) {
         auto daemon = std::make_unique<TestDaemon>([&](cache::DaemonConfig& config) {
             config.allocator.endpoint = socket;
             config.allocator.node = name;
@@ -87,8 +87,9 @@ protected:
 
     static double rate_of(const TestDaemon& daemon, const std::string& job) {
         const ApiAnswer jobs = daemon.get("/v1/jobs");
-        for (const auto& of : jobs.body.at("jobs").as_array()) {
-            if (of.at("job").as_string() == std::string_view(job)) return of.at("remote_rate").to_number<double>();
+        for (const auto& entry : jobs.body.at("jobs").as_array()) {
+            if (entry.at("job").as_string() == std::string_view(job))
+                return entry.at("remote_rate").to_number<double>();
         }
         return -1;
     }
@@ -108,12 +109,12 @@ protected:
 
 TEST_F(UnderAnAllocator, QuotasAndRatesComeWithThePlan) {
     start_allocator();
-    const auto first = node("first");
-    const auto second = node("second");
+    const auto first = start_node("first");
+    const auto second = start_node("second");
     EXPECT_EQ(quota_of(*first), 0u);
     Loader one = open(*first, "one");
     Loader two = open(*second, "two");
-    // Half the floor, until the allocator knows of the job. A report in flight may have told it already.
+    // The rate is half the floor until the allocator knows the job. A report may already have told the allocator.
     EXPECT_THAT(rate_of(*first, "one"),
                 ::testing::AnyOf(kFloor / 2, ::testing::AllOf(::testing::Gt(kFloor), ::testing::Le(kRemote))));
     TestDaemon::wait_until([&] { return rate_of(*first, "one") > kFloor && rate_of(*second, "two") > kFloor; });
@@ -129,7 +130,7 @@ TEST_F(UnderAnAllocator, QuotasAndRatesComeWithThePlan) {
 
 TEST_F(UnderAnAllocator, LostAllocatorLowersRatesToFloorAndKeepsQuotas) {
     start_allocator();
-    const auto daemon = node("only");
+    const auto daemon = start_node("only");
     Loader loader = open(*daemon, "job");
     TestDaemon::wait_until([&] { return rate_of(*daemon, "job") == kRemote && quota_of(*daemon) > 0; });
     const std::uint64_t quota = quota_of(*daemon);
@@ -146,7 +147,7 @@ TEST_F(UnderAnAllocator, LostAllocatorLowersRatesToFloorAndKeepsQuotas) {
 
 TEST_F(UnderAnAllocator, RemoteRateOfJobIsReported) {
     start_allocator();
-    const auto daemon = node("only");
+    const auto daemon = start_node("only");
     Loader loader = open(*daemon, "job");
     TestDaemon::wait_until([&] {
         const auto batch = loader.next();
@@ -160,16 +161,16 @@ TEST_F(UnderAnAllocator, RemoteRateOfJobIsReported) {
 
 TEST_F(UnderAnAllocator, QuotaSetOnNodeIsInEveryPlanUntilReleased) {
     start_allocator();
-    const auto daemon = node("only");
+    const auto daemon = start_node("only");
     Loader loader = open(*daemon, "job");
-    const auto planned = [&] {
+    const auto planned_quota = [&] {
         const json::value plan = json::parse(http_request(socket, "GET", "/v1/plan")->body);
         const auto& datasets = plan.at("datasets").as_array();
         return datasets.empty() ? 0 : number_at(datasets.at(0), "quota_bytes");
     };
-    TestDaemon::wait_until([&] { return quota_of(*daemon) > 2'000'000 && planned() > 2'000'000; });
+    TestDaemon::wait_until([&] { return quota_of(*daemon) > 2'000'000 && planned_quota() > 2'000'000; });
     EXPECT_EQ(daemon->put("/v1/datasets/images/quota", {{"memory_bytes", 4096}, {"disk_bytes", 123}}).status, 200u);
-    TestDaemon::wait_until([&] { return planned() == 4219; });
+    TestDaemon::wait_until([&] { return planned_quota() == 4219; });
     EXPECT_EQ(quota_of(*daemon), 4219u);
     EXPECT_EQ(daemon->put("/v1/datasets/images/quota", {{"auto", true}}).status, 200u);
     TestDaemon::wait_until([&] { return quota_of(*daemon) > 2'000'000; });
@@ -177,7 +178,7 @@ TEST_F(UnderAnAllocator, QuotaSetOnNodeIsInEveryPlanUntilReleased) {
 
 TEST_F(UnderAnAllocator, PinReachesNode) {
     start_allocator();
-    const auto daemon = node("only");
+    const auto daemon = start_node("only");
     Loader loader = open(*daemon, "job");
     TestDaemon::wait_until([&] { return quota_of(*daemon) > 0; });
     const auto pinned = http_request(socket, "PUT", "/v1/datasets/images/pin", R"({"bytes":123456})");
@@ -187,22 +188,22 @@ TEST_F(UnderAnAllocator, PinReachesNode) {
 }
 
 TEST_F(UnderAnAllocator, QuotaOfUnknownDatasetIsIgnored) {
-    TestServer odd(
+    TestServer fake_allocator(
         socket, HttpResponse{.content_type = "application/json",
                              .body = R"({"plan":1,"quotas":[{"name":"elsewhere","memory_bytes":9,"disk_bytes":9},)"
                                      R"({"name":"images","memory_bytes":1000,"disk_bytes":0}],)"
                                      R"("lease":{"number":1,"lease_ms":1000,"floor_bytes_per_second":1,"rates":[]}})"});
-    const auto daemon = node("only");
+    const auto daemon = start_node("only");
     TestDaemon::wait_until([&] { return quota_of(*daemon) == 1000u; });
 }
 
 TEST_F(UnderAnAllocator, QuotasThatDoNotFitAreRefusedTogetherAndReported) {
-    TestServer odd(socket,
-                   HttpResponse{.content_type = "application/json",
-                                .body = R"({"plan":1,"quotas":[{"name":"images","memory_bytes":1000000000000,)"
-                                        R"("disk_bytes":0}],"lease":{"number":1,"lease_ms":1000,)"
-                                        R"("floor_bytes_per_second":1,"rates":[{"job":"j","bytes_per_second":77}]}})"});
-    const auto daemon = node("only");
+    TestServer fake_allocator(
+        socket, HttpResponse{.content_type = "application/json",
+                             .body = R"({"plan":1,"quotas":[{"name":"images","memory_bytes":1000000000000,)"
+                                     R"("disk_bytes":0}],"lease":{"number":1,"lease_ms":1000,)"
+                                     R"("floor_bytes_per_second":1,"rates":[{"job":"j","bytes_per_second":77}]}})"});
+    const auto daemon = start_node("only");
     Loader loader = open(*daemon, "j");
     TestDaemon::wait_until([&] { return rate_of(*daemon, "j") == 77; });
     EXPECT_EQ(quota_of(*daemon), 0u);
@@ -214,7 +215,7 @@ TEST_F(UnderAnAllocator, QuotasThatDoNotFitAreRefusedTogetherAndReported) {
 
 TEST_F(UnderAnAllocator, CapacityLoweredBelowUseHoldsAfterRestart) {
     start_allocator();
-    const auto daemon = node("only");
+    const auto daemon = start_node("only");
     daemon->stop();
     daemon->config().memory_bytes = 0;
     daemon->config().disk_bytes = 4u << 20;
@@ -245,10 +246,10 @@ TEST_F(UnderAnAllocator, CapacityLoweredBelowUseHoldsAfterRestart) {
 
 TEST_F(UnderAnAllocator, SecondNodeWithSameNameIsReported) {
     start_allocator();
-    const auto first = node("same");
+    const auto first = start_node("same");
     Loader loader = open(*first, "job");
     TestDaemon::wait_until([&] { return rate_of(*first, "job") == kRemote; });
-    const auto second = node("same");
+    const auto second = start_node("same");
     TestDaemon::wait_until([&] {
         const auto status = second->get("/v1/status").body.at("allocator");
         return text_at(status, "problem").find("reports from two daemons") != std::string::npos;

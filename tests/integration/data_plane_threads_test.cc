@@ -132,7 +132,7 @@ TEST_F(DataPlaneThreads, JobOnAllThreadsKeepsItsLimit) {
     std::uint64_t taken = 0;
     for (const Dataset& dataset : datasets) taken += counter(dataset, "bytes_remote_read");
     EXPECT_LE(static_cast<double>(taken), kRate * took.count() + static_cast<double>(kBurst + kLargestBlock));
-    EXPECT_GT(taken, 2 * (kBurst + kLargestBlock)) << "the limit was never met";
+    EXPECT_GT(taken, 2 * (kBurst + kLargestBlock)) << "the limit was never reached";
 }
 
 TEST_F(DataPlaneThreads, RestartFindsDiskBlocksOfEachThread) {

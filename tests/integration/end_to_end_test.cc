@@ -271,7 +271,7 @@ TEST_F(EndToEnd, RunningJobKeepsItsVersion) {
     Loader fresh = open(options("fresh"));
     EXPECT_EQ(fresh.sample_count(), before.size() + 1);
     read_epoch(fresh);
-    EXPECT_EQ(fresh.statistics().remote_blocks, 1u) << "what is unchanged stays cached";
+    EXPECT_EQ(fresh.statistics().remote_blocks, 1u) << "unchanged blocks stay cached";
     EXPECT_EQ(old.sample_count(), before.size());
 
     // Version 1 is in use. Version 2 is old, and unused once `fresh` is opened again.
@@ -337,7 +337,7 @@ TEST_F(EndToEnd, JobKeepsItsLimit) {
     EXPECT_EQ(taken, total_bytes);
     constexpr std::uint64_t kLargestBlock = 40'000;
     EXPECT_LE(static_cast<double>(taken), kRate * took.count() + static_cast<double>(kBurst + kLargestBlock));
-    EXPECT_GT(static_cast<double>(taken), static_cast<double>(kBurst + kLargestBlock)) << "the limit was never met";
+    EXPECT_GT(static_cast<double>(taken), static_cast<double>(kBurst + kLargestBlock)) << "the limit was never reached";
 }
 
 TEST_F(EndToEnd, ChangedFileIsOneErrorAndOtherFilesAreRead) {
@@ -427,7 +427,7 @@ TEST_F(EndToEnd, RemovedDatasetEndsItsSessions) {
     for (;;) {
         const auto batch = loader.next();
         if (!batch) break;
-        ASSERT_TRUE(batch->has_value()) << "the epoch cannot end well";
+        ASSERT_TRUE(batch->has_value()) << "the epoch must end with an error";
     }
     TestDaemon::wait_until([&] { return number_at(daemon.get("/v1/status").body, "sessions") == 0; });
 }

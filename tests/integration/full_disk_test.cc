@@ -109,14 +109,14 @@ TEST_F(FullDisk, StopsAdmissionButNotServiceAndIsLoggedOnce) {
     }
     const std::uint64_t hits = counter("disk_hits");
     read_epoch(*loader);
-    // At least so many: a small block may still fit behind the others.
-    EXPECT_GE(counter("disk_hits") - hits, cached) << "what is cached is served on";
+    // There may be more hits, because a small block may still fit on the disk after the others.
+    EXPECT_GE(counter("disk_hits") - hits, cached) << "cached blocks are still served";
     EXPECT_LT(cached_blocks(), files.size());
     EXPECT_GT(counter("admissions_refused"), 0u);
     EXPECT_THAT(reports(), ElementsAre(AllOf(HasSubstr("dataset=d"), HasSubstr("No space left on device"))));
     EXPECT_THAT(log.lines_with("takes blocks again"), IsEmpty());
 
-    // A daemon that starts on the full disk serves what is there.
+    // A daemon that starts on the full disk serves the blocks that are cached.
     daemon.stop();
     daemon.start();
     const std::uint64_t kept = cached_blocks();

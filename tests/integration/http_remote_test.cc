@@ -27,7 +27,7 @@ constexpr std::size_t kPieceBytes = 40'000;
 struct Piece : RemoteRead {
     std::vector<std::byte> memory;
     std::string name;
-    bool over = false;
+    bool is_over = false;
     int times_done = 0;
     BlockStatus status = BlockStatus::remote_failed;
     int system_errno = 0;
@@ -70,7 +70,8 @@ protected:
     }
 
     const ObjectListing::Object& object(std::size_t i) const {
-        return *std::ranges::find_if(listing_.objects, [&](const auto& of) { return listing_.path(of) == names_[i]; });
+        return *std::ranges::find_if(listing_.objects,
+                                     [&](const auto& listed) { return listing_.path(listed) == names_[i]; });
     }
 
     // Starts a read of `bytes` at `offset` of object `i`.
@@ -79,11 +80,11 @@ protected:
         piece->memory.resize(bytes);
         piece->name = names_[i];
         piece->done = [](RemoteRead& read, BlockStatus status, int system_errno) noexcept {
-            auto& of = static_cast<Piece&>(read);
-            of.over = true;
-            ++of.times_done;
-            of.status = status;
-            of.system_errno = system_errno;
+            auto& ended = static_cast<Piece&>(read);
+            ended.is_over = true;
+            ++ended.times_done;
+            ended.status = status;
+            ended.system_errno = system_errno;
         };
         piece->path = piece->name;
         piece->object_bytes = object(i).size_bytes;
@@ -95,7 +96,7 @@ protected:
     }
 
     void wait(const std::vector<std::unique_ptr<Piece>>& pieces) {
-        while (!std::ranges::all_of(pieces, [](const auto& piece) { return piece->over; })) {
+        while (!std::ranges::all_of(pieces, [](const auto& piece) { return piece->is_over; })) {
             device_->wait(clock_.now_ns() + 100'000'000);
         }
     }
@@ -150,7 +151,7 @@ TEST_F(HttpRemoteTest, FaultsCostTimeButNoData) {
     read_all();
     EXPECT_GT(transfers_->statistics().retries, 10u);
     remote_.reset();
-    EXPECT_EQ(proxy.stop(), 0) << "3: something tried to write";
+    EXPECT_EQ(proxy.stop(), 0) << "exit status 3: something tried to write";
 }
 
 TEST_F(HttpRemoteTest, ChangedAndMissingObjectsAreReported) {

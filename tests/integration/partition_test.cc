@@ -86,7 +86,7 @@ class Partition : public testing::Test {
 protected:
     static constexpr std::int64_t kLease_ns = 2'000'000'000;
 
-    // Skips the test if no such network can be made.
+    // Skips the test if no private network can be made.
     void SetUp() override {
         auto made = PrivateNetwork::make(kNodes);
         if (!made) GTEST_SKIP() << "no network namespaces here: " << made.error().message;
@@ -140,8 +140,8 @@ protected:
     std::vector<double> rates() const {
         std::vector<double> sums;
         for (std::size_t node = 0; node < nodes.size(); ++node) {
-            const auto of_jobs = rates_on(node);
-            sums.push_back(std::accumulate(of_jobs.begin(), of_jobs.end(), 0.0));
+            const auto job_rates = rates_on(node);
+            sums.push_back(std::accumulate(job_rates.begin(), job_rates.end(), 0.0));
         }
         return sums;
     }
@@ -165,8 +165,8 @@ protected:
     // True if all quotas are filled, as far as the allocator has heard.
     bool is_filled() const {
         const json::array datasets = ask("/v1/plan").at("datasets").as_array();
-        return std::ranges::all_of(datasets, [](const json::value& of) {
-            return number_at(of, "cached_bytes") * 10 > number_at(of, "quota_bytes") * 9;
+        return std::ranges::all_of(datasets, [](const json::value& dataset) {
+            return number_at(dataset, "cached_bytes") * 10 > number_at(dataset, "quota_bytes") * 9;
         });
     }
     // The plan's quotas by node, and its rates by job for the time when the quotas are filled.
@@ -205,7 +205,7 @@ protected:
 };
 
 TEST_F(Partition, NodeFallsToFloorWithinRemoteAndThePlanReturns) {
-    // Both nodes read at the rates of the plan. The sizes of records are known, and with them the cached bytes.
+    // Wait until both nodes read at the rates of the plan. By then the record sizes are known, and so the cached bytes.
     TestDaemon::wait_until([&] {
         const auto now = rates();
         return plan().size() == 2 * kNodes && now[0] > 0.3 * kPartitionedRemote && now[1] > 0.3 * kPartitionedRemote &&
@@ -216,8 +216,8 @@ TEST_F(Partition, NodeFallsToFloorWithinRemoteAndThePlanReturns) {
     test::RemoteCounter counter(admin_sockets());
     test::RateWatch watch([&] { return counter.bytes(); }, kPartitionedRemote);
     double largest_sum = 0;
-    const auto wait_until = [&](const std::function<bool()>& holds) {
-        while (!holds()) {
+    const auto wait_until = [&](const std::function<bool()>& condition) {
+        while (!condition()) {
             if (const auto sum = rate_sum()) largest_sum = std::max(largest_sum, *sum);
             std::this_thread::sleep_for(std::chrono::milliseconds(5));
         }
@@ -234,7 +234,7 @@ TEST_F(Partition, NodeFallsToFloorWithinRemoteAndThePlanReturns) {
     wait_until([&] { return clock.now_ns() > still_away_until_ns; });
     EXPECT_EQ(rates()[1], kPartitionedFloor);
     EXPECT_LE(rates()[0], (kPartitionedRemote - kPartitionedFloor) * 1.001);
-    EXPECT_FALSE(alike(plan(), before)) << "planned without it";
+    EXPECT_FALSE(alike(plan(), before)) << "the plan still counts the lost node";
 
     // The allocator counts one floor for the lost node. A job that starts there meanwhile shares it.
     readers.push_back(std::make_unique<Reader>(nodes[1]->socket(), "late"));
@@ -247,7 +247,7 @@ TEST_F(Partition, NodeFallsToFloorWithinRemoteAndThePlanReturns) {
         return alike(plan(), before) && rates()[1] > 0.3 * kPartitionedRemote && rates()[0] < 0.7 * kPartitionedRemote;
     });
     watch.stop();
-    EXPECT_GT(largest_sum, 0.9 * kPartitionedRemote) << "else the sum was never put to the test";
+    EXPECT_GT(largest_sum, 0.9 * kPartitionedRemote) << "the sum never came near its limit";
     EXPECT_LE(largest_sum, kPartitionedRemote * 1.001);
     EXPECT_LE(watch.excess_bytes(), static_cast<double>(counter.burst_bytes()));
 }

@@ -31,27 +31,27 @@ protected:
     }
 
     // `lender` lends, `reader` reads from it.
-    void start(const cache::PeersConfig& lends = {}, const cache::PeersConfig& reads = {}) {
+    void start(const cache::PeersConfig& lender_config = {}, const cache::PeersConfig& reader_config = {}) {
         lender = std::make_unique<TestDaemon>([&](cache::DaemonConfig& config) {
-            config.peers = lends;
+            config.peers = lender_config;
             config.peers.listen = "127.0.0.1:0";
         });
         const std::string endpoint = text_at(lender->get("/v1/status").body.at("peers"), "endpoint");
         reader = std::make_unique<TestDaemon>([&](cache::DaemonConfig& config) {
-            config.peers = reads;
+            config.peers = reader_config;
             config.peers.others = {endpoint};
         });
     }
 
     json::value peer() const { return reader->get("/v1/status").body.at("peers").at("others").as_array().at(0); }
-    void wait_until_known(std::uint64_t blocks) const {
+    void wait_until_peer_holds(std::uint64_t blocks) const {
         TestDaemon::wait_until([&] {
             const json::value status = reader->get("/v1/status").body.at("peers").at("others");
             return !status.as_array().empty() && number_at(status.as_array()[0], "held_blocks") == blocks;
         });
     }
 
-    void wait_until_it_has_room() const {
+    void wait_until_peer_has_room() const {
         TestDaemon::wait_until([&] {
             const json::value others = reader->get("/v1/status").body.at("peers").at("others");
             return !others.as_array().empty() && number_at(others.as_array()[0], "room_bytes") > 0;
@@ -112,14 +112,14 @@ TEST_F(Peers, BlocksCachedByPeerCostNoRemoteBytes) {
     lender->add("d", root, 8 * kMiB);
     reader->add("d", root, 8 * kMiB);
     read_epoch(*lender);
-    wait_until_known(files.size());
+    wait_until_peer_holds(files.size());
     read_epoch(*reader);
     EXPECT_EQ(counter(*reader, "peer_hits"), files.size());
     EXPECT_EQ(counter(*reader, "bytes_peer"), total_bytes);
     EXPECT_EQ(counter(*reader, "bytes_remote_read"), 0u);
     EXPECT_EQ(counter(*reader, "peer_failures"), 0u);
-    EXPECT_EQ(cached_blocks(*reader), 0u) << "what a peer holds is not cached twice";
-    EXPECT_EQ(counter(*lender, "bytes_remote_read"), total_bytes) << "only its own job's";
+    EXPECT_EQ(cached_blocks(*reader), 0u) << "a block that a peer holds is not cached twice";
+    EXPECT_EQ(counter(*lender, "bytes_remote_read"), total_bytes) << "only for its own job";
 }
 
 TEST_F(Peers, BlocksOnDiskAreLentToo) {
@@ -128,12 +128,12 @@ TEST_F(Peers, BlocksOnDiskAreLentToo) {
     reader->add("d", root);
     read_epoch(*lender);
     TestDaemon::wait_until([&] { return cached_blocks(*lender) == files.size(); });
-    wait_until_known(files.size());
+    wait_until_peer_holds(files.size());
     read_epoch(*reader);
     EXPECT_EQ(counter(*reader, "peer_hits"), files.size());
     EXPECT_EQ(counter(*lender, "lent_blocks"), files.size());
     EXPECT_EQ(counter(*lender, "bytes_lent"), total_bytes);
-    EXPECT_EQ(counter(*lender, "disk_hits"), 0u) << "what is lent is no job's hit";
+    EXPECT_EQ(counter(*lender, "disk_hits"), 0u) << "a lent block is not a hit of a job";
 }
 
 TEST_F(Peers, CompressedBlocksAreReadFromPeer) {
@@ -147,7 +147,7 @@ TEST_F(Peers, CompressedBlocksAreReadFromPeer) {
     read_epoch(*lender);
     TestDaemon::wait_until([&] { return cached_blocks(*lender) == files.size(); });
     EXPECT_LT(number_at(lender->dataset("d").at("used"), "memory_bytes"), total_bytes + files.size() * 10'000);
-    wait_until_known(files.size());
+    wait_until_peer_holds(files.size());
     read_epoch(*reader);
     EXPECT_EQ(counter(*reader, "peer_hits"), files.size());
 }
@@ -159,7 +159,7 @@ TEST_F(Peers, HalfAtPeerAndHalfLocalMakeWholeCache) {
     read_epoch(*lender);
     const std::uint64_t lent = cached_blocks(*lender);
     ASSERT_GT(lent, files.size() / 4);
-    wait_until_known(lent);
+    wait_until_peer_holds(lent);
     Loader loader = open(*reader);
     read_epoch(loader);
     EXPECT_EQ(counter(*reader, "peer_hits"), lent);
@@ -174,25 +174,25 @@ TEST_F(Peers, BlocksWithoutLocalRoomGoToPeerWithRoom) {
     start();
     lender->add("d", root, 8 * kMiB);
     reader->add("d", root, total_bytes / 4);
-    wait_until_it_has_room();
+    wait_until_peer_has_room();
     Loader loader = open(*reader);
     read_epoch(loader);
-    const std::uint64_t at_home = cached_blocks(*reader);
-    ASSERT_LT(at_home, files.size() / 2);
-    TestDaemon::wait_until([&] { return cached_blocks(*lender) == files.size() - at_home; });
-    EXPECT_EQ(counter(*lender, "bytes_remote_read"), 0u) << "they came from the peer";
-    wait_until_known(files.size() - at_home);
+    const std::uint64_t local_blocks = cached_blocks(*reader);
+    ASSERT_LT(local_blocks, files.size() / 2);
+    TestDaemon::wait_until([&] { return cached_blocks(*lender) == files.size() - local_blocks; });
+    EXPECT_EQ(counter(*lender, "bytes_remote_read"), 0u) << "the blocks came from the reader";
+    wait_until_peer_holds(files.size() - local_blocks);
     read_epoch(loader);
-    EXPECT_EQ(counter(*reader, "bytes_remote_read"), total_bytes) << "once, in the first epoch";
-    EXPECT_EQ(counter(*reader, "offered_blocks"), files.size() - at_home);
-    EXPECT_EQ(counter(*reader, "peer_hits"), files.size() - at_home);
+    EXPECT_EQ(counter(*reader, "bytes_remote_read"), total_bytes) << "the remote is read once, in the first epoch";
+    EXPECT_EQ(counter(*reader, "offered_blocks"), files.size() - local_blocks);
+    EXPECT_EQ(counter(*reader, "peer_hits"), files.size() - local_blocks);
 }
 
 TEST_F(Peers, OfferedBlocksGoToDiskToo) {
     start();
     lender->add("d", root, 0, 32 * kMiB);
     reader->add("d", root);
-    wait_until_it_has_room();
+    wait_until_peer_has_room();
     read_epoch(*reader);
     TestDaemon::wait_until([&] { return cached_blocks(*lender) == files.size(); });
     read_epoch(*lender);
@@ -205,7 +205,7 @@ TEST_F(Peers, LostPeerCostsTimeButNoData) {
     lender->add("d", root, 8 * kMiB);
     reader->add("d", root);
     read_epoch(*lender);
-    wait_until_known(files.size());
+    wait_until_peer_holds(files.size());
     lender->stop();
     read_epoch(*reader);
     EXPECT_EQ(counter(*reader, "peer_hits") + counter(*reader, "misses"), files.size());
@@ -220,14 +220,14 @@ TEST_F(Peers, BlocksDroppedByPeerComeFromRemote) {
     lender->add("d", root, 8 * kMiB);
     reader->add("d", root);
     read_epoch(*lender);
-    wait_until_known(files.size());
+    wait_until_peer_holds(files.size());
     lender->put("/v1/datasets/d/quota", {{"memory_bytes", 0}, {"disk_bytes", 0}});
     read_epoch(*reader);
     EXPECT_EQ(counter(*reader, "peer_hits") + counter(*reader, "misses"), files.size());
-    wait_until_known(0);
+    wait_until_peer_holds(0);
     const std::uint64_t failures = counter(*reader, "peer_failures");
     read_epoch(*reader);
-    EXPECT_EQ(counter(*reader, "peer_failures"), failures) << "it is known by then";
+    EXPECT_EQ(counter(*reader, "peer_failures"), failures) << "the reader knows by then what the peer holds";
 }
 
 TEST_F(Peers, OtherVersionOfPeerIsNotUsed) {
@@ -293,7 +293,7 @@ TEST_F(Peers, BlocksAreReadOverTls) {
     lender->add("d", root, 8 * kMiB);
     reader->add("d", root);
     read_epoch(*lender);
-    wait_until_known(files.size());
+    wait_until_peer_holds(files.size());
     read_epoch(*reader);
     EXPECT_EQ(counter(*reader, "peer_hits"), files.size());
 }

@@ -17,7 +17,7 @@
 namespace larder::test {
 namespace {
 
-// The answer of the server at this port, head and body; empty if nobody listens.
+// Sends a request to the server at this port. Returns the answer, head and body, or an empty text if nobody listens.
 std::string request(const std::string& port, const std::string& method, const std::string& target) {
     const FileDescriptor connection(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
@@ -35,7 +35,7 @@ std::string request(const std::string& port, const std::string& method, const st
     return answer;
 }
 
-TEST(ServerProgram, NginxServesAndEndsWithIt) {
+TEST(ServerProgram, NginxServesUntilItsProgramEnds) {
     const TempDirectory directory;
     std::ofstream(directory / "a.txt") << "contents";
     std::string port;
