@@ -14,7 +14,7 @@
 namespace larder::test {
 
 inline constexpr double kBytesPerGB = 1e9;
-inline constexpr double kDigits = 1e-6;  // quotas are whole bytes, and equal shares are kept to seven digits
+inline constexpr double kTolerance = 1e-6;  // quotas are whole bytes, and equal shares are kept to seven digits
 
 inline std::uint64_t bytes(double gb) {
     return static_cast<std::uint64_t>(gb * kBytesPerGB);
@@ -53,7 +53,7 @@ inline allocator::Plan planned(const allocator::ClusterState& state, allocator::
 inline void expect_quotas(const allocator::Plan& plan, const std::vector<double>& expected) {
     ASSERT_EQ(plan.datasets.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
-        EXPECT_NEAR(static_cast<double>(plan.datasets[i].quota_bytes) / kBytesPerGB, expected[i], kDigits)
+        EXPECT_NEAR(static_cast<double>(plan.datasets[i].quota_bytes) / kBytesPerGB, expected[i], kTolerance)
             << "dataset " << i;
     }
 }
@@ -62,7 +62,7 @@ inline void expect_each(const allocator::Plan& plan, double allocator::JobPlan::
                         const std::vector<double>& expected) {
     ASSERT_EQ(plan.jobs.size(), expected.size());
     for (std::size_t j = 0; j < expected.size(); ++j) {
-        EXPECT_NEAR(plan.jobs[j].*field / kBytesPerGB, expected[j], kDigits) << "job " << j;
+        EXPECT_NEAR(plan.jobs[j].*field / kBytesPerGB, expected[j], kTolerance) << "job " << j;
     }
 }
 

@@ -42,8 +42,9 @@ TEST(Model, RestOfEpochHitsCachedPartOfUnreadBytes) {
     job.unread_cached_bytes = 10;
     EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3, 0), 0.2);
     EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.1, 50), 0.2);
-    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.1, 100), 0.15) << "half of what comes next is of the next epoch";
-    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3, 100), 0.2) << "but it has to get there";
+    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.1, 100), 0.15) << "half of the next 100 bytes belong to the next epoch";
+    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3, 100), 0.2)
+        << "but the job must first finish this epoch, which hits 0.2";
     job.unread_bytes = 0;
     job.unread_cached_bytes = 0;
     EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3, 100), 0.3);
@@ -75,7 +76,7 @@ TEST(Efficiency, DensestDatasetIsCachedFirst) {
     // Each job's equal share is 50 GB and 0.3 GB/s: 0.3 / (1 - 0.5).
     expect_equal_shares(plan, {0.6, 0.5});
     expect_steady_rates(plan, {1.0, 0.5});
-    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.5, kDigits);
+    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.5, kTolerance);
     // Nothing is cached yet.
     expect_rates_now(plan, {0.3, 0.3});
     expect_bandwidths(plan, {0.3, 0.3});
@@ -91,7 +92,7 @@ TEST(Efficiency, LastDatasetThatFitsIsCachedInPart) {
     const Plan plan = planned(state, ObjectiveKind::efficiency);
     expect_quotas(plan, {70, 50});
     expect_steady_rates(plan, {1, 1});
-    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.3, kDigits);
+    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.3, kTolerance);
 }
 
 TEST(Efficiency, SharedDatasetCountsDensityOfAllItsJobs) {
@@ -105,7 +106,7 @@ TEST(Efficiency, SharedDatasetCountsDensityOfAllItsJobs) {
     const Plan plan = planned(state, ObjectiveKind::efficiency);
     expect_quotas(plan, {100, 0});
     expect_steady_rates(plan, {0.4, 0.6, 0.4});
-    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.6, kDigits);
+    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.6, kTolerance);
 }
 
 // By density A would get all the cache, which would push b below its equal share of 0.1. A gets as much as leaves both
@@ -278,7 +279,7 @@ TEST(MaxMin, OtherJobsRiseWhenOneIsHeldBack) {
     Plan plan = planned(state, ObjectiveKind::max_min);
     expect_quotas(plan, {100, 0});
     expect_steady_rates(plan, {10, 1});
-    // At one level, the heavier job's dataset is the denser one.
+    // At the same level, the heavier job's dataset is the denser one.
     state.jobs[1].weight = 2;
     plan = planned(state, ObjectiveKind::max_min);
     expect_quotas(plan, {0, 100});
@@ -339,9 +340,9 @@ TEST(OperatorLimits, MaxMinGivesJobTheRateItsFloorCarries) {
     }
     state.jobs[0].unread_cached_bytes = bytes(99);
     Plan plan = planned(state, ObjectiveKind::max_min);
-    EXPECT_NEAR(plan.jobs[0].predicted_bytes_per_second / kBytesPerGB, 4, kDigits);
-    EXPECT_NEAR(plan.jobs[1].predicted_bytes_per_second / kBytesPerGB, 0.9, kDigits);
-    EXPECT_NEAR(plan.jobs[0].bandwidth_bytes_per_second / kBytesPerGB, 0.1, kDigits);
+    EXPECT_NEAR(plan.jobs[0].predicted_bytes_per_second / kBytesPerGB, 4, kTolerance);
+    EXPECT_NEAR(plan.jobs[1].predicted_bytes_per_second / kBytesPerGB, 0.9, kTolerance);
+    EXPECT_NEAR(plan.jobs[0].bandwidth_bytes_per_second / kBytesPerGB, 0.1, kTolerance);
     // Above its floor's rate, a job rises with the others. The floor of 0.1 now carries a to 0.2.
     state.jobs[0].unread_cached_bytes = bytes(50);
     plan = planned(state, ObjectiveKind::max_min);
@@ -372,7 +373,7 @@ TEST(OperatorLimits, CappedJobKeepsItsEqualShare) {
     expect_steady_rates(plan, {0.72, 1.2});
 }
 
-TEST(OperatorLimits, JobWithFloorIsCachedOnlyAsFarAsThatSaves) {
+TEST(OperatorLimits, JobWithFloorIsCachedOnlyAsFarAsCacheSavesBandwidth) {
     ClusterState state = two_alike(0.9);
     state.jobs[0].bandwidth_floor_bytes_per_second = 0.4 * kBytesPerGB;
     for (const ObjectiveKind kind : {ObjectiveKind::efficiency, ObjectiveKind::max_min}) {
@@ -430,7 +431,7 @@ TEST(Bounds, NetworkBoundJobLeavesCacheToOthers) {
     const Plan plan = planned(state, ObjectiveKind::efficiency);
     expect_quotas(plan, {0, 100});
     expect_steady_rates(plan, {0.2, 0.5});
-    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.2, kDigits);
+    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.2, kTolerance);
 }
 
 TEST(Bounds, ServingNodeIsBoundByOutgoingNetwork) {
@@ -443,8 +444,8 @@ TEST(Bounds, ServingNodeIsBoundByOutgoingNetwork) {
     const Plan plan = planned(state, ObjectiveKind::max_min);
     expect_quotas(plan, {100});
     // Hits in the node's own cache do not use the network.
-    EXPECT_NEAR(plan.jobs[0].steady_bytes_per_second / kBytesPerGB, 0.3, kDigits);
-    EXPECT_NEAR(plan.jobs[1].steady_bytes_per_second / kBytesPerGB, 5, kDigits);
+    EXPECT_NEAR(plan.jobs[0].steady_bytes_per_second / kBytesPerGB, 0.3, kTolerance);
+    EXPECT_NEAR(plan.jobs[1].steady_bytes_per_second / kBytesPerGB, 5, kTolerance);
 }
 
 TEST(Bounds, DiskHitsAreBoundByDiskReadRate) {

@@ -26,8 +26,7 @@ void merge(std::map<std::string, std::optional<Value>>& into, const std::map<std
     }
 }
 
-// An in-memory store.
-struct Memory {
+struct InMemoryStore {
     ClusterRecord kept;
 
     Result<void> save(const ClusterRecord& change) {
@@ -47,7 +46,7 @@ struct Memory {
 class ClusterMemory : public testing::Test {
 protected:
     ClusterOptions options{.remote_bytes_per_second = kSmallRemote};
-    Memory memory;
+    InMemoryStore store;
     std::unique_ptr<Cluster> cluster = make();
     std::int64_t now_ns = 0;
 
@@ -58,7 +57,7 @@ protected:
     }
     void restart() {
         cluster = make();
-        const auto restored = cluster->restore(memory.kept, now_ns);
+        const auto restored = cluster->restore(store.kept, now_ns);
         ASSERT_TRUE(restored) << restored.error().message;
     }
     static NodeReport node_report(const std::string& node, const std::string& job, const std::string& dataset) {
@@ -127,9 +126,9 @@ TEST_F(ClusterMemory, FinishedEpochsAreCountedAcrossRestart) {
     EXPECT_EQ(cluster->planned_state().jobs[0].remaining_epochs, 59);
     a.jobs.clear();
     exchange(a);
-    EXPECT_EQ(cluster->remaining_epochs("vision"), 59) << "while it does not run, too";
+    EXPECT_EQ(cluster->remaining_epochs("vision"), 59) << "also while it does not run";
     ASSERT_TRUE(cluster->remove_job("vision"));
-    EXPECT_TRUE(memory.kept.epochs.empty());
+    EXPECT_TRUE(store.kept.epochs.empty());
     ASSERT_TRUE(cluster->register_job({.name = "vision", .epochs = 10}));
     EXPECT_EQ(cluster->remaining_epochs("vision"), 10);
 }
@@ -145,9 +144,9 @@ TEST_F(ClusterMemory, NothingIsKeptOfJobNeitherRegisteredNorRunning) {
         }
         now_ns += kSecond_ns;
     }
-    ASSERT_TRUE(memory.kept.ideal_bytes_per_second.contains("vision"));
+    ASSERT_TRUE(store.kept.ideal_bytes_per_second.contains("vision"));
     restart();
-    const auto of_a = std::exchange(a.jobs, {});
+    const auto jobs_of_a = std::exchange(a.jobs, {});
     exchange(a);
     EXPECT_TRUE(cluster->measured_ideal("vision")) << "it runs on b";
     cluster->set_turns({{.job = "vision", .dataset = "images"}});
@@ -157,14 +156,14 @@ TEST_F(ClusterMemory, NothingIsKeptOfJobNeitherRegisteredNorRunning) {
     cluster->set_turns({});
     EXPECT_FALSE(cluster->measured_ideal("vision"));
     exchange(b);
-    EXPECT_TRUE(memory.kept.ideal_bytes_per_second.empty());
+    EXPECT_TRUE(store.kept.ideal_bytes_per_second.empty());
 
-    a.jobs = of_a;
+    a.jobs = jobs_of_a;
     exchange(a);
     now_ns += 20 * kSecond_ns;
     ASSERT_TRUE(cluster->remove_node("a", now_ns));
     exchange(b);
-    EXPECT_TRUE(memory.kept.ideal_bytes_per_second.empty()) << "its node went";
+    EXPECT_TRUE(store.kept.ideal_bytes_per_second.empty()) << "its node was removed";
 }
 
 TEST_F(ClusterMemory, ChangedConfigOverridesBandwidthSetByOperator) {
@@ -179,10 +178,10 @@ TEST_F(ClusterMemory, ChangedConfigOverridesBandwidthSetByOperator) {
 TEST_F(ClusterMemory, NoLeaseIsGivenDuringWaitAfterRestart) {
     NodeReport a = node_report("a", "vision", "images");
     exchange(a);
-    memory.kept.no_lease_before_ns = now_ns + 10 * kSecond_ns;
+    store.kept.no_lease_before_ns = now_ns + 10 * kSecond_ns;
     restart();
     now_ns += 9 * kSecond_ns;
-    ASSERT_TRUE(cluster->report(a, now_ns)) << "what it says is taken all the same";
+    ASSERT_TRUE(cluster->report(a, now_ns)) << "the report is accepted during the wait";
     const auto early = cluster->plan_for("a", now_ns);
     ASSERT_FALSE(early);
     EXPECT_EQ(early.error().code, ErrorCode::unavailable);
@@ -215,12 +214,12 @@ TEST_F(ClusterMemory, LostStateIsRebuiltFromReportsAndNumbersContinue) {
     NodeReport a = node_report("a", "vision", "images");
     const NodePlan before = exchange(a);
     for (int i = 0; i < 20; ++i) a.lease_applied = exchange(a).lease.number;
-    memory.kept = {};
+    store.kept = {};
     restart();
     EXPECT_TRUE(cluster->planned_state().nodes.empty());
     const NodePlan after = exchange(a);
     EXPECT_EQ(after.quotas, before.quotas);
-    EXPECT_GT(after.lease.number, a.lease_applied) << "else the node would take it for an old one";
+    EXPECT_GT(after.lease.number, a.lease_applied) << "the node would take a lower number for an old lease";
 }
 
 // A node that is cut off keeps its lease until the lease expires, then its floors. The other node gets only the rest.
@@ -230,16 +229,16 @@ TEST_F(ClusterMemory, PartitionedNodeIsCountedAcrossRestart) {
     a.lease_applied = exchange(a).lease.number;
     exchange(b);
     a.lease_applied = exchange(a).lease.number;
-    const Lease of_a = exchange(a).lease;
-    ASSERT_GT(of_a.sum(), 1e8);
+    const Lease lease_of_a = exchange(a).lease;
+    ASSERT_GT(lease_of_a.sum(), 1e8);
     now_ns += kSecond_ns;
     restart();
-    const Lease of_b = exchange(b).lease;
-    EXPECT_LE(of_a.sum() + of_b.sum(), kSmallRemote * (1 + 1e-9)) << "a's lease runs on";
-    now_ns = of_a.expires_ns;
+    const Lease lease_of_b = exchange(b).lease;
+    EXPECT_LE(lease_of_a.sum() + lease_of_b.sum(), kSmallRemote * (1 + 1e-9)) << "a's lease still counts";
+    now_ns = lease_of_a.expires_ns;
     b.lease_applied = exchange(b).lease.number;
-    const Lease all = exchange(b).lease;
-    EXPECT_NEAR(all.sum() + of_a.floor_bytes_per_second, kSmallRemote, 1) << "all but a's floor";
+    const Lease rest = exchange(b).lease;
+    EXPECT_NEAR(rest.sum() + lease_of_a.floor_bytes_per_second, kSmallRemote, 1) << "all but a's floor";
 }
 
 // Nodes have clocks of their own, answers are lost or late, and the allocator is killed at any moment. The rates that
@@ -248,12 +247,12 @@ TEST_F(ClusterMemory, RatesInUseStayWithinRemoteAcrossRestarts) {
     struct Node {
         NodeReport report;
         Lease lease;
-        std::int64_t ends_own_ns = 0;
+        std::int64_t lease_end_own_ns = 0;
         std::int64_t clock_ahead_ns = 0;
     };
     for (std::uint64_t seed = 0; seed < 40; ++seed) {
         std::mt19937_64 random(seed);
-        memory = {};
+        store = {};
         now_ns = 0;
         cluster = make();
         std::vector<Node> nodes(5);
@@ -275,13 +274,14 @@ TEST_F(ClusterMemory, RatesInUseStayWithinRemoteAcrossRestarts) {
             if (random() % 20 == 0) restart();  // after the answer was made
             if (random() % 4 != 0) {
                 // The answer says how long the lease lasts. The node counts from when it asked.
-                node.ends_own_ns = sent_own_ns + (part.lease.expires_ns - now_ns);
+                node.lease_end_own_ns = sent_own_ns + (part.lease.expires_ns - now_ns);
                 node.lease = part.lease;
             }
             double used = 0;
-            for (const Node& of : nodes) {
-                const double floors = of.lease.floor_bytes_per_second * static_cast<double>(of.lease.rates.size());
-                used += now_ns + of.clock_ahead_ns < of.ends_own_ns ? of.lease.sum() : floors;
+            for (const Node& other : nodes) {
+                const double floors =
+                    other.lease.floor_bytes_per_second * static_cast<double>(other.lease.rates.size());
+                used += now_ns + other.clock_ahead_ns < other.lease_end_own_ns ? other.lease.sum() : floors;
             }
             ASSERT_LE(used, kSmallRemote * (1 + 1e-9)) << "seed " << seed << " step " << step;
         }
@@ -312,10 +312,9 @@ TEST_F(ClusterMemory, RemovedNodeHoldsNothingAndIsForgotten) {
     NodeReport b = node_report("b", "language", "text");
     exchange(a);
     ASSERT_GT(cluster->in_force(now_ns), 1e8);
-    EXPECT_EQ(cluster->remove_node("a", now_ns).error().code, ErrorCode::changed)
-        << "it may be taking what it was leased";
+    EXPECT_EQ(cluster->remove_node("a", now_ns).error().code, ErrorCode::changed) << "the node may still use its lease";
     now_ns += 20 * kSecond_ns;
-    EXPECT_GT(cluster->in_force(now_ns), 0) << "its floor";
+    EXPECT_GT(cluster->in_force(now_ns), 0) << "its floor still counts";
     ASSERT_TRUE(cluster->remove_node("a", now_ns));
     EXPECT_EQ(cluster->in_force(now_ns), 0);
     EXPECT_EQ(cluster->remove_node("a", now_ns).error().code, ErrorCode::not_found);
@@ -334,12 +333,12 @@ TEST_F(ClusterMemory, MeasuredRateIsDroppedWithItsJob) {
         exchange(a);
         now_ns += kSecond_ns;
     }
-    ASSERT_TRUE(memory.kept.ideal_bytes_per_second.contains("vision"));
+    ASSERT_TRUE(store.kept.ideal_bytes_per_second.contains("vision"));
     a.jobs.clear();
     exchange(a);
     ASSERT_TRUE(cluster->remove_job("vision"));
     exchange(a);
-    EXPECT_FALSE(memory.kept.ideal_bytes_per_second.contains("vision"));
+    EXPECT_FALSE(store.kept.ideal_bytes_per_second.contains("vision"));
 }
 
 // A plan that could not be saved is saved as soon as possible, because its number must not be given to another plan.
@@ -351,12 +350,12 @@ TEST_F(ClusterMemory, UnsavedPlanIsSavedLater) {
     });
     NodeReport a = node_report("a", "vision", "images");
     exchange(a);
-    full = true;
+    is_full = true;
     a.disk_bytes /= 2;
     ASSERT_TRUE(cluster->report(a, now_ns));
     EXPECT_EQ(cluster->replan(now_ns).error().code, ErrorCode::no_space);
     EXPECT_EQ(cluster->plan_for("a", now_ns).error().code, ErrorCode::no_space);
-    full = false;
+    is_full = false;
     const NodePlan part = exchange(a);
     EXPECT_EQ(part.plan, 2u);
     restart();

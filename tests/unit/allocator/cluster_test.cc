@@ -131,7 +131,7 @@ TEST_F(ClusterTest, NodesOfOneGroupKnowTheirPeersAndArePlannedAsOne) {
     again.peer_endpoint = "http://a:7474";
     report(again);
     replan();
-    EXPECT_TRUE(cluster.plan_for("a", now_ns)->peers.empty()) << "the other is silent";
+    EXPECT_TRUE(cluster.plan_for("a", now_ns)->peers.empty()) << "the other node is silent";
 
     again.peer_group.clear();
     EXPECT_NE(message(cluster.report(again, now_ns)).find("peer_endpoint"), std::string::npos);
@@ -153,16 +153,16 @@ TEST_F(ClusterTest, RestartedDaemonOnSameStateDirectoryIsTakenAtOnce) {
     a.state_directory = 77;
     report(a);
     NodeReport again = node_report("a", 2);
-    EXPECT_FALSE(cluster.report(again, now_ns)) << "it does not say on which";
+    EXPECT_FALSE(cluster.report(again, now_ns)) << "the report does not name its state directory";
     again.state_directory = 78;
-    EXPECT_FALSE(cluster.report(again, now_ns)) << "another";
+    EXPECT_FALSE(cluster.report(again, now_ns)) << "the state directory differs";
     again.state_directory = 77;
     EXPECT_TRUE(cluster.report(again, now_ns));
     EXPECT_EQ(cluster.report(a, now_ns).error().code, ErrorCode::already_exists)
-        << "a copy of the directory is in use: one that was succeeded has not ended";
+        << "the daemon that was replaced still runs, on a copy of the directory";
     EXPECT_TRUE(cluster.report(again, now_ns));
     again.instance = 3;
-    EXPECT_TRUE(cluster.report(again, now_ns)) << "again and again";
+    EXPECT_TRUE(cluster.report(again, now_ns)) << "every restart is accepted";
 }
 
 TEST_F(ClusterTest, InvalidReportIsRefusedWholeAndNamesItsField) {
@@ -175,18 +175,21 @@ TEST_F(ClusterTest, InvalidReportIsRefusedWholeAndNamesItsField) {
         return message(taken);
     };
     const double nan = std::numeric_limits<double>::quiet_NaN();
-    EXPECT_EQ(refused([](auto& of) { of.node = ""; }), "node: must have 1 to 255 bytes");
-    EXPECT_EQ(refused([](auto& of) { of.memory_bytes = ~0ull; }), "memory_bytes: is too large");
-    EXPECT_EQ(refused([&](auto& of) { of.nic_bytes_per_second = nan; }), "nic_bytes_per_second: is not finite");
-    EXPECT_EQ(refused([](auto& of) { of.disk_read_bytes_per_second = -1; }), "disk_read_bytes_per_second: is negative");
-    EXPECT_EQ(refused([](auto& of) { of.datasets[1].name = "images"; }), "datasets[1].name: appears twice");
-    EXPECT_EQ(refused([](auto& of) { of.datasets[0].size_bytes = 0; }), "datasets[0].size_bytes: must be above 0");
-    EXPECT_EQ(refused([](auto& of) { of.jobs[0].dataset = "lost"; }),
+    EXPECT_EQ(refused([](auto& changed) { changed.node = ""; }), "node: must have 1 to 255 bytes");
+    EXPECT_EQ(refused([](auto& changed) { changed.memory_bytes = ~0ull; }), "memory_bytes: is too large");
+    EXPECT_EQ(refused([&](auto& changed) { changed.nic_bytes_per_second = nan; }),
+              "nic_bytes_per_second: is not finite");
+    EXPECT_EQ(refused([](auto& changed) { changed.disk_read_bytes_per_second = -1; }),
+              "disk_read_bytes_per_second: is negative");
+    EXPECT_EQ(refused([](auto& changed) { changed.datasets[1].name = "images"; }), "datasets[1].name: appears twice");
+    EXPECT_EQ(refused([](auto& changed) { changed.datasets[0].size_bytes = 0; }),
+              "datasets[0].size_bytes: must be above 0");
+    EXPECT_EQ(refused([](auto& changed) { changed.jobs[0].dataset = "lost"; }),
               "jobs[0].dataset: \"lost\" is not among the report's datasets");
-    EXPECT_EQ(refused([&](auto& of) { of.jobs[0].busy_s = nan; }), "jobs[0].busy_s: is not finite");
-    EXPECT_EQ(refused([](auto& of) { of.jobs[0].unread_cached_bytes = 5; }),
+    EXPECT_EQ(refused([&](auto& changed) { changed.jobs[0].busy_s = nan; }), "jobs[0].busy_s: is not finite");
+    EXPECT_EQ(refused([](auto& changed) { changed.jobs[0].unread_cached_bytes = 5; }),
               "jobs[0].unread_cached_bytes: 5 is above unread_bytes 0");
-    EXPECT_EQ(refused([](auto& of) { of.jobs.push_back(of.jobs[0]); }), "jobs[1].name: appears twice");
+    EXPECT_EQ(refused([](auto& changed) { changed.jobs.push_back(changed.jobs[0]); }), "jobs[1].name: appears twice");
     EXPECT_TRUE(cluster.state(now_ns).nodes.empty()) << "a refused report changes nothing";
     EXPECT_EQ(cluster.plan_for("a", now_ns).error().code, ErrorCode::not_found);
 }
@@ -334,9 +337,9 @@ TEST_F(ClusterTest, EpochsAreCountedDownFromRegistration) {
     EXPECT_GT(quota("images"), 0u);
     EXPECT_EQ(remaining(9, 9, 5), (std::vector<double>{1, 2}));
     replan();
-    EXPECT_EQ(quota("text"), 50 * kGB) << "who is in the last epoch gives cache away";
-    EXPECT_EQ(remaining(10, 10, 5), (std::vector<double>{1, 2})) << "it reads on for longer than was said";
-    EXPECT_EQ(remaining(6, 6, 5), (std::vector<double>{4, 2})) << "it was started anew from a checkpoint";
+    EXPECT_EQ(quota("text"), 50 * kGB) << "a job in its last epoch gives its cache away";
+    EXPECT_EQ(remaining(10, 10, 5), (std::vector<double>{1, 2})) << "the job reads more epochs than were registered";
+    EXPECT_EQ(remaining(6, 6, 5), (std::vector<double>{4, 2})) << "the job was restarted from an older checkpoint";
 }
 
 TEST_F(ClusterTest, ThousandRegistrationsAreKept) {
@@ -381,7 +384,7 @@ TEST_F(ClusterTest, PinHoldsUntilReleased) {
     EXPECT_NE(free, 7 * kGB);
     EXPECT_NEAR(static_cast<double>(quota("images")), 7e9, 2);
     EXPECT_NE(message(cluster.pin_quota("text", 94 * kGB, now_ns)).find("at most 93.00 GB is free"), std::string::npos);
-    EXPECT_TRUE(cluster.pin_quota("text", 93 * kGB, now_ns)) << "no more than its size counts";
+    EXPECT_TRUE(cluster.pin_quota("text", 93 * kGB, now_ns)) << "a pin counts up to the dataset's size";
     EXPECT_EQ(cluster.pin_quota("images", 60 * kGB, now_ns).error().code, ErrorCode::no_space);
     EXPECT_EQ(cluster.pin_quota("lost", 1, now_ns).error().code, ErrorCode::not_found);
     ASSERT_TRUE(cluster.pin_quota("images", std::nullopt, now_ns).has_value());
@@ -411,11 +414,12 @@ TEST_F(ClusterTest, PinIsSplitOverNodesThatDoNotReadEachOther) {
         }
         return gb;
     };
-    EXPECT_EQ(on_nodes(60 * kGB), (std::vector<double>{20, 40, 0})) << "by the jobs that read it";
-    EXPECT_EQ(on_nodes(240 * kGB), (std::vector<double>{100, 100, 40})) << "what has no room there";
+    EXPECT_EQ(on_nodes(60 * kGB), (std::vector<double>{20, 40, 0})) << "split by the number of jobs that read it";
+    EXPECT_EQ(on_nodes(240 * kGB), (std::vector<double>{100, 100, 40}))
+        << "the rest goes to the node that does not read it";
     EXPECT_EQ(on_nodes(0), (std::vector<double>{0, 0, 0}));
     EXPECT_EQ(cluster.pin_quota("images", 301 * kGB, now_ns).error().code, ErrorCode::no_space);
-    EXPECT_TRUE(cluster.pin_quota("text", 300 * kGB, now_ns)) << "150 are all that three nodes can use of it";
+    EXPECT_TRUE(cluster.pin_quota("text", 300 * kGB, now_ns)) << "three nodes can use 150 GB of it";
     EXPECT_EQ(cluster.pin_quota("images", 151 * kGB, now_ns).error().code, ErrorCode::no_space);
 }
 
@@ -443,20 +447,20 @@ TEST_F(ClusterTest, SilentNodeIsLeftOutOnceItsLeaseExpires) {
     report(a);
     report(b);
     replan();
-    const Lease of_a = cluster.plan_for("a", now_ns)->lease;
-    const Lease of_b = cluster.plan_for("b", now_ns)->lease;
-    EXPECT_NEAR(of_a.sum() + of_b.sum(), kRemote, 1);
+    const Lease lease_of_a = cluster.plan_for("a", now_ns)->lease;
+    const Lease lease_of_b = cluster.plan_for("b", now_ns)->lease;
+    EXPECT_NEAR(lease_of_a.sum() + lease_of_b.sum(), kRemote, 1);
     now_ns += 9 * kSecond_ns;
     report(b);
     replan();
     EXPECT_EQ(cluster.planned_state().nodes.size(), 2u);
     now_ns += 2 * kSecond_ns;
-    b.lease_applied = of_b.number;
+    b.lease_applied = lease_of_b.number;
     report(b);
     replan();
     EXPECT_EQ(cluster.planned_state().nodes.size(), 1u);
     const Lease more = cluster.plan_for("b", now_ns)->lease;
-    EXPECT_NEAR(more.sum(), kRemote - of_a.floor_bytes_per_second, 1) << "a may still take its floor";
+    EXPECT_NEAR(more.sum(), kRemote - lease_of_a.floor_bytes_per_second, 1) << "a may still take its floor";
     EXPECT_EQ(cluster.plan_for("a", now_ns).error().code, ErrorCode::not_found);
 }
 

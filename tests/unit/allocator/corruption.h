@@ -22,10 +22,10 @@ public:
 
     // Makes one to three changes and returns their names, for a failed test's message.
     std::string apply(allocator::ClusterState& state) {
-        std::string what;
+        std::string changed;
         const std::size_t changes = 1 + below(3);
-        for (std::size_t k = 0; k < changes; ++k) what += change(state) + "; ";
-        return what;
+        for (std::size_t k = 0; k < changes; ++k) changed += change(state) + "; ";
+        return changed;
     }
 
 private:
@@ -38,53 +38,53 @@ private:
     std::string change(allocator::ClusterState& state) {
         using namespace allocator;
         switch (below(10)) {
-            case 0: return rate("remote", state.remote_bytes_per_second);
+            case 0: return change_rate("remote", state.remote_bytes_per_second);
             case 1:
-            case 2: return state.nodes.empty() ? "no nodes" : node(state);
+            case 2: return state.nodes.empty() ? "no nodes" : change_node(state);
             case 3:
-            case 4: return state.datasets.empty() ? "no datasets" : dataset(state);
-            case 5: return size_of_list(state);
-            default: return state.jobs.empty() ? "no jobs" : job(state);
+            case 4: return state.datasets.empty() ? "no datasets" : change_dataset(state);
+            case 5: return change_list_size(state);
+            default: return state.jobs.empty() ? "no jobs" : change_job(state);
         }
     }
 
-    std::string node(allocator::ClusterState& state) {
+    std::string change_node(allocator::ClusterState& state) {
         allocator::ClusterNode& node = any(state.nodes);
         switch (below(6)) {
-            case 0: return name(state.nodes, node);
-            case 1: return count("node.gpus", node.gpus);
-            case 2: return bytes("node.memory", node.memory_bytes);
-            case 3: return bytes("node.disk", node.disk_bytes);
-            case 4: return rate("node.disk_read", node.disk_read_bytes_per_second);
-            default: return rate("node.nic", node.nic_bytes_per_second);
+            case 0: return change_name(state.nodes, node);
+            case 1: return change_count("node.gpus", node.gpus);
+            case 2: return change_bytes("node.memory", node.memory_bytes);
+            case 3: return change_bytes("node.disk", node.disk_bytes);
+            case 4: return change_rate("node.disk_read", node.disk_read_bytes_per_second);
+            default: return change_rate("node.nic", node.nic_bytes_per_second);
         }
     }
 
-    std::string dataset(allocator::ClusterState& state) {
+    std::string change_dataset(allocator::ClusterState& state) {
         allocator::ClusterDataset& dataset = any(state.datasets);
         switch (below(6)) {
-            case 0: return name(state.datasets, dataset);
-            case 1: return bytes("dataset.size", dataset.size_bytes);
-            case 2: return bytes("dataset.floor", dataset.quota_floor_bytes);
-            case 3: return bytes("dataset.cap", dataset.quota_cap_bytes);
-            case 4: return "quotas " + caches(dataset.quotas);
-            default: return "cached " + caches(dataset.cached);
+            case 0: return change_name(state.datasets, dataset);
+            case 1: return change_bytes("dataset.size", dataset.size_bytes);
+            case 2: return change_bytes("dataset.floor", dataset.quota_floor_bytes);
+            case 3: return change_bytes("dataset.cap", dataset.quota_cap_bytes);
+            case 4: return "quotas " + change_caches(dataset.quotas);
+            default: return "cached " + change_caches(dataset.cached);
         }
     }
 
-    std::string job(allocator::ClusterState& state) {
+    std::string change_job(allocator::ClusterState& state) {
         allocator::ClusterJob& job = any(state.jobs);
         switch (below(11)) {
-            case 0: return name(state.jobs, job);
-            case 1: return count("job.dataset", job.dataset);
-            case 2: return count("job.gpus", job.gpus);
-            case 3: return rate("job.ideal", job.ideal_bytes_per_second);
-            case 4: return rate("job.weight", job.weight);
-            case 5: return rate("job.epochs", job.remaining_epochs);
-            case 6: return bytes("job.unread", job.unread_bytes);
-            case 7: return bytes("job.unread_cached", job.unread_cached_bytes);
-            case 8: return rate("job.floor", job.bandwidth_floor_bytes_per_second);
-            case 9: return rate("job.cap", job.bandwidth_cap_bytes_per_second);
+            case 0: return change_name(state.jobs, job);
+            case 1: return change_count("job.dataset", job.dataset);
+            case 2: return change_count("job.gpus", job.gpus);
+            case 3: return change_rate("job.ideal", job.ideal_bytes_per_second);
+            case 4: return change_rate("job.weight", job.weight);
+            case 5: return change_rate("job.epochs", job.remaining_epochs);
+            case 6: return change_bytes("job.unread", job.unread_bytes);
+            case 7: return change_bytes("job.unread_cached", job.unread_cached_bytes);
+            case 8: return change_rate("job.floor", job.bandwidth_floor_bytes_per_second);
+            case 9: return change_rate("job.cap", job.bandwidth_cap_bytes_per_second);
             default: break;
         }
         if (job.placement.empty() || below(4) == 0) {
@@ -92,10 +92,10 @@ private:
             return "one share of GPUs more";
         }
         allocator::GpuShare& share = any(job.placement);
-        return below(2) == 0 ? count("share.node", share.node) : count("share.gpus", share.gpus);
+        return below(2) == 0 ? change_count("share.node", share.node) : change_count("share.gpus", share.gpus);
     }
 
-    std::string size_of_list(allocator::ClusterState& state) {
+    std::string change_list_size(allocator::ClusterState& state) {
         switch (below(4)) {
             case 0: state.nodes.resize(below(state.nodes.size() + 2)); return "nodes resized";
             case 1: state.datasets.resize(below(state.datasets.size() + 2)); return "datasets resized";
@@ -107,20 +107,20 @@ private:
         }
     }
 
-    std::string caches(std::vector<allocator::NodeCache>& list) {
+    std::string change_caches(std::vector<allocator::NodeCache>& list) {
         if (list.empty() || below(4) == 0) {
             list.push_back({.node = static_cast<std::uint32_t>(below(3)), .disk_bytes = below(1u << 30)});
             return "one more";
         }
         allocator::NodeCache& entry = any(list);
         switch (below(3)) {
-            case 0: return count("node", entry.node);
-            case 1: return bytes("memory", entry.memory_bytes);
-            default: return bytes("disk", entry.disk_bytes);
+            case 0: return change_count("node", entry.node);
+            case 1: return change_bytes("memory", entry.memory_bytes);
+            default: return change_bytes("disk", entry.disk_bytes);
         }
     }
 
-    std::string rate(std::string_view field, double& value) {
+    std::string change_rate(std::string_view field, double& value) {
         using Limits = std::numeric_limits<double>;
         const std::array values{0.0,
                                 -0.0,
@@ -144,7 +144,7 @@ private:
         return std::string(field) + " = " + std::to_string(value);
     }
 
-    std::string bytes(std::string_view field, std::uint64_t& value) {
+    std::string change_bytes(std::string_view field, std::uint64_t& value) {
         constexpr std::uint64_t kTop = std::uint64_t{1} << 53;
         const std::array values{std::uint64_t{0}, std::uint64_t{1}, kTop - 1,     kTop,
                                 kTop * 2 - 1,     value * 1000,     value / 1000, ~std::uint64_t{0}};
@@ -152,13 +152,13 @@ private:
         return std::string(field) + " = " + std::to_string(value);
     }
 
-    std::string count(std::string_view field, std::uint32_t& value) {
+    std::string change_count(std::string_view field, std::uint32_t& value) {
         const std::array values{0u, 1u, 2u, value + 1, value * 2, 1'000'000u, ~0u};
         value = values[below(values.size())];
         return std::string(field) + " = " + std::to_string(value);
     }
 
-    std::string name(const auto& things, auto& thing) {
+    std::string change_name(const auto& things, auto& thing) {
         thing.name = below(2) == 0 ? std::string() : things[below(things.size())].name;
         return "name = \"" + thing.name + "\"";
     }

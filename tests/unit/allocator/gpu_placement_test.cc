@@ -37,8 +37,8 @@ double steady_rate_with(ClusterState state, const Objective& objective, std::siz
     return steady_rate(state, objective, job);
 }
 
-std::string percent(std::uint64_t count, std::uint64_t of) {
-    return std::to_string(100 * static_cast<double>(count) / static_cast<double>(of));
+std::string percent(std::uint64_t count, std::uint64_t total) {
+    return std::to_string(100 * static_cast<double>(count) / static_cast<double>(total));
 }
 
 // --- measured on random clusters
@@ -116,7 +116,7 @@ TEST(GpuPlacement, BeatsPlacementThatIgnoresData) {
 // --- worked out by hand
 
 // Nodes "a", "b", ... of 4 GPUs and 100 GB of disk, and one dataset of 100 GB.
-ClusterState alike(std::size_t nodes) {
+ClusterState uniform_cluster(std::size_t nodes) {
     ClusterState state{.remote_bytes_per_second = 100e9};
     for (std::size_t n = 0; n < nodes; ++n) {
         state.nodes.push_back({.name = std::string(1, static_cast<char>('a' + n)), .gpus = 4, .disk_bytes = 100 * kGB});
@@ -125,64 +125,64 @@ ClusterState alike(std::size_t nodes) {
     return state;
 }
 
-ClusterJob waiting(const char* name, std::uint32_t gpus) {
+ClusterJob waiting_job(const char* name, std::uint32_t gpus) {
     return {.name = name, .gpus = gpus, .ideal_bytes_per_second = 2e9};
 }
 
-ClusterJob placed(const char* name, GpuShares placement) {
-    ClusterJob job = waiting(name, 0);
+ClusterJob placed_job(const char* name, GpuShares placement) {
+    ClusterJob job = waiting_job(name, 0);
     for (const GpuShare& share : placement) job.gpus += share.gpus;
     job.placement = std::move(placement);
     return job;
 }
 
-Plan planned(const ClusterState& state, const Objective& objective = {}) {
+Plan make_plan(const ClusterState& state, const Objective& objective = {}) {
     auto plan = assign(state, objective);
     EXPECT_TRUE(plan) << plan.error().message;
     return plan ? *plan : Plan{.jobs = std::vector<JobPlan>(state.jobs.size())};
 }
 
 TEST(GpuPlacement, JobGoesToNodeWithFreeNetwork) {
-    ClusterState state = alike(2);
+    ClusterState state = uniform_cluster(2);
     // No cache: every byte is read over the network, of which "busy" leaves 1 GB/s on "a".
     for (ClusterNode& node : state.nodes) node.disk_bytes = 0;
     state.nodes[0].nic_bytes_per_second = 3e9;
     state.nodes[1].nic_bytes_per_second = 2.5e9;
-    state.jobs = {placed("busy", {{.node = 0, .gpus = 1}}), waiting("new", 2)};
-    const Plan plan = planned(state);
+    state.jobs = {placed_job("busy", {{.node = 0, .gpus = 1}}), waiting_job("new", 2)};
+    const Plan plan = make_plan(state);
     EXPECT_EQ(plan.jobs[1].found_placement, (GpuShares{{.node = 1, .gpus = 2}}));
     EXPECT_DOUBLE_EQ(plan.jobs[1].steady_bytes_per_second, 2e9);
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
 }
 
 TEST(GpuPlacement, GangThatNeedsMoreNetworkThanOneNodeHasIsSpread) {
-    ClusterState state = alike(2);
+    ClusterState state = uniform_cluster(2);
     for (ClusterNode& node : state.nodes) {
         node.disk_bytes = 0;
         node.nic_bytes_per_second = 1e9;
     }
-    state.jobs = {waiting("new", 4)};
-    const Plan plan = planned(state);
+    state.jobs = {waiting_job("new", 4)};
+    const Plan plan = make_plan(state);
     EXPECT_EQ(plan.jobs[0].found_placement, (GpuShares{{.node = 0, .gpus = 2}, {.node = 1, .gpus = 2}}));
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
 }
 
 // Nothing is cached yet. Only the plan knows that "b" will cache the dataset and "a" cannot.
 TEST(GpuPlacement, JobGoesWhereThePlanPutsItsCache) {
-    ClusterState state = alike(2);
+    ClusterState state = uniform_cluster(2);
     state.nodes[0].disk_bytes = 0;
     for (ClusterNode& node : state.nodes) node.nic_bytes_per_second = 1e9;
-    state.jobs = {waiting("new", 2)};
-    const Plan plan = planned(state);
+    state.jobs = {waiting_job("new", 2)};
+    const Plan plan = make_plan(state);
     EXPECT_EQ(plan.jobs[0].found_placement, (GpuShares{{.node = 1, .gpus = 2}}));
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_hit_ratio, 1);
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
 }
 
 TEST(GpuPlacement, GangStaysOnOneNodeWhenRatesTie) {
-    ClusterState state = alike(3);
-    state.jobs = {placed("other", {{.node = 0, .gpus = 2}}), waiting("new", 4)};
-    const Plan plan = planned(state);
+    ClusterState state = uniform_cluster(3);
+    state.jobs = {placed_job("other", {{.node = 0, .gpus = 2}}), waiting_job("new", 4)};
+    const Plan plan = make_plan(state);
     ASSERT_EQ(plan.jobs[1].found_placement.size(), 1u);
     EXPECT_EQ(plan.jobs[1].found_placement[0].gpus, 4u);
     EXPECT_NE(plan.jobs[1].found_placement[0].node, 0u);
@@ -190,26 +190,26 @@ TEST(GpuPlacement, GangStaysOnOneNodeWhenRatesTie) {
 
 TEST(GpuPlacement, JobGoesNearItsDataWhenRatesTie) {
     for (std::uint32_t holder = 0; holder < 3; ++holder) {
-        ClusterState state = alike(3);
+        ClusterState state = uniform_cluster(3);
         state.datasets[0].cached = {{.node = holder, .disk_bytes = 30 * kGB},
                                     {.node = (holder + 1) % 3, .disk_bytes = 10 * kGB}};
-        state.jobs = {waiting("new", 2)};
-        EXPECT_EQ(planned(state).jobs[0].found_placement, (GpuShares{{.node = holder, .gpus = 2}}));
+        state.jobs = {waiting_job("new", 2)};
+        EXPECT_EQ(make_plan(state).jobs[0].found_placement, (GpuShares{{.node = holder, .gpus = 2}}));
     }
 }
 
 TEST(GpuPlacement, EmptyNodesStayFreeWhenAllElseTies) {
-    ClusterState state = alike(3);
-    state.jobs = {placed("other", {{.node = 1, .gpus = 2}}), waiting("new", 2)};
-    EXPECT_EQ(planned(state).jobs[1].found_placement, (GpuShares{{.node = 1, .gpus = 2}}));
+    ClusterState state = uniform_cluster(3);
+    state.jobs = {placed_job("other", {{.node = 1, .gpus = 2}}), waiting_job("new", 2)};
+    EXPECT_EQ(make_plan(state).jobs[1].found_placement, (GpuShares{{.node = 1, .gpus = 2}}));
 }
 
 TEST(GpuPlacement, GangThatDoesNotFitWaitsAndOthersArePlaced) {
-    ClusterState state = alike(2);
-    state.jobs = {placed("runs", {{.node = 0, .gpus = 3}}), waiting("large", 6), waiting("small", 5)};
+    ClusterState state = uniform_cluster(2);
+    state.jobs = {placed_job("runs", {{.node = 0, .gpus = 3}}), waiting_job("large", 6), waiting_job("small", 5)};
     // The heaviest is placed first, if it can be.
     state.jobs[1].weight = 2;
-    const Plan plan = planned(state);
+    const Plan plan = make_plan(state);
     EXPECT_FALSE(plan.jobs[1].running);
     EXPECT_TRUE(plan.jobs[1].found_placement.empty());
     EXPECT_EQ(plan.jobs[1].bandwidth_bytes_per_second, 0);
@@ -221,38 +221,38 @@ TEST(GpuPlacement, GangThatDoesNotFitWaitsAndOthersArePlaced) {
 }
 
 TEST(GpuPlacement, WaitingJobsArePlacedByWeightThenByName) {
-    ClusterState state = alike(1);
-    state.jobs = {waiting("b", 3), waiting("c", 3), waiting("a", 3)};
-    EXPECT_TRUE(planned(state).jobs[2].running);
-    EXPECT_FALSE(planned(state).jobs[0].running);
+    ClusterState state = uniform_cluster(1);
+    state.jobs = {waiting_job("b", 3), waiting_job("c", 3), waiting_job("a", 3)};
+    EXPECT_TRUE(make_plan(state).jobs[2].running);
+    EXPECT_FALSE(make_plan(state).jobs[0].running);
     state.jobs[1].weight = 2;
-    EXPECT_TRUE(planned(state).jobs[1].running);
-    EXPECT_FALSE(planned(state).jobs[2].running);
+    EXPECT_TRUE(make_plan(state).jobs[1].running);
+    EXPECT_FALSE(make_plan(state).jobs[2].running);
 }
 
 TEST(GpuPlacement, NoJobIsPlacedWhenPlacingIsOff) {
-    ClusterState state = alike(2);
-    state.jobs = {waiting("new", 2), placed("runs", {{.node = 0, .gpus = 1}})};
-    const Plan plan = planned(state, {.place_jobs = false});
+    ClusterState state = uniform_cluster(2);
+    state.jobs = {waiting_job("new", 2), placed_job("runs", {{.node = 0, .gpus = 1}})};
+    const Plan plan = make_plan(state, {.place_jobs = false});
     EXPECT_FALSE(plan.jobs[0].running);
     EXPECT_TRUE(plan.jobs[1].running);
 }
 
 TEST(GpuPlacement, JobWithoutGpusIsNotPlaced) {
-    ClusterState state = alike(1);
-    state.jobs = {waiting("new", 0)};
-    EXPECT_FALSE(planned(state).jobs[0].running);
+    ClusterState state = uniform_cluster(1);
+    state.jobs = {waiting_job("new", 0)};
+    EXPECT_FALSE(make_plan(state).jobs[0].running);
 }
 
 TEST(GpuPlacement, BillionsOfGpusArePlacedAtOnce) {
-    ClusterState state = alike(4);
+    ClusterState state = uniform_cluster(4);
     for (ClusterNode& node : state.nodes) {
         node.gpus = 4'000'000'000;
         node.nic_bytes_per_second = 5e8;
     }
     state.datasets[0].cached = {{.node = 2, .disk_bytes = 30 * kGB}};
-    state.jobs = {waiting("new", 4'000'000'000)};
-    const Plan plan = planned(state);
+    state.jobs = {waiting_job("new", 4'000'000'000)};
+    const Plan plan = make_plan(state);
     std::uint64_t gpus = 0;
     for (const GpuShare& share : plan.jobs[0].found_placement) gpus += share.gpus;
     EXPECT_EQ(gpus, 4'000'000'000u);
@@ -272,7 +272,7 @@ TEST(GpuPlacement, SeveralWaitingJobsNeverShareAGpu) {
             another.gpus = 1 + static_cast<std::uint32_t>((seed + k) % 3);
             state.jobs.push_back(another);
         }
-        const Plan plan = planned(state, objective_of(seed));
+        const Plan plan = make_plan(state, objective_of(seed));
         auto free = free_gpus(state);
         for (std::size_t j = 0; j < state.jobs.size(); ++j) {
             if (!state.jobs[j].placement.empty()) {
@@ -288,7 +288,7 @@ TEST(GpuPlacement, SeveralWaitingJobsNeverShareAGpu) {
                 free[share.node] -= share.gpus;
                 gpus += share.gpus;
             }
-            EXPECT_EQ(gpus, state.jobs[j].gpus) << "a gang comes whole";
+            EXPECT_EQ(gpus, state.jobs[j].gpus) << "a gang is placed whole";
         }
         // A job still waits only because too few GPUs were free when its turn came, and too few are free now.
         const std::uint32_t left = std::accumulate(free.begin(), free.end(), 0u);
@@ -309,22 +309,22 @@ TEST(GpuPlacement, PlacementIsIndependentOfNodeOrder) {
         ClusterState reversed = state;
         std::ranges::reverse(reversed.nodes);
         for (ClusterDataset& dataset : reversed.datasets) {
-            for (NodeCache& there : dataset.cached) there.node = last - there.node;
+            for (NodeCache& cache : dataset.cached) cache.node = last - cache.node;
         }
         for (ClusterJob& job : reversed.jobs) {
             for (GpuShare& share : job.placement) share.node = last - share.node;
         }
         const Objective objective = objective_of(seed);
-        GpuShares expected = planned(state, objective).jobs.back().found_placement;
+        GpuShares expected = make_plan(state, objective).jobs.back().found_placement;
         for (GpuShare& share : expected) share.node = last - share.node;
         std::ranges::reverse(expected);
-        EXPECT_EQ(planned(reversed, objective).jobs.back().found_placement, expected) << "seed " << seed;
+        EXPECT_EQ(make_plan(reversed, objective).jobs.back().found_placement, expected) << "seed " << seed;
     }
 }
 
 // --- rules
 
-// Allows the placements that a function accepts, and checks what it is asked about.
+// Allows the placements that a function accepts, and checks that it is asked about whole gangs only.
 class Rules : public PlacementRules {
 public:
     explicit Rules(std::function<bool(std::span<const GpuShare>)> rule) : rule_(std::move(rule)) {}
@@ -353,44 +353,45 @@ TEST(GpuPlacement, PlacementObeysTheRules) {
             return hash % 5 < 2;
         });
         const auto job = static_cast<std::uint32_t>(state.jobs.size() - 1);
-        bool any = false;
-        for_each_placement(free_gpus(state), state.jobs[job].gpus,
-                           [&](const GpuShares& placement) { any = any || rules.allows(state, job, placement); });
+        bool any_allowed = false;
+        for_each_placement(free_gpus(state), state.jobs[job].gpus, [&](const GpuShares& placement) {
+            any_allowed = any_allowed || rules.allows(state, job, placement);
+        });
         Objective objective = objective_of(seed);
         objective.placement_rules = &rules;
-        const JobPlan found = planned(state, objective).jobs[job];
-        forbidden += !any;
-        EXPECT_EQ(found.running, any);
+        const JobPlan found = make_plan(state, objective).jobs[job];
+        forbidden += !any_allowed;
+        EXPECT_EQ(found.running, any_allowed);
         if (found.running) {
             EXPECT_TRUE(rules.allows(state, job, found.found_placement));
         }
         if (HasFailure()) FAIL() << "seed " << seed;
     }
-    EXPECT_GT(forbidden, kClusters / 30) << "the rules always left something";
+    EXPECT_GT(forbidden, kClusters / 30) << "the rules forbade every placement in too few clusters";
 }
 
 TEST(GpuPlacement, JobWaitsWhenRulesAllowNothing) {
-    ClusterState state = alike(4);
-    state.jobs = {waiting("new", 2), placed("runs", {{.node = 0, .gpus = 1}})};
+    ClusterState state = uniform_cluster(4);
+    state.jobs = {waiting_job("new", 2), placed_job("runs", {{.node = 0, .gpus = 1}})};
     const Rules none([](std::span<const GpuShare>) { return false; });
-    const Plan plan = planned(state, {.placement_rules = &none});
+    const Plan plan = make_plan(state, {.placement_rules = &none});
     EXPECT_FALSE(plan.jobs[0].running);
     // The rules are not applied to running jobs.
     EXPECT_TRUE(plan.jobs[1].running);
 }
 
 TEST(GpuPlacement, BestPlacementTheRulesAllowIsTaken) {
-    ClusterState state = alike(3);
+    ClusterState state = uniform_cluster(3);
     state.datasets[0].cached = {{.node = 0, .disk_bytes = 30 * kGB}, {.node = 2, .disk_bytes = 10 * kGB}};
-    state.jobs = {waiting("new", 2)};
+    state.jobs = {waiting_job("new", 2)};
     const Rules not_the_first([](std::span<const GpuShare> placement) { return placement[0].node != 0; });
-    EXPECT_EQ(planned(state, {.placement_rules = &not_the_first}).jobs[0].found_placement,
+    EXPECT_EQ(make_plan(state, {.placement_rules = &not_the_first}).jobs[0].found_placement,
               (GpuShares{{.node = 2, .gpus = 2}}));
 }
 
 // --- large clusters, where not every placement can be tried
 
-ClusterState large(std::uint32_t waiting_jobs) {
+ClusterState large_cluster(std::uint32_t waiting_jobs) {
     ClusterState state{.remote_bytes_per_second = 100e9};
     for (std::uint32_t n = 0; n < 300; ++n) {
         state.nodes.push_back({.name = "node-" + std::to_string(1000 + n), .gpus = 8, .disk_bytes = 100 * kGB});
@@ -407,8 +408,8 @@ ClusterState large(std::uint32_t waiting_jobs) {
 }
 
 TEST(GpuPlacement, ManyJobsOnLargeClusterGoNearTheirData) {
-    const ClusterState state = large(500);
-    const Plan plan = planned(state);
+    const ClusterState state = large_cluster(500);
+    const Plan plan = make_plan(state);
     for (std::uint32_t j = 0; j < 500; ++j) {
         EXPECT_TRUE(plan.jobs[j].running);
         // Two jobs fit on the node that has their data.
@@ -419,32 +420,32 @@ TEST(GpuPlacement, ManyJobsOnLargeClusterGoNearTheirData) {
 }
 
 TEST(GpuPlacement, ManyJobsOnLargeClusterAvoidDiskThatIsTooSlow) {
-    ClusterState state = large(500);
+    ClusterState state = large_cluster(500);
     for (std::uint32_t n = 0; n < state.nodes.size(); ++n) state.nodes[n].peer_group = n;
-    // Half of the bytes read there come from the disk, and f* is 1e8.
+    // Half of the bytes read on these nodes come from the disk, and f* is 1e8.
     state.nodes[7].disk_read_bytes_per_second = 1e7;
     state.nodes[27].disk_read_bytes_per_second = 1e9;
-    const Plan plan = planned(state);
+    const Plan plan = make_plan(state);
     EXPECT_NE(plan.jobs[0].found_placement[0].node, 7u);
     EXPECT_EQ(plan.jobs[1].found_placement[0].node, 27u);
 }
 
 TEST(GpuPlacement, ManyJobsOnLargeClusterStayNearSlowDiskIfPeersAreNoFaster) {
-    ClusterState state = large(500);
+    ClusterState state = large_cluster(500);
     for (ClusterNode& node : state.nodes) node.disk_read_bytes_per_second = 4e7;
-    const Plan plan = planned(state);
+    const Plan plan = make_plan(state);
     for (std::uint32_t j = 0; j < 10; ++j) {
         EXPECT_EQ(plan.jobs[j].found_placement, (GpuShares{{.node = 20 * j + 7, .gpus = 4}})) << j;
     }
 }
 
 TEST(GpuPlacement, FewAllowedNodesOfLargeClusterAreFound) {
-    const ClusterState state = large(8);
+    const ClusterState state = large_cluster(8);
     const Rules cell([](std::span<const GpuShare> placement) {
         return std::ranges::all_of(placement,
                                    [](const GpuShare& share) { return share.node >= 250 && share.node < 254; });
     });
-    const Plan plan = planned(state, {.placement_rules = &cell});
+    const Plan plan = make_plan(state, {.placement_rules = &cell});
     for (const JobPlan& job : plan.jobs) {
         ASSERT_TRUE(job.running);
         EXPECT_GE(job.found_placement[0].node, 250u);

@@ -1,4 +1,4 @@
-// Quotas that operators hold on nodes: a plan contains them unchanged and deals out the rest.
+// Quotas that operators hold on nodes: a plan contains them unchanged and distributes the rest.
 
 #include <gtest/gtest.h>
 
@@ -135,7 +135,7 @@ TEST_F(HeldQuotasTest, ScansGetTheBandwidthThatJobsLeave) {
     EXPECT_NEAR(busy.lease.rates[0].bytes_per_second, 3.3e8, 1e6) << "what it needs, and room to grow";
     EXPECT_NEAR(busy.lease.rates[1].bytes_per_second, 6.7e8, 1e7);
     report.scans = 0;
-    EXPECT_NEAR(plan_of(report).lease.sum(), 1e9, 1e7) << "all of it is the job's again";
+    EXPECT_NEAR(plan_of(report).lease.sum(), 1e9, 1e7) << "the job gets all bandwidth again";
 }
 
 }  // namespace

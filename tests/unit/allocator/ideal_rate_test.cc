@@ -9,7 +9,7 @@
 namespace larder::allocator {
 namespace {
 
-constexpr double kIdeal = 4e8;  // of one rank
+constexpr double kIdeal = 4e8;  // bytes/s of one rank
 
 // One second of each rank: it computes at kIdeal for `busy_part` of the time and waits for the rest, with some noise.
 IdealRate::Interval second(double busy_part, std::mt19937_64& random, std::uint32_t ranks = 1) {
@@ -68,15 +68,15 @@ TEST(IdealRate, IsNotBiasedByBatchesCountedAheadOfTheLoop) {
     }
     EXPECT_NEAR(*bottleneck.bytes_per_second(), 39.9e6, 0.02 * 39.9e6);
     double ahead_bytes = 0;
-    const auto piece = [&](double busy_s, double then_ahead_bytes) {
+    const auto interval = [&](double busy_s, double then_ahead_bytes) {
         const double bytes = kIdeal * busy_s + then_ahead_bytes - ahead_bytes;
         ahead_bytes = then_ahead_bytes;
         return IdealRate::Interval{.bytes = static_cast<std::uint64_t>(bytes), .busy_s = busy_s, .ranks = 1};
     };
     IdealRate epochs;
     for (int i = 0; i < 10; ++i) {
-        for (int j = 0; j < 9; ++j) epochs.add(piece(1, 0.8 * kIdeal));
-        epochs.add(piece(1, 0));
+        for (int j = 0; j < 9; ++j) epochs.add(interval(1, 0.8 * kIdeal));
+        epochs.add(interval(1, 0));
     }
     EXPECT_NEAR(*epochs.bytes_per_second(), kIdeal, 0.02 * kIdeal);
 }

@@ -54,10 +54,10 @@ TEST(LeaseLedger, NodeWithoutJobsHoldsFloorForJobsThatStartWhileCutOff) {
     const Lease none = ledger.lease("a", {}, 0);
     EXPECT_DOUBLE_EQ(none.floor_bytes_per_second, 8);
     EXPECT_DOUBLE_EQ(ledger.in_force(0), 8);
-    EXPECT_DOUBLE_EQ(ledger.in_force(kLease_ns), 8) << "its jobs share it after the end, too";
+    EXPECT_DOUBLE_EQ(ledger.in_force(kLease_ns), 8) << "its jobs share the floor after the lease expires, too";
     const Lease rest = ledger.lease("b", {{"x", 1000}}, 0);
     EXPECT_DOUBLE_EQ(rest.sum(), 992);
-    EXPECT_FALSE(rest.cut) << "to ask again brings no more";
+    EXPECT_FALSE(rest.cut) << "asking again would bring no more";
     for (int i = 0; i < 1000; ++i) ledger.lease("idle-" + std::to_string(i), {}, 0);
     ledger.lease("b", {}, 0);
     EXPECT_LE(ledger.in_force(kLease_ns), 1000);
@@ -90,14 +90,14 @@ TEST(LeaseLedger, ConfirmationOfUnknownLeaseChangesNothing) {
 
 // Nodes lose answers, apply them late, vanish and come back. The rates they really use never exceed the remote's.
 TEST(LeaseLedger, RatesInForceNeverExceedRemoteWhateverIsLost) {
-    constexpr double kLeased = 1000;
+    constexpr double kRemote = 1000;
     struct Node {
-        Lease using_now;
-        std::vector<Lease> on_its_way;
+        Lease in_use;
+        std::vector<Lease> in_flight;
     };
     for (std::uint64_t seed = 0; seed < 300; ++seed) {
         std::mt19937_64 random(seed);
-        LeaseLedger ledger(kLeased, 5, kLease_ns);
+        LeaseLedger ledger(kRemote, 5, kLease_ns);
         std::map<std::string, Node> nodes;
         std::int64_t now_ns = 0;
         for (int step = 0; step < 400; ++step) {
@@ -110,27 +110,27 @@ TEST(LeaseLedger, RatesInForceNeverExceedRemoteWhateverIsLost) {
                     for (std::uint64_t job = 0; job < 1 + random() % 3; ++job) {
                         wanted.push_back({std::to_string(job), static_cast<double>(random() % 600)});
                     }
-                    node.on_its_way.push_back(ledger.lease(name, wanted, now_ns));
+                    node.in_flight.push_back(ledger.lease(name, wanted, now_ns));
                     break;
                 }
                 case 1:
                     // An answer arrives, maybe not the newest. An answer older than the lease in use is ignored.
-                    if (!node.on_its_way.empty()) {
-                        const Lease arrived = node.on_its_way[random() % node.on_its_way.size()];
-                        if (arrived.number > node.using_now.number) node.using_now = arrived;
+                    if (!node.in_flight.empty()) {
+                        const Lease arrived = node.in_flight[random() % node.in_flight.size()];
+                        if (arrived.number > node.in_use.number) node.in_use = arrived;
                     }
                     break;
-                case 2: ledger.applied(name, node.using_now.number); break;
-                default: node.on_its_way.clear(); break;
+                case 2: ledger.applied(name, node.in_use.number); break;
+                default: node.in_flight.clear(); break;
             }
             double used = 0;
-            for (const auto& [other, of] : nodes) {
+            for (const auto& [other, holder] : nodes) {
                 const double floors =
-                    of.using_now.floor_bytes_per_second * static_cast<double>(of.using_now.rates.size());
-                used += of.using_now.expires_ns > now_ns ? of.using_now.sum() : floors;
+                    holder.in_use.floor_bytes_per_second * static_cast<double>(holder.in_use.rates.size());
+                used += holder.in_use.expires_ns > now_ns ? holder.in_use.sum() : floors;
             }
-            ASSERT_LE(used, kLeased * (1 + 1e-9)) << "seed " << seed << " step " << step;
-            ASSERT_LE(ledger.in_force(now_ns), kLeased * (1 + 1e-9)) << "seed " << seed << " step " << step;
+            ASSERT_LE(used, kRemote * (1 + 1e-9)) << "seed " << seed << " step " << step;
+            ASSERT_LE(ledger.in_force(now_ns), kRemote * (1 + 1e-9)) << "seed " << seed << " step " << step;
         }
     }
 }

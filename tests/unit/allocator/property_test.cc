@@ -21,7 +21,7 @@ using namespace allocator;
 
 constexpr double kRounding = 1e-9;
 
-std::uint64_t plans() {
+std::uint64_t plan_count() {
     const char* wanted = std::getenv("LARDER_PLANS");
     return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : test::property_cases(100'000);
 }
@@ -76,7 +76,7 @@ void expect_within_bandwidth(const ClusterState& state, const Plan& plan) {
     EXPECT_LE(plan.steady_remote_bytes_per_second, state.remote_bytes_per_second * (1 + kRounding));
 }
 
-void expect_network_and_disks_carry_it(const ClusterState& state, const Plan& plan) {
+void expect_network_and_disks_carry_rates(const ClusterState& state, const Plan& plan) {
     std::vector<double> in(state.nodes.size()), out(state.nodes.size()), disk(state.nodes.size());
     for (std::size_t j = 0; j < state.jobs.size(); ++j) {
         const ClusterJob& job = state.jobs[j];
@@ -87,10 +87,10 @@ void expect_network_and_disks_carry_it(const ClusterState& state, const Plan& pl
         for (const GpuShare& share : placement_of(state, plan, j)) gpus += share.gpus;
         for (const GpuShare& share : placement_of(state, plan, j)) part[share.node] = share.gpus / gpus;
         std::map<std::uint32_t, double> part_of_group;
-        for (const auto& [node, of_job] : part) part_of_group[state.nodes[node].peer_group] += of_job;
+        for (const auto& [node, job_part] : part) part_of_group[state.nodes[node].peer_group] += job_part;
         const DatasetPlan& dataset = plan.datasets[job.dataset];
         const double rate = planned.steady_bytes_per_second;
-        for (const auto& [node, of_job] : part) in[node] += rate * of_job;
+        for (const auto& [node, job_part] : part) in[node] += rate * job_part;
         double reached = 0;
         for (const NodeCache& quota : dataset.quotas) {
             reached += part_of_group[state.nodes[quota.node].peer_group] * static_cast<double>(quota.bytes());
@@ -114,20 +114,20 @@ void expect_network_and_disks_carry_it(const ClusterState& state, const Plan& pl
 }
 
 TEST(PlanProperties, CapacityBandwidthNetworkAndDiskLimitsHold) {
-    for (std::uint64_t seed = 0; seed < plans(); ++seed) {
+    for (std::uint64_t seed = 0; seed < plan_count(); ++seed) {
         const ClusterState state = RandomState(seed, {.turns = true}).make();
         const auto plan = assign(state, {.kind = kind_of(seed)});
         ASSERT_TRUE(plan.has_value()) << "seed " << seed << ": " << plan.error().message;
         expect_within_capacity(state, *plan);
         expect_within_bandwidth(state, *plan);
-        expect_network_and_disks_carry_it(state, *plan);
+        expect_network_and_disks_carry_rates(state, *plan);
         if (HasFailure()) FAIL() << "seed " << seed << " objective " << seed % 6;
     }
 }
 
 TEST(PlanProperties, NoJobIsBelowItsEqualShare) {
     std::uint64_t limited = 0;
-    for (std::uint64_t seed = 0; seed < plans(); ++seed) {
+    for (std::uint64_t seed = 0; seed < plan_count(); ++seed) {
         const ClusterState state = RandomState(seed, {.node_limits = false, .turns = true}).make();
         const auto plan = assign(state, {.kind = static_cast<ObjectiveKind>(seed % 3)});
         ASSERT_TRUE(plan.has_value());
@@ -139,14 +139,14 @@ TEST(PlanProperties, NoJobIsBelowItsEqualShare) {
         });
         if (HasFailure()) FAIL() << "seed " << seed;
     }
-    EXPECT_GT(limited, plans() / 10);
+    EXPECT_GT(limited, plan_count() / 10);
 }
 
 TEST(PlanProperties, MoreRemoteOrCacheIsNeverWorse) {
     const RandomStateOptions options{.operator_limits = false, .node_limits = false, .epochs = false};
     std::uint64_t bound = 0;
     std::uint64_t unbound = 0;
-    for (std::uint64_t seed = 0; seed < plans(); ++seed) {
+    for (std::uint64_t seed = 0; seed < plan_count(); ++seed) {
         ClusterState state = RandomState(seed, options).make();
         if (seed % 4 < 2) state.remote_bytes_per_second /= 8;
         ClusterState more = state;
@@ -179,28 +179,28 @@ TEST(PlanProperties, MoreRemoteOrCacheIsNeverWorse) {
         }
         if (HasFailure()) FAIL() << "seed " << seed;
     }
-    EXPECT_GT(bound, plans() / 5);
-    EXPECT_GT(unbound, plans() / 5);
+    EXPECT_GT(bound, plan_count() / 5);
+    EXPECT_GT(unbound, plan_count() / 5);
 }
 
 // Maps each index to its index after a shuffle.
 std::vector<std::uint32_t> shuffled_indices(std::size_t count, std::mt19937_64& random) {
-    std::vector<std::uint32_t> at(count);
-    std::iota(at.begin(), at.end(), 0u);
-    std::ranges::shuffle(at, random);
-    return at;
+    std::vector<std::uint32_t> index_after(count);
+    std::iota(index_after.begin(), index_after.end(), 0u);
+    std::ranges::shuffle(index_after, random);
+    return index_after;
 }
 
 // Maps the nodes in a list of bytes or GPUs per node to their new indices.
 template <typename OnNode>
-std::vector<OnNode> moved(std::vector<OnNode> list, std::span<const std::uint32_t> node_at) {
-    for (OnNode& there : list) there.node = node_at[there.node];
+std::vector<OnNode> with_new_indices(std::vector<OnNode> list, std::span<const std::uint32_t> node_at) {
+    for (OnNode& entry : list) entry.node = node_at[entry.node];
     std::ranges::sort(list, {}, &OnNode::node);
     return list;
 }
 
 TEST(PlanProperties, PlanIsIndependentOfListOrder) {
-    for (std::uint64_t seed = 0; seed < plans(); ++seed) {
+    for (std::uint64_t seed = 0; seed < plan_count(); ++seed) {
         // Some states have more jobs and nodes, so that rounding of sums differs more.
         RandomStateOptions options{.turns = true};
         if (seed % 20 == 0) options = {.jobs_max = 120, .datasets_max = 8, .nodes_max = 12, .turns = true};
@@ -213,20 +213,20 @@ TEST(PlanProperties, PlanIsIndependentOfListOrder) {
         for (std::uint32_t n = 0; n < node_at.size(); ++n) shuffled.nodes[node_at[n]] = state.nodes[n];
         for (std::uint32_t i = 0; i < dataset_at.size(); ++i) {
             ClusterDataset& dataset = shuffled.datasets[dataset_at[i]] = state.datasets[i];
-            dataset.cached = moved(dataset.cached, node_at);
-            dataset.quotas = moved(dataset.quotas, node_at);
+            dataset.cached = with_new_indices(dataset.cached, node_at);
+            dataset.quotas = with_new_indices(dataset.quotas, node_at);
         }
         for (std::uint32_t j = 0; j < job_at.size(); ++j) {
             ClusterJob& job = shuffled.jobs[job_at[j]] = state.jobs[j];
             job.dataset = dataset_at[job.dataset];
-            job.placement = moved(job.placement, node_at);
-            job.last_placement = moved(job.last_placement, node_at);
+            job.placement = with_new_indices(job.placement, node_at);
+            job.last_placement = with_new_indices(job.last_placement, node_at);
         }
         const auto plan = assign(state, {.kind = kind_of(seed)});
         const auto other = assign(shuffled, {.kind = kind_of(seed)});
         const auto again = seed % 10 == 0 ? assign(state, {.kind = kind_of(seed)}) : plan;
         for (std::uint32_t i = 0; i < dataset_at.size(); ++i) {
-            EXPECT_EQ(moved(plan->datasets[i].quotas, node_at), other->datasets[dataset_at[i]].quotas);
+            EXPECT_EQ(with_new_indices(plan->datasets[i].quotas, node_at), other->datasets[dataset_at[i]].quotas);
             EXPECT_EQ(plan->datasets[i].quotas, again->datasets[i].quotas);
         }
         for (std::uint32_t j = 0; j < job_at.size(); ++j) {

@@ -50,25 +50,26 @@ public:
             if (options_.epochs && chance(0.5)) {
                 for (std::uint32_t n = 0; n < nodes; ++n) {
                     if (!chance(0.5)) continue;
-                    NodeCache there{.node = n};
-                    there.disk_bytes = std::min(state.nodes[n].disk_bytes, dataset.size_bytes) / datasets / nodes;
-                    dataset.cached.push_back(there);
+                    NodeCache cached{.node = n};
+                    cached.disk_bytes = std::min(state.nodes[n].disk_bytes, dataset.size_bytes) / datasets / nodes;
+                    dataset.cached.push_back(cached);
                 }
             }
             if (options_.operator_limits && chance(0.2)) {
                 dataset.quota_cap_bytes = whole(1e8, 1e11);
                 if (chance(0.5))
-                    dataset.quota_floor_bytes = std::min(dataset.quota_cap_bytes, cache(state) / datasets / 2);
+                    dataset.quota_floor_bytes =
+                        std::min(dataset.quota_cap_bytes, total_cache_bytes(state) / datasets / 2);
             }
             state.datasets.push_back(dataset);
         }
-        for (std::uint32_t j = 0; j < jobs; ++j) state.jobs.push_back(job(state, j, jobs));
+        for (std::uint32_t j = 0; j < jobs; ++j) state.jobs.push_back(make_job(state, j, jobs));
         if (options_.turns && chance(0.5)) take_turns(state);
         return state;
     }
 
 private:
-    allocator::ClusterJob job(const allocator::ClusterState& state, std::uint32_t index, std::uint32_t jobs) {
+    allocator::ClusterJob make_job(const allocator::ClusterState& state, std::uint32_t index, std::uint32_t jobs) {
         using namespace allocator;
         ClusterJob job{.name = name("job", index), .dataset = below(static_cast<std::uint32_t>(state.datasets.size()))};
         job.ideal_bytes_per_second = spread(1e7, 5e9);
@@ -110,7 +111,7 @@ private:
         }
     }
 
-    static std::uint64_t cache(const allocator::ClusterState& state) {
+    static std::uint64_t total_cache_bytes(const allocator::ClusterState& state) {
         std::uint64_t bytes = 0;
         for (const auto& node : state.nodes) bytes += node.memory_bytes + node.disk_bytes;
         return bytes;

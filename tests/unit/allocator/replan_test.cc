@@ -108,7 +108,7 @@ TEST(Hysteresis, QuotasStayWhenMovingGainsTooLittle) {
     EXPECT_TRUE(plan.kept_quotas);
     expect_quotas(plan, {100, 0});
     EXPECT_EQ(plan.moved_bytes, 0u);
-    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 1.01, kDigits);
+    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 1.01, kTolerance);
 }
 
 TEST(Hysteresis, QuotasMoveWhenMovingGainsEnough) {
@@ -116,7 +116,7 @@ TEST(Hysteresis, QuotasMoveWhenMovingGainsEnough) {
     EXPECT_FALSE(plan.kept_quotas);
     expect_quotas(plan, {0, 100});
     EXPECT_EQ(plan.moved_bytes, bytes(100));
-    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 1, kDigits);
+    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 1, kTolerance);
 }
 
 TEST(Hysteresis, ThresholdComesFromObjective) {
@@ -161,7 +161,7 @@ TEST(Hysteresis, BandwidthIsReplannedThoughQuotasStay) {
     EXPECT_TRUE(plan.kept_quotas);
     // None of a's unread bytes is cached: the jobs want 1 + 1.01 of a remote of 2.
     EXPECT_NEAR((plan.jobs[0].bandwidth_bytes_per_second + plan.jobs[1].bandwidth_bytes_per_second) / kBytesPerGB, 2,
-                kDigits);
+                kTolerance);
     EXPECT_GE(plan.jobs[0].bandwidth_bytes_per_second / kBytesPerGB, 0.99);
 }
 

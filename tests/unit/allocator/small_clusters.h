@@ -50,7 +50,7 @@ public:
         for (const ClusterNode& node : state.nodes) free.push_back(node.gpus);
         const std::uint32_t running = 1 + below(3);
         for (std::uint32_t j = 0; j < running; ++j) {
-            ClusterJob job = a_job(j, datasets);
+            ClusterJob job = make_job(j, datasets);
             const std::uint32_t first = below(nodes);
             const std::uint32_t spread_over = chance(0.3) ? 2 : 1;
             for (std::uint32_t k = 0; k < spread_over; ++k) {
@@ -64,14 +64,14 @@ public:
             }
             if (job.gpus > 0) state.jobs.push_back(job);
         }
-        ClusterJob waiting = a_job(running, datasets);
+        ClusterJob waiting = make_job(running, datasets);
         waiting.gpus = 1 + below(std::min(sum(free) - 1, 8u));
         state.jobs.push_back(waiting);
         return state;
     }
 
 private:
-    allocator::ClusterJob a_job(std::uint32_t index, std::uint32_t datasets) {
+    allocator::ClusterJob make_job(std::uint32_t index, std::uint32_t datasets) {
         return {.name = "job-" + std::to_string(index),
                 .dataset = below(datasets),
                 .ideal_bytes_per_second = spread(1e8, 1e10),
@@ -108,17 +108,18 @@ inline std::vector<std::uint32_t> free_gpus(const allocator::ClusterState& state
 inline void for_each_placement(const std::vector<std::uint32_t>& free, std::uint32_t gpus,
                                const std::function<void(const allocator::GpuShares&)>& visit) {
     allocator::GpuShares placement;
-    const std::function<void(std::uint32_t, std::uint32_t)> from = [&](std::uint32_t node, std::uint32_t missing) {
+    const std::function<void(std::uint32_t, std::uint32_t)> place_from = [&](std::uint32_t node,
+                                                                             std::uint32_t missing) {
         if (missing == 0) return visit(placement);
         if (node == free.size()) return;
-        from(node + 1, missing);
+        place_from(node + 1, missing);
         for (std::uint32_t taken = 1; taken <= std::min(missing, free[node]); ++taken) {
             placement.push_back({.node = node, .gpus = taken});
-            from(node + 1, missing - taken);
+            place_from(node + 1, missing - taken);
             placement.pop_back();
         }
     };
-    from(0, gpus);
+    place_from(0, gpus);
 }
 
 }  // namespace larder::test

@@ -94,7 +94,7 @@ TEST(SortFew, KeepsOrderOfEqualKeysAtAnyLength) {
 }
 
 TEST(Names, HashCoversEveryByteAndReadsNoFurther) {
-    const auto plainly = [](std::string_view name) {
+    const auto reference_hash = [](std::string_view name) {
         std::uint64_t hash = name.size();
         do {
             std::uint64_t word = 0;
@@ -112,7 +112,7 @@ TEST(Names, HashCoversEveryByteAndReadsNoFurther) {
             const std::vector<char> bytes(text.begin() + static_cast<std::ptrdiff_t>(begin),
                                           text.begin() + static_cast<std::ptrdiff_t>(begin + size));
             const std::string_view name(bytes.data(), bytes.size());
-            EXPECT_EQ(hash_name(name), plainly(name)) << name;
+            EXPECT_EQ(hash_name(name), reference_hash(name)) << name;
         }
     }
 }

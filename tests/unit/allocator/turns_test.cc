@@ -54,7 +54,7 @@ TEST(Turns, BandwidthGoesToRunningJobs) {
     EXPECT_FALSE(plan.jobs[1].running);
     expect_bandwidths(plan, {1, 0});
     expect_quotas(plan, {40, 20});  // the denser dataset first: the remote then suffices
-    EXPECT_NEAR(plan.jobs[0].steady_bytes_per_second, 3e9, 1) << "a job that runs has the remote, not half of it";
+    EXPECT_NEAR(plan.jobs[0].steady_bytes_per_second, 3e9, 1) << "a running job has the whole remote, not half of it";
 }
 
 TEST(Turns, RunningJobHasItsEqualShare) {
@@ -63,7 +63,8 @@ TEST(Turns, RunningJobHasItsEqualShare) {
     const Plan plan = planned(two_in_turn(1, 0.6), ObjectiveKind::max_min);
     expect_equal_shares(plan, {0, 2});
     EXPECT_NEAR(plan.jobs[1].steady_bytes_per_second / kBytesPerGB, 2, 1e-5);
-    EXPECT_NEAR(static_cast<double>(plan.datasets[1].quota_bytes) / kBytesPerGB, 28, 1e-4) << "no more than it takes";
+    EXPECT_NEAR(static_cast<double>(plan.datasets[1].quota_bytes) / kBytesPerGB, 28, 1e-4)
+        << "no more than its equal share needs";
 }
 
 TEST(Turns, JobWithLargerTimeShareGetsMoreCache) {
@@ -118,34 +119,34 @@ TEST(Turns, InvalidTimeSharesAreRefused) {
 
 // A scheduler's turns count unless a node reports the job.
 TEST(Turns, ClusterKeepsCacheOfWaitingJob) {
-    Cluster kept{{.remote_bytes_per_second = 1e8}};
+    Cluster with_turns{{.remote_bytes_per_second = 1e8}};
     const auto report = [&](const char* job, const char* dataset, std::int64_t now_ns) {
-        NodeReport said{.node = "n",
+        NodeReport sent{.node = "n",
                         .instance = 1,
                         .disk_bytes = 100 * kGB,
                         .datasets = {{.name = "a", .size_bytes = 90 * kGB}, {.name = "b", .size_bytes = 90 * kGB}},
                         .jobs = {{.name = job, .dataset = dataset, .ranks = 1, .demand_bytes_per_second = 1e9}}};
-        ASSERT_TRUE(kept.report(said, now_ns));
-        ASSERT_TRUE(kept.replan(now_ns));
+        ASSERT_TRUE(with_turns.report(sent, now_ns));
+        ASSERT_TRUE(with_turns.replan(now_ns));
     };
-    const auto quota = [&](std::size_t i) { return kept.plan().datasets[i].quota_bytes; };
-    kept.set_turns({{.job = "one", .time_share = 0.5},
-                    {.job = "two",
-                     .time_share = 0.5,
-                     .dataset = "b",
-                     .epochs = 3,
-                     .ideal_bytes_per_second = 3e8,
-                     .ran_on = {{"n", 1}, {"gone", 2}}}});
+    const auto quota = [&](std::size_t i) { return with_turns.plan().datasets[i].quota_bytes; };
+    with_turns.set_turns({{.job = "one", .time_share = 0.5},
+                          {.job = "two",
+                           .time_share = 0.5,
+                           .dataset = "b",
+                           .epochs = 3,
+                           .ideal_bytes_per_second = 3e8,
+                           .ran_on = {{"n", 1}, {"gone", 2}}}});
     report("one", "a", 0);
     EXPECT_EQ(quota(0), 10 * kGB);
-    EXPECT_EQ(quota(1), 90 * kGB) << "it reads three times as fast, when it does";
-    const auto part = kept.plan_for("n", 0);
+    EXPECT_EQ(quota(1), 90 * kGB) << "the waiting job reads three times as fast when it runs";
+    const auto part = with_turns.plan_for("n", 0);
     ASSERT_TRUE(part);
-    ASSERT_EQ(part->lease.rates.size(), 1u) << "only who runs may take anything";
+    ASSERT_EQ(part->lease.rates.size(), 1u) << "only a running job gets bandwidth";
     EXPECT_EQ(part->lease.rates[0].job, "one");
-    kept.set_turns({});
+    with_turns.set_turns({});
     report("one", "a", 1);
-    EXPECT_GE(quota(0), 89 * kGB) << "nobody waits any more";
+    EXPECT_GE(quota(0), 89 * kGB) << "no job waits any more";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Both sides of the contract between nodes and the allocator, and each side with the version before.
+// Both sides of the protocol between nodes and the allocator, and each side reading the previous version.
 
 #include "allocator/protocol/codec.h"
 
@@ -64,7 +64,7 @@ TEST(Codec, MessagesSurviveTheirJson) {
         ASSERT_TRUE(read) << read.error().message;
         EXPECT_EQ(to_json(*read), sent);
     }
-    EXPECT_FALSE(to_json(NodeReport{}).contains("nic_bytes_per_second")) << "it has no limit";
+    EXPECT_FALSE(to_json(NodeReport{}).contains("nic_bytes_per_second")) << "a missing limit is not sent";
     const auto plan = read_node_plan(to_json(full_plan(), kSecond_ns), "", 100 * kSecond_ns);
     ASSERT_TRUE(plan) << plan.error().message;
     EXPECT_EQ(plan->lease.expires_ns, 103 * kSecond_ns) << "three seconds are left, on the reader's clock";
@@ -80,8 +80,8 @@ TEST(Codec, UnknownAndMissingAndWrongKeysAreNamedWithTheirPath) {
     report["jobs"].at(0).as_object()["colour"] = "red";
     EXPECT_NE(error_of(report).find("jobs[0]: "), std::string::npos) << error_of(report);
     EXPECT_NE(error_of(report).find("colour"), std::string::npos);
-    // Every key of every level is needed, but for optional values and unlimited rates.
-    const auto may_miss = [](std::string_view key) {
+    // Every key of every level is required, except those of optional values and unlimited rates.
+    const auto is_optional = [](std::string_view key) {
         return key == "remote_bytes" || key == "epoch" || key == "disk_read_bytes_per_second" ||
                key == "nic_bytes_per_second";
     };
@@ -92,7 +92,7 @@ TEST(Codec, UnknownAndMissingAndWrongKeysAreNamedWithTheirPath) {
             json::object less = whole;
             (*part == 0 ? less : less.at(part).at(0).as_object()).erase(member.key());
             const std::string error = error_of(less);
-            EXPECT_EQ(error.empty(), may_miss(member.key())) << part << " " << member.key();
+            EXPECT_EQ(error.empty(), is_optional(member.key())) << part << " " << member.key();
             EXPECT_TRUE(error.empty() || error.find(member.key()) != std::string::npos) << error;
         }
     }
@@ -103,8 +103,8 @@ TEST(Codec, UnknownAndMissingAndWrongKeysAreNamedWithTheirPath) {
     EXPECT_NE(error_of(report).find("gpus"), std::string::npos);
 }
 
-// What nodes and allocators of version 1 sent: the last keys to come could be missing.
-TEST(Codec, EachSideReadsTheVersionBefore) {
+// Messages of version 1, in which the keys that were added last may be missing.
+TEST(Codec, EachSideReadsThePreviousVersion) {
     const json::object report = json::parse(R"({"node":"a","instance":1,"lease_applied":0,"gpus":0,"memory_bytes":1,
         "disk_bytes":2,"datasets":[{"name":"d","size_bytes":1,"quota_memory_bytes":0,"quota_disk_bytes":0,
         "cached_memory_bytes":0,"cached_disk_bytes":0}],"jobs":[]})")
@@ -119,12 +119,12 @@ TEST(Codec, EachSideReadsTheVersionBefore) {
                                   .as_object();
     EXPECT_TRUE(read_node_plan(plan, "", 0, 1));
     EXPECT_FALSE(read_node_plan(plan, "", 0, 2));
-    // What this version sends, one of version 1 reads: it has no key that version 1 lacks.
+    // A reader of version 1 accepts messages of this version, because these have no key that version 1 lacks.
     EXPECT_TRUE(read_node_report(to_json(full_report()), "", 1));
     EXPECT_TRUE(read_node_plan(to_json(full_plan(), 0), "", 0, 1));
     json::object more = report;
     more["colour"] = "red";
-    EXPECT_NE(error_of(more, 1), "") << "strict in every version";
+    EXPECT_NE(error_of(more, 1), "") << "unknown keys are refused in every version";
 }
 
 TEST(Codec, LeaseOfYearsLastsAnHour) {
@@ -133,11 +133,11 @@ TEST(Codec, LeaseOfYearsLastsAnHour) {
     EXPECT_EQ(read_node_plan(plan, "", 5)->lease.expires_ns, 3600 * kSecond_ns + 5);
 }
 
-TEST(Codec, ProtocolVersionsAreThoseThatAreKnown) {
+TEST(Codec, OnlyKnownProtocolVersionsAreParsed) {
     EXPECT_EQ(*parse_protocol("1"), 1u);
     EXPECT_EQ(*parse_protocol("2"), 2u);
     for (const char* wrong : {"0", "3", "", "1x", "-1", "99999999999"}) EXPECT_FALSE(parse_protocol(wrong)) << wrong;
-    EXPECT_EQ(*parse_protocol("7", 1000), 7u) << "the newest that the other side knows";
+    EXPECT_EQ(*parse_protocol("7", 1000), 7u) << "every version up to the newest one given";
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ TEST(Access, OnlyHealthIsAnsweredWithoutToken) {
         }
     }
     HttpRequest elsewhere = over_tcp("GET", "/v1/nowhere", "");
-    EXPECT_EQ(access.admit(elsewhere)->status, 401u) << "nor what does not exist";
+    EXPECT_EQ(access.admit(elsewhere)->status, 401u) << "an unknown path needs a token too";
 }
 
 TEST(Access, RoleMayDoWhatTheTableAllows) {
@@ -82,24 +82,24 @@ TEST(Access, RoleMayDoWhatTheTableAllows) {
         for (const auto& [role, token] : holders) {
             HttpRequest request = over_tcp(rule.method, rule.path, token);
             const auto refusal = access.admit(request);
-            const bool may = rule.anyone || (rule.roles & static_cast<Roles>(role)) != 0;
-            ASSERT_EQ(refusal.has_value(), !may) << name(role) << " " << rule.method << " " << rule.path;
+            const bool allowed = rule.anyone || (rule.roles & static_cast<Roles>(role)) != 0;
+            ASSERT_EQ(refusal.has_value(), !allowed) << name(role) << " " << rule.method << " " << rule.path;
             if (refusal) {
                 EXPECT_EQ(refusal->status, 403u);
             }
         }
     }
-    const auto may = [&](const char* token, const char* method, const char* path) {
+    const auto is_allowed = [&](const char* token, const char* method, const char* path) {
         HttpRequest request = over_tcp(method, path, token);
         return !access.admit(request);
     };
     // Rules that must never change.
-    EXPECT_FALSE(may("viewer-token-0123456789", "POST", "/v1/reports"));
-    EXPECT_FALSE(may("viewer-token-0123456789", "POST", "/v1/jobs"));
-    EXPECT_FALSE(may("node-token-0123456789", "PUT", "/v1/remote"));
-    EXPECT_FALSE(may("job-token-0123456789", "PUT", "/v1/datasets/some/pin"));
-    EXPECT_FALSE(may("job-token-0123456789", "POST", "/v1/reports"));
-    EXPECT_TRUE(may("operator-token-0123456789", "PUT", "/v1/remote"));
+    EXPECT_FALSE(is_allowed("viewer-token-0123456789", "POST", "/v1/reports"));
+    EXPECT_FALSE(is_allowed("viewer-token-0123456789", "POST", "/v1/jobs"));
+    EXPECT_FALSE(is_allowed("node-token-0123456789", "PUT", "/v1/remote"));
+    EXPECT_FALSE(is_allowed("job-token-0123456789", "PUT", "/v1/datasets/some/pin"));
+    EXPECT_FALSE(is_allowed("job-token-0123456789", "POST", "/v1/reports"));
+    EXPECT_TRUE(is_allowed("operator-token-0123456789", "PUT", "/v1/remote"));
 }
 
 TEST(Access, TableCoversEveryRouteOfTheApi) {

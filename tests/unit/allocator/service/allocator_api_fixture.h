@@ -62,8 +62,8 @@ protected:
         api.handle(request(method, path, body, query), [&](HttpResponse response) { given = std::move(response); });
         return given;
     }
-    HttpResponse report(const NodeReport& of) {
-        return ask("POST", {"v1", "reports"}, boost::json::serialize(to_json(of)));
+    HttpResponse report(const NodeReport& sent) {
+        return ask("POST", {"v1", "reports"}, boost::json::serialize(to_json(sent)));
     }
     static boost::json::object object(const HttpResponse& response) {
         return boost::json::parse(response.body).as_object();

@@ -26,8 +26,10 @@ protected:
     json::array events_after(std::uint64_t after) {
         return object(ask("GET", {"v1", "events"}, "", {{"after", std::to_string(after)}})).at("events").as_array();
     }
-    static double number(const json::object& of, const char* key) { return of.at(key).to_number<double>(); }
-    static std::string text(const json::value& of, const char* key) { return std::string(of.at(key).as_string()); }
+    static double number(const json::object& object, const char* key) { return object.at(key).to_number<double>(); }
+    static std::string text(const json::value& value, const char* key) {
+        return std::string(value.at(key).as_string());
+    }
 };
 
 TEST_F(AllocatorLists, JobShowsDeclaredMeasuredAndPredictedRates) {
@@ -36,7 +38,7 @@ TEST_F(AllocatorLists, JobShowsDeclaredMeasuredAndPredictedRates) {
     EXPECT_TRUE(job.at("registered").as_bool());
     EXPECT_FALSE(job.at("running").as_bool());
     EXPECT_EQ(number(job, "declared_ideal_bytes_per_second"), 5e8);
-    EXPECT_FALSE(job.contains("dataset")) << "nobody has said which";
+    EXPECT_FALSE(job.contains("dataset")) << "no node has reported the job yet";
 
     NodeReport node = report_of("a");
     run(node);
@@ -53,7 +55,7 @@ TEST_F(AllocatorLists, JobShowsDeclaredMeasuredAndPredictedRates) {
     EXPECT_GT(number(job, "bandwidth_bytes_per_second"), 0);
     EXPECT_EQ(number(job, "remaining_epochs"), 3);
     EXPECT_EQ(job.at("nodes").at(0).as_string(), "a");
-    EXPECT_FALSE(job.contains("bandwidth_cap_bytes_per_second")) << "it has none";
+    EXPECT_FALSE(job.contains("bandwidth_cap_bytes_per_second")) << "the job has no cap";
 }
 
 TEST_F(AllocatorLists, DatasetShowsQuotaCachedAndEffectiveBytes) {
@@ -64,7 +66,8 @@ TEST_F(AllocatorLists, DatasetShowsQuotaCachedAndEffectiveBytes) {
     EXPECT_EQ(number(dataset, "size_bytes"), 200e9);
     EXPECT_EQ(number(dataset, "quota_bytes"), 100e9);
     EXPECT_EQ(number(dataset, "cached_bytes"), 60e9);
-    EXPECT_NEAR(number(dataset, "effective_bytes"), 200e9 * 4 / 9, 1) << "of what the job has not read";
+    EXPECT_NEAR(number(dataset, "effective_bytes"), 200e9 * 4 / 9, 1)
+        << "the cached share of the bytes that the job has not read";
     EXPECT_EQ(dataset.at("jobs").at(0).as_string(), "vision");
     EXPECT_EQ(number(dataset.at("nodes").at(0).at("cached").as_object(), "disk_bytes"), 60e9);
     EXPECT_FALSE(dataset.contains("pinned_bytes"));
@@ -74,7 +77,7 @@ TEST_F(AllocatorLists, DatasetShowsQuotaCachedAndEffectiveBytes) {
     EXPECT_EQ(number(dataset, "quota_bytes"), 1e6);
     node.jobs.clear();
     ASSERT_EQ(report(node).status, 200u);
-    EXPECT_EQ(number(only("datasets"), "effective_bytes"), 60e9) << "no job: all that is cached";
+    EXPECT_EQ(number(only("datasets"), "effective_bytes"), 60e9) << "without a job, all cached bytes count";
 }
 
 TEST_F(AllocatorLists, NodeShowsItsLeaseAndAgeOfLastReport) {
@@ -91,12 +94,12 @@ TEST_F(AllocatorLists, NodeShowsItsLeaseAndAgeOfLastReport) {
     EXPECT_EQ(number(shown.at("lease").as_object(), "age_ms"), 2000);
     EXPECT_EQ(number(shown.at("lease").as_object(), "left_ms"), 8000);
     EXPECT_NEAR(number(shown.at("lease").as_object(), "bytes_per_second"), 1e9, 1);
-    EXPECT_FALSE(shown.contains("disk_read_bytes_per_second")) << "without a limit";
+    EXPECT_FALSE(shown.contains("disk_read_bytes_per_second")) << "the disk has no limit";
     clock.advance_ns(9 * kSecond_ns);
     shown = only("nodes");
     EXPECT_FALSE(shown.at("alive").as_bool());
     EXPECT_EQ(number(shown.at("lease").as_object(), "left_ms"), 0);
-    EXPECT_EQ(number(shown.at("quota").as_object(), "memory_bytes"), 0) << "it is not planned with";
+    EXPECT_EQ(number(shown.at("quota").as_object(), "memory_bytes"), 0) << "plans leave a silent node out";
 }
 
 TEST_F(AllocatorLists, EventsNameEveryChange) {
@@ -104,7 +107,7 @@ TEST_F(AllocatorLists, EventsNameEveryChange) {
     ASSERT_EQ(report(report_of("a")).status, 200u);
     for (int second = 0; second < 6; ++second) {
         clock.advance_ns(kSecond_ns);
-        ASSERT_EQ(report(report_of("b")).status, 200u) << "whose lease must be cut: a holds all";
+        ASSERT_EQ(report(report_of("b")).status, 200u) << "b's lease is cut, because a holds all bandwidth";
     }
     ASSERT_EQ(report(report_of("a")).status, 200u);
     ASSERT_EQ(ask("PUT", {"v1", "datasets", "images", "pin"}, R"({"bytes":1000})").status, 200u);
@@ -153,9 +156,9 @@ TEST_F(AllocatorLists, RatesThatFollowTheCacheCauseFewEvents) {
         clock.advance_ns(kSecond_ns);
     }
     EXPECT_GT(cluster.plan_number(), 10u);
-    std::size_t told = 0;
-    for (const json::value& event : events_after(0)) told += text(event, "kind") == "plan_changed" ? 1 : 0;
-    EXPECT_EQ(told, 4u) << "that the node came, and then one in ten seconds";
+    std::size_t plan_events = 0;
+    for (const json::value& event : events_after(0)) plan_events += text(event, "kind") == "plan_changed" ? 1 : 0;
+    EXPECT_EQ(plan_events, 4u) << "one when the node came, and then one every ten seconds";
 }
 
 TEST_F(AllocatorLists, WhatIfAnswersAndChangesNothing) {

@@ -49,7 +49,7 @@ TEST_F(AllocatorApiTest, ReportIsReadInTheVersionItNames) {
     const HttpResponse oldest = post("");
     EXPECT_EQ(oldest.status, 200u) << oldest.body;
     EXPECT_EQ(oldest.headers, (decltype(oldest.headers){{"Larder-Protocol", "2"}}));
-    EXPECT_NE(message(post("2")).find("scans"), std::string::npos) << "version 2 lacks nothing";
+    EXPECT_NE(message(post("2")).find("scans"), std::string::npos) << "version 2 needs every key";
     EXPECT_EQ(message(post("3")), "query: protocol: \"3\" is not a protocol version known here: expected 1 to 2");
     sent = to_json(report_of("a"));
     EXPECT_EQ(post("2").status, 200u);
@@ -65,7 +65,7 @@ TEST_F(AllocatorApiTest, PlanShowsItsInputs) {
     EXPECT_FALSE(job.at("ideal_is_measured").as_bool());
     EXPECT_DOUBLE_EQ(job.at("steady_hit_ratio").to_number<double>(), 0.5);
     EXPECT_DOUBLE_EQ(job.at("steady_bytes_per_second").to_number<double>(), 1e9)
-        << "f* is taken as the remote's at first";
+        << "an unknown f* is at first taken to be the remote's bandwidth";
 }
 
 TEST_F(AllocatorApiTest, JobsAreRegisteredOnceAndRemoved) {
@@ -92,16 +92,17 @@ TEST_F(AllocatorApiTest, ThousandRegistrationsShareTheirPlans) {
         busy.handle(request("POST", {"v1", list}, body), [&](const HttpResponse& answer) { status = answer.status; });
         EXPECT_EQ(status, 200u) << body;
     };
-    const auto plans = [&] {
+    const auto plan_count = [&] {
         std::string text;
         busy.handle(request("GET", {"metrics"}), [&](const HttpResponse& answer) { text = answer.body; });
         const std::string name = "larder_plan_duration_seconds_count ";
         return std::stoi(text.substr(text.find(name) + name.size()));
     };
     post("reports", json::serialize(to_json(report_of("a"))));
-    const int before = plans();
+    const int before = plan_count();
     for (int i = 0; i < 1000; ++i) post("jobs", R"({"name":"job-)" + std::to_string(i) + R"("})");
-    EXPECT_LT(plans() - before, 700) << "a plan each would be past what planning may take of the time";
+    EXPECT_LT(plan_count() - before, 700)
+        << "one plan for each registration would exceed the share of time that planning may take";
     EXPECT_EQ(cluster.registered_jobs().size(), 1000u);
 }
 

@@ -29,10 +29,11 @@ protected:
 TEST_F(AllocatorWaits, NodePlanIsAnsweredAtOnce) {
     EXPECT_EQ(ask("GET", {"v1", "nodes", "a", "plan"}).status, 200u);
     EXPECT_EQ(ask("GET", {"v1", "nodes", "lost", "plan"}).status, 404u);
-    EXPECT_EQ(ask("GET", {"v1", "nodes", "a", "plan"}, "", {{"after", "1"}}).status, 400u) << "it knows no query";
+    EXPECT_EQ(ask("GET", {"v1", "nodes", "a", "plan"}, "", {{"after", "1"}}).status, 400u)
+        << "the route takes no query";
     clock.advance_ns(11 * kSecond_ns);
     api.tick();
-    EXPECT_EQ(ask("GET", {"v1", "nodes", "a", "plan"}).status, 404u) << "it fell silent and has to report first";
+    EXPECT_EQ(ask("GET", {"v1", "nodes", "a", "plan"}).status, 404u) << "the node fell silent and must report first";
 }
 
 TEST_F(AllocatorWaits, EventRequestWaitsForNextEvent) {
@@ -46,7 +47,7 @@ TEST_F(AllocatorWaits, EventRequestWaitsForNextEvent) {
     ASSERT_EQ(another->status, 200u);
     EXPECT_TRUE(object(*another).at("events").as_array().empty());
     EXPECT_EQ(report({}).status, 400u);
-    ASSERT_EQ(answer->status, 200u) << "a refused report is news";
+    ASSERT_EQ(answer->status, 200u) << "a refused report is an event";
     EXPECT_EQ(object(*answer).at("events").at(0).at("kind").as_string(), "report_refused");
 }
 

@@ -13,10 +13,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::string_view kLeast = "socket = \"/s\"\nremote_bandwidth = \"1 Gbit\"\n";
+constexpr std::string_view kRequiredKeys = "socket = \"/s\"\nremote_bandwidth = \"1 Gbit\"\n";
 
 AllocatorConfig parsed(const std::string& toml, const std::vector<ConfigOverride>& overrides = {}) {
-    const auto config = parse_config(std::string(kLeast) + toml, "a.toml", overrides);
+    const auto config = parse_config(std::string(kRequiredKeys) + toml, "a.toml", overrides);
     EXPECT_TRUE(config) << config.error().message;
     return config.value_or(AllocatorConfig());
 }
@@ -30,7 +30,7 @@ std::string message_of(std::string_view toml, const std::vector<ConfigOverride>&
 }
 
 std::string refused(const std::string& toml, const std::vector<ConfigOverride>& overrides = {}) {
-    return message_of(std::string(kLeast) + toml, overrides);
+    return message_of(std::string(kRequiredKeys) + toml, overrides);
 }
 
 TEST(AllocatorConfig, ReadsEveryKey) {

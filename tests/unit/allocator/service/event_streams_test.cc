@@ -85,18 +85,18 @@ TEST_F(EventStreamsTest, StatusIsRepeatedForReadersThatAskForIt) {
         for (std::size_t at = 0; (at = text.find(kStatus, at)) != std::string::npos; ++at) ++found;
         return found;
     };
-    int told = 0;
+    int statuses = 0;
     std::string got;
     const auto take = [&](std::string_view part) {
         got += part;
-        if (statuses_in(got) == told) return true;
-        EXPECT_EQ(statuses_in(got), ++told);
+        if (statuses_in(got) == statuses) return true;
+        EXPECT_EQ(statuses_in(got), ++statuses);
         // First one nanosecond too early for the next status, then on time.
         for (const std::int64_t step_ns : {999'999'999, 1}) {
             clock.advance_ns(step_ns);
             service.on_thread([&] { api.tick(); });
         }
-        return told < 3;
+        return statuses < 3;
     };
     const auto read = http_get_stream(service.socket, "/v1/events/stream?after=1&status_ms=1000", take);
     ASSERT_TRUE(read.has_value()) << read.error().message;

@@ -65,7 +65,7 @@ TEST(EventLog, RepeatedEventIsLoggedSeldom) {
     EXPECT_EQ(log.after(3).at(0).message, "cut (and 9 more since the last one)");
     log.add_seldom(EventKind::lease_cut, "a", "cut", 20 * kSecond_ns);
     EXPECT_EQ(log.after(4).at(0).message, "cut");
-    EXPECT_EQ(log.count(EventKind::lease_cut), 13u) << "those left out count";
+    EXPECT_EQ(log.count(EventKind::lease_cut), 13u) << "events that were left out are counted";
 }
 
 TEST(EventLog, EveryKindHasItsOwnName) {

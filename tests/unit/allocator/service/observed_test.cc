@@ -137,7 +137,7 @@ TEST_F(ObservedTest, ShortLeasesKeepTimeOfFirstShortLease) {
         observed.leased("a", {.rates = {{"x", bytes_per_second}}, .cut = true, .wanted_bytes_per_second = 100}, at_ns);
         return observed.lease_of("a")->short_since_ns;
     };
-    EXPECT_EQ(lease(95, 1), std::nullopt) << "cut a little";
+    EXPECT_EQ(lease(95, 1), std::nullopt) << "a lease that is cut by 5 % is not short";
     EXPECT_EQ(lease(80, 2), 2);
     EXPECT_EQ(lease(10, 3), 2);
     EXPECT_EQ(lease(100, 4), std::nullopt);

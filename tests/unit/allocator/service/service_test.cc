@@ -65,8 +65,8 @@ TEST_F(ServiceTest, EveryNetworkRouteNeedsTokenOfRightRole) {
     }
     EXPECT_GE(forbidden, 10u);
     EXPECT_EQ(local("GET", "/v1/plan").body, before);
-    EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"kept"})").status, 409u) << "not removed";
-    EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"some"})").status, 200u) << "not registered";
+    EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"kept"})").status, 409u) << "the job was not removed";
+    EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"some"})").status, 200u) << "the job was not registered";
     EXPECT_EQ(ask("GET", "/healthz", "", with_token("")).status, 200u);
 }
 
@@ -105,15 +105,15 @@ TEST_F(ServiceTest, ReloadTakesAllNewTokensAndCertificatesOrNone) {
     write_tokens("viewer eye " + fresh + "\n");
     EXPECT_TRUE(on_thread([this] { return service->reload(config); }));
     EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(fresh)).status, 200u);
-    EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(kOperatorToken)).status, 401u) << "it was taken away";
+    EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(kOperatorToken)).status, 401u) << "the reload removed this token";
     write_tokens("viewer eye short\n");
     EXPECT_FALSE(on_thread([this] { return service->reload(config); }));
-    EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(fresh)).status, 200u) << "the old ones stay";
+    EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(fresh)).status, 200u) << "the old tokens stay valid";
     write_tokens(std::string("viewer eye ") + kViewerToken + "\n");
     AllocatorConfig broken = config;
     broken.tls.certificate_file = directory / "lost.pem";
     EXPECT_FALSE(on_thread([&] { return service->reload(broken); }));
-    EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(fresh)).status, 200u) << "none of it was taken";
+    EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(fresh)).status, 200u) << "a failed reload changes nothing";
 }
 
 TEST_F(ServiceTest, RequestLimitsHold) {
@@ -134,7 +134,7 @@ TEST_F(ServiceTest, RequestLimitsHold) {
             EXPECT_THAT(answer.headers, Contains(::testing::Pair("Retry-After", "1")));
         }
     }
-    EXPECT_TRUE(limited) << "guessing tokens is slow work";
+    EXPECT_TRUE(limited) << "guesses of tokens are limited";
 }
 
 TEST_F(ServiceTest, ThousandJobsMayRegisterAtOnce) {
@@ -154,7 +154,8 @@ TEST_F(ServiceTest, ThousandJobsMayRegisterAtOnce) {
         }
     }
     EXPECT_EQ(registered, 1000);
-    EXPECT_EQ(ask("POST", "/v1/jobs", R"({"name":"job-500"})", with_token(kJobToken)).status, 409u) << "but each once";
+    EXPECT_EQ(ask("POST", "/v1/jobs", R"({"name":"job-500"})", with_token(kJobToken)).status, 409u)
+        << "each name only once";
     stop();
     start();
     for (const char* job : {"job-0", "job-500", "job-999"}) {
@@ -227,17 +228,18 @@ TEST_F(ServiceTest, FullStateIsReportedAndPlanInForceStays) {
     start();
     clock.advance_ns(config.cluster.lease_ns);
     ASSERT_EQ(local("POST", "/v1/reports", report_json("a")).status, 200u);
-    int kept = 0;
+    int accepted = 0;
     HttpResponse answer;
     do {
-        answer = local("POST", "/v1/jobs", R"({"name":"job-)" + std::to_string(kept) + R"("})");
-        kept += answer.status == 200u;
-        ASSERT_LT(kept, 10'000);
+        answer = local("POST", "/v1/jobs", R"({"name":"job-)" + std::to_string(accepted) + R"("})");
+        accepted += answer.status == 200u;
+        ASSERT_LT(accepted, 10'000);
     } while (answer.status == 200u);
     EXPECT_EQ(answer.status, 507u) << answer.body;
     EXPECT_THAT(answer.body, HasSubstr("no_space"));
-    EXPECT_GT(kept, 100);
-    EXPECT_EQ(local("DELETE", "/v1/jobs/job-" + std::to_string(kept)).status, 404u) << "refused, so not known";
+    EXPECT_GT(accepted, 100);
+    EXPECT_EQ(local("DELETE", "/v1/jobs/job-" + std::to_string(accepted)).status, 404u)
+        << "the refused job is not registered";
     EXPECT_THAT(local("GET", "/v1/plan").body, HasSubstr("\"vision\""));
     // A node gets a lease that can be saved, or is told to continue under its current lease.
     const unsigned reported = local("POST", "/v1/reports", report_json("a", 1, 1)).status;
@@ -245,7 +247,7 @@ TEST_F(ServiceTest, FullStateIsReportedAndPlanInForceStays) {
     stop();
     config.state_bytes_max = 1u << 20;
     start();
-    EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"job-0"})").status, 409u) << "what was taken is there";
+    EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"job-0"})").status, 409u) << "accepted jobs are kept";
     EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"one-more"})").status, 200u) << "and there is room again";
 }
 

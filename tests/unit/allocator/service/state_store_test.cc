@@ -39,7 +39,7 @@ protected:
         EXPECT_TRUE(opened) << opened.error().message;
         return opened ? std::move(*opened) : nullptr;
     }
-    static Result<void> on_record(StateStore& store) {
+    static Result<void> wait_until_on_record(StateStore& store) {
         std::promise<Result<void>> kept;
         store.when_durable([&](const Result<void>& result) { kept.set_value(result); });
         return kept.get_future().get();
@@ -128,7 +128,7 @@ TEST_F(StateStoreTest, ChangeReplacesAndRemovesEntries) {
     EXPECT_TRUE(again->found().pins.empty());
     EXPECT_TRUE(again->found().quotas.empty());
     EXPECT_EQ(again->found().plan_number, 18u);
-    EXPECT_EQ(again->found().leases.size(), 1u) << "what is not in a change stays";
+    EXPECT_EQ(again->found().leases.size(), 1u) << "entries that are not in a change stay";
 }
 
 TEST_F(StateStoreTest, MissingLeaseRecordDelaysLeasesByOneLeaseTime) {
@@ -156,7 +156,7 @@ TEST_F(StateStoreTest, LeasesOfAnotherBootKeepOnlyTheirFloors) {
     EXPECT_EQ(store->found().no_lease_before_ns, 42 + kLease_ns);
     ASSERT_EQ(store->found().leases.at("a")->size(), 1u) << "its floors still count";
     EXPECT_EQ(store->found().leases.at("a")->front().expires_ns, 42);
-    EXPECT_EQ(store->found().plan_number, 17u) << "all else holds";
+    EXPECT_EQ(store->found().plan_number, 17u) << "everything else is kept";
     EXPECT_EQ(store->found().jobs.size(), 2u);
 }
 
@@ -189,16 +189,16 @@ TEST_F(StateStoreTest, ReportOfAnotherFormIsDroppedAndTheRestKept) {
 TEST_F(StateStoreTest, DamagedStateIsMovedAsideAndReplaced) {
     const std::string file = state + "/cluster/data.mdb";
     open(0)->save(example()).value();
-    std::string sound;
+    std::string intact;
     {
         std::ifstream in(file, std::ios::binary);
-        sound.assign(std::istreambuf_iterator<char>(in), {});
+        intact.assign(std::istreambuf_iterator<char>(in), {});
     }
     std::mt19937_64 random(5);
-    int afresh = 0;
+    int replaced = 0;
     for (int round = 0; round < 60; ++round) {
         std::filesystem::remove_all(state + "/cluster.damaged");
-        std::string spoiled = sound;
+        std::string spoiled = intact;
         if (round % 3 == 0) {
             spoiled.resize(random() % 40'000);
         } else {
@@ -208,18 +208,18 @@ TEST_F(StateStoreTest, DamagedStateIsMovedAsideAndReplaced) {
         const auto store = open(0);
         ASSERT_NE(store, nullptr);
         if (std::filesystem::exists(state + "/cluster.damaged")) {
-            ++afresh;
+            ++replaced;
             EXPECT_TRUE(store->found().nodes.empty());
             EXPECT_EQ(store->found().no_lease_before_ns, kLease_ns);
         } else if (!store->found().nodes.empty()) {
             // The flipped bits were in unused space.
             EXPECT_EQ(store->found().nodes.at("a")->instance, 7u);
         }
-        EXPECT_EQ(store->found().jobs.at("vision")->weight, 2) << "settings lie elsewhere";
+        EXPECT_EQ(store->found().jobs.at("vision")->weight, 2) << "settings are in another database";
         EXPECT_EQ(store->found().pins.at("images"), 12345u);
-        EXPECT_TRUE(store->save(example())) << "and serves on";
+        EXPECT_TRUE(store->save(example())) << "the store still saves";
     }
-    EXPECT_GE(afresh, 20);
+    EXPECT_GE(replaced, 20);
 }
 
 TEST_F(StateStoreTest, DamagedSettingsAreMovedAside) {
@@ -251,12 +251,12 @@ TEST_F(StateStoreTest, FullMapRefusesSettingsAndKeepsTheRest) {
             ASSERT_LT(i, 10'000);
             const std::string name = "job-" + std::to_string(i);
             ASSERT_TRUE(store->save({.jobs = {{name, JobRegistration{.name = name}}}}));
-            const auto kept = on_record(*store);
+            const auto kept = wait_until_on_record(*store);
             if (kept) continue;
             EXPECT_EQ(kept.error().code, ErrorCode::no_space) << kept.error().message;
             refused = name;
         }
-        EXPECT_TRUE(store->save({.plan_number = 3})) << "what lies elsewhere has room";
+        EXPECT_TRUE(store->save({.plan_number = 3})) << "the database of the cluster still has room";
     }
     const auto store = open(0, "boot-1", 1u << 20);
     EXPECT_FALSE(store->found().jobs.contains(refused));

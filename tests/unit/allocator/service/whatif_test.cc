@@ -103,8 +103,9 @@ TEST(WhatIf, AddedJobBringsItsDatasetAndIsPlaced) {
     EXPECT_FALSE(plan_of(comparison.after, "big").running) << "only four GPUs are free";
     added.gpus = 0;
     comparison = compare(two_nodes(), {.add_jobs = {added}});
-    EXPECT_EQ(comparison.after.state.jobs[1].placement.size(), 2u) << "no GPUs: on all nodes";
-    EXPECT_EQ(comparison.after.state.jobs[1].ideal_bytes_per_second, 1e9) << "f* unknown: all there is";
+    EXPECT_EQ(comparison.after.state.jobs[1].placement.size(), 2u) << "a job without GPUs is spread over all nodes";
+    EXPECT_EQ(comparison.after.state.jobs[1].ideal_bytes_per_second, 1e9)
+        << "an unknown f* is taken to be the remote's bandwidth";
 }
 
 TEST(WhatIf, RemovedJobIsGone) {

@@ -14,9 +14,9 @@ constexpr int kTroubleSteps = 150;
 
 // Four nodes of each of two types, two in a rack. "one" owns a rack of the first type and two nodes of the other, "two"
 // a node and a rack. "three" owns nothing, so all its jobs run without claims.
-class Shared : public World {
+class SharedCells : public World {
 public:
-    explicit Shared(std::uint64_t seed) : World(4, {"a", "b"}), random_(seed) {
+    explicit SharedCells(std::uint64_t seed) : World(4, {"a", "b"}), random_(seed) {
         CellConfig config;
         for (const std::string& type : cluster.gpu_types) {
             config.hierarchies.push_back({.name = type,
@@ -36,7 +36,7 @@ public:
         tenants[0].gpu_quota = 24;
         tenants.push_back({.name = "two", .weight = 3});
         tenants.push_back({.name = "three"});
-        for (int j = 0; j < 24; ++j) add_any();
+        for (int j = 0; j < 24; ++j) add_random_job();
     }
 
     // Loses random nodes with all their jobs, and recovers random lost nodes, or all of them with `recover_all`.
@@ -50,8 +50,8 @@ public:
             gpu_types[node.gpu_type].gpus += node.usable ? node.gpus : -node.gpus;
             if (!node.usable) {
                 for (std::uint32_t j = 0; j < present.size(); ++j) {
-                    const auto there = [&](const NodeGpus& share) { return share.node == n; };
-                    if (present[j]->running && std::ranges::any_of(present[j]->placement, there)) stop(j);
+                    const auto on_lost_node = [&](const NodeGpus& share) { return share.node == n; };
+                    if (present[j]->running && std::ranges::any_of(present[j]->placement, on_lost_node)) stop(j);
                 }
             }
             pool->set_usable(n, node.usable);
@@ -82,12 +82,12 @@ public:
             }
         }
     }
-    bool all_well() const {
+    bool all_nodes_usable() const {
         return std::ranges::all_of(cluster.nodes, [](const GpuNode& node) { return node.usable; });
     }
 
 private:
-    void add_any() {
+    void add_random_job() {
         JobSpec& spec = add(1U << random_.below(4), 1e8 * (100 + random_.below(20000)));
         states.back().remaining_bytes = spec.total_bytes *= spec.gpus;
         spec.ideal_bytes_per_second[1] *= 0.25 + random_.below(8) / 4.0;
@@ -125,7 +125,7 @@ TEST(AnyPolicyOnCells, EveryJobEndsWhateverNodesAreLost) {
     for (const std::string_view name : policy_names()) {
         for (std::uint32_t seed = 0; seed < kSeeds; ++seed) {
             SCOPED_TRACE(std::string(name) + ", seed " + std::to_string(seed));
-            Shared world(seed);
+            SharedCells world(seed);
             const auto policy = std::move(*make_policy(name, {}));
             int steps = 0;
             for (; !world.jobs.empty() && steps < 20000; ++steps) {
@@ -133,7 +133,7 @@ TEST(AnyPolicyOnCells, EveryJobEndsWhateverNodesAreLost) {
                 const auto actions = world.step(*policy);
                 ASSERT_TRUE(actions) << actions.error().message;
                 ASSERT_NO_FATAL_FAILURE(world.check(*actions)) << "step " << steps;
-                if (world.all_well()) {
+                if (world.all_nodes_usable()) {
                     ASSERT_FALSE(world.running().empty());
                 }
                 const double until_s = std::min(world.next_end_s(), actions->next_s);

@@ -26,11 +26,11 @@ cells = [{ hierarchy = "v100", level = "rack", count = 1 }]
 pinned = [{ hierarchy = "v100", level = "gpu", node = "a3", gpu = 2 }]
 )";
 
-std::string with(std::string_view old, std::string_view put) {
+std::string config_with(std::string_view old, std::string_view replacement) {
     std::string text(kGood);
     const std::size_t at = text.find(old);
     EXPECT_NE(at, std::string::npos);
-    return text.replace(at, old.size(), put);
+    return text.replace(at, old.size(), replacement);
 }
 
 std::string error_of(std::string_view toml) {
@@ -62,56 +62,60 @@ TEST(CellConfig, ExampleIsValid) {
 }
 
 TEST(CellConfig, OverCommittedLevelIsNamedWithShortage) {
-    EXPECT_EQ(error_of(with("level = \"rack\", count = 1", "level = \"rack\", count = 2")),
+    EXPECT_EQ(error_of(config_with("level = \"rack\", count = 1", "level = \"rack\", count = 2")),
               "cells.toml: level \"rack\" of hierarchy \"v100\" is over-committed: virtual clusters own 2 of its cells "
               "(\"vision\" 2), which is 1 more than the 1 available");
-    EXPECT_THAT(error_of(with("level = \"rack\", count = 1", "level = \"node\", count = 5")),
+    EXPECT_THAT(error_of(config_with("level = \"rack\", count = 1", "level = \"node\", count = 5")),
                 AllOf(HasSubstr("level \"node\""), HasSubstr("own 5 of its cells"),
                       HasSubstr("which is 2 more than the 3 available")));
-    EXPECT_THAT(error_of(with("count = 1 }]", "count = 1 }, { hierarchy = \"v100\", level = \"gpu\", count = 16 }]")),
-                AllOf(HasSubstr("level \"gpu\""), HasSubstr("own 32 of its cells"),
-                      HasSubstr("which is 1 more than the 31 available")));
+    EXPECT_THAT(
+        error_of(config_with("count = 1 }]", "count = 1 }, { hierarchy = \"v100\", level = \"gpu\", count = 16 }]")),
+        AllOf(HasSubstr("level \"gpu\""), HasSubstr("own 32 of its cells"),
+              HasSubstr("which is 1 more than the 31 available")));
 }
 
 TEST(CellConfig, MistakesAreNamedByLineKeyAndValue) {
-    EXPECT_EQ(error_of(with("of = 8", "of = 0")),
+    EXPECT_EQ(error_of(config_with("of = 8", "of = 0")),
               "cells.toml:4: hierarchy \"v100\" levels[0].of = 0: expected a whole number, 1 to 1000000");
-    EXPECT_EQ(error_of(with("of = 8", "of = \"8\"")),
+    EXPECT_EQ(error_of(config_with("of = 8", "of = \"8\"")),
               "cells.toml:4: hierarchy \"v100\" levels[0].of = \"8\": expected a whole number, 1 to 1000000");
-    EXPECT_EQ(error_of(with("node = \"node\"", "node = \"gpu\"")),
+    EXPECT_EQ(error_of(config_with("node = \"node\"", "node = \"gpu\"")),
               "cells.toml:5: hierarchy \"v100\" node = \"gpu\": expected one of \"node\", \"rack\"");
-    EXPECT_EQ(error_of(with("node = \"node\"", "nod = \"node\"")),
+    EXPECT_EQ(error_of(config_with("node = \"node\"", "nod = \"node\"")),
               "cells.toml:5: hierarchy \"v100\": unknown key \"nod\": expected one of \"name\", \"gpu_type\", "
               "\"levels\", \"node\", \"nodes\"");
-    EXPECT_EQ(error_of(with("gpu_type = \"V100\"\n", "")),
+    EXPECT_EQ(error_of(config_with("gpu_type = \"V100\"\n", "")),
               "cells.toml:1: hierarchy \"v100\" gpu_type is missing: expected a name, in text");
-    EXPECT_EQ(error_of(with("\"a[0-3]\"", "\"a[3-0]\"")),
+    EXPECT_EQ(error_of(config_with("\"a[0-3]\"", "\"a[3-0]\"")),
               "cells.toml:6: hierarchy \"v100\" nodes = \"a[3-0]\": expected a list of names such as \"gpu17\" or "
               "\"gpu[00-15]\"");
-    EXPECT_EQ(error_of(with("\"a[0-3]\"", "\"a[0-2]\"")),
+    EXPECT_EQ(error_of(config_with("\"a[0-3]\"", "\"a[0-2]\"")),
               "cells.toml: hierarchy \"v100\": nodes has 3 names: expected a multiple of 2, the nodes of one \"rack\"");
-    EXPECT_EQ(error_of(with("\"a[0-3]\"", "\"a[0-2]\", \"a1\"")),
+    EXPECT_EQ(error_of(config_with("\"a[0-3]\"", "\"a[0-2]\", \"a1\"")),
               "cells.toml: hierarchy \"v100\": node \"a1\" appears twice");
-    EXPECT_EQ(error_of(with("level = \"rack\"", "level = \"pod\"")),
+    EXPECT_EQ(error_of(config_with("level = \"rack\"", "level = \"pod\"")),
               "cells.toml:10: virtual_cluster \"vision\" cells[0].level = \"pod\": expected one of \"gpu\", \"node\", "
               "\"rack\"");
-    EXPECT_EQ(error_of(with("{ hierarchy = \"v100\", level = \"rack\"", "{ hierarchy = \"h100\", level = \"rack\"")),
-              "cells.toml:10: virtual_cluster \"vision\" cells[0].hierarchy = \"h100\": expected the name of a "
-              "hierarchy: \"v100\"");
-    EXPECT_EQ(error_of(with("count = 1", "count = -1")),
+    EXPECT_EQ(
+        error_of(config_with("{ hierarchy = \"v100\", level = \"rack\"", "{ hierarchy = \"h100\", level = \"rack\"")),
+        "cells.toml:10: virtual_cluster \"vision\" cells[0].hierarchy = \"h100\": expected the name of a "
+        "hierarchy: \"v100\"");
+    EXPECT_EQ(error_of(config_with("count = 1", "count = -1")),
               "cells.toml:10: virtual_cluster \"vision\" cells[0].count = -1: expected a whole number, 1 to 1000000");
-    EXPECT_EQ(error_of(with("node = \"a3\"", "node = \"b3\"")),
+    EXPECT_EQ(error_of(config_with("node = \"a3\"", "node = \"b3\"")),
               "cells.toml:11: virtual_cluster \"vision\" pinned[0].node = \"b3\": expected the name of a node of "
               "hierarchy \"v100\"");
-    EXPECT_EQ(error_of(with("gpu = 2", "gpu = 8")),
+    EXPECT_EQ(error_of(config_with("gpu = 2", "gpu = 8")),
               "cells.toml:11: virtual_cluster \"vision\" pinned[0].gpu = 8: expected a whole number, 0 to 7");
-    EXPECT_THAT(error_of(with("level = \"gpu\", node", "level = \"node\", node")),
+    EXPECT_THAT(error_of(config_with("level = \"gpu\", node", "level = \"node\", node")),
                 HasSubstr("gpu is given, but level \"node\" is not below the node"));
-    EXPECT_THAT(error_of(with("gpu = 2 }", "gpu = 2 }, { hierarchy = \"v100\", level = \"node\", node = \"a3\" }")),
-                HasSubstr("lies within another pinned cell, or contains one"));
-    EXPECT_THAT(error_of(with("name = \"vision\"", "name = 7")), HasSubstr("virtual_cluster.name = 7: expected"));
-    EXPECT_THAT(error_of(with("[[virtual_cluster]]", "[virtual_cluster]")), HasSubstr("a list of tables"));
-    EXPECT_THAT(error_of(with("of = 8", "of = 128")), HasSubstr("a node has 128 GPUs: expected at most 64"));
+    EXPECT_THAT(
+        error_of(config_with("gpu = 2 }", "gpu = 2 }, { hierarchy = \"v100\", level = \"node\", node = \"a3\" }")),
+        HasSubstr("lies within another pinned cell, or contains one"));
+    EXPECT_THAT(error_of(config_with("name = \"vision\"", "name = 7")),
+                HasSubstr("virtual_cluster.name = 7: expected"));
+    EXPECT_THAT(error_of(config_with("[[virtual_cluster]]", "[virtual_cluster]")), HasSubstr("a list of tables"));
+    EXPECT_THAT(error_of(config_with("of = 8", "of = 128")), HasSubstr("a node has 128 GPUs: expected at most 64"));
     EXPECT_THAT(error_of("x ="), HasSubstr("cells.toml:1: "));
     EXPECT_EQ(error_of(""), "cells.toml: hierarchy is missing: expected at least one [[hierarchy]]");
 }
