@@ -1,7 +1,9 @@
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string_view>
+#include <vector>
 
 #include "cache/control/daemon_config.h"
 #include "tools/cli/run_app.h"
@@ -67,9 +69,15 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    std::vector<char*> arguments(argv, argv + argc);
+    // The separate programs take --json after their own words.
+    if (argc > 2 && argv[1] == std::string_view("--json")) {
+        std::rotate(arguments.begin() + 1, arguments.begin() + 2, arguments.end());
+    }
+    arguments.push_back(nullptr);
     for (const SeparateProgram& program : kSeparatePrograms) {
-        if (argc > 1 && argv[1] == std::string_view(program.command)) {
-            return larder::cli::hand_over(program.command, argv);
+        if (argc > 1 && arguments[1] == std::string_view(program.command)) {
+            return larder::cli::hand_over(program.command, arguments.data());
         }
     }
     return run(argc, argv);

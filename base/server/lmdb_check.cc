@@ -41,6 +41,7 @@ std::string checker_beside_this_program() {
 // Starts the program with its output in `output`, and no other descriptor of this process.
 Result<pid_t> spawn(const std::vector<std::string>& command, const FileDescriptor& output) {
     std::vector<char*> arguments;
+    arguments.reserve(command.size() + 1);
     for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
     sigset_t none;

@@ -135,7 +135,7 @@ Result<void> Daemon::State::start() {
     }
     api = std::make_unique<DaemonApi>(*node, *handshakes, agent.get());
     http = std::make_unique<HttpServer>(
-        context, [this](const HttpRequest& request, HttpRespond respond) { api->handle(request, std::move(respond)); });
+        context, [this](const HttpRequest& request, const HttpRespond& respond) { api->handle(request, respond); });
     if (auto listening = http->listen_unix(config.admin_socket_path, config.admin_socket_mode); !listening) {
         return listening;
     }

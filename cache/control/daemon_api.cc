@@ -60,9 +60,9 @@ Result<Quota> read_quota(const json::object& object, std::string_view where) {
 DaemonApi::DaemonApi(Node& node, const HandshakeServer& handshakes, const AllocatorAgent* agent)
     : node_(node), handshakes_(handshakes), agent_(agent), started_ns_(clock_.now_ns()) {}
 
-void DaemonApi::handle(const HttpRequest& request, HttpRespond respond) {
+void DaemonApi::handle(const HttpRequest& request, const HttpRespond& respond) {
     try {
-        find_and_answer(request, std::move(respond));
+        find_and_answer(request, respond);
     } catch (const std::exception& error) {
         // Boost.JSON throws when out of memory. The connection then answers 500.
         log_error("a request failed", {{"error", error.what()}});
@@ -93,7 +93,7 @@ std::span<const DaemonApi::Route> DaemonApi::routes() {
     return kRoutes;
 }
 
-void DaemonApi::find_and_answer(const HttpRequest& request, HttpRespond respond) {
+void DaemonApi::find_and_answer(const HttpRequest& request, const HttpRespond& respond) {
     std::string allowed;
     for (const Route& route : routes()) {
         Asked asked{.http = request};
@@ -104,7 +104,7 @@ void DaemonApi::find_and_answer(const HttpRequest& request, HttpRespond respond)
             continue;
         }
         if (auto known = check_query_keys("", request); !known) return respond(http_error(known.error()));
-        return (this->*route.answer)(asked, std::move(respond));
+        return (this->*route.answer)(asked, respond);
     }
     if (!allowed.empty()) return respond(method_not_allowed(allowed));
     if (!request.peer) {
@@ -113,11 +113,11 @@ void DaemonApi::find_and_answer(const HttpRequest& request, HttpRespond respond)
     respond(no_such_path());
 }
 
-void DaemonApi::get_health(const Asked&, HttpRespond respond) {
+void DaemonApi::get_health(const Asked&, const HttpRespond& respond) {
     respond({.content_type = "text/plain", .body = "ok\n"});
 }
 
-void DaemonApi::get_index(const Asked&, HttpRespond respond) {
+void DaemonApi::get_index(const Asked&, const HttpRespond& respond) {
     json::array list;
     for (const Route& route : routes()) list.push_back(json::object{{"method", route.method}, {"path", route.path}});
     respond(json_response({{"routes", std::move(list)}}));
@@ -166,7 +166,7 @@ json::array DaemonApi::outages_json() const {
     return outages;
 }
 
-void DaemonApi::get_status(const Asked&, HttpRespond respond) {
+void DaemonApi::get_status(const Asked&, const HttpRespond& respond) {
     const IndexStatus index = node_.index_status();
     respond(json_response({{"version", LARDER_VERSION},
                            {"pid", ::getpid()},
@@ -185,8 +185,8 @@ void DaemonApi::get_status(const Asked&, HttpRespond respond) {
                            {"index_problem", index.problem}}));
 }
 
-void DaemonApi::get_metrics(const Asked&, HttpRespond respond) {
-    node_.collect([this, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
+void DaemonApi::get_metrics(const Asked&, const HttpRespond& respond) {
+    node_.collect([this, respond](const Result<ShardStatistics>& statistics) {
         if (!statistics) return respond(http_error(statistics.error()));
         const NodeMetrics node{.sessions = handshakes_.sessions(),
                                .slot_bytes = handshakes_.slot_bytes(),

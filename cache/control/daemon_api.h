@@ -37,37 +37,37 @@ public:
     struct Route {
         std::string_view method;
         std::string_view path;  // "/v1/datasets/{name}/quota"
-        void (DaemonApi::*answer)(const Asked& asked, HttpRespond respond);
+        void (DaemonApi::*answer)(const Asked& asked, const HttpRespond& respond);
         bool over_tcp = false;  // also served over TCP
     };
     static std::span<const Route> routes();
 
-    void handle(const HttpRequest& request, HttpRespond respond);
+    void handle(const HttpRequest& request, const HttpRespond& respond);
 
 private:
-    void find_and_answer(const HttpRequest& request, HttpRespond respond);
+    void find_and_answer(const HttpRequest& request, const HttpRespond& respond);
 
     std::optional<AllocatorMetrics> allocator_metrics() const;
     boost::json::value allocator_json() const;
     boost::json::value peers_json() const;
-    void get_health(const Asked& asked, HttpRespond respond);
-    void get_metrics(const Asked& asked, HttpRespond respond);
-    void get_index(const Asked& asked, HttpRespond respond);
-    void get_status(const Asked& asked, HttpRespond respond);
-    void get_datasets(const Asked& asked, HttpRespond respond);
-    void post_dataset(const Asked& asked, HttpRespond respond);
-    void get_dataset(const Asked& asked, HttpRespond respond);
-    void delete_dataset(const Asked& asked, HttpRespond respond);
-    void post_index(const Asked& asked, HttpRespond respond);
-    void post_verify(const Asked& asked, HttpRespond respond);
-    void post_warm(const Asked& asked, HttpRespond respond);
-    void get_quota(const Asked& asked, HttpRespond respond);
-    void put_quota(const Asked& asked, HttpRespond respond);
-    void get_jobs(const Asked& asked, HttpRespond respond);
-    void put_job_limit(const Asked& asked, HttpRespond respond);
-    void delete_job_limit(const Asked& asked, HttpRespond respond);
-    void get_task(const Asked& asked, HttpRespond respond);
-    void delete_task(const Asked& asked, HttpRespond respond);
+    void get_health(const Asked& asked, const HttpRespond& respond);
+    void get_metrics(const Asked& asked, const HttpRespond& respond);
+    void get_index(const Asked& asked, const HttpRespond& respond);
+    void get_status(const Asked& asked, const HttpRespond& respond);
+    void get_datasets(const Asked& asked, const HttpRespond& respond);
+    void post_dataset(const Asked& asked, const HttpRespond& respond);
+    void get_dataset(const Asked& asked, const HttpRespond& respond);
+    void delete_dataset(const Asked& asked, const HttpRespond& respond);
+    void post_index(const Asked& asked, const HttpRespond& respond);
+    void post_verify(const Asked& asked, const HttpRespond& respond);
+    void post_warm(const Asked& asked, const HttpRespond& respond);
+    void get_quota(const Asked& asked, const HttpRespond& respond);
+    void put_quota(const Asked& asked, const HttpRespond& respond);
+    void get_jobs(const Asked& asked, const HttpRespond& respond);
+    void put_job_limit(const Asked& asked, const HttpRespond& respond);
+    void delete_job_limit(const Asked& asked, const HttpRespond& respond);
+    void get_task(const Asked& asked, const HttpRespond& respond);
+    void delete_task(const Asked& asked, const HttpRespond& respond);
 
     void respond_with_quota(const std::string& dataset, const HttpRespond& respond);
     void respond_with_task(const Asked& asked, bool cancel, const HttpRespond& respond);

@@ -80,8 +80,8 @@ Result<void> check_empty_body(const HttpRequest& request) {
 
 }  // namespace
 
-void DaemonApi::get_datasets(const Asked&, HttpRespond respond) {
-    node_.collect([this, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
+void DaemonApi::get_datasets(const Asked&, const HttpRespond& respond) {
+    node_.collect([this, respond](const Result<ShardStatistics>& statistics) {
         if (!statistics) return respond(http_error(statistics.error()));
         json::array datasets;
         for (const auto& [name, dataset] : node_.datasets()) datasets.push_back(dataset_json(dataset, *statistics));
@@ -93,8 +93,8 @@ void DaemonApi::get_datasets(const Asked&, HttpRespond respond) {
     });
 }
 
-void DaemonApi::get_dataset(const Asked& asked, HttpRespond respond) {
-    node_.collect([this, name = asked.name, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
+void DaemonApi::get_dataset(const Asked& asked, const HttpRespond& respond) {
+    node_.collect([this, name = asked.name, respond](const Result<ShardStatistics>& statistics) {
         const auto found = node_.find(name);
         if (!found) return respond(http_error(found.error()));
         if (!statistics) return respond(http_error(statistics.error()));
@@ -102,12 +102,11 @@ void DaemonApi::get_dataset(const Asked& asked, HttpRespond respond) {
     });
 }
 
-void DaemonApi::delete_dataset(const Asked& asked, HttpRespond respond) {
-    node_.remove(asked.name,
-                 [respond = std::move(respond)](const Result<void>& done) { respond(done_response(done)); });
+void DaemonApi::delete_dataset(const Asked& asked, const HttpRespond& respond) {
+    node_.remove(asked.name, [respond](const Result<void>& done) { respond(done_response(done)); });
 }
 
-void DaemonApi::post_dataset(const Asked& asked, HttpRespond respond) {
+void DaemonApi::post_dataset(const Asked& asked, const HttpRespond& respond) {
     const auto object = request_object(asked.http);
     if (!object) return respond(http_error(object.error()));
     const auto dataset_request = read_dataset_request(*object);
@@ -120,12 +119,12 @@ void DaemonApi::post_dataset(const Asked& asked, HttpRespond respond) {
         task_response(dataset_request->dry_run ? node_.survey(std::move(*dataset)) : node_.add(std::move(*dataset))));
 }
 
-void DaemonApi::post_index(const Asked& asked, HttpRespond respond) {
+void DaemonApi::post_index(const Asked& asked, const HttpRespond& respond) {
     if (auto empty = check_empty_body(asked.http); !empty) return respond(http_error(empty.error()));
     respond(task_response(node_.reindex(asked.name)));
 }
 
-void DaemonApi::post_verify(const Asked& asked, HttpRespond respond) {
+void DaemonApi::post_verify(const Asked& asked, const HttpRespond& respond) {
     const auto object = request_object(asked.http);
     if (!object) return respond(http_error(object.error()));
     JsonReader reader(*object, "request body");
@@ -135,12 +134,12 @@ void DaemonApi::post_verify(const Asked& asked, HttpRespond respond) {
     respond(task_response(node_.scan(asked.name, remote ? ScanKind::verify_remote : ScanKind::verify)));
 }
 
-void DaemonApi::post_warm(const Asked& asked, HttpRespond respond) {
+void DaemonApi::post_warm(const Asked& asked, const HttpRespond& respond) {
     if (auto empty = check_empty_body(asked.http); !empty) return respond(http_error(empty.error()));
     respond(task_response(node_.scan(asked.name, ScanKind::warm)));
 }
 
-void DaemonApi::get_quota(const Asked& asked, HttpRespond respond) {
+void DaemonApi::get_quota(const Asked& asked, const HttpRespond& respond) {
     respond_with_quota(asked.name, respond);
 }
 
@@ -150,7 +149,7 @@ void DaemonApi::respond_with_quota(const std::string& dataset, const HttpRespond
     respond(json_response(quota_json((*found)->record.quota)));
 }
 
-void DaemonApi::put_quota(const Asked& asked, HttpRespond respond) {
+void DaemonApi::put_quota(const Asked& asked, const HttpRespond& respond) {
     const auto object = request_object(asked.http);
     if (!object) return respond(http_error(object.error()));
     std::optional<Quota> wanted;
@@ -164,7 +163,7 @@ void DaemonApi::put_quota(const Asked& asked, HttpRespond respond) {
         wanted = *quota;
     }
     const std::string name = asked.name;
-    node_.set_quota(name, wanted, [this, name, respond = std::move(respond)](const Result<void>& done) {
+    node_.set_quota(name, wanted, [this, name, respond](const Result<void>& done) {
         if (!done) return respond(http_error(done.error()));
         respond_with_quota(name, respond);
     });

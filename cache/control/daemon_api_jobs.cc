@@ -46,8 +46,8 @@ json::object task_json(const TaskView& task, const Node& node) {
 
 }  // namespace
 
-void DaemonApi::get_jobs(const Asked&, HttpRespond respond) {
-    node_.collect([this, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
+void DaemonApi::get_jobs(const Asked&, const HttpRespond& respond) {
+    node_.collect([this, respond](const Result<ShardStatistics>& statistics) {
         if (!statistics) return respond(http_error(statistics.error()));
         json::array jobs;
         std::set<std::string> seen;
@@ -68,7 +68,7 @@ void DaemonApi::get_jobs(const Asked&, HttpRespond respond) {
     });
 }
 
-void DaemonApi::put_job_limit(const Asked& asked, HttpRespond respond) {
+void DaemonApi::put_job_limit(const Asked& asked, const HttpRespond& respond) {
     const std::string& job = asked.name;
     if (auto checked = check_job_name(job); !checked) return respond(http_error(checked.error()));
     const auto object = request_object(asked.http);
@@ -78,24 +78,24 @@ void DaemonApi::put_job_limit(const Asked& asked, HttpRespond respond) {
                    .burst_bytes = reader.optional_unsigned_integer("burst_bytes").value_or(0)};
     if (auto finished = reader.finish(); !finished) return respond(http_error(finished.error()));
     if (limit.burst_bytes == 0) limit.burst_bytes = default_burst_bytes(limit.rate_bytes_per_second);
-    node_.set_job_limit(job, limit, [respond = std::move(respond), job, limit](const Result<void>& done) {
+    node_.set_job_limit(job, limit, [respond, job, limit](const Result<void>& done) {
         if (!done) return respond(http_error(done.error()));
         respond(json_response(
             {{"job", job}, {"rate_bytes_per_s", limit.rate_bytes_per_second}, {"burst_bytes", limit.burst_bytes}}));
     });
 }
 
-void DaemonApi::delete_job_limit(const Asked& asked, HttpRespond respond) {
+void DaemonApi::delete_job_limit(const Asked& asked, const HttpRespond& respond) {
     if (auto checked = check_job_name(asked.name); !checked) return respond(http_error(checked.error()));
     node_.set_job_limit(asked.name, std::nullopt,
-                        [respond = std::move(respond)](const Result<void>& done) { respond(done_response(done)); });
+                        [respond](const Result<void>& done) { respond(done_response(done)); });
 }
 
-void DaemonApi::get_task(const Asked& asked, HttpRespond respond) {
+void DaemonApi::get_task(const Asked& asked, const HttpRespond& respond) {
     respond_with_task(asked, false, respond);
 }
 
-void DaemonApi::delete_task(const Asked& asked, HttpRespond respond) {
+void DaemonApi::delete_task(const Asked& asked, const HttpRespond& respond) {
     respond_with_task(asked, true, respond);
 }
 

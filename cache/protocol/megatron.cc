@@ -74,7 +74,7 @@ Result<MegatronIndex> MegatronIndex::open(ByteSource& idx, std::uint64_t bin_byt
         return index_error(18, std::to_string(sequences) + " sequences and " + std::to_string(indices) +
                                    " document indices do not fit its size of " + std::to_string(idx_bytes) + " bytes");
     }
-    // The codes are ElementType's own for these eight.
+    // Megatron's codes 1 to 8 for the type of tokens are the values of ElementType.
     MegatronIndex index(idx, bin_bytes, static_cast<ElementType>(code), sequences, indices);
     const auto first = index.documents_.next();
     if (!first) return std::unexpected(first.error());

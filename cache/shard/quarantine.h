@@ -1,12 +1,12 @@
 #pragma once
 
-// Blocks that are bad at the remote, of two kinds. Some fail the manifest's checksum: their bytes did not match twice.
-// The remote is not asked for such a block again, and every fetch of the block gets an error at once. Others were
-// reported by a reader that found the content damaged; then one refetch brought the same bytes, or two refetches
-// brought different ones. Such a block is still served, because the daemon trusts no client against others, but a
-// reader that reports damage gets an error without another read. The quarantine is in memory only, so the remote is
-// asked again after a restart, and by `dataset verify --remote`. A repaired object is another object, whose blocks have
-// other ids once the dataset is indexed again. Lives on its shard's thread; costs one empty look-up per miss.
+// Blocks that are bad at the remote, of two kinds. Some fail the manifest's checksum: the bytes of two fetches in turn
+// did not match it. The remote is not asked for such a block again, and every fetch of the block gets an error at once.
+// Others were reported by a reader that found the content damaged; then one refetch brought the same bytes, or two
+// refetches brought different ones. Such a block is still served, because the daemon trusts no client against others,
+// but a reader that reports damage gets an error without another read. The quarantine is in memory only, so the remote
+// is asked again after a restart, and by `dataset verify --remote`. A repaired object is another object, whose blocks
+// have other ids once the dataset is indexed again. Lives on its shard's thread; costs one empty look-up per miss.
 
 #include <cstdint>
 #include <map>

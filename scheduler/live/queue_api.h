@@ -1,7 +1,7 @@
 #pragma once
 
 // Serves submitted jobs over the allocator's HTTP API: the routes under /v1/queue and /v1/history, their metrics, and
-// the ticks that drive the scheduler. Owns the scheduler, its engine and its record.
+// the ticks that drive the scheduler. Owns the scheduler, its engine and its history store.
 
 #include <memory>
 #include <span>

@@ -1,9 +1,9 @@
 #pragma once
 
-// Chooses exactly which jobs are promised their deadlines: the integer program of Chronus (SoCC '21), for CBC. An
-// admitted job has one type of GPU and as many leases before its deadline as its work takes. No lease of a type has
-// more GPUs than exist, or than the tenant has a claim to. Jobs with strict deadlines count twice those with soft ones.
-// The search ends after a fixed number of nodes, the same on every machine, with the best plan found.
+// Chooses by an integer program which jobs are promised their deadlines: the integer program of Chronus (SoCC '21), for
+// CBC. An admitted job has one type of GPU and as many leases before its deadline as its work takes. No lease of a type
+// has more GPUs than exist, or than the tenant has a claim to. Jobs with strict deadlines count twice those with soft
+// ones. The search ends after a fixed number of nodes, the same on every machine, with the best plan found.
 
 #include <optional>
 #include <span>

@@ -99,12 +99,12 @@ def test_system_authorities_are_not_trusted_beside_an_own_one(
     subprocess.run(["openssl", "rehash", system], check=True)
     prefix = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/ssl/certs && exec "$@"', str(system))
     daemon = Daemon(larder_bin, tmp_path / "node", prefix=prefix)
-    daemon.start()
-    add(daemon, server.https + "/{a,b}.png")  # without remote.ca the daemon trusts the system's authorities
-    daemon.end()
-    daemon.options = ("--remote.ca", str(other))
-    daemon.start()
     try:
+        daemon.start()
+        add(daemon, server.https + "/{a,b}.png")  # without remote.ca the daemon trusts the system's authorities
+        daemon.end()
+        daemon.options = ("--remote.ca", str(other))
+        daemon.start()
         assert "certificate" in refused(daemon, server.https + "/{a,b}.png")
     finally:
         daemon.end()

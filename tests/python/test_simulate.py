@@ -167,7 +167,7 @@ def test_no_tenant_waits_longer_than_alone(simulate, tmp_path: pathlib.Path) -> 
     assert found["later"] == 0
 
 
-def test_tenants_own_nodes_of_the_requested_size(simulate, tmp_path: pathlib.Path) -> None:
+def test_each_tenant_gets_nodes_of_the_requested_size(simulate, tmp_path: pathlib.Path) -> None:
     trace = trace_file(tmp_path / "t.csv", "".join(f"{60 * i},900,2,{'abc'[i % 3]}\n" for i in range(30)))
     found = json.loads(simulate("guarantee", trace, "--gpus", "96", "--gpus-per-node", "4", "--json"))
     assert sum(tenant["gpus"] for tenant in found["tenants"]) == 96
@@ -229,6 +229,12 @@ def test_invalid_arguments_are_named(simulate, tmp_path: pathlib.Path) -> None:
     assert 'own 3 of its cells ("red" 2, "blue" 1), which is 1 more than the 2 available' in said
     large = json.loads(simulate(trace_file(tmp_path / "large.csv", "0,10,99,a\n1,10,1,a\n"), "--gpus", "8", "--json"))
     assert (large["rejected"], large["finished"]) == (1, 1)
+
+
+def test_json_may_come_before_the_command(simulate, larder_bin: pathlib.Path) -> None:
+    command = [larder_bin / "larder", "--json", "simulate", POISSON, *STORAGE]
+    first = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert first == json.loads(simulate(POISSON, *STORAGE, "--json"))
 
 
 def test_workload_table_can_be_printed_and_used(simulate, tmp_path: pathlib.Path) -> None:

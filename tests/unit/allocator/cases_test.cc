@@ -247,7 +247,7 @@ TEST(MaxMin, LevelIsWhatRemoteAllowsWithBestSplit) {
     expect_steady_rates(plan, {1, 0.4});
 }
 
-// c leaves 0.2 of its share. a and b get it as 1 : 1.2, by level * weight * 0.3.
+// c needs only 0.1. a and b split the other 0.8 as 1 : 1.2, at rates level * weight * 0.3.
 TEST(MaxMin, UnusedShareIsSplitByWeight) {
     ClusterState state = cluster(0.9, 0);
     for (const char* name : {"A", "B", "C"}) add_dataset(state, name, 100);
@@ -397,7 +397,7 @@ TEST(OperatorLimits, FloorsAndCapsHoldAndRestIsPlannedAroundThem) {
         expect_equal_shares(plan, {0.5, 0.5});
         expect_steady_rates(plan, {0.3 / 0.6, 0.5});
         expect_rates_now(plan, {0.3, 0.5});
-        // 0.2 are left over: a is at its cap, so b takes its half.
+        // 0.2 is left over, half for each job: b takes its 0.1. a is at its cap and takes none.
         expect_bandwidths(plan, {0.3, 0.6});
     }
 }
@@ -420,7 +420,7 @@ TEST(Bounds, NetworkBoundJobLeavesRemoteToOthers) {
     }
 }
 
-// At f* A would be the denser dataset, but a cannot read A faster than 0.2 from the other node.
+// If a ran at f*, A would be the denser dataset, but a cannot read A faster than 0.2 from the other node.
 TEST(Bounds, NetworkBoundJobLeavesCacheToOthers) {
     ClusterState state = cluster(1, 100);
     state.nodes.push_back({.name = "slow", .gpus = 100, .nic_bytes_per_second = 0.2 * kBytesPerGB});

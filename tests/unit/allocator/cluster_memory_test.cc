@@ -52,7 +52,7 @@ protected:
 
     std::unique_ptr<Cluster> make() {
         auto made = std::make_unique<Cluster>(options);
-        made->set_save([this](const ClusterRecord& change) { return memory.save(change); });
+        made->set_save([this](const ClusterRecord& change) { return store.save(change); });
         return made;
     }
     void restart() {
@@ -343,10 +343,10 @@ TEST_F(ClusterMemory, MeasuredRateIsDroppedWithItsJob) {
 
 // A plan that could not be saved is saved as soon as possible, because its number must not be given to another plan.
 TEST_F(ClusterMemory, UnsavedPlanIsSavedLater) {
-    bool full = false;
+    bool is_full = false;
     cluster->set_save([&](const ClusterRecord& change) -> Result<void> {
-        if (full) return fail(ErrorCode::no_space, "full");
-        return memory.save(change);
+        if (is_full) return fail(ErrorCode::no_space, "full");
+        return store.save(change);
     });
     NodeReport a = node_report("a", "vision", "images");
     exchange(a);

@@ -90,14 +90,14 @@ TEST(LeaseLedger, ConfirmationOfUnknownLeaseChangesNothing) {
 
 // Nodes lose answers, apply them late, vanish and come back. The rates they really use never exceed the remote's.
 TEST(LeaseLedger, RatesInForceNeverExceedRemoteWhateverIsLost) {
-    constexpr double kRemote = 1000;
+    constexpr double kLedgerRemote = 1000;
     struct Node {
         Lease in_use;
         std::vector<Lease> in_flight;
     };
     for (std::uint64_t seed = 0; seed < 300; ++seed) {
         std::mt19937_64 random(seed);
-        LeaseLedger ledger(kRemote, 5, kLease_ns);
+        LeaseLedger ledger(kLedgerRemote, 5, kLease_ns);
         std::map<std::string, Node> nodes;
         std::int64_t now_ns = 0;
         for (int step = 0; step < 400; ++step) {
@@ -129,8 +129,8 @@ TEST(LeaseLedger, RatesInForceNeverExceedRemoteWhateverIsLost) {
                     holder.in_use.floor_bytes_per_second * static_cast<double>(holder.in_use.rates.size());
                 used += holder.in_use.expires_ns > now_ns ? holder.in_use.sum() : floors;
             }
-            ASSERT_LE(used, kRemote * (1 + 1e-9)) << "seed " << seed << " step " << step;
-            ASSERT_LE(ledger.in_force(now_ns), kRemote * (1 + 1e-9)) << "seed " << seed << " step " << step;
+            ASSERT_LE(used, kLedgerRemote * (1 + 1e-9)) << "seed " << seed << " step " << step;
+            ASSERT_LE(ledger.in_force(now_ns), kLedgerRemote * (1 + 1e-9)) << "seed " << seed << " step " << step;
         }
     }
 }

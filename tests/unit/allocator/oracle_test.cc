@@ -17,7 +17,7 @@ namespace {
 using namespace allocator;
 using namespace oracle;
 
-constexpr double kTolerance = 1e-6;
+constexpr double kOracleTolerance = 1e-6;
 
 // Covers the steady state only: no epochs under way, no limits of nodes. Half of the states have operators' limits and
 // the other half several peer groups, because the linear program does not model how a limit is split between groups.
@@ -63,7 +63,8 @@ TEST_P(Oracle, EfficiencyReachesTheLinearProgramsOptimum) {
         const LpSplit optimum = least_remote(problem, rates, true);
         ASSERT_TRUE(optimum.feasible) << "seed " << seed;
         const double needed = needed_remote(state, *plan, rates);
-        EXPECT_NEAR(needed, optimum.remote, kTolerance * std::max(optimum.remote, problem.remote)) << "seed " << seed;
+        EXPECT_NEAR(needed, optimum.remote, kOracleTolerance * std::max(optimum.remote, problem.remote))
+            << "seed " << seed;
 
         const std::vector<double> cache = program.cache_of(state, *plan);
         double sum = 0;
@@ -71,7 +72,7 @@ TEST_P(Oracle, EfficiencyReachesTheLinearProgramsOptimum) {
         const double largest = largest_sum(problem, cache);
         if (std::isnan(largest)) continue;
         ++summed;
-        EXPECT_NEAR(sum, largest, kTolerance * largest) << "seed " << seed;
+        EXPECT_NEAR(sum, largest, kOracleTolerance * largest) << "seed " << seed;
     }
     EXPECT_GE(summed, kSeedsEach * 95 / 100) << "the program finds no room for equal shares in too many of the cases";
 }
@@ -91,20 +92,21 @@ TEST_P(Oracle, MaxMinReachesTheLinearProgramsLevel) {
         for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
             const LpJob& job = problem.jobs[j];
             const double rate = plan->jobs[j].steady_bytes_per_second;
-            EXPECT_GE(rate, job.equal_rate * (1 - kTolerance)) << "seed " << seed;
+            EXPECT_GE(rate, job.equal_rate * (1 - kOracleTolerance)) << "seed " << seed;
             // A job at f*, at its cap or kept above the level by its guarantee is not at the level.
-            if (rate >= job.highest * (1 - kTolerance) || rate <= job.equal_rate * (1 + kTolerance)) continue;
+            if (rate >= job.highest * (1 - kOracleTolerance) || rate <= job.equal_rate * (1 + kOracleTolerance))
+                continue;
             smallest = std::min(smallest, rate / (job.weight * job.equal_rate));
         }
         for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
             const LpJob& job = problem.jobs[j];
             const double wanted = std::isinf(level) ? job.highest : level * job.weight * job.equal_rate;
             const double least = std::min(std::max(wanted, job.equal_rate), job.highest);
-            EXPECT_GE(plan->jobs[j].steady_bytes_per_second, least * (1 - kTolerance))
+            EXPECT_GE(plan->jobs[j].steady_bytes_per_second, least * (1 - kOracleTolerance))
                 << "seed " << seed << " job " << j;
         }
         if (!std::isinf(level) && !std::isinf(smallest)) {
-            EXPECT_NEAR(smallest, level, kTolerance * level) << "seed " << seed;
+            EXPECT_NEAR(smallest, level, kOracleTolerance * level) << "seed " << seed;
         }
     }
     EXPECT_GT(bound, kSeedsEach / 4) << "the remote binds in too few of the cases to show anything";

@@ -93,7 +93,7 @@ TEST(HttpClientLimits, SilentStreamTimesOut) {
     const auto ended = http_get_stream(service.socket, "/silent", take, {.timeout_ms = 20});
     ASSERT_FALSE(ended);
     EXPECT_EQ(ended.error().code, ErrorCode::timeout);
-    EXPECT_EQ(got, ": hello\n\n");
+    EXPECT_THAT(got, ::testing::AnyOf("", ": hello\n\n")) << "a busy machine may time out before the first piece";
 }
 
 TEST(HttpClientAddresses, RedirectIsNotFollowed) {

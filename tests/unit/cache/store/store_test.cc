@@ -99,7 +99,7 @@ TEST(Store, ReusesAbandonedRoom) {
         if (block_id != 50) f.store->abandon(rooms[block_id]);
         f.store->check_invariants();
     }
-    // A long remote failure uses up no quota.
+    // A failed fetch abandons its reservation, so a long failure of the remote uses up no quota.
     EXPECT_EQ(f.store->usage().memory_bytes, protocol::record_bytes(4000, 64));
     const auto room = f.store->reserve(Tier::memory, 0, 4000);
     EXPECT_EQ(room->offset, 0u);

@@ -136,7 +136,7 @@ TEST(MaxMin, RemoteBoundJobLeavesFastTypeToOthers) {
         world.storage = {.cache_bytes = 0, .remote_bytes_per_second = 4e8};
         world.datasets = {{.name = "remote", .size_bytes = 1e12, .cached_bytes = 0}};
         world.add(8, kNever).ideal_bytes_per_second = {2e8, 8e8};
-        world.specs[0].dataset = 0;  // 2e8 with either
+        world.specs[0].dataset = 0;  // The remote's equal share holds this job to 2e8 on either GPU type.
         world.add(8, kNever).ideal_bytes_per_second = {2e8, 6e8};
         world.storage_aware = aware;
         const auto fair = policy("max-min");

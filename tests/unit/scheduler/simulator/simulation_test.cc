@@ -67,7 +67,7 @@ TEST(Simulation, JobsQueueForGpus) {
     const Summary second = summarise(cluster.workload, outcome, 8, {.begin = 1, .end = 2});
     EXPECT_EQ(second.measured, 1u);
     EXPECT_NEAR(second.jct_s.mean, 2 * each_s - 5, 1e-6);
-    EXPECT_NEAR(second.makespan_s, 2 * each_s, 1e-6) << "of all";
+    EXPECT_NEAR(second.makespan_s, 2 * each_s, 1e-6) << "the makespan counts all jobs, measured or not";
 }
 
 class Throws final : public Policy {
