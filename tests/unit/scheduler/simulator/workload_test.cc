@@ -193,7 +193,7 @@ TEST(Workload, NamesWhyAJobCannotRun) {
     trace.jobs[0].total_steps = 5;
     const auto steps = make_workload(trace, *table, {"a"}, {});
     ASSERT_FALSE(steps);
-    EXPECT_THAT(steps.error().message, HasSubstr("no rate in steps"));
+    EXPECT_THAT(steps.error().message, HasSubstr("bytes per step of model m are unknown"));
 }
 
 TEST(Workload, ReadsMeasuredThroughputs) {
