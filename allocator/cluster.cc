@@ -335,6 +335,7 @@ Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::u
 
 Result<void> Cluster::set_remote(double bytes_per_second) {
     if (auto good = check_number("remote_bytes_per_second", bytes_per_second, false); !good) return good;
+    if (bytes_per_second == 0) return wrong("remote_bytes_per_second", "must be above 0");
     if (floors_bytes_per_second_ > bytes_per_second) {
         return wrong("remote_bytes_per_second", "is below the floors of all jobs together");
     }

@@ -84,7 +84,9 @@ public:
     // Pins a dataset's quota over all nodes; nullopt lets the plan decide again. Error: no_space if the pins do not
     // fit.
     Result<void> pin_quota(const std::string& dataset, std::optional<std::uint64_t> bytes, std::int64_t now_ns);
+    // Sets the remote's bandwidth, which must be above 0. Error: invalid_argument if the jobs' floors do not fit it.
     Result<void> set_remote(double bytes_per_second);
+    Result<void> reset_remote() { return set_remote(configured_.remote_bytes_per_second); }
 
     // Makes a new plan from the present state. Returns the number of the plan in force, which rises when it changed.
     Result<std::uint64_t> replan(std::int64_t now_ns);

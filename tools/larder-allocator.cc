@@ -63,8 +63,8 @@ Result<void> serve(const LoadedConfigs& loaded, const std::function<Result<Alloc
                                             .reload = load,
                                             .started = [](const auto&) { larder::tell_systemd("READY=1"); },
                                             .stopping = [] { larder::tell_systemd("STOPPING=1"); }});
-    // Logged as well: the log may be a file, and nobody may read it while a start fails.
-    if (!served) larder::log_error("cannot serve", {{"error", served.error().message}});
+    // main() prints the error on stderr, where the log goes unless it has a file.
+    if (!served && !config.log_file.empty()) larder::log_error("cannot serve", {{"error", served.error().message}});
     larder::stop_logging();
     return served;
 }

@@ -51,8 +51,8 @@ int run(int argc, char** argv) {
     }
     const auto ran = larder::cli::run_daemon({.config = *config, .reload = load, .started = {}, .ended = {}});
     if (ran) return larder::cli::kDone;
-    // Logged as well: the log may be a file, and nobody may read it while a start fails.
-    larder::log_error("cannot start", {{"error", ran.error().message}});
+    // main() prints the error on stderr, where the log goes unless it has a file.
+    if (!config->log_file.empty()) larder::log_error("cannot start", {{"error", ran.error().message}});
     return fail(ran.error());
 }
 

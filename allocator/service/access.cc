@@ -37,6 +37,7 @@ constexpr std::array kRules{
     AccessRule{.method = "POST", .path = "/v1/jobs", .roles = kJob | kOperator},
     AccessRule{.method = "DELETE", .path = "/v1/jobs/{name}", .roles = kJob | kOperator},
     AccessRule{.method = "PUT", .path = "/v1/remote", .roles = kOperator},
+    AccessRule{.method = "DELETE", .path = "/v1/remote", .roles = kOperator},
     AccessRule{.method = "POST", .path = "/v1/whatif", .roles = kViewer | kJob | kOperator},
     AccessRule{.method = "GET", .path = "/v1/events", .roles = kReaders},
     AccessRule{.method = "GET", .path = "/v1/events/stream", .roles = kReaders},
@@ -53,6 +54,17 @@ std::array<unsigned char, 32> digest_of(std::string_view token) {
     std::array<unsigned char, 32> digest;
     SHA256(reinterpret_cast<const unsigned char*>(token.data()), token.size(), digest.data());
     return digest;
+}
+
+// Lists the roles that a rule allows: "job or operator". Every rule allows the operator, so does a missing one.
+std::string roles_text(const AccessRule* rule) {
+    std::string text;
+    for (const auto& [role, name] : kRoleNames) {
+        const bool allowed =
+            role == Role::operator_ || (rule != nullptr && (rule->roles & static_cast<Roles>(role)) != 0);
+        if (allowed) text += (text.empty() ? "" : " or ") + std::string(name);
+    }
+    return text;
 }
 
 HttpResponse unauthenticated(bool had_token) {
@@ -188,7 +200,7 @@ std::optional<HttpResponse> Access::admit(HttpRequest& request) const {
     if (!allowed) {
         return http_error(403, larder::name(ErrorCode::permission_denied),
                           "\"" + holder->name + "\" has the role " + std::string(name(holder->role)) +
-                              ", which may not " + request.method + " here");
+                              "; this request needs the role " + roles_text(rule));
     }
     request.authenticated_as = holder->name;
     return std::nullopt;

@@ -104,6 +104,8 @@ private:
     std::optional<HttpResponse> post_job(const Asked& asked);
     std::optional<HttpResponse> delete_job(const Asked& asked);
     std::optional<HttpResponse> put_remote(const Asked& asked);
+    std::optional<HttpResponse> delete_remote(const Asked& asked);
+    HttpResponse answer_remote(double before, const Result<void>& changed);
     std::optional<HttpResponse> post_whatif(const Asked& asked);
     std::optional<HttpResponse> get_events(const Asked& asked);
     std::optional<HttpResponse> get_event_stream(const Asked& asked);

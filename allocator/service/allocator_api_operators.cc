@@ -164,11 +164,20 @@ std::optional<HttpResponse> AllocatorApi::put_remote(const Asked& asked) {
     JsonReader reader(*object, "");
     const double rate = reader.number("bytes_per_second");
     if (auto finished = reader.finish(); !finished) return http_error(finished.error());
-    undo_ = [this, before = cluster_.options().remote_bytes_per_second] {
-        static_cast<void>(cluster_.set_remote(before));
-    };
-    return answer_change(cluster_.set_remote(rate), EventKind::remote_set, "",
-                         "the remote bandwidth is now " + format_bytes_per_second(rate));
+    const double before = cluster_.options().remote_bytes_per_second;
+    return answer_remote(before, cluster_.set_remote(rate));
+}
+
+std::optional<HttpResponse> AllocatorApi::delete_remote(const Asked&) {
+    const double before = cluster_.options().remote_bytes_per_second;
+    return answer_remote(before, cluster_.reset_remote());
+}
+
+HttpResponse AllocatorApi::answer_remote(double before, const Result<void>& changed) {
+    undo_ = [this, before] { static_cast<void>(cluster_.set_remote(before)); };
+    return answer_change(
+        changed, EventKind::remote_set, "",
+        "the remote bandwidth is now " + format_bytes_per_second(cluster_.options().remote_bytes_per_second));
 }
 
 }  // namespace larder::allocator

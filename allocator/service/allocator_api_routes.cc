@@ -74,6 +74,7 @@ std::span<const AllocatorApi::Route> AllocatorApi::routes() {
         Route{"POST", "/v1/jobs", "", &AllocatorApi::post_job, true},
         Route{"DELETE", "/v1/jobs/{name}", "", &AllocatorApi::delete_job, true},
         Route{"PUT", "/v1/remote", "", &AllocatorApi::put_remote, true},
+        Route{"DELETE", "/v1/remote", "", &AllocatorApi::delete_remote, true},
         Route{"POST", "/v1/whatif", "", &AllocatorApi::post_whatif},
         Route{"GET", "/v1/events", "after wait_s", &AllocatorApi::get_events},
         Route{"GET", "/v1/events/stream", "after status_ms", &AllocatorApi::get_event_stream},

@@ -154,12 +154,15 @@ Result<void> check_listen(const AllocatorConfig& config, std::string_view source
 }
 
 Result<AllocatorConfig> complete(AllocatorConfig config, std::string_view source) {
+    std::string missing;
     if (config.cluster.remote_bytes_per_second == 0) {
-        return refuse(source, "remote_bandwidth is missing: expected " + std::string(kRateAbove0));
+        missing = "remote_bandwidth is missing: expected " + std::string(kRateAbove0);
     }
     if (config.socket.empty() && config.state_directory.empty()) {
-        return refuse(source, "socket is missing: expected " + std::string(kConfigPath) + ", or state to put it in");
+        missing += std::string(missing.empty() ? "" : "; ") +
+                   "state and socket are missing: expected one of them, a directory or a socket's path";
     }
+    if (!missing.empty()) return refuse(source, missing);
     if (config.socket.empty()) config.socket = config.state_directory + "/allocator.sock";
     if (config.socket.size() > kSocketPathBytesMax) {
         return refuse(source, "socket = \"" + config.socket + "\" has " + std::to_string(config.socket.size()) +

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/units.h"
+
 namespace larder::allocator {
 namespace {
 
@@ -56,8 +58,8 @@ Result<void> change_cache(ClusterState& state, std::int64_t change_bytes) {
     if (state.nodes.empty())
         return fail(ErrorCode::invalid_argument, "cache_bytes: no node reports, so no cache can change");
     if (capacity + change < 0) {
-        return fail(ErrorCode::invalid_argument, "cache_bytes: removes more than the nodes' " +
-                                                     std::to_string(static_cast<std::uint64_t>(capacity)) + " bytes");
+        return fail(ErrorCode::invalid_argument,
+                    "cache_bytes: removes more than the nodes' " + format_bytes(static_cast<std::uint64_t>(capacity)));
     }
     for (ClusterNode& node : state.nodes) {
         if (capacity > 0) {

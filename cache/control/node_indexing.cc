@@ -54,6 +54,12 @@ std::string survey_result(const DatasetSurvey& survey) {
                                   {"notes", std::move(notes)}});
 }
 
+// True if every object is the one that the previous version has, and none is gone.
+bool is_unchanged(const ManifestSummary& indexed, const DatasetVersion& previous) {
+    return indexed.objects_carried_over == indexed.object_count &&
+           indexed.object_count == previous.manifest->object_count();
+}
+
 void show_progress(TaskProgress& progress, const IndexProgress& step) {
     progress.done = step.objects_done;
     progress.total = step.objects_total;
@@ -150,6 +156,17 @@ Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, s
         auto report = index_dataset(
             request, [&progress](const IndexProgress& step) { show_progress(progress, step); }, std::move(stop));
         if (!report) return std::unexpected(report.error());
+        if (indexing->previous != nullptr && is_unchanged(report->manifest, *indexing->previous)) {
+            if (auto removed = catalog_.remove_manifest(record.name, indexing->version); !removed) {
+                return std::unexpected(removed.error());
+            }
+            report->notes.emplace_back("nothing has changed since version " +
+                                       std::to_string(indexing->previous->version) + ": no version was made");
+            indexing->version = indexing->previous->version;
+            indexing->opened = indexing->previous;
+            indexing->report = std::move(*report);
+            return indexing_result(indexing->version, indexing->report);
+        }
         auto opened = open_version(request.manifest_path);
         if (!opened) return std::unexpected(opened.error());
         indexing->opened = std::move(*opened);
@@ -212,8 +229,9 @@ void Node::finish_reindexing(Indexing& indexing, Tasks::Outcome outcome,
         settle(std::move(outcome));
         return;
     }
-    dataset.versions.emplace(indexing.version, indexing.opened);
-    dataset.record.versions.push_back(indexing.version);
+    const bool is_new = dataset.versions.emplace(indexing.version, indexing.opened).second;
+    if (!is_new && !dataset.offline) return settle(std::move(outcome));
+    if (is_new) dataset.record.versions.push_back(indexing.version);
     // A dataset that is already served keeps its place.
     if (dataset.offline) {
         dataset.place = indexing.report.place;

@@ -276,8 +276,10 @@ TEST_F(EndToEnd, RunningJobKeepsItsVersion) {
 
     // Version 1 is in use. Version 2 is old, and unused once `fresh` is opened again.
     fresh = open(options("fresh"));
-    index();
-    index();
+    for (const char* name : {"newer.bin", "newest.bin"}) {
+        write_file(root + "/class_001/" + name, name);
+        index();
+    }
     fresh = open(options("fresh"));
     TestDaemon::wait_until([&] { return text_at(daemon.dataset("d"), "versions") == "[1,3,4]"; });
     files = before;

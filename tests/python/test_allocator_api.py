@@ -117,6 +117,8 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
     ask("DELETE", "/v1/datasets/lost/pin", None, 404)
     ask("PUT", "/v1/remote", {"bytes_per_second": 2e9})
     ask("PUT", "/v1/remote", {"bytes_per_second": "fast"}, 400)
+    ask("PUT", "/v1/remote", {"bytes_per_second": 0}, 400)
+    ask("DELETE", "/v1/remote")
     plan = ask("GET", "/v1/nodes/a/plan")["plan"]
     ask("GET", "/v1/nodes/lost/plan", None, 404)
     ask("GET", "/v1/nodes/a/plan?after=x", None, 400)

@@ -80,6 +80,8 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
     assert run_task("/v1/datasets/images/warm")["result"]["cached_blocks"] == 12
     assert run_task("/v1/datasets/images/verify", {"remote": True})["result"]["blocks_bad"] == 0
     assert run_task("/v1/datasets/images/verify")["result"]["blocks"] == 12
+    assert run_task("/v1/datasets/images/index")["result"]["version"] == 1
+    (files / "class0" / "new.bin").write_bytes(b"new")
     assert run_task("/v1/datasets/images/index")["result"]["version"] == 2
     for kind in ("index", "verify", "warm"):
         request("POST", f"/v1/datasets/images/{kind}", {"deep": True}, 400)

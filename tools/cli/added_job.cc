@@ -85,7 +85,11 @@ Result<json::object> parse_added_job(std::string_view text) {
 
 Result<std::int64_t> parse_signed_bytes(std::string_view text) {
     const bool is_negative = text.starts_with('-');
-    if (is_negative || text.starts_with('+')) text.remove_prefix(1);
+    if (!is_negative && !text.starts_with('+')) {
+        return fail(ErrorCode::invalid_argument,
+                    "\"" + std::string(text) + "\" is not a change: begin with + for more, or - for less");
+    }
+    text.remove_prefix(1);
     const auto bytes = parse_bytes(text);
     if (!bytes) return std::unexpected(bytes.error());
     if (*bytes > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {

@@ -53,6 +53,16 @@ void show(Progress& progress, const json::object& task) {
 
 }  // namespace
 
+Error with_option_names(Error error,
+                        std::initializer_list<std::pair<std::string_view, std::string_view>> option_of_field) {
+    for (const auto& [field, option] : option_of_field) {
+        for (std::size_t at = 0; (at = error.message.find(field, at)) != std::string::npos; at += option.size()) {
+            error.message.replace(at, field.size(), option);
+        }
+    }
+    return error;
+}
+
 Result<json::value> call(const Context& context, std::string_view method, const std::string& target,
                          const json::value& body) {
     const std::string text = body.is_null() ? "" : json_text(body);

@@ -8,9 +8,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "tools/cli/context.h"
@@ -32,6 +34,10 @@ struct EndedTask {
 // daemon could not be reached.
 Result<EndedTask> follow_task(const Context& context, const boost::json::value& accepted, const std::string& label,
                               const std::function<void(const boost::json::object& task, Progress&)>& on_poll = {});
+
+// Replaces the API's names of fields in an error's message by the options that the user gave: pairs of {field, option}.
+Error with_option_names(Error error,
+                        std::initializer_list<std::pair<std::string_view, std::string_view>> option_of_field);
 
 // Describes a remote that does not answer, from /v1/status or a task: "http://host:80, which has not answered for 3.2
 // s: ..."

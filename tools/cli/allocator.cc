@@ -30,19 +30,21 @@ struct Allocator {
     HttpClientOptions options;
 };
 
-// Returns the allocator that the user named or, if none is named, the one that this machine's daemon asks.
+// Returns the allocator that the user named or, if none is named, the one that this machine's daemon asks. Errors:
+// unavailable if no daemon answers; invalid_argument if the daemon has no allocator.
 Result<Allocator> find_allocator(const Context& context) {
     Allocator allocator{.endpoint = context.allocator.endpoint, .options = {}};
     if (allocator.endpoint.empty()) {
         const auto status = call(context, "GET", "/v1/status");
-        if (status) allocator.endpoint = text_at(object_at(as_object(*status), "allocator"), "endpoint");
+        if (!status) {
+            Error error = status.error();
+            if (error.code == ErrorCode::unavailable) error.message += "; --allocator names an allocator directly";
+            return std::unexpected(std::move(error));
+        }
+        allocator.endpoint = text_at(object_at(as_object(*status), "allocator"), "endpoint");
         if (allocator.endpoint.empty()) {
-            return fail(
-                ErrorCode::invalid_argument,
-                std::string(
-                    "this command asks the cluster's allocator: name it with --allocator or $LARDER_ALLOCATOR; ") +
-                    (status ? "the daemon on this machine has no allocator"
-                            : "no daemon on this machine answers that could name it"));
+            return fail(ErrorCode::invalid_argument,
+                        "the daemon on this machine has no allocator: name one with --allocator or $LARDER_ALLOCATOR");
         }
     }
     auto options = http_client_options(context.allocator.credentials);
@@ -55,6 +57,9 @@ Error with_hint(Error error) {
     if (error.code == ErrorCode::unavailable) {
         error.message =
             "no allocator answers (" + error.message + "): start larder-allocator, or name another with --allocator";
+    }
+    if (error.message.contains("certificate verify failed")) {
+        error.message += "; --allocator-ca or $LARDER_ALLOCATOR_CA names the CA file that signed it";
     }
     return error;
 }

@@ -16,7 +16,8 @@
 
 namespace larder::cli {
 
-// Calls the API. Errors: invalid_argument if no allocator is named, unavailable if it does not answer.
+// Calls the API. Errors: invalid_argument if the daemon has no allocator and none is named; unavailable if the
+// allocator, or the daemon that would name it, does not answer.
 Result<boost::json::value> call_allocator(const Context& context, std::string_view method, const std::string& target,
                                           const boost::json::value& body = nullptr);
 

@@ -21,7 +21,7 @@ namespace {
 namespace json = boost::json;
 
 std::string datasets_text(const json::array& datasets) {
-    Table table({"DATASET", ">SIZE", ">QUOTA", ">USED", ">EFFECTIVE", ">PINNED", ">GRANTED", "JOBS"});
+    Table table({"DATASET", ">NEEDS", ">QUOTA", ">USED", ">EFFECTIVE", ">PINNED", ">GRANTED", "JOBS"});
     for (const json::value& value : datasets) {
         const json::object& dataset = as_object(value);
         table.add({text_at(dataset, "name"), bytes_at(dataset, "size_bytes"), bytes_at(dataset, "quota_bytes"),

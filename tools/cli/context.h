@@ -55,7 +55,7 @@ void add_queue_commands(CLI::App& job, Context& context);     // job cancel|why|
 void add_logs_command(CLI::App& job, Context& context);       // job logs
 void add_pin_command(CLI::App& quota, Context& context);      // quota pin
 void add_node_commands(CLI::App& app, Context& context);      // node ls|rm
-void add_remote_command(CLI::App& app, Context& context);     // remote set
+void add_remote_command(CLI::App& app, Context& context);     // remote set|reset
 void add_plan_command(CLI::App& app, Context& context);       // plan
 void add_whatif_command(CLI::App& app, Context& context);     // whatif
 void add_events_command(CLI::App& app, Context& context);     // events

@@ -135,7 +135,7 @@ std::string dataset_text(const json::object& dataset) {
                      " memory, " + count(counters, "disk_hits") + " disk, " + count(counters, "misses") + " misses)"},
         {"bytes served", bytes(counters, "bytes_memory") + " memory, " + bytes(counters, "bytes_disk") + " disk, " +
                              bytes(counters, "bytes_remote") + " remote"},
-        {"refused", count(counters, "admissions_refused") + " admissions"},
+        {"not admitted", count(counters, "admissions_refused") + " reads of blocks that the quota has no room for"},
         {"compression", text_at(dataset, "compression") + stored},
         {"checksums", flag_at(dataset, "checksums") ? "of each block" : "none: dataset add --checksum"},
         {"quarantined", quarantined},
@@ -349,8 +349,8 @@ std::string larger_quota(const std::string& name) {
     return "larder quota set " + name + " --memory SIZE --disk SIZE";
 }
 
-// Describes what a warm-up is going to do.
-std::string warm_plan_text(const std::string& name, const json::object& plan) {
+// Describes what a warm-up is going to do. `compression` is the dataset's: the plan cannot know how far blocks shrink.
+std::string warm_plan_text(const std::string& name, const json::object& plan, const std::string& compression) {
     const std::uint64_t blocks = count_at(plan, "blocks");
     const std::uint64_t cached = count_at(plan, "cached_blocks");
     const std::uint64_t promised = count_at(plan, "promised_blocks");
@@ -360,10 +360,12 @@ std::string warm_plan_text(const std::string& name, const json::object& plan) {
         text += "; cached by peers, so not fetched: " + format_counted(peers, "block");
     }
     if (cached == blocks) return text;
-    text += "; to fetch: " + amount(promised, count_at(plan, "promised_bytes"));
-    if (cached + promised + count_at(plan, "peer_blocks") < blocks) {
-        text += ", as " + quota_text(plan) + " has no room for more";
-    }
+    const bool all_fit = cached + promised + count_at(plan, "peer_blocks") >= blocks;
+    const bool may_shrink = !all_fit && compression != "none";
+    text += std::string("; to fetch: ") + (may_shrink ? "at least " : "") +
+            amount(promised, count_at(plan, "promised_bytes"));
+    if (!all_fit) text += ", as " + quota_text(plan) + " has no room for more";
+    if (may_shrink) text += " unless blocks shrink (compression " + compression + ")";
     return text;
 }
 
@@ -374,9 +376,11 @@ std::string warm_result_text(const std::string& name, const json::object& task) 
     const double seconds = number_at(task, "seconds");
     const std::uint64_t fetched = count_at(result, "fetched_bytes");
     const auto cached = static_cast<double>(count_at(result, "cached_bytes"));
+    const std::uint64_t at_peers = count_at(missing, "at_peers");
     std::string text =
         "warmed " + name + " in " + format_seconds(seconds) + ": " + format_count(count_at(result, "cached_blocks")) +
-        " of " + format_count(count_at(result, "blocks")) + " blocks are cached, " +
+        " of " + format_count(count_at(result, "blocks")) + " blocks are cached" +
+        (at_peers > 0 ? " here and " + format_count(at_peers) + " by peers" : std::string()) + ", " +
         format_bytes(count_at(result, "cached_bytes")) + " of " + format_bytes(count_at(result, "bytes")) + " (" +
         format_part(cached, static_cast<double>(count_at(result, "bytes"))) + "); read " + format_bytes(fetched);
     if (seconds > 0) text += ", " + format_bytes_per_second(static_cast<double>(fetched) / seconds);
@@ -392,7 +396,7 @@ std::string warm_result_text(const std::string& name, const json::object& task) 
     add_reason("failed", "the remote did not deliver them, see below");
     add_reason("not_asked", "not requested, because the remote had failed too often in a row");
     add_reason("busy", "they arrived while too many writes were waiting: warm again");
-    add_reason("at_peers", "other nodes have them");
+    add_reason("at_peers", "peers have them, and jobs here read them from there");
     for (const json::value& note : array_at(result, "notes")) {
         if (note.is_string()) text += "note: " + std::string(note.get_string()) + "\n";
     }
@@ -402,13 +406,15 @@ std::string warm_result_text(const std::string& name, const json::object& task) 
 int warm_dataset(const Context& context, const std::string& name) {
     const auto accepted = call(context, "POST", dataset_target(name, "/warm"));
     if (!accepted) return report(context, accepted.error());
+    const auto dataset = call(context, "GET", dataset_target(name));
+    const std::string compression = dataset ? text_at(as_object(*dataset), "compression") : "none";
     bool is_plan_due = !context.json;
     const auto print_plan = [&](const json::object& task, Progress& progress) {
         const json::object& plan = object_at(task, "plan");
         if (!is_plan_due || plan.empty()) return;
         is_plan_due = false;
         progress.finish();
-        std::printf("%s\n", warm_plan_text(name, plan).c_str());
+        std::printf("%s\n", warm_plan_text(name, plan, compression).c_str());
         std::fflush(stdout);
     };
     const auto ended = follow_task(context, *accepted, "warming " + name, print_plan);

@@ -35,7 +35,16 @@ int register_job(const Context& context, const JobOptions& options) {
     if (options.floor) body["bandwidth_floor_bytes_per_second"] = *options.floor;
     if (options.cap) body["bandwidth_cap_bytes_per_second"] = *options.cap;
     const auto answer = call_allocator(context, "POST", "/v1/jobs", body);
-    if (!answer) return report(context, answer.error());
+    if (!answer) {
+        return report(context,
+                      with_option_names(answer.error(), {{"key \"bandwidth_floor_bytes_per_second\"", "--floor"},
+                                                         {"key \"bandwidth_cap_bytes_per_second\"", "--cap"},
+                                                         {"bandwidth_floor_bytes_per_second", "--floor"},
+                                                         {"bandwidth_cap_bytes_per_second", "--cap"},
+                                                         {"key \"ideal_bytes_per_second\"", "--ideal"},
+                                                         {"key \"weight\"", "--weight"},
+                                                         {"key \"epochs\"", "--epochs"}}));
+    }
     if (context.json) {
         print_json(*answer);
     } else {

@@ -21,6 +21,15 @@ struct PinOptions {
     bool release = false;
 };
 
+// Says so if this machine's daemon has a quota of the dataset that was set by hand: the pin does not change it.
+void print_quota_set_by_hand(const Context& context, const std::string& dataset) {
+    const auto answer = call(context, "GET", dataset_target(dataset));
+    if (!answer || !flag_at(as_object(*answer), "quota_held")) return;
+    const json::object& quota = object_at(as_object(*answer), "quota");
+    std::printf("note: on this node it stays %s, as set by hand; `larder quota set %s --auto` lets the pin decide\n",
+                format_bytes(count_at(quota, "memory_bytes") + count_at(quota, "disk_bytes")).c_str(), dataset.c_str());
+}
+
 int pin(const Context& context, const PinOptions& options) {
     const std::string target = dataset_target(options.dataset, "/pin");
     const auto answer = options.release
@@ -34,6 +43,7 @@ int pin(const Context& context, const PinOptions& options) {
     } else {
         std::printf("the quota of %s is fixed at %s over all nodes\n", options.dataset.c_str(),
                     format_bytes(*options.bytes).c_str());
+        print_quota_set_by_hand(context, options.dataset);
     }
     return kDone;
 }

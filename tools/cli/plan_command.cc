@@ -41,14 +41,14 @@ int show_plan(const Context& context) {
                                 {"to fetch", format_bytes(count_at(plan, "moved_bytes"))}})
                    .c_str(),
                stdout);
-    Table datasets({"DATASET", ">SIZE", ">CACHED", ">QUOTA", "ON"});
+    Table datasets({"DATASET", ">NEEDS", ">CACHED", ">QUOTA", "ON"});
     for (const json::value& value : array_at(plan, "datasets")) {
         const json::object& row = as_object(value);
         datasets.add({text_at(row, "name"), bytes_at(row, "size_bytes"), bytes_at(row, "cached_bytes"),
                       bytes_at(row, "quota_bytes"), quota_text(row)});
     }
     Table jobs(
-        {"JOB", "DATASET", "NODES", ">f*", ">EQUAL SHARE", ">REMOTE", ">HITS", ">PREDICTED", ">THEN HITS", ">THEN"});
+        {"JOB", "DATASET", "NODES", ">f*", ">EQUAL SHARE", ">GRANTED", ">HITS", ">PREDICTED", ">THEN HITS", ">THEN"});
     for (const json::value& value : array_at(plan, "jobs")) {
         const json::object& row = as_object(value);
         jobs.add({text_at(row, "name"), text_at(row, "dataset"), names_at(row, "nodes"),

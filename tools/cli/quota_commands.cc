@@ -50,6 +50,10 @@ int set_quota(const Context& context, const QuotaOptions& options) {
     if (options.automatic) new_quota = {{"auto", true}};
     const auto answer = call(context, "PUT", target, new_quota);
     if (!answer) return report(context, answer.error());
+    if (options.automatic && !context.json) {
+        std::printf("the allocator sets the quota of %s from its next plan on\n", options.name.c_str());
+        return kDone;
+    }
     return show(context, *answer);
 }
 

@@ -35,12 +35,12 @@ void print_peers(const json::object& peers) {
     std::fputs(table.text().c_str(), stdout);
 }
 
-// Describes the allocator: "/run/a.sock, up for 3 h since 2026-01-01 10:00:00; 2 jobs wait, 1 runs". `known` is the
-// daemon's view of it; empty: the daemon has none.
+// Describes the daemon's allocator: "/run/a.sock, up for 3 h since 2026-01-01 10:00:00; 2 jobs wait, 1 runs". `known`
+// is the daemon's view of it; empty: the daemon has none. An allocator that the user named is not asked: the status is
+// the daemon's.
 std::string allocator_text(Context context, const json::object& known) {
-    const bool is_named = !context.allocator.endpoint.empty();
-    if (known.empty() && !is_named) return "none: quotas and limits are set by hand";
-    if (!is_named) context.allocator.endpoint = text_at(known, "endpoint");
+    if (known.empty()) return "none: quotas and limits are set by hand";
+    context.allocator.endpoint = text_at(known, "endpoint");
     const std::string& endpoint = context.allocator.endpoint;
     const auto answer = call_allocator(context, "GET", "/v1/status");
     if (answer) {

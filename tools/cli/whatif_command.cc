@@ -63,7 +63,7 @@ void print_tables(const json::object& answer) {
     sums.add({"to fetch", bytes_at(before, "moved_bytes"), bytes_at(after, "moved_bytes")});
     std::printf("%s\n", sums.text().c_str());
 
-    Table datasets({"DATASET", ">SIZE", ">QUOTA NOW", ">THEN", ">CHANGE"});
+    Table datasets({"DATASET", ">NEEDS", ">QUOTA NOW", ">THEN", ">CHANGE"});
     for (const json::value& value : array_at(answer, "datasets")) {
         const json::object& row = as_object(value);
         datasets.add({text_at(row, "name"), bytes_at(row, "size_bytes"),
@@ -73,7 +73,7 @@ void print_tables(const json::object& answer) {
     if (!datasets.empty()) std::printf("%s\n", datasets.text().c_str());
 
     Table jobs(
-        {"JOB", "DATASET", ">f*", ">RATE NOW", ">THEN", ">CHANGE", ">HITS NOW", ">THEN", ">REMOTE NOW", ">THEN"});
+        {"JOB", "DATASET", ">f*", ">RATE NOW", ">THEN", ">CHANGE", ">HITS NOW", ">THEN", ">GRANTED NOW", ">THEN"});
     for (const json::value& value : array_at(answer, "jobs")) {
         const json::object& row = as_object(value);
         const json::object& job_before = object_at(row, "before");
@@ -95,7 +95,14 @@ int what_if(const Context& context, const WhatIfOptions& options) {
                                 "name a change, such as --cache +2TiB; see `larder whatif --help`", 0});
     }
     const auto answer = call_allocator(context, "POST", "/v1/whatif", body);
-    if (!answer) return report(context, answer.error());
+    if (!answer) {
+        return report(context, with_option_names(answer.error(), {{"remote_bytes_per_second", "--remote-bandwidth"},
+                                                                  {"give dataset_size_bytes", "give size="},
+                                                                  {"cache_bytes", "--cache"},
+                                                                  {"add_jobs[", "--add-job ["},
+                                                                  {"remove_jobs", "--remove-job"},
+                                                                  {"key \"objective\"", "--objective"}}));
+    }
     if (context.json) {
         print_json(*answer);
     } else {
@@ -119,7 +126,7 @@ void add_whatif_command(CLI::App& app, Context& context) {
     };
     command
         ->add_option("--cache", take_cache,
-                     "Assume this much more or less cache over all nodes, such as +2TiB or -500GiB")
+                     "Assume this much more or less cache over all nodes; begins with + or -, such as +2TiB")
         ->type_name("SIZE")
         ->expected(1);
     const auto take_jobs = [options](const CLI::results_t& given) {

@@ -49,8 +49,8 @@ TEST(ClusterCommandsWithoutAllocator, SayHowToNameAnAllocator) {
                                                {"remote", "set", "--bandwidth", "1Gbit"},
                                                {"whatif", "--cache", "+1GiB"}}) {
         const ProgramResult unnamed = run_larder(command, "");
-        EXPECT_EQ(unnamed.exit_code, 2);
-        EXPECT_THAT(unnamed.errors, HasSubstr("--allocator or $LARDER_ALLOCATOR"));
+        EXPECT_EQ(unnamed.exit_code, 3);
+        EXPECT_THAT(unnamed.errors, AllOf(HasSubstr("no daemon answers"), HasSubstr("--allocator names an allocator")));
         const ProgramResult silent = run_larder(command, "/nowhere/allocator.sock");
         EXPECT_EQ(silent.exit_code, 3) << silent.errors;
         EXPECT_THAT(silent.errors, HasSubstr("no allocator answers"));
@@ -100,8 +100,10 @@ TEST_F(ClusterCommands, QuotasArePinnedAndReleased) {
 TEST_F(ClusterCommands, RemoteBandwidthIsSet) {
     allocator.report();
     EXPECT_EQ(output({"remote", "set", "--bandwidth", "400Mbit"}),
-              "all jobs together may take 50.00 MB/s from the remote\n");
+              "remote bandwidth of all jobs together: 50.00 MB/s\n");
     EXPECT_THAT(output({"plan"}), ContainsRegex("remote +50.00 MB/s, of which"));
+    EXPECT_EQ(output({"remote", "reset"}), "remote bandwidth of all jobs together: 100.00 MB/s\n");
+    EXPECT_THAT(output({"plan"}), ContainsRegex("remote +100.00 MB/s, of which"));
     EXPECT_EQ(output({"remote", "set", "--bandwidth", "10 MB/s", "--json"}), "{}\n");
     EXPECT_EQ(larder({"job", "register", "vision", "--floor", "8 MB/s"}).exit_code, 0);
     const ProgramResult low = larder({"remote", "set", "--bandwidth", "5MB/s"});
@@ -159,11 +161,29 @@ TEST_F(ClusterCommands, WhatIfShowsChangeOfEachJob) {
     EXPECT_THAT(output({"plan", "--json"}), HasSubstr("\"remote_bytes_per_second\":100000000"));
     EXPECT_THAT(output({"whatif", "--remove-job", "vision", "--json"}),
                 AllOf(HasSubstr("\"before\""), Not(HasSubstr("big"))));
+    EXPECT_THAT(table, ContainsRegex("GRANTED NOW +THEN"));
     EXPECT_EQ(larder({"whatif"}).exit_code, 2);
     EXPECT_EQ(larder({"whatif", "--remove-job", "lost"}).exit_code, 4);
     EXPECT_EQ(larder({"whatif", "--cache", "lots"}).exit_code, 2);
     EXPECT_EQ(larder({"whatif", "--add-job", "big"}).exit_code, 2);
     EXPECT_EQ(larder({"whatif", "--objective", "luck"}).exit_code, 2);
+}
+
+TEST_F(ClusterCommands, ErrorsNameTheOptionThatIsWrong) {
+    allocator.report();
+    for (const auto& [command, says] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+             {{"whatif", "--cache", "-1GB"}, "--cache: removes more than the nodes' 1.00 MB"},
+             {{"whatif", "--cache", "1GB"}, "begin with + for more, or - for less"},
+             {{"whatif", "--add-job", "big,dataset=text"}, "for a new dataset, give size="},
+             {{"whatif", "--remove-job", "lost"}, "--remove-job: no job \"lost\" runs"},
+             {{"whatif", "--objective", "luck"}, "--objective is wrong"},
+             {{"job", "register", "x", "--weight", "-1"}, "--weight is -1"},
+             {{"remote", "set", "--bandwidth", "0"}, "--bandwidth must be above 0"}}) {
+        const ProgramResult result = larder(command);
+        EXPECT_NE(result.exit_code, 0) << says;
+        EXPECT_THAT(result.errors, HasSubstr(says));
+        EXPECT_THAT(result.errors, Not(HasSubstr("_bytes")));
+    }
 }
 
 TEST_F(ClusterCommands, TopShowsClusterUnlessNodeIsRequested) {

@@ -104,7 +104,7 @@ TEST(LarderAllocator, InvalidArgumentsAreNamed) {
         return result.output + result.errors;
     };
     EXPECT_NE(wrong({}).find("remote_bandwidth is missing"), std::string::npos);
-    EXPECT_NE(wrong({"--remote-bandwidth", "1 Gbit"}).find("socket is missing"), std::string::npos);
+    EXPECT_NE(wrong({"--remote-bandwidth", "1 Gbit"}).find("state and socket are missing"), std::string::npos);
     EXPECT_NE(wrong({"--socket", "/x", "--remote-bandwidth", "fast"}).find("--remote-bandwidth fast"),
               std::string::npos);
     EXPECT_NE(wrong({"--socket", "/x", "--remote-bandwidth", "1 Gbit", "--floor=-1"}).find("--floor -1"),

@@ -124,7 +124,7 @@ TEST(WhatIf, InvalidChangeIsNamed) {
     EXPECT_EQ(refused({.remove_jobs = {"lost"}}).message, "remove_jobs: no job \"lost\" runs");
     EXPECT_EQ(refused({.remove_jobs = {"lost"}}).code, ErrorCode::not_found);
     EXPECT_EQ(refused({.cache_bytes = -51 * static_cast<std::int64_t>(kGB)}).message,
-              "cache_bytes: removes more than the nodes' 50000000000 bytes");
+              "cache_bytes: removes more than the nodes' 50.00 GB");
     AddedJob added{.spec = {.name = "vision"}, .dataset = "images"};
     EXPECT_EQ(refused({.add_jobs = {added}}).code, ErrorCode::already_exists);
     added = {.spec = {.name = "big"}, .dataset = "lost"};

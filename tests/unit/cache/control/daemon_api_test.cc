@@ -285,6 +285,19 @@ TEST_F(ApiTest, ReindexingAddsAVersion) {
     EXPECT_EQ(number_at(daemon.dataset("d"), "version"), 2u);
 }
 
+TEST_F(ApiTest, ReindexingWithoutAChangeKeepsTheVersion) {
+    daemon.add("d", make_files());
+    const auto task = daemon.finished(daemon.post("/v1/datasets/d/index"));
+    ASSERT_EQ(text_at(task, "state"), "done") << json::serialize(task);
+    EXPECT_EQ(number_at(task.at("result"), "version"), 1u);
+    EXPECT_THAT(json::serialize(task.at("result").at("notes")), HasSubstr("nothing has changed since version 1"));
+    EXPECT_EQ(text_at(daemon.dataset("d"), "versions"), "[1]");
+    EXPECT_FALSE(std::filesystem::exists(daemon.state / "state/datasets/d/manifest-2"));
+    daemon.stop();
+    daemon.start();
+    EXPECT_EQ(text_at(daemon.dataset("d"), "versions"), "[1]");
+}
+
 TEST_F(ApiTest, MetricsListenerServesOnlyMetricsAndHealth) {
     daemon.config().metrics_listen = "127.0.0.1:0";
     daemon.stop();
