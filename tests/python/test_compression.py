@@ -37,6 +37,19 @@ def read(name: str, socket: str) -> dict[str, int]:
         return {"memory": counted.memory_blocks, "disk": counted.disk_blocks, "remote": counted.remote_blocks}
 
 
+def test_warm_promises_at_least_what_fits_uncompressed(start_daemon: Callable[..., Any], texts: pathlib.Path) -> None:
+    daemon = start_daemon()
+    size = sum(len(content(i)) for i in range(SAMPLES))
+    quota = ("--quota-memory", f"{size * 3 // 4} B")
+    for name, options in {"plain": (), "small": ("--compression", "zstd")}.items():
+        daemon.command("dataset", "add", name, texts, *quota, *options)
+    assert "; to fetch: at least " not in daemon.command("dataset", "warm", "plain")
+    warmed = daemon.command("dataset", "warm", "small")
+    promised = re.search(r"; to fetch: at least (\d+) blocks, .* unless blocks shrink \(compression zstd", warmed)
+    cached = re.search(rf"(\d+) of {SAMPLES} blocks are cached", warmed)
+    assert promised and cached and int(promised[1]) <= int(cached[1]) == SAMPLES, warmed
+
+
 @pytest.mark.parametrize("tier", ["--quota-memory", "--quota-disk"])
 @pytest.mark.parametrize("compression", ["zstd:3", "auto"])
 def test_compressed_cache_holds_more_than_its_quota(

@@ -285,6 +285,32 @@ def test_daemons_allocator_is_asked_if_none_is_named(start_up: Callable[..., Up]
     assert "no daemon answers" in alone.stderr and "start one with `larder up`" in alone.stderr
 
 
+def test_status_describes_the_daemons_own_allocator(start_up: Callable[..., Up], larder_bin: pathlib.Path) -> None:
+    up = start_up()
+    words = [larder_bin / "larder", "--admin-socket", up.endpoints["admin_socket"], "--allocator", "/nowhere/a.sock", "status"]
+    status = subprocess.run(words, capture_output=True, text=True).stdout
+    assert f"{up.endpoints['allocator']}, up for" in status
+
+
+def test_answers_say_who_sets_the_quota(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
+    up = start_up()
+    up.command("dataset", "add", "files", write_files(tmp_path / "files", 64))
+    wait_until(lambda: up.run("quota", "pin", "files", "2MiB").returncode == 0)
+    assert "note" not in up.command("quota", "pin", "files", "2MiB")
+    up.command("quota", "set", "files", "--memory", "1MiB", "--disk", "0")
+    assert "on this node it stays 1.00 MiB, as set by hand" in up.command("quota", "pin", "files", "3MiB")
+    answer = up.command("quota", "set", "files", "--auto")
+    assert answer == "the allocator sets the quota of files from its next plan on\n"
+    wait_until(lambda: up.quota_bytes("files") == 3 * MIB)
+
+
+def test_remote_bandwidth_is_reset_to_no_limit(start_up: Callable[..., Up]) -> None:
+    up = start_up()
+    assert up.run("remote", "set", "--bandwidth", "0").returncode == 2
+    up.command("remote", "set", "--bandwidth", "9MB/s")
+    assert up.command("remote", "reset") == "remote bandwidth of all jobs together: no limit\n"
+
+
 def test_background_up_serves_until_down(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run([larder_bin / "larder", *map(str, arguments)], capture_output=True, text=True, timeout=120)

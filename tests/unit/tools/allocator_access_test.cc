@@ -81,7 +81,8 @@ TEST_F(AllocatorAccess, RefusalNamesItsCause) {
     EXPECT_THAT(without.errors, HasSubstr("this needs a token"));
     const ProgramResult untrusted = ask({});
     EXPECT_NE(untrusted.exit_code, 0);
-    EXPECT_THAT(untrusted.errors, HasSubstr("certificate"));
+    EXPECT_THAT(untrusted.errors, HasSubstr("certificate verify failed"));
+    EXPECT_THAT(untrusted.errors, HasSubstr("--allocator-ca or $LARDER_ALLOCATOR_CA names the CA file"));
     const ProgramResult no_file = ask({"--allocator-token-file", "/nowhere/token"});
     EXPECT_EQ(no_file.exit_code, 4) << no_file.errors;
     EXPECT_THAT(no_file.errors, HasSubstr("/nowhere/token"));

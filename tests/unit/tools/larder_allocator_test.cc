@@ -116,6 +116,16 @@ TEST(LarderAllocator, InvalidArgumentsAreNamed) {
         std::string::npos);
 }
 
+TEST(LarderAllocator, FailedStartIsReportedOnce) {
+    const test::TempDirectory directory;
+    const auto failed = test::run_program(
+        {LARDER_ALLOCATOR_PROGRAM, "--socket", directory / "no/such/a.sock", "--remote-bandwidth", "1 Gbit"});
+    EXPECT_EQ(failed.exit_code, 1);
+    const std::size_t first = failed.errors.find("a.sock");
+    ASSERT_NE(first, std::string::npos) << failed.errors;
+    EXPECT_EQ(failed.errors.find("a.sock", first + 1), std::string::npos) << failed.errors;
+}
+
 TEST(LarderAllocator, CheckCoversFileOfCells) {
     const test::TempDirectory directory;
     const std::string file = directory / "cells.toml";

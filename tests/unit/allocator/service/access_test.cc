@@ -100,6 +100,8 @@ TEST(Access, RoleMayDoWhatTheTableAllows) {
     EXPECT_FALSE(is_allowed("job-token-0123456789", "PUT", "/v1/datasets/some/pin"));
     EXPECT_FALSE(is_allowed("job-token-0123456789", "POST", "/v1/reports"));
     EXPECT_TRUE(is_allowed("operator-token-0123456789", "PUT", "/v1/remote"));
+    HttpRequest refused = over_tcp("POST", "/v1/jobs", "viewer-token-0123456789");
+    EXPECT_THAT(access.admit(refused)->body, testing::HasSubstr("this request needs the role job or operator"));
 }
 
 TEST(Access, TableCoversEveryRouteOfTheApi) {
