@@ -35,7 +35,7 @@ using HttpAdmit = std::function<std::optional<HttpResponse>(HttpRequest& request
 struct HttpServerOptions {
     std::size_t header_bytes_max = 16u << 10;
     std::size_t body_bytes_max = 1u << 20;
-    std::size_t connections_max = 256;         // further connections are closed at once
+    std::size_t connections_max = 256;         // of each listener; further ones are closed at once
     std::int64_t request_timeout_ms = 10'000;  // for a request to arrive, and for an answer to be received
     std::int64_t idle_timeout_ms = 60'000;     // between requests of one connection
     // Limits per peer: an IP address, or a user on a Unix socket. 0: no limit. A request over the limit is answered 429

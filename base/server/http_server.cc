@@ -22,6 +22,8 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
         int family;
         std::string path;                 // Unix: unlinked at the end
         std::shared_ptr<TlsContext> tls;  // none: plain
+        // Counted for each listener, so that idle clients of one cannot shut out the clients of another.
+        std::shared_ptr<std::size_t> connections = std::make_shared<std::size_t>(0);
     };
 
     asio::io_context& context;
@@ -64,7 +66,7 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
     }
 
     void start_session(const Listener& listener, Protocol::socket socket) {
-        if (core->sessions.size() >= core->options.connections_max) return;
+        if (*listener.connections >= core->options.connections_max) return;
         HttpSessionPeer peer;
         if (listener.family == AF_UNIX) {
             peer.credentials = peer_of(socket.native_handle());
@@ -73,7 +75,8 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
             set_tcp_options(socket.native_handle());
         }
         if (!core->peers.open(peer.limits_key())) return;
-        std::make_shared<HttpSession>(core, std::move(socket), listener.tls, std::move(peer))->start();
+        std::make_shared<HttpSession>(core, std::move(socket), listener.tls, std::move(peer), listener.connections)
+            ->start();
     }
 
     void stop() {

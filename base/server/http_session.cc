@@ -70,17 +70,20 @@ std::string HttpSessionPeer::limits_key() const {
 }
 
 HttpSession::HttpSession(std::shared_ptr<HttpServerCore> core, Protocol::socket socket, std::shared_ptr<TlsContext> tls,
-                         HttpSessionPeer peer)
+                         HttpSessionPeer peer, std::shared_ptr<std::size_t> listener_connections)
     : core_(std::move(core)),
       transport_(std::move(socket), std::move(tls)),
       buffer_(core_->options.header_bytes_max + core_->options.body_bytes_max),
-      peer_(std::move(peer)) {
+      peer_(std::move(peer)),
+      listener_connections_(std::move(listener_connections)) {
     core_->sessions.insert(this);
+    ++*listener_connections_;
 }
 
 HttpSession::~HttpSession() {
     if (stream_) stream_->close();
     core_->sessions.erase(this);
+    --*listener_connections_;
     core_->peers.close(peer_.limits_key());
 }
 

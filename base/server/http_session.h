@@ -54,9 +54,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 public:
     using Protocol = HttpTransport::Protocol;
 
-    // The caller has already counted the peer's connection in HttpPeers; the destructor uncounts it.
+    // The caller has already counted the peer's connection in HttpPeers; the destructor uncounts it. The session counts
+    // itself in `listener_connections` while it lives.
     HttpSession(std::shared_ptr<HttpServerCore> core, Protocol::socket socket, std::shared_ptr<TlsContext> tls,
-                HttpSessionPeer peer);
+                HttpSessionPeer peer, std::shared_ptr<std::size_t> listener_connections);
     ~HttpSession();
 
     void start();
@@ -96,6 +97,7 @@ private:
     HttpRequest request_;
     boost::beast::http::response<boost::beast::http::string_body> response_;
     HttpSessionPeer peer_;
+    std::shared_ptr<std::size_t> listener_connections_;
     bool answering_ = false;
     bool handler_has_request_ = false;
     bool head_only_ = false;

@@ -33,6 +33,9 @@ namespace larder::cache {
 namespace asio = boost::asio;
 namespace {
 
+// So that one user, or one host that reads metrics, cannot take all connections of a listener.
+constexpr std::size_t kApiConnectionsPerPeerMax = 64;
+
 constexpr std::chrono::seconds kHousekeepingPeriod{1};
 constexpr std::chrono::seconds kAnswerGracePeriod{1};
 // A loader's default slot memory. A lower limit on locked memory means unregistered buffers.
@@ -135,7 +138,8 @@ Result<void> Daemon::State::start() {
     }
     api = std::make_unique<DaemonApi>(*node, *handshakes, agent.get());
     http = std::make_unique<HttpServer>(
-        context, [this](const HttpRequest& request, const HttpRespond& respond) { api->handle(request, respond); });
+        context, [this](const HttpRequest& request, const HttpRespond& respond) { api->handle(request, respond); },
+        HttpServerOptions{.connections_per_peer_max = kApiConnectionsPerPeerMax});
     if (auto listening = http->listen_unix(config.admin_socket_path, config.admin_socket_mode); !listening) {
         return listening;
     }

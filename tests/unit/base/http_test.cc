@@ -5,6 +5,7 @@
 #include <boost/asio/post.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -222,6 +223,22 @@ TEST_F(HttpTest, ClosesConnectionsAboveTheLimit) {
     const auto answer = http_request(socket, "GET", "/");
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code, ErrorCode::unavailable) << answer.error().message;
+}
+
+TEST_F(HttpTest, IdleClientsOfOneListenerDoNotShutOutAnother) {
+    start({.connections_max = 2});
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    std::vector<FileDescriptor> idle;
+    for (int i = 0; i < 2; ++i) {
+        idle.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        ASSERT_EQ(::connect(idle.back().get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    }
+    // Connections are accepted in their order, so the server has counted the idle ones before this one.
+    EXPECT_FALSE(http_request("127.0.0.1:" + std::to_string(port), "GET", "/"));
+    EXPECT_EQ(call("GET", "/").status, 200u);
 }
 
 TEST_F(HttpTest, SlowRequestIsCutOff) {
