@@ -26,6 +26,10 @@ bool set_io(IoMode& into, const ConfigValue& value) {
     return value.text == "auto" || value.text == "ring" || value.text == "threads";
 }
 
+bool set_user_part(double& into, const ConfigValue& value) {
+    return set_config_number<0, 1>(into, value) && into > 0;
+}
+
 bool set_url(std::string& into, const ConfigValue& value) {
     return (value.text.starts_with('/') || value.text.contains("://")) && set_config_text(into, value);
 }
@@ -143,6 +147,9 @@ constexpr std::array kRules{
          set_member<set_bytes_above_0, &DaemonConfig::session_slot_bytes_max>},
     Rule{{"session.count_max", "a whole number, 1 to 65536", "most sessions at a time"},
          set_member<set_config_count<1, 65536>, &DaemonConfig::sessions_max>},
+    Rule{{"session.user_part", "a number above 0, at most 1",
+          "part of all sessions, and of the memory for their blocks, that one user may take"},
+         set_member<set_user_part, &DaemonConfig::session_user_part>},
     Rule{{"remote.connections", "a whole number, 1 to 1024", "most requests at a time to one endpoint"},
          set_member<set_config_count<1, 1024>, &DaemonConfig::remote, &RemoteConfig::connections_max>},
     Rule{{"remote.retry_for", "a duration such as \"60 s\", in text",

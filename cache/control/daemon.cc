@@ -128,7 +128,8 @@ Result<void> Daemon::State::start() {
         std::make_unique<HandshakeServer>(context, *node,
                                           HandshakeLimits{.session_slot_bytes_max = config.session_slot_bytes_max,
                                                           .slot_bytes_max = slot_bytes_max(),
-                                                          .sessions_max = config.sessions_max});
+                                                          .sessions_max = config.sessions_max,
+                                                          .user_part = config.session_user_part});
     if (auto listening = handshakes->listen(config.socket_path, config.socket_mode); !listening) return listening;
 
     if (!config.allocator.endpoint.empty()) {

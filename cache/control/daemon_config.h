@@ -85,6 +85,7 @@ struct DaemonConfig {
 
     std::uint64_t session_slot_bytes_max = std::uint64_t{4} << 30;
     unsigned sessions_max = 1024;
+    double session_user_part = 0.5;  // of all sessions and all slot memory, for one user
 
     JobConfig default_job;  // for jobs not named in `jobs`
 

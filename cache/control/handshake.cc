@@ -19,6 +19,7 @@ namespace larder::cache {
 namespace {
 
 constexpr std::chrono::milliseconds kAcceptPause{100};
+constexpr std::chrono::seconds kSweepPeriod{1};
 
 }  // namespace
 
@@ -27,16 +28,20 @@ struct HandshakeServer::State : std::enable_shared_from_this<HandshakeServer::St
         : context(on_context),
           shared(std::make_shared<HandshakeShared>(host, limits)),
           listener(on_context),
-          pause(on_context) {}
+          pause(on_context),
+          sweep(on_context) {}
 
     void wait();
     void accept();
     void pause_accepting();
+    bool make_room_for(uid_t user);
+    void find_released_memory();
 
     boost::asio::io_context& context;
     std::shared_ptr<HandshakeShared> shared;
     boost::asio::posix::stream_descriptor listener;
     boost::asio::steady_timer pause;
+    boost::asio::steady_timer sweep;
     std::string path;
     std::vector<std::weak_ptr<HandshakeConnection>> connections;
 };
@@ -54,6 +59,7 @@ Result<void> HandshakeServer::listen(const std::string& path, unsigned mode) {
     state_->path = path;
     state_->listener.assign(socket->fd.release());
     state_->wait();
+    state_->find_released_memory();
     return {};
 }
 
@@ -64,16 +70,17 @@ void HandshakeServer::stop() {
         ::unlink(state_->path.c_str());
     }
     state_->pause.cancel();
+    state_->sweep.cancel();
     for (const auto& weak : std::exchange(state_->connections, {})) {
         if (const auto connection = weak.lock()) connection->close();
     }
 }
 
 std::uint32_t HandshakeServer::sessions() const {
-    return state_->shared->sessions;
+    return state_->shared->all_sessions().sessions;
 }
 std::uint64_t HandshakeServer::slot_bytes() const {
-    return state_->shared->slot_bytes;
+    return state_->shared->all_sessions().slot_bytes;
 }
 
 void HandshakeServer::State::wait() {
@@ -97,13 +104,39 @@ void HandshakeServer::State::accept() {
         }
         if (!socket) break;
         const auto peer = peer_of(socket.get());
-        if (!peer || shared->handshakes >= shared->limits.handshakes_max) continue;
         std::erase_if(connections, [](const auto& weak) { return weak.expired(); });
+        if (!peer || !make_room_for(peer->uid)) continue;
         auto connection = std::make_shared<HandshakeConnection>(context, shared, std::move(socket), *peer);
         connections.push_back(connection);
         connection->start();
     }
     wait();
+}
+
+// Returns true if a client of this user may begin its handshake. If all handshakes are taken, it closes the oldest one
+// of the user who has most, so that no user can lock out another by connecting and waiting.
+bool HandshakeServer::State::make_room_for(uid_t user) {
+    if (shared->handshakes < shared->limits.handshakes_max) return true;
+    const auto& counts = shared->handshakes_of_user;
+    const auto most = std::ranges::max_element(counts, {}, [](const auto& entry) { return entry.second; });
+    const auto own = counts.find(user);
+    if (most == counts.end() || most->second <= (own == counts.end() ? 0 : own->second) + 1) return false;
+    for (const auto& weak : connections) {
+        const auto connection = weak.lock();
+        if (!connection || !connection->is_open() || connection->user() != most->first) continue;
+        connection->close();
+        return true;
+    }
+    return false;
+}
+
+void HandshakeServer::State::find_released_memory() {
+    sweep.expires_after(kSweepPeriod);
+    sweep.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+        if (error || !self->listener.is_open()) return;
+        self->shared->slot_keeper->find_released();
+        self->find_released_memory();
+    });
 }
 
 // Pauses accepting when file descriptors are used up or nearly so. Connections wait in the kernel's queue; an immediate

@@ -7,7 +7,11 @@
 //
 // Runs on the control thread (`context`) and never blocks it.
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -49,12 +53,16 @@ public:
 
 struct HandshakeLimits {
     std::uint64_t session_slot_bytes_max = std::uint64_t{4} << 30;
-    // For all sessions together. A session counts until it is closed and no read into its slots is in flight. Memory
-    // that its client keeps mapped after that does not count.
+    // For all sessions together. A session counts until it is closed, no read into its slots is in flight, and no
+    // process has its memory open or mapped.
     std::uint64_t slot_bytes_max = ~std::uint64_t{0};
     std::uint32_t sessions_max = 1024;
-    std::uint32_t handshakes_max = 128;  // at once; further connections are closed
-    std::int64_t stall_ms = 5'000;       // a client that sends nothing for this long is closed
+    double user_part = 0.5;  // of slot_bytes_max and sessions_max, for the sessions of one user
+    // Root and the daemon's own user, who could stop the daemon anyway, may take everything.
+    std::function<bool(uid_t user)> is_unlimited = [](uid_t user) { return user == 0 || user == ::geteuid(); };
+    // At once. When they are all taken, a new client takes the place of the oldest of the user who has most.
+    std::uint32_t handshakes_max = 128;
+    std::int64_t stall_ms = 5'000;  // a client that sends nothing for this long is closed
 };
 
 class HandshakeServer {

@@ -63,11 +63,14 @@ HandshakeConnection::HandshakeConnection(boost::asio::io_context& context, std::
                                          ClientSocket socket, const PeerCredentials& peer)
     : shared_(std::move(shared)), peer_(peer), socket_(context, socket.release()), deadline_(context) {
     ++shared_->handshakes;
+    ++shared_->handshakes_of_user[peer_.uid];
 }
 
 HandshakeConnection::~HandshakeConnection() {
     close();
     --shared_->handshakes;
+    const auto own = shared_->handshakes_of_user.find(peer_.uid);
+    if (--own->second == 0) shared_->handshakes_of_user.erase(own);
 }
 
 void HandshakeConnection::close() {
@@ -169,7 +172,7 @@ void HandshakeConnection::handle_explain(const ExplainRequest& request) {
     send(bytes_of(reply), {});
 }
 
-Result<SessionMemory> HandshakeConnection::check_limits_and_make_memory(const AttachRequest& request) const {
+Result<void> HandshakeConnection::check_limits(const AttachRequest& request) const {
     const HandshakeLimits& limits = shared_->limits;
     if (!std::has_single_bit(request.ring_entries) || request.ring_entries > protocol::kRingEntriesMax) {
         return fail(ErrorCode::invalid_argument, "ring_entries is " + std::to_string(request.ring_entries) +
@@ -187,25 +190,70 @@ Result<SessionMemory> HandshakeConnection::check_limits_and_make_memory(const At
                                              " of buffers, but one session may have " + format_bytes(session_max) +
                                              ": lower the loader's memory budget or raise session.slot_memory_max");
     }
-    const std::uint64_t used = shared_->slot_bytes;
-    if (request.slot_bytes > limits.slot_bytes_max - std::min(used, limits.slot_bytes_max)) {
+    const auto check_bytes = [&](const std::string& who, std::uint64_t used, std::uint64_t most) -> Result<void> {
+        if (request.slot_bytes <= most - std::min(used, most)) return {};
         return fail(ErrorCode::no_space, "the session asks for " + format_bytes(request.slot_bytes) +
-                                             " of buffers, but all sessions together may have " +
-                                             format_bytes(limits.slot_bytes_max) + ", of which " + format_bytes(used) +
-                                             " are used");
-    }
-    if (shared_->sessions >= limits.sessions_max) {
+                                             " of buffers, but " + who + " together may have " + format_bytes(most) +
+                                             ", of which " + format_bytes(used) +
+                                             " are used, or were used by ended sessions and are still mapped");
+    };
+    const UserSessions all = shared_->all_sessions();
+    if (auto fits = check_bytes("all sessions", all.slot_bytes, limits.slot_bytes_max); !fits) return fits;
+    if (all.sessions >= limits.sessions_max) {
         return fail(ErrorCode::unavailable, "the daemon has " + std::to_string(limits.sessions_max) +
                                                 " sessions, its limit: close one, or raise session.count_max");
     }
-    return make_session_memory(request.ring_entries, request.slot_bytes);
+    if (limits.is_unlimited(peer_.uid)) return {};
+    const UserSessions own = shared_->sessions_of(peer_.uid);
+    const auto part_of = [&](std::uint64_t all_users) {
+        return static_cast<std::uint64_t>(static_cast<double>(all_users) * limits.user_part);
+    };
+    if (auto fits = check_bytes("your sessions", own.slot_bytes, part_of(limits.slot_bytes_max)); !fits) return fits;
+    if (own.sessions >= std::max<std::uint64_t>(1, part_of(limits.sessions_max))) {
+        return fail(ErrorCode::unavailable,
+                    "you have " + std::to_string(own.sessions) +
+                        " sessions on this node, the most that one user may have: close one, or raise "
+                        "session.user_part");
+    }
+    return {};
+}
+
+UserSessions HandshakeShared::all_sessions() const {
+    const std::lock_guard lock(mutex_);
+    return all_;
+}
+
+UserSessions HandshakeShared::sessions_of(uid_t user) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = users_.find(user);
+    return found == users_.end() ? UserSessions{} : found->second;
+}
+
+void HandshakeShared::count_session(uid_t user, std::uint64_t slot_bytes) {
+    const std::lock_guard lock(mutex_);
+    for (UserSessions* counted : {&all_, &users_[user]}) {
+        ++counted->sessions;
+        counted->slot_bytes += slot_bytes;
+    }
+}
+
+void HandshakeShared::uncount_session(uid_t user, std::uint64_t slot_bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto own = users_.find(user);
+    for (UserSessions* counted : {&all_, &own->second}) {
+        --counted->sessions;
+        counted->slot_bytes -= slot_bytes;
+    }
+    if (own->second.sessions == 0) users_.erase(own);
 }
 
 bool HandshakeConnection::handle_attach(const AttachRequest& request) {
     AttachReply reply{};
     reply.magic = protocol::kMagic;
     reply.kind = MessageKind::attach;
-    auto memory = check_limits_and_make_memory(request);
+    const auto allowed = check_limits(request);
+    auto memory =
+        allowed ? make_session_memory(request.ring_entries, request.slot_bytes) : std::unexpected(allowed.error());
     auto bucket = memory ? shared_->host.bucket(job_) : std::unexpected(memory.error());
     if (!bucket) {
         reply.status = status_of(bucket.error());
@@ -215,20 +263,17 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
     }
     const std::uint64_t session_id = shared_->next_session_id++;
     reply.session_id = session_id;
-    const std::array fds{memory->ring_fd.get(), memory->slot_fd.get(), memory->request_event.get()};
+    const std::array fds{memory->client_ring_fd.get(), memory->client_slot_fd.get(), memory->request_event.get()};
     // Send the reply before handing over the session: afterwards the data plane may send at any time.
     if (!send(bytes_of(reply), fds)) return false;
 
-    ++shared_->sessions;
-    shared_->slot_bytes += request.slot_bytes;
-    auto slots = shared_->slot_keeper->keep(std::move(memory->slots), [&shared = *shared_, bytes = request.slot_bytes] {
-        --shared.sessions;
-        shared.slot_bytes -= bytes;
-    });
+    shared_->count_session(peer_.uid, request.slot_bytes);
+    const auto slots = shared_->slot_keeper->keep(
+        std::move(memory->slots), std::move(memory->slot_fd), std::move(memory->ring_fd),
+        [&shared = *shared_, user = peer_.uid, bytes = request.slot_bytes] { shared.uncount_session(user, bytes); });
     const std::uint64_t dataset_id = version_->dataset_id;
     auto populate_slots = shared_->slot_keeper->populator(
-        slots, std::move(memory->slot_fd),
-        [&host = shared_->host, dataset_id, session_id](std::uint64_t bytes, bool settled) {
+        slots, [&host = shared_->host, dataset_id, session_id](std::uint64_t bytes, bool settled) {
             host.slots_populated(dataset_id, session_id, bytes, settled);
         });
     shared_->host.attach(SessionSetup{.session_id = session_id,
@@ -241,7 +286,7 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
                                       .socket = ClientSocket(FileDescriptor(socket_.release())),
                                       .request_event = std::move(memory->request_event),
                                       .ring = std::move(memory->ring),
-                                      .slots = std::move(slots),
+                                      .slots = std::shared_ptr<const Mapping>(slots, &slots->mapping),
                                       .populate_slots = std::move(populate_slots),
                                       .ring_entries = request.ring_entries,
                                       .sequential = request.sequential == 1});

@@ -5,10 +5,11 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,12 @@
 
 namespace larder::cache {
 
+// What the sessions of one user take.
+struct UserSessions {
+    std::uint32_t sessions = 0;
+    std::uint64_t slot_bytes = 0;
+};
+
 // State that all connections of a server share.
 struct HandshakeShared {
     HandshakeShared(SessionHost& with_host, HandshakeLimits with_limits) : host(with_host), limits(with_limits) {}
@@ -28,8 +35,18 @@ struct HandshakeShared {
     std::unique_ptr<SlotKeeper> slot_keeper = std::make_unique<SlotKeeper>();  // until the server is destroyed
     std::uint64_t next_session_id = 1;
     std::uint32_t handshakes = 0;
-    std::atomic<std::uint32_t> sessions{0};
-    std::atomic<std::uint64_t> slot_bytes{0};
+    std::map<uid_t, std::uint32_t> handshakes_of_user;
+
+    // Any thread.
+    UserSessions all_sessions() const;
+    UserSessions sessions_of(uid_t user) const;
+    void count_session(uid_t user, std::uint64_t slot_bytes);
+    void uncount_session(uid_t user, std::uint64_t slot_bytes);
+
+private:
+    mutable std::mutex mutex_;  // the slot keeper's thread uncounts
+    UserSessions all_;
+    std::map<uid_t, UserSessions> users_;
 };
 
 class HandshakeConnection : public std::enable_shared_from_this<HandshakeConnection> {
@@ -40,6 +57,8 @@ public:
 
     void start() { wait(); }
     void close();
+    uid_t user() const { return peer_.uid; }
+    bool is_open() const { return socket_.is_open(); }
 
 private:
     void wait();
@@ -50,7 +69,7 @@ private:
     bool handle_attach(const protocol::AttachRequest& request);
     void handle_explain(const protocol::ExplainRequest& request);
     Result<void> open(const protocol::OpenRequest& request);
-    Result<SessionMemory> check_limits_and_make_memory(const protocol::AttachRequest& request) const;
+    Result<void> check_limits(const protocol::AttachRequest& request) const;
     bool send(std::span<const std::byte> message, std::span<const int> fds);
 
     std::shared_ptr<HandshakeShared> shared_;

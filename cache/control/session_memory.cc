@@ -36,6 +36,10 @@ Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes, int
     return memory;
 }
 
+Result<FileDescriptor> reopen(const FileDescriptor& fd, int flags) {
+    return open_file("/proc/self/fd/" + std::to_string(fd.get()), flags);
+}
+
 Result<FileDescriptor> make_request_event() {
     FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!event) return fail_errno(errno, "eventfd for requests");
@@ -58,37 +62,64 @@ Result<SessionMemory> make_session_memory(std::uint32_t ring_entries, std::uint6
     if (!slots) return std::unexpected(slots.error());
     auto request_event = make_request_event();
     if (!request_event) return std::unexpected(request_event.error());
+    auto client_ring = reopen(ring->fd, O_RDWR);
+    if (!client_ring) return std::unexpected(client_ring.error());
+    auto client_slots = reopen(slots->fd, O_RDONLY);
+    if (!client_slots) return std::unexpected(client_slots.error());
     return SessionMemory{.ring_fd = std::move(ring->fd),
                          .slot_fd = std::move(slots->fd),
+                         .client_ring_fd = std::move(*client_ring),
+                         .client_slot_fd = std::move(*client_slots),
                          .request_event = std::move(*request_event),
                          .ring = std::move(ring->mapping),
                          .slots = std::move(slots->mapping)};
 }
 
-std::shared_ptr<const Mapping> SlotKeeper::keep(Mapping slots, std::function<void()> on_unmapped) {
-    auto* mapping = new Mapping(std::move(slots));
-    return {mapping, [this, on_unmapped = std::move(on_unmapped)](const Mapping* released) {
-                thread_.post([released, on_unmapped] {
-                    delete released;
-                    on_unmapped();
+// A write lease is granted only if nobody else has the file open; see fcntl(2). The kernel does not count a memfd's own
+// descriptor and the mappings made from it, so ours do not matter.
+bool is_released(const FileDescriptor& fd) {
+    const auto probe = reopen(fd, O_RDONLY);
+    if (!probe) return false;
+    return ::fcntl(probe->get(), F_SETLEASE, F_WRLCK) == 0;
+}
+
+std::shared_ptr<const SlotKeeper::Slots> SlotKeeper::keep(Mapping slots, FileDescriptor slot_fd, FileDescriptor ring_fd,
+                                                          std::function<void()> on_released) {
+    auto* kept = new Slots{std::move(slots), std::move(slot_fd), std::move(ring_fd)};
+    return {kept, [this, on_released = std::move(on_released)](Slots* ended) {
+                thread_.post([this, ended, on_released] {
+                    lingering_.push_back({std::move(ended->slot_fd), std::move(ended->ring_fd), on_released});
+                    delete ended;
+                    erase_released();
                 });
             }};
 }
 
+void SlotKeeper::find_released() {
+    thread_.post([this] { erase_released(); });
+}
+
+void SlotKeeper::erase_released() {
+    std::erase_if(lingering_, [](const Lingering& memory) {
+        if (!is_released(memory.slot_fd) || !is_released(memory.ring_fd)) return false;
+        memory.on_released();
+        return true;
+    });
+}
+
 // Used on the keeper's thread only.
 struct SlotKeeper::Population {
-    std::weak_ptr<const Mapping> slots;
-    FileDescriptor slot_fd;
+    std::weak_ptr<const Slots> slots;
     Populated populated;
     std::size_t done_bytes = 0;
     std::size_t target_bytes = 0;
 
-    void populate_piece(const Mapping& memory);
+    void populate_piece(const Slots& memory);
 };
 
-std::function<void(std::uint64_t)> SlotKeeper::populator(const std::shared_ptr<const Mapping>& slots,
-                                                         FileDescriptor slot_fd, Populated populated) {
-    auto population = std::make_shared<Population>(Population{slots, std::move(slot_fd), std::move(populated)});
+std::function<void(std::uint64_t)> SlotKeeper::populator(const std::shared_ptr<const Slots>& slots,
+                                                         Populated populated) {
+    auto population = std::make_shared<Population>(Population{slots, std::move(populated)});
     return [this, population](std::uint64_t bytes) {
         thread_.post([this, population, bytes] {
             const bool is_populating = population->done_bytes < population->target_bytes;
@@ -100,13 +131,13 @@ std::function<void(std::uint64_t)> SlotKeeper::populator(const std::shared_ptr<c
 
 // Populates the next piece, with a huge page if the kernel gives one. If the kernel refuses memory, pages are populated
 // one by one when written, which costs only speed.
-void SlotKeeper::Population::populate_piece(const Mapping& memory) {
-    std::byte* const piece = memory.data() + done_bytes;
-    const std::size_t bytes = std::min(kHugePageBytes, memory.size() - done_bytes);
+void SlotKeeper::Population::populate_piece(const Slots& memory) {
+    std::byte* const piece = memory.mapping.data() + done_bytes;
+    const std::size_t bytes = std::min(kHugePageBytes, memory.mapping.size() - done_bytes);
     if (bytes != kHugePageBytes || !back_with_huge_page(piece)) {
         // Allocate the file's pages first, then the page tables: this takes half the time of faulting in both at once.
         const auto offset = static_cast<off_t>(done_bytes);
-        if (::fallocate(slot_fd.get(), 0, offset, static_cast<off_t>(bytes)) == 0) {
+        if (::fallocate(memory.slot_fd.get(), 0, offset, static_cast<off_t>(bytes)) == 0) {
             ::madvise(piece, bytes, MADV_POPULATE_WRITE);
         }
     }
@@ -116,7 +147,7 @@ void SlotKeeper::Population::populate_piece(const Mapping& memory) {
 void SlotKeeper::populate_next_piece(std::shared_ptr<Population> population) {
     const auto slots = population->slots.lock();
     if (slots == nullptr) return;
-    population->target_bytes = std::min(population->target_bytes, slots->size());
+    population->target_bytes = std::min(population->target_bytes, slots->mapping.size());
     population->populate_piece(*slots);
     const bool settled = population->done_bytes >= population->target_bytes;
     population->populated(population->done_bytes, settled);

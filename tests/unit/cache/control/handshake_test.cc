@@ -6,11 +6,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <condition_variable>
+#include <csignal>
 #include <cstring>
 #include <deque>
 #include <future>
@@ -277,15 +280,58 @@ TEST_F(HandshakeTest, SessionCountsAgainstLimitsUntilItEnds) {
     EXPECT_THAT(fourth.attach(Client::attach_request(4096)).error, HasSubstr("3.00 MiB"));
 
     host.take_session();  // ends the first session
+    Client keeps(path);
+    keeps.open();
+    EXPECT_THAT(keeps.attach(Client::attach_request(2 << 20)).error, HasSubstr("still mapped"));
+    first.fds.clear();
     while (server->sessions() != 1) std::this_thread::yield();
     EXPECT_EQ(server->slot_bytes(), 1u << 20);
-    EXPECT_EQ(first.fds.size(), 3u) << "although its client still has the slots";
     Client fifth(path);
     fifth.open();
     EXPECT_EQ(fifth.attach(Client::attach_request(2 << 20)).status, 0u);
     Client sixth(path);
     sixth.open();
     EXPECT_NE(sixth.attach(Client::attach_request(4096)).status, 0u);
+}
+
+TEST_F(HandshakeTest, OneUserGetsAPartOfSessionsAndBuffers) {
+    serve({.slot_bytes_max = 4 << 20, .sessions_max = 4, .is_unlimited = [](uid_t) { return false; }});
+    Client large(path);
+    large.open();
+    EXPECT_THAT(large.attach(Client::attach_request(3 << 20)).error,
+                HasSubstr("your sessions together may have 2.00 MiB"));
+    std::vector<std::unique_ptr<Client>> clients;
+    for (int i = 0; i < 3; ++i) {
+        clients.push_back(std::make_unique<Client>(path));
+        clients.back()->open();
+        const AttachReply reply = clients.back()->attach(Client::attach_request(4096));
+        EXPECT_EQ(reply.status == 0, i < 2) << reply.error;
+        EXPECT_THAT(reply.error, HasSubstr(i < 2 ? "" : "you have 2 sessions on this node"));
+    }
+}
+
+TEST_F(HandshakeTest, UserWhoOnlyConnectsDoesNotLockOutOthers) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+    serve({.handshakes_max = 3});
+    ASSERT_EQ(::chmod(path.c_str(), 0666), 0);
+    ASSERT_EQ(::chmod(directory.path().c_str(), 0755), 0);
+    int connected[2];
+    ASSERT_EQ(::pipe(connected), 0);
+    const pid_t other = ::fork();
+    if (other == 0) {
+        if (::setuid(65534) != 0) ::_exit(1);
+        std::deque<Client> idle;
+        for (int i = 0; i < 5; ++i) idle.emplace_back(path);
+        static_cast<void>(::write(connected[1], "x", 1));
+        ::pause();
+    }
+    char byte = 0;
+    ASSERT_EQ(::read(connected[0], &byte, 1), 1);
+    Client client(path);
+    EXPECT_EQ(client.open().status, 0u);
+    EXPECT_EQ(client.attach(Client::attach_request()).status, 0u);
+    ::kill(other, SIGKILL);
+    ::waitpid(other, nullptr, 0);
 }
 
 TEST_F(HandshakeTest, FailedOpenSaysWhy) {

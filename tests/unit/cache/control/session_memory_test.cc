@@ -32,12 +32,17 @@ TEST(SessionMemory, OnlyTheDaemonCanWriteSlots) {
     auto memory = make_session_memory(64, kSlotBytes);
     ASSERT_TRUE(memory.has_value()) << memory.error().message;
     EXPECT_EQ(memory->slots.size(), kSlotBytes);
-    EXPECT_FALSE(Mapping::of(memory->slot_fd.get(), kSlotBytes, Mapping::Access::read_write).has_value());
-    EXPECT_EQ(::pwrite(memory->slot_fd.get(), "x", 1, 0), -1);
-    EXPECT_EQ(::ftruncate(memory->slot_fd.get(), 0), -1);
-    EXPECT_EQ(::ftruncate(memory->slot_fd.get(), static_cast<off_t>(2 * kSlotBytes)), -1);
-    EXPECT_EQ(::fcntl(memory->slot_fd.get(), F_ADD_SEALS, F_SEAL_WRITE), -1) << "no seal can be added";
-    const auto reader = Mapping::of(memory->slot_fd.get(), kSlotBytes, Mapping::Access::read_only);
+    // A client may open its descriptor for writing again, as nothing but the seals would keep it from that.
+    const auto again = open_file("/proc/self/fd/" + std::to_string(memory->client_slot_fd.get()), O_RDWR);
+    ASSERT_TRUE(again.has_value());
+    for (const int fd : {memory->client_slot_fd.get(), again->get()}) {
+        EXPECT_FALSE(Mapping::of(fd, kSlotBytes, Mapping::Access::read_write).has_value());
+        EXPECT_EQ(::pwrite(fd, "x", 1, 0), -1);
+        EXPECT_EQ(::ftruncate(fd, 0), -1);
+        EXPECT_EQ(::ftruncate(fd, static_cast<off_t>(2 * kSlotBytes)), -1);
+        EXPECT_EQ(::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1) << "no seal can be added";
+    }
+    const auto reader = Mapping::of(memory->client_slot_fd.get(), kSlotBytes, Mapping::Access::read_only);
     ASSERT_TRUE(reader.has_value());
     memory->slots.data()[5] = std::byte{42};
     EXPECT_EQ(reader->data()[5], std::byte{42});
@@ -48,11 +53,36 @@ TEST(SessionMemory, BothSidesCanWriteRingsOfFixedSize) {
     auto memory = make_session_memory(64, kSlotBytes);
     ASSERT_TRUE(memory.has_value()) << memory.error().message;
     EXPECT_EQ(memory->ring.size(), protocol::ring_bytes(64));
-    const auto client = Mapping::of(memory->ring_fd.get(), memory->ring.size(), Mapping::Access::read_write);
+    const auto client = Mapping::of(memory->client_ring_fd.get(), memory->ring.size(), Mapping::Access::read_write);
     ASSERT_TRUE(client.has_value());
     client->data()[0] = std::byte{7};
     EXPECT_EQ(memory->ring.data()[0], std::byte{7});
-    EXPECT_EQ(::ftruncate(memory->ring_fd.get(), 0), -1);
+    EXPECT_EQ(::ftruncate(memory->client_ring_fd.get(), 0), -1);
+}
+
+// Closes the client's descriptors and lets the keeper share the slots.
+std::shared_ptr<const SlotKeeper::Slots> keep(SlotKeeper& keeper, SessionMemory memory,
+                                              std::function<void()> on_released) {
+    return keeper.keep(std::move(memory.slots), std::move(memory.slot_fd), std::move(memory.ring_fd),
+                       std::move(on_released));
+}
+
+TEST(SessionMemory, IsReleasedOnceNoProcessHasItOpenOrMapped) {
+    auto memory = make_session_memory(64, kSlotBytes);
+    ASSERT_TRUE(memory.has_value()) << memory.error().message;
+    EXPECT_FALSE(is_released(memory->slot_fd));
+    EXPECT_FALSE(is_released(memory->ring_fd));
+    {
+        const auto slots = Mapping::of(memory->client_slot_fd.get(), kSlotBytes, Mapping::Access::read_only);
+        const auto ring = Mapping::of(memory->client_ring_fd.get(), memory->ring.size(), Mapping::Access::read_write);
+        ASSERT_TRUE(slots && ring);
+        memory->client_slot_fd.reset();
+        memory->client_ring_fd.reset();
+        EXPECT_FALSE(is_released(memory->slot_fd)) << "mapped, though no descriptor is left";
+        EXPECT_FALSE(is_released(memory->ring_fd));
+    }
+    EXPECT_TRUE(is_released(memory->slot_fd)) << "the daemon's own mapping does not count";
+    EXPECT_TRUE(is_released(memory->ring_fd));
 }
 
 // Records the progress that a keeper reports.
@@ -72,17 +102,17 @@ TEST(SlotKeeper, PopulatesOnlyTheRequestedBytes) {
     SlotKeeper keeper;
     auto memory = make_session_memory(64, kSlotBytes);
     ASSERT_TRUE(memory.has_value());
-    const auto slots = keeper.keep(std::move(memory->slots), [] {});
-    const auto populate = keeper.populator(slots, std::move(memory->slot_fd), std::ref(progress));
-    EXPECT_EQ(resident_bytes(*slots), 0u);
+    const auto slots = keep(keeper, std::move(*memory), [] {});
+    const auto populate = keeper.populator(slots, std::ref(progress));
+    EXPECT_EQ(resident_bytes(slots->mapping), 0u);
     populate(kHugePageBytes);
     progress.now_settled.acquire();
     EXPECT_EQ(progress.populated_bytes, kHugePageBytes);
-    EXPECT_EQ(resident_bytes(*slots), kHugePageBytes);
+    EXPECT_EQ(resident_bytes(slots->mapping), kHugePageBytes);
     populate(10 * kSlotBytes);
     progress.now_settled.acquire();
     EXPECT_EQ(progress.populated_bytes, kSlotBytes);
-    EXPECT_EQ(resident_bytes(*slots), kSlotBytes);
+    EXPECT_EQ(resident_bytes(slots->mapping), kSlotBytes);
     EXPECT_EQ(progress.pieces, 2) << "one for each huge page";
 }
 
@@ -91,11 +121,11 @@ TEST(SlotKeeper, PopulatesSlotsSmallerThanAHugePage) {
     SlotKeeper keeper;
     auto memory = make_session_memory(64, 3 * protocol::kPageBytes);
     ASSERT_TRUE(memory.has_value());
-    const auto slots = keeper.keep(std::move(memory->slots), [] {});
-    keeper.populator(slots, std::move(memory->slot_fd), std::ref(progress))(protocol::kPageBytes);
+    const auto slots = keep(keeper, std::move(*memory), [] {});
+    keeper.populator(slots, std::ref(progress))(protocol::kPageBytes);
     progress.now_settled.acquire();
     EXPECT_EQ(progress.populated_bytes, 3 * protocol::kPageBytes);
-    EXPECT_EQ(resident_bytes(*slots), 3 * protocol::kPageBytes);
+    EXPECT_EQ(resident_bytes(slots->mapping), 3 * protocol::kPageBytes);
 }
 
 TEST(SlotKeeper, CallsBackWhenTheLastHolderIsGone) {
@@ -103,12 +133,30 @@ TEST(SlotKeeper, CallsBackWhenTheLastHolderIsGone) {
     SlotKeeper keeper;
     auto memory = make_session_memory(64, kSlotBytes);
     ASSERT_TRUE(memory.has_value());
-    auto first = keeper.keep(std::move(memory->slots), [&] { ended.set_value(); });
+    auto first = keep(keeper, std::move(*memory), [&] { ended.set_value(); });
     auto second = first;
     first.reset();
     auto waiting = ended.get_future();
     EXPECT_EQ(waiting.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
     second.reset();
+    waiting.wait();
+}
+
+TEST(SlotKeeper, CallsBackOnceTheClientHasReleasedTheMemory) {
+    std::promise<void> released;
+    auto waiting = released.get_future();
+    SlotKeeper keeper;
+    auto memory = make_session_memory(64, kSlotBytes);
+    ASSERT_TRUE(memory.has_value());
+    FileDescriptor client = std::move(memory->client_slot_fd);
+    keep(keeper, std::move(*memory), [&] { released.set_value(); }).reset();
+    std::promise<void> searched;
+    for (int i = 0; i < 2; ++i) keeper.find_released();
+    keep(keeper, *make_session_memory(64, protocol::kPageBytes), [&] { searched.set_value(); }).reset();
+    searched.get_future().wait();
+    EXPECT_EQ(waiting.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+    client.reset();
+    keeper.find_released();
     waiting.wait();
 }
 
@@ -120,11 +168,11 @@ TEST(SlotKeeper, DoesNotPopulateAfterTheSessionEnded) {
         // Holds the keeper's thread until the session has ended.
         auto blocker = make_session_memory(64, protocol::kPageBytes);
         ASSERT_TRUE(blocker.has_value());
-        keeper.keep(std::move(blocker->slots), [&] { busy.wait(); }).reset();
+        keep(keeper, std::move(*blocker), [&] { busy.wait(); }).reset();
         auto memory = make_session_memory(64, kSlotBytes);
         ASSERT_TRUE(memory.has_value());
-        auto slots = keeper.keep(std::move(memory->slots), [] {});
-        keeper.populator(slots, std::move(memory->slot_fd), [&](std::uint64_t, bool) { called = true; })(kSlotBytes);
+        auto slots = keep(keeper, std::move(*memory), [] {});
+        keeper.populator(slots, [&](std::uint64_t, bool) { called = true; })(kSlotBytes);
         slots.reset();
         busy.count_down();
     }
