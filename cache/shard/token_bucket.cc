@@ -1,6 +1,7 @@
 #include "cache/shard/token_bucket.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/assert.h"
 
@@ -10,60 +11,83 @@ std::uint64_t default_burst_bytes(double rate_bytes_per_second) {
     return std::max<std::uint64_t>(std::uint64_t{1} << 20, static_cast<std::uint64_t>(rate_bytes_per_second * 0.05));
 }
 
-std::int64_t TokenBucket::duration_ns(std::uint64_t bytes) const {
-    return static_cast<std::int64_t>(static_cast<double>(bytes) / rate_.load(std::memory_order_relaxed) * 1e9);
+std::int64_t TokenBucket::Limit::duration_ns(std::uint64_t bytes) const {
+    constexpr double kMost_ns = 1e17;  // three years: keeps full_at_ns within its bits
+    return static_cast<std::int64_t>(
+        std::min(static_cast<double>(bytes) / rate.load(std::memory_order_relaxed) * 1e9, kMost_ns));
+}
+
+TokenBucket::State TokenBucket::state() const {
+    const std::int64_t word = word_.load(std::memory_order_acquire);
+    return {
+        .word = word, .full_at_ns = word >> kIndexBits, .limit = &limits_[static_cast<std::size_t>(word) % kLimits]};
+}
+
+bool TokenBucket::replace(const State& seen, std::int64_t full_at_ns) {
+    std::int64_t expected = seen.word;
+    const std::int64_t index = seen.word & static_cast<std::int64_t>(kLimits - 1);
+    return word_.compare_exchange_weak(expected, full_at_ns * static_cast<std::int64_t>(kLimits) + index,
+                                       std::memory_order_acq_rel);
 }
 
 void TokenBucket::set_limit(double rate_bytes_per_second, std::uint64_t burst_bytes, std::int64_t now_ns) {
     expire_if_due(now_ns);
-    expires_ns_.store(kNever_ns, std::memory_order_relaxed);
+    const std::lock_guard lock(changing_);
     change_limit(rate_bytes_per_second, burst_bytes, now_ns);
 }
 
 void TokenBucket::set_expiry(std::int64_t expires_ns, double rate_bytes_per_second, std::uint64_t burst_bytes) {
     LARDER_ASSERT(rate_bytes_per_second > 0);
-    rate_after_expiry_.store(rate_bytes_per_second, std::memory_order_relaxed);
-    burst_after_expiry_.store(burst_bytes, std::memory_order_relaxed);
-    expires_ns_.store(expires_ns, std::memory_order_release);
+    const std::lock_guard lock(changing_);
+    Limit& limit = limits_[static_cast<std::size_t>(word_.load(std::memory_order_relaxed)) % kLimits];
+    limit.rate_after_expiry.store(rate_bytes_per_second, std::memory_order_relaxed);
+    limit.burst_after_expiry.store(burst_bytes, std::memory_order_relaxed);
+    limit.expires_ns.store(expires_ns, std::memory_order_release);
 }
 
-// If one thread expires a limit while another sets a limit, the rate after the expiry may stay in place until the next
-// set_limit. That rate may be too low, but is never too high.
 void TokenBucket::expire_if_due(std::int64_t now_ns) {
-    std::int64_t expires_ns = expires_ns_.load(std::memory_order_acquire);
-    if (now_ns < expires_ns) return;
-    const double rate = rate_after_expiry_.load(std::memory_order_relaxed);
-    const std::uint64_t burst_bytes = burst_after_expiry_.load(std::memory_order_relaxed);
-    if (!expires_ns_.compare_exchange_strong(expires_ns, kNever_ns, std::memory_order_relaxed)) return;
-    change_limit(rate, burst_bytes, expires_ns);
+    if (!state().limit->is_expired(now_ns)) return;
+    const std::lock_guard lock(changing_);
+    const Limit& limit = *state().limit;
+    if (!limit.is_expired(now_ns)) return;
+    change_limit(limit.rate_after_expiry.load(std::memory_order_relaxed),
+                 limit.burst_after_expiry.load(std::memory_order_relaxed),
+                 limit.expires_ns.load(std::memory_order_relaxed));
 }
 
+// The caller holds `changing_`.
 void TokenBucket::change_limit(double rate_bytes_per_second, std::uint64_t burst_bytes, std::int64_t now_ns) {
     LARDER_ASSERT(rate_bytes_per_second >= 0);
-    const double old_rate = rate_.load(std::memory_order_relaxed);
-    std::int64_t full_at_ns = full_at_ns_.load(std::memory_order_relaxed);
-    const double owed_bytes =
-        full_at_ns > now_ns && old_rate > 0 ? static_cast<double>(full_at_ns - now_ns) * 1e-9 * old_rate : 0;
-    const std::int64_t owed_ns =
-        rate_bytes_per_second > 0 ? static_cast<std::int64_t>(owed_bytes / rate_bytes_per_second * 1e9) : 0;
-    burst_.store(burst_bytes, std::memory_order_relaxed);
-    full_at_ns_.store(now_ns + owed_ns, std::memory_order_relaxed);
-    rate_.store(rate_bytes_per_second, std::memory_order_relaxed);
+    State before = state();
+    const std::size_t next = (static_cast<std::size_t>(before.word) + 1) % kLimits;
+    Limit& limit = limits_[next];
+    limit.rate.store(rate_bytes_per_second, std::memory_order_relaxed);
+    limit.burst.store(burst_bytes, std::memory_order_relaxed);
+    limit.expires_ns.store(kNever_ns, std::memory_order_relaxed);
+    const double old_rate = before.limit->rate.load(std::memory_order_relaxed);
+    for (;;) {
+        const double owed_bytes = before.full_at_ns > now_ns && old_rate > 0
+                                      ? static_cast<double>(before.full_at_ns - now_ns) * 1e-9 * old_rate
+                                      : 0;
+        const std::int64_t owed_ns =
+            rate_bytes_per_second > 0 ? limit.duration_ns(static_cast<std::uint64_t>(std::ceil(owed_bytes))) : 0;
+        const std::int64_t after = (now_ns + owed_ns) * static_cast<std::int64_t>(kLimits);
+        if (word_.compare_exchange_weak(before.word, after + static_cast<std::int64_t>(next),
+                                        std::memory_order_acq_rel))
+            return;
+        before = state();
+    }
 }
 
 bool TokenBucket::try_take(std::uint64_t bytes, std::int64_t now_ns) {
     expire_if_due(now_ns);
-    if (limited()) {
-        const std::int64_t cost_ns = duration_ns(bytes);
-        const std::int64_t burst_ns = duration_ns(burst_bytes());
+    for (State now = state(); now.limit->is_set(); now = state()) {
+        const std::int64_t cost_ns = now.limit->duration_ns(bytes);
+        const std::int64_t burst_ns = now.limit->duration_ns(now.limit->burst.load(std::memory_order_relaxed));
         const std::int64_t needed_ns = std::min(cost_ns, burst_ns);
-        std::int64_t full_at_ns = full_at_ns_.load(std::memory_order_relaxed);
-        for (;;) {
-            const std::int64_t owed_until_ns = std::max(full_at_ns, now_ns);
-            if (owed_until_ns - now_ns + needed_ns > burst_ns) return false;
-            if (full_at_ns_.compare_exchange_weak(full_at_ns, owed_until_ns + cost_ns, std::memory_order_relaxed))
-                break;
-        }
+        const std::int64_t owed_until_ns = std::max(now.full_at_ns, now_ns);
+        if (owed_until_ns - now_ns + needed_ns > burst_ns) return false;
+        if (replace(now, owed_until_ns + cost_ns)) break;
     }
     taken_.fetch_add(bytes, std::memory_order_relaxed);
     return true;
@@ -71,25 +95,24 @@ bool TokenBucket::try_take(std::uint64_t bytes, std::int64_t now_ns) {
 
 void TokenBucket::pay(std::uint64_t bytes, std::int64_t now_ns) {
     expire_if_due(now_ns);
-    if (limited()) {
-        const std::int64_t cost_ns = duration_ns(bytes);
-        std::int64_t full_at_ns = full_at_ns_.load(std::memory_order_relaxed);
-        while (!full_at_ns_.compare_exchange_weak(full_at_ns, std::max(full_at_ns, now_ns) + cost_ns,
-                                                  std::memory_order_relaxed)) {
-        }
+    for (State now = state(); now.limit->is_set(); now = state()) {
+        if (replace(now, std::max(now.full_at_ns, now_ns) + now.limit->duration_ns(bytes))) break;
     }
     taken_.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 void TokenBucket::refund(std::uint64_t bytes) {
-    if (limited()) full_at_ns_.fetch_sub(duration_ns(bytes), std::memory_order_relaxed);
+    for (State now = state(); now.limit->is_set(); now = state()) {
+        if (replace(now, now.full_at_ns - now.limit->duration_ns(bytes))) break;
+    }
     taken_.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
 std::int64_t TokenBucket::ready_at_ns(std::uint64_t bytes) const {
-    if (!limited()) return 0;
-    const std::int64_t burst_ns = duration_ns(burst_bytes());
-    return full_at_ns_.load(std::memory_order_relaxed) + std::min(duration_ns(bytes), burst_ns) - burst_ns;
+    const State now = state();
+    if (!now.limit->is_set()) return 0;
+    const std::int64_t burst_ns = now.limit->duration_ns(now.limit->burst.load(std::memory_order_relaxed));
+    return now.full_at_ns + std::min(now.limit->duration_ns(bytes), burst_ns) - burst_ns;
 }
 
 }  // namespace larder::cache

@@ -2,12 +2,16 @@
 
 // The rate limit of one job on one node: remote bytes may be taken at `rate` on average, and `burst` at once. One
 // bucket serves all sessions of the job on all data-plane threads, so its state is a single atomic word: the time at
-// which the bucket will be full again (the generic cell rate algorithm, ITU-T I.371). A block larger than the burst
-// waits for a full bucket and then makes the bucket negative.
+// which the bucket will be full again (the generic cell rate algorithm, ITU-T I.371), and which limit is in force. A
+// take that meets a change of the limit starts again, so no byte is lost or charged at the wrong rate. A block larger
+// than the burst waits for a full bucket and then makes the bucket negative. No call waits, except for a change of the
+// limit.
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <mutex>
 
 #include "cache/remote.h"
 
@@ -21,7 +25,7 @@ public:
     // Any thread. Rate 0 means no limit. Bytes owed under the old rate stay owed. The limit does not expire.
     void set_limit(double rate_bytes_per_second, std::uint64_t burst_bytes, std::int64_t now_ns);
 
-    // One thread at a time. At `expires_ns` the limit becomes `rate_bytes_per_second` and `burst_bytes`, even if no
+    // Any thread. At `expires_ns` the limit becomes `rate_bytes_per_second` and `burst_bytes`, even if no
     // other thread runs then: nodes rely on the rates of other nodes to expire on time. The next set_limit cancels the
     // expiry.
     void set_expiry(std::int64_t expires_ns, double rate_bytes_per_second, std::uint64_t burst_bytes);
@@ -40,31 +44,52 @@ public:
 
     // Any thread. True if nothing is owed, so that the whole burst is available.
     bool is_full(std::int64_t now_ns) const {
-        return !limited() || full_at_ns_.load(std::memory_order_relaxed) <= now_ns;
+        const State state = this->state();
+        return !state.limit->is_set() || state.full_at_ns <= now_ns;
     }
 
-    bool limited() const { return rate_.load(std::memory_order_relaxed) > 0; }
+    bool limited() const { return state().limit->is_set(); }
     double rate_bytes_per_second(std::int64_t now_ns) const {
-        const bool expired = now_ns >= expires_ns_.load(std::memory_order_relaxed);
-        return (expired ? rate_after_expiry_ : rate_).load(std::memory_order_relaxed);
+        const Limit& limit = *state().limit;
+        return (limit.is_expired(now_ns) ? limit.rate_after_expiry : limit.rate).load(std::memory_order_relaxed);
     }
-    std::uint64_t burst_bytes() const { return burst_.load(std::memory_order_relaxed); }
+    std::uint64_t burst_bytes() const { return state().limit->burst.load(std::memory_order_relaxed); }
     std::uint64_t taken_bytes() const { return taken_.load(std::memory_order_relaxed); }
 
 private:
     static constexpr std::int64_t kNever_ns = std::numeric_limits<std::int64_t>::max();
+    static constexpr int kIndexBits = 3;
+    static constexpr std::size_t kLimits = std::size_t{1} << kIndexBits;
 
-    std::int64_t duration_ns(std::uint64_t bytes) const;
+    struct Limit {
+        std::atomic<double> rate{0};  // bytes per second; 0: no limit
+        std::atomic<std::uint64_t> burst{0};
+        std::atomic<std::int64_t> expires_ns{kNever_ns};
+        std::atomic<double> rate_after_expiry{0};
+        std::atomic<std::uint64_t> burst_after_expiry{0};
+
+        bool is_set() const { return rate.load(std::memory_order_relaxed) > 0; }
+        bool is_expired(std::int64_t now_ns) const { return now_ns >= expires_ns.load(std::memory_order_acquire); }
+        std::int64_t duration_ns(std::uint64_t bytes) const;
+    };
+    // The state word, taken apart: full_at_ns above kIndexBits bits that hold the index of the limit in force.
+    struct State {
+        std::int64_t word;
+        std::int64_t full_at_ns;
+        const Limit* limit;
+    };
+
+    State state() const;
+    // Sets full_at_ns under the limit of `seen`. False if the state is no longer `seen`.
+    bool replace(const State& seen, std::int64_t full_at_ns);
     void change_limit(double rate_bytes_per_second, std::uint64_t burst_bytes, std::int64_t now_ns);
     void expire_if_due(std::int64_t now_ns);
 
-    std::atomic<double> rate_{0};
-    std::atomic<std::uint64_t> burst_{0};
-    std::atomic<std::int64_t> full_at_ns_{0};
+    // A new limit goes into the next entry, so takes under the old limit never see half of a new one.
+    std::array<Limit, kLimits> limits_;
+    std::atomic<std::int64_t> word_{0};
     std::atomic<std::uint64_t> taken_{0};
-    std::atomic<std::int64_t> expires_ns_{kNever_ns};
-    std::atomic<double> rate_after_expiry_{0};
-    std::atomic<std::uint64_t> burst_after_expiry_{0};
+    std::mutex changing_;  // held while a limit is changed
 };
 
 // A burst that allows the full rate without bunching: 50 ms of the rate, at least 1 MiB.

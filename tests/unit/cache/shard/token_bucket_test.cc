@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <random>
 #include <thread>
 #include <vector>
@@ -109,6 +110,40 @@ TEST(TokenBucket, ConcurrentThreadsTakeNoMoreThanOneBurst) {
     }
     for (auto& thread : threads) thread.join();
     EXPECT_EQ(bucket.taken_bytes(), 10'000u);
+}
+
+TEST(TokenBucket, ChangesOfTheLimitLoseNoTakeOfAnotherThread) {
+    constexpr std::uint64_t kBurst = 100'000;
+    TokenBucket bucket;
+    bucket.set_limit(1, kBurst, 0);
+    std::atomic<int> taking = 3;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t) {
+        threads.emplace_back([&] {
+            for (std::uint64_t i = 0; i < kBurst; ++i) bucket.try_take(1, 0);
+            --taking;
+        });
+    }
+    // The time stands still, so whatever the rate, one burst is all that may be taken.
+    std::uint64_t changes = 0;
+    for (; taking > 0; ++changes) bucket.set_limit(changes % 2 == 0 ? 3 : 1, kBurst, 0);
+    for (auto& thread : threads) thread.join();
+    EXPECT_GT(changes, 0u);
+    EXPECT_LE(bucket.taken_bytes(), kBurst);
+}
+
+TEST(TokenBucket, LimitExpiresOnceForAllThreads) {
+    constexpr std::uint64_t kBurst = 1000;
+    for (int round = 0; round < 200; ++round) {
+        TokenBucket bucket;
+        bucket.set_limit(1000, kBurst, 0);
+        bucket.set_expiry(kSecond_ns, 1, kBurst);
+        bucket.pay(2000, 0);  // 1000 bytes are owed at the expiry, and are paid back at 1 byte/s
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 3; ++t) threads.emplace_back([&] { bucket.pay(1, kSecond_ns); });
+        for (auto& thread : threads) thread.join();
+        ASSERT_EQ(bucket.ready_at_ns(0), kSecond_ns + 1003 * kSecond_ns - 1000 * kSecond_ns);
+    }
 }
 
 }  // namespace
