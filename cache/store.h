@@ -215,6 +215,7 @@ private:
     void shrink(Tier tier, const DropObserver& observer);
     void release(Segment& segment);
     void put_segment_into_index(Segment& segment);
+    void remove_segment_from_index(const Segment& segment);
     void drop_failed_segment(Segment& segment);
     void finish_write(StoreWrite& write, std::int32_t result);
 

@@ -199,10 +199,13 @@ void DiskSegments::unlink(Segment& segment) {
     device_.unlink(segment.path_.c_str(), segment.step_);
 }
 
-// If the unlink failed, the next start finds the file again and applies the quota to it.
-void DiskSegments::on_unlinked(Operation& operation, std::int32_t) noexcept {
+// The index knows the segment until its file is gone: without its rows, the next start would scan the file and bring
+// back blocks that were dropped. If the unlink failed, the next start applies the quota to the segment.
+void DiskSegments::on_unlinked(Operation& operation, std::int32_t result) noexcept {
     Segment& segment = *static_cast<Segment::Step&>(operation).segment;
     DiskSegments& self = *static_cast<Segment::Step&>(operation).disk;
+    const bool is_gone = result >= 0 || result == -ENOENT;
+    if (is_gone && segment.state_ == Segment::State::ready) self.store_.remove_segment_from_index(segment);
     self.operations_in_flight_--;
     self.store_.release(segment);
 }

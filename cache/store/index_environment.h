@@ -4,7 +4,8 @@
 // threads and the queue are the Index's (cache/store/index.h). One environment per process, never used across fork.
 //
 //   database "blocks":   key {dataset u64, segment u32, offset/64 u32} -> {block_id, payload_bytes, payload_crc, crc}
-//                        (for a compressed block {block_id, payload_bytes, payload_crc, raw_bytes, crc})
+//                        (for a compressed block {block_id, payload_bytes, payload_crc, raw_bytes, crc};
+//                        block_id 0xffffffff: the block was dropped, its record still takes up payload_bytes)
 //   database "segments": key {dataset u64, segment u32} -> {size u64, alignment u32, sealed u32, reserved u32, crc}
 //   database "state":    key "next_segment" -> {id u32, crc}
 //

@@ -117,17 +117,21 @@ private:
         segment.id = id;
         segment.alignment = header->alignment;
         segment.size_bytes = header->size_bytes;
+        std::uint64_t dropped_end = 0;
         const bool known =
             entries != nullptr && entries->alignment == segment.alignment && entries->size_bytes == segment.size_bytes;
         if (known) {
             segment.sealed = entries->sealed;
             segment.blocks = std::move(entries->blocks);
+            // A later record may lie where a dropped one was, so they are not checked against each other.
+            dropped_end = erase_dropped_blocks(segment);
             drop_misplaced_blocks(segment, file_bytes);
         } else {
             recovered_.report.segments_scanned++;
         }
+        const std::uint64_t indexed_end = std::max(dropped_end, end_of(segment));
         const std::size_t indexed_count = segment.blocks.size();
-        if (!segment.sealed) scan_records(file->get(), *header, end_of(segment), file_bytes, segment.blocks);
+        if (!segment.sealed) scan_records(file->get(), *header, indexed_end, file_bytes, segment.blocks);
         ::posix_fadvise(file->get(), 0, 0, POSIX_FADV_DONTNEED);
         if (segment.blocks.empty()) {
             remove(segment.path, "it has no block");
@@ -148,6 +152,17 @@ private:
         if (segment.blocks.empty()) return kSegmentHeaderBytes;
         const StoredBlock& last = segment.blocks.back();
         return last.offset() + protocol::record_bytes(last.payload_bytes, segment.alignment);
+    }
+
+    // Returns where the last record of a dropped block ends.
+    static std::uint64_t erase_dropped_blocks(RecoveredSegment& segment) {
+        std::uint64_t end = 0;
+        std::erase_if(segment.blocks, [&](const StoredBlock& block) {
+            if (!block.is_dropped()) return false;
+            end = std::max(end, block.offset() + protocol::record_bytes(block.payload_bytes, segment.alignment));
+            return true;
+        });
+        return end;
     }
 
     void drop_misplaced_blocks(RecoveredSegment& segment, std::uint64_t file_bytes) {

@@ -227,11 +227,13 @@ void DatasetStore::forget(std::uint32_t block_id) {
 }
 
 void DatasetStore::clear_entry(const Segment& segment, std::uint32_t block_id) {
-    const std::uint32_t offset_units = table_[block_id].offset_units;
+    const StoredBlock dropped{.offset_units = table_[block_id].offset_units,
+                              .block_id = StoredBlock::kDroppedId,
+                              .payload_bytes = table_[block_id].payload_bytes};
     payload_bytes_ -= table_.raw_bytes(block_id);
     table_.clear(block_id);
     if (segment.tier() == Tier::disk && index_ != nullptr) {
-        index_->remove_block(options_.dataset_id, segment.id(), offset_units);
+        index_->put_block(options_.dataset_id, segment.id(), dropped);
     }
 }
 

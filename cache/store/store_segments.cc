@@ -66,6 +66,10 @@ void DatasetStore::add_segment(std::unique_ptr<Segment> segment, bool accepts_re
     segments_[segment->slot_] = std::move(segment);
 }
 
+void DatasetStore::remove_segment_from_index(const Segment& segment) {
+    if (index_ != nullptr) index_->remove_segment(options_.dataset_id, segment.id());
+}
+
 void DatasetStore::put_segment_into_index(Segment& segment) {
     if (index_ == nullptr) return;
     index_->put_segment(options_.dataset_id, segment.id(), segment.size_bytes(), segment.alignment(), segment.sealed_);
@@ -90,7 +94,6 @@ void DatasetStore::drop(Segment& segment) {
     // ends.
     segment.references_++;
     if (segment.tier() == Tier::disk && segment.state_ == Segment::State::ready) {
-        if (index_ != nullptr) index_->remove_segment(options_.dataset_id, segment.id());
         disk_.unlink(segment);
     }
     release(segment);

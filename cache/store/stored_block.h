@@ -11,6 +11,10 @@ namespace larder::cache {
 inline constexpr std::uint64_t kOffsetUnitBytes = 64;
 
 struct StoredBlock {
+    // Stands for the id of a block that was dropped while its record stays in the segment. The scan of the segment's
+    // tail starts behind such a record, so that it does not bring the block back.
+    static constexpr std::uint32_t kDroppedId = 0xffffffff;
+
     std::uint32_t offset_units = 0;  // of the record in its segment
     std::uint32_t block_id = 0;
     std::uint32_t payload_bytes = 0;
@@ -18,6 +22,7 @@ struct StoredBlock {
     std::uint32_t raw_bytes = 0;  // of the block if the payload is compressed, else 0
 
     std::uint64_t offset() const { return offset_units * kOffsetUnitBytes; }
+    bool is_dropped() const { return block_id == kDroppedId; }
     bool operator==(const StoredBlock&) const = default;
 };
 static_assert(sizeof(StoredBlock) == 20);

@@ -148,6 +148,25 @@ TEST_F(Recovery, ScanSkipsDamagedRecords) {
     expect_held(0, 50);
 }
 
+TEST_F(Recovery, BlockThatWasDroppedStaysDropped) {
+    start();
+    admit(0, 10);
+    store_->forget(9);  // its record is the last of the unsealed segment
+    store_->forget(4);
+    stop();
+    start();
+    EXPECT_FALSE(store_->find(9));
+    EXPECT_FALSE(store_->find(4));
+    EXPECT_EQ(report_.blocks, 8u);
+    EXPECT_EQ(report_.entries_dropped, 0u);
+    admit(9, 10);
+    stop();
+    start();
+    expect_held(9, 10);
+    expect_held(0, 4);
+    store_->check_invariants();
+}
+
 TEST_F(Recovery, PrefersTheLaterRecordOfABlock) {
     start();
     admit(0, 10);
