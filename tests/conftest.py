@@ -41,14 +41,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Itera
 
 @pytest.fixture(autouse=True)
 def removed_when_passed(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[None]:
-    """The directory of a test that failed stays; the others go at once, not all together at the end."""
+    """Removes the directory of a test that passed at once. The directory of a failed test stays."""
     yield
     if request.node.stash.get(PASSED, False):
         shutil.rmtree(tmp_path)
 
 
-# A file's tests run in one process, which is given two files at the start and another when one is left. Those that take
-# longest come first, or the last of them would run alone, and then those that go well with them.
+# A file's tests run in one process. Each process gets two files at the start, and another one when only one is left. The
+# files that take longest come first, so that none of them runs alone at the end. Files that run well beside them follow.
 FIRST = (
     "test_bench.py",
     "test_remotes.py",
@@ -69,7 +69,7 @@ FIRST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    gone = [name for name in FIRST if not list((ROOT / "tests").rglob(name))]
-    assert not gone, f"FIRST in {__file__} names files that do not exist: {gone}"
+    missing = [name for name in FIRST if not list((ROOT / "tests").rglob(name))]
+    assert not missing, f"FIRST in {__file__} names files that do not exist: {missing}"
     ranks = {name: rank for rank, name in enumerate(FIRST)}
     items.sort(key=lambda item: ranks.get(item.path.name, len(FIRST)))

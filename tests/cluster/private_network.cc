@@ -17,7 +17,7 @@ extern char** environ;
 namespace larder::test {
 namespace {
 
-constexpr const char* kOurs = "/proc/thread-self/ns/net";
+constexpr const char* kOwnNamespace = "/proc/thread-self/ns/net";
 
 std::string words(const std::vector<std::string>& arguments) {
     std::string text;
@@ -26,26 +26,26 @@ std::string words(const std::vector<std::string>& arguments) {
 }
 
 // Runs ip(8) in the calling thread's namespace.
-Result<void> ip(const std::vector<std::string>& arguments) {
-    const std::string what = "ip " + words(arguments);
+Result<void> run_ip(const std::vector<std::string>& arguments) {
+    const std::string command = "ip " + words(arguments);
     std::vector<char*> argv{const_cast<char*>("ip")};
     argv.reserve(arguments.size() + 2);
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
     pid_t pid = -1;
     const int failed = ::posix_spawnp(&pid, "ip", nullptr, nullptr, argv.data(), environ);
-    if (failed != 0) return fail_errno(failed, what + " (package iproute2)");
+    if (failed != 0) return fail_errno(failed, command + " (package iproute2)");
     int status = 0;
     while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return fail(ErrorCode::unsupported, what + " failed");
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return fail(ErrorCode::unsupported, command + " failed");
     return {};
 }
 
-Result<void> ip_each(const NetworkNamespace& network, const std::vector<std::vector<std::string>>& commands) {
+Result<void> run_ip_each(const NetworkNamespace& network, const std::vector<std::vector<std::string>>& commands) {
     const NetworkNamespace::Inside inside(network);
     for (const auto& command : commands) {
-        if (auto done = ip(command); !done) return done;
+        if (auto done = run_ip(command); !done) return done;
     }
     return {};
 }
@@ -63,7 +63,7 @@ Result<NetworkNamespace> NetworkNamespace::make() {
         if (::unshare(CLONE_NEWNET) != 0) {
             made = fail_errno(errno, "make a network namespace");
         } else {
-            made = open_file(kOurs, O_RDONLY);
+            made = open_file(kOwnNamespace, O_RDONLY);
         }
     }).join();
     if (!*made) return std::unexpected(made->error());
@@ -75,7 +75,7 @@ std::string NetworkNamespace::path() const {
 }
 
 NetworkNamespace::Inside::Inside(const NetworkNamespace& network) {
-    auto ours = open_file(kOurs, O_RDONLY);
+    auto ours = open_file(kOwnNamespace, O_RDONLY);
     LARDER_ASSERT(ours.has_value());
     outside_ = std::move(*ours);
     LARDER_ASSERT(::setns(network.file_.get(), CLONE_NEWNET) == 0);
@@ -90,10 +90,10 @@ Result<PrivateNetwork> PrivateNetwork::make(std::uint32_t nodes) {
     auto hub = NetworkNamespace::make();
     if (!hub) return std::unexpected(hub.error());
     PrivateNetwork network(std::move(*hub));
-    auto done = ip_each(network.hub_, {{"link", "set", "lo", "up"},
-                                       {"link", "add", "hub", "type", "bridge"},
-                                       {"address", "add", hub_address() + "/24", "dev", "hub"},
-                                       {"link", "set", "hub", "up"}});
+    auto done = run_ip_each(network.hub_, {{"link", "set", "lo", "up"},
+                                           {"link", "add", "hub", "type", "bridge"},
+                                           {"address", "add", hub_address() + "/24", "dev", "hub"},
+                                           {"link", "set", "hub", "up"}});
     for (std::uint32_t i = 0; done && i < nodes; ++i) {
         auto node = NetworkNamespace::make();
         done = node ? network.add_node(std::move(*node)) : std::unexpected(node.error());
@@ -105,17 +105,18 @@ Result<PrivateNetwork> PrivateNetwork::make(std::uint32_t nodes) {
 Result<void> PrivateNetwork::add_node(NetworkNamespace node) {
     const std::string name = cable(nodes_.size());
     const std::string address = "10.77.0." + std::to_string(nodes_.size() + 2) + "/24";
-    auto plugged = ip_each(hub_, {{"link", "add", name, "type", "veth", "peer", "name", "uplink", "netns", node.path()},
-                                  {"link", "set", name, "master", "hub", "up"}});
+    auto plugged =
+        run_ip_each(hub_, {{"link", "add", name, "type", "veth", "peer", "name", "uplink", "netns", node.path()},
+                           {"link", "set", name, "master", "hub", "up"}});
     if (!plugged) return plugged;
     nodes_.push_back(std::move(node));
-    return ip_each(
+    return run_ip_each(
         nodes_.back(),
         {{"link", "set", "lo", "up"}, {"address", "add", address, "dev", "uplink"}, {"link", "set", "uplink", "up"}});
 }
 
 Result<void> PrivateNetwork::set_cable(std::uint32_t index, const char* state) const {
-    return ip_each(hub_, {{"link", "set", cable(index), state}});
+    return run_ip_each(hub_, {{"link", "set", cable(index), state}});
 }
 
 }  // namespace larder::test

@@ -1,9 +1,9 @@
 #pragma once
 
 // A private network for processes of this machine: a hub and nodes, each in its own network namespace. A cable (a veth
-// pair) connects each node to a bridge at the hub. Nothing has a name outside: descriptors and running processes hold
-// the namespaces, so the kernel removes the network with the last holder, however it ended, and two networks never
-// meet. Needs root and iproute2. One thread.
+// pair) connects each node to a bridge at the hub. The namespaces have no names: descriptors and running processes hold
+// them, so the kernel removes the network when its last holder ends, even by a signal, and two networks never conflict.
+// Needs root and iproute2. For one thread.
 
 #include <cstdint>
 #include <string>

@@ -1,7 +1,7 @@
 #pragma once
 
 // Samples a byte counter many times a second and reports how far it ever ran ahead of a rate: the largest (bytes
-// counted - rate * time) over any stretch of the watch. Bursts must explain this excess.
+// counted - rate * time) over any stretch of the watch. Only bursts may cause this excess.
 
 #include <atomic>
 #include <cstdint>

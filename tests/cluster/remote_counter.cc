@@ -22,7 +22,7 @@ std::string text_at(const boost::json::value& value, const char* key) {
 
 }  // namespace
 
-void RemoteCounter::look(const std::string& socket) {
+void RemoteCounter::update_counts(const std::string& socket) {
     const auto answer = http_request(socket, "GET", "/v1/jobs", {}, {.timeout_ms = kAnswerTimeout_ms});
     if (!answer || answer->status != 200) return;
     boost::system::error_code error;
@@ -42,7 +42,7 @@ void RemoteCounter::look(const std::string& socket) {
 
 Result<std::uint64_t> RemoteCounter::bytes() {
     const std::lock_guard lock(mutex_);
-    for (const std::string& socket : sockets_) look(socket);
+    for (const std::string& socket : sockets_) update_counts(socket);
     std::uint64_t sum = 0;
     for (const auto& [name, job] : jobs_) sum += job.before_bytes + job.last_bytes;
     return sum;

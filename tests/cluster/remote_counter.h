@@ -32,7 +32,7 @@ private:
         std::uint64_t burst_bytes = 0;
     };
 
-    void look(const std::string& socket);
+    void update_counts(const std::string& socket);
 
     std::vector<std::string> sockets_;
     std::mutex mutex_;

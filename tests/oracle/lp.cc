@@ -79,11 +79,11 @@ public:
             upper.push_back(cache.cap / cache.size);
             cost.push_back(0);
         }
-        const auto add_bandwidths = [&](bool capped, double each) {
+        const auto add_bandwidths = [&](bool capped, double cost_of_each) {
             for (const LpJob& job : problem.jobs) {
                 lower.push_back(job.floor / scale_.rate);
                 upper.push_back(capped && std::isfinite(job.cap) ? job.cap / scale_.rate : COIN_DBL_MAX);
-                cost.push_back(each);
+                cost.push_back(cost_of_each);
             }
         };
         add_bandwidths(within_caps, 1);
@@ -100,13 +100,14 @@ public:
         }
         if (keep_shares && !by_job) {
             // Adds the row sum of e * (1 - part) <= remote.
-            std::vector<double> of_cache(problem.caches.size());
+            std::vector<double> coefficients(problem.caches.size());
             double sum = 0;
             for (const LpJob& job : problem.jobs) {
-                for (const LpRead& read : job.reads) of_cache[read.cache] += read.part * job.equal_rate / scale_.rate;
+                for (const LpRead& read : job.reads)
+                    coefficients[read.cache] += read.part * job.equal_rate / scale_.rate;
                 sum += job.equal_rate / scale_.rate;
             }
-            for (int i = 0; i < caches_; ++i) rows.add(i, of_cache[static_cast<std::size_t>(i)]);
+            for (int i = 0; i < caches_; ++i) rows.add(i, coefficients[static_cast<std::size_t>(i)]);
             rows.end(sum - problem.remote / scale_.rate, COIN_DBL_MAX);
         }
         if (by_job) {

@@ -11,20 +11,20 @@ LruBlocks::LruBlocks(std::size_t capacity, std::vector<Job> jobs) : capacity_(ca
     for (Job& job : jobs_) job.next = random_.below(job.blocks);
 }
 
-void LruBlocks::run(std::size_t rounds, bool counts) {
+void LruBlocks::run(std::size_t rounds, bool count_hits) {
     for (std::size_t round = 0; round < rounds; ++round) {
-        for (Job& job : jobs_) read(job, job.rate, counts);
+        for (Job& job : jobs_) read(job, job.rate, count_hits);
     }
 }
 
-void LruBlocks::take_turns(std::size_t turns, std::size_t reads, bool counts) {
-    for (std::size_t turn = 0; turn < turns * jobs_.size(); ++turn) read(jobs_[turn % jobs_.size()], reads, counts);
+void LruBlocks::take_turns(std::size_t turns, std::size_t reads, bool count_hits) {
+    for (std::size_t turn = 0; turn < turns * jobs_.size(); ++turn) read(jobs_[turn % jobs_.size()], reads, count_hits);
 }
 
-void LruBlocks::read(Job& job, std::size_t blocks, bool counts) {
+void LruBlocks::read(Job& job, std::size_t blocks, bool count_hits) {
     for (std::size_t i = 0; i < blocks; ++i) {
         const bool hit = touch((std::uint64_t{job.dataset} << 32) | job.order[job.next++]);
-        if (counts) {
+        if (count_hits) {
             job.hits += hit ? 1 : 0;
             ++job.reads;
         }

@@ -1,7 +1,7 @@
 #pragma once
 
 // One LRU cache, block by block. Jobs take turns by their rates and read datasets in a fresh random order each epoch.
-// Tests compare the simulator's closed forms with it. The same numbers on every machine.
+// Tests compare the simulator's closed forms with it. Results are the same on every machine.
 
 #include <cstdint>
 #include <list>
@@ -26,13 +26,13 @@ public:
 
     LruBlocks(std::size_t capacity, std::vector<Job> jobs);
 
-    void run(std::size_t rounds, bool counts);
+    void run(std::size_t rounds, bool count_hits);
     // Lets the jobs read one at a time, `reads` blocks each.
-    void take_turns(std::size_t turns, std::size_t reads, bool counts);
+    void take_turns(std::size_t turns, std::size_t reads, bool count_hits);
     const std::vector<Job>& jobs() const { return jobs_; }
 
 private:
-    void read(Job& job, std::size_t blocks, bool counts);
+    void read(Job& job, std::size_t blocks, bool count_hits);
     void begin(Job& job);
     bool touch(std::uint64_t block);
 

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 // Returns the decision that the test sets.
 class FixedPolicy final : public Policy {
 public:
-    std::string_view name() const override { return "told"; }
+    std::string_view name() const override { return "fixed"; }
     bool preempts() const override { return true; }
     bool sizes_jobs() const override { return true; }
     Result<Decision> decide(const Snapshot&) override {
@@ -106,7 +106,7 @@ TEST(Decide, PolicyThatThrowsIsAnErrorAndChangesNothing) {
     policy.throws = true;
     const auto actions = world.step(policy);
     ASSERT_FALSE(actions);
-    EXPECT_THAT(actions.error().message, HasSubstr("told: no idea"));
+    EXPECT_THAT(actions.error().message, HasSubstr("fixed: no idea"));
     EXPECT_EQ(world.pool->free_gpus(0), 8);
 }
 
@@ -313,10 +313,10 @@ TEST(Decide, SharedGpusCountAgainstQuota) {
     ASSERT_TRUE(world.step(policy));
     EXPECT_THAT(world.running(), ElementsAre(0, 2, 4));
     EXPECT_EQ(world.waits[1], WaitsFor::quota);
-    EXPECT_EQ(world.waits[3], WaitsFor::quota) << "the one that shares has all";
+    EXPECT_EQ(world.waits[3], WaitsFor::quota) << "the job that shares GPUs uses the whole quota";
     policy.decision.wants.erase(policy.decision.wants.begin() + 1);
     ASSERT_TRUE(world.step(policy));
-    EXPECT_THAT(world.running(), ElementsAre(0, 2, 4)) << "nor does one that shares already";
+    EXPECT_THAT(world.running(), ElementsAre(0, 2, 4)) << "a job that shares GPUs already counts too";
 }
 
 }  // namespace

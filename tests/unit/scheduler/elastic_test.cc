@@ -1,5 +1,5 @@
-// Elastic jobs under every policy that may stop jobs: they grow into idle GPUs and shrink before another job has to
-// wait for GPUs.
+// Elastic jobs under every policy that does not size jobs itself: they grow into idle GPUs and shrink before another
+// job has to wait for GPUs.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 // Without Gandiva, which sizes jobs itself (see gandiva_test.cc).
-std::vector<std::string_view> policies_that_stop_jobs() {
+std::vector<std::string_view> policies_that_do_not_size_jobs() {
     std::vector<std::string_view> names;
     for (const std::string_view name : policy_names()) {
         const auto policy = make_policy(name, {});
@@ -44,20 +44,20 @@ protected:
 TEST_P(Elastic, GrowsIntoIdleGpusAndShrinksForGang) {
     add_elastic();
     step();
-    EXPECT_EQ(world_.states[0].gpus, 8U) << "from its start";
+    EXPECT_EQ(world_.states[0].gpus, 8U) << "it has them from its start";
     world_.pass(1000);
     world_.add(4, 4e8 * 100);
     const Actions shrinks = step();
     EXPECT_THAT(shrinks.stops, ElementsAre(0));
     EXPECT_THAT(world_.running(), ElementsAre(0, 1));
-    EXPECT_EQ(world_.states[0].gpus, 4U) << "as far as it has to";
+    EXPECT_EQ(world_.states[0].gpus, 4U) << "no smaller than the gang needs";
     world_.pass(100);
     world_.end_finished();
     world_.pass(1000);
     step();
-    EXPECT_EQ(world_.states[0].gpus, 8U) << "again, while it runs";
+    EXPECT_EQ(world_.states[0].gpus, 8U) << "it grows again while it runs";
     world_.pass(400);
-    EXPECT_THAT(step().stops, IsEmpty()) << "and stays so";
+    EXPECT_THAT(step().stops, IsEmpty()) << "it keeps its size";
 }
 
 TEST_P(Elastic, ShrinksNoFurtherThanItsMinimum) {
@@ -130,11 +130,12 @@ TEST_P(Elastic, TraceEndsSoonerThanWithRigidJobs) {
     EXPECT_LT(run(GetParam(), true), run(GetParam(), false));
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, Elastic, testing::ValuesIn(policies_that_stop_jobs()), [](const auto& tested) {
-    std::string name(tested.param);
-    std::erase(name, '-');
-    return name;
-});
+INSTANTIATE_TEST_SUITE_P(Policies, Elastic, testing::ValuesIn(policies_that_do_not_size_jobs()),
+                         [](const auto& tested) {
+                             std::string name(tested.param);
+                             std::erase(name, '-');
+                             return name;
+                         });
 
 }  // namespace
 }  // namespace larder::scheduler::tests

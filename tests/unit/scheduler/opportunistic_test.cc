@@ -41,7 +41,7 @@ TEST_P(Opportunistic, MakesRoomForClaimAndRunsAgainAfterwards) {
     EXPECT_TRUE(world_.states[0].opportunistic);
     world_.pass(10);
     const std::uint32_t first = add(8, false);
-    EXPECT_THAT(step().stops, SizeIs(1)) << "and not the other one, too";
+    EXPECT_THAT(step().stops, SizeIs(1)) << "only one of the two jobs stops";
     EXPECT_TRUE(world_.states[first].running);
     EXPECT_FALSE(world_.states[first].opportunistic);
     world_.pass(10);
@@ -61,7 +61,7 @@ TEST_P(Opportunistic, MakesRoomForGangAcrossNodes) {
     ASSERT_THAT(world_.running(), SizeIs(16));
     world_.pass(10);
     const std::uint32_t gang = add(12, false);
-    EXPECT_THAT(step().stops, SizeIs(12)) << "what it does not need stays";
+    EXPECT_THAT(step().stops, SizeIs(12)) << "jobs whose GPUs the gang does not need continue";
     EXPECT_TRUE(world_.states[gang].running);
     EXPECT_THAT(world_.running(), SizeIs(5));
 }

@@ -18,7 +18,7 @@ TEST(TimeShare, IsFractionOfTimeThatJobRan) {
         now_s += 900;
     }
     EXPECT_NEAR(time_share(job, now_s), 1.0 / 3, 0.02);
-    EXPECT_LT(time_share(job, now_s + 6 * 3600), 0.05) << "it has not run for long";
+    EXPECT_LT(time_share(job, now_s + 6 * 3600), 0.05) << "it has not run for a long time";
     EXPECT_GT(time_share(job, now_s + 1e7), 0);
 }
 
@@ -27,7 +27,7 @@ TEST(TimeShare, IsUpdatedOnlyAfterLargerChange) {
     JobState job{.spec = &spec, .gpus = 1, .first_started_s = 0};
     add_run(job, 0, 1000);
     note_time_share(job, 1100);
-    EXPECT_EQ(job.time_share, 1) << "a tenth less";
+    EXPECT_EQ(job.time_share, 1) << "a change of a tenth is too small";
     note_time_share(job, 2000);
     EXPECT_EQ(job.time_share, time_share(job, 2000));
     EXPECT_NEAR(job.time_share, 0.5, 0.03);
@@ -43,13 +43,13 @@ TEST(ExpectedRate, IsBoundByNodeNetworkFarFromData) {
                       .tenants = {},
                       .datasets = datasets,
                       .storage = {.cache_bytes = 1e9, .remote_bytes_per_second = 1e9}};
-    EXPECT_EQ(expected_rate_far(snapshot, job, 0, 4), 4e8) << "all is cached, and nothing said of networks";
+    EXPECT_EQ(expected_rate_far(snapshot, job, 0, 4), 4e8) << "all data is cached, and networks have no limit";
     snapshot.storage.nic_bytes_per_second = 8e8;
     EXPECT_EQ(expected_rate_far(snapshot, job, 0, 4), 2e8);
     EXPECT_EQ(expected_rate(snapshot, job, 0, 4), 4e8);
     snapshot.storage.nic_bytes_per_second = kNever;
     snapshot.storage.own_caches = true;
-    EXPECT_EQ(expected_rate_far(snapshot, job, 0, 4), 2.5e8) << "what other nodes have cached is no hit";
+    EXPECT_EQ(expected_rate_far(snapshot, job, 0, 4), 2.5e8) << "blocks cached on other nodes are no hits";
     EXPECT_EQ(expected_rate(snapshot, job, 0, 4), 4e8);
     spec.dataset = kNoDataset;
     EXPECT_EQ(expected_rate_far(snapshot, job, 0, 4), 4e8);

@@ -107,7 +107,7 @@ public:
             if (!state.running) continue;
             const double rate = expected_rate(taken, state);
             add_run(state, now_s, now_s + seconds);
-            const double lost_s = std::min(seconds, lost_still_s(state));
+            const double lost_s = std::min(seconds, restart_left_s(state));
             state.remaining_bytes = std::max(0.0, state.remaining_bytes - rate * (seconds - lost_s));
         }
         now_s += seconds;
@@ -118,12 +118,12 @@ public:
         const Snapshot taken = snapshot();
         double first = kNever;
         for (const JobState* const job : jobs) {
-            if (job->running) first = std::min(first, now_s + lost_still_s(*job) + expected_remaining_s(taken, *job));
+            if (job->running) first = std::min(first, now_s + restart_left_s(*job) + expected_remaining_s(taken, *job));
         }
         return first;
     }
 
-    double lost_still_s(const JobState& job) const {
+    double restart_left_s(const JobState& job) const {
         const auto found = ready_s.find(&job);
         return found == ready_s.end() ? 0 : std::max(0.0, found->second - now_s);
     }
@@ -131,8 +131,8 @@ public:
     // Ends the jobs that have no work left. Their guests wait again.
     void end_finished() {
         for (std::uint32_t j = 0; j < states.size(); ++j) {
-            const bool there = std::ranges::find(jobs, &states[j]) != jobs.end();
-            if (!there || states[j].remaining_bytes > 1e-9 * states[j].spec->total_bytes) continue;
+            const bool is_present = std::ranges::find(jobs, &states[j]) != jobs.end();
+            if (!is_present || states[j].remaining_bytes > 1e-9 * states[j].spec->total_bytes) continue;
             for (JobState& guest : states) {
                 if (!guest.running || guest.packed_with != &states[j]) continue;
                 guest.running = false;
@@ -168,7 +168,7 @@ public:
     std::deque<JobSpec> specs;
     std::deque<JobState> states;
     std::vector<const JobState*> jobs;
-    std::vector<JobState*> present;  // the same
+    std::vector<JobState*> present;  // the jobs of `jobs`, to be changed
     std::vector<JobId> ids;
     std::vector<Tenant> tenants;
     std::vector<DatasetState> datasets;
@@ -176,7 +176,7 @@ public:
     bool storage_aware = true;
     std::unique_ptr<Placer> pool;
     std::vector<WaitsFor> waits;
-    std::map<const JobState*, double> ready_s;  // of restarted jobs
+    std::map<const JobState*, double> ready_s;  // when the restart of each restarted job is over
 };
 
 }  // namespace larder::scheduler::tests

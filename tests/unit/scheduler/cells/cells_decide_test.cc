@@ -15,13 +15,13 @@ using testing::IsEmpty;
 
 class FixedPolicy final : public Policy {
 public:
-    std::string_view name() const override { return "told"; }
+    std::string_view name() const override { return "fixed"; }
     bool preempts() const override { return true; }
     Result<Decision> decide(const Snapshot&) override { return decision; }
     Decision decision;
 };
 
-// Tenants "one" and "two" own whole nodes of 8 GPUs, as use_cells() says.
+// Tenants "one" and "two" own whole nodes of 8 GPUs. The arguments of use_cells() are their numbers of nodes.
 class CellsDecide : public testing::Test {
 protected:
     void use_cells(std::uint32_t one, std::uint32_t two, bool two_is_pinned = false) {
@@ -102,7 +102,7 @@ TEST_F(CellsDecide, DemotedJobRegainsClaimWhenItsTenantHasRoom) {
     world_.add(8, 1e12);
     ASSERT_TRUE(world_.step(*srtf));
     ASSERT_THAT(world_.running(), ElementsAre(0, 1));
-    EXPECT_TRUE(world_.states[0].opportunistic) << "the longer one, on the other tenant's node";
+    EXPECT_TRUE(world_.states[0].opportunistic) << "the longer job, on the other tenant's node";
     world_.end(1);
     const auto actions = world_.step(*srtf);
     ASSERT_TRUE(actions);
@@ -111,7 +111,7 @@ TEST_F(CellsDecide, DemotedJobRegainsClaimWhenItsTenantHasRoom) {
     EXPECT_FALSE(cells_->is_opportunistic(world_.ids[0]));
     world_.add(8, 1e13).tenant = 1;
     ASSERT_TRUE(world_.step(*srtf));
-    EXPECT_THAT(world_.running(), ElementsAre(0, 2)) << "nobody with a claim in its own cells has to go";
+    EXPECT_THAT(world_.running(), ElementsAre(0, 2)) << "no job with a claim in its own cells has to stop";
 }
 
 TEST_F(CellsDecide, TenantWithoutCellsHasNoClaim) {
@@ -183,7 +183,7 @@ TEST_F(CellsDecide, BackfillKeepsClaimForFirstWaitingJobOfTenant) {
     world_.add(8);             // its tenant has 4 left, the cluster 12
     world_.add(4, 4e8 * 200);  // would take those 4
     world_.add(8, 8e8 * 200).tenant = 1;
-    world_.add(4, 4e8 * 50);  // ends before
+    world_.add(4, 4e8 * 50);  // ends before job 0
     const auto fifo = std::move(*make_policy("fifo-backfill", {}));
     ASSERT_TRUE(world_.step(*fifo));
     EXPECT_THAT(world_.running(), ElementsAre(0, 3, 4));
@@ -196,7 +196,7 @@ TEST_F(CellsDecide, NoJobSharesGpusInAnotherTenantsCells) {
     world_.add(8);
     world_.add(8);
     step({{.job = 0, .gpus = 8}, {.job = 1, .gpus = 8, .packed_with = 0}, {.job = 2, .gpus = 8, .packed_with = 0}});
-    EXPECT_THAT(world_.running(), ElementsAre(0, 2)) << "only those of its own tenant";
+    EXPECT_THAT(world_.running(), ElementsAre(0, 2)) << "only jobs of its own tenant share its GPUs";
 }
 
 TEST_F(CellsDecide, OpportunisticJobsShareGpusAcrossTenants) {

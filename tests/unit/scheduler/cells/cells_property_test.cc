@@ -1,5 +1,5 @@
 // A million random operations on random configurations. After each operation, every invariant is recomputed from the
-// configuration and from what was handed out.
+// configuration and from the GPUs that were handed out.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ constexpr std::uint32_t kOperations = test::property_cases(1'000'000, 25);
 constexpr std::uint32_t kWorlds = 250;
 
 // How often each tested situation occurred.
-struct Seen {
+struct SituationCounts {
     std::uint64_t placed = 0;
     std::uint64_t refused = 0;
     std::uint64_t evicted = 0;
@@ -24,27 +24,27 @@ struct Seen {
     std::uint64_t scarce = 0;  // refused or placed where healthy cells were too few for all
     std::uint64_t doomed = 0;
     std::uint64_t claims_changed = 0;
-    std::uint64_t put_back = 0;
+    std::uint64_t placed_again = 0;
 };
 
 class World : public CountedWorld {
 public:
-    World(std::uint64_t seed, Seen& seen) : World(Dice(seed), seen) {}
+    World(std::uint64_t seed, SituationCounts& seen) : World(Dice(seed), seen) {}
     ~World() { seen_.doomed += doomed_; }
 
     void step() {
-        const std::uint32_t what = dice_.between(1, 100);
-        if (what <= 34) {
+        const std::uint32_t operation = dice_.between(1, 100);
+        if (operation <= 34) {
             place(false);
-        } else if (what <= 46) {
+        } else if (operation <= 46) {
             place(true);
-        } else if (what <= 78) {
+        } else if (operation <= 78) {
             release();
-        } else if (what <= 90) {
+        } else if (operation <= 90) {
             change_claim();
-        } else if (what <= 96) {
-            put_back();
-        } else if (fails_) {
+        } else if (operation <= 96) {
+            place_again();
+        } else if (nodes_fail_) {
             fail_or_recover();
         }
         ASSERT_TRUE(cells_->sound());
@@ -52,22 +52,22 @@ public:
     }
 
 private:
-    World(Dice dice, Seen& seen) : CountedWorld(random_config(dice)), seen_(seen), dice_(dice) {
-        fails_ = dice_.chance(60);
-        prefers_ = dice_.chance(40);
+    World(Dice dice, SituationCounts& seen) : CountedWorld(random_config(dice)), seen_(seen), dice_(dice) {
+        nodes_fail_ = dice_.chance(60);
+        prefers_nodes_ = dice_.chance(40);
     }
 
     PlaceRequest request(bool opportunistic) {
         const std::uint32_t cluster = dice_.between(0, tenants_ - 1);
         near_.clear();
-        PlaceRequest asked{.job = next_++,
+        PlaceRequest asked{.job = next_job_++,
                            .tenant = cluster,
                            .gpus = dice_.chance(60) ? dice_.between(1, 4) : dice_.between(1, 24),
                            .gpu_type = dice_.between(0, static_cast<std::uint32_t>(cluster_.gpu_types.size()) - 1),
                            .priority = static_cast<std::int32_t>(dice_.between(0, 3)),
                            .opportunistic = opportunistic,
                            .near = {}};
-        if (prefers_ && dice_.chance(50)) {
+        if (prefers_nodes_ && dice_.chance(50)) {
             for (std::uint32_t i = dice_.between(1, 4); i > 0; --i) {
                 const std::uint32_t node = dice_.between(0, static_cast<std::uint32_t>(cluster_.nodes.size()) - 1);
                 if (std::ranges::find(near_, node) == near_.end()) near_.push_back(node);
@@ -129,7 +129,7 @@ private:
             ASSERT_GT(asked.gpus, room.bound_gpus);
         }
         if (placement != nullptr && room.all_served && asked.near.empty()) {
-            ASSERT_LE(placement->size(), room.nodes_least(asked.gpus));
+            ASSERT_LE(placement->size(), room.least_nodes(asked.gpus));
         }
     }
 
@@ -147,9 +147,9 @@ private:
             return;
         }
         const CountedRoom left = states_.empty() ? CountedRoom{} : room(asked.tenant, asked.gpu_type);
-        const bool known = !states_.empty();
+        const bool room_is_known = !states_.empty();
         const auto placed = cells_->place(asked);
-        if (known) {
+        if (room_is_known) {
             ASSERT_NO_FATAL_FAILURE(check_answer(asked, left, placed ? &placed->placement : nullptr));
         }
         if (!placed) return;
@@ -159,9 +159,9 @@ private:
         for (const JobId id : placed->evicted) jobs_.erase(id);
         add(asked, placed->placement);
         const bool doomed = std::ranges::any_of(states_, [](const auto& state) { return state.cell.doomed; });
-        if (!known || !left.all_served || doomed) return;
+        if (!room_is_known || !left.all_served || doomed) return;
         ASSERT_NO_FATAL_FAILURE(check_shares());
-        ASSERT_TRUE(room(asked.tenant, asked.gpu_type).all_served) << "others are left short";
+        ASSERT_TRUE(room(asked.tenant, asked.gpu_type).all_served) << "too few cells are left for other tenants";
     }
 
     JobId any_job() {
@@ -200,7 +200,7 @@ private:
     }
 
     // As after a restart: releases all GPUs and places every job again on the same GPUs, in the same cells.
-    void put_back() {
+    void place_again() {
         std::map<JobId, std::vector<HeldCell>> held;
         for (const auto& [id, job] : jobs_) held[id] = cells_->cells_of(id);
         for (const auto& [id, job] : jobs_) cells_->release(id);
@@ -222,7 +222,7 @@ private:
                                           .near = {},
                                           .cells = held.at(id)},
                                          job.placement));
-            seen_.put_back += job.opportunistic ? 0 : 1;
+            seen_.placed_again += job.opportunistic ? 0 : 1;
         }
         for (const JobId id : order) ASSERT_EQ(cells_->cells_of(id), held.at(id));
     }
@@ -236,11 +236,11 @@ private:
         cells_->set_usable(node, !bad_[node]);
     }
 
-    Seen& seen_;
+    SituationCounts& seen_;
     Dice dice_;
-    bool fails_ = false;
-    bool prefers_ = false;
-    JobId next_ = 0;
+    bool nodes_fail_ = false;
+    bool prefers_nodes_ = false;
+    JobId next_job_ = 0;
     std::vector<std::uint32_t> near_;
 };
 
@@ -248,7 +248,7 @@ class CellsProperties : public testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(CellsProperties, AllHoldAfterEveryOperation) {
     constexpr std::uint32_t kPerCase = kWorlds / 10;
-    Seen seen;
+    SituationCounts seen;
     for (std::uint32_t w = 0; w < kPerCase; ++w) {
         const std::uint64_t seed = GetParam() * kPerCase + w;
         World world(seed, seen);
@@ -263,7 +263,7 @@ TEST_P(CellsProperties, AllHoldAfterEveryOperation) {
     EXPECT_GT(seen.evicted, kOperations / 2000);
     EXPECT_GT(seen.scarce, kOperations / 2000);
     EXPECT_GT(seen.claims_changed, kOperations / 2000);
-    EXPECT_GT(seen.put_back, kOperations / 2000);
+    EXPECT_GT(seen.placed_again, kOperations / 2000);
     EXPECT_GT(seen.doomed, 0U);
 }
 

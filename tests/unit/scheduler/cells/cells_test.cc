@@ -15,9 +15,9 @@ struct Share {
 };
 
 // One hierarchy: switches of 2 GPUs (level 1), nodes of 2 switches (level 2), racks of several nodes (level 3).
-class Small {
+class SmallCluster {
 public:
-    Small(std::uint32_t racks, std::uint32_t nodes_in_rack, const std::vector<std::vector<Share>>& shares) {
+    SmallCluster(std::uint32_t racks, std::uint32_t nodes_in_rack, const std::vector<std::vector<Share>>& shares) {
         HierarchyConfig hierarchy{.name = "h",
                                   .gpu_type = "a",
                                   .levels = {{"switch", 2}, {"node", 2}, {"rack", nodes_in_rack}},
@@ -77,7 +77,7 @@ std::vector<std::uint32_t> nodes_of(const Placement& placement) {
 }
 
 TEST(Cells, SmallJobsOfOneTenantLeaveTheOtherItsWholeNode) {
-    Small small(1, 2, {{{2, 1}}, {{2, 1}}});
+    SmallCluster small(1, 2, {{{2, 1}}, {{2, 1}}});
     for (JobId job = 0; job < 4; ++job) {
         const auto placed = small.place(job, 0, 1);
         ASSERT_TRUE(placed);
@@ -91,7 +91,7 @@ TEST(Cells, SmallJobsOfOneTenantLeaveTheOtherItsWholeNode) {
 }
 
 TEST(Cells, TenantWithoutVirtualClusterHasNoClaim) {
-    Small small(1, 2, {{{2, 1}}});
+    SmallCluster small(1, 2, {{{2, 1}}});
     small.cells->name_tenant(3, "stranger");
     EXPECT_FALSE(small.place(0, 3, 1));
     EXPECT_TRUE(small.place(1, 3, 1, true));
@@ -100,7 +100,7 @@ TEST(Cells, TenantWithoutVirtualClusterHasNoClaim) {
 }
 
 TEST(Cells, CellsAreSplitAndMerge) {
-    Small small(2, 2, {{{1, 2}}, {{3, 1}}});
+    SmallCluster small(2, 2, {{{1, 2}}, {{3, 1}}});
     ASSERT_TRUE(small.place(0, 0, 2));
     ASSERT_TRUE(small.place(1, 0, 2));
     const auto rack = small.place(2, 1, 8);
@@ -115,7 +115,7 @@ TEST(Cells, CellsAreSplitAndMerge) {
 }
 
 TEST(Cells, GangIsPlacedOnFewNodesCloseTogether) {
-    Small small(4, 4, {{{3, 3}}});
+    SmallCluster small(4, 4, {{{3, 3}}});
     ASSERT_TRUE(small.place(0, 0, 4 * 2));  // half of rack 0
     const auto gang = small.place(1, 0, 4 * 3);
     ASSERT_TRUE(gang);
@@ -130,7 +130,7 @@ TEST(Cells, GangIsPlacedOnFewNodesCloseTogether) {
 }
 
 TEST(Cells, CellsOfOneGangAreAdjacent) {
-    Small small(4, 4, {{{2, 2}}, {{2, 4}}});
+    SmallCluster small(4, 4, {{{2, 2}}, {{2, 4}}});
     ASSERT_TRUE(small.place(0, 0, 4));
     ASSERT_TRUE(small.place(1, 0, 4));
     const auto gang = small.place(2, 1, 16);
@@ -143,7 +143,7 @@ TEST(Cells, CellsOfOneGangAreAdjacent) {
 }
 
 TEST(Cells, OpportunisticJobsRunAnywhereAndStopForAnyClaim) {
-    Small small(1, 2, {{{2, 1}}, {{2, 1}}});
+    SmallCluster small(1, 2, {{{2, 1}}, {{2, 1}}});
     ASSERT_TRUE(small.place(0, 0, 8, true));
     EXPECT_FALSE(small.place(1, 0, 1, true));
     const auto placed = small.place(2, 1, 1);
@@ -153,7 +153,7 @@ TEST(Cells, OpportunisticJobsRunAnywhereAndStopForAnyClaim) {
 }
 
 TEST(Cells, ClaimIsPlacedWhereNoJobMustStop) {
-    Small small(2, 2, {{{2, 1}}});
+    SmallCluster small(2, 2, {{{2, 1}}});
     ASSERT_TRUE(small.place(0, 0, 4, true));
     const auto placed = small.place(1, 0, 4);
     ASSERT_TRUE(placed);
@@ -161,7 +161,7 @@ TEST(Cells, ClaimIsPlacedWhereNoJobMustStop) {
 }
 
 TEST(Cells, PinnedCellsAreUsedByTheirOwnerOnly) {
-    Small small(1, 2, {{{2, 1}}, {}});
+    SmallCluster small(1, 2, {{{2, 1}}, {}});
     small.config.virtual_clusters[1].pinned.push_back({.hierarchy = 0, .level = 2, .index = 0});
     const std::vector<std::string> tenants{"t0", "t1"};
     small.cells = std::move(*Cells::create(small.config, cluster_of(small.config), tenants));
@@ -171,7 +171,7 @@ TEST(Cells, PinnedCellsAreUsedByTheirOwnerOnly) {
 }
 
 TEST(Cells, BadNodesAreAvoided) {
-    Small small(2, 2, {{{2, 2}}, {{3, 1}}});
+    SmallCluster small(2, 2, {{{2, 2}}, {{3, 1}}});
     small.cells->set_usable(0, false);
     // Tenant 0 gets the other node of the rack with the bad node. The bad node belongs to no tenant any more, so its
     // next request fails.
@@ -184,7 +184,7 @@ TEST(Cells, BadNodesAreAvoided) {
 
 // There is one spare rack, so a bad node costs no tenant anything as long as the healthy racks are not split.
 TEST(Cells, WholeRacksAreLeftToTheirOwners) {
-    Small small(3, 2, {{{2, 3}}, {{3, 1}}});
+    SmallCluster small(3, 2, {{{2, 3}}, {{3, 1}}});
     small.cells->set_usable(5, false);
     ASSERT_TRUE(small.place(0, 0, 4));
     ASSERT_TRUE(small.place(1, 0, 4));
@@ -195,15 +195,15 @@ TEST(Cells, WholeRacksAreLeftToTheirOwners) {
 }
 
 TEST(Cells, SpareHealthyRackMayBeSplit) {
-    Small small(2, 2, {{{2, 1}}, {{2, 1}}});
+    SmallCluster small(2, 2, {{{2, 1}}, {{2, 1}}});
     ASSERT_TRUE(small.place(0, 1, 4));  // node 0: the free list has node 1 and rack 1
     small.cells->set_usable(1, false);
     // Node 2 is not in the smallest cell that could be split.
     EXPECT_THAT(nodes_of(small.place(1, 0, 4)->placement), ElementsAre(2));
 }
 
-TEST(Cells, DoomedCellsCountWhatTenantsCannotGet) {
-    Small small(1, 4, {{{2, 3}}, {{2, 1}}});
+TEST(Cells, DoomedCellsCountCellsThatTenantsCannotGet) {
+    SmallCluster small(1, 4, {{{2, 3}}, {{2, 1}}});
     small.cells->set_usable(0, false);
     EXPECT_EQ(small.doomed(0), 0U);  // each tenant alone can still get all its cells
     small.cells->set_usable(1, false);
@@ -221,7 +221,7 @@ TEST(Cells, DoomedCellsCountWhatTenantsCannotGet) {
 }
 
 TEST(Cells, ClaimIsGivenUpAndTakenUpAgain) {
-    Small small(1, 2, {{{2, 1}}, {{2, 1}}});
+    SmallCluster small(1, 2, {{{2, 1}}, {{2, 1}}});
     ASSERT_TRUE(small.place(0, 0, 4));
     EXPECT_TRUE(small.cells->set_opportunistic(0, true));
     ASSERT_TRUE(small.place(1, 0, 4));
@@ -232,32 +232,32 @@ TEST(Cells, ClaimIsGivenUpAndTakenUpAgain) {
 }
 
 TEST(Cells, PlaceAtTakesExactlyTheGivenGpus) {
-    Small small(1, 2, {{{2, 1}}, {{1, 1}}});
-    EXPECT_TRUE(small.cells->place_at(Small::request(0, 0, 2), {{1, 0b0110}}));
-    EXPECT_FALSE(small.cells->place_at(Small::request(1, 1, 1), {{1, 0b0001}}));  // the node is another tenant's
-    EXPECT_FALSE(small.cells->place_at(Small::request(1, 1, 2), {{0, 0b0110}}));  // more than one switch
-    EXPECT_TRUE(small.cells->place_at(Small::request(1, 1, 2), {{0, 0b1100}}));
-    EXPECT_FALSE(small.cells->place_at(Small::request(2, 0, 1), {{1, 0b0110}}));  // taken
+    SmallCluster small(1, 2, {{{2, 1}}, {{1, 1}}});
+    EXPECT_TRUE(small.cells->place_at(SmallCluster::request(0, 0, 2), {{1, 0b0110}}));
+    EXPECT_FALSE(small.cells->place_at(SmallCluster::request(1, 1, 1), {{1, 0b0001}}));  // the node is another tenant's
+    EXPECT_FALSE(small.cells->place_at(SmallCluster::request(1, 1, 2), {{0, 0b0110}}));  // more than one switch
+    EXPECT_TRUE(small.cells->place_at(SmallCluster::request(1, 1, 2), {{0, 0b1100}}));
+    EXPECT_FALSE(small.cells->place_at(SmallCluster::request(2, 0, 1), {{1, 0b0110}}));  // taken
     EXPECT_TRUE(small.cells->sound());
 }
 
 // A cell that turns out too small for the jobs placed after it is bound again, larger.
 TEST(Cells, PlaceAtWorksInAnyOrder) {
-    Small small(1, 2, {{{2, 1}, {1, 1}}});
-    EXPECT_TRUE(small.cells->place_at(Small::request(0, 0, 2), {{0, 0b0011}}));
-    EXPECT_TRUE(small.cells->place_at(Small::request(1, 0, 2), {{0, 0b1100}}));
-    EXPECT_TRUE(small.cells->place_at(Small::request(2, 0, 2), {{1, 0b1100}}));
+    SmallCluster small(1, 2, {{{2, 1}, {1, 1}}});
+    EXPECT_TRUE(small.cells->place_at(SmallCluster::request(0, 0, 2), {{0, 0b0011}}));
+    EXPECT_TRUE(small.cells->place_at(SmallCluster::request(1, 0, 2), {{0, 0b1100}}));
+    EXPECT_TRUE(small.cells->place_at(SmallCluster::request(2, 0, 2), {{1, 0b1100}}));
     EXPECT_TRUE(small.cells->sound());
 }
 
 TEST(Cells, GangGoesNearItsDataWhenDataBinds) {
-    Small small(2, 2, {{{2, 4}}});
+    SmallCluster small(2, 2, {{{2, 4}}});
     const std::vector<std::uint32_t> near{1, 2};
     const std::vector<double> costly{1, 0.2};
     ASSERT_TRUE(small.place(0, 0, 3));
-    ASSERT_TRUE(small.cells->place_at(Small::request(1, 0, 2), {{1, 0b0011}}));
-    ASSERT_TRUE(small.cells->place_at(Small::request(2, 0, 2), {{2, 0b0011}}));
-    PlaceRequest asked = Small::request(3, 0, 4);
+    ASSERT_TRUE(small.cells->place_at(SmallCluster::request(1, 0, 2), {{1, 0b0011}}));
+    ASSERT_TRUE(small.cells->place_at(SmallCluster::request(2, 0, 2), {{2, 0b0011}}));
+    PlaceRequest asked = SmallCluster::request(3, 0, 4);
     asked.near = near;
     asked.rate_far = 0.4;
     auto placed = small.cells->place(asked);
@@ -277,9 +277,9 @@ TEST(Cells, GangGoesNearItsDataWhenDataBinds) {
 }
 
 TEST(Cells, NodeNearTheDataWinsTies) {
-    Small small(2, 2, {{{2, 1}}, {{3, 1}}});
+    SmallCluster small(2, 2, {{{2, 1}}, {{3, 1}}});
     const std::vector<std::uint32_t> near{3};
-    PlaceRequest asked = Small::request(0, 0, 4);
+    PlaceRequest asked = SmallCluster::request(0, 0, 4);
     asked.near = near;
     const auto placed = small.cells->place(asked);
     ASSERT_TRUE(placed);
@@ -288,7 +288,7 @@ TEST(Cells, NodeNearTheDataWinsTies) {
 }
 
 TEST(Cells, ClusterMustMatchConfig) {
-    Small small(1, 2, {{{2, 1}}});
+    SmallCluster small(1, 2, {{{2, 1}}});
     const std::vector<std::string> tenants{"t0"};
     const auto error = [&](const GpuCluster& cluster) {
         const auto made = Cells::create(small.config, cluster, tenants);

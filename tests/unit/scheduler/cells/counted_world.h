@@ -1,7 +1,7 @@
 #pragma once
 
-// Tracks what random operations on Cells handed out, and recomputes from the configuration what follows for every
-// virtual cluster. It uses nothing of the algorithm under test.
+// Tracks the GPUs that Cells handed out in random operations, and recomputes the state of every virtual cluster from
+// the configuration, without the algorithm under test.
 
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ struct CountedRoom {
     bool all_served = true;              // at every level, healthy cells are free for everything that may be claimed
 
     // The smallest number of nodes that a gang of `wanted` GPUs fits on.
-    std::size_t nodes_least(std::uint32_t wanted) {
+    std::size_t least_nodes(std::uint32_t wanted) {
         std::ranges::sort(by_node, std::ranges::greater{});
         std::size_t nodes = 0;
         for (std::uint32_t got = 0; got < wanted; ++nodes) got += by_node[nodes];

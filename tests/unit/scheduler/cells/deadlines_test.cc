@@ -60,7 +60,7 @@ TEST_P(DeadlinesOverCells, PromisesStayWithinTheTenantsCells) {
     const auto actions = world.step(*policy);
     ASSERT_TRUE(actions) << actions.error().message;
     EXPECT_EQ(actions->admitted.size(), 4);
-    ASSERT_EQ(actions->refused.size(), 1) << "one cell does one of the first two in time";
+    ASSERT_EQ(actions->refused.size(), 1) << "the one cell finishes only one of the first two jobs in time";
     EXPECT_EQ(actions->refused[0].job, 1);
     EXPECT_THAT(world.running(), ElementsAre(0, 3, 4));
 }
@@ -89,7 +89,7 @@ TEST_P(DeadlinesOverCells, JobWithoutClaimIsPromisedWhatOthersLeave) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Admission, DeadlinesOverCells, testing::Bool(),
-                         [](const auto& at) { return at.param ? "Exact" : "BySlack"; });
+                         [](const auto& tested) { return tested.param ? "Exact" : "BySlack"; });
 
 }  // namespace
 }  // namespace larder::scheduler

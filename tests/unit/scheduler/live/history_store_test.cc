@@ -16,7 +16,7 @@ namespace {
 
 const std::vector<std::string> kTypes{"a100", "k80"};
 
-JobRecord full() {
+JobRecord full_record() {
     JobRecord job{.id = 12,
                   .asked = {.name = "resnet",
                             .command = {"python", "train.py"},
@@ -83,42 +83,42 @@ Result<void> save(HistoryStore& store, const LiveRecord& change) {
 
 LiveRecord with_job(JobId id) {
     LiveRecord change;
-    change.jobs[id] = full();
+    change.jobs[id] = full_record();
     change.jobs[id]->id = id;
     return change;
 }
 
 TEST(HistoryStore, RecordIsUnchangedByRoundTrip) {
-    const boost::json::object row = row_json(full(), kTypes);
+    const boost::json::object row = row_json(full_record(), kTypes);
     const JobRecord back = job_of_row(row, kTypes);
     EXPECT_EQ(boost::json::serialize(row_json(back, kTypes)), boost::json::serialize(row));
-    EXPECT_EQ(back.asked.user, full().asked.user);
-    EXPECT_EQ(back.held, full().held);
-    EXPECT_EQ(back.next, full().next);
-    EXPECT_EQ(back.last, full().last);
-    EXPECT_EQ(back.last_ideal, full().last_ideal);
-    EXPECT_EQ(back.asked.ideal_by_type, full().asked.ideal_by_type);
+    EXPECT_EQ(back.asked.user, full_record().asked.user);
+    EXPECT_EQ(back.held, full_record().held);
+    EXPECT_EQ(back.next, full_record().next);
+    EXPECT_EQ(back.last, full_record().last);
+    EXPECT_EQ(back.last_ideal, full_record().last_ideal);
+    EXPECT_EQ(back.asked.ideal_by_type, full_record().asked.ideal_by_type);
     EXPECT_EQ(back.counted.at("n1").bytes, 1000u);
-    EXPECT_EQ(back.state.ran_s_by_type, full().state.ran_s_by_type);
-    EXPECT_EQ(back.state.promised, full().state.promised);
+    EXPECT_EQ(back.state.ran_s_by_type, full_record().state.ran_s_by_type);
+    EXPECT_EQ(back.state.promised, full_record().state.promised);
     // GPU types may be listed in another order later.
     const std::vector<std::string> others{"h100", "k80", "a100"};
     EXPECT_EQ(job_of_row(row, others).state.ran_s_by_type, (std::vector<double>{0, 4, 1}));
 }
 
 TEST(HistoryStore, PublicJsonHasNoEnvironment) {
-    EXPECT_FALSE(to_json(full()).contains("environment"));
-    EXPECT_TRUE(row_json(full(), kTypes).contains("environment"));
+    EXPECT_FALSE(to_json(full_record()).contains("environment"));
+    EXPECT_TRUE(row_json(full_record(), kTypes).contains("environment"));
 }
 
 TEST(HistoryStore, SavedRecordIsFound) {
     const test::TempDirectory directory;
     {
         const auto store = HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes}).value();
-        JobRecord second = full();
+        JobRecord second = full_record();
         second.id = 13;
         LiveRecord change{.jobs = {}, .tenants = {{"vision", {.interval = 5, .gpu_s_by_interval = {1, 2}}}}};
-        change.jobs[12] = full();
+        change.jobs[12] = full_record();
         change.jobs[13] = second;
         ASSERT_TRUE(save(*store, change));
         LiveRecord forgotten;
@@ -189,7 +189,7 @@ TEST(HistoryStore, DamagedHistoryIsMovedAside) {
     {
         const auto store = HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes}).value();
         LiveRecord change;
-        change.jobs[12] = full();
+        change.jobs[12] = full_record();
         ASSERT_TRUE(save(*store, change));
     }
     std::filesystem::resize_file(directory / "state/queue/data.mdb", 5000);

@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using OnCells = MemoryEngine::Attempt;
+using Attempt = MemoryEngine::Attempt;
 
 class LiveOnCells : public Live {
 protected:
@@ -42,7 +42,7 @@ TEST_F(LiveOnCells, OpportunisticJobRunsInAnyCellsUntilClaimed) {
     const JobId claims = submit(owner);
     tick();
     EXPECT_EQ(phase(guest), Phase::stopping);
-    EXPECT_EQ(phase(claims), Phase::placed) << "until the other one is gone";
+    EXPECT_EQ(phase(claims), Phase::placed) << "until the guest has ended";
     engine.tell_ended({guest, 1}, 0, true);
     tick();
     EXPECT_EQ(phase(claims), Phase::starting);
@@ -52,7 +52,7 @@ TEST_F(LiveOnCells, OpportunisticJobRunsInAnyCellsUntilClaimed) {
     EXPECT_THAT(why(guest), HasSubstr("8 GPUs that no job with a claim uses"));
     engine.tell_ended({claims, 1}, 0);
     tick();
-    EXPECT_THAT(engine.starts, ElementsAre(OnCells{guest, 1}, OnCells{claims, 1}, OnCells{guest, 2}));
+    EXPECT_THAT(engine.starts, ElementsAre(Attempt{guest, 1}, Attempt{claims, 1}, Attempt{guest, 2}));
 }
 
 TEST_F(LiveOnCells, OperatorsSeeDoomedCells) {
@@ -60,7 +60,7 @@ TEST_F(LiveOnCells, OperatorsSeeDoomedCells) {
     EXPECT_THAT(doomed(), IsEmpty());
     engine.tell_node(EngineEvent::Kind::node_lost, "n1");
     tick();
-    EXPECT_THAT(doomed(), IsEmpty()) << "either of the two could still have the other node";
+    EXPECT_THAT(doomed(), IsEmpty()) << "either tenant could still get the other node";
     engine.tell_node(EngineEvent::Kind::node_lost, "n2");
     tick();
     EXPECT_THAT(doomed(), ElementsAre(DoomedCells{"default", "h", "node", 1}, DoomedCells{"small", "h", "node", 1}));
@@ -88,7 +88,7 @@ TEST_F(LiveOnCells, OpportunisticJobHasNoClaimAfterRestart) {
     tick();
     EXPECT_EQ(phase(guest), Phase::stopping);
     EXPECT_EQ(phase(claims), Phase::placed);
-    EXPECT_THAT(engine.stops, ElementsAre(OnCells{guest, 1}));
+    EXPECT_THAT(engine.stops, ElementsAre(Attempt{guest, 1}));
 }
 
 TEST_F(LiveOnCells, NoJobIsStoppedWithoutConflictingClaim) {
@@ -120,12 +120,12 @@ protected:
             return std::move(*Cells::create(config, options.cluster, names));
         };
     }
-    JobId runs_for(const std::string& tenant) {
+    JobId run_job_of(const std::string& tenant) {
         Submission asked = job_with_gpus(4);
         asked.tenant = tenant;
         return submit_and_start(asked);
     }
-    void ends(JobId id) {
+    void end_job(JobId id) {
         engine.tell_ended({id, 1}, 0);
         tick();
     }
@@ -133,19 +133,19 @@ protected:
     // Runs one job that holds its node through its tenant's rack cell, and one through its tenant's node cell, in a
     // rack where another tenant has a node.
     void run_in_both_levels() {
-        const JobId first = runs_for("default");
-        others = runs_for("small");
-        in_rack = runs_for("default");
-        const JobId beside = runs_for("default");
-        ends(first);
-        on_node = runs_for("default");
-        ends(beside);
-        ASSERT_EQ(node_of(others), "n1");
+        const JobId first = run_job_of("default");
+        neighbour = run_job_of("small");
+        in_rack = run_job_of("default");
+        const JobId beside = run_job_of("default");
+        end_job(first);
+        on_node = run_job_of("default");
+        end_job(beside);
+        ASSERT_EQ(node_of(neighbour), "n1");
         ASSERT_EQ(node_of(in_rack), "n2");
         ASSERT_EQ(node_of(on_node), "n0");
     }
 
-    JobId others = 0;
+    JobId neighbour = 0;
     JobId in_rack = 0;
     JobId on_node = 0;
 };
@@ -154,7 +154,7 @@ TEST_F(LiveOnRacks, EveryJobKeepsItsCellsAcrossRestart) {
     run_in_both_levels();
     restart();
     tick();
-    for (const JobId id : {others, in_rack, on_node}) EXPECT_EQ(phase(id), Phase::running) << id;
+    for (const JobId id : {neighbour, in_rack, on_node}) EXPECT_EQ(phase(id), Phase::running) << id;
     EXPECT_THAT(engine.stops, IsEmpty());
 }
 
@@ -165,9 +165,9 @@ TEST_F(LiveOnRacks, RecordsWithoutCellsAreAssignedInOrder) {
     }
     restart();
     tick();
-    EXPECT_EQ(phase(others), Phase::running);
+    EXPECT_EQ(phase(neighbour), Phase::running);
     EXPECT_EQ(phase(in_rack), Phase::running);
-    EXPECT_EQ(phase(on_node), Phase::stopping) << "the job before it was given the claim that it had";
+    EXPECT_EQ(phase(on_node), Phase::stopping) << "its claim was given to the job before it";
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ protected:
 
     Moment now() const { return {.unix_s = now_s, .steady_ns = static_cast<std::int64_t>(now_s * 1e9)}; }
     // Selects a policy under which a shorter job takes the GPUs of a longer one.
-    void shortest_first() {
+    void use_shortest_first() {
         policy = "srtf";
         restart();
         report("", 0);
@@ -74,7 +74,7 @@ protected:
         return {.name = name, .command = {"train", name}, .directory = "/", .gpus = gpus};
     }
     // A job on all GPUs that reads "images" for `epochs`.
-    static Submission reads_images(const std::string& name, double epochs) {
+    static Submission job_reading_images(const std::string& name, double epochs) {
         Submission asked = job_with_gpus(8, name);
         asked.dataset = "images";
         asked.epochs = epochs;

@@ -31,7 +31,7 @@ TEST_F(Live, SubmissionThatCannotBeSavedIsDropped) {
     tick();
     EXPECT_THAT(engine.starts, IsEmpty());
     EXPECT_THAT(live->queue().jobs(), IsEmpty());
-    EXPECT_EQ(submit(job_with_gpus(1, "lost")), 2u) << "its number is not given again";
+    EXPECT_EQ(submit(job_with_gpus(1, "lost")), 2u) << "its number is not reused";
 }
 
 TEST_F(Live, SubmissionThatCannotBeSavedIsNotCountedOrNoted) {
@@ -59,7 +59,7 @@ TEST_F(Live, JobIsAcknowledgedAndFoundOnceOnRecord) {
     EXPECT_FALSE(live->queue().find("new"));
     EXPECT_EQ(try_submit(asked).error().code, ErrorCode::already_exists) << "its name is taken";
     tick();
-    EXPECT_EQ(phase(1), Phase::waiting) << "no decision is about it";
+    EXPECT_EQ(phase(1), Phase::waiting) << "no decision considers it yet";
     write_all();
     ASSERT_TRUE(answer);
     EXPECT_THAT(*answer, ElementsAre(1u));
@@ -84,7 +84,7 @@ TEST_F(Live, EngineIsToldOnlyWhatIsOnRecord) {
     // The job changes while its start is being written.
     static_cast<void>(cancel(id, "alice"));
     write_all();
-    EXPECT_THAT(engine.starts, IsEmpty()) << "it has changed since";
+    EXPECT_THAT(engine.starts, IsEmpty()) << "the job has changed since";
     write_all();
     EXPECT_EQ(record.jobs.at(id)->phase, Phase::stopping);
     EXPECT_THAT(engine.starts, IsEmpty());
@@ -103,7 +103,7 @@ TEST_F(Live, CancellationIsAcknowledgedOnceOnRecord) {
     saving_fails = false;
     tick();
     write_all();
-    EXPECT_EQ(record.jobs.at(id)->phase, Phase::cancelled) << "it is tried again";
+    EXPECT_EQ(record.jobs.at(id)->phase, Phase::cancelled) << "the write is tried again";
 }
 
 TEST_F(Live, JobIsCancelledIfPredecessorFailsDuringItsWrite) {

@@ -20,13 +20,13 @@ TEST_F(Live, JobRunsToItsEnd) {
     Submission asked = job_with_gpus(2, "resnet");
     asked.environment = {{"SEED", "7"}};
     const JobId id = submit_and_start(asked);
-    const EngineJob& told = engine.started.at({id, 1});
-    EXPECT_THAT(told.command, ElementsAre("train", "resnet"));
-    EXPECT_EQ(told.environment.at("LARDER_JOB"), "resnet");
-    EXPECT_EQ(told.environment.at("LARDER_GPUS"), "2");
-    EXPECT_EQ(told.environment.at("SEED"), "7");
-    ASSERT_EQ(told.gpus.size(), 1u);
-    EXPECT_EQ(std::popcount(told.gpus[0].gpus), 2);
+    const EngineJob& started_job = engine.started.at({id, 1});
+    EXPECT_THAT(started_job.command, ElementsAre("train", "resnet"));
+    EXPECT_EQ(started_job.environment.at("LARDER_JOB"), "resnet");
+    EXPECT_EQ(started_job.environment.at("LARDER_GPUS"), "2");
+    EXPECT_EQ(started_job.environment.at("SEED"), "7");
+    ASSERT_EQ(started_job.gpus.size(), 1u);
+    EXPECT_EQ(std::popcount(started_job.gpus[0].gpus), 2);
     tick(100);
     engine.tell_ended({id, 1}, 0);
     tick();
@@ -40,20 +40,20 @@ TEST_F(Live, JobRunsToItsEnd) {
 
 TEST_F(Live, RestartAdoptsRunningJobsAndRepeatsPendingStarts) {
     const JobId running = submit_and_start(job_with_gpus(4));
-    const JobId meant = submit(job_with_gpus(4));
+    const JobId pending = submit(job_with_gpus(4));
     tick();
-    ASSERT_EQ(phase(meant), Phase::starting);
+    ASSERT_EQ(phase(pending), Phase::starting);
     const JobId waiting = submit(job_with_gpus(8));
     tick();
     engine.starts.clear();
     restart();
     EXPECT_THAT(engine.adopted, ElementsAre(Attempt{running, 1}));
     tick();
-    EXPECT_THAT(engine.starts, ElementsAre(Attempt{meant, 1})) << "the same attempt: the engine starts it once";
-    EXPECT_EQ(phase(waiting), Phase::waiting) << "what runs has its GPUs still";
+    EXPECT_THAT(engine.starts, ElementsAre(Attempt{pending, 1})) << "the same attempt: the engine starts it once";
+    EXPECT_EQ(phase(waiting), Phase::waiting) << "running jobs keep their GPUs";
     EXPECT_EQ(submit(job_with_gpus(1)), waiting + 1);
     engine.tell_ended({running, 1}, 0);
-    engine.tell_ended({meant, 1}, 0);
+    engine.tell_ended({pending, 1}, 0);
     tick();
     tick();
     EXPECT_EQ(phase(waiting), Phase::starting);
@@ -63,9 +63,9 @@ TEST_F(Live, StrictJobFailsWhenItsDeadlinePasses) {
     policy = "chronus";
     restart();
     report("", 0);
-    Submission holds = job_with_gpus(8, "holds");
-    holds.preemptible = false;
-    const JobId first = submit_and_start(holds);
+    Submission blocker = job_with_gpus(8, "holds");
+    blocker.preemptible = false;
+    const JobId first = submit_and_start(blocker);
     Submission strict = job_with_gpus(8, "strict");
     strict.dataset = "images";
     strict.epochs = 1;
@@ -95,13 +95,13 @@ TEST_F(Live, SoftDeadlineWithoutEpochsStillRuns) {
 }
 
 TEST_F(Live, PreemptedJobEndsBeforeItsGpusAreReused) {
-    shortest_first();
-    const JobId first = submit_and_start(reads_images("slow", 1000));
-    const JobId second = submit(reads_images("quick", 1));
+    use_shortest_first();
+    const JobId first = submit_and_start(job_reading_images("slow", 1000));
+    const JobId second = submit(job_reading_images("quick", 1));
     tick();
     EXPECT_EQ(phase(first), Phase::stopping);
     EXPECT_THAT(engine.stops, ElementsAre(Attempt{first, 1}));
-    EXPECT_EQ(phase(second), Phase::placed) << "it has the GPUs, but they are not clear";
+    EXPECT_EQ(phase(second), Phase::placed) << "its GPUs are chosen, but not free yet";
     EXPECT_THAT(why(second), HasSubstr("starts when the jobs that had them have ended: 1 (slow)"));
     tick(5);
     EXPECT_EQ(engine.starts.size(), 1u);
@@ -144,9 +144,9 @@ TEST_F(Live, LostNodeRequeuesItsJobs) {
 }
 
 TEST_F(Live, JobPlacedOnLostNodeWaitsForAnotherPlace) {
-    shortest_first();
-    const JobId first = submit_and_start(reads_images("slow", 1000));
-    const JobId second = submit(reads_images("quick", 1));
+    use_shortest_first();
+    const JobId first = submit_and_start(job_reading_images("slow", 1000));
+    const JobId second = submit(job_reading_images("quick", 1));
     tick();
     ASSERT_EQ(phase(second), Phase::placed);
     engine.tell_node(Kind::node_lost, "n1");
@@ -156,7 +156,7 @@ TEST_F(Live, JobPlacedOnLostNodeWaitsForAnotherPlace) {
     EXPECT_EQ(phase(second), Phase::waiting);
     EXPECT_EQ(binding(second), "capacity") << why(second);
     tick(20);
-    EXPECT_THAT(engine.starts, ElementsAre(Attempt{first, 1})) << "nothing is started on a node that is lost";
+    EXPECT_THAT(engine.starts, ElementsAre(Attempt{first, 1})) << "no job is started on a lost node";
     engine.tell_node(Kind::node_back, "n1");
     tick();
     EXPECT_THAT(engine.starts, ElementsAre(Attempt{first, 1}, Attempt{second, 1}));
@@ -346,7 +346,7 @@ TEST_F(Live, WhyNamesGpusAndTheirHolders) {
     EXPECT_EQ(binding(behind), "turn") << why(behind);
 }
 
-class Throws final : public Policy {
+class ThrowingPolicy final : public Policy {
 public:
     std::string_view name() const override { return "throws"; }
     bool preempts() const override { return false; }
@@ -355,7 +355,7 @@ public:
 
 TEST_F(Live, PolicyThatThrowsStopsNoJob) {
     const JobId id = submit_and_start(job_with_gpus(1));
-    own_policy = [] { return std::make_unique<Throws>(); };
+    own_policy = [] { return std::make_unique<ThrowingPolicy>(); };
     restart();
     tick();
     EXPECT_EQ(phase(id), Phase::running);
@@ -438,12 +438,12 @@ TEST_F(Live, TenantAccountsContinueAcrossRestart) {
     const JobId id = submit_and_start(job_with_gpus(4));
     tick(100);
     tick(10);
-    const auto had = [&] { return live->options().tenants[0].gpu_time.sum(now_s, live->options().window); };
-    const double before = had();
+    const auto gpu_time_s = [&] { return live->options().tenants[0].gpu_time.sum(now_s, live->options().window); };
+    const double before = gpu_time_s();
     EXPECT_GT(before, 400);
     restart();
     tick();
-    EXPECT_GE(had(), before - 4 * 10) << "what came after the last record";
+    EXPECT_GE(gpu_time_s(), before - 4 * 10) << "only time after the last record is lost";
     EXPECT_EQ(phase(id), Phase::running);
 }
 

@@ -9,11 +9,11 @@ namespace larder::scheduler {
 namespace {
 
 TEST_F(Live, JobWaitingForItsTurnKeepsItsCache) {
-    shortest_first();
-    const JobId first = submit_and_start(reads_images("slow", 1000));
+    use_shortest_first();
+    const JobId first = submit_and_start(job_reading_images("slow", 1000));
     report("slow", 5'000);
     tick();
-    const JobId second = submit(reads_images("quick", 1));
+    const JobId second = submit(job_reading_images("quick", 1));
     tick();
     engine.tell_ended({first, 1}, 0, true);
     tick();
@@ -24,13 +24,13 @@ TEST_F(Live, JobWaitingForItsTurnKeepsItsCache) {
         }
         return 0.0;
     };
-    EXPECT_EQ(waiting(), 0) << "the node still reports that it runs";
+    EXPECT_EQ(waiting(), 0) << "the node still reports the job";
     report("quick", 0);
     EXPECT_EQ(waiting(), 5e5);
-    EXPECT_FALSE(storage_view(cluster, now().steady_ns).jobs.contains("slow")) << "it has no rate";
+    EXPECT_FALSE(storage_view(cluster, now().steady_ns).jobs.contains("slow")) << "a waiting job has no rate";
     cluster.set_turns({});  // as in a new process
     restart();
-    EXPECT_EQ(waiting(), 5e5) << "where it ran is on record, and known before the first plan";
+    EXPECT_EQ(waiting(), 5e5) << "the record says where it ran, even before the first plan";
     tick();
     EXPECT_EQ(waiting(), 5e5);
     ASSERT_TRUE(cancel(first, "its owner"));
@@ -40,8 +40,8 @@ TEST_F(Live, JobWaitingForItsTurnKeepsItsCache) {
 }
 
 TEST_F(Live, JobWithGpusButNoReportKeepsItsCache) {
-    shortest_first();
-    const JobId id = submit(reads_images("slow", 1000));
+    use_shortest_first();
+    const JobId id = submit(job_reading_images("slow", 1000));
     tick();
     tick(20);
     ASSERT_EQ(phase(id), Phase::starting);
@@ -54,13 +54,13 @@ TEST_F(Live, JobWithGpusButNoReportKeepsItsCache) {
     engine.tell(EngineEvent::Kind::started, {id, 1});
     report("slow", 5'000);
     tick();
-    EXPECT_EQ(counted(), 0) << "what a node reports counts";
-    (void)submit(reads_images("quick", 1));
+    EXPECT_EQ(counted(), 0) << "a node's report takes precedence";
+    (void)submit(job_reading_images("quick", 1));
     tick();
     ASSERT_EQ(phase(id), Phase::stopping);
     tick(20);
     report("", 0);
-    EXPECT_EQ(counted(), 5e5) << "its loaders are gone, its process is not";
+    EXPECT_EQ(counted(), 5e5) << "its loaders have ended, but its process has not";
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ protected:
         text << std::ifstream(path).rdbuf();
         return text.str();
     }
-    bool nobody_holds(const std::string& name) const {
+    bool is_unlocked(const std::string& name) const {
         return test::run_program({"/usr/bin/flock", "-n", directory / name, "true"}).exit_code == 0;
     }
     AttemptFiles files() const { return AttemptFiles(directory / "jobs/q-1/7/2", "q-1"); }
@@ -105,13 +105,13 @@ TEST_F(LocalEngineTest, JobFromBeforeQueueIdentitiesIsFound) {
 }
 
 TEST_F(LocalEngineTest, AttemptIsStartedOnceByAnyEngine) {
-    const EngineJob once = job("echo started >> starts; while [ ! -e end ]; do sleep 0.01; done");
-    engine->start(once);
+    const EngineJob engine_job = job("echo started >> starts; while [ ! -e end ]; do sleep 0.01; done");
+    engine->start(engine_job);
     const auto other = make_engine();
-    other->start(once);
-    other->start(once);
+    other->start(engine_job);
+    other->start(engine_job);
     wait_for(*engine, Kind::started);
-    make_engine()->start(once);
+    make_engine()->start(engine_job);
     std::ofstream(directory / "end").flush();
     wait_for(*engine, Kind::ended);
     wait_for(*other, Kind::ended);
@@ -119,17 +119,17 @@ TEST_F(LocalEngineTest, AttemptIsStartedOnceByAnyEngine) {
 }
 
 TEST_F(LocalEngineTest, AnotherEngineFindsRunningAndEndedJobs) {
-    const EngineJob known = job("touch runs; while [ ! -e end ]; do sleep 0.01; done; exit 9");
-    engine->start(known);
+    const EngineJob engine_job = job("touch runs; while [ ! -e end ]; do sleep 0.01; done; exit 9");
+    engine->start(engine_job);
     wait_for_file("runs");
     const auto other = make_engine();
-    other->adopt(known);
+    other->adopt(engine_job);
     EXPECT_TRUE(other->poll().empty());
     std::ofstream(directory / "end").flush();
     EXPECT_EQ(wait_for(*other, Kind::ended).exit_code, 9);
     const auto late = make_engine();
-    late->adopt(known);
-    EXPECT_EQ(wait_for(*late, Kind::ended).exit_code, 9) << "it had ended before it was looked for";
+    late->adopt(engine_job);
+    EXPECT_EQ(wait_for(*late, Kind::ended).exit_code, 9) << "the job had ended before the engine adopted it";
 }
 
 TEST_F(LocalEngineTest, StopSendsSigtermFirst) {
@@ -154,16 +154,16 @@ TEST_F(LocalEngineTest, JobIgnoringSigtermIsKilledAfterGraceWithDescendants) {
     const EngineEvent ended = wait_for(*engine, Kind::ended);
     EXPECT_EQ(ended.exit_signal, SIGKILL);
     EXPECT_TRUE(ended.was_stopping);
-    EXPECT_TRUE(nobody_holds("held")) << "nothing of it is left";
+    EXPECT_TRUE(is_unlocked("held")) << "no process of the job is left";
 }
 
 TEST_F(LocalEngineTest, AttemptStoppedBeforeStartNeverRuns) {
-    const EngineJob never = job("touch ran");
-    engine->adopt(never);
+    const EngineJob engine_job = job("touch ran");
+    engine->adopt(engine_job);
     engine->stop(7, 2);
     const EngineEvent ended = wait_for(*engine, Kind::ended);
     EXPECT_TRUE(ended.was_stopping);
-    engine->start(never);
+    engine->start(engine_job);
     wait_for(*engine, Kind::ended);
     EXPECT_FALSE(std::ifstream(directory / "ran"));
 }
@@ -189,7 +189,7 @@ TEST_F(LocalEngineTest, JobOfKilledRunnerIsLostAndLeavesNoProcess) {
     ::kill(files().started()->pid, SIGKILL);
     const EngineEvent lost = wait_for(*engine, Kind::lost);
     EXPECT_THAT(lost.message, HasSubstr("its runner is gone"));
-    while (!nobody_holds("held")) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    while (!is_unlocked("held")) std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
 TEST_F(LocalEngineTest, MissingRunnerIsRefused) {

@@ -44,7 +44,7 @@ TEST(Submission, ValidJobIsAccepted) {
     EXPECT_TRUE(check(wide)) << "a lost node may come back";
     wide.gpus = 40;
     wide.gpus_min = 2;
-    EXPECT_TRUE(check(wide)) << "it can do with fewer";
+    EXPECT_TRUE(check(wide)) << "it may run on fewer GPUs";
 }
 
 TEST(Submission, InvalidJobIsRefusedWithReason) {

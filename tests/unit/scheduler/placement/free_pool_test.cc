@@ -86,12 +86,12 @@ TEST(FreePool, ClaimsEvictOpportunisticJobsLatestFirst) {
     const auto fits = pool.place(request(4, 1));
     ASSERT_TRUE(fits);
     EXPECT_THAT(fits->evicted, IsEmpty());
-    EXPECT_FALSE(pool.place(opportunistic(5, 1))) << "it goes for nobody's sake itself";
+    EXPECT_FALSE(pool.place(opportunistic(5, 1))) << "an opportunistic job evicts no other job";
     const auto claims = pool.place(request(6, 4));
     ASSERT_TRUE(claims);
     EXPECT_THAT(claims->evicted, ElementsAre(2, 3));
     EXPECT_EQ(pool.free_gpus(0), 1U);
-    EXPECT_FALSE(pool.place(request(7, 4))) << "too few even so";
+    EXPECT_FALSE(pool.place(request(7, 4))) << "too few GPUs even if every opportunistic job stops";
     EXPECT_TRUE(pool.place(request(8, 3)));
     EXPECT_EQ(pool.free_gpus(0), 0U);
 }
@@ -205,8 +205,8 @@ private:
     std::uint64_t state_;
 };
 
-// Compares with the test's own bits: what fits is placed, on as few nodes as the free GPUs allow, never on taken or
-// lost GPUs.
+// Compares with bit masks of free GPUs that the test keeps: a request that fits is placed, on as few nodes as the free
+// GPUs allow, never on taken or lost GPUs.
 TEST(FreePool, RandomOperationsMatchModel) {
     for (std::uint32_t seed = 0; seed < 40; ++seed) {
         Dice dice(seed);
@@ -233,8 +233,8 @@ TEST(FreePool, RandomOperationsMatchModel) {
                 }
                 ASSERT_EQ(pool.free_gpus(type), gpus);
             }
-            const std::uint32_t what = dice.below(10);
-            if (what < 5) {
+            const std::uint32_t operation = dice.below(10);
+            if (operation < 5) {
                 PlaceRequest asked = request(job, dice.below(20));
                 asked.gpu_type = dice.below(2);
                 near.assign({dice.below(12), dice.below(12)});
@@ -248,15 +248,15 @@ TEST(FreePool, RandomOperationsMatchModel) {
                 }
                 std::ranges::sort(left, std::ranges::greater{});
                 std::uint32_t most = 0;
-                std::size_t nodes_least = 0;
-                while (nodes_least < left.size() && most < asked.gpus) most += left[nodes_least++];
+                std::size_t least_nodes = 0;
+                while (least_nodes < left.size() && most < asked.gpus) most += left[least_nodes++];
                 const auto got = pool.place(asked);
                 ASSERT_EQ(got.has_value(), asked.gpus > 0 && most >= asked.gpus);
                 if (!got) continue;
                 ASSERT_EQ(gpu_count(got->placement), asked.gpus);
                 ASSERT_TRUE(got->evicted.empty());
                 if (asked.near.empty() || asked.rate_far == 1) {
-                    ASSERT_EQ(got->placement.size(), nodes_least);
+                    ASSERT_EQ(got->placement.size(), least_nodes);
                 }
                 for (const NodeGpus& share : got->placement) {
                     ASSERT_EQ(free[share.node] & share.gpus, share.gpus);
@@ -265,21 +265,21 @@ TEST(FreePool, RandomOperationsMatchModel) {
                     free[share.node] &= ~share.gpus;
                 }
                 placed[job] = got->placement;
-            } else if (what < 9 && !placed.empty()) {
-                auto gone = placed.begin();
-                std::advance(gone, dice.below(static_cast<std::uint32_t>(placed.size())));
-                pool.release(gone->first);
-                if (what == 8) {
-                    const auto n = gone->second.front().node;
-                    PlaceRequest asked = request(gone->first, gpu_count(gone->second));
+            } else if (operation < 9 && !placed.empty()) {
+                auto released = placed.begin();
+                std::advance(released, dice.below(static_cast<std::uint32_t>(placed.size())));
+                pool.release(released->first);
+                if (operation == 8) {
+                    const auto n = released->second.front().node;
+                    PlaceRequest asked = request(released->first, gpu_count(released->second));
                     asked.gpu_type = cluster.nodes[n].gpu_type;
                     const bool usable = std::ranges::all_of(
-                        gone->second, [&](const NodeGpus& share) { return cluster.nodes[share.node].usable; });
-                    ASSERT_EQ(pool.place_at(asked, gone->second), usable);
+                        released->second, [&](const NodeGpus& share) { return cluster.nodes[share.node].usable; });
+                    ASSERT_EQ(pool.place_at(asked, released->second), usable);
                     if (usable) continue;
                 }
-                for (const NodeGpus& share : gone->second) free[share.node] |= share.gpus;
-                placed.erase(gone);
+                for (const NodeGpus& share : released->second) free[share.node] |= share.gpus;
+                placed.erase(released);
             } else {
                 const std::uint32_t n = dice.below(static_cast<std::uint32_t>(free.size()));
                 cluster.nodes[n].usable = !cluster.nodes[n].usable;

@@ -68,7 +68,7 @@ TEST(MergeSimilarRows, KeepsTenantsApart) {
         ran_s += world.states[0].running ? 360 : 0;
         world.pass(360);
     }
-    EXPECT_GE(ran_s, 40 * 360) << "as one of them it would have 8";
+    EXPECT_GE(ran_s, 40 * 360) << "as one of the many jobs it would run in 8 rounds";
 }
 
 }  // namespace

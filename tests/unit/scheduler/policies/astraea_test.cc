@@ -22,8 +22,8 @@ void run_leases(tests::World& world, Policy& policy, int leases) {
     for (int lease = 0; lease < leases; ++lease) {
         ASSERT_TRUE(world.step(policy));
         for (const std::uint32_t j : world.running()) {
-            GpuTime& had = world.tenants[world.specs[j].tenant].gpu_time;
-            had.add(world.now_s, world.now_s + kLeaseS, world.states[j].gpus, kWindow);
+            GpuTime& gpu_time = world.tenants[world.specs[j].tenant].gpu_time;
+            gpu_time.add(world.now_s, world.now_s + kLeaseS, world.states[j].gpus, kWindow);
         }
         world.pass(kLeaseS);
     }
@@ -36,14 +36,14 @@ TEST(Astraea, TenantsGetGpuTimeByWeightWhateverTheirJobCount) {
     for (int j = 0; j < 4; ++j) world.add(2, kNever).tenant = 1;
     const auto policy = astraea();
     run_leases(world, *policy, 120);
-    std::vector<double> had(2);
+    std::vector<double> gpu_s(2);
     for (std::size_t j = 0; j < world.states.size(); ++j) {
-        had[world.specs[j].tenant] += world.states[j].attained_gpu_s;
+        gpu_s[world.specs[j].tenant] += world.states[j].attained_gpu_s;
     }
-    EXPECT_NEAR(had[0] / (had[0] + had[1]), 0.25, 0.02);
+    EXPECT_NEAR(gpu_s[0] / (gpu_s[0] + gpu_s[1]), 0.25, 0.02);
     // Each job of a tenant gets as much as the tenant's other jobs.
     for (std::size_t j = 0; j < 12; ++j) {
-        EXPECT_NEAR(world.states[j].attained_gpu_s, had[0] / 12, 2 * kLeaseS * 2);
+        EXPECT_NEAR(world.states[j].attained_gpu_s, gpu_s[0] / 12, 2 * kLeaseS * 2);
     }
 }
 

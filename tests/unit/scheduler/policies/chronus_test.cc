@@ -32,8 +32,8 @@ std::vector<double> run(tests::World& world, Policy& policy, double until_s = 1e
         world.pass(next_s - world.now_s);
         world.end_finished();
         for (std::size_t j = 0; j < ends.size(); ++j) {
-            const bool there = std::ranges::find(world.jobs, &world.states[j]) != world.jobs.end();
-            if (!there && ends[j] == kNever) ends[j] = world.now_s;
+            const bool is_present = std::ranges::find(world.jobs, &world.states[j]) != world.jobs.end();
+            if (!is_present && ends[j] == kNever) ends[j] = world.now_s;
         }
     }
     return ends;
@@ -77,7 +77,7 @@ TEST(Chronus, PromiseHoldsAgainstLaterTighterDeadline) {
     const auto actions = world.step(*chronus);
     ASSERT_TRUE(actions);
     EXPECT_EQ(actions->refused.size(), 1);
-    // The first job has enough leases to let in a job that needs no more than its slack.
+    // The first job's slack allows one more job before it, if that job is no longer than the slack.
     world.end(1);
     add(world, 8, 40, ServiceClass::strict_deadline, 150);
     const auto ends = run(world, *chronus, 600);
@@ -196,8 +196,8 @@ TEST(Chronus, EveryPromiseIsKeptWhateverArrivesLater) {
             world.pass(std::max(0.0, next_s - world.now_s));
             world.end_finished();
             for (std::size_t j = 0; j < ends.size(); ++j) {
-                const bool there = std::ranges::find(world.jobs, &world.states[j]) != world.jobs.end();
-                if (!there && ends[j] == kNever) ends[j] = world.now_s;
+                const bool is_present = std::ranges::find(world.jobs, &world.states[j]) != world.jobs.end();
+                if (!is_present && ends[j] == kNever) ends[j] = world.now_s;
             }
         }
         for (std::size_t j = 0; j < ends.size(); ++j) {
@@ -238,8 +238,8 @@ TEST(Chronus, MissesFewerDeadlinesThanItsBaselines) {
                 add(world, 4 + 4 * random.below(2), seconds, ServiceClass::strict_deadline,
                     seconds + random.below(1000));
             }
-            const auto one = lease_policy(name);
-            const auto ends = run(world, *one, 8000);
+            const auto policy = lease_policy(name);
+            const auto ends = run(world, *policy, 8000);
             for (std::size_t j = 0; j < ends.size(); ++j) missed += ends[j] > world.specs[j].deadline_s + 1e-3 ? 1 : 0;
         }
         return missed;
@@ -295,7 +295,7 @@ double most_by_search(const std::vector<JobSpec*>& specs, std::uint32_t leases, 
 TEST(Chronus, ExactAdmissionAdmitsAsManyAsPossible) {
     int better = 0;
     for (std::uint32_t seed = 0; seed < 60; ++seed) {
-        double by_slack = 0;
+        double value_by_slack = 0;
         for (const bool exact : {false, true}) {
             tests::TestRandom random(seed);
             tests::World world(1);
@@ -316,10 +316,10 @@ TEST(Chronus, ExactAdmissionAdmitsAsManyAsPossible) {
             const double most = most_by_search(specs, 4, 8);
             if (exact) {
                 EXPECT_EQ(value, most) << "seed " << seed;
-                better += value > by_slack ? 1 : 0;
+                better += value > value_by_slack ? 1 : 0;
             } else {
                 EXPECT_LE(value, most) << "seed " << seed;
-                by_slack = value;
+                value_by_slack = value;
             }
         }
     }

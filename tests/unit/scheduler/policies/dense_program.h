@@ -10,8 +10,8 @@
 
 namespace larder::scheduler::tests {
 
-inline double largest(const std::vector<double>& cost, const std::vector<std::vector<double>>& rows,
-                      const std::vector<double>& bounds) {
+inline double largest_value(const std::vector<double>& cost, const std::vector<std::vector<double>>& rows,
+                            const std::vector<double>& bounds) {
     const std::size_t columns = cost.size() + rows.size();
     std::vector<std::vector<double>> tableau;
     std::vector<std::size_t> basis;
@@ -26,32 +26,32 @@ inline double largest(const std::vector<double>& cost, const std::vector<std::ve
     std::vector<double> gains = cost;
     gains.resize(columns + 1);
     for (;;) {
-        std::size_t enters = 0;
-        while (enters < columns && gains[enters] <= 1e-10) ++enters;
-        if (enters == columns) return -gains[columns];
-        std::size_t leaves = tableau.size();
+        std::size_t entering = 0;
+        while (entering < columns && gains[entering] <= 1e-10) ++entering;
+        if (entering == columns) return -gains[columns];
+        std::size_t leaving = tableau.size();
         double least = std::numeric_limits<double>::infinity();
         for (std::size_t i = 0; i < tableau.size(); ++i) {
-            if (tableau[i][enters] <= 1e-10) continue;
-            const double ratio = tableau[i][columns] / tableau[i][enters];
-            const bool first = leaves == tableau.size() || basis[i] < basis[leaves];
+            if (tableau[i][entering] <= 1e-10) continue;
+            const double ratio = tableau[i][columns] / tableau[i][entering];
+            const bool first = leaving == tableau.size() || basis[i] < basis[leaving];
             if (ratio < least - 1e-12 || (ratio <= least + 1e-12 && first)) {
                 least = std::min(least, ratio);
-                leaves = i;
+                leaving = i;
             }
         }
-        if (leaves == tableau.size()) return std::numeric_limits<double>::infinity();
-        const double pivot = tableau[leaves][enters];
-        for (double& value : tableau[leaves]) value /= pivot;
+        if (leaving == tableau.size()) return std::numeric_limits<double>::infinity();
+        const double pivot = tableau[leaving][entering];
+        for (double& value : tableau[leaving]) value /= pivot;
         const auto subtract = [&](std::vector<double>& line) {
-            const double times = line[enters];
-            for (std::size_t k = 0; k <= columns; ++k) line[k] -= times * tableau[leaves][k];
+            const double times = line[entering];
+            for (std::size_t k = 0; k <= columns; ++k) line[k] -= times * tableau[leaving][k];
         };
         for (std::size_t i = 0; i < tableau.size(); ++i) {
-            if (i != leaves) subtract(tableau[i]);
+            if (i != leaving) subtract(tableau[i]);
         }
         subtract(gains);
-        basis[leaves] = enters;
+        basis[leaving] = entering;
     }
 }
 

@@ -22,8 +22,8 @@ std::vector<std::vector<double>> run_rounds(tests::World& world, Policy& policy,
     }
     std::vector<std::vector<double>> parts;
     for (const JobState& job : world.states) {
-        std::vector<double>& of_job = parts.emplace_back();
-        for (const double ran_s : job.ran_s_by_type) of_job.push_back(ran_s / (rounds * kRoundS));
+        std::vector<double>& job_parts = parts.emplace_back();
+        for (const double ran_s : job.ran_s_by_type) job_parts.push_back(ran_s / (rounds * kRoundS));
     }
     return parts;
 }
@@ -44,7 +44,7 @@ std::vector<std::vector<double>> shares(const tests::World& world, Policy& polic
     return by_job;
 }
 
-double all(const std::vector<double>& parts) {
+double sum_of(const std::vector<double>& parts) {
     double sum = 0;
     for (const double part : parts) sum += part;
     return sum;
@@ -55,7 +55,7 @@ TEST(MaxMin, EqualJobsTakeTurns) {
     for (int j = 0; j < 3; ++j) world.add(4, kNever);
     const auto fair = policy("max-min");
     const auto parts = run_rounds(world, *fair, 60);
-    for (const auto& part : parts) EXPECT_NEAR(all(part), 2 / 3.0, 0.05);
+    for (const auto& part : parts) EXPECT_NEAR(sum_of(part), 2 / 3.0, 0.05);
 }
 
 TEST(MaxMin, SharesFollowWeights) {
@@ -64,7 +64,7 @@ TEST(MaxMin, SharesFollowWeights) {
     world.add(8, kNever);
     const auto fair = policy("max-min");
     const auto parts = run_rounds(world, *fair, 80);
-    EXPECT_NEAR(all(parts[0]), 0.75, 0.05);
+    EXPECT_NEAR(sum_of(parts[0]), 0.75, 0.05);
 }
 
 TEST(MaxMin, LargeGangRunsProportionallyLess) {
@@ -73,10 +73,10 @@ TEST(MaxMin, LargeGangRunsProportionallyLess) {
     for (int j = 0; j < 8; ++j) world.add(1, kNever);
     const auto fair = policy("max-min");
     const auto parts = run_rounds(world, *fair, 80);
-    // All jobs have one level: 8 GPUs run for x of the time, 1 GPU for 8 x, at most for all of the time. That splits
-    // the GPUs in half.
-    EXPECT_NEAR(all(parts[0]), 8 / 64.0, 0.13);
-    for (std::size_t j = 1; j < parts.size(); ++j) EXPECT_GT(all(parts[j]), 0.7);
+    // All jobs reach one level: the gang of 8 GPUs runs for a part x of the time, and a job of 1 GPU for 8 x, at most
+    // all the time. That splits the GPUs in half.
+    EXPECT_NEAR(sum_of(parts[0]), 8 / 64.0, 0.13);
+    for (std::size_t j = 1; j < parts.size(); ++j) EXPECT_GT(sum_of(parts[j]), 0.7);
 }
 
 TEST(MaxMin, JobKeepsItsGpusToEndOfRound) {
@@ -123,10 +123,10 @@ TEST(MaxMin, KnowingTypesBeatsBaseline) {
         }
         return found;
     };
-    const double knows = least("max-min");
-    const double does_not = least("max-min-agnostic");
-    EXPECT_THAT(knows, DoubleNear(2.2 / 3.7, 0.04));  // the linear program's level: see shares_test.cc
-    EXPECT_THAT(does_not, DoubleNear(0.5, 0.04));
+    const double aware_level = least("max-min");
+    const double agnostic_level = least("max-min-agnostic");
+    EXPECT_THAT(aware_level, DoubleNear(2.2 / 3.7, 0.04));  // the linear program's level: see shares_test.cc
+    EXPECT_THAT(agnostic_level, DoubleNear(0.5, 0.04));
 }
 
 // A job that the remote binds runs no faster on the faster type, so the other job gets that type.
@@ -187,8 +187,8 @@ TEST(FinishTimeFairness, MakesUpForTimeLost) {
     const auto fair = policy("finish-time-fairness");
     const auto parts = shares(world, *fair);
     // (20,000 + 20,000 / x) / 40,000 = 20,000 / (1 - x) / 40,000
-    EXPECT_THAT(all(parts[0]), DoubleNear(0.618, 0.01));
-    EXPECT_THAT(all(parts[1]), DoubleNear(0.382, 0.01));
+    EXPECT_THAT(sum_of(parts[0]), DoubleNear(0.618, 0.01));
+    EXPECT_THAT(sum_of(parts[1]), DoubleNear(0.382, 0.01));
 }
 
 // Compares with a search over all divisions of one GPU's time among three jobs.
@@ -216,7 +216,7 @@ TEST(FinishTimeFairness, LargestRhoIsMinimal) {
         const auto fair = policy("finish-time-fairness");
         const auto parts = shares(world, *fair);
         double worst = 0;
-        for (std::size_t j = 0; j < 3; ++j) worst = std::max(worst, rho(j, all(parts[j])));
+        for (std::size_t j = 0; j < 3; ++j) worst = std::max(worst, rho(j, sum_of(parts[j])));
         EXPECT_LT(worst, best * 1.01) << "seed " << seed;
     }
 }
@@ -229,9 +229,9 @@ TEST(WaterFilling, TenantsShareByWeightAndJobsShareTheirTenantsPart) {
     world.add(8, kNever).tenant = 1;
     const auto fair = policy("water-filling");
     const auto parts = run_rounds(world, *fair, 160);
-    EXPECT_NEAR(all(parts[0]), 0.75, 0.05);
-    EXPECT_NEAR(all(parts[1]), 0.125, 0.05);
-    EXPECT_NEAR(all(parts[2]), 0.125, 0.05);
+    EXPECT_NEAR(sum_of(parts[0]), 0.75, 0.05);
+    EXPECT_NEAR(sum_of(parts[1]), 0.125, 0.05);
+    EXPECT_NEAR(sum_of(parts[2]), 0.125, 0.05);
 }
 
 TEST(WaterFilling, UnusedPartGoesToSiblingsFirst) {
@@ -272,8 +272,8 @@ TEST(WaterFilling, ProgramAndClosedFormAgree) {
                 spec.ideal_bytes_per_second[1] *= second;
             }
             const auto fair = policy("water-filling");
-            std::vector<double>& of_run = parts.emplace_back();
-            for (const auto& part : shares(world, *fair)) of_run.push_back(all(part));
+            std::vector<double>& run_parts = parts.emplace_back();
+            for (const auto& part : shares(world, *fair)) run_parts.push_back(sum_of(part));
         }
         for (std::size_t j = 0; j < parts[0].size(); ++j) {
             EXPECT_NEAR(parts[0][j], parts[1][j], 1e-3) << "seed " << seed << ", job " << j;

@@ -48,14 +48,14 @@ TEST(Fifo, BackfillKeepsTypeThatFirstJobRequires) {
     tests::World world(1, {"v100", "p100"});
     world.add(6, 6e8 * 100).gpu_type = 0;
     world.add(8).gpu_type = 0;             // 2 of its type are free, and 8 others
-    world.add(1, 1e8 * 50).gpu_type = 0;   // ends before
-    world.add(1, 1e8 * 200).gpu_type = 0;  // ends later
+    world.add(1, 1e8 * 50).gpu_type = 0;   // ends before job 0
+    world.add(1, 1e8 * 200).gpu_type = 0;  // ends after job 0
     world.add(1, 4e8 * 200).ideal_bytes_per_second = {4e8, 1e8};
     world.add(6, 6e8 * 200).gpu_type = 1;
     const auto fifo = fifo_policy("fifo-backfill");
     ASSERT_TRUE(world.step(*fifo));
     EXPECT_THAT(world.running(), ElementsAre(0, 2, 4, 5));
-    EXPECT_EQ(world.states[4].gpu_type, 1U) << "it is faster on what is kept for the first";
+    EXPECT_EQ(world.states[4].gpu_type, 1U) << "it is faster on the type that is kept for the first job";
 }
 
 TEST(Fifo, StreamOfBackfillDoesNotStarveFirstJob) {

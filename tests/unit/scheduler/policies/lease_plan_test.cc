@@ -66,8 +66,8 @@ TEST_F(LeasePlans, HoldsGpusUntilGivenTime) {
     EXPECT_EQ(leases.free(0, 2), 0);
 }
 
-// Widths double with distance from now, and the last end reaches the horizon. Where an earlier plan has boundaries, a
-// later plan's boundaries are among them, so that a plan stays valid.
+// Widths double with distance from now, and the last end reaches the horizon. A later plan has every end of an earlier
+// plan that is still ahead, so that a plan stays valid.
 TEST(WideningEnds, AreNestedAsTimeGoesOn) {
     constexpr double kLease = 60;
     constexpr double kLast = 60 * 5000;

@@ -71,7 +71,7 @@ double level_by_textbook(const ShareProblem& problem) {
     }
     std::vector<double> cost(columns);
     cost[columns - 1] = 1;
-    return tests::largest(cost, rows, bounds);
+    return tests::largest_value(cost, rows, bounds);
 }
 
 TEST(Shares, ProgramReachesTextbookLevel) {

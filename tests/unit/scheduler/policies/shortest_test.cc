@@ -96,10 +96,10 @@ TEST(Srtf, ShortestFirstIsOptimalOnOneGpu) {
         std::vector<std::size_t> order{0, 1, 2, 3, 4};
         double best = kNever;
         do {
-            double at = 0;
-            double of_order = 0;
-            for (const std::size_t j : order) of_order += at += lengths[j];
-            best = std::min(best, of_order);
+            double end_s = 0;
+            double order_sum_s = 0;
+            for (const std::size_t j : order) order_sum_s += end_s += lengths[j];
+            best = std::min(best, order_sum_s);
         } while (std::ranges::next_permutation(order).found);
         EXPECT_NEAR(sum, best, 1e-3) << "seed " << seed;
     }

@@ -29,9 +29,9 @@ TEST(Checkpoints, RunningJobWritesOneEveryInterval) {
     EXPECT_EQ(checkpoints.due(64), Jobs{});
     EXPECT_EQ(checkpoints.due(65), Jobs{0});
     checkpoints.write(0, 8000, 65);
-    EXPECT_DOUBLE_EQ(checkpoints.remaining_bytes(0), 9000) << "half a checkpoint is none";
+    EXPECT_DOUBLE_EQ(checkpoints.remaining_bytes(0), 9000) << "an unfinished checkpoint does not count";
     EXPECT_DOUBLE_EQ(checkpoints.next_s(65), 75);
-    EXPECT_EQ(checkpoints.advance(10), Jobs{}) << "nobody stood still for it";
+    EXPECT_EQ(checkpoints.advance(10), Jobs{}) << "no job waited for the transfer";
     EXPECT_DOUBLE_EQ(checkpoints.remaining_bytes(0), 8000);
     EXPECT_DOUBLE_EQ(checkpoints.next_s(75), 125);
     checkpoints.stopped(0);
@@ -78,7 +78,7 @@ TEST(Checkpoints, AreNotedWithoutBoundIfJobsMayBeLost) {
     Checkpoints checkpoints({.interval_s = 60, .jobs_may_be_lost = true}, 1);
     const auto left = [](std::uint32_t, double at_s) { return 9000 - at_s; };
     checkpoints.started(0, 1000, 9000, 0);
-    EXPECT_EQ(checkpoints.next_s(0), kNever) << "nothing happens for it";
+    EXPECT_EQ(checkpoints.next_s(0), kNever) << "noting checkpoints needs no event";
     checkpoints.note(59, left);
     EXPECT_DOUBLE_EQ(checkpoints.remaining_bytes(0), 9000);
     checkpoints.note(200, left);

@@ -42,7 +42,7 @@ TEST(CheckpointsOfJobs, PeriodicCheckpointsDelayOtherCheckpoints) {
     cluster.add(95, 8, 0.1).dataset = kNoDataset;
     const SimulationOutcome outcome = cluster.run("srtf", 0, 1e12);
     const double each_s = kSize / (8 * kIdeal);
-    EXPECT_NEAR(outcome.jobs[0].finish_s, 2 * each_s, 1e-6) << "its own ones are beside its training";
+    EXPECT_NEAR(outcome.jobs[0].finish_s, 2 * each_s, 1e-6) << "its own checkpoints do not delay its training";
     EXPECT_EQ(outcome.jobs[1].preemptions, 1);
     // Each transfer takes 10 s alone. From 100 to 120 s the other job's checkpoint is in flight too: written by 110,
     // read by 125.
@@ -136,7 +136,7 @@ TEST(LostNodes, GangIsLostWithOneNodeAndWaitsForAll) {
 }
 
 // First come, first served. Records the remaining work of each job whenever it waits.
-class NotesWhatIsLeft final : public Policy {
+class RecordsRemainingWork final : public Policy {
 public:
     std::string_view name() const override { return "notes"; }
     bool preempts() const override { return false; }
@@ -164,7 +164,7 @@ TEST(LostNodes, RemainingWorkNeverGrows) {
     cluster.options.node_lifetime_s = 90;
     cluster.options.node_repair_s = 10;
     cluster.options.checkpoint_interval_s = 60;
-    NotesWhatIsLeft policy;
+    RecordsRemainingWork policy;
     const SimulationOutcome outcome = cluster.run(policy);
     for (const JobOutcome& job : outcome.jobs) EXPECT_GT(job.failures, 1u);
     for (const auto& [name, left] : policy.left_bytes) {

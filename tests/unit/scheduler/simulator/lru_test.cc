@@ -14,7 +14,7 @@ namespace {
 using oracle::LruBlocks;
 
 // The hit ratios of the jobs by the closed form.
-std::vector<double> predicted(double capacity, const std::vector<LruBlocks::Job>& jobs) {
+std::vector<double> predicted_hit_ratios(double capacity, const std::vector<LruBlocks::Job>& jobs) {
     std::vector<Reader> readers(jobs.size());
     std::vector<Store> stores;
     stores.reserve(jobs.size());
@@ -42,7 +42,7 @@ void expect_near_blocks(std::size_t capacity, const std::vector<LruBlocks::Job>&
     for (const auto& job : jobs) slowest = std::max(slowest, job.blocks / job.rate);
     blocks.run(3 * slowest, false);
     blocks.run(12 * slowest, true);
-    const auto expected = predicted(static_cast<double>(capacity), jobs);
+    const auto expected = predicted_hit_ratios(static_cast<double>(capacity), jobs);
     for (std::size_t j = 0; j < jobs.size(); ++j) {
         EXPECT_NEAR(blocks.jobs()[j].hits / blocks.jobs()[j].reads, expected[j], tolerance) << "job " << j;
     }
@@ -50,7 +50,7 @@ void expect_near_blocks(std::size_t capacity, const std::vector<LruBlocks::Job>&
 
 TEST(Lru, OneJobMatchesClosedForm) {
     for (const double k : {0.1, 0.25, 0.5, 0.75, 0.9}) {
-        const auto hits = predicted(k * 10000, {{.blocks = 10000}});
+        const auto hits = predicted_hit_ratios(k * 10000, {{.blocks = 10000}});
         EXPECT_NEAR(hits[0], allocator::lru_hit_ratio(k), 1e-6);
         expect_near_blocks(static_cast<std::size_t>(k * 10000), {{.blocks = 10000}}, 0.01);
     }
@@ -153,14 +153,14 @@ TEST(Lru, AbsentJobLosesItsCache) {
     data.advance(5, running, outcomes);
     data.stop(job, false, 5);
     ASSERT_TRUE(data.plan(5, {}, {}));
-    EXPECT_GT(data.cached_bytes(0), 0) << "it may be back";
+    EXPECT_GT(data.cached_bytes(0), 0) << "the job may come back";
     data.forget(job);
     ASSERT_TRUE(data.plan(5, {}, {}));
     EXPECT_EQ(data.cached_bytes(0), 0);
 }
 
 TEST(Lru, EverythingHitsWhenEverythingFits) {
-    const auto hits = predicted(100, {{.dataset = 0, .blocks = 40}, {.dataset = 1, .blocks = 50}});
+    const auto hits = predicted_hit_ratios(100, {{.dataset = 0, .blocks = 40}, {.dataset = 1, .blocks = 50}});
     EXPECT_DOUBLE_EQ(hits[0], 1);
     EXPECT_DOUBLE_EQ(hits[1], 1);
 }

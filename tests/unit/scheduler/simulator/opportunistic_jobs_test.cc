@@ -9,7 +9,7 @@
 namespace larder::scheduler {
 namespace {
 
-constexpr double kRateOfAGpu = 1e8;  // of one GPU
+constexpr double kRateOfAGpu = 1e8;  // bytes/s
 
 class OpportunisticJobs : public ::testing::Test {
 protected:
@@ -56,7 +56,7 @@ TEST_F(OpportunisticJobs, UseCellsOfOthersAndYieldToOwners) {
     guest.restart_s = 10;
     add(100, 1, 8, 300);
     const SimulationOutcome outcome = run("fifo-backfill");
-    EXPECT_NEAR(outcome.jobs[1].start_s, 100, 1e-6) << "the owner waits for nobody";
+    EXPECT_NEAR(outcome.jobs[1].start_s, 100, 1e-6) << "the owner's job does not wait";
     EXPECT_EQ(outcome.jobs[0].preemptions, 1U);
     EXPECT_NEAR(outcome.jobs[0].finish_s, 1000 + 300 + 10, 1e-3);
 }
@@ -68,19 +68,19 @@ TEST_F(OpportunisticJobs, NeedNoCellsOfTheirTenant) {
     const SimulationOutcome outcome = run("fifo-backfill");
     EXPECT_EQ(outcome.jobs[0].end, JobEnd::rejected);
     EXPECT_EQ(outcome.jobs[1].end, JobEnd::finished);
-    EXPECT_EQ(outcome.jobs[2].end, JobEnd::rejected) << "more than its tenant's cells have";
+    EXPECT_EQ(outcome.jobs[2].end, JobEnd::rejected) << "it needs more GPUs than its tenant owns";
 }
 
 // Under every policy, owners' jobs start and end as if the guests were not there.
 TEST_F(OpportunisticJobs, DelayNoOwnersJob) {
-    const auto owners = [&] {
+    const auto add_owners_jobs = [&] {
         for (int j = 0; j < 30; ++j) {
             add(50.0 * j, static_cast<std::uint32_t>(j % 2), 1U << (j % 4), 100 + 37 * (j % 7));
         }
     };
     for (const std::string_view policy : {"fifo", "sjf", "las", "srtf"}) {
         workload_.jobs.clear();
-        owners();
+        add_owners_jobs();
         const SimulationOutcome alone = run(policy);
         for (int j = 0; j < 20; ++j) add(3000 + j, 2, 1U << (j % 5), 500).opportunistic = true;
         for (JobSpec& job : workload_.jobs) job.submit_s -= job.opportunistic ? 3000 : 0;

@@ -27,7 +27,7 @@ TEST(SharedGpus, GuestsMoveWithTheirHosts) {
 }
 
 // The second job shares the first one's GPUs.
-class Packs final : public Policy {
+class PacksSecondJob final : public Policy {
 public:
     std::string_view name() const override { return "packs"; }
     bool preempts() const override { return true; }
@@ -53,7 +53,7 @@ TEST(SharedGpus, GuestStoppedWithItsHostIsRescheduledAtOnce) {
     cluster.options.cache = *parse_cache("none", "");
     for (const double epochs : {1.0, 1.0, 0.1}) cluster.add(0, 1, epochs).dataset = kNoDataset;
     cluster.workload.jobs[0].gpus_max = 2;  // it grows when the third job ends, and its guest is stopped with it
-    Packs policy;
+    PacksSecondJob policy;
     const SimulationOutcome outcome = cluster.run(policy);
     const double grown_s = outcome.jobs[2].finish_s;
     ASSERT_EQ(outcome.jobs[0].preemptions, 1u);
@@ -72,13 +72,13 @@ TEST(SharedGpus, GuestRunsOnAfterItsHostEnds) {
         job.packed_rate = 0.5;
         job.restart_s = 100;
     }
-    Packs policy;
+    PacksSecondJob policy;
     const SimulationOutcome outcome = cluster.run(policy);
     const double alone_s = kSize / kIdeal;
     EXPECT_NEAR(outcome.jobs[0].finish_s, 2 * alone_s, 1e-3);
     EXPECT_NEAR(outcome.jobs[1].finish_s, 3 * alone_s, 1e-3) << "at its full rate, and without a restart";
     EXPECT_EQ(outcome.jobs[1].preemptions, 0u);
-    EXPECT_NEAR(outcome.jobs[1].allocated_gpu_s, alone_s, 1e-3) << "since it was alone";
+    EXPECT_NEAR(outcome.jobs[1].allocated_gpu_s, alone_s, 1e-3) << "counted from when it was alone";
 }
 
 TEST(SharedGpus, GuestIsLostWithItsNode) {
@@ -92,11 +92,11 @@ TEST(SharedGpus, GuestIsLostWithItsNode) {
     cluster.options.node_lifetime_s = 3000;
     cluster.options.node_repair_s = 100;
     cluster.options.checkpoint_interval_s = 500;
-    Packs policy;
+    PacksSecondJob policy;
     const SimulationOutcome outcome = cluster.run(policy);
     EXPECT_GT(outcome.jobs[0].failures, 0u);
     EXPECT_EQ(outcome.jobs[1].failures, outcome.jobs[0].failures);
-    EXPECT_GT(outcome.jobs[1].read_bytes, 10 * kSize) << "some of it again";
+    EXPECT_GT(outcome.jobs[1].read_bytes, 10 * kSize) << "lost work is read again";
     EXPECT_NEAR(outcome.jobs[1].read_bytes, outcome.jobs[0].read_bytes, 1e-3 * kSize);
 }
 

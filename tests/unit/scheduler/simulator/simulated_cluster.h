@@ -13,7 +13,7 @@
 
 namespace larder::scheduler {
 
-inline constexpr double kSize = 100e9;   // of each dataset
+inline constexpr double kSize = 100e9;   // bytes of each dataset
 inline constexpr double kIdeal = 100e6;  // f* of one GPU
 
 // Builds a workload, one line per job.

@@ -34,42 +34,42 @@ struct Reading {
 };
 
 TEST(Store, FillsUpToQuotaAndHelpsFromNextEpoch) {
-    Reading one(400);
-    one.read({300});
-    EXPECT_DOUBLE_EQ(one.store.cached_bytes, 300);
-    EXPECT_DOUBLE_EQ(one.readers[0]->unread_cached_bytes, 0);
-    one.read({700});
-    EXPECT_DOUBLE_EQ(one.store.cached_bytes, 400);
-    begin_epoch(one.store, *one.readers[0]);
-    EXPECT_DOUBLE_EQ(one.readers[0]->unread_cached_bytes / one.readers[0]->unread_bytes, 0.4);
-    one.read({500});
-    EXPECT_DOUBLE_EQ(one.readers[0]->unread_cached_bytes / one.readers[0]->unread_bytes, 0.4);
+    Reading reading(400);
+    reading.read({300});
+    EXPECT_DOUBLE_EQ(reading.store.cached_bytes, 300);
+    EXPECT_DOUBLE_EQ(reading.readers[0]->unread_cached_bytes, 0);
+    reading.read({700});
+    EXPECT_DOUBLE_EQ(reading.store.cached_bytes, 400);
+    begin_epoch(reading.store, *reading.readers[0]);
+    EXPECT_DOUBLE_EQ(reading.readers[0]->unread_cached_bytes / reading.readers[0]->unread_bytes, 0.4);
+    reading.read({500});
+    EXPECT_DOUBLE_EQ(reading.readers[0]->unread_cached_bytes / reading.readers[0]->unread_bytes, 0.4);
 }
 
 TEST(Store, LargerQuotaHelpsSingleJobOnlyFromNextEpoch) {
-    Reading one(200);
-    one.read({1000});
-    begin_epoch(one.store, *one.readers[0]);
-    one.store.quota_bytes = 1000;
-    one.read({500});
-    EXPECT_DOUBLE_EQ(one.readers[0]->unread_cached_bytes / one.readers[0]->unread_bytes, 0.2);
-    one.read({500});
-    begin_epoch(one.store, *one.readers[0]);
-    EXPECT_DOUBLE_EQ(one.store.cached_bytes, 1000);
+    Reading reading(200);
+    reading.read({1000});
+    begin_epoch(reading.store, *reading.readers[0]);
+    reading.store.quota_bytes = 1000;
+    reading.read({500});
+    EXPECT_DOUBLE_EQ(reading.readers[0]->unread_cached_bytes / reading.readers[0]->unread_bytes, 0.2);
+    reading.read({500});
+    begin_epoch(reading.store, *reading.readers[0]);
+    EXPECT_DOUBLE_EQ(reading.store.cached_bytes, 1000);
 }
 
 TEST(Store, SmallerQuotaDropsReadBytesFirst) {
-    Reading one(1000);
-    one.read({1000});
-    begin_epoch(one.store, *one.readers[0]);
-    one.read({600});
-    one.store.quota_bytes = 400;  // drops the 600 bytes that were read
-    cut_to_quota(one.store);
-    EXPECT_DOUBLE_EQ(one.store.cached_bytes, 400);
-    EXPECT_NEAR(one.readers[0]->unread_cached_bytes, 400, 1e-6);
-    one.store.quota_bytes = 100;
-    cut_to_quota(one.store);
-    EXPECT_NEAR(one.readers[0]->unread_cached_bytes, 100, 1e-6);
+    Reading reading(1000);
+    reading.read({1000});
+    begin_epoch(reading.store, *reading.readers[0]);
+    reading.read({600});
+    reading.store.quota_bytes = 400;  // drops the 600 bytes that were read
+    cut_to_quota(reading.store);
+    EXPECT_DOUBLE_EQ(reading.store.cached_bytes, 400);
+    EXPECT_NEAR(reading.readers[0]->unread_cached_bytes, 400, 1e-6);
+    reading.store.quota_bytes = 100;
+    cut_to_quota(reading.store);
+    EXPECT_NEAR(reading.readers[0]->unread_cached_bytes, 100, 1e-6);
 }
 
 // Simulates single blocks: every job reads them in its own order, and a miss is admitted while there is room.

@@ -70,7 +70,7 @@ TEST(Simulation, JobsQueueForGpus) {
     EXPECT_NEAR(second.makespan_s, 2 * each_s, 1e-6) << "the makespan counts all jobs, measured or not";
 }
 
-class Throws final : public Policy {
+class ThrowingPolicy final : public Policy {
 public:
     std::string_view name() const override { return "throws"; }
     bool preempts() const override { return false; }
@@ -88,7 +88,7 @@ TEST(Simulation, PolicyThatThrowsIsAnErrorWithItsTime) {
     const GpuGroup group{.type = "a", .gpus = 8};
     const GpuCluster cluster = make_cluster(std::span(&group, 1), 8);
     FreePool pool(cluster);
-    Throws policy;
+    ThrowingPolicy policy;
     const auto outcome = simulate(workload, cluster, policy, pool, {.cache = *parse_cache("none", "")});
     ASSERT_FALSE(outcome);
     EXPECT_EQ(outcome.error().message, "at 7.000000 s: policy throws: a bug");
@@ -119,7 +119,7 @@ TEST(Simulation, UnpromisedStrictDeadlineExpires) {
 }
 
 // Four jobs: two datasets are worth caching, one for one job and one for two, and the remote is too slow for all.
-Cluster contended() {
+Cluster contended_cluster() {
     Cluster cluster(8);
     cluster.add(0, 1, 6, 0);
     cluster.add(100, 1, 6, 1);
@@ -131,7 +131,7 @@ Cluster contended() {
 TEST(Simulation, RemoteAndCacheLimitsAlwaysHold) {
     for (const std::string_view cache :
          {"uniform+joint", "uniform", "lru", "static-per-job", "whole-dataset", "none"}) {
-        Cluster cluster = contended();
+        Cluster cluster = contended_cluster();
         const SimulationOutcome outcome = cluster.run("fifo", 1.2 * kSize, 90e6, cache);
         for (const TimelineSample& sample : outcome.timeline) {
             EXPECT_LE(sample.remote_bytes_per_second, 90e6 * (1 + 1e-6)) << cache << " at " << sample.at_s;
@@ -149,7 +149,7 @@ TEST(Simulation, RemoteAndCacheLimitsAlwaysHold) {
 
 TEST(Simulation, JointPlanBeatsOtherSystems) {
     const auto mean_s = [](std::string_view cache) {
-        Cluster cluster = contended();
+        Cluster cluster = contended_cluster();
         const SimulationOutcome outcome = cluster.run("fifo", 1.2 * kSize, 90e6, cache);
         return summarise(cluster.workload, outcome, 8).jct_s.mean;
     };
@@ -202,7 +202,7 @@ TEST(Simulation, JobDoesNotStallOnItsLastBytes) {
 }
 
 TEST(Simulation, MaxMinKeepsEveryJobAtItsEqualShare) {
-    Cluster cluster = contended();
+    Cluster cluster = contended_cluster();
     cluster.options.cache = *parse_cache("uniform+joint", "");
     const GpuGroup group{.type = "a", .gpus = 8};
     const GpuCluster gpus = make_cluster(std::span(&group, 1), 8);
@@ -241,12 +241,13 @@ TEST(Simulation, LruDropsDataOfWaitingJob) {
     cluster.add(1, 1, 40, 1);
     const SimulationOutcome lru = cluster.run("max-min", kSize, 80e6, "lru");
     ASSERT_GT(lru.jobs[0].preemptions, 3u);
-    EXPECT_GT(lru.jobs[0].remote_bytes, kSize * (1 + 0.5 * lru.jobs[0].preemptions)) << "it is fetched again each time";
+    EXPECT_GT(lru.jobs[0].remote_bytes, kSize * (1 + 0.5 * lru.jobs[0].preemptions))
+        << "the data is fetched again each time";
     const SimulationOutcome both_fit = cluster.run("max-min", 2 * kSize, 80e6, "lru");
     EXPECT_NEAR(both_fit.jobs[0].remote_bytes, kSize, 0.01 * kSize);
 }
 
-Report drawn(std::string policy) {
+Report run_poisson_trace(std::string policy) {
     ScenarioOptions options;
     options.trace = "poisson:30,300";
     options.gpus = {{.type = "v100", .gpus = 24}};
@@ -271,13 +272,13 @@ TEST(Simulation, ResultsAreTheSameOnEveryMachine) {
         }
         return checksum;
     };
-    EXPECT_EQ(hash(drawn("fifo")), 454095057u);
-    EXPECT_EQ(hash(drawn("max-min")), 3691017161u);
+    EXPECT_EQ(hash(run_poisson_trace("fifo")), 454095057u);
+    EXPECT_EQ(hash(run_poisson_trace("max-min")), 3691017161u);
 }
 
 TEST(Simulation, SameSeedGivesSameOutcome) {
-    const Report one = drawn("srtf");
-    const Report two = drawn("srtf");
+    const Report one = run_poisson_trace("srtf");
+    const Report two = run_poisson_trace("srtf");
     ASSERT_EQ(one.outcome.jobs.size(), two.outcome.jobs.size());
     EXPECT_EQ(one.outcome.events, two.outcome.events);
     for (std::size_t j = 0; j < one.outcome.jobs.size(); ++j) {

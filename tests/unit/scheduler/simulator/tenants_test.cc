@@ -37,9 +37,10 @@ TEST(EntitledGpus, AreSharesOfTheParentsShare) {
                                       {.name = "product", .weight = 3}};
     EXPECT_THAT(entitled_gpus({0, 100, 100, 100}, tenants, 16), ElementsAre(0, 3, 1, 12)) << "not 3/8, 1/8 and 3/8";
     EXPECT_THAT(entitled_gpus({0, 1, 100, 100}, tenants, 16), ElementsAre(0, 1, 3, 12))
-        << "what one leaves is its kin's";
+        << "a sibling gets the share that one tenant leaves";
     EXPECT_THAT(entitled_gpus({0, 1, 1, 100}, tenants, 16), ElementsAre(0, 1, 1, 14));
-    EXPECT_THAT(entitled_gpus({100, 0, 100, 100}, tenants, 16), ElementsAre(2, 0, 2, 12)) << "its own jobs weigh 1";
+    EXPECT_THAT(entitled_gpus({100, 0, 100, 100}, tenants, 16), ElementsAre(2, 0, 2, 12))
+        << "the parent's own jobs weigh 1";
 }
 
 TEST(TenantShares, AreAttainedOverEntitledByWindow) {

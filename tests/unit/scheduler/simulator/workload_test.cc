@@ -23,7 +23,7 @@ std::string error_of(std::string_view toml) {
     return table ? "no error" : table.error().message;
 }
 
-constexpr std::string_view kOne = R"([[dataset]]
+constexpr std::string_view kOneModel = R"([[dataset]]
 name = "d"
 size = "1GB"
 copies = 0
@@ -49,7 +49,7 @@ TEST(Workload, DefaultTableServesEveryJobOfTrace) {
 }
 
 TEST(Workload, DurationsAreOnReferenceGpus) {
-    auto table = parse_workload(std::string("reference = \"b\"\n") + std::string(kOne));
+    auto table = parse_workload(std::string("reference = \"b\"\n") + std::string(kOneModel));
     ASSERT_TRUE(table) << table.error().message;
     const Trace trace = trace_of(1);
     const auto made = make_workload(trace, *table, {"a"}, {.durations_longer = 2});
@@ -59,7 +59,7 @@ TEST(Workload, DurationsAreOnReferenceGpus) {
 }
 
 TEST(Workload, ElasticJobsScaleLikeTheirModel) {
-    const auto table = parse_workload(std::string(kOne) + "scaling = [0.7, 1, 1.2]\n");
+    const auto table = parse_workload(std::string(kOneModel) + "scaling = [0.7, 1, 1.2]\n");
     ASSERT_TRUE(table) << table.error().message;
     Trace trace = trace_of(2);
     trace.jobs[0].gpus = 2;
@@ -73,11 +73,12 @@ TEST(Workload, ElasticJobsScaleLikeTheirModel) {
     trace.jobs[0].gpus_max = 4;
     EXPECT_THAT(make_workload(trace, *table, {"a"}, {}).error().message,
                 HasSubstr("scaling of model m has 3 rates, and must have one for each number"));
-    EXPECT_THAT(error_of(std::string(kOne) + "scaling = [0, 1]\n"), HasSubstr("scaling must be an array of numbers"));
+    EXPECT_THAT(error_of(std::string(kOneModel) + "scaling = [0, 1]\n"),
+                HasSubstr("scaling must be an array of numbers"));
 }
 
 TEST(Workload, TenantsAreAsConfigured) {
-    const auto table = parse_workload(kOne);
+    const auto table = parse_workload(kOneModel);
     ASSERT_TRUE(table);
     const auto tenants = parse_tenants(
         "[scheduler.tenant.b]\nparent = \"team\"\ngpu_quota = 4\n[scheduler.tenant.team]\nweight = 3\n", "t.toml");
@@ -107,7 +108,7 @@ TEST(Workload, WrongTenantsAreRefusedByLine) {
     EXPECT_THAT(refused("[scheduler.tenant.a]\nparent = \"b\"\n"), HasSubstr("there is no tenant \"b\""));
     EXPECT_THAT(refused("[scheduler.tenant.a]\nparent = \"a\"\n"), HasSubstr("the tenant is part of itself"));
     EXPECT_THAT(refused(""), HasSubstr("there is no [scheduler.tenant.NAME]"));
-    EXPECT_EQ(parse_tenants("[scheduler.tenant.a]\n", "t.toml")->size(), 1u) << "nothing is said of it";
+    EXPECT_EQ(parse_tenants("[scheduler.tenant.a]\n", "t.toml")->size(), 1u) << "a tenant needs no settings";
 }
 
 TEST(Workload, DrawOfAJobIsIndependentOfOtherJobs) {
@@ -121,7 +122,7 @@ TEST(Workload, DrawOfAJobIsIndependentOfOtherJobs) {
 }
 
 TEST(Workload, JobsAreSpreadOverDatasetCopies) {
-    const auto table = parse_workload(kOne);
+    const auto table = parse_workload(kOneModel);
     ASSERT_TRUE(table) << table.error().message;
     const auto own = make_workload(trace_of(20), *table, {"a"}, {});
     ASSERT_TRUE(own);
@@ -132,7 +133,7 @@ TEST(Workload, JobsAreSpreadOverDatasetCopies) {
 }
 
 TEST(Workload, DrawsDeadlinesForFractionOfJobs) {
-    const auto table = parse_workload(kOne);
+    const auto table = parse_workload(kOneModel);
     const Trace trace = trace_of(2000);
     const auto made = make_workload(trace, *table, {"a"}, {.deadlines_part = 0.25});
     ASSERT_TRUE(made);
@@ -148,12 +149,12 @@ TEST(Workload, DrawsDeadlinesForFractionOfJobs) {
 }
 
 TEST(Workload, DrawsOpportunisticJobsOnlyWithoutDeadlines) {
-    const auto table = parse_workload(kOne);
+    const auto table = parse_workload(kOneModel);
     Trace trace = trace_of(2000);
     trace.jobs[7].opportunistic = true;
-    const auto as_it_is = make_workload(trace, *table, {"a"}, {});
-    ASSERT_TRUE(as_it_is);
-    EXPECT_TRUE(as_it_is->jobs[7].opportunistic);
+    const auto unchanged = make_workload(trace, *table, {"a"}, {});
+    ASSERT_TRUE(unchanged);
+    EXPECT_TRUE(unchanged->jobs[7].opportunistic);
     const auto made = make_workload(trace, *table, {"a"}, {.deadlines_part = 0.5, .opportunistic_part = 0.5});
     ASSERT_TRUE(made);
     std::size_t without = 0;
@@ -179,7 +180,7 @@ TEST(Workload, NamesErrorInTable) {
 }
 
 TEST(Workload, NamesWhyAJobCannotRun) {
-    const auto table = parse_workload(kOne);
+    const auto table = parse_workload(kOneModel);
     Trace trace = trace_of(1);
     const auto unknown_type = make_workload(trace, *table, {"c"}, {});
     ASSERT_FALSE(unknown_type);
