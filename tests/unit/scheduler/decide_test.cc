@@ -177,7 +177,7 @@ TEST(Decide, PackedJobFollowsItsHostWhateverItsPriority) {
     EXPECT_THAT(world.running(), ElementsAre(0, 1));
 }
 
-TEST(Decide, TenantAtQuotaWaitsAndBlocksNoOther) {
+TEST(Decide, TenantAtQuotaWaitsAndBlocksNoOtherTenant) {
     tests::World world(1);
     world.tenants = {{.name = "one", .gpu_quota = 4}, {.name = "two"}};
     world.add(3);
@@ -291,10 +291,10 @@ TEST(AddRun, RecentRunTimeDecays) {
     for (int step = 0; step < 100; ++step) add_run(job, step * kHalfLifeS, (step + 1) * kHalfLifeS);
     EXPECT_DOUBLE_EQ(job.attained_gpu_s, 200 * kHalfLifeS);
     EXPECT_DOUBLE_EQ(job.ran_s_by_type[1], 100 * kHalfLifeS);
-    const double all = faded_sum_s(100 * kHalfLifeS);
-    EXPECT_NEAR(all, kHalfLifeS / std::log(2), 1e-9 * all);
-    EXPECT_NEAR(recent_run_s(job, 1, 100 * kHalfLifeS), all, 1e-9 * all);
-    EXPECT_NEAR(recent_run_s(job, 1, 101.5 * kHalfLifeS), all * std::exp2(-1.5), 1e-9 * all);
+    const double faded_s = faded_sum_s(100 * kHalfLifeS);
+    EXPECT_NEAR(faded_s, kHalfLifeS / std::log(2), 1e-9 * faded_s);
+    EXPECT_NEAR(recent_run_s(job, 1, 100 * kHalfLifeS), faded_s, 1e-9 * faded_s);
+    EXPECT_NEAR(recent_run_s(job, 1, 101.5 * kHalfLifeS), faded_s * std::exp2(-1.5), 1e-9 * faded_s);
     EXPECT_EQ(recent_run_s(job, 0, 100 * kHalfLifeS), 0);
 }
 

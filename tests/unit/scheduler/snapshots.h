@@ -14,7 +14,7 @@
 
 namespace larder::scheduler::tests {
 
-// splitmix64 (Vigna): the same numbers everywhere.
+// splitmix64 (Vigna). The numbers are the same on every machine.
 class TestRandom {
 public:
     explicit TestRandom(std::uint64_t seed) : state_(seed) {}
@@ -26,7 +26,7 @@ public:
         return z ^ (z >> 31);
     }
     std::uint32_t below(std::uint32_t count) { return static_cast<std::uint32_t>(next() % count); }
-    // A number in [0, 1).
+    // Returns a number in [0, 1).
     double part() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 
 private:
@@ -113,7 +113,7 @@ public:
         now_s += seconds;
     }
 
-    // The time at which the first running job ends.
+    // Returns when the first running job ends.
     double next_end_s() const {
         const Snapshot taken = snapshot();
         double first = kNever;
@@ -123,6 +123,7 @@ public:
         return first;
     }
 
+    // Returns how long the job's restart still takes.
     double restart_left_s(const JobState& job) const {
         const auto found = ready_s.find(&job);
         return found == ready_s.end() ? 0 : std::max(0.0, found->second - now_s);
@@ -153,7 +154,7 @@ public:
         ids.erase(ids.begin() + at);
     }
 
-    // Indices in `states`.
+    // Returns the running jobs, as indices in `states`.
     std::vector<std::uint32_t> running() const {
         std::vector<std::uint32_t> found;
         for (std::uint32_t j = 0; j < states.size(); ++j) {
@@ -168,7 +169,7 @@ public:
     std::deque<JobSpec> specs;
     std::deque<JobState> states;
     std::vector<const JobState*> jobs;
-    std::vector<JobState*> present;  // the jobs of `jobs`, to be changed
+    std::vector<JobState*> present;  // the same jobs as in `jobs`, but mutable
     std::vector<JobId> ids;
     std::vector<Tenant> tenants;
     std::vector<DatasetState> datasets;

@@ -10,10 +10,11 @@ namespace larder::scheduler::tests {
 namespace {
 
 constexpr std::uint32_t kSeeds = test::property_cases(8, 4);
-constexpr int kTroubleSteps = 150;
+constexpr int kTroubleSteps = 150;  // nodes are lost during the first steps only
 
-// Four nodes of each of two types, two in a rack. "one" owns a rack of the first type and two nodes of the other, "two"
-// a node and a rack. "three" owns nothing, so all its jobs run without claims.
+// Four nodes of each of two types, two in a rack. Tenant "one" owns a rack of the first type and two nodes of the
+// second. "two" owns a node of the first type and a rack of the second. "three" owns nothing, so all its jobs run
+// without claims.
 class SharedCells : public World {
 public:
     explicit SharedCells(std::uint64_t seed) : World(4, {"a", "b"}), random_(seed) {
@@ -39,7 +40,8 @@ public:
         for (int j = 0; j < 24; ++j) add_random_job();
     }
 
-    // Loses random nodes with all their jobs, and recovers random lost nodes, or all of them with `recover_all`.
+    // Loses random nodes, with all their jobs, and recovers random lost nodes. With `recover_all`, loses none and
+    // recovers all.
     void lose_or_recover(bool recover_all) {
         for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) {
             GpuNode& node = cluster.nodes[n];

@@ -135,7 +135,7 @@ TEST(CellConfig, RangesExpandToNames) {
     }
 }
 
-// Every mangled file is either refused with a message or gives cells that jobs can be placed on.
+// Every mangled file is either refused with a message, or it gives cells on which jobs can be placed.
 TEST(CellConfig, MangledFilesAreReadOrRefused) {
     Dice dice(7);
     std::uint32_t refused = 0;
@@ -145,11 +145,11 @@ TEST(CellConfig, MangledFilesAreReadOrRefused) {
         for (std::uint32_t changes = dice.between(1, 3); changes > 0; --changes) {
             const std::size_t at = dice.between(0, static_cast<std::uint32_t>(text.size()) - 1);
             const std::size_t size = dice.between(0, 6);
-            constexpr std::string_view kBits = "0123456789[]{}=\",-\n ax";
+            constexpr std::string_view kCharacters = "0123456789[]{}=\",-\n ax";
             switch (dice.between(0, 3)) {
                 case 0: text.erase(at, size); break;
-                case 1: text.insert(at, 1, kBits[dice.between(0, kBits.size() - 1)]); break;
-                case 2: text[at] = kBits[dice.between(0, kBits.size() - 1)]; break;
+                case 1: text.insert(at, 1, kCharacters[dice.between(0, kCharacters.size() - 1)]); break;
+                case 2: text[at] = kCharacters[dice.between(0, kCharacters.size() - 1)]; break;
                 default: text.insert(at, text.substr(dice.between(0, 200), size)); break;
             }
             if (text.empty()) text = " ";

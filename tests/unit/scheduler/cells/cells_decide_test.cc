@@ -1,5 +1,5 @@
-// Cells under decide(): the policy decides which job stops for which, and the placer decides what a tenant's claim
-// covers.
+// Cells under decide(): the policy decides which job stops for which other job. The placer decides which jobs a
+// tenant's cells cover.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

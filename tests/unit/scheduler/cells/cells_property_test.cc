@@ -21,7 +21,7 @@ struct SituationCounts {
     std::uint64_t refused = 0;
     std::uint64_t evicted = 0;
     std::uint64_t opportunistic = 0;
-    std::uint64_t scarce = 0;  // refused or placed where healthy cells were too few for all
+    std::uint64_t scarce = 0;  // placed or refused while healthy cells were too few for all claims
     std::uint64_t doomed = 0;
     std::uint64_t claims_changed = 0;
     std::uint64_t placed_again = 0;
@@ -88,7 +88,7 @@ private:
             ASSERT_FALSE(bad_[share.node]);
             ASSERT_EQ(node.gpu_type, asked.gpu_type);
             ASSERT_EQ(node.gpus == 64 ? 0 : share.gpus >> node.gpus, 0U);
-            ASSERT_EQ(held(share.node) & share.gpus, 0U);
+            ASSERT_EQ(claimed_gpus(share.node) & share.gpus, 0U);
         }
     }
 
@@ -113,7 +113,7 @@ private:
                             .placement = placement};
     }
 
-    // Checks the guarantee.
+    // Checks that the answer keeps the guarantee.
     void check_answer(const PlaceRequest& asked, CountedRoom room, const Placement* placement) {
         if (asked.tenant + 1 == tenants_) {
             ASSERT_EQ(placement, nullptr);
@@ -229,7 +229,7 @@ private:
 
     void fail_or_recover() {
         std::uint32_t node = dice_.between(0, static_cast<std::uint32_t>(bad_.size()) - 1);
-        for (std::uint32_t n = 0; n < bad_.size() && dice_.chance(55); ++n) {  // more recover than fail
+        for (std::uint32_t n = 0; n < bad_.size() && dice_.chance(55); ++n) {  // most often recovers
             if (bad_[n]) node = n;
         }
         bad_[node] = !bad_[node];

@@ -202,7 +202,7 @@ TEST(Cells, SpareHealthyRackMayBeSplit) {
     EXPECT_THAT(nodes_of(small.place(1, 0, 4)->placement), ElementsAre(2));
 }
 
-TEST(Cells, DoomedCellsCountCellsThatTenantsCannotGet) {
+TEST(Cells, CellsThatTenantsCannotGetCountAsDoomed) {
     SmallCluster small(1, 4, {{{2, 3}}, {{2, 1}}});
     small.cells->set_usable(0, false);
     EXPECT_EQ(small.doomed(0), 0U);  // each tenant alone can still get all its cells
@@ -241,7 +241,7 @@ TEST(Cells, PlaceAtTakesExactlyTheGivenGpus) {
     EXPECT_TRUE(small.cells->sound());
 }
 
-// A cell that turns out too small for the jobs placed after it is bound again, larger.
+// If a bound cell is too small for the jobs that are placed later, a larger cell is bound instead.
 TEST(Cells, PlaceAtWorksInAnyOrder) {
     SmallCluster small(1, 2, {{{2, 1}, {1, 1}}});
     EXPECT_TRUE(small.cells->place_at(SmallCluster::request(0, 0, 2), {{0, 0b0011}}));

@@ -26,7 +26,7 @@ struct CountedRoom {
     std::uint32_t gpus = 0;              // healthy GPUs that its jobs do not hold, including those of unbound cells
     std::uint32_t bound_gpus = 0;        // without the GPUs of unbound cells
     std::vector<std::uint32_t> by_node;  // free GPUs of each of its nodes
-    bool all_served = true;              // at every level, healthy cells are free for everything that may be claimed
+    bool all_served = true;              // at every level, enough healthy cells are free for all that may be claimed
 
     // The smallest number of nodes that a gang of `wanted` GPUs fits on.
     std::size_t least_nodes(std::uint32_t wanted) {
@@ -56,7 +56,7 @@ public:
     }
 
     // Checks that every virtual cluster's cells match the config, that bound cells do not overlap, and that at each
-    // level enough physical cells are left for what may still be claimed.
+    // level enough physical cells are left for all cells that may still be claimed.
     void check_shares() {
         std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::uint32_t> owned;
         std::vector<std::vector<int>> gpu_owner;
@@ -74,12 +74,12 @@ public:
             }
         }
         for (std::uint32_t c = 0; c < config_.virtual_clusters.size(); ++c) {
-            std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> stated;
+            std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> configured;
             for (const CellClaim& claim : config_.virtual_clusters[c].cells) {
-                stated[{claim.hierarchy, claim.level}] += claim.count;
+                configured[{claim.hierarchy, claim.level}] += claim.count;
             }
-            for (const PinnedCell& pin : config_.virtual_clusters[c].pinned) ++stated[{pin.hierarchy, pin.level}];
-            for (const auto& [at, count] : stated) ASSERT_EQ((owned[{c, at.first, at.second}]), count);
+            for (const PinnedCell& pin : config_.virtual_clusters[c].pinned) ++configured[{pin.hierarchy, pin.level}];
+            for (const auto& [at, count] : configured) ASSERT_EQ((owned[{c, at.first, at.second}]), count);
         }
         for (std::uint32_t h = 0; h < config_.hierarchies.size(); ++h) {
             const auto spare = spare_cells(h, gpu_owner[h], false);
@@ -108,7 +108,8 @@ protected:
         return h;
     }
 
-    // By level: the unowned cells (with `healthy`, only those without bad nodes), less what may be claimed.
+    // Returns for each level how many unowned cells (with `healthy`, only cells without bad nodes) are left once all
+    // cells are bound that may still be claimed.
     std::vector<std::int64_t> spare_cells(std::uint32_t h, const std::vector<int>& owner, bool healthy) const {
         const HierarchyConfig& hierarchy = config_.hierarchies[h];
         std::vector<std::int64_t> spare(hierarchy.levels_count());
@@ -130,7 +131,8 @@ protected:
         return spare;
     }
 
-    std::uint64_t held(std::uint32_t node) const {
+    // Returns a bit mask of the node's GPUs that jobs with a claim hold.
+    std::uint64_t claimed_gpus(std::uint32_t node) const {
         std::uint64_t bits = 0;
         for (const auto& [id, job] : jobs_) {
             if (job.opportunistic) continue;
@@ -160,7 +162,7 @@ protected:
                 const std::uint32_t first = state.cell.index * size;
                 for (std::uint32_t gpu = first; gpu < first + size;) {
                     const std::uint32_t node = gpu / per_node;
-                    const std::uint64_t taken = held(first_node_[h] + node);
+                    const std::uint64_t taken = claimed_gpus(first_node_[h] + node);
                     std::uint32_t left = 0;
                     for (; gpu < first + size && gpu / per_node == node; ++gpu) {
                         left += (taken >> (gpu % per_node) & 1) == 0 && !is_bad(h, node) ? 1 : 0;

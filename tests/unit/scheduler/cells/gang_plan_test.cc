@@ -16,7 +16,8 @@ HierarchyConfig pods() {  // nodes of 4 GPUs, racks of 3 nodes, pods of 2 racks
     return config;
 }
 
-std::uint32_t levels_apart(const Hierarchy& hierarchy, const std::vector<std::uint32_t>& nodes) {
+// Returns the lowest level at which one cell contains all these nodes.
+std::uint32_t common_level(const Hierarchy& hierarchy, const std::vector<std::uint32_t>& nodes) {
     std::uint32_t level = hierarchy.node_level();
     const auto same = [&](std::uint32_t above) {
         for (const std::uint32_t node : nodes) {
@@ -31,7 +32,8 @@ std::uint32_t levels_apart(const Hierarchy& hierarchy, const std::vector<std::ui
     return level;
 }
 
-// Compares with all subsets of the nodes: the plan uses as few nodes as possible and, among those sets, the closest.
+// Compares with all subsets of the nodes: the plan uses as few nodes as possible and, among the smallest sets, the
+// closest one.
 TEST(GangPlan, UsesFewestAndClosestNodes) {
     const Hierarchy hierarchy(pods());
     Dice dice(3);
@@ -39,7 +41,7 @@ TEST(GangPlan, UsesFewestAndClosestNodes) {
         std::vector<NodeOffer> offers;
         std::vector<std::uint32_t> root_free(2);
         std::uint32_t all = 0;
-        for (std::uint32_t node = 0; node < 12; ++node) {  // in two pods, each a virtual cell
+        for (std::uint32_t node = 0; node < 12; ++node) {  // each of the two pods is a virtual cell
             const std::uint32_t gpus = dice.between(0, 4);
             if (gpus == 0) continue;
             offers.push_back({.hierarchy = &hierarchy,
@@ -60,10 +62,10 @@ TEST(GangPlan, UsesFewestAndClosestNodes) {
         if (plan.empty()) continue;
         std::uint32_t taken = 0;
         std::vector<std::uint32_t> nodes;
-        for (const OfferTaken& one : plan) {
-            ASSERT_LE(one.gpus, offers[one.offer].gpus);
-            taken += one.gpus;
-            nodes.push_back(offers[one.offer].node);
+        for (const OfferTaken& part : plan) {
+            ASSERT_LE(part.gpus, offers[part.offer].gpus);
+            taken += part.gpus;
+            nodes.push_back(offers[part.offer].node);
         }
         ASSERT_EQ(taken, gpus);
         std::pair<std::uint32_t, std::uint32_t> best(99, 99);
@@ -77,10 +79,10 @@ TEST(GangPlan, UsesFewestAndClosestNodes) {
             }
             if (has < gpus || chosen.size() > best.first) continue;
             best =
-                std::min(best, std::pair(static_cast<std::uint32_t>(chosen.size()), levels_apart(hierarchy, chosen)));
+                std::min(best, std::pair(static_cast<std::uint32_t>(chosen.size()), common_level(hierarchy, chosen)));
         }
         ASSERT_EQ(nodes.size(), best.first);
-        ASSERT_EQ(levels_apart(hierarchy, nodes), best.second);
+        ASSERT_EQ(common_level(hierarchy, nodes), best.second);
     }
 }
 

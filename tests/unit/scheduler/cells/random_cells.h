@@ -1,6 +1,6 @@
 #pragma once
 
-// Random cell configurations, and the dice for random operations on them.
+// Random cell configurations, and dice for random operations on them.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,7 +19,7 @@ public:
         z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
         return z ^ (z >> 31);
     }
-    // From least to most, both included.
+    // Returns a number from `least` to `most`, both included.
     std::uint32_t between(std::uint32_t least, std::uint32_t most) {
         return least + static_cast<std::uint32_t>(next() % (most - least + 1));
     }
@@ -45,7 +45,7 @@ inline HierarchyConfig random_hierarchy(Dice& dice, std::uint32_t number) {
     return hierarchy;
 }
 
-// A random configuration. Tenants mostly own about all GPUs, and sometimes few.
+// Returns a random configuration. Tenants mostly own almost all GPUs, and sometimes few.
 inline CellConfig random_config(Dice& dice) {
     CellConfig config;
     const std::uint32_t hierarchies = dice.between(1, 3);

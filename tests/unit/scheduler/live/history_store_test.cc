@@ -58,7 +58,7 @@ JobRecord full_record() {
                   .read_bytes = 123456,
                   .counted = {{"n1", {77, 1000}}},
                   .exit_signal = 9,
-                  .end_reason = "so it is"};
+                  .end_reason = "killed"};
     job.state.waiting_since_s = 1.5e9 + 1;
     job.state.started_s = 1.5e9 + 2;
     job.state.first_started_s = 1.5e9 + 3;

@@ -39,20 +39,20 @@ TEST_F(LiveOnCells, OpportunisticJobRunsInAnyCellsUntilClaimed) {
     EXPECT_TRUE(job(guest).held->opportunistic);
     Submission owner = job_with_gpus(2, "owner");
     owner.tenant = "small";
-    const JobId claims = submit(owner);
+    const JobId claimant = submit(owner);
     tick();
     EXPECT_EQ(phase(guest), Phase::stopping);
-    EXPECT_EQ(phase(claims), Phase::placed) << "until the guest has ended";
+    EXPECT_EQ(phase(claimant), Phase::placed) << "it starts once the guest has ended";
     engine.tell_ended({guest, 1}, 0, true);
     tick();
-    EXPECT_EQ(phase(claims), Phase::starting);
-    EXPECT_FALSE(job(claims).held->opportunistic);
+    EXPECT_EQ(phase(claimant), Phase::starting);
+    EXPECT_FALSE(job(claimant).held->opportunistic);
     tick(20);
     EXPECT_EQ(phase(guest), Phase::waiting);
     EXPECT_THAT(why(guest), HasSubstr("8 GPUs that no job with a claim uses"));
-    engine.tell_ended({claims, 1}, 0);
+    engine.tell_ended({claimant, 1}, 0);
     tick();
-    EXPECT_THAT(engine.starts, ElementsAre(Attempt{guest, 1}, Attempt{claims, 1}, Attempt{guest, 2}));
+    EXPECT_THAT(engine.starts, ElementsAre(Attempt{guest, 1}, Attempt{claimant, 1}, Attempt{guest, 2}));
 }
 
 TEST_F(LiveOnCells, OperatorsSeeDoomedCells) {
@@ -84,19 +84,19 @@ TEST_F(LiveOnCells, OpportunisticJobHasNoClaimAfterRestart) {
     restart();
     tick();
     EXPECT_EQ(phase(guest), Phase::running);
-    const JobId claims = submit(job_with_gpus(4));
+    const JobId claimant = submit(job_with_gpus(4));
     tick();
     EXPECT_EQ(phase(guest), Phase::stopping);
-    EXPECT_EQ(phase(claims), Phase::placed);
+    EXPECT_EQ(phase(claimant), Phase::placed);
     EXPECT_THAT(engine.stops, ElementsAre(Attempt{guest, 1}));
 }
 
 TEST_F(LiveOnCells, NoJobIsStoppedWithoutConflictingClaim) {
     const JobId guest = submit_and_start(opportunistic(4));
-    const JobId claims = submit_and_start(job_with_gpus(4));
+    const JobId claimant = submit_and_start(job_with_gpus(4));
     tick(100);
     EXPECT_EQ(phase(guest), Phase::running);
-    EXPECT_EQ(phase(claims), Phase::running);
+    EXPECT_EQ(phase(claimant), Phase::running);
     EXPECT_THAT(engine.stops, IsEmpty());
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// A scheduler of submitted jobs on a cluster of two nodes with 4 GPUs each. The test advances its clock, and its engine
-// runs no processes. Its record is kept, so that it can be restarted.
+// A scheduler of submitted jobs on a cluster of two nodes with 4 GPUs each. The test advances the clock. The engine
+// runs no processes. The fixture keeps the scheduler's record, so that the scheduler can be restarted.
 
 #include <gtest/gtest.h>
 
@@ -73,7 +73,7 @@ protected:
     static Submission job_with_gpus(std::uint32_t gpus, const std::string& name = "") {
         return {.name = name, .command = {"train", name}, .directory = "/", .gpus = gpus};
     }
-    // A job on all GPUs that reads "images" for `epochs`.
+    // Returns a job on all GPUs that reads "images" for `epochs`.
     static Submission job_reading_images(const std::string& name, double epochs) {
         Submission asked = job_with_gpus(8, name);
         asked.dataset = "images";
@@ -110,7 +110,8 @@ protected:
         EXPECT_EQ(phase(id), Phase::running);
         return id;
     }
-    // Reports a node's daemon that caches part of "images" and has read `bytes` for `job`.
+    // Makes the daemon of node "n1" report that it caches part of "images" and has read `bytes` for `job`. An empty
+    // `job` reports no job.
     void report(const std::string& job, std::uint64_t bytes) {
         allocator::NodeReport report{
             .node = "n1",
@@ -126,12 +127,12 @@ protected:
     GpuCluster gpus{.gpu_types = {"a100"}, .nodes = {{"n1", 0, 4, true}, {"n2", 0, 4, true}}};
     std::vector<Tenant> tenants{{.name = "default"}, {.name = "small", .gpu_quota = 2}};
     std::string policy = "fifo";
-    std::function<std::unique_ptr<Policy>()> own_policy;
+    std::function<std::unique_ptr<Policy>()> own_policy;  // used instead of `policy` if set
     std::function<std::unique_ptr<Placer>(const LiveOptions&)> own_placer;
     std::size_t history_max = 100;
     bool saving_fails = false;
     bool disk_is_slow = false;
-    std::vector<std::pair<LiveRecord, LiveScheduler::Done>> unwritten;
+    std::vector<std::pair<LiveRecord, LiveScheduler::Done>> unwritten;  // while the disk is slow
     LiveRecord record;
     MemoryEngine engine;
     allocator::Cluster cluster{{.remote_bytes_per_second = 1e6}};

@@ -66,7 +66,7 @@ TEST_F(Live, JobIsAcknowledgedAndFoundOnceOnRecord) {
     EXPECT_TRUE(live->queue().find("new"));
 }
 
-TEST_F(Live, JobNeverOnRecordLeavesNothingBehind) {
+TEST_F(Live, JobThatIsNeverPutOnRecordLeavesNothingBehind) {
     disk_is_slow = true;
     static_cast<void>(try_submit(job_with_gpus(1, "lost")));
     tick();
@@ -121,7 +121,7 @@ TEST_F(Live, JobIsCancelledIfPredecessorFailsDuringItsWrite) {
     EXPECT_EQ(record.jobs.at(before + 1)->phase, Phase::cancelled);
 }
 
-TEST_F(Live, NumbersContinueAboveHighestGiven) {
+TEST_F(Live, NumbersContinueAfterLastNumberOnRecord) {
     record.last_number = 41;
     restart();
     EXPECT_EQ(submit(job_with_gpus(1)), 42u);

@@ -18,24 +18,25 @@ TEST_F(Live, JobWaitingForItsTurnKeepsItsCache) {
     engine.tell_ended({first, 1}, 0, true);
     tick();
     ASSERT_EQ(phase(first), Phase::waiting);
-    const auto waiting = [&] {
+    // Returns the f* of "slow" if it waits for its turn.
+    const auto waiting_rate = [&] {
         for (const allocator::ClusterJob& job : cluster.state(now().steady_ns).jobs) {
             if (job.name == "slow" && job.waits_for_turn()) return job.ideal_bytes_per_second;
         }
         return 0.0;
     };
-    EXPECT_EQ(waiting(), 0) << "the node still reports the job";
+    EXPECT_EQ(waiting_rate(), 0) << "the node still reports the job";
     report("quick", 0);
-    EXPECT_EQ(waiting(), 5e5);
+    EXPECT_EQ(waiting_rate(), 5e5);
     EXPECT_FALSE(storage_view(cluster, now().steady_ns).jobs.contains("slow")) << "a waiting job has no rate";
     cluster.set_turns({});  // as in a new process
     restart();
-    EXPECT_EQ(waiting(), 5e5) << "the record says where it ran, even before the first plan";
+    EXPECT_EQ(waiting_rate(), 5e5) << "the record says where it ran, even before the first plan";
     tick();
-    EXPECT_EQ(waiting(), 5e5);
+    EXPECT_EQ(waiting_rate(), 5e5);
     ASSERT_TRUE(cancel(first, "its owner"));
     tick();
-    EXPECT_EQ(waiting(), 0);
+    EXPECT_EQ(waiting_rate(), 0);
     EXPECT_EQ(phase(second), Phase::starting);
 }
 
@@ -45,22 +46,23 @@ TEST_F(Live, JobWithGpusButNoReportKeepsItsCache) {
     tick();
     tick(20);
     ASSERT_EQ(phase(id), Phase::starting);
-    const auto counted = [&] {
+    // Returns the f* of the only job if it waits for its turn.
+    const auto waiting_rate = [&] {
         const allocator::ClusterState state = cluster.state(now().steady_ns);
         return state.jobs.size() == 1 && state.jobs[0].waits_for_turn() ? state.jobs[0].ideal_bytes_per_second : 0.0;
     };
     report("", 0);
-    EXPECT_EQ(counted(), 5e5) << "its process starts up";
+    EXPECT_EQ(waiting_rate(), 5e5) << "its process starts up";
     engine.tell(EngineEvent::Kind::started, {id, 1});
     report("slow", 5'000);
     tick();
-    EXPECT_EQ(counted(), 0) << "a node's report takes precedence";
+    EXPECT_EQ(waiting_rate(), 0) << "a node's report takes precedence";
     (void)submit(job_reading_images("quick", 1));
     tick();
     ASSERT_EQ(phase(id), Phase::stopping);
     tick(20);
     report("", 0);
-    EXPECT_EQ(counted(), 5e5) << "its loaders have ended, but its process has not";
+    EXPECT_EQ(waiting_rate(), 5e5) << "its loaders have ended, but its process has not";
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ TEST_F(LocalEngineTest, FilesOfAnotherQueueAreIgnored) {
     EXPECT_EQ(highest_job_number(directory / "jobs"), 7u);
 }
 
-TEST_F(LocalEngineTest, JobFromBeforeQueueIdentitiesIsFound) {
+TEST_F(LocalEngineTest, JobStartedBeforeQueuesHadIdentitiesIsFound) {
     const AttemptFiles old(directory / "jobs/7/2");
     ASSERT_TRUE(old.claim({.pid = 1, .boot = "b"}));
     ASSERT_TRUE(old.write_exit({.code = 5}));

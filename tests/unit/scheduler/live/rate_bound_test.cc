@@ -57,7 +57,7 @@ TEST(RateBound, IsDiskOrNetworkOfNodeTheJobReadsFrom) {
 }
 
 TEST_F(Live, WhyNamesBindingNetworkWhileRemoteHasRateLeft) {
-    const auto reports = [this](double nic) {
+    const auto report_network = [this](double nic) {
         allocator::NodeReport node{.node = "n1",
                                    .instance = 1,
                                    .memory_bytes = 1'000,
@@ -67,19 +67,19 @@ TEST_F(Live, WhyNamesBindingNetworkWhileRemoteHasRateLeft) {
         ASSERT_TRUE(cluster.report(node, now().steady_ns));
         ASSERT_TRUE(cluster.replan(now().steady_ns));
     };
-    reports(1e5);
+    report_network(1e5);
     Submission asked = job_with_gpus(4, "resnet");
     asked.dataset = "images";
     asked.ideal_by_type[""] = 2e5;
     const JobId id = submit_and_start(asked);
-    reports(1e5);
+    report_network(1e5);
     EXPECT_EQ(storage_view(cluster, now().steady_ns).storage.nic_bytes_per_second, 1e5);
     EXPECT_EQ(binding(id), "network") << why(id);
     EXPECT_NE(why(id).find("the network of node n1 limits it"), std::string::npos) << why(id);
-    reports(1e9);
+    report_network(1e9);
     EXPECT_EQ(binding(id), "gpus") << why(id);
     ASSERT_TRUE(cluster.set_remote(1e5));
-    reports(1e9);
+    report_network(1e9);
     EXPECT_EQ(binding(id), "remote_bandwidth") << why(id);
 }
 

@@ -44,7 +44,7 @@ TEST(FreePool, JobGoesWhereFewestGpusAreLeftOver) {
     EXPECT_EQ(pool.free_gpus(1), 0U);
 }
 
-TEST(FreePool, GangTakesLargestNodesAndFitsItsRest) {
+TEST(FreePool, GangTakesLargestNodesAndPutsItsRestWhereItFitsBest) {
     FreePool pool(cluster_with({8, 4, 8, 3}));
     EXPECT_THAT(nodes_of(pool.place(request(0, 19))), ElementsAre(0, 2, 3));
     EXPECT_FALSE(pool.place(request(1, 5)));
@@ -102,8 +102,8 @@ TEST(FreePool, OpportunisticJobStaysIfItsGpusAreNotNeeded) {
     ASSERT_TRUE(pool.place(opportunistic(2, 1)));
     const auto claims = pool.place(request(3, 4));
     ASSERT_TRUE(claims);
-    // Job 2 came last, but evicting it alone would not have been enough. Whichever node was taken, evicting one job
-    // suffices.
+    // Job 2 came last, but evicting it alone would not free 4 GPUs on one node. Evicting either job does, with the free
+    // GPUs of its node.
     EXPECT_EQ(claims->placement.size(), 1U);
     EXPECT_EQ(claims->evicted.size(), 1U);
 }

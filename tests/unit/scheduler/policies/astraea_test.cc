@@ -17,7 +17,7 @@ std::unique_ptr<Policy> astraea(double starve_s = 1e9, std::uint32_t window_inte
 
 constexpr TimeWindow kWindow{.interval_s = 3600, .intervals = 24};
 
-// Decides at the end of each lease and keeps the tenants' accounts.
+// Decides at the end of each lease and adds up the tenants' GPU time.
 void run_leases(tests::World& world, Policy& policy, int leases) {
     for (int lease = 0; lease < leases; ++lease) {
         ASSERT_TRUE(world.step(policy));
@@ -65,7 +65,7 @@ TEST(Astraea, GpuTimeOfJobBeforeWindowIsForgotten) {
         tests::World world(1);
         world.add(8, kNever);
         world.add(8, kNever);
-        world.states[0].gpu_time = {.gpu_s_by_interval = {1e6, 0}};  // like attained_gpu_s
+        world.states[0].gpu_time = {.gpu_s_by_interval = {1e6, 0}};  // adds up to attained_gpu_s
         world.states[0].attained_gpu_s = 1e6;
         world.states[1].gpu_time = {.gpu_s_by_interval = {0, 100}};
         world.states[1].attained_gpu_s = 100;

@@ -21,7 +21,7 @@ JobSpec& add(tests::World& world, std::uint32_t gpus, double seconds, ServiceCla
     return spec;
 }
 
-// Runs until all jobs have ended or until `until_s`. Returns when each job ended.
+// Runs until all jobs have ended or until `until_s`. Returns the end of each job.
 std::vector<double> run(tests::World& world, Policy& policy, double until_s = 1e6) {
     std::vector<double> ends(world.states.size(), kNever);
     while (!world.jobs.empty() && world.now_s < until_s) {
@@ -168,7 +168,7 @@ TEST(Chronus, EveryPromiseIsKept) {
     }
 }
 
-// The same while jobs arrive and end, with gangs that fit together in one order and not in another.
+// As above, while jobs arrive and end. Some gangs fit together only in one order.
 TEST(Chronus, EveryPromiseIsKeptWhateverArrivesLater) {
     std::size_t promised = 0;
     for (std::uint32_t seed = 0; seed < 1000; ++seed) {
@@ -264,8 +264,8 @@ TEST(Chronus, SlowStorageRefusesDeadline) {
     }
 }
 
-// Searches all ways to give jobs leases. Returns the highest count of admitted jobs, where strict jobs count twice.
-double most_by_search(const std::vector<JobSpec*>& specs, std::uint32_t leases, std::uint32_t gpus) {
+// Searches all ways to give jobs leases. Returns the highest count of admitted jobs; strict jobs count twice.
+double highest_value_by_search(const std::vector<JobSpec*>& specs, std::uint32_t leases, std::uint32_t gpus) {
     double most = 0;
     std::vector<std::uint32_t> used(leases);
     const auto search = [&](const auto& self, std::size_t j, double value) -> void {
@@ -293,7 +293,7 @@ double most_by_search(const std::vector<JobSpec*>& specs, std::uint32_t leases, 
 }
 
 TEST(Chronus, ExactAdmissionAdmitsAsManyAsPossible) {
-    int better = 0;
+    int exact_is_better = 0;
     for (std::uint32_t seed = 0; seed < 60; ++seed) {
         double value_by_slack = 0;
         for (const bool exact : {false, true}) {
@@ -313,17 +313,17 @@ TEST(Chronus, ExactAdmissionAdmitsAsManyAsPossible) {
             for (const std::uint32_t j : actions->admitted) {
                 value += specs[j]->service == ServiceClass::strict_deadline ? 2 : 1;
             }
-            const double most = most_by_search(specs, 4, 8);
+            const double most = highest_value_by_search(specs, 4, 8);
             if (exact) {
                 EXPECT_EQ(value, most) << "seed " << seed;
-                better += value > value_by_slack ? 1 : 0;
+                exact_is_better += value > value_by_slack ? 1 : 0;
             } else {
                 EXPECT_LE(value, most) << "seed " << seed;
                 value_by_slack = value;
             }
         }
     }
-    EXPECT_GT(better, 0);
+    EXPECT_GT(exact_is_better, 0);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
 
-// The textbook simplex on a dense tableau, for programs of a few columns: maximise cost * x with rows * x <= bounds, x
-// >= 0 and bounds >= 0, by Bland's rule (Math. of OR, 1977). Tests compare the policies' programs with it.
+// The textbook simplex method on a dense tableau, with Bland's rule (Math. of OR, 1977). It maximises objective * x
+// with rows * x <= bounds, x >= 0 and bounds >= 0, for a few columns. Tests compare the policies' programs with it.
 
 #include <cmath>
 #include <cstddef>
@@ -10,20 +10,21 @@
 
 namespace larder::scheduler::tests {
 
-inline double largest_value(const std::vector<double>& cost, const std::vector<std::vector<double>>& rows,
+// Returns the largest value of the objective; infinity if it has no bound.
+inline double largest_value(const std::vector<double>& objective, const std::vector<std::vector<double>>& rows,
                             const std::vector<double>& bounds) {
-    const std::size_t columns = cost.size() + rows.size();
+    const std::size_t columns = objective.size() + rows.size();
     std::vector<std::vector<double>> tableau;
     std::vector<std::size_t> basis;
     for (std::size_t i = 0; i < rows.size(); ++i) {
         std::vector<double> line = rows[i];
         line.resize(columns + 1);
-        line[cost.size() + i] = 1;
+        line[objective.size() + i] = 1;
         line[columns] = bounds[i];
         tableau.push_back(line);
-        basis.push_back(cost.size() + i);
+        basis.push_back(objective.size() + i);
     }
-    std::vector<double> gains = cost;
+    std::vector<double> gains = objective;
     gains.resize(columns + 1);
     for (;;) {
         std::size_t entering = 0;
@@ -44,8 +45,8 @@ inline double largest_value(const std::vector<double>& cost, const std::vector<s
         const double pivot = tableau[leaving][entering];
         for (double& value : tableau[leaving]) value /= pivot;
         const auto subtract = [&](std::vector<double>& line) {
-            const double times = line[entering];
-            for (std::size_t k = 0; k <= columns; ++k) line[k] -= times * tableau[leaving][k];
+            const double factor = line[entering];
+            for (std::size_t k = 0; k <= columns; ++k) line[k] -= factor * tableau[leaving][k];
         };
         for (std::size_t i = 0; i < tableau.size(); ++i) {
             if (i != leaving) subtract(tableau[i]);

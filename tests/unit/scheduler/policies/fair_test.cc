@@ -73,8 +73,8 @@ TEST(MaxMin, LargeGangRunsProportionallyLess) {
     for (int j = 0; j < 8; ++j) world.add(1, kNever);
     const auto fair = policy("max-min");
     const auto parts = run_rounds(world, *fair, 80);
-    // All jobs reach one level: the gang of 8 GPUs runs for a part x of the time, and a job of 1 GPU for 8 x, at most
-    // all the time. That splits the GPUs in half.
+    // All jobs get equal GPU time: the gang of 8 GPUs runs for a part x of the time, and each job of 1 GPU for 8 x.
+    // 8 x + 8 * 8 x = 8, so x = 1/9 and 8 x = 8/9.
     EXPECT_NEAR(sum_of(parts[0]), 8 / 64.0, 0.13);
     for (std::size_t j = 1; j < parts.size(); ++j) EXPECT_GT(sum_of(parts[j]), 0.7);
 }
@@ -107,24 +107,24 @@ TEST(MaxMin, NoDecisionIsDueWhileAllJobsRun) {
     EXPECT_EQ(actions->next_s, kNever);
 }
 
-// Two types, of which the second is faster for some jobs only: a policy that knows the types raises the lowest share.
+// The second type is faster for some jobs only. A policy that knows the types raises the lowest share.
 TEST(MaxMin, KnowingTypesBeatsBaseline) {
-    const auto least = [](std::string_view name) {
+    const auto lowest_level = [](std::string_view name) {
         tests::World world(1, {"slow", "fast"});
         for (int j = 0; j < 8; ++j) {
             world.add(4, kNever).ideal_bytes_per_second = {1e8, j < 4 ? 4e8 : 1.2e8};
         }
         const auto fair = policy(name);
         const auto parts = run_rounds(world, *fair, 200);
-        double found = kNever;
+        double lowest = kNever;
         for (std::size_t j = 0; j < parts.size(); ++j) {
             const double fast = j < 4 ? 4 : 1.2;
-            found = std::min(found, (parts[j][0] + fast * parts[j][1]) / (1 + fast) * 2);
+            lowest = std::min(lowest, (parts[j][0] + fast * parts[j][1]) / (1 + fast) * 2);
         }
-        return found;
+        return lowest;
     };
-    const double aware_level = least("max-min");
-    const double agnostic_level = least("max-min-agnostic");
+    const double aware_level = lowest_level("max-min");
+    const double agnostic_level = lowest_level("max-min-agnostic");
     EXPECT_THAT(aware_level, DoubleNear(2.2 / 3.7, 0.04));  // the linear program's level: see shares_test.cc
     EXPECT_THAT(agnostic_level, DoubleNear(0.5, 0.04));
 }
@@ -186,7 +186,7 @@ TEST(FinishTimeFairness, MakesUpForTimeLost) {
     world.add(8, 8e8 * 20000);
     const auto fair = policy("finish-time-fairness");
     const auto parts = shares(world, *fair);
-    // (20,000 + 20,000 / x) / 40,000 = 20,000 / (1 - x) / 40,000
+    // Both jobs reach the same rho: (20,000 + 20,000 / x) / 40,000 = 20,000 / (1 - x) / 40,000.
     EXPECT_THAT(sum_of(parts[0]), DoubleNear(0.618, 0.01));
     EXPECT_THAT(sum_of(parts[1]), DoubleNear(0.382, 0.01));
 }

@@ -47,7 +47,7 @@ TEST(Fifo, BackfillNeverDelaysFirstWaitingJob) {
 TEST(Fifo, BackfillKeepsTypeThatFirstJobRequires) {
     tests::World world(1, {"v100", "p100"});
     world.add(6, 6e8 * 100).gpu_type = 0;
-    world.add(8).gpu_type = 0;             // 2 of its type are free, and 8 others
+    world.add(8).gpu_type = 0;             // 2 GPUs of its type are free, and 8 of the other
     world.add(1, 1e8 * 50).gpu_type = 0;   // ends before job 0
     world.add(1, 1e8 * 200).gpu_type = 0;  // ends after job 0
     world.add(1, 4e8 * 200).ideal_bytes_per_second = {4e8, 1e8};

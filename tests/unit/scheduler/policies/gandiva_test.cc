@@ -73,7 +73,7 @@ TEST(Gandiva, PacksJobsThatStorageBinds) {
         world.datasets = {{.name = "remote", .size_bytes = 1e12, .cached_bytes = 0}};
         for (int j = 0; j < 2; ++j) {
             JobSpec& spec = world.add(8, kNever);
-            spec.dataset = 0;  // half of its f*
+            spec.dataset = 0;  // the remote gives each job half of its f*
             spec.packed_rate = 0.45;
         }
         world.storage_aware = aware;

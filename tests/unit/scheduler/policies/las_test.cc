@@ -12,7 +12,7 @@ std::unique_ptr<Policy> las(std::vector<double> queue_gpu_s = {800}, double prom
     return std::move(*make_policy("las", {.queue_gpu_s = std::move(queue_gpu_s), .promote_after = promote_after}));
 }
 
-TEST(Las, JobThatHadItsServiceYields) {
+TEST(Las, JobMovedToLowerQueueYields) {
     tests::World world(1);
     world.add(8, kNever);
     const auto policy = las();

@@ -28,7 +28,7 @@ TEST_F(LeasePlans, TakesFirstFreeLeases) {
     EXPECT_EQ(fit.end_s, 350);
     leases.take(fit, demand_);
     EXPECT_THAT(leases.fit(demand_).leases, ElementsAre(4));
-    EXPECT_EQ(leases.fit(demand_).end_s, 650);  // continues after the last lease
+    EXPECT_EQ(leases.fit(demand_).end_s, 650);  // the job continues after the last lease
 }
 
 TEST_F(LeasePlans, CountsRestartAfterEachGap) {
@@ -36,7 +36,7 @@ TEST_F(LeasePlans, CountsRestartAfterEachGap) {
     leases.take(0, 1, 1);
     demand_.restart_s = 20;
     EXPECT_EQ(leases.fit(demand_).end_s, 370);
-    demand_.started = true;  // started before, but is not running
+    demand_.started = true;  // the job has run before, but is not running now
     EXPECT_EQ(leases.fit(demand_).end_s, 390);
     demand_.runs = true;
     EXPECT_EQ(leases.fit(demand_).end_s, 370);

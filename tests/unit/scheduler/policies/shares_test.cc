@@ -24,23 +24,24 @@ ShareProblem random_problem(tests::TestRandom& random, std::size_t types, std::s
     return problem;
 }
 
-void expect_within(const ShareProblem& problem, const Shares& shares, const char* what) {
+// Expects that no job or GPU is busy for more than all the time, and that every group reaches the level.
+void expect_valid(const ShareProblem& problem, const Shares& shares, const char* label) {
     std::vector<double> used(problem.gpus_by_type.size());
     for (std::size_t g = 0; g < problem.groups.size(); ++g) {
         const ShareGroup& group = problem.groups[g];
         double time = 0;
         for (std::size_t type = 0; type < used.size(); ++type) {
             const double part = shares.part(g, type);
-            EXPECT_GE(part, 0) << what;
-            EXPECT_TRUE(part == 0 || group.rates[type] > 0) << what;
+            EXPECT_GE(part, 0) << label;
+            EXPECT_TRUE(part == 0 || group.rates[type] > 0) << label;
             time += part;
             used[type] += part * group.jobs * group.gpus;
         }
-        EXPECT_LE(time, 1 + 1e-6) << what;
-        EXPECT_GE(rate_of(problem, shares, g), (group.floor + shares.level * group.need) * (1 - 1e-6) - 1e-6) << what;
+        EXPECT_LE(time, 1 + 1e-6) << label;
+        EXPECT_GE(rate_of(problem, shares, g), (group.floor + shares.level * group.need) * (1 - 1e-6) - 1e-6) << label;
     }
     for (std::size_t type = 0; type < used.size(); ++type) {
-        EXPECT_LE(used[type], problem.gpus_by_type[type] * (1 + 1e-6)) << what;
+        EXPECT_LE(used[type], problem.gpus_by_type[type] * (1 + 1e-6)) << label;
     }
 }
 
@@ -69,9 +70,9 @@ double level_by_textbook(const ShareProblem& problem) {
         rows.push_back(rate);
         bounds.push_back(0);
     }
-    std::vector<double> cost(columns);
-    cost[columns - 1] = 1;
-    return tests::largest_value(cost, rows, bounds);
+    std::vector<double> objective(columns);
+    objective[columns - 1] = 1;
+    return tests::largest_value(objective, rows, bounds);
 }
 
 TEST(Shares, ProgramReachesTextbookLevel) {
@@ -85,11 +86,11 @@ TEST(Shares, ProgramReachesTextbookLevel) {
         const auto solved = cold.solve(problem);
         ASSERT_TRUE(solved) << solved.error().message;
         EXPECT_NEAR(solved->level, best, 1e-6 * best) << "seed " << seed;
-        expect_within(problem, *solved, "cold");
+        expect_valid(problem, *solved, "cold");
         const auto again = warm.solve(problem);
         ASSERT_TRUE(again) << again.error().message;
         EXPECT_NEAR(again->level, best, 1e-6 * best) << "seed " << seed;
-        expect_within(problem, *again, "warm");
+        expect_valid(problem, *again, "warm");
     }
 }
 
@@ -98,7 +99,7 @@ TEST(Shares, ClosedFormReachesProgramLevel) {
         tests::TestRandom random(seed);
         const ShareProblem problem = random_problem(random, 1, 1 + random.below(20));
         const Shares closed = closed_form_shares(problem);
-        expect_within(problem, closed, "closed form");
+        expect_valid(problem, closed, "closed form");
         ShareProgram program;
         const auto solved = program.solve(problem);
         ASSERT_TRUE(solved) << solved.error().message;
@@ -136,7 +137,7 @@ TEST(Shares, BindingGroupIsNamed) {
     EXPECT_THAT(shares->level, DoubleNear(1, 1e-6));
     EXPECT_TRUE(shares->binding[0]);
     EXPECT_FALSE(shares->binding[1]);
-    EXPECT_THAT(shares->part(1, 1), DoubleNear(1, 1e-6));  // the second group makes the most of the rest
+    EXPECT_THAT(shares->part(1, 1), DoubleNear(1, 1e-6));  // the second group uses the faster type all the time
 }
 
 }  // namespace

@@ -11,8 +11,8 @@ TEST(TenantFifo, WaitingJobBlocksOnlyItsOwnTenant) {
     tests::World world(1);
     world.tenants.push_back({.name = "two"});
     world.add(6);
-    world.add(4);             // waits
-    world.add(1);             // behind it
+    world.add(4);             // waits for GPUs
+    world.add(1);             // waits behind job 1
     world.add(1).tenant = 1;  // another queue
     const auto policy = std::move(*make_policy("tenant-fifo", {}));
     ASSERT_TRUE(world.step(*policy));
@@ -21,7 +21,6 @@ TEST(TenantFifo, WaitingJobBlocksOnlyItsOwnTenant) {
     EXPECT_EQ(world.waits[2], WaitsFor::turn);
 }
 
-// A long queue of one tenant takes nothing that is left for other tenants.
 TEST(TenantFifo, LongQueueTakesNothingFromOtherTenants) {
     tests::World world(2);
     world.tenants.push_back({.name = "two"});

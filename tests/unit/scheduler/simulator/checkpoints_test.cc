@@ -74,7 +74,7 @@ TEST(Checkpoints, TakeNoTimeWithoutBandwidthBound) {
     EXPECT_EQ(checkpoints.next_s(0), kNever);
 }
 
-TEST(Checkpoints, AreNotedWithoutBoundIfJobsMayBeLost) {
+TEST(Checkpoints, AreNotedWithoutBandwidthBoundIfJobsMayBeLost) {
     Checkpoints checkpoints({.interval_s = 60, .jobs_may_be_lost = true}, 1);
     const auto left = [](std::uint32_t, double at_s) { return 9000 - at_s; };
     checkpoints.started(0, 1000, 9000, 0);

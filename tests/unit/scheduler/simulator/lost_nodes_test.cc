@@ -84,7 +84,7 @@ TEST(CheckpointsOfJobs, MoveWritesCheckpointAndReadsIt) {
 struct LossyRun {
     SimulationOutcome outcome;
     Summary summary;
-    double lost_s = 0;  // beyond the jobs' own work
+    double lost_s = 0;  // run time beyond the jobs' own work
 };
 
 // Runs jobs on all GPUs, one after the other, while nodes fail and recover after 100 s.
@@ -135,7 +135,7 @@ TEST(LostNodes, GangIsLostWithOneNodeAndWaitsForAll) {
     EXPECT_GE(run.lost_s, 99 * static_cast<double>(run.summary.failures));
 }
 
-// First come, first served. Records the remaining work of each job whenever it waits.
+// Serves jobs in order of arrival. Records the remaining work of each job whenever it waits.
 class RecordsRemainingWork final : public Policy {
 public:
     std::string_view name() const override { return "notes"; }

@@ -13,7 +13,7 @@ namespace {
 
 using oracle::LruBlocks;
 
-// The hit ratios of the jobs by the closed form.
+// Returns the hit ratios of the jobs by the closed form.
 std::vector<double> predicted_hit_ratios(double capacity, const std::vector<LruBlocks::Job>& jobs) {
     std::vector<Reader> readers(jobs.size());
     std::vector<Store> stores;
@@ -63,12 +63,12 @@ TEST(Lru, JobsOnOwnDatasetsShareByRate) {
                        0.06);
 }
 
-TEST(Lru, JobsOnOneDatasetHitWhatOthersRead) {
+TEST(Lru, JobsOnOneDatasetHitBlocksThatOthersRead) {
     expect_near_blocks(3000, {{.blocks = 10000, .rate = 2}, {.blocks = 10000, .rate = 3}}, 0.04);
     expect_near_blocks(5000, {{.blocks = 10000}, {.blocks = 10000}, {.blocks = 10000, .rate = 3}}, 0.05);
 }
 
-// The predicted hit ratio of jobs in turns. Each reads one block a second from its own dataset.
+// Predicts the hit ratio of jobs that take turns. In its turn, a job reads one block a second from its own dataset.
 double predicted_in_turns(double capacity, std::size_t jobs, double blocks, double turn_s) {
     std::vector<Reader> readers(jobs);
     std::vector<Store> stores(jobs);
@@ -105,14 +105,14 @@ double predicted_in_turns(double capacity, std::size_t jobs, double blocks, doub
     return hits / reads;
 }
 
-TEST(Lru, JobInTurnsFindsWhatOthersLeft) {
+TEST(Lru, JobThatTakesTurnsHitsBlocksThatOthersLeft) {
     struct Case {
         double capacity = 0;  // as a multiple of a dataset
         std::size_t jobs = 2;
         double turn = 0;  // in epochs
     };
-    // Turns of exactly an epoch are left out: they would all begin where the last one ended, which the prediction does
-    // not model.
+    // Turns of exactly an epoch are left out: each would begin where the job's last turn ended, which the prediction
+    // does not model.
     for (const Case& one : {Case{1, 2, 0.05}, Case{1, 2, 0.5}, Case{1, 2, 3}, Case{2.5, 3, 0.1}, Case{2.5, 3, 0.9},
                             Case{2, 4, 0.2}, Case{3, 4, 2}, Case{0.5, 2, 5}, Case{3.5, 3, 1}}) {
         constexpr std::size_t kBlocks = 4000;

@@ -32,7 +32,7 @@ public:
     std::string_view name() const override { return "packs"; }
     bool preempts() const override { return true; }
     Result<Decision> decide(const Snapshot& snapshot) override {
-        asked_s.insert(snapshot.now_s);
+        decided_at_s.insert(snapshot.now_s);
         Decision decision;
         std::optional<std::uint32_t> host;
         for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
@@ -45,7 +45,7 @@ public:
         return decision;
     }
 
-    std::set<double> asked_s;
+    std::set<double> decided_at_s;
 };
 
 TEST(SharedGpus, GuestStoppedWithItsHostIsRescheduledAtOnce) {
@@ -58,8 +58,8 @@ TEST(SharedGpus, GuestStoppedWithItsHostIsRescheduledAtOnce) {
     const double grown_s = outcome.jobs[2].finish_s;
     ASSERT_EQ(outcome.jobs[0].preemptions, 1u);
     EXPECT_EQ(outcome.jobs[1].preemptions, 1u);
-    const auto next = policy.asked_s.upper_bound(grown_s);
-    ASSERT_NE(next, policy.asked_s.end());
+    const auto next = policy.decided_at_s.upper_bound(grown_s);
+    ASSERT_NE(next, policy.decided_at_s.end());
     EXPECT_LT(*next, grown_s + 1) << "not when the next job ends";
 }
 

@@ -10,8 +10,9 @@
 namespace larder::scheduler {
 namespace {
 
-constexpr double kStored = 1000;
+constexpr double kStored = 1000;  // bytes of the dataset
 
+// A store, and the jobs that read its dataset.
 struct Reading {
     Store store{.size_bytes = kStored};
     std::vector<std::unique_ptr<Reader>> readers;
@@ -79,7 +80,7 @@ public:
         : quota_(quota), cached_(blocks), random_(seed), jobs_(jobs) {
         for (Job& job : jobs_) begin(job);
     }
-    // The job reads its next block. True if it was a hit.
+    // Reads the job's next block. Returns true if it was a hit.
     bool read(std::size_t index) {
         Job& job = jobs_[index];
         const std::size_t block = job.order[job.next++];

@@ -43,9 +43,9 @@ TEST(Simulation, EveryCacheSystemMatchesItsClosedForm) {
     };
     const double first_s = kSize / remote;
     EXPECT_NEAR(finish_s("none"), 5 * first_s, 1e-3);
-    EXPECT_NEAR(finish_s("whole-dataset"), 5 * first_s, 1e-3);  // it does not fit
+    EXPECT_NEAR(finish_s("whole-dataset"), 5 * first_s, 1e-3);  // the dataset does not fit
     EXPECT_NEAR(finish_s("uniform"), first_s * (1 + 4 * 0.5), 1e-3);
-    EXPECT_NEAR(finish_s("static-per-job"), first_s * (1 + 4 * (1 - 0.5 / 8)), 1);  // one of eight GPUs
+    EXPECT_NEAR(finish_s("static-per-job"), first_s * (1 + 4 * (1 - 0.5 / 8)), 1);  // the job has one of eight GPUs
     const double lru = 0.5 + 0.5 * std::log(0.5);
     EXPECT_NEAR(finish_s("lru"), first_s * (1 + 4 * (1 - lru)), 1);
 }
@@ -189,7 +189,7 @@ TEST(Simulation, TenantAtQuotaWaits) {
     EXPECT_NEAR(outcome.jobs[1].start_s, outcome.jobs[0].finish_s, 1e-6);
 }
 
-// Another job starts, and causes a plan, when the first job has only a few bytes left to read.
+// When the first job has only a few bytes left to read, another job starts and causes a new plan.
 TEST(Simulation, JobDoesNotStallOnItsLastBytes) {
     for (int bytes = 1; bytes < 20; ++bytes) {
         Cluster cluster(8);
@@ -226,11 +226,12 @@ TEST(Simulation, JobWaitingForItsTurnFindsItsDataCached) {
         cluster.options.policy.queue_gpu_s = {300, 600, 900, 1200};
         cluster.add(0, 1, 6, 0);
         cluster.add(1, 1, 6, 1);
-        // Half of what they read fits. Each job keeps its part of the cache, whichever job runs.
+        // Half of the data that both jobs read fits. Each job keeps its part of the cache, whichever job runs.
         const SimulationOutcome outcome = cluster.run(policy, kSize, 80e6);
         EXPECT_GT(outcome.jobs[0].preemptions + outcome.jobs[1].preemptions, 0u) << policy;
         const double remote_bytes = outcome.jobs[0].remote_bytes + outcome.jobs[1].remote_bytes;
-        EXPECT_LT(remote_bytes, (2 + 5 * 1.2) * kSize) << policy;
+        // Two cold epochs, then half of ten epochs misses, with a tolerance of 20 %.
+        EXPECT_LT(remote_bytes, (2 + 10 * 0.5 * 1.2) * kSize) << policy;
     }
 }
 
@@ -261,7 +262,7 @@ Report run_poisson_trace(std::string policy) {
     return std::move(*report);
 }
 
-// Results are the same on every machine. A change of the simulation's results must update these numbers.
+// A change of the simulation's results must update these numbers.
 TEST(Simulation, ResultsAreTheSameOnEveryMachine) {
     const auto hash = [](const Report& report) {
         std::uint32_t checksum = 0;
@@ -288,21 +289,21 @@ TEST(Simulation, SameSeedGivesSameOutcome) {
     EXPECT_EQ(one.summary.finished, 300);
 }
 
-TEST(ParseCache, OneNameMaySetCacheAndBandwidth) {
+TEST(ParseCache, NameSetsCacheAndMaySetBandwidth) {
     const auto parsed = parse_cache("lru+first-come", "");
     ASSERT_TRUE(parsed);
     EXPECT_EQ(parsed->cache, CacheKind::lru);
     EXPECT_EQ(parsed->bandwidth, BandwidthKind::first_come);
     EXPECT_EQ(name(*parse_cache("uniform+fair", "fair")), "uniform+fair");
-    EXPECT_FALSE(parse_cache("lru+fair", "first-come"));
-    EXPECT_FALSE(parse_cache("lru+joint", ""));
-    EXPECT_FALSE(parse_cache("lru+", ""));
-}
-
-TEST(ParseCache, RefusesInvalidCombinations) {
     EXPECT_EQ(name(*parse_cache("uniform", "")), "uniform+joint");
     EXPECT_EQ(name(*parse_cache("lru", "")), "lru+fair");
     EXPECT_EQ(name(*parse_cache("uniform", "first-come")), "uniform+first-come");
+}
+
+TEST(ParseCache, RefusesInvalidCombinations) {
+    EXPECT_FALSE(parse_cache("lru+fair", "first-come"));
+    EXPECT_FALSE(parse_cache("lru+joint", ""));
+    EXPECT_FALSE(parse_cache("lru+", ""));
     EXPECT_THAT(parse_cache("lru", "joint").error().message, testing::HasSubstr("comes from the plan"));
     EXPECT_THAT(parse_cache("lfu", "").error().message, testing::HasSubstr("known: uniform+joint, uniform, lru"));
     EXPECT_THAT(parse_cache("lru", "slow").error().message, testing::HasSubstr("joint, fair, first-come"));

@@ -43,7 +43,7 @@ TEST(EntitledGpus, AreSharesOfTheParentsShare) {
         << "the parent's own jobs weigh 1";
 }
 
-TEST(TenantShares, AreAttainedOverEntitledByWindow) {
+TEST(TenantShares, AreAttainedOverEntitledGpuTimeInWindow) {
     std::vector<Tenant> tenants{{.name = "a"}, {.name = "b"}};
     TenantShares shares({.window_intervals = 2, .interval_s = 3600}, tenants);
     shares.set_gpus(8);
@@ -69,7 +69,7 @@ TEST(TenantWeights, AreReadFromAFile) {
     EXPECT_THAT(read_tenant_weights(path).error().message, testing::HasSubstr("line 2"));
 }
 
-Workload contended(std::uint64_t seed) {
+Workload contended_workload(std::uint64_t seed) {
     Workload workload;
     for (const char* name : {"a", "b", "c"}) workload.tenants.push_back({.name = name, .weight = 1});
     workload.tenants[2].weight = 2;
@@ -110,7 +110,7 @@ TEST(Guarantee, CellsHaveRequestedNodeSize) {
 
 TEST(Guarantee, NoJobStartsLaterThanAlone) {
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-        const Workload workload = contended(seed);
+        const Workload workload = contended_workload(seed);
         const auto config = cells_by_weight(workload.tenants, {.type = "v100", .gpus = 64}, 8);
         ASSERT_TRUE(config);
         const auto guarantees = check_guarantee(workload, *config);

@@ -161,7 +161,7 @@ TEST(Trace, UnknownColumnIsAnErrorEvenWhenBadRowsAreSkipped) {
     EXPECT_THAT(tiresias.error().message, HasSubstr("line 1: unknown column \"colour\"; known: job_id"));
 }
 
-TEST(Trace, SkipsAndCountsBadRowsWhenTold) {
+TEST(Trace, SkipsAndCountsBadRowsIfSkipBadIsSet) {
     const auto trace = parse(std::string(kHeader) + "0,10,0,a\n5,10,1,a\n6,-1,1,a\n", {.skip_bad = true});
     ASSERT_TRUE(trace) << trace.error().message;
     EXPECT_EQ(trace->jobs.size(), 1);

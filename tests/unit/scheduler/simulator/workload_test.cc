@@ -157,12 +157,12 @@ TEST(Workload, DrawsOpportunisticJobsOnlyWithoutDeadlines) {
     EXPECT_TRUE(unchanged->jobs[7].opportunistic);
     const auto made = make_workload(trace, *table, {"a"}, {.deadlines_part = 0.5, .opportunistic_part = 0.5});
     ASSERT_TRUE(made);
-    std::size_t without = 0;
+    std::size_t opportunistic = 0;
     for (const JobSpec& job : made->jobs) {
-        without += job.opportunistic ? 1 : 0;
+        opportunistic += job.opportunistic ? 1 : 0;
         EXPECT_FALSE(job.opportunistic && job.service != ServiceClass::best_effort);
     }
-    EXPECT_NEAR(static_cast<double>(without) / 2000, 0.25, 0.04);
+    EXPECT_NEAR(static_cast<double>(opportunistic) / 2000, 0.25, 0.04);
 }
 
 TEST(Workload, NamesErrorInTable) {
@@ -186,9 +186,9 @@ TEST(Workload, NamesWhyAJobCannotRun) {
     ASSERT_FALSE(unknown_type);
     EXPECT_THAT(unknown_type.error().message, HasSubstr("model m has no rate"));
     trace.jobs[0].gpu_type = "z";
-    const auto insists = make_workload(trace, *table, {"a"}, {});
-    ASSERT_FALSE(insists);
-    EXPECT_THAT(insists.error().message, HasSubstr("no GPUs of type \"z\""));
+    const auto missing_type = make_workload(trace, *table, {"a"}, {});
+    ASSERT_FALSE(missing_type);
+    EXPECT_THAT(missing_type.error().message, HasSubstr("no GPUs of type \"z\""));
     trace.jobs[0].gpu_type = "";
     trace.jobs[0].duration_s = 0;
     trace.jobs[0].total_steps = 5;
