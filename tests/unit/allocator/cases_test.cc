@@ -20,7 +20,7 @@ using namespace allocator;
 
 // --- the formulas
 
-TEST(Model, RateIsTheLowerOfIdealAndWhatBandwidthForMissesAllows) {
+TEST(Model, RateIsMinOfIdealAndBandwidthOverMissRatio) {
     EXPECT_DOUBLE_EQ(predicted_rate(10, 2, 0), 2);
     EXPECT_DOUBLE_EQ(predicted_rate(10, 2, 0.5), 4);
     EXPECT_DOUBLE_EQ(predicted_rate(3, 2, 0.5), 3);
@@ -109,8 +109,9 @@ TEST(Efficiency, SharedDatasetCountsDensityOfAllItsJobs) {
     EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.6, kTolerance);
 }
 
-// By density A would get all the cache, which would push b below its equal share of 0.1. A gets as much as leaves both
-// jobs at their shares: x = 50 in 0.05 / 0.95 * (1 - x / 1000) + 0.1 * x / 100 = 0.1.
+// By density A would get all the cache, which would push b below its equal share of 0.1. So A gets x GB, the most that
+// leaves both jobs their equal shares. The misses of a and b then use the whole remote:
+// 0.05 / 0.95 * (1 - x / 1000) + 0.1 * x / 100 = 0.1, so x = 50.
 TEST(Efficiency, StopsBeforeJobFallsBelowEqualShare) {
     ClusterState state = cluster(0.1, 100);
     add_dataset(state, "A", 1000);
@@ -125,8 +126,9 @@ TEST(Efficiency, StopsBeforeJobFallsBelowEqualShare) {
 
 // --- utilisation
 
-// One GPU that reads 10 GB/s, one that reads 1, and four that read 1 each. Each job has a third of the remote.
-// Bandwidth that a job does not need keeps more GPUs busy where each GPU reads less.
+// "hungry" has one GPU that reads 10 GB/s, "frugal" one that reads 1, and "large" four that read 1 each. Each job has a
+// third of the remote. The bandwidth that "frugal" leaves goes to "large", whose GPUs read less each: there it keeps
+// more GPUs busy.
 TEST(Utilisation, JobThatReadsLessPerGpuIsServedFirst) {
     ClusterState state = cluster(4, 0);
     add_dataset(state, "A", 1000);
@@ -142,7 +144,7 @@ TEST(Utilisation, JobThatReadsLessPerGpuIsServedFirst) {
     expect_steady_rates(planned(state, ObjectiveKind::utilisation), {5.0 / 3, 1, 4.0 / 3});
 }
 
-// The cache goes where it keeps the most GPUs busy: to eight GPUs that read 6 GB/s together before one that reads 8.
+// The cache goes where it keeps the most GPUs busy: to eight GPUs that read 6 GB/s together, not to one that reads 8.
 TEST(Utilisation, CacheGoesToJobWithMoreGpus) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 100);
@@ -156,8 +158,8 @@ TEST(Utilisation, CacheGoesToJobWithMoreGpus) {
 
 // --- throughput
 
-// The same cluster as in StopsBeforeJobFallsBelowEqualShare: b with its dataset cached needs no remote and leaves all
-// of it to a.
+// The same cluster as in StopsBeforeJobFallsBelowEqualShare. With its dataset cached, b needs no remote bandwidth and
+// leaves all of it to a.
 TEST(Throughput, DensestDatasetIsPassedOverForLargerSum) {
     ClusterState state = cluster(0.1, 100);
     add_dataset(state, "A", 1000);
@@ -169,8 +171,8 @@ TEST(Throughput, DensestDatasetIsPassedOverForLargerSum) {
     expect_steady_rates(plan, {0.1, 0.5});
 }
 
-// The best sum of rates over all splits in hundredths of the cache. A split's best rates are the equal shares, then the
-// rest goes to the jobs with the fewest misses.
+// Returns the best sum of rates over all splits of the cache in hundredths. For each split, every job first gets its
+// equal share. The bandwidth that is left goes to the jobs with the lowest miss ratio first.
 double best_of_grid(const ClusterState& state, const Plan& plan) {
     constexpr int kParts = 100;
     const auto cache = static_cast<double>(state.nodes[0].disk_bytes);
@@ -208,7 +210,7 @@ TEST(Throughput, SumIsWithinOnePercentOfBestGridSplit) {
         return low * std::exp(static_cast<double>(random() >> 11) * 0x1p-53 * std::log(high / low));
     };
     int within = 0;
-    int bound = 0;
+    int remote_bound = 0;
     double worst = 1;
     for (int k = 0; k < kCases; ++k) {
         ClusterState state = cluster(spread(0.1, 2), spread(20, 1000));
@@ -223,19 +225,19 @@ TEST(Throughput, SumIsWithinOnePercentOfBestGridSplit) {
         const double best = best_of_grid(state, plan);
         ASSERT_GT(best, 0) << "case " << k;
         within += sum >= 0.99 * best;
-        bound += best < 0.99 * ideals;
+        remote_bound += best < 0.99 * ideals;
         worst = std::min(worst, sum / best);
     }
     RecordProperty("percent_within_one_percent", std::to_string(100.0 * within / kCases));
     RecordProperty("worst_ratio", std::to_string(worst));
     EXPECT_GE(within, kCases * 95 / 100);
-    EXPECT_GT(bound, kCases / 2) << "the remote binds in too few of the cases to show anything";
+    EXPECT_GT(remote_bound, kCases / 2) << "the remote binds in too few of the cases to show anything";
 }
 
 // --- max_min
 
 // a reads at f* from its cache alone. That leaves 50 GB for b: r * (1 - 50 / 200) = 0.3.
-TEST(MaxMin, LevelIsWhatRemoteAllowsWithBestSplit) {
+TEST(MaxMin, LevelIsHighestThatRemoteAllows) {
     ClusterState state = cluster(0.3, 100);
     add_dataset(state, "A", 50);
     add_dataset(state, "B", 200);
@@ -248,7 +250,7 @@ TEST(MaxMin, LevelIsWhatRemoteAllowsWithBestSplit) {
 }
 
 // c needs only 0.1. a and b split the other 0.8 as 1 : 1.2, at rates level * weight * 0.3.
-TEST(MaxMin, UnusedShareIsSplitByWeight) {
+TEST(MaxMin, RateLeftByOthersIsSplitByWeight) {
     ClusterState state = cluster(0.9, 0);
     for (const char* name : {"A", "B", "C"}) add_dataset(state, name, 100);
     add_job(state, "a", 0, 1);
@@ -279,7 +281,7 @@ TEST(MaxMin, OtherJobsRiseWhenOneIsHeldBack) {
     Plan plan = planned(state, ObjectiveKind::max_min);
     expect_quotas(plan, {100, 0});
     expect_steady_rates(plan, {10, 1});
-    // At the same level, the heavier job's dataset is the denser one.
+    // At any max-min level, b's rate is now twice a's, so caching b's dataset saves more.
     state.jobs[1].weight = 2;
     plan = planned(state, ObjectiveKind::max_min);
     expect_quotas(plan, {0, 100});
@@ -312,7 +314,7 @@ TEST(EqualShares, QuotaBeyondDatasetSizeStaysUnused) {
     expect_steady_rates(plan, {1, 1});
 }
 
-TEST(Pinned, QuotasAndBandwidthAreWhatOperatorSet) {
+TEST(Pinned, QuotasAndBandwidthAreAsOperatorSet) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 100).quota_floor_bytes = bytes(30);
     add_dataset(state, "B", 100).quota_floor_bytes = bytes(20);
@@ -328,8 +330,8 @@ TEST(Pinned, QuotasAndBandwidthAreWhatOperatorSet) {
 
 // --- floors and caps
 
-TEST(OperatorLimits, MaxMinGivesJobTheRateItsFloorCarries) {
-    // a hits 99 %, so its floor of 0.1 carries it to f*. b takes the rest, and b's level is all that b can have.
+TEST(OperatorLimits, MaxMinGivesJobTheRateThatItsFloorAllows) {
+    // a hits 99 %, so its floor of 0.1 is enough for its f* of 4. b gets the remaining 0.9 and cannot rise further.
     ClusterState state = cluster(1, 0);
     add_dataset(state, "A", 100);
     add_dataset(state, "B", 100);
@@ -343,14 +345,15 @@ TEST(OperatorLimits, MaxMinGivesJobTheRateItsFloorCarries) {
     EXPECT_NEAR(plan.jobs[0].predicted_bytes_per_second / kBytesPerGB, 4, kTolerance);
     EXPECT_NEAR(plan.jobs[1].predicted_bytes_per_second / kBytesPerGB, 0.9, kTolerance);
     EXPECT_NEAR(plan.jobs[0].bandwidth_bytes_per_second / kBytesPerGB, 0.1, kTolerance);
-    // Above its floor's rate, a job rises with the others. The floor of 0.1 now carries a to 0.2.
+    // Above the rate that its floor allows, a job rises with the others. The floor of 0.1 now allows a only 0.2.
     state.jobs[0].unread_cached_bytes = bytes(50);
     plan = planned(state, ObjectiveKind::max_min);
     EXPECT_NEAR(plan.jobs[0].predicted_bytes_per_second, 2 * plan.jobs[0].bandwidth_bytes_per_second, 1e3);
     EXPECT_GT(plan.jobs[0].predicted_bytes_per_second / kBytesPerGB, 0.2);
 }
 
-// Remote of 1 and cache for one of two datasets of 100. f* is 1 for "a" and `ideal_b` for "b".
+// The remote has 1 GB/s, and the cache has room for one of two datasets of 100 GB. f* is 1 for "a" and `ideal_b` for
+// "b".
 ClusterState two_alike(double ideal_b) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 100);
@@ -373,7 +376,7 @@ TEST(OperatorLimits, CappedJobKeepsItsEqualShare) {
     expect_steady_rates(plan, {0.72, 1.2});
 }
 
-TEST(OperatorLimits, JobWithFloorIsCachedOnlyAsFarAsCacheSavesBandwidth) {
+TEST(OperatorLimits, CacheOfJobWithFloorStopsWhereItSavesNoMoreBandwidth) {
     ClusterState state = two_alike(0.9);
     state.jobs[0].bandwidth_floor_bytes_per_second = 0.4 * kBytesPerGB;
     for (const ObjectiveKind kind : {ObjectiveKind::efficiency, ObjectiveKind::max_min}) {
@@ -383,7 +386,7 @@ TEST(OperatorLimits, JobWithFloorIsCachedOnlyAsFarAsCacheSavesBandwidth) {
     }
 }
 
-TEST(OperatorLimits, FloorsAndCapsHoldAndRestIsPlannedAroundThem) {
+TEST(OperatorLimits, FloorsAndCapsHoldAndOnlyTheRestIsPlanned) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 100).quota_cap_bytes = bytes(40);
     add_dataset(state, "B", 100);

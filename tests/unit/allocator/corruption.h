@@ -178,21 +178,21 @@ inline bool names_a_field(std::string_view message) {
     return false;
 }
 
-inline void expect_finite(const allocator::ClusterState& state, const allocator::Plan& plan) {
+inline void expect_valid_plan(const allocator::ClusterState& state, const allocator::Plan& plan) {
     using namespace allocator;
-    const auto sane = [](double value) { return std::isfinite(value) && value >= 0; };
+    const auto is_valid = [](double value) { return std::isfinite(value) && value >= 0; };
     ASSERT_EQ(plan.datasets.size(), state.datasets.size());
     ASSERT_EQ(plan.jobs.size(), state.jobs.size());
-    EXPECT_TRUE(sane(plan.steady_remote_bytes_per_second)) << plan.steady_remote_bytes_per_second;
+    EXPECT_TRUE(is_valid(plan.steady_remote_bytes_per_second)) << plan.steady_remote_bytes_per_second;
     double granted = 0;
     for (std::size_t j = 0; j < plan.jobs.size(); ++j) {
         const JobPlan& job = plan.jobs[j];
-        EXPECT_TRUE(sane(job.bandwidth_bytes_per_second)) << j << ": " << job.bandwidth_bytes_per_second;
-        EXPECT_TRUE(sane(job.equal_share_bytes_per_second)) << j << ": " << job.equal_share_bytes_per_second;
-        EXPECT_TRUE(sane(job.predicted_bytes_per_second)) << j << ": " << job.predicted_bytes_per_second;
-        EXPECT_TRUE(sane(job.steady_bytes_per_second)) << j << ": " << job.steady_bytes_per_second;
-        EXPECT_TRUE(sane(job.hit_ratio) && job.hit_ratio <= 1) << j << ": " << job.hit_ratio;
-        EXPECT_TRUE(sane(job.steady_hit_ratio) && job.steady_hit_ratio <= 1) << j << ": " << job.steady_hit_ratio;
+        EXPECT_TRUE(is_valid(job.bandwidth_bytes_per_second)) << j << ": " << job.bandwidth_bytes_per_second;
+        EXPECT_TRUE(is_valid(job.equal_share_bytes_per_second)) << j << ": " << job.equal_share_bytes_per_second;
+        EXPECT_TRUE(is_valid(job.predicted_bytes_per_second)) << j << ": " << job.predicted_bytes_per_second;
+        EXPECT_TRUE(is_valid(job.steady_bytes_per_second)) << j << ": " << job.steady_bytes_per_second;
+        EXPECT_TRUE(is_valid(job.hit_ratio) && job.hit_ratio <= 1) << j << ": " << job.hit_ratio;
+        EXPECT_TRUE(is_valid(job.steady_hit_ratio) && job.steady_hit_ratio <= 1) << j << ": " << job.steady_hit_ratio;
         EXPECT_EQ(job.running, !placement_of(state, plan, j).empty()) << j;
         granted += job.bandwidth_bytes_per_second;
     }

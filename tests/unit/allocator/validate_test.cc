@@ -72,7 +72,7 @@ void expect_accepted(const char* what, void (*change)(ClusterState& state)) {
     EXPECT_TRUE(valid) << what << ": " << valid.error().message;
     const auto plan = assign(state, {});
     ASSERT_TRUE(plan) << what << ": " << plan.error().message;
-    expect_finite(state, *plan);
+    expect_valid_plan(state, *plan);
 }
 
 TEST(Validate, AcceptsAValidState) {
@@ -296,7 +296,7 @@ TEST(Validate, BrokenStateGivesErrorWithFieldOrFinitePlan) {
         const std::string broken = corruption.apply(state);
         const auto plan = assign(state, {.kind = static_cast<ObjectiveKind>(seed % 5)});
         if (plan) {
-            expect_finite(state, *plan);
+            expect_valid_plan(state, *plan);
         } else {
             ++refused;
             EXPECT_EQ(plan.error().code, ErrorCode::invalid_argument);

@@ -28,12 +28,12 @@ TEST(MissCounts, CountOffByOneIsNamed) {
         {&MissCounts::remote_bytes, "delivered"},
         {&MissCounts::remote_bytes_read, "read from the remote"},
         {&MissCounts::remote_errors, "errors of the remote"}};
-    for (const auto& [count, said] : counts) {
+    for (const auto& [count, expected] : counts) {
         MissCounts wrong = kGood;
         ++(wrong.*count);
         const auto checked = check(wrong);
-        ASSERT_FALSE(checked) << said;
-        EXPECT_THAT(checked.error().message, HasSubstr(said));
+        ASSERT_FALSE(checked) << expected;
+        EXPECT_THAT(checked.error().message, HasSubstr(expected));
     }
 }
 

@@ -53,7 +53,7 @@ protected:
     std::string endpoint;
 };
 
-TEST_F(AllocatorAccess, TokenOfFileIsSent) {
+TEST_F(AllocatorAccess, TokenFromFileIsSent) {
     start(false);
     const std::string token = file("token", "secret-of-an-operator\nmore\n");
     const ProgramResult shown = ask({"--allocator-ca", authority.file(), "--allocator-token-file", token});

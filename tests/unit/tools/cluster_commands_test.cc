@@ -35,7 +35,7 @@ protected:
         return result.output;
     }
 
-    // Longer than any test takes on any machine.
+    // The lease is longer than any test takes.
     test::AllocatorProcess allocator{{"--lease", "3600 s"}};
 };
 
@@ -51,9 +51,9 @@ TEST(ClusterCommandsWithoutAllocator, SayHowToNameAnAllocator) {
         const ProgramResult unnamed = run_larder(command, "");
         EXPECT_EQ(unnamed.exit_code, 3);
         EXPECT_THAT(unnamed.errors, AllOf(HasSubstr("no daemon answers"), HasSubstr("--allocator names an allocator")));
-        const ProgramResult silent = run_larder(command, "/nowhere/allocator.sock");
-        EXPECT_EQ(silent.exit_code, 3) << silent.errors;
-        EXPECT_THAT(silent.errors, HasSubstr("no allocator answers"));
+        const ProgramResult absent = run_larder(command, "/nowhere/allocator.sock");
+        EXPECT_EQ(absent.exit_code, 3) << absent.errors;
+        EXPECT_THAT(absent.errors, HasSubstr("no allocator answers"));
     }
 }
 
@@ -127,7 +127,7 @@ TEST_F(ClusterCommands, NodesAreListedAndRemovalWaitsForLease) {
     EXPECT_EQ(larder({"node", "rm"}).exit_code, 2);
 }
 
-TEST(ClusterCommandsOfAShortLease, NodeIsRemovedOnceItsLeaseExpires) {
+TEST(ClusterCommandsWithShortLease, NodeIsRemovedOnceItsLeaseExpires) {
     const test::AllocatorProcess allocator({"--lease", "1 s"});
     allocator.report();
     ProgramResult removed;
@@ -189,12 +189,12 @@ TEST_F(ClusterCommands, ErrorsNameTheOptionThatIsWrong) {
 TEST_F(ClusterCommands, TopShowsClusterUnlessNodeIsRequested) {
     EXPECT_THAT(output({"top", "--count", "1"}), HasSubstr("no node has reported yet"));
     allocator.report();
-    const std::string look = output({"top", "--count", "1"});
-    EXPECT_THAT(look, ContainsRegex("a +1.00 MB +1.00 MB +0 B +1 +100.00 MB/s"));
-    EXPECT_THAT(look, ContainsRegex("images +4.00 MB +1.00 MB +0 B +0 B +- +100.00 MB/s +vision"));
-    EXPECT_THAT(look, ContainsRegex("vision +images +a +100.00 MB/s +100.00 MB/s +- +0.0 % +100.00 MB/s +-"));
+    const std::string shown = output({"top", "--count", "1"});
+    EXPECT_THAT(shown, ContainsRegex("a +1.00 MB +1.00 MB +0 B +1 +100.00 MB/s"));
+    EXPECT_THAT(shown, ContainsRegex("images +4.00 MB +1.00 MB +0 B +0 B +- +100.00 MB/s +vision"));
+    EXPECT_THAT(shown, ContainsRegex("vision +images +a +100.00 MB/s +100.00 MB/s +- +0.0 % +100.00 MB/s +-"));
     EXPECT_THAT(output({"top", "--count", "1", "--json"}), StartsWith("{\"plan\":2,\"nodes\":[{"))
-        << "the first was of no nodes";
+        << "plan 1 had no nodes";
     const ProgramResult node = larder({"top", "--node", "--admin-socket", "/nowhere/admin.sock"});
     EXPECT_EQ(node.exit_code, 3);
     EXPECT_THAT(node.errors, HasSubstr("no daemon answers"));

@@ -29,7 +29,7 @@ constexpr const char* kReport =
     R"("cached_disk_bytes":0}],"jobs":[{"name":"vision","dataset":"images","ranks":1,"bytes":0,"busy_s":0,)"
     R"("demand_bytes_per_second":0,"unread_bytes":0,"unread_cached_bytes":0}]})";
 
-// Starts it on the socket and waits until it serves.
+// Starts larder-allocator on the socket and waits until it serves.
 pid_t start(const std::string& socket, const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {LARDER_ALLOCATOR_PROGRAM, "--socket", socket, "--remote-bandwidth",
                                           "100 MB/s"};
@@ -92,27 +92,27 @@ TEST(LarderAllocator, ServesUntilSigterm) {
     int status = 0;
     ASSERT_EQ(::waitpid(pid, &status, 0), pid);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    EXPECT_NE(::access(socket.c_str(), F_OK), 0) << "the socket goes with it";
+    EXPECT_NE(::access(socket.c_str(), F_OK), 0) << "the program removes its socket";
 }
 
 TEST(LarderAllocator, InvalidArgumentsAreNamed) {
-    const auto wrong = [](const std::vector<std::string>& arguments) {
+    const auto refusal = [](const std::vector<std::string>& arguments) {
         std::vector<std::string> all = {LARDER_ALLOCATOR_PROGRAM};
         all.insert(all.end(), arguments.begin(), arguments.end());
         const auto result = test::run_program(all);
         EXPECT_EQ(result.exit_code, 2) << result.errors;
         return result.output + result.errors;
     };
-    EXPECT_NE(wrong({}).find("remote_bandwidth is missing"), std::string::npos);
-    EXPECT_NE(wrong({"--remote-bandwidth", "1 Gbit"}).find("state and socket are missing"), std::string::npos);
-    EXPECT_NE(wrong({"--socket", "/x", "--remote-bandwidth", "fast"}).find("--remote-bandwidth fast"),
+    EXPECT_NE(refusal({}).find("remote_bandwidth is missing"), std::string::npos);
+    EXPECT_NE(refusal({"--remote-bandwidth", "1 Gbit"}).find("state and socket are missing"), std::string::npos);
+    EXPECT_NE(refusal({"--socket", "/x", "--remote-bandwidth", "fast"}).find("--remote-bandwidth fast"),
               std::string::npos);
-    EXPECT_NE(wrong({"--socket", "/x", "--remote-bandwidth", "1 Gbit", "--floor=-1"}).find("--floor -1"),
+    EXPECT_NE(refusal({"--socket", "/x", "--remote-bandwidth", "1 Gbit", "--floor=-1"}).find("--floor -1"),
               std::string::npos);
-    EXPECT_NE(wrong({"--socket", "/x", "--remote-bandwidth", "1 Gbit", "--objective", "luck"}).find("luck"),
+    EXPECT_NE(refusal({"--socket", "/x", "--remote-bandwidth", "1 Gbit", "--objective", "luck"}).find("luck"),
               std::string::npos);
     EXPECT_NE(
-        wrong({"--socket", "/x", "--remote-bandwidth", "1 Gbit", "--lense", "1 s"}).find("did you mean \"lease\""),
+        refusal({"--socket", "/x", "--remote-bandwidth", "1 Gbit", "--lense", "1 s"}).find("did you mean \"lease\""),
         std::string::npos);
 }
 
@@ -150,9 +150,9 @@ TEST(LarderAllocator, CheckCoversFileOfCells) {
     const auto over_committed = check(owns("red", 2), {"red"});
     EXPECT_EQ(over_committed.exit_code, 2);
     EXPECT_NE(over_committed.errors.find(file), std::string::npos) << over_committed.errors;
-    const auto nobodys = check(owns("red", 1), {"blue"});
-    EXPECT_EQ(nobodys.exit_code, 2);
-    EXPECT_NE(nobodys.errors.find("virtual_cluster \"red\" is not a tenant"), std::string::npos) << nobodys.errors;
+    const auto unowned = check(owns("red", 1), {"blue"});
+    EXPECT_EQ(unowned.exit_code, 2);
+    EXPECT_NE(unowned.errors.find("virtual_cluster \"red\" is not a tenant"), std::string::npos) << unowned.errors;
     const auto missing = test::run_program({LARDER_ALLOCATOR_PROGRAM, "--check", "--state", directory / "state",
                                             "--remote-bandwidth", "1 Gbit", "--scheduler.cells", "/nowhere/cells"});
     EXPECT_NE(missing.exit_code, 0);

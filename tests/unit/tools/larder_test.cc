@@ -59,11 +59,11 @@ public:
         answers_[what].push_back(std::move(response));
     }
     void answer(const std::string& what, const std::string& body) { answer(what, {200, "application/json", body, {}}); }
-    std::vector<std::string> asked() {
+    std::vector<std::string> requests() {
         const std::lock_guard lock(mutex_);
-        return asked_;
+        return requests_;
     }
-    // The queries that were not empty.
+    // Returns the queries that were not empty.
     std::vector<std::string> queries() {
         const std::lock_guard lock(mutex_);
         return queries_;
@@ -74,7 +74,7 @@ private:
         std::string what = request.method + " ";
         for (const auto& segment : request.path) what += "/" + segment;
         const std::lock_guard lock(mutex_);
-        asked_.push_back(what + (request.body.empty() ? "" : " " + request.body));
+        requests_.push_back(what + (request.body.empty() ? "" : " " + request.body));
         std::string query;
         for (const auto& [key, value] : request.query) query += (query.empty() ? "" : "&") + key + "=" + value;
         if (!query.empty()) queries_.push_back(std::move(query));
@@ -89,7 +89,7 @@ private:
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_ = make_work_guard(context_);
     std::mutex mutex_;
     std::map<std::string, std::vector<HttpResponse>> answers_;
-    std::vector<std::string> asked_;
+    std::vector<std::string> requests_;
     std::vector<std::string> queries_;
     std::unique_ptr<HttpServer> server_ = std::make_unique<HttpServer>(
         context_, [this](const HttpRequest& request, HttpRespond respond) { handle(request, respond); });
@@ -269,7 +269,7 @@ TEST_F(LarderWithDaemonTest, AddsDatasetAndFollowsItsTask) {
                                 "--block", "8MiB", "--mode", "0644", "--quota-memory", "1MiB"});
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_EQ(result.output, "added images in 2.5 s, samples 1,000, total bytes 1.00 MiB\nnote: 3 empty files\n");
-    EXPECT_THAT(daemon.asked(),
+    EXPECT_THAT(daemon.requests(),
                 ElementsAre("POST /v1/datasets {\"name\":\"images\",\"url\":\"file://" + (directory / "x") +
                                 "\",\"format\":\"raw\",\"block\":\"8MiB\",\"mode\":\"0644\",\"quota\":"
                                 "{\"memory_bytes\":1048576,\"disk_bytes\":0}}",
@@ -295,7 +295,7 @@ TEST_F(LarderWithDaemonTest, DryRunShowsWhatAddingWouldFind) {
               "odd files    README, notes and 1 more\n"
               "note: 3 of 4 files are tars\n"
               "nothing was added: run the same command without --dry-run to add the dataset\n");
-    EXPECT_EQ(daemon.asked().front(), R"(POST /v1/datasets {"name":"images","url":"file:///x","dry_run":true})");
+    EXPECT_EQ(daemon.requests().front(), R"(POST /v1/datasets {"name":"images","url":"file:///x","dry_run":true})");
 }
 
 TEST_F(LarderWithDaemonTest, FailedTaskGivesItsErrorAndExitCode) {
@@ -392,8 +392,9 @@ TEST_F(LarderWithDaemonTest, SetsQuotas) {
     daemon.answer("PUT /v1/datasets/images/quota", R"({"memory_bytes":1048576,"disk_bytes":4194304})");
     EXPECT_EQ(larder({"quota", "get", "images"}).output, "memory  1.00 MiB\ndisk    2.00 MiB\n");
     EXPECT_EQ(larder({"quota", "set", "images", "--disk", "4 MiB"}).output, "memory  1.00 MiB\ndisk    4.00 MiB\n");
-    EXPECT_EQ(daemon.asked().back(), "PUT /v1/datasets/images/quota {\"memory_bytes\":1048576,\"disk_bytes\":4194304}")
-        << "a tier that is not named keeps what it has";
+    EXPECT_EQ(daemon.requests().back(),
+              "PUT /v1/datasets/images/quota {\"memory_bytes\":1048576,\"disk_bytes\":4194304}")
+        << "a tier that is not named keeps its quota";
 }
 
 TEST_F(LarderWithDaemonTest, ShowsAndLimitsJobs) {
@@ -404,7 +405,7 @@ TEST_F(LarderWithDaemonTest, ShowsAndLimitsJobs) {
                              "200.00 MB/s +512.00 KiB +128.00 KiB +1.5 s\n"));
     const auto limited = larder({"job", "limit", "resnet", "--rate", "200MB/s", "--burst", "16MiB"});
     EXPECT_EQ(limited.output, "resnet may take 200.00 MB/s from the remote on this node\n");
-    EXPECT_EQ(daemon.asked().back(),
+    EXPECT_EQ(daemon.requests().back(),
               "PUT /v1/jobs/resnet/limit {\"rate_bytes_per_s\":200000000,\"burst_bytes\":16777216}");
     EXPECT_THAT(larder({"job", "limit", "resnet", "--rate", "0"}).output, HasSubstr("any rate"));
     daemon.answer("DELETE /v1/jobs/resnet/limit", "{}");
@@ -415,15 +416,15 @@ TEST_F(LarderWithDaemonTest, ShowsAndLimitsJobs) {
 TEST_F(LarderWithDaemonTest, LimitOfUnknownJobIsRefusedUnlessSetAhead) {
     daemon.answer("GET /v1/jobs", std::string("{\"jobs\":[") + kJob + "]}");
     daemon.answer("PUT /v1/jobs/resnt/limit", "{}");
-    for (const char* const how : {"--rate=200MB/s", "--none"}) {
-        const auto refused = larder({"job", "limit", "resnt", how});
+    for (const char* const limit_option : {"--rate=200MB/s", "--none"}) {
+        const auto refused = larder({"job", "limit", "resnt", limit_option});
         EXPECT_EQ(refused.exit_code, 4);
         EXPECT_THAT(refused.errors, HasSubstr("no job \"resnt\" has connected to this node; there are: resnet"));
-        EXPECT_EQ(refused.errors.contains("Use --ahead"), std::string(how) != "--none");
-        EXPECT_EQ(daemon.asked().back(), "GET /v1/jobs");
+        EXPECT_EQ(refused.errors.contains("Use --ahead"), std::string(limit_option) != "--none");
+        EXPECT_EQ(daemon.requests().back(), "GET /v1/jobs");
     }
     EXPECT_EQ(larder({"job", "limit", "resnt", "--rate", "200MB/s", "--ahead"}).exit_code, 0);
-    EXPECT_THAT(daemon.asked().back(), StartsWith("PUT /v1/jobs/resnt/limit"));
+    EXPECT_THAT(daemon.requests().back(), StartsWith("PUT /v1/jobs/resnt/limit"));
 }
 
 TEST_F(LarderWithDaemonTest, StatusShowsTheAllocator) {
@@ -431,21 +432,21 @@ TEST_F(LarderWithDaemonTest, StatusShowsTheAllocator) {
         return R"({"version":"1","pid":7,"uptime_s":1,"io":"io_uring","memory_bytes":1,"disk_bytes":1,"allocator":)" +
                allocator + "}";
     };
-    const std::string elsewhere = directory / "allocator.sock";
-    const std::string known =
-        R"({"endpoint":")" + elsewhere + R"(","node":"a","connected":true,"problem":"","plan":3,"lease_left_s":0})";
+    const std::string allocator_socket = directory / "allocator.sock";
+    const std::string with_allocator = R"({"endpoint":")" + allocator_socket +
+                                       R"(","node":"a","connected":true,"problem":"","plan":3,"lease_left_s":0})";
     daemon.answer("GET /v1/status", status("null"));
     EXPECT_THAT(larder({"status"}).output, HasSubstr("allocator            none: quotas and limits are set by hand"));
 
     FakeAdminApi second(directory / "other.sock");
-    second.answer("GET /v1/status", status(known));
+    second.answer("GET /v1/status", status(with_allocator));
     const auto ask = [&] { return larder({"--admin-socket", directory / "other.sock", "status"}).output; };
-    EXPECT_THAT(ask(), HasSubstr(elsewhere + ", DOES NOT ANSWER: "));
+    EXPECT_THAT(ask(), HasSubstr(allocator_socket + ", DOES NOT ANSWER: "));
     EXPECT_THAT(ask(), HasSubstr("start larder-allocator"));
-    FakeAdminApi allocator(elsewhere);
+    FakeAdminApi allocator(allocator_socket);
     allocator.answer("GET /v1/status", R"({"pid":9,"started_unix_ms":1700000000000,"uptime_s":90,"plan":3,"nodes":1,)"
                                        R"("jobs_waiting":2,"jobs_running":1})");
-    EXPECT_THAT(ask(), HasSubstr(elsewhere + ", up for "));
+    EXPECT_THAT(ask(), HasSubstr(allocator_socket + ", up for "));
     EXPECT_THAT(ask(), HasSubstr("jobs waiting: 2, running: 1"));
 }
 

@@ -29,12 +29,12 @@ TEST(LarderdProgram, CheckReportsConfigErrors) {
     const auto bad = larderd({"--config", directory / "bad.toml", "--check"});
     EXPECT_EQ(bad.exit_code, 2);
     EXPECT_THAT(bad.errors, HasSubstr("bad.toml:2: memory = \"1 gib\": expected a size"));
-    std::ofstream(directory / "much.toml") << "memory = \"2000TiB\"\n";
+    std::ofstream(directory / "too_much.toml") << "memory = \"2000TiB\"\n";
     for (const std::vector<std::string>& arguments :
          {std::vector<std::string>{"--check"}, {"--state-directory", directory / "state"}}) {
-        auto much = arguments;
-        much.insert(much.end(), {"--config", directory / "much.toml"});
-        const auto refused = larderd(much);
+        auto too_much = arguments;
+        too_much.insert(too_much.end(), {"--config", directory / "too_much.toml"});
+        const auto refused = larderd(too_much);
         EXPECT_EQ(refused.exit_code, 2) << refused.errors;
         EXPECT_THAT(refused.errors, HasSubstr("memory = 1.95 PiB is more than there is: "));
     }

@@ -97,7 +97,7 @@ TEST(Progress, OmitsUnknownValues) {
               "x  12 objects");
     EXPECT_EQ(progress_line("x", {.done = 5, .total = 4, .unit = "objects", .bytes_done = 0, .seconds = 0}, 200),
               "x  [========================] 100%  5 of 4 objects")
-        << "more than was expected is not more than all";
+        << "never above 100 %, even with more objects than expected";
     EXPECT_EQ(progress_line("Größe", {.done = 1, .total = 2, .unit = "objects", .bytes_done = 0, .seconds = 0}, 6),
               "Größ…")
         << "columns are characters, not bytes";
