@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kOwnNamespace = "/proc/thread-self/ns/net";
 
-std::string words(const std::vector<std::string>& arguments) {
+std::string joined(const std::vector<std::string>& arguments) {
     std::string text;
     for (const std::string& word : arguments) text += (text.empty() ? "" : " ") + word;
     return text;
@@ -27,7 +27,7 @@ std::string words(const std::vector<std::string>& arguments) {
 
 // Runs ip(8) in the calling thread's namespace.
 Result<void> run_ip(const std::vector<std::string>& arguments) {
-    const std::string command = "ip " + words(arguments);
+    const std::string command = "ip " + joined(arguments);
     std::vector<char*> argv{const_cast<char*>("ip")};
     argv.reserve(arguments.size() + 2);
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -50,7 +50,7 @@ Result<void> run_ip_each(const NetworkNamespace& network, const std::vector<std:
     return {};
 }
 
-std::string cable(std::size_t index) {
+std::string cable_name(std::size_t index) {
     return "node" + std::to_string(index);
 }
 
@@ -75,9 +75,9 @@ std::string NetworkNamespace::path() const {
 }
 
 NetworkNamespace::Inside::Inside(const NetworkNamespace& network) {
-    auto ours = open_file(kOwnNamespace, O_RDONLY);
-    LARDER_ASSERT(ours.has_value());
-    outside_ = std::move(*ours);
+    auto own = open_file(kOwnNamespace, O_RDONLY);
+    LARDER_ASSERT(own.has_value());
+    outside_ = std::move(*own);
     LARDER_ASSERT(::setns(network.file_.get(), CLONE_NEWNET) == 0);
 }
 
@@ -103,7 +103,7 @@ Result<PrivateNetwork> PrivateNetwork::make(std::uint32_t nodes) {
 }
 
 Result<void> PrivateNetwork::add_node(NetworkNamespace node) {
-    const std::string name = cable(nodes_.size());
+    const std::string name = cable_name(nodes_.size());
     const std::string address = "10.77.0." + std::to_string(nodes_.size() + 2) + "/24";
     auto plugged =
         run_ip_each(hub_, {{"link", "add", name, "type", "veth", "peer", "name", "uplink", "netns", node.path()},
@@ -116,7 +116,7 @@ Result<void> PrivateNetwork::add_node(NetworkNamespace node) {
 }
 
 Result<void> PrivateNetwork::set_cable(std::uint32_t index, const char* state) const {
-    return run_ip_each(hub_, {{"link", "set", cable(index), state}});
+    return run_ip_each(hub_, {{"link", "set", cable_name(index), state}});
 }
 
 }  // namespace larder::test

@@ -32,7 +32,7 @@ void RemoteCounter::update_counts(const std::string& socket) {
         Job& known = jobs_[socket + " " + text_at(job, "job") + " " + text_at(job, "dataset")];
         const auto bytes = job.at("counters").at("bytes_remote_read").to_number<std::uint64_t>();
         if (bytes < known.last_bytes) {
-            known.before_bytes += std::exchange(known.last_bytes, 0);
+            known.bytes_before += std::exchange(known.last_bytes, 0);
             known.burst_bytes_before += std::exchange(known.burst_bytes, 0);
         }
         known.last_bytes = bytes;
@@ -44,7 +44,7 @@ Result<std::uint64_t> RemoteCounter::bytes() {
     const std::lock_guard lock(mutex_);
     for (const std::string& socket : sockets_) update_counts(socket);
     std::uint64_t sum = 0;
-    for (const auto& [name, job] : jobs_) sum += job.before_bytes + job.last_bytes;
+    for (const auto& [name, job] : jobs_) sum += job.bytes_before + job.last_bytes;
     return sum;
 }
 

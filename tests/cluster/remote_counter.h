@@ -26,8 +26,8 @@ public:
 
 private:
     struct Job {
-        std::uint64_t before_bytes = 0;  // by earlier daemons
-        std::uint64_t last_bytes = 0;
+        std::uint64_t bytes_before = 0;  // by earlier processes of the daemon
+        std::uint64_t last_bytes = 0;    // by the present process
         std::uint64_t burst_bytes_before = 0;
         std::uint64_t burst_bytes = 0;
     };

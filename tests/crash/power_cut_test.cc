@@ -23,7 +23,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::pair<std::string, std::string>> with_images(const std::string& state, const std::string& images) {
+// Returns the environment of a program that keeps a copy of `state` in `images`, with only what has reached the disk.
+std::vector<std::pair<std::string, std::string>> power_cut_environment(const std::string& state,
+                                                                       const std::string& images) {
     return {{"LD_PRELOAD", LARDER_POWER_CUT_LIBRARY},
             // ASan need not be the first library.
             {"ASAN_OPTIONS", "verify_asan_link_order=0"},
@@ -76,7 +78,7 @@ protected:
     std::string state = directory / "state";
     std::string images = directory / "images";
     test::KilledAllocator allocator{
-        state, {"--remote-bandwidth", "1 GB/s", "--scheduler.gpus", "1"}, with_images(state, images)};
+        state, {"--remote-bandwidth", "1 GB/s", "--scheduler.gpus", "1"}, power_cut_environment(state, images)};
 };
 
 TEST_F(PowerCut, AcknowledgedJobIsInTheQueueAfterwards) {
@@ -153,7 +155,7 @@ TEST(PowerCutOfANode, DatasetsQuotasAndLimitsHold) {
     const std::string images = directory / "images";
     test::KilledServer daemon(
         {LARDERD_PROGRAM, "--state-directory", state, "--memory", "64 MiB", "--disk", "0", "--log.level", "error"},
-        state + "/admin.sock", with_images(state, images));
+        state + "/admin.sock", power_cut_environment(state, images));
     const auto ask = [&](const char* method, const std::string& target, const std::string& body = "") {
         return http_request(daemon.socket(), method, target, body).value();
     };

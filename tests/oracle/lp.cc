@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kRounding = 1e-9;  // relative tolerance within which equal shares fit
 
-// Scales bytes and bytes per second to near 1, the range a simplex code's tolerances are meant for.
+// Scales bytes and bytes per second to near 1, the range that a simplex code's tolerances are meant for.
 struct Scale {
     double bytes = 1;
     double rate = 1;
@@ -33,7 +33,6 @@ public:
         columns_.push_back(column);
         values_.push_back(value);
     }
-    int columns_used() const { return static_cast<int>(columns_.size()) - starts_.back(); }
     void end(double lower, double upper) {
         starts_.push_back(static_cast<int>(columns_.size()));
         lower_.push_back(lower);
@@ -87,8 +86,8 @@ public:
             }
         };
         add_bandwidths(within_caps, 1);
-        const bool by_job = keep_shares && has_limits(problem);
-        if (by_job) add_bandwidths(true, 0);
+        const bool with_share_columns = keep_shares && has_limits(problem);
+        if (with_share_columns) add_bandwidths(true, 0);
 
         Rows rows;
         for (std::size_t group = 0; group < problem.group_cache.size(); ++group) {
@@ -98,7 +97,7 @@ public:
             }
             rows.end(-COIN_DBL_MAX, problem.group_cache[group] / scale_.bytes);
         }
-        if (keep_shares && !by_job) {
+        if (keep_shares && !with_share_columns) {
             // Adds the row sum of e * (1 - part) <= remote.
             std::vector<double> coefficients(problem.caches.size());
             double sum = 0;
@@ -110,7 +109,7 @@ public:
             for (int i = 0; i < caches_; ++i) rows.add(i, coefficients[static_cast<std::size_t>(i)]);
             rows.end(sum - problem.remote / scale_.rate, COIN_DBL_MAX);
         }
-        if (by_job) {
+        if (with_share_columns) {
             for (int j = 0; j < jobs_; ++j) rows.add(caches_ + jobs_ + j, 1);
             rows.end(-COIN_DBL_MAX, problem.remote / scale_.rate);
             for (int j = 0; j < jobs_; ++j) {
@@ -122,7 +121,8 @@ public:
                 rows.end(job.equal_rate / scale_.rate * (1 - kRounding), COIN_DBL_MAX);
             }
         }
-        first_job_row_ = static_cast<int>(problem.group_cache.size()) + (keep_shares ? 1 : 0) + (by_job ? jobs_ : 0);
+        first_job_row_ =
+            static_cast<int>(problem.group_cache.size()) + (keep_shares ? 1 : 0) + (with_share_columns ? jobs_ : 0);
         for (int j = 0; j < jobs_; ++j) {
             const LpJob& job = problem.jobs[static_cast<std::size_t>(j)];
             for (const LpRead& read : job.reads) {

@@ -1,8 +1,8 @@
 #pragma once
 
 // The allocator's problems as textbook linear programs for CLP: one variable per cache (of one dataset in one peer
-// group) and one per job's bandwidth. Slow and easy to verify, so tests and the assign bench check assign() against it.
-// Node disks and networks are left out; quotas count over all nodes of a group.
+// group) and one for each job's bandwidth. The programs are slow but easy to verify, so tests and the assign bench
+// check assign() against them. Node disks and networks are left out; quotas count over all nodes of a group.
 
 #include <cstdint>
 #include <limits>
@@ -19,7 +19,7 @@ struct LpCache {
 
 struct LpRead {
     std::uint32_t cache = 0;
-    double part = 0;  // as a part of the job's bytes
+    double part = 0;  // of the job's bytes
 };
 
 struct LpJob {
@@ -29,7 +29,7 @@ struct LpJob {
     double weight = 1;
     double floor = 0;  // of the job's bandwidth
     double cap = std::numeric_limits<double>::infinity();
-    double highest = 0;  // the rate the cap allows with everything cacheable cached; f* without a cap
+    double highest = 0;  // the rate that `cap` allows with as much cached as fits; f* without a cap
 };
 
 struct LpProblem {
@@ -45,15 +45,16 @@ struct LpSplit {
     std::vector<double> cache;  // bytes of each cache
 };
 
-// Returns the least remote bandwidth with which each job j reads at rates[j]; caps count for equal shares only. With
-// `keep_shares`, only splits count under which every job can read at its equal share within the remote's bandwidth.
+// Returns the split of the caches that needs the least remote bandwidth if each job j reads at rates[j]. With
+// `keep_shares`, every job must also be able to read at its equal share, within its cap and the remote's bandwidth.
+// Otherwise caps do not count.
 LpSplit least_remote(const LpProblem& problem, const std::vector<double>& rates, bool keep_shares);
 
 // Returns the largest sum of rates for a given split, with every job between its equal share's rate and f*.
 double largest_sum(const LpProblem& problem, const std::vector<double>& cache);
 
 // Returns the largest level r at which all jobs can read at clamp(r * weight * equal_rate, equal_rate, highest) within
-// their caps, by bisection over linear programs; infinity if all can read at their highest.
+// their caps, by bisection over linear programs. Returns infinity if all jobs can read at `highest`.
 double max_min_level(const LpProblem& problem);
 
 }  // namespace larder::oracle

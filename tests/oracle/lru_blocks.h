@@ -17,9 +17,9 @@ public:
     struct Job {
         std::uint32_t dataset = 0;
         std::size_t blocks = 0;
-        std::size_t rate = 1;
+        std::size_t rate = 1;  // blocks per round
         std::vector<std::size_t> order{};
-        std::size_t next = 0;
+        std::size_t next = 0;  // index in `order`
         double hits = 0;
         double reads = 0;
     };
@@ -27,7 +27,7 @@ public:
     LruBlocks(std::size_t capacity, std::vector<Job> jobs);
 
     void run(std::size_t rounds, bool count_hits);
-    // Lets the jobs read one at a time, `reads` blocks each.
+    // Lets the jobs read one after another, `reads` blocks in each turn.
     void take_turns(std::size_t turns, std::size_t reads, bool count_hits);
     const std::vector<Job>& jobs() const { return jobs_; }
 

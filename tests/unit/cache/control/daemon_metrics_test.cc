@@ -53,7 +53,7 @@ TEST(RateMeter, MeasuresOverItsWindow) {
     };
     constexpr std::int64_t kSecond_ns = 1'000'000'000;
     EXPECT_EQ(sample(1'000, kSecond_ns), 0);
-    EXPECT_EQ(sample(2'000, 2 * kSecond_ns), 0);
+    EXPECT_EQ(sample(2'000, 2 * kSecond_ns), 0) << "the window of 2 s is not over";
     EXPECT_EQ(sample(5'000, 3 * kSecond_ns), 2'000);
     EXPECT_EQ(sample(5'000, 5 * kSecond_ns), 0);
     EXPECT_EQ(sample(100, 7 * kSecond_ns), 0) << "a client may claim less than before";

@@ -103,15 +103,17 @@ struct StoreFixture {
         fill_payload(store->payload(*room), block_id);
         return store->commit(*room, crc32c(store->payload(*room)));
     }
-    // Returns 0, -errno, or 1 + Refusal if refused.
+    // Returns 0, -errno, or refused(...).
     std::int32_t admit_to_disk(std::uint32_t block_id, std::uint32_t bytes) {
         const auto room = store->reserve(cache::Tier::disk, block_id, bytes);
-        if (!room) return 1 + static_cast<std::int32_t>(room.error());
+        if (!room) return refused(room.error());
         TestWrite write(*room);
         if (!store->write(write)) return -ECANCELED;
         run();
         return write.result.value();
     }
+    // Returns the result of admit_to_disk() if the store refuses the block for this reason.
+    static std::int32_t refused(cache::Refusal reason) { return 1 + static_cast<std::int32_t>(reason); }
     bool holds(std::uint32_t block_id, std::uint32_t bytes) const {
         const auto location = store->find(block_id);
         return location && location->payload_bytes == bytes &&

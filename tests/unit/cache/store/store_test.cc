@@ -64,12 +64,12 @@ TEST(Store, FillsTheMemoryQuotaToTheLastRecord) {
 TEST(Store, AdmitsNothingWithoutQuota) {
     StoreFixture f;
     EXPECT_EQ(f.store->reserve(Tier::memory, 1, 10).error(), Refusal::quota_reached);
-    EXPECT_EQ(f.admit_to_disk(1, 10), 1 + static_cast<int>(Refusal::quota_reached));
+    EXPECT_EQ(f.admit_to_disk(1, 10), StoreFixture::refused(Refusal::quota_reached));
     f.store->set_quota({.memory_bytes = 64, .disk_bytes = 511}, {});
     EXPECT_EQ(f.store->reserve(Tier::memory, 1, 10).error(), Refusal::quota_reached);
-    EXPECT_EQ(f.admit_to_disk(1, 10), 1 + static_cast<int>(Refusal::quota_reached));
+    EXPECT_EQ(f.admit_to_disk(1, 10), StoreFixture::refused(Refusal::quota_reached));
     EXPECT_EQ(f.store->usage().memory_segments + f.store->usage().disk_segments, 0u);
-    EXPECT_EQ(f.store->admissions_refused(Refusal::quota_reached), 2u);
+    EXPECT_EQ(f.store->admissions_refused(Refusal::quota_reached), 2u) << "only refusals of the disk tier count";
 }
 
 TEST(Store, GivesOneReservationPerBlock) {
