@@ -8,7 +8,7 @@
 #include "cache/dataset/index_litdata.h"
 #include "cache/dataset/index_mds.h"
 #include "cache/protocol/format_info.h"
-#include "tests/support/format_bytes.h"
+#include "tests/support/foreign_format_files.h"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include "cache/dataset/index_megatron.h"
 #include "cache/dataset/index_tfrecord.h"
 #include "cache/protocol/format_info.h"
-#include "tests/support/format_bytes.h"
+#include "tests/support/foreign_format_files.h"
 
 namespace larder::cache {
 namespace {

@@ -11,7 +11,7 @@
 #include "cache/dataset/index_packed.h"
 #include "cache/dataset/index_tfrecord.h"
 #include "cache/dataset/packed_writer.h"
-#include "tests/support/format_bytes.h"
+#include "tests/support/foreign_format_files.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/temp_directory.h"
 

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/format_bytes.h"
+#include "tests/support/foreign_format_files.h"
 #include "tests/support/text.h"
 
 namespace larder::protocol {
