@@ -4,8 +4,9 @@
 faults.py names the faults. `--probability NAME=P` sets one, `--transient P` shares P among all that a client must
 survive. A request that would write (anything but GET and HEAD) never reaches the upstream, since the cache never writes
 to the remote: it is refused with 405 and counted, and the program then ends with status 3.
-`--expiring-tokens` refuses expired session tokens of instance_role.py, as S3 does; counted as `expired_token`.
-`--tcp` relays bytes instead, such as TLS. Each connection then has a fate, and only faults of connections occur.
+`--expiring-tokens` refuses expired session tokens of instance_role.py, as S3 does, and counts them as `expired_token`.
+`--tcp` relays bytes, such as TLS, instead of requests. Each connection then has one fate, and only faults of
+connections occur.
 
 Prints `port`, which the kernel picked, and ends when its standard input is closed. Each input line is a JSON object,
 answered by one line: {"do": "counts"}, {"do": "requests"}, {"do": "set", "probabilities": {...}}.
@@ -238,9 +239,9 @@ class FaultProxy:
         self._count("body_bytes", count)
 
     def _answer_one(self, client: Peer, upstream: list[Peer]) -> bool:
-        """Answers one request. True if the client may send another over this connection."""
+        """Answers one request. Returns True if the client may send another one over this connection."""
         first, headers = client.head()
-        goes_on = _value(headers, "connection").lower() != "close"
+        stays_open = _value(headers, "connection").lower() != "close"
         method, target, _ = first.split(" ", 2)
         byte_range = _value(headers, "range")
         self._count("requests")
@@ -255,7 +256,7 @@ class FaultProxy:
         if self._expiring_tokens and token and time.time() >= int(token[1]):
             self._inject("expired_token")
             self._reply(client, method, 403, EXPIRED_TOKEN, [])
-            return goes_on
+            return stays_open
         if self._is_held((target, byte_range)):
             self._inject("held")
             self._released.wait()
@@ -274,8 +275,8 @@ class FaultProxy:
             body = SLOW_DOWN if fate.fault == "slow_down" else b"a fault\n"
             self._reply(client, method, status, body, more)
         else:
-            self._pass(client, upstream, method, _bytes(first, headers), fate)
-        return goes_on
+            self._forward(client, upstream, method, _bytes(first, headers), fate)
+        return stays_open
 
     def _reply(self, client: Peer, method: str, status: int, body: bytes, headers: Headers) -> None:
         headers = [("Content-Length", str(len(body))), *headers]
@@ -297,7 +298,7 @@ class FaultProxy:
                 if not kept:
                     raise
 
-    def _pass(self, client: Peer, upstream: list[Peer], method: str, request: bytes, fate: Fate) -> None:
+    def _forward(self, client: Peer, upstream: list[Peer], method: str, request: bytes, fate: Fate) -> None:
         try:
             source, first, headers = self._ask_upstream(upstream, request)
         except (Gone, OSError):
@@ -319,15 +320,14 @@ class FaultProxy:
             headers = [(n, v) for n, v in headers if n.lower() != "content-length"] + [("Content-Length", str(length))]
 
         fault = fate.fault
-        if fault in faults.OF_BODIES and (length == 0 or status not in (200, 206)):
+        if fault in faults.BODY_FAULTS and (length == 0 or status not in (200, 206)):
             fault = None
-        if fault in faults.OF_RANGES and (status != 206 or length == 0):
+        if fault in faults.RANGE_FAULTS and (status != 206 or length == 0):
             fault = None
         if fault == "etag" and not _value(headers, "etag"):
             fault = None
         first, headers, before, after = self._harm_head(fault, first, headers, length)
-        with_bytes = _bytes(first, headers)
-        client.socket.sendall(with_bytes)
+        client.socket.sendall(_bytes(first, headers))
         self._fill(client, before)
         self._relay(client, source, body, length, Fate(fault, fate.position))
         self._fill(client, after)
@@ -348,7 +348,7 @@ class FaultProxy:
             wrong = length - 1 if fault == "length_short" else length + 1
             return first, _with(headers, "content-length", str(wrong)), 0, 0
         found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", _value(headers, "content-range"))
-        if fault in faults.OF_RANGES and found:
+        if fault in faults.RANGE_FAULTS and found:
             self._inject(fault)
             begin, end, total = (int(group) for group in found.groups())
             if fault == "whole_object":
@@ -373,7 +373,7 @@ class FaultProxy:
         whole = memoryview(body) if body is not None else None
         while sent < length:
             # A piece ends where the fault is to happen.
-            until = at if sent < at and fate.fault in faults.OF_BODIES else length
+            until = at if sent < at and fate.fault in faults.BODY_FAULTS else length
             if sent == at and fate.fault in ("reset_body", "truncated_body", "stall_body"):
                 self._inject(fate.fault)
                 if fate.fault == "stall_body":

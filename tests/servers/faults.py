@@ -15,20 +15,20 @@ import threading
 TRANSIENT = {
     "reset_before": "connection reset before the response",
     "reset_body": "connection reset in the middle of the body",
-    "truncated_body": "connection closed in the middle of the body, which the Content-Length belies",
+    "truncated_body": "connection closed in the middle of the body, before Content-Length bytes",
     "close_after": "connection closed after a whole response that had promised to keep it",
     "stall_before": "nothing for --stall-s seconds, then the response",
     "stall_body": "nothing for --stall-s seconds in the middle of the body",
     "drip": "the body at --drip-bytes-per-s",
-    "error_500": "500, and so the --burst-requests - 1 requests after it",
-    "error_503": "503, and so the next ones",
-    "retry_after": "503 with Retry-After, and so the next ones",
-    "slow_down": "503 with S3's SlowDown, and so the next ones",
+    "error_500": "500, for this request and the --burst-requests - 1 requests after it",
+    "error_503": "503, for a burst of requests",
+    "retry_after": "503 with Retry-After, for a burst of requests",
+    "slow_down": "503 with S3's SlowDown, for a burst of requests",
     "range_shifted": "a Content-Range that begins and ends one byte late",
     "range_total": "a Content-Range with another total",
-    "length_short": "a Content-Length one byte short, and the connection closed after all",
+    "length_short": "a Content-Length one byte short, and the connection closed after the body",
     "length_long": "a Content-Length one byte long, and the connection closed after the body",
-    "whole_object": "200 with the whole object in answer to a range; true bytes within the range only",
+    "whole_object": "200 with the whole object in answer to a range; only the bytes of the range are right",
 }
 # Faults that no retry repairs: a client must detect and report them.
 DECEITFUL = {
@@ -37,9 +37,9 @@ DECEITFUL = {
 }
 NAMES = TRANSIENT | DECEITFUL
 BURSTS = ("error_500", "error_503", "retry_after", "slow_down")
-# Faults that need a response with a body, or one to a range request.
-OF_BODIES = ("reset_body", "truncated_body", "stall_body", "drip", "length_short", "length_long", "flip")
-OF_RANGES = ("range_shifted", "range_total", "whole_object")
+# Faults that need a response with a body, and faults that need a response to a range request.
+BODY_FAULTS = ("reset_body", "truncated_body", "stall_body", "drip", "length_short", "length_long", "flip")
+RANGE_FAULTS = ("range_shifted", "range_total", "whole_object")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,12 +55,12 @@ def check(probabilities: dict[str, float]) -> dict[str, float]:
     if unknown:
         raise ValueError(f"unknown faults {unknown}; known: {' '.join(NAMES)}")
     if any(p < 0 for p in probabilities.values()) or sum(probabilities.values()) > 1 + 1e-9:
-        raise ValueError("probabilities are at least 0 and at most 1 in all")
+        raise ValueError("each probability must be at least 0, and their sum at most 1")
     return probabilities
 
 
 def transient(probability: float) -> dict[str, float]:
-    """Each transient fault with an equal share of the probability."""
+    """Returns the probability split equally among all transient faults."""
     return {name: probability / len(TRANSIENT) for name in TRANSIENT}
 
 

@@ -62,10 +62,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_PUT(self) -> None:
-        lives = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds", "")
+        ttl_s = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds", "")
         if self.path != _TOKEN_PATH:
             self._answer(404)
-        elif not lives.isdigit() or not 1 <= int(lives) <= 21600:
+        elif not ttl_s.isdigit() or not 1 <= int(ttl_s) <= 21600:
             self._answer(400)
         else:
             self._answer(200, self.server.token)
@@ -94,9 +94,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--key-id", required=True)
     parser.add_argument("--secret", required=True)
-    parser.add_argument("--session-token", default="", help="always this one")
+    parser.add_argument("--session-token", default="", help="give out this session token only")
     parser.add_argument("--expires-s", type=int, default=3600)
-    parser.add_argument("--container-token", default="", help="what a container must present")
+    parser.add_argument("--container-token", default="", help="the token that a container must present")
     arguments = parser.parse_args()
     program.end_on_sigterm()
 

@@ -110,12 +110,12 @@ def main() -> None:
                 directives="\n        ".join(directives),
             )
         )
-        numbers = [listening.fileno() for listening in sockets]
+        fds = [listening.fileno() for listening in sockets]
         nginx = program.Child(
             ["nginx", "-p", state, "-c", state / "nginx.conf", "-e", state / "error.log"],
             state / "error.log",
-            pass_fds=numbers,
-            env=os.environ | {"NGINX": "".join(f"{number};" for number in numbers), "PATH": "/usr/sbin:/usr/bin:/bin"},
+            pass_fds=fds,
+            env=os.environ | {"NGINX": "".join(f"{fd};" for fd in fds), "PATH": "/usr/sbin:/usr/bin:/bin"},
         )
         try:
             for listening in sockets:

@@ -41,7 +41,7 @@ jclouds.identity=unused
 jclouds.credential=unused
 jclouds.filesystem.basedir={buckets}
 """
-# Quiet, except for the line with the port.
+# Logs only warnings and the line with the port.
 LOGGING = """\
 <configuration>
     <appender name="log" class="ch.qos.logback.core.ConsoleAppender">
@@ -65,7 +65,7 @@ def install() -> pathlib.Path:
             fetch(folder)
             stamp.write_text(wanted)
         if not (folder / CLASSES).exists():
-            keep_classes(folder)
+            archive_classes(folder)
         return folder / "lib"
 
 
@@ -81,7 +81,7 @@ def fetch(folder: pathlib.Path) -> None:
         sys.exit(f"s3.py: cannot fetch S3Proxy:\n{(ran.stdout + ran.stderr)[-4000:]}")
 
 
-def keep_classes(folder: pathlib.Path) -> None:
+def archive_classes(folder: pathlib.Path) -> None:
     """Archives the classes that the server loads, for Java to map: with the archive it starts in half the time."""
     with tempfile.TemporaryDirectory(prefix="larder-s3-", dir=os.environ.get("TMPDIR")) as directory:
         kept = f"-XX:ArchiveClassesAtExit={folder / CLASSES}"
@@ -119,10 +119,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--install", action="store_true", help="fetch S3Proxy if need be, and end")
     parser.add_argument("--key-id", default="LARDERTESTKEY")
-    parser.add_argument("--secret", help="default: one drawn on the spot")
+    parser.add_argument("--secret", help="default: a random one")
     parser.add_argument("--bucket", action="append", default=[], help="make this bucket")
-    parser.add_argument("--public", action="store_true", help="anybody may read the buckets made here")
-    parser.add_argument("--upload", type=pathlib.Path, metavar="DIRECTORY", help="into each of them")
+    parser.add_argument("--public", action="store_true", help="anybody may read these buckets")
+    parser.add_argument("--upload", type=pathlib.Path, metavar="DIRECTORY", help="upload these files into each bucket")
     arguments = parser.parse_args()
     libraries = install()
     if arguments.install:
@@ -149,7 +149,7 @@ def main() -> None:
             program.announce(port=port, key_id=arguments.key_id, secret=secret, log=state / "s3proxy.log")
             program.until_input_closes()
         finally:
-            server.stop(signal.SIGKILL)  # an orderly end would save nothing
+            server.stop(signal.SIGKILL)  # there is nothing to save
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A small S3 client with AWS's Signature Version 4. It fills tests' buckets and sends requests like other clients."""
+"""A small S3 client with AWS's Signature Version 4. It fills tests' buckets and sends the requests of other clients."""
 
 from __future__ import annotations
 
