@@ -208,7 +208,7 @@ TEST_F(HostileNeighbour, FilledEventsDelayNoOtherSession) {
 }
 
 // The process that discards a message closes the descriptors in it, and a client can choose descriptors that are slow
-// to close. The kernel refuses to send them (EPERM), or is too old for that.
+// to close. A new kernel refuses to send such a descriptor (EPERM). An older kernel sends it.
 TEST_F(HostileNeighbour, SlowToCloseDescriptorDelaysNoOtherSession) {
     Loader neighbour = open_neighbour();
     HostileClient hostile(socket());

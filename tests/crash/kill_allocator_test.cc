@@ -1,5 +1,5 @@
-// The allocator killed at any moment, under load from nodes that report and operators that register. The nodes never
-// use more in all than the remote has, plan numbers never go back, and nothing acknowledged is lost.
+// The allocator killed at any moment, under load from nodes that report and operators that register jobs. Together, the
+// nodes never use more than the remote's bandwidth. Plan numbers never go back, and nothing acknowledged is lost.
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>

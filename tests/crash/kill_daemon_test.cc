@@ -1,5 +1,6 @@
-// Kills the real daemon with SIGKILL in a loop while a job reads: no bad byte, no missing or repeated sample, and no
-// manual repair, however often. LARDER_KILLS sets the number of kills (default 200).
+// Kills the real daemon with SIGKILL in a loop while a job reads. However often it is killed, the job gets no bad byte
+// and no missing or repeated sample, and nobody has to repair anything. LARDER_KILLS sets the number of kills (default
+// 200).
 
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -147,8 +148,8 @@ TEST(Crash, DaemonKilledRepeatedlyLosesAndCorruptsNothing) {
         if (HasFatalFailure()) break;
     }
     // After the last kill, the job reads two more epochs, with hits in the blocks that the daemon kept.
-    const std::uint64_t epochs_then = epochs;
-    while (epochs < epochs_then + 2 && !ended) std::this_thread::sleep_for(milliseconds(5));
+    const std::uint64_t epochs_before = epochs;
+    while (epochs < epochs_before + 2 && !ended) std::this_thread::sleep_for(milliseconds(5));
     stop = true;
     job.join();
     EXPECT_EQ(failure, "");

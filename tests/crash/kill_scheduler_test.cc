@@ -30,7 +30,7 @@ using StartCounts = std::map<std::pair<std::uint64_t, std::uint64_t>, int>;  // 
 
 class KilledScheduler : public ::testing::Test {
 protected:
-    // Each job records each of its starts in `starts`, then runs `more`.
+    // Returns a job that records each of its starts in the file `starts` and then runs the script `more`.
     std::string job_body(const std::string& name, const std::string& more, const std::string& rest = "") const {
         const json::value command =
             json::array{"sh", "-c", "echo $LARDER_JOB_ID $LARDER_ATTEMPT >> " + starts + "; " + more};
@@ -130,7 +130,7 @@ TEST_F(KilledScheduler, RunningJobIsAdoptedAndItsEndIsSeen) {
     while (ended_jobs().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_EQ(ended_jobs()[0].at("exit_code").to_number<int>(), 7);
     const std::string target = "/v1/queue/goes-on";
-    // The record need not say yet that the job runs. Then the engine finds it running.
+    // The record may not say yet that the job runs. In that case the engine finds it running.
     while (state_of("goes-on") == "starting") std::this_thread::sleep_for(std::chrono::milliseconds(5));
     EXPECT_EQ(state_of("goes-on"), "running");
     // Kill between the request to stop the job and its end.

@@ -77,7 +77,7 @@ private:
     pid_t pid_ = -1;
 };
 
-// A larder-allocator with its state at `state`. All requests may come from one peer.
+// Returns the arguments of a larder-allocator with its state at `state`. Its limits let one peer send all requests.
 inline std::vector<std::string> allocator_arguments(const std::string& state, const std::vector<std::string>& options) {
     std::vector<std::string> arguments = {LARDER_ALLOCATOR_PROGRAM,
                                           "--state",

@@ -1,5 +1,5 @@
-// Any text as the index.json of MDS and of LitData, over a remote that has a few files under the names that the first
-// inputs use: everything indexed lies inside its object. The first byte selects the format.
+// Any text as the index.json of MDS and of LitData, over a remote whose few files have the names that the corpus uses:
+// everything indexed lies inside its object. The first byte selects the format.
 
 #include <cstdint>
 
@@ -12,7 +12,7 @@
 
 namespace {
 
-// Two samples, of 3 and 4 bytes, in one frame of 9.
+// Returns a chunk with two samples, of 3 and 4 bytes, in one frame of 9 bytes.
 std::string framed_chunk() {
     using larder::test::number_bytes;
     return std::string("LDFZ01\0\0", 8) + number_bytes<std::uint16_t>(1) + number_bytes<std::uint16_t>(0) +

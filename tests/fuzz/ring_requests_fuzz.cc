@@ -61,8 +61,8 @@ void play(test::RingClient& client, std::span<const std::uint8_t> input) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace larder::cache;
     static larder::test::RingClient& neighbour = world().attach({.session_id = 1, .job = "neighbour"});
-    static std::uint64_t session = 2;
-    play(world().attach({.session_id = session++, .job = "fuzzed"}), {data, size});
+    static std::uint64_t next_session_id = 2;
+    play(world().attach({.session_id = next_session_id++, .job = "fuzzed"}), {data, size});
     world().clients.pop_back();
     world().turns(5);
     const std::uint32_t block = static_cast<std::uint32_t>(size) % 32;

@@ -1,5 +1,6 @@
-// Any bytes as a tar: the reader stays inside, reads the same from a span as from a source, and every member lies where
-// it says. Each input is also tried with the checksums of all blocks repaired, because a fuzzer cannot find valid ones.
+// Any bytes as a tar: the reader stays inside the tar and reads the same from a span as from a source, and every member
+// lies where the reader says. Each input is also tried with the checksums of all blocks repaired, because a fuzzer
+// cannot find valid checksums.
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-"""Starts the real servers of tests/servers. Each is a process that ends with its starter."""
+"""Starts the real servers of tests/servers. Each is a process that ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent.parent / "servers"
 
 
 class ServerProgram:
-    """One program of tests/servers. `values` holds what it printed once it was ready."""
+    """One program of tests/servers. It is ready; `values` holds the values that it has printed."""
 
     def __init__(self, *arguments: object) -> None:
         name, *rest = map(str, arguments)
@@ -77,7 +77,7 @@ class Nginx(ServerProgram):
         self._log = pathlib.Path(self.values["log"])
 
     def requests(self, at_least: int = 0) -> list[Request]:
-        """All requests it has answered. A request appears in the log a moment after its client has the answer."""
+        """All requests that nginx has answered. The log has a request only a moment after the client has its answer."""
         for _ in range(500):
             text = self._log.read_text()
             found = [Request(**json.loads(line)) for line in text[: text.rfind("\n") + 1].splitlines()]
@@ -87,7 +87,7 @@ class Nginx(ServerProgram):
         raise AssertionError(f"nginx answered {len(found)} requests, not {at_least}")
 
     def requests_at_rest(self) -> list[Request]:
-        """The same, once the log has stopped growing. The client must be idle."""
+        """All requests, once the log has stopped growing. The client must be idle."""
         found = self.requests()
         while True:
             time.sleep(0.2)
@@ -113,8 +113,8 @@ class S3(ServerProgram):
         self.client = S3Client(self.port, self.key_id, self.secret)
 
     def stop(self) -> int:
-        written = self._guard.stop()
-        return super().stop() or written
+        refused = self._guard.stop()
+        return super().stop() or refused
 
     def environment(self) -> dict[str, str]:
         """Its credentials, in the environment variables that S3 clients read."""

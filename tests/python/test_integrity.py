@@ -1,5 +1,5 @@
-"""Checksums taken at indexing find data that is damaged at the remote later: no job gets it, and operators can see it.
-"""
+"""Checksums taken at indexing find data that is damaged at the remote later: no job gets such data, and operators see
+the damage."""
 
 from __future__ import annotations
 

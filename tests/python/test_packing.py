@@ -16,7 +16,7 @@ import pytest
 from format_cases import CASES, DATA, MODES, check, generate
 from servers import FaultProxy, Nginx
 
-names = itertools.count()
+packed_numbers = itertools.count()
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def pack(daemon: Any, tmp_path: pathlib.Path) -> Callable[..., pathlib.Path]:
     """Packs a directory into another, which is removed after the test."""
 
     def pack_one(source: pathlib.Path, *options: str) -> pathlib.Path:
-        packed = tmp_path / f"packed{next(names)}"
+        packed = tmp_path / f"packed{next(packed_numbers)}"
         daemon.command("dataset", "pack", str(source), str(packed), *options)
         return packed
 

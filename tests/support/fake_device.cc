@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kSectorBytes = 512;
 constexpr std::int64_t kNever_ns = std::numeric_limits<std::int64_t>::max();
 
-bool transfers(FakeAction action) {
+bool is_transfer(FakeAction action) {
     return action == FakeAction::read || action == FakeAction::write;
 }
 
@@ -203,7 +203,7 @@ std::int32_t FakeDevice::perform(const Pending& pending) {
         crash();
         return 0;
     }
-    if (fault != nullptr && (fault->kind == Fault::Kind::fail || !transfers(pending.action))) return -fault->error;
+    if (fault != nullptr && (fault->kind == Fault::Kind::fail || !is_transfer(pending.action))) return -fault->error;
     switch (pending.action) {
         case FakeAction::open: return perform_open(pending);
         case FakeAction::stat: return perform_stat(pending);

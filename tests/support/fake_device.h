@@ -2,7 +2,7 @@
 
 // A deterministic Device for tests. Files are on a FakeDisk, time is a ManualClock's, and no other thread runs. An
 // operation takes effect when it completes, `latency_ns` plus a seeded part of `jitter_ns` after it was started, so
-// jitter reorders. `wait` moves the clock to the next completion or to the deadline. Watches look at real descriptors
+// jitter reorders. `wait` moves the clock to the next completion or to the deadline. Watches poll real descriptors
 // (eventfds, sockets) without blocking. Faults are injected by action and path. The same seed and the same calls give
 // the same trace hash.
 

@@ -40,8 +40,8 @@ public:
         std::array<char, 65536> bytes{};
         while (::send(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
         }
-        const linger how{.l_onoff = 1, .l_linger = linger_s};
-        EXPECT_EQ(::setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &how, sizeof how), 0);
+        const linger wait{.l_onoff = 1, .l_linger = linger_s};
+        EXPECT_EQ(::setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof wait), 0);
     }
     ~LingeringSocket() {
         if (socket_) close_without_wait(std::move(socket_));
@@ -56,8 +56,8 @@ private:
     FileDescriptor peer_;
 };
 
-// Sends a socket's descriptor over another socket, in a message of one byte. Then only the message holds the
-// descriptor. Returns 0 or an errno.
+// Sends a socket's descriptor over another socket, in a message of one byte. Afterwards only the message holds
+// the descriptor. Returns 0 or an errno.
 inline int send_descriptor(int via, FileDescriptor descriptor) {
     char byte = 0;
     iovec part{&byte, sizeof byte};

@@ -1,6 +1,6 @@
 #pragma once
 
-// Captures this process's log while it lives, line by line. For test programs that link larder_base_server.
+// Captures this process's log, line by line, while the object lives. For test programs that link larder_base_server.
 
 #include <gtest/gtest.h>
 

@@ -125,7 +125,7 @@ std::string RingClient::payload(const Completion& completion) {
     if (!segments_.contains(completion.segment)) read_messages();
     const auto found = segments_.find(completion.segment);
     if (found == segments_.end()) {
-        ADD_FAILURE() << "segment " << completion.segment << " was never given";
+        ADD_FAILURE() << "segment " << completion.segment << " was never sent";
         return {};
     }
     return block_of(completion, found->second.data() + completion.offset);

@@ -54,7 +54,7 @@ protocol::Manifest make_manifest(const std::filesystem::path& root, const std::s
                                  const cache::BlockGoal& block = {}, std::uint64_t dataset_id = 1,
                                  const protocol::Manifest* previous = nullptr);
 
-// Return the bytes Larder must deliver for a block or sample, read from the files below `root`.
+// Return the bytes that Larder must deliver for a block or sample, read from the files below `root`.
 std::string block_content(const std::filesystem::path& root, const protocol::Manifest& manifest, std::uint32_t block);
 std::string sample_content(const std::filesystem::path& root, const protocol::Manifest& manifest, std::uint64_t sample);
 

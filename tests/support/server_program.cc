@@ -14,7 +14,7 @@
 namespace larder::test {
 namespace {
 
-constexpr auto stop_time_max = std::chrono::seconds(120);
+constexpr auto kStopTimeMax = std::chrono::seconds(120);
 
 void write_all(int fd, const std::string& text) {
     for (std::size_t at = 0; at < text.size();) {
@@ -81,7 +81,7 @@ int ServerProgram::stop() {
     if (process_ < 0) return -1;
     input_.reset();
     int status = 0;
-    const auto deadline = std::chrono::steady_clock::now() + stop_time_max;
+    const auto deadline = std::chrono::steady_clock::now() + kStopTimeMax;
     pid_t ended = 0;
     while ((ended = ::waitpid(process_, &status, WNOHANG)) == 0 && std::chrono::steady_clock::now() < deadline) {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
