@@ -1,17 +1,18 @@
 #!/usr/bin/python3
 """generate.py DIRECTORY [NAME...]: how the fixtures beside this file were made, each by its format's own writer.
 
-Run once, in a virtual environment with these packages, installed with --no-deps where they would bring more
-(torch is Debian's python3-torch):
+Run it once, in a virtual environment with these packages. Install them with --no-deps if they would bring others (torch
+is Debian's python3-torch):
 
     mosaicml-streaming 0.13.0, litdata 0.2.40, tfrecord 1.14.6, megatron-core 0.16.1,
     lightning_utilities 0.15.3, zstd, zstandard, protobuf, crc32c, tqdm, xxhash, psutil, filelock, Pillow, NumPy
 
-litdata_new, litdata_new_zstd, litdata_new_frames and litdata_json are by litdata 0.2.76 instead; litdata_arrow too, with pyarrow 17.0.0
-installed, which changes what the writer makes. The tests need none of them. What the writers' packages import beside the writer, and these fixtures do not use, is put
-in as empty modules. TFRecords are written twice: by the package tfrecord, and by TensorFlow itself (tensorflow-cpu 2.21.0), whose format
-it is and which is too large for the tests to install. WebDataset's writer is small enough to be run by the tests
-themselves (tests/python/test_webdataset_writer.py). The functions that make a sample say what was written; the tests compare with them.
+litdata 0.2.76 wrote litdata_new, litdata_new_zstd, litdata_new_frames, litdata_json and litdata_arrow, the last with
+pyarrow 17.0.0 installed, which changes what the writer writes. The tests need none of these packages. Modules that the
+writers' packages import and these fixtures do not use are replaced by empty modules. TFRecords are written twice: by
+the package tfrecord, and by TensorFlow (tensorflow-cpu 2.21.0), which defines the format and is too large for the tests
+to install. WebDataset's writer is so small that the tests run it themselves (tests/python/test_webdataset_writer.py).
+The functions that make a sample define what was written; the tests compare with them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SAMPLES = 60
 
 
 class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Makes an empty module of these, where they cannot be found: cloud clients, model zoos, codecs."""
+    """Provides empty modules for these packages if they are not installed: cloud clients, model zoos, codecs."""
 
     NAMES = (
         "alipcs", "azure", "boto3", "botocore", "brotli", "datasets", "google", "lightning_sdk", "multistorageclient",
@@ -51,7 +52,7 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def skip_init(*names: str) -> None:
-    """Packages whose __init__ imports far more than their writer needs, here without it."""
+    """Lets packages be imported without their __init__, which imports far more than their writer needs."""
     for name in names:
         spec = importlib.machinery.PathFinder.find_spec(
             name.rpartition(".")[2], sys.modules[name.rpartition(".")[0]].__path__ if "." in name else None
@@ -150,7 +151,7 @@ def write_litdata(out: pathlib.Path, **options: Any) -> None:
 
 
 def json_sample(i: int) -> dict[str, Any]:
-    """Lists of each kind that LitData's compact form has, and some that it leaves to JSON."""
+    """Lists of each kind that LitData's compact form has, and lists that LitData writes as JSON."""
     lists: list[list[Any]] = [
         [None], [i, -i], [i / 7, 0.5], [i % 2 == 0, True], [text_of(i), "a"], [], [1, "mixed", None], [{"k": {"n": [i]}}],
         [{"a": i, "b": "x", "c": None}, {"a": 1.5, "b": True, "c": "y"}],
@@ -167,7 +168,7 @@ def write_litdata_json(out: pathlib.Path) -> None:
 
 
 def write_litdata_rows(out: pathlib.Path) -> None:
-    """As the writer does it when nothing is asked of it."""
+    """Leaves the layout to the writer. It depends on whether pyarrow is installed."""
     writer = litdata_writer(out, chunk_bytes=6000)
     for i in range(SAMPLES):
         writer[i] = {"id": i, "text": text_of(i)}
