@@ -47,8 +47,9 @@ def removed_when_passed(request: pytest.FixtureRequest, tmp_path: pathlib.Path) 
         shutil.rmtree(tmp_path)
 
 
-# A file's tests run in one process. Each process gets two files at the start, and another one when only one is left. The
-# files that take longest come first, so that none of them runs alone at the end. Files that run well beside them follow.
+# A file's tests run in one process. Each process gets two files at the start, and another one when only one is left.
+# The files that take longest come first, so that none of them runs alone at the end. Files that run well beside them
+# follow.
 FIRST = (
     "test_bench.py",
     "test_remotes.py",
