@@ -170,8 +170,8 @@ double median_ratio(const Layout& a, const Layout& b) {
 Result<void> add_datasets(DaemonProcess& daemon, const WorkDirectory& work, const TokenFiles& files) {
     // Set field by field: g++ 12 at -O3 warns that strings of a braced initialiser are uninitialised.
     cache::PackRequest request;
-    request.source = files.megatron;
-    request.tokens_per_sample = kTokens;
+    request.source.url = files.megatron;
+    request.source.tokens_per_sample = kTokens;
     request.destination = work / "packed";
     request.format = protocol::Format::larder;
     const auto packed = cache::pack_dataset(request, {}, {});

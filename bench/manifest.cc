@@ -90,7 +90,7 @@ Result<double> milliseconds(const Clock& clock, int rounds, Work work) {
 Result<boost::json::object> measure(const Options& options, const WorkDirectory& work, protocol::Format format,
                                     cache::DatasetContent content) {
     const std::string path = work / (format == protocol::Format::raw ? "files" : "shards");
-    const auto written = cache::write_manifest(content, {.path = path, .url = "file:///data", .format = format});
+    const auto written = cache::write_manifest(content, {.url = "file:///data", .format = format}, {.path = path});
     if (!written) return std::unexpected(written.error());
     const std::uint64_t name_bytes = content.names.size();
     content = {};

@@ -35,7 +35,7 @@ Result<boost::json::value> python(const Options& options) {
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());
     const auto packed = cache::pack_dataset(
-        {.source = images, .destination = *work / "shards", .shard_bytes = std::uint64_t{32} << 20}, {}, {});
+        {.source = {.url = images}, .destination = *work / "shards", .shard_bytes = std::uint64_t{32} << 20}, {}, {});
     if (!packed) return std::unexpected(packed.error());
     auto daemon = DaemonProcess::start({.state_directory = *work / "state"});
     if (!daemon) return std::unexpected(daemon.error());

@@ -95,11 +95,12 @@ void AllocatorAgent::report() {
         const Quota room{.memory_bytes = remaining(node_.config().memory_bytes, changing.memory_bytes),
                          .disk_bytes = remaining(node_.config().disk_bytes, changing.disk_bytes)};
         for (const auto& [name, dataset] : node_.datasets()) {
-            datasets.push_back({.name = name,
+            datasets.push_back({.report = {.name = name,
+                                           .quota_memory_bytes = dataset.record.quota.memory_bytes,
+                                           .quota_disk_bytes = dataset.record.quota.disk_bytes,
+                                           .quota_held = dataset.record.quota_held},
                                 .payload_bytes = dataset.bytes(),
-                                .blocks = dataset.newest().manifest->block_count(),
-                                .quota = dataset.record.quota,
-                                .quota_held = dataset.record.quota_held});
+                                .blocks = dataset.newest().manifest->block_count()});
         }
         const std::int64_t now_ns = clock_.now_ns();
         const ReportedPeers peers{.group = node_.config().peers.group,

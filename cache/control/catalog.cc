@@ -16,6 +16,7 @@
 #include "base/server/json_reader.h"
 #include "base/server/json_text.h"
 #include "cache/control/remote_json.h"
+#include "cache/dataset/dataset_index.h"
 #include "cache/dataset/index_journal.h"
 
 namespace larder::cache {
@@ -67,14 +68,15 @@ Result<std::uint64_t> parse_dataset_id(std::string_view text) {
 }
 
 std::string to_json(const DatasetRecord& record) {
+    const DatasetDefinition& definition = record.definition;
     json::array versions;
     for (const std::uint64_t version : record.versions) versions.emplace_back(version);
     const json::object quota{{"memory_bytes", record.quota.memory_bytes}, {"disk_bytes", record.quota.disk_bytes}};
     json::object object{
-        {"name", record.name},
-        {"url", record.url},
-        {"format", protocol::name(record.format)},
-        {"block", block_goal_text(record.block)},
+        {"name", definition.name},
+        {"url", definition.url},
+        {"format", protocol::name(*definition.format)},
+        {"block", block_goal_text(definition.block)},
         {"dataset_id", format_dataset_id(record.dataset_id)},
         {"owner", record.access.owner},
         {"group", record.access.group},
@@ -83,10 +85,10 @@ std::string to_json(const DatasetRecord& record) {
         {"quota_held", record.quota_held},
         {"versions", std::move(versions)},
     };
-    if (record.remote != RemoteOptions{}) object["remote"] = remote_json(record.remote);
-    if (record.compression != Compression{}) object["compression"] = format_compression(record.compression);
-    if (record.checksum) object["checksum"] = true;
-    if (record.tokens_per_sample > 0) object["tokens_per_sample"] = record.tokens_per_sample;
+    if (definition.remote != RemoteOptions{}) object["remote"] = remote_json(definition.remote);
+    if (definition.compression != Compression{}) object["compression"] = format_compression(definition.compression);
+    if (definition.checksum) object["checksum"] = true;
+    if (definition.tokens_per_sample > 0) object["tokens_per_sample"] = definition.tokens_per_sample;
     return json_text(object) + "\n";
 }
 
@@ -101,32 +103,33 @@ Result<DatasetRecord> from_json(std::string_view text, const std::string& path) 
     if (!object) return std::unexpected(object.error());
     JsonReader reader(*object, path);
     DatasetRecord record;
-    record.name = reader.string("name");
-    record.url = reader.string("url");
+    DatasetDefinition& definition = record.definition;
+    definition.name = reader.string("name");
+    definition.url = reader.string("url");
     if (const auto format = parse_format(reader.string("format"))) {
-        record.format = *format;
+        definition.format = *format;
     } else {
         reader.reject("format", "is not a format that this version knows");
     }
     if (const auto block = parse_block_goal(reader.string("block"))) {
-        record.block = *block;
+        definition.block = *block;
     } else {
         reader.reject("block", "is wrong: " + block.error().message);
     }
     if (const json::object* remote = reader.optional_object("remote")) {
         auto options = read_remote(*remote, path + ": remote");
         if (!options) return std::unexpected(options.error());
-        record.remote = std::move(*options);
+        definition.remote = std::move(*options);
     }
     if (const auto compression_text = reader.optional_string("compression")) {
         const auto compression = parse_compression(*compression_text);
         if (!compression) reader.reject("compression", "is wrong: " + compression.error().message);
-        record.compression = compression.value_or(Compression{});
+        definition.compression = compression.value_or(Compression{});
     }
-    record.checksum = reader.optional_boolean("checksum").value_or(false);
+    definition.checksum = reader.optional_boolean("checksum").value_or(false);
     const std::uint64_t tokens = reader.optional_unsigned_integer("tokens_per_sample").value_or(0);
     if (tokens > kTokensPerSampleMax) reader.reject("tokens_per_sample", "is too large");
-    record.tokens_per_sample = static_cast<std::uint32_t>(tokens);
+    definition.tokens_per_sample = static_cast<std::uint32_t>(tokens);
     if (const auto id = parse_dataset_id(reader.string("dataset_id"))) {
         record.dataset_id = *id;
     } else {
@@ -242,9 +245,9 @@ Result<DatasetRecord> Catalog::load_record(const std::string& name) const {
     if (!text) return std::unexpected(text.error());
     auto record = from_json(*text, path);
     if (!record) return record;
-    if (record->name != name) {
+    if (record->definition.name != name) {
         return fail(ErrorCode::corrupt,
-                    path + " is the record of dataset \"" + record->name + "\", not of this directory");
+                    path + " is the record of dataset \"" + record->definition.name + "\", not of this directory");
     }
     std::error_code error;
     if (!fs::exists(manifest_path(name, record->versions.back()), error)) {
@@ -259,15 +262,16 @@ Result<DatasetRecord> Catalog::load_record(const std::string& name) const {
 
 Result<void> Catalog::remove_left_overs(const DatasetRecord& record, std::vector<std::string>& removed) {
     std::error_code error;
-    const fs::path directory = directory_ + "/" + record.name;
+    const fs::path directory = directory_ + "/" + record.definition.name;
     for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
         const std::string path = entry.path().string();
         const bool known = path == directory.string() + "/dataset.json" ||
                            std::ranges::any_of(record.versions, [&](std::uint64_t version) {
-                               return path == manifest_path(record.name, version);
+                               return path == manifest_path(record.definition.name, version);
                            });
         const bool is_resumable_journal =
-            path == journal_path(manifest_path(record.name, record.versions.back() + 1)) && is_recent(entry.path());
+            path == journal_path(manifest_path(record.definition.name, record.versions.back() + 1)) &&
+            is_recent(entry.path());
         if (known || is_resumable_journal || !is_own_file(entry)) continue;
         std::error_code failed;
         fs::remove(path, failed);
@@ -286,11 +290,11 @@ Result<void> Catalog::create(const std::string& name) {
 }
 
 Result<void> Catalog::save(const DatasetRecord& record) {
-    auto saved = replace_file(directory_ + "/" + record.name + "/dataset.json", to_json(record), 0640);
+    auto saved = replace_file(directory_ + "/" + record.definition.name + "/dataset.json", to_json(record), 0640);
     if (!saved) return saved;
     for (const std::uint64_t version : record.versions) {
         std::error_code ignored;  // the next start removes a journal that could not be removed here
-        fs::remove(journal_path(manifest_path(record.name, version)), ignored);
+        fs::remove(journal_path(manifest_path(record.definition.name, version)), ignored);
     }
     return {};
 }

@@ -16,11 +16,8 @@
 
 #include "base/error.h"
 #include "cache/control/dataset_access.h"
-#include "cache/dataset/dataset_index.h"
-#include "cache/protocol/manifest.h"
-#include "cache/remote/remote_options.h"
+#include "cache/dataset_definition.h"
 #include "cache/store.h"
-#include "cache/store/compression.h"
 
 namespace larder::cache {
 
@@ -28,14 +25,7 @@ inline constexpr std::size_t kDatasetNameBytesMax = 128;
 inline constexpr std::size_t kVersionsKept = 2;  // the newest versions, kept even if unused
 
 struct DatasetRecord {
-    std::string name;
-    std::string url;
-    RemoteOptions remote;
-    protocol::Format format = protocol::Format::raw;
-    BlockGoal block;
-    std::uint32_t tokens_per_sample = 0;  // 0: not requested
-    Compression compression;
-    bool checksum = false;         // indexing stores the checksum of each block
+    DatasetDefinition definition;  // its format is set once the dataset is indexed
     std::uint64_t dataset_id = 0;  // random, never changes; a later dataset of this name gets another
     DatasetAccess access;
     Quota quota;

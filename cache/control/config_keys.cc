@@ -34,8 +34,11 @@ bool set_url(std::string& into, const ConfigValue& value) {
     return (value.text.starts_with('/') || value.text.contains("://")) && set_config_text(into, value);
 }
 
-bool set_format(std::optional<std::string>& into, const ConfigValue& value) {
-    return parse_format(value.text).has_value() && set_config_text(into.emplace(), value);
+bool set_format(std::optional<protocol::Format>& into, const ConfigValue& value) {
+    const auto format = parse_format(value.text);
+    if (!format || config_text_of(value) == nullptr) return false;
+    into = *format;
+    return true;
 }
 
 bool set_addressing(S3Addressing& into, const ConfigValue& value) {
@@ -44,16 +47,10 @@ bool set_addressing(S3Addressing& into, const ConfigValue& value) {
     return addressing.has_value();
 }
 
-bool set_compression(std::optional<std::string>& into, const ConfigValue& value) {
-    into = value.text;
-    return parse_compression(value.text).has_value();
-}
-
-bool set_tokens_per_sample(std::optional<std::uint64_t>& into, const ConfigValue& value) {
-    unsigned tokens = 0;
-    const bool allowed = set_config_count<1, kTokensPerSampleMax>(tokens, value);
-    if (allowed) into = tokens;
-    return allowed;
+bool set_compression(Compression& into, const ConfigValue& value) {
+    const auto compression = parse_compression(value.text);
+    if (compression) into = *compression;
+    return compression.has_value();
 }
 
 // Accepts every form of endpoint that http_request takes, also a Unix socket.
@@ -61,10 +58,16 @@ bool set_allocator_endpoint(std::string& into, const ConfigValue& value) {
     return parse_http_endpoint(value.text).has_value() && set_config_text(into, value);
 }
 
-bool set_block(std::optional<std::string>& into, const ConfigValue& value) {
-    const auto bytes = parse_bytes(value.text);
-    return (value.text == "sample" || value.text == "object" || (bytes && *bytes > 0)) &&
-           set_config_text(into.emplace(), value);
+// Accepts any size above 0. A new dataset's size is checked when the dataset is added.
+bool set_block(BlockGoal& into, const ConfigValue& value) {
+    if (config_text_of(value) == nullptr) return false;
+    if (const auto bytes = parse_bytes(value.text)) {
+        into = {.target = protocol::BlockTarget::bytes, .bytes = *bytes};
+        return *bytes > 0;
+    }
+    const auto goal = parse_block_goal(value.text);
+    if (goal) into = *goal;
+    return goal.has_value();
 }
 
 bool is_http_url(const std::string& text) {
@@ -222,36 +225,45 @@ constexpr std::array kRules{
          set_entry<set_config_bytes, &DaemonConfig::jobs, &JobConfig::remote_burst_bytes>},
     Rule{{"dataset.NAME.url", "a URL such as \"file:///data/images\" or an absolute path, in text",
           "location of the dataset"},
-         set_entry<set_url, &DaemonConfig::datasets, &DatasetRequest::url>},
+         set_entry<set_url, &DaemonConfig::datasets, &DatasetRequest::definition, &DatasetDefinition::url>},
     Rule{{"dataset.NAME.format",
           "one of \"raw\", \"webdataset\", \"mds\", \"litdata\", \"tfrecord\", \"megatron\", \"larder\"",
           "format of the dataset; raw: one file is one sample; default: detected from the files"},
-         set_entry<set_format, &DaemonConfig::datasets, &DatasetRequest::format>},
+         set_entry<set_format, &DaemonConfig::datasets, &DatasetRequest::definition, &DatasetDefinition::format>},
     Rule{{"dataset.NAME.block", "\"sample\", \"object\" or a size such as \"8 MiB\"",
           "the unit that is fetched and cached"},
-         set_entry<set_block, &DaemonConfig::datasets, &DatasetRequest::block>},
+         set_entry<set_block, &DaemonConfig::datasets, &DatasetRequest::definition, &DatasetDefinition::block>},
     Rule{{"dataset.NAME.endpoint", "http://host:port or https://host:port",
           "for s3://: the endpoint; default: Amazon's"},
-         set_entry<set_config_text, &DaemonConfig::datasets, &DatasetRequest::remote, &RemoteOptions::endpoint>},
+         set_entry<set_config_text, &DaemonConfig::datasets, &DatasetRequest::definition, &DatasetDefinition::remote,
+                   &RemoteOptions::endpoint>},
     Rule{{"dataset.NAME.region", "a name, in text",
           "for s3://: the region; default: from the environment or the profile"},
-         set_entry<set_config_text, &DaemonConfig::datasets, &DatasetRequest::remote, &RemoteOptions::region>},
+         set_entry<set_config_text, &DaemonConfig::datasets, &DatasetRequest::definition, &DatasetDefinition::remote,
+                   &RemoteOptions::region>},
     Rule{{"dataset.NAME.profile", "a name, in text", "for s3://: profile in the shared credentials and config files"},
-         set_entry<set_config_text, &DaemonConfig::datasets, &DatasetRequest::remote, &RemoteOptions::profile>},
+         set_entry<set_config_text, &DaemonConfig::datasets, &DatasetRequest::definition, &DatasetDefinition::remote,
+                   &RemoteOptions::profile>},
     Rule{{"dataset.NAME.addressing", "\"auto\", \"path\" or \"host\"", "for s3://: where the request names the bucket"},
-         set_entry<set_addressing, &DaemonConfig::datasets, &DatasetRequest::remote, &RemoteOptions::addressing>},
+         set_entry<set_addressing, &DaemonConfig::datasets, &DatasetRequest::definition, &DatasetDefinition::remote,
+                   &RemoteOptions::addressing>},
     Rule{{"dataset.NAME.unsigned", kConfigFlag, "for s3://: read a public bucket without credentials"},
-         set_entry<set_config_flag, &DaemonConfig::datasets, &DatasetRequest::remote, &RemoteOptions::unsigned_access>},
+         set_entry<set_config_flag, &DaemonConfig::datasets, &DatasetRequest::definition, &DatasetDefinition::remote,
+                   &RemoteOptions::unsigned_access>},
     Rule{{"dataset.NAME.requester_pays", kConfigFlag, "for s3://: agree to pay for the requests"},
-         set_entry<set_config_flag, &DaemonConfig::datasets, &DatasetRequest::remote, &RemoteOptions::requester_pays>},
+         set_entry<set_config_flag, &DaemonConfig::datasets, &DatasetRequest::definition, &DatasetDefinition::remote,
+                   &RemoteOptions::requester_pays>},
     Rule{{"dataset.NAME.compression", "\"none\", \"auto\", \"zstd\" or \"zstd:LEVEL\", level 1 to 19",
           "how blocks are compressed in the cache"},
-         set_entry<set_compression, &DaemonConfig::datasets, &DatasetRequest::compression>},
-    Rule{{"dataset.NAME.checksum", kConfigFlag, "read everything once and keep the checksum of each block"},
-         set_entry<set_config_flag, &DaemonConfig::datasets, &DatasetRequest::checksum>},
+         set_entry<set_compression, &DaemonConfig::datasets, &DatasetRequest::definition,
+                   &DatasetDefinition::compression>},
+    Rule{
+        {"dataset.NAME.checksum", kConfigFlag, "read everything once and keep the checksum of each block"},
+        set_entry<set_config_flag, &DaemonConfig::datasets, &DatasetRequest::definition, &DatasetDefinition::checksum>},
     Rule{{"dataset.NAME.tokens_per_sample", "a whole number, 1 to 67108864",
           "for datasets of tokens (megatron, litdata): length of a sample; default: a sample is a document"},
-         set_entry<set_tokens_per_sample, &DaemonConfig::datasets, &DatasetRequest::tokens_per_sample>},
+         set_entry<set_config_count<1, kTokensPerSampleMax>, &DaemonConfig::datasets, &DatasetRequest::definition,
+                   &DatasetDefinition::tokens_per_sample>},
     Rule{{"dataset.NAME.owner", kAccount, "user who owns the dataset; default: the daemon's user"},
          set_entry<set_config_optional<set_config_text, std::string>, &DaemonConfig::datasets, &DatasetRequest::owner>},
     Rule{{"dataset.NAME.group", kAccount, "group that owns the dataset; default: the daemon's group"},

@@ -9,6 +9,7 @@
 #include "cache/control/daemon_api.h"
 #include "cache/control/dataset_request.h"
 #include "cache/control/remote_json.h"
+#include "cache/store/compression.h"
 
 namespace larder::cache {
 namespace json = boost::json;
@@ -16,6 +17,7 @@ namespace {
 
 json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& statistics) {
     const DatasetRecord& record = dataset.record;
+    const DatasetDefinition& definition = record.definition;
     const protocol::Manifest& manifest = *dataset.newest().manifest;
     DatasetStatistics counted;
     const auto found = std::ranges::find(statistics.datasets, record.dataset_id, &DatasetStatistics::dataset_id);
@@ -33,14 +35,15 @@ json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& sta
                                {"by_reader", block.by_reader}});
     }
     const double total = static_cast<double>(std::max<std::uint64_t>(1, manifest.total_bytes()));
-    return {{"name", record.name},
-            {"url", record.url},
-            {"remote", remote_json(record.remote)},
-            {"format", protocol::name(record.format)},
-            {"block", block_goal_text(record.block)},
-            {"tokens_per_sample", record.tokens_per_sample > 0 ? json::value(record.tokens_per_sample) : json::value()},
+    return {{"name", definition.name},
+            {"url", definition.url},
+            {"remote", remote_json(definition.remote)},
+            {"format", protocol::name(*definition.format)},
+            {"block", block_goal_text(definition.block)},
+            {"tokens_per_sample",
+             definition.tokens_per_sample > 0 ? json::value(definition.tokens_per_sample) : json::value()},
             {"dataset_id", format_dataset_id(record.dataset_id)},
-            {"version", dataset.newest().version},
+            {"version", dataset.newest().version()},
             {"objects", manifest.object_count()},
             {"blocks", manifest.block_count()},
             {"samples", manifest.sample_count()},
@@ -59,7 +62,7 @@ json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& sta
                                   {"blocks", counted.usage.blocks},
                                   {"segments", counted.usage.memory_segments + counted.usage.disk_segments}}},
             {"cached_ratio", static_cast<double>(counted.usage.payload_bytes) / total},
-            {"compression", format_compression(record.compression)},
+            {"compression", format_compression(definition.compression)},
             {"stored_ratio", counted.stored_ratio},
             {"checksums", manifest.has_checksums()},
             {"quarantined_blocks", counted.quarantined_blocks},
@@ -112,11 +115,10 @@ void DaemonApi::post_dataset(const Asked& asked, const HttpRespond& respond) {
     const auto dataset_request = read_dataset_request(*object);
     if (!dataset_request) return respond(http_error(dataset_request.error()));
     // The user who adds a dataset owns it by default.
-    auto dataset =
+    auto record =
         check_dataset_request(*dataset_request, {.owner = asked.http.peer->uid, .group = asked.http.peer->gid});
-    if (!dataset) return respond(http_error(dataset.error()));
-    respond(
-        task_response(dataset_request->dry_run ? node_.survey(std::move(*dataset)) : node_.add(std::move(*dataset))));
+    if (!record) return respond(http_error(record.error()));
+    respond(task_response(dataset_request->dry_run ? node_.survey(std::move(*record)) : node_.add(std::move(*record))));
 }
 
 void DaemonApi::post_index(const Asked& asked, const HttpRespond& respond) {

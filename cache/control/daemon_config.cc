@@ -57,7 +57,7 @@ Result<DaemonConfig> complete(DaemonConfig config, std::string_view source) {
         }
     }
     for (const auto& [name, dataset] : config.datasets) {
-        if (dataset.url.empty()) return refuse(std::string(source) + ": [dataset." + name + "] has no url");
+        if (dataset.definition.url.empty()) return refuse(std::string(source) + ": [dataset." + name + "] has no url");
     }
     for (const auto& checked :
          {check_quotas(config, &DatasetRequest::quota_memory_bytes, config.memory_bytes, "quota_memory", "memory"),

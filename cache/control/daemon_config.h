@@ -97,8 +97,9 @@ struct DaemonConfig {
     PeersConfig peers;
 
     std::map<std::string, JobConfig> jobs;
-    // Datasets that the file declares, by name; their own `name` is empty. The daemon adds and indexes those that are
-    // unknown. A given quota is applied at every start and reload; the other fields count only when a dataset is added.
+    // Datasets that the file declares, by name; their definitions' `name` is empty. The daemon adds and indexes those
+    // that are unknown. A given quota is applied at every start and reload; the other fields count only when a dataset
+    // is added.
     std::map<std::string, DatasetRequest> datasets;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// A request for a dataset, as a table of the config or the body of POST /v1/datasets words it. new_dataset.h checks the
-// values.
+// A request for a dataset, as a table of the config or the body of POST /v1/datasets words it: the definition, and what
+// the node decides where the request is silent.
 
 #include <boost/json/fwd.hpp>
 
@@ -10,20 +10,15 @@
 #include <string>
 
 #include "base/error.h"
-#include "cache/remote/remote_options.h"
+#include "cache/control/catalog.h"
+#include "cache/control/dataset_access.h"
+#include "cache/dataset_definition.h"
 
 namespace larder::cache {
 
 struct DatasetRequest {
-    std::string name;
-    std::string url;
-    RemoteOptions remote;
-    std::optional<std::string> format;       // none: detected from the files
-    std::optional<std::string> block;        // sample, object or a size; none: sample
-    std::optional<std::string> compression;  // none, auto, zstd or zstd:LEVEL; without one, blocks are not compressed
-    bool dry_run = false;                    // only report what adding the dataset would find
-    bool checksum = false;
-    std::optional<std::uint64_t> tokens_per_sample;
+    DatasetDefinition definition;
+    bool dry_run = false;              // only report what adding the dataset would find
     std::optional<std::string> owner;  // name or number
     std::optional<std::string> group;
     std::optional<unsigned> mode;
@@ -32,7 +27,11 @@ struct DatasetRequest {
     std::optional<std::uint64_t> quota_disk_bytes;
 };
 
-// Reads the body strictly: an unknown key or a wrong type is an error that names it.
+// Reads the body strictly: an unknown key, a wrong type or a bad value is an error that names it.
 Result<DatasetRequest> read_dataset_request(const boost::json::object& object);
+
+// Checks the values and makes the record of the new dataset, without id and versions. `defaults` fills in access fields
+// that the request lacks. Errors name the key.
+Result<DatasetRecord> check_dataset_request(const DatasetRequest& request, const DatasetAccess& defaults);
 
 }  // namespace larder::cache

@@ -25,10 +25,11 @@ namespace larder::cache {
 
 // One immutable version of a dataset, as sessions open it.
 struct DatasetVersion {
-    std::uint64_t dataset_id = 0;
-    std::uint64_t version = 0;
     std::shared_ptr<const protocol::Manifest> manifest;
     FileDescriptor manifest_fd;  // read-only, to be sent to clients
+
+    std::uint64_t dataset_id() const { return manifest->header().dataset_id; }
+    std::uint64_t version() const { return manifest->header().version; }
 };
 
 // The server's interface to the node. Called on the control thread.

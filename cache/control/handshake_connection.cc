@@ -155,7 +155,7 @@ bool HandshakeConnection::handle_open(const OpenRequest& request) {
         send(bytes_of(reply), {});
         return false;
     }
-    reply.manifest_version = version_->version;
+    reply.manifest_version = version_->version();
     reply.manifest_bytes = version_->manifest->header().file_bytes;
     const std::array fds{version_->manifest_fd.get()};
     return send(bytes_of(reply), fds);
@@ -271,7 +271,7 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
     const auto slots = shared_->slot_keeper->keep(
         std::move(memory->slots), std::move(memory->slot_fd), std::move(memory->ring_fd),
         [&shared = *shared_, user = peer_.uid, bytes = request.slot_bytes] { shared.uncount_session(user, bytes); });
-    const std::uint64_t dataset_id = version_->dataset_id;
+    const std::uint64_t dataset_id = version_->dataset_id();
     auto populate_slots = shared_->slot_keeper->populator(
         slots, [&host = shared_->host, dataset_id, session_id](std::uint64_t bytes, bool settled) {
             host.slots_populated(dataset_id, session_id, bytes, settled);

@@ -82,7 +82,7 @@ Result<std::string> Node::explain(const std::string& name, std::uint64_t version
 Result<void> Node::check_online(const NodeDataset& dataset) const {
     if (!dataset.offline) return {};
     return fail(ErrorCode::unavailable,
-                "dataset \"" + dataset.record.name + "\" is not served: " + dataset.offline->message);
+                "dataset \"" + dataset.record.definition.name + "\" is not served: " + dataset.offline->message);
 }
 
 Result<std::shared_ptr<TokenBucket>> Node::bucket(const std::string& job) {
@@ -188,20 +188,19 @@ void Node::retry_offline() {
     for (const auto& [name, dataset] : datasets_) {
         if (!dataset.offline) continue;
         // Probe the remote first, on a thread that may block on a dead mount or on credentials.
-        files_->post(
-            [this, name, url = std::string(dataset.newest().manifest->url()), options = dataset.record.remote] {
-                const auto place = RemotePlace::open(url, options, transfers_.get());
-                if (!place) return;
-                const RemoteUrl& remote_url = (*place)->url();
-                if (remote_url.scheme == RemoteScheme::file && ::access(remote_url.root.c_str(), R_OK | X_OK) != 0)
-                    return;
-                post_control_([this, name, place = *place] {
-                    const auto found = datasets_.find(name);
-                    if (found == datasets_.end() || !found->second.offline) return;
-                    found->second.place = place;
-                    hand_over(found->second);
-                });
+        files_->post([this, name, url = std::string(dataset.newest().manifest->url()),
+                      options = dataset.record.definition.remote] {
+            const auto place = RemotePlace::open(url, options, transfers_.get());
+            if (!place) return;
+            const RemoteUrl& remote_url = (*place)->url();
+            if (remote_url.scheme == RemoteScheme::file && ::access(remote_url.root.c_str(), R_OK | X_OK) != 0) return;
+            post_control_([this, name, place = *place] {
+                const auto found = datasets_.find(name);
+                if (found == datasets_.end() || !found->second.offline) return;
+                found->second.place = place;
+                hand_over(found->second);
             });
+        });
     }
 }
 

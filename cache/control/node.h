@@ -18,10 +18,10 @@
 #include "base/error.h"
 #include "cache/control/catalog.h"
 #include "cache/control/daemon_config.h"
+#include "cache/control/dataset_request.h"
 #include "cache/control/disk_reports.h"
 #include "cache/control/handshake.h"
 #include "cache/control/job_limits.h"
-#include "cache/control/new_dataset.h"
 #include "cache/control/rate_meter.h"
 #include "cache/control/tasks.h"
 #include "cache/control/work_thread.h"
@@ -99,10 +99,11 @@ public:
 
     using Done = std::function<void(Result<void>)>;
 
-    // Each of these starts a task and returns its id. A dataset has at most one task at a time.
-    Result<std::uint64_t> add(NewDataset dataset);
+    // Each of these starts a task and returns its id. A dataset has at most one task at a time. `add` sets the record's
+    // id and versions.
+    Result<std::uint64_t> add(DatasetRecord record);
     // Reports what adding the dataset would find, without adding it.
-    Result<std::uint64_t> survey(NewDataset dataset);
+    Result<std::uint64_t> survey(DatasetRecord record);
     Result<std::uint64_t> reindex(const std::string& name);
     Result<std::uint64_t> scan(const std::string& name, ScanKind kind);
 

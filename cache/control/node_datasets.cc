@@ -21,8 +21,8 @@ constexpr std::int64_t kScanPoll_ns = 20'000'000;
 // How long a warm task waits for the allocator to set a new dataset's quota, which usually takes a second.
 constexpr std::int64_t kQuotaAssignmentTimeout_ns = 10'000'000'000;
 
-Result<NewDataset> new_dataset_of(const std::string& name, DatasetRequest declared) {
-    declared.name = name;
+Result<DatasetRecord> record_of(const std::string& name, DatasetRequest declared) {
+    declared.definition.name = name;
     return check_dataset_request(declared, {.owner = ::geteuid(), .group = ::getegid()});
 }
 
@@ -208,7 +208,7 @@ void Node::remove_files(const std::string& name, std::uint64_t dataset_id, Done 
 Result<void> Node::check_capacity(const std::map<std::string, Quota>& changes) const {
     Quota sum;
     const auto take = [&](const DatasetRecord& record) {
-        const auto changed = changes.find(record.name);
+        const auto changed = changes.find(record.definition.name);
         const Quota& quota = changed == changes.end() ? record.quota : changed->second;
         const bool overflow = __builtin_add_overflow(sum.memory_bytes, quota.memory_bytes, &sum.memory_bytes) ||
                               __builtin_add_overflow(sum.disk_bytes, quota.disk_bytes, &sum.disk_bytes);
@@ -219,7 +219,8 @@ Result<void> Node::check_capacity(const std::map<std::string, Quota>& changes) c
     for (const auto& [name, dataset] : datasets_) fits = fits && take(dataset.record);
     for (const auto& [name, record] : changing_) fits = fits && take(record);
     for (const auto& [name, quota] : changes) {
-        if (!datasets_.contains(name) && !changing_.contains(name)) fits = fits && take({.name = name, .quota = quota});
+        if (!datasets_.contains(name) && !changing_.contains(name))
+            fits = fits && take({.definition = {.name = name}, .quota = quota});
     }
     const auto fail_capacity = [](const char* tier, std::uint64_t wanted, std::uint64_t capacity) {
         return fail(ErrorCode::no_space, std::string("the ") + tier + " quotas of all datasets together would be " +
@@ -238,9 +239,9 @@ void Node::apply_quota(NodeDataset& dataset, Quota quota) {
     if (!dataset.offline) {
         dataset.shard->post([id = dataset.record.dataset_id, quota](Shard& shard) { shard.set_quota(id, quota); });
     }
-    log_info(
-        "quota set",
-        {{"dataset", dataset.record.name}, {"memory_bytes", quota.memory_bytes}, {"disk_bytes", quota.disk_bytes}});
+    log_info("quota set", {{"dataset", dataset.record.definition.name},
+                           {"memory_bytes", quota.memory_bytes},
+                           {"disk_bytes", quota.disk_bytes}});
 }
 
 Quota Node::changing_quota() const {
@@ -255,7 +256,7 @@ Quota Node::changing_quota() const {
 Node::QuotasOfOthers Node::quotas_of_others(const std::string& name) const {
     QuotasOfOthers sums;
     const auto take = [&](const DatasetRecord& record) {
-        if (record.name == name) return;
+        if (record.definition.name == name) return;
         Quota& sum = record.quota_held ? sums.held : sums.dealt;
         sum.memory_bytes += record.quota.memory_bytes;
         sum.disk_bytes += record.quota.disk_bytes;
@@ -436,7 +437,7 @@ Result<void> Node::hold_quotas(const std::map<std::string, Quota>& quotas) {
 
 Result<void> Node::apply(const DaemonConfig& config) {
     std::map<std::string, Quota> quotas;
-    std::vector<NewDataset> wanted;
+    std::vector<DatasetRecord> wanted;
     for (const auto& [name, declared] : config.datasets) {
         const auto found = datasets_.find(name);
         Quota quota = found == datasets_.end() ? Quota{} : found->second.record.quota;
@@ -444,9 +445,9 @@ Result<void> Node::apply(const DaemonConfig& config) {
         quota.disk_bytes = declared.quota_disk_bytes.value_or(quota.disk_bytes);
         quotas[name] = quota;
         if (found != datasets_.end() || changing_.contains(name) || damaged_.contains(name)) continue;
-        auto dataset = new_dataset_of(name, declared);
-        if (!dataset) return std::unexpected(dataset.error().within("dataset \"" + name + "\" of the config"));
-        wanted.push_back(std::move(*dataset));
+        auto record = record_of(name, declared);
+        if (!record) return std::unexpected(record.error().within("dataset \"" + name + "\" of the config"));
+        wanted.push_back(std::move(*record));
     }
     if (config_.allocator.endpoint.empty()) {
         if (auto checked = check_capacity(quotas); !checked) return checked;
@@ -466,8 +467,8 @@ Result<void> Node::apply(const DaemonConfig& config) {
         apply_quota(dataset, declared->second);
         save(dataset.record, nullptr);
     }
-    for (NewDataset& dataset : wanted) {
-        if (auto task = add(std::move(dataset)); !task) return std::unexpected(task.error());
+    for (DatasetRecord& record : wanted) {
+        if (auto task = add(std::move(record)); !task) return std::unexpected(task.error());
     }
     return {};
 }

@@ -21,7 +21,7 @@ std::string indexing_result(std::uint64_t version, const IndexReport& report) {
     for (const std::string& note : report.notes) notes.emplace_back(note);
     const ManifestSummary& manifest = report.manifest;
     return json_text(json::object{{"version", version},
-                                  {"format", protocol::name(report.format)},
+                                  {"format", protocol::name(*report.definition.format)},
                                   {"objects", manifest.object_count},
                                   {"blocks", manifest.block_count},
                                   {"samples", manifest.sample_count},
@@ -73,7 +73,7 @@ Result<void> Node::check_idle(const NodeDataset& dataset) const {
     if (dataset.task == 0) return {};
     const auto task = tasks_.view(dataset.task);
     if (!task || task->state != TaskState::running) return {};
-    return fail(ErrorCode::already_exists, "dataset \"" + dataset.record.name + "\" is busy with task " +
+    return fail(ErrorCode::already_exists, "dataset \"" + dataset.record.definition.name + "\" is busy with task " +
                                                std::to_string(task->id) + " (" + task->kind +
                                                "): wait for its end or cancel it");
 }
@@ -84,18 +84,14 @@ Result<void> Node::check_is_new(const std::string& name) const {
                                                "` looks for changes, `larder dataset rm " + name + "` forgets it");
 }
 
-Result<std::uint64_t> Node::survey(NewDataset dataset) {
-    if (auto is_new = check_is_new(dataset.record.name); !is_new) return std::unexpected(is_new.error());
-    if (auto fits = check_room(dataset.record.name, dataset.record.quota); !fits) return std::unexpected(fits.error());
-    Tasks::Work work{.kind = "survey", .dataset = dataset.record.name, .unit = "objects"};
-    work.run = [this, dataset = std::move(dataset)](TaskProgress& progress, std::stop_token stop) -> Tasks::Outcome {
-        const DatasetRecord& record = dataset.record;
-        IndexRequest request{.url = record.url,
-                             .remote = record.remote,
-                             .transfers = transfers_.get(),
-                             .block = record.block,
-                             .tokens_per_sample = record.tokens_per_sample};
-        if (!dataset.detect_format) request.format = record.format;
+Result<std::uint64_t> Node::survey(DatasetRecord record) {
+    const std::string& name = record.definition.name;
+    if (auto is_new = check_is_new(name); !is_new) return std::unexpected(is_new.error());
+    if (auto fits = check_room(name, record.quota); !fits) return std::unexpected(fits.error());
+    Tasks::Work work{.kind = "survey", .dataset = name, .unit = "objects"};
+    work.run = [this, definition = std::move(record.definition)](TaskProgress& progress,
+                                                                 std::stop_token stop) -> Tasks::Outcome {
+        const IndexRequest request{.definition = definition, .transfers = transfers_.get()};
         const auto found = survey_dataset(
             request, [&progress](const IndexProgress& step) { show_progress(progress, step); }, std::move(stop));
         if (!found) return std::unexpected(found.error());
@@ -104,17 +100,15 @@ Result<std::uint64_t> Node::survey(NewDataset dataset) {
     return tasks_.start(std::move(work));
 }
 
-Result<std::uint64_t> Node::add(NewDataset dataset) {
-    DatasetRecord& record = dataset.record;
-    if (auto is_new = check_is_new(record.name); !is_new) return std::unexpected(is_new.error());
-    if (auto made = make_room(record.name, record.quota); !made) return std::unexpected(made.error());
+Result<std::uint64_t> Node::add(DatasetRecord record) {
+    if (auto is_new = check_is_new(record.definition.name); !is_new) return std::unexpected(is_new.error());
+    if (auto made = make_room(record.definition.name, record.quota); !made) return std::unexpected(made.error());
     record.dataset_id = random_dataset_id();
     record.versions = {1};
     auto indexing = std::make_shared<Indexing>();
     indexing->record = record;
-    indexing->detect_format = dataset.detect_format;
     auto task = start_indexing(indexing, "add");
-    if (task) changing_.emplace(record.name, record);
+    if (task) changing_.emplace(record.definition.name, record);
     return task;
 }
 
@@ -125,7 +119,7 @@ Result<std::uint64_t> Node::reindex(const std::string& name) {
     auto indexing = std::make_shared<Indexing>();
     indexing->record = (*found)->record;
     indexing->previous = (*found)->versions.rbegin()->second;
-    indexing->version = indexing->previous->version + 1;
+    indexing->version = indexing->previous->version() + 1;
     auto task = start_indexing(indexing, "index");
     if (task) datasets_.at(name).task = *task;
     return task;
@@ -133,41 +127,37 @@ Result<std::uint64_t> Node::reindex(const std::string& name) {
 
 Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, std::string kind) {
     const bool adding = indexing->previous == nullptr;
-    Tasks::Work work{.kind = std::move(kind), .dataset = indexing->record.name, .unit = "objects"};
+    Tasks::Work work{.kind = std::move(kind), .dataset = indexing->record.definition.name, .unit = "objects"};
     work.run = [this, indexing](TaskProgress& progress, std::stop_token stop) -> Tasks::Outcome {
         const DatasetRecord& record = indexing->record;
-        if (auto created = catalog_.create(record.name); !created) return std::unexpected(created.error());
-        const std::string manifest_path = catalog_.manifest_path(record.name, indexing->version);
-        IndexRequest request{
-            .url = record.url,
-            .remote = record.remote,
+        if (auto created = catalog_.create(record.definition.name); !created) return std::unexpected(created.error());
+        const std::string manifest_path = catalog_.manifest_path(record.definition.name, indexing->version);
+        const bool first = indexing->previous == nullptr;
+        const IndexRequest request{
+            .definition = record.definition,
             .transfers = transfers_.get(),
-            .block = record.block,
-            .checksum = record.checksum,
-            .tokens_per_sample = record.tokens_per_sample,
-            .manifest_path = manifest_path,
+            .manifest = {.path = manifest_path,
+                         .dataset_id = record.dataset_id,
+                         .version = indexing->version,
+                         .created_unix_ns = unix_time_ns(),
+                         .previous = first ? nullptr : indexing->previous->manifest.get()},
             .journal_path = journal_path(manifest_path),
-            .dataset_id = record.dataset_id,
-            .version = indexing->version,
-            .created_unix_ns = unix_time_ns(),
             .placed = [&progress](const RemotePlace& place) { progress.set_remote(place.endpoint()); }};
-        if (!indexing->detect_format) request.format = record.format;
-        if (indexing->previous != nullptr) request.previous = indexing->previous->manifest.get();
         auto report = index_dataset(
             request, [&progress](const IndexProgress& step) { show_progress(progress, step); }, std::move(stop));
         if (!report) return std::unexpected(report.error());
         if (indexing->previous != nullptr && is_unchanged(report->manifest, *indexing->previous)) {
-            if (auto removed = catalog_.remove_manifest(record.name, indexing->version); !removed) {
+            if (auto removed = catalog_.remove_manifest(record.definition.name, indexing->version); !removed) {
                 return std::unexpected(removed.error());
             }
             report->notes.emplace_back("nothing has changed since version " +
-                                       std::to_string(indexing->previous->version) + ": no version was made");
-            indexing->version = indexing->previous->version;
+                                       std::to_string(indexing->previous->version()) + ": no version was made");
+            indexing->version = indexing->previous->version();
             indexing->opened = indexing->previous;
             indexing->report = std::move(*report);
             return indexing_result(indexing->version, indexing->report);
         }
-        auto opened = open_version(request.manifest_path);
+        auto opened = open_version(manifest_path);
         if (!opened) return std::unexpected(opened.error());
         indexing->opened = std::move(*opened);
         indexing->report = std::move(*report);
@@ -186,24 +176,24 @@ Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, s
 // A dataset becomes visible only once its record is on disk, so a visible dataset survives a crash.
 void Node::finish_adding(const std::shared_ptr<Indexing>& indexing, Tasks::Outcome outcome,
                          const std::function<void(Tasks::Outcome)>& settle) {
-    if (!outcome) return give_up_adding(indexing->record.name, std::move(outcome), settle);
-    indexing->record.format = indexing->report.format;
-    indexing->record.block = indexing->report.block;
+    if (!outcome) return give_up_adding(indexing->record.definition.name, std::move(outcome), settle);
+    indexing->record.definition.format = indexing->report.definition.format;
+    indexing->record.definition.block = indexing->report.definition.block;
     save(indexing->record, [this, indexing, outcome = std::move(outcome), settle](const Result<void>& saved) {
         const DatasetRecord& record = indexing->record;
-        if (!saved) return give_up_adding(record.name, std::unexpected(saved.error()), settle);
-        changing_.erase(record.name);
+        if (!saved) return give_up_adding(record.definition.name, std::unexpected(saved.error()), settle);
+        changing_.erase(record.definition.name);
         NodeDataset dataset{.record = record, .shard = &least_loaded()};
         dataset.place = indexing->report.place;
         dataset.versions.emplace(indexing->version, indexing->opened);
         // Empty datasets are not reported, so the allocator never sets their quota.
         *dataset.quota_assigned = config_.allocator.endpoint.empty() || record.quota_held || dataset.bytes() == 0;
         hand_over(dataset);
-        log_info("dataset added", {{"dataset", record.name},
-                                   {"url", record.url},
+        log_info("dataset added", {{"dataset", record.definition.name},
+                                   {"url", record.definition.url},
                                    {"samples", indexing->report.manifest.sample_count},
                                    {"bytes", indexing->report.manifest.total_bytes}});
-        datasets_.emplace(record.name, std::move(dataset));
+        datasets_.emplace(record.definition.name, std::move(dataset));
         settle(outcome);
     });
 }
@@ -224,7 +214,7 @@ void Node::give_up_adding(const std::string& name, Tasks::Outcome failed,
 
 void Node::finish_reindexing(Indexing& indexing, Tasks::Outcome outcome,
                              const std::function<void(Tasks::Outcome)>& settle) {
-    NodeDataset& dataset = datasets_.at(indexing.record.name);
+    NodeDataset& dataset = datasets_.at(indexing.record.definition.name);
     if (!outcome) {
         settle(std::move(outcome));
         return;
@@ -241,7 +231,7 @@ void Node::finish_reindexing(Indexing& indexing, Tasks::Outcome outcome,
             shard.add_version(id, manifest);
         });
     }
-    log_info("dataset indexed again", {{"dataset", dataset.record.name},
+    log_info("dataset indexed again", {{"dataset", dataset.record.definition.name},
                                        {"version", indexing.version},
                                        {"objects_carried_over", indexing.report.manifest.objects_carried_over},
                                        {"objects", indexing.report.manifest.object_count}});

@@ -12,7 +12,6 @@ namespace larder::cache {
 
 struct Node::Indexing {
     DatasetRecord record;
-    bool detect_format = false;
     std::shared_ptr<const DatasetVersion> previous;
     std::uint64_t version = 1;
     // Set by the task:

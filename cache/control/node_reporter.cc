@@ -33,7 +33,7 @@ NodeReporter::NodeReporter(std::uint64_t state_directory)
     : instance_(draw_number()), state_directory_(state_directory) {}
 
 std::uint64_t NodeReporter::estimate_stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage) {
-    double& ratio = stored_ratios_[dataset.name];
+    double& ratio = stored_ratios_[dataset.name()];
     const std::uint64_t used_bytes = usage.memory_bytes + usage.disk_bytes;
     if (usage.payload_bytes >= dataset.payload_bytes) {
         ratio = payload_ratio(used_bytes, usage.payload_bytes);
@@ -49,15 +49,13 @@ std::uint64_t NodeReporter::estimate_stored_bytes(const ReportedDataset& dataset
 }
 
 allocator::DatasetReport NodeReporter::report_of(const ReportedDataset& dataset, const ShardStatistics& statistics) {
-    const auto found = std::ranges::find(statistics.datasets, dataset.name, &DatasetStatistics::name);
+    const auto found = std::ranges::find(statistics.datasets, dataset.name(), &DatasetStatistics::name);
     const StoreUsage usage = found == statistics.datasets.end() ? StoreUsage{} : found->usage;
-    return {.name = dataset.name,
-            .size_bytes = estimate_stored_bytes(dataset, usage),
-            .quota_memory_bytes = dataset.quota.memory_bytes,
-            .quota_disk_bytes = dataset.quota.disk_bytes,
-            .cached_memory_bytes = usage.memory_bytes,
-            .cached_disk_bytes = usage.disk_bytes,
-            .quota_held = dataset.quota_held};
+    allocator::DatasetReport report = dataset.report;
+    report.size_bytes = estimate_stored_bytes(dataset, usage);
+    report.cached_memory_bytes = usage.memory_bytes;
+    report.cached_disk_bytes = usage.disk_bytes;
+    return report;
 }
 
 std::map<std::string, NodeReporter::Job> NodeReporter::jobs_of(const ShardStatistics& statistics) {

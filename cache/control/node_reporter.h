@@ -19,11 +19,11 @@ namespace larder::cache {
 
 // A dataset of the node, whether it is served or not.
 struct ReportedDataset {
-    std::string name;
+    allocator::DatasetReport report;  // its name and quotas; the reporter adds its size and its cached bytes
     std::uint64_t payload_bytes = 0;  // of all its blocks
     std::uint64_t blocks = 0;
-    Quota quota;
-    bool quota_held = false;  // set by hand
+
+    const std::string& name() const { return report.name; }
 };
 
 // How peers reach the node; empty without peers.

@@ -181,7 +181,7 @@ Result<void> Node::load_datasets() {
     }
     fit_quotas(loaded->records, config_);
     for (DatasetRecord& record : loaded->records) {
-        const std::string name = record.name;
+        const std::string name = record.definition.name;
         if (auto dataset_loaded = load_dataset(std::move(record)); !dataset_loaded) {
             return std::unexpected(dataset_loaded.error().within("dataset \"" + name + "\""));
         }
@@ -201,19 +201,20 @@ Result<void> Node::load_dataset(DatasetRecord record) {
     auto recovered = recover_segments(id, segment_directory(id), index_.get());
     if (!recovered) return std::unexpected(recovered.error());
     const RecoveryReport& report = recovered->report;
-    log_info("dataset recovered", {{"dataset", dataset.record.name},
+    log_info("dataset recovered", {{"dataset", dataset.record.definition.name},
                                    {"blocks", report.blocks},
                                    {"segments", report.segments},
                                    {"blocks_scanned", report.blocks_scanned},
                                    {"entries_dropped", report.entries_dropped},
                                    {"segments_missing", report.segments_missing}});
     if (!report.index_problem.empty()) {
-        log_warn("the index could not be read", {{"dataset", dataset.record.name}, {"reason", report.index_problem}});
+        log_warn("the index could not be read",
+                 {{"dataset", dataset.record.definition.name}, {"reason", report.index_problem}});
     }
     for (const std::string& removed : report.removed) log_warn("removed a bad segment file", {{"file", removed}});
     dataset.segments = std::move(recovered->segments);
     hand_over(dataset);
-    datasets_.emplace(dataset.record.name, std::move(dataset));
+    datasets_.emplace(dataset.record.definition.name, std::move(dataset));
     return {};
 }
 
@@ -260,7 +261,7 @@ void Node::hand_over(NodeDataset& dataset) {
     const auto& manifest = dataset.newest().manifest;
     Result<void> handed_over;
     if (dataset.place == nullptr) {
-        auto place = RemotePlace::open(manifest->url(), dataset.record.remote, transfers_.get());
+        auto place = RemotePlace::open(manifest->url(), dataset.record.definition.remote, transfers_.get());
         if (place) {
             dataset.place = std::move(*place);
         } else {
@@ -273,22 +274,21 @@ void Node::hand_over(NodeDataset& dataset) {
             if (!remote) return std::unexpected(remote.error());
             auto store = std::make_unique<DatasetStore>(options, shard.device(), clock_, index_.get());
             store->recover(std::exchange(dataset.segments, {}));
-            shard.add_dataset({.name = dataset.record.name,
+            shard.add_dataset({.definition = dataset.record.definition,
                                .store = std::move(store),
                                .remote = std::move(*remote),
                                .quota = dataset.record.quota,
-                               .manifest = manifest,
-                               .compression = dataset.record.compression});
+                               .manifest = manifest});
             return {};
         });
     if (handed_over) {
-        if (dataset.offline) log_info("dataset is served again", {{"dataset", dataset.record.name}});
+        if (dataset.offline) log_info("dataset is served again", {{"dataset", dataset.record.definition.name}});
         dataset.offline.reset();
         return;
     }
     if (!dataset.offline) {
         log_warn("dataset is not served until its remote can be reached",
-                 {{"dataset", dataset.record.name}, {"reason", handed_over.error().message}});
+                 {{"dataset", dataset.record.definition.name}, {"reason", handed_over.error().message}});
     }
     dataset.offline = handed_over.error();
 }

@@ -17,8 +17,6 @@ Result<std::shared_ptr<const DatasetVersion>> open_version(const std::string& ma
     if (!manifest) return std::unexpected(manifest.error().within(manifest_path));
     if (auto checked = manifest->check(); !checked) return std::unexpected(checked.error().within(manifest_path));
     auto version = std::make_shared<DatasetVersion>();
-    version->dataset_id = manifest->header().dataset_id;
-    version->version = manifest->header().version;
     version->manifest = std::make_shared<const protocol::Manifest>(std::move(*manifest));
     version->manifest_fd = std::move(*fd);
     return version;
@@ -27,13 +25,13 @@ Result<std::shared_ptr<const DatasetVersion>> open_version(const std::string& ma
 // Opens the versions whose manifests are intact. A dataset without any is damaged; the node and its other datasets
 // still start.
 void Node::open_versions(NodeDataset& dataset) {
-    const std::string& name = dataset.record.name;
+    const std::string& name = dataset.record.definition.name;
     std::optional<Error> damage;
     for (const std::uint64_t version : dataset.record.versions) {
         const std::string path = catalog_.manifest_path(name, version);
         auto opened = open_version(path);
         const bool matches_record =
-            opened && (*opened)->dataset_id == dataset.record.dataset_id && (*opened)->version == version;
+            opened && (*opened)->dataset_id() == dataset.record.dataset_id && (*opened)->version() == version;
         if (matches_record) {
             dataset.versions.emplace(version, std::move(*opened));
             continue;
@@ -61,7 +59,7 @@ void Node::drop_old_versions(const ShardStatistics& statistics) {
         for (const auto& [version, opened] : dataset.versions) {
             const bool used = std::ranges::find(counted.versions_in_use, version) != counted.versions_in_use.end();
             std::int64_t& needed_ns = dataset.needed_ns.try_emplace(version, now_ns).first->second;
-            if (used || version == dataset.newest().version) needed_ns = now_ns;
+            if (used || version == dataset.newest().version()) needed_ns = now_ns;
             if (now_ns - needed_ns <= config_.version_grace_ns) needed.push_back(version);
         }
         if (needed != dataset.versions_cached) keep_blocks(dataset, needed);
@@ -83,7 +81,7 @@ void Node::drop_manifests(NodeDataset& dataset, const std::vector<std::uint64_t>
         dataset.needed_ns.erase(version);
         dataset.versions.erase(dropped);
         changed = true;
-        files_->post([this, name = dataset.record.name, version] {
+        files_->post([this, name = dataset.record.definition.name, version] {
             if (auto removed = catalog_.remove_manifest(name, version); !removed) {
                 log_warn("cannot remove an old manifest", {{"error", removed.error().message}});
             }

@@ -38,11 +38,11 @@ Result<void> list_and_index_raw(ObjectSource& source, DatasetContent& content, s
 std::unique_ptr<IndexJournal> open_journal(const IndexRequest& request, const DatasetRoot& root, Format format,
                                            const BlockGoal& goal) {
     if (request.journal_path.empty()) return nullptr;
-    const RemoteOptions& remote = request.remote;
+    const RemoteOptions& remote = request.definition.remote;
     std::string what(name(format));
     for (const std::string& part :
          {root.place->url().text(), remote.endpoint, remote.region, remote.profile, format_block_goal(goal),
-          std::to_string(goal.bytes), std::to_string(request.tokens_per_sample)}) {
+          std::to_string(goal.bytes), std::to_string(request.definition.tokens_per_sample)}) {
         what += '\n' + part;
     }
     auto journal = IndexJournal::open(request.journal_path, what);
@@ -126,23 +126,25 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     if (!root) return std::unexpected(root.error());
     if (request.placed) request.placed(*root->place);
     const std::shared_ptr<ObjectSource> source = root->place->objects(stop);
-    IndexReport report{.url = root->place->url().text(), .place = root->place, .source = source};
-    auto format = request.format ? Result<Format>(*request.format) : Format::webdataset;
+    const DatasetDefinition& asked = request.definition;
+    IndexReport report{.definition = asked, .place = root->place, .source = source};
+    report.definition.url = root->place->url().text();
+    auto format = asked.format ? Result<Format>(*asked.format) : Format::webdataset;
     std::string doubt;
-    if (!request.format && root->only_shard.empty()) {
+    if (!asked.format && root->only_shard.empty()) {
         const auto listing = source->list({}, stop);
         if (!listing) return std::unexpected(listing.error());
         format = detect_format(*source, *listing);
         if (format) doubt = mixed_listing(*listing, *format).doubt;
     }
     if (!format) return std::unexpected(format.error());
-    report.format = *format;
+    report.definition.format = *format;
     const auto chosen = check_choices(request, *root, *format);
     if (!chosen) return std::unexpected(chosen.error());
     const BlockGoal goal = *chosen;
 
     DatasetContent content;
-    report.block = goal;
+    report.definition.block = goal;
     auto journal = open_journal(request, *root, *format, goal);
     // Wraps `progress`: counts the objects whose journal record is of `kind` as resumed.
     const auto reporting = [&](JournalKind kind) {
@@ -163,18 +165,19 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
             indexed = index_mds(*source, goal, content, report.notes, report_indexed, stop, journal.get());
             break;
         case Format::litdata:
-            indexed = index_litdata(*source, goal, request.tokens_per_sample, content, report.notes, report_indexed,
-                                    stop, journal.get());
+            indexed = index_litdata(*source, goal, asked.tokens_per_sample, content, report.notes, report_indexed, stop,
+                                    journal.get());
             break;
         case Format::tfrecord:
             indexed = index_tfrecord(*source, goal, content, report.notes, report_indexed, stop, journal.get());
             break;
         case Format::megatron:
-            indexed = index_megatron(*source, goal, request.tokens_per_sample, content, report.notes, report_indexed,
+            indexed = index_megatron(*source, goal, asked.tokens_per_sample, content, report.notes, report_indexed,
                                      stop, journal.get());
             break;
         case Format::larder:
-            indexed = index_packed(*source, content, report.block, report.notes, report_indexed, stop, journal.get());
+            indexed = index_packed(*source, content, report.definition.block, report.notes, report_indexed, stop,
+                                   journal.get());
             break;
     }
     if (!indexed) return std::unexpected(indexed.error());
@@ -196,26 +199,15 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
         }
     }
 
-    if (request.checksum && content.checksums.empty()) {
-        auto summed =
-            add_checksums(*source, content, request.previous, reporting(JournalKind::checksums), stop, journal.get());
+    if (asked.checksum && content.checksums.empty()) {
+        auto summed = add_checksums(*source, content, request.manifest.previous, reporting(JournalKind::checksums),
+                                    stop, journal.get());
         if (!summed) return std::unexpected(summed.error());
     }
 
     // A file that is compressed whole can only be read whole.
-    if (content.samples_by_ordinal) report.block = {.target = BlockTarget::object, .bytes = 0};
-    const ManifestOptions options{
-        .path = request.manifest_path,
-        .url = report.url,
-        .dataset_id = request.dataset_id,
-        .version = request.version,
-        .created_unix_ns = request.created_unix_ns,
-        .format = *format,
-        .block_target = report.block.target,
-        .block_target_bytes = report.block.bytes,
-        .previous = request.previous,
-    };
-    auto summary = write_manifest(content, options);
+    if (content.samples_by_ordinal) report.definition.block = {.target = BlockTarget::object, .bytes = 0};
+    auto summary = write_manifest(content, report.definition, request.manifest);
     if (!summary) return std::unexpected(summary.error());
     report.manifest = *summary;
     report.objects_resumed = count_resumed(journal.get());

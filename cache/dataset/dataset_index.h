@@ -20,20 +20,14 @@
 
 #include "base/error.h"
 #include "cache/dataset/manifest_writer.h"
+#include "cache/dataset_definition.h"
 #include "cache/protocol/manifest.h"
-#include "cache/remote/remote_options.h"
 
 namespace larder::cache {
 
 class HttpTransfers;
 class ObjectSource;
 class RemotePlace;
-
-// How samples are grouped into blocks. `bytes` is used by BlockTarget::bytes only.
-struct BlockGoal {
-    protocol::BlockTarget target = protocol::BlockTarget::sample;
-    std::uint64_t bytes = 0;
-};
 
 // Parses "sample", "object" or a size such as "8MiB".
 Result<BlockGoal> parse_block_goal(std::string_view text);
@@ -46,20 +40,11 @@ Result<protocol::Format> parse_format(std::string_view text);
 inline constexpr std::uint32_t kTokensPerSampleMax = 1u << 26;
 
 struct IndexRequest {
-    std::string url;  // see cache/remote/remote_url.h
-    RemoteOptions remote;
-    HttpTransfers* transfers = nullptr;      // needed for http(s):// and s3://
-    std::optional<protocol::Format> format;  // none: detected, see detect_format.h
-    BlockGoal block;
-    std::optional<BlockGoal> block_of_shards;  // replaces `block` in formats whose files hold many samples
-    bool checksum = false;                     // read all payloads and store the checksum of each block
-    std::uint32_t tokens_per_sample = 0;       // sample length in datasets of tokens; 0: a sample is a document
-    std::string manifest_path;                 // written atomically
+    DatasetDefinition definition;
+    HttpTransfers* transfers = nullptr;        // needed for http(s):// and s3://
+    std::optional<BlockGoal> block_of_shards;  // replaces the block goal in formats whose files hold many samples
+    ManifestVersion manifest;                  // its file is written atomically; block ids of `previous` carry over
     std::string journal_path;                  // see index_journal.h; empty: no journal. The caller removes the file
-    std::uint64_t dataset_id = 0;
-    std::uint64_t version = 1;
-    std::int64_t created_unix_ns = 0;
-    const protocol::Manifest* previous = nullptr;    // the previous version, whose block ids are carried over
     std::function<void(const RemotePlace&)> placed;  // called with the place before its first use; may be empty
 };
 
@@ -74,9 +59,9 @@ using IndexProgressCallback = std::function<void(const IndexProgress&)>;  // may
 
 struct IndexReport {
     ManifestSummary manifest;
-    protocol::Format format = protocol::Format::raw;
-    BlockGoal block;                           // as requested, or `object` if the format allows nothing else
-    std::string url;                           // the manifest's URL; the paths of objects are relative to it
+    // As requested, except: the format is set; the block goal is `object` if the format allows nothing else; the URL is
+    // the manifest's, to which the paths of objects are relative.
+    DatasetDefinition definition;
     std::shared_ptr<const RemotePlace> place;  // the data plane reads from it
     std::shared_ptr<ObjectSource> source;      // the indexed source, for further reads; the same `stop` ends them
     std::uint64_t objects_resumed = 0;         // objects taken from the journal

@@ -25,9 +25,9 @@ Error root_error(const std::string& path, int system_errno) {
 }  // namespace
 
 Result<DatasetRoot> find_dataset_root(const IndexRequest& request) {
-    auto url = parse_remote_url(request.url);
+    auto url = parse_remote_url(request.definition.url);
     if (!url) return std::unexpected(url.error());
-    std::string directory = request.url;
+    std::string directory = request.definition.url;
     DatasetRoot root{.only_shard = url->only_shard};
     if (url->scheme == RemoteScheme::file) {
         struct stat status{};
@@ -45,7 +45,7 @@ Result<DatasetRoot> find_dataset_root(const IndexRequest& request) {
             }
         }
     }
-    auto place = RemotePlace::open(directory, request.remote, request.transfers);
+    auto place = RemotePlace::open(directory, request.definition.remote, request.transfers);
     if (!place) return std::unexpected(place.error());
     root.place = std::move(*place);
     return root;

@@ -27,12 +27,13 @@ Result<void> check_block_goal(const BlockGoal& goal, Format format) {
 Result<BlockGoal> check_choices(const IndexRequest& request, const DatasetRoot& root, Format format) {
     const std::string format_name(name(format));
     if (!root.only_shard.empty() && format != Format::webdataset) {
-        return fail(ErrorCode::invalid_argument, request.url + " is a file; a " + format_name +
+        return fail(ErrorCode::invalid_argument, request.definition.url + " is a file; a " + format_name +
                                                      " dataset is a directory: give " + root.place->url().text());
     }
-    const BlockGoal goal = format == Format::raw ? request.block : request.block_of_shards.value_or(request.block);
+    const BlockGoal& asked = request.definition.block;
+    const BlockGoal goal = format == Format::raw ? asked : request.block_of_shards.value_or(asked);
     if (auto valid = check_block_goal(goal, format); !valid) return std::unexpected(valid.error());
-    if (request.tokens_per_sample > 0 && format != Format::megatron && format != Format::litdata) {
+    if (request.definition.tokens_per_sample > 0 && format != Format::megatron && format != Format::litdata) {
         return fail(ErrorCode::invalid_argument,
                     "tokens per sample are for megatron and litdata" +
                         (format == Format::larder ? "; for packed files, choose them when packing"

@@ -84,11 +84,11 @@ private:
 // Assigns the first block id of each object.
 class BlockIds {
 public:
-    BlockIds(const DatasetContent& content, const ManifestOptions& options) : content_(content) {
-        if (options.previous == nullptr) return;
-        next_id_ = options.previous->header().block_id_end;
+    BlockIds(const DatasetContent& content, std::string_view url, const Manifest* previous) : content_(content) {
+        if (previous == nullptr) return;
+        next_id_ = previous->header().block_id_end;
         // Under another URL, an equal path does not imply equal bytes.
-        if (options.previous->url() == options.url) previous_ = options.previous;
+        if (previous->url() == url) previous_ = previous;
     }
 
     // Returns the first block id, and whether it is carried over from an unchanged object. Call with objects sorted by
@@ -125,7 +125,7 @@ private:
     std::uint64_t next_id_ = 0;
 };
 
-Result<void> check_content(const DatasetContent& content, const ManifestOptions& options) {
+Result<void> check_content(const DatasetContent& content, const ManifestVersion& version) {
     if (content.objects.empty()) return fail(ErrorCode::invalid_argument, "the dataset is empty");
     const std::uint64_t samples = content.sample_count();
     if (samples >= kBlockIdsMax) {
@@ -138,7 +138,7 @@ Result<void> check_content(const DatasetContent& content, const ManifestOptions&
         return fail(ErrorCode::unsupported, "a dataset has fewer than 16777215 classes, this one has " +
                                                 std::to_string(content.classes.size()));
     }
-    if (options.previous != nullptr && options.previous->header().dataset_id != options.dataset_id) {
+    if (version.previous != nullptr && version.previous->header().dataset_id != version.dataset_id) {
         return fail(ErrorCode::invalid_argument, "the previous manifest belongs to another dataset");
     }
     return {};
@@ -223,7 +223,7 @@ void put_checksums(const DatasetContent& content, ManifestHeader& header, BodySt
     }
 }
 
-void put_classes_and_names(const DatasetContent& content, const ManifestOptions& options, ManifestHeader& header,
+void put_classes_and_names(const DatasetContent& content, std::string_view url, ManifestHeader& header,
                            BodyStream& out) {
     header.class_count = content.classes.size();
     header.classes_offset = out.position();
@@ -238,10 +238,10 @@ void put_classes_and_names(const DatasetContent& content, const ManifestOptions&
     const auto put_text = [&](std::string_view text) { out.put(std::as_bytes(std::span(text))); };
     for (const auto& object : content.objects) put_text(content.name(object));
     for (const auto& name : content.classes) put_text(name);
-    put_text(options.url);
+    put_text(url);
     header.url_offset = at;
-    header.url_bytes = options.url.size();
-    at += options.url.size();
+    header.url_bytes = url.size();
+    at += url.size();
     put_text(content.format_info);
     header.format_info_offset = content.format_info.empty() ? 0 : at;
     header.format_info_bytes = content.format_info.size();
@@ -259,22 +259,23 @@ Result<void> write_header(int fd, ManifestHeader& header) {
     return {};
 }
 
-Result<ManifestSummary> write_file(int fd, DatasetContent& content, const ManifestOptions& options) {
+Result<ManifestSummary> write_file(int fd, DatasetContent& content, const DatasetDefinition& definition,
+                                   const ManifestVersion& version) {
     ManifestHeader header{};
     std::memcpy(header.magic, "LARDERMF", sizeof header.magic);
     header.layout = protocol::kManifestLayout;
-    header.flags = options.format == protocol::Format::raw ? protocol::kOneSamplePerObject
-                   : content.samples_by_ordinal            ? protocol::kSamplesByOrdinal
-                                                           : 0;
+    header.flags = definition.format == protocol::Format::raw ? protocol::kOneSamplePerObject
+                   : content.samples_by_ordinal               ? protocol::kSamplesByOrdinal
+                                                              : 0;
     const auto is_compressed = [](const DatasetContent::Block& block) { return block.raw_bytes > 0; };
     if (std::ranges::any_of(content.blocks, is_compressed)) header.flags |= protocol::kCompressedBlocks;
     header.sample_format = content.sample_format;
-    header.dataset_id = options.dataset_id;
-    header.version = options.version;
-    header.format = options.format;
-    header.block_target = options.block_target;
-    header.block_target_bytes = options.block_target_bytes;
-    header.created_unix_ns = options.created_unix_ns;
+    header.dataset_id = version.dataset_id;
+    header.version = version.version;
+    header.format = *definition.format;
+    header.block_target = definition.block.target;
+    header.block_target_bytes = definition.block.bytes;
+    header.created_unix_ns = version.created_unix_ns;
     header.object_count = content.objects.size();
     header.objects_offset = protocol::kManifestHeaderBytes;
     summarise_blocks(content, header);
@@ -284,11 +285,11 @@ Result<ManifestSummary> write_file(int fd, DatasetContent& content, const Manife
                             .sample_count = header.sample_count,
                             .class_count = content.classes.size(),
                             .total_bytes = header.total_bytes};
-    BlockIds block_ids(content, options);
+    BlockIds block_ids(content, definition.url, version.previous);
     BodyStream out(fd, protocol::kManifestHeaderBytes);
     put_objects(content, block_ids, out, summary);
     put_blocks_and_samples(content, header, out);
-    put_classes_and_names(content, options, header, out);
+    put_classes_and_names(content, definition.url, header, out);
     auto crc = out.finish();
     if (!crc) return std::unexpected(crc.error());
     header.body_crc = *crc;
@@ -329,23 +330,25 @@ bool is_same_version(const DatasetContent::Object& now, const protocol::Object& 
            before.block_count == now.block_count;
 }
 
-Result<ManifestSummary> write_manifest(DatasetContent& content, const ManifestOptions& options) {
-    LARDER_ASSERT((options.format == protocol::Format::raw) == content.blocks.empty());
-    if (auto valid = check_content(content, options); !valid) return std::unexpected(valid.error());
+Result<ManifestSummary> write_manifest(DatasetContent& content, const DatasetDefinition& definition,
+                                       const ManifestVersion& version) {
+    LARDER_ASSERT(definition.format.has_value());
+    LARDER_ASSERT((definition.format == protocol::Format::raw) == content.blocks.empty());
+    if (auto valid = check_content(content, version); !valid) return std::unexpected(valid.error());
     const auto by_path = [&](const auto& a, const auto& b) { return content.name(a) < content.name(b); };
     if (!std::ranges::is_sorted(content.objects, by_path)) std::ranges::sort(content.objects, by_path);
 
-    const std::string temporary = options.path + ".new";
+    const std::string temporary = version.path + ".new";
     auto file = open_file(temporary, O_RDWR | O_CREAT | O_TRUNC, 0644);
     if (!file) return std::unexpected(file.error());
-    auto summary = write_file(file->get(), content, options);
-    if (summary && ::rename(temporary.c_str(), options.path.c_str()) != 0)
-        summary = fail_errno(errno, "rename to " + options.path);
+    auto summary = write_file(file->get(), content, definition, version);
+    if (summary && ::rename(temporary.c_str(), version.path.c_str()) != 0)
+        summary = fail_errno(errno, "rename to " + version.path);
     if (!summary) {
         ::unlink(temporary.c_str());
-        return std::unexpected(summary.error().within("manifest " + options.path));
+        return std::unexpected(summary.error().within("manifest " + version.path));
     }
-    const std::string directory = std::filesystem::path(options.path).parent_path();
+    const std::string directory = std::filesystem::path(version.path).parent_path();
     if (auto synced = sync_directory(directory); !synced) return std::unexpected(synced.error());
     return summary;
 }

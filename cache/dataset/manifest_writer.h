@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cache/dataset_definition.h"
 #include "cache/protocol/manifest.h"
 
 namespace larder::cache {
@@ -58,15 +59,12 @@ struct DatasetContent {
 // boundaries.
 bool is_same_version(const DatasetContent::Object& now, const protocol::Object& before);
 
-struct ManifestOptions {
+// The version of a dataset that a manifest describes.
+struct ManifestVersion {
     std::string path;  // the file to write
-    std::string url;
     std::uint64_t dataset_id = 0;
     std::uint64_t version = 1;
     std::int64_t created_unix_ns = 0;
-    protocol::Format format = protocol::Format::raw;
-    protocol::BlockTarget block_target = protocol::BlockTarget::sample;
-    std::uint64_t block_target_bytes = 0;
     const protocol::Manifest* previous = nullptr;  // previous version of the same dataset; null: none
 };
 
@@ -80,7 +78,9 @@ struct ManifestSummary {
     std::uint64_t bytes_carried_over = 0;
 };
 
-// Writes the manifest. Sorts `content.objects` by path.
-Result<ManifestSummary> write_manifest(DatasetContent& content, const ManifestOptions& options);
+// Writes the manifest. Sorts `content.objects` by path. `definition` is as indexing resolved it: its format is set, and
+// the paths of objects are relative to its URL.
+Result<ManifestSummary> write_manifest(DatasetContent& content, const DatasetDefinition& definition,
+                                       const ManifestVersion& version);
 
 }  // namespace larder::cache

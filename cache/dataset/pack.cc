@@ -102,7 +102,7 @@ Result<PackReport> pack_dataset(const PackRequest& request, const IndexProgressC
                       .sample_count = manifest.sample_count(),
                       .class_count = manifest.header().class_count,
                       .payload_bytes = manifest.total_bytes(),
-                      .source_format = source->report().format,
+                      .source_format = *source->report().definition.format,
                       .notes = source->report().notes};
 }
 

@@ -23,11 +23,8 @@
 namespace larder::cache {
 
 struct PackRequest {
-    std::string source;  // a directory or URL, like IndexRequest::url
-    RemoteOptions remote;
+    DatasetDefinition source;                                // its block goal and compression do not matter
     HttpTransfers* transfers = nullptr;                      // needed for http(s):// and s3://
-    std::optional<protocol::Format> source_format;           // none: detected
-    std::uint32_t tokens_per_sample = 0;                     // see IndexRequest::tokens_per_sample
     std::string destination;                                 // directory to create; may exist if it is empty
     protocol::Format format = protocol::Format::webdataset;  // or larder
     std::string shard_name = "shard";

@@ -18,14 +18,10 @@ constexpr std::uint64_t kReadBytes = std::uint64_t{8} << 20;
 Result<PackSource> PackSource::open(const PackRequest& request, const std::string& manifest_path,
                                     std::stop_token stop) {
     const IndexRequest index_request{
-        .url = request.source,
-        .remote = request.remote,
+        .definition = request.source,
         .transfers = request.transfers,
-        .format = request.source_format,
         .block_of_shards = BlockGoal{.target = protocol::BlockTarget::bytes, .bytes = kReadBytes},
-        .tokens_per_sample = request.tokens_per_sample,
-        .manifest_path = manifest_path,
-        .dataset_id = 1};
+        .manifest = {.path = manifest_path, .dataset_id = 1}};
     auto report = index_dataset(index_request, {}, stop);
     if (!report) return std::unexpected(report.error());
     auto manifest = protocol::Manifest::open(manifest_path);
@@ -59,7 +55,7 @@ Result<void> PackSource::visit_block(std::uint32_t index, std::span<const std::b
 Result<void> PackSource::for_each_sample(const std::function<Result<void>(const SourceSample&)>& visit) {
     std::vector<std::uint32_t> order(manifest_.block_count());
     std::iota(order.begin(), order.end(), 0);
-    if (report_.format == protocol::Format::raw) std::ranges::sort(order, {}, mix64);
+    if (report_.definition.format == protocol::Format::raw) std::ranges::sort(order, {}, mix64);
     BlocksAhead ahead(*report_.source, manifest_, order);
     for (const std::uint32_t block : order) {
         const auto read = ahead.next();

@@ -66,7 +66,8 @@ Result<DatasetSurvey> survey_dataset(const IndexRequest& request, const IndexPro
         if (!reader) return std::unexpected(reader.error());
         listing.add(root->only_shard, (*reader)->size_bytes(), (*reader)->tag());
     }
-    const auto format = request.format ? Result<protocol::Format>(*request.format) : detect_format(*source, listing);
+    const auto& asked = request.definition.format;
+    const auto format = asked ? Result<protocol::Format>(*asked) : detect_format(*source, listing);
     if (!format) return std::unexpected(format.error());
     if (auto chosen = check_choices(request, *root, *format); !chosen) return std::unexpected(chosen.error());
     if (auto checked = check_files(listing, *format, source->description()); !checked) {
@@ -84,7 +85,7 @@ Result<DatasetSurvey> survey_dataset(const IndexRequest& request, const IndexPro
         if (survey.odd_paths.size() < DatasetSurvey::kNamesMax) survey.odd_paths.emplace_back(path);
     }
     survey.notes = listing.notes;
-    if (!request.format && !mixed.doubt.empty()) survey.notes.push_back(mixed.doubt);
+    if (!asked && !mixed.doubt.empty()) survey.notes.push_back(mixed.doubt);
     return survey;
 }
 

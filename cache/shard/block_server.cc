@@ -30,7 +30,7 @@ bool is_transient(std::int32_t result) {
 
 BlockServer::BlockServer(DatasetSetup setup, Device& device, DiskReads& disk_reads, Compressor& compressor,
                          const std::int64_t& now_ns)
-    : name_(std::move(setup.name)),
+    : name_(std::move(setup.definition.name)),
       dataset_id_(setup.manifest->header().dataset_id),
       device_(device),
       disk_reads_(disk_reads),
@@ -39,7 +39,7 @@ BlockServer::BlockServer(DatasetSetup setup, Device& device, DiskReads& disk_rea
       remote_(std::move(setup.remote)),
       peers_(device),
       manifest_(std::move(setup.manifest)),
-      admission_(*store_, compressor, setup.compression,
+      admission_(*store_, compressor, setup.definition.compression,
                  [this](std::uint32_t block_id, std::uint64_t bytes) { note_admitted(block_id, bytes); }) {
     missing_.reserve(4096);
     held_ = std::make_shared<HeldBlocks>(static_cast<std::uint32_t>(manifest_->header().block_id_end));

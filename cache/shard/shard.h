@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "cache/dataset_definition.h"
 #include "cache/device.h"
 #include "cache/device/client_socket.h"
 #include "cache/protocol/manifest.h"
@@ -30,7 +31,6 @@
 #include "cache/shard/statistics.h"
 #include "cache/shard/token_bucket.h"
 #include "cache/store.h"
-#include "cache/store/compression.h"
 
 namespace larder::cache {
 
@@ -41,12 +41,11 @@ inline constexpr const char* kPeersJob = "(peers)";
 
 // A dataset as the control plane hands it over at start-up or when it is added.
 struct DatasetSetup {
-    std::string name;
+    DatasetDefinition definition;
     std::unique_ptr<DatasetStore> store;  // recovered, on the shard's device
     std::unique_ptr<Remote> remote;       // on the shard's device
     Quota quota;
     std::shared_ptr<const protocol::Manifest> manifest;  // the newest version
-    Compression compression;
 };
 
 // An attached session: the daemon's ends of the objects that wire.h describes.

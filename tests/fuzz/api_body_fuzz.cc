@@ -13,8 +13,8 @@
 #include "base/server/json_reader.h"
 #include "cache/control/api_json.h"
 #include "cache/control/dataset_request.h"
-#include "cache/control/new_dataset.h"
 #include "cache/control/remote_json.h"
+#include "cache/dataset/dataset_index.h"
 
 namespace larder {
 namespace {
@@ -28,10 +28,10 @@ bool accepted(const Result<Value>& result) {
 void try_dataset_request(const boost::json::object& body) {
     const auto request = cache::read_dataset_request(body);
     if (!accepted(request)) return;
-    const auto dataset = cache::check_dataset_request(*request, {.owner = 1, .group = 1});
-    if (!accepted(dataset)) return;
-    LARDER_ASSERT(cache::check_dataset_name(dataset->record.name));
-    LARDER_ASSERT(dataset->record.tokens_per_sample <= cache::kTokensPerSampleMax);
+    const auto record = cache::check_dataset_request(*request, {.owner = 1, .group = 1});
+    if (!accepted(record)) return;
+    LARDER_ASSERT(cache::check_dataset_name(record->definition.name));
+    LARDER_ASSERT(record->definition.tokens_per_sample <= cache::kTokensPerSampleMax);
 }
 
 void try_node_report(const boost::json::object& body) {

@@ -28,7 +28,7 @@ std::string write(DatasetContent content, Format format) {
     char path[] = "/tmp/larder-fuzz-XXXXXX";
     const FileDescriptor file(::mkstemp(path));
     LARDER_ASSERT(file);
-    LARDER_ASSERT(write_manifest(content, {.path = path, .url = "file:///data", .format = format}));
+    LARDER_ASSERT(write_manifest(content, {.url = "file:///data", .format = format}, {.path = path}));
     auto bytes = read_file(path);
     ::unlink(path);
     LARDER_ASSERT(bytes);

@@ -114,13 +114,12 @@ std::vector<NamedBytes> make_samples(std::uint32_t sample_count, std::size_t byt
 protocol::Manifest make_manifest(const std::filesystem::path& root, const std::string& manifest_path,
                                  std::optional<protocol::Format> format, const cache::BlockGoal& block,
                                  std::uint64_t dataset_id, const protocol::Manifest* previous) {
-    const cache::IndexRequest request{.url = "file://" + root.string(),
-                                      .format = format,
-                                      .block = block,
-                                      .manifest_path = manifest_path,
-                                      .dataset_id = dataset_id,
-                                      .version = previous == nullptr ? 1 : previous->header().version + 1,
-                                      .previous = previous};
+    const cache::IndexRequest request{
+        .definition = {.url = "file://" + root.string(), .format = format, .block = block},
+        .manifest = {.path = manifest_path,
+                     .dataset_id = dataset_id,
+                     .version = previous == nullptr ? 1 : previous->header().version + 1,
+                     .previous = previous}};
     const auto report = cache::index_dataset(request, {}, {});
     require(report.has_value(), report ? "" : report.error().message);
     auto manifest = protocol::Manifest::open(manifest_path);

@@ -64,7 +64,7 @@ bool is_on_the_network(const std::string& source) {
 
 int pack(const Context& context, cache::PackRequest request, const std::string& ca_file) {
     std::unique_ptr<cache::HttpTransfers> transfers;
-    if (is_on_the_network(request.source)) {
+    if (is_on_the_network(request.source.url)) {
         auto started = cache::HttpTransfers::start({.settings = {.ca_file = ca_file}});
         if (!started) return report(context, started.error());
         transfers = std::move(*started);
@@ -125,7 +125,7 @@ void add_pack_command(CLI::App& dataset, Context& context) {
     auto options = std::make_shared<Options>();
     CLI::App* app = dataset.add_subcommand(
         "pack", "Rewrite a dataset in another directory into shards that are fast to read; needs no daemon");
-    app->add_option("SOURCE", options->request.source,
+    app->add_option("SOURCE", options->request.source.url,
                     "A directory or URL of a dataset, in any format that larder dataset add accepts")
         ->required();
     app->add_option("DESTINATION", options->request.destination, "The directory to create")->required();
@@ -136,7 +136,7 @@ void add_pack_command(CLI::App& dataset, Context& context) {
         ->check(CLI::IsMember({"webdataset", "larder"}));
     app->add_option("--source-format", options->source_format,
                     "Format of the source. Default: detected from the files");
-    app->add_option("--tokens-per-sample", options->request.tokens_per_sample,
+    app->add_option("--tokens-per-sample", options->request.source.tokens_per_sample,
                     "For sources of tokens: length of a sample, in tokens")
         ->check(CLI::Range(1u, cache::kTokensPerSampleMax));
     app->add_option("--shard-name", options->request.shard_name, "Prefix of the shards' names. Default: shard");
@@ -156,18 +156,18 @@ void add_pack_command(CLI::App& dataset, Context& context) {
                 return report(context,
                               Error{ErrorCode::invalid_argument, "--block and --compression are for --format larder"});
             }
-            request.source = url_of(request.source);
+            request.source.url = url_of(request.source.url);
             const auto remote = cache::read_remote(options->s3.json(), "options");
             if (!remote) return report(context, remote.error());
-            if (auto checked = cache::check_remote_options(*remote, request.source); !checked) {
+            if (auto checked = cache::check_remote_options(*remote, request.source.url); !checked) {
                 return report(context, checked.error());
             }
-            request.remote = *remote;
+            request.source.remote = *remote;
             if (options->shard_bytes) request.shard_bytes = *options->shard_bytes;
             if (!options->source_format.empty()) {
                 const auto source_format = cache::parse_format(options->source_format);
                 if (!source_format) return report(context, source_format.error());
-                request.source_format = *source_format;
+                request.source.format = *source_format;
             }
             if (!options->block.empty()) {
                 const auto block = cache::parse_block_goal(options->block);

@@ -37,8 +37,8 @@ protected:
         if (!by_ordinal) content.samples = std::move(samples);
         content.samples_by_ordinal = by_ordinal;
         content.format_info = protocol::encode(info);
-        const auto written =
-            cache::write_manifest(content, {.path = directory_ / "manifest", .url = "file:///data", .format = format});
+        const auto written = cache::write_manifest(content, {.url = "file:///data", .format = format},
+                                                   {.path = directory_ / "manifest"});
         ASSERT_TRUE(written) << written.error().message;
         auto manifest = protocol::Manifest::open(directory_ / "manifest");
         ASSERT_TRUE(manifest && manifest->check());

@@ -18,20 +18,20 @@ using testing::HasSubstr;
 class CatalogTest : public testing::Test {
 protected:
     DatasetRecord record(const std::string& name) {
-        return {.name = name,
-                .url = "file:///data/" + name,
-                .format = protocol::Format::webdataset,
-                .block = {protocol::BlockTarget::bytes, 8u << 20},
-                .tokens_per_sample = name == "b" ? 2049u : 0u,
+        return {.definition = {.name = name,
+                               .url = "file:///data/" + name,
+                               .format = protocol::Format::webdataset,
+                               .block = {protocol::BlockTarget::bytes, 8u << 20},
+                               .tokens_per_sample = name == "b" ? 2049u : 0u},
                 .dataset_id = 0x00f3000000000001,
                 .access = {.owner = 1000, .group = 100, .mode = 0604},
                 .quota = {.memory_bytes = 5, .disk_bytes = 6},
                 .versions = {1, 2}};
     }
     void put(const DatasetRecord& put_record) {
-        ASSERT_TRUE(catalog.create(put_record.name));
+        ASSERT_TRUE(catalog.create(put_record.definition.name));
         for (const auto version : put_record.versions) {
-            test::write_file(catalog.manifest_path(put_record.name, version), "manifest");
+            test::write_file(catalog.manifest_path(put_record.definition.name, version), "manifest");
         }
         ASSERT_TRUE(catalog.save(put_record));
     }
@@ -55,13 +55,13 @@ TEST_F(CatalogTest, SavedRecordsLoadUnchanged) {
     ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
     ASSERT_EQ(loaded->records.size(), 2u);
     const DatasetRecord& first = loaded->records[0];
-    EXPECT_EQ(first.name, "a.1");
-    EXPECT_EQ(first.url, "file:///data/a.1");
-    EXPECT_EQ(first.format, protocol::Format::webdataset);
-    EXPECT_EQ(first.block.target, protocol::BlockTarget::bytes);
-    EXPECT_EQ(first.block.bytes, 8u << 20);
-    EXPECT_EQ(first.tokens_per_sample, 0u);
-    EXPECT_EQ(loaded->records[1].tokens_per_sample, 2049u);
+    EXPECT_EQ(first.definition.name, "a.1");
+    EXPECT_EQ(first.definition.url, "file:///data/a.1");
+    EXPECT_EQ(first.definition.format, protocol::Format::webdataset);
+    EXPECT_EQ(first.definition.block.target, protocol::BlockTarget::bytes);
+    EXPECT_EQ(first.definition.block.bytes, 8u << 20);
+    EXPECT_EQ(first.definition.tokens_per_sample, 0u);
+    EXPECT_EQ(loaded->records[1].definition.tokens_per_sample, 2049u);
     EXPECT_EQ(first.dataset_id, 0x00f3000000000001u);
     EXPECT_EQ(first.access.owner, 1000u);
     EXPECT_EQ(first.access.group, 100u);
@@ -70,6 +70,22 @@ TEST_F(CatalogTest, SavedRecordsLoadUnchanged) {
     EXPECT_EQ(first.quota.disk_bytes, 6u);
     EXPECT_THAT(first.versions, ElementsAre(1, 2));
     EXPECT_TRUE(loaded->removed.empty());
+}
+
+TEST_F(CatalogTest, RecordIsWrittenInItsKnownBytes) {
+    DatasetRecord full = record("b");
+    full.definition.remote = {.region = "eu-1", .unsigned_access = true};
+    full.definition.checksum = true;
+    full.definition.compression = {CompressionKind::zstd, 5};
+    full.quota_held = true;
+    put(full);
+    EXPECT_EQ(read_file(directory / "datasets/b/dataset.json").value(),
+              R"({"name":"b","url":"file:///data/b","format":"webdataset","block":"8 MiB",)"
+              R"("dataset_id":"00f3000000000001","owner":1000,"group":100,"mode":"0604",)"
+              R"("quota":{"memory_bytes":5,"disk_bytes":6},"quota_held":true,"versions":[1,2],)"
+              R"("remote":{"region":"eu-1","unsigned":true},"compression":"zstd:5","checksum":true,)"
+              R"("tokens_per_sample":2049})"
+              "\n");
 }
 
 TEST_F(CatalogTest, LoadRemovesUnfinishedDatasetsAndFiles) {

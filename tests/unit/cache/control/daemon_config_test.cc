@@ -95,9 +95,10 @@ TEST(Config, ReadsEveryKey) {
     EXPECT_EQ(config.jobs.at("b.c").remote_bytes_per_second, 125e6);
     EXPECT_EQ(config.jobs.at("b.c").remote_burst_bytes, 8u << 20);
     const DatasetRequest& images = config.datasets.at("images");
-    EXPECT_EQ(images.url, "file:///data");
-    EXPECT_EQ(images.format, "webdataset");
-    EXPECT_EQ(images.block, "8 MiB");
+    EXPECT_EQ(images.definition.url, "file:///data");
+    EXPECT_EQ(images.definition.format, protocol::Format::webdataset);
+    EXPECT_EQ(images.definition.block.target, protocol::BlockTarget::bytes);
+    EXPECT_EQ(images.definition.block.bytes, 8u << 20);
     EXPECT_EQ(images.owner, "ann");
     EXPECT_EQ(images.group, "ml");
     EXPECT_EQ(images.mode, 0644u);
@@ -118,7 +119,7 @@ TEST(Config, FlagOverridesFile) {
     EXPECT_EQ(config.memory_bytes, std::uint64_t{3} << 30);
     EXPECT_EQ(config.jobs.at("a").remote_bytes_per_second, 0);
     EXPECT_EQ(config.jobs.at("a").remote_burst_bytes, 2u << 20);
-    EXPECT_EQ(config.datasets.at("x").url, "file:///x");
+    EXPECT_EQ(config.datasets.at("x").definition.url, "file:///x");
 }
 
 TEST(Config, UnknownKeyErrorNamesLineAndNearestKey) {

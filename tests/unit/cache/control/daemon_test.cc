@@ -78,7 +78,8 @@ TEST(DaemonTest, ConfiguredDatasetsAreAddedOnce) {
     TempDirectory data;
     make_tree(data / "tree");
     TestDaemon daemon([&](cache::DaemonConfig& config) {
-        config.datasets["d"] = {.url = "file://" + (data / "tree"), .mode = 0644, .quota_memory_bytes = kMiB};
+        config.datasets["d"] = {
+            .definition = {.url = "file://" + (data / "tree")}, .mode = 0644, .quota_memory_bytes = kMiB};
     });
     TestDaemon::wait_until([&] { return daemon.get("/v1/datasets/d").status == 200; });
     const auto dataset = daemon.dataset("d");
@@ -96,7 +97,7 @@ TEST(DaemonTest, ConfiguredDatasetsAreAddedOnce) {
 TEST(DaemonTest, ConfiguredQuotasAboveCapacityFailTheStart) {
     TempDirectory directory;
     cache::DaemonConfig config = test_config(directory / "state");
-    config.datasets["d"] = {.url = "file:///x", .quota_memory_bytes = config.memory_bytes + 1};
+    config.datasets["d"] = {.definition = {.url = "file:///x"}, .quota_memory_bytes = config.memory_bytes + 1};
     const auto started = cache::Daemon::start(config);
     ASSERT_FALSE(started.has_value());
     EXPECT_EQ(started.error().code, ErrorCode::no_space);
@@ -108,7 +109,7 @@ TEST(DaemonTest, ReloadAppliesQuotasLimitsAndLogLevelOrNothing) {
     make_tree(daemon.state / "tree");
     daemon.add("d", daemon.state / "tree", kMiB);
     cache::DaemonConfig config = daemon.config();
-    config.datasets["d"] = {.url = "file:///ignored", .quota_memory_bytes = 5 * kMiB};
+    config.datasets["d"] = {.definition = {.url = "file:///ignored"}, .quota_memory_bytes = 5 * kMiB};
     config.jobs["j"] = {.remote_bytes_per_second = 1000};
     config.log_level = "warn";
     ASSERT_TRUE((*daemon).reload(config));
@@ -127,7 +128,7 @@ TEST(DaemonTest, ReloadAppliesQuotasLimitsAndLogLevelOrNothing) {
     config = good;
     config.log_level = "debug";
     config.datasets["d"].quota_memory_bytes = 6 * kMiB;
-    config.datasets["e"] = {.url = "ftp://nowhere"};
+    config.datasets["e"] = {.definition = {.url = "ftp://nowhere"}};
     config.jobs["j"] = {.remote_bytes_per_second = 2000};
     const auto refused = (*daemon).reload(config);
     ASSERT_FALSE(refused);
@@ -146,9 +147,9 @@ TEST(DaemonTest, ReloadUnderAnAllocatorSetsConfiguredQuotas) {
     for (const char* name : {"d", "e", "f"}) daemon.add(name, daemon.state / "tree");
     const auto quota_of = [&](const char* name) { return number_at(daemon.dataset(name).at("quota"), "memory_bytes"); };
     cache::DaemonConfig config = daemon.config();
-    config.datasets["d"] = {.url = "file:///ignored", .quota_memory_bytes = 60 * kMiB};
-    config.datasets["e"] = {.url = "file:///ignored", .quota_memory_bytes = 4 * kMiB};
-    config.datasets["f"] = {.url = "file:///ignored"};
+    config.datasets["d"] = {.definition = {.url = "file:///ignored"}, .quota_memory_bytes = 60 * kMiB};
+    config.datasets["e"] = {.definition = {.url = "file:///ignored"}, .quota_memory_bytes = 4 * kMiB};
+    config.datasets["f"] = {.definition = {.url = "file:///ignored"}};
     ASSERT_TRUE((*daemon).reload(config));
     EXPECT_EQ(quota_of("d"), 60 * kMiB);
     EXPECT_TRUE(daemon.dataset("d").at("quota_held").as_bool());
@@ -221,7 +222,7 @@ TEST(DaemonTest, SigtermStopsAndSighupReloads) {
     (*daemon).run({.reload = [&]() -> Result<cache::DaemonConfig> {
         reloaded = true;
         cache::DaemonConfig config = daemon.config();
-        config.datasets["d"] = {.url = "file:///ignored", .quota_memory_bytes = 2 * kMiB};
+        config.datasets["d"] = {.definition = {.url = "file:///ignored"}, .quota_memory_bytes = 2 * kMiB};
         config.log_level = "debug";
         return config;
     }});

@@ -43,8 +43,6 @@ public:
         const std::string path = directory / "manifest";
         auto opened = std::make_shared<DatasetVersion>();
         opened->manifest = std::make_shared<const protocol::Manifest>(test::make_manifest(directory / "tree", path));
-        opened->dataset_id = opened->manifest->header().dataset_id;
-        opened->version = opened->manifest->header().version;
         opened->manifest_fd = std::move(*open_file(path, 0));
         version = opened;
     }
@@ -232,7 +230,7 @@ TEST_F(HandshakeTest, ClientOpensDatasetAndAttachesSession) {
     EXPECT_EQ(setup.job, "job");
     EXPECT_EQ(setup.pid, ::getpid());
     EXPECT_EQ(setup.uid, ::geteuid());
-    EXPECT_EQ(setup.dataset_id, host.version->dataset_id);
+    EXPECT_EQ(setup.dataset_id, host.version->dataset_id());
     EXPECT_EQ(setup.ring_entries, 64u);
     EXPECT_FALSE(setup.sequential);
     EXPECT_EQ(setup.slots->size(), 1u << 20);

@@ -15,8 +15,9 @@ namespace {
 
 constexpr std::int64_t kOneSecond_ns = 1'000'000'000;
 
-const std::vector<ReportedDataset> kDatasets = {{.name = "images", .payload_bytes = 100 * kMiB},
-                                                {.name = "text", .payload_bytes = 10 * kMiB, .blocks = 256}};
+const std::vector<ReportedDataset> kDatasets = {
+    {.report = {.name = "images"}, .payload_bytes = 100 * kMiB},
+    {.report = {.name = "text"}, .payload_bytes = 10 * kMiB, .blocks = 256}};
 
 constexpr Quota kRoom{.memory_bytes = 64 * kMiB};
 
@@ -162,8 +163,8 @@ TEST(NodeReport, SizeEstimateIsSteadyWhileFillingAndExactWhenFull) {
 TEST(NodeReport, ReportsHeldQuotasAndRunningScans) {
     Reports reports(1);
     const std::vector<ReportedDataset> datasets = {
-        {.name = "images", .payload_bytes = kMiB, .quota = {.memory_bytes = 7}, .quota_held = true},
-        {.name = "text", .payload_bytes = kMiB}};
+        {.report = {.name = "images", .quota_memory_bytes = 7, .quota_held = true}, .payload_bytes = kMiB},
+        {.report = {.name = "text"}, .payload_bytes = kMiB}};
     const auto report = reports.make(config(), kRoom, datasets, {.scans = 2}, 0, kOneSecond_ns);
     EXPECT_EQ(report.at("scans").to_number<int>(), 2);
     EXPECT_TRUE(report.at("datasets").at(0).at("quota_held").as_bool());

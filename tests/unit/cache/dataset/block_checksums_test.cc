@@ -21,14 +21,10 @@ protected:
     Result<protocol::Manifest> index(std::optional<protocol::Format> format, const BlockGoal& goal,
                                      const protocol::Manifest* previous = nullptr) {
         const std::string path = directory_ / ("manifest" + std::to_string(versions_++));
-        const auto report = index_dataset({.url = root_.string(),
-                                           .format = format,
-                                           .block = goal,
-                                           .checksum = true,
-                                           .manifest_path = path,
-                                           .dataset_id = 1,
-                                           .previous = previous},
-                                          {}, {});
+        const auto report =
+            index_dataset({.definition = {.url = root_.string(), .format = format, .block = goal, .checksum = true},
+                           .manifest = {.path = path, .dataset_id = 1, .previous = previous}},
+                          {}, {});
         if (!report) return std::unexpected(report.error());
         return protocol::Manifest::open(path);
     }
@@ -81,7 +77,8 @@ TEST_F(BlockChecksumsTest, UnchangedObjectsAreNotReadAgain) {
     ASSERT_TRUE(add_checksums(source, first, nullptr, {}, {}));
     EXPECT_EQ(source.bytes_read, 11u);
     const auto write = [&](DatasetContent& written, const char* name) {
-        EXPECT_TRUE(write_manifest(written, {.path = directory_ / name, .dataset_id = 1}));
+        EXPECT_TRUE(
+            write_manifest(written, {.format = protocol::Format::raw}, {.path = directory_ / name, .dataset_id = 1}));
         return *protocol::Manifest::open(directory_ / name);
     };
     const auto before = write(first, "before");
@@ -111,7 +108,8 @@ TEST_F(BlockChecksumsTest, StopRequestCancelsIndexing) {
     std::stop_source stop;
     bool summing = false;
     const auto report = index_dataset(
-        {.url = root_.string(), .checksum = true, .manifest_path = directory_ / "m", .dataset_id = 1},
+        {.definition = {.url = root_.string(), .checksum = true},
+         .manifest = {.path = directory_ / "m", .dataset_id = 1}},
         [&](const IndexProgress& progress) {
             summing = summing || progress.objects_total > 0;
             if (summing) stop.request_stop();

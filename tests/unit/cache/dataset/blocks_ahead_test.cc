@@ -48,7 +48,8 @@ protected:
                                protocol::kNoLabel);
             order_.insert(order_.begin(), i);
         }
-        EXPECT_TRUE(write_manifest(content, {.path = directory_ / "m", .dataset_id = 1}));
+        EXPECT_TRUE(
+            write_manifest(content, {.format = protocol::Format::raw}, {.path = directory_ / "m", .dataset_id = 1}));
         auto opened = protocol::Manifest::open(directory_ / "m");
         EXPECT_TRUE(opened);
         manifest_.emplace(std::move(*opened));

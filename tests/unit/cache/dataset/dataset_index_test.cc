@@ -37,9 +37,10 @@ TEST(IndexDataset, DetectsTheFormatFromTheFiles) {
     test::TempDirectory directory;
     const auto root = directory.path() / "data";
     const auto format = [&] {
-        const auto report = index_dataset({.url = root.string(), .manifest_path = directory / "m"}, {}, {});
+        const auto report =
+            index_dataset({.definition = {.url = root.string()}, .manifest = {.path = directory / "m"}}, {}, {});
         EXPECT_TRUE(report) << report.error().message;
-        return report->format;
+        return report->definition.format;
     };
     test::write_tar(root / "deep/a.tar", test::TarDialect::ustar, test::make_samples(2, 10, 1));
     EXPECT_EQ(format(), Format::webdataset);
@@ -53,20 +54,20 @@ TEST(IndexDataset, RefusesParquetUnlessTheFormatIsRaw) {
     test::TempDirectory directory;
     test::write_file(directory.path() / "data/part-0.parquet", "PAR1");
     test::write_file(directory.path() / "data/_SUCCESS", "x");
-    IndexRequest request{.url = directory / "data", .manifest_path = directory / "m"};
+    IndexRequest request{.definition = {.url = directory / "data"}, .manifest = {.path = directory / "m"}};
     const auto refused = index_dataset(request, {}, {});
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
     EXPECT_THAT(refused.error().message, HasSubstr("part-0.parquet: Parquet is not supported"));
-    request.format = Format::raw;
+    request.definition.format = Format::raw;
     EXPECT_TRUE(index_dataset(request, {}, {}));
 }
 
 TEST(IndexDataset, RefusesABlockSizeForARawDataset) {
     test::TempDirectory directory;
     test::write_file(directory.path() / "data/a", "x");
-    const IndexRequest request{
-        .url = directory / "data", .block = {BlockTarget::bytes, 1 << 20}, .manifest_path = directory / "m"};
+    const IndexRequest request{.definition = {.url = directory / "data", .block = {BlockTarget::bytes, 1 << 20}},
+                               .manifest = {.path = directory / "m"}};
     const auto report = index_dataset(request, {}, {});
     ASSERT_FALSE(report);
     EXPECT_THAT(report.error().message, HasSubstr("a block of a raw dataset is one file"));
@@ -74,7 +75,8 @@ TEST(IndexDataset, RefusesABlockSizeForARawDataset) {
 
 TEST(IndexDataset, MissingRootErrorNamesThePath) {
     test::TempDirectory directory;
-    const auto report = index_dataset({.url = directory / "absent", .manifest_path = directory / "m"}, {}, {});
+    const auto report =
+        index_dataset({.definition = {.url = directory / "absent"}, .manifest = {.path = directory / "m"}}, {}, {});
     ASSERT_FALSE(report);
     EXPECT_EQ(report.error().code, ErrorCode::not_found);
     EXPECT_THAT(report.error().message, HasSubstr(directory / "absent"));

@@ -187,12 +187,11 @@ protected:
     Result<IndexReport> index(const std::string& name, std::uint64_t objects_max = 1'000'000) {
         std::stop_source stop;
         return index_dataset(
-            {.url = root_.string(),
-             .block = {protocol::BlockTarget::bytes, 8192},
-             .checksum = checksum_,
-             .manifest_path = directory_ / name,
-             .journal_path = journal_path(directory_ / name),
-             .dataset_id = 1},
+            {.definition = {.url = root_.string(),
+                            .block = {protocol::BlockTarget::bytes, 8192},
+                            .checksum = checksum_},
+             .manifest = {.path = directory_ / name, .dataset_id = 1},
+             .journal_path = journal_path(directory_ / name)},
             [&](const IndexProgress& now) {
                 last_ = now;
                 if (now.objects_done >= now.objects_resumed + objects_max) stop.request_stop();
@@ -234,18 +233,16 @@ TEST_F(ResumedIndexingTest, ChangedShardIsReadAgain) {
     ASSERT_TRUE(report) << report.error().message;
     EXPECT_EQ(report->objects_resumed, 29u);
     EXPECT_EQ(report->manifest.sample_count, 601u);
-    ASSERT_TRUE(index_dataset({.url = root_.string(),
-                               .block = {protocol::BlockTarget::bytes, 8192},
-                               .manifest_path = directory_ / "anew",
-                               .dataset_id = 1},
+    ASSERT_TRUE(index_dataset({.definition = {.url = root_.string(), .block = {protocol::BlockTarget::bytes, 8192}},
+                               .manifest = {.path = directory_ / "anew", .dataset_id = 1}},
                               {}, {}));
     EXPECT_EQ(manifest("manifest"), manifest("anew"));
 }
 
 TEST_F(ResumedIndexingTest, DifferentBlockGoalResumesNothing) {
     ASSERT_TRUE(index("manifest"));
-    const auto report = index_dataset({.url = root_.string(),
-                                       .manifest_path = directory_ / "manifest",
+    const auto report = index_dataset({.definition = {.url = root_.string()},
+                                       .manifest = {.path = directory_ / "manifest"},
                                        .journal_path = journal_path(directory_ / "manifest")},
                                       {}, {});
     ASSERT_TRUE(report);
@@ -257,12 +254,11 @@ TEST_F(ResumedIndexingTest, ResumesTheChecksumsOfRawFiles) {
     test::make_tree(directory_.path() / "tree");
     root_ = directory_.path() / "tree";
     for (const char* name : {"manifest", "manifest"}) {
-        const auto report = index_dataset({.url = root_.string(),
-                                           .format = protocol::Format::raw,
-                                           .checksum = true,
-                                           .manifest_path = directory_ / name,
-                                           .journal_path = journal_path(directory_ / name)},
-                                          {}, {});
+        const auto report =
+            index_dataset({.definition = {.url = root_.string(), .format = protocol::Format::raw, .checksum = true},
+                           .manifest = {.path = directory_ / name},
+                           .journal_path = journal_path(directory_ / name)},
+                          {}, {});
         ASSERT_TRUE(report) << report.error().message;
         last_.objects_resumed = report->objects_resumed;
     }

@@ -27,8 +27,9 @@ class IndexRawTest : public ::testing::Test {
 protected:
     void write(const std::string& path, std::string_view content = "x") { test::write_file(root_ / path, content); }
     Result<IndexReport> index() {
-        return index_dataset(
-            {.url = root_.string(), .format = protocol::Format::raw, .manifest_path = directory_ / "manifest"}, {}, {});
+        return index_dataset({.definition = {.url = root_.string(), .format = protocol::Format::raw},
+                              .manifest = {.path = directory_ / "manifest"}},
+                             {}, {});
     }
     std::string error() {
         const auto report = index();
@@ -148,8 +149,9 @@ TEST_F(IndexRawTest, UnusableDirectoryErrorSaysWhy) {
     write("class/empty", "");
     EXPECT_THAT(error(), HasSubstr("1 empty file"));
     test::write_file(directory_.path() / "file", "x");
-    const auto file = index_dataset(
-        {.url = directory_ / "file", .format = protocol::Format::raw, .manifest_path = directory_ / "m"}, {}, {});
+    const auto file = index_dataset({.definition = {.url = directory_ / "file", .format = protocol::Format::raw},
+                                     .manifest = {.path = directory_ / "m"}},
+                                    {}, {});
     ASSERT_FALSE(file);
     EXPECT_THAT(file.error().message,
                 HasSubstr("is a file, and a dataset is a directory or a .tar: give the directory, "));
@@ -182,7 +184,7 @@ TEST_F(IndexRawTest, OversizedFileErrorNamesIt) {
 TEST_F(IndexRawTest, ReportsProgressAndStopsOnRequest) {
     for (int i = 0; i < 2500; ++i) write("class/" + std::to_string(i));
     std::vector<std::uint64_t> seen;
-    const IndexRequest request{.url = root_.string(), .manifest_path = directory_ / "manifest"};
+    const IndexRequest request{.definition = {.url = root_.string()}, .manifest = {.path = directory_ / "manifest"}};
     ASSERT_TRUE(
         index_dataset(request, [&](const IndexProgress& progress) { seen.push_back(progress.objects_done); }, {}));
     EXPECT_THAT(seen, ElementsAre(1024, 2048, 2500));

@@ -59,7 +59,9 @@ protected:
         test::write_tar(root_ / name, dialect, members);
     }
     Result<IndexReport> index(const BlockGoal& block = {}) {
-        return index_dataset({.url = root_.string(), .block = block, .manifest_path = directory_ / "manifest"}, {}, {});
+        return index_dataset(
+            {.definition = {.url = root_.string(), .block = block}, .manifest = {.path = directory_ / "manifest"}}, {},
+            {});
     }
     Manifest manifest() {
         auto manifest = Manifest::open(directory_ / "manifest");
@@ -100,7 +102,7 @@ TEST_F(IndexWebdatasetTest, SamplesMapToMembersInEveryDialectAndBlockTarget) {
             SCOPED_TRACE(format_block_goal(goal));
             const auto report = index(goal);
             ASSERT_TRUE(report) << report.error().message;
-            EXPECT_EQ(report->format, protocol::Format::webdataset);
+            EXPECT_EQ(report->definition.format, protocol::Format::webdataset);
             EXPECT_TRUE(report->notes.empty());
             const Manifest found = manifest();
             EXPECT_EQ(found.sample_count(), expected.size());
@@ -181,10 +183,10 @@ TEST_F(IndexWebdatasetTest, SingleTarIsADataset) {
     const auto members = test::make_samples(10, 1000, 1);
     tar("a.tar", members);
     tar("b.tar", test::make_samples(10, 1000, 2));
-    const auto report =
-        index_dataset({.url = (root_ / "a.tar").string(), .manifest_path = directory_ / "manifest"}, {}, {});
+    const auto report = index_dataset(
+        {.definition = {.url = (root_ / "a.tar").string()}, .manifest = {.path = directory_ / "manifest"}}, {}, {});
     ASSERT_TRUE(report) << report.error().message;
-    EXPECT_EQ(report->url, "file://" + root_.string());
+    EXPECT_EQ(report->definition.url, "file://" + root_.string());
     const Manifest found = manifest();
     EXPECT_EQ(found.object_count(), 1u);
     EXPECT_EQ(found.object(0).path, "a.tar");
@@ -197,24 +199,27 @@ TEST_F(IndexWebdatasetTest, SkipsAndNotesFilesWithoutSamples) {
     tar(".hidden.tar", test::make_samples(2, 10, 2));
     const auto webdataset = protocol::Format::webdataset;
     test::write_file(root_ / "LICENSE", "text");
-    const auto report =
-        index_dataset({.url = root_.string(), .format = webdataset, .manifest_path = directory_ / "manifest"}, {}, {});
+    const auto report = index_dataset(
+        {.definition = {.url = root_.string(), .format = webdataset}, .manifest = {.path = directory_ / "manifest"}},
+        {}, {});
     ASSERT_TRUE(report) << report.error().message;
     EXPECT_EQ(report->manifest.object_count, 1u);
     EXPECT_THAT(report->notes,
                 ElementsAre(HasSubstr("1 file(s) or directories whose names begin with a dot"),
                             HasSubstr("1 file(s) that are not .tar"), HasSubstr("1 file(s) without samples")));
     std::filesystem::remove(root_ / "a.tar");
-    const auto none =
-        index_dataset({.url = root_.string(), .format = webdataset, .manifest_path = directory_ / "manifest"}, {}, {});
+    const auto none = index_dataset(
+        {.definition = {.url = root_.string(), .format = webdataset}, .manifest = {.path = directory_ / "manifest"}},
+        {}, {});
     ASSERT_FALSE(none);
     EXPECT_THAT(none.error().message, HasSubstr("has no samples"));
     std::filesystem::remove(root_ / "empty.tar");
-    EXPECT_THAT(
-        index_dataset({.url = root_.string(), .format = webdataset, .manifest_path = directory_ / "manifest"}, {}, {})
-            .error()
-            .message,
-        HasSubstr("has no .tar files"));
+    EXPECT_THAT(index_dataset({.definition = {.url = root_.string(), .format = webdataset},
+                               .manifest = {.path = directory_ / "manifest"}},
+                              {}, {})
+                    .error()
+                    .message,
+                HasSubstr("has no .tar files"));
 }
 
 TEST_F(IndexWebdatasetTest, ReportsProgressToTheEndAndStopsOnRequest) {
@@ -224,7 +229,7 @@ TEST_F(IndexWebdatasetTest, ReportsProgressToTheEndAndStopsOnRequest) {
         bytes += std::filesystem::file_size(root_ / (std::to_string(i) + ".tar"));
     }
     IndexProgress last;
-    const IndexRequest request{.url = root_.string(), .manifest_path = directory_ / "manifest"};
+    const IndexRequest request{.definition = {.url = root_.string()}, .manifest = {.path = directory_ / "manifest"}};
     ASSERT_TRUE(index_dataset(request,
                               [&](const IndexProgress& progress) {
                                   EXPECT_GE(progress.bytes_done, last.bytes_done);

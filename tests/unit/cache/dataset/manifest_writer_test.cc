@@ -25,16 +25,14 @@ protected:
     Manifest write(DatasetContent content, Format format, const Manifest* previous,
                    const std::string& url = "file:///data") {
         const std::uint64_t version = previous == nullptr ? 1 : previous->header().version + 1;
-        const ManifestOptions options{.path = directory_ / std::to_string(version),
-                                      .url = url,
+        const ManifestVersion written{.path = directory_ / std::to_string(version),
                                       .dataset_id = kDatasetId,
                                       .version = version,
-                                      .format = format,
                                       .previous = previous};
-        const auto summary = write_manifest(content, options);
+        const auto summary = write_manifest(content, {.url = url, .format = format}, written);
         EXPECT_TRUE(summary) << summary.error().message;
         summary_ = *summary;
-        auto manifest = Manifest::open(options.path);
+        auto manifest = Manifest::open(written.path);
         EXPECT_TRUE(manifest && manifest->check());
         return std::move(*manifest);
     }
@@ -163,24 +161,25 @@ TEST_F(ManifestWriterTest, IdAlwaysMeansTheSameContent) {
 
 TEST_F(ManifestWriterTest, InvalidContentOrPathFailsCleanly) {
     DatasetContent empty;
-    EXPECT_EQ(write_manifest(empty, {.path = directory_ / "m"}).error().code, ErrorCode::invalid_argument);
+    EXPECT_EQ(write_manifest(empty, {.format = protocol::Format::raw}, {.path = directory_ / "m"}).error().code,
+              ErrorCode::invalid_argument);
 
     DatasetContent content;
     content.add_object("a", 100, 1, protocol::kNoLabel);
     const auto before = write(content, Format::raw, nullptr);
-    const auto mixed_up =
-        write_manifest(content, {.path = directory_ / "m", .dataset_id = kDatasetId + 1, .previous = &before});
+    const auto mixed_up = write_manifest(content, {.format = protocol::Format::raw},
+                                         {.path = directory_ / "m", .dataset_id = kDatasetId + 1, .previous = &before});
     ASSERT_FALSE(mixed_up);
     EXPECT_THAT(mixed_up.error().message, HasSubstr("another dataset"));
 
-    const auto nowhere = write_manifest(content, {.path = directory_ / "absent/m"});
+    const auto nowhere = write_manifest(content, {.format = protocol::Format::raw}, {.path = directory_ / "absent/m"});
     ASSERT_FALSE(nowhere);
     EXPECT_EQ(nowhere.error().code, ErrorCode::not_found);
     EXPECT_THAT(nowhere.error().message, HasSubstr("absent/m"));
 
     std::filesystem::create_directory(directory_.path() / "taken");
     std::filesystem::create_directory(directory_.path() / "taken/inside");
-    EXPECT_FALSE(write_manifest(content, {.path = directory_ / "taken"}));
+    EXPECT_FALSE(write_manifest(content, {.format = protocol::Format::raw}, {.path = directory_ / "taken"}));
     EXPECT_FALSE(std::filesystem::exists(directory_.path() / "taken.new")) << "the temporary file is removed";
 }
 
@@ -189,7 +188,8 @@ TEST_F(ManifestWriterTest, MappedManifestSurvivesReplacement) {
     content.add_object("a", 100, 1, protocol::kNoLabel);
     const auto before = write(content, Format::raw, nullptr);
     content.add_object("b", 100, 1, protocol::kNoLabel);
-    ASSERT_TRUE(write_manifest(content, {.path = directory_ / "1", .url = "file:///data"}));
+    ASSERT_TRUE(
+        write_manifest(content, {.url = "file:///data", .format = protocol::Format::raw}, {.path = directory_ / "1"}));
     EXPECT_TRUE(before.check()) << "the mapping keeps the old file";
     EXPECT_EQ(before.object_count(), 1u);
 }

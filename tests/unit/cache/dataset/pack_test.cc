@@ -24,8 +24,8 @@ protected:
                             const std::string& destination = "shards", std::stop_token stop = {},
                             const IndexProgressCallback& progress = {}) {
         return pack_dataset(
-            {.source = source_.string(), .destination = directory_ / destination, .shard_bytes = shard_bytes}, progress,
-            stop);
+            {.source = {.url = source_.string()}, .destination = directory_ / destination, .shard_bytes = shard_bytes},
+            progress, stop);
     }
     std::map<std::string, std::string> files(const std::string& below) const {
         std::map<std::string, std::string> found;
@@ -165,7 +165,7 @@ TEST_F(PackTest, FilesSurvivePackingIntoBlocks) {
     const auto expected = test::make_tree(source_, {.class_count = 3, .files_per_class = 40, .bytes_max = 5000});
     for (const auto& level : {std::optional<int>{}, std::optional<int>{1}}) {
         const std::string destination = level ? "compressed" : "packed";
-        const auto report = pack_dataset({.source = source_.string(),
+        const auto report = pack_dataset({.source = {.url = source_.string()},
                                           .destination = directory_ / destination,
                                           .format = protocol::Format::larder,
                                           .shard_bytes = 100'000,
@@ -184,7 +184,7 @@ TEST_F(PackTest, FilesSurvivePackingIntoBlocks) {
         EXPECT_EQ(manifest.header().block_target_bytes, 20'000u);
         std::map<std::string, std::string> found;
         const auto packed = pack_dataset(
-            {.source = directory_ / destination, .destination = directory_ / (destination + "-tars")}, {}, {});
+            {.source = {.url = directory_ / destination}, .destination = directory_ / (destination + "-tars")}, {}, {});
         ASSERT_TRUE(packed) << packed.error().message;
         EXPECT_EQ(packed->source_format, protocol::Format::larder);
         const std::string archive = files(destination + "-tars").begin()->second;
@@ -204,7 +204,8 @@ TEST_F(PackTest, FilesSurvivePackingIntoBlocks) {
 TEST_F(PackTest, OtherTargetFormatsAreRefused) {
     test::make_tree(source_);
     const auto packed = pack_dataset(
-        {.source = source_.string(), .destination = directory_ / "shards", .format = protocol::Format::mds}, {}, {});
+        {.source = {.url = source_.string()}, .destination = directory_ / "shards", .format = protocol::Format::mds},
+        {}, {});
     ASSERT_FALSE(packed);
     EXPECT_THAT(packed.error().message, HasSubstr("webdataset or larder, not as mds"));
 }

@@ -22,7 +22,8 @@ protected:
         std::ofstream(root / path) << std::string(bytes, 'x');
     }
     Result<DatasetSurvey> survey(const std::string& path = "", std::optional<protocol::Format> format = {}) {
-        return survey_dataset({.url = path.empty() ? root.path().string() : root / path, .format = format}, {}, {});
+        return survey_dataset(
+            {.definition = {.url = path.empty() ? root.path().string() : root / path, .format = format}}, {}, {});
     }
 
     test::TempDirectory root;
@@ -79,9 +80,9 @@ TEST_F(Survey, RefusesOptionsThatAddingADatasetRefuses) {
     const std::string url = root.path().string();
     const auto raw = protocol::Format::raw;
     const BlockGoal block{.target = protocol::BlockTarget::bytes, .bytes = 4096};
-    EXPECT_FALSE(survey_dataset({.url = url, .format = raw, .block = block}, {}, {}));
-    EXPECT_FALSE(survey_dataset({.url = url, .format = raw, .tokens_per_sample = 5}, {}, {}));
-    EXPECT_TRUE(survey_dataset({.url = url, .format = raw}, {}, {}));
+    EXPECT_FALSE(survey_dataset({.definition = {.url = url, .format = raw, .block = block}}, {}, {}));
+    EXPECT_FALSE(survey_dataset({.definition = {.url = url, .format = raw, .tokens_per_sample = 5}}, {}, {}));
+    EXPECT_TRUE(survey_dataset({.definition = {.url = url, .format = raw}}, {}, {}));
 }
 
 TEST_F(Survey, TreeOfFilesIsRawAndCountsTopDirectories) {

@@ -52,15 +52,11 @@ DatasetContent four_files() {
 class ManifestTest : public ::testing::Test {
 protected:
     std::string write(DatasetContent content, Format format) {
-        const cache::ManifestOptions options{.path = directory_ / "manifest",
-                                             .url = "file:///data",
-                                             .dataset_id = 77,
-                                             .version = 3,
-                                             .created_unix_ns = 123,
-                                             .format = format};
-        const auto summary = write_manifest(content, options);
+        const cache::ManifestVersion version{
+            .path = directory_ / "manifest", .dataset_id = 77, .version = 3, .created_unix_ns = 123};
+        const auto summary = write_manifest(content, {.url = "file:///data", .format = format}, version);
         EXPECT_TRUE(summary) << summary.error().message;
-        return options.path;
+        return version.path;
     }
 
     // Opens a manifest file that consists of `bytes`.

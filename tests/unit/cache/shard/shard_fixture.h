@@ -78,9 +78,8 @@ public:
             total_bytes += bytes.size();
             content.push_back(std::move(bytes));
         }
-        const auto written = cache::write_manifest(
-            dataset_content,
-            {.path = directory / "manifest", .url = url(), .dataset_id = kDatasetId, .format = protocol::Format::raw});
+        const auto written = cache::write_manifest(dataset_content, {.url = url(), .format = protocol::Format::raw},
+                                                   {.path = directory / "manifest", .dataset_id = kDatasetId});
         EXPECT_TRUE(written.has_value()) << written.error().message;
         manifest = std::make_shared<const protocol::Manifest>(*protocol::Manifest::open(directory / "manifest"));
         cache::StoreOptions store{.dataset_id = kDatasetId,
@@ -92,12 +91,11 @@ public:
         EXPECT_TRUE(place.has_value()) << place.error().message;
         auto remote = (*place)->remote(*device);
         EXPECT_TRUE(remote.has_value()) << remote.error().message;
-        shard->add_dataset({.name = "data",
+        shard->add_dataset({.definition = {.name = "data", .compression = options.compression},
                             .store = std::make_unique<cache::DatasetStore>(store, *device, clock, nullptr),
                             .remote = std::move(*remote),
                             .quota = options.quota,
-                            .manifest = manifest,
-                            .compression = options.compression});
+                            .manifest = manifest});
     }
 
     ~ShardWorld() {
