@@ -88,7 +88,7 @@ Result<void> DaemonProcess::set_quota(const std::string& dataset, std::uint64_t 
 
 Result<void> DaemonProcess::limit_job(const std::string& job, double bytes_per_second, std::uint64_t burst_bytes) {
     const auto set = call("PUT", "/v1/jobs/" + job + "/limit",
-                          {{"rate_bytes_per_s", bytes_per_second}, {"burst_bytes", burst_bytes}});
+                          {{"rate_bytes_per_second", bytes_per_second}, {"burst_bytes", burst_bytes}});
     if (!set) return std::unexpected(set.error());
     return {};
 }

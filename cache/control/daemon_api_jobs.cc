@@ -26,7 +26,7 @@ json::object job_json(const JobStatistics& job, double rate_bytes_per_second) {
             {"stall_s", static_cast<double>(job.stall_ns) / 1e9},
             {"samples", job.samples_delivered},
             {"bytes", job.bytes_delivered},
-            {"rate_bytes_per_s", rate_bytes_per_second}};
+            {"rate_bytes_per_second", rate_bytes_per_second}};
 }
 
 json::object task_json(const TaskView& task, const Node& node) {
@@ -74,14 +74,15 @@ void DaemonApi::put_job_limit(const Asked& asked, const HttpRespond& respond) {
     const auto object = request_object(asked.http);
     if (!object) return respond(http_error(object.error()));
     JsonReader reader(*object, "request body");
-    JobLimit limit{.rate_bytes_per_second = reader.number("rate_bytes_per_s"),
+    JobLimit limit{.rate_bytes_per_second = reader.number("rate_bytes_per_second"),
                    .burst_bytes = reader.optional_unsigned_integer("burst_bytes").value_or(0)};
     if (auto finished = reader.finish(); !finished) return respond(http_error(finished.error()));
     if (limit.burst_bytes == 0) limit.burst_bytes = default_burst_bytes(limit.rate_bytes_per_second);
     node_.set_job_limit(job, limit, [respond, job, limit](const Result<void>& done) {
         if (!done) return respond(http_error(done.error()));
-        respond(json_response(
-            {{"job", job}, {"rate_bytes_per_s", limit.rate_bytes_per_second}, {"burst_bytes", limit.burst_bytes}}));
+        respond(json_response({{"job", job},
+                               {"rate_bytes_per_second", limit.rate_bytes_per_second},
+                               {"burst_bytes", limit.burst_bytes}}));
     });
 }
 

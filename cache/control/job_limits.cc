@@ -40,7 +40,9 @@ Result<void> JobLimits::load(std::string_view text, std::string_view source) {
         const json::object* fields = member.value().if_object();
         if (fields == nullptr) return fail(ErrorCode::invalid_argument, where + " is not an object");
         JsonReader reader(*fields, where);
-        const JobLimit limit{.rate_bytes_per_second = reader.number("rate_bytes_per_s"),
+        // Files of earlier versions have a key that ends with _per_s.
+        const char* const rate = reader.has("rate_bytes_per_s") ? "rate_bytes_per_s" : "rate_bytes_per_second";
+        const JobLimit limit{.rate_bytes_per_second = reader.number(rate),
                              .burst_bytes = reader.unsigned_integer("burst_bytes")};
         if (auto finished = reader.finish(); !finished) return finished;
         from_api_[job] = limit;
@@ -207,7 +209,7 @@ std::string JobLimits::to_json() const {
     json::object limits;
     for (const auto& [job, limit] : from_api_) {
         limits[job] =
-            json::object{{"rate_bytes_per_s", limit.rate_bytes_per_second}, {"burst_bytes", limit.burst_bytes}};
+            json::object{{"rate_bytes_per_second", limit.rate_bytes_per_second}, {"burst_bytes", limit.burst_bytes}};
     }
     return json_text(limits) + "\n";
 }

@@ -162,7 +162,7 @@ TEST(PowerCutOfANode, DatasetsQuotasAndLimitsHold) {
     ask("POST", "/v1/datasets", R"({"name":"files","url":"file://)" + directory.path().string() + R"(/data"})");
     while (ask("GET", "/v1/datasets/files").status != 200) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     EXPECT_EQ(ask("PUT", "/v1/datasets/files/quota", R"({"memory_bytes":3000000,"disk_bytes":0})").status, 200u);
-    EXPECT_EQ(ask("PUT", "/v1/jobs/slow/limit", R"({"rate_bytes_per_s":1000000})").status, 200u);
+    EXPECT_EQ(ask("PUT", "/v1/jobs/slow/limit", R"({"rate_bytes_per_second":1000000})").status, 200u);
     cut_power_of(daemon, state, images);
     const auto quota = boost::json::parse(ask("GET", "/v1/datasets/files/quota").body);
     EXPECT_EQ(quota.at("memory_bytes").to_number<int>(), 3'000'000);

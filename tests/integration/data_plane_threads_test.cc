@@ -117,7 +117,7 @@ TEST_F(DataPlaneThreads, JobOnAllThreadsKeepsItsLimit) {
     constexpr std::uint64_t kBurst = 64 << 10;
     constexpr std::uint64_t kLargestBlock = 40'000;
     const auto began = std::chrono::steady_clock::now();
-    daemon.put("/v1/jobs/slow/limit", {{"rate_bytes_per_s", kRate}, {"burst_bytes", kBurst}});
+    daemon.put("/v1/jobs/slow/limit", {{"rate_bytes_per_second", kRate}, {"burst_bytes", kBurst}});
     for (const Dataset& dataset : datasets) daemon.add(dataset.name, dataset.root);
     {
         std::vector<std::jthread> readers;

@@ -330,7 +330,8 @@ TEST_F(EndToEnd, JobKeepsItsLimit) {
     constexpr double kRate = 8e6;
     constexpr std::uint64_t kBurst = 64 << 10;
     const auto began = std::chrono::steady_clock::now();
-    EXPECT_EQ(daemon.put("/v1/jobs/slow/limit", {{"rate_bytes_per_s", kRate}, {"burst_bytes", kBurst}}).status, 200u);
+    EXPECT_EQ(daemon.put("/v1/jobs/slow/limit", {{"rate_bytes_per_second", kRate}, {"burst_bytes", kBurst}}).status,
+              200u);
     daemon.add("d", root);
     Loader loader = open(options("slow"));
     read_epoch(loader);
@@ -404,12 +405,12 @@ TEST_F(EndToEnd, EpochOutlivesTheDaemon) {
 
 TEST_F(EndToEnd, RaisedLimitReachesWaitingRead) {
     daemon.add("d", root);
-    ASSERT_EQ(daemon.put("/v1/jobs/job/limit", {{"rate_bytes_per_s", 1}, {"burst_bytes", 1}}).status, 200u);
+    ASSERT_EQ(daemon.put("/v1/jobs/job/limit", {{"rate_bytes_per_second", 1}, {"burst_bytes", 1}}).status, 200u);
     Loader loader = open(options());
     std::thread raising([&] {
         // Once the first block is paid for, the rate allows the next one only hours later.
         TestDaemon::wait_until([&] { return counter("bytes_remote_read") > 0; });
-        ASSERT_EQ(daemon.put("/v1/jobs/job/limit", {{"rate_bytes_per_s", 1e9}}).status, 200u);
+        ASSERT_EQ(daemon.put("/v1/jobs/job/limit", {{"rate_bytes_per_second", 1e9}}).status, 200u);
     });
     read_epoch(loader);
     raising.join();

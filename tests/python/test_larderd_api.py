@@ -99,8 +99,8 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
     request("PUT", "/v1/datasets/lost/quota", smaller, 404)
     request("GET", "/v1/datasets/lost/quota", None, 404)
 
-    request("PUT", "/v1/jobs/train/limit", {"rate_bytes_per_s": 1e6, "burst_bytes": 2**20})
-    request("PUT", "/v1/jobs/train/limit", {"rate_bytes_per_s": -1}, 400)
+    request("PUT", "/v1/jobs/train/limit", {"rate_bytes_per_second": 1e6, "burst_bytes": 2**20})
+    request("PUT", "/v1/jobs/train/limit", {"rate_bytes_per_second": -1}, 400)
     assert [job["job"] for job in request("GET", "/v1/jobs")["jobs"]] == ["train"]
     request("DELETE", "/v1/jobs/train/limit")
     request("DELETE", "/v1/jobs/(scan)/limit", None, 400)
@@ -125,7 +125,7 @@ def test_requests_outside_the_schema_are_refused(own_daemon: Daemon, node_descri
         ("PUT", "/v1/datasets/x/quota", {"auto": True, "memory_bytes": 1}),
         ("POST", "/v1/datasets/x/verify", {"remote": "yes"}),
         ("PUT", "/v1/jobs/x/limit", {}),
-        ("PUT", "/v1/jobs/x/limit", {"rate_bytes_per_s": 1, "burst_bytes": -1}),
+        ("PUT", "/v1/jobs/x/limit", {"rate_bytes_per_second": 1, "burst_bytes": -1}),
     ]
     for method, target, body in cases:
         assert not node_description.fits_request(method, target, body), body

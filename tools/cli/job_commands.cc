@@ -45,7 +45,7 @@ int list_jobs(const Context& context) {
         const json::object& counters = object_at(job, "counters");
         const double hits = number_at(counters, "memory_hits") + number_at(counters, "disk_hits");
         table.add({text_at(job, "job"), text_at(job, "dataset"), text_at(job, "sessions"), text_at(job, "epoch"),
-                   format_bytes_per_second(number_at(job, "rate_bytes_per_s")),
+                   format_bytes_per_second(number_at(job, "rate_bytes_per_second")),
                    format_part(hits, hits + number_at(counters, "misses")),
                    format_bytes(count_at(counters, "bytes_memory")), format_bytes(count_at(counters, "bytes_disk")),
                    format_bytes(count_at(counters, "bytes_remote")), format_limit(number_at(job, "remote_rate")),
@@ -75,7 +75,7 @@ int limit_job(const Context& context, const LimitOptions& options) {
     if (!options.ahead) {
         if (auto known = check_known(context, options); !known) return report(context, known.error());
     }
-    json::object body{{"rate_bytes_per_s", options.rate.value_or(0)}};
+    json::object body{{"rate_bytes_per_second", options.rate.value_or(0)}};
     if (options.burst_bytes) body["burst_bytes"] = *options.burst_bytes;
     const std::string target = "/v1/jobs/" + percent_encode(options.job) + "/limit";
     const auto answer = options.none ? call(context, "DELETE", target) : call(context, "PUT", target, body);

@@ -37,7 +37,7 @@ constexpr const char* kJob =
     R"({"job":"resnet","dataset":"images","sessions":2,"epoch":3,"remote_rate":2e8,"remote_burst_bytes":16777216,)"
     R"("counters":{"memory_hits":3,"disk_hits":1,"misses":4,"bytes_memory":3072,"bytes_disk":1024,"bytes_remote":4096},)"
     R"("unread_bytes":524288,"effective_cache_bytes":131072,"stall_s":1.5,"samples":8,"bytes":8192,)"
-    R"("rate_bytes_per_s":125000000})";
+    R"("rate_bytes_per_second":125000000})";
 
 // Answers "METHOD /path" from a table and records the requests.
 class FakeAdminApi {
@@ -406,7 +406,7 @@ TEST_F(LarderWithDaemonTest, ShowsAndLimitsJobs) {
     const auto limited = larder({"job", "limit", "resnet", "--rate", "200MB/s", "--burst", "16MiB"});
     EXPECT_EQ(limited.output, "resnet may take 200.00 MB/s from the remote on this node\n");
     EXPECT_EQ(daemon.requests().back(),
-              "PUT /v1/jobs/resnet/limit {\"rate_bytes_per_s\":200000000,\"burst_bytes\":16777216}");
+              "PUT /v1/jobs/resnet/limit {\"rate_bytes_per_second\":200000000,\"burst_bytes\":16777216}");
     EXPECT_THAT(larder({"job", "limit", "resnet", "--rate", "0"}).output, HasSubstr("any rate"));
     daemon.answer("DELETE /v1/jobs/resnet/limit", "{}");
     EXPECT_THAT(larder({"job", "limit", "resnet", "--none"}).output, HasSubstr("the config's limit for the remote"));

@@ -113,8 +113,8 @@ TEST_F(ApiTest, InvalidBodiesGet400NamingTheKey) {
     daemon.add("d", root);
     EXPECT_THAT(daemon.put("/v1/datasets/d/quota", {{"memory_bytes", 1}}).error_message(), HasSubstr("disk_bytes"));
     EXPECT_EQ(daemon.put("/v1/datasets/d/quota", {{"memory_bytes", "1 GB"}, {"disk_bytes", 0}}).status, 400u);
-    EXPECT_THAT(daemon.put("/v1/jobs/j/limit", {{"rate", 1}}).error_message(), HasSubstr("rate_bytes_per_s"));
-    EXPECT_EQ(daemon.put("/v1/jobs/(scan)/limit", {{"rate_bytes_per_s", 1}}).status, 400u);
+    EXPECT_THAT(daemon.put("/v1/jobs/j/limit", {{"rate", 1}}).error_message(), HasSubstr("rate_bytes_per_second"));
+    EXPECT_EQ(daemon.put("/v1/jobs/(scan)/limit", {{"rate_bytes_per_second", 1}}).status, 400u);
     EXPECT_THAT(daemon.post("/v1/datasets/d/verify", {{"deep", true}}).error_message(), HasSubstr("deep"));
 }
 
@@ -216,7 +216,7 @@ TEST_F(ApiTest, QuotasBeyondNodeCapacityAreRefused) {
 TEST_F(ApiTest, QuotasAndLimitsSurviveRestart) {
     daemon.add("d", make_files(), 1 * kMiB, 2 * kMiB);
     ASSERT_EQ(daemon.put("/v1/datasets/d/quota", {{"memory_bytes", 3 * kMiB}, {"disk_bytes", 4 * kMiB}}).status, 200u);
-    ASSERT_EQ(daemon.put("/v1/jobs/new%2Fjob/limit", {{"rate_bytes_per_s", 1.5e6}, {"burst_bytes", 4096}}).status,
+    ASSERT_EQ(daemon.put("/v1/jobs/new%2Fjob/limit", {{"rate_bytes_per_second", 1.5e6}, {"burst_bytes", 4096}}).status,
               200u);
     const auto id = text_at(daemon.dataset("d"), "dataset_id");
     daemon.stop();

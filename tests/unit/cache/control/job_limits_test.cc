@@ -60,10 +60,16 @@ TEST(JobLimits, ApiLimitsSurviveSaveAndLoad) {
     EXPECT_EQ((*after.bucket("a", 0))->burst_bytes(), 1u << 20);
 }
 
+TEST(JobLimits, FileOfAnEarlierVersionIsRead) {
+    JobLimits limits;
+    ASSERT_TRUE(limits.load(R"({"a": {"rate_bytes_per_s": 1000, "burst_bytes": 7}})", "limits.json"));
+    EXPECT_EQ((*limits.bucket("a", 0))->rate_bytes_per_second(0), 1000);
+}
+
 TEST(JobLimits, BrokenFileErrorNamesTheFile) {
     for (const char* text :
-         {"", "[]", R"({"a": 3})", R"({"a": {"rate_bytes_per_s": "fast", "burst_bytes": 1}})",
-          R"({"a": {"rate_bytes_per_s": 1}})", R"({"a": {"rate_bytes_per_s": -1, "burst_bytes": 1}})"}) {
+         {"", "[]", R"({"a": 3})", R"({"a": {"rate_bytes_per_second": "fast", "burst_bytes": 1}})",
+          R"({"a": {"rate_bytes_per_second": 1}})", R"({"a": {"rate_bytes_per_second": -1, "burst_bytes": 1}})"}) {
         JobLimits limits;
         const auto loaded = limits.load(text, "limits.json");
         ASSERT_FALSE(loaded.has_value()) << text;
