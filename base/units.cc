@@ -108,7 +108,7 @@ std::optional<std::uint64_t> scaled(std::string_view digits, double factor) {
 constexpr std::string_view kBytesAllowed =
     "a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB (or k, M, G, T), such as \"8 MiB\"";
 constexpr std::string_view kRateAllowed =
-    "a size per second such as \"200 MB/s\", or a number and one of bit, kbit, Mbit, Gbit, such as \"1 Gbit/s\"";
+    "a size per second such as \"200 MB/s\", or a number and one of bit, kbit, Mbit, Gbit, such as \"1 Gbit\"";
 constexpr std::string_view kDurationAllowed = "a number and one of ns, us, ms, s, m, h, such as \"30 s\"";
 
 template <typename... Arguments>

@@ -20,6 +20,20 @@ TEST(NearestName, PartOfANameMatches) {
     EXPECT_EQ(nearest_name("level", kKnown), "log.level");
 }
 
+TEST(NearestName, SwappedNeighboursCountAsOneChange) {
+    const std::vector<std::string> policies{"fifo", "sjf", "srtf", "edf"};
+    EXPECT_EQ(nearest_name("srft", policies), "srtf");
+    EXPECT_EQ(nearest_name("ffio", policies), "fifo");
+}
+
+TEST(NearestName, BeginningOfOneNameMatches) {
+    const std::vector<std::string> commands{"workload", "compare", "capacity", "guarantee", "complete"};
+    EXPECT_EQ(nearest_name("guar", commands), "guarantee");
+    EXPECT_EQ(nearest_name("compa", commands), "compare");
+    EXPECT_FALSE(nearest_name("comp", commands)) << "two names begin so";
+    EXPECT_FALSE(nearest_name("gu", commands)) << "two letters say too little";
+}
+
 TEST(NearestName, DistantNameMatchesNothing) {
     EXPECT_FALSE(nearest_name("nonsense", kKnown));
     EXPECT_FALSE(nearest_name("xyz", kKnown));

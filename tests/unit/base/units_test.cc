@@ -132,6 +132,13 @@ TEST(Units, RefusesInvalidRates) {
     }
 }
 
+TEST(Units, RefusalsGiveAnExampleOfTheFormThatTheyName) {
+    EXPECT_EQ(
+        parse_bytes_per_second("20").error().message,
+        "\"20\" is not a rate: expected a size per second such as \"200 MB/s\", or a number and one of bit, kbit, "
+        "Mbit, Gbit, such as \"1 Gbit\"");
+}
+
 TEST(Units, ParsesDurations) {
     const struct {
         const char* text;
