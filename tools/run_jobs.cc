@@ -120,12 +120,16 @@ Result<std::unique_ptr<allocator::Extension>> mount(const scheduler::LiveConfig&
 Result<allocator::MakeExtension> make_job_extension(const scheduler::LiveConfig& config,
                                                     const std::string& state_directory) {
     if (!config.runs_jobs()) return allocator::MakeExtension();
-    const std::string directory = config.directory.empty() ? state_directory : config.directory;
-    if (directory.empty()) {
+    const std::string given = config.directory.empty() ? state_directory : config.directory;
+    if (given.empty()) {
         return fail(ErrorCode::invalid_argument,
                     "running jobs needs a directory for the queue's record and the jobs' files: set "
                     "scheduler.directory or state");
     }
+    // Users read the paths of outputs from other directories than this one.
+    std::error_code error;
+    const std::string directory = fs::absolute(given, error).lexically_normal();
+    if (error) return fail_errno(error.value(), "find the directory " + given);
     if (auto checked = check_cells(config); !checked) return std::unexpected(checked.error());
     return [config, directory](const allocator::ExtensionContext& place) { return mount(config, directory, place); };
 }

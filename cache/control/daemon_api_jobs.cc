@@ -29,6 +29,11 @@ json::object job_json(const JobStatistics& job, double rate_bytes_per_second) {
             {"rate_bytes_per_second", rate_bytes_per_second}};
 }
 
+json::object limit_json(const std::string& job, JobLimit limit) {
+    if (limit.burst_bytes == 0) limit.burst_bytes = default_burst_bytes(limit.rate_bytes_per_second);
+    return {{"job", job}, {"rate_bytes_per_second", limit.rate_bytes_per_second}, {"burst_bytes", limit.burst_bytes}};
+}
+
 json::object task_json(const TaskView& task, const Node& node) {
     json::object object{
         {"id", task.id},           {"kind", task.kind},      {"dataset", task.dataset}, {"state", name(task.state)},
@@ -80,16 +85,16 @@ void DaemonApi::put_job_limit(const Asked& asked, const HttpRespond& respond) {
     if (limit.burst_bytes == 0) limit.burst_bytes = default_burst_bytes(limit.rate_bytes_per_second);
     node_.set_job_limit(job, limit, [respond, job, limit](const Result<void>& done) {
         if (!done) return respond(http_error(done.error()));
-        respond(json_response({{"job", job},
-                               {"rate_bytes_per_second", limit.rate_bytes_per_second},
-                               {"burst_bytes", limit.burst_bytes}}));
+        respond(json_response(limit_json(job, limit)));
     });
 }
 
 void DaemonApi::delete_job_limit(const Asked& asked, const HttpRespond& respond) {
     if (auto checked = check_job_name(asked.name); !checked) return respond(http_error(checked.error()));
-    node_.set_job_limit(asked.name, std::nullopt,
-                        [respond](const Result<void>& done) { respond(done_response(done)); });
+    node_.set_job_limit(asked.name, std::nullopt, [this, respond, job = asked.name](const Result<void>& done) {
+        if (!done) return respond(http_error(done.error()));
+        respond(json_response(limit_json(job, node_.job_limits().own_limit_of(job))));
+    });
 }
 
 void DaemonApi::get_task(const Asked& asked, const HttpRespond& respond) {

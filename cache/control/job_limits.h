@@ -73,6 +73,8 @@ public:
     Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job, std::int64_t now_ns);
     std::size_t buckets() const { return buckets_.size(); }
 
+    // The job's limit without an allocator's lease. Rate 0: no limit.
+    JobLimit own_limit_of(const std::string& job) const;
     // The limits set by the API and by the config.
     std::map<std::string, JobLimit> explicit_limits() const;
     // The limits set by the API, to be saved.
@@ -87,7 +89,6 @@ private:
         bool reads() const { return idle_checks < kIdleChecksMax; }
     };
 
-    JobLimit own_limit_of(const std::string& job) const;
     // The job's own limit, lowered to the leased rate or, if `expired`, to its share of the lease's floor.
     JobLimit limit_of(const std::string& job, bool expired) const;
     void update_bucket(const std::string& job, std::int64_t now_ns);

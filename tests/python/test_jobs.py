@@ -175,7 +175,9 @@ def test_submissions_in_policies_page_fit_its_config_file(
         (["--deadline", "tomorrow", "--", "true"], 2, 'is not a time: expected "+2h"'),
         (["--deadline", "2001-01-01 00:00", "--", "true"], 2, "is over already"),
         (["--service", "strict", "--", "true"], 2, "about a deadline, but none is given"),
-        ([], 2, "needs -- and a COMMAND"),
+        (["--env", "NOT_SET", "--", "true"], 2, "--env: the variable NOT_SET is not set; give --env NOT_SET=VALUE"),
+        (["--env", "=1", "--", "true"], 2, '--env: "=1" names no variable'),
+        ([], 2, "needs a COMMAND, or else --file"),
     ],
 )  # fmt: skip
 def test_invalid_submission_is_refused_with_its_reason(
@@ -186,6 +188,68 @@ def test_invalid_submission_is_refused_with_its_reason(
     assert says in ran.stderr
     assert ran.returncode == code, ran.stderr
     assert "no jobs wait or run" in cluster.larder("jobs", "--queue")
+
+
+@pytest.mark.parametrize("separator", [[], ["--"]])
+def test_words_after_the_command_belong_to_it(start_cluster: Callable[..., Cluster], separator: list[str]) -> None:
+    cluster = start_cluster("--scheduler.gpus", "4")
+    cluster.larder("job", "submit", "--name", "prints", *separator, "echo", "--gpus", "2", "--", "-n", "status")
+    shown = cluster.wait("prints", "succeeded")
+    assert shown["command"] == ["echo", "--gpus", "2", "--", "-n", "status"]
+    assert shown["gpus"] == 1
+    assert cluster.larder("job", "logs", "prints") == "--gpus 2 -- -n status\n"
+
+
+def test_env_passes_on_a_variable_that_is_set(
+    start_cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = start_cluster("--scheduler.gpus", "1")
+    monkeypatch.setenv("SEED", "7")
+    monkeypatch.setenv("EMPTY", "")
+    cluster.submit("--name", "seeded", "--env", "SEED", "--env", "EMPTY", script='echo "$SEED, ${EMPTY-unset}"')
+    cluster.wait("seeded", "succeeded")
+    assert cluster.larder("job", "logs", "seeded") == "7, \n"
+
+
+def test_history_has_a_dash_for_a_job_that_never_ran(start_cluster: Callable[..., Cluster]) -> None:
+    cluster = start_cluster("--scheduler.gpus", "1")
+    cluster.submit("--name", "first", script="while :; do sleep 0.01; done")
+    cluster.wait("first", "running")
+    cluster.submit("--name", "second", script="true")
+    cluster.larder("job", "cancel", "second")
+    cluster.wait("second", "cancelled")
+    heading, row = cluster.larder("jobs", "--history").splitlines()
+    ran_ends = heading.index("RAN") + len("RAN")
+    assert row[:ran_ends].endswith("   -")
+
+
+def test_paths_of_outputs_are_absolute(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    process = subprocess.Popen(
+        [larder_bin / "larder-allocator", "--state", "demo", "--remote-bandwidth", "1GB/s", "--scheduler.gpus", "1"],
+        cwd=tmp_path, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+
+        def larder(*arguments: str) -> str:
+            command = [larder_bin / "larder", "--allocator", "demo/allocator.sock", *arguments]
+            return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stdout
+
+        while "no jobs wait" not in larder("jobs", "--queue"):
+            assert process.poll() is None
+            time.sleep(0.02)
+        larder("job", "submit", "--name", "one", "sh", "-c", "echo begun; while [ ! -e end ]; do sleep 0.01; done")
+        while "running" not in larder("jobs", "--queue") or larder("job", "logs", "one") != "begun\n":
+            time.sleep(0.02)
+        output = json.loads(larder("--json", "job", "show", "one"))["output"]
+        assert output.startswith(f"{tmp_path}/demo/jobs/") and pathlib.Path(output).read_text() == "begun\n"
+        assert f"Its output is in {output}." in larder("job", "why", "one")
+        (tmp_path / "end").touch()
+        while "succeeded" not in larder("jobs", "--history"):
+            time.sleep(0.02)
+    finally:
+        process.terminate()
+        process.wait()
+        kill_runners(tmp_path)
 
 
 def test_jobs_of_one_file_are_submitted_all_or_none(start_cluster: Callable[..., Cluster]) -> None:

@@ -139,8 +139,8 @@ std::string dataset_text(const json::object& dataset) {
         {"compression", text_at(dataset, "compression") + stored},
         {"checksums", flag_at(dataset, "checksums") ? "of each block" : "none: dataset add --checksum"},
         {"quarantined", quarantined},
-        {"faults", count(counters, "crc_failures") + " damaged blocks fetched again, " +
-                       count(counters, "remote_errors") + " remote errors"},
+        {"faults", format_counted(count_at(counters, "crc_failures"), "damaged block") + " fetched again, " +
+                       format_counted(count_at(counters, "remote_errors"), "remote error")},
     });
 }
 
@@ -180,7 +180,7 @@ std::string survey_text(const json::object& survey, bool format_was_given) {
         {"format",
          text_at(survey, "format") + (format_was_given ? ", as given by --format" : ", detected from the files")},
         {"files", format_count(count_at(survey, "objects")) + ", " + format_bytes(count_at(survey, "bytes"))},
-        {"kinds", files.empty() ? "-" : files},
+        {"kinds", or_dash(files)},
         {"directories", format_count(count_at(survey, "top_directories"))},
         {"empty files", format_count(count_at(survey, "empty_objects"))},
         {"odd files", odd.empty() ? "none" : odd}};

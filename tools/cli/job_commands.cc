@@ -44,8 +44,8 @@ int list_jobs(const Context& context) {
         const json::object& job = as_object(value);
         const json::object& counters = object_at(job, "counters");
         const double hits = number_at(counters, "memory_hits") + number_at(counters, "disk_hits");
-        table.add({text_at(job, "job"), text_at(job, "dataset"), text_at(job, "sessions"), text_at(job, "epoch"),
-                   format_bytes_per_second(number_at(job, "rate_bytes_per_second")),
+        table.add({text_at(job, "job"), or_dash(text_at(job, "dataset")), text_at(job, "sessions"),
+                   text_at(job, "epoch"), format_bytes_per_second(number_at(job, "rate_bytes_per_second")),
                    format_part(hits, hits + number_at(counters, "misses")),
                    format_bytes(count_at(counters, "bytes_memory")), format_bytes(count_at(counters, "bytes_disk")),
                    format_bytes(count_at(counters, "bytes_remote")), format_limit(number_at(job, "remote_rate")),
@@ -56,24 +56,42 @@ int list_jobs(const Context& context) {
     return kDone;
 }
 
-// Rejects a name that no job has: it is most often a typing mistake.
-Result<void> check_known(const Context& context, const LimitOptions& options) {
+// Returns the job as the node lists it. Rejects a name that no job has: it is most often a typing mistake.
+Result<json::object> find_job(const Context& context, const LimitOptions& options) {
     const auto answer = call(context, "GET", "/v1/jobs");
     if (!answer) return std::unexpected(answer.error());
     std::string known;
     for (const json::value& value : array_at(as_object(*answer), "jobs")) {
         const std::string job = text_at(as_object(value), "job");
-        if (job == options.job) return {};
+        if (job == options.job) return as_object(value);
         known += (known.empty() ? "" : ", ") + job;
     }
     return fail(ErrorCode::not_found, "no job \"" + options.job + "\" has connected to this node; there " +
                                           (known.empty() ? "are no jobs yet" : "are: " + known) +
-                                          (options.none ? "" : ". Use --ahead to set the limit before it connects"));
+                                          (options.rate ? ". Use --ahead to set the limit before it connects" : ""));
+}
+
+void print_limit(const std::string& job, double rate) {
+    std::printf("%s may take %s from the remote on this node\n", job.c_str(),
+                rate > 0 ? format_bytes_per_second(rate).c_str() : "any rate");
+}
+
+int show_limit(const Context& context, const LimitOptions& options) {
+    const auto job = find_job(context, options);
+    if (!job) return report(context, job.error());
+    const double rate = number_at(*job, "remote_rate");
+    if (context.json) {
+        print_json(json::object{
+            {"job", options.job}, {"rate_bytes_per_second", rate}, {"burst_bytes", count_at(*job, "remote_burst_bytes")}});
+    } else {
+        print_limit(options.job, rate);
+    }
+    return kDone;
 }
 
 int limit_job(const Context& context, const LimitOptions& options) {
     if (!options.ahead) {
-        if (auto known = check_known(context, options); !known) return report(context, known.error());
+        if (auto known = find_job(context, options); !known) return report(context, known.error());
     }
     json::object body{{"rate_bytes_per_second", options.rate.value_or(0)}};
     if (options.burst_bytes) body["burst_bytes"] = *options.burst_bytes;
@@ -82,11 +100,13 @@ int limit_job(const Context& context, const LimitOptions& options) {
     if (!answer) return report(context, answer.error());
     if (context.json) {
         print_json(*answer);
-    } else if (options.none) {
-        std::printf("%s has the config's limit for the remote on this node\n", options.job.c_str());
+    } else if (!options.none) {
+        print_limit(options.job, *options.rate);
+    } else if (const double rate = number_at(as_object(*answer), "rate_bytes_per_second"); rate > 0) {
+        std::printf("%s has the config's limit now: %s from the remote on this node\n", options.job.c_str(),
+                    format_bytes_per_second(rate).c_str());
     } else {
-        std::printf("%s may take %s from the remote on this node\n", options.job.c_str(),
-                    *options.rate > 0 ? format_bytes_per_second(*options.rate).c_str() : "any rate");
+        std::printf("%s has no limit now\n", options.job.c_str());
     }
     return kDone;
 }
@@ -123,7 +143,7 @@ void add_job_commands(CLI::App& app, Context& context) {
     add_logs_command(*job, context);
     add_job_registration(*job, context);
     auto options = std::make_shared<LimitOptions>();
-    CLI::App* limit = job->add_subcommand("limit", "Limit the remote bandwidth of a job on this node");
+    CLI::App* limit = job->add_subcommand("limit", "Show or set the limit of a job's remote bandwidth on this node");
     limit->add_option("JOB", options->job, "The job's name, as larder jobs shows it")->required();
     CLI::Option* rate =
         add_rate_option(*limit, "--rate", options->rate, "The limit, such as 200MB/s or 1Gbit; 0 for no limit");
@@ -131,12 +151,16 @@ void add_job_commands(CLI::App& app, Context& context) {
         ->add_flag("--none", options->none,
                    "Remove the limit set by this command, so that the config's limit applies again")
         ->excludes(rate);
-    limit->add_flag("--ahead", options->ahead, "Set the limit even if the job has not connected to this node yet");
-    add_bytes_option(*limit, "--burst", options->burst_bytes,
-                     "Bytes the job may read at once after a pause, such as 16MiB");
-    limit->callback([&context, options] {
-        if (!options->none && !options->rate) throw CLI::RequiredError("--rate or --none");
-        context.command = [&context, options] { return limit_job(context, *options); };
+    CLI::Option* ahead =
+        limit->add_flag("--ahead", options->ahead, "Set the limit even if the job has not connected to this node yet");
+    CLI::Option* burst = add_bytes_option(*limit, "--burst", options->burst_bytes,
+                                          "Bytes the job may read at once after a pause, such as 16MiB");
+    limit->callback([&context, options, ahead, burst] {
+        const bool shows = !options->none && !options->rate;
+        if (shows && (!ahead->empty() || !burst->empty())) throw CLI::RequiredError("--rate or --none");
+        context.command = [&context, options, shows] {
+            return shows ? show_limit(context, *options) : limit_job(context, *options);
+        };
     });
 }
 

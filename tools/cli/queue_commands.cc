@@ -53,10 +53,6 @@ std::string read_text(const json::object& job) {
                                        : format_bytes(static_cast<std::uint64_t>(number_at(job, "read_bytes")));
 }
 
-std::string or_dash(const std::string& text) {
-    return text.empty() ? "-" : text;
-}
-
 // Returns the time from a job's submission to its first start; without a start, to its end or to now.
 std::string waited_text(const json::object& job, double now_s) {
     const double until_s = job.contains("first_started_unix_s") ? number_at(job, "first_started_unix_s")
@@ -158,9 +154,8 @@ int list_history(const Context& context, unsigned limit) {
     for (const json::value& value : array_at(as_object(*answer), "jobs")) {
         const json::object& job = as_object(value);
         table.add({text_at(job, "id"), text_at(job, "name"), text_at(job, "state"), text_at(job, "tenant"),
-                   text_at(job, "gpus"), local_time(number_at(job, "ended_unix_s")), waited_text(job, 0),
-                   duration(number_at(job, "ran_s")), text_at(job, "attempt"), text_at(job, "preemptions"),
-                   text_at(job, "end_reason")});
+                   text_at(job, "gpus"), local_time(number_at(job, "ended_unix_s")), waited_text(job, 0), ran_text(job),
+                   text_at(job, "attempt"), text_at(job, "preemptions"), text_at(job, "end_reason")});
     }
     std::fputs(table.empty() ? "no job has ended yet\n" : table.text().c_str(), stdout);
     return kDone;

@@ -75,29 +75,35 @@ Result<void> put_ideals(json::object& job, const std::vector<std::string>& rates
 }
 
 // Returns the job's environment: PATH, HOME, USER and LANG of the submitter, and other variables only if named.
-json::object environment_of(const std::vector<std::string>& requested) {
+Result<json::object> environment_of(const std::vector<std::string>& requested) {
     json::object environment;
-    const auto copy = [&](const std::string& name) {
-        if (const char* value = std::getenv(name.c_str())) environment[name] = value;
-    };
-    for (const char* name : {"PATH", "HOME", "USER", "LANG"}) copy(name);
+    for (const char* name : {"PATH", "HOME", "USER", "LANG"}) {
+        if (const char* value = std::getenv(name)) environment[name] = value;
+    }
     for (const std::string& text : requested) {
         const std::size_t equals = text.find('=');
-        if (equals == std::string::npos) {
-            copy(text);
+        const std::string name = text.substr(0, equals);
+        if (name.empty()) return fail(ErrorCode::invalid_argument, "--env: \"" + text + "\" names no variable");
+        if (equals != std::string::npos) {
+            environment[name] = text.substr(equals + 1);
+        } else if (const char* value = std::getenv(name.c_str())) {
+            environment[name] = value;
         } else {
-            environment[text.substr(0, equals)] = text.substr(equals + 1);
+            return fail(ErrorCode::invalid_argument,
+                        "--env: the variable " + name + " is not set; give --env " + name + "=VALUE");
         }
     }
     return environment;
 }
 
 Result<json::object> job_of(const SubmitOptions& options) {
+    auto environment = environment_of(options.environment);
+    if (!environment) return std::unexpected(environment.error());
     json::array command;
     for (const std::string& word : options.command) command.push_back(json::value(word));
     json::object job{{"command", std::move(command)},
                      {"directory", options.directory.empty() ? current_directory() : options.directory},
-                     {"environment", environment_of(options.environment)}};
+                     {"environment", std::move(*environment)}};
     const auto put_text = [&](const char* key, const std::string& text) {
         if (!text.empty()) job[key] = text;
     };
@@ -146,6 +152,8 @@ Result<json::object> jobs_of_file(const SubmitOptions& options) {
     if (!text) return std::unexpected(text.error());
     auto body = parse_json_object(*text, options.file);
     if (!body) return body;
+    const auto environment = environment_of(options.environment);
+    if (!environment) return std::unexpected(environment.error());
     json::value* const jobs = body->if_contains("jobs");
     if (jobs == nullptr || !jobs->is_array()) {
         return fail(ErrorCode::invalid_argument, options.file + ": expected {\"jobs\": [...]}");
@@ -154,7 +162,7 @@ Result<json::object> jobs_of_file(const SubmitOptions& options) {
         if (!job.is_object()) continue;
         json::object& object = job.get_object();
         if (!object.contains("directory")) object["directory"] = current_directory();
-        if (!object.contains("environment")) object["environment"] = environment_of(options.environment);
+        if (!object.contains("environment")) object["environment"] = *environment;
     }
     return body;
 }
@@ -187,7 +195,11 @@ int submit(const Context& context, const SubmitOptions& options) {
 void add_submit_command(CLI::App& job, Context& context) {
     auto options = std::make_shared<SubmitOptions>();
     CLI::App* command = job.add_subcommand("submit", "Submit a command that the cluster runs as a job");
-    command->add_option("COMMAND", options->command, "The command to run, after --: -- python train.py --lr 0.1");
+    command->add_option(
+        "COMMAND", options->command,
+        "The command to run and its arguments: the first word that is no option, and all words after it. "
+        "-- may stand before it");
+    command->positionals_at_end();
     command->add_option("--gpus", options->gpus, "GPUs the job needs at once. Default: 1");
     command->add_option("--gpus-min", options->gpus_min, "Fewest GPUs the job can run with. Default: --gpus");
     command->add_option("--gpus-max", options->gpus_max, "Most GPUs the job can use. Default: --gpus");
@@ -248,7 +260,7 @@ void add_submit_command(CLI::App& job, Context& context) {
         "JSON file of jobs, which may name each other in \"after\"; all of them are submitted, or none");
     command->callback([&context, options, file, command] {
         if (options->command.empty() == file->empty()) {
-            throw CLI::ValidationError(command->get_name(), "needs -- and a COMMAND, or else --file");
+            throw CLI::ValidationError(command->get_name(), "needs a COMMAND, or else --file");
         }
         context.command = [&context, options] { return submit(context, *options); };
     });

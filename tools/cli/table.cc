@@ -133,6 +133,10 @@ std::string cut_to(const std::string& text, std::size_t width) {
     return text.substr(0, end) + "\u2026";
 }
 
+std::string or_dash(const std::string& text) {
+    return text.empty() ? "-" : text;
+}
+
 std::string format_counted(std::uint64_t count, std::string_view noun) {
     return format_count(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }

@@ -37,6 +37,9 @@ std::string name_value_text(const std::vector<std::pair<std::string, std::string
 // Returns the text, or its beginning and an ellipsis: `columns` wide at most.
 std::string cut_to(const std::string& text, std::size_t columns);
 
+// Returns the text of a cell; "-" for an empty text.
+std::string or_dash(const std::string& text);
+
 // Formats a count: "1,281,167".
 std::string format_count(std::uint64_t count);
 // Formats a count and its noun: "1 block", "2 blocks".

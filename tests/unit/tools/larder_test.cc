@@ -145,7 +145,8 @@ TEST_F(LarderTest, WrongUsageExitsWith2AndNamesCause) {
         {{"dataset", "pack", "a", "b", "--format", "mds"}, "webdataset"},
         {{"quota", "set", "images"}, "At least 1 option from [--memory,--disk,--auto]"},
         {{"quota", "set", "images", "--memory", "lots"}, "\"lots\" is not a size"},
-        {{"job", "limit", "resnet"}, "--rate"},
+        {{"job", "limit", "resnet", "--burst", "1MiB"}, "larder job limit: --rate or --none is required"},
+        {{"job", "limit", "resnet", "--ahead"}, "--rate or --none is required"},
         {{"job", "limit", "resnet", "--rate", "200"}, "\"200\" is not a rate"},
         {{"top", "--interval", "0"}, "larder top: --interval: \"0\" is not a number from 0.1"},
         {{"top", "--count", "-1"}, "larder top: --count: \"-1\" is not a number above 0"},
@@ -159,7 +160,9 @@ TEST_F(LarderTest, WrongUsageExitsWith2AndNamesCause) {
         {{"up", "stray"}, "stray"},
         {{"status", "--frobnicate"}, "larder status: unknown option --frobnicate; see `larder status --help`"},
         {{"job", "submit", "--gpus", "x", "--", "true"}, "larder job submit: --gpus: \"x\" is not a number"},
-        {{"job", "submit"}, "larder job submit: needs -- and a COMMAND"},
+        {{"job", "submit"}, "larder job submit: needs a COMMAND, or else --file"},
+        {{"job", "submit", "--file", "jobs.json", "true"}, "larder job submit: needs a COMMAND, or else --file"},
+        {{"stat"}, "did you mean `larder status`?"},
         {{"datasets"}, "did you mean `larder dataset`?"},
         {{"list"}, "did you mean `larder dataset ls`, `larder job ls` or `larder node ls`?"},
         {{"remove", "images"}, "did you mean `larder dataset rm`, `larder job rm` or `larder node rm`?"},
@@ -380,7 +383,7 @@ TEST_F(LarderWithDaemonTest, ListsAndDescribesDatasets) {
          {"version       2 (kept: 1, 2)\n", "access        ann:ml 0640\n", "samples       1,000\n",
           "cached        25.0 %, 250 blocks, 255.00 KiB\n", "memory        256.00 KiB of 512.00 KiB\n",
           "hits          40.0 % (30 memory, 10 disk, 60 misses)\n",
-          "faults        1 damaged blocks fetched again, 0 remote errors\n"}) {
+          "faults        1 damaged block fetched again, 0 remote errors\n"}) {
         EXPECT_THAT(info, HasSubstr(line));
     }
     EXPECT_THAT(larder({"dataset", "info", "images", "--json"}).output,
@@ -408,9 +411,32 @@ TEST_F(LarderWithDaemonTest, ShowsAndLimitsJobs) {
     EXPECT_EQ(daemon.requests().back(),
               "PUT /v1/jobs/resnet/limit {\"rate_bytes_per_second\":200000000,\"burst_bytes\":16777216}");
     EXPECT_THAT(larder({"job", "limit", "resnet", "--rate", "0"}).output, HasSubstr("any rate"));
-    daemon.answer("DELETE /v1/jobs/resnet/limit", "{}");
-    EXPECT_THAT(larder({"job", "limit", "resnet", "--none"}).output, HasSubstr("the config's limit for the remote"));
     EXPECT_EQ(larder({"job", "limit", "resnet", "--none", "--rate", "0"}).exit_code, 2);
+}
+
+TEST_F(LarderWithDaemonTest, ShowsTheLimitOfAJob) {
+    daemon.answer("GET /v1/jobs", std::string("{\"jobs\":[") + kJob + "]}");
+    EXPECT_EQ(larder({"job", "limit", "resnet"}).output, "resnet may take 200.00 MB/s from the remote on this node\n");
+    EXPECT_EQ(larder({"job", "limit", "resnet", "--json"}).output,
+              "{\"job\":\"resnet\",\"rate_bytes_per_s\":200000000,\"burst_bytes\":16777216}\n");
+    const auto unknown = larder({"job", "limit", "resnt"});
+    EXPECT_EQ(unknown.exit_code, 4);
+    EXPECT_THAT(unknown.errors, HasSubstr("there are: resnet"));
+}
+
+TEST_F(LarderWithDaemonTest, RemovingALimitSaysWhatHoldsNow) {
+    daemon.answer("GET /v1/jobs", std::string("{\"jobs\":[") + kJob + "]}");
+    daemon.answer("DELETE /v1/jobs/resnet/limit", R"({"job":"resnet","rate_bytes_per_s":0,"burst_bytes":0})");
+    daemon.answer("DELETE /v1/jobs/resnet/limit", R"({"job":"resnet","rate_bytes_per_s":5e6,"burst_bytes":1})");
+    EXPECT_EQ(larder({"job", "limit", "resnet", "--none"}).output, "resnet has no limit now\n");
+    EXPECT_EQ(larder({"job", "limit", "resnet", "--none"}).output,
+              "resnet has the config's limit now: 5.00 MB/s from the remote on this node\n");
+}
+
+TEST_F(LarderWithDaemonTest, JobThatHasNotConnectedHasADashForItsDataset) {
+    daemon.answer("GET /v1/jobs",
+                  R"({"jobs":[{"job":"bert","dataset":"","sessions":0,"epoch":0,"remote_rate":2e8,"counters":{}}]})");
+    EXPECT_THAT(larder({"jobs"}).output, HasSubstr("\nbert  -  "));
 }
 
 TEST_F(LarderWithDaemonTest, LimitOfUnknownJobIsRefusedUnlessSetAhead) {

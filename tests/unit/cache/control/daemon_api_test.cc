@@ -230,7 +230,10 @@ TEST_F(ApiTest, QuotasAndLimitsSurviveRestart) {
     EXPECT_EQ(text_at(job, "job"), "new/job");
     EXPECT_EQ(job.at("remote_rate").to_number<double>(), 1.5e6);
     EXPECT_EQ(number_at(job, "remote_burst_bytes"), 4096u);
-    EXPECT_EQ(daemon.call("DELETE", "/v1/jobs/new%2Fjob/limit").status, 200u);
+    const auto removed = daemon.call("DELETE", "/v1/jobs/new%2Fjob/limit");
+    EXPECT_EQ(removed.status, 200u);
+    EXPECT_EQ(text_at(removed.body, "job"), "new/job");
+    EXPECT_EQ(number_at(removed.body, "rate_bytes_per_s"), 0u) << "the config limits no job";
     EXPECT_TRUE(daemon.get("/v1/jobs").body.at("jobs").as_array().empty());
     daemon.stop();
     daemon.start();
