@@ -13,10 +13,6 @@ Result<void> index_raw(ObjectListing listing, const std::string& where, DatasetC
     if (listing.objects.empty()) {
         std::string why = where + " has no files to train on";
         for (const auto& note : notes) why += "; " + note;
-        if (where.starts_with("s3://"))
-            why +=
-                "; a dataset is a prefix, or one .tar: if this names an object, give its "
-                "prefix";
         return fail(ErrorCode::invalid_argument, why);
     }
     content.classes = std::move(listing.top_directories);

@@ -51,7 +51,8 @@ public:
         add_note(hidden_, "file(s) or directories whose names begin with a dot");
         add_note(circular_links_, "symbolic link(s) to directories they are in");
         add_note(dangling_links_, "broken symbolic link(s)");
-        add_note(others_, "entries that are neither file nor directory");
+        add_note(others_, others_ == 1 ? "entry that is neither file nor directory"
+                                       : "entries that are neither file nor directory");
         return std::move(listing_);
     }
 

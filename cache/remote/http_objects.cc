@@ -360,6 +360,7 @@ private:
         }
         const std::string prefix = url_.root.empty() ? "" : url_.root + "/";
         ObjectListing listing;
+        std::uint64_t keys = 0;
         std::uint64_t hidden = 0;
         std::uint64_t bytes = 0;
         std::string continuation;
@@ -375,6 +376,7 @@ private:
             for (const S3Object& object : page->objects) {
                 const std::string_view key = std::string_view(object.key);
                 if (!key.starts_with(prefix)) continue;
+                ++keys;
                 const std::string_view path = key.substr(prefix.size());
                 if (path.empty() || path.ends_with('/')) continue;  // some tools write such keys for directories
                 if (object.size_bytes == 0) {
@@ -392,8 +394,20 @@ private:
             if (on_found) on_found(listing.objects.size(), bytes);
             continuation = std::move(page->next);
         } while (!continuation.empty());
+        if (keys == 0) return std::unexpected(nothing_listed(prefix));
         finish_listing(listing, hidden);
         return listing;
+    }
+
+    Error nothing_listed(const std::string& prefix) const {
+        if (prefix.empty()) {
+            return {.code = ErrorCode::not_found,
+                    .message = url_.text() + ": the bucket is empty: check the URL and --endpoint"};
+        }
+        return {.code = ErrorCode::not_found,
+                .message = url_.text() + ": nothing has the prefix " + prefix +
+                           ": check the URL. A dataset is a prefix, or one .tar: if this names an object, give its "
+                           "prefix"};
     }
 
     RemoteUrl url_;

@@ -105,8 +105,10 @@ Result<RemoteUrl> parse_http(std::string_view url) {
     parsed.base = url.substr(0, slash);
     if (slash == host) return bad_url(url, "names no host");
     if (parsed.base.find('@') != std::string::npos) {
-        return bad_url("http(s)://...@...",
-                       "has a user or password in it, which would be kept where others can read it");
+        return fail(
+            ErrorCode::invalid_argument,
+            "the URL has a user or password in it, which would be kept where others can read it: leave out what "
+            "is before the @");
     }
     if (url.find_first_of("?#") != std::string_view::npos) {
         return bad_url(url.substr(0, url.find_first_of("?#")), "has a query or a fragment; objects are named by paths");
@@ -174,19 +176,26 @@ Result<RemoteUrl> parse_remote_url(std::string_view url) {
 }
 
 Result<void> check_endpoint(std::string_view endpoint) {
-    const auto bad_endpoint = [](const char* why) {
-        return fail(ErrorCode::invalid_argument, "the S3 endpoint " + std::string(why));
+    const auto bad_endpoint = [](const std::string& why) {
+        return fail(ErrorCode::invalid_argument, "the S3 endpoint " + why);
     };
-    const std::size_t scheme = endpoint.starts_with("http://") ? 7 : endpoint.starts_with("https://") ? 8 : 0;
-    if (scheme == 0 || endpoint.size() == scheme || endpoint[scheme] == '/') {
-        return bad_endpoint("is not http://host:port or https://host:port");
-    }
+    constexpr const char* kForm = "http://host:port or https://host:port";
     if (endpoint.find('@') != std::string_view::npos) {
         return bad_endpoint(
             "has a user or password in it, which would be kept where others can read it: keys belong in the daemon's "
             "environment or credentials file");
     }
     if (endpoint.find_first_of("?#") != std::string_view::npos) return bad_endpoint("has a query or a fragment");
+    const std::size_t colon = endpoint.find("://");
+    // An endpoint without a scheme is quoted: it has no place for a secret that was not found above.
+    if (colon == std::string_view::npos) return bad_endpoint("\"" + std::string(endpoint) + "\" is not " + kForm);
+    const std::string_view scheme = endpoint.substr(0, colon);
+    if (scheme != "http" && scheme != "https") {
+        return bad_endpoint("begins with " + std::string(scheme) + "://, and is not " + kForm);
+    }
+    const std::size_t host = colon + 3;
+    if (endpoint.size() == host || endpoint[host] == '/')
+        return bad_endpoint(std::string("names no host: give ") + kForm);
     return {};
 }
 

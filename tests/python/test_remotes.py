@@ -372,6 +372,18 @@ def test_missing_objects_and_buckets_are_named(daemon: Any, nginx: Nginx, s3: S3
     refused(daemon, f"{bucket}/no/such/prefix", "--endpoint", s3.endpoint)
 
 
+@pytest.mark.parametrize("options", [[], ["--dry-run"], ["--format", "webdataset"]])
+def test_prefix_without_objects_is_not_found(daemon: Any, s3: S3, bucket: str, options: list[str]) -> None:
+    ran = daemon.try_command("dataset", "add", "none", f"{bucket}/birds/v3", "--endpoint", s3.endpoint, *options)
+    assert ran.returncode == 4
+    assert "nothing has the prefix birds/v3/: check the URL" in ran.stderr
+    empty = f"empty-{next(NAMES)}"
+    s3.client.create_bucket(empty)
+    ran = daemon.try_command("dataset", "add", "none", f"s3://{empty}", "--endpoint", s3.endpoint, *options)
+    assert ran.returncode == 4
+    assert f"s3://{empty}: the bucket is empty: check the URL" in ran.stderr
+
+
 # --- a flaky remote costs time but no data
 
 FLAKY = dict(transient=0.05, stall_s=1)

@@ -206,6 +206,7 @@ int survey_dataset(const Context& context, const AddOptions& options, const json
 }
 
 int add_dataset(const Context& context, const AddOptions& options) {
+    if (auto checked = options.s3.check(); !checked) return report(context, checked.error());
     json::object body{{"name", options.name}, {"url", url_of(options.url)}};
     for (const auto& [key, value] :
          {std::pair{"format", &options.format}, std::pair{"compression", &options.compression},

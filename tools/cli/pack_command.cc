@@ -157,6 +157,7 @@ void add_pack_command(CLI::App& dataset, Context& context) {
                               Error{ErrorCode::invalid_argument, "--block and --compression are for --format larder"});
             }
             request.source.url = url_of(request.source.url);
+            if (auto checked = options->s3.check(); !checked) return report(context, checked.error());
             const auto remote = cache::read_remote(options->s3.json(), "options");
             if (!remote) return report(context, remote.error());
             if (auto checked = cache::check_remote_options(*remote, request.source.url); !checked) {

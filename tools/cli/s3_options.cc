@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "cache/remote/remote_url.h"
+
 namespace larder::cli {
 
 boost::json::object S3Choice::json() const {
@@ -13,6 +15,12 @@ boost::json::object S3Choice::json() const {
     if (unsigned_access) remote["unsigned"] = true;
     if (requester_pays) remote["requester_pays"] = true;
     return remote;
+}
+
+Result<void> S3Choice::check() const {
+    if (endpoint.empty()) return {};
+    auto checked = cache::check_endpoint(endpoint);
+    return checked ? checked : std::unexpected(checked.error().within("--endpoint"));
 }
 
 void add_s3_options(CLI::App& app, S3Choice& choice, const std::string& whose) {

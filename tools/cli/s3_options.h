@@ -7,6 +7,8 @@
 
 #include <string>
 
+#include "base/error.h"
+
 namespace larder::cli {
 
 struct S3Choice {
@@ -17,6 +19,8 @@ struct S3Choice {
     bool unsigned_access = false;
     bool requester_pays = false;
 
+    // Checks the form of the endpoint.
+    Result<void> check() const;
     // Returns the object for "remote" in POST /v1/datasets; empty if nothing was chosen.
     boost::json::object json() const;
 };

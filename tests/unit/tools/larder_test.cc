@@ -162,6 +162,8 @@ TEST_F(LarderTest, WrongUsageExitsWith2AndNamesCause) {
         {{"job", "submit", "--gpus", "x", "--", "true"}, "larder job submit: --gpus: \"x\" is not a number"},
         {{"job", "submit"}, "larder job submit: needs a COMMAND, or else --file"},
         {{"job", "submit", "--file", "jobs.json", "true"}, "larder job submit: needs a COMMAND, or else --file"},
+        {{"dataset", "add", "images", "s3://bucket/a", "--endpoint", "localhost:9"},
+         "--endpoint: the S3 endpoint \"localhost:9\" is not http://host:port or https://host:port"},
         {{"stat"}, "did you mean `larder status`?"},
         {{"datasets"}, "did you mean `larder dataset`?"},
         {{"list"}, "did you mean `larder dataset ls`, `larder job ls` or `larder node ls`?"},
@@ -418,7 +420,7 @@ TEST_F(LarderWithDaemonTest, ShowsTheLimitOfAJob) {
     daemon.answer("GET /v1/jobs", std::string("{\"jobs\":[") + kJob + "]}");
     EXPECT_EQ(larder({"job", "limit", "resnet"}).output, "resnet may take 200.00 MB/s from the remote on this node\n");
     EXPECT_EQ(larder({"job", "limit", "resnet", "--json"}).output,
-              "{\"job\":\"resnet\",\"rate_bytes_per_s\":200000000,\"burst_bytes\":16777216}\n");
+              "{\"job\":\"resnet\",\"rate_bytes_per_second\":200000000,\"burst_bytes\":16777216}\n");
     const auto unknown = larder({"job", "limit", "resnt"});
     EXPECT_EQ(unknown.exit_code, 4);
     EXPECT_THAT(unknown.errors, HasSubstr("there are: resnet"));
@@ -426,8 +428,8 @@ TEST_F(LarderWithDaemonTest, ShowsTheLimitOfAJob) {
 
 TEST_F(LarderWithDaemonTest, RemovingALimitSaysWhatHoldsNow) {
     daemon.answer("GET /v1/jobs", std::string("{\"jobs\":[") + kJob + "]}");
-    daemon.answer("DELETE /v1/jobs/resnet/limit", R"({"job":"resnet","rate_bytes_per_s":0,"burst_bytes":0})");
-    daemon.answer("DELETE /v1/jobs/resnet/limit", R"({"job":"resnet","rate_bytes_per_s":5e6,"burst_bytes":1})");
+    daemon.answer("DELETE /v1/jobs/resnet/limit", R"({"job":"resnet","rate_bytes_per_second":0,"burst_bytes":0})");
+    daemon.answer("DELETE /v1/jobs/resnet/limit", R"({"job":"resnet","rate_bytes_per_second":5e6,"burst_bytes":1})");
     EXPECT_EQ(larder({"job", "limit", "resnet", "--none"}).output, "resnet has no limit now\n");
     EXPECT_EQ(larder({"job", "limit", "resnet", "--none"}).output,
               "resnet has the config's limit now: 5.00 MB/s from the remote on this node\n");

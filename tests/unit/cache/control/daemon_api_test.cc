@@ -233,7 +233,7 @@ TEST_F(ApiTest, QuotasAndLimitsSurviveRestart) {
     const auto removed = daemon.call("DELETE", "/v1/jobs/new%2Fjob/limit");
     EXPECT_EQ(removed.status, 200u);
     EXPECT_EQ(text_at(removed.body, "job"), "new/job");
-    EXPECT_EQ(number_at(removed.body, "rate_bytes_per_s"), 0u) << "the config limits no job";
+    EXPECT_EQ(number_at(removed.body, "rate_bytes_per_second"), 0u) << "the config limits no job";
     EXPECT_TRUE(daemon.get("/v1/jobs").body.at("jobs").as_array().empty());
     daemon.stop();
     daemon.start();

@@ -128,7 +128,7 @@ TEST_F(IndexRawTest, FollowsLinksAndNotesSkippedEntries) {
         report->notes,
         ElementsAre(HasSubstr("1 empty file"), HasSubstr("2 file(s) or directories whose names begin with a dot"),
                     HasSubstr("2 symbolic link(s) to directories they are in"), HasSubstr("2 broken symbolic link(s)"),
-                    HasSubstr("1 entries that are neither")));
+                    HasSubstr("1 entry that is neither")));
 }
 
 TEST_F(IndexRawTest, FifoReplacingAFileIsAChangeAndDoesNotBlock) {

@@ -84,6 +84,14 @@ TEST(RemoteUrl, EndpointWithoutHostOrWithSecretIsRefused) {
     }
 }
 
+TEST(RemoteUrl, RefusalsQuoteWhatTheUserTyped) {
+    const auto message = [](std::string_view endpoint) { return check_endpoint(endpoint).error().message; };
+    EXPECT_EQ(message("localhost:9"), "the S3 endpoint \"localhost:9\" is not http://host:port or https://host:port");
+    EXPECT_THAT(message("ftp://host"), HasSubstr("begins with ftp://"));
+    EXPECT_THAT(message("http:///path"), HasSubstr("names no host"));
+    EXPECT_THAT(error("http://u:p@host/all.txt"), HasSubstr("the URL has a user or password in it"));
+}
+
 TEST(RemoteUrl, NormalisingKeepsObjectSelectors) {
     EXPECT_EQ(normalise_url("http://host/a/{0..3}.tar"), "http://host/a/{0..3}.tar");
     EXPECT_EQ(normalise_url("s3://bucket/a//"), "s3://bucket/a");
