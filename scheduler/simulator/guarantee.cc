@@ -50,11 +50,12 @@ Result<CellConfig> cells_by_weight(std::span<const Tenant> tenants, const GpuGro
     const std::uint32_t rack_gpus = kRackNodes * gpus_per_node;
     const std::uint32_t nodes = gpus.gpus / rack_gpus * kRackNodes;
     if (tenants.size() > nodes) {
+        const std::string each =
+            tenants.size() == 1 ? "" : " for each of " + std::to_string(tenants.size()) + " tenants";
         return fail(ErrorCode::invalid_argument,
                     std::to_string(gpus.gpus) + " GPUs make " + std::to_string(nodes) + " nodes of " +
                         std::to_string(gpus_per_node) + " in whole racks of " + std::to_string(kRackNodes) +
-                        ", too few for a node for each of " + std::to_string(tenants.size()) +
-                        " tenants: raise --gpus, or give the cells (--cells)");
+                        ", too few for a node" + each + ": raise --gpus, or give the cells (--cells)");
     }
     CellConfig config;
     HierarchyConfig& hierarchy = config.hierarchies.emplace_back();

@@ -67,6 +67,7 @@ struct JobOutcome {
     double equal_bytes = 0;  // what it would have read in the same time under an equal share
     std::uint32_t preemptions = 0;
     std::uint32_t failures = 0;
+    bool larger_than_cluster = false;  // of a rejected job; if false, it is larger than its tenant's claim
 };
 
 // The state of the cluster at one time.

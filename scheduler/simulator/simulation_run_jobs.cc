@@ -9,13 +9,17 @@ namespace larder::scheduler {
 void SimulationRun::arrive(std::uint32_t j) {
     const JobSpec& spec = *jobs_[j].state.spec;
     bool fits = false;
+    bool fits_cluster = false;
     for (std::uint32_t type = 0; type < gpu_types_.size(); ++type) {
         const std::uint32_t gpus =
             spec.opportunistic ? total_gpus(type) : std::min(total_gpus(type), placer_.owned_gpus(spec.tenant, type));
-        fits = fits || (may_run_on(spec, type) && gpus >= spec.gpus_min);
+        if (!may_run_on(spec, type)) continue;
+        fits = fits || gpus >= spec.gpus_min;
+        fits_cluster = fits_cluster || total_gpus(type) >= spec.gpus_min;
     }
     if (!fits) {
         outcome_.jobs[j].end = JobEnd::rejected;
+        outcome_.jobs[j].larger_than_cluster = !fits_cluster;
         ++done_;
         return;
     }

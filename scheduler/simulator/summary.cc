@@ -47,7 +47,10 @@ Summary summarise(const Workload& workload, const SimulationOutcome& outcome, st
             ++summary.deadlines;
             if (!(job.finish_s <= spec.deadline_s)) ++summary.deadlines_missed;
         }
-        if (job.end == JobEnd::rejected) ++summary.rejected;
+        if (job.end == JobEnd::rejected) {
+            ++summary.rejected;
+            if (job.larger_than_cluster) ++summary.larger_than_cluster;
+        }
         if (job.end == JobEnd::expired) ++summary.expired;
         if (job.end == JobEnd::unfinished) ++summary.unfinished;
         if (job.end != JobEnd::finished) continue;

@@ -24,6 +24,7 @@ struct Summary {
     std::uint64_t measured = 0;  // jobs that count for completion times, queueing and fairness
     std::uint64_t finished = 0;
     std::uint64_t rejected = 0;
+    std::uint64_t larger_than_cluster = 0;  // of the rejected; the others are larger than their tenant's claim
     std::uint64_t expired = 0;
     std::uint64_t unfinished = 0;
     double makespan_s = 0;       // from the first submission to the last end

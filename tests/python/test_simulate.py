@@ -4,6 +4,7 @@ traces."""
 import csv
 import json
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -24,6 +25,7 @@ cells = [{ hierarchy = "h", level = "node", count = 2 }]
 name = "blue"
 cells = [{ hierarchy = "h", level = "node", count = 1 }]
 """
+ONE_NODE_EACH = OVER_COMMITTED.replace("count = 2", "count = 1")
 STORAGE = ["--cache-size", "500GB", "--bandwidth", "300MB/s"]
 
 
@@ -229,6 +231,76 @@ def test_invalid_arguments_are_named(simulate, tmp_path: pathlib.Path) -> None:
     assert 'own 3 of its cells ("red" 2, "blue" 1), which is 1 more than the 2 available' in said
     large = json.loads(simulate(trace_file(tmp_path / "large.csv", "0,10,99,a\n1,10,1,a\n"), "--gpus", "8", "--json"))
     assert (large["rejected"], large["finished"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "larder simulate: give a TRACE, or one of workload, compare, capacity, guarantee; see"),
+        (["--gpus", "8"], "larder simulate: give a TRACE, or one of workload, compare"),
+        (["comp"], 'unknown command "comp"; did you mean `larder simulate compare`?'),
+        (["comp", "trace.csv"], 'unknown command "comp"; did you mean `larder simulate compare`?'),
+        (["guarante", POISSON], 'unknown command "guarante"; did you mean `larder simulate guarantee`?'),
+        ([POISSON, "stray"], 'larder simulate: unexpected argument "stray"'),
+        (["compare"], "larder simulate compare: TRACE is required"),
+        (["workload", "stray"], 'larder simulate workload: unexpected argument "stray"'),
+        ([POISSON, "--policy", "srft"], 'policy "srft" is unknown; did you mean srtf?'),
+    ],
+)
+def test_wrong_words_are_named(simulate, words: list[str], said: str) -> None:
+    assert said in simulate(*words, status=2)
+
+
+def test_trace_may_follow_options(simulate) -> None:
+    first = simulate("--gpus", "v100:8,p100:8", "--policy", "max-min", "poisson:20,5", "--json")
+    assert json.loads(first) == json.loads(
+        simulate("poisson:20,5", "--gpus", "v100:8,p100:8", "--policy", "max-min", "--json")
+    )
+    assert "completion time" in simulate("--gpus", "8", "poisson:20,5")
+
+
+def test_sizes_of_a_table_have_one_family_of_units(simulate) -> None:
+    capacity = ["capacity", POISSON, "--gpus", "24", "--bandwidth", "200MB/s", "--of", "cache", "--most"]
+    compare = ["compare", POISSON, "--gpus", "24", "--bandwidths", "200MB/s", "--cache-sizes"]
+    for command, size in ((capacity, "4TB"), (compare, "500GB,4TB"), ([POISSON, "--cache-size"], "500GB")):
+        assert " TB" in (text := simulate(*command, size)) and "iB" not in text
+    for command, size in ((capacity, "4TiB"), (compare, "500GiB,4TiB"), ([POISSON, "--cache-size"], "500GiB")):
+        assert " TiB" in (text := simulate(*command, size)) and not re.search(r" [KMGT]B(?!/s)", text)
+
+
+def test_results_say_what_they_measure(simulate) -> None:
+    capacity = ["capacity", POISSON, "--gpus", "24", "--bandwidth", "200MB/s", "--most", "4TB"]
+    text = simulate(*capacity)
+    assert re.search(r"^ +CACHE  MEAN COMPLETION TIME$", text, re.MULTILINE)
+    assert re.search(r"^[\d.]+ TB of cache reaches a mean completion time of \d+d \d+h$", text, re.MULTILINE)
+    assert "GPU UTILISATION" in simulate(*capacity, "--metric", "utilisation")
+    compare = simulate("compare", POISSON, "--cache-sizes", "1TB", "--bandwidths", "1GB/s")
+    assert "MEAN JCT  P99 JCT" in compare and "JCT: the completion time of a job" in compare
+
+
+def test_rejected_jobs_say_why(simulate, tmp_path: pathlib.Path) -> None:
+    trace = trace_file(tmp_path / "large.csv", "0,10,99,red\n1,10,64,red\n2,10,1,red\n")
+    one = trace_file(tmp_path / "one.csv", "0,10,99,red\n")
+    storage = ["--cache-sizes", "1TB", "--bandwidths", "1GB/s"]
+    said = "2 of 3 jobs were rejected: larger than the cluster\n"
+    assert said in simulate(trace, "--gpus", "8")
+    assert said in simulate("compare", trace, "--gpus", "8", *storage)
+    assert said in simulate("capacity", trace, "--gpus", "8", "--most", "1TB")
+    assert "1 of 1 job was rejected: larger than the cluster\n" in simulate(one, "--gpus", "8")
+    assert "rejected:" not in simulate(trace, "--gpus", "104")
+    cells = tmp_path / "cells.toml"
+    cells.write_text(ONE_NODE_EACH)
+    mixed = trace_file(tmp_path / "mixed.csv", "0,10,99,red\n1,10,16,red\n2,10,1,red\n")
+    said = "2 of 3 jobs were rejected: 1 larger than the cluster, 1 larger than their tenant's cells\n"
+    assert said in simulate(mixed, "--cells", str(cells))
+
+
+def test_summary_is_easy_to_read(simulate, tmp_path: pathlib.Path) -> None:
+    text = simulate(trace_file(tmp_path / "some.csv", "0,-1,1,a\n9,10,1,a\n"), "--skip-bad", "--gpus", "1")
+    assert "with uniform+joint: 1 job on 1 GPU\n1 row was left out; the first: " in text
+    assert text.count("\n\n") == 1 and "\n\n\n" not in text
+    found = simulate("guarantee", POISSON)
+    assert re.search(r"^- +96 +300 ", found, re.MULTILINE), "jobs without a tenant have a dash"
 
 
 def test_json_may_come_before_the_command(simulate, larder_bin: pathlib.Path) -> None:

@@ -8,6 +8,8 @@ import json
 import pathlib
 import re
 import socket
+import subprocess
+import sys
 
 import page
 import pytest
@@ -39,7 +41,7 @@ def shapes(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "least", "files"),
     [
-        ("simulating.md", 5, ["jobs.csv", "compare.svg", "drawings/jct.svg", "drawings/utilisation.svg", "drawings/datasets.svg"]),
+        ("simulating.md", 8, ["jobs.csv", "compare.svg", "drawings/jct.svg", "drawings/utilisation.svg", "drawings/datasets.svg"]),
         ("scheduling-results.md", 11, []),
     ],
 )
@@ -53,9 +55,37 @@ def test_every_simulation_runs(
         steps = [page.Command(step.line, step.text.replace(written, changed)) for step in steps]
     for step, ran in page.run(steps, directory, larder_bin).items():
         assert ran.status == 0, f"line {step.line}: {step.text}\n{ran.output}"
+        if step.shown:  # one seed gives one output, except for the last line, the time that the simulation took
+            shown, printed = ([line for line in text if line.strip()] for text in (step.shown, ran.output.splitlines()))
+            assert shown[:-1] == printed[:-1], f"line {step.line}: {step.text}\n{ran.output}"
+            assert page.shape(shown[-1]) == page.shape(printed[-1])
     assert [file for file in files if not (directory / file).exists()] == []
     if files:
         assert len(list((directory / "drawings").iterdir())) == 3
+
+
+# Rows of the public file, and the rows that the page's program makes of them.
+PHILLY = """timestamp,duration,num_gpus,gpu_time,cluster
+2017-10-09 07:01:55,66.0,1,66.0,11cb48
+2017-10-09 05:43:44,2878.0,1,2878.0,6214e9
+2017-10-09 05:43:44,2770.0,1,2770.0,6214e9
+2017-10-07 01:11:39,193256.0,8,1546048.0,ee9e8c
+"""
+PHILLY_JOBS = """submit_s,duration_s,gpus,vc
+2855499,193256,8,ee9e8c
+3044624,2770,1,6214e9
+3044624,2878,1,6214e9
+3049315,66,1,11cb48
+"""
+
+
+def test_program_converts_the_public_philly_trace(repository: pathlib.Path, larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    text = (repository / "docs" / "simulating.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "philly.csv").write_text(PHILLY)
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    assert (tmp_path / "philly_jobs.csv").read_text() == PHILLY_JOBS
+    subprocess.run([larder_bin / "larder", "simulate", "philly_jobs.csv"], cwd=tmp_path, check=True)
 
 
 def test_smaller_sizes_replace_sizes_of_the_results(repository: pathlib.Path) -> None:
@@ -85,3 +115,5 @@ def test_running_jobs_prints_what_the_page_shows(repository: pathlib.Path, larde
             if step.text.startswith("larder job why "):  # the page breaks the one line of the answer
                 shown, printed = " ".join(step.shown), " ".join(printed.splitlines())
             assert shapes(shown) == shapes(printed), where
+            if step.text.startswith("larder jobs "):  # columns are two spaces apart, as on the page
+                assert re.split("  +", step.shown[0].strip()) == re.split("  +", ran.output.splitlines()[0].strip()), where

@@ -105,5 +105,5 @@ def test_result_of_the_formula_is_that_of_the_simulator(text: str, walk: dict[pa
     enough = D * (1 - B / F_STAR)
     assert f"= {enough:.5f} TB" in text
     ran = next(ran for step, ran in walk.items() if "--most 1.5TB" in step.text)
-    found = re.search(r"^([\d.]+) GiB of cache reaches", ran.output, re.MULTILINE)
-    assert found and float(found[1]) * 2**30 == pytest.approx(enough * 1e12, rel=0.01)
+    found = re.search(r"^([\d.]+) TB of cache reaches", ran.output, re.MULTILINE)
+    assert found and float(found[1]) * 1e12 == pytest.approx(enough * 1e12, rel=0.01)

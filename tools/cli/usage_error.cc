@@ -46,6 +46,15 @@ Command innermost(const CLI::App& app) {
     return command;
 }
 
+std::optional<std::string> nearest_command(const CLI::App& app, const std::string& word) {
+    std::vector<std::string> names;
+    for (const CLI::App* child : commands_of(app)) {
+        names.push_back(child->get_name());
+        for (const std::string& alias : child->get_aliases()) names.push_back(alias);
+    }
+    return nearest_name(word, names);
+}
+
 void find_named(const Command& parent, const std::string& word, std::vector<std::string>& lines) {
     for (const CLI::App* child : commands_of(*parent.app)) {
         const Command command{child, parent.line + " " + child->get_name()};
@@ -81,18 +90,30 @@ std::string unknown_command(const CLI::App& root, const Command& typed, const st
     std::vector<std::string> suggestions;
     find_named(typed, known, suggestions);
     if (suggestions.empty()) {
-        std::vector<std::string> names;
-        for (const CLI::App* child : commands_of(*typed.app)) {
-            names.push_back(child->get_name());
-            for (const std::string& alias : child->get_aliases()) names.push_back(alias);
-        }
-        if (const auto nearest = nearest_name(word, names))
+        if (const auto nearest = nearest_command(*typed.app, word))
             suggestions.push_back("`" + typed.line + " " + *nearest + "`");
     }
     if (suggestions.empty()) find_named({&root, root.get_name()}, known, suggestions);
     const std::string what = typed.line + ": unknown command \"" + word + "\"; ";
     if (!suggestions.empty()) return what + "did you mean " + join(suggestions, " or ") + "?";
     return what + "there are " + names_text(*typed.app) + "; " + see_help(typed.line);
+}
+
+// Returns the first value of the command's arguments that names no option, or "".
+std::string first_argument(const CLI::App& app) {
+    for (const CLI::Option* option : app.get_options()) {
+        if (option->get_positional() && option->count() > 0) return option->results().front();
+    }
+    return "";
+}
+
+// Returns what a command says that takes an argument or a command, such as `larder simulate`.
+std::string argument_or_command(const Command& typed) {
+    std::string argument;
+    for (const CLI::Option* option : typed.app->get_options()) {
+        if (option->get_positional()) argument = option->get_name();
+    }
+    return typed.line + ": give a " + argument + ", or one of " + names_text(*typed.app) + "; " + see_help(typed.line);
 }
 
 std::string unknown_option(const CLI::App& root, const Command& typed, const std::string& word) {
@@ -168,20 +189,30 @@ std::string usage_error_text(const CLI::App& app, const CLI::ParseError& error) 
     const Command typed = innermost(app);
     const std::vector<std::string> left = app.remaining(true);
     const bool takes_command = !commands_of(*typed.app).empty();
-    const bool lacks_command = takes_command && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+    const bool needs_command = takes_command && typed.app->get_require_subcommand_min() > 0;
+    const bool is_incomplete = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+    const bool lacks_command = needs_command && is_incomplete;
     // Other errors end the parse before the later words are read.
     const bool has_extras =
         !left.empty() && (lacks_command || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr);
     if (has_extras && left.front().starts_with('-')) return unknown_option(app, typed, left.front());
-    if (has_extras && takes_command) return unknown_command(app, typed, left.front());
+    if (has_extras && needs_command) return unknown_command(app, typed, left.front());
+    if (takes_command && !needs_command && dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr &&
+        is_misspelt_command(*typed.app, first_argument(*typed.app)))
+        return unknown_command(app, typed, first_argument(*typed.app));
     if (has_extras) return typed.line + ": unexpected argument \"" + left.front() + "\"; " + see_help(typed.line);
     if (lacks_command) {
         return typed.line + ": which command? There are " + names_text(*typed.app) + "; " + see_help(typed.line);
     }
+    if (takes_command && is_incomplete) return argument_or_command(typed);
     std::string what = error.what();
     const std::string command = typed.app->get_name() + ": ";
     if (what.starts_with(command)) what.erase(0, command.size());
     return typed.line + ": " + in_plain_words(std::move(what)) + "; " + see_help(typed.line);
+}
+
+bool is_misspelt_command(const CLI::App& app, const std::string& argument) {
+    return argument.find_first_of("/.:") == std::string::npos && nearest_command(app, argument);
 }
 
 int end_parse(const CLI::App& app, const CLI::ParseError& error, bool json) {

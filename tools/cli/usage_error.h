@@ -15,6 +15,9 @@ namespace larder::cli {
 // Returns one line without a newline. `app` is the program's App after the parse that threw `error`.
 std::string usage_error_text(const CLI::App& app, const CLI::ParseError& error);
 
+// True if `argument` is a misspelt command of `app` rather than a file's name.
+bool is_misspelt_command(const CLI::App& app, const std::string& argument);
+
 // Prints the error on stderr and, if `json`, as {"error": ...} on stdout. Prints the help or the version instead if
 // the user asked for it. Returns the exit code.
 int end_parse(const CLI::App& app, const CLI::ParseError& error, bool json);

@@ -29,6 +29,19 @@ struct CapacityOptions {
     std::optional<double> reach;
 };
 
+// What a metric is called in the table and in the sentence below it.
+struct MetricNames {
+    const char* heading;
+    const char* sentence;
+};
+
+MetricNames names_of(const std::string& metric) {
+    if (metric == "utilisation") return {">GPU UTILISATION", "a GPU utilisation"};
+    if (metric == "makespan") return {">MAKESPAN", "a makespan"};
+    if (metric == "p99-jct") return {">P99 COMPLETION TIME", "a p99 completion time"};
+    return {">MEAN COMPLETION TIME", "a mean completion time"};
+}
+
 struct Point {
     double amount = 0;
     double value = 0;
@@ -83,12 +96,13 @@ public:
     }
 
     std::string amount_text(double amount) const {
-        return options_.resource == "cache" ? format_bytes(static_cast<std::uint64_t>(amount))
+        return options_.resource == "cache" ? format_bytes(static_cast<std::uint64_t>(amount), size_family(most_))
                                             : format_bytes_per_second(amount);
     }
     double least() const { return least_; }
     double target() const { return target_; }
     const std::vector<Point>& points() const { return points_; }
+    const json::object& last_summary() const { return last_summary_; }
 
 private:
     bool reaches(double value) const { return more_is_better(options_.metric) ? value >= target_ : value <= target_; }
@@ -110,6 +124,7 @@ private:
         if (!scenario) return std::unexpected(scenario.error());
         const auto ran = scheduler::run_scenario(std::move(*scenario), scenario_options);
         if (!ran) return std::unexpected(ran.error());
+        last_summary_ = summary_json(*ran, scenario_options);
         points_.push_back({.amount = amount, .value = metric_of(ran->summary, options_.metric)});
         return points_.back().value;
     }
@@ -123,6 +138,7 @@ private:
     double target_ = 0;
     double least_ = 0;
     std::vector<Point> points_;
+    json::object last_summary_;
 };
 
 Result<double> parse_most(const CapacityOptions& options) {
@@ -156,13 +172,15 @@ int run(const Context& context, CapacityOptions& options) {
                                 {"points", std::move(points)}});
         return kDone;
     }
-    Table table({options.resource == "cache" ? ">CACHE" : ">BANDWIDTH", ">" + options.metric});
+    const MetricNames names = names_of(options.metric);
+    Table table({options.resource == "cache" ? ">CACHE" : ">BANDWIDTH", names.heading});
     auto points = search.points();
     std::ranges::sort(points, {}, &Point::amount);
     for (const Point& point : points)
         table.add({search.amount_text(point.amount), value_text(options.metric, point.value)});
     std::printf("%s%s of %s reaches %s of %s\n", table.text().c_str(), search.amount_text(search.least()).c_str(),
-                options.resource.c_str(), options.metric.c_str(), value_text(options.metric, search.target()).c_str());
+                options.resource.c_str(), names.sentence, value_text(options.metric, search.target()).c_str());
+    std::fputs(rejected_text(search.last_summary()).c_str(), stdout);
     return kDone;
 }
 
@@ -174,7 +192,7 @@ void add_capacity_command(CLI::App& simulate, Context& context) {
     add_trace_options(*capacity, options->simulate);
     add_arrivals_option(*capacity, options->simulate);
     add_measure_option(*capacity, options->simulate);
-    capacity->get_option("trace")->required();
+    capacity->get_option("TRACE")->required();
     add_cluster_options(*capacity, options->simulate);
     add_policy_options(*capacity, options->simulate);
     add_choice_options(*capacity, options->simulate);
@@ -184,7 +202,8 @@ void add_capacity_command(CLI::App& simulate, Context& context) {
     capacity->add_option("--most", options->most, "The largest amount to consider")->required();
     capacity
         ->add_option("--metric", options->metric,
-                     "The metric of the target: mean-jct, p99-jct, makespan or utilisation")
+                     "The metric of the target: mean-jct or p99-jct, the mean or 99th percentile of the jobs' "
+                     "completion times; makespan or utilisation")
         ->check(CLI::IsMember({"mean-jct", "p99-jct", "makespan", "utilisation"}))
         ->capture_default_str();
     auto* reach = capacity->add_option("--reach", options->reach, "The target: seconds, or utilisation from 0 to 1");

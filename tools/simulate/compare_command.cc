@@ -106,8 +106,17 @@ std::string ratio_text(double ratio) {
     return text;
 }
 
+// Returns the family of units for all sizes of the table: that of the first cache.
+UnitFamily family_of(const std::vector<Choice>& choices) {
+    const auto cache = std::ranges::find_if(choices, [](const Choice& choice) { return choice.cache_bytes > 0; });
+    return size_family(cache == choices.end() ? 0 : cache->cache_bytes);
+}
+
 void print_table(const json::array& rows, const std::vector<Choice>& choices) {
-    Table table({"POLICY", "CACHE", ">ARRIVALS", ">CACHE SIZE", ">BANDWIDTH", ">MEAN JCT", ">P99", ">MAKESPAN",
+    const auto size = [family = family_of(choices)](double bytes) {
+        return format_bytes(static_cast<std::uint64_t>(bytes), family);
+    };
+    Table table({"POLICY", "CACHE", ">ARRIVALS", ">CACHE SIZE", ">BANDWIDTH", ">MEAN JCT", ">P99 JCT", ">MAKESPAN",
                  ">UTILISATION", ">FAIRNESS", ">TENANTS", ">REMOTE", ">MISSED", ">JCT RATIO", ">UTIL RATIO",
                  ">FAIR RATIO"});
     const auto mean = [](const json::value& row, const char* key) {
@@ -123,18 +132,20 @@ void print_table(const json::array& rows, const std::vector<Choice>& choices) {
         std::snprintf(utilisation, sizeof utilisation, "%.1f %%", 100 * number_at(row, "gpu_utilisation"));
         std::snprintf(fairness, sizeof fairness, "%.3f", mean(row, "fairness"));
         table.add({text_at(row, "policy"), choices[i].cache, ratio_text(choices[i].arrivals_faster),
-                   format_bytes(static_cast<std::uint64_t>(choices[i].cache_bytes)),
-                   format_bytes_per_second(choices[i].remote_bytes_per_second), time_text(mean(row, "jct_s")),
-                   time_text(number_at(object_at(row, "jct_s"), "p99")), time_text(number_at(row, "makespan_s")),
-                   utilisation, fairness, tenants,
-                   format_bytes(static_cast<std::uint64_t>(number_at(row, "remote_bytes"))),
+                   size(choices[i].cache_bytes), format_bytes_per_second(choices[i].remote_bytes_per_second),
+                   time_text(mean(row, "jct_s")), time_text(number_at(object_at(row, "jct_s"), "p99")),
+                   time_text(number_at(row, "makespan_s")), utilisation, fairness, tenants,
+                   size(number_at(row, "remote_bytes")),
                    std::to_string(static_cast<std::uint64_t>(number_at(row, "deadlines_missed"))),
                    ratio_text(mean(row, "jct_s") / mean(base, "jct_s")),
                    ratio_text(number_at(base, "gpu_utilisation") / number_at(row, "gpu_utilisation")),
                    ratio_text(mean(base, "fairness") / mean(row, "fairness"))});
     }
-    std::printf("%s", table.text().c_str());
-    std::printf("Ratios say how much better the first row of each cluster is than this row.\n");
+    std::fputs(table.text().c_str(), stdout);
+    std::puts("JCT: the completion time of a job, from its submission to its end.");
+    std::puts("Ratios say how much better the first row of each cluster is than this row.");
+    // All rows reject the same jobs: they have the same GPUs.
+    if (!rows.empty()) std::fputs(rejected_text(rows.front().as_object()).c_str(), stdout);
 }
 
 int run(const Context& context, CompareOptions& options) {
@@ -175,21 +186,26 @@ void add_compare_command(CLI::App& simulate, Context& context) {
     auto options = std::make_shared<CompareOptions>();
     add_trace_options(*compare, options->simulate);
     add_measure_option(*compare, options->simulate);
-    compare->get_option("trace")->required();
+    compare->get_option("TRACE")->required();
     add_cluster_options(*compare, options->simulate);
     add_policy_options(*compare, options->simulate);
     compare->add_option("--policies", options->policies, "Policies, separated by commas; NAME/blind ignores storage")
-        ->delimiter(',');
+        ->delimiter(',')
+        ->allow_extra_args(false);
     compare->add_option("--caches", options->caches, "Cache systems, separated by commas: SYSTEM or uniform+joint")
-        ->delimiter(',');
+        ->delimiter(',')
+        ->allow_extra_args(false);
     compare->add_option("--cache-sizes", options->cache_sizes, "Cache sizes of the whole cluster, separated by commas")
         ->delimiter(',')
+        ->allow_extra_args(false)
         ->required();
     compare->add_option("--bandwidths", options->bandwidths, "Bandwidths of the remote, separated by commas")
         ->delimiter(',')
+        ->allow_extra_args(false)
         ->required();
     compare->add_option("--arrivals", options->arrivals, "Divide submission times by each of these")
         ->delimiter(',')
+        ->allow_extra_args(false)
         ->default_str("1");
     compare->add_option("--plot", options->plot, "Draw completion times and GPU utilisation in this SVG file");
     compare->callback([&context, options] {

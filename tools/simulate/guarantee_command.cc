@@ -66,7 +66,7 @@ int run(const Context& context, SimulateOptions& options) {
                                     {"behind_earlier", tenant.behind_earlier},
                                     {"waited_shared_s", tenant.waited_shared_s},
                                     {"waited_alone_s", tenant.waited_alone_s}});
-        table.add({tenant.tenant, std::to_string(tenant.gpus), std::to_string(tenant.jobs),
+        table.add({or_dash(tenant.tenant), std::to_string(tenant.gpus), std::to_string(tenant.jobs),
                    std::to_string(tenant.too_large), time_text(tenant.waited_shared_s),
                    time_text(tenant.waited_alone_s), std::to_string(tenant.later),
                    std::to_string(tenant.behind_earlier)});
@@ -74,8 +74,8 @@ int run(const Context& context, SimulateOptions& options) {
     if (context.json) {
         print_json(json::object{{"jobs", jobs}, {"later", later}, {"tenants", std::move(rows)}});
     } else {
-        std::printf("%s%llu of %llu jobs started later than alone\n", table.text().c_str(),
-                    static_cast<unsigned long long>(later), static_cast<unsigned long long>(jobs));
+        std::printf("%s%s of %s started later than alone\n", table.text().c_str(), format_count(later).c_str(),
+                    format_counted(jobs, "job").c_str());
     }
     return later == 0 ? kDone : kFailed;
 }
@@ -88,7 +88,7 @@ void add_guarantee_command(CLI::App& simulate, Context& context) {
     auto options = std::make_shared<SimulateOptions>();
     add_trace_options(*guarantee, *options);
     add_arrivals_option(*guarantee, *options);
-    guarantee->get_option("trace")->required();
+    guarantee->get_option("TRACE")->required();
     add_gpu_options(*guarantee, *options);
     guarantee->callback(
         [&context, options] { context.command = [&context, options] { return run(context, *options); }; });

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "base/units.h"
+#include "tools/cli/admin_calls.h"
 #include "tools/cli/table.h"
 
 namespace larder::cli {
@@ -59,6 +59,7 @@ json::object summary_json(const scheduler::Report& report, const scheduler::Scen
             {"jobs_measured", summary.measured},
             {"finished", summary.finished},
             {"rejected", summary.rejected},
+            {"rejected_larger_than_cluster", summary.larger_than_cluster},
             {"expired", summary.expired},
             {"unfinished", summary.unfinished},
             {"rows_skipped", report.scenario.trace.skipped},
@@ -81,17 +82,37 @@ json::object summary_json(const scheduler::Report& report, const scheduler::Scen
             {"plans", report.outcome.plans}};
 }
 
+std::string rejected_text(const json::object& summary) {
+    const std::uint64_t rejected = count_at(summary, "rejected");
+    const std::uint64_t cluster = count_at(summary, "rejected_larger_than_cluster");
+    if (rejected == 0) return "";
+    std::string why = "larger than the cluster";
+    if (cluster == 0) why = "larger than their tenant's cells";
+    if (cluster > 0 && cluster < rejected) {
+        why = format_count(cluster) + " larger than the cluster, " + format_count(rejected - cluster) +
+              " larger than their tenant's cells";
+    }
+    return format_count(rejected) + " of " + format_counted(count_at(summary, "jobs"), "job") +
+           (rejected == 1 ? " was" : " were") + " rejected: " + why + "\n";
+}
+
+UnitFamily size_family(double cache_bytes) {
+    return cache_bytes > 0 ? unit_family_of(static_cast<std::uint64_t>(cache_bytes)) : UnitFamily::decimal;
+}
+
 void print_summary(const scheduler::Report& report, const scheduler::ScenarioOptions& options) {
     const scheduler::Summary& summary = report.summary;
-    const auto count = [](std::uint64_t number) { return std::to_string(number); };
-    std::printf("%s under %s with %s%s: %llu jobs on %u GPUs\n", options.trace.c_str(), options.policy.c_str(),
+    const auto size = [&](double bytes) {
+        return format_bytes(static_cast<std::uint64_t>(bytes), size_family(options.simulation.storage.cache_bytes));
+    };
+    std::printf("%s under %s with %s%s: %s on %s\n", options.trace.c_str(), options.policy.c_str(),
                 name(report.cache).c_str(), options.simulation.storage_aware ? "" : ", storage-blind",
-                static_cast<unsigned long long>(summary.jobs), report.scenario.gpus);
-    if (report.scenario.trace.skipped > 0) {
-        std::printf("%llu rows were left out; the first: %s\n",
-                    static_cast<unsigned long long>(report.scenario.trace.skipped),
-                    report.scenario.trace.first_skipped.c_str());
+                format_counted(summary.jobs, "job").c_str(), format_counted(report.scenario.gpus, "GPU").c_str());
+    if (const std::uint64_t skipped = report.scenario.trace.skipped; skipped > 0) {
+        std::printf("%s %s left out; the first: %s\n", format_counted(skipped, "row").c_str(),
+                    skipped == 1 ? "was" : "were", report.scenario.trace.first_skipped.c_str());
     }
+    std::fputs(rejected_text(summary_json(report, options)).c_str(), stdout);
     Table times({"", ">MEAN", ">P50", ">P90", ">P99", ">MAX"});
     const auto row = [&](const char* what, const Quantiles& values, auto text) {
         times.add({what, text(values.mean), text(values.p50), text(values.p90), text(values.p99), text(values.most)});
@@ -99,35 +120,35 @@ void print_summary(const scheduler::Report& report, const scheduler::ScenarioOpt
     row("completion time", summary.jct_s, time_text);
     row("of it queueing", summary.queueing_s, time_text);
     std::printf("%s\n", times.text().c_str());
-    Table figures({"", ""});
-    figures.add({"finished, rejected, expired, unfinished", count(summary.finished) + ", " + count(summary.rejected) +
-                                                                ", " + count(summary.expired) + ", " +
-                                                                count(summary.unfinished)});
-    figures.add({"makespan", time_text(summary.makespan_s)});
-    figures.add({"GPU utilisation (useful of allocated)", percent(summary.gpu_utilisation)});
-    figures.add({"GPUs allocated", percent(summary.gpu_allocation)});
-    figures.add({"read over equal share: least, median, mean", fixed(summary.fairness.least, 3) + ", " +
-                                                                   fixed(summary.fairness.p50, 3) + ", " +
-                                                                   fixed(summary.fairness.mean, 3)});
+    std::vector<std::pair<std::string, std::string>> figures;
+    const auto add = [&](const char* what, std::string value) { figures.emplace_back(what, std::move(value)); };
+    add("finished, rejected, expired, unfinished",
+        format_count(summary.finished) + ", " + format_count(summary.rejected) + ", " + format_count(summary.expired) +
+            ", " + format_count(summary.unfinished));
+    add("makespan", time_text(summary.makespan_s));
+    add("GPU utilisation (useful of allocated)", percent(summary.gpu_utilisation));
+    add("GPUs allocated", percent(summary.gpu_allocation));
+    add("read over equal share: least, median, mean", fixed(summary.fairness.least, 3) + ", " +
+                                                          fixed(summary.fairness.p50, 3) + ", " +
+                                                          fixed(summary.fairness.mean, 3));
     if (report.scenario.workload.tenants.size() > 1) {
-        figures.add({"tenants' GPU time over their shares: least, mean",
-                     fixed(summary.tenant_fairness.least, 3) + ", " + fixed(summary.tenant_fairness.mean, 3)});
+        add("tenants' GPU time over their shares: least, mean",
+            fixed(summary.tenant_fairness.least, 3) + ", " + fixed(summary.tenant_fairness.mean, 3));
     }
-    figures.add({"read", format_bytes(static_cast<std::uint64_t>(summary.read_bytes))});
-    figures.add({"of it from the remote", format_bytes(static_cast<std::uint64_t>(summary.remote_bytes))});
+    add("read", size(summary.read_bytes));
+    add("of it from the remote", size(summary.remote_bytes));
     if (summary.deadlines > 0) {
-        figures.add({"deadlines missed", count(summary.deadlines_missed) + " of " + count(summary.deadlines)});
+        add("deadlines missed", format_count(summary.deadlines_missed) + " of " + format_count(summary.deadlines));
     }
-    figures.add({"preemptions", count(summary.preemptions)});
+    add("preemptions", format_count(summary.preemptions));
     if (report.outcome.node_failures > 0) {
-        figures.add(
-            {"nodes lost, jobs stopped by that", count(report.outcome.node_failures) + ", " + count(summary.failures)});
+        add("nodes lost, jobs stopped by that",
+            format_count(report.outcome.node_failures) + ", " + format_count(summary.failures));
     }
-    figures.add(
-        {"simulated in", fixed(report.wall_s, 1) + " s, " +
-                             fixed(static_cast<double>(report.outcome.events) / std::max(report.wall_s, 1e-9), 0) +
-                             " events/s"});
-    std::printf("%s", figures.text().c_str());
+    add("simulated in", fixed(report.wall_s, 1) + " s, " +
+                            fixed(static_cast<double>(report.outcome.events) / std::max(report.wall_s, 1e-9), 0) +
+                            " events/s");
+    std::fputs(name_value_text(figures).c_str(), stdout);
 }
 
 }  // namespace larder::cli

@@ -7,11 +7,16 @@
 
 #include <string>
 
+#include "base/units.h"
 #include "scheduler/simulator/scenario.h"
 
 namespace larder::cli {
 
 boost::json::object summary_json(const scheduler::Report& report, const scheduler::ScenarioOptions& options);
+// Says how many jobs of a summary were rejected, and why, as a line; "" if none was.
+std::string rejected_text(const boost::json::object& summary);
+// Returns the family of units for all sizes of a simulation: that of the cache's size, or decimal without a cache.
+UnitFamily size_family(double cache_bytes);
 void print_summary(const scheduler::Report& report, const scheduler::ScenarioOptions& options);
 // Write a row per job, and a row per sample.
 Result<void> write_jobs_csv(const scheduler::Report& report, const std::string& path);

@@ -1,12 +1,14 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "base/clock.h"
 #include "tools/cli/admin_calls.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/table.h"
+#include "tools/cli/usage_error.h"
 #include "tools/simulate/commands.h"
 #include "tools/simulate/report.h"
 #include "tools/simulate/simulate_options.h"
@@ -80,12 +82,16 @@ void add_simulate_command(CLI::App& app, Context& context) {
             // Options that a subcommand does not know come here, where nothing would be done with them.
             for (const CLI::Option* option : simulate->get_options()) {
                 if (option->count() == 0) continue;
-                throw CLI::ValidationError(option->get_name(), "simulate " + subcommands.front()->get_name() +
-                                                                   " does not take this option; see its --help");
+                if (option->get_positional())
+                    throw CLI::ArgumentMismatch("unexpected argument \"" + option->results().front() + "\"");
+                throw CLI::ValidationError(
+                    option->get_name(), "simulate " + subcommands.front()->get_name() + " does not take this option");
             }
             return;
         }
-        if (options->simulate.scenario.trace.empty()) throw CLI::RequiredError("trace");
+        const std::string& trace = options->simulate.scenario.trace;
+        if (trace.empty()) throw CLI::RequiredError("TRACE");
+        if (is_misspelt_command(*simulate, trace) && !std::filesystem::exists(trace)) throw CLI::ExtrasError({trace});
         context.command = [&context, options] { return run(context, *options); };
     });
 

@@ -75,7 +75,7 @@ Result<void> SimulateOptions::settle() {
 
 void add_trace_options(CLI::App& app, SimulateOptions& options) {
     scheduler::ScenarioOptions& scenario = options.scenario;
-    app.add_option("trace", scenario.trace, "A trace (see docs/simulating.md), or poisson:JOBS_PER_HOUR,JOBS");
+    app.add_option("TRACE", scenario.trace, "A trace (see docs/simulating.md), or poisson:JOBS_PER_HOUR,JOBS");
     app.add_flag("--skip-bad", scenario.trace_options.skip_bad, "Skip invalid rows, and count them");
     app.add_option("--jobs", scenario.trace_options.jobs_max, "Use only the first N jobs");
     app.add_option("--workload", scenario.workload,
@@ -119,7 +119,8 @@ void add_measure_option(CLI::App& app, SimulateOptions& options) {
 void add_gpu_options(CLI::App& app, SimulateOptions& options) {
     app.add_option("--gpus", options.gpus,
                    "GPUS or TYPE:GPUS (v100 if no type is named), separated by commas; default: 96")
-        ->delimiter(',');
+        ->delimiter(',')
+        ->allow_extra_args(false);
     app.add_option("--gpus-per-node", options.scenario.gpus_per_node, "GPUs of every node")->capture_default_str();
     app.add_option("--cells", options.scenario.cells,
                    "Cells of tenants (TOML), in place of --gpus: see docs/policies.md");
@@ -160,7 +161,9 @@ void add_policy_options(CLI::App& app, SimulateOptions& options) {
     app.add_option("--round", policy.round_s, "Seconds of a round, for policies that slice time")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
-    app.add_option("--queues", policy.queue_gpu_s, "las: GPU seconds at which a job goes down a queue")->delimiter(',');
+    app.add_option("--queues", policy.queue_gpu_s, "las: GPU seconds at which a job goes down a queue")
+        ->delimiter(',')
+        ->allow_extra_args(false);
     app.add_option("--promote-after", policy.promote_after,
                    "las: a job that waited this many times its run time moves up to the first queue")
         ->capture_default_str()

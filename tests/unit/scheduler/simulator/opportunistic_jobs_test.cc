@@ -69,6 +69,7 @@ TEST_F(OpportunisticJobs, NeedNoCellsOfTheirTenant) {
     EXPECT_EQ(outcome.jobs[0].end, JobEnd::rejected);
     EXPECT_EQ(outcome.jobs[1].end, JobEnd::finished);
     EXPECT_EQ(outcome.jobs[2].end, JobEnd::rejected) << "it needs more GPUs than its tenant owns";
+    EXPECT_FALSE(outcome.jobs[2].larger_than_cluster);
 }
 
 // Under every policy, owners' jobs start and end as if the guests were not there.

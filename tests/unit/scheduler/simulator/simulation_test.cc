@@ -100,6 +100,7 @@ TEST(Simulation, JobLargerThanClusterIsRejectedAndOthersRun) {
     cluster.add(1, 8, 1);
     const SimulationOutcome outcome = cluster.run("fifo", 0, 1e9);
     EXPECT_EQ(outcome.jobs[0].end, JobEnd::rejected);
+    EXPECT_TRUE(outcome.jobs[0].larger_than_cluster);
     EXPECT_EQ(outcome.jobs[1].end, JobEnd::finished);
 }
 
