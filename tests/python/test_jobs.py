@@ -237,7 +237,8 @@ def test_paths_of_outputs_are_absolute(larder_bin: pathlib.Path, tmp_path: pathl
         while "no jobs wait" not in larder("jobs", "--queue"):
             assert process.poll() is None
             time.sleep(0.02)
-        larder("job", "submit", "--name", "one", "sh", "-c", "echo begun; while [ ! -e end ]; do sleep 0.01; done")
+        script = "echo begun; while [ ! -e end ]; do sleep 0.01; done"
+        assert "submitted" in larder("job", "submit", "--name", "one", "--", "sh", "-c", script)
         while "running" not in larder("jobs", "--queue") or larder("job", "logs", "one") != "begun\n":
             time.sleep(0.02)
         output = json.loads(larder("--json", "job", "show", "one"))["output"]

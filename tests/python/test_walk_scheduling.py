@@ -110,7 +110,7 @@ def test_running_jobs_prints_what_the_page_shows(repository: pathlib.Path, larde
         where = f"line {step.line}: {step.text}\n{ran.output}"
         assert ran.status == 0, where
         if step.shown:
-            printed = ran.output.replace(str(tmp_path), "/home/ann").replace(socket.gethostname(), "box")
+            printed = ran.output.replace(str(tmp_path), "/data/ann").replace(socket.gethostname(), "box")
             shown = "\n".join(step.shown)
             if step.text.startswith("larder job why "):  # the page breaks the one line of the answer
                 shown, printed = " ".join(step.shown), " ".join(printed.splitlines())

@@ -27,7 +27,7 @@ std::string target_of(const std::string& job, const char* rest = "") {
 }
 
 std::string duration(double seconds) {
-    return format_duration_ns(static_cast<std::int64_t>(std::max(0.0, seconds) * 1e9));
+    return format_seconds(std::max(0.0, seconds));
 }
 
 std::string placement_text(const json::object& job) {

@@ -117,7 +117,7 @@ std::string screen_text(const Snapshot& before, const Snapshot& now) {
     const Rates job_rates(rows(before.jobs, "jobs"), before.taken_ns, now.taken_ns);
     for (const json::value& value : rows(now.jobs, "jobs")) {
         const json::object& row = as_object(value);
-        std::vector<std::string> cells{text_at(row, "job"), text_at(row, "dataset"), text_at(row, "sessions"),
+        std::vector<std::string> cells{text_at(row, "job"), or_dash(text_at(row, "dataset")), text_at(row, "sessions"),
                                        text_at(row, "epoch")};
         for (std::string& cell : job_rates.cells(row)) cells.push_back(std::move(cell));
         const double limit = number_at(row, "remote_rate");

@@ -439,6 +439,9 @@ TEST_F(LarderWithDaemonTest, JobThatHasNotConnectedHasADashForItsDataset) {
     daemon.answer("GET /v1/jobs",
                   R"({"jobs":[{"job":"bert","dataset":"","sessions":0,"epoch":0,"remote_rate":2e8,"counters":{}}]})");
     EXPECT_THAT(larder({"jobs"}).output, HasSubstr("\nbert  -  "));
+    daemon.answer("GET /v1/datasets", "{\"datasets\":[]}");
+    daemon.answer("GET /v1/status", R"({"outages":[]})");
+    EXPECT_THAT(larder({"top", "--count", "1", "--interval", "0.1"}).output, HasSubstr("\nbert  -  "));
 }
 
 TEST_F(LarderWithDaemonTest, LimitOfUnknownJobIsRefusedUnlessSetAhead) {
