@@ -19,7 +19,7 @@ struct curl_slist;
 
 namespace larder::cache {
 
-class HttpAttempt;
+class HttpAttempt;  // one try (http_transfers.cc)
 struct HttpEndpointState;
 
 // The part that all requests of one dataset share: the endpoint, the signing, and the meaning of errors. Used on the

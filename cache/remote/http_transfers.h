@@ -21,10 +21,18 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cache/remote/http_attempt.h"
+#include "cache/remote/http_get.h"
 #include "cache/remote/http_outage.h"
 
 namespace larder::cache {
+
+struct HttpSettings {
+    std::int64_t connect_timeout_ms = 5'000;
+    std::int64_t stall_timeout_s = 10;  // a try fails if its average is below 4 KiB/s for this long
+    // The time limit of a try, plus 1 s for each 64 KiB requested. Ends answers that arrive slowly but do not stall.
+    std::int64_t request_timeout_s = 300;
+    std::string ca_file;  // PEM; empty: the system's certificate authorities
+};
 
 struct HttpTransfersOptions {
     HttpSettings settings;
