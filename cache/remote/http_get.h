@@ -67,8 +67,8 @@ struct HttpGet {
 
     HttpOutcome outcome = HttpOutcome::failed;
     int status = 0;               // HTTP status of the last answer; 0: no answer
-    int system_errno = 0;         // set if the outcome is `failed`
-    std::string message;          // why the outcome is not ok, with the URL
+    int system_errno = 0;         // of the last try; set if the outcome is `failed`
+    std::string message;          // why the last try failed, with the URL; empty if the outcome is ok
     bool serves_ranges = false;   // result of a probe
     std::vector<std::byte> body;  // result of `text`
     unsigned attempts = 0;
@@ -83,10 +83,10 @@ struct HttpGet {
         std::int64_t submitted_ns = 0;
         std::int64_t failing_since_ns = 0;  // first failure, moved on by the time spent waiting for a turn; 0: none
         std::int64_t waiting_since_ns = 0;
-        std::int64_t due_ns = 0;  // when the next try queues for its turn; 0: none is planned
+        std::int64_t due_ns = 0;          // when the next try queues for its turn; 0: none is planned
+        std::int64_t retry_after_ns = 0;  // the Retry-After of the last answer, which `due_ns` follows; 0: none
         unsigned failures = 0;
         unsigned changes = 0;
-        bool has_retry_after = false;  // `due_ns` follows the server's Retry-After
         bool hedged = false;
         std::uint64_t deposit_bytes = 0;  // paid in advance for the second request; refunded when that request ends
     };

@@ -80,19 +80,13 @@ void set(CURL* easy, CURLoption option, const char* value) {
 // --- one try
 
 // The result of a try.
-struct Verdict {
-    enum class Kind : std::uint8_t {
-        ok,
-        missing,
-        changed,
-        refused,     // a retry gives the same result
-        failed,      // a retry may help
-        overloaded,  // the server reports overload: retry, with fewer requests in flight
-    };
-    Kind kind = Kind::failed;
-    int system_errno = 0;
-    std::string message;
-    std::int64_t retry_after_ns = 0;
+enum class Verdict : std::uint8_t {
+    ok,
+    missing,
+    changed,
+    refused,     // a retry gives the same result
+    failed,      // a retry may help
+    overloaded,  // the server reports overload: retry, with fewer requests in flight
 };
 
 // One try of an HttpGet. An attempt sets up a libcurl handle, compares the headers of the answer with the request
@@ -107,7 +101,8 @@ public:
 
     // Prepares the next try of `get`. Fails if the request cannot be sent (no credentials).
     Result<void> begin(HttpGet& get, const HttpSettings& settings, std::int64_t now_ns);
-    // Call when libcurl has ended the transfer. Sets the status of the get, and the results of a probe.
+    // Call when libcurl has ended the transfer. Sets the status of the get, the results of a probe, and why the try
+    // failed.
     Verdict finish(CURLcode code);
     void clear();
 
@@ -129,11 +124,12 @@ private:
     bool report_other_size(std::string what);
     void set_probe_result(bool serves_ranges);
     bool set_fault(std::string what);
+    // These note the reason in the get. `note_failure` returns its verdict.
+    Verdict note_failure(Verdict verdict, int system_errno, const std::string& what) const;
     Verdict verdict_of_status(int status) const;
     Verdict verdict_of_code(CURLcode code) const;
     int status() const;
     const char* header(const char* name) const;
-    std::string url() const;
 
     CURL* easy_;
     curl_slist* headers_ = nullptr;
@@ -367,84 +363,86 @@ std::int64_t HttpAttempt::first_byte_ns() const {
     return std::max<std::int64_t>(1, us - waited_us) * 1000;
 }
 
-std::string HttpAttempt::url() const {
-    return get_->url;
-}
-
-Verdict HttpAttempt::verdict_of_status(int code) const {
-    Verdict verdict{.message = url() + ": HTTP " + std::to_string(code)};
-    const std::string why = get_->origin->explain(code, error_body_);
-    if (!why.empty()) verdict.message += ", " + why;
-    curl_off_t retry_after_s = 0;
-    curl_easy_getinfo(easy_, CURLINFO_RETRY_AFTER, &retry_after_s);
-    verdict.retry_after_ns = std::clamp<std::int64_t>(retry_after_s, 0, 60) * 1'000'000'000;
-    switch (code) {
-        case 404:
-        case 410: verdict.kind = Verdict::Kind::missing; break;
-        case 412:
-        case 416: verdict.kind = Verdict::Kind::changed; break;
-        case 408:
-        case 429:
-        case 503: verdict.kind = Verdict::Kind::overloaded; break;
-        default: verdict.kind = code >= 500 ? Verdict::Kind::failed : Verdict::Kind::refused; break;
-    }
-    switch (code) {
-        case 401:
-        case 403:
-        case 407: verdict.system_errno = EACCES; break;
-        case 503:
-        case 429: verdict.system_errno = EBUSY; break;
-        default: verdict.system_errno = EREMOTEIO; break;
-    }
-    if (get_->origin->lacks_bucket(code, error_body_)) {
-        verdict.kind = Verdict::Kind::refused;
-        verdict.system_errno = ENOENT;
-    }
-    if (verdict.kind == Verdict::Kind::refused && get_->origin->may_succeed_later(code, error_body_)) {
-        verdict.kind = Verdict::Kind::failed;
-    }
+Verdict HttpAttempt::note_failure(Verdict verdict, int system_errno, const std::string& what) const {
+    get_->system_errno = system_errno;
+    get_->message = get_->url + what;
     return verdict;
 }
 
-Verdict HttpAttempt::verdict_of_code(CURLcode code) const {
-    Verdict verdict{.kind = Verdict::Kind::failed,
-                    .message = url() + ": " + (error_[0] != '\0' ? error_ : curl_easy_strerror(code))};
+Verdict HttpAttempt::verdict_of_status(int code) const {
+    std::string what = ": HTTP " + std::to_string(code);
+    const std::string why = get_->origin->explain(code, error_body_);
+    if (!why.empty()) what += ", " + why;
+    curl_off_t retry_after_s = 0;
+    curl_easy_getinfo(easy_, CURLINFO_RETRY_AFTER, &retry_after_s);
+    get_->tries.retry_after_ns = std::clamp<std::int64_t>(retry_after_s, 0, 60) * 1'000'000'000;
+    Verdict verdict = code >= 500 ? Verdict::failed : Verdict::refused;
     switch (code) {
-        case CURLE_OPERATION_TIMEDOUT: verdict.system_errno = ETIMEDOUT; break;
-        case CURLE_COULDNT_CONNECT: verdict.system_errno = ECONNREFUSED; break;
+        case 404:
+        case 410: verdict = Verdict::missing; break;
+        case 412:
+        case 416: verdict = Verdict::changed; break;
+        case 408:
+        case 429:
+        case 503: verdict = Verdict::overloaded; break;
+        default: break;
+    }
+    int system_errno = EREMOTEIO;
+    switch (code) {
+        case 401:
+        case 403:
+        case 407: system_errno = EACCES; break;
+        case 503:
+        case 429: system_errno = EBUSY; break;
+        default: break;
+    }
+    if (get_->origin->lacks_bucket(code, error_body_)) {
+        verdict = Verdict::refused;
+        system_errno = ENOENT;
+    }
+    if (verdict == Verdict::refused && get_->origin->may_succeed_later(code, error_body_)) verdict = Verdict::failed;
+    return note_failure(verdict, system_errno, what);
+}
+
+Verdict HttpAttempt::verdict_of_code(CURLcode code) const {
+    Verdict verdict = Verdict::failed;
+    int system_errno = EREMOTEIO;
+    std::string what = std::string(": ") + (error_[0] != '\0' ? error_ : curl_easy_strerror(code));
+    switch (code) {
+        case CURLE_OPERATION_TIMEDOUT: system_errno = ETIMEDOUT; break;
+        case CURLE_COULDNT_CONNECT: system_errno = ECONNREFUSED; break;
         case CURLE_COULDNT_RESOLVE_HOST:
-        case CURLE_COULDNT_RESOLVE_PROXY: verdict.system_errno = EHOSTUNREACH; break;
-        case CURLE_OUT_OF_MEMORY: verdict.system_errno = ENOMEM; break;
+        case CURLE_COULDNT_RESOLVE_PROXY: system_errno = EHOSTUNREACH; break;
+        case CURLE_OUT_OF_MEMORY: system_errno = ENOMEM; break;
         case CURLE_GOT_NOTHING:
-            if (get_->url.starts_with("http://")) verdict.message += "; if the server speaks TLS, write https://";
+            if (get_->url.starts_with("http://")) what += "; if the server speaks TLS, write https://";
             [[fallthrough]];
         case CURLE_RECV_ERROR:
         case CURLE_SEND_ERROR:
-        case CURLE_PARTIAL_FILE: verdict.system_errno = ECONNRESET; break;
+        case CURLE_PARTIAL_FILE: system_errno = ECONNRESET; break;
         case CURLE_SSL_CONNECT_ERROR:
-            verdict.system_errno = EPROTO;
+            system_errno = EPROTO;
             if (std::strstr(error_, "wrong version number") == nullptr) break;
-            verdict.kind = Verdict::Kind::refused;
-            verdict.message += "; the server speaks no TLS on this port: write http://";
+            verdict = Verdict::refused;
+            what += "; the server speaks no TLS on this port: write http://";
             break;
         case CURLE_PEER_FAILED_VERIFICATION:
-            verdict.message += "; if its CA is not one of the system's, set remote.ca to the file that has the CA";
+            what += "; if its CA is not one of the system's, set remote.ca to the file that has the CA";
             [[fallthrough]];
         case CURLE_SSL_CACERT_BADFILE:
         case CURLE_SSL_CERTPROBLEM:
         case CURLE_URL_MALFORMAT:
         case CURLE_TOO_MANY_REDIRECTS:
-            verdict.kind = Verdict::Kind::refused;
-            verdict.system_errno = EACCES;
+            verdict = Verdict::refused;
+            system_errno = EACCES;
             break;
         case CURLE_UNSUPPORTED_PROTOCOL:
             // Without a status the answer was not HTTP: bytes left over from the previous answer. A retry may help.
-            if (status() != 0) verdict.kind = Verdict::Kind::refused;
-            verdict.system_errno = EREMOTEIO;
+            if (status() != 0) verdict = Verdict::refused;
             break;
-        default: verdict.system_errno = EREMOTEIO; break;
+        default: break;
     }
-    return verdict;
+    return note_failure(verdict, system_errno, what);
 }
 
 Verdict HttpAttempt::finish(CURLcode code) {
@@ -454,23 +452,24 @@ Verdict HttpAttempt::finish(CURLcode code) {
         body_is_wanted_ = check_headers();
     }
     get_->status = status();
+    get_->message.clear();
+    get_->system_errno = 0;
+    get_->tries.retry_after_ns = 0;
     if (get_->ask == HttpRequestKind::probe && get_->status == 416) {  // an empty object has no first byte
         get_->object_bytes = 0;
         set_probe_result(true);
     }
-    if (headers_suffice_) return {.kind = Verdict::Kind::ok};
-    if (object_has_changed_) {
-        return {.kind = Verdict::Kind::changed,
-                .message = url() + ": the object differs from the one that was indexed"};
-    }
-    if (!fault_.empty()) return {.system_errno = EREMOTEIO, .message = url() + ": " + fault_};
+    if (headers_suffice_) return Verdict::ok;
+    if (object_has_changed_)
+        return note_failure(Verdict::changed, 0, ": the object differs from the one that was indexed");
+    if (!fault_.empty()) return note_failure(Verdict::failed, EREMOTEIO, ": " + fault_);
     if (code != CURLE_OK) return verdict_of_code(code);
     if (!body_is_wanted_) return verdict_of_status(get_->status);
     const bool fills = get_->ask != HttpRequestKind::text && get_->ask != HttpRequestKind::send;
     if (fills && filled_ < get_->into.size()) {
-        return {.system_errno = EREMOTEIO, .message = url() + ": fewer bytes arrived than were requested"};
+        return note_failure(Verdict::failed, EREMOTEIO, ": fewer bytes arrived than were requested");
     }
-    return {.kind = Verdict::Kind::ok};
+    return Verdict::ok;
 }
 
 // --- the transfers' thread
@@ -645,7 +644,7 @@ private:
         if (!ended_outage) return;
         outages_.tell(first.origin->endpoint(), std::move(ended_outage));
         for (HttpGet* get : gets_) {
-            if (get->tries.endpoint == &endpoint && get->tries.due_ns != 0 && !get->tries.has_retry_after)
+            if (get->tries.endpoint == &endpoint && get->tries.due_ns != 0 && get->tries.retry_after_ns == 0)
                 get->tries.due_ns = now_ns_;
         }
     }
@@ -714,7 +713,9 @@ private:
             refund_deposit(get, try_slot);
             release_attempt(try_slot);
             if (get.tries.running != nullptr) return;
-            settle(get, {.kind = Verdict::Kind::refused, .system_errno = EACCES, .message = begun.error().message});
+            get.message = begun.error().message;
+            get.system_errno = EACCES;
+            settle(get, Verdict::refused);
             return;
         }
         const CURLMcode added = curl_multi_add_handle(multi_, attempt.easy());
@@ -737,31 +738,31 @@ private:
 
     void finish_attempt(HttpAttempt& attempt, CURLcode code) {
         HttpGet& get = attempt.get();
-        Verdict verdict = attempt.finish(code);
+        const Verdict verdict = attempt.finish(code);
         now_ns_ = clock_.now_ns();
         HttpEndpointState& endpoint = *get.tries.endpoint;
-        if (verdict.kind == Verdict::Kind::overloaded || verdict.system_errno == ETIMEDOUT) {
+        if (verdict == Verdict::overloaded || get.system_errno == ETIMEDOUT) {
             overloads_.fetch_add(1, std::memory_order_relaxed);
             endpoint.limit.overloaded(now_ns_);
-        } else if (verdict.kind == Verdict::Kind::ok) {
+        } else if (verdict == Verdict::ok) {
             endpoint.late_after.add(now_ns_ - attempt.began_ns());
             endpoint.limit.succeeded(attempt.first_byte_ns(), now_ns_);
         } else {
             endpoint.limit.ended();
         }
-        if (verdict.kind == Verdict::Kind::overloaded || verdict.kind == Verdict::Kind::failed) {
+        if (verdict == Verdict::overloaded || verdict == Verdict::failed) {
             // Leaves out the URL, because the failure may be reported for other requests.
-            endpoint.failed(verdict.message.substr(std::min(get.url.size(), verdict.message.size())),
-                            verdict.system_errno, now_ns_);
+            endpoint.failed(get.message.substr(std::min(get.url.size(), get.message.size())), get.system_errno,
+                            now_ns_);
         } else {
             on_answer(get);
         }
-        if (verdict.kind != Verdict::Kind::ok) pay_for(get, attempt);
+        if (verdict != Verdict::ok) pay_for(get, attempt);
         const bool was_hedge = &attempt == get.tries.hedge;
         curl_multi_remove_handle(multi_, attempt.easy());
         refund_deposit(get, &attempt);
         release_attempt(was_hedge ? get.tries.hedge : get.tries.running);
-        if (verdict.kind != Verdict::Kind::ok) {
+        if (verdict != Verdict::ok) {
             // The other try may still succeed.
             if (get.tries.running != nullptr || get.tries.hedge != nullptr) return;
         } else {
@@ -769,26 +770,24 @@ private:
             end_attempt(get, get.tries.running);
             end_attempt(get, get.tries.hedge);
         }
-        settle(get, std::move(verdict));
+        settle(get, verdict);
     }
 
     // Ends the get or plans the next try, depending on the verdict.
     void settle(HttpGet& get, Verdict verdict) {
-        get.message = std::move(verdict.message);
-        get.system_errno = verdict.system_errno;
-        switch (verdict.kind) {
-            case Verdict::Kind::ok: return end(get, HttpOutcome::ok);
-            case Verdict::Kind::missing: return end(get, HttpOutcome::missing);
-            case Verdict::Kind::refused: return end(get, HttpOutcome::failed);
-            case Verdict::Kind::changed:
+        switch (verdict) {
+            case Verdict::ok: return end(get, HttpOutcome::ok);
+            case Verdict::missing: return end(get, HttpOutcome::missing);
+            case Verdict::refused: return end(get, HttpOutcome::failed);
+            case Verdict::changed:
                 if (++get.tries.changes >= kChangedAnswersNeeded) return end(get, HttpOutcome::changed);
                 break;
-            case Verdict::Kind::failed:
-            case Verdict::Kind::overloaded: break;
+            case Verdict::failed:
+            case Verdict::overloaded: break;
         }
         if (get.tries.failing_since_ns == 0) get.tries.failing_since_ns = now_ns_;
         ++get.tries.failures;
-        const std::int64_t delay_ns = retry_delay_ns(get.tries.failures, random_(), verdict.retry_after_ns);
+        const std::int64_t delay_ns = retry_delay_ns(get.tries.failures, random_(), get.tries.retry_after_ns);
         if (now_ns_ + delay_ns - get.tries.failing_since_ns > retry_for_ns(get)) {
             get.message += "; given up after " + std::to_string(get.attempts) + " tries";
             return end(get, HttpOutcome::failed);
@@ -796,7 +795,6 @@ private:
         retries_.fetch_add(1, std::memory_order_relaxed);
         get.tries.hedged = false;
         get.tries.due_ns = now_ns_ + delay_ns;
-        get.tries.has_retry_after = verdict.retry_after_ns > 0;
     }
 
     // Pays for the bytes of a try that are not the answer.
