@@ -52,38 +52,38 @@ BlockServer::BlockServer(DatasetSetup setup, Device& device, DiskReads& disk_rea
 
 BlockServer::~BlockServer() = default;
 
-bool BlockServer::serve(const FetchRequest& request) {
-    const std::uint32_t block_id = request.manifest->block_id(request.block);
-    auto location = request.is_refetch ? std::nullopt : store_->find(block_id);
-    const auto in_memory = [&] { return location && location->segment->tier() == Tier::memory; };
-    if (!request.slot_ready && !in_memory()) return false;
-
+Fetch& BlockServer::new_fetch(Consumer& consumer, const protocol::Manifest& manifest, std::uint32_t block) {
     Fetch& fetch = *fetches_.take();
     fetch.server = this;
-    fetch.consumer = request.consumer;
-    fetch.tag = request.tag;
-    fetch.block = request.block;
-    fetch.block_id = block_id;
-    fetch.payload_bytes = request.manifest->block_bytes(request.block);
-    fetch.slot_page = request.slot_page;
-    fetch.slot_pages = request.slot_pages;
-    fetch.epoch = request.epoch;
-    fetch.is_refetch = request.is_refetch;
-    fetch.damaged_crc = request.damaged_crc;
+    fetch.consumer = &consumer;
+    fetch.block = block;
+    fetch.block_id = manifest.block_id(block);
+    fetch.payload_bytes = manifest.block_bytes(block);
+    fetch.stored_bytes = fetch.payload_bytes;
     fetch.started_ns = now_ns_;
+    return fetch;
+}
+
+bool BlockServer::serve(Fetch& fetch, bool slot_ready) {
+    auto location = fetch.is_refetch ? std::nullopt : store_->find(fetch.block_id);
+    const auto in_memory = [&] { return location && location->segment->tier() == Tier::memory; };
+    if (!slot_ready && !in_memory()) {
+        fetches_.release(&fetch);
+        return false;
+    }
     fetch.consumer->refer();
 
     ShardJob& job = fetch.consumer->job();
-    if (request.epoch > job.epoch) begin_epoch(job, request.epoch, *request.manifest);
+    if (fetch.epoch > job.epoch) begin_epoch(job, fetch.epoch, fetch.consumer->manifest());
 
     if (fetch.is_refetch && is_reported_bad(fetch)) {
-        deliver(fetch, Delivery{.status = BlockStatus::object_corrupt});
+        fail(fetch, BlockStatus::object_corrupt);
         return true;
     }
     if (fetch.is_refetch) {
         check_damage_report(fetch);
         // The report is settled if the cache holds newer bytes than the reader's.
-        if (!fetch.is_refetch) location = store_->find(block_id);
+        if (!fetch.is_refetch) location = store_->find(fetch.block_id);
     }
     if (!location) {
         read_from_remote(fetch);
@@ -96,21 +96,29 @@ bool BlockServer::serve(const FetchRequest& request) {
 }
 
 void BlockServer::deliver_from_memory(Fetch& fetch, const BlockLocation& location) {
-    deliver(fetch, Delivery{.source = BlockSource::memory,
-                            .segment = location.segment,
-                            .payload_offset = location.offset + kRecordHeaderBytes,
-                            .stored_bytes = location.compressed() ? location.payload_bytes : 0});
+    fetch.source = BlockSource::memory;
+    fetch.segment = location.segment;
+    fetch.record_offset = location.offset;
+    fetch.stored_bytes = location.payload_bytes;
+    deliver(fetch);
 }
 
-void BlockServer::deliver(Fetch& fetch, const Delivery& delivery) {
+void BlockServer::fail(Fetch& fetch, BlockStatus status, int system_errno) {
+    fetch.status = status;
+    fetch.system_errno = system_errno;
+    deliver(fetch);
+}
+
+// Gives the consumer the result that is in `fetch`.
+void BlockServer::deliver(Fetch& fetch) {
     ShardJob& job = fetch.consumer->job();
-    if (delivery.status == BlockStatus::ok && fetch.consumer->cached_only()) {
+    if (fetch.status == BlockStatus::ok && fetch.consumer->cached_only()) {
         ++counters_.lent_blocks;
         counters_.lent_bytes += fetch.payload_bytes;
-    } else if (delivery.status == BlockStatus::ok) {
+    } else if (fetch.status == BlockStatus::ok) {
         const std::uint64_t bytes = fetch.payload_bytes;
         for (BlockCounters* counters : {&counters_, &job.counters}) {
-            switch (delivery.source) {
+            switch (fetch.source) {
                 case BlockSource::memory: ++counters->memory_hits, counters->memory_bytes += bytes; break;
                 case BlockSource::disk: ++counters->disk_hits, counters->disk_bytes += bytes; break;
                 case BlockSource::remote: ++counters->misses, counters->remote_bytes += bytes; break;
@@ -123,7 +131,7 @@ void BlockServer::deliver(Fetch& fetch, const Delivery& delivery) {
                                      job.at_peers->manifest.get() == &fetch.consumer->manifest();
             job.note_read(fetch.block_id, bytes, is_at_peers || store_->find(fetch.block_id).has_value());
         }
-        const auto source = static_cast<std::size_t>(delivery.source);
+        const auto source = static_cast<std::size_t>(fetch.source);
         if (fetch.started_ns == now_ns_) {
             ++answered_at_once_[source];
             any_answered_at_once_ = true;
@@ -133,11 +141,11 @@ void BlockServer::deliver(Fetch& fetch, const Delivery& delivery) {
     }
     Consumer& consumer = *fetch.consumer;
     if (!consumer.closed()) {
-        if (delivery.status != BlockStatus::ok && !consumer.cached_only()) {
+        if (fetch.status != BlockStatus::ok && !consumer.cached_only()) {
             ++counters_.remote_errors;
             ++job.counters.remote_errors;
         }
-        consumer.deliver(fetch, delivery);
+        consumer.deliver(fetch);
     }
     consumer.unrefer();
     if (fetch.queued) {
@@ -206,8 +214,8 @@ void BlockServer::disk_read_done(Fetch& fetch, std::int32_t result) {
     store_->drop_reference(*fetch.segment);
     fetch.segment = nullptr;
     if (is_good) {
-        const bool is_compressed = fetch.stored_bytes != fetch.payload_bytes;
-        deliver(fetch, Delivery{.source = BlockSource::disk, .stored_bytes = is_compressed ? fetch.stored_bytes : 0});
+        fetch.source = BlockSource::disk;
+        deliver(fetch);
         return;
     }
     // A cancelled read or a transient error does not show that the block is bad.
@@ -368,8 +376,11 @@ DatasetStatistics BlockServer::statistics() const {
 }
 
 void BlockServer::read_from_remote(Fetch& fetch) {
+    // Clears what a record on disk, which turned out to be bad, has set.
+    fetch.segment = nullptr;
+    fetch.stored_bytes = fetch.payload_bytes;
     if (quarantine_.contains(fetch.block_id) || fetch.consumer->cached_only()) {
-        deliver(fetch, Delivery{.status = BlockStatus::object_corrupt});
+        fail(fetch, BlockStatus::object_corrupt);
         return;
     }
     const auto [entry, is_new] = missing_.try_emplace(fetch.block_id, nullptr);
@@ -487,15 +498,13 @@ void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_er
     }
     if (status != BlockStatus::ok) {
         give_up_reservation(miss);
-        const Delivery failure{.status = status, .system_errno = system_errno};
-        if (status == BlockStatus::remote_failed && requeue_joined_waiters(miss, failure)) return;
+        if (status == BlockStatus::remote_failed && requeue_joined_waiters(miss, system_errno)) return;
         missing_.erase(miss.block_id);
-        finish(miss, failure);
+        fail(miss, status, system_errno);
         return;
     }
     missing_.erase(miss.block_id);
     settle_damage_reports(miss, payload_crc);
-    Delivery delivery{.source = BlockSource::remote};
     if (!miss.reservation) {
         copy_to_waiters(miss);
         bool should_admit = false;
@@ -506,20 +515,19 @@ void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_er
         const bool is_offered =
             should_admit && !store_->has_room(miss.payload_bytes) && offer_to_peer(miss, payload_crc);
         if (should_admit && !is_offered) admission_.admit(*miss.leader, payload_crc, manifest_->total_bytes());
-        finish(miss, delivery, payload_crc);
+        finish(miss, BlockSource::remote, payload_crc);
         return;
     }
-    // If the segment was dropped during the read, the bytes are delivered in the waiters' slots.
     const Segment& segment = *miss.reservation->segment;
     store_->add_reference(segment);
     if (store_->commit(*miss.reservation, payload_crc)) {
         note_admitted(miss.block_id, miss.payload_bytes);
-        delivery.segment = &segment;
-        delivery.payload_offset = miss.reservation->offset + kRecordHeaderBytes;
     } else {
+        // The segment was dropped during the read, so the bytes are delivered in the waiters' slots.
+        miss.reservation.reset();
         copy_to_waiters(miss);
     }
-    finish(miss, delivery, payload_crc);
+    finish(miss, BlockSource::remote, payload_crc);
     store_->drop_reference(segment);
 }
 
@@ -548,7 +556,7 @@ void BlockServer::give_up_reservation(Miss& miss) {
 // Requeues the read for the waiters that joined while the failed read was in flight, and fails the others. A read fails
 // only after retries for some time, and each waiter gets all of that time. Otherwise a job that begins when the remote
 // is well again would fail because of the retries of an ended job.
-bool BlockServer::requeue_joined_waiters(Miss& miss, const Delivery& failure) {
+bool BlockServer::requeue_joined_waiters(Miss& miss, int system_errno) {
     Fetch* waiter = std::exchange(miss.first_waiter, nullptr);
     miss.last_waiter = nullptr;
     while (waiter != nullptr) {
@@ -557,7 +565,7 @@ bool BlockServer::requeue_joined_waiters(Miss& miss, const Delivery& failure) {
             (miss.last_waiter != nullptr ? miss.last_waiter->next_waiter : miss.first_waiter) = waiter;
             miss.last_waiter = waiter;
         } else {
-            deliver(*waiter, failure);
+            fail(*waiter, BlockStatus::remote_failed, system_errno);
         }
         waiter = next;
     }
@@ -588,14 +596,30 @@ void BlockServer::copy_to_waiters(const Miss& miss) {
     }
 }
 
-// Delivers to all waiters. `payload_crc` is the CRC of the remote's bytes: a waiter that reported these same bytes as
-// damaged gets object_corrupt.
-void BlockServer::finish(Miss& miss, const Delivery& delivery, std::uint32_t payload_crc) {
+// Delivers the block to all waiters: in its segment if it was admitted to memory, else in their slots. `payload_crc` is
+// the CRC of the remote's bytes: a waiter that reported these same bytes as damaged gets object_corrupt.
+void BlockServer::finish(Miss& miss, BlockSource source, std::uint32_t payload_crc) {
     for (Fetch* waiter = miss.first_waiter; waiter != nullptr;) {
         Fetch* next = waiter->next_waiter;
-        const bool same_again =
-            waiter->is_refetch && delivery.status == BlockStatus::ok && waiter->damaged_crc == payload_crc;
-        deliver(*waiter, same_again ? Delivery{.status = BlockStatus::object_corrupt} : delivery);
+        if (waiter->is_refetch && waiter->damaged_crc == payload_crc) {
+            fail(*waiter, BlockStatus::object_corrupt);
+        } else {
+            waiter->source = source;
+            if (miss.reservation) {
+                waiter->segment = miss.reservation->segment;
+                waiter->record_offset = miss.reservation->offset;
+            }
+            deliver(*waiter);
+        }
+        waiter = next;
+    }
+    misses_.release(&miss);
+}
+
+void BlockServer::fail(Miss& miss, BlockStatus status, int system_errno) {
+    for (Fetch* waiter = miss.first_waiter; waiter != nullptr;) {
+        Fetch* next = waiter->next_waiter;
+        fail(*waiter, status, system_errno);
         waiter = next;
     }
     misses_.release(&miss);
@@ -647,7 +671,7 @@ void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
     if (is_good && !is_refetch) {
         missing_.erase(miss.block_id);
         copy_to_waiters(miss);
-        finish(miss, Delivery{.source = BlockSource::peer});
+        finish(miss, BlockSource::peer);
         return;
     }
     if (!is_good) {
@@ -658,7 +682,7 @@ void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
     miss.peer = 0;
     if (requeue(miss)) return;
     missing_.erase(miss.block_id);
-    finish(miss, Delivery{.status = BlockStatus::remote_failed, .system_errno = ECANCELED});
+    fail(miss, BlockStatus::remote_failed, ECANCELED);
 }
 
 // Offers a block that has no room here to a peer. The block is sent from the slot, which stays pinned meanwhile. False

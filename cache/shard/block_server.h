@@ -34,20 +34,6 @@
 
 namespace larder::cache {
 
-// A request for one block: the block, its consumer and the destination slot.
-struct FetchRequest {
-    Consumer* consumer = nullptr;
-    const protocol::Manifest* manifest = nullptr;  // the consumer's version
-    std::uint32_t tag = 0;
-    std::uint32_t block = 0;  // index in that manifest
-    std::uint32_t slot_page = 0;
-    std::uint32_t slot_pages = 0;
-    std::uint32_t epoch = 0;
-    bool slot_ready = true;   // the slot may be written
-    bool is_refetch = false;  // a refetch: the consumer found its copy, of CRC `damaged_crc`, damaged
-    std::uint32_t damaged_crc = 0;
-};
-
 class BlockServer {
 public:
     // `disk_reads`, `compressor` and `now_ns` (the time of the current turn) belong to the shard and must outlive the
@@ -63,8 +49,12 @@ public:
     const protocol::Manifest& manifest() const { return *manifest_; }
     std::shared_ptr<const protocol::Manifest> shared_manifest() const { return manifest_; }
 
-    // Does nothing and returns false if the block needs a slot that is not ready.
-    bool serve(const FetchRequest& request);
+    // Returns a new fetch of a block of `manifest`, the consumer's version. The caller fills in the rest of the request
+    // and gives the fetch to `serve` at once.
+    Fetch& new_fetch(Consumer& consumer, const protocol::Manifest& manifest, std::uint32_t block);
+    // Serves the fetch. `slot_ready`: the slot may be written. If the block needs a slot that is not ready, drops the
+    // fetch and returns false.
+    bool serve(Fetch& fetch, bool slot_ready = true);
 
     // True if this turn has answered requests whose latency is not recorded yet.
     bool any_answered_at_once() const { return any_answered_at_once_; }
@@ -141,10 +131,12 @@ private:
     void settle_damage_reports(const Miss& miss, std::uint32_t payload_crc);
     std::optional<std::uint32_t> cached_crc(const BlockLocation& location) const;
     void give_up_reservation(Miss& miss);
-    bool requeue_joined_waiters(Miss& miss, const Delivery& failure);
+    bool requeue_joined_waiters(Miss& miss, int system_errno);
     void copy_to_waiters(const Miss& miss);
-    void finish(Miss& miss, const Delivery& delivery, std::uint32_t payload_crc = 0);
-    void deliver(Fetch& fetch, const Delivery& delivery);
+    void finish(Miss& miss, protocol::BlockSource source, std::uint32_t payload_crc = 0);
+    void fail(Miss& miss, protocol::BlockStatus status, int system_errno);
+    void fail(Fetch& fetch, protocol::BlockStatus status, int system_errno = 0);
+    void deliver(Fetch& fetch);
     void deliver_from_memory(Fetch& fetch, const BlockLocation& location);
     void note_admitted(std::uint32_t block_id, std::uint64_t bytes);
     void forget_ended_jobs();

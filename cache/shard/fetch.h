@@ -1,6 +1,6 @@
 #pragma once
 
-// The work items of the data plane. A Fetch is one block that one consumer asked for, from request to completion. A
+// The work items of the data plane. A Fetch is one block that one consumer asked for, from request to result. A
 // Miss is one block being read from the remote, with every Fetch that waits for it: the remote is read once for all of
 // them. A Consumer asks for blocks: a session of a training job, or the daemon itself (a scan, or blocks for other
 // nodes).
@@ -31,26 +31,36 @@ struct Fetch {
     Fetch* next_waiter = nullptr;  // of the miss
     Fetch* next_queued = nullptr;  // in the job's queue for tokens
     Fetch* next_disk_read = nullptr;
-    const Segment* segment = nullptr;
-    std::uint64_t record_offset = 0;
-    std::uint32_t record_bytes = 0;
-    std::uint32_t read_bytes = 0;
+
+    // The request.
     std::uint32_t tag = 0;
-    std::uint32_t block = 0;
+    std::uint32_t block = 0;  // index in the consumer's version
     std::uint32_t block_id = 0;
     std::uint32_t payload_bytes = 0;  // of the block
-    std::uint32_t stored_bytes = 0;   // of the payload on disk: fewer if compressed
-    std::uint32_t payload_crc = 0;    // of the stored bytes
-    std::uint32_t epoch = 0;
     std::uint32_t slot_page = 0;
     std::uint32_t slot_pages = 0;
-    std::int64_t started_ns = 0;
+    std::uint32_t epoch = 0;
+    std::uint32_t damaged_crc = 0;
+    bool is_refetch = false;  // a refetch: the consumer found its copy, of CRC `damaged_crc`, damaged
+
     bool queued = false;     // referenced by the job's queue
     bool delivered = false;  // only the queue still refers to it
     bool joined = false;     // joined its miss when the read was already in flight
     std::uint8_t disk_tries = 0;
-    bool is_refetch = false;  // a refetch: the consumer's bytes, of CRC `damaged_crc`, are damaged
-    std::uint32_t damaged_crc = 0;
+    std::int64_t started_ns = 0;
+    std::uint32_t record_bytes = 0;
+    std::uint32_t read_bytes = 0;
+
+    // The result, complete when the consumer takes it.
+    protocol::BlockStatus status = protocol::BlockStatus::ok;
+    protocol::BlockSource source = protocol::BlockSource::none;
+    int system_errno = 0;
+    const Segment* segment = nullptr;  // the memory segment that has the block; null: the slot has it
+    std::uint64_t record_offset = 0;   // in the segment
+    std::uint32_t stored_bytes = 0;    // of the delivered payload: fewer than payload_bytes if compressed
+    std::uint32_t payload_crc = 0;     // of the stored bytes, if the store has them
+
+    bool is_compressed() const { return stored_bytes != payload_bytes; }
 };
 
 struct Miss {
@@ -81,16 +91,6 @@ struct Offer {
     std::uint32_t slot_pages = 0;
 };
 
-// The result of a fetch.
-struct Delivery {
-    protocol::BlockStatus status = protocol::BlockStatus::ok;
-    protocol::BlockSource source = protocol::BlockSource::none;
-    int system_errno = 0;
-    const Segment* segment = nullptr;  // for source memory
-    std::uint64_t payload_offset = 0;  // for source memory: in the segment
-    std::uint32_t stored_bytes = 0;    // compressed size; 0: not compressed
-};
-
 class Consumer {
 public:
     virtual ~Consumer() = default;
@@ -98,7 +98,7 @@ public:
     // The address of the fetch's slot in the daemon's memory.
     virtual std::byte* slot(const Fetch& fetch) = 0;
     // Takes the result of a finished fetch. The consumer must not keep a reference to `fetch`.
-    virtual void deliver(const Fetch& fetch, const Delivery& delivery) = 0;
+    virtual void deliver(const Fetch& fetch) = 0;
     // The fetch's slot is being read by admission or sent to a peer. It must not be reused until the matching unpin.
     virtual void pin(const Fetch& fetch) = 0;
     virtual void unpin(std::uint32_t slot_page, std::uint32_t slot_pages) = 0;

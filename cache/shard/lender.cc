@@ -69,11 +69,10 @@ bool Lender::serve(LendRequest& request) {
     }
     slot->taken = true;
     slot->request = std::move(request);
-    server_.serve({.consumer = this,
-                   .manifest = slot->request.manifest.get(),
-                   .block = slot->request.block,
-                   .slot_page = static_cast<std::uint32_t>(slot - slots_.begin()),
-                   .slot_pages = static_cast<std::uint32_t>(bytes / kPageBytes)});
+    Fetch& fetch = server_.new_fetch(*this, *slot->request.manifest, slot->request.block);
+    fetch.slot_page = static_cast<std::uint32_t>(slot - slots_.begin());
+    fetch.slot_pages = static_cast<std::uint32_t>(bytes / kPageBytes);
+    server_.serve(fetch);
     return true;
 }
 
@@ -91,10 +90,10 @@ std::byte* Lender::slot(const Fetch& fetch) {
     return slots_[fetch.slot_page].memory.get();
 }
 
-void Lender::deliver(const Fetch& fetch, const Delivery& delivery) {
+void Lender::deliver(const Fetch& fetch) {
     Slot& slot = slots_[fetch.slot_page];
     const LendRequest request = std::exchange(slot.request, {});
-    if (delivery.status != protocol::BlockStatus::ok) {
+    if (fetch.status != protocol::BlockStatus::ok) {
         slot.taken = false;
         request.lend({});
         return;
@@ -102,7 +101,7 @@ void Lender::deliver(const Fetch& fetch, const Delivery& delivery) {
     refer();
     request.lend({.payload = {slot.memory.get() + kRecordHeaderBytes, fetch.stored_bytes},
                   .payload_crc = fetch.payload_crc,
-                  .raw_bytes = delivery.stored_bytes != 0 ? fetch.payload_bytes : 0,
+                  .raw_bytes = fetch.is_compressed() ? fetch.payload_bytes : 0,
                   .token = slot_token(fetch.slot_page)});
 }
 

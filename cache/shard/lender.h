@@ -44,7 +44,7 @@ public:
     const protocol::Manifest& manifest() const override { return *server_manifest_; }
     bool cached_only() const override { return true; }
     std::byte* slot(const Fetch& fetch) override;
-    void deliver(const Fetch& fetch, const Delivery& delivery) override;
+    void deliver(const Fetch& fetch) override;
     void pin(const Fetch&) override {}
     void unpin(std::uint32_t, std::uint32_t) override {}
 

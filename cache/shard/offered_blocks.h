@@ -36,7 +36,7 @@ public:
     const protocol::Manifest& manifest() const override { return *server_manifest_; }
     bool cached_only() const override { return true; }
     std::byte* slot(const Fetch& fetch) override { return slots_[fetch.slot_page].offered.record.get(); }
-    void deliver(const Fetch&, const Delivery&) override {}
+    void deliver(const Fetch&) override {}
     void pin(const Fetch& fetch) override { slots_[fetch.slot_page].pinned = true; }
     void unpin(std::uint32_t slot_page, std::uint32_t) override { slots_[slot_page] = {}; }
 

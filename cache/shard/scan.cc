@@ -179,11 +179,10 @@ void Scan::begin(Slot& slot, std::uint32_t block) {
         }
         return;
     }
-    server_.serve({.consumer = this,
-                   .manifest = manifest_.get(),
-                   .block = block,
-                   .slot_page = static_cast<std::uint32_t>(&slot - slots_.data()),
-                   .slot_pages = static_cast<std::uint32_t>(slot_bytes_ / kPageBytes)});
+    Fetch& fetch = server_.new_fetch(*this, *manifest_, block);
+    fetch.slot_page = static_cast<std::uint32_t>(&slot - slots_.data());
+    fetch.slot_pages = static_cast<std::uint32_t>(slot_bytes_ / kPageBytes);
+    server_.serve(fetch);
 }
 
 // Returns the CRC of the decompressed block in `record`.
@@ -234,14 +233,14 @@ std::byte* Scan::slot(const Fetch& fetch) {
     return memory_.get() + fetch.slot_page * slot_bytes_;
 }
 
-void Scan::deliver(const Fetch& fetch, const Delivery& delivery) {
+void Scan::deliver(const Fetch& fetch) {
     Slot& slot = slots_[fetch.slot_page];
-    if (delivery.status != BlockStatus::ok) {
-        note(BlockFound::What::unreadable, fetch.block, why_unreadable(delivery.status, delivery.system_errno));
-        if (warm_) warm_->failed(fetch.block, delivery.status == BlockStatus::remote_failed);
+    if (fetch.status != BlockStatus::ok) {
+        note(BlockFound::What::unreadable, fetch.block, why_unreadable(fetch.status, fetch.system_errno));
+        if (warm_) warm_->failed(fetch.block, fetch.status == BlockStatus::remote_failed);
     } else if (warm_) {
         slot.unsettled = true;
-    } else if (delivery.source != BlockSource::memory && delivery.source != BlockSource::disk) {
+    } else if (fetch.source != BlockSource::memory && fetch.source != BlockSource::disk) {
         // The block was cached when requested but came from elsewhere, so the cached copy was bad.
         note(BlockFound::What::bad_in_cache, fetch.block);
     } else if (const auto location = server_.store().find(fetch.block_id);

@@ -34,7 +34,7 @@ public:
 
     const protocol::Manifest& manifest() const override { return *manifest_; }
     std::byte* slot(const Fetch& fetch) override;
-    void deliver(const Fetch& fetch, const Delivery& delivery) override;
+    void deliver(const Fetch& fetch) override;
     void pin(const Fetch& fetch) override;
     void unpin(std::uint32_t slot_page, std::uint32_t slot_pages) override;
 

@@ -164,16 +164,14 @@ void Session::slots_populated(std::uint64_t bytes) {
 
 bool Session::try_serve(const Request& request, std::uint32_t pages) {
     if (any_page(pinned_pages_, request.slot_page, pages)) return false;
-    return server_.serve({.consumer = this,
-                          .manifest = &manifest(),
-                          .tag = request.tag,
-                          .block = request.block,
-                          .slot_page = request.slot_page,
-                          .slot_pages = pages,
-                          .epoch = request.epoch,
-                          .slot_ready = request.slot_page + pages <= populated_pages_,
-                          .is_refetch = request.operation == RequestOperation::refetch,
-                          .damaged_crc = request.damaged_crc});
+    Fetch& fetch = server_.new_fetch(*this, manifest(), request.block);
+    fetch.tag = request.tag;
+    fetch.slot_page = request.slot_page;
+    fetch.slot_pages = pages;
+    fetch.epoch = request.epoch;
+    fetch.is_refetch = request.operation == RequestOperation::refetch;
+    fetch.damaged_crc = request.damaged_crc;
+    return server_.serve(fetch, request.slot_page + pages <= populated_pages_);
 }
 
 void Session::retry_deferred() {
@@ -237,27 +235,28 @@ void Session::unpin(std::uint32_t slot_page, std::uint32_t slot_pages) {
 
 // --- completions
 
-void Session::deliver(const Fetch& fetch, const Delivery& delivery) {
+void Session::deliver(const Fetch& fetch) {
     Completion completion{.tag = fetch.tag,
-                          .status = delivery.status,
-                          .source = delivery.source,
-                          .system_errno = static_cast<std::uint16_t>(delivery.system_errno),
+                          .status = fetch.status,
+                          .source = fetch.source,
+                          .system_errno = static_cast<std::uint16_t>(fetch.system_errno),
                           .segment = 0,
-                          .length = delivery.stored_bytes > 0 ? delivery.stored_bytes : fetch.payload_bytes,
+                          .length = fetch.stored_bytes,
                           .offset = std::uint64_t{fetch.slot_page} * kPageBytes + protocol::kRecordHeaderBytes,
-                          .raw_bytes = delivery.stored_bytes > 0 ? fetch.payload_bytes : 0,
+                          .raw_bytes = fetch.is_compressed() ? fetch.payload_bytes : 0,
                           .reserved = 0};
-    bool in_slot = delivery.status == BlockStatus::ok;
-    if (delivery.segment != nullptr) {
-        const SendResult sent = send_segment(*delivery.segment);
+    bool in_slot = fetch.status == BlockStatus::ok;
+    if (fetch.segment != nullptr) {
+        const std::uint64_t payload_offset = fetch.record_offset + protocol::kRecordHeaderBytes;
+        const SendResult sent = send_segment(*fetch.segment);
         if (sent == SendResult::broken) return;
         if (sent == SendResult::yes) {
-            completion.segment = delivery.segment->id();
-            completion.offset = delivery.payload_offset;
+            completion.segment = fetch.segment->id();
+            completion.offset = payload_offset;
             in_slot = false;
         } else {
-            std::memcpy(slot(fetch) + protocol::kRecordHeaderBytes,
-                        delivery.segment->memory() + delivery.payload_offset, completion.length);
+            std::memcpy(slot(fetch) + protocol::kRecordHeaderBytes, fetch.segment->memory() + payload_offset,
+                        completion.length);
         }
     }
     run_pages_[fetch.slot_page] &= ~kInService;

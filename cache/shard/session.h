@@ -61,7 +61,7 @@ public:
     void take_request_event();
 
     std::byte* slot(const Fetch& fetch) override;
-    void deliver(const Fetch& fetch, const Delivery& delivery) override;
+    void deliver(const Fetch& fetch) override;
     void pin(const Fetch& fetch) override;
     void unpin(std::uint32_t slot_page, std::uint32_t slot_pages) override;
 
