@@ -317,20 +317,20 @@ void BlockClient::send_wanted() {
     session_->publish();
 }
 
-Result<std::size_t> BlockClient::take_completions() {
+Result<std::size_t> BlockClient::take_completions(std::int64_t wait_until_ns) {
     std::array<Completion, 128> completions;
     std::size_t total = 0;
-    if (!session_->completions_waiting()) return total;
+    if (wait_until_ns == 0 && !session_->completions_waiting()) return total;
+    auto count = session_->poll(completions, wait_until_ns);
     const std::int64_t now_ns = clock_.now_ns();
-    for (;;) {
-        auto count = session_->poll(completions);
-        if (!count) return std::unexpected(count.error());
+    for (; count; count = session_->poll(completions)) {
         for (std::size_t i = 0; i < *count; ++i) {
             if (auto taken = take(completions[i], now_ns); !taken) return std::unexpected(taken.error());
         }
         total += *count;
         if (*count < completions.size()) break;
     }
+    if (!count) return std::unexpected(count.error());
     if (total > 0) {
         sessions_without_block_ = 0;
         arrived_ = true;
@@ -441,8 +441,7 @@ Result<BlockClient::Progress> BlockClient::progress() {
         if (wanted_begin_ < wanted_.size()) pause_ns(kFullRingPause_ns);
         return Progress::moved;
     }
-    auto waited = session_->wait(clock_.now_ns() + kWaitSlice_ns);
-    auto taken = waited ? take_completions() : std::unexpected(waited.error());
+    auto taken = take_completions(clock_.now_ns() + kWaitSlice_ns);
     if (!taken) {
         if (auto lost = lose_session(taken.error()); !lost) return std::unexpected(lost.error());
     } else if (*taken == 0) {

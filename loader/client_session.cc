@@ -206,7 +206,10 @@ bool ClientSession::completions_waiting() const {
     return control_->completion_tail.load(std::memory_order_acquire) != completion_head_;
 }
 
-Result<std::size_t> ClientSession::poll(std::span<Completion> into) {
+Result<std::size_t> ClientSession::poll(std::span<Completion> into, std::int64_t deadline_ns) {
+    if (deadline_ns > 0) {
+        if (auto waited = wait(deadline_ns); !waited) return std::unexpected(waited.error());
+    }
     const std::uint32_t waiting = control_->completion_tail.load(std::memory_order_acquire) - completion_head_;
     if (waiting > in_flight_) return protocol_error("more completions than requests");
     const std::size_t count = std::min<std::size_t>(waiting, into.size());
@@ -233,14 +236,14 @@ bool ClientSession::spin() {
     return false;
 }
 
-Result<bool> ClientSession::wait(std::int64_t deadline_ns) {
+// Waits until a completion is there or the deadline has passed.
+Result<void> ClientSession::wait(std::int64_t deadline_ns) {
     publish();
-    if (completions_waiting() || spin()) return true;
-    while (!completions_waiting()) {
-        if (clock_.now_ns() >= deadline_ns) return false;
-        if (auto waited = block_until(deadline_ns); !waited) return std::unexpected(waited.error());
+    if (completions_waiting() || spin()) return {};
+    while (!completions_waiting() && clock_.now_ns() < deadline_ns) {
+        if (auto waited = block_until(deadline_ns); !waited) return waited;
     }
-    return true;
+    return {};
 }
 
 Result<void> ClientSession::block_until(std::int64_t deadline_ns) {

@@ -2,11 +2,11 @@
 
 // One connection to the node's daemon, as cache/protocol/wire.h describes it. `open` connects and maps the manifest,
 // `attach` sets up the rings. Then requests are queued and made visible with `publish` (at most one system call, none
-// while the daemon is awake). Completions are taken with `poll`, or awaited with `wait`. A session belongs to the
+// while the daemon is awake). Completions are taken with `poll`, which may wait for them. A session belongs to the
 // process that opened it and to one thread at a time; it starts no thread.
 //
-// Errors of `poll`, `wait` and `read_messages` end the session: the caller drops it and opens another. The mapped
-// memory may outlive the session (`take_memory`).
+// Errors of `poll` and `read_messages` end the session: the caller drops it and opens another. The mapped memory may
+// outlive the session (`take_memory`).
 
 #include <cstdint>
 #include <memory>
@@ -48,11 +48,10 @@ public:
     bool queue_release(std::uint32_t slot_page);
     void publish();
 
-    // Copies waiting completions and returns their number, which may be 0.
-    Result<std::size_t> poll(std::span<protocol::Completion> into);
+    // Copies waiting completions and returns their number, which may be 0. If there are none, publishes and waits for
+    // one until `deadline_ns` of SteadyClock; 0: does neither.
+    Result<std::size_t> poll(std::span<protocol::Completion> into, std::int64_t deadline_ns = 0);
     bool completions_waiting() const;
-    // Waits until a completion is there (true) or the deadline on SteadyClock has passed (false).
-    Result<bool> wait(std::int64_t deadline_ns);
     std::uint32_t fetches_in_flight() const { return in_flight_; }
 
     // Reads the daemon's messages on the socket: segments added and dropped. Completions of a dropped segment that are
@@ -84,6 +83,7 @@ private:
 
     Result<void> take_reply(std::span<std::byte> reply, std::size_t descriptors, DaemonSocket::Message& message);
     bool queue(const protocol::Request& request);
+    Result<void> wait(std::int64_t deadline_ns);
     bool spin();
     Result<void> block_until(std::int64_t deadline_ns);
     MappedSegment* find_segment(std::uint32_t id);
