@@ -139,8 +139,7 @@ public:
     const Sample& operator[](std::size_t i) const { return samples()[i]; }
 
 private:
-    friend class detail::LoaderCore;
-    friend class detail::DatasetCore;
+    friend struct detail::BatchState;
     explicit Batch(std::shared_ptr<detail::BatchState> state);
     std::shared_ptr<detail::BatchState> state_;
 };

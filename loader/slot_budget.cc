@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/machine_memory.h"
 #include "base/units.h"
 #include "cache/protocol/record.h"
 #include "cache/protocol/wire.h"
@@ -44,6 +45,14 @@ std::uint64_t needed_slot_bytes(const protocol::Manifest& manifest, const SlotNe
         std::min(manifest.blocks_bytes_max(blocks), 3 * mean_bytes * blocks + 4 * largest_bytes);
     // One more block: a run does not wrap around the end of slot memory.
     return round_up_to_pages(bytes + blocks * kSlotOverhead_bytes + largest_bytes + kSlotOverhead_bytes);
+}
+
+Result<void> check_budget(std::uint64_t budget_bytes) {
+    const MachineMemory machine = machine_memory();
+    if (budget_bytes <= machine.bytes) return {};
+    return fail(ErrorCode::invalid_argument, "a memory budget of " + format_bytes(budget_bytes) +
+                                                 " is more than there is: " + describe(machine) +
+                                                 "; give less, or none for the default");
 }
 
 Result<SlotPlan> plan_slots(const protocol::Manifest& manifest, const SlotNeeds& needs, std::uint64_t budget_bytes) {

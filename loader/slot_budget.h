@@ -22,6 +22,9 @@ struct SlotNeeds {
 // which are copied aside (BlockClient::make_room).
 std::uint64_t needed_slot_bytes(const protocol::Manifest& manifest, const SlotNeeds& needs);
 
+// Fails if a memory budget is more than the machine has. 0, the default, always passes.
+Result<void> check_budget(std::uint64_t budget_bytes);
+
 struct SlotPlan {
     std::uint64_t slot_bytes = 0;  // a multiple of slab_bytes, at least two slabs
     std::uint64_t slab_bytes = 0;  // whole pages

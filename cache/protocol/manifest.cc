@@ -264,6 +264,13 @@ std::string_view Manifest::class_name(std::uint64_t index) const {
     return names_.substr(stored.name_offset, stored.name_bytes);
 }
 
+std::vector<std::string> Manifest::class_names() const {
+    std::vector<std::string> names;
+    names.reserve(header().class_count);
+    for (std::uint64_t i = 0; i < header().class_count; ++i) names.emplace_back(class_name(i));
+    return names;
+}
+
 std::uint32_t Manifest::block_of_sample(std::uint64_t sample) const {
     if (one_sample_per_object()) return static_cast<std::uint32_t>(sample);
     const auto next_block = std::ranges::upper_bound(blocks_, sample, {}, &ManifestBlock::first_sample);

@@ -29,6 +29,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -196,6 +197,7 @@ public:
     // With samples_by_ordinal: the extent of the whole block, in O(log block_count).
     SampleExtent sample(std::uint64_t index) const;
     std::string_view class_name(std::uint64_t index) const;
+    std::vector<std::string> class_names() const;
 
     // The block that holds a sample. O(log block_count), O(1) for raw.
     std::uint32_t block_of_sample(std::uint64_t sample) const;

@@ -8,7 +8,7 @@
 
 #include "cache/dataset/manifest_writer.h"
 #include "cache/protocol/format_info.h"
-#include "loader/batch_state.h"
+#include "loader/batch.h"
 #include "tests/support/foreign_format_files.h"
 #include "tests/support/temp_directory.h"
 
