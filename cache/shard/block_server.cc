@@ -393,40 +393,39 @@ void BlockServer::read_from_remote(Fetch& fetch) {
     }
     Miss& miss = *entry->second;
     fetch.miss = &miss;
-    fetch.next_waiter = nullptr;
     fetch.joined = miss.started;
-    if (miss.last_waiter != nullptr) {
-        miss.last_waiter->next_waiter = &fetch;
-    } else {
-        miss.first_waiter = &fetch;
-    }
-    miss.last_waiter = &fetch;
+    miss.waiters.push(fetch);
     if (is_new && !fetch.is_refetch && start_at_peer(miss, fetch)) return;
-    // The first waiting job with enough tokens pays for the read and starts it.
-    if (!miss.started) fetch.consumer->job().enqueue(fetch);
+    if (!miss.started) queue_for_tokens(fetch);
+}
+
+// The first waiting job with enough tokens pays for the read, and `pump` starts the read.
+void BlockServer::queue_for_tokens(Fetch& fetch) {
+    LARDER_ASSERT(!fetch.queued);
+    fetch.queued = true;
+    fetch.consumer->job().queue.push(fetch);
 }
 
 std::int64_t BlockServer::pump() {
     std::int64_t next_ns = kNever_ns;
     for (const auto& job : jobs_) {
-        while (Fetch* fetch = job->queue_first) {
+        const auto dequeue = [&job] { job->queue.pop()->queued = false; };
+        while (Fetch* fetch = job->queue.first()) {
             if (fetch->delivered) {
-                job->dequeue();
+                dequeue();
                 fetches_.release(fetch);
                 continue;
             }
             Miss& miss = *fetch->miss;
             if (miss.started) {
-                job->dequeue();
+                dequeue();
                 continue;
             }
             if (fetch->consumer->closed()) {
-                job->dequeue();
+                dequeue();
                 // The miss ends once all its waiters are closed.
                 bool is_wanted = false;
-                for (const Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
-                    is_wanted |= !waiter->consumer->closed();
-                }
+                for (const Fetch* waiter : miss.waiters) is_wanted |= !waiter->consumer->closed();
                 if (!is_wanted) remote_read_done(miss, BlockStatus::remote_failed, ECANCELED);
                 continue;
             }
@@ -434,7 +433,7 @@ std::int64_t BlockServer::pump() {
                 next_ns = std::min(next_ns, std::max(now_ns_ + 1, job->bucket->ready_at_ns(miss.payload_bytes)));
                 break;
             }
-            job->dequeue();
+            dequeue();
             start(miss, *job);
         }
     }
@@ -443,9 +442,9 @@ std::int64_t BlockServer::pump() {
 
 void BlockServer::start(Miss& miss, ShardJob& payer) {
     miss.started = true;
-    Fetch* leader = miss.first_waiter;
+    Fetch* leader = miss.waiters.first();
     bool should_admit = false;
-    for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+    for (Fetch* waiter : miss.waiters) {
         if (waiter->consumer->closed()) continue;
         if (leader->consumer->closed()) leader = waiter;
         should_admit |= may_admit(*waiter->consumer, miss.block_id);
@@ -508,7 +507,7 @@ void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_er
     if (!miss.reservation) {
         copy_to_waiters(miss);
         bool should_admit = false;
-        for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+        for (Fetch* waiter : miss.waiters) {
             should_admit |= !waiter->consumer->closed() && may_admit(*waiter->consumer, miss.block_id);
         }
         should_admit = should_admit && !store_->find(miss.block_id);
@@ -557,17 +556,13 @@ void BlockServer::give_up_reservation(Miss& miss) {
 // only after retries for some time, and each waiter gets all of that time. Otherwise a job that begins when the remote
 // is well again would fail because of the retries of an ended job.
 bool BlockServer::requeue_joined_waiters(Miss& miss, int system_errno) {
-    Fetch* waiter = std::exchange(miss.first_waiter, nullptr);
-    miss.last_waiter = nullptr;
-    while (waiter != nullptr) {
-        Fetch* next = std::exchange(waiter->next_waiter, nullptr);
+    auto waiters = std::exchange(miss.waiters, {});
+    while (Fetch* waiter = waiters.pop()) {
         if (std::exchange(waiter->joined, false) && !waiter->consumer->closed()) {
-            (miss.last_waiter != nullptr ? miss.last_waiter->next_waiter : miss.first_waiter) = waiter;
-            miss.last_waiter = waiter;
+            miss.waiters.push(*waiter);
         } else {
             fail(*waiter, BlockStatus::remote_failed, system_errno);
         }
-        waiter = next;
     }
     return requeue(miss);
 }
@@ -575,10 +570,10 @@ bool BlockServer::requeue_joined_waiters(Miss& miss, int system_errno) {
 // Requeues the miss for all open waiters, any of which may pay. False if there are none.
 bool BlockServer::requeue(Miss& miss) {
     bool any = false;
-    for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+    for (Fetch* waiter : miss.waiters) {
         if (waiter->consumer->closed()) continue;
         any = true;
-        if (!waiter->queued) waiter->consumer->job().enqueue(*waiter);
+        if (!waiter->queued) queue_for_tokens(*waiter);
     }
     if (any) miss.started = false;
     return any;
@@ -589,7 +584,7 @@ void BlockServer::quarantine(const protocol::Manifest& manifest, std::uint32_t b
 }
 
 void BlockServer::copy_to_waiters(const Miss& miss) {
-    for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+    for (Fetch* waiter : miss.waiters) {
         std::byte* into = waiter->consumer->slot(*waiter) + kRecordHeaderBytes;
         if (waiter->consumer->closed() || into == miss.read.into.data()) continue;
         std::memcpy(into, miss.read.into.data(), miss.payload_bytes);
@@ -599,8 +594,7 @@ void BlockServer::copy_to_waiters(const Miss& miss) {
 // Delivers the block to all waiters: in its segment if it was admitted to memory, else in their slots. `payload_crc` is
 // the CRC of the remote's bytes: a waiter that reported these same bytes as damaged gets object_corrupt.
 void BlockServer::finish(Miss& miss, BlockSource source, std::uint32_t payload_crc) {
-    for (Fetch* waiter = miss.first_waiter; waiter != nullptr;) {
-        Fetch* next = waiter->next_waiter;
+    while (Fetch* waiter = miss.waiters.pop()) {
         if (waiter->is_refetch && waiter->damaged_crc == payload_crc) {
             fail(*waiter, BlockStatus::object_corrupt);
         } else {
@@ -611,17 +605,12 @@ void BlockServer::finish(Miss& miss, BlockSource source, std::uint32_t payload_c
             }
             deliver(*waiter);
         }
-        waiter = next;
     }
     misses_.release(&miss);
 }
 
 void BlockServer::fail(Miss& miss, BlockStatus status, int system_errno) {
-    for (Fetch* waiter = miss.first_waiter; waiter != nullptr;) {
-        Fetch* next = waiter->next_waiter;
-        fail(*waiter, status, system_errno);
-        waiter = next;
-    }
+    while (Fetch* waiter = miss.waiters.pop()) fail(*waiter, status, system_errno);
     misses_.release(&miss);
 }
 
@@ -666,8 +655,7 @@ void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
     }
     // Only the remote's bytes can settle a damage report that arrived meanwhile.
     bool is_refetch = false;
-    for (const Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter)
-        is_refetch |= waiter->is_refetch;
+    for (const Fetch* waiter : miss.waiters) is_refetch |= waiter->is_refetch;
     if (is_good && !is_refetch) {
         missing_.erase(miss.block_id);
         copy_to_waiters(miss);
@@ -796,7 +784,7 @@ std::optional<std::uint32_t> BlockServer::cached_crc(const BlockLocation& locati
 void BlockServer::settle_damage_reports(const Miss& miss, std::uint32_t payload_crc) {
     const Fetch* reader = nullptr;
     bool same_again = false;
-    for (const Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+    for (const Fetch* waiter : miss.waiters) {
         if (!waiter->is_refetch) continue;
         reader = waiter;
         same_again |= waiter->damaged_crc == payload_crc;

@@ -118,6 +118,7 @@ private:
     void disk_read_done(Fetch& fetch, std::int32_t result);
     bool record_is_good(const Fetch& fetch) const;
     void read_from_remote(Fetch& fetch);
+    void queue_for_tokens(Fetch& fetch);
     void start(Miss& miss, ShardJob& payer);
     bool start_at_peer(Miss& miss, Fetch& fetch);
     void peer_read_done(Miss& miss, protocol::BlockStatus status);

@@ -23,28 +23,21 @@ public:
             ++in_flight_;
             return true;
         }
-        fetch.next_disk_read = nullptr;
-        (first_ == nullptr ? first_ : last_->next_disk_read) = &fetch;
-        last_ = &fetch;
+        waiting_.push(fetch);
         return false;
     }
 
     // Ends one read. Returns the fetch that may read next, or null.
     Fetch* finish() {
-        Fetch* const next = first_;
-        if (next == nullptr) {
-            --in_flight_;
-        } else {
-            first_ = next->next_disk_read;
-        }
+        Fetch* const next = waiting_.pop();
+        if (next == nullptr) --in_flight_;
         return next;
     }
 
 private:
     std::uint32_t in_flight_max_;
     std::uint32_t in_flight_ = 0;
-    Fetch* first_ = nullptr;
-    Fetch* last_ = nullptr;
+    FetchList<&Fetch::next_disk_read> waiting_;
 };
 
 }  // namespace larder::cache

@@ -28,9 +28,10 @@ struct Fetch {
     BlockServer* server = nullptr;
     Consumer* consumer = nullptr;
     Miss* miss = nullptr;
-    Fetch* next_waiter = nullptr;  // of the miss
-    Fetch* next_queued = nullptr;  // in the job's queue for tokens
-    Fetch* next_disk_read = nullptr;
+    // The links of FetchLists.
+    Fetch* next_waiter = nullptr;     // of the miss
+    Fetch* next_queued = nullptr;     // in the job's queue for tokens
+    Fetch* next_disk_read = nullptr;  // that waits for its turn
 
     // The request.
     std::uint32_t tag = 0;
@@ -63,11 +64,48 @@ struct Fetch {
     bool is_compressed() const { return stored_bytes != payload_bytes; }
 };
 
+// A list of fetches in the order of `push`, linked through one member of Fetch. A fetch is in one list per link.
+template <Fetch* Fetch::* Next>
+class FetchList {
+public:
+    class Iterator {
+    public:
+        explicit Iterator(Fetch* fetch) : fetch_(fetch) {}
+        Fetch* operator*() const { return fetch_; }
+        Iterator& operator++() {
+            fetch_ = fetch_->*Next;
+            return *this;
+        }
+        bool operator==(const Iterator&) const = default;
+
+    private:
+        Fetch* fetch_;
+    };
+    Iterator begin() const { return Iterator(first_); }
+    Iterator end() const { return Iterator(nullptr); }
+
+    Fetch* first() const { return first_; }  // null if the list is empty
+    void push(Fetch& fetch) {
+        fetch.*Next = nullptr;
+        (first_ == nullptr ? first_ : last_->*Next) = &fetch;
+        last_ = &fetch;
+    }
+    // Removes and returns the first fetch; null if the list is empty.
+    Fetch* pop() {
+        Fetch* const fetch = first_;
+        if (fetch != nullptr) first_ = fetch->*Next;
+        return fetch;
+    }
+
+private:
+    Fetch* first_ = nullptr;
+    Fetch* last_ = nullptr;  // if there is a first
+};
+
 struct Miss {
     RemoteRead read;
     BlockServer* server = nullptr;
-    Fetch* first_waiter = nullptr;
-    Fetch* last_waiter = nullptr;
+    FetchList<&Fetch::next_waiter> waiters;
     ShardJob* payer = nullptr;  // paid for the remote read in flight; has a fetch that waits here
     Fetch* leader = nullptr;    // set at the start; its slot receives the bytes unless there is a reservation
     std::optional<Reservation> reservation;

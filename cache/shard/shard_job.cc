@@ -50,29 +50,9 @@ void ShardJob::note_lost_at_peers(const PeerBlocks& now) {
     at_peers = std::move(still_held);
 }
 
-void ShardJob::enqueue(Fetch& fetch) {
-    LARDER_ASSERT(!fetch.queued);
-    fetch.queued = true;
-    fetch.next_queued = nullptr;
-    if (queue_last != nullptr) {
-        queue_last->next_queued = &fetch;
-    } else {
-        queue_first = &fetch;
-    }
-    queue_last = &fetch;
-}
-
-Fetch* ShardJob::dequeue() {
-    Fetch* fetch = queue_first;
-    queue_first = fetch->next_queued;
-    if (queue_first == nullptr) queue_last = nullptr;
-    fetch->queued = false;
-    return fetch;
-}
-
 std::uint64_t ShardJob::waiting_bytes() const {
     std::uint64_t bytes = 0;
-    for (const Fetch* fetch = queue_first; fetch != nullptr; fetch = fetch->next_queued) {
+    for (const Fetch* fetch : queue) {
         if (!fetch->delivered) bytes += fetch->payload_bytes;
     }
     return bytes;

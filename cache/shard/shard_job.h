@@ -32,15 +32,14 @@ struct ShardJob {
     std::uint64_t ended_bytes = 0;
 
     // Fetches that wait for tokens, in order.
-    Fetch* queue_first = nullptr;
-    Fetch* queue_last = nullptr;
+    FetchList<&Fetch::next_queued> queue;
 
     // When the last session ended; 0 while there is a session.
     std::int64_t idle_since_ns = 0;
     std::uint32_t consumers = 0;  // sessions that refer to the job, including ended ones not yet deleted
 
     // True if the last session has ended and nothing refers to the job any more.
-    bool has_ended() const { return idle_since_ns != 0 && consumers == 0 && queue_first == nullptr; }
+    bool has_ended() const { return idle_since_ns != 0 && consumers == 0 && queue.first() == nullptr; }
 
     // The blocks that peers held when the epoch began and still hold. Blocks that peers admit during the epoch are left
     // out: ranks of this job read most of these blocks on those nodes, and do not read them again in this epoch.
@@ -66,8 +65,6 @@ struct ShardJob {
         effective_bytes -= bytes < effective_bytes ? bytes : effective_bytes;
     }
 
-    void enqueue(Fetch& fetch);
-    Fetch* dequeue();
     // The bytes of all undelivered fetches in the queue.
     std::uint64_t waiting_bytes() const;
 

@@ -72,14 +72,18 @@ TEST(ShardJob, ForgetsReadBlocksWhenItsLastSessionLeaves) {
 TEST(ShardJob, TokenQueueIsFirstInFirstOut) {
     ShardJob job;
     Fetch fetches[3];
-    for (Fetch& fetch : fetches) job.enqueue(fetch);
+    for (Fetch& fetch : fetches) job.queue.push(fetch);
+    std::size_t place = 0;
+    for (const Fetch* fetch : job.queue) EXPECT_EQ(fetch, &fetches[place++]);
+    EXPECT_EQ(place, 3u);
     for (Fetch& fetch : fetches) {
-        EXPECT_EQ(job.dequeue(), &fetch);
-        EXPECT_FALSE(fetch.queued);
+        EXPECT_EQ(job.queue.first(), &fetch);
+        EXPECT_EQ(job.queue.pop(), &fetch);
     }
-    EXPECT_EQ(job.queue_first, nullptr);
-    job.enqueue(fetches[1]);
-    EXPECT_EQ(job.dequeue(), &fetches[1]);
+    EXPECT_EQ(job.queue.first(), nullptr);
+    EXPECT_EQ(job.queue.pop(), nullptr);
+    job.queue.push(fetches[1]);
+    EXPECT_EQ(job.queue.pop(), &fetches[1]);
 }
 
 }  // namespace

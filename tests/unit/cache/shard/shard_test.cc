@@ -233,6 +233,22 @@ TEST(Shard, JobRateLimitHoldsAcrossItsSessions) {
     EXPECT_EQ(world.job("job").sessions, 2u);
 }
 
+TEST(Shard, FetchesThatWaitForTokensStartInOrder) {
+    ShardWorld world({});
+    auto bucket = std::make_shared<TokenBucket>();
+    bucket->set_limit(1e5, 1, world.clock.now_ns());
+    RingClient& client = world.attach({.bucket = bucket});
+    const std::vector<std::uint32_t> blocks{9, 3, 27, 1, 30, 2};
+    for (std::uint32_t i = 0; i < blocks.size(); ++i) client.fetch(blocks[i], i * 6, i);
+    for (std::uint32_t i = 0; i < blocks.size(); ++i) {
+        const auto got = world.completion(client);
+        ASSERT_TRUE(got.has_value());
+        EXPECT_EQ(got->tag, i);
+        EXPECT_EQ(client.payload(*got), world.content[blocks[i]]);
+    }
+    EXPECT_EQ(world.job("job").waiting_bytes, 0u);
+}
+
 TEST(Shard, BlockWantedByTwoJobsIsPaidByTheJobWithTokens) {
     ShardWorld world({});
     auto slow = std::make_shared<TokenBucket>();
