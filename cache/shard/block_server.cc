@@ -458,38 +458,37 @@ void BlockServer::start(Miss& miss, ShardJob& payer) {
     }
     miss.leader = leader;
     miss.block = leader->block;
-    miss.payer = &payer;
-    miss.read.payer = payer.bucket;
-    miss.read.extra_bytes = 0;
-    miss.read.done = [](RemoteRead& read, BlockStatus status, int system_errno) noexcept {
-        auto& read_miss = reinterpret_cast<Miss&>(read);
+    miss.paying_job = &payer;
+    miss.payer = payer.bucket;
+    miss.extra_bytes = 0;
+    miss.done = [](RemoteRead& read, BlockStatus status, int system_errno) noexcept {
+        auto& read_miss = static_cast<Miss&>(read);
         read_miss.server->remote_read_done(read_miss, status, system_errno);
     };
-    static_assert(offsetof(Miss, read) == 0);
     const protocol::Manifest& manifest = leader->consumer->manifest();
     const protocol::Block block = manifest.block(leader->block);
     const protocol::Object object = manifest.object(block.object);
-    miss.read.path = object.path;
-    miss.read.object_bytes = object.size_bytes;
-    miss.read.object_mtime_ns = object.mtime_ns;
-    miss.read.offset = block.offset;
-    miss.read.into = miss.reservation ? store_->payload(*miss.reservation)
-                                      : std::span{leader->consumer->slot(*leader) + kRecordHeaderBytes,
-                                                  std::size_t{miss.payload_bytes}};
+    miss.path = object.path;
+    miss.object_bytes = object.size_bytes;
+    miss.object_mtime_ns = object.mtime_ns;
+    miss.offset = block.offset;
+    miss.into = miss.reservation
+                    ? store_->payload(*miss.reservation)
+                    : std::span{leader->consumer->slot(*leader) + kRecordHeaderBytes, std::size_t{miss.payload_bytes}};
     for (BlockCounters* counters : {&counters_, &payer.counters}) {
         ++counters->remote_reads;
         counters->remote_read_bytes += miss.payload_bytes;
     }
-    remote_->read(miss.read);
+    remote_->read(miss);
 }
 
 void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_errno) {
     // A miss without waiters may end before its read starts, so nobody has paid.
-    if (ShardJob* payer = std::exchange(miss.payer, nullptr)) {
-        const std::uint64_t extra_bytes = settle(miss.read, status);
+    if (ShardJob* payer = std::exchange(miss.paying_job, nullptr)) {
+        const std::uint64_t extra_bytes = settle(miss, status);
         for (BlockCounters* counters : {&counters_, &payer->counters}) counters->remote_read_bytes += extra_bytes;
     }
-    const std::uint32_t payload_crc = status == BlockStatus::ok ? crc32c(miss.read.into) : 0;
+    const std::uint32_t payload_crc = status == BlockStatus::ok ? crc32c(miss.into) : 0;
     if (status == BlockStatus::ok && !has_right_checksum(miss, payload_crc)) {
         for (BlockCounters* counters : {&counters_, &miss.leader->consumer->job().counters}) ++counters->remote_corrupt;
         if (try_again(miss)) return;
@@ -586,8 +585,8 @@ void BlockServer::quarantine(const protocol::Manifest& manifest, std::uint32_t b
 void BlockServer::copy_to_waiters(const Miss& miss) {
     for (Fetch* waiter : miss.waiters) {
         std::byte* into = waiter->consumer->slot(*waiter) + kRecordHeaderBytes;
-        if (waiter->consumer->closed() || into == miss.read.into.data()) continue;
-        std::memcpy(into, miss.read.into.data(), miss.payload_bytes);
+        if (waiter->consumer->closed() || into == miss.into.data()) continue;
+        std::memcpy(into, miss.into.data(), miss.payload_bytes);
     }
 }
 
@@ -629,27 +628,27 @@ bool BlockServer::start_at_peer(Miss& miss, Fetch& fetch) {
     miss.block = fetch.block;
     miss.peer = link;
     miss.peer_path = std::to_string(fetch.block);
-    miss.read.done = [](RemoteRead& read, BlockStatus status, int) noexcept {
-        auto& read_miss = reinterpret_cast<Miss&>(read);
+    miss.done = [](RemoteRead& read, BlockStatus status, int) noexcept {
+        auto& read_miss = static_cast<Miss&>(read);
         read_miss.server->peer_read_done(read_miss, status);
     };
-    miss.read.path = miss.peer_path;
-    miss.read.offset = 0;
-    miss.read.object_bytes = kRecordHeaderBytes + std::uint64_t{miss.payload_bytes};
-    miss.read.object_mtime_ns = 0;
-    miss.read.into = {fetch.consumer->slot(fetch), kRecordHeaderBytes + std::size_t{miss.payload_bytes}};
-    peers_.read(link, miss.read);
+    miss.path = miss.peer_path;
+    miss.offset = 0;
+    miss.object_bytes = kRecordHeaderBytes + std::uint64_t{miss.payload_bytes};
+    miss.object_mtime_ns = 0;
+    miss.into = {fetch.consumer->slot(fetch), kRecordHeaderBytes + std::size_t{miss.payload_bytes}};
+    peers_.read(link, miss);
     return true;
 }
 
 // Requeues the miss for the remote if the peer's read failed or its bytes are wrong.
 void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
-    const std::span<std::byte> record = miss.read.into;
-    miss.read.into = record.subspan(kRecordHeaderBytes);
+    const std::span<std::byte> record = miss.into;
+    miss.into = record.subspan(kRecordHeaderBytes);
     bool is_good = status == BlockStatus::ok;
     if (is_good) {
         const auto header = protocol::read_record_header(record.first(kRecordHeaderBytes));
-        const std::uint32_t payload_crc = crc32c(miss.read.into);
+        const std::uint32_t payload_crc = crc32c(miss.into);
         is_good = header && header->raw_bytes == 0 && header->payload_bytes == miss.payload_bytes &&
                   header->payload_crc == payload_crc && has_right_checksum(miss, payload_crc);
     }
@@ -686,7 +685,7 @@ bool BlockServer::offer_to_peer(const Miss& miss, std::uint32_t payload_crc) {
     Offer& offer = *offers_.take();
     offer.server = this;
     offer.consumer = leader.consumer;
-    offer.path = std::to_string(miss.block);
+    offer.peer_path = std::to_string(miss.block);
     offer.peer = peer;
     offer.slot_page = leader.slot_page;
     offer.slot_pages = leader.slot_pages;
@@ -696,12 +695,12 @@ bool BlockServer::offer_to_peer(const Miss& miss, std::uint32_t payload_crc) {
     const protocol::RecordHeader header =
         protocol::make_record_header(dataset_id_, miss.block_id, miss.payload_bytes, payload_crc, 0);
     std::memcpy(slot, &header, sizeof header);
-    offer.send.path = offer.path;
-    offer.send.into = {slot, kRecordHeaderBytes + std::size_t{miss.payload_bytes}};
-    offer.send.done = [](RemoteRead& sent, BlockStatus status, int) noexcept {
-        auto& sent_offer = reinterpret_cast<Offer&>(sent);
+    offer.path = offer.peer_path;
+    offer.into = {slot, kRecordHeaderBytes + std::size_t{miss.payload_bytes}};
+    offer.done = [](RemoteRead& sent, BlockStatus status, int) noexcept {
+        auto& sent_offer = static_cast<Offer&>(sent);
         BlockServer& self = *sent_offer.server;
-        self.offered_bytes_in_flight_ -= sent_offer.send.into.size();
+        self.offered_bytes_in_flight_ -= sent_offer.into.size();
         if (status == BlockStatus::ok) {
             ++self.counters_.offered_blocks;
         } else if (status == BlockStatus::object_missing) {
@@ -713,9 +712,8 @@ bool BlockServer::offer_to_peer(const Miss& miss, std::uint32_t payload_crc) {
         sent_offer.consumer->unrefer();
         self.offers_.release(&sent_offer);
     };
-    static_assert(offsetof(Offer, send) == 0);
-    offered_bytes_in_flight_ += offer.send.into.size();
-    peers_.offer(peer, offer.send);
+    offered_bytes_in_flight_ += offer.into.size();
+    peers_.offer(peer, offer);
     return true;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // The work items of the data plane. A Fetch is one block that one consumer asked for, from request to result. A
-// Miss is one block being read from the remote, with every Fetch that waits for it: the remote is read once for all of
+// Miss is the read of one block from the remote, with every Fetch that waits for it: the remote is read once for all of
 // them. A Consumer asks for blocks: a session of a training job, or the daemon itself (a scan, or blocks for other
 // nodes).
 
@@ -102,12 +102,11 @@ private:
     Fetch* last_ = nullptr;  // if there is a first
 };
 
-struct Miss {
-    RemoteRead read;
+struct Miss : RemoteRead {
     BlockServer* server = nullptr;
     FetchList<&Fetch::next_waiter> waiters;
-    ShardJob* payer = nullptr;  // paid for the remote read in flight; has a fetch that waits here
-    Fetch* leader = nullptr;    // set at the start; its slot receives the bytes unless there is a reservation
+    ShardJob* paying_job = nullptr;  // paid for the remote read in flight; has a fetch that waits here
+    Fetch* leader = nullptr;         // set at the start; its slot receives the bytes unless there is a reservation
     std::optional<Reservation> reservation;
     std::uint32_t block_id = 0;
     std::uint32_t payload_bytes = 0;
@@ -119,11 +118,10 @@ struct Miss {
 };
 
 // A block on its way from a slot to another node's cache.
-struct Offer {
-    RemoteRead send;
+struct Offer : RemoteRead {
     BlockServer* server = nullptr;
     Consumer* consumer = nullptr;
-    std::string path;
+    std::string peer_path;  // the path of the block at the peer
     std::size_t peer = 0;
     std::uint32_t slot_page = 0;
     std::uint32_t slot_pages = 0;
