@@ -148,7 +148,7 @@ Result<Plan> assign(const ClusterState& given, const Objective& objective) {
     Plan plan;
     if (takes_turns) {
         const Problem running = problem_of(CountedJobs::running);
-        Solution in_turn = solve_in_turn(state, problem, running, objective.kind, std::move(solution.quotas));
+        Solution in_turn = solve_for_rotation(state, problem, running, objective.kind, std::move(solution.quotas));
         kept = kept && in_turn.quotas == in_force;
         plan = plan_of(state, placed, running, std::move(in_turn));
     } else {

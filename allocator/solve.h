@@ -26,8 +26,8 @@ Solution solve_with_quotas(const ClusterState& state, const Problem& problem, Ob
 
 // Solves for the running jobs, with quotas made for all jobs that take turns (`averages`). If these quotas leave a
 // running job below its equal share, they move towards equal ones as far as needed.
-Solution solve_in_turn(const ClusterState& state, const Problem& averages, const Problem& running, ObjectiveKind kind,
-                       std::vector<std::vector<NodeCache>> quotas);
+Solution solve_for_rotation(const ClusterState& state, const Problem& averages, const Problem& running,
+                            ObjectiveKind kind, std::vector<std::vector<NodeCache>> quotas);
 // True if every job reaches its equal share's rate.
 bool reaches_equal_shares(const Problem& problem, const Solution& solution);
 

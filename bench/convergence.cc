@@ -67,7 +67,7 @@ Result<void> Convergence::take_sample(const json::object& plan, std::int64_t now
     has_full_window_ = now_ns - samples_.front().at_ns >= kWindow_ns;
     std::map<std::string, TierQuota> quotas;
     for (const auto& [tier, tier_cache] : samples_.back().cached) quotas[tier] = tier_cache.quota;
-    quotas_.look(quotas, now_ns);
+    quotas_.add_sample(quotas, now_ns);
     cache_matches_quotas_ = all_match_quotas();
     largest_error_ = 0;
     for (const auto& run : runs_) largest_error_ = std::max(largest_error_, error_of(run->name()));

@@ -33,7 +33,7 @@ public:
     // True if converged at the last sample. False until a whole window has been seen.
     bool reached() const { return has_full_window_ && quotas_are_stable() && largest_error_ <= kWithin; }
     bool cache_matches_quotas() const { return has_full_window_ && cache_matches_quotas_; }
-    bool quotas_are_stable() const { return quotas_.stood_ns() >= kWindow_ns; }
+    bool quotas_are_stable() const { return quotas_.stable_ns() >= kWindow_ns; }
     // The largest relative difference between a job's rate and its prediction.
     double largest_error() const { return largest_error_; }
 

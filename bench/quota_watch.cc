@@ -25,7 +25,7 @@ bool has_same_plan(const Quotas& quotas, const Quotas& other_quotas) {
 
 }  // namespace
 
-void QuotaWatch::look(const Quotas& quotas, std::int64_t now_ns) {
+void QuotaWatch::add_sample(const Quotas& quotas, std::int64_t now_ns) {
     const bool were_in_force = in_force_;
     in_force_ = std::ranges::all_of(quotas, [](const auto& quota) {
         return is_nearly_equal(quota.second.in_force_bytes, quota.second.planned_bytes);
@@ -34,7 +34,7 @@ void QuotaWatch::look(const Quotas& quotas, std::int64_t now_ns) {
         first_ = quotas;
         first_ns_ = now_ns;
     }
-    stood_ns_ = in_force_ ? now_ns - first_ns_ : 0;
+    stable_ns_ = in_force_ ? now_ns - first_ns_ : 0;
 }
 
 }  // namespace larder::bench

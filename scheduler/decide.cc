@@ -120,7 +120,7 @@ std::vector<std::uint32_t> claims_of(const Placer& placer, const Snapshot& snaps
     for (std::uint32_t tenant = 0; tenant < snapshot.tenants.size(); ++tenant) {
         for (std::uint32_t type = 0; type < snapshot.gpu_types.size(); ++type) {
             claims.push_back(placer.owned_gpus(tenant, type));
-            any = any || claims.back() != kAnyGpuType;
+            any = any || claims.back() != kAllGpus;
         }
     }
     if (!any) claims.clear();

@@ -93,8 +93,8 @@ void DecisionRound::choose_one(const Decision& decision, const Want& want) {
         return;
     }
     const std::uint32_t type = want.packed_with ? 0 : type_with_room(want, gpus, claims);
-    if (type == kAnyGpuType) {
-        const bool has_room = claims && type_with_room(want, gpus, false) != kAnyGpuType;
+    if (type == kNoGpuType) {
+        const bool has_room = claims && type_with_room(want, gpus, false) != kNoGpuType;
         fates_[want.job] = has_room ? Fate::unclaimed : Fate::blocked;
         if (decision.skips_blocked) hold_up(decision, job);
         return;
@@ -141,7 +141,7 @@ void DecisionRound::take(const JobSpec& spec, std::uint32_t gpu_type, std::uint3
     quotas_.take(spec.tenant, gpus);
 }
 
-// Returns the type that the wish asks for, or the job's fastest type with enough GPUs left; kAnyGpuType: none.
+// Returns the type that the wish asks for, or the job's fastest type with enough GPUs left; kNoGpuType: none.
 std::uint32_t DecisionRound::type_with_room(const Want& want, std::uint32_t gpus, bool claims) const {
     const JobSpec& spec = *jobs_[want.job]->spec;
     return room_.fastest_type(spec, [&](std::uint32_t type) {

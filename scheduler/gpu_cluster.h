@@ -11,7 +11,11 @@
 
 namespace larder::scheduler {
 
+// In place of the index of a GPU type: a job may run on any type, or no type was found.
 inline constexpr std::uint32_t kAnyGpuType = std::numeric_limits<std::uint32_t>::max();
+inline constexpr std::uint32_t kNoGpuType = kAnyGpuType;
+// In place of a number of GPUs: there is no limit.
+inline constexpr std::uint32_t kAllGpus = std::numeric_limits<std::uint32_t>::max();
 inline constexpr std::uint32_t kGpusPerNodeMax = 64;
 
 struct GpuNode {

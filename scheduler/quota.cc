@@ -5,13 +5,13 @@
 namespace larder::scheduler {
 
 Quotas::Quotas(std::span<const Tenant> tenants) : tenants_(tenants) {
-    if (std::ranges::all_of(tenants, [](const Tenant& tenant) { return tenant.gpu_quota == kAnyGpuType; })) return;
+    if (std::ranges::all_of(tenants, [](const Tenant& tenant) { return tenant.gpu_quota == kAllGpus; })) return;
     left_.reserve(tenants.size());
     for (const Tenant& tenant : tenants) left_.push_back(tenant.gpu_quota);
 }
 
 std::uint32_t Quotas::left(std::uint32_t tenant) const {
-    std::uint32_t least = kAnyGpuType;
+    std::uint32_t least = kAllGpus;
     for (std::size_t step = 0; tenant < left_.size() && step < left_.size(); ++step) {
         least = std::min(least, left_[tenant]);
         tenant = tenants_[tenant].parent;
@@ -27,7 +27,7 @@ std::uint32_t Quotas::allowed(const JobSpec& job, std::uint32_t gpus) const {
 
 void Quotas::take(std::uint32_t tenant, std::uint32_t gpus) {
     for (std::size_t step = 0; tenant < left_.size() && step < left_.size(); ++step) {
-        if (left_[tenant] != kAnyGpuType) left_[tenant] -= std::min(left_[tenant], gpus);
+        if (left_[tenant] != kAllGpus) left_[tenant] -= std::min(left_[tenant], gpus);
         tenant = tenants_[tenant].parent;
     }
 }

@@ -14,7 +14,7 @@ class Quotas {
 public:
     explicit Quotas(std::span<const Tenant> tenants);
 
-    // Returns the GPUs that the tenant may still take; kAnyGpuType: no quota limits it.
+    // Returns the GPUs that the tenant may still take; kAllGpus: no quota limits it.
     std::uint32_t left(std::uint32_t tenant) const;
     // Returns how many of `gpus` the job may have: fewer only if it is elastic; 0: it must wait.
     std::uint32_t allowed(const JobSpec& job, std::uint32_t gpus) const;

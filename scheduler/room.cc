@@ -20,7 +20,7 @@ std::uint32_t Room::take(const JobState& job, const Want& want) {
         const bool stays = job.running && job.gpus == want.gpus && enough(job.gpu_type);
         type = stays ? job.gpu_type : type_for(*job.spec, want.gpus);
     }
-    if (type == kAnyGpuType || !enough(type)) return kAnyGpuType;
+    if (type == kNoGpuType || !enough(type)) return kNoGpuType;
     take(*job.spec, type, want.gpus);
     return type;
 }

@@ -23,21 +23,21 @@ public:
     bool none() const;
     // True if some tenant has a claim to less than all GPUs.
     bool has_claims() const { return !claims_left_.empty(); }
-    // Returns the rest of the claim of the job's tenant to a type; kAnyGpuType: all GPUs left.
+    // Returns the rest of the claim of the job's tenant to a type; kAllGpus: all GPUs left.
     std::uint32_t claim_left(const JobSpec& job, std::uint32_t gpu_type) const {
-        return claims_left_.empty() ? kAnyGpuType : claims_left_[place(job, gpu_type)];
+        return claims_left_.empty() ? kAllGpus : claims_left_[place(job, gpu_type)];
     }
     // True if the job may run on the type and `gpus` GPUs are left; with `claims`, also within its tenant's claim.
     bool fits(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus, bool claims = true) const {
         return left_[gpu_type] >= gpus && may_run_on(job, gpu_type) && (!claims || claim_left(job, gpu_type) >= gpus);
     }
-    // Returns the type a waiting job would get: its fastest for which `may(gpu_type)` is true; kAnyGpuType: none.
+    // Returns the type a waiting job would get: its fastest for which `may(gpu_type)` is true; kNoGpuType: none.
     template <typename May>
     std::uint32_t fastest_type(const JobSpec& job, May may) const {
         const std::vector<double>& rates = job.ideal_bytes_per_second;
-        std::uint32_t best = kAnyGpuType;
+        std::uint32_t best = kNoGpuType;
         for (std::uint32_t type = 0; type < left_.size(); ++type) {
-            if (may(type) && (best == kAnyGpuType || rates[type] > rates[best])) best = type;
+            if (may(type) && (best == kNoGpuType || rates[type] > rates[best])) best = type;
         }
         return best;
     }
@@ -61,14 +61,12 @@ public:
     // Takes the GPUs of a running job.
     void take(const JobState& job) { take(*job.spec, job.gpu_type, job.gpus, !job.opportunistic); }
     // Takes the GPUs of a wish: of its type, of the job's own type if it runs as wanted, or of the type it would get.
-    // Returns the type; kAnyGpuType: there is no room, and nothing was taken.
+    // Returns the type; kNoGpuType: there is no room, and nothing was taken.
     std::uint32_t take(const JobState& job, const Want& want);
 
 private:
     std::size_t place(const JobSpec& job, std::uint32_t gpu_type) const { return job.tenant * left_.size() + gpu_type; }
-    bool is_limited(const JobSpec& job, std::uint32_t gpu_type) const {
-        return claim_left(job, gpu_type) != kAnyGpuType;
-    }
+    bool is_limited(const JobSpec& job, std::uint32_t gpu_type) const { return claim_left(job, gpu_type) != kAllGpus; }
 
     std::vector<std::uint32_t> left_;         // by type
     std::vector<std::uint32_t> claims_left_;  // laid out as Snapshot::claims

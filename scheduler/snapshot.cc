@@ -96,7 +96,7 @@ double expected_rate_far(const Snapshot& snapshot, const JobState& job, std::uin
 double expected_rate(const Snapshot& snapshot, const JobState& job) {
     if (job.running) return expected_rate(snapshot, job, job.gpu_type, job.gpus);
     const std::uint32_t type = fastest_type(snapshot, job);
-    return type == kAnyGpuType ? 0 : expected_rate(snapshot, job, type, job.spec->gpus);
+    return type == kNoGpuType ? 0 : expected_rate(snapshot, job, type, job.spec->gpus);
 }
 
 double expected_remaining_s(const Snapshot& snapshot, const JobState& job) {
@@ -107,9 +107,9 @@ double expected_remaining_s(const Snapshot& snapshot, const JobState& job) {
 std::uint32_t fastest_type(const Snapshot& snapshot, const JobState& job) {
     const JobSpec& spec = *job.spec;
     if (snapshot.gpu_types.size() == 1) {
-        return snapshot.gpu_types[0].gpus >= spec.gpus_min && spec.ideal_bytes_per_second[0] > 0 ? 0 : kAnyGpuType;
+        return snapshot.gpu_types[0].gpus >= spec.gpus_min && spec.ideal_bytes_per_second[0] > 0 ? 0 : kNoGpuType;
     }
-    std::uint32_t best = kAnyGpuType;
+    std::uint32_t best = kNoGpuType;
     double best_rate = 0;
     for (std::uint32_t type = 0; type < snapshot.gpu_types.size(); ++type) {
         if (spec.gpu_type != kAnyGpuType && spec.gpu_type != type) continue;

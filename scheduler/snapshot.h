@@ -20,7 +20,7 @@ inline constexpr std::uint32_t kNoTenant = std::numeric_limits<std::uint32_t>::m
 
 // The times when a job has its GPUs, all of one type, by the plan behind its promise.
 struct PromisedTimes {
-    std::uint32_t gpu_type = kAnyGpuType;
+    std::uint32_t gpu_type = kNoGpuType;
     std::vector<std::pair<double, double>> spans;  // (from, until), ascending
 
     bool operator==(const PromisedTimes&) const = default;
@@ -60,9 +60,9 @@ struct JobState {
 struct Tenant {
     std::string name;
     double weight = 1;
-    std::uint32_t parent = kNoTenant;       // index of the tenant above it
-    std::uint32_t gpu_quota = kAnyGpuType;  // most GPUs at a time; kAnyGpuType: no quota
-    GpuTime gpu_time;                       // attained by its jobs in a policy's window
+    std::uint32_t parent = kNoTenant;    // index of the tenant above it
+    std::uint32_t gpu_quota = kAllGpus;  // most GPUs at a time; kAllGpus: no quota
+    GpuTime gpu_time;                    // attained by its jobs in a policy's window
 };
 
 struct DatasetState {
@@ -115,7 +115,7 @@ struct Snapshot {
     std::span<const JobState* const> jobs;
     std::span<const Tenant> tenants;
     std::span<const DatasetState> datasets;
-    // GPUs that each tenant has a claim to, by tenant, then type; kAnyGpuType: all GPUs. Empty: every tenant has a
+    // GPUs that each tenant has a claim to, by tenant, then type; kAllGpus: all GPUs. Empty: every tenant has a
     // claim to all. Set by decide() from the placer.
     std::span<const std::uint32_t> claims = {};
     Storage storage;
@@ -135,7 +135,7 @@ double expected_rate_far(const Snapshot& snapshot, const JobState& job, std::uin
 double expected_rate(const Snapshot& snapshot, const JobState& job);
 // Returns the time to the job's end at that rate; kNever if its work is unknown.
 double expected_remaining_s(const Snapshot& snapshot, const JobState& job);
-// Returns the job's fastest type among those that it may run on and that have enough GPUs; kAnyGpuType: none.
+// Returns the job's fastest type among those that it may run on and that have enough GPUs; kNoGpuType: none.
 std::uint32_t fastest_type(const Snapshot& snapshot, const JobState& job);
 
 }  // namespace larder::scheduler

@@ -50,7 +50,7 @@ Result<std::vector<Tenant>> tenants_of(const TenantConfigs& configs) {
     std::vector<Tenant> tenants;
     tenants.reserve(configs.size());
     for (const auto& [name, config] : configs) {
-        tenants.push_back({.name = name, .weight = config.weight, .gpu_quota = config.gpu_quota.value_or(kAnyGpuType)});
+        tenants.push_back({.name = name, .weight = config.weight, .gpu_quota = config.gpu_quota.value_or(kAllGpus)});
         if (config.parent.empty()) continue;
         const auto parent = configs.find(config.parent);
         if (parent == configs.end()) return bad_parent(name, "there is no tenant \"" + config.parent + "\"");

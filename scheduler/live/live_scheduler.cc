@@ -140,7 +140,7 @@ void LiveScheduler::account(double now_s) {
     if (now_s > from_s) {
         for (const JobId id : queue_.active()) {
             JobRecord& job = queue_.job(id);
-            if (!is_with_engine(job.phase) || !job.held || queue_.type_index(job.held->gpu_type) == kAnyGpuType)
+            if (!is_with_engine(job.phase) || !job.held || queue_.type_index(job.held->gpu_type) == kNoGpuType)
                 continue;
             job.state.spec = &job.spec;
             job.state.gpus = job.held->count;

@@ -9,7 +9,7 @@ namespace larder::scheduler {
 
 std::uint32_t JobQueue::type_index(const std::string& gpu_type) const {
     const auto at = std::ranges::find(cluster_.gpu_types, gpu_type);
-    return at == cluster_.gpu_types.end() ? kAnyGpuType : static_cast<std::uint32_t>(at - cluster_.gpu_types.begin());
+    return at == cluster_.gpu_types.end() ? kNoGpuType : static_cast<std::uint32_t>(at - cluster_.gpu_types.begin());
 }
 
 std::uint32_t JobQueue::node_index(std::string_view name) const {

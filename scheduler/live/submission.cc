@@ -124,7 +124,7 @@ Result<MostGpus> most_of_one_type(const Submission& job, std::uint32_t tenant, c
         if (!job.gpu_type.empty() && job.gpu_type != name) continue;
         if (!any_rate && !job.ideal_by_type.contains(name)) continue;
         most.gpus = std::max(most.gpus, gpus[type]);
-        const std::uint32_t owned = limits.placer == nullptr ? kAnyGpuType : limits.placer->owned_gpus(tenant, type);
+        const std::uint32_t owned = limits.placer == nullptr ? kAllGpus : limits.placer->owned_gpus(tenant, type);
         most.owned = std::max(most.owned, std::min(owned, gpus[type]));
     }
     const auto known = [&](const std::string& type) {

@@ -116,7 +116,7 @@ Why why_waiting(const JobRecord& job, const WhyContext& context) {
                                  holders_text(job, context, false) + "."};
         case WaitsFor::quota: {
             const auto tenant = std::ranges::find(context.tenants, job.asked.tenant, &Tenant::name);
-            const std::string most = tenant == context.tenants.end() || tenant->gpu_quota == kAnyGpuType
+            const std::string most = tenant == context.tenants.end() || tenant->gpu_quota == kAllGpus
                                          ? "has used up the quota of a tenant above it"
                                          : "may have " + gpus(tenant->gpu_quota) + " at a time";
             return {"quota", begin + "its tenant's quota: tenant " + job.asked.tenant + " " + most + ", it needs " +

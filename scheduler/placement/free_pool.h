@@ -20,9 +20,7 @@ public:
     std::uint32_t free_gpus(std::uint32_t gpu_type) const override { return free_.count(gpu_type); }
     // A job cannot give up its claim here: a job that is passed over is stopped instead.
     bool set_opportunistic(JobId job, bool opportunistic) override;
-    std::uint32_t owned_gpus(std::uint32_t /*tenant*/, std::uint32_t /*gpu_type*/) const override {
-        return kAnyGpuType;
-    }
+    std::uint32_t owned_gpus(std::uint32_t /*tenant*/, std::uint32_t /*gpu_type*/) const override { return kAllGpus; }
     void set_usable(std::uint32_t node, bool usable) override { free_.set_usable(node, usable); }
 
 private:

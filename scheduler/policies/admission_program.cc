@@ -126,7 +126,7 @@ private:
         for (const AdmissionCandidate& candidate : candidates_) tenants.insert(candidate.demand->tenant);
         for (const std::uint32_t tenant : tenants) {
             const std::uint32_t claim = plan_.claim_left(tenant, type, lease);
-            if (claim == kAnyGpuType) continue;
+            if (claim == kAllGpus) continue;
             for (std::size_t c = 0; c < candidates_.size(); ++c) {
                 if (candidates_[c].demand->tenant != tenant) continue;
                 coefficient(lease_column(c, type, lease), candidates_[c].demand->gpus);

@@ -47,7 +47,7 @@ Result<Decision> Astraea::decide(const Snapshot& snapshot) {
     const auto want_next = [&](std::uint32_t j) {
         Want want = want_as_it_is(snapshot, j);
         want.lease_s = lease_s;
-        if (room.take(*snapshot.jobs[j], want) == kAnyGpuType) {
+        if (room.take(*snapshot.jobs[j], want) == kNoGpuType) {
             all_run = false;
         } else {
             queues[snapshot.jobs[j]->spec->tenant].gpu_s += want.gpus * lease_s;

@@ -72,12 +72,12 @@ void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_start, std::
     if (!found) return;
     double value = 0;
     for (std::size_t c = 0; c < candidates.size(); ++c) {
-        if ((*found)[c].gpu_type != kAnyGpuType) value += candidates[c].value;
+        if ((*found)[c].gpu_type != kNoGpuType) value += candidates[c].value;
     }
     if (value < value_by_start + 0.25) return;
     for (std::size_t c = 0; c < candidates.size(); ++c) {
         Promise& promise = promises[promise_indices[c]];
-        promise.met = (*found)[c].gpu_type != kAnyGpuType;
+        promise.met = (*found)[c].gpu_type != kNoGpuType;
         if (promise.met) {
             promise.fit = (*found)[c];
             plan.take(promise.fit, promise.demand);
@@ -110,7 +110,7 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
         if (!job.spec->preemptible) {
             // This job could not be stopped for promised jobs, so it must not block any of them.
             want.gpu_type = room.type_for(*job.spec, want.gpus);
-            bool free = want.gpu_type != kAnyGpuType;
+            bool free = want.gpu_type != kNoGpuType;
             const double rate = free ? expected_rate(snapshot, job, want.gpu_type, want.gpus) : 0;
             const double end_s = snapshot.now_s + (rate > 0 ? job.remaining_bytes / rate : kNever);
             // A promised job must also not run where it would be late.
@@ -125,7 +125,7 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
             }
             plan.hold(want.gpu_type, want.gpus, end_s, job.spec->tenant);
         }
-        if (room.take(job, want) == kAnyGpuType) all_run = false;
+        if (room.take(job, want) == kNoGpuType) all_run = false;
         decision.wants.push_back(want);
     };
     for (const Promise& promise : promises) {

@@ -96,7 +96,7 @@ Result<Decision> Fifo::decide(const Snapshot& snapshot) {
         }
         const std::uint32_t type =
             free.fastest_type(*job.spec, [&](std::uint32_t candidate) { return may_run(job, candidate, gpus); });
-        if (type == kAnyGpuType) {
+        if (type == kNoGpuType) {
             if (reserved) continue;
             decision.wants.push_back(want);
             if (!backfills_) break;

@@ -55,7 +55,7 @@ public:
         for (const Turn& turn : turns()) {
             Want want = base_want(snapshot_, turn.job);
             const std::uint32_t type = room_.take(*snapshot_.jobs[turn.job], want);
-            if (type == kAnyGpuType) {
+            if (type == kNoGpuType) {
                 left_out_.push_back(want);
                 continue;
             }

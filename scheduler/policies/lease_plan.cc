@@ -89,7 +89,7 @@ LeaseFit LeasePlan::fit(const LeaseDemand& demand) const {
     for (std::uint32_t type = 0; type < free_.size(); ++type) {
         if (demand.rates[type] <= 0 || (demand.stays_on != kAnyGpuType && demand.stays_on != type)) continue;
         LeaseFit found = fit(demand, type, nullptr);
-        if (best.gpu_type == kAnyGpuType || found.end_s < best.end_s) best = std::move(found);
+        if (best.gpu_type == kNoGpuType || found.end_s < best.end_s) best = std::move(found);
     }
     return best;
 }
@@ -113,7 +113,7 @@ PromisedTimes LeasePlan::times_of(const LeaseFit& fit) const {
 
 // Returns null if the claim is not limited.
 std::uint32_t* LeasePlan::claim(std::uint32_t tenant, std::uint32_t gpu_type, std::uint32_t lease) {
-    if (claim_left(tenant, gpu_type, lease) == kAnyGpuType) return nullptr;
+    if (claim_left(tenant, gpu_type, lease) == kAllGpus) return nullptr;
     return &claims_left_[place(tenant, gpu_type, lease)];
 }
 

@@ -30,12 +30,12 @@ struct LeaseDemand {
 };
 
 struct LeaseFit {
-    std::uint32_t gpu_type = kAnyGpuType;
+    std::uint32_t gpu_type = kNoGpuType;
     std::vector<std::uint32_t> leases;
     double end_s = kNever;
 
     bool now() const { return !leases.empty() && leases.front() == 0; }
-    bool meets(double deadline_s) const { return gpu_type != kAnyGpuType && end_s <= deadline_s + 1e-6; }
+    bool meets(double deadline_s) const { return gpu_type != kNoGpuType && end_s <= deadline_s + 1e-6; }
 };
 
 class LeasePlan {
@@ -49,10 +49,10 @@ public:
     double start_s(std::uint32_t lease) const;
     double end_s(std::uint32_t lease) const { return ends_s_[lease]; }
     std::uint32_t free(std::uint32_t gpu_type, std::uint32_t lease) const { return free_[gpu_type][lease]; }
-    // Returns the rest of a tenant's claim; kAnyGpuType: all free GPUs.
+    // Returns the rest of a tenant's claim; kAllGpus: all free GPUs.
     std::uint32_t claim_left(std::uint32_t tenant, std::uint32_t gpu_type, std::uint32_t lease) const {
         const bool limited = !claims_left_.empty() && tenant != kNoTenant;
-        return limited ? claims_left_[place(tenant, gpu_type, lease)] : kAnyGpuType;
+        return limited ? claims_left_[place(tenant, gpu_type, lease)] : kAllGpus;
     }
     std::uint32_t free(const LeaseDemand& demand, std::uint32_t gpu_type, std::uint32_t lease) const {
         return std::min(free_[gpu_type][lease], claim_left(demand.tenant, gpu_type, lease));

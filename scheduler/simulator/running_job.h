@@ -27,7 +27,7 @@ struct SimulatedJob {
     double ready_s = 0;              // when a paused job begins to read
     double ideal_rate_unshared = 0;  // f* with its present GPUs if no other job shared them
     double accounted_s = 0;          // add_run() covers the time until then
-    double guests = 0;               // number of jobs packed onto its GPUs
+    std::uint32_t guests = 0;        // number of jobs packed onto its GPUs
     Placement last_placement;        // where it ran, while it waits for its next turn
     std::uint32_t last_gpus = 0;
     bool has_checkpoint = false;

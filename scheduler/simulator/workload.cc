@@ -62,7 +62,7 @@ public:
         JobSpec spec;
         spec.name = job.name;
         spec.tenant = tenant_of(job.tenant);
-        spec.submit_s = job.submit_s / options_.arrivals_faster;
+        spec.submit_s = job.submit_s / options_.arrival_speedup;
         spec.gpus = job.gpus;
         spec.gpus_min = job.gpus_min;
         spec.gpus_max = job.gpus_max;
@@ -72,7 +72,7 @@ public:
         spec.preemptible = job.preemptible;
         spec.opportunistic = job.opportunistic;
         if (job.deadline_s != kNever) {
-            spec.deadline_s = spec.submit_s + (job.deadline_s - job.submit_s) * options_.durations_longer;
+            spec.deadline_s = spec.submit_s + (job.deadline_s - job.submit_s) * options_.duration_factor;
         }
         draw_deadline(job, spec);
         draw_claim(job, spec);
@@ -92,9 +92,9 @@ public:
         }
         const double stated = rate_on(shape, table_.reference, job.gpus);
         if (job.duration_s > 0) {
-            spec.total_bytes = job.duration_s * options_.durations_longer * (stated > 0 ? stated : fastest);
+            spec.total_bytes = job.duration_s * options_.duration_factor * (stated > 0 ? stated : fastest);
         } else if (shape.bytes_per_step > 0) {
-            spec.total_bytes = job.total_steps * shape.bytes_per_step * options_.durations_longer;
+            spec.total_bytes = job.total_steps * shape.bytes_per_step * options_.duration_factor;
         } else {
             return refuse(ErrorCode::invalid_argument,
                           "its length is in steps, but the bytes per step of model " + shape.name + " are unknown");
@@ -141,7 +141,7 @@ private:
         if (random.uniform() >= options_.deadlines_part) return;
         const double slack = 1.1 + 1.9 * random.uniform();
         spec.service = ServiceClass::strict_deadline;
-        spec.deadline_s = spec.submit_s + 60 + slack * job.duration_s * options_.durations_longer;
+        spec.deadline_s = spec.submit_s + 60 + slack * job.duration_s * options_.duration_factor;
     }
 
     void draw_claim(const TraceJob& job, JobSpec& spec) const {

@@ -81,8 +81,8 @@ struct Workload {
 
 struct WorkloadOptions {
     std::uint64_t seed = 1;
-    double arrivals_faster = 1;   // submission times are divided by this
-    double durations_longer = 1;  // durations are multiplied by this
+    double arrival_speedup = 1;  // submission times are divided by this
+    double duration_factor = 1;  // durations are multiplied by this
     // This part of the jobs, drawn by seed, gets strict deadlines if the trace has none: a minute and 1.1 to 3 times
     // the job's duration after its submission, about as in Chronus's own traces.
     double deadlines_part = 0;

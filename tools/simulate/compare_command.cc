@@ -37,7 +37,7 @@ struct Choice {
     std::string cache;
     double cache_bytes = 0;
     double remote_bytes_per_second = 0;
-    double arrivals_faster = 1;
+    double arrival_speedup = 1;
     std::size_t baseline = 0;  // the first choice that differs in policy and cache only
 };
 
@@ -61,7 +61,7 @@ Result<std::vector<Choice>> choices_of(const CompareOptions& options) {
                                            .cache = cache,
                                            .cache_bytes = static_cast<double>(*bytes),
                                            .remote_bytes_per_second = *rate,
-                                           .arrivals_faster = faster,
+                                           .arrival_speedup = faster,
                                            .baseline = baseline});
                     }
                 }
@@ -82,7 +82,7 @@ scheduler::ScenarioOptions scenario_of(const CompareOptions& options, const Choi
     scenario.cache = choice.cache;
     scenario.simulation.storage = {.cache_bytes = choice.cache_bytes,
                                    .remote_bytes_per_second = choice.remote_bytes_per_second};
-    scenario.workload_options.arrivals_faster = choice.arrivals_faster;
+    scenario.workload_options.arrival_speedup = choice.arrival_speedup;
     scenario.simulation.samples = 0;
     return scenario;
 }
@@ -96,7 +96,7 @@ Result<std::string> run_one(const CompareOptions& options, const Choice& choice)
     json::object row = summary_json(*ran, scenario_options);
     row["policy"] = choice.policy;
     row["cache_system"] = choice.cache;
-    row["arrivals_faster"] = choice.arrivals_faster;
+    row["arrivals_faster"] = choice.arrival_speedup;
     return json_text(row);
 }
 
@@ -131,7 +131,7 @@ void print_table(const json::array& rows, const std::vector<Choice>& choices) {
         std::snprintf(tenants, sizeof tenants, "%.3f", mean(row, "tenant_fairness"));
         std::snprintf(utilisation, sizeof utilisation, "%.1f %%", 100 * number_at(row, "gpu_utilisation"));
         std::snprintf(fairness, sizeof fairness, "%.3f", mean(row, "fairness"));
-        table.add({text_at(row, "policy"), choices[i].cache, ratio_text(choices[i].arrivals_faster),
+        table.add({text_at(row, "policy"), choices[i].cache, ratio_text(choices[i].arrival_speedup),
                    size(choices[i].cache_bytes), format_bytes_per_second(choices[i].remote_bytes_per_second),
                    time_text(mean(row, "jct_s")), time_text(number_at(object_at(row, "jct_s"), "p99")),
                    time_text(number_at(row, "makespan_s")), utilisation, fairness, tenants,

@@ -100,12 +100,12 @@ void add_trace_options(CLI::App& app, SimulateOptions& options) {
         "TOML file of [scheduler.tenant.NAME] tables with weight, parent and gpu_quota, as in the allocator's config");
     app.add_option("--tenant-weights", options.tenant_weights, "CSV file with a header and one NAME,WEIGHT per line")
         ->excludes(tenants);
-    app.add_option("--durations-longer", scenario.workload_options.durations_longer, "Multiply durations by this")
+    app.add_option("--durations-longer", scenario.workload_options.duration_factor, "Multiply durations by this")
         ->check(CLI::PositiveNumber);
 }
 
 void add_arrivals_option(CLI::App& app, SimulateOptions& options) {
-    app.add_option("--arrivals-faster", options.scenario.workload_options.arrivals_faster,
+    app.add_option("--arrivals-faster", options.scenario.workload_options.arrival_speedup,
                    "Divide submission times by this")
         ->check(CLI::PositiveNumber);
 }

@@ -171,7 +171,7 @@ class Loader(Closing):
 
     def start_epoch(self, epoch: int) -> None:
         """Ends the current pass. The next one walks this epoch from its start."""
-        self._open_core().start_epoch(options.whole("epoch", epoch, 0, 2**63 - 1))
+        self._open_core().start_epoch(options.whole_number("epoch", epoch, 0, 2**63 - 1))
         self._begin(None)
 
     def state_dict(self) -> job_state.StateDict:

@@ -13,7 +13,7 @@ DEALS = ("automatic", "interleaved", "contiguous")
 DECODE_ERRORS = ("raise", "skip")
 
 
-def whole(name: str, value: object, least: int = 0, most: int = 2**32 - 1) -> int:
+def whole_number(name: str, value: object, least: int = 0, most: int = 2**32 - 1) -> int:
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -29,7 +29,7 @@ def size_bytes(name: str, value: int | str) -> int:
             return _larder.parse_bytes(value)
         except InvalidArgument as error:
             raise InvalidArgument(f"{name}: {error}") from None
-    return whole(name, value, 1, 2**63 - 1)
+    return whole_number(name, value, 1, 2**63 - 1)
 
 
 def skips_decode_errors(decode_errors: str) -> bool:
@@ -79,19 +79,19 @@ def sampling(
         ("rank", rank, "world_size", world_size),
         ("worker", worker, "worker_count", worker_count),
     ):
-        if whole(name, value) >= whole(count_name, count, 1):
+        if whole_number(name, value) >= whole_number(count_name, count, 1):
             raise InvalidArgument(f"{name} {value} is not below {count_name} {count}")
     return {
-        "batch_size": whole("batch_size", batch_size, 1),
-        "seed": whole("seed", seed, 0, 2**64 - 1),
+        "batch_size": whole_number("batch_size", batch_size, 1),
+        "seed": whole_number("seed", seed, 0, 2**64 - 1),
         "shuffle": bool(shuffle),
-        "shuffle_window_blocks": whole("shuffle_window_blocks", shuffle_window_blocks, 1),
-        "rank": whole("rank", rank),
-        "world_size": whole("world_size", world_size, 1),
-        "worker": whole("worker", worker),
-        "worker_count": whole("worker_count", worker_count, 1),
+        "shuffle_window_blocks": whole_number("shuffle_window_blocks", shuffle_window_blocks, 1),
+        "rank": whole_number("rank", rank),
+        "world_size": whole_number("world_size", world_size, 1),
+        "worker": whole_number("worker", worker),
+        "worker_count": whole_number("worker_count", worker_count, 1),
         "drop_last": bool(drop_last),
         "skip_failed": bool(skip_failed),
         "deal": deal,
-        "first_epoch": whole("first_epoch", first_epoch, 0, 2**63 - 1),
+        "first_epoch": whole_number("first_epoch", first_epoch, 0, 2**63 - 1),
     }

@@ -152,7 +152,7 @@ class DataLoader(torch.utils.data.DataLoader[Any], Closing):
 
     def start_epoch(self, epoch: int) -> None:
         """Ends the current pass. The next one walks this epoch from its start."""
-        self._planner().start_epoch(options.whole("epoch", epoch, 0, 2**63 - 1))
+        self._planner().start_epoch(options.whole_number("epoch", epoch, 0, 2**63 - 1))
         self._end_pass()
         self._received = 0
 

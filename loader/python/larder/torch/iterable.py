@@ -120,7 +120,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
     def set_epoch(self, epoch: int) -> None:
         """Makes the next pass walk this epoch from its start. Later passes walk the epochs after it."""
         planner = self.planner(1)
-        planner.start_epoch(options.whole("epoch", epoch, 0, 2**63 - 1))
+        planner.start_epoch(options.whole_number("epoch", epoch, 0, 2**63 - 1))
         self.beginning = planner.state()
 
     def state_dict(self) -> job_state.StateDict:

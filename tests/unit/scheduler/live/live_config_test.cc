@@ -57,7 +57,7 @@ TEST(LiveConfig, TenantsFormHierarchies) {
     const auto tenants = tenants_of(*config).value();
     ASSERT_EQ(tenants.size(), 2u);
     EXPECT_EQ(tenants[0].weight, 2.5);
-    EXPECT_EQ(tenants[0].gpu_quota, kAnyGpuType);
+    EXPECT_EQ(tenants[0].gpu_quota, kAllGpus);
     EXPECT_EQ(tenants[1].parent, 0u);
     EXPECT_EQ(tenants[1].gpu_quota, 2u);
     EXPECT_EQ(tenants_of(LiveConfig{}).value().front().name, "default");

@@ -52,7 +52,7 @@ TEST(Workload, DurationsAreOnReferenceGpus) {
     auto table = parse_workload(std::string("reference = \"b\"\n") + std::string(kOneModel));
     ASSERT_TRUE(table) << table.error().message;
     const Trace trace = trace_of(1);
-    const auto made = make_workload(trace, *table, {"a"}, {.durations_longer = 2});
+    const auto made = make_workload(trace, *table, {"a"}, {.duration_factor = 2});
     ASSERT_TRUE(made) << made.error().message;
     EXPECT_DOUBLE_EQ(made->jobs[0].total_bytes, trace.jobs[0].duration_s * 2 * 50e6);
     EXPECT_DOUBLE_EQ(made->jobs[0].ideal_bytes_per_second[0], 100e6);
@@ -95,7 +95,7 @@ TEST(Workload, TenantsAreAsConfigured) {
     EXPECT_EQ(made->tenants[b.parent].name, "team");
     EXPECT_DOUBLE_EQ(made->tenants[b.parent].weight, 3);
     EXPECT_EQ(made->tenants[made->jobs[0].tenant].name, "a");
-    EXPECT_EQ(made->tenants[made->jobs[0].tenant].gpu_quota, kAnyGpuType);
+    EXPECT_EQ(made->tenants[made->jobs[0].tenant].gpu_quota, kAllGpus);
 }
 
 TEST(Workload, WrongTenantsAreRefusedByLine) {
