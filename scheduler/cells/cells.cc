@@ -77,7 +77,7 @@ Result<std::unique_ptr<Cells>> Cells::create(const CellConfig& config, const Gpu
         if (!cluster.nodes[n].usable) cells->at(cells->locations_[n]).set_bad(cells->locations_[n].node, true);
     }
     for (std::uint32_t t = 0; t < tenants.size(); ++t) cells->name_tenant(t, tenants[t]);
-    cells->settle();
+    cells->update_bindings();
     return cells;
 }
 
@@ -108,7 +108,7 @@ std::optional<Placed> Cells::place(const PlaceRequest& request) {
     std::vector<JobId> evicted = opportunistic_on(*placement);
     for (const JobId id : evicted) forget(id);
     add(request, *placement);
-    settle();
+    update_bindings();
     return Placed{.placement = std::move(*placement), .evicted = std::move(evicted)};
 }
 
@@ -127,25 +127,25 @@ bool Cells::place_at(const PlaceRequest& request, const Placement& placement) {
     } else {
         bind_again(cluster, former_cells);
         if (!claim_at(cluster, placement)) {
-            settle();
+            update_bindings();
             return false;
         }
     }
     add(request, placement).former_cells = std::move(former_cells);
-    settle();
+    update_bindings();
     return true;
 }
 
 void Cells::release(JobId id) {
     LARDER_ASSERT(jobs_.contains(id));
     forget(id);
-    settle();
+    update_bindings();
 }
 
 void Cells::set_usable(std::uint32_t node, bool usable) {
     pool_.set_usable(node, usable);
     at(locations_[node]).set_bad(locations_[node].node, !usable);
-    settle();
+    update_bindings();
 }
 
 bool Cells::set_opportunistic(JobId id, bool opportunistic) {
@@ -157,7 +157,7 @@ bool Cells::set_opportunistic(JobId id, bool opportunistic) {
     } else {
         done = promote(job);
     }
-    settle();
+    update_bindings();
     return done;
 }
 
@@ -168,8 +168,8 @@ std::uint32_t Cells::owned_gpus(std::uint32_t tenant, std::uint32_t gpu_type) co
     for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
         if (type_of_[h] != gpu_type) continue;
         const SharedHierarchy& shared = hierarchies_[h];
-        for (std::uint32_t root = shared.first_of(cluster); root < shared.end_of(cluster); ++root) {
-            gpus += shared.cells().gpus_in(shared.root(root).level);
+        for (std::uint32_t number = shared.first_of(cluster); number < shared.end_of(cluster); ++number) {
+            gpus += shared.cells().gpus_in(shared.virtual_cell(number).level);
         }
     }
     return gpus;
@@ -249,7 +249,7 @@ std::vector<JobId> Cells::opportunistic_on(const Placement& placement) const {
     return found;
 }
 
-void Cells::settle() {
+void Cells::update_bindings() {
     unbind_idle();
     for (SharedHierarchy& hierarchy : hierarchies_) hierarchy.bind_bad_cells();
 }
@@ -258,8 +258,8 @@ std::vector<VirtualCellState> Cells::virtual_cells() const {
     std::vector<VirtualCellState> states;
     for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
         for (std::uint32_t c = 0; c < cluster_names_.size(); ++c) {
-            for (std::uint32_t root = hierarchies_[h].first_of(c); root < hierarchies_[h].end_of(c); ++root) {
-                states.push_back({.cluster = c, .hierarchy = h, .cell = hierarchies_[h].root(root)});
+            for (std::uint32_t number = hierarchies_[h].first_of(c); number < hierarchies_[h].end_of(c); ++number) {
+                states.push_back({.cluster = c, .hierarchy = h, .cell = hierarchies_[h].virtual_cell(number)});
             }
         }
     }
@@ -315,42 +315,42 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
         for (std::uint32_t level = 0; level < cells.levels() && !scarce_[h]; ++level) {
             all += std::uint64_t{shared.unbound(cluster, level)} * cells.gpus_in(level);
         }
-        shared.list_for_gang(cluster, gpus, !scarce_[h], roots_);
-        for (const std::uint32_t number : roots_) {
-            const VirtualCell& root = shared.root(number);
-            const std::uint32_t size = cells.gpus_in(root.level);
-            if (root.index == kNone) {
+        shared.list_for_gang(cluster, gpus, !scarce_[h], gang_cells_);
+        for (const std::uint32_t number : gang_cells_) {
+            const VirtualCell& virtual_cell = shared.virtual_cell(number);
+            const std::uint32_t size = cells.gpus_in(virtual_cell.level);
+            if (virtual_cell.index == kNone) {
                 const std::uint32_t per_node = std::min(size, cells.node_gpus());
-                for (std::uint32_t n = 0; n < cells.node_count(root.level); ++n) {
+                for (std::uint32_t n = 0; n < cells.node_count(virtual_cell.level); ++n) {
                     offers_.push_back({.hierarchy = &cells,
                                        .hierarchy_index = h,
-                                       .root = number,
-                                       .level = root.level,
+                                       .virtual_cell = number,
+                                       .level = virtual_cell.level,
                                        .node = n,
                                        .fresh = true,
                                        .gpus = per_node,
                                        .without_eviction = per_node,
-                                       .root_free = size});
+                                       .virtual_cell_gpus = size});
                 }
                 continue;
             }
-            const CellId cell{root.level, root.index};
+            const CellId cell{virtual_cell.level, virtual_cell.index};
             const std::uint64_t mask =
-                root.level >= cells.node_level() ? lowest_bits(~0ULL, cells.node_gpus()) : cells.gpus_of(cell);
+                virtual_cell.level >= cells.node_level() ? lowest_bits(~0ULL, cells.node_gpus()) : cells.gpus_of(cell);
             const std::size_t first_offer = offers_.size();
-            std::uint32_t root_free = 0;
+            std::uint32_t virtual_cell_gpus = 0;
             const std::uint32_t first = cells.first_node(cell);
-            for (std::uint32_t node = first; node < first + cells.node_count(root.level); ++node) {
+            for (std::uint32_t node = first; node < first + cells.node_count(virtual_cell.level); ++node) {
                 const NodeUse& use = shared.use(node);
                 const std::uint64_t free = mask & ~use.held;
                 if (free == 0 || cells.is_bad(node)) continue;
-                root_free += count_of(free);
+                virtual_cell_gpus += count_of(free);
                 if (one_node && count_of(free) < gpus) continue;
                 one_node = one_node || count_of(free) >= gpus;
                 NodeOffer offer{.hierarchy = &cells,
                                 .hierarchy_index = h,
-                                .root = number,
-                                .level = root.level,
+                                .virtual_cell = number,
+                                .level = virtual_cell.level,
                                 .node = node,
                                 .fresh = false,
                                 .gpus = count_of(free),
@@ -362,8 +362,8 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
                 }
                 offers_.push_back(offer);
             }
-            all += root_free;
-            for (std::size_t o = first_offer; o < offers_.size(); ++o) offers_[o].root_free = root_free;
+            all += virtual_cell_gpus;
+            for (std::size_t o = first_offer; o < offers_.size(); ++o) offers_[o].virtual_cell_gpus = virtual_cell_gpus;
         }
     }
     return all >= gpus;
@@ -388,7 +388,7 @@ bool Cells::bind_all(std::uint32_t cluster, std::uint32_t gpu_type) {
 
 void Cells::unbind_idle() {
     for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
-        hierarchies_[h].settle();
+        hierarchies_[h].unbind_unused();
         scarce_[h] = false;
     }
 }
@@ -398,8 +398,8 @@ Placement Cells::take_few_nodes(std::uint32_t cluster, const PlaceRequest& reque
     Placement placement;
     struct Bound {
         std::uint32_t hierarchy;
-        std::uint32_t root;  // NodeOffer::root
-        std::uint32_t cell;
+        std::uint32_t virtual_cell;  // NodeOffer::virtual_cell
+        std::uint32_t bound_cell;    // the number of the virtual cell that was bound
     };
     std::vector<Bound> bound;
     std::uint32_t beside = kNone;
@@ -408,11 +408,11 @@ Placement Cells::take_few_nodes(std::uint32_t cluster, const PlaceRequest& reque
         const NodeOffer& offer = offers_[taken.offer];
         SharedHierarchy& shared = hierarchies_[offer.hierarchy_index];
         const Hierarchy& cells = shared.cells();
-        std::uint32_t number = offer.root;
+        std::uint32_t number = offer.virtual_cell;
         std::uint32_t node = offer.node;
         if (offer.fresh) {
             const auto known = std::ranges::find_if(bound, [&](const Bound& one) {
-                return one.hierarchy == offer.hierarchy_index && one.root == offer.root;
+                return one.hierarchy == offer.hierarchy_index && one.virtual_cell == offer.virtual_cell;
             });
             if (known == bound.end()) {
                 near.clear();
@@ -424,13 +424,13 @@ Placement Cells::take_few_nodes(std::uint32_t cluster, const PlaceRequest& reque
                 number = shared.bind(cluster, offer.level,
                                      {.near = near, .beside = same_hierarchy ? locations_[beside].node : kNone});
                 LARDER_ASSERT(number != kNone);
-                bound.push_back({offer.hierarchy_index, offer.root, number});
+                bound.push_back({offer.hierarchy_index, offer.virtual_cell, number});
             } else {
-                number = known->cell;
+                number = known->bound_cell;
             }
-            node += cells.first_node({offer.level, shared.root(number).index});
+            node += cells.first_node({offer.level, shared.virtual_cell(number).index});
         }
-        const CellId cell{offer.level, shared.root(number).index};
+        const CellId cell{offer.level, shared.virtual_cell(number).index};
         const std::uint64_t mask =
             offer.level >= cells.node_level() ? lowest_bits(~0ULL, cells.node_gpus()) : cells.gpus_of(cell);
         const NodeUse use = shared.use(node);

@@ -95,7 +95,7 @@ private:
     void stop_opportunistic(const Placement& placement);
     std::vector<JobId> opportunistic_on(const Placement& placement) const;
     void update_free(std::uint32_t node);
-    void settle();
+    void update_bindings();
 
     Job& add(const PlaceRequest& request, Placement placement);
     void forget(JobId id);
@@ -117,8 +117,8 @@ private:
     std::vector<std::vector<JobId>> opportunistic_;  // by node and GPU
     std::unordered_map<JobId, Job> jobs_;
     std::vector<NodeOffer> offers_;
-    std::vector<std::uint32_t> roots_;  // used by collect(), kept to reuse its memory
-    std::vector<bool> scarce_;          // by hierarchy: every cell that could be bound for this gang is bound
+    std::vector<std::uint32_t> gang_cells_;  // used by collect(), kept to reuse its memory
+    std::vector<bool> scarce_;               // by hierarchy: every cell that could be bound for this gang is bound
 };
 
 }  // namespace larder::scheduler

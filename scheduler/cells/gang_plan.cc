@@ -51,7 +51,8 @@ private:
         std::uint32_t best = kNone;
         const auto key = [&](std::uint32_t o) {
             const NodeOffer& offer = offers_[o];
-            return std::tuple(offer.gpus, offer.fresh, offer.root_free, evictions_needed(offer, gpus_), offer.near);
+            return std::tuple(offer.gpus, offer.fresh, offer.virtual_cell_gpus, evictions_needed(offer, gpus_),
+                              offer.near);
         };
         for (std::uint32_t o = 0; o < offers_.size(); ++o) {
             if (offers_[o].gpus < gpus_) continue;
@@ -82,13 +83,13 @@ private:
         for (std::uint32_t first = 0; first < offers_.size();) {
             const NodeOffer& first_offer = offers_[first];
             std::uint32_t end = first;
-            while (end < offers_.size() && offers_[end].root == first_offer.root &&
+            while (end < offers_.size() && offers_[end].virtual_cell == first_offer.virtual_cell &&
                    offers_[end].hierarchy_index == first_offer.hierarchy_index) {
                 ++end;
             }
             const std::uint32_t node_level = first_offer.hierarchy->node_level();
-            for (std::uint32_t level = node_level + 1; level <= first_offer.level && first_offer.root_free >= gpus_;
-                 ++level) {
+            for (std::uint32_t level = node_level + 1;
+                 level <= first_offer.level && first_offer.virtual_cell_gpus >= gpus_; ++level) {
                 if (best && level - node_level > std::get<0>(best_key)) break;
                 const std::uint32_t nodes = first_offer.hierarchy->node_count(level);
                 for (std::uint32_t o = first; o < end;) {
@@ -120,7 +121,7 @@ private:
             const NodeOffer& y = offers_[b];
             if (x.gpus != y.gpus) return x.gpus > y.gpus;
             if (x.fresh != y.fresh) return y.fresh;
-            if (x.root_free != y.root_free) return x.root_free > y.root_free;
+            if (x.virtual_cell_gpus != y.virtual_cell_gpus) return x.virtual_cell_gpus > y.virtual_cell_gpus;
             return std::tuple(y.without_eviction, x.near, a) < std::tuple(x.without_eviction, y.near, b);
         };
         const auto whole = static_cast<std::ptrdiff_t>(nodes_least_ - 1);
@@ -132,16 +133,17 @@ private:
             taken.push_back({.offer = o, .gpus = offers_[o].gpus});
             left -= offers_[o].gpus;
         }
-        std::vector<std::pair<std::uint32_t, std::uint32_t>> roots;
-        roots.reserve(taken.size());
+        std::vector<std::pair<std::uint32_t, std::uint32_t>> full_cells;
+        full_cells.reserve(taken.size());
         for (const OfferTaken& one : taken)
-            roots.emplace_back(offers_[one.offer].hierarchy_index, offers_[one.offer].root);
-        std::ranges::sort(roots);
+            full_cells.emplace_back(offers_[one.offer].hierarchy_index, offers_[one.offer].virtual_cell);
+        std::ranges::sort(full_cells);
         const auto key = [&](std::uint32_t o) {
             const NodeOffer& offer = offers_[o];
-            const bool in_other_root = !std::ranges::binary_search(roots, std::pair(offer.hierarchy_index, offer.root));
-            return std::tuple(offer.gpus, in_other_root, offer.fresh, offer.root_free, evictions_needed(offer, left),
-                              offer.near, o);
+            const bool in_other_virtual_cell =
+                !std::ranges::binary_search(full_cells, std::pair(offer.hierarchy_index, offer.virtual_cell));
+            return std::tuple(offer.gpus, in_other_virtual_cell, offer.fresh, offer.virtual_cell_gpus,
+                              evictions_needed(offer, left), offer.near, o);
         };
         std::uint32_t last = kNone;
         for (auto o = offers.begin() + whole; o != offers.end(); ++o) {

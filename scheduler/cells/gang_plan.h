@@ -16,14 +16,14 @@ namespace larder::scheduler {
 struct NodeOffer {
     const Hierarchy* hierarchy = nullptr;
     std::uint32_t hierarchy_index = 0;
-    std::uint32_t root = 0;   // the virtual cell; its offers are consecutive
-    std::uint32_t level = 0;  // of the virtual cell
-    std::uint32_t node = 0;   // in the hierarchy, or in the cell if that is not bound
-    bool fresh = false;       // the cell is not bound
+    std::uint32_t virtual_cell = 0;  // its number; its offers are consecutive
+    std::uint32_t level = 0;         // of the virtual cell
+    std::uint32_t node = 0;          // in the hierarchy, or in the cell if that is not bound
+    bool fresh = false;              // the cell is not bound
     std::uint32_t gpus = 0;
-    std::uint32_t without_eviction = 0;  // of these, GPUs that need no eviction
-    std::uint32_t root_free = 0;         // GPUs that the whole virtual cell offers
-    std::uint32_t near = kNone;          // rank of the node among the nodes near the gang's data; kNone: not near
+    std::uint32_t without_eviction = 0;   // of these, GPUs that need no eviction
+    std::uint32_t virtual_cell_gpus = 0;  // GPUs that the whole virtual cell offers
+    std::uint32_t near = kNone;           // rank of the node among the nodes near the gang's data; kNone: not near
 };
 
 struct OfferTaken {

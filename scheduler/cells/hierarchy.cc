@@ -13,7 +13,7 @@ Hierarchy::Hierarchy(const HierarchyConfig& config) : node_level_(config.node_le
         const std::uint32_t cells = cells_at(level);
         free_.push_back(cells);
         healthy_.push_back(cells);
-        root_.emplace_back(cells, kNone);
+        virtual_cells_.emplace_back(cells, kNone);
         bound_in_.emplace_back(cells, 0);
         bad_in_.emplace_back(level >= node_level_ ? cells : 0, 0);
     }
@@ -46,10 +46,10 @@ std::uint32_t Hierarchy::bad_nodes_in(CellId cell) const {
     return cell.level >= node_level_ ? bad_in_[cell.level][cell.index] : bad_in_[node_level_][first_node(cell)];
 }
 
-std::uint32_t Hierarchy::root_above(CellId cell) const {
+std::uint32_t Hierarchy::virtual_cell_above(CellId cell) const {
     for (std::uint32_t level = cell.level; level < levels(); ++level) {
-        const std::uint32_t root = root_[level][ancestor(cell, level)];
-        if (root != kNone) return root;
+        const std::uint32_t virtual_cell = virtual_cells_[level][ancestor(cell, level)];
+        if (virtual_cell != kNone) return virtual_cell;
     }
     return kNone;
 }
@@ -89,18 +89,18 @@ CellId Hierarchy::free_cell_around(CellId cell) const {
     return cell;
 }
 
-bool Hierarchy::bind(CellId cell, std::uint32_t root) {
+bool Hierarchy::bind(CellId cell, std::uint32_t virtual_cell) {
     if (!is_free(cell)) return false;
     // Splitting takes one free cell from each level up to that of the listed cell.
-    const CellId whole = free_cell_around(cell);
-    for (std::uint32_t level = cell.level + 1; level <= whole.level; ++level) {
+    const CellId free_cell = free_cell_around(cell);
+    for (std::uint32_t level = cell.level + 1; level <= free_cell.level; ++level) {
         if (spare(level) < 1) return false;
     }
     count_free(cell, -1);
     claimed_[cell.level] -= 1;
     LARDER_ASSERT(claimed_[cell.level] >= 0);
-    lists_[whole.level].erase(whole.index);
-    for (std::uint32_t level = whole.level; level > cell.level; --level) {
+    lists_[free_cell.level].erase(free_cell.index);
+    for (std::uint32_t level = free_cell.level; level > cell.level; --level) {
         const std::uint32_t fan = cells_in(level, level - 1);
         const std::uint32_t first = ancestor(cell, level) * fan;
         const std::uint32_t on_path = ancestor(cell, level - 1);
@@ -108,32 +108,32 @@ bool Hierarchy::bind(CellId cell, std::uint32_t root) {
             if (child != on_path) lists_[level - 1].insert(child);
         }
     }
-    root_[cell.level][cell.index] = root;
+    virtual_cells_[cell.level][cell.index] = virtual_cell;
     for (std::uint32_t level = cell.level; level < levels(); ++level) ++bound_in_[level][ancestor(cell, level)];
     LARDER_ASSERT(spare(cell.level) >= 0);
     return true;
 }
 
 void Hierarchy::unbind(CellId cell) {
-    LARDER_ASSERT(root_[cell.level][cell.index] != kNone);
-    root_[cell.level][cell.index] = kNone;
+    LARDER_ASSERT(virtual_cells_[cell.level][cell.index] != kNone);
+    virtual_cells_[cell.level][cell.index] = kNone;
     for (std::uint32_t level = cell.level; level < levels(); ++level) --bound_in_[level][ancestor(cell, level)];
     count_free(cell, +1);
     claimed_[cell.level] += 1;
-    const CellId whole = free_cell_around(cell);
-    for (std::uint32_t level = cell.level; level < whole.level; ++level) {
+    const CellId free_cell = free_cell_around(cell);
+    for (std::uint32_t level = cell.level; level < free_cell.level; ++level) {
         const std::uint32_t fan = cells_in(level + 1, level);
         const std::uint32_t first = ancestor(cell, level + 1) * fan;
         for (std::uint32_t child = first; child < first + fan; ++child) lists_[level].erase(child);
     }
-    lists_[whole.level].insert(whole.index);
+    lists_[free_cell.level].insert(free_cell.index);
 }
 
 void Hierarchy::set_bad(std::uint32_t node, bool bad) {
     if (is_bad(node) == bad) return;
     const std::int64_t sign = bad ? -1 : 1;
     const CellId cell{node_level_, node};
-    if (root_above(cell) == kNone) {
+    if (virtual_cell_above(cell) == kNone) {
         for (std::uint32_t level = 0; level < node_level_; ++level) {
             const std::uint32_t cells = cells_in(node_level_, level);
             for (std::uint32_t i = 0; i < cells; ++i) {
@@ -157,21 +157,23 @@ bool Hierarchy::sound() const {
         std::int64_t healthy = 0;
         for (std::uint32_t index = 0; index < cells_at(level); ++index) {
             const CellId cell{level, index};
-            std::uint32_t roots = 0;
+            std::uint32_t bound_cells = 0;
             for (std::uint32_t low = 0; low <= level; ++low) {
                 const std::uint32_t cells = cells_in(level, low);
-                for (std::uint32_t i = 0; i < cells; ++i) roots += root_[low][index * cells + i] == kNone ? 0 : 1;
+                for (std::uint32_t i = 0; i < cells; ++i)
+                    bound_cells += virtual_cells_[low][index * cells + i] == kNone ? 0 : 1;
             }
             bool nodes_bad = false;
             for (std::uint32_t n = first_node(cell); n < first_node(cell) + node_count(level); ++n) {
                 nodes_bad = nodes_bad || is_bad(n);
             }
-            const bool unbound = roots == 0 && root_above(cell) == kNone;
+            const bool unbound = bound_cells == 0 && virtual_cell_above(cell) == kNone;
             const bool in_larger = unbound && level + 1 < levels() && is_free({level + 1, ancestor(cell, level + 1)});
-            if (roots != bound_in_[level][index] || unbound != is_free(cell)) return false;
+            if (bound_cells != bound_in_[level][index] || unbound != is_free(cell)) return false;
             if (lists_[level].contains(index) != (unbound && !in_larger)) return false;
-            if (root_[level][index] != kNone &&
-                (roots != 1 || (level + 1 < levels() && root_above({level + 1, ancestor(cell, level + 1)}) != kNone)))
+            if (virtual_cells_[level][index] != kNone &&
+                (bound_cells != 1 ||
+                 (level + 1 < levels() && virtual_cell_above({level + 1, ancestor(cell, level + 1)}) != kNone)))
                 return false;
             free += unbound ? 1 : 0;
             healthy += unbound && !nodes_bad ? 1 : 0;

@@ -4,12 +4,12 @@
 // it owns. Cells are named by level and index. Cells of one level are all alike, so a cell's children and GPUs follow
 // from its index, and a bound virtual cell has the shape of its physical cell.
 //
-// Free cells are kept as in a buddy allocator: each free cell that lies in no larger free cell is in its level's list;
-// binding a smaller cell splits it, and cells that are free again merge. The cells that virtual clusters may still
-// claim are counted at each level, including those within claims of higher levels. The invariant (HiveD, OSDI '20,
-// section 3.3) is that each level has at least as many free cells as may still be claimed. Cells with bad nodes count
-// as free in the invariant; healthy() counts the free cells without bad nodes. bind() refuses to break the invariant,
-// so it may split any free cell, not only the smallest.
+// Free cells are kept as in a buddy allocator: each free cell that lies in no larger free cell is in its level's list.
+// Binding a smaller cell splits the listed cell, and cells that are free again merge. The cells that virtual clusters
+// may still claim are counted at each level, including those within claims of higher levels. The invariant (HiveD, OSDI
+// '20, section 3.3) is that each level has at least as many free cells as may still be claimed. Cells with bad nodes
+// count as free in the invariant; healthy() counts the free cells without bad nodes. bind() refuses to break the
+// invariant, so it may split any free cell, not only the smallest.
 
 #include <bit>
 #include <cstdint>
@@ -68,20 +68,23 @@ public:
     std::int64_t claims_within(std::span<const std::int64_t> claims, std::uint32_t level) const;
 
     // True if neither the cell, nor a part of it, nor a cell that contains it is bound.
-    bool is_free(CellId cell) const { return bound_in_[cell.level][cell.index] == 0 && root_above(cell) == kNone; }
+    bool is_free(CellId cell) const {
+        return bound_in_[cell.level][cell.index] == 0 && virtual_cell_above(cell) == kNone;
+    }
     std::uint32_t bad_nodes_in(CellId cell) const;
     std::uint32_t bad_nodes() const { return bad_nodes_; }
     bool is_bad(std::uint32_t node) const { return bad_in_[node_level_][node] != 0; }
 
-    // Binds a free cell to the virtual cell with number `root`, which was a claim at its level. Returns false, with
-    // nothing changed, if the cell is not free or some level would have fewer free cells than may still be claimed.
-    bool bind(CellId cell, std::uint32_t root);
+    // Binds a free cell to the virtual cell of number `virtual_cell`, which was a claim at its level. Returns false,
+    // with nothing changed, if the cell is not free or some level would have fewer free cells than may still be
+    // claimed.
+    bool bind(CellId cell, std::uint32_t virtual_cell);
     void unbind(CellId cell);
-    // Returns the virtual cell that is bound to this cell or to one that contains it; kNone: none.
-    std::uint32_t root_above(CellId cell) const;
+    // Returns the number of the virtual cell that is bound to this cell or to one that contains it; kNone: none.
+    std::uint32_t virtual_cell_above(CellId cell) const;
     // True if a virtual cell is bound to the cell or within it.
-    bool holds_roots(CellId cell) const { return bound_in_[cell.level][cell.index] != 0; }
-    std::uint32_t root_at(CellId cell) const { return root_[cell.level][cell.index]; }
+    bool holds_virtual_cells(CellId cell) const { return bound_in_[cell.level][cell.index] != 0; }
+    std::uint32_t virtual_cell_at(CellId cell) const { return virtual_cells_[cell.level][cell.index]; }
 
     void set_bad(std::uint32_t node, bool bad);
 
@@ -107,7 +110,7 @@ private:
     std::vector<std::int64_t> healthy_;
     std::vector<std::set<std::uint32_t>> lists_;
     // By level and cell.
-    std::vector<std::vector<std::uint32_t>> root_;
+    std::vector<std::vector<std::uint32_t>> virtual_cells_;
     std::vector<std::vector<std::uint32_t>> bound_in_;  // virtual cells bound to the cell or within it
     std::vector<std::vector<std::uint32_t>> bad_in_;    // bad nodes in the cell; only for node_level_ and higher levels
 };

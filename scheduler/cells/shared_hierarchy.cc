@@ -22,24 +22,25 @@ SharedHierarchy::SharedHierarchy(const CellConfig& config, std::uint32_t h)
         for (const PinnedCell& pin : cluster.pinned) {
             if (pin.hierarchy != h) continue;
             cells_.claim(pin.level, 1);
-            const bool bound = cells_.bind({pin.level, pin.index}, static_cast<std::uint32_t>(roots_.size()));
+            const bool bound = cells_.bind({pin.level, pin.index}, static_cast<std::uint32_t>(virtual_cells_.size()));
             LARDER_ASSERT(bound);
-            roots_.push_back({.cluster = c, .level = pin.level, .index = pin.index, .held_gpus = 0, .pinned = true});
+            virtual_cells_.push_back(
+                {.cluster = c, .level = pin.level, .index = pin.index, .held_gpus = 0, .pinned = true});
         }
         for (std::uint32_t level = 0; level < cells_.levels(); ++level) {
             for (const CellClaim& claim : cluster.cells) {
                 if (claim.hierarchy != h || claim.level != level) continue;
                 for (std::uint32_t i = 0; i < claim.count; ++i) {
-                    unbound_[c][level].insert(static_cast<std::uint32_t>(roots_.size()));
-                    roots_.push_back({.cluster = c, .level = level, .index = kNone, .held_gpus = 0});
+                    unbound_[c][level].insert(static_cast<std::uint32_t>(virtual_cells_.size()));
+                    virtual_cells_.push_back({.cluster = c, .level = level, .index = kNone, .held_gpus = 0});
                 }
             }
             unbound_counts_[c][level] = unbound(c, level);
         }
-        first_of_.push_back(static_cast<std::uint32_t>(roots_.size()));
+        first_of_.push_back(static_cast<std::uint32_t>(virtual_cells_.size()));
     }
-    with_room_.resize(roots_.size() / 64 + 1);
-    for (std::uint32_t root = 0; root < roots_.size(); ++root) note_room(root);
+    with_room_.resize(virtual_cells_.size() / 64 + 1);
+    for (std::uint32_t number = 0; number < virtual_cells_.size(); ++number) note_room(number);
     for (const auto& claims : unbound_counts_) {
         for (std::uint32_t level = 0; level < cells_.levels(); ++level) {
             cells_.claim(level, static_cast<std::int32_t>(claims[level]));
@@ -50,23 +51,24 @@ SharedHierarchy::SharedHierarchy(const CellConfig& config, std::uint32_t h)
 
 std::uint64_t SharedHierarchy::gpus_owned(std::uint32_t cluster, std::uint32_t node) const {
     const CellId cell{cells_.node_level(), node};
-    const std::uint32_t above = cells_.root_above(cell);
-    if (above != kNone) return roots_[above].cluster == cluster ? cells_.gpus_of(cell) : 0;
-    if (!cells_.holds_roots(cell)) return 0;
+    const std::uint32_t above = cells_.virtual_cell_above(cell);
+    if (above != kNone) return virtual_cells_[above].cluster == cluster ? cells_.gpus_of(cell) : 0;
+    if (!cells_.holds_virtual_cells(cell)) return 0;
     std::uint64_t owned = 0;
-    for (const std::uint32_t root : roots_in(cell)) {
-        if (roots_[root].cluster == cluster) owned |= cells_.gpus_of({roots_[root].level, roots_[root].index});
+    for (const std::uint32_t number : virtual_cells_in(cell)) {
+        if (virtual_cells_[number].cluster == cluster)
+            owned |= cells_.gpus_of({virtual_cells_[number].level, virtual_cells_[number].index});
     }
     return owned;
 }
 
-std::vector<std::uint32_t> SharedHierarchy::roots_in(CellId cell) const {
+std::vector<std::uint32_t> SharedHierarchy::virtual_cells_in(CellId cell) const {
     std::vector<std::uint32_t> found;
     for (std::uint32_t level = 0; level <= cell.level; ++level) {
         const std::uint32_t cells = cells_.cells_in(cell.level, level);
         for (std::uint32_t i = 0; i < cells; ++i) {
-            const std::uint32_t root = cells_.root_at({level, cell.index * cells + i});
-            if (root != kNone) found.push_back(root);
+            const std::uint32_t number = cells_.virtual_cell_at({level, cell.index * cells + i});
+            if (number != kNone) found.push_back(number);
         }
     }
     return found;
@@ -91,18 +93,18 @@ std::uint32_t SharedHierarchy::opportunistic_in(CellId cell) const {
 // nullopt: the cell cannot be bound, or has no healthy node.
 std::optional<SharedHierarchy::Rank> SharedHierarchy::rank(CellId cell) const {
     if (!cells_.is_free(cell)) return std::nullopt;
-    const CellId whole = cells_.free_cell_around(cell);
-    for (std::uint32_t level = cell.level + 1; level <= whole.level; ++level) {
+    const CellId free_cell = cells_.free_cell_around(cell);
+    for (std::uint32_t level = cell.level + 1; level <= free_cell.level; ++level) {
         if (cells_.spare(level) < 1) return std::nullopt;
     }
     Rank rank{.leaves_short = false,
               .bad_nodes = cells_.bad_nodes_in(cell),
               .evicted_gpus = opportunistic_in(cell),
-              .split_from = whole.level,
+              .split_from = free_cell.level,
               .index = cell.index};
     if (rank.bad_nodes >= cells_.node_count(cell.level)) return std::nullopt;
     if (rank.bad_nodes > 0 || cells_.bad_nodes() == 0) return rank;
-    for (std::uint32_t level = cell.level + 1; level <= whole.level; ++level) {
+    for (std::uint32_t level = cell.level + 1; level <= free_cell.level; ++level) {
         const CellId above{level, cells_.ancestor(cell, level)};
         if (cells_.bad_nodes_in(above) > 0) break;
         rank.leaves_short = rank.leaves_short || cells_.healthy_spare(level) < 1;
@@ -167,26 +169,26 @@ std::optional<CellId> SharedHierarchy::find(std::uint32_t level, const BindPrefe
 std::uint32_t SharedHierarchy::bind_at(std::uint32_t cluster, CellId cell) {
     std::set<std::uint32_t>& unbound = unbound_[cluster][cell.level];
     if (unbound.empty()) return kNone;
-    const std::uint32_t root = *unbound.begin();
-    if (!cells_.bind(cell, root)) return kNone;
+    const std::uint32_t number = *unbound.begin();
+    if (!cells_.bind(cell, number)) return kNone;
     unbound.erase(unbound.begin());
     --unbound_counts_[cluster][cell.level];
-    roots_[root].index = cell.index;
-    note_room(root);
-    bound_lately_.push_back(root);
-    return root;
+    virtual_cells_[number].index = cell.index;
+    note_room(number);
+    bound_lately_.push_back(number);
+    return number;
 }
 
 void SharedHierarchy::unbind(std::uint32_t number) {
-    VirtualCell& root = roots_[number];
-    LARDER_ASSERT(root.index != kNone && !root.pinned);
-    cells_.unbind({root.level, root.index});
-    unbound_[root.cluster][root.level].insert(number);
-    ++unbound_counts_[root.cluster][root.level];
-    root.index = kNone;
-    root.held_gpus = 0;
+    VirtualCell& virtual_cell = virtual_cells_[number];
+    LARDER_ASSERT(virtual_cell.index != kNone && !virtual_cell.pinned);
+    cells_.unbind({virtual_cell.level, virtual_cell.index});
+    unbound_[virtual_cell.cluster][virtual_cell.level].insert(number);
+    ++unbound_counts_[virtual_cell.cluster][virtual_cell.level];
+    virtual_cell.index = kNone;
+    virtual_cell.held_gpus = 0;
     note_room(number);
-    if (std::exchange(root.doomed, false)) std::erase(doomed_, number);
+    if (std::exchange(virtual_cell.doomed, false)) std::erase(doomed_, number);
 }
 
 std::uint32_t SharedHierarchy::bind(std::uint32_t cluster, std::uint32_t level, const BindPreference& preference) {
@@ -195,40 +197,40 @@ std::uint32_t SharedHierarchy::bind(std::uint32_t cluster, std::uint32_t level, 
     return cell ? bind_at(cluster, *cell) : kNone;
 }
 
-bool SharedHierarchy::bind_back(std::uint32_t root, CellId cell) {
-    if (!cells_.bind(cell, root)) return false;
-    unbound_[roots_[root].cluster][cell.level].erase(root);
-    --unbound_counts_[roots_[root].cluster][cell.level];
-    roots_[root].index = cell.index;
-    note_room(root);
+bool SharedHierarchy::bind_back(std::uint32_t number, CellId cell) {
+    if (!cells_.bind(cell, number)) return false;
+    unbound_[virtual_cells_[number].cluster][cell.level].erase(number);
+    --unbound_counts_[virtual_cells_[number].cluster][cell.level];
+    virtual_cells_[number].index = cell.index;
+    note_room(number);
     return true;
 }
 
 // Binds the cell in place of the smaller cells of the same virtual cluster within it.
 bool SharedHierarchy::bind_over(std::uint32_t cluster, CellId cell) {
-    if (unbound_[cluster][cell.level].empty() || cells_.root_above(cell) != kNone) return false;
+    if (unbound_[cluster][cell.level].empty() || cells_.virtual_cell_above(cell) != kNone) return false;
     const std::vector<std::uint32_t> replaced =
-        cells_.holds_roots(cell) ? roots_in(cell) : std::vector<std::uint32_t>{};
-    for (const std::uint32_t root : replaced) {
-        if (roots_[root].cluster != cluster || roots_[root].pinned) return false;
+        cells_.holds_virtual_cells(cell) ? virtual_cells_in(cell) : std::vector<std::uint32_t>{};
+    for (const std::uint32_t number : replaced) {
+        if (virtual_cells_[number].cluster != cluster || virtual_cells_[number].pinned) return false;
     }
     std::uint32_t held = 0;
-    for (const std::uint32_t root : replaced) held += roots_[root].held_gpus;
+    for (const std::uint32_t number : replaced) held += virtual_cells_[number].held_gpus;
     std::vector<VirtualCell> before;
-    for (const std::uint32_t root : replaced) {
-        before.push_back(roots_[root]);
-        unbind(root);
+    for (const std::uint32_t number : replaced) {
+        before.push_back(virtual_cells_[number]);
+        unbind(number);
     }
     const std::uint32_t bound = bind_at(cluster, cell);
     if (bound != kNone) {
-        roots_[bound].held_gpus = held;
+        virtual_cells_[bound].held_gpus = held;
         note_room(bound);
         return true;
     }
     for (std::size_t i = 0; i < replaced.size(); ++i) {
         const bool back = bind_back(replaced[i], {before[i].level, before[i].index});
         LARDER_ASSERT(back);
-        roots_[replaced[i]] = before[i];
+        virtual_cells_[replaced[i]] = before[i];
         note_room(replaced[i]);
         if (before[i].doomed) doomed_.push_back(replaced[i]);
     }
@@ -242,13 +244,17 @@ bool SharedHierarchy::cover(std::uint32_t cluster, std::uint32_t node, std::uint
         if (missing == 0) return true;
         const auto first = static_cast<std::uint32_t>(std::countr_zero(missing));
         const CellId gpu{0, node * cells_.node_gpus() + first};
-        std::uint32_t whole = 0;  // the level of the smallest cell that contains all missing GPUs
-        while (whole < node_level && (missing & ~cells_.gpus_of({whole, cells_.ancestor(gpu, whole)})) != 0) ++whole;
+        // The level of the smallest cell that contains all missing GPUs.
+        std::uint32_t covering_level = 0;
+        while (covering_level < node_level &&
+               (missing & ~cells_.gpus_of({covering_level, cells_.ancestor(gpu, covering_level)})) != 0) {
+            ++covering_level;
+        }
         bool bound = false;
-        for (std::uint32_t level = whole; level < cells_.levels() && !bound; ++level) {
+        for (std::uint32_t level = covering_level; level < cells_.levels() && !bound; ++level) {
             bound = bind_over(cluster, {level, cells_.ancestor(gpu, level)});
         }
-        for (std::uint32_t level = whole; level-- > 0 && !bound;) {
+        for (std::uint32_t level = covering_level; level-- > 0 && !bound;) {
             bound = bind_over(cluster, {level, cells_.ancestor(gpu, level)});
         }
         if (!bound) return false;
@@ -272,9 +278,9 @@ std::optional<CellId> SharedHierarchy::cell_to_cover(std::uint32_t cluster, std:
 void SharedHierarchy::cover_node(std::uint32_t cluster, std::uint32_t node) {
     const std::uint32_t node_level = cells_.node_level();
     const CellId cell{node_level, node};
-    if (cells_.is_bad(node) || cells_.root_above(cell) != kNone) return;
-    if (const auto whole = cell_to_cover(cluster, node)) {
-        const std::uint32_t bound = bind_at(cluster, *whole);
+    if (cells_.is_bad(node) || cells_.virtual_cell_above(cell) != kNone) return;
+    if (const auto covering_cell = cell_to_cover(cluster, node)) {
+        const std::uint32_t bound = bind_at(cluster, *covering_cell);
         LARDER_ASSERT(bound != kNone);
         return;
     }
@@ -292,18 +298,19 @@ void SharedHierarchy::hold(std::uint32_t node, std::uint64_t gpus) {
     use_[node].held |= gpus;
     while (gpus != 0) {
         const auto gpu = static_cast<std::uint32_t>(std::countr_zero(gpus));
-        const std::uint32_t number = cells_.root_above({0, node * cells_.node_gpus() + gpu});
+        const std::uint32_t number = cells_.virtual_cell_above({0, node * cells_.node_gpus() + gpu});
         LARDER_ASSERT(number != kNone);
-        VirtualCell& root = roots_[number];
-        const std::uint64_t in_root =
-            root.level >= cells_.node_level() ? gpus : gpus & cells_.gpus_of({root.level, root.index});
-        root.held_gpus += count_of(in_root);
+        VirtualCell& virtual_cell = virtual_cells_[number];
+        const std::uint64_t in_cell = virtual_cell.level >= cells_.node_level()
+                                          ? gpus
+                                          : gpus & cells_.gpus_of({virtual_cell.level, virtual_cell.index});
+        virtual_cell.held_gpus += count_of(in_cell);
         note_room(number);
-        if (root.doomed) {
-            root.doomed = false;
+        if (virtual_cell.doomed) {
+            virtual_cell.doomed = false;
             std::erase(doomed_, number);
         }
-        gpus &= ~in_root;
+        gpus &= ~in_cell;
     }
 }
 
@@ -312,22 +319,23 @@ void SharedHierarchy::drop(std::uint32_t node, std::uint64_t gpus) {
     use_[node].held &= ~gpus;
     while (gpus != 0) {
         const auto gpu = static_cast<std::uint32_t>(std::countr_zero(gpus));
-        const std::uint32_t number = cells_.root_above({0, node * cells_.node_gpus() + gpu});
+        const std::uint32_t number = cells_.virtual_cell_above({0, node * cells_.node_gpus() + gpu});
         LARDER_ASSERT(number != kNone);
-        VirtualCell& root = roots_[number];
-        const std::uint64_t in_root =
-            root.level >= cells_.node_level() ? gpus : gpus & cells_.gpus_of({root.level, root.index});
-        root.held_gpus -= count_of(in_root);
+        VirtualCell& virtual_cell = virtual_cells_[number];
+        const std::uint64_t in_cell = virtual_cell.level >= cells_.node_level()
+                                          ? gpus
+                                          : gpus & cells_.gpus_of({virtual_cell.level, virtual_cell.index});
+        virtual_cell.held_gpus -= count_of(in_cell);
         note_room(number);
-        gpus &= ~in_root;
-        if (root.held_gpus == 0 && !root.pinned) unbind(number);
+        gpus &= ~in_cell;
+        if (virtual_cell.held_gpus == 0 && !virtual_cell.pinned) unbind(number);
     }
 }
 
 void SharedHierarchy::note_room(std::uint32_t number) {
-    const VirtualCell& root = roots_[number];
+    const VirtualCell& virtual_cell = virtual_cells_[number];
     const std::uint64_t bit = std::uint64_t{1} << number % 64;
-    const bool room = root.index != kNone && root.held_gpus < cells_.gpus_in(root.level);
+    const bool room = virtual_cell.index != kNone && virtual_cell.held_gpus < cells_.gpus_in(virtual_cell.level);
     with_room_[number / 64] = room ? with_room_[number / 64] | bit : with_room_[number / 64] & ~bit;
 }
 
@@ -335,20 +343,20 @@ void SharedHierarchy::list_for_gang(std::uint32_t cluster, std::uint32_t gpus, b
                                     std::vector<std::uint32_t>& into) const {
     into.clear();
     const std::uint32_t end = end_of(cluster);
-    for (std::uint32_t root = first_of(cluster); root < end;) {
-        const std::uint64_t rest = with_room_[root / 64] >> root % 64;
+    for (std::uint32_t number = first_of(cluster); number < end;) {
+        const std::uint64_t rest = with_room_[number / 64] >> number % 64;
         if (rest == 0) {
-            root = (root / 64 + 1) * 64;
+            number = (number / 64 + 1) * 64;
             continue;
         }
-        root += static_cast<std::uint32_t>(std::countr_zero(rest));
-        if (root < end) into.push_back(root);
-        ++root;
+        number += static_cast<std::uint32_t>(std::countr_zero(rest));
+        if (number < end) into.push_back(number);
+        ++number;
     }
     for (std::uint32_t level = 0; level < cells_.levels() && fresh; ++level) {
         std::uint32_t left = (gpus + cells_.gpus_in(level) - 1) / cells_.gpus_in(level);
-        for (auto root = unbound_[cluster][level].begin(); root != unbound_[cluster][level].end() && left > 0; ++root) {
-            into.push_back(*root);
+        for (auto next = unbound_[cluster][level].begin(); next != unbound_[cluster][level].end() && left > 0; ++next) {
+            into.push_back(*next);
             --left;
         }
     }
@@ -359,9 +367,9 @@ std::vector<CellId> SharedHierarchy::cells_of(std::uint32_t node, std::uint64_t 
     std::vector<CellId> found;
     for (; gpus != 0; gpus &= gpus - 1) {
         const auto gpu = static_cast<std::uint32_t>(std::countr_zero(gpus));
-        const std::uint32_t number = cells_.root_above({0, node * cells_.node_gpus() + gpu});
+        const std::uint32_t number = cells_.virtual_cell_above({0, node * cells_.node_gpus() + gpu});
         LARDER_ASSERT(number != kNone);
-        const CellId cell{roots_[number].level, roots_[number].index};
+        const CellId cell{virtual_cells_[number].level, virtual_cells_[number].index};
         if (found.empty() || found.back() != cell) found.push_back(cell);
     }
     return found;
@@ -390,9 +398,11 @@ void SharedHierarchy::set_bad(std::uint32_t node, bool bad) {
     bad ? void(bad_nodes_.insert(node)) : void(bad_nodes_.erase(node));
 }
 
-void SharedHierarchy::settle() {
-    for (const std::uint32_t root : bound_lately_) {
-        if (roots_[root].index != kNone && roots_[root].held_gpus == 0 && !roots_[root].doomed) unbind(root);
+void SharedHierarchy::unbind_unused() {
+    for (const std::uint32_t number : bound_lately_) {
+        if (virtual_cells_[number].index != kNone && virtual_cells_[number].held_gpus == 0 &&
+            !virtual_cells_[number].doomed)
+            unbind(number);
     }
     bound_lately_.clear();
 }
@@ -419,10 +429,10 @@ bool SharedHierarchy::bind_bad_cell(std::uint32_t cluster, std::uint32_t level) 
         for (std::uint32_t i = 0; i < cells; ++i) candidates.emplace(-1, node * cells + i);
     }
     for (const auto& [bad, index] : candidates) {
-        const std::uint32_t root = bind_at(cluster, {level, index});
-        if (root == kNone) continue;
-        roots_[root].doomed = true;
-        doomed_.push_back(root);
+        const std::uint32_t number = bind_at(cluster, {level, index});
+        if (number == kNone) continue;
+        virtual_cells_[number].doomed = true;
+        doomed_.push_back(number);
         return true;
     }
     return false;
@@ -435,13 +445,13 @@ void SharedHierarchy::unbind_bad_cells() {
 void SharedHierarchy::bind_bad_cells() {
     if (cells_.bad_nodes() == 0 && doomed_.empty()) return;
     for (const std::uint32_t number : std::vector(doomed_)) {
-        const VirtualCell root = roots_[number];
-        const CellId cell{root.level, root.index};
+        const VirtualCell virtual_cell = virtual_cells_[number];
+        const CellId cell{virtual_cell.level, virtual_cell.index};
         unbind(number);
-        if (cells_.bad_nodes_in(cell) == 0 || highest_short_level(root.cluster) == kNone) continue;
+        if (cells_.bad_nodes_in(cell) == 0 || highest_short_level(virtual_cell.cluster) == kNone) continue;
         const bool back = bind_back(number, cell);
         LARDER_ASSERT(back);
-        roots_[number].doomed = true;
+        virtual_cells_[number].doomed = true;
         doomed_.push_back(number);
     }
     for (std::uint32_t cluster = 0; cluster < unbound_counts_.size(); ++cluster) {
@@ -458,26 +468,28 @@ void SharedHierarchy::bind_bad_cells() {
 bool SharedHierarchy::sound() const {
     if (!cells_.sound()) return false;
     std::vector<std::int64_t> claimed(cells_.levels());
-    std::vector<std::uint32_t> held(roots_.size());
+    std::vector<std::uint32_t> held(virtual_cells_.size());
     for (std::uint32_t node = 0; node < use_.size(); ++node) {
         for (std::uint32_t gpu = 0; gpu < cells_.node_gpus(); ++gpu) {
             if ((use_[node].held >> gpu & 1) == 0) continue;
-            const std::uint32_t root = cells_.root_above({0, node * cells_.node_gpus() + gpu});
-            if (root == kNone) return false;
-            ++held[root];
+            const std::uint32_t number = cells_.virtual_cell_above({0, node * cells_.node_gpus() + gpu});
+            if (number == kNone) return false;
+            ++held[number];
         }
         if (bad_nodes_.contains(node) != cells_.is_bad(node)) return false;
     }
-    for (std::uint32_t number = 0; number < roots_.size(); ++number) {
-        const VirtualCell& root = roots_[number];
-        const bool bound = root.index != kNone;
-        if (!bound) ++claimed[root.level];
-        if (bound && cells_.root_at({root.level, root.index}) != number) return false;
-        if (!root.pinned && unbound_[root.cluster][root.level].contains(number) == bound) return false;
-        if (root.held_gpus != held[number]) return false;
-        if (has_room(number) != (bound && held[number] < cells_.gpus_in(root.level))) return false;
-        if (bound && !root.pinned && !root.doomed && root.held_gpus == 0) return false;
-        if (root.doomed && (!bound || root.held_gpus > 0 || std::ranges::find(doomed_, number) == doomed_.end())) {
+    for (std::uint32_t number = 0; number < virtual_cells_.size(); ++number) {
+        const VirtualCell& virtual_cell = virtual_cells_[number];
+        const bool bound = virtual_cell.index != kNone;
+        if (!bound) ++claimed[virtual_cell.level];
+        if (bound && cells_.virtual_cell_at({virtual_cell.level, virtual_cell.index}) != number) return false;
+        if (!virtual_cell.pinned && unbound_[virtual_cell.cluster][virtual_cell.level].contains(number) == bound)
+            return false;
+        if (virtual_cell.held_gpus != held[number]) return false;
+        if (has_room(number) != (bound && held[number] < cells_.gpus_in(virtual_cell.level))) return false;
+        if (bound && !virtual_cell.pinned && !virtual_cell.doomed && virtual_cell.held_gpus == 0) return false;
+        if (virtual_cell.doomed &&
+            (!bound || virtual_cell.held_gpus > 0 || std::ranges::find(doomed_, number) == doomed_.end())) {
             return false;
         }
     }

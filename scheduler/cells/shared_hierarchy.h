@@ -1,11 +1,11 @@
 #pragma once
 
 // One hierarchy and the virtual cells on it: which virtual cell is bound to which physical cell. A virtual cell is
-// bound while jobs with a claim hold GPUs of it, or while it is doomed: bad nodes leave its virtual cluster too few
-// healthy cells for all it owns, whatever other tenants do, so that some of its virtual cells stand for bad ones. A
-// pinned cell is always bound. A physical cell is chosen by these criteria, in order: it has no bad node, and taking it
-// leaves no owner short because of bad nodes; few opportunistic jobs are evicted; the cell is near the
-// preferred nodes; little is split.
+// bound while jobs with a claim hold GPUs of it, or while it is doomed. It is doomed if bad nodes leave its virtual
+// cluster too few healthy cells for all it owns, whatever other tenants do; it is then bound to a bad cell. A pinned
+// cell is always bound. A physical cell is chosen by these criteria, in order: it has no bad node, and taking it leaves
+// no owner short because of bad nodes; few opportunistic jobs are evicted; the cell is near the preferred nodes; little
+// is split.
 
 #include <cstdint>
 #include <optional>
@@ -19,7 +19,7 @@ namespace larder::scheduler {
 // The use of one node's GPUs, one bit for each.
 struct NodeUse {
     std::uint64_t held = 0;           // by jobs with a claim, also by those that wait for victims
-    std::uint64_t opportunistic = 0;  // used by jobs without a claim
+    std::uint64_t opportunistic = 0;  // of jobs without a claim
 };
 
 struct VirtualCell {
@@ -37,15 +37,15 @@ public:
     SharedHierarchy(const CellConfig& config, std::uint32_t hierarchy);
 
     const Hierarchy& cells() const { return cells_; }
-    // The numbers of a virtual cluster's cells: from first_of() to before end_of().
+    // The numbers of a virtual cluster's cells are those from first_of() to before end_of().
     std::uint32_t first_of(std::uint32_t cluster) const { return first_of_[cluster]; }
     std::uint32_t end_of(std::uint32_t cluster) const { return first_of_[cluster + 1]; }
-    const VirtualCell& root(std::uint32_t number) const { return roots_[number]; }
+    const VirtualCell& virtual_cell(std::uint32_t number) const { return virtual_cells_[number]; }
     std::uint32_t unbound(std::uint32_t cluster, std::uint32_t level) const {
         return static_cast<std::uint32_t>(unbound_[cluster][level].size());
     }
-    // Lists by number the virtual cells of a cluster that matter to a gang: bound cells with GPUs that no job holds
-    // and, with `fresh`, at each level no more unbound cells than the gang could use.
+    // Sets `into` to the numbers of the virtual cells that matter to a gang: bound cells with GPUs that no job holds
+    // and, if `fresh`, at each level as many unbound cells as the gang could use.
     void list_for_gang(std::uint32_t cluster, std::uint32_t gpus, bool fresh, std::vector<std::uint32_t>& into) const;
     // Returns the GPUs of one node that lie in the virtual cluster's bound cells.
     std::uint64_t gpus_owned(std::uint32_t cluster, std::uint32_t node) const;
@@ -56,15 +56,17 @@ public:
     };
     // Binds one more virtual cell of the level to the best physical cell. Returns its number; kNone: none can be bound.
     std::uint32_t bind(std::uint32_t cluster, std::uint32_t level, const BindPreference& preference);
-    // Makes the virtual cluster own these GPUs of a node, by binding cells. It may bind more than needed, and new
-    // bindings stay even on failure; settle() undoes them.
+    // Binds cells until the virtual cluster owns these GPUs of a node. It may bind more than needed, and new bindings
+    // stay even on failure; unbind_unused() undoes them.
     bool cover(std::uint32_t cluster, std::uint32_t node, std::uint64_t gpus);
-    // Makes the virtual cluster own as much of a node as it may without leaving others short.
+    // Binds cells so that the virtual cluster owns as much of a node as it may without leaving other owners short.
     void cover_node(std::uint32_t cluster, std::uint32_t node);
-    // Returns a cell, free as a whole, that covers the node by itself; nullopt: none.
+    // Returns a free cell that contains the whole node and can be bound without leaving other owners short; nullopt:
+    // none.
     std::optional<CellId> cell_to_cover(std::uint32_t cluster, std::uint32_t node) const;
 
-    // cells_of() returns the bound cells that contain these GPUs of a node. rebind() binds such a cell again.
+    // cells_of() returns the bound cells that contain these GPUs of a node. rebind() binds a cell that cells_of()
+    // returned before.
     std::vector<CellId> cells_of(std::uint32_t node, std::uint64_t gpus) const;
     bool rebind(std::uint32_t cluster, CellId cell) { return bind_over(cluster, cell); }
 
@@ -76,7 +78,7 @@ public:
     void set_bad(std::uint32_t node, bool bad);
 
     // Unbinds virtual cells of which no job holds GPUs.
-    void settle();
+    void unbind_unused();
     // Binds virtual cells to bad cells where too few healthy ones are left, and unbinds those that can be served again.
     void bind_bad_cells();
     // Unbinds all doomed cells. Call it before asking for specific cells.
@@ -91,26 +93,26 @@ private:
     std::optional<CellId> find(std::uint32_t level, const BindPreference& preference) const;
     std::uint32_t bind_at(std::uint32_t cluster, CellId cell);
     bool bind_over(std::uint32_t cluster, CellId cell);
-    bool bind_back(std::uint32_t root, CellId cell);
-    void unbind(std::uint32_t root);
-    std::vector<std::uint32_t> roots_in(CellId cell) const;
+    bool bind_back(std::uint32_t number, CellId cell);
+    void unbind(std::uint32_t number);
+    std::vector<std::uint32_t> virtual_cells_in(CellId cell) const;
     // True if the cell can be bound, has no bad node and leaves no owner short.
     bool is_harmless(CellId cell) const;
     std::uint32_t highest_short_level(std::uint32_t cluster) const;
     // Call it whenever a cell was bound or unbound, or its held GPUs changed.
-    void note_room(std::uint32_t root);
-    bool has_room(std::uint32_t root) const { return (with_room_[root / 64] >> root % 64 & 1) != 0; }
+    void note_room(std::uint32_t number);
+    bool has_room(std::uint32_t number) const { return (with_room_[number / 64] >> number % 64 & 1) != 0; }
     bool bind_bad_cell(std::uint32_t cluster, std::uint32_t level);
 
     Hierarchy cells_;
     std::vector<NodeUse> use_;                               // by node
     std::vector<std::vector<std::uint32_t>> opportunistic_;  // GPUs, by level from the node's up, then cell
-    std::vector<VirtualCell> roots_;                         // sorted by virtual cluster
+    std::vector<VirtualCell> virtual_cells_;                 // sorted by virtual cluster
     std::vector<std::uint32_t> first_of_;
-    std::vector<std::uint64_t> with_room_;                       // one bit per root: bound, with GPUs that no job holds
+    std::vector<std::uint64_t> with_room_;                       // one bit per virtual cell: bound, with free GPUs
     std::vector<std::vector<std::set<std::uint32_t>>> unbound_;  // by virtual cluster and level
     std::vector<std::vector<std::int64_t>> unbound_counts_;      // the size of each set in unbound_
-    std::vector<std::uint32_t> bound_lately_;                    // settle() unbinds the unused ones
+    std::vector<std::uint32_t> bound_lately_;                    // for unbind_unused()
     std::vector<std::uint32_t> doomed_;
     std::set<std::uint32_t> bad_nodes_;
 };

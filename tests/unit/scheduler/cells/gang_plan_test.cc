@@ -39,23 +39,23 @@ TEST(GangPlan, UsesFewestAndClosestNodes) {
     Dice dice(3);
     for (std::uint32_t round = 0; round < 3000; ++round) {
         std::vector<NodeOffer> offers;
-        std::vector<std::uint32_t> root_free(2);
+        std::vector<std::uint32_t> virtual_cell_gpus(2);
         std::uint32_t all = 0;
         for (std::uint32_t node = 0; node < 12; ++node) {  // each of the two pods is a virtual cell
             const std::uint32_t gpus = dice.between(0, 4);
             if (gpus == 0) continue;
             offers.push_back({.hierarchy = &hierarchy,
                               .hierarchy_index = 0,
-                              .root = node / 6,
+                              .virtual_cell = node / 6,
                               .level = 3,
                               .node = node,
                               .fresh = false,
                               .gpus = gpus,
                               .without_eviction = dice.between(0, gpus)});
-            root_free[node / 6] += gpus;
+            virtual_cell_gpus[node / 6] += gpus;
             all += gpus;
         }
-        for (NodeOffer& offer : offers) offer.root_free = root_free[offer.root];
+        for (NodeOffer& offer : offers) offer.virtual_cell_gpus = virtual_cell_gpus[offer.virtual_cell];
         const std::uint32_t gpus = dice.between(1, 26);
         const auto plan = plan_gang(offers, gpus);
         ASSERT_EQ(plan.empty(), gpus > all);
@@ -86,16 +86,16 @@ TEST(GangPlan, UsesFewestAndClosestNodes) {
     }
 }
 
-NodeOffer offer(const Hierarchy& hierarchy, std::uint32_t root, std::uint32_t gpus) {
+NodeOffer offer(const Hierarchy& hierarchy, std::uint32_t virtual_cell, std::uint32_t gpus) {
     return {.hierarchy = &hierarchy,
             .hierarchy_index = 0,
-            .root = root,
+            .virtual_cell = virtual_cell,
             .level = 1,
-            .node = root,
+            .node = virtual_cell,
             .fresh = false,
             .gpus = gpus,
             .without_eviction = gpus,
-            .root_free = gpus};
+            .virtual_cell_gpus = gpus};
 }
 
 TEST(GangPlan, TiesAreBrokenByPreference) {
