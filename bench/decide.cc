@@ -213,7 +213,7 @@ private:
             }
             site.near_.finish(dataset);
         }
-        return site.near_.of(dataset);
+        return site.near_.holders_of(dataset);
     }
 
     void add_job() {

@@ -22,7 +22,7 @@ Result<void> check(const Policy& policy, const Snapshot& snapshot, const Decisio
             return refuse("it wants job \"" + spec.name + "\" with " + std::to_string(want.gpus) + " GPUs");
         }
         if (want.packed_with && (*want.packed_with >= seen.size() || !seen[*want.packed_with])) {
-            return refuse("it packs job \"" + spec.name + "\" with a job that it does not want before it");
+            return refuse("it packs job \"" + spec.name + "\" with a job that is not among its earlier wants");
         }
         seen[want.job] = true;
     }
@@ -81,20 +81,20 @@ struct Part {
     }
 };
 
-// A snapshot in which each grown job has only the GPUs that it states, so that policies count the rest as room.
+// A snapshot in which each grown job has only as many GPUs as it asks for, so that policies count the others as free.
 class StatedSizes {
 public:
     explicit StatedSizes(const Snapshot& snapshot) : seen_(snapshot) {
         std::size_t grown = 0;
         for (const JobState* const job : snapshot.jobs) grown += has_grown(*job) ? 1 : 0;
         if (grown == 0) return;
-        smaller_.reserve(grown);
+        shrunk_.reserve(grown);
         for (const JobState* const job : snapshot.jobs) {
             jobs_.push_back(job);
             if (!has_grown(*job)) continue;
-            smaller_.push_back(*job);
-            smaller_.back().gpus = job->spec->gpus;
-            jobs_.back() = &smaller_.back();
+            shrunk_.push_back(*job);
+            shrunk_.back().gpus = job->spec->gpus;
+            jobs_.back() = &shrunk_.back();
         }
         seen_.jobs = jobs_;
     }
@@ -108,7 +108,7 @@ private:
         return job.running && job.gpus > job.spec->gpus && job.spec->preemptible && job.packed_with == nullptr;
     }
 
-    std::vector<JobState> smaller_;
+    std::vector<JobState> shrunk_;
     std::vector<const JobState*> jobs_;
     Snapshot seen_;
 };

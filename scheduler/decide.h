@@ -3,10 +3,10 @@
 // Turns a policy's wishes into starts and stops. The simulator and the daemon both schedule with decide(). It goes
 // through the wishes in order while GPUs are left: a wanted running job stays where it is, any other wanted job finds a
 // place or waits. A running job that was passed over is stopped if it may be stopped and if that helps another job.
-// decide() enforces priorities and tenants' quotas under every policy, and also what it means to have no claim
-// (JobSpec::opportunistic): the policy decides on jobs without a claim separately, with the GPUs that the others leave,
-// and any job with a claim may take their GPUs. GPUs left at the end go to elastic jobs, unless the policy sizes them
-// itself (growing.h).
+// decide() enforces priorities and tenants' quotas under every policy. It also treats jobs without a claim
+// (JobSpec::opportunistic) alike under every policy: the policy decides on them separately, with the GPUs that the
+// other jobs leave, and any job with a claim may take their GPUs. GPUs left at the end go to elastic jobs, unless the
+// policy sizes jobs itself (growing.h).
 
 #include <string>
 #include <vector>

@@ -206,7 +206,7 @@ void DecisionRound::carry_out(Actions& actions) {
     carry_out_pending(actions);
     place_evicted(actions);
     restore_shrunk(actions);
-    settle_stopped(actions);
+    restore_stopped_and_demoted(actions);
     for (const std::uint32_t j : moves_) move(j, actions);
     if (grows_) grow_into_spare_gpus(actions);
     stop_guests(actions);
@@ -244,8 +244,8 @@ void DecisionRound::carry_out_pending(Actions& actions) {
     }
 }
 
-// A stopped job runs on if no job took its GPUs. A job that gave up its claim has it again if no job took it.
-void DecisionRound::settle_stopped(Actions& actions) {
+// Lets a stopped job run on if no job took its GPUs, and gives a demoted job its claim back if no job took that.
+void DecisionRound::restore_stopped_and_demoted(Actions& actions) {
     for (const std::uint32_t j : stopped_) {
         if (fates_[j] == Fate::starts || must_stop(j) || !restore_stopped(j)) actions.stops.push_back(j);
     }
@@ -267,7 +267,7 @@ void DecisionRound::set_leases(const Decision& decision, Actions& actions) const
     }
 }
 
-// Packed jobs have no GPUs of their own to give back.
+// A packed job has no GPUs of its own to release.
 void DecisionRound::stop(std::uint32_t j) {
     stopped_.push_back(j);
     is_stopped_[j] = true;
@@ -279,10 +279,11 @@ void DecisionRound::release_gpus(std::uint32_t j) {
     placer_.release(input_.ids[j]);
 }
 
-// Uses the cells that the job held before: others would serve this job as well, but may leave no place for other jobs.
-bool DecisionRound::put_back(PlaceRequest asked, const Placement& placement, std::span<const HeldCell> held) {
-    asked.cells = held;
-    return placer_.place_at(asked, placement);
+// Uses the cells that the job held before. Other cells would serve this job as well, but might leave no place for other
+// jobs.
+bool DecisionRound::put_back(PlaceRequest place_request, const Placement& placement, std::span<const HeldCell> held) {
+    place_request.cells = held;
+    return placer_.place_at(place_request, placement);
 }
 
 // Gives a job that runs opportunistically a claim to its GPUs. If that fails, the job runs on without a claim.
@@ -314,19 +315,19 @@ bool DecisionRound::stop_unwanted(bool opportunistic_only) {
 }
 
 PlaceRequest DecisionRound::request(std::uint32_t j, std::uint32_t gpus, std::uint32_t type, bool opportunistic) const {
-    PlaceRequest asked{.job = input_.ids[j],
-                       .tenant = jobs_[j]->spec->tenant,
-                       .gpus = gpus,
-                       .gpu_type = type,
-                       .priority = jobs_[j]->spec->priority,
-                       .opportunistic = opportunistic,
-                       .near = {},
-                       .rate_by_nodes = jobs_[j]->spec->rate_by_nodes};
-    if (input_.near == nullptr) return asked;
-    asked.near = input_.near(input_.context, j);
+    PlaceRequest place_request{.job = input_.ids[j],
+                               .tenant = jobs_[j]->spec->tenant,
+                               .gpus = gpus,
+                               .gpu_type = type,
+                               .priority = jobs_[j]->spec->priority,
+                               .opportunistic = opportunistic,
+                               .near = {},
+                               .rate_by_nodes = jobs_[j]->spec->rate_by_nodes};
+    if (input_.near == nullptr) return place_request;
+    place_request.near = input_.near(input_.context, j);
     const double ideal = ideal_rate(*jobs_[j]->spec, type, gpus);
-    if (ideal > 0) asked.rate_far = expected_rate_far(input_.snapshot, *jobs_[j], type, gpus) / ideal;
-    return asked;
+    if (ideal > 0) place_request.rate_far = expected_rate_far(input_.snapshot, *jobs_[j], type, gpus) / ideal;
+    return place_request;
 }
 
 bool DecisionRound::place(const Pending& pending, Actions& actions) {
@@ -422,9 +423,9 @@ void DecisionRound::move(std::uint32_t j, Actions& actions) {
     const JobState& job = *jobs_[j];
     if (fates_[j] != Fate::keeps || is_stopped_[j]) return;
     release_gpus(j);
-    const PlaceRequest asked = request(j, job.gpus, job.gpu_type, job.opportunistic);
+    const PlaceRequest place_request = request(j, job.gpus, job.gpu_type, job.opportunistic);
     const std::size_t stopped_before = stopped_.size();
-    auto placed = placer_.place(asked);
+    auto placed = placer_.place(place_request);
     if (placed) {
         for (const JobId evicted : placed->evicted) evict(evicted, actions);
         actions.stops.insert(actions.stops.end(), stopped_.begin() + static_cast<std::ptrdiff_t>(stopped_before),
@@ -434,7 +435,7 @@ void DecisionRound::move(std::uint32_t j, Actions& actions) {
         placer_.release(input_.ids[j]);
         placed.reset();
     }
-    if (!placed && put_back(asked, job.placement, held_before_[j])) return;
+    if (!placed && put_back(place_request, job.placement, held_before_[j])) return;
     stopped_.push_back(j);
     is_stopped_[j] = true;
     actions.stops.push_back(j);
@@ -452,8 +453,9 @@ void DecisionRound::move(std::uint32_t j, Actions& actions) {
 bool DecisionRound::restore_stopped(std::uint32_t j) {
     const JobState& job = *jobs_[j];
     if (job.packed_with != nullptr) return false;
-    const PlaceRequest asked = request(j, job.gpus, job.gpu_type, job.opportunistic);
-    if (!put_back(asked, job.placement, held_before_[j])) return false;  // no held cells if the placer evicted it
+    const PlaceRequest place_request = request(j, job.gpus, job.gpu_type, job.opportunistic);
+    if (!put_back(place_request, job.placement, held_before_[j]))
+        return false;  // no held cells if the placer evicted it
     fates_[j] = Fate::keeps;
     is_stopped_[j] = false;
     return true;
@@ -509,10 +511,10 @@ bool DecisionRound::shrink_grown(Actions& actions) {
 void DecisionRound::shrink(std::uint32_t j, std::uint32_t gpus, Actions& actions) {
     const JobState& job = *jobs_[j];
     stop(j);
-    const PlaceRequest asked = request(j, gpus, job.gpu_type, job.opportunistic);
+    const PlaceRequest place_request = request(j, gpus, job.gpu_type, job.opportunistic);
     Placement placement = part_of(job.placement, gpus);
-    if (!put_back(asked, placement, held_before_[j])) {  // one of its nodes is lost or drained
-        auto placed = placer_.place(asked);
+    if (!put_back(place_request, placement, held_before_[j])) {  // one of its nodes is lost or drained
+        auto placed = placer_.place(place_request);
         fates_[j] = Fate::unplaced;
         if (!placed) return;
         for (const JobId evicted : placed->evicted) evict(evicted, actions);

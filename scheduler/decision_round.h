@@ -72,7 +72,7 @@ private:
     bool is_unwanted(std::uint32_t j) const;
 
     void carry_out_pending(Actions& actions);
-    void settle_stopped(Actions& actions);
+    void restore_stopped_and_demoted(Actions& actions);
     void set_leases(const Decision& decision, Actions& actions) const;
     PlaceRequest request(std::uint32_t j, std::uint32_t gpus, std::uint32_t type, bool opportunistic) const;
     bool place(const Pending& pending, Actions& actions);
@@ -80,7 +80,7 @@ private:
     void start(const Pending& pending, Placement placement, Actions& actions);
     void stop(std::uint32_t j);
     void release_gpus(std::uint32_t j);
-    bool put_back(PlaceRequest asked, const Placement& placement, std::span<const HeldCell> held);
+    bool put_back(PlaceRequest place_request, const Placement& placement, std::span<const HeldCell> held);
     void stop_guests(Actions& actions);
     bool stop_unwanted(bool opportunistic_only);
     void take_claim(std::uint32_t j, Actions& actions);
@@ -108,7 +108,7 @@ private:
     bool grows_;  // decide() sizes elastic jobs, not the policy
     std::vector<Fate> fates_;
     std::vector<bool> is_stopped_;
-    std::vector<bool> stays_;                           // wanted where it runs, but now with a claim
+    std::vector<bool> stays_;                           // runs without a claim, and is wanted there with one
     Room room_;                                         // for jobs not chosen yet
     std::set<std::pair<bool, std::uint32_t>> held_up_;  // (is opportunistic, tenant)
     Quotas quotas_;

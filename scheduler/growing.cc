@@ -15,7 +15,7 @@ struct Step {
     bool operator<(const Step& other) const { return std::tuple(gain, other.index) < std::tuple(other.gain, index); }
 };
 
-// Returns the smallest number of added GPUs that raises the rate, as some scaling curves have steps.
+// Returns the smallest number of added GPUs that raises the rate: on some scaling curves one more GPU adds nothing.
 Step next_step(const Snapshot& snapshot, const Growing& growing, std::uint32_t index) {
     const JobState& job = *snapshot.jobs[growing.job];
     const double rate = expected_rate(snapshot, job, growing.gpu_type, growing.gpus);

@@ -8,12 +8,12 @@ namespace larder::scheduler {
 
 double ideal_rate(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus) {
     LARDER_ASSERT(gpu_type < job.ideal_bytes_per_second.size());
-    const double stated = job.ideal_bytes_per_second[gpu_type];
-    if (gpus == job.gpus) return stated;
+    const double stated_rate = job.ideal_bytes_per_second[gpu_type];
+    if (gpus == job.gpus) return stated_rate;
     if (gpus == 0) return 0;
-    if (job.scaling.empty()) return stated * gpus / job.gpus;
-    const std::size_t place = gpus < job.gpus_min ? 0 : gpus - job.gpus_min;
-    return stated * job.scaling[std::min(place, job.scaling.size() - 1)];
+    if (job.scaling.empty()) return stated_rate * gpus / job.gpus;
+    const std::size_t index = gpus < job.gpus_min ? 0 : gpus - job.gpus_min;
+    return stated_rate * job.scaling[std::min(index, job.scaling.size() - 1)];
 }
 
 double consolidation(std::span<const double> rate_by_nodes, std::uint32_t nodes, std::uint32_t nodes_least) {

@@ -33,7 +33,7 @@ struct JobSpec {
     std::uint32_t gpus_max = 1;
     // The rate with gpus_min, gpus_min + 1, ..., gpus_max GPUs, divided by the rate with `gpus`. Empty: proportional.
     std::vector<double> scaling;
-    std::uint32_t gpu_type = kAnyGpuType;  // the only type it may run on, if not any
+    std::uint32_t gpu_type = kAnyGpuType;  // the only type it may run on
     // The ideal rate f* with `gpus` GPUs, by type; 0: the job cannot run on the type.
     std::vector<double> ideal_bytes_per_second;
     // The rate on 1, 2, ... nodes, divided by the rate on the fewest possible nodes. Empty: communication never limits
@@ -46,11 +46,11 @@ struct JobSpec {
     double weight = 1;          // weight of the job's share, in policies with shares
     std::int32_t priority = 0;  // higher goes first
     bool preemptible = true;
-    // The job has no claim: it runs on GPUs of any share that no job with a claim uses, and stops once one needs them.
+    // The job has no claim: it may run on any GPUs that no job with a claim uses, and stops once such a job needs them.
     bool opportunistic = false;
     double restart_s = 0;         // time lost at each start after the first
     double checkpoint_bytes = 0;  // written at preemption, read at the next start
-    double packed_rate = 0;       // part of its rate left when it shares its GPUs with another job; 0: may not share
+    double packed_rate = 0;       // the part of its rate that is left when it shares GPUs; 0: may not share
 };
 
 inline bool may_run_on(const JobSpec& job, std::uint32_t gpu_type) {

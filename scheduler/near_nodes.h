@@ -26,7 +26,7 @@ public:
     void finish();
     void finish(std::uint32_t dataset);  // finishes one dataset, for callers that look up few of many
     // Returns the nodes of a dataset; none if the dataset is unknown.
-    std::span<const std::uint32_t> of(std::uint32_t dataset) const {
+    std::span<const std::uint32_t> holders_of(std::uint32_t dataset) const {
         return dataset < nodes_.size() ? std::span<const std::uint32_t>(nodes_[dataset])
                                        : std::span<const std::uint32_t>();
     }

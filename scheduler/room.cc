@@ -7,7 +7,7 @@ Room::Room(std::span<const GpuTypeState> gpu_types, std::span<const std::uint32_
     for (const GpuTypeState& type : gpu_types) left_.push_back(type.gpus);
 }
 
-bool Room::none() const {
+bool Room::is_empty() const {
     return std::ranges::all_of(left_, [](std::uint32_t gpus) { return gpus == 0; });
 }
 

@@ -20,12 +20,12 @@ public:
 
     std::uint32_t left(std::uint32_t gpu_type) const { return left_[gpu_type]; }
     std::span<std::uint32_t> left() { return left_; }
-    bool none() const;
+    bool is_empty() const;
     // True if some tenant has a claim to less than all GPUs.
     bool has_claims() const { return !claims_left_.empty(); }
     // Returns the rest of the claim of the job's tenant to a type; kAllGpus: all GPUs left.
     std::uint32_t claim_left(const JobSpec& job, std::uint32_t gpu_type) const {
-        return claims_left_.empty() ? kAllGpus : claims_left_[place(job, gpu_type)];
+        return claims_left_.empty() ? kAllGpus : claims_left_[claim_index(job, gpu_type)];
     }
     // True if the job may run on the type and `gpus` GPUs are left; with `claims`, also within its tenant's claim.
     bool fits(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus, bool claims = true) const {
@@ -51,21 +51,23 @@ public:
     }
     void take_claim(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus) {
         if (!is_limited(job, gpu_type)) return;
-        std::uint32_t& claim = claims_left_[place(job, gpu_type)];
+        std::uint32_t& claim = claims_left_[claim_index(job, gpu_type)];
         claim -= std::min(claim, gpus);
     }
     void release(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus, bool claims) {
         left_[gpu_type] += gpus;
-        if (claims && is_limited(job, gpu_type)) claims_left_[place(job, gpu_type)] += gpus;
+        if (claims && is_limited(job, gpu_type)) claims_left_[claim_index(job, gpu_type)] += gpus;
     }
     // Takes the GPUs of a running job.
     void take(const JobState& job) { take(*job.spec, job.gpu_type, job.gpus, !job.opportunistic); }
-    // Takes the GPUs of a wish: of its type, of the job's own type if it runs as wanted, or of the type it would get.
-    // Returns the type; kNoGpuType: there is no room, and nothing was taken.
+    // Takes the GPUs of a wish, of the wished type. If any type will do: of the job's own type if it runs as wanted,
+    // else of the type it would get. Returns the type; kNoGpuType: there is no room, and nothing was taken.
     std::uint32_t take(const JobState& job, const Want& want);
 
 private:
-    std::size_t place(const JobSpec& job, std::uint32_t gpu_type) const { return job.tenant * left_.size() + gpu_type; }
+    std::size_t claim_index(const JobSpec& job, std::uint32_t gpu_type) const {
+        return job.tenant * left_.size() + gpu_type;
+    }
     bool is_limited(const JobSpec& job, std::uint32_t gpu_type) const { return claim_left(job, gpu_type) != kAllGpus; }
 
     std::vector<std::uint32_t> left_;         // by type

@@ -8,7 +8,7 @@
 
 namespace larder::scheduler {
 
-double faded(double age_s) {
+double age_weight(double age_s) {
     const double halvings = std::min(std::max(0.0, age_s) / kHalfLifeS, 1000.0);
     const double whole = std::floor(halvings);
     const double power = -(halvings - whole) * std::numbers::ln2;
@@ -17,8 +17,8 @@ double faded(double age_s) {
     return std::ldexp(sum, -static_cast<int>(whole));
 }
 
-double faded_sum_s(double seconds) {
-    return (1 - faded(seconds)) * kHalfLifeS / std::numbers::ln2;
+double full_recent_run_s(double seconds) {
+    return (1 - age_weight(seconds)) * kHalfLifeS / std::numbers::ln2;
 }
 
 void add_run(JobState& job, double from_s, double to_s, const TimeWindow& window) {
@@ -30,24 +30,25 @@ void add_run(JobState& job, double from_s, double to_s, const TimeWindow& window
     job.ran_s_by_type.resize(types);
     job.recent_run_s_by_type.resize(types);
     job.ran_s_by_type[job.gpu_type] += seconds;
-    const double fade = faded(to_s - job.recent_run_at_s);
+    const double fade = age_weight(to_s - job.recent_run_at_s);
     for (double& recent_run : job.recent_run_s_by_type) recent_run *= fade;
-    job.recent_run_s_by_type[job.gpu_type] += faded_sum_s(seconds);
+    job.recent_run_s_by_type[job.gpu_type] += full_recent_run_s(seconds);
     job.recent_run_at_s = to_s;
 }
 
 double recent_run_s(const JobState& job, std::uint32_t gpu_type, double now_s) {
     if (gpu_type >= job.recent_run_s_by_type.size()) return 0;
-    return job.recent_run_s_by_type[gpu_type] * faded(now_s - job.recent_run_at_s);
+    return job.recent_run_s_by_type[gpu_type] * age_weight(now_s - job.recent_run_at_s);
 }
 
 double time_share(const JobState& job, double now_s) {
-    // Added to both sides, so that a job that has just started has a share of 1, and no job has 0.
+    // Added to the time that it ran and to the time that it could have run, so that a job that has just started has a
+    // share of 1, and no job has 0.
     constexpr double kLeast_s = 1;
     double ran_s = kLeast_s;
     for (std::uint32_t type = 0; type < job.recent_run_s_by_type.size(); ++type)
         ran_s += recent_run_s(job, type, now_s);
-    const double possible_s = kLeast_s + faded_sum_s(now_s - std::min(now_s, job.first_started_s));
+    const double possible_s = kLeast_s + full_recent_run_s(now_s - std::min(now_s, job.first_started_s));
     return std::min(1.0, ran_s / possible_s);
 }
 

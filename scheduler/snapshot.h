@@ -46,7 +46,8 @@ struct JobState {
     GpuTime gpu_time;  // the part of it within a policy's window
     double ran_s = 0;
     std::vector<double> ran_s_by_type;  // by GPU type
-    // Like ran_s_by_type, but older seconds count less (faded()). Valid as of recent_run_at_s. Updated by add_run().
+    // Like ran_s_by_type, but older seconds count less (age_weight()). Valid as of recent_run_at_s. Updated by
+    // add_run().
     std::vector<double> recent_run_s_by_type;
     double recent_run_at_s = 0;
     double lease_until_s = 0;  // policies with leases: end of the promised time
@@ -83,17 +84,17 @@ struct GpuTypeState {
     std::uint32_t gpus = 0;  // on usable nodes
 };
 
-// The fair policies weigh past time by age: faded() returns the weight of a second of that age, which halves every
-// kHalfLifeS. The result is the same on every machine, unlike that of std::exp2.
+// The fair policies weigh past time by age: age_weight() returns the weight of a second that lies `age_s` back. It
+// halves every kHalfLifeS. The result is the same on every machine, unlike that of std::exp2.
 inline constexpr double kHalfLifeS = 2 * 3600.0;
-double faded(double age_s);
+double age_weight(double age_s);
 // Returns the recent_run_s() of a job that ran all of the last `seconds` seconds.
-double faded_sum_s(double seconds);
+double full_recent_run_s(double seconds);
 
 // Records that a job ran from `from_s` to `to_s`. Call it for each running job before it is stopped, resized or decided
 // upon. Updates attained_gpu_s, gpu_time, ran_s, ran_s_by_type, recent_run_s_by_type and recent_run_at_s.
 void add_run(JobState& job, double from_s, double to_s, const TimeWindow& window = {});
-// Returns the job's recent_run_s_by_type of a type, faded to now.
+// Returns the job's recent_run_s_by_type of a type, weighted as of now.
 double recent_run_s(const JobState& job, std::uint32_t gpu_type, double now_s);
 // Returns the part of the recent time since its first start that the job ran. Never 0.
 double time_share(const JobState& job, double now_s);
@@ -125,8 +126,8 @@ struct Snapshot {
 };
 
 // Returns the expected rate of a job with `gpus` GPUs of a type, in bytes/s: f = min(f*, b / (1 - h)). If the job runs
-// just so, the plan in force gives the rate; if not, the job gets an equal share (by GPUs) of cache and bandwidth. The
-// rate is f* if the snapshot is not storage-aware or the job reads no dataset.
+// with these GPUs now, the plan in force gives the rate. If not, the job is assumed to get an equal share (by GPUs) of
+// cache and bandwidth. The rate is f* if the snapshot is not storage-aware or the job reads no dataset.
 double expected_rate(const Snapshot& snapshot, const JobState& job, std::uint32_t gpu_type, std::uint32_t gpus);
 // Like expected_rate(), but with none of the job's data near: its equal share of the nodes' networks also limits the
 // rate, and so does that of the remote's bandwidth if a node cannot use other nodes' caches.

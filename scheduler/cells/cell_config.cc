@@ -51,7 +51,7 @@ Result<void> check_shape(const HierarchyConfig& hierarchy, std::string_view sour
         }
     }
     if (hierarchy.node_level == 0 || hierarchy.node_level > hierarchy.levels.size()) {
-        return wrong("node names no level: expected the name of one of the hierarchy's levels");
+        return wrong("node is not the name of a level: expected the name of one of the hierarchy's levels");
     }
     const std::uint32_t node_gpus = hierarchy.gpus_in(hierarchy.node_level);
     if (node_gpus > kGpusPerNodeMax) {

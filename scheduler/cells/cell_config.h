@@ -1,10 +1,10 @@
 #pragma once
 
 // Describes the cells and their owners (HiveD, OSDI '20). A hierarchy is a number of machines of one kind: GPUs form
-// cells, cells of one level form those of the next, and one of the levels is the node. All cells of a level are alike,
-// so uneven machines need hierarchies of their own. A virtual cluster is a tenant's share: it owns a number of cells of
-// a level, no matter which, or pinned cells, which are specific ones. Level 0 is a single GPU, level k is levels[k -
-// 1]. cell_config_toml.h reads the configuration from TOML; docs/policies.md describes the file.
+// cells, cells of one level form the cells of the next level, and one of the levels is the node. All cells of a level
+// have the same shape, so uneven machines need hierarchies of their own. A virtual cluster is a tenant's share: it owns
+// a number of cells of a level, no matter which, or pinned cells, which are specific cells. Level 0 is a single GPU,
+// level k is levels[k - 1]. cell_config_toml.h reads the configuration from TOML; docs/policies.md describes the file.
 
 #include <cstdint>
 #include <string>
@@ -62,7 +62,7 @@ struct CellConfig {
 };
 
 // Checks that the levels are valid, the pinned cells do not overlap, and no level of a hierarchy is over-committed: the
-// virtual clusters own no more cells than the pinned ones leave. `source` names the config in errors: the file's path.
+// virtual clusters own no more cells than the pinned cells leave. `source` names the config in errors: the file's path.
 Result<void> check_cells(const CellConfig& config, std::string_view source);
 
 // Returns the GPUs that a checked config describes: types in the order of first mention, nodes in their order.

@@ -31,7 +31,7 @@ std::string shown(const toml::node& node) {
 }
 
 template <typename Names>
-std::string any_of(const Names& names) {
+std::string quoted_list(const Names& names) {
     std::string text;
     for (const auto& name : names) text += (text.empty() ? "" : ", ") + quoted_text(name);
     return text;
@@ -43,25 +43,25 @@ public:
     explicit Reader(std::string_view source) : source_(source) {}
 
     Result<CellConfig> read(const toml::table& root) {
-        known_keys(root, "", {"hierarchy", "virtual_cluster"});
+        check_keys(root, "", {"hierarchy", "virtual_cluster"});
         CellConfig config;
         for (const toml::table* table : tables(root, "", "hierarchy")) {
             config.hierarchies.push_back(hierarchy(*table));
         }
-        if (wrong_) return std::unexpected(*wrong_);
+        if (error_) return std::unexpected(*error_);
         if (auto good = check_cells(config, source_); !good) return std::unexpected(good.error());
         for (const toml::table* table : tables(root, "", "virtual_cluster")) {
             config.virtual_clusters.push_back(virtual_cluster(*table, config));
         }
-        if (wrong_) return std::unexpected(*wrong_);
+        if (error_) return std::unexpected(*error_);
         if (auto good = check_cells(config, source_); !good) return std::unexpected(good.error());
         return config;
     }
 
 private:
     void refuse(const toml::node& at, const std::string& what) {
-        if (wrong_) return;
-        wrong_ = Error{.code = ErrorCode::invalid_argument,
+        if (error_) return;
+        error_ = Error{.code = ErrorCode::invalid_argument,
                        .message = source_ + ":" + std::to_string(at.source().begin.line) + ": " + what};
     }
 
@@ -69,11 +69,11 @@ private:
         refuse(node, key + " = " + shown(node) + ": expected " + expected);
     }
 
-    void known_keys(const toml::table& table, const std::string& prefix, std::initializer_list<std::string_view> keys) {
+    void check_keys(const toml::table& table, const std::string& prefix, std::initializer_list<std::string_view> keys) {
         for (const auto& [key, node] : table) {
             if (std::ranges::find(keys, key.str()) != keys.end()) continue;
             refuse(node, (prefix.empty() ? "" : prefix.substr(0, prefix.size() - 1) + ": ") + "unknown key " +
-                             quoted_text(key.str()) + ": expected one of " + any_of(keys));
+                             quoted_text(key.str()) + ": expected one of " + quoted_list(keys));
         }
     }
 
@@ -136,7 +136,7 @@ private:
         std::vector<std::string_view> names;
         names.reserve(hierarchy.levels_count());
         for (std::uint32_t k = least; k < hierarchy.levels_count(); ++k) names.push_back(hierarchy.level_name(k));
-        const std::string expected = "one of " + any_of(names);
+        const std::string expected = "one of " + quoted_list(names);
         const std::string value = text(in, prefix, key, expected);
         const auto found = std::ranges::find(names, value);
         if (found != names.end()) return least + static_cast<std::uint32_t>(found - names.begin());
@@ -148,7 +148,7 @@ private:
         HierarchyConfig read;
         read.name = text(table, "hierarchy.", "name", "a name, in text");
         const std::string prefix = "hierarchy " + quoted_text(read.name) + " ";
-        known_keys(table, prefix, {"name", "gpu_type", "levels", "node", "nodes"});
+        check_keys(table, prefix, {"name", "gpu_type", "levels", "node", "nodes"});
         read.gpu_type = text(table, prefix, "gpu_type", "a name, in text");
         std::vector<const toml::table*> levels = tables(table, prefix, "levels");
         if (levels.empty() || levels.size() > kCellLevelsMax) {
@@ -158,7 +158,7 @@ private:
         }
         for (const toml::table* level : levels) {
             const std::string at = prefix + "levels[" + std::to_string(read.levels.size()) + "].";
-            known_keys(*level, at, {"name", "of"});
+            check_keys(*level, at, {"name", "of"});
             read.levels.push_back(
                 {.name = text(*level, at, "name", "a name, in text"), .of = count(*level, at, "of", 1, kCellGpusMax)});
         }
@@ -188,7 +188,7 @@ private:
         std::vector<std::string_view> names;
         names.reserve(config.hierarchies.size());
         for (const HierarchyConfig& hierarchy : config.hierarchies) names.push_back(hierarchy.name);
-        const std::string expected = "the name of a hierarchy: " + any_of(names);
+        const std::string expected = "the name of a hierarchy: " + quoted_list(names);
         const std::string value = text(table, prefix, "hierarchy", expected);
         const auto found = std::ranges::find(names, value);
         if (found != names.end()) return static_cast<std::uint32_t>(found - names.begin());
@@ -200,10 +200,10 @@ private:
         VirtualClusterConfig read;
         read.name = text(table, "virtual_cluster.", "name", "a tenant's name, in text");
         const std::string prefix = "virtual_cluster " + quoted_text(read.name) + " ";
-        known_keys(table, prefix, {"name", "cells", "pinned"});
+        check_keys(table, prefix, {"name", "cells", "pinned"});
         for (const toml::table* cell : tables(table, prefix, "cells")) {
             const std::string at = prefix + "cells[" + std::to_string(read.cells.size()) + "].";
-            known_keys(*cell, at, {"hierarchy", "level", "count"});
+            check_keys(*cell, at, {"hierarchy", "level", "count"});
             const std::uint32_t h = hierarchy_of(*cell, at, config);
             if (h == kNoHierarchy) return read;
             read.cells.push_back({.hierarchy = h,
@@ -213,7 +213,7 @@ private:
         for (const toml::table* pin : tables(table, prefix, "pinned")) {
             const std::string at = prefix + "pinned[" + std::to_string(read.pinned.size()) + "].";
             const std::uint32_t h = hierarchy_of(*pin, at, config);
-            if (h == kNoHierarchy || wrong_) return read;
+            if (h == kNoHierarchy || error_) return read;
             read.pinned.push_back(pinned(*pin, at, config.hierarchies[h], h));
         }
         return read;
@@ -221,7 +221,7 @@ private:
 
     PinnedCell pinned(const toml::table& table, const std::string& prefix, const HierarchyConfig& hierarchy,
                       std::uint32_t h) {
-        known_keys(table, prefix, {"hierarchy", "level", "node", "gpu"});
+        check_keys(table, prefix, {"hierarchy", "level", "node", "gpu"});
         PinnedCell read{.hierarchy = h, .level = level(table, prefix, "level", hierarchy, 0), .index = 0};
         const std::string node = text(table, prefix, "node", "the name of a node of the cell");
         const auto found = std::ranges::find(hierarchy.nodes, node);
@@ -246,7 +246,7 @@ private:
     static constexpr std::uint32_t kNoHierarchy = ~0U;
 
     std::string source_;
-    std::optional<Error> wrong_;
+    std::optional<Error> error_;
 };
 
 }  // namespace

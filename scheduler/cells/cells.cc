@@ -42,14 +42,14 @@ Result<std::vector<std::uint32_t>> nodes_of(const HierarchyConfig& hierarchy, co
 }  // namespace
 
 Cells::Cells(const CellConfig& config, const GpuCluster& cluster)
-    : locations_(cluster.nodes.size()), node_gpus_at_most_(cluster.gpu_types.size()), pool_(cluster) {
+    : locations_(cluster.nodes.size()), gpus_on_largest_node_(cluster.gpu_types.size()), pool_(cluster) {
     for (const VirtualClusterConfig& owner : config.virtual_clusters) cluster_names_.push_back(owner.name);
     for (std::uint32_t h = 0; h < config.hierarchies.size(); ++h) hierarchies_.emplace_back(config, h);
-    named_ = config.hierarchies;
+    configs_ = config.hierarchies;
     scarce_.resize(hierarchies_.size());
     for (const GpuNode& node : cluster.nodes) {
         opportunistic_.emplace_back(node.gpus, kNoJob);
-        node_gpus_at_most_[node.gpu_type] = std::max(node_gpus_at_most_[node.gpu_type], node.gpus);
+        gpus_on_largest_node_[node.gpu_type] = std::max(gpus_on_largest_node_[node.gpu_type], node.gpus);
     }
 }
 
@@ -93,7 +93,7 @@ std::uint32_t Cells::cluster_of_tenant(std::uint32_t tenant) const {
 }
 
 std::optional<Placed> Cells::place(const PlaceRequest& request) {
-    LARDER_ASSERT(!jobs_.contains(request.job) && request.gpu_type < node_gpus_at_most_.size());
+    LARDER_ASSERT(!jobs_.contains(request.job) && request.gpu_type < gpus_on_largest_node_.size());
     if (request.opportunistic) {
         auto placement = pool_.choose(request);
         if (!placement) return std::nullopt;
@@ -275,14 +275,14 @@ std::vector<DoomedCells> Cells::doomed_cells() const {
     for (const auto& [key, count] : counts) {
         const auto [cluster, hierarchy, level] = key;
         doomed.push_back({.tenant = cluster_names_[cluster],
-                          .hierarchy = named_[hierarchy].name,
-                          .level = std::string(named_[hierarchy].level_name(level)),
+                          .hierarchy = configs_[hierarchy].name,
+                          .level = std::string(configs_[hierarchy].level_name(level)),
                           .count = count});
     }
     return doomed;
 }
 
-bool Cells::sound() const {
+bool Cells::is_sound() const {
     std::vector<NodeUse> used(locations_.size());
     for (const auto& [id, job] : jobs_) {
         for (const NodeGpus& share : job.placement) {
@@ -301,13 +301,13 @@ bool Cells::sound() const {
         if (pool_.usable(n) == hierarchies_[locations_[n].hierarchy].cells().is_bad(locations_[n].node)) return false;
         if ((use.held & use.opportunistic) != 0) return false;
     }
-    return std::ranges::all_of(hierarchies_, [](const SharedHierarchy& hierarchy) { return hierarchy.sound(); });
+    return std::ranges::all_of(hierarchies_, [](const SharedHierarchy& hierarchy) { return hierarchy.is_sound(); });
 }
 
 bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus) {
     offers_.clear();
     std::uint64_t all = 0;
-    bool one_node = false;  // some node has enough: nodes with fewer do not matter
+    bool fits_one_node = false;  // some node has enough: nodes with fewer do not matter
     for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
         if (type_of_[h] != request.gpu_type) continue;
         const SharedHierarchy& shared = hierarchies_[h];
@@ -345,8 +345,8 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
                 const std::uint64_t free = mask & ~use.held;
                 if (free == 0 || cells.is_bad(node)) continue;
                 virtual_cell_gpus += count_of(free);
-                if (one_node && count_of(free) < gpus) continue;
-                one_node = one_node || count_of(free) >= gpus;
+                if (fits_one_node && count_of(free) < gpus) continue;
+                fits_one_node = fits_one_node || count_of(free) >= gpus;
                 NodeOffer offer{.hierarchy = &cells,
                                 .hierarchy_index = h,
                                 .virtual_cell = number,
@@ -369,8 +369,8 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
     return all >= gpus;
 }
 
-// Binds all virtual cells that can be bound in the hierarchies where bad nodes leave claims unserved: what a virtual
-// cell can offer there is known only once it is bound. Returns true if a hierarchy of the GPU type is such.
+// In hierarchies where bad nodes leave claims unserved, binds all virtual cells that can be bound: what a virtual cell
+// can offer there is known only once it is bound. Returns true if there is such a hierarchy of the GPU type.
 bool Cells::bind_all(std::uint32_t cluster, std::uint32_t gpu_type) {
     bool any = false;
     for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
@@ -513,7 +513,7 @@ double Cells::rate(const PlaceRequest& request, const Placement& placement) cons
     std::ranges::sort(nodes);
     const auto duplicates = std::ranges::unique(nodes);
     const auto count = static_cast<std::uint32_t>(duplicates.begin() - nodes.begin());
-    const std::uint32_t most = node_gpus_at_most_[request.gpu_type];
+    const std::uint32_t most = gpus_on_largest_node_[request.gpu_type];
     return gang_rate(request, count, (request.gpus + most - 1) / most, near);
 }
 
@@ -593,7 +593,7 @@ std::vector<HeldCell> Cells::cells_of(JobId id) const {
         const std::uint32_t first_gpu = cell.index * cells.gpus_in(cell.level);
         named.push_back({.node = to_cluster(h, cells.first_node(cell)),
                          .gpu = first_gpu % cells.node_gpus(),
-                         .level = std::string(named_[h].level_name(cell.level))});
+                         .level = std::string(configs_[h].level_name(cell.level))});
     }
     return named;
 }
@@ -608,14 +608,14 @@ std::vector<Cells::HierarchyCell> Cells::cells_named(std::span<const HeldCell> c
         if (cell.gpu >= hierarchy.node_gpus()) continue;
         const CellId gpu{0, location.node * hierarchy.node_gpus() + cell.gpu};
         for (std::uint32_t level = 0; level < hierarchy.levels(); ++level) {
-            if (named_[location.hierarchy].level_name(level) != cell.level) continue;
+            if (configs_[location.hierarchy].level_name(level) != cell.level) continue;
             found.emplace_back(location.hierarchy, CellId{level, hierarchy.ancestor(gpu, level)});
         }
     }
     return found;
 }
 
-// Binds these cells again where possible. Which cell a job gets decides which cells other jobs can get.
+// Binds these cells again where possible: which cell a job gets decides which cells other jobs can get.
 void Cells::bind_again(std::uint32_t cluster, std::span<const HierarchyCell> cells) {
     for (SharedHierarchy& hierarchy : hierarchies_) hierarchy.unbind_bad_cells();
     for (const auto& [hierarchy, cell] : cells) hierarchies_[hierarchy].rebind(cluster, cell);
@@ -628,7 +628,7 @@ void Cells::demote(JobId id, Job& job) {
     run_opportunistic(id, job.placement);
 }
 
-// Fails if another job holds any of its GPUs. GPUs on bad nodes do not prevent it.
+// Gives the job a claim to its GPUs. Returns false if another job holds any of them. GPUs on bad nodes are no obstacle.
 bool Cells::promote(Job& job) {
     if (job.cluster == kNone) return false;
     const bool held = std::ranges::any_of(job.placement, [&](const NodeGpus& share) {

@@ -4,8 +4,8 @@
 // cell_config.h, to use as if the tenant were alone. A job that fits into its virtual cluster always gets a place,
 // whatever other tenants do. Cells are bound only while jobs use them. Idle GPUs go to opportunistic jobs, which have
 // no claim and may be evicted by any job with one. A tenant without a virtual cluster runs only opportunistic jobs. Bad
-// nodes are avoided as long as the healthy cells suffice for all that is owned. With fewer, cells go first come, first
-// served, but never at the cost of a healthy cell that another owner could still get.
+// nodes are avoided as long as the healthy cells suffice for all that is owned. If they do not, cells go first come,
+// first served, but nobody gets a cell that costs another owner a healthy cell which that owner could still get.
 //
 // Under decide() (scheduler/decide.h) the policy chooses who stops for whom: the victims give up their claims by
 // set_opportunistic() and run on until another job takes their GPUs (lazy preemption).
@@ -53,8 +53,8 @@ public:
     bool is_opportunistic(JobId job) const { return jobs_.at(job).opportunistic; }
 
     std::vector<VirtualCellState> virtual_cells() const;
-    // True if all records agree and no level of any hierarchy has fewer free cells than may be claimed.
-    bool sound() const;
+    // True if all records agree and each level of each hierarchy has at least as many free cells as may be claimed.
+    bool is_sound() const;
 
 private:
     using HierarchyCell = std::pair<std::uint32_t, CellId>;
@@ -108,16 +108,16 @@ private:
     std::vector<std::string> cluster_names_;
     std::vector<std::uint32_t> cluster_by_tenant_;
     std::vector<SharedHierarchy> hierarchies_;
-    std::vector<HierarchyConfig> named_;             // config of each hierarchy, for its names
-    std::vector<std::uint32_t> type_of_;             // GPU type of each hierarchy
-    std::vector<std::vector<std::uint32_t>> nodes_;  // cluster nodes of each hierarchy
-    std::vector<NodeLocation> locations_;            // of each node of the cluster
-    std::vector<std::uint32_t> node_gpus_at_most_;   // by type
-    FreeGpus pool_;                                  // GPUs that no job holds or runs on
-    std::vector<std::vector<JobId>> opportunistic_;  // by node and GPU
+    std::vector<HierarchyConfig> configs_;             // config of each hierarchy, for its names
+    std::vector<std::uint32_t> type_of_;               // GPU type of each hierarchy
+    std::vector<std::vector<std::uint32_t>> nodes_;    // cluster nodes of each hierarchy
+    std::vector<NodeLocation> locations_;              // of each node of the cluster
+    std::vector<std::uint32_t> gpus_on_largest_node_;  // by type
+    FreeGpus pool_;                                    // GPUs that no job holds or runs on
+    std::vector<std::vector<JobId>> opportunistic_;    // by node and GPU
     std::unordered_map<JobId, Job> jobs_;
     std::vector<NodeOffer> offers_;
-    std::vector<std::uint32_t> gang_cells_;  // used by collect(), kept to reuse its memory
+    std::vector<std::uint32_t> gang_cells_;  // numbers; used by collect(), kept to reuse its memory
     std::vector<bool> scarce_;               // by hierarchy: every cell that could be bound for this gang is bound
 };
 

@@ -116,7 +116,7 @@ private:
 
     // Takes the nodes with the most GPUs, and as the last node the one with the fewest GPUs left over.
     std::vector<OfferTaken> pack(std::vector<std::uint32_t> offers) const {
-        const auto fuller = [&](std::uint32_t a, std::uint32_t b) {
+        const auto ranks_before = [&](std::uint32_t a, std::uint32_t b) {
             const NodeOffer& x = offers_[a];
             const NodeOffer& y = offers_[b];
             if (x.gpus != y.gpus) return x.gpus > y.gpus;
@@ -124,11 +124,11 @@ private:
             if (x.virtual_cell_gpus != y.virtual_cell_gpus) return x.virtual_cell_gpus > y.virtual_cell_gpus;
             return std::tuple(y.without_eviction, x.near, a) < std::tuple(x.without_eviction, y.near, b);
         };
-        const auto whole = static_cast<std::ptrdiff_t>(nodes_least_ - 1);
-        std::ranges::partial_sort(offers, offers.begin() + whole, fuller);
+        const auto full_nodes = static_cast<std::ptrdiff_t>(nodes_least_ - 1);
+        std::ranges::partial_sort(offers, offers.begin() + full_nodes, ranks_before);
         std::vector<OfferTaken> taken;
         std::uint32_t left = gpus_;
-        for (std::ptrdiff_t i = 0; i < whole; ++i) {
+        for (std::ptrdiff_t i = 0; i < full_nodes; ++i) {
             const std::uint32_t o = offers[static_cast<std::size_t>(i)];
             taken.push_back({.offer = o, .gpus = offers_[o].gpus});
             left -= offers_[o].gpus;
@@ -146,7 +146,7 @@ private:
                               evictions_needed(offer, left), offer.near, o);
         };
         std::uint32_t last = kNone;
-        for (auto o = offers.begin() + whole; o != offers.end(); ++o) {
+        for (auto o = offers.begin() + full_nodes; o != offers.end(); ++o) {
             if (offers_[*o].gpus < left) continue;
             if (last == kNone || (offers_[*o].gpus <= offers_[last].gpus && key(*o) < key(last))) last = *o;
         }

@@ -1,8 +1,8 @@
 #pragma once
 
 // Plans where in a virtual cluster a gang should lie: on as few nodes as possible, as close together as possible. The
-// planner sees only the GPUs that the gang's tenant may have, node by node. Nodes of unbound virtual cells are all
-// alike, and are bound once the plan says how many of them are needed. Pure.
+// planner sees only the GPUs that the gang's tenant may have, node by node. Unbound virtual cells of a level are
+// interchangeable; they are bound once the plan says how many of them are needed. Pure.
 
 #include <cstdint>
 #include <span>

@@ -151,7 +151,7 @@ void Hierarchy::set_bad(std::uint32_t node, bool bad) {
     bad ? ++bad_nodes_ : --bad_nodes_;
 }
 
-bool Hierarchy::sound() const {
+bool Hierarchy::is_sound() const {
     for (std::uint32_t level = 0; level < levels(); ++level) {
         std::int64_t free = 0;
         std::int64_t healthy = 0;

@@ -94,7 +94,7 @@ public:
     CellId free_cell_around(CellId cell) const;
 
     // True if all counts and lists agree with a recount of the bound cells and the bad nodes.
-    bool sound() const;
+    bool is_sound() const;
 
 private:
     void count_free(CellId cell, std::int64_t sign);

@@ -74,7 +74,7 @@ std::vector<std::uint32_t> SharedHierarchy::virtual_cells_in(CellId cell) const 
     return found;
 }
 
-// How good a physical cell is for a virtual one. Less is better.
+// How good a physical cell is for a virtual cell. Less is better.
 struct SharedHierarchy::Rank {
     bool leaves_short = false;  // splits a cell without bad nodes that is needed whole
     std::uint32_t bad_nodes = 0;
@@ -465,8 +465,8 @@ void SharedHierarchy::bind_bad_cells() {
     }
 }
 
-bool SharedHierarchy::sound() const {
-    if (!cells_.sound()) return false;
+bool SharedHierarchy::is_sound() const {
+    if (!cells_.is_sound()) return false;
     std::vector<std::int64_t> claimed(cells_.levels());
     std::vector<std::uint32_t> held(virtual_cells_.size());
     for (std::uint32_t node = 0; node < use_.size(); ++node) {

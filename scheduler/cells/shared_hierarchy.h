@@ -19,7 +19,7 @@ namespace larder::scheduler {
 // The use of one node's GPUs, one bit for each.
 struct NodeUse {
     std::uint64_t held = 0;           // by jobs with a claim, also by those that wait for victims
-    std::uint64_t opportunistic = 0;  // of jobs without a claim
+    std::uint64_t opportunistic = 0;  // by jobs without a claim
 };
 
 struct VirtualCell {
@@ -84,7 +84,7 @@ public:
     // Unbinds all doomed cells. Call it before asking for specific cells.
     void unbind_bad_cells();
 
-    bool sound() const;
+    bool is_sound() const;
 
 private:
     struct Rank;

@@ -152,7 +152,7 @@ std::span<const std::uint32_t> LiveSnapshot::near(std::uint32_t dataset) const {
         }
         near_.finish(dataset);
     }
-    return near_.of(dataset);
+    return near_.holders_of(dataset);
 }
 
 }  // namespace larder::scheduler

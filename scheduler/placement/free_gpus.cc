@@ -20,14 +20,14 @@ std::uint64_t lowest_bits(std::uint64_t bits, std::uint32_t count) {
 FreeGpus::FreeGpus(const GpuCluster& cluster)
     : by_free_(cluster.gpu_types.size(), ByFree(kGpusPerNodeMax + 1)),
       count_(cluster.gpu_types.size()),
-      gpus_at_most_(cluster.gpu_types.size()) {
+      gpus_on_largest_node_(cluster.gpu_types.size()) {
     for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) {
         const GpuNode& node = cluster.nodes[n];
         LARDER_ASSERT(node.gpus <= kGpusPerNodeMax && node.gpu_type < cluster.gpu_types.size());
         nodes_.push_back({.gpu_type = node.gpu_type, .free = lowest_bits(~0ULL, node.gpus), .usable = true});
         by_free_[node.gpu_type][node.gpus].insert(n);
         count_[node.gpu_type] += node.gpus;
-        gpus_at_most_[node.gpu_type] = std::max(gpus_at_most_[node.gpu_type], node.gpus);
+        gpus_on_largest_node_[node.gpu_type] = std::max(gpus_on_largest_node_[node.gpu_type], node.gpus);
         if (!node.usable) set_usable(n, false);
     }
 }
@@ -98,7 +98,7 @@ public:
         for (const NodeGpus& share : placement) {
             if (std::ranges::find(near_, share.node) != near_.end()) near += share.count();
         }
-        const std::uint32_t most = pool_.gpus_at_most_[request_.gpu_type];
+        const std::uint32_t most = pool_.gpus_on_largest_node_[request_.gpu_type];
         return gang_rate(request_, static_cast<std::uint32_t>(placement.size()), (request_.gpus + most - 1) / most,
                          near);
     }
@@ -122,7 +122,7 @@ private:
         return best;
     }
 
-    std::optional<std::uint32_t> first_of(const std::set<std::uint32_t>& nodes) const {
+    std::optional<std::uint32_t> first_unpicked(const std::set<std::uint32_t>& nodes) const {
         for (const std::uint32_t near : near_) {
             if (!picked_[near] && nodes.contains(near)) return near;
         }
@@ -135,7 +135,7 @@ private:
     std::optional<std::uint32_t> tightest_node(std::uint32_t wanted) const {
         for (std::uint32_t free = wanted; free <= kGpusPerNodeMax; ++free) {
             if (by_free_[free].empty()) continue;
-            if (const auto node = first_of(by_free_[free])) return node;
+            if (const auto node = first_unpicked(by_free_[free])) return node;
         }
         return std::nullopt;
     }

@@ -43,9 +43,9 @@ private:
     class Choice;
 
     std::vector<Node> nodes_;
-    std::vector<ByFree> by_free_;              // by type
-    std::vector<std::uint32_t> count_;         // by type
-    std::vector<std::uint32_t> gpus_at_most_;  // on the largest node, by type
+    std::vector<ByFree> by_free_;                      // by type
+    std::vector<std::uint32_t> count_;                 // by type
+    std::vector<std::uint32_t> gpus_on_largest_node_;  // by type
 };
 
 // Returns the lowest `count` set bits.

@@ -15,7 +15,7 @@ namespace larder::scheduler {
 
 using JobId = std::uint64_t;  // chosen by the caller of the placer; never reused
 
-// A cell that is bound for GPUs that a job holds: the cell of that level that contains this GPU of the node.
+// A bound cell under GPUs that a job holds: the cell of level `level` that contains GPU `gpu` of the node.
 struct HeldCell {
     std::uint32_t node = 0;
     std::uint32_t gpu = 0;
@@ -39,7 +39,7 @@ struct PlaceRequest {
     // JobSpec::rate_by_nodes: the cost of communication.
     std::span<const double> rate_by_nodes = {};
     // For place_at(): the cells by which the job held the GPUs before, from cells_of(). Other cells are used if these
-    // cannot be had.
+    // cannot be bound.
     std::span<const HeldCell> cells = {};
 };
 

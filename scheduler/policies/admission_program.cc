@@ -14,10 +14,11 @@ namespace {
 
 constexpr int kNodesMax = 300;
 constexpr int kIterationsMax = 20000;
-constexpr double kGap = 0.4;             // less than any job is worth
+constexpr double kGap = 0.4;             // the search stops this near to the best value: less than any job's value
 constexpr double kLateLeaseCost = 1e-4;  // cost of a late lease, so that ties go to early ones
 
-// The columns, for each job and type: whether the job is admitted there, then whether it has each lease.
+// The columns of each job and type: first one that says whether the job is admitted on the type, then one for each
+// lease that says whether the job has it.
 class Program {
 public:
     Program(const LeasePlan& plan, std::uint32_t types, std::span<const AdmissionCandidate> candidates)
@@ -49,7 +50,7 @@ public:
         model.setNumberStrong(0);  // strong branching takes longer than the nodes it saves
         model.branchAndBound();
         if (model.bestSolution() == nullptr) return std::nullopt;
-        return fits(model.bestSolution());
+        return leases_of(model.bestSolution());
     }
 
 private:
@@ -62,7 +63,7 @@ private:
 
     // Returns the fraction of the job's remaining work that it does in this lease before its deadline. Each lease after
     // the first may be a restart.
-    double done_in(const LeaseDemand& demand, std::uint32_t type, std::uint32_t lease) const {
+    double done_fraction(const LeaseDemand& demand, std::uint32_t type, std::uint32_t lease) const {
         const bool needs_no_restart = lease == 0 && ((demand.runs && demand.runs_on == type) || !demand.started);
         const double begins_s = plan_.start_s(lease) + (needs_no_restart ? demand.starting_s : demand.restart_s);
         const double seconds = std::min(plan_.end_s(lease), demand.deadline_s) - begins_s;
@@ -77,7 +78,7 @@ private:
         upper_.push_back(may_run ? 1 : 0);
         cost_.push_back(-candidate.value);
         for (std::uint32_t lease = 0; lease < plan_.leases(); ++lease) {
-            const bool useful = may_run && done_in(*candidate.demand, type, lease) > 0;
+            const bool useful = may_run && done_fraction(*candidate.demand, type, lease) > 0;
             const bool holds = lease == 0 && candidate.holds_type == type;
             lower_.push_back(holds ? 1 : 0);
             upper_.push_back(useful || holds ? 1 : 0);
@@ -85,7 +86,7 @@ private:
         }
     }
 
-    void coefficient(int column, double value) {
+    void add_coefficient(int column, double value) {
         rows_.push_back(static_cast<int>(row_lower_.size()));
         columns_.push_back(column);
         values_.push_back(value);
@@ -97,21 +98,21 @@ private:
 
     void add_rows_of(std::size_t c) {
         const AdmissionCandidate& candidate = candidates_[c];
-        for (std::uint32_t type = 0; type < types_; ++type) coefficient(first_column(c, type), 1);
+        for (std::uint32_t type = 0; type < types_; ++type) add_coefficient(first_column(c, type), 1);
         end_row(candidate.must_admit ? 1 : 0, 1);
         for (std::uint32_t type = 0; type < types_; ++type) {
             if (candidate.demand->rates[type] <= 0) continue;
-            // One lease never counts for more than all the work, which makes the relaxation tighter.
+            // A lease counts for no more than all of the job's work. That makes the relaxation tighter.
             for (std::uint32_t lease = 0; lease < plan_.leases(); ++lease) {
-                const double done = std::min(1.0, done_in(*candidate.demand, type, lease));
-                if (done > 0) coefficient(lease_column(c, type, lease), done);
+                const double done = std::min(1.0, done_fraction(*candidate.demand, type, lease));
+                if (done > 0) add_coefficient(lease_column(c, type, lease), done);
             }
-            coefficient(first_column(c, type), -1);
+            add_coefficient(first_column(c, type), -1);
             end_row(-1e-9, COIN_DBL_MAX);
             // Without these rows the relaxation is too weak to guide the search.
             for (std::uint32_t lease = candidate.holds_type == type ? 1 : 0; lease < plan_.leases(); ++lease) {
-                coefficient(lease_column(c, type, lease), 1);
-                coefficient(first_column(c, type), -1);
+                add_coefficient(lease_column(c, type, lease), 1);
+                add_coefficient(first_column(c, type), -1);
                 end_row(-COIN_DBL_MAX, 0);
             }
         }
@@ -119,7 +120,7 @@ private:
 
     void add_capacity(std::uint32_t type, std::uint32_t lease) {
         for (std::size_t c = 0; c < candidates_.size(); ++c) {
-            coefficient(lease_column(c, type, lease), candidates_[c].demand->gpus);
+            add_coefficient(lease_column(c, type, lease), candidates_[c].demand->gpus);
         }
         end_row(-COIN_DBL_MAX, plan_.free(type, lease));
         std::set<std::uint32_t> tenants;
@@ -129,13 +130,13 @@ private:
             if (claim == kAllGpus) continue;
             for (std::size_t c = 0; c < candidates_.size(); ++c) {
                 if (candidates_[c].demand->tenant != tenant) continue;
-                coefficient(lease_column(c, type, lease), candidates_[c].demand->gpus);
+                add_coefficient(lease_column(c, type, lease), candidates_[c].demand->gpus);
             }
             end_row(-COIN_DBL_MAX, claim);
         }
     }
 
-    std::vector<LeaseFit> fits(const double* solution) const {
+    std::vector<LeaseFit> leases_of(const double* solution) const {
         std::vector<LeaseFit> found(candidates_.size());
         for (std::size_t c = 0; c < candidates_.size(); ++c) {
             for (std::uint32_t type = 0; type < types_; ++type) {
@@ -160,8 +161,8 @@ private:
 
 }  // namespace
 
-std::optional<std::vector<LeaseFit>> admit_exactly(const LeasePlan& plan, std::uint32_t types,
-                                                   std::span<const AdmissionCandidate> candidates) {
+std::optional<std::vector<LeaseFit>> admit_by_program(const LeasePlan& plan, std::uint32_t types,
+                                                      std::span<const AdmissionCandidate> candidates) {
     if (candidates.empty()) return std::vector<LeaseFit>{};
     return Program(plan, types, candidates).solve();
 }

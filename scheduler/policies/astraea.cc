@@ -31,7 +31,7 @@ Result<Decision> Astraea::decide(const Snapshot& snapshot) {
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
         const JobState& job = *snapshot.jobs[j];
         Queue& queue = queues[job.spec->tenant];
-        if (is_pinned(job) || holds_lease(job, snapshot.now_s)) {
+        if (is_unstoppable(job) || holds_lease(job, snapshot.now_s)) {
             Want want = want_as_it_is(snapshot, j);
             want.promised = true;
             room.take(job);
@@ -57,7 +57,7 @@ Result<Decision> Astraea::decide(const Snapshot& snapshot) {
     std::ranges::sort(starving);
     for (const Ranked& ranked : starving) want_next(ranked.job);
 
-    std::priority_queue<Ranked, std::vector<Ranked>, std::greater<>> turns;  // Ranked::job: the tenant
+    std::priority_queue<Ranked, std::vector<Ranked>, std::greater<>> turns;  // tenants, in Ranked::job
     const auto push_turn = [&](std::uint32_t tenant) {
         const Queue& queue = queues[tenant];
         if (queue.next < queue.jobs.size()) turns.push({.key = queue.gpu_s / queue.weight, .job = tenant});

@@ -13,8 +13,8 @@ constexpr std::size_t kJobsMaxExact = 24;
 
 }  // namespace
 
-// Makes a plan with the GPUs of jobs that may not be stopped now, either at all or within a lease. `leases_max` limits
-// the number of leases, which are then wider; 0: no limit.
+// Makes a plan in which the GPUs are taken that jobs must keep: those of jobs that no policy may stop, and those of
+// jobs within a lease. `leases_max` limits the number of leases, which are then wider; 0: no limit.
 LeasePlan Chronus::make_plan(const Snapshot& snapshot, std::uint32_t leases_max) const {
     const double first_end_s = period_end_s(snapshot.now_s, lease_s_);
     double last_s = first_end_s;
@@ -32,7 +32,7 @@ LeasePlan Chronus::make_plan(const Snapshot& snapshot, std::uint32_t leases_max)
     if (leases_max == 0) add_promised_ends(snapshot, ends_s);
     LeasePlan plan(snapshot, std::move(ends_s));
     for (const JobState* const job : snapshot.jobs) {
-        if (is_pinned(*job)) {
+        if (is_unstoppable(*job)) {
             const double end_s = snapshot.now_s + expected_remaining_s(snapshot, *job);
             plan.hold(job->gpu_type, job->gpus, std::max(end_s, first_end_s), claim_of(*job));
         } else if (holds_lease(*job, snapshot.now_s)) {
@@ -42,9 +42,10 @@ LeasePlan Chronus::make_plan(const Snapshot& snapshot, std::uint32_t leases_max)
     return plan;
 }
 
-// Keeps the choice by latest starts if the program finds nothing better: its leases are coarser, and its search may end
-// early.
-void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_start, std::vector<Promise>& promises) const {
+// Replaces `plan_by_start`, made by admit_by_latest_start(), if the integer program promises more. The program may find
+// less, because its leases are wider and its search may end early.
+void Chronus::admit_by_program(const Snapshot& snapshot, LeasePlan& plan_by_start,
+                               std::vector<Promise>& promises) const {
     const auto value_of = [](const Promise& promise) { return promise.strict ? 1.0 : 0.5; };
     LeasePlan plan = make_plan(snapshot, kLeasesMaxExact);
     std::vector<AdmissionCandidate> candidates;
@@ -55,11 +56,12 @@ void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_start, std::
         const LeaseDemand& demand = promise.demand;
         if (promise.hopeless || demand.remaining_bytes == kNever) continue;
         if (!demand.preemptible || candidates.size() >= kJobsMaxExact) {
-            if (promise.met) return;  // the program could not keep its leases free
+            if (promise.met) return;  // the program could give this job's leases to other jobs
             continue;
         }
-        AdmissionCandidate candidate{.demand = &demand, .must_admit = promise.old, .value = value_of(promise)};
-        if (promise.holds) {
+        AdmissionCandidate candidate{
+            .demand = &demand, .must_admit = promise.promised_before, .value = value_of(promise)};
+        if (promise.within_lease) {
             candidate.holds_type = snapshot.jobs[demand.job]->gpu_type;
             plan.release(*candidate.holds_type, 0, demand.gpus, promise.holds_claim_of);
         }
@@ -68,7 +70,7 @@ void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_start, std::
         promise_indices.push_back(p);
     }
     const auto found =
-        scheduler::admit_exactly(plan, static_cast<std::uint32_t>(snapshot.gpu_types.size()), candidates);
+        scheduler::admit_by_program(plan, static_cast<std::uint32_t>(snapshot.gpu_types.size()), candidates);
     if (!found) return;
     double value = 0;
     for (std::size_t c = 0; c < candidates.size(); ++c) {
@@ -81,11 +83,11 @@ void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_start, std::
         if (promise.met) {
             promise.fit = (*found)[c];
             plan.take(promise.fit, promise.demand);
-        } else if (promise.holds) {
+        } else if (promise.within_lease) {
             plan.take(*candidates[c].holds_type, 0, promise.demand.gpus, promise.holds_claim_of);
         }
     }
-    by_start = std::move(plan);
+    plan_by_start = std::move(plan);
 }
 
 void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promises, LeasePlan& plan,
@@ -108,7 +110,7 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
         if (!job.running && type != kAnyGpuType) want.gpu_type = type;
         want.lease_s = lease_s;
         if (!job.spec->preemptible) {
-            // This job could not be stopped for promised jobs, so it must not block any of them.
+            // This job cannot be stopped later for promised jobs, so it must not take GPUs that they need.
             want.gpu_type = room.type_for(*job.spec, want.gpus);
             bool free = want.gpu_type != kNoGpuType;
             const double rate = free ? expected_rate(snapshot, job, want.gpu_type, want.gpus) : 0;
@@ -131,7 +133,7 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
     for (const Promise& promise : promises) {
         if (!promise.met) continue;
         // A promised job that runs before its leases is decided upon again at the end of this lease.
-        all_run = all_run && promise.fit.now();
+        all_run = all_run && promise.fit.starts_now();
         want_if_room(promise.demand.job, promise.fit.gpu_type, true);
     }
     for (const Promise& promise : promises) want_if_room(promise.demand.job, kAnyGpuType, false);
@@ -149,28 +151,28 @@ Result<Decision> Chronus::decide(const Snapshot& snapshot) {
     std::vector<Promise> promises = find_promises(snapshot);
     admit_by_latest_start(snapshot, plan, promises);
     const auto settled = [](const Promise& promise) { return promise.met || promise.hopeless; };
-    if (exact_ && !std::ranges::all_of(promises, settled)) admit_exactly(snapshot, plan, promises);
+    if (exact_ && !std::ranges::all_of(promises, settled)) admit_by_program(snapshot, plan, promises);
 
     Decision decision;
     const double lease_s = period_end_s(snapshot.now_s, lease_s_) - snapshot.now_s;
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
         const JobState& job = *snapshot.jobs[j];
-        if (!is_pinned(job) && !holds_lease(job, snapshot.now_s)) continue;
+        if (!is_unstoppable(job) && !holds_lease(job, snapshot.now_s)) continue;
         Want want = want_as_it_is(snapshot, j);
         want.promised = true;
         decision.wants.push_back(want);
     }
     for (const Promise& promise : promises) {
         const std::uint32_t j = promise.demand.job;
-        if (promise.met && !promise.old) decision.admitted.push_back(j);
-        if (promise.met || promise.old) {
+        if (promise.met && !promise.promised_before) decision.admitted.push_back(j);
+        if (promise.met || promise.promised_before) {
             decision.promised.push_back(
                 {.job = j, .times = promise.met ? plan.times_of(promise.fit) : PromisedTimes()});
         }
-        if (!promise.met && promise.strict && !promise.old && !snapshot.jobs[j]->running) {
+        if (!promise.met && promise.strict && !promise.promised_before && !snapshot.jobs[j]->running) {
             decision.refused.push_back({.job = j, .end_s = promise.fit.end_s});
         }
-        if (!promise.met || promise.holds || !promise.fit.now()) continue;
+        if (!promise.met || promise.within_lease || !promise.fit.starts_now()) continue;
         Want want = want_as_it_is(snapshot, j);
         want.gpu_type = promise.fit.gpu_type;
         want.promised = true;

@@ -23,7 +23,7 @@ public:
 
 private:
     LeasePlan make_plan(const Snapshot& snapshot, std::uint32_t leases_max) const;
-    void admit_exactly(const Snapshot& snapshot, LeasePlan& plan, std::vector<Promise>& promises) const;
+    void admit_by_program(const Snapshot& snapshot, LeasePlan& plan, std::vector<Promise>& promises) const;
     void fill(const Snapshot& snapshot, const std::vector<Promise>& promises, LeasePlan& plan,
               Decision& decision) const;
 

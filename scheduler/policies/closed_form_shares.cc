@@ -8,7 +8,7 @@ namespace larder::scheduler {
 namespace {
 
 // Returns the level at which the group's jobs run all the time.
-double level_of_all_time(const ShareGroup& group) {
+double full_time_level_of(const ShareGroup& group) {
     return group.need <= 0 ? kLevelMax : std::max(0.0, (group.rates[0] - group.floor) / group.need);
 }
 
@@ -36,7 +36,7 @@ Shares closed_form_shares(const ShareProblem& problem) {
     const std::size_t groups = problem.groups.size();
     std::vector<std::size_t> order(groups);
     std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(order, {}, [&](std::size_t g) { return level_of_all_time(problem.groups[g]); });
+    std::ranges::stable_sort(order, {}, [&](std::size_t g) { return full_time_level_of(problem.groups[g]); });
 
     // The GPUs taken are fixed + slope * level. Once a group runs all the time, its term moves from the slope to the
     // fixed part.
@@ -52,8 +52,8 @@ Shares closed_form_shares(const ShareProblem& problem) {
     for (const std::size_t g : order) {
         const ShareGroup& group = problem.groups[g];
         if (group.rates[0] <= 0) continue;
-        const double full = level_of_all_time(group);
-        if (fixed + slope * full > problem.gpus_by_type[0]) {
+        const double full_time_level = full_time_level_of(group);
+        if (fixed + slope * full_time_level > problem.gpus_by_type[0]) {
             level = slope <= 0 ? 0 : std::max(0.0, (problem.gpus_by_type[0] - fixed) / slope);
             break;
         }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "scheduler/policies/alike.h"
+#include "scheduler/policies/similar_rows.h"
 
 namespace larder::scheduler {
 // A row of numbers for each job: GPUs, terms, rates.
@@ -43,13 +43,13 @@ Fair::Candidates Fair::gather(const Fair& policy, const Snapshot& snapshot) {
     found.width = 1 + types + kTerms;
     for (const GpuTypeState& type : snapshot.gpu_types) found.gpus_by_type.push_back(type.gpus);
     for (const JobState* const job : snapshot.jobs) {
-        if (is_pinned(*job)) found.gpus_by_type[job->gpu_type] -= job->gpus;
+        if (is_unstoppable(*job)) found.gpus_by_type[job->gpu_type] -= job->gpus;
     }
     for (double& gpus : found.gpus_by_type) gpus = std::max(0.0, gpus);
     std::vector<double> rates(types), terms(kTerms);
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
         const JobState& job = *snapshot.jobs[j];
-        if (is_pinned(job)) continue;
+        if (is_unstoppable(job)) continue;
         const std::uint32_t gpus = job.running ? job.gpus : gpus_asked(snapshot, *job.spec);
         double best = 0;
         for (std::uint32_t type = 0; type < types; ++type) {
@@ -93,7 +93,7 @@ Shares Fair::spread_over_types(const Kinds& kinds, std::span<const double> parts
 }
 
 Result<Shares> Fair::raise(const Kinds& kinds, std::span<const double> needs, std::span<const double> floors,
-                           bool rest_too) {
+                           bool spreads_rest) {
     const bool is_one_type = types_are_one(kinds);
     ShareProblem problem;
     if (is_one_type) {
@@ -115,7 +115,7 @@ Result<Shares> Fair::raise(const Kinds& kinds, std::span<const double> needs, st
             group.rates = kind.rates;
         }
     }
-    if (!is_one_type) return program_.solve(problem, rest_too);
+    if (!is_one_type) return program_.solve(problem, spreads_rest);
     const Shares closed = closed_form_shares(problem);
     Shares shares = spread_over_types(kinds, closed.parts);
     shares.level = closed.level;
@@ -155,7 +155,7 @@ Result<Decision> Fair::decide(const Snapshot& snapshot) {
     jobs.reserve(snapshot.jobs.size());
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
         const JobState& job = *snapshot.jobs[j];
-        if (is_pinned(job)) continue;
+        if (is_unstoppable(job)) continue;
         jobs.push_back({.job = j,
                         .gpus = job.running ? job.gpus : gpus_asked(snapshot, *job.spec),
                         .parts = std::span(*all_parts).subspan(j * types, types)});

@@ -1,9 +1,9 @@
 #pragma once
 
 // The common part of the policies that share out time (Gavel, OSDI '20): it groups the jobs by kind, finds shares of
-// the time on each type of GPU for each kind, and runs rounds that realize them. A policy gives its terms for a job
-// (`terms`) and the resulting shares (`allocate`). Shares are computed again when jobs, rates or GPUs have changed; in
-// between only the priorities of the rounds change.
+// the time on each type of GPU for each kind, and runs rounds that realize them. A policy describes each job by a few
+// numbers (`terms`) and computes the shares from them (`allocate`). Shares are computed again when jobs, rates or GPUs
+// have changed; in between only the priorities of the rounds change.
 
 #include <span>
 #include <vector>
@@ -38,24 +38,25 @@ protected:
         bool operator==(const Kinds&) const = default;
     };
 
-    // If there are more than `kinds_max` kinds, similar ones are treated as equal (alike.h).
+    // If there are more than `kinds_max` kinds, similar ones are treated as equal (similar_rows.h).
     explicit Fair(double round_s, std::size_t kinds_max = 512) : round_s_(round_s), kinds_max_(kinds_max) {}
 
     virtual void prepare(const Snapshot&) {}
-    // `rates` by type; a policy that knows no types may set those above 0 to one.
+    // Sets the terms of a job. `rates` is by type; a policy that treats all types as equal may set the rates above 0 to
+    // 1.
     virtual void terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
                        std::span<double> terms) const = 0;
-    // Returns how many of the terms, from the first on, are identifiers, which must not be merged.
+    // Returns how many of the terms, counted from the first, are identifiers. Rows that differ in one are never merged.
     virtual std::size_t exact_terms() const { return 0; }
     virtual Result<Shares> allocate(const Snapshot& snapshot, const Kinds& kinds) = 0;
 
     // Returns shares at the highest level: each kind's rate is at least level * needs[kind], and at least floors[kind]
-    // if given. If `rest_too`, the GPUs left at that level are shared out as well.
+    // if given. If `spreads_rest`, the GPUs left at that level are shared out as well.
     Result<Shares> raise(const Kinds& kinds, std::span<const double> needs, std::span<const double> floors = {},
-                         bool rest_too = true);
+                         bool spreads_rest = true);
     // True if every kind is as fast on one type as on any other, so that all types count as one.
     static bool types_are_one(const Kinds& kinds);
-    // Returns the shares of all types, from the shares of that one type.
+    // Returns the shares of all types. `parts` are the shares when all types count as one.
     static Shares spread_over_types(const Kinds& kinds, std::span<const double> parts);
 
 private:

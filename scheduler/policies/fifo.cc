@@ -17,7 +17,7 @@ struct Ending {
     bool claims = true;
 };
 
-// Keeps the start of the first waiting job: when enough GPUs come free for it, and what else is free then.
+// The planned start of the first waiting job: when enough GPUs come free for it, and which other GPUs are free then.
 struct Reservation {
     double start_s = kNever;
     Room spare;
@@ -112,7 +112,7 @@ Result<Decision> Fifo::decide(const Snapshot& snapshot) {
         }
         free.take(*job.spec, type, gpus, true);
         if (!ends_before(job, type, gpus)) reserved->spare.take(*job.spec, type, gpus, true);
-        if (free.none()) break;
+        if (free.is_empty()) break;
     }
     return decision;
 }

@@ -30,13 +30,13 @@ double rho_at(int step) {
 
 void FinishTimeFairness::prepare(const Snapshot& snapshot) {
     longest_bytes_ = longest_remaining_bytes(snapshot);
-    weights_ = 0;
-    for (const JobState* const job : snapshot.jobs) weights_ += job->spec->weight;
+    weight_sum_ = 0;
+    for (const JobState* const job : snapshot.jobs) weight_sum_ += job->spec->weight;
 }
 
 void FinishTimeFairness::terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
                                std::span<double> terms) const {
-    const double part = std::min(1.0, job.spec->weight / weights_ * snapshot.gpus() / gpus);
+    const double part = std::min(1.0, job.spec->weight / weight_sum_ * snapshot.gpus() / gpus);
     const bool known = job.remaining_bytes != kNever;
     const double left = known ? std::max(1.0, job.remaining_bytes) : longest_bytes_;
     const double total = job.spec->total_bytes != kNever ? std::max(left, job.spec->total_bytes) : left;
@@ -47,14 +47,14 @@ void FinishTimeFairness::terms(const Snapshot& snapshot, const JobState& job, do
 
 Result<Shares> FinishTimeFairness::allocate(const Snapshot&, const Kinds& kinds) {
     std::vector<double> needs(kinds.kinds.size());
-    const auto shares_at = [&](double rho, bool rest_too) {
+    const auto shares_at = [&](double rho, bool spreads_rest) {
         for (std::size_t k = 0; k < needs.size(); ++k) {
             const Kind& kind = kinds.kinds[k];
             const double time_s = rho * kind.terms[kAloneS] - kind.terms[kElapsedS];
             const double fastest = std::ranges::max(kind.rates);
             needs[k] = time_s * fastest <= kind.terms[kRemainingBytes] ? fastest : kind.terms[kRemainingBytes] / time_s;
         }
-        return raise(kinds, needs, {}, rest_too);
+        return raise(kinds, needs, {}, spreads_rest);
     };
     const auto reached = [](const Result<Shares>& shares) { return shares && shares->level >= 1 - kTolerance; };
 

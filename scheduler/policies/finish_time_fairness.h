@@ -23,8 +23,8 @@ private:
     Result<Shares> allocate(const Snapshot& snapshot, const Kinds& kinds) override;
 
     double longest_bytes_ = 1;
-    double weights_ = 0;  // of all jobs
-    int last_step_ = 0;   // the next search begins here, as most end near the last
+    double weight_sum_ = 0;  // of all jobs
+    int last_step_ = 0;      // the next search begins here: most end near the one before
 };
 
 }  // namespace larder::scheduler

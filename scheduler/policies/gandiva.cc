@@ -80,7 +80,7 @@ private:
         for (std::uint32_t j = 0; j < snapshot_.jobs.size(); ++j) {
             const JobState& job = *snapshot_.jobs[j];
             if (job.running) index_of_.emplace(&job, j);
-            if (!is_pinned(job) && !holds_lease(job, snapshot_.now_s)) continue;
+            if (!is_unstoppable(job) && !holds_lease(job, snapshot_.now_s)) continue;
             Want want = want_as_it_is(snapshot_, j);
             want.gpu_type = job.gpu_type;
             want.promised = true;
@@ -98,7 +98,7 @@ private:
             if (host == index_of_.end() || !has_place_[host->second]) continue;
             has_place_[guest.job] = true;
             guest.packed_with = host->second;
-            shared_.push_back(host->second);
+            hosts_with_guest_.push_back(host->second);
             may_change_ = true;
             decision_.wants.push_back(guest);
         }
@@ -120,7 +120,7 @@ private:
 
     void pack() {
         for (const Want& want : decision_.wants) {
-            if (want.packed_with || std::ranges::find(shared_, want.job) != shared_.end()) continue;
+            if (want.packed_with || std::ranges::find(hosts_with_guest_, want.job) != hosts_with_guest_.end()) continue;
             packing_.add_host(want.job, want.gpu_type, want.gpus);
         }
         packing_.sort_hosts();
@@ -166,7 +166,8 @@ private:
         // Jobs within a lease may grow once it expires.
         for (std::size_t w = 0; w < kept_; ++w) {
             const JobState& job = *snapshot_.jobs[decision_.wants[w].job];
-            if (!is_pinned(job) && job.gpus < job.spec->gpus_max && room_.left(job.gpu_type) > 0) may_change_ = true;
+            if (!is_unstoppable(job) && job.gpus < job.spec->gpus_max && room_.left(job.gpu_type) > 0)
+                may_change_ = true;
         }
     }
 
@@ -188,9 +189,9 @@ private:
     Room room_;
     Packing packing_;
     Decision decision_;
-    std::vector<bool> has_place_;  // by job: true if a lease or a pin fixes its place
-    std::size_t kept_ = 0;         // number of wants of these jobs, without guests
-    std::vector<std::uint32_t> shared_;
+    std::vector<bool> has_place_;  // by job: within a lease, or not to be stopped
+    std::size_t kept_ = 0;         // number of wants of jobs with has_place_, without guests
+    std::vector<std::uint32_t> hosts_with_guest_;
     std::vector<Want> left_out_;
     std::unordered_map<const JobState*, std::uint32_t> index_of_;
     bool may_change_ = false;  // the next round may differ, even if nothing happens before

@@ -1,9 +1,9 @@
 #pragma once
 
 // Time slicing with packing, growing and migration (Gandiva, OSDI '18). While jobs ask for more GPUs than exist, they
-// take turns by rounds, the longest waiting first. Two jobs that allow it share GPUs if that yields more than turns;
-// they are separated when it no longer does. While GPUs are spare, no jobs share and elastic jobs grow into them. A job
-// on more nodes than it needs moves if that pays.
+// take turns by rounds, the longest waiting first. Two jobs that allow sharing share GPUs if they then make more
+// progress than by taking turns, and are separated when they no longer do. While GPUs are spare, no jobs share and
+// elastic jobs grow into them. A job on more nodes than it needs moves if that pays.
 
 #include "scheduler/policies/wants.h"
 

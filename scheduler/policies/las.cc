@@ -6,8 +6,8 @@
 namespace larder::scheduler {
 namespace {
 
-// A threshold or a wait counts as reached this long before it is, so that rounding causes no second decision right
-// after.
+// A threshold or a wait counts as reached this many seconds early, so that rounding does not cause a second decision
+// right after the first.
 constexpr double kSlackS = 1e-3;
 
 }  // namespace

@@ -28,12 +28,12 @@ LeasePlan::LeasePlan(const Snapshot& snapshot, std::vector<double> ends_s)
 }
 
 std::vector<double> widening_ends_s(double first_end_s, double lease_s, double last_s) {
-    constexpr std::uint64_t kOfEachWidth = 16;
+    constexpr std::uint64_t kLeasesPerWidth = 16;
     std::vector<double> ends_s{first_end_s};
     const auto first = static_cast<std::uint64_t>(std::llround(first_end_s / lease_s));
     for (std::uint64_t end = first; static_cast<double>(end) * lease_s < last_s;) {
         std::uint64_t width = 1;
-        while (end % (2 * width) == 0 && end - first >= 2 * width * kOfEachWidth) width *= 2;
+        while (end % (2 * width) == 0 && end - first >= 2 * width * kLeasesPerWidth) width *= 2;
         end += width;
         ends_s.push_back(static_cast<double>(end) * lease_s);
     }
@@ -114,7 +114,7 @@ PromisedTimes LeasePlan::times_of(const LeaseFit& fit) const {
 // Returns null if the claim is not limited.
 std::uint32_t* LeasePlan::claim(std::uint32_t tenant, std::uint32_t gpu_type, std::uint32_t lease) {
     if (claim_left(tenant, gpu_type, lease) == kAllGpus) return nullptr;
-    return &claims_left_[place(tenant, gpu_type, lease)];
+    return &claims_left_[claim_index(tenant, gpu_type, lease)];
 }
 
 void LeasePlan::take(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus, std::uint32_t tenant) {

@@ -34,7 +34,7 @@ struct LeaseFit {
     std::vector<std::uint32_t> leases;
     double end_s = kNever;
 
-    bool now() const { return !leases.empty() && leases.front() == 0; }
+    bool starts_now() const { return !leases.empty() && leases.front() == 0; }
     bool meets(double deadline_s) const { return gpu_type != kNoGpuType && end_s <= deadline_s + 1e-6; }
 };
 
@@ -52,7 +52,7 @@ public:
     // Returns the rest of a tenant's claim; kAllGpus: all free GPUs.
     std::uint32_t claim_left(std::uint32_t tenant, std::uint32_t gpu_type, std::uint32_t lease) const {
         const bool limited = !claims_left_.empty() && tenant != kNoTenant;
-        return limited ? claims_left_[place(tenant, gpu_type, lease)] : kAllGpus;
+        return limited ? claims_left_[claim_index(tenant, gpu_type, lease)] : kAllGpus;
     }
     std::uint32_t free(const LeaseDemand& demand, std::uint32_t gpu_type, std::uint32_t lease) const {
         return std::min(free_[gpu_type][lease], claim_left(demand.tenant, gpu_type, lease));
@@ -76,7 +76,7 @@ private:
 
     double now_s_;
     std::vector<double> ends_s_;
-    std::size_t place(std::uint32_t tenant, std::uint32_t gpu_type, std::uint32_t lease) const {
+    std::size_t claim_index(std::uint32_t tenant, std::uint32_t gpu_type, std::uint32_t lease) const {
         return (tenant * free_.size() + gpu_type) * ends_s_.size() + lease;
     }
     std::uint32_t* claim(std::uint32_t tenant, std::uint32_t gpu_type, std::uint32_t lease);

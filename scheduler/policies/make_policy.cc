@@ -30,32 +30,32 @@ struct Maker {
 };
 
 template <typename T, auto... kArguments>
-std::unique_ptr<Policy> plain(const PolicyOptions&) {
+std::unique_ptr<Policy> make_plain(const PolicyOptions&) {
     return std::make_unique<T>(kArguments...);
 }
 
 template <typename T, auto... kArguments>
-std::unique_ptr<Policy> with_options(const PolicyOptions& options) {
+std::unique_ptr<Policy> make_with_options(const PolicyOptions& options) {
     return std::make_unique<T>(options, kArguments...);
 }
 
 constexpr auto kFair = allocator::ObjectiveKind::max_min;
 constexpr std::array kMakers{
-    Maker{"fifo", plain<Fifo, false>},
-    Maker{"fifo-backfill", plain<Fifo, true>},
-    Maker{"tenant-fifo", plain<TenantFifo>},
-    Maker{"sjf", plain<Shortest, false>},
-    Maker{"srtf", plain<Shortest, true>},
-    Maker{"las", with_options<Las>},
-    Maker{"max-min", with_options<MaxMin, true>, kFair},
-    Maker{"max-min-agnostic", with_options<MaxMin, false>, kFair},
-    Maker{"makespan", with_options<Makespan>},
-    Maker{"finish-time-fairness", with_options<FinishTimeFairness>, kFair},
-    Maker{"water-filling", with_options<WaterFilling>, kFair},
-    Maker{"astraea", with_options<Astraea>, kFair},
-    Maker{"edf", plain<Edf>},
-    Maker{"chronus", with_options<Chronus>},
-    Maker{"gandiva", with_options<Gandiva>},
+    Maker{"fifo", make_plain<Fifo, false>},
+    Maker{"fifo-backfill", make_plain<Fifo, true>},
+    Maker{"tenant-fifo", make_plain<TenantFifo>},
+    Maker{"sjf", make_plain<Shortest, false>},
+    Maker{"srtf", make_plain<Shortest, true>},
+    Maker{"las", make_with_options<Las>},
+    Maker{"max-min", make_with_options<MaxMin, true>, kFair},
+    Maker{"max-min-agnostic", make_with_options<MaxMin, false>, kFair},
+    Maker{"makespan", make_with_options<Makespan>},
+    Maker{"finish-time-fairness", make_with_options<FinishTimeFairness>, kFair},
+    Maker{"water-filling", make_with_options<WaterFilling>, kFair},
+    Maker{"astraea", make_with_options<Astraea>, kFair},
+    Maker{"edf", make_plain<Edf>},
+    Maker{"chronus", make_with_options<Chronus>},
+    Maker{"gandiva", make_with_options<Gandiva>},
 };
 
 Result<void> check(const PolicyOptions& options) {

@@ -1,7 +1,8 @@
 #pragma once
 
-// Pairs jobs that share the same GPUs. Each job of a pair makes a part of its rate alone; the two parts must add up to
-// clearly more than 1, the sum they reach by taking turns. A job bound by storage loses less by sharing its GPUs.
+// Pairs jobs that share the same GPUs. Each job of a pair runs at a part of the rate that it has alone. The two parts
+// must add up to clearly more than 1, which is the sum if the jobs take turns. A job bound by storage loses less by
+// sharing its GPUs.
 
 #include <cstdint>
 #include <map>
@@ -18,7 +19,7 @@ class Packing {
 public:
     explicit Packing(const Snapshot& snapshot);
 
-    // Returns the part of its rate alone that the job would make when sharing these GPUs; 0: it may not share.
+    // Returns the job's rate when it shares these GPUs, as a part of its rate alone; 0: it may not share.
     double part(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus) const;
     // Returns the sum of both parts of a sharing pair, by the rates in force; 2 while they are unknown.
     double measured_sum(std::uint32_t host, std::uint32_t guest) const;

@@ -8,7 +8,8 @@
 namespace larder::scheduler {
 namespace {
 
-// The most fits that are computed for new jobs in one decision. After that, new jobs only get free leases.
+// The most calls of LeasePlan::fit for new jobs in one decision. After that, new jobs only get leases that the planned
+// promises leave free.
 constexpr std::size_t kFitsMax = 20'000;
 
 // `all`: the room of the whole cluster.
@@ -20,7 +21,7 @@ LeaseDemand demand_of(const Snapshot& snapshot, const Room& all, std::uint32_t j
     demand.gpus = job.running ? job.gpus : gpus_asked(snapshot, *job.spec);
     for (std::uint32_t type = 0; type < snapshot.gpu_types.size(); ++type) {
         const bool elsewhere = job.spec->gpu_type != kAnyGpuType && job.spec->gpu_type != type;
-        // The job could wait forever for GPUs beyond its tenant's claim.
+        // A job might wait forever for GPUs beyond its tenant's claim.
         const bool unclaimed = !job.running && all.claim_left(*job.spec, type) < demand.gpus;
         demand.rates.push_back(elsewhere || unclaimed ? 0 : expected_rate(snapshot, job, type, demand.gpus));
     }
@@ -88,11 +89,11 @@ private:
     bool add(PlannedPromises& planned, std::size_t p, const PromisedTimes* times) const {
         const Promise& promise = promises_[p];
         const LeaseDemand& demand = promise.demand;
-        if (promise.holds) planned.plan.release(demand.runs_on, 0, demand.gpus, promise.holds_claim_of);
+        if (promise.within_lease) planned.plan.release(demand.runs_on, 0, demand.gpus, promise.holds_claim_of);
         LeaseFit fit = times == nullptr ? planned.plan.fit(demand) : planned.plan.follow(demand, *times);
         const bool met = fit.meets(demand.deadline_s);
         if (met) planned.plan.take(fit, demand);
-        if (promise.holds && !(met && fit.now() && fit.gpu_type == demand.runs_on)) {
+        if (promise.within_lease && !(met && fit.starts_now() && fit.gpu_type == demand.runs_on)) {
             planned.plan.take(demand.runs_on, 0, demand.gpus, promise.holds_claim_of);
         }
         if (!met && times != nullptr) return false;
@@ -122,18 +123,19 @@ std::vector<Promise> find_promises(const Snapshot& snapshot) {
     const Room all(snapshot);
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
         const JobState& job = *snapshot.jobs[j];
-        if (!has_deadline(job) || is_pinned(job)) continue;
+        if (!has_deadline(job) || is_unstoppable(job)) continue;
         Promise& promise = promises.emplace_back();
         promise.demand = demand_of(snapshot, all, j);
         const double rate = std::ranges::max(promise.demand.rates);
         promise.latest_start_s = rate > 0 ? job.spec->deadline_s - job.remaining_bytes / rate : -kNever;
         promise.strict = job.spec->service == ServiceClass::strict_deadline;
-        promise.old = job.admitted_s != kNever;
-        promise.holds = holds_lease(job, snapshot.now_s);
+        promise.promised_before = job.admitted_s != kNever;
+        promise.within_lease = holds_lease(job, snapshot.now_s);
         promise.holds_claim_of = claim_of(job);
     }
     std::ranges::sort(promises, {}, [](const Promise& promise) {
-        return std::tuple(!promise.old, !promise.old && !promise.strict, promise.latest_start_s, promise.demand.job);
+        return std::tuple(!promise.promised_before, !promise.promised_before && !promise.strict, promise.latest_start_s,
+                          promise.demand.job);
     });
     return promises;
 }
@@ -155,14 +157,14 @@ void add_promised_ends(const Snapshot& snapshot, std::vector<double>& ends_s) {
 }
 
 void admit_by_latest_start(const Snapshot& snapshot, LeasePlan& plan, std::vector<Promise>& promises) {
-    const LeasePlan alone = plan;
-    const PromisePlanner planner(alone, promises);
+    const LeasePlan base = plan;
+    const PromisePlanner planner(base, promises);
     std::vector<std::size_t> old;
     std::vector<std::size_t> hopeful;
     for (std::size_t p = 0; p < promises.size(); ++p) {
         Promise& promise = promises[p];
-        promise.hopeless = !promise.holds && !alone.fit(promise.demand).meets(promise.demand.deadline_s);
-        if (promise.old) {
+        promise.hopeless = !promise.within_lease && !base.fit(promise.demand).meets(promise.demand.deadline_s);
+        if (promise.promised_before) {
             old.push_back(p);
         } else if (!promise.hopeless) {
             hopeful.push_back(p);

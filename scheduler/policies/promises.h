@@ -1,11 +1,11 @@
 #pragma once
 
 // Decides which deadlines are promised, and by which leases (Chronus, SoCC '21). Leases are given in the order of
-// latest starts, so that long jobs with time to spare make way for short jobs without. That order is computed again at
-// each decision, and gangs that fitted together once may not fit when others have come or gone. So the times behind a
-// promise are kept (JobState::promised), and apply wherever the new order would break a promise. A new job is promised
-// its deadline if all earlier promises hold beside its own, in the new order or in what the kept times leave free. As
-// long as rates do not change and no GPUs are lost, every promise is met.
+// latest starts, so that long jobs with time to spare make way for short jobs with none. That order is computed again
+// at each decision, and gangs that fitted together once may not fit when others have come or gone. So the times behind
+// a promise are kept (JobState::promised), and apply wherever the new order would break a promise. A new job is
+// promised its deadline if all earlier promises hold beside its own, in the new order or in what the kept times leave
+// free. As long as rates do not change and no GPUs are lost, every promise is met.
 
 #include <span>
 #include <vector>
@@ -19,8 +19,8 @@ struct Promise {
     LeaseFit fit;
     double latest_start_s = 0;
     bool strict = false;
-    bool old = false;    // was promised before
-    bool holds = false;  // is within a lease
+    bool promised_before = false;
+    bool within_lease = false;
     std::uint32_t holds_claim_of = kNoTenant;
     bool met = false;
     bool hopeless = false;  // could not be met even with no other promises

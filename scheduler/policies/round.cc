@@ -17,9 +17,10 @@ struct Pair {
     std::uint32_t type = 0;
 };
 
-// Every job counts as having had a tenth of a round, so that a new job starts soon, but not regardless of its share.
+// Every job counts as if it had already run for a tenth of a round, so that a new job starts soon, but not regardless
+// of its share.
 double urgency(const Snapshot& snapshot, const JobState& job, std::uint32_t type, double part, double round_s) {
-    const double possible_run_s = faded_sum_s(snapshot.now_s - job.spec->submit_s + round_s);
+    const double possible_run_s = full_recent_run_s(snapshot.now_s - job.spec->submit_s + round_s);
     return part * possible_run_s / (recent_run_s(job, type, snapshot.now_s) + round_s / 10);
 }
 
@@ -30,7 +31,7 @@ void want_round(const Snapshot& snapshot, std::span<const RoundJob> jobs, double
     for (const GpuTypeState& type : snapshot.gpu_types) left.push_back(type.gpus);
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
         const JobState& job = *snapshot.jobs[j];
-        if (!is_pinned(job) && !holds_lease(job, snapshot.now_s)) continue;
+        if (!is_unstoppable(job) && !holds_lease(job, snapshot.now_s)) continue;
         left[job.gpu_type] -= std::min(left[job.gpu_type], job.gpus);
         Want want = want_as_it_is(snapshot, j);
         want.promised = true;
@@ -70,21 +71,21 @@ void want_round(const Snapshot& snapshot, std::span<const RoundJob> jobs, double
         wanted.lease_s = end_s - snapshot.now_s;
         decision.wants.push_back(wanted);
     };
-    std::vector<std::uint32_t> passed_by;
+    std::vector<std::uint32_t> passed_over;
     for (const Pair& pair : pairs) {
         if (chosen[pair.at]) continue;
         const RoundJob& job = jobs[pair.at];
         if (left[pair.type] < job.gpus) {
-            passed_by.push_back(pair.at);
+            passed_over.push_back(pair.at);
             continue;
         }
         left[pair.type] -= job.gpus;
         chosen[pair.at] = true;
         add_want(job, pair.type);
     }
-    // Jobs without any share come after jobs that found no room where their share is.
-    for (std::uint32_t i = 0; i < jobs.size(); ++i) passed_by.push_back(i);
-    for (const std::uint32_t i : passed_by) {
+    // Jobs without any share come after jobs that found no room on the types where they have a share.
+    for (std::uint32_t i = 0; i < jobs.size(); ++i) passed_over.push_back(i);
+    for (const std::uint32_t i : passed_over) {
         if (chosen[i]) continue;
         chosen[i] = true;
         settled = false;

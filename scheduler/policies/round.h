@@ -1,9 +1,9 @@
 #pragma once
 
-// Turns shares of time into the jobs of the next round (Gavel, OSDI '20, section 5). The priority of a pair of job and
-// type is its share over the share it had lately, and pairs are taken in that order while GPUs are left. Jobs keep
-// their GPUs to the end of a round, by a lease. All rounds end together, so that large gangs are not passed over for
-// ever. GPUs that the shares leave idle go to any job that can use them.
+// Turns shares of time into the jobs of the next round (Gavel, OSDI '20, section 5). A pair of a job and a type has a
+// priority: the job's share of time on the type over the share that it had lately. Pairs are taken by priority while
+// GPUs are left. Jobs keep their GPUs to the end of a round, by a lease. All rounds end together, so that large gangs
+// are not passed over for ever. GPUs that the shares leave idle go to any job that can use them.
 
 #include <span>
 #include <vector>
@@ -18,8 +18,8 @@ struct RoundJob {
     std::span<const double> parts;  // of the time, by type
 };
 
-// Adds the wishes for `jobs`, which may be stopped between rounds, after all jobs that may not be or are within a
-// lease.
+// Adds wishes: first for all jobs that may not be stopped or are within a lease, then for `jobs`, which may be stopped
+// between rounds.
 void want_round(const Snapshot& snapshot, std::span<const RoundJob> jobs, double round_s, Decision& decision);
 
 }  // namespace larder::scheduler

@@ -101,7 +101,7 @@ private:
         std::vector<int> indices;
         std::vector<double> values, upper, cost;
         for (const double gpus : problem_.gpus_by_type) gpus_ += gpus;
-        const auto coefficient = [&](int row, double value) {
+        const auto add_coefficient = [&](int row, double value) {
             if (value == 0) return;
             indices.push_back(row);
             values.push_back(value);
@@ -115,14 +115,14 @@ private:
             for (int type = 0; type < types_; ++type) {
                 const double rate = relative_rate(g, type);
                 const double gpus = problem_.gpus_by_type[static_cast<std::size_t>(type)];
-                coefficient(row_of_time(g), 1);
-                coefficient(row_of_rate(g), rate);
-                if (gpus > 0) coefficient(2 * groups_ + type, group_at(g).jobs * group_at(g).gpus / gpus);
+                add_coefficient(row_of_time(g), 1);
+                add_coefficient(row_of_rate(g), rate);
+                if (gpus > 0) add_coefficient(2 * groups_ + type, group_at(g).jobs * group_at(g).gpus / gpus);
                 end_column(rate > 0 && gpus > 0 ? 1 : 0, 0);
             }
         }
         for (int g = 0; g < groups_; ++g) {
-            coefficient(row_of_rate(g), -group_at(g).need / fastest_[static_cast<std::size_t>(g)] / level_unit_);
+            add_coefficient(row_of_rate(g), -group_at(g).need / fastest_[static_cast<std::size_t>(g)] / level_unit_);
         }
         const bool bounded = std::ranges::any_of(problem_.groups, [](const ShareGroup& g) { return g.need > 0; });
         end_column(bounded ? COIN_DBL_MAX : 0, -1);
@@ -166,20 +166,20 @@ struct ShareProgram::Basis {
 namespace {
 
 // When similar jobs are merged, the rates of a kind vary a little with its jobs, so they are compared with a tolerance.
-bool alike(const ShareGroup& a, const ShareGroup& b) {
+bool is_similar(const ShareGroup& a, const ShareGroup& b) {
     const auto near = [](double x, double y) { return std::abs(x - y) <= 0.1 * std::max(x, y); };
     return a.gpus == b.gpus && std::ranges::equal(a.rates, b.rates, near);
 }
 
-// Returns for each group the group of the last solution whose part of the basis it takes: the same kind of job if there
-// was one, else a group that no other takes; -1: none is left.
+// Returns, for each group, which group of the last solution it inherits its part of the basis from: the same kind of
+// job if there was one, else a group that no other group inherits from; -1: none is left.
 std::vector<int> inherit(const std::vector<ShareGroup>& before, const std::vector<ShareGroup>& now) {
     std::vector<int> from(now.size(), -1);
     std::vector<bool> taken(before.size());
     std::size_t b = 0;
     for (std::size_t n = 0; n < now.size(); ++n) {
         for (std::size_t ahead = b; ahead < std::min(before.size(), b + 8); ++ahead) {
-            if (!alike(before[ahead], now[n])) continue;
+            if (!is_similar(before[ahead], now[n])) continue;
             from[n] = static_cast<int>(ahead);
             taken[ahead] = true;
             b = ahead + 1;
@@ -217,7 +217,7 @@ void repair_basis(Statuses& statuses, std::size_t columns) {
 ShareProgram::ShareProgram() : basis_(std::make_unique<Basis>()) {}
 ShareProgram::~ShareProgram() = default;
 
-Result<Shares> ShareProgram::solve(const ShareProblem& problem, bool rest_too) {
+Result<Shares> ShareProgram::solve(const ShareProblem& problem, bool spreads_rest) {
     const std::size_t types = problem.gpus_by_type.size();
     const std::size_t groups = problem.groups.size();
     LARDER_ASSERT(groups > 0 && types > 0);
@@ -257,7 +257,7 @@ Result<Shares> ShareProgram::solve(const ShareProblem& problem, bool rest_too) {
     basis_->groups = problem.groups;
     basis_->types = types;
     std::vector<bool> binding = program.binding();
-    if (rest_too && !program.spread_rest()) return failed();
+    if (spreads_rest && !program.spread_rest()) return failed();
     Shares shares = program.shares();
     shares.binding = std::move(binding);
     return shares;

@@ -1,11 +1,11 @@
 #pragma once
 
 // Computes how much of the time each job should run on each type of GPU, for the fair policies (Gavel, OSDI '20). A job
-// that runs the part x of the time on a type makes x of its rate there, a gang of z GPUs takes z times x of the type's
-// GPUs, and no job runs more than all the time. All jobs are raised together to the highest level that the GPUs allow.
-// With one type that is a closed form; with several it is a linear program for CLP, whose dual simplex starts from the
-// last basis. Jobs that are alike form one group, so that the size of the program depends on the kinds of jobs, not on
-// their number.
+// that runs on a type for the part x of the time makes x times its rate there. A gang of z GPUs then takes z times x of
+// the type's GPUs. No job runs for more than all the time. All jobs are raised together to the highest level that the
+// GPUs allow. With one type a closed form gives the shares; with several types a linear program does, solved by CLP,
+// whose dual simplex starts from the last basis. Similar jobs form one group, so that the size of the program depends
+// on the kinds of jobs, not on their number.
 
 #include <cstdint>
 #include <limits>
@@ -52,14 +52,14 @@ double level_reached(const ShareProblem& problem, const Shares& shares);
 // as GPUs are left.
 Shares closed_form_shares(const ShareProblem& problem);
 
-// Computes shares for several types. With `rest_too`, GPUs left at the highest level go where they add most to the
+// Computes shares for several types. With `spreads_rest`, GPUs left at the highest level go where they add most to the
 // rates, each relative to the job's fastest type.
 class ShareProgram {
 public:
     ShareProgram();
     ~ShareProgram();
 
-    Result<Shares> solve(const ShareProblem& problem, bool rest_too = true);
+    Result<Shares> solve(const ShareProblem& problem, bool spreads_rest = true);
 
 private:
     struct Basis;

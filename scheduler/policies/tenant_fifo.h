@@ -1,6 +1,6 @@
 #pragma once
 
-// A queue for each tenant, first come first served, in which no job waits for another tenant's jobs. With guaranteed
+// Each tenant has a queue of its own, first come, first served: no job waits for another tenant's jobs. With guaranteed
 // cells (cells.h), each tenant is served as if it were alone in the cluster. Not preemptive.
 
 #include "scheduler/policy.h"

@@ -28,10 +28,10 @@ TenantTree::TenantTree(std::span<const Tenant> tenants, std::span<const Leaf> le
     }
 }
 
-double TenantTree::demand(std::uint32_t node, std::vector<double>& demands) const {
+double TenantTree::sum_demands(std::uint32_t node, std::vector<double>& demands) const {
     const Node& at = nodes_[node];
     double sum = at.leaf >= 0 ? leaves_[static_cast<std::size_t>(at.leaf)].demand : 0;
-    for (const std::uint32_t below : at.below) sum += demand(below, demands);
+    for (const std::uint32_t below : at.below) sum += sum_demands(below, demands);
     return demands[node] = sum;
 }
 
@@ -54,7 +54,7 @@ void TenantTree::divide(std::uint32_t node, double amount, const std::vector<dou
 
 std::vector<double> TenantTree::divide(double amount) const {
     std::vector<double> demands(nodes_.size()), amounts(leaves_.size());
-    demand(0, demands);
+    sum_demands(0, demands);
     divide(0, amount, demands, amounts);
     return amounts;
 }

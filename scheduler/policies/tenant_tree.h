@@ -34,7 +34,7 @@ private:
         std::vector<std::uint32_t> below;  // indices of nodes
     };
 
-    double demand(std::uint32_t node, std::vector<double>& demands) const;
+    double sum_demands(std::uint32_t node, std::vector<double>& demands) const;
     void divide(std::uint32_t node, double amount, const std::vector<double>& demands,
                 std::vector<double>& amounts) const;
     bool find_active(std::uint32_t node, const std::vector<bool>& active, std::vector<bool>& found) const;

@@ -14,12 +14,12 @@ namespace larder::scheduler {
 // of one type.
 std::uint32_t gpus_asked(const Snapshot& snapshot, const JobSpec& job);
 
-// Wants a running job as it is, or on another type if earlier jobs have taken its own. Wants a waiting job with the
-// GPUs it asks for, on the type it insists on or any.
+// Returns a want for the job as it is. A running job keeps its GPUs, or gets another type if earlier jobs have taken
+// its own. A waiting job gets the GPUs it asks for, on the type it insists on, or any.
 Want want_as_it_is(const Snapshot& snapshot, std::uint32_t job);
 
 // True if no policy may stop the job.
-inline bool is_pinned(const JobState& job) {
+inline bool is_unstoppable(const JobState& job) {
     return job.running && !job.spec->preemptible;
 }
 

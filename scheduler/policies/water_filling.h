@@ -1,9 +1,9 @@
 #pragma once
 
-// Hierarchical fairness by water filling (Gavel, OSDI '20, section 4.3): tenants share by their weights, level after
-// level of the hierarchy, and the jobs of each tenant by theirs. All are raised together. Shares that a job or tenant
-// cannot use go to the others of its tenant first. With one type of GPU this is a division from the root down; with
-// several types it is a linear program for each level at which some job can rise no further.
+// Hierarchical fairness by water filling (Gavel, OSDI '20, section 4.3): tenants share by their weights at each level
+// of the hierarchy, and the jobs of a tenant share by theirs. The rates of all jobs are raised together. Shares that a
+// job or tenant cannot use go to the others of its tenant first. With one type of GPU this is a division from the root
+// down; with several types it is a linear program for each level at which some job can rise no further.
 
 #include "scheduler/policies/fair.h"
 

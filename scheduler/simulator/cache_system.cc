@@ -77,7 +77,7 @@ private:
 class StaticPerJob final : public RuleBasedCache {
 public:
     using RuleBasedCache::RuleBasedCache;
-    bool per_job() const override { return true; }
+    bool has_store_per_job() const override { return true; }
 
 private:
     void set_quotas(const ReadersState& state) override {
@@ -124,7 +124,7 @@ private:
 class Lru final : public RuleBasedCache {
 public:
     using RuleBasedCache::RuleBasedCache;
-    bool fluid() const override { return false; }
+    bool is_fluid() const override { return false; }
     double next_plan_s(std::span<const std::unique_ptr<Store>> stores, double now_s) const override {
         return next_lru_refresh_s(stores, now_s);
     }

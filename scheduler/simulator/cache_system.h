@@ -10,8 +10,8 @@
 //     whole-dataset        whole datasets, by benefit per byte (Quiver, FAST '20)
 //     none
 //
-// Bandwidth rules: `joint` takes bandwidth from the plan; `fair` is max-min over what the jobs could take; `first-come`
-// serves jobs in the order of their starts.
+// Bandwidth rules: `joint` takes bandwidth from the plan; `fair` is max-min fair over the bandwidth that the jobs could
+// use; `first-come` serves jobs in the order of their starts.
 
 #include <cstdint>
 #include <memory>
@@ -71,9 +71,9 @@ public:
     virtual ~CacheSystem() = default;
     virtual Result<void> plan(const ReadersState& state) = 0;
     // True if every job has a store of its own.
-    virtual bool per_job() const { return false; }
+    virtual bool has_store_per_job() const { return false; }
     // True if hit ratios follow from the contents of the stores. If false, plan() sets them.
-    virtual bool fluid() const { return true; }
+    virtual bool is_fluid() const { return true; }
     // For systems that are not fluid: when to plan again even if nothing happens.
     virtual double next_plan_s(std::span<const std::unique_ptr<Store>> stores, double now_s) const {
         static_cast<void>(stores), static_cast<void>(now_s);
@@ -92,9 +92,10 @@ void share_bandwidth(BandwidthKind kind, std::span<Reader* const> readers, doubl
 // permutation per epoch. A stopped job counts with the bytes it read in its turns: its blocks age while it waits, and
 // it finds the rest of them when it resumes.
 void set_lru_hits(std::span<Store* const> stores, double cache_bytes, double now_s = 0);
-// When hit ratios of resumed jobs will have moved enough to set them again; kNever if they will not.
+// Returns when hit ratios of resumed jobs will have moved enough to set them again; kNever if they will not.
 double next_lru_refresh_s(std::span<const std::unique_ptr<Store>> stores, double now_s);
-// The part of a dataset that one job reads in a window of `epochs` epochs, averaged over where the window begins.
+// Returns the part of a dataset that one job reads in a window of `epochs` epochs, averaged over all places where the
+// window may begin.
 double distinct_part(double epochs);
 void set_equal_rates(const ReadersState& state);
 

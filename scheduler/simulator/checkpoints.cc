@@ -6,24 +6,24 @@
 namespace larder::scheduler {
 namespace {
 
-// A transfer with less time left than this has ended: simulated times of some weeks are no more precise.
+// A transfer counts as ended if less time than this is left: simulated times of some weeks are no more precise.
 constexpr double kInstant_s = 1e-6;
 
 }  // namespace
 
 Checkpoints::Checkpoints(const CheckpointOptions& options, std::size_t jobs) : options_(options), jobs_(jobs) {}
 
-void Checkpoints::begin(std::uint32_t job, double bytes) {
+void Checkpoints::begin_transfer(std::uint32_t job, double bytes) {
     transfers_.push_back({.job = job, .bytes_left = bytes, .stands_still = true});
 }
 
-void Checkpoints::started(std::uint32_t job, double bytes, double remaining_bytes, double now_s) {
+void Checkpoints::note_start(std::uint32_t job, double bytes, double remaining_bytes, double now_s) {
     jobs_[job].bytes = bytes;
     jobs_[job].saved_remaining_bytes = remaining_bytes;
     set_due(job, take_time(bytes) || options_.jobs_may_be_lost ? now_s + options_.interval_s : kNever);
 }
 
-void Checkpoints::stopped(std::uint32_t job) {
+void Checkpoints::note_stop(std::uint32_t job) {
     set_due(job, kNever);
     std::erase_if(transfers_, [&](const Transfer& transfer) { return transfer.job == job; });
 }
@@ -72,7 +72,8 @@ void Checkpoints::write(std::uint32_t job, double remaining_bytes, double now_s)
     transfers_.push_back({.job = job, .bytes_left = jobs_[job].bytes});
 }
 
-void Checkpoints::note(double until_s, const std::function<double(std::uint32_t job, double at_s)>& remaining_bytes) {
+void Checkpoints::note_instant(double until_s,
+                               const std::function<double(std::uint32_t job, double at_s)>& remaining_bytes) {
     while (!instant_due_.empty() && instant_due_.begin()->first <= until_s) {
         const auto [due_s, job] = *instant_due_.begin();
         const double last_s = due_s + std::floor((until_s - due_s) / options_.interval_s) * options_.interval_s;

@@ -29,26 +29,26 @@ public:
     bool take_time(double bytes) const { return bytes > 0 && options_.bytes_per_second < kNever; }
 
     // Starts to write or read a checkpoint. The job stands still until the transfer ends.
-    void begin(std::uint32_t job, double bytes);
-    // The job runs from now on. It has `remaining_bytes` to read, and its checkpoints have `bytes`.
-    void started(std::uint32_t job, double bytes, double remaining_bytes, double now_s);
-    // Cancels the job's transfers and its next checkpoint.
-    void stopped(std::uint32_t job);
+    void begin_transfer(std::uint32_t job, double bytes);
+    // Records that the job runs from now on, with `remaining_bytes` to read. Its checkpoints have `bytes`.
+    void note_start(std::uint32_t job, double bytes, double remaining_bytes, double now_s);
+    // Records that the job has stopped: cancels its transfers and its next checkpoint.
+    void note_stop(std::uint32_t job);
 
-    // When the next transfer ends or the next checkpoint is due.
+    // Returns when the next transfer ends or the next checkpoint is due.
     double next_s(double now_s) const;
     // Advances all transfers. Returns the jobs that stood still for a transfer that ended, in the order of the
     // transfers' starts.
     std::vector<std::uint32_t> advance(double seconds);
-    // Jobs whose periodic checkpoint is due. The caller must call `write` for each of them.
+    // Returns the jobs whose periodic checkpoint is due. The caller must call `write` for each of them.
     std::vector<std::uint32_t> due(double now_s) const;
     void write(std::uint32_t job, double remaining_bytes, double now_s);
 
     // Records the checkpoints that take no time and are due by `until_s`. `remaining_bytes` returns a job's remaining
     // bytes at a time.
-    void note(double until_s, const std::function<double(std::uint32_t job, double at_s)>& remaining_bytes);
+    void note_instant(double until_s, const std::function<double(std::uint32_t job, double at_s)>& remaining_bytes);
 
-    // The bytes that the job has to read after it goes back to its last complete checkpoint.
+    // Returns the bytes that the job has to read after it goes back to its last complete checkpoint.
     double remaining_bytes(std::uint32_t job) const { return jobs_[job].saved_remaining_bytes; }
 
 private:

@@ -10,7 +10,7 @@
 namespace larder::scheduler {
 namespace {
 
-// f* of the job with its present GPUs and the jobs that share them.
+// Returns f* of the job with its present GPUs, less what jobs that share them cost.
 double ideal_of(const SimulatedJob& job) {
     const bool shares = job.guests > 0 || job.state.packed_with != nullptr;
     return shares ? job.ideal_rate_unshared * job.state.spec->packed_rate : job.ideal_rate_unshared;
@@ -21,26 +21,26 @@ void set_rate(Reader& reader) {
     reader.rate = allocator::predicted_rate(std::min(reader.ideal, reader.cap), reader.bandwidth, reader.hit_ratio);
 }
 
-// The job's unread bytes are those of its parts.
+// Sets the job's unread bytes to the sum over its parts.
 void add_up(SimulatedJob& job) {
     job.reader.unread_bytes = 0;
     job.reader.unread_cached_bytes = 0;
     for (const ReaderPart& part : job.parts) {
-        job.reader.unread_bytes += part.own->unread_bytes;
-        job.reader.unread_cached_bytes += part.own->unread_cached_bytes;
+        job.reader.unread_bytes += part.node_reader->unread_bytes;
+        job.reader.unread_cached_bytes += part.node_reader->unread_cached_bytes;
     }
 }
 
-// All parts of the job keep pace with each other.
+// Splits the job's rate among its parts, which keep pace with each other.
 void spread_rate(SimulatedJob& job) {
     for (const ReaderPart& part : job.parts) {
-        part.own->rate = job.reader.rate * part.part;
-        part.own->hit_ratio = rest_hit_ratio(*part.own);
+        part.node_reader->rate = job.reader.rate * part.fraction;
+        part.node_reader->hit_ratio = rest_hit_ratio(*part.node_reader);
     }
 }
 
 Reader& reader_of(SimulatedJob& job, const ReaderPart& part) {
-    return part.own == nullptr ? job.reader : *part.own;
+    return part.node_reader == nullptr ? job.reader : *part.node_reader;
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ DataPlane::DataPlane(const SimulationOptions& options, std::span<const DatasetSt
 }
 
 Store& DataPlane::store_for(std::uint32_t dataset, std::uint32_t node) {
-    if (!system_->per_job()) {
+    if (!system_->has_store_per_job()) {
         const auto found = by_place_.find({dataset, node});
         if (found != by_place_.end()) return *found->second;
     }
@@ -63,7 +63,7 @@ Store& DataPlane::store_for(std::uint32_t dataset, std::uint32_t node) {
     created->size_bytes = datasets_[dataset].size_bytes;
     Store& store = *created;
     stores_.push_back(std::move(created));
-    if (!system_->per_job()) by_place_[{dataset, node}] = &store;
+    if (!system_->has_store_per_job()) by_place_[{dataset, node}] = &store;
     return store;
 }
 
@@ -75,11 +75,12 @@ void DataPlane::find_stores(SimulatedJob& job) {
     } else {
         const double gpus = gpu_count(job.state.placement);
         for (const NodeGpus& share : job.state.placement) {
-            job.parts.push_back({.store = &store_for(dataset, share.node), .part = share.count() / gpus});
+            job.parts.push_back({.store = &store_for(dataset, share.node), .fraction = share.count() / gpus});
         }
     }
     if (job.parts.size() > 1) {
-        for (ReaderPart& part : job.parts) part.own = std::make_unique<Reader>(Reader{.whole = &job.reader});
+        for (ReaderPart& part : job.parts)
+            part.node_reader = std::make_unique<Reader>(Reader{.job_reader = &job.reader});
         split_.push_back(&job);
     }
     for (const ReaderPart& part : job.parts) part.store->readers.push_back(&reader_of(job, part));
@@ -97,11 +98,11 @@ void DataPlane::start(SimulatedJob& job, std::uint32_t index, double now_s) {
     job.parts.clear();
     if (job.reads_nothing()) return;
     find_stores(job);
-    if (!system_->fluid()) {
+    if (!system_->is_fluid()) {
         if (!reader.turns.empty()) std::erase(job.parts.front().store->paused, &reader);
         begin_turn(reader, now_s);
     }
-    if (reported_ != nullptr) reported_->started(job, now_s);
+    if (reported_ != nullptr) reported_->note_start(job, now_s);
     if (reader.unread_bytes <= 0) {
         begin_epoch(job);
         return;
@@ -109,10 +110,11 @@ void DataPlane::start(SimulatedJob& job, std::uint32_t index, double now_s) {
     // The job resumes within its epoch. It has read the same part of the cached blocks as of all others.
     const double unread = reader.unread_bytes;
     for (const ReaderPart& part : job.parts) {
-        Reader& own = reader_of(job, part);
-        own.unread_bytes = unread * part.part;
-        own.unread_cached_bytes =
-            std::min(own.unread_bytes, part.store->cached_bytes * own.unread_bytes / part.store->size_bytes);
+        Reader& reader_on_node = reader_of(job, part);
+        reader_on_node.unread_bytes = unread * part.fraction;
+        reader_on_node.unread_cached_bytes =
+            std::min(reader_on_node.unread_bytes,
+                     part.store->cached_bytes * reader_on_node.unread_bytes / part.store->size_bytes);
     }
     if (job.parts.size() > 1) add_up(job);
 }
@@ -120,7 +122,7 @@ void DataPlane::start(SimulatedJob& job, std::uint32_t index, double now_s) {
 void DataPlane::stop(SimulatedJob& job, bool dataset_is_done, double now_s) {
     job.reader.rate = 0;
     if (job.parts.empty()) return;
-    if (!system_->fluid() && job.reader.remaining_bytes > 0) {
+    if (!system_->is_fluid() && job.reader.remaining_bytes > 0) {
         end_turn(job.reader, now_s);
         job.parts.front().store->paused.push_back(&job.reader);
     }
@@ -129,11 +131,11 @@ void DataPlane::stop(SimulatedJob& job, bool dataset_is_done, double now_s) {
     const std::uint32_t dataset = job.state.spec->dataset;
     const Store* first = job.parts.front().store;
     const auto is_removed = [&](const std::unique_ptr<Store>& store) {
-        if (system_->per_job()) return store.get() == first;
+        if (system_->has_store_per_job()) return store.get() == first;
         return dataset_is_done && reported_ == nullptr && store->dataset == dataset && store->readers.empty();
     };
     job.parts.clear();
-    if (!dataset_is_done && !system_->per_job()) return;
+    if (!dataset_is_done && !system_->has_store_per_job()) return;
     for (const auto& store : stores_) {
         if (is_removed(store)) by_place_.erase({store->dataset, store->node});
     }
@@ -150,7 +152,7 @@ void DataPlane::advance(double seconds, std::span<SimulatedJob* const> running, 
         if (store->readers.empty()) continue;
         read_.clear();
         for (const Reader* reader : store->readers) read_.push_back(reader->rate * seconds);
-        if (system_->fluid()) {
+        if (system_->is_fluid()) {
             larder::scheduler::advance(*store, read_);
         } else {
             for (std::size_t i = 0; i < read_.size(); ++i) {
@@ -176,9 +178,9 @@ void DataPlane::advance(double seconds, std::span<SimulatedJob* const> running, 
 
 void DataPlane::begin_epoch(SimulatedJob& job) {
     for (const ReaderPart& part : job.parts) {
-        Reader& own = reader_of(job, part);
-        if (part.own != nullptr) own.remaining_bytes = job.reader.remaining_bytes * part.part;
-        larder::scheduler::begin_epoch(*part.store, own, part.part);
+        Reader& reader_on_node = reader_of(job, part);
+        if (part.node_reader != nullptr) reader_on_node.remaining_bytes = job.reader.remaining_bytes * part.fraction;
+        larder::scheduler::begin_epoch(*part.store, reader_on_node, part.fraction);
     }
     if (job.parts.size() > 1) add_up(job);
 }
@@ -189,7 +191,7 @@ bool DataPlane::end_epoch(SimulatedJob& job) {
     const double rate_before = reader.rate;
     const bool first = std::exchange(reader.first_epoch, false);
     begin_epoch(job);
-    if (!system_->fluid()) return first;
+    if (!system_->is_fluid()) return first;
     set_rate(reader);
     // A plan for every epoch of every job would cost most of the run time, and change nothing where caches are full.
     constexpr double kNeedChangeMin = 0.002;
@@ -202,7 +204,7 @@ bool DataPlane::end_epoch(SimulatedJob& job) {
 
 void DataPlane::find_waiting(std::span<SimulatedJob* const> waiting) {
     waiting_.clear();
-    if (system_->per_job()) return;
+    if (system_->has_store_per_job()) return;
     for (SimulatedJob* job : waiting) {
         if (job->reads_nothing()) continue;
         const std::uint32_t node = options_.cache.own_caches ? job->last_placement.front().node : kAllNodes;
@@ -242,7 +244,7 @@ Result<void> DataPlane::plan(double now_s, std::span<SimulatedJob* const> runnin
         for (Reader* reader : store->readers) reader->store = store->index;
         planned_.push_back(store.get());
     }
-    for (SimulatedJob* job : split_) job->reader.store = job->parts.front().own->store;
+    for (SimulatedJob* job : split_) job->reader.store = job->parts.front().node_reader->store;
     find_waiting(waiting);
     const ReadersState state{.now_s = now_s,
                              .readers = readers_,
@@ -274,7 +276,7 @@ Result<void> DataPlane::plan(double now_s, std::span<SimulatedJob* const> runnin
 }
 
 void DataPlane::resume(SimulatedJob& job, double now_s) {
-    if (reported_ != nullptr) reported_->started(job, now_s);
+    if (reported_ != nullptr) reported_->note_start(job, now_s);
 }
 
 Result<void> DataPlane::report(double now_s, std::span<SimulatedJob* const> running,
@@ -283,7 +285,7 @@ Result<void> DataPlane::report(double now_s, std::span<SimulatedJob* const> runn
 }
 
 bool DataPlane::refresh_shared() {
-    if (!system_->fluid()) return true;
+    if (!system_->is_fluid()) return true;
     bool changed = false;
     const auto refresh = [&](Reader& reader) {
         const double before = reader.hit_ratio;
@@ -297,14 +299,14 @@ bool DataPlane::refresh_shared() {
     for (const auto& store : stores_) {
         if (store->readers.size() < 2) continue;
         for (Reader* reader : store->readers) {
-            if (reader->whole == nullptr) refresh(*reader);
+            if (reader->job_reader == nullptr) refresh(*reader);
         }
     }
     return changed;
 }
 
 double DataPlane::next_refresh_s(double now_s) const {
-    if (!system_->fluid()) return system_->next_plan_s(stores_, now_s);
+    if (!system_->is_fluid()) return system_->next_plan_s(stores_, now_s);
     double soonest = kNever;
     for (const auto& store : stores_) {
         if (store->readers.size() < 2 || !store->fills()) continue;
@@ -340,13 +342,13 @@ double DataPlane::cached_bytes(std::uint32_t dataset) const {
     return cached;
 }
 
-void DataPlane::describe(std::span<DatasetState> datasets) const {
-    if (system_->per_job()) return;
+void DataPlane::update_cached_bytes(std::span<DatasetState> datasets) const {
+    if (system_->has_store_per_job()) return;
     for (const auto& store : stores_) datasets[store->dataset].cached_bytes = 0;
     for (const auto& store : stores_) datasets[store->dataset].cached_bytes += store->cached_bytes;
 }
 
-void DataPlane::describe(NearNodes& near) const {
+void DataPlane::update_near_nodes(NearNodes& near) const {
     if (!options_.cache.own_caches) return;
     near.begin(datasets_.size());
     for (const auto& store : stores_) near.add(store->dataset, store->node, store->cached_bytes);

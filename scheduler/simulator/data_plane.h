@@ -18,23 +18,24 @@ class DataPlane {
 public:
     DataPlane(const SimulationOptions& options, std::span<const DatasetState> datasets, const GpuCluster& cluster);
 
-    // The job has its GPUs and begins or resumes reading.
+    // Call it when the job has its GPUs and begins or resumes reading.
     void start(SimulatedJob& job, std::uint32_t index, double now_s);
     void stop(SimulatedJob& job, bool dataset_is_done, double now_s);
-    // The job was stopped and will not come back.
+    // Call it when the job was stopped and will not come back.
     void forget(const SimulatedJob& job);
-    // All readers read for `seconds`. Adds the bytes read to the jobs and to `outcomes`.
+    // Lets all readers read for `seconds`, and adds the bytes read to the jobs and to `outcomes`.
     void advance(double seconds, std::span<SimulatedJob* const> running, std::vector<JobOutcome>& outcomes);
-    // The job's epoch has ended. True if its needs have changed enough to warrant a new plan.
+    // Call it when the job's epoch has ended. Returns true if its needs have changed enough to warrant a new plan.
     bool end_epoch(SimulatedJob& job);
     // `waiting`: jobs that wait for their next turns. They keep their part of the cache.
     Result<void> plan(double now_s, std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting);
-    // The job had its GPUs but was paused, and now begins to read.
+    // Call it when a job that had its GPUs but was paused begins to read.
     void resume(SimulatedJob& job, double now_s);
-    // When the next node reports, if plans come from reports. A plan is due then.
+    // Returns when the next node reports, if plans come from reports; kNever: they do not. A plan is due then.
     double next_report_s() const { return reported_ == nullptr ? kNever : reported_->next_s(); }
     Result<void> report(double now_s, std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting);
-    // Updates the rates of jobs that read stores with several readers. True if any hit ratio changed, or a plan is due.
+    // Updates the rates of jobs that read stores with several readers. Returns true if any hit ratio changed, or a plan
+    // is due.
     bool refresh_shared();
     // When to call refresh_shared() again.
     double next_refresh_s(double now_s) const;
@@ -42,9 +43,9 @@ public:
     double remote_rate(std::span<SimulatedJob* const> running) const;
     double cached_bytes(std::uint32_t dataset) const;
     double cached_bytes_all() const;
-    void describe(std::span<DatasetState> datasets) const;
-    // Sets which nodes hold which dataset, if every node caches for itself. Else does nothing.
-    void describe(NearNodes& near) const;
+    void update_cached_bytes(std::span<DatasetState> datasets) const;
+    // Sets which nodes hold which dataset if every node caches for itself; else does nothing.
+    void update_near_nodes(NearNodes& near) const;
 
 private:
     Store& store_for(std::uint32_t dataset, std::uint32_t node);

@@ -27,13 +27,14 @@ struct TenantGuarantee {
     double waited_alone_s = 0;
 };
 
-// A cluster of one hierarchy (GPU, pair if nodes have an even number of GPUs, node, rack of 4 nodes). The workload's
-// tenants own whole nodes of it, by weight, at least one each. GPUs beyond whole racks are left out. invalid_argument:
-// more tenants than nodes.
+// Returns a cluster of one hierarchy (GPU, pair if nodes have an even number of GPUs above 2, node, rack of 4 nodes).
+// The workload's tenants own whole nodes of it by weight, at least one each. GPUs beyond whole racks are left out.
+// invalid_argument: more tenants than nodes.
 Result<CellConfig> cells_by_weight(std::span<const Tenant> tenants, const GpuGroup& gpus, std::uint32_t gpus_per_node);
 
-// One result for each tenant that has cells. The GPUs are the config's; the workload must be made for their types.
-// `simulated`, if given, is called after each cluster, first the shared one, then each tenant's.
+// Returns one result for each tenant that has cells. The GPUs are those of the config; the workload must be made for
+// their types. `simulated`, if given, is called each time a cluster has been simulated: first the shared cluster, then
+// each tenant's.
 Result<std::vector<TenantGuarantee>> check_guarantee(
     const Workload& workload, const CellConfig& config,
     const std::function<void(std::size_t done, std::size_t all)>& simulated = {});

@@ -18,9 +18,9 @@ double distinct_part(double epochs) {
 
 namespace {
 
-// Bytes that the reader read in the last `seconds`, in this turn and in those before. A reader that was never stopped
-// counts as having read forever.
-double read_lately(const Reader& reader, bool runs, double seconds, double now_s) {
+// Returns the bytes that the reader read in the last `seconds`, in this turn and in earlier ones. A reader that was
+// never stopped counts as having read forever.
+double recently_read_bytes(const Reader& reader, bool runs, double seconds, double now_s) {
     if (runs && reader.turns.empty()) return reader.rate * seconds;
     const double since_s = now_s - seconds;
     double bytes = runs ? reader.rate * std::min(seconds, now_s - reader.turn_s) : 0;
@@ -33,12 +33,12 @@ double read_lately(const Reader& reader, bool runs, double seconds, double now_s
     return bytes;
 }
 
-// The part of the store's dataset that the reader read in the last `seconds`.
+// Returns the part of the store's dataset that the reader read in the last `seconds`.
 double distinct_read_part(const Store& store, const Reader& reader, bool runs, double seconds, double now_s) {
-    return distinct_part(read_lately(reader, runs, seconds, now_s) / store.size_bytes);
+    return distinct_part(recently_read_bytes(reader, runs, seconds, now_s) / store.size_bytes);
 }
 
-// The part of the store's dataset that is cached if blocks stay for `stay_s` after they were read.
+// Returns the part of the store's dataset that is cached if blocks stay for `stay_s` after they were read.
 double cached_part(const Store& store, double stay_s, double now_s) {
     double absent = 1;
     for (const Reader* reader : store.readers) absent *= 1 - distinct_read_part(store, *reader, true, stay_s, now_s);
@@ -46,7 +46,7 @@ double cached_part(const Store& store, double stay_s, double now_s) {
     return 1 - absent;
 }
 
-// The longest time that a block can have stayed.
+// Returns the longest time that a cached block can have been in the cache.
 double longest_stay_s(const Store& store, double now_s) {
     double longest_s = 0;
     for (const Reader* reader : store.readers) {

@@ -20,27 +20,27 @@ public:
         const std::uint32_t all_disks = limits_.add(state.node_disk_bytes_per_second * nodes);
         for (std::uint32_t j = 0; j < jobs.size(); ++j) {
             const SimulatedJob& job = *jobs[j];
-            const bool caches_own = job.parts.front().store->node != kAllNodes;
+            const bool has_node_caches = job.parts.front().store->node != kAllNodes;
             const double hits = rest_hit_ratio(job.reader);
             const double gpus = gpu_count(*state.placements[j]);
             for (std::size_t i = 0; i < state.placements[j]->size(); ++i) {
                 const NodeGpus& share = (*state.placements[j])[i];
                 const double part = share.count() / gpus;
-                const Reader* node_reader = caches_own ? job.parts[i].own.get() : nullptr;
-                const double node_hits = !caches_own              ? hits / nodes
+                const Reader* node_reader = has_node_caches ? job.parts[i].node_reader.get() : nullptr;
+                const double node_hits = !has_node_caches         ? hits / nodes
                                          : node_reader == nullptr ? hits
                                                                   : rest_hit_ratio(*node_reader);
                 limits_.use(nic_in[share.node], j, part * (1 - node_hits));
-                if (caches_own) limits_.use(disk[share.node], j, part * node_hits);
+                if (has_node_caches) limits_.use(disk[share.node], j, part * node_hits);
             }
-            if (caches_own) continue;
+            if (has_node_caches) continue;
             limits_.use(all_out, j, hits * (1 - 1 / nodes));
             limits_.use(all_disks, j, hits);
         }
         limits_.finish();
     }
 
-    // The rates, with all jobs that use an exceeded bound slowed down alike.
+    // Returns the rates, with all jobs that use an exceeded bound slowed down by the same factor.
     std::vector<double> bounded_rates(const std::vector<double>& rates) const {
         const std::vector<double> low(rates.size());
         return limits_.fits(rates) ? rates : limits_.fill(low, rates, rates);

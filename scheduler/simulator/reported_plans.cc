@@ -37,17 +37,18 @@ allocator::ClusterOptions cluster_options(const SimulationOptions& options) {
     return cluster;
 }
 
-// The part of a job on one node: its reader, and its GPUs there.
+// The part of a job on one node: its reader, its fraction of the job's reads, and its GPUs there.
 struct JobOnNode {
     Reader* reader = nullptr;
-    double part = 0;
+    double fraction = 0;
     std::uint32_t gpus = 0;
 };
 
 std::optional<JobOnNode> part_on(SimulatedJob& job, std::uint32_t node) {
     for (const ReaderPart& part : job.parts) {
         if (part.store->node != node) continue;
-        JobOnNode on_node{.reader = part.own == nullptr ? &job.reader : part.own.get(), .part = part.part};
+        JobOnNode on_node{.reader = part.node_reader == nullptr ? &job.reader : part.node_reader.get(),
+                          .fraction = part.fraction};
         for (const NodeGpus& share : job.state.placement) on_node.gpus += share.node == node ? share.count() : 0;
         return on_node;
     }
@@ -82,7 +83,7 @@ void ReportedPlans::report_after(Agent& agent, double period_s, double now_s) {
         agent.check_phase_s + std::ceil((from_s - agent.check_phase_s) / kCheckEvery_s - kRounding) * kCheckEvery_s;
 }
 
-void ReportedPlans::started(const SimulatedJob& job, double now_s) {
+void ReportedPlans::note_start(const SimulatedJob& job, double now_s) {
     for (const ReaderPart& part : job.parts) report_after(agents_[part.store->node], kReportSoon_s, now_s);
     if (std::exchange(any_started_, true)) return;
     for (Agent& agent : agents_) {
@@ -130,7 +131,7 @@ Result<void> ReportedPlans::report(double now_s, std::span<SimulatedJob* const> 
         if (agent.next_s > now_s) continue;
         agent.reported_s = now_s;
         const std::int64_t now_ns = nanoseconds(now_s);
-        // A job declares the rate that is measured later.
+        // A job declares as its ideal rate the rate that nodes will measure.
         for (SimulatedJob* job : running) {
             if (cluster_.registered(job_name(*job)) != nullptr || !part_on(*job, n)) continue;
             auto registered = cluster_.register_job(
@@ -171,9 +172,9 @@ allocator::NodeReport ReportedPlans::report_of(std::uint32_t node, std::span<Sim
             {.name = job_name(*job),
              .dataset = dataset_name(job->state.spec->dataset),
              .ranks = on_node->gpus,
-             .bytes = to_bytes(done_bytes * on_node->part),
+             .bytes = to_bytes(done_bytes * on_node->fraction),
              .busy_s = on_node->gpus * done_bytes / job->reader.ideal,
-             .demand_bytes_per_second = job->reader.ideal * on_node->part * (1 - rest_hit_ratio(*on_node->reader)),
+             .demand_bytes_per_second = job->reader.ideal * on_node->fraction * (1 - rest_hit_ratio(*on_node->reader)),
              .unread_bytes = unread,
              .unread_cached_bytes = std::min(unread, to_bytes(on_node->reader->unread_cached_bytes))});
     }
@@ -207,7 +208,7 @@ void ReportedPlans::apply(std::uint32_t node, const allocator::NodePlan& plan, d
         on_node->reader->bandwidth = rate == agent.rates.end() ? 0 : rate->second;
         if (job->parts.size() < 2) continue;
         job->reader.bandwidth = 0;
-        for (const ReaderPart& part : job->parts) job->reader.bandwidth += part.own->bandwidth;
+        for (const ReaderPart& part : job->parts) job->reader.bandwidth += part.node_reader->bandwidth;
     }
 }
 

@@ -2,9 +2,9 @@
 
 // Makes plans from node reports, as the daemons do, for simulations of minutes. Every node's agent reports once a
 // second, or sooner if something waits for a report (cache/control/agent.h), to an allocator::Cluster like the
-// daemon's. The answer holds the node's quotas and, under a lease, the rates of its jobs. So bandwidth passes from one
-// node to another only after the first has reported that it gave it up, plans are kept if a new one would gain little,
-// and grants look one lease ahead. Every node caches for itself.
+// daemon's. The answer holds the node's quotas and, under a lease, the rates of its jobs. So one node gets the
+// bandwidth of another only after the other has reported that it gave that bandwidth up, plans are kept if a new plan
+// would gain little, and grants look one lease ahead. Every node caches for itself.
 
 #include <map>
 #include <memory>
@@ -21,9 +21,9 @@ class ReportedPlans {
 public:
     ReportedPlans(const SimulationOptions& options, std::span<const DatasetState> datasets, const GpuCluster& cluster);
 
-    // The job opens its sessions on its nodes.
-    void started(const SimulatedJob& job, double now_s);
-    // When the next node reports; kNever if no job was ever started.
+    // Call it when the job opens its sessions on its nodes.
+    void note_start(const SimulatedJob& job, double now_s);
+    // Returns when the next node reports; kNever if no job was ever started.
     double next_s() const;
     // Lets the nodes that are due report, and applies the answers: quotas of stores, bandwidth of readers.
     Result<void> report(double now_s, std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting,

@@ -11,11 +11,11 @@
 
 namespace larder::scheduler {
 
-// What a job reads through one store: everything, or, if every node caches for itself, what its GPUs on that node read.
+// What a job reads through one store: everything or, if every node caches for itself, what its GPUs on that node read.
 struct ReaderPart {
     Store* store = nullptr;
-    double part = 1;
-    std::unique_ptr<Reader> own;  // null: the job's reader is used
+    double fraction = 1;                  // of the job's reads
+    std::unique_ptr<Reader> node_reader;  // null: the job's reader is used
 };
 
 struct SimulatedJob {

@@ -39,7 +39,7 @@ struct Reader {
     double hit_ratio = 0;
     double rate = 0;
     double cap = std::numeric_limits<double>::infinity();  // bound by the disks and networks of its nodes
-    const Reader* whole = nullptr;                         // the job's reader, if this one is its part on one node
+    const Reader* job_reader = nullptr;                    // set if this reader is a job's part on one node
     // The turns before this one, oldest first; empty if the job was never stopped.
     std::vector<ReadTurn> turns{};
     double turn_s = 0;                   // when this turn began

@@ -38,7 +38,7 @@ struct SimulationOptions {
     double checkpoint_interval_s = 1800;          // a job whose node is lost repeats the work since its last checkpoint
     double node_lifetime_s = kNever;              // mean time between failures of a node
     double node_repair_s = 3600;
-    // Of each node: reads of its cache, and network traffic in each direction.
+    // Limits of each node: reads of its cache, and network traffic in each direction.
     double node_disk_bytes_per_second = kNever;
     double node_nic_bytes_per_second = kNever;
     // Makes plans from reports, as the daemons do (reported_plans.h), not at once at every change. Needs own caches.
@@ -51,8 +51,8 @@ struct SimulationOptions {
     std::function<void(const SimulationProgress&)> progress;
 };
 
-// Rejected: larger than the cluster, or than its tenant's claim. Expired: a strict deadline passed that the policy had
-// not promised to meet.
+// Rejected: the job is larger than the cluster, or than its tenant's claim. Expired: its strict deadline passed, and
+// the policy had not promised it.
 enum class JobEnd : std::uint8_t { finished, rejected, expired, unfinished };
 
 struct JobOutcome {

@@ -44,13 +44,13 @@ SimulationRun::SimulationRun(const Workload& workload, const GpuCluster& cluster
 }
 
 Result<SimulationOutcome> SimulationRun::run() {
-    while (!over()) {
+    while (!is_over()) {
         const double next_s = next_event_s();
         if (next_s == kNever) break;  // nobody will ever start the jobs that wait
-        pass(next_s);
-        if (auto happened = handle_events(); !happened) return std::unexpected(happened.error().within(at()));
+        advance_to(next_s);
+        if (auto happened = handle_events(); !happened) return std::unexpected(happened.error().within(time_text()));
         ++outcome_.events;
-        tell_progress();
+        report_progress();
     }
     outcome_.end_s = now_s_;
     outcome_.tenant_ratios = shares_.ratios();
@@ -66,11 +66,11 @@ double SimulationRun::next_event_s() const {
     return std::max(now_s_, std::min(next_s, failures_.next_s()));
 }
 
-void SimulationRun::pass(double until_s) {
+void SimulationRun::advance_to(double until_s) {
     const double seconds = until_s - now_s_;
     if (seconds <= 0) return;
     timeline_->take(now_s_, until_s, running_, live_.size() - running_.size(), *data_);
-    checkpoints_.note(until_s, [&](std::uint32_t j, double at_s) {
+    checkpoints_.note_instant(until_s, [&](std::uint32_t j, double at_s) {
         const Reader& reader = jobs_[j].reader;
         return std::max(0.0, reader.remaining_bytes - reader.rate * (at_s - now_s_));
     });
@@ -78,7 +78,7 @@ void SimulationRun::pass(double until_s) {
     transferred_ = checkpoints_.advance(seconds);
     now_s_ = until_s;
     if (now_s_ >= shares_.next_s()) account_all();
-    shares_.pass(seconds, now_s_);
+    shares_.advance(seconds, now_s_);
 }
 
 Result<void> SimulationRun::handle_events() {
@@ -155,7 +155,7 @@ Result<void> SimulationRun::decide_now() {
     if (policy_.takes_turns()) {
         for (const JobId j : ids_) note_time_share(jobs_[j].state, now_s_);
     }
-    data_->describe(datasets_);
+    data_->update_cached_bytes(datasets_);
     Storage storage = options_.storage;
     storage.own_caches = options_.cache.own_caches;
     const Snapshot snapshot{.now_s = now_s_,
@@ -165,10 +165,10 @@ Result<void> SimulationRun::decide_now() {
                             .datasets = datasets_,
                             .storage = storage,
                             .storage_aware = options_.storage_aware};
-    data_->describe(near_);
+    data_->update_near_nodes(near_);
     const auto near = [](const void* self, std::uint32_t job) {
         const auto& simulation = *static_cast<const SimulationRun*>(self);
-        return simulation.near_.of(simulation.live_[job]->spec->dataset);
+        return simulation.near_.holders_of(simulation.live_[job]->spec->dataset);
     };
     const auto actions = decide(policy_, placer_, {.snapshot = snapshot, .ids = ids_, .near = near, .context = this});
     if (!actions) return std::unexpected(actions.error());
@@ -223,7 +223,7 @@ Result<void> SimulationRun::plan_now() {
     return {};
 }
 
-void SimulationRun::tell_progress() {
+void SimulationRun::report_progress() {
     constexpr std::uint64_t kEvery = 4096;
     if (!options_.progress || outcome_.events % kEvery != 0) return;
     options_.progress({.now_s = now_s_, .events = outcome_.events, .jobs_done = done_, .jobs = jobs_.size()});

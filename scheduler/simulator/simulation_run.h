@@ -1,7 +1,7 @@
 #pragma once
 
-// The state of one simulation while simulate() runs it. simulation_run.cc has the event loop, simulation_run_jobs.cc
-// what happens to one job.
+// The state of one simulation while simulate() runs it. The event loop is in simulation_run.cc; what happens to one job
+// is in simulation_run_jobs.cc.
 
 #include <map>
 #include <memory>
@@ -29,17 +29,17 @@ public:
 private:
     // --- the event loop
 
-    bool over() const { return arrived_ == jobs_.size() && live_.empty() && away_.empty(); }
-    std::string at() const { return "at " + std::to_string(now_s_) + " s"; }
+    bool is_over() const { return arrived_ == jobs_.size() && live_.empty() && away_.empty(); }
+    std::string time_text() const { return "at " + std::to_string(now_s_) + " s"; }
     double next_event_s() const;
-    void pass(double until_s);
+    void advance_to(double until_s);
     Result<void> handle_events();
     void node_changed(std::uint32_t node, bool usable);
     Result<void> decide_now();
-    // Jobs that wait for their next turns.
+    // Returns the jobs that wait for their next turns.
     std::span<SimulatedJob* const> waiting();
     Result<void> plan_now();
-    void tell_progress();
+    void report_progress();
 
     // --- what happens to one job
 
@@ -62,7 +62,7 @@ private:
     void start(std::uint32_t j, const Start& start);
     // Stops a job that starts again at once with other GPUs, where it waits until its checkpoint is written and read.
     void stop_to_resize(std::uint32_t j);
-    // The job's node is lost, and with it all work since the job's last checkpoint.
+    // Stops a job whose node is lost. All work since its last checkpoint is lost too.
     void lose(std::uint32_t j);
     // Adds the job's run so far to what policies see.
     void account(SimulatedJob& job);

@@ -98,7 +98,7 @@ void SimulationRun::expire(std::uint32_t j) {
 void SimulationRun::stop_running(SimulatedJob& job, bool dataset_is_done) {
     account(job);
     data_->stop(job, dataset_is_done, now_s_);
-    checkpoints_.stopped(index(job));
+    checkpoints_.note_stop(index(job));
     unpack(job);
     job.state.running = false;
     job.state.remaining_bytes = job.reader.remaining_bytes;
@@ -140,7 +140,7 @@ void SimulationRun::preempt(std::uint32_t j) {
     if (!checkpoints_.take_time(job.state.spec->checkpoint_bytes)) return;
     leave(j);
     away_.push_back(j);
-    checkpoints_.begin(j, job.state.spec->checkpoint_bytes);
+    checkpoints_.begin_transfer(j, job.state.spec->checkpoint_bytes);
 }
 
 void SimulationRun::transfer_ended(std::uint32_t j) {
@@ -172,10 +172,10 @@ void SimulationRun::start(std::uint32_t j, const Start& start) {
     job.accounted_s = now_s_;
     job.paused = is_restart;
     job.ready_s = now_s_ + state.spec->restart_s;
-    checkpoints_.started(j, state.spec->checkpoint_bytes, job.reader.remaining_bytes, now_s_);
+    checkpoints_.note_start(j, state.spec->checkpoint_bytes, job.reader.remaining_bytes, now_s_);
     if (is_restart && job.has_checkpoint && checkpoints_.take_time(state.spec->checkpoint_bytes)) {
         job.ready_s = kNever;  // until the checkpoint is read, and after a resize first written
-        checkpoints_.begin(j, state.spec->checkpoint_bytes * (job.moves ? 2 : 1));
+        checkpoints_.begin_transfer(j, state.spec->checkpoint_bytes * (job.moves ? 2 : 1));
     }
     job.moves = false;
     data_->start(job, j, now_s_);

@@ -8,7 +8,7 @@ namespace larder::scheduler {
 Quantiles quantiles(std::vector<double> values) {
     if (values.empty()) return {};
     std::ranges::sort(values);
-    // The smallest value that at least `part` of all values do not exceed.
+    // Returns the smallest value that at least `part` of all values do not exceed.
     const auto at = [&](double part) {
         const double rank = std::ceil(part * static_cast<double>(values.size()));
         return values[std::max<std::size_t>(static_cast<std::size_t>(rank), 1) - 1];

@@ -29,7 +29,7 @@ struct Summary {
     std::uint64_t unfinished = 0;
     double makespan_s = 0;       // from the first submission to the last end
     Quantiles jct_s;             // job completion time: end minus submission
-    Quantiles queueing_s;        // the part of it without GPUs
+    Quantiles queueing_s;        // the part of the completion time without GPUs
     double gpu_utilisation = 0;  // useful over allocated GPU time
     double gpu_allocation = 0;   // allocated over available GPU time until the last end
     Quantiles fairness;          // bytes that jobs read over those under equal shares, while they ran

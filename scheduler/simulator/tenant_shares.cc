@@ -40,7 +40,7 @@ void TenantShares::add(std::uint32_t tenant, double from_s, double to_s, double 
     attained_gpu_s_[tenant] += (to_s - from_s) * gpus;
 }
 
-void TenantShares::pass(double seconds, double now_s) {
+void TenantShares::advance(double seconds, double now_s) {
     if (std::exchange(stale_, false)) entitled_ = entitled();
     for (std::size_t t = 0; t < entitled_gpu_s_.size(); ++t) entitled_gpu_s_[t] += entitled_[t] * seconds;
     while (now_s >= next_s()) end_interval();

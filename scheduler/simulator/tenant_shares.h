@@ -17,19 +17,19 @@ class TenantShares {
 public:
     TenantShares(const PolicyOptions& options, std::vector<Tenant>& tenants);
 
-    // The tenant's jobs, running and waiting, ask for `gpus` more GPUs (negative: fewer).
+    // Records that the tenant's jobs, running and waiting, ask for `gpus` more GPUs (negative: fewer).
     void change_demand(std::uint32_t tenant, double gpus);
     void set_gpus(double gpus);
-    // The GPUs that each tenant is entitled to at present.
+    // Returns the GPUs that each tenant is entitled to at present.
     std::vector<double> entitled() const { return tree_.divide(gpus_); }
-    // A job of the tenant had `gpus` GPUs from `from_s` to `to_s`.
+    // Records that a job of the tenant had `gpus` GPUs from `from_s` to `to_s`.
     void add(std::uint32_t tenant, double from_s, double to_s, double gpus);
-    // When the interval ends. All GPU time until then must be added before `pass` reaches it.
+    // Returns when the interval ends. All GPU time until then must be added before advance() reaches it.
     double next_s() const { return (interval_ + 1) * window_.interval_s; }
-    void pass(double seconds, double now_s);
+    void advance(double seconds, double now_s);
 
-    // Attained over entitled GPU time, at most 1, of each tenant and window in which it was entitled to an hour of a
-    // GPU.
+    // Returns attained over entitled GPU time, at most 1, for each tenant and each window in which the tenant was
+    // entitled to at least an hour of a GPU.
     const std::vector<double>& ratios() const { return ratios_; }
 
 private:

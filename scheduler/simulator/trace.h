@@ -1,7 +1,7 @@
 #pragma once
 
-// Job traces: when each job arrived, with how many GPUs and for how long. Trace files have one of these formats,
-// detected by its columns:
+// Job traces: when each job arrived, with how many GPUs and for how long. A trace file has one of these formats, which
+// is detected by the file's columns:
 //
 //     larder    submit_s,duration_s,gpus and, in any order, any of name, tenant (or vc), model, gpu_type, gpus_min,
 //               gpus_max, priority, deadline_s (a point in time), service (best_effort, soft, strict), preemptible,

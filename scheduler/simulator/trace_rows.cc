@@ -110,8 +110,8 @@ constexpr std::array kLarderColumns{
     Column{"opportunistic", take<&TraceJob::opportunistic>},
 };
 
-// Tiresias's columns, and those that Chronus adds. expect_time_list holds times after the submission by which a job
-// should end. Soft deadlines have several, separated by "-"; the first is the deadline.
+// The columns of Tiresias, and those that Chronus adds. expect_time_list holds times after the submission by which a
+// job should end. Soft deadlines have several, separated by "-"; the first is the deadline.
 Result<void> take_expected(TraceJob& job, const Cell& cell) {
     std::string all;
     if (auto taken = cell.parse_into(all); !taken) return taken;
@@ -136,8 +136,8 @@ constexpr std::array kTiresiasColumns{
 
 // How a row's deadline is interpreted.
 enum class Deadlines : std::uint8_t {
-    as_asked,            // strict if the row names no service; an error with best effort
-    from_the_submission  // Chronus's: also given, and ignored, for best effort
+    point_in_time,    // Larder's: strict if the row names no service; an error with best effort
+    after_submission  // Chronus's: also given, and ignored, for best effort
 };
 
 class ColumnsReader final : public RowReader {
@@ -167,7 +167,7 @@ public:
 
 private:
     Result<void> settle_deadline(TraceJob& job, bool names_service) const {
-        if (deadlines_ == Deadlines::from_the_submission) {
+        if (deadlines_ == Deadlines::after_submission) {
             job.deadline_s = job.service == ServiceClass::best_effort ? kNever : job.deadline_s + job.submit_s;
         } else if (job.service == ServiceClass::best_effort && job.deadline_s != kNever) {
             if (names_service) {
@@ -257,7 +257,7 @@ Result<std::unique_ptr<RowReader>> row_reader(std::string_view first_line) {
     const bool chronus = has("expect_time_list");
     const std::string_view format = !tiresias ? "larder" : chronus ? "chronus" : "tiresias";
     return std::make_unique<ColumnsReader>(format, *columns,
-                                           chronus ? Deadlines::from_the_submission : Deadlines::as_asked);
+                                           chronus ? Deadlines::after_submission : Deadlines::point_in_time);
 }
 
 }  // namespace larder::scheduler

@@ -19,7 +19,8 @@ public:
     virtual Result<TraceJob> read(std::string_view line) = 0;
 };
 
-// Chosen by the first line, which is the header if the format has one. Errors name the unknown or missing column.
+// Returns a reader for the format of the trace's first line, which is the header if the format has one. Errors name the
+// unknown or missing column.
 Result<std::unique_ptr<RowReader>> row_reader(std::string_view first_line);
 
 }  // namespace larder::scheduler

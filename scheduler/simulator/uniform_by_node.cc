@@ -12,8 +12,8 @@ std::uint64_t whole_bytes(double value) {
     return static_cast<std::uint64_t>(std::max(0.0, value));
 }
 
-// Larder's own plan, made by the function that the daemon calls, for nodes that each cache for themselves. They are
-// described as the daemon describes nodes that do not read from each other.
+// Larder's own plan, made by the function that the daemon calls, for nodes that each cache for themselves. The plan's
+// input describes them as the daemon describes nodes that do not read from each other.
 class UniformByNode final : public CacheSystem {
 public:
     explicit UniformByNode(const CacheOptions& options) : options_(options) {

@@ -39,7 +39,7 @@ public:
             tenants_.emplace(tenant.name, static_cast<std::uint32_t>(workload_.tenants.size()));
             workload_.tenants.push_back(tenant);
         }
-        for (const ModelShape& model : table.models) weights_ += model.weight;
+        for (const ModelShape& model : table.models) weight_sum_ += model.weight;
         for (std::uint32_t d = 0; d < table.datasets.size(); ++d) {
             const DatasetShape& shape = table.datasets[d];
             const std::uint32_t copies = copies_of(shape);
@@ -90,9 +90,10 @@ public:
                                                            std::to_string(job.gpus) +
                                                            " GPUs of any type in the cluster");
         }
-        const double stated = rate_on(shape, table_.reference, job.gpus);
+        const double reference_rate = rate_on(shape, table_.reference, job.gpus);
         if (job.duration_s > 0) {
-            spec.total_bytes = job.duration_s * options_.duration_factor * (stated > 0 ? stated : fastest);
+            spec.total_bytes =
+                job.duration_s * options_.duration_factor * (reference_rate > 0 ? reference_rate : fastest);
         } else if (shape.bytes_per_step > 0) {
             spec.total_bytes = job.total_steps * shape.bytes_per_step * options_.duration_factor;
         } else {
@@ -123,8 +124,8 @@ private:
     std::optional<std::size_t> model_of(const TraceJob& job, Random& random) const {
         const auto named = std::ranges::find(table_.models, job.model, &ModelShape::name);
         if (named != table_.models.end()) return named - table_.models.begin();
-        if (!(weights_ > 0)) return std::nullopt;
-        double drawn = random.uniform() * weights_;
+        if (!(weight_sum_ > 0)) return std::nullopt;
+        double drawn = random.uniform() * weight_sum_;
         std::size_t last = 0;
         for (std::size_t m = 0; m < table_.models.size(); ++m) {
             if (!(table_.models[m].weight > 0)) continue;
@@ -184,7 +185,7 @@ private:
     Workload workload_;
     std::vector<std::uint32_t> first_copies_;
     std::map<std::string, std::uint32_t> tenants_;
-    double weights_ = 0;
+    double weight_sum_ = 0;
     std::uint32_t copies_made_ = 0;
 };
 

@@ -8,7 +8,7 @@
 //     [[dataset]]
 //     name = "imagenet-1k"
 //     size = "143GB"
-//     copies = 1                   number of datasets like this, each job reads one; 0: one for every job
+//     copies = 1                   number of such datasets; each job reads one of them; 0: one for every job
 //     [[model]]
 //     name = "resnet50"
 //     dataset = "imagenet-1k"      omitted: the model reads no dataset
@@ -83,7 +83,7 @@ struct WorkloadOptions {
     std::uint64_t seed = 1;
     double arrival_speedup = 1;  // submission times are divided by this
     double duration_factor = 1;  // durations are multiplied by this
-    // This part of the jobs, drawn by seed, gets strict deadlines if the trace has none: a minute and 1.1 to 3 times
+    // This part of the jobs, drawn by seed, gets a strict deadline if the trace gives none: 60 s plus 1.1 to 3 times
     // the job's duration after its submission, about as in Chronus's own traces.
     double deadlines_part = 0;
     double opportunistic_part = 0;  // this part of the jobs without deadlines, drawn by seed, has no claim

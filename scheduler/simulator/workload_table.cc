@@ -98,7 +98,7 @@ private:
 
 constexpr double kScalingLimit = 1e4;
 
-// Moves the value to `to`. False, with `error` set, if there is no value.
+// Moves the value to `to`. Returns false, with `error` set, if there is no value.
 template <typename Value>
 bool put(Result<Value> from, auto& to, Error& error) {
     if (!from) {
@@ -153,7 +153,7 @@ Result<ModelShape> model_of(const toml::table& table, const std::string& where, 
     return model;
 }
 
-// Calls `take` for each table of an array, with its place for messages, such as "model[3]".
+// Calls `take(table, where)` for each table of an array; `where` names the table in messages, such as "model[3]".
 template <typename Take>
 Result<void> for_each_table(const toml::table& root, std::string_view name, Take take) {
     const toml::node* node = root.get(name);

@@ -291,7 +291,7 @@ TEST(AddRun, RecentRunTimeDecays) {
     for (int step = 0; step < 100; ++step) add_run(job, step * kHalfLifeS, (step + 1) * kHalfLifeS);
     EXPECT_DOUBLE_EQ(job.attained_gpu_s, 200 * kHalfLifeS);
     EXPECT_DOUBLE_EQ(job.ran_s_by_type[1], 100 * kHalfLifeS);
-    const double faded_s = faded_sum_s(100 * kHalfLifeS);
+    const double faded_s = full_recent_run_s(100 * kHalfLifeS);
     EXPECT_NEAR(faded_s, kHalfLifeS / std::log(2), 1e-9 * faded_s);
     EXPECT_NEAR(recent_run_s(job, 1, 100 * kHalfLifeS), faded_s, 1e-9 * faded_s);
     EXPECT_NEAR(recent_run_s(job, 1, 101.5 * kHalfLifeS), faded_s * std::exp2(-1.5), 1e-9 * faded_s);

@@ -63,10 +63,10 @@ TEST(NearNodes, NodeThatHoldsMostComesFirst) {
     near.add(0, 2, 10);
     near.add(0, 0, 0);
     near.finish();
-    const auto nodes = near.of(0);
+    const auto nodes = near.holders_of(0);
     EXPECT_EQ(std::vector<std::uint32_t>(nodes.begin(), nodes.end()), (std::vector<std::uint32_t>{1, 2, 3}));
-    EXPECT_TRUE(near.of(1).empty());
-    EXPECT_TRUE(near.of(kNoDataset).empty());
+    EXPECT_TRUE(near.holders_of(1).empty());
+    EXPECT_TRUE(near.holders_of(kNoDataset).empty());
 }
 
 TEST(NearNodes, ListIsLimitedToNodesThatHoldMost) {
@@ -75,9 +75,9 @@ TEST(NearNodes, ListIsLimitedToNodesThatHoldMost) {
     constexpr std::uint32_t kNodes = 4 * NearNodes::kNodesMax;
     for (std::uint32_t n = 0; n < kNodes; ++n) near.add(0, n, 1 + n);
     near.finish();
-    ASSERT_EQ(near.of(0).size(), NearNodes::kNodesMax);
-    EXPECT_EQ(near.of(0).front(), kNodes - 1);
-    EXPECT_EQ(near.of(0).back(), kNodes - NearNodes::kNodesMax);
+    ASSERT_EQ(near.holders_of(0).size(), NearNodes::kNodesMax);
+    EXPECT_EQ(near.holders_of(0).front(), kNodes - 1);
+    EXPECT_EQ(near.holders_of(0).back(), kNodes - NearNodes::kNodesMax);
 }
 
 }  // namespace

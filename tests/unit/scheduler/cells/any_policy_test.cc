@@ -61,7 +61,7 @@ public:
     }
 
     void check(const Actions& actions) {
-        ASSERT_TRUE(cells_->sound());
+        ASSERT_TRUE(cells_->is_sound());
         for (const Start& start : actions.starts) {
             for (const NodeGpus& share : start.placement) ASSERT_TRUE(cluster.nodes[share.node].usable);
         }

@@ -44,7 +44,7 @@ protected:
         policy_.decision.wants = std::move(wants);
         const auto actions = world_.step(policy_);
         EXPECT_TRUE(actions);
-        EXPECT_TRUE(cells_->sound());
+        EXPECT_TRUE(cells_->is_sound());
         return actions ? *actions : Actions{};
     }
 
@@ -90,7 +90,7 @@ TEST_F(CellsDecide, JobStoppedForClaimMovesToOtherCells) {
     EXPECT_THAT(world_.running(), ElementsAre(0, 1));
     EXPECT_EQ(world_.states[0].placement.front().node, 1U);
     EXPECT_TRUE(world_.states[0].opportunistic);
-    EXPECT_TRUE(cells_->sound());
+    EXPECT_TRUE(cells_->is_sound());
 }
 
 // Under a real policy, one tenant submits job after job.

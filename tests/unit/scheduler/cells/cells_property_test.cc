@@ -47,7 +47,7 @@ public:
         } else if (nodes_fail_) {
             fail_or_recover();
         }
-        ASSERT_TRUE(cells_->sound());
+        ASSERT_TRUE(cells_->is_sound());
         ASSERT_NO_FATAL_FAILURE(check_shares());
     }
 

@@ -41,12 +41,12 @@ public:
 
     std::optional<Placed> place(JobId job, std::uint32_t tenant, std::uint32_t gpus, bool opportunistic = false) {
         auto placed = cells->place(request(job, tenant, gpus, 0, opportunistic));
-        EXPECT_TRUE(cells->sound());
+        EXPECT_TRUE(cells->is_sound());
         return placed;
     }
     void release(JobId job) {
         cells->release(job);
-        EXPECT_TRUE(cells->sound());
+        EXPECT_TRUE(cells->is_sound());
     }
     static PlaceRequest request(JobId job, std::uint32_t tenant, std::uint32_t gpus, std::int32_t priority = 0,
                                 bool opportunistic = false) {
@@ -228,7 +228,7 @@ TEST(Cells, ClaimIsGivenUpAndTakenUpAgain) {
     EXPECT_FALSE(small.cells->set_opportunistic(0, false));
     small.release(1);
     EXPECT_TRUE(small.cells->set_opportunistic(0, false));
-    EXPECT_TRUE(small.cells->sound());
+    EXPECT_TRUE(small.cells->is_sound());
 }
 
 TEST(Cells, PlaceAtTakesExactlyTheGivenGpus) {
@@ -238,7 +238,7 @@ TEST(Cells, PlaceAtTakesExactlyTheGivenGpus) {
     EXPECT_FALSE(small.cells->place_at(SmallCluster::request(1, 1, 2), {{0, 0b0110}}));  // more than one switch
     EXPECT_TRUE(small.cells->place_at(SmallCluster::request(1, 1, 2), {{0, 0b1100}}));
     EXPECT_FALSE(small.cells->place_at(SmallCluster::request(2, 0, 1), {{1, 0b0110}}));  // taken
-    EXPECT_TRUE(small.cells->sound());
+    EXPECT_TRUE(small.cells->is_sound());
 }
 
 // If a bound cell is too small for the jobs that are placed later, a larger cell is bound instead.
@@ -247,7 +247,7 @@ TEST(Cells, PlaceAtWorksInAnyOrder) {
     EXPECT_TRUE(small.cells->place_at(SmallCluster::request(0, 0, 2), {{0, 0b0011}}));
     EXPECT_TRUE(small.cells->place_at(SmallCluster::request(1, 0, 2), {{0, 0b1100}}));
     EXPECT_TRUE(small.cells->place_at(SmallCluster::request(2, 0, 2), {{1, 0b1100}}));
-    EXPECT_TRUE(small.cells->sound());
+    EXPECT_TRUE(small.cells->is_sound());
 }
 
 TEST(Cells, GangGoesNearItsDataWhenDataBinds) {

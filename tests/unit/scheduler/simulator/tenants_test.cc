@@ -50,11 +50,11 @@ TEST(TenantShares, AreAttainedOverEntitledGpuTimeInWindow) {
     shares.change_demand(0, 8);
     shares.change_demand(1, 8);
     shares.add(0, 0, 3600, 8);
-    shares.pass(3600, 3600);
+    shares.advance(3600, 3600);
     EXPECT_THAT(tenants[0].gpu_time.gpu_s_by_interval.front(), 8 * 3600);
     shares.add(0, 3600, 7200, 4);
     shares.add(1, 3600, 7200, 4);
-    shares.pass(3600, 7200);
+    shares.advance(3600, 7200);
     EXPECT_THAT(shares.ratios(), ElementsAre(DoubleEq(1), DoubleEq(0.5)));
 }
 

@@ -1,4 +1,4 @@
-#include "scheduler/policies/alike.h"
+#include "scheduler/policies/similar_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -29,14 +29,14 @@ public:
             boxes_.pop();
             const auto high =
                 std::stable_partition(order_.begin() + box.begin, order_.begin() + box.end,
-                                      [&](std::uint32_t row) { return at(row, box.column) <= box.middle; });
+                                      [&](std::uint32_t row) { return at(row, box.column) <= box.threshold; });
             const auto split = static_cast<std::uint32_t>(high - order_.begin());
             boxes_.push(make_box(box.begin, split));
             boxes_.push(make_box(split, box.end));
         }
     }
 
-    void take_means() {
+    void replace_by_means() {
         for (; !boxes_.empty(); boxes_.pop()) {
             const Box& box = boxes_.top();
             if (box.error <= 0) continue;
@@ -50,11 +50,11 @@ public:
 
 private:
     struct Box {
-        double error = 0;  // of all its rows together
+        double error = 0;  // the relative spread of `column`, times the number of rows
         std::uint32_t begin = 0;
         std::uint32_t end = 0;
         std::size_t column = 0;  // the column that its rows differ most in
-        double middle = 0;
+        double threshold = 0;    // divides the rows by `column`
 
         bool operator<(const Box& other) const {
             return std::tuple(error, other.begin) < std::tuple(other.error, begin);
@@ -87,7 +87,7 @@ private:
             widest = (high - low) / high;
             box.column = column;
             // At least `low` and less than `high`, whatever the rounding.
-            box.middle = std::clamp(std::sqrt(low) * std::sqrt(high), low, std::nextafter(high, 0.0));
+            box.threshold = std::clamp(std::sqrt(low) * std::sqrt(high), low, std::nextafter(high, 0.0));
         }
         box.error = widest * (end - begin);
         return box;
@@ -106,7 +106,7 @@ void merge_similar_rows(std::span<double> rows, std::size_t width, std::size_t e
     if (rows.empty()) return;
     Boxes boxes(rows, width, exact);
     boxes.divide(kinds_max);
-    boxes.take_means();
+    boxes.replace_by_means();
 }
 
 }  // namespace larder::scheduler

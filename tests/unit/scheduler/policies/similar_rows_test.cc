@@ -1,4 +1,4 @@
-#include "scheduler/policies/alike.h"
+#include "scheduler/policies/similar_rows.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// Treats similar jobs as equal if there are more kinds of jobs than a linear program should have. Rows of numbers are
-// divided into boxes, always the box with the largest error next, and all rows of a box get their mean. Pure, and the
-// same on every machine.
+// Makes similar jobs equal if there are more kinds of jobs than a linear program should have. A job is a row of
+// numbers. The rows are divided into boxes: the box with the largest error is divided next, until there are `kinds_max`
+// boxes. Then all rows of a box are replaced by their mean. Pure, and the same on every machine.
 
 #include <cstddef>
 #include <span>
