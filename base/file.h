@@ -31,7 +31,8 @@ private:
     int fd_ = -1;
 };
 
-// A shared mapping of [0, size) of a file or memfd, placed so that huge pages fit when it is large enough for one.
+// A shared mapping of [0, size) of a file or memfd. A mapping that is large enough for a huge page is placed so that
+// huge pages fit.
 class Mapping {
 public:
     enum class Access : std::uint8_t { read_only, read_write };

@@ -1,7 +1,7 @@
 // How long does a plan take, and is it optimal? Runs assign() on clusters of thousands of jobs and solves the same
 // problem as a linear program (CLP) for comparison: one program for efficiency; for max-min a bisection over programs,
-// each starting from the basis of the last. Also times a second plan, with quotas in force and filled caches to weigh
-// against new ones.
+// each starting from the basis of the last. Also times a second plan, which weighs new quotas against those in force,
+// with filled caches.
 
 #include "allocator/assign.h"
 
@@ -72,8 +72,8 @@ ClusterState cluster(const Size& size) {
     return state;
 }
 
-// Returns, for efficiency, the remote bytes per second with every job at f*; for max-min, the smallest rate over equal
-// share among jobs below f*.
+// Returns, for efficiency, the remote bytes per second with every job at f*; for max-min, the smallest ratio of rate to
+// equal share among jobs below f*.
 double objective_value(const ClusterState& state, const Plan& plan, ObjectiveKind kind) {
     double remote = 0;
     double smallest = std::numeric_limits<double>::infinity();
@@ -121,7 +121,7 @@ Result<boost::json::object> measure(const Size& size, ObjectiveKind kind, std::u
     double lp_value = 0;
     std::vector<double> times, second_plan_times, lp_times, ratios;
     const ClusterState filled = with_quotas_in_force(state, *plan);
-    // Freeing the plan before is not timed.
+    // Freeing the previous plan is not timed.
     std::optional<Result<Plan>> timed_plan;
     const auto time_plan = [&](const ClusterState& problem) {
         timed_plan.reset();

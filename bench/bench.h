@@ -1,7 +1,8 @@
 #pragma once
 
 // `larder bench NAME [--quick] [--json] ...`: each bench answers one question about this machine, side by side with a
-// peer or a limit measured in the same run. A bench starts its own daemon on its own directory and removes both.
+// peer or a limit measured in the same run. A bench starts its own daemon on its own directory, and ends and removes
+// both.
 
 namespace larder::bench {
 

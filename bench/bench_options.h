@@ -17,9 +17,9 @@ struct Options {
     bool json = false;
     std::string directory;                   // on the file system to measure; the bench makes a fresh directory in it
     std::string plot;                        // curve, joint: the SVG to draw
-    std::vector<std::string> policies;       // joint, reality, simulate, decide: which; empty: all
-    std::string trace;                       // simulate: the file
-    bool events = false;                     // joint: measures events in mid-run
+    std::vector<std::string> policies;       // joint, reality, simulate, decide: those to run; empty: all
+    std::string trace;                       // simulate: its file; empty: jobs drawn at random
+    bool events = false;                     // joint: true to measure events in mid-run
     std::string python;                      // python: the interpreter that has the larder package
     std::string data;                        // python: a directory of images in class directories
     std::string url;                         // miss: the remote; empty: files made for it

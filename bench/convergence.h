@@ -1,10 +1,10 @@
 #pragma once
 
-// Decides whether a cluster has converged to its plan: for some seconds the plan's quotas have been unchanged and in
-// force on their nodes, and every job has read within 5 % of the plan's prediction. The cached bytes follow the quotas
-// later, as fast as jobs miss blocks that can be admitted: up to two epochs after a loss, because a job reads the
-// blocks that it had read before the loss only in its next epoch. A tier of a node matches its quota when its cached
-// bytes differ from the quota by at most a segment, or when they are fewer and no longer grow. One thread.
+// Decides whether a cluster has converged to its plan. It has if, for some seconds, the plan's quotas have been
+// unchanged and in force on their nodes, and every job has read within 5 % of the plan's prediction. The cached bytes
+// follow the quotas later, as fast as jobs miss blocks that can be admitted: up to two epochs after a loss, because a
+// job reads the blocks that it had read before the loss only in its next epoch. A tier of a node matches its quota when
+// its cached bytes differ from the quota by at most a segment, or when they are fewer and no longer grow. One thread.
 
 #include <boost/json/object.hpp>
 

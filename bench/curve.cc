@@ -155,14 +155,14 @@ Result<boost::json::value> curve(const Options& options) {
     }
     boost::json::array points;
     for (const double kappa : kKappas) {
-        const auto uniform = measure_larder(*daemon, scenario, kappa);
-        if (!uniform) return std::unexpected(uniform.error());
+        const auto larder = measure_larder(*daemon, scenario, kappa);
+        if (!larder) return std::unexpected(larder.error());
         const auto lru = measure_lru(*files, scenario, kappa);
         if (!lru) return std::unexpected(lru.error());
         points.push_back({{"kappa", kappa},
                           {"predicted", predicted_throughput(scenario, kappa)},
-                          {"measured", uniform->throughput},
-                          {"hit_ratio", uniform->hit_ratio},
+                          {"measured", larder->throughput},
+                          {"hit_ratio", larder->hit_ratio},
                           {"lru_hit_ratio", lru->hit_ratio},
                           {"lru_hit_ratio_predicted", lru_hit_ratio(kappa)},
                           {"lru_predicted", predicted_throughput(scenario, lru_hit_ratio(kappa))},

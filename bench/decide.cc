@@ -115,7 +115,7 @@ double live_snapshot_ms(const DecideSize& size) {
     return median(times_ms);
 }
 
-// Owns the data a Snapshot refers to and acts as the driver.
+// Owns the data that a Snapshot refers to, and carries out decisions as the daemon does.
 class Site {
 public:
     Site(const DecideSize& size, Setting setting) : size_(size), setting_(setting), random_(1) {
@@ -345,8 +345,8 @@ Result<json::object> measure(const DecideSize& size, const Row& row, double snap
                         {"decision_ms_max", std::ranges::max(all_ms)}};
 }
 
-// Returns a row for every policy, a second one for policies that share several types by linear programs, and one each
-// for tight deadlines and cells.
+// Returns a row for every policy, a second row for policies that share several types by linear programs, and one row
+// each for tight deadlines and for cells.
 std::vector<Row> rows_of(const std::vector<std::string>& policies) {
     std::vector<Row> rows;
     const auto add = [&](std::string_view policy, Setting setting) {

@@ -1,7 +1,7 @@
 // How fast are hits? Compares memory hits with a plain loop over an mmap'ed tmpfs file in the same random order,
 // touching every byte, and disk hits with fio on the same file system, at the same block size and depth. Also counts
-// how many small blocks a second one client gets. The two sides alternate and the median of the pairs' ratios counts,
-// because machines drift.
+// how many small blocks a second one client gets. The two sides alternate, and the median of the pairs' ratios is the
+// result, because machines drift.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -35,7 +35,7 @@ struct Plan {
     std::uint64_t disk_dataset_bytes_min;
     std::uint32_t small_blocks;
     std::uint32_t pairs;
-    double seconds;  // twice the time of one measurement of small blocks
+    double seconds;  // one measurement of small blocks takes half of this
     std::uint32_t disk_pairs;
     double disk_seconds;
     std::vector<std::uint64_t> memory_block_bytes;
@@ -110,7 +110,7 @@ struct HitsBench {
     const WorkDirectory& work;
     const Plan& plan;
 
-    Result<FileSet> dataset(const std::string& name, std::uint64_t bytes, std::uint64_t block_bytes, bool on_disk) {
+    Result<FileSet> add_dataset(const std::string& name, std::uint64_t bytes, std::uint64_t block_bytes, bool on_disk) {
         auto files = write_files(work / name, static_cast<std::uint32_t>(bytes / block_bytes), block_bytes);
         if (!files) return files;
         const std::uint64_t quota = bytes + bytes / 2 + 64 * kMiB;
@@ -143,9 +143,9 @@ struct HitsBench {
         return fail(ErrorCode::internal, "dataset " + name + " was still not cached after 40 epochs");
     }
 
-    Result<boost::json::object> memory(std::uint64_t block_bytes) {
+    Result<boost::json::object> measure_memory(std::uint64_t block_bytes) {
         const std::string name = "memory-" + std::to_string(block_bytes);
-        const auto files = dataset(name, plan.memory_dataset_bytes, block_bytes, false);
+        const auto files = add_dataset(name, plan.memory_dataset_bytes, block_bytes, false);
         if (!files) return std::unexpected(files.error());
         const auto peer = tmpfs_copy(*files);
         if (!peer) return std::unexpected(peer.error());
@@ -177,7 +177,7 @@ struct HitsBench {
     }
 
     // Returns bytes per second over whole epochs for about `seconds`.
-    static Result<double> disk_rate(Loader& loader, double seconds) {
+    static Result<double> measure_disk_rate(Loader& loader, double seconds) {
         std::uint64_t bytes = 0;
         const std::int64_t began_ns = SteadyClock().now_ns();
         while (seconds_since(began_ns) < seconds) {
@@ -188,12 +188,12 @@ struct HitsBench {
         return static_cast<double>(bytes) / seconds_since(began_ns);
     }
 
-    Result<boost::json::object> disk(std::uint64_t block_bytes) {
+    Result<boost::json::object> measure_disk(std::uint64_t block_bytes) {
         const std::string name = "disk-" + std::to_string(block_bytes);
         // Enough blocks that the end of an epoch, where reads run out, does not matter.
         const std::uint64_t dataset_bytes =
             std::max(plan.disk_dataset_bytes_min, plan.disk_dataset_bytes_min / kMiB * block_bytes / 2);
-        const auto files = dataset(name, dataset_bytes, block_bytes, true);
+        const auto files = add_dataset(name, dataset_bytes, block_bytes, true);
         if (!files) return std::unexpected(files.error());
         const FioOptions fio{.file = work / (name + ".fio"),
                              .file_bytes = dataset_bytes,
@@ -210,7 +210,7 @@ struct HitsBench {
         for (std::uint32_t pair = 0; pair < plan.disk_pairs; ++pair) {
             double rate = 0, fio_rate = 0;
             for (const bool larder : {pair % 2 == 0, pair % 2 != 0}) {
-                const auto measured = larder ? disk_rate(*loader, plan.disk_seconds) : fio_random_read(fio);
+                const auto measured = larder ? measure_disk_rate(*loader, plan.disk_seconds) : fio_random_read(fio);
                 if (!measured) return std::unexpected(measured.error());
                 (larder ? rate : fio_rate) = *measured;
             }
@@ -231,8 +231,8 @@ struct HitsBench {
                                    {"fio_bytes_per_second", median(fio_rates)}};
     }
 
-    Result<double> small_blocks() {
-        const auto files = dataset("small", std::uint64_t{plan.small_blocks} * 4096, 4096, false);
+    Result<double> measure_small_blocks() {
+        const auto files = add_dataset("small", std::uint64_t{plan.small_blocks} * 4096, 4096, false);
         if (!files) return std::unexpected(files.error());
         auto loader = warm_loader("small", 256, 256 * kMiB);
         if (!loader) return std::unexpected(loader.error());
@@ -283,15 +283,15 @@ Result<boost::json::value> hits(const Options& options) {
     HitsBench bench{*daemon, *work, plan};
     boost::json::array memory;
     for (const std::uint64_t block_bytes : plan.memory_block_bytes) {
-        const auto row = bench.memory(block_bytes);
+        const auto row = bench.measure_memory(block_bytes);
         if (!row) return std::unexpected(row.error());
         memory.push_back(*row);
     }
-    const auto small = bench.small_blocks();
+    const auto small = bench.measure_small_blocks();
     if (!small) return std::unexpected(small.error());
     boost::json::array disk;
     for (const std::uint64_t block_bytes : plan.disk_block_bytes) {
-        const auto row = bench.disk(block_bytes);
+        const auto row = bench.measure_disk(block_bytes);
         if (!row) return std::unexpected(row.error());
         disk.push_back(*row);
     }

@@ -168,7 +168,7 @@ Result<std::vector<FileSet>> write_datasets(const JointScenario& scenario, const
 }
 
 // Returns the policies the user asked for, out of those available.
-std::vector<std::string> chosen(const Options& options, const std::vector<std::string>& policies) {
+std::vector<std::string> policies_to_run(const Options& options, const std::vector<std::string>& policies) {
     if (options.policies.empty()) return policies;
     std::vector<std::string> chosen_policies;
     for (const std::string& policy : policies) {
@@ -184,7 +184,7 @@ Result<boost::json::value> compare_policies(const Options& options, const WorkDi
     if (!files) return std::unexpected(files.error());
     boost::json::array policies;
     std::vector<JobResult> shares;
-    for (const std::string& policy : chosen(options, {"equal-shares", "lru", "max-min", "efficiency"})) {
+    for (const std::string& policy : policies_to_run(options, {"equal-shares", "lru", "max-min", "efficiency"})) {
         auto result = policy == "lru"
                           ? run_lru(scenario, *files, interrupt)
                           : run_larder(scenario, *files, work / std::to_string(policies.size()), policy, interrupt);
@@ -205,8 +205,9 @@ Result<boost::json::value> run_events(const Options& options, const WorkDirector
     const auto files = write_datasets(scenario, work);
     if (!files) return std::unexpected(files.error());
     boost::json::array policies;
-    const std::vector<std::string> policy_names =
-        options.policies.empty() ? std::vector<std::string>{"max-min"} : chosen(options, {"max-min", "efficiency"});
+    const std::vector<std::string> policy_names = options.policies.empty()
+                                                      ? std::vector<std::string>{"max-min"}
+                                                      : policies_to_run(options, {"max-min", "efficiency"});
     for (const std::string& policy : policy_names) {
         auto result = run_joint_events(scenario, *files, work / std::to_string(policies.size()), policy, interrupt);
         if (!result) return std::unexpected(result.error().within(policy));

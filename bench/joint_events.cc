@@ -175,13 +175,13 @@ std::pair<std::string, double> EventsRun::slowest_epoch(const Event& event, cons
     std::pair<std::string, double> slowest;
     std::pair<std::string, double> slowest_of_all;
     for (const auto& run : runs_) {
-        const bool named = std::ranges::find(event.jobs, run->name()) != event.jobs.end();
+        const bool is_named = std::ranges::find(event.jobs, run->name()) != event.jobs.end();
         const auto job = std::ranges::find(scenario_.jobs, run->name(), &JointJob::name);
         const std::string& dataset = scenario_.datasets[job->dataset].name;
         const auto quota = [&](const json::object& plan) {
             return static_cast<double>(bytes_at(plan, dataset, "quota_bytes"));
         };
-        const bool affected = named ||
+        const bool affected = is_named ||
                               is_changed(steady_rate(before, run->name()), steady_rate(outcome.plan, run->name())) ||
                               is_changed(quota(before), quota(outcome.plan));
         const auto bytes_before = read_before.find(run->name());

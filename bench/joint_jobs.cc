@@ -88,11 +88,11 @@ Result<void> pause_between_polls(const JointRuns& runs, const cli::InterruptWatc
 }
 
 Result<void> wait_for_epochs(const JointRuns& runs, std::uint32_t epochs, const cli::InterruptWatch& interrupt,
-                             const std::function<void()>& each) {
+                             const std::function<void()>& on_poll) {
     const auto is_behind = [epochs](const auto& run) { return run->epochs() < epochs; };
     while (std::ranges::any_of(runs, is_behind)) {
         if (auto paused = pause_between_polls(runs, interrupt); !paused) return paused;
-        each();
+        on_poll();
     }
     return {};
 }

@@ -20,8 +20,8 @@
 
 namespace larder::bench {
 
-// As many blocks as LruFeeder prefetches by default. Few compared with a dataset, because prefetched bytes count as
-// read.
+// As many blocks as LruFeeder prefetches by default. They must be few compared with a dataset, because prefetched bytes
+// count as read.
 inline constexpr std::uint32_t kJointPrefetchBlocks = 64;
 
 class JointJobRun {
@@ -61,17 +61,17 @@ private:
 
 using JointRuns = std::vector<std::unique_ptr<JointJobRun>>;
 
-// Returns a job's seed. Orders must differ between jobs: only then are the blocks that one job caches a random sample
-// to another.
+// Returns a job's seed. Each job must read in an order of its own: only then are the blocks that one job caches a
+// random sample for another.
 std::uint64_t seed_of(const JointJob& job);
 
 // Runs a job that reads through the daemon on `socket`.
 std::unique_ptr<JointJobRun> run_on_larder(const JointScenario& scenario, const JointJob& job,
                                            const std::string& socket, std::uint32_t epochs = 0);
 
-// Waits until every job has read this many epochs; `each` is called many times a second. Ctrl-C is an error.
+// Waits until every job has read this many epochs; `on_poll` is called many times a second. Ctrl-C is an error.
 Result<void> wait_for_epochs(const JointRuns& runs, std::uint32_t epochs, const cli::InterruptWatch& interrupt,
-                             const std::function<void()>& each);
+                             const std::function<void()>& on_poll);
 
 // Waits a moment between two polls. Ctrl-C and a job's error are errors.
 Result<void> pause_between_polls(const JointRuns& runs, const cli::InterruptWatch& interrupt);

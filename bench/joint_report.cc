@@ -11,8 +11,8 @@
 namespace larder::bench {
 namespace {
 
-// The smallest rate over equal share, which max-min raises, among jobs below f*. A job cannot exceed f*, and a job
-// whose equal share is f* would hold the ratio at 1 under every policy. If all jobs are at f*, all count.
+// The smallest rate over equal share, which max-min raises, among jobs below f*. Jobs at f* are left out: a job whose
+// equal share is f* would hold the smallest ratio at 1 under every policy. If all jobs are at f*, all of them count.
 class SmallestRatio {
 public:
     // `at_ideal`: the part of f* from which a job counts as being at f*.

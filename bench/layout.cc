@@ -1,8 +1,8 @@
 // How many samples a second does the layout of a dataset allow? Reads the same tokens, in windows of 2049, in random
 // order, touching every token: as JSONL with a parse per sample (Boost.JSON), as Megatron's .bin through a plain loop
 // over an mmap, and through Larder from memory, both as Megatron's files and packed. All files are in the page cache;
-// everything runs on one core. Each round runs all four for the same time; medians over the rounds count, because
-// machines drift.
+// everything runs on one core. Each round runs all four readers for the same time. The medians over the rounds are the
+// result, because machines drift.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>

@@ -68,7 +68,7 @@ Result<double> loopback_rate(std::span<const std::byte> data, std::span<std::byt
             }
         }
     });
-    // Closed before the writer is joined, because the writer may wait for it.
+    // Declared after the writer, so that it is closed first: the writer may be waiting for its end of the connection.
     const FileDescriptor reading_end = std::move(ends->second);
     std::size_t bytes = 0;
     std::uint64_t sum = 0;

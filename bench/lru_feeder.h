@@ -1,8 +1,8 @@
 #pragma once
 
 // The peer of the benches `curve` and `joint`: a reader with an LRU cache of blocks, as in conventional data-loading
-// caches, and with real bytes. It reads the same files in random order each epoch under the same rate limit, prefetches
-// with a few threads, and keeps the blocks in an LruStore.
+// caches, which stores the blocks' bytes. It reads the same files in random order each epoch under the same rate limit,
+// prefetches with a few threads, and keeps the blocks in an LruStore.
 
 #include <condition_variable>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// How fast does one Python process get samples? larder.Loader over a cached directory of image files, beside a loop of
-// open().read() over the same page-cached files and WebDataset's own reader over shards of them
+// How fast does one Python process get samples? Compares larder.Loader over a cached directory of image files with a
+// loop of open().read() over the same page-cached files, and with WebDataset's own reader over shards of them
 // (bench/python_loader.py).
 
 #include <boost/json/object.hpp>

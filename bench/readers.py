@@ -221,7 +221,7 @@ READERS = {
 }
 
 
-def speed(names: list[str], work: pathlib.Path, count: int, size: int, rounds: int, copy: bool) -> None:
+def print_speed(names: list[str], work: pathlib.Path, count: int, size: int, rounds: int, copy: bool) -> None:
     """Each round reads epochs with every library and with Larder. Prints medians of the rounds, and of their ratios."""
 
     def converted(samples: Iterator[memoryview | bytes]) -> Iterator[memoryview | bytes]:
@@ -252,7 +252,7 @@ def speed(names: list[str], work: pathlib.Path, count: int, size: int, rounds: i
         print(f"{name:20} {rates[0]:10.0f} {rates[1]:10.0f}   {cpu[0]:15.2f} {cpu[1]:10.2f} {ratio:10.2f}")
 
 
-def fetched(names: list[str], work: pathlib.Path, count: int, size: int, epochs: int) -> None:
+def print_fetched(names: list[str], work: pathlib.Path, count: int, size: int, epochs: int) -> None:
     """Prints how much of the dataset each epoch after the first fetches with a cache of half the dataset."""
     half = count * size // 2
     print(f"{'cache of half':20} {'fetched':>10}")
@@ -308,8 +308,8 @@ def main() -> None:
         work = pathlib.Path(directory)
         for name in names:
             READERS[name][2](work / READERS[name][1], count, size)
-        speed(names, work, count, size, options.rounds, options.copy)
-        fetched(names, work, count, size, options.rounds)
+        print_speed(names, work, count, size, options.rounds, options.copy)
+        print_fetched(names, work, count, size, options.rounds)
 
 
 if __name__ == "__main__":

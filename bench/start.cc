@@ -125,7 +125,7 @@ Result<boost::json::value> start(const Options& options) {
             !added) {
             return std::unexpected(added.error());
         }
-        // A pass skips blocks while writes are behind; the next pass brings them in.
+        // A pass skips blocks while writes are behind; the next pass caches them.
         for (int pass = 0; pass < 10 && cached < samples; ++pass) {
             if (auto warmed = daemon->warm("start"); !warmed) return std::unexpected(warmed.error());
             const auto dataset = daemon->dataset("start");

@@ -25,7 +25,7 @@ endif()
 target_link_libraries(larder_base_server PUBLIC larder_base prometheus-cpp::core
     PRIVATE CURL::libcurl spdlog::spdlog Boost::json Boost::url OpenSSL::SSL tomlplusplus::tomlplusplus ${LMDB_LIBRARY} Threads::Threads)
 
-# What nodes and the allocator say to each other: both sides use it.
+# The protocol between nodes and the allocator, which both sides use.
 larder_library(allocator/protocol)
 target_link_libraries(larder_allocator_protocol PUBLIC larder_base larder_base_server PRIVATE Boost::json)
 
@@ -75,7 +75,7 @@ add_library(larder_cache INTERFACE)
 target_link_libraries(larder_cache INTERFACE larder_cache_control)
 add_library(larder::cache ALIAS larder_cache)
 
-# What tests and benches share: the linear programs and the LRU that the allocator and the simulator are compared with,
+# Shared by tests and benches: the linear programs and the LRU that the allocator and the simulator are compared with,
 # and nodes with networks of their own.
 if(LARDER_BENCH OR LARDER_TESTS)
     larder_library(tests/oracle)

@@ -65,8 +65,8 @@ struct ConfigRule {
 template <typename Class, typename Member>
 Class class_of_member(Member Class::*);
 
-// A rule's `set` that stores the value in a member. Setter is one of config_values.h; the pointers lead from the config
-// to the member: set_member<set_config_path, &AllocatorConfig::tls, &TlsServerFiles::key_file>.
+// A rule's `set` that stores the value in a member. Setter is a function of config_values.h; the pointers lead from the
+// config to the member: set_member<set_config_path, &AllocatorConfig::tls, &TlsServerFiles::key_file>.
 template <auto Setter, auto First, auto... Rest>
 bool set_member(decltype(class_of_member(First))& config, const std::string& /*name*/, const ConfigValue& value) {
     return Setter(((config.*First).*....*Rest), value);

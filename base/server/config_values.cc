@@ -12,7 +12,7 @@ namespace {
 using Kind = ConfigValue::Kind;
 
 template <typename Number>
-bool set_whole(Number& into, const ConfigValue& value, int base, Number least, Number most) {
+bool set_whole_number(Number& into, const ConfigValue& value, int base, Number least, Number most) {
     Number number{};
     const char* end = value.text.data() + value.text.size();
     const auto [stopped, error] = std::from_chars(value.text.data(), end, number, base);
@@ -56,11 +56,11 @@ bool set_config_path(std::string& into, const ConfigValue& value) {
 }
 
 bool set_config_count_within(unsigned& into, const ConfigValue& value, unsigned least, unsigned most) {
-    return (value.kind == Kind::integer || value.kind == Kind::flag) && set_whole(into, value, 10, least, most);
+    return (value.kind == Kind::integer || value.kind == Kind::flag) && set_whole_number(into, value, 10, least, most);
 }
 
 bool set_config_mode(unsigned& into, const ConfigValue& value) {
-    return config_text_of(value) != nullptr && value.text.size() >= 3 && set_whole(into, value, 8, 0u, 0777u);
+    return config_text_of(value) != nullptr && value.text.size() >= 3 && set_whole_number(into, value, 8, 0u, 0777u);
 }
 
 bool set_config_flag(bool& into, const ConfigValue& value) {

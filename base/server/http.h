@@ -29,7 +29,8 @@ namespace larder {
 // Answers one request. May be called once, from any thread, even after the client or the server has gone.
 using HttpRespond = std::function<void(HttpResponse)>;
 using HttpHandler = std::function<void(const HttpRequest& request, HttpRespond respond)>;
-// Sees a request before its body is read and returns an answer to refuse it. May fill in `authenticated_as`.
+// Called with each request before its body is read. Returns an answer to refuse the request, or nothing to admit it.
+// May fill in `authenticated_as`.
 using HttpAdmit = std::function<std::optional<HttpResponse>(HttpRequest& request)>;
 
 struct HttpServerOptions {
@@ -57,12 +58,12 @@ public:
     // Listens on "127.0.0.1:9464" and returns the port; port 0 takes a free one. With a TLS context, only TLS is
     // spoken.
     Result<std::uint16_t> listen_tcp(std::string_view address, std::shared_ptr<TlsContext> tls = nullptr);
-    // Replaces the TLS context of every TLS listener for new connections, as certificates expire.
+    // Replaces the TLS context of every TLS listener for new connections, for example with a renewed certificate.
     void renew_tls(const std::shared_ptr<TlsContext>& tls);
 
-    // Closes listeners (and unlinks their paths), idle connections at once and the others after their answer. Streams
-    // end, and requests whose handlers asked for on_gone are answered 503. Call it on the context's thread, or when the
-    // context does not run.
+    // Closes listeners (and unlinks their paths) and idle connections at once, and other connections after their
+    // answers. Streams end, and requests whose handlers asked for on_gone are answered 503. Call it on the context's
+    // thread, or when the context does not run.
     void stop();
 
     std::size_t connections() const;

@@ -31,7 +31,7 @@ struct HttpRequest {
     std::vector<std::string> path;             // percent-decoded: "/v1/datasets/a%20b" is {"v1", "datasets", "a b"}
     std::map<std::string, std::string> query;  // percent-decoded
     std::string body;
-    std::optional<PeerCredentials> peer;  // none over TCP: serve public data only, or what `admit` let in
+    std::optional<PeerCredentials> peer;  // none over TCP: serve public data only, unless `admit` knows the caller
     std::string peer_address;             // over TCP: "10.0.0.7"
     std::string bearer_token;             // from "Authorization: Bearer ..."; not checked
     std::string certificate_name;         // the common name of a client certificate that was checked

@@ -47,7 +47,7 @@ std::int64_t HttpPeers::take_request(const std::string& peer, std::int64_t now_n
     return std::max<std::int64_t>(1, std::llround(std::ceil((1 - known.tokens) / limits_.requests_per_second_max)));
 }
 
-// Runs each time the table has doubled, so that the cost is spread over the requests that grew it.
+// Called each time the table has doubled, so that the cost is spread over the requests that grew the table.
 void HttpPeers::forget_full_buckets(std::int64_t now_ns) {
     std::erase_if(peers_, [&](const auto& entry) {
         return entry.second.connections == 0 && tokens_at(entry.second, now_ns) >= limits_.request_burst;

@@ -27,7 +27,7 @@ public:
     // Takes a token for a request. Returns 0, or the seconds until there is a token, rounded up.
     std::int64_t take_request(const std::string& peer, std::int64_t now_ns);
 
-    std::size_t known() const { return peers_.size(); }
+    std::size_t known_peers() const { return peers_.size(); }
 
 private:
     struct Peer {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The part of an answer that is pushed piece by piece, such as server-sent events. A handler makes one with
+// The part of an answer that is pushed piece by piece, such as server-sent events. A handler makes a stream with
 // std::make_shared, puts it into its HttpResponse, keeps a copy and pushes whenever there is news:
 //
 //     auto events = std::make_shared<HttpStream>();

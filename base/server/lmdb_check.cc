@@ -160,7 +160,7 @@ Result<std::optional<std::string>> find_lmdb_damage(const std::string& directory
     return outcome.reason.empty() ? "its check ended with exit code " + std::to_string(code) : outcome.reason;
 }
 
-bool cover_lmdb_pages(MDB_env* environment, std::uint64_t slack_bytes) {
+bool grow_file_over_lmdb_pages(MDB_env* environment, std::uint64_t slack_bytes) {
     MDB_envinfo info;
     MDB_stat stat;
     mdb_filehandle_t fd = -1;

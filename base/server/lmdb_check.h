@@ -42,8 +42,9 @@ Result<std::optional<std::string>> find_lmdb_damage(const std::string& directory
 
 // Grows the file over all pages. Call after each commit and once after opening. LMDB may leave pages at the end
 // unwritten if they came free within the transaction; with the file grown over them, a shorter file is known to be
-// truncated. With `slack_bytes` the file stays longer than its pages by at least half of that, for the next transaction
-// of a process that may be killed in between. Returns false if the file cannot grow; errno says why.
-bool cover_lmdb_pages(MDB_env* environment, std::uint64_t slack_bytes = 0);
+// truncated. With `slack_bytes` the file stays longer than its pages by at least half of `slack_bytes`: the next
+// transaction fits in, even if the process is killed before it grows the file again. Returns false if the file cannot
+// grow; errno says why.
+bool grow_file_over_lmdb_pages(MDB_env* environment, std::uint64_t slack_bytes = 0);
 
 }  // namespace larder

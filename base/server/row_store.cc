@@ -146,7 +146,7 @@ Result<void> RowStore::open_environment(const RowStoreOptions& options) {
     for (const std::string& directory : {directory_, fs::path(directory_).parent_path().string()}) {
         if (auto synced = sync_directory(directory); !synced) return std::unexpected(synced.error().within(what));
     }
-    cover_pages();
+    grow_file_over_pages();
     Transaction transaction(environment_, 0);
     code = transaction.code();
     if (code == 0) code = mdb_dbi_open(transaction.get(), options.database, MDB_CREATE, &database_);
@@ -211,13 +211,13 @@ Result<void> RowStore::write(std::span<const Row> rows) {
     }
     if (code == 0) code = transaction.commit();
     if (code != 0) return std::unexpected(lmdb_error(code, "write the " + noun_ + " in " + directory_));
-    cover_pages();
+    grow_file_over_pages();
     return {};
 }
 
-void RowStore::cover_pages() {
+void RowStore::grow_file_over_pages() {
     // The slack takes no room on the disk until it is used.
-    if (!cover_lmdb_pages(environment_, kSlackBytes)) {
+    if (!grow_file_over_lmdb_pages(environment_, kSlackBytes)) {
         log_warn("the file of a store cannot grow", {{"directory", directory_}, {"errno", errno}});
     }
 }

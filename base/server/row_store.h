@@ -46,7 +46,7 @@ struct RowStoreOptions {
     // Called with each row except the version, in the order of keys. The error `corrupt` means the row is not what was
     // written; the whole store then counts as damaged.
     std::function<Result<void>(std::string_view key, std::string_view text)> take;
-    // Called if the store is damaged; discard all rows taken before. `why` is for the log.
+    // Called if the store is damaged: the callee discards all rows that `take` has given it. `why` is for the log.
     std::function<void(const std::string& why, const std::string& put_aside_as)> lost;
 };
 
@@ -66,7 +66,7 @@ private:
     RowStore() = default;
     Result<void> open_environment(const RowStoreOptions& options);
     Result<void> load(const RowStoreOptions& options);
-    void cover_pages();
+    void grow_file_over_pages();
 
     std::string directory_;
     std::string noun_;

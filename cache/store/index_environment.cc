@@ -212,7 +212,7 @@ Result<void> IndexEnvironment::commit(std::span<const IndexChange> changes, std:
 
 void IndexEnvironment::allocate_last_page() {
     // This fails on a full disk. The next start may then take the index for damaged and rebuild it.
-    static_cast<void>(cover_lmdb_pages(environment_));
+    static_cast<void>(grow_file_over_lmdb_pages(environment_));
 }
 
 Result<std::vector<StoredSegment>> IndexEnvironment::load(std::uint64_t dataset_id) const {

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""arrows.py [ROOT]: who may include whom.
+"""arrows.py [ROOT]: checks which folders include which.
 
-Checks every #include of project files against the arrows of ARCHITECTURE.md: with include paths that start at the
-repository's root the compiler cannot. Also checks that the subfolders of a part (cache/store, cache/shard, ...) form no cycle,
-where cache/store.h counts as part of cache/store. Prints one line per forbidden include and fails if there is one.
+Checks every #include of project files against the arrows of ARCHITECTURE.md. The compiler cannot, because include paths
+start at the repository's root. Also checks that the subfolders of a part (cache/store, cache/shard, ...) form no cycle;
+cache/store.h counts as part of cache/store. Prints one line per forbidden include and fails if there is one.
 """
 
 import collections

@@ -60,7 +60,7 @@ def key_of(entry: dict, config: bytes) -> str:
 
 
 def run(build: pathlib.Path, path: str) -> str:
-    """What clang-tidy found, empty when clean."""
+    """Returns what clang-tidy found; empty if the unit is clean."""
     command = [TOOL, "-p", str(build), "--quiet", "--extra-arg=-Wno-everything", path]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:

@@ -3,8 +3,8 @@
 
 Prints a line per report, names what failed and what was skipped, with its reason, and ends with "N passed, M failed, K
 skipped", which it also writes to the file COUNTS. Fails when a report is missing or something failed. With --no-skips a
-skipped test counts as failed, unless it lacks only the data that a checkout does not have (MAY_BE_MISSING). A case of a
-report that has its own report in DIRECTORY, NAME.xml, is a run of many tests; these are counted in its place.
+skipped test counts as failed, unless it lacks only the data that a checkout does not have (MAY_BE_MISSING). If
+DIRECTORY has a report NAME.xml, the case NAME of another report is a run of many tests: those tests are counted.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""tidy.py [--compile-commands FILE] [ROOT]: the repository's own rules, those no compiler or formatter knows.
+"""tidy.py [--compile-commands FILE] [ROOT]: checks the repository's own rules, which no compiler or formatter knows.
 
 Each rule is one function below, named as it is printed, with its reason in its first line; tests/tidy shows each one
 fire. Fails when there is a finding. With compile commands it also finds .cc files that no target builds.
@@ -163,9 +163,9 @@ def dead_header(sources: list[Source]) -> Iterator[Finding]:
 
 
 def dead_source(sources: list[Source], built: set[str]) -> Iterator[Finding]:
-    """A .cc file that no target builds is dead: none of this build's, nor one a folder's own CMakeLists.txt names.
+    """A .cc file is dead if no target of this build builds it and its folder's CMakeLists.txt does not name it.
 
-    The second are builds of their own: the Python module, the fuzz targets.
+    Such a CMakeLists.txt is a build of its own: the Python module, the fuzz targets.
     """
     named: set[str] = set()
     for source in sources:

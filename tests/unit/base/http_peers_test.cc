@@ -55,7 +55,7 @@ TEST(HttpPeers, KnownPeersStayBounded) {
         // Ten thousand peers a second, each with a full bucket again after 0.1 s.
         EXPECT_EQ(peers.take_request(std::to_string(i), i * (kSecond_ns / 10'000)), 0);
     }
-    EXPECT_LT(peers.known(), 5000u);
+    EXPECT_LT(peers.known_peers(), 5000u);
     peers.close("stays");
 }
 
