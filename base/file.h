@@ -31,8 +31,7 @@ private:
     int fd_ = -1;
 };
 
-// A shared mapping of [0, size) of a file or memfd. A mapping that is large enough for a huge page is placed so that
-// huge pages fit.
+// A shared mapping of [0, size) of a file or memfd. If it is large enough for a huge page, huge pages fit in it.
 class Mapping {
 public:
     enum class Access : std::uint8_t { read_only, read_write };

@@ -29,8 +29,7 @@ namespace larder {
 // Answers one request. May be called once, from any thread, even after the client or the server has gone.
 using HttpRespond = std::function<void(HttpResponse)>;
 using HttpHandler = std::function<void(const HttpRequest& request, HttpRespond respond)>;
-// Called with each request before its body is read. Returns an answer to refuse the request, or nothing to admit it.
-// May fill in `authenticated_as`.
+// Called with each request before its body is read. An answer refuses the request. May fill in `authenticated_as`.
 using HttpAdmit = std::function<std::optional<HttpResponse>(HttpRequest& request)>;
 
 struct HttpServerOptions {
