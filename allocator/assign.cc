@@ -1,15 +1,303 @@
 #include "allocator/assign.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <ranges>
+#include <utility>
 
+#include "allocator/cache_split.h"
 #include "allocator/gpu_placement.h"
+#include "allocator/model.h"
 #include "allocator/problem.h"
 #include "allocator/quota_placement.h"
-#include "allocator/solve.h"
-#include "allocator/spare_room.h"
+#include "allocator/rate_limits.h"
 
 namespace larder::allocator {
+
+// --- quotas and rates for jobs that all have GPUs
+
+namespace {
+
+constexpr int kRoundsMax = 3;  // times to solve again with rates bounded by disk and network
+
+CacheSplit split_for(const Problem& problem, ObjectiveKind kind) {
+    switch (kind) {
+        case ObjectiveKind::efficiency: return efficiency_split(problem);
+        case ObjectiveKind::max_min: return max_min_split(problem);
+        case ObjectiveKind::throughput: return throughput_split(problem);
+        case ObjectiveKind::utilisation: return utilisation_split(problem);
+        case ObjectiveKind::equal_shares: return equal_split(problem);
+        case ObjectiveKind::pinned: return pinned_split(problem);
+    }
+    return pinned_split(problem);
+}
+
+// Returns the bandwidth the rates need plus an equal part of the rest: estimates err, and unused bandwidth helps no
+// job. For equal_shares the grants are just the equal shares.
+std::vector<double> bandwidth_grants(const Problem& problem, ObjectiveKind kind, std::span<const double> rates,
+                                     std::span<const double> hits) {
+    std::vector<double> grant(rates.size());
+    if (kind == ObjectiveKind::equal_shares) {
+        for (std::size_t j = 0; j < rates.size(); ++j) grant[j] = problem.jobs[j].equal_bandwidth;
+        return grant;
+    }
+    double left = problem.remote;
+    for (std::size_t j = 0; j < rates.size(); ++j) {
+        grant[j] = std::max(rates[j] * (1 - hits[j]), problem.bandwidth_floors[j]);
+        left -= grant[j];
+    }
+    const double part = rates.empty() ? 0 : std::max(0.0, left) / static_cast<double>(rates.size());
+    for (std::size_t j = 0; j < rates.size(); ++j)
+        grant[j] = std::min(grant[j] + part, std::max(grant[j], problem.bandwidth_caps[j]));
+    return grant;
+}
+
+std::vector<double> steady_hits(const Problem& problem, const std::vector<std::vector<NodeCache>>& quotas) {
+    const std::vector<double> ratios = problem.hit_ratios(split_of(problem, quotas));
+    std::vector<double> hits(problem.jobs.size());
+    for (std::size_t j = 0; j < hits.size(); ++j) hits[j] = problem.steady_hit_ratio(j, ratios);
+    return hits;
+}
+
+// Lowers the ideals of jobs bound by a disk or a network to their rates, so that cache is chosen for those rates. A job
+// counts as bound by them if it stays below f* and below the rate its cap allows while the remote has bandwidth left.
+// Returns true if there was such a job.
+bool lower_to_bounded_rates(const Problem& problem, const Solution& solution, std::vector<double>& ideals) {
+    bool any = false;
+    double left = problem.remote;
+    for (std::size_t j = 0; j < ideals.size(); ++j) {
+        const double misses = solution.steady_rates[j] * (1 - solution.steady_hit_ratios[j]);
+        left -= std::max(misses, problem.bandwidth_floors[j]);
+    }
+    for (std::size_t j = 0; j < ideals.size(); ++j) {
+        const double rate = solution.steady_rates[j];
+        if (rate >= ideals[j] * (1 - 1e-9)) continue;
+        const double hits = solution.steady_hit_ratios[j];
+        const double highest = predicted_rate(ideals[j], problem.bandwidth_caps[j], hits);
+        const double more = (highest - rate) * (1 - hits);
+        const bool remote_bound = more > 0 && left <= 1e-6 * problem.remote;
+        if (rate >= highest * (1 - 1e-9) || remote_bound || rate <= 0) continue;
+        ideals[j] = rate;
+        any = true;
+    }
+    return any;
+}
+
+// Keeps these quotas, and only grants bandwidth.
+Solution solve_with_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
+                           std::vector<std::vector<NodeCache>> quotas) {
+    Solution solution{.quotas = std::move(quotas)};
+    solution.steady_hit_ratios = steady_hits(problem, solution.quotas);
+    solution.steady_rates = rates_for(state, problem, kind, solution.steady_hit_ratios, solution.quotas);
+    const std::vector<double>& hits = problem.effective_hit_ratios;
+    solution.rates = rates_for(state, problem, kind, hits, solution.quotas);
+    solution.bandwidths = bandwidth_grants(problem, kind, solution.rates, hits);
+    return solution;
+}
+
+// True if every job reaches its equal share's rate.
+bool reaches_equal_shares(const Problem& problem, const Solution& solution) {
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        if (solution.steady_rates[j] < problem.equal_rates[j] * (1 - 1e-6)) return false;
+    }
+    return true;
+}
+
+// Solves for the running jobs, with quotas made for all jobs that take turns (`averages`). If these quotas leave a
+// running job below its equal share, they move towards equal ones as far as needed.
+Solution solve_for_rotation(const ClusterState& state, const Problem& averages, const Problem& running, ObjectiveKind kind,
+                       std::vector<std::vector<NodeCache>> quotas) {
+    Solution solution = solve_with_quotas(state, running, kind, std::move(quotas));
+    if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned ||
+        reaches_equal_shares(running, solution)) {
+        return solution;
+    }
+    const CacheSplit split = towards_equal_split(running, split_of(running, solution.quotas));
+    return solve_with_quotas(state, running, kind, place_quotas(state, averages, split, averages.ideals));
+}
+
+// Returns the remote bytes per second of all jobs in the steady state.
+double steady_remote(const Problem& problem, const Solution& solution) {
+    double sum = 0;
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        sum += solution.steady_rates[j] * (1 - solution.steady_hit_ratios[j]);
+    }
+    return sum;
+}
+
+// Returns the fraction by which `after` is better than `before`, in the objective's own terms.
+double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, const Solution& after) {
+    const auto sum = [&](const Solution& solution) {
+        double total = 0;
+        for (std::size_t j = 0; j < problem.jobs.size(); ++j) total += problem.jobs[j].value * solution.steady_rates[j];
+        return total;
+    };
+    const auto smallest = [&](const Solution& solution) {
+        double ratio = std::numeric_limits<double>::infinity();
+        for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+            const double equal_rate = problem.equal_rates[j];
+            // A job at f* cannot improve, so it does not hold the others down.
+            if (equal_rate <= 0 || solution.steady_rates[j] >= problem.ideals[j] * (1 - 1e-9)) continue;
+            ratio = std::min(ratio, solution.steady_rates[j] / (problem.jobs[j].weight * equal_rate));
+        }
+        return ratio;
+    };
+    const auto relative = [](double old_value, double new_value) {
+        if (old_value == new_value) return 0.0;
+        if (std::isinf(old_value)) return -1.0;
+        // Sums may differ in their last digits with the order of the lists.
+        if (std::abs(new_value - old_value) <= 1e-9 * old_value) return 0.0;
+        return old_value > 0 ? (new_value - old_value) / old_value : std::numeric_limits<double>::infinity();
+    };
+    if (kind == ObjectiveKind::max_min) {
+        const double change = relative(smallest(before), smallest(after));
+        if (change != 0) return change;
+    }
+    if (const double change = relative(sum(before), sum(after)); change != 0) return change;
+    return relative(steady_remote(problem, after), steady_remote(problem, before));
+}
+
+}  // namespace
+
+Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind) {
+    std::vector<double> ideals = problem.ideals;
+    const auto solution_of = [&](const Problem& bounded) {
+        return solve_with_quotas(state, problem, kind, place_quotas(state, bounded, split_for(bounded, kind), ideals));
+    };
+    Solution best = solution_of(problem);
+    if (!lower_to_bounded_rates(problem, best, ideals)) return best;
+
+    Problem bounded = problem;
+    for (int round = 1; round <= kRoundsMax; ++round) {
+        for (std::size_t j = 0; j < ideals.size(); ++j) {
+            bounded.ideals[j] = ideals[j];
+            bounded.equal_rates[j] = std::min(bounded.equal_rates[j], ideals[j]);
+        }
+        Solution solution = solution_of(bounded);
+        if (gain(problem, kind, best, solution) > 0) best = std::move(solution);
+        if (!lower_to_bounded_rates(problem, best, ideals)) break;
+    }
+    return best;
+}
+
+// --- spare room
+
+namespace {
+
+struct Share {
+    std::uint32_t dataset = 0;
+    std::uint64_t wanted_bytes = 0;
+    NodeCache given;
+};
+
+// Deals `room` in equal parts, none above its wanted bytes. The smallest come first, so that the room they leave goes
+// to the others.
+void deal(std::uint64_t room, std::vector<Share>& shares, std::uint64_t NodeCache::* tier) {
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+        const std::uint64_t part = std::min(room / (shares.size() - i), shares[i].wanted_bytes);
+        shares[i].given.*tier += part;
+        shares[i].wanted_bytes -= part;
+        room -= part;
+    }
+}
+
+NodeCache& quota_on(std::vector<NodeCache>& quotas, std::uint32_t node) {
+    const auto found = std::ranges::lower_bound(quotas, node, {}, &NodeCache::node);
+    return found != quotas.end() && found->node == node ? *found : *quotas.insert(found, {.node = node});
+}
+
+}  // namespace
+
+ClusterState without_spare_room(const ClusterState& state) {
+    ClusterState trimmed = state;
+    std::vector<bool> is_read(state.datasets.size());
+    for (const ClusterJob& job : state.jobs) {
+        if (!job.placement.empty() || job.waits_for_turn()) is_read[job.dataset] = true;
+    }
+    for (std::size_t i = 0; i < trimmed.datasets.size(); ++i) {
+        if (is_read[i]) continue;
+        ClusterDataset& dataset = trimmed.datasets[i];
+        for (NodeCache& quota : dataset.quotas) {
+            if (dataset.is_held_on(quota.node)) continue;
+            const auto found = std::ranges::find(dataset.cached, quota.node, &NodeCache::node);
+            const NodeCache cached = found == dataset.cached.end() ? NodeCache{} : *found;
+            quota.memory_bytes = std::min(quota.memory_bytes, cached.memory_bytes);
+            quota.disk_bytes = std::min(quota.disk_bytes, cached.disk_bytes);
+        }
+    }
+    return trimmed;
+}
+
+void give_spare_room(const ClusterState& state, Plan& plan) {
+    std::vector<NodeCache> room(state.nodes.size());
+    for (std::size_t n = 0; n < room.size(); ++n) {
+        room[n].memory_bytes = state.nodes[n].memory_bytes;
+        room[n].disk_bytes = state.nodes[n].disk_bytes;
+    }
+    // Bytes that each peer group already has of a dataset: more than the dataset's size is useless there.
+    std::vector<std::vector<std::pair<std::uint32_t, std::uint64_t>>> bytes_in_groups(state.datasets.size());
+    const auto bytes_in_group = [&](std::uint32_t dataset, std::uint32_t group) -> std::uint64_t& {
+        const auto found =
+            std::ranges::find(bytes_in_groups[dataset], group, [](const auto& entry) { return entry.first; });
+        return found != bytes_in_groups[dataset].end() ? found->second
+                                                       : bytes_in_groups[dataset].emplace_back(group, 0).second;
+    };
+    for (std::uint32_t i = 0; i < plan.datasets.size(); ++i) {
+        for (const NodeCache& quota : plan.datasets[i].quotas) {
+            room[quota.node].memory_bytes -= quota.memory_bytes;
+            room[quota.node].disk_bytes -= quota.disk_bytes;
+            bytes_in_group(i, state.nodes[quota.node].peer_group) += quota.bytes();
+        }
+    }
+    std::vector<bool> is_read(state.datasets.size());
+    for (std::size_t j = 0; j < state.jobs.size(); ++j) {
+        if (plan.jobs[j].running || state.jobs[j].waits_for_turn()) is_read[state.jobs[j].dataset] = true;
+    }
+    std::vector<std::vector<std::uint32_t>> idle(state.nodes.size());
+    for (std::uint32_t i = 0; i < state.datasets.size(); ++i) {
+        if (is_read[i]) continue;
+        for (const NodeCache& quota : state.datasets[i].quotas) {
+            if (!state.datasets[i].is_held_on(quota.node)) idle[quota.node].push_back(i);
+        }
+    }
+    std::vector<Share> shares;
+    for (std::uint32_t node = 0; node < room.size(); ++node) {
+        if (idle[node].empty() || room[node].bytes() == 0) continue;
+        const std::uint32_t group = state.nodes[node].peer_group;
+        shares.clear();
+        for (const std::uint32_t i : idle[node]) {
+            // A group needs a dataset only once. The operator's cap holds for all groups together.
+            const ClusterDataset& dataset = state.datasets[i];
+            const std::uint64_t size_left = dataset.size_bytes - std::min(dataset.size_bytes, bytes_in_group(i, group));
+            const std::uint64_t planned_bytes = plan.datasets[i].quota_bytes;
+            const std::uint64_t cap_left = dataset.quota_cap_bytes - std::min(dataset.quota_cap_bytes, planned_bytes);
+            const std::uint64_t wanted_bytes = std::min(size_left, cap_left);
+            if (wanted_bytes > 0) {
+                shares.push_back({.dataset = i, .wanted_bytes = wanted_bytes, .given = {.node = node}});
+            }
+        }
+        const auto smallest_first = [&](const Share& a, const Share& b) {
+            return a.wanted_bytes != b.wanted_bytes ? a.wanted_bytes < b.wanted_bytes
+                                                    : state.datasets[a.dataset].name < state.datasets[b.dataset].name;
+        };
+        std::ranges::sort(shares, smallest_first);
+        deal(room[node].memory_bytes, shares, &NodeCache::memory_bytes);
+        std::ranges::sort(shares, smallest_first);
+        deal(room[node].disk_bytes, shares, &NodeCache::disk_bytes);
+        for (const Share& share : shares) {
+            if (share.given.bytes() == 0) continue;
+            NodeCache& quota = quota_on(plan.datasets[share.dataset].quotas, node);
+            quota.memory_bytes += share.given.memory_bytes;
+            quota.disk_bytes += share.given.disk_bytes;
+            plan.datasets[share.dataset].quota_bytes += share.given.bytes();
+            bytes_in_group(share.dataset, group) += share.given.bytes();
+        }
+    }
+}
+
+// --- the plan
+
 namespace {
 
 using Quotas = std::vector<std::vector<NodeCache>>;

@@ -23,6 +23,7 @@
 // far as needed.
 
 #include <span>
+#include <vector>
 
 #include "allocator/plan.h"
 #include "allocator/protocol/objective.h"
@@ -41,12 +42,39 @@ struct Objective {
     ObjectiveKind kind = ObjectiveKind::max_min;
     // Quotas stay as they are if new ones would improve the objective by less than this fraction.
     double hysteresis = 0.02;
-    bool spare_room = false;  // give datasets without running jobs quotas from the spare cache (spare_room.h)
+    bool spare_room = false;  // give datasets without running jobs quotas from the spare cache (give_spare_room)
     bool place_jobs = true;   // find GPUs for jobs that have none
     const PlacementRules* placement_rules = nullptr;  // not owned; null: any free GPUs
 };
 
 // Errors: invalid_argument, from validate().
 Result<Plan> assign(const ClusterState& state, const Objective& objective);
+
+// --- the steps of assign(), for place_job() and tests
+
+struct Problem;
+
+struct Solution {
+    std::vector<std::vector<NodeCache>> quotas;  // by dataset
+    // By index in Problem::jobs.
+    std::vector<double> steady_hit_ratios;
+    std::vector<double> steady_rates;
+    std::vector<double> rates;
+    std::vector<double> bandwidths;
+};
+
+// Solves one plan for jobs that all have GPUs: cache split, cache placement, and the resulting rates.
+Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind);
+
+// Gives the room that a plan leaves over to the datasets that no job reads at present: their cached blocks stay, they
+// can be warmed, and their next job finds its quota in place. This costs no remote byte: nothing is fetched for a quota
+// alone, and the next plan takes the room back at once. Deals out each node's spare memory, then disk, in equal parts
+// among the node's datasets without running jobs, within their sizes and caps. A dataset is on a node if it has a quota
+// there in `state`, even 0.
+void give_spare_room(const ClusterState& state, Plan& plan);
+
+// Returns `state` with the quotas of unread datasets cut to their cached bytes, so that room that was spare before is
+// no reason to keep the old quotas.
+ClusterState without_spare_room(const ClusterState& state);
 
 }  // namespace larder::allocator

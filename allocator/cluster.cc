@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/grant_split.h"
+#include "allocator/sorted_indices.h"
 #include "base/units.h"
 
 namespace larder::allocator {
@@ -458,6 +458,23 @@ double Cluster::rate_for_scans(std::size_t scanning) const {
     double left = options_.remote_bytes_per_second;
     for (std::uint32_t j = 0; j < plan_.jobs.size(); ++j) left -= grant_beside_scans(j);
     return std::max(0.0, left) / static_cast<double>(std::max<std::size_t>(1, scanning));
+}
+
+std::vector<double> split_grant(double grant, std::span<const double> demands, double floor) {
+    if (demands.empty()) return {};
+    const auto count = static_cast<double>(demands.size());
+    const double least = std::min(floor, grant / count);
+    std::vector<double> parts(demands.size(), least);
+    double left = grant - least * count;
+    double unserved = count;
+    for (const std::uint32_t node : ascending(demands)) {
+        const double more = std::clamp(demands[node] - least, 0.0, std::max(0.0, left / unserved));
+        parts[node] += more;
+        left -= more;
+        unserved -= 1;
+    }
+    for (double& part : parts) part += left / count;
+    return parts;
 }
 
 Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns) {

@@ -18,6 +18,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,6 +56,13 @@ struct Turn {
     double weight = 1;
     std::vector<std::pair<std::string, std::uint32_t>> ran_on;
 };
+
+// Splits `grant`, a job's remote bandwidth (bytes per second), by the demands of the nodes that the job runs on. Each
+// node gets at least `floor`, or an equal part if the floors exceed the grant, so that a node of unknown demand has the
+// bandwidth to show its demand. The rest is filled up to the demands, the smallest first (water-filling). Any bandwidth
+// still left goes to all nodes in equal parts. The sum is the grant. Demands are finite and not negative. Returns an
+// empty vector if there is no node.
+std::vector<double> split_grant(double grant, std::span<const double> demands, double floor);
 
 class Cluster {
 public:

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "allocator/problem.h"
-#include "allocator/solve.h"
 
 namespace larder::allocator {
 namespace {

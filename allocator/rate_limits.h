@@ -2,7 +2,7 @@
 
 // Bounds on the jobs' rates. Each bounds the load on one resource: the sum over jobs of the job's rate times the bytes
 // that cross the resource per byte the job reads. Within the bounds, rates are raised level by level (max-min: exact),
-// or greedily for a large sum.
+// or greedily for a large sum. rates_for() makes the bounds of a cluster whose cache has its place, and the rates.
 
 #include <algorithm>
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "allocator/problem.h"
+#include "allocator/protocol/objective.h"
 
 namespace larder::allocator {
 
@@ -75,5 +76,11 @@ private:
     std::vector<Use> by_limit_;  // empty if there is only one bound
     std::vector<std::uint32_t> limits_begin_;
 };
+
+// Returns the rates these hit ratios allow, by the objective. No job falls below its equal share's rate. If the cache
+// is not yet as planned and those rates do not fit, the lower bound is the rate from an equal share of bandwidth.
+// `hits` are by index in Problem::jobs, `quotas` by dataset.
+std::vector<double> rates_for(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
+                              std::span<const double> hits, const std::vector<std::vector<NodeCache>>& quotas);
 
 }  // namespace larder::allocator

@@ -1,9 +1,9 @@
-#include "allocator/grant_split.h"
-
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <random>
+
+#include "allocator/cluster.h"
 
 namespace larder::allocator {
 namespace {

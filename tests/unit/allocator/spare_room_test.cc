@@ -1,5 +1,3 @@
-#include "allocator/spare_room.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
