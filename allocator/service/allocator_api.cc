@@ -1,15 +1,25 @@
 #include "allocator/service/allocator_api.h"
 
 #include <boost/json.hpp>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <utility>
 
 #include "allocator/protocol/codec.h"
+#include "allocator/service/json_lists.h"
+#include "allocator/service/plan_json.h"
+#include "allocator/service/whatif.h"
+#include "base/server/http_route.h"
 #include "base/server/json_http.h"
-#include "base/server/logging.h"
+#include "base/server/json_reader.h"
+#include "base/server/json_text.h"
+#include "base/units.h"
 
 namespace larder::allocator {
+namespace json = boost::json;
 namespace {
 
 // Planning takes at most 1 / kPlanningPart of the thread's time, however large the cluster is. If plans are slow, one
@@ -22,10 +32,175 @@ constexpr std::int64_t kStale_ns = 1'000'000'000;
 // event.
 constexpr std::int64_t kHandover_ns = 5'000'000'000;
 
+constexpr std::uint64_t kWaitMax_s = 60;
+constexpr std::uint64_t kStatusMin_ms = 100;
+constexpr std::uint64_t kStatusMax_ms = 3'600'000;
+
+// Reads the query keys that routes accept. All values are whole numbers.
+Result<void> read_query(const AllocatorApi::Route& route, const HttpRequest& request, AllocatorApi::Asked& asked) {
+    if (auto known = check_query_keys(route.query, request); !known) return known;
+    for (const auto& [key, text] : request.query) {
+        if (key == kProtocolQuery) {
+            const auto version = parse_protocol(text);
+            if (!version) return std::unexpected(version.error().within("query: protocol"));
+            asked.protocol = *version;
+            continue;
+        }
+        std::uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error != std::errc{} || end != text.data() + text.size()) {
+            return fail(ErrorCode::invalid_argument,
+                        "query: " + key + " is \"" + text + "\", but must be a whole number");
+        }
+        if (key == "after") asked.after = value;
+        if (key == "wait_s") asked.wait_s = value;
+        if (key == "status_ms") {
+            if (value < kStatusMin_ms || value > kStatusMax_ms) {
+                return fail(ErrorCode::invalid_argument, "query: status_ms must be from " +
+                                                             std::to_string(kStatusMin_ms) + " to " +
+                                                             std::to_string(kStatusMax_ms));
+            }
+            asked.status_ms = value;
+        }
+    }
+    if (asked.wait_s > kWaitMax_s) {
+        return fail(ErrorCode::invalid_argument, "query: wait_s must be at most " + std::to_string(kWaitMax_s));
+    }
+    asked.may_wait = asked.wait_s > 0;
+    return {};
+}
+
 }  // namespace
 
 AllocatorApi::AllocatorApi(Cluster& cluster, const Clock& clock)
     : cluster_(cluster), clock_(clock), started_ns_(clock.now_ns()) {}
+
+// --- the table of routes, and the search in it
+
+std::span<const AllocatorApi::Route> AllocatorApi::routes() {
+    static constexpr std::array kRoutes{
+        Route{"GET", "/healthz", "", &AllocatorApi::get_health},
+        Route{"GET", "/metrics", "", &AllocatorApi::get_metrics},
+        Route{"GET", "/v1", "", &AllocatorApi::get_index},
+        Route{"GET", "/v1/status", "", &AllocatorApi::get_status},
+        Route{"POST", "/v1/reports", kProtocolQuery, &AllocatorApi::post_report},
+        Route{"GET", "/v1/plan", "", &AllocatorApi::get_plan},
+        Route{"GET", "/v1/nodes", "", &AllocatorApi::get_nodes},
+        Route{"DELETE", "/v1/nodes/{name}", "", &AllocatorApi::delete_node},
+        Route{"GET", "/v1/nodes/{name}/plan", "", &AllocatorApi::get_node_plan},
+        Route{"GET", "/v1/datasets", "", &AllocatorApi::get_datasets},
+        Route{"PUT", "/v1/datasets/{name}/pin", "", &AllocatorApi::put_pin, true},
+        Route{"DELETE", "/v1/datasets/{name}/pin", "", &AllocatorApi::delete_pin, true},
+        Route{"GET", "/v1/jobs", "", &AllocatorApi::get_jobs},
+        Route{"POST", "/v1/jobs", "", &AllocatorApi::post_job, true},
+        Route{"DELETE", "/v1/jobs/{name}", "", &AllocatorApi::delete_job, true},
+        Route{"PUT", "/v1/remote", "", &AllocatorApi::put_remote, true},
+        Route{"DELETE", "/v1/remote", "", &AllocatorApi::delete_remote, true},
+        Route{"POST", "/v1/whatif", "", &AllocatorApi::post_whatif},
+        Route{"GET", "/v1/events", "after wait_s", &AllocatorApi::get_events},
+        Route{"GET", "/v1/events/stream", "after status_ms", &AllocatorApi::get_event_stream},
+    };
+    return kRoutes;
+}
+
+std::optional<HttpResponse> AllocatorApi::get_index(const Asked&) {
+    json::array list;
+    const auto add = [&](const auto& route) {
+        list.push_back(json::object{{"method", route.method}, {"path", route.path}});
+    };
+    std::ranges::for_each(routes(), add);
+    if (extension_ != nullptr) std::ranges::for_each(extension_->routes(), add);
+    return json_response({{"routes", std::move(list)}});
+}
+
+void AllocatorApi::handle(const HttpRequest& request, const HttpRespond& respond) {
+    find_and_answer(request, respond);
+    answer_waiting(false);
+    push_to_streams();
+}
+
+void AllocatorApi::find_and_answer(const HttpRequest& request, const HttpRespond& respond) {
+    std::string allowed;
+    for (const Route& route : routes()) {
+        Asked asked{.http = request};
+        if (!match_route(route.path, request.path, asked.name)) continue;
+        if (route.method != request.method) {
+            allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+            continue;
+        }
+        if (auto read = read_query(route, request, asked); !read) return respond(http_error(read.error()));
+        if (auto answer = (this->*route.answer)(asked)) {
+            if (!route.changes_settings) return respond(std::move(*answer));
+            return answer_when_durable(std::move(*answer), respond, std::exchange(undo_, {}));
+        }
+        const std::int64_t until_ns = clock_.now_ns() + static_cast<std::int64_t>(asked.wait_s) * 1'000'000'000;
+        auto gone = std::make_shared<bool>(false);
+        if (request.on_gone) request.on_gone([gone] { *gone = true; });
+        waiting_.push_back({.request = request,
+                            .respond = respond,
+                            .route = &route,
+                            .name = asked.name,
+                            .after = asked.after,
+                            .until_ns = until_ns,
+                            .gone = std::move(gone)});
+        return;
+    }
+    if (answer_by_extension(request, respond, allowed)) return;
+    if (!allowed.empty()) return respond(method_not_allowed(allowed));
+    const bool is_queue_path = request.path.size() > 1 && (request.path[1] == "queue" || request.path[1] == "history");
+    if (extension_ == nullptr && is_queue_path) {
+        return respond(http_error(404, "not_found",
+                                  "this allocator runs no jobs: its config has no [scheduler]; see docs/policies.md"));
+    }
+    respond(no_such_path());
+}
+
+bool AllocatorApi::answer_by_extension(const HttpRequest& request, const HttpRespond& respond, std::string& allowed) {
+    if (extension_ == nullptr) return false;
+    const auto all = extension_->routes();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        std::string name;
+        if (!match_route(all[i].path, request.path, name)) continue;
+        if (all[i].method != request.method) {
+            allowed += (allowed.empty() ? "" : ", ") + std::string(all[i].method);
+            continue;
+        }
+        const auto known = check_query_keys(all[i].query, request);
+        if (known) {
+            extension_->answer(i, request, name, respond);
+        } else {
+            respond(http_error(known.error()));
+        }
+        return true;
+    }
+    return false;
+}
+
+void AllocatorApi::answer_when_durable(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo) {
+    if (!when_durable_ || answer.status >= 400) return respond(std::move(answer));
+    when_durable_([this, answer = std::move(answer), respond, undo = std::move(undo)](const Result<void>& saved) {
+        if (saved) return respond(answer);
+        undo();
+        plan_is_due_ = true;
+        respond(http_error(saved.error()));
+    });
+}
+
+void AllocatorApi::answer_waiting(bool all) {
+    const std::int64_t now_ns = clock_.now_ns();
+    std::erase_if(waiting_, [&](const Waiting& waiting) {
+        if (*waiting.gone) return true;
+        const Asked asked{.http = waiting.request,
+                          .name = waiting.name,
+                          .after = waiting.after,
+                          .may_wait = !all && now_ns < waiting.until_ns};
+        auto answer = (this->*waiting.route->answer)(asked);
+        if (answer) waiting.respond(std::move(*answer));
+        return answer.has_value();
+    });
+}
+
+// --- plans, and the reports of nodes
 
 void AllocatorApi::tick() {
     const bool stale = plan_is_due_ || clock_.now_ns() - planned_ns_ >= kStale_ns;
@@ -98,6 +273,170 @@ HttpResponse AllocatorApi::node_plan(const std::string& node) {
     HttpResponse response = json_response(to_json(*part, now_ns));
     response.headers.emplace_back(kProtocolHeader, std::to_string(kProtocolNewest));
     return response;
+}
+
+// --- the routes for operators and viewers
+
+std::optional<HttpResponse> AllocatorApi::get_health(const Asked&) {
+    return HttpResponse{.content_type = "text/plain", .body = "ok\n"};
+}
+
+std::optional<HttpResponse> AllocatorApi::get_status(const Asked&) {
+    std::size_t alive = 0;
+    for (const NodeView& node : view().nodes) alive += node.alive ? 1 : 0;
+    json::object status{{"pid", ::getpid()},
+                        {"started_unix_ms", started_unix_ms_},
+                        {"uptime_s", static_cast<double>(clock_.now_ns() - started_ns_) / 1e9},
+                        {"plan", cluster_.plan_number()},
+                        {"nodes", alive},
+                        {"remote_bytes_per_second", cluster_.options().remote_bytes_per_second}};
+    if (extension_ != nullptr) extension_->put_status(status);
+    return json_response(status);
+}
+
+std::optional<HttpResponse> AllocatorApi::get_metrics(const Asked&) {
+    const std::int64_t now_ns = clock_.now_ns();
+    std::string text = metrics_text(view(), cluster_, events_, counts_, now_ns, now_ns - started_ns_);
+    if (extension_ != nullptr) text += extension_->metrics_text();
+    return HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = std::move(text)};
+}
+
+// --- reads
+
+ClusterView AllocatorApi::view() {
+    // If no plan can be made, the view shows the last one, which stays in force.
+    static_cast<void>(replan(false));
+    return view_of(cluster_, observed_, clock_.now_ns());
+}
+
+std::optional<HttpResponse> AllocatorApi::get_plan(const Asked&) {
+    if (auto made = replan(false); !made) return http_error(made.error());
+    return json_response(plan_json(cluster_, cluster_.plan_number()));
+}
+
+std::optional<HttpResponse> AllocatorApi::get_nodes(const Asked&) {
+    return json_response(nodes_json(view()));
+}
+
+std::optional<HttpResponse> AllocatorApi::get_datasets(const Asked&) {
+    return json_response(datasets_json(view()));
+}
+
+std::optional<HttpResponse> AllocatorApi::get_jobs(const Asked&) {
+    return json_response(jobs_json(view()));
+}
+
+std::optional<HttpResponse> AllocatorApi::get_events(const Asked& asked) {
+    const auto events = events_.after(asked.after.value_or(0));
+    if (asked.may_wait && events.empty()) return std::nullopt;
+    json::array array;
+    for (const Event& event : events) array.push_back(to_json(event));
+    return json_response({{"first", events_.first()}, {"last", events_.last()}, {"events", std::move(array)}});
+}
+
+std::optional<HttpResponse> AllocatorApi::get_event_stream(const Asked& asked) {
+    HttpResponse response;
+    response.content_type = "text/event-stream";
+    response.stream =
+        streams_.open(asked.after.value_or(0), static_cast<std::int64_t>(asked.status_ms) * 1'000'000, clock_.now_ns());
+    return response;
+}
+
+void AllocatorApi::push_to_streams() {
+    const auto status = [this] { return json_text(status_json(view())); };
+    streams_.push(events_, status, clock_.now_ns());
+}
+
+std::optional<HttpResponse> AllocatorApi::post_whatif(const Asked& asked) {
+    const auto object = request_object(asked.http);
+    if (!object) return http_error(object.error());
+    const auto change = read_change(*object, "");
+    if (!change) return http_error(change.error());
+    const auto comparison = what_if(cluster_.state(clock_.now_ns()), cluster_.options().objective, *change);
+    if (!comparison) return http_error(comparison.error());
+    return json_response(to_json(*comparison));
+}
+
+// --- changes
+
+HttpResponse AllocatorApi::answer_change(const Result<void>& result, EventKind kind, const std::string& subject,
+                                         const std::string& message, bool at_once) {
+    if (!result) return http_error(result.error());
+    events_.add(kind, subject, message);
+    watch_.add_reason(message);
+    // A planning error is reported to clients that ask for the plan.
+    plan_is_due_ = true;
+    if (!cluster_.nodes().empty()) static_cast<void>(replan(at_once));
+    return done_response({});
+}
+
+std::optional<HttpResponse> AllocatorApi::post_job(const Asked& asked) {
+    const auto object = request_object(asked.http);
+    if (!object) return http_error(object.error());
+    const auto spec = read_job_registration(*object, "");
+    if (!spec) return http_error(spec.error());
+    undo_ = [this, name = spec->name] { static_cast<void>(cluster_.remove_job(name)); };
+    // Not planned at once, because a thousand jobs may be registered in a second.
+    return answer_change(cluster_.register_job(*spec), EventKind::job_registered, spec->name,
+                         "job " + spec->name + " is registered", false);
+}
+
+std::optional<HttpResponse> AllocatorApi::delete_node(const Asked& asked) {
+    return answer_change(cluster_.remove_node(asked.name, clock_.now_ns()), EventKind::node_gone, asked.name,
+                         "node \"" + asked.name + "\" is removed, and the bandwidth kept for it is released");
+}
+
+std::optional<HttpResponse> AllocatorApi::delete_job(const Asked& asked) {
+    if (const JobRegistration* const before = cluster_.registered(asked.name)) {
+        undo_ = [this, spec = *before] { static_cast<void>(cluster_.register_job(spec)); };
+    }
+    return answer_change(cluster_.remove_job(asked.name), EventKind::job_removed, asked.name,
+                         "job " + asked.name + " is no longer registered", false);
+}
+
+std::function<void()> AllocatorApi::undo_pin(const std::string& dataset) {
+    std::optional<std::uint64_t> before;
+    if (const auto pin = cluster_.pins().find(dataset); pin != cluster_.pins().end()) before = pin->second;
+    return [this, dataset, before] { static_cast<void>(cluster_.pin_quota(dataset, before, clock_.now_ns())); };
+}
+
+std::optional<HttpResponse> AllocatorApi::put_pin(const Asked& asked) {
+    const auto object = request_object(asked.http);
+    if (!object) return http_error(object.error());
+    JsonReader reader(*object, "");
+    const std::uint64_t bytes = reader.unsigned_integer("bytes");
+    if (auto finished = reader.finish(); !finished) return http_error(finished.error());
+    undo_ = undo_pin(asked.name);
+    return answer_change(cluster_.pin_quota(asked.name, bytes, clock_.now_ns()), EventKind::pin_set, asked.name,
+                         "quota of " + asked.name + " is pinned to " + format_bytes(bytes));
+}
+
+std::optional<HttpResponse> AllocatorApi::delete_pin(const Asked& asked) {
+    undo_ = undo_pin(asked.name);
+    return answer_change(cluster_.pin_quota(asked.name, std::nullopt, clock_.now_ns()), EventKind::pin_released,
+                         asked.name, "quota of " + asked.name + " is planned again");
+}
+
+std::optional<HttpResponse> AllocatorApi::put_remote(const Asked& asked) {
+    const auto object = request_object(asked.http);
+    if (!object) return http_error(object.error());
+    JsonReader reader(*object, "");
+    const double rate = reader.number("bytes_per_second");
+    if (auto finished = reader.finish(); !finished) return http_error(finished.error());
+    const double before = cluster_.options().remote_bytes_per_second;
+    return answer_remote(before, cluster_.set_remote(rate));
+}
+
+std::optional<HttpResponse> AllocatorApi::delete_remote(const Asked&) {
+    const double before = cluster_.options().remote_bytes_per_second;
+    return answer_remote(before, cluster_.reset_remote());
+}
+
+HttpResponse AllocatorApi::answer_remote(double before, const Result<void>& changed) {
+    undo_ = [this, before] { static_cast<void>(cluster_.set_remote(before)); };
+    return answer_change(
+        changed, EventKind::remote_set, "",
+        "the remote bandwidth is now " + format_bytes_per_second(cluster_.options().remote_bytes_per_second));
 }
 
 }  // namespace larder::allocator

@@ -1,6 +1,6 @@
 #pragma once
 
-// The allocator's HTTP/JSON API. Every route is a row of one table (allocator_api_routes.cc), which GET /v1 lists and
+// The allocator's HTTP/JSON API. Every route is a row of one table (AllocatorApi::routes), which GET /v1 lists and
 // docs/openapi/allocator.yaml describes. Runs on one thread, which also makes the plans. A request that is refused
 // changes nothing.
 // Some requests may wait (?wait_s=): AllocatorApi keeps them, and answers when there is something new, when their time
@@ -64,6 +64,10 @@ public:
 
     // Calls `respond` now, or later from tick(), end_waits() or another request.
     void handle(const HttpRequest& request, const HttpRespond& respond);
+    // Returns a function that calls handle(). The AllocatorApi must outlive it.
+    HttpHandler handler() {
+        return [this](const HttpRequest& request, const HttpRespond& respond) { handle(request, respond); };
+    }
     // Notices nodes that have fallen silent, and ends waits that are over. Call it a few times a second.
     void tick();
     // Answers all waiting requests with the present state, and ends streams. Call it before the server ends.

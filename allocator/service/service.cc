@@ -92,9 +92,8 @@ struct AllocatorService::State {
           cluster(given.cluster),
           api(cluster, clock),
           ticks(context, api),
-          http(
-              context, [this](const HttpRequest& request, const HttpRespond& respond) { api.handle(request, respond); },
-              http_options(given.limits, [this](HttpRequest& request) { return access.admit(request); })) {}
+          http(context, api.handler(),
+               http_options(given.limits, [this](HttpRequest& request) { return access.admit(request); })) {}
 
     AllocatorConfig config;
     Access access{{}, {}};
