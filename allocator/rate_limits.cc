@@ -305,14 +305,16 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
                               std::span<const double> hits, const std::vector<std::vector<NodeCache>>& quotas) {
     const RateLimits limits = cluster_limits(state, problem, hits, quotas);
     const std::size_t count = problem.jobs.size();
-    std::vector<double> low(count), high(count), slope_or_cost(count);
+    std::vector<double> low(count), high(count), slopes, costs;
     for (std::size_t j = 0; j < count; ++j) {
         const JobTerms& job = problem.jobs[j];
         high[j] = predicted_rate(problem.ideals[j], problem.bandwidth_caps[j], hits[j]);
         low[j] = std::min(problem.equal_rates[j], high[j]);
-        slope_or_cost[j] = kind == ObjectiveKind::max_min
-                               ? std::max(job.weight * problem.equal_rates[j], 1e-9 * problem.ideals[j])
-                               : (1 - hits[j]) / job.value;
+        if (kind == ObjectiveKind::max_min) {
+            slopes.push_back(std::max(job.weight * problem.equal_rates[j], 1e-9 * problem.ideals[j]));
+        } else {
+            costs.push_back((1 - hits[j]) / job.value);
+        }
     }
     if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned) {
         for (std::size_t j = 0; j < count; ++j) {
@@ -334,8 +336,7 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
         }
         if (!limits.fits(low)) low = limits.fill(std::vector<double>(count), low, low);
     }
-    return kind == ObjectiveKind::max_min ? limits.fill(low, slope_or_cost, high)
-                                          : limits.maximize(low, high, slope_or_cost);
+    return kind == ObjectiveKind::max_min ? limits.fill(low, slopes, high) : limits.maximize(low, high, costs);
 }
 
 }  // namespace larder::allocator

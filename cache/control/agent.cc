@@ -2,15 +2,20 @@
 
 #include <boost/asio/post.hpp>
 #include <boost/json.hpp>
+#include <pthread.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <utility>
 
 #include "allocator/protocol/codec.h"
+#include "base/server/json_reader.h"
 #include "base/server/json_text.h"
 #include "base/server/logging.h"
+#include "cache/control/state_lock.h"
+#include "cache/protocol/record.h"
 
 namespace larder::cache {
 namespace asio = boost::asio;
@@ -34,7 +39,173 @@ unsigned common_protocol(const HttpResponse& response) {
     return std::min(allocator_version.value_or(allocator::kProtocolOldest), allocator::kProtocolNewest);
 }
 
+// Longer than the moment without sessions between two epochs of a job.
+constexpr std::int64_t kGoneAfter_ns = 5'000'000'000;
+
+// The ratio (bytes in the cache / payload bytes) is above 1 for plain records, which have headers and padding, and may
+// be below 1 for compressed ones. It is measured once this many payload bytes are cached. Before that, the largest
+// possible ratio is reported, so that the first pass of a dataset that fits is kept whole. The size of a compressed
+// dataset is its size in the cache, so that cached bytes / size is the hit ratio that jobs can reach.
+constexpr std::uint64_t kPayloadSampleBytesMin = 1 << 20;
+constexpr std::uint64_t kRecordOverheadMax = protocol::kRecordHeaderBytes + 4096;
+// A reported ratio is kept until it is too low, or too high by kRatioTolerance: a size that changed with every block
+// would change all quotas. kRatioMargin leaves room for blocks larger than those cached so far.
+constexpr double kRatioMargin = 0.01;
+constexpr double kRatioTolerance = 0.05;
+
+double payload_ratio(std::uint64_t stored_bytes, std::uint64_t payload_bytes) {
+    return static_cast<double>(stored_bytes) / static_cast<double>(payload_bytes);
+}
+
 }  // namespace
+
+// --- the report
+
+NodeReporter::NodeReporter(std::uint64_t state_directory)
+    : instance_(draw_number()), state_directory_(state_directory) {}
+
+std::uint64_t NodeReporter::estimate_stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage) {
+    double& ratio = stored_ratios_[dataset.name()];
+    const std::uint64_t used_bytes = usage.memory_bytes + usage.disk_bytes;
+    if (usage.payload_bytes >= dataset.payload_bytes) {
+        ratio = payload_ratio(used_bytes, usage.payload_bytes);
+        if (usage.payload_bytes == dataset.payload_bytes) return used_bytes;
+    } else if (usage.payload_bytes < std::min(kPayloadSampleBytesMin, dataset.payload_bytes)) {
+        ratio = payload_ratio(dataset.payload_bytes + dataset.blocks * kRecordOverheadMax, dataset.payload_bytes);
+    } else {
+        const double seen = payload_ratio(used_bytes, usage.payload_bytes);
+        if (ratio == 0) ratio = seen;
+        if (seen > ratio || seen < ratio * (1 - kRatioTolerance)) ratio = seen * (1 + kRatioMargin);
+    }
+    return static_cast<std::uint64_t>(std::llround(static_cast<double>(dataset.payload_bytes) * ratio));
+}
+
+allocator::DatasetReport NodeReporter::report_of(const ReportedDataset& dataset, const ShardStatistics& statistics) {
+    const auto found = std::ranges::find(statistics.datasets, dataset.name(), &DatasetStatistics::name);
+    const StoreUsage usage = found == statistics.datasets.end() ? StoreUsage{} : found->usage;
+    allocator::DatasetReport report = dataset.report;
+    report.size_bytes = estimate_stored_bytes(dataset, usage);
+    report.cached_memory_bytes = usage.memory_bytes;
+    report.cached_disk_bytes = usage.disk_bytes;
+    return report;
+}
+
+std::map<std::string, NodeReporter::Job> NodeReporter::jobs_of(const ShardStatistics& statistics) {
+    std::map<std::string, Job> jobs;
+    for (const JobStatistics& part : statistics.jobs) {
+        Job& job = jobs[part.job];
+        job.sessions += part.sessions;
+        job.loops += part.training_loops;
+        job.bytes += part.bytes_delivered;
+        job.busy_ns += part.busy_ns;
+        job.remote_bytes += part.counters.remote_read_bytes;
+        job.waiting_bytes += part.waiting_bytes;
+        // Among the datasets with sessions, the one that the job has read most is reported.
+        if (part.sessions == 0 && !job.dataset.empty()) continue;
+        if (!job.dataset.empty() && part.bytes_delivered <= job.dataset_bytes_delivered) continue;
+        job.dataset = part.dataset;
+        job.dataset_bytes_delivered = part.bytes_delivered;
+        job.unread_bytes = part.unread_bytes;
+        job.effective_bytes = std::min(part.effective_cache_bytes, part.unread_bytes);
+        job.epoch = part.bytes_delivered > 0 ? std::optional(part.epoch) : std::nullopt;
+    }
+    return jobs;
+}
+
+bool NodeReporter::observe(const Job& job, Seen& seen, std::int64_t now_ns) const {
+    if (job.sessions > 0) seen.session_at_ns = now_ns;
+    if (seen.session_at_ns == 0 || now_ns - seen.session_at_ns > kGoneAfter_ns) return false;
+    if (job.sessions > 0) seen.loops = job.loops;
+    if (seen.at_ns != 0) {
+        const double seconds = static_cast<double>(now_ns - seen.at_ns) * 1e-9;
+        if (seconds > 0) {
+            // Demand: bytes read plus bytes that wait for bandwidth.
+            const auto taken = static_cast<double>(job.remote_bytes - std::min(seen.remote_bytes, job.remote_bytes));
+            seen.demand_bytes_per_second = (taken + static_cast<double>(job.waiting_bytes)) / seconds;
+        }
+    }
+    seen.at_ns = now_ns;
+    seen.remote_bytes = job.remote_bytes;
+    return true;
+}
+
+allocator::NodeReport NodeReporter::make(const AllocatorClientConfig& allocator, Quota room,
+                                         const std::vector<ReportedDataset>& datasets,
+                                         const ShardStatistics& statistics, std::uint64_t lease_applied,
+                                         std::int64_t now_ns, const ReportedPeers& peers) {
+    std::erase_if(stored_ratios_, [&](const auto& known) {
+        return std::ranges::find(datasets, known.first, &ReportedDataset::name) == datasets.end();
+    });
+    allocator::NodeReport report{.node = allocator.node,
+                                 .instance = instance_,
+                                 .state_directory = state_directory_,
+                                 .lease_applied = lease_applied,
+                                 .rates = allocator.rates,
+                                 .scans = statistics.scans,
+                                 .gpus = allocator.gpus,
+                                 .memory_bytes = room.memory_bytes,
+                                 .disk_bytes = room.disk_bytes};
+    if (!peers.endpoint.empty()) {
+        report.peer_group = peers.group;
+        report.peer_endpoint = peers.endpoint;
+    }
+    if (allocator.disk_read_bytes_per_second > 0) {
+        report.disk_read_bytes_per_second = allocator.disk_read_bytes_per_second;
+    }
+    if (allocator.nic_bytes_per_second > 0) report.nic_bytes_per_second = allocator.nic_bytes_per_second;
+    for (const ReportedDataset& dataset : datasets) {
+        if (dataset.payload_bytes > 0) report.datasets.push_back(report_of(dataset, statistics));
+    }
+    for (const auto& [name, job] : jobs_of(statistics)) {
+        Seen& seen = seen_[name];
+        const bool known = std::ranges::find(datasets, job.dataset, &ReportedDataset::name) != datasets.end();
+        if (!observe(job, seen, now_ns) || !known) {
+            if (job.sessions == 0) seen_.erase(name);
+            continue;
+        }
+        report.jobs.push_back({.name = name,
+                               .dataset = job.dataset,
+                               .ranks = seen.loops,
+                               .bytes = job.bytes,
+                               .busy_s = static_cast<double>(job.busy_ns) * 1e-9,
+                               .demand_bytes_per_second = seen.demand_bytes_per_second,
+                               .remote_bytes = job.remote_bytes,
+                               .unread_bytes = job.unread_bytes,
+                               .unread_cached_bytes = job.effective_bytes,
+                               .epoch = job.epoch});
+    }
+    return report;
+}
+
+// --- the answer
+
+Result<AllocatorAnswer> read_allocator_answer(std::string_view text, unsigned version, std::int64_t from_ns) {
+    const auto object = parse_json_object(text, "the allocator's answer");
+    if (!object) return std::unexpected(object.error());
+    auto plan = allocator::read_node_plan(*object, "", from_ns, version);
+    if (!plan) return std::unexpected(plan.error());
+    AllocatorAnswer answer{.plan = plan->plan,
+                           .quotas = {},
+                           .lease = plan->lease.number,
+                           .rates = {},
+                           .peers = {},
+                           .cut = plan->lease.cut};
+    for (const allocator::DatasetQuota& quota : plan->quotas) {
+        answer.quotas[quota.name] = {.memory_bytes = quota.memory_bytes, .disk_bytes = quota.disk_bytes};
+    }
+    for (const allocator::LeasedRate& rate : plan->lease.rates) answer.rates.rates[rate.job] = rate.bytes_per_second;
+    answer.rates.floor_bytes_per_second = plan->lease.floor_bytes_per_second;
+    answer.rates.expires_ns = plan->lease.expires_ns;
+    for (std::size_t i = 0; i < plan->peers.size(); ++i) {
+        if (!parse_http_endpoint(plan->peers[i])) {
+            return fail(ErrorCode::protocol, "peers[" + std::to_string(i) + "] is not an endpoint");
+        }
+    }
+    answer.peers = std::move(plan->peers);
+    return answer;
+}
+
+// --- the exchange of the two
 
 AllocatorAgent::AllocatorAgent(asio::io_context& context, Node& node, std::uint64_t state_directory)
     : context_(context),
@@ -43,12 +214,16 @@ AllocatorAgent::AllocatorAgent(asio::io_context& context, Node& node, std::uint6
       reporter_(state_directory),
       protocol_(allocator::kProtocolOldest),
       client_(node.config().allocator.endpoint),
-      requests_("larder-agent") {
+      requests_(1) {
+    asio::post(requests_, [] { pthread_setname_np(pthread_self(), "larder-agent"); });
     if (node.config().allocator.rates)
-        node_.lease({.floor_bytes_per_second = node.config().allocator.floor_bytes_per_second});
+        node_.job_limits().lease({.floor_bytes_per_second = node.config().allocator.floor_bytes_per_second},
+                                 clock_.now_ns());
 }
 
-AllocatorAgent::~AllocatorAgent() = default;
+AllocatorAgent::~AllocatorAgent() {
+    requests_.join();
+}
 
 void AllocatorAgent::start() {
     log_info("an allocator manages this node",
@@ -72,10 +247,10 @@ void AllocatorAgent::wait() {
 
 void AllocatorAgent::tick() {
     const bool rates = node_.config().allocator.rates;
-    if (rates) node_.expire_lease();
     const std::int64_t now_ns = clock_.now_ns();
+    if (rates) node_.job_limits().expire(now_ns);
     const bool report_soon =
-        report_early_ || node_.any_quota_unassigned() || (rates && node_.job_limits().any_unleased());
+        report_early_ || node_.quotas().any_unassigned() || (rates && node_.job_limits().any_unleased());
     const std::int64_t period_ns = report_soon ? kReportIntervalMin_ns : kReportInterval_ns;
     if (report_in_flight_ || now_ns - reported_ns_ < period_ns) return;
     report_in_flight_ = true;
@@ -84,17 +259,17 @@ void AllocatorAgent::tick() {
 }
 
 void AllocatorAgent::report() {
-    node_.collect([this](const Result<ShardStatistics>& statistics) {
+    node_.shards().collect([this](const Result<ShardStatistics>& statistics) {
         if (!statistics) {
             report_in_flight_ = false;
             return;
         }
         std::vector<ReportedDataset> datasets;
-        const Quota changing = node_.changing_quota();
+        const Quota changing = node_.quotas().changing();
         const auto remaining = [](std::uint64_t total, std::uint64_t used) { return total - std::min(total, used); };
         const Quota room{.memory_bytes = remaining(node_.config().memory_bytes, changing.memory_bytes),
                          .disk_bytes = remaining(node_.config().disk_bytes, changing.disk_bytes)};
-        for (const auto& [name, dataset] : node_.datasets()) {
+        for (const auto& [name, dataset] : node_.datasets().all()) {
             datasets.push_back({.report = {.name = name,
                                            .quota_memory_bytes = dataset.record.quota.memory_bytes,
                                            .quota_disk_bytes = dataset.record.quota.disk_bytes,
@@ -116,7 +291,7 @@ void AllocatorAgent::send(std::string body, std::int64_t now_ns) {
     if (protocol_ > allocator::kProtocolOldest) {
         target += std::string("?") + allocator::kProtocolQuery + "=" + std::to_string(protocol_);
     }
-    requests_.post([this, target = std::move(target), body = std::move(body), now_ns] {
+    asio::post(requests_, [this, target = std::move(target), body = std::move(body), now_ns] {
         auto options = http_client_options(node_.config().allocator.credentials);
         if (options) options->timeout_ms = kAnswerTimeout_ms;
         auto response = options ? client_.request("POST", target, body, *options)
@@ -163,16 +338,16 @@ Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t se
     auto answer = read_allocator_answer(response.body, protocol, sent_ns);
     if (!answer) return std::unexpected(answer.error());
     status_.plan = answer->plan;
-    node_.set_peers(std::move(answer->peers));
-    if (!node_.config().allocator.rates) return node_.apply_plan(answer->quotas, sent_ns);
+    if (node_.peers() != nullptr) node_.peers()->set_others(std::move(answer->peers));
+    if (!node_.config().allocator.rates) return node_.quotas().apply_plan(answer->quotas, sent_ns);
     // Other nodes rely on these rates, so apply them even if the quotas do not fit.
     lease_applied_ = answer->lease;
     // Report again soon: other nodes can use the bandwidth this node gives up only once it has reported, and the part
     // of its plan that was held back may soon be free.
     report_early_ = answer->cut || node_.job_limits().exceeds_lease(answer->rates);
     status_.lease_expires_ns = answer->rates.expires_ns;
-    node_.lease(std::move(answer->rates));
-    return node_.apply_plan(answer->quotas, sent_ns);
+    node_.job_limits().lease(std::move(answer->rates), clock_.now_ns());
+    return node_.quotas().apply_plan(answer->quotas, sent_ns);
 }
 
 }  // namespace larder::cache

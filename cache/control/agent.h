@@ -7,21 +7,109 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
 
 #include <cstdint>
-#include <functional>
+#include <map>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "allocator/protocol/node_report.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/server/http.h"
 #include "base/server/http_client.h"
-#include "cache/control/allocator_answer.h"
+#include "cache/control/daemon_config.h"
+#include "cache/control/job_limits.h"
 #include "cache/control/node.h"
-#include "cache/control/node_reporter.h"
-#include "cache/control/work_thread.h"
+#include "cache/shard/statistics.h"
+#include "cache/store.h"
 
 namespace larder::cache {
+
+// A dataset of the node, whether it is served or not.
+struct ReportedDataset {
+    allocator::DatasetReport report;  // its name and quotas; the reporter adds its size and its cached bytes
+    std::uint64_t payload_bytes = 0;  // of all its blocks
+    std::uint64_t blocks = 0;
+
+    const std::string& name() const { return report.name; }
+};
+
+// How peers reach the node; empty without peers.
+struct ReportedPeers {
+    std::string group;
+    std::string endpoint;
+};
+
+// The report that this node sends its allocator once a second: the node's capacity, the cached bytes of each dataset,
+// and the bytes, waiting time and demand of each job. Counters only grow while the daemon runs. Sizes are as stored
+// (records have headers and padding), so that quota / size is the fraction of the dataset that fits. Control thread
+// only.
+class NodeReporter {
+public:
+    // `state_directory` is the directory's number (state_lock.h).
+    explicit NodeReporter(std::uint64_t state_directory);
+
+    // `room` is the capacity that the allocator may assign on this node. `lease_applied` is the number of the current
+    // lease; 0: none.
+    allocator::NodeReport make(const AllocatorClientConfig& allocator, Quota room,
+                               const std::vector<ReportedDataset>& datasets, const ShardStatistics& statistics,
+                               std::uint64_t lease_applied, std::int64_t now_ns, const ReportedPeers& peers = {});
+
+private:
+    // A job as reported: sums over all its datasets, under the dataset of which it reads most.
+    struct Job {
+        std::string dataset;
+        std::uint64_t dataset_bytes_delivered = 0;  // of `dataset` only
+        std::uint32_t sessions = 0;
+        std::uint32_t loops = 0;
+        std::uint64_t bytes = 0;
+        std::int64_t busy_ns = 0;
+        std::uint64_t remote_bytes = 0;
+        std::uint64_t waiting_bytes = 0;
+        std::uint64_t unread_bytes = 0;
+        std::uint64_t effective_bytes = 0;
+        std::optional<std::uint32_t> epoch;  // nullopt before the first read, because the job may resume at any epoch
+    };
+    // The last observation of a job.
+    struct Seen {
+        std::int64_t at_ns = 0;
+        std::int64_t session_at_ns = 0;
+        std::uint32_t loops = 0;
+        std::uint64_t remote_bytes = 0;
+        double demand_bytes_per_second = 0;
+    };
+
+    static std::map<std::string, Job> jobs_of(const ShardStatistics& statistics);
+    // Updates `seen`. Returns false if the job has ended.
+    bool observe(const Job& job, Seen& seen, std::int64_t now_ns) const;
+
+    // The bytes that the whole dataset would take in the cache.
+    std::uint64_t estimate_stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage);
+    allocator::DatasetReport report_of(const ReportedDataset& dataset, const ShardStatistics& statistics);
+
+    std::uint64_t instance_;
+    std::uint64_t state_directory_;
+    std::map<std::string, Seen> seen_;
+    std::map<std::string, double> stored_ratios_;  // by dataset: cache bytes per dataset byte, as reported
+};
+
+// The allocator's answer to a report, checked and in this node's types: quotas, and the lease of its jobs' rates.
+struct AllocatorAnswer {
+    std::uint64_t plan = 0;               // number of the plan
+    std::map<std::string, Quota> quotas;  // by dataset
+    std::uint64_t lease = 0;              // number of the lease
+    RateLease rates;
+    std::vector<std::string> peers;  // endpoints of nodes whose cache may be read
+    bool cut = false;                // the lease is less than planned: other nodes still hold the rest
+};
+
+// `version` is the protocol's (allocator/protocol/codec.h). The lease begins at `from_ns`. Errors name the JSON path of
+// the wrong value.
+Result<AllocatorAnswer> read_allocator_answer(std::string_view json, unsigned version, std::int64_t from_ns);
 
 struct AgentStatus {
     bool connected = false;  // the last report was answered
@@ -70,8 +158,8 @@ private:
     std::string last_warning_;
     bool report_early_ = false;
     bool report_in_flight_ = false;
-    HttpClient client_;  // used on the thread of `requests_` only
-    WorkThread requests_;
+    HttpClient client_;                  // used on the thread of `requests_` only
+    boost::asio::thread_pool requests_;  // of one thread
 };
 
 }  // namespace larder::cache

@@ -61,15 +61,16 @@ void raise_file_limit() {
     ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-void log_slow_io(const Node& node) {
-    if (!node.why_not_ring().empty()) {
+void log_slow_io(const ShardThreads& shards) {
+    if (!shards.why_not_ring().empty()) {
         log_info("io_uring is not used: disk and remote reads go through threads, which costs speed",
-                 {{"reason", node.why_not_ring()}});
+                 {{"reason", shards.why_not_ring()}});
         return;
     }
     rlimit limit{};
     const bool known = ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0;
-    if (node.device_kind() != "io_uring" || ::geteuid() == 0 || !known || limit.rlim_cur >= kLockedMemoryWanted) return;
+    if (shards.device_kind() != "io_uring" || ::geteuid() == 0 || !known || limit.rlim_cur >= kLockedMemoryWanted)
+        return;
     log_info(
         "sessions' buffers are not registered with the kernel, which costs some speed: raise RLIMIT_MEMLOCK "
         "(LimitMEMLOCK=infinity in a systemd unit)",
@@ -119,13 +120,13 @@ Result<void> Daemon::State::start() {
     lock = std::move(*locked);
     raise_file_limit();
 
-    auto started = Node::start(config, [this](std::function<void()> work) { asio::post(context, std::move(work)); });
+    auto started = Node::start(config, context);
     if (!started) return std::unexpected(started.error());
     node = std::move(*started);
-    log_slow_io(*node);
+    log_slow_io(node->shards());
 
     handshakes =
-        std::make_unique<HandshakeServer>(context, *node,
+        std::make_unique<HandshakeServer>(context, node->sessions(),
                                           HandshakeLimits{.session_slot_bytes_max = config.session_slot_bytes_max,
                                                           .slot_bytes_max = slot_bytes_max(),
                                                           .sessions_max = config.sessions_max,
@@ -159,8 +160,8 @@ Result<void> Daemon::State::start() {
     });
     log_info("serving", {{"socket", config.socket_path},
                          {"admin_socket", config.admin_socket_path},
-                         {"io", node->device_kind()},
-                         {"data_plane_threads", node->data_plane_threads()},
+                         {"io", node->shards().device_kind()},
+                         {"data_plane_threads", node->shards().all().size()},
                          {"memory", format_bytes(config.memory_bytes)},
                          {"disk", format_bytes(config.disk_bytes)}});
     return {};

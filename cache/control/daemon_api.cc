@@ -171,12 +171,12 @@ void DaemonApi::get_status(const Asked&, const HttpRespond& respond) {
     respond(json_response({{"version", LARDER_VERSION},
                            {"pid", ::getpid()},
                            {"uptime_s", static_cast<double>(clock_.now_ns() - started_ns_) / 1e9},
-                           {"io", node_.device_kind()},
-                           {"io_reason", node_.why_not_ring()},
-                           {"data_plane_threads", node_.data_plane_threads()},
+                           {"io", node_.shards().device_kind()},
+                           {"io_reason", node_.shards().why_not_ring()},
+                           {"data_plane_threads", node_.shards().all().size()},
                            {"memory_bytes", node_.config().memory_bytes},
                            {"disk_bytes", node_.config().disk_bytes},
-                           {"datasets", node_.datasets().size()},
+                           {"datasets", node_.datasets().all().size()},
                            {"sessions", handshakes_.sessions()},
                            {"slot_bytes", handshakes_.slot_bytes()},
                            {"allocator", allocator_json()},
@@ -186,7 +186,7 @@ void DaemonApi::get_status(const Asked&, const HttpRespond& respond) {
 }
 
 void DaemonApi::get_metrics(const Asked&, const HttpRespond& respond) {
-    node_.collect([this, respond](const Result<ShardStatistics>& statistics) {
+    node_.shards().collect([this, respond](const Result<ShardStatistics>& statistics) {
         if (!statistics) return respond(http_error(statistics.error()));
         const NodeMetrics node{.sessions = handshakes_.sessions(),
                                .slot_bytes = handshakes_.slot_bytes(),

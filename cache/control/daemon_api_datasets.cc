@@ -84,12 +84,13 @@ Result<void> check_empty_body(const HttpRequest& request) {
 }  // namespace
 
 void DaemonApi::get_datasets(const Asked&, const HttpRespond& respond) {
-    node_.collect([this, respond](const Result<ShardStatistics>& statistics) {
+    node_.shards().collect([this, respond](const Result<ShardStatistics>& statistics) {
         if (!statistics) return respond(http_error(statistics.error()));
         json::array datasets;
-        for (const auto& [name, dataset] : node_.datasets()) datasets.push_back(dataset_json(dataset, *statistics));
+        for (const auto& [name, dataset] : node_.datasets().all())
+            datasets.push_back(dataset_json(dataset, *statistics));
         json::array damaged;
-        for (const auto& [name, dataset] : node_.damaged()) {
+        for (const auto& [name, dataset] : node_.datasets().damaged()) {
             damaged.push_back({{"name", name}, {"reason", dataset.reason.message}});
         }
         respond(json_response({{"datasets", std::move(datasets)}, {"damaged", std::move(damaged)}}));
@@ -97,8 +98,8 @@ void DaemonApi::get_datasets(const Asked&, const HttpRespond& respond) {
 }
 
 void DaemonApi::get_dataset(const Asked& asked, const HttpRespond& respond) {
-    node_.collect([this, name = asked.name, respond](const Result<ShardStatistics>& statistics) {
-        const auto found = node_.find(name);
+    node_.shards().collect([this, name = asked.name, respond](const Result<ShardStatistics>& statistics) {
+        const auto found = node_.datasets().find(name);
         if (!found) return respond(http_error(found.error()));
         if (!statistics) return respond(http_error(statistics.error()));
         respond(json_response(dataset_json(**found, *statistics)));
@@ -106,7 +107,7 @@ void DaemonApi::get_dataset(const Asked& asked, const HttpRespond& respond) {
 }
 
 void DaemonApi::delete_dataset(const Asked& asked, const HttpRespond& respond) {
-    node_.remove(asked.name, [respond](const Result<void>& done) { respond(done_response(done)); });
+    node_.datasets().remove(asked.name, [respond](const Result<void>& done) { respond(done_response(done)); });
 }
 
 void DaemonApi::post_dataset(const Asked& asked, const HttpRespond& respond) {
@@ -118,12 +119,13 @@ void DaemonApi::post_dataset(const Asked& asked, const HttpRespond& respond) {
     auto record =
         check_dataset_request(*dataset_request, {.owner = asked.http.peer->uid, .group = asked.http.peer->gid});
     if (!record) return respond(http_error(record.error()));
-    respond(task_response(dataset_request->dry_run ? node_.survey(std::move(*record)) : node_.add(std::move(*record))));
+    respond(task_response(dataset_request->dry_run ? node_.indexing().survey(std::move(*record))
+                                                   : node_.indexing().add(std::move(*record))));
 }
 
 void DaemonApi::post_index(const Asked& asked, const HttpRespond& respond) {
     if (auto empty = check_empty_body(asked.http); !empty) return respond(http_error(empty.error()));
-    respond(task_response(node_.reindex(asked.name)));
+    respond(task_response(node_.indexing().reindex(asked.name)));
 }
 
 void DaemonApi::post_verify(const Asked& asked, const HttpRespond& respond) {
@@ -133,12 +135,12 @@ void DaemonApi::post_verify(const Asked& asked, const HttpRespond& respond) {
     // With `remote`, verify also compares cached blocks with the remote's bytes.
     const bool remote = reader.optional_boolean("remote").value_or(false);
     if (auto finished = reader.finish(); !finished) return respond(http_error(finished.error()));
-    respond(task_response(node_.scan(asked.name, remote ? ScanKind::verify_remote : ScanKind::verify)));
+    respond(task_response(node_.scans().start(asked.name, remote ? ScanKind::verify_remote : ScanKind::verify)));
 }
 
 void DaemonApi::post_warm(const Asked& asked, const HttpRespond& respond) {
     if (auto empty = check_empty_body(asked.http); !empty) return respond(http_error(empty.error()));
-    respond(task_response(node_.scan(asked.name, ScanKind::warm)));
+    respond(task_response(node_.scans().start(asked.name, ScanKind::warm)));
 }
 
 void DaemonApi::get_quota(const Asked& asked, const HttpRespond& respond) {
@@ -146,7 +148,7 @@ void DaemonApi::get_quota(const Asked& asked, const HttpRespond& respond) {
 }
 
 void DaemonApi::respond_with_quota(const std::string& dataset, const HttpRespond& respond) {
-    const auto found = node_.find(dataset);
+    const auto found = node_.datasets().find(dataset);
     if (!found) return respond(http_error(found.error()));
     respond(json_response(quota_json((*found)->record.quota)));
 }
@@ -165,7 +167,7 @@ void DaemonApi::put_quota(const Asked& asked, const HttpRespond& respond) {
         wanted = *quota;
     }
     const std::string name = asked.name;
-    node_.set_quota(name, wanted, [this, name, respond](const Result<void>& done) {
+    node_.quotas().set(name, wanted, [this, name, respond](const Result<void>& done) {
         if (!done) return respond(http_error(done.error()));
         respond_with_quota(name, respond);
     });

@@ -52,7 +52,7 @@ json::object task_json(const TaskView& task, const Node& node) {
 }  // namespace
 
 void DaemonApi::get_jobs(const Asked&, const HttpRespond& respond) {
-    node_.collect([this, respond](const Result<ShardStatistics>& statistics) {
+    node_.shards().collect([this, respond](const Result<ShardStatistics>& statistics) {
         if (!statistics) return respond(http_error(statistics.error()));
         json::array jobs;
         std::set<std::string> seen;
@@ -83,7 +83,7 @@ void DaemonApi::put_job_limit(const Asked& asked, const HttpRespond& respond) {
                    .burst_bytes = reader.optional_unsigned_integer("burst_bytes").value_or(0)};
     if (auto finished = reader.finish(); !finished) return respond(http_error(finished.error()));
     if (limit.burst_bytes == 0) limit.burst_bytes = default_burst_bytes(limit.rate_bytes_per_second);
-    node_.set_job_limit(job, limit, [respond, job, limit](const Result<void>& done) {
+    node_.limit_settings().set(job, limit, [respond, job, limit](const Result<void>& done) {
         if (!done) return respond(http_error(done.error()));
         respond(json_response(limit_json(job, limit)));
     });
@@ -91,7 +91,7 @@ void DaemonApi::put_job_limit(const Asked& asked, const HttpRespond& respond) {
 
 void DaemonApi::delete_job_limit(const Asked& asked, const HttpRespond& respond) {
     if (auto checked = check_job_name(asked.name); !checked) return respond(http_error(checked.error()));
-    node_.set_job_limit(asked.name, std::nullopt, [this, respond, job = asked.name](const Result<void>& done) {
+    node_.limit_settings().set(asked.name, std::nullopt, [this, respond, job = asked.name](const Result<void>& done) {
         if (!done) return respond(http_error(done.error()));
         respond(json_response(limit_json(job, node_.job_limits().own_limit_of(job))));
     });

@@ -58,16 +58,19 @@ void JobLimits::apply(const DaemonConfig& config, std::int64_t now_ns) {
         from_api_.erase(job);
     }
     set_all(now_ns);
+    tell_changed();
 }
 
 void JobLimits::set(const std::string& job, JobLimit limit, std::int64_t now_ns) {
     from_api_[job] = limit;
     update_bucket(job, now_ns);
+    tell_changed();
 }
 
 void JobLimits::unset(const std::string& job, std::int64_t now_ns) {
     from_api_.erase(job);
     update_bucket(job, now_ns);
+    tell_changed();
 }
 
 void JobLimits::update_bucket(const std::string& job, std::int64_t now_ns) {
@@ -143,6 +146,7 @@ void JobLimits::lease(RateLease lease, std::int64_t now_ns) {
     expired_ = lease_->expires_ns <= now_ns;
     any_unleased_ = false;
     set_all(now_ns);
+    tell_changed();
 }
 
 bool JobLimits::exceeds_lease(const RateLease& next) const {
@@ -158,6 +162,7 @@ bool JobLimits::expire(std::int64_t now_ns) {
     if (!lease_ || expired_ || lease_->expires_ns > now_ns) return false;
     expired_ = true;
     set_all(now_ns);
+    tell_changed();
     return true;
 }
 

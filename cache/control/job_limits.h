@@ -7,12 +7,14 @@
 // the buckets.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "cache/control/daemon_config.h"
@@ -42,6 +44,11 @@ Result<void> check_job_name(std::string_view name);
 class JobLimits {
 public:
     static constexpr std::size_t kJobsMax = 4096;
+
+    JobLimits() = default;
+    // `changed` is called after limits were changed from outside: a thread that waits for a job's bandwidth still
+    // assumes the old rate.
+    explicit JobLimits(std::function<void()> changed) : changed_(std::move(changed)) {}
 
     // Reads the text that `to_json` returned in an earlier run; `source` names it in errors.
     Result<void> load(std::string_view json, std::string_view source);
@@ -96,7 +103,11 @@ private:
     double leased_rate_of(const std::string& job, bool expired) const;
     void set_bucket(const std::string& job, TokenBucket& bucket, std::int64_t now_ns) const;
     void share_lease();
+    void tell_changed() const {
+        if (changed_) changed_();
+    }
 
+    std::function<void()> changed_;
     std::optional<RateLease> lease_;
     double newcomer_rate_ = 0;  // of a job that the lease does not name
     double named_share_ = 1;    // fraction of their rates that named jobs keep

@@ -1,172 +1,209 @@
 #include "cache/control/node.h"
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <unistd.h>
 
 #include <algorithm>
-#include <iterator>
+#include <string>
 #include <utility>
 
-#include "base/nearest_name.h"
 #include "base/server/logging.h"
+#include "base/units.h"
 
 namespace larder::cache {
+namespace asio = boost::asio;
 namespace {
 
-constexpr std::int64_t kAnswerWithinNs = 2'000'000'000;
-constexpr std::int64_t kRetryAfterNs = 10'000'000'000;
+DeviceKind device_kind_of(IoMode mode) {
+    switch (mode) {
+        case IoMode::automatic: return DeviceKind::automatic;
+        case IoMode::ring: return DeviceKind::ring;
+        case IoMode::threads: return DeviceKind::threads;
+    }
+    return DeviceKind::automatic;
+}
+
+void log_outage(const HttpOutage& outage) {
+    // libcurl's and servers' messages begin with ": ", because they follow a URL.
+    const std::string why = outage.why.starts_with(": ") ? outage.why.substr(2) : outage.why;
+    if (outage.ended_ns == 0) {
+        log_warn("a remote does not answer; requests are retried until it does",
+                 {{"endpoint", outage.endpoint}, {"error", why}});
+        return;
+    }
+    const std::string lasted = format_duration_ns(outage.ended_ns - outage.began_ns);
+    if (outage.ended_by_answer) {
+        log_info("the remote answers again",
+                 {{"endpoint", outage.endpoint}, {"outage", lasted}, {"failed_tries", outage.failures}});
+    } else {
+        log_info("the remote that did not answer is no longer used", {{"endpoint", outage.endpoint}});
+    }
+}
+
+Result<DatasetRecord> record_of(const std::string& name, DatasetRequest declared) {
+    declared.definition.name = name;
+    return check_dataset_request(declared, {.owner = ::geteuid(), .group = ::getegid()});
+}
 
 }  // namespace
 
-// --- sessions
+// --- start and stop
 
-Result<const NodeDataset*> Node::find(const std::string& name) const {
-    const auto found = datasets_.find(name);
-    if (found != datasets_.end()) return &found->second;
-    if (changing_.contains(name)) {
-        return fail(ErrorCode::unavailable,
-                    "dataset \"" + name + "\" is being added or removed: try again when that is done");
+Node::Node(const DaemonConfig& config, asio::io_context& control)
+    : config_(config),
+      control_(control),
+      files_(std::make_unique<WorkThread>("larder-files")),
+      memory_(std::make_unique<WorkThread>("larder-memory")),
+      tasks_(clock_, [&control](std::function<void()> work) { asio::post(control, std::move(work)); }),
+      job_limits_([this] { shards_->wake(); }) {}
+
+Result<std::unique_ptr<Node>> Node::start(const DaemonConfig& config, asio::io_context& control) {
+    std::unique_ptr<Node> node(new Node(config, control));
+    // Open the index first: it checks itself in a forked child, and forking is safest before threads run.
+    if (auto opened = node->open_index(); !opened) return std::unexpected(opened.error());
+    if (auto started = node->start_transfers(); !started) return std::unexpected(started.error());
+    if (auto started = node->start_shards(); !started) return std::unexpected(started.error());
+    node->make_parts();
+    if (auto loaded = node->limit_settings_->load(); !loaded) return std::unexpected(loaded.error());
+    if (auto loaded = node->serving_->load(); !loaded) return std::unexpected(loaded.error());
+    if (auto started = node->start_peers(); !started) return std::unexpected(started.error());
+    if (auto applied = node->apply(config); !applied) return std::unexpected(applied.error());
+    return node;
+}
+
+Node::~Node() {
+    stop();
+}
+
+void Node::stop() {
+    tasks_.stop();
+    peers_.reset();
+    // Destroy in this order: each may still post work to the next. The index is last and saves everything posted to it.
+    shards_.reset();
+    files_.reset();
+    memory_.reset();
+    index_.reset();
+}
+
+Result<void> Node::open_index() {
+    auto opened = Index::open({.directory = config_.state_directory + "/index"});
+    if (!opened) return std::unexpected(opened.error().within("index"));
+    index_ = std::move(opened->index);
+    const Index::OpenReport& report = opened->report;
+    if (report.rebuilt) {
+        log_warn("the index was damaged and is rebuilt from the segments",
+                 {{"reason", report.reason}, {"damaged", report.damaged_directory}});
     }
-    if (const auto damaged = damaged_.find(name); damaged != damaged_.end()) {
-        return fail(ErrorCode::corrupt, "dataset \"" + name + "\" is damaged: " + damaged->second.reason.message +
-                                            "; `larder dataset rm` removes it, then it can be added again");
+    return {};
+}
+
+Result<void> Node::start_transfers() {
+    const RemoteConfig& remote = config_.remote;
+    auto transfers = HttpTransfers::start({.settings = {.stall_timeout_s = remote.stall_timeout_ns / 1'000'000'000,
+                                                        .request_timeout_s = remote.request_timeout_ns / 1'000'000'000,
+                                                        .ca_file = remote.ca_file},
+                                           .retry_for_ns = remote.retry_for_ns,
+                                           .connections_max = remote.connections_max,
+                                           .hedge = remote.hedge,
+                                           .on_outage = log_outage});
+    if (!transfers) return std::unexpected(transfers.error());
+    transfers_ = std::move(*transfers);
+    return {};
+}
+
+Result<void> Node::start_shards() {
+    auto started = ShardThreads::start({.device = device_kind_of(config_.io),
+                                        .count = std::max(1u, config_.data_plane_threads),
+                                        .shard = {.disk_reads_in_flight_max = config_.disk_reads_max}},
+                                       control_);
+    if (!started) return std::unexpected(started.error());
+    shards_ = std::move(*started);
+    return {};
+}
+
+void Node::make_parts() {
+    limit_settings_ = std::make_unique<LimitSettings>(config_.state_directory, clock_, job_limits_, *files_, control_);
+    datasets_ = std::make_unique<Datasets>(config_.state_directory, tasks_, *index_, *files_, control_);
+    serving_ = std::make_unique<Serving>(Serving::Place{.config = config_,
+                                                        .clock = clock_,
+                                                        .datasets = *datasets_,
+                                                        .shards = *shards_,
+                                                        .transfers = *transfers_,
+                                                        .index = *index_,
+                                                        .files = *files_,
+                                                        .memory = *memory_,
+                                                        .control = control_});
+    old_versions_ = std::make_unique<OldVersions>(config_.version_grace_ns, clock_, *datasets_, *files_);
+    quotas_ = std::make_unique<Quotas>(config_, clock_, *datasets_);
+    indexing_ = std::make_unique<Indexing>(Indexing::Place{.config = config_,
+                                                           .datasets = *datasets_,
+                                                           .quotas = *quotas_,
+                                                           .serving = *serving_,
+                                                           .tasks = tasks_,
+                                                           .transfers = *transfers_,
+                                                           .files = *files_,
+                                                           .control = control_});
+    scans_ = std::make_unique<Scans>(clock_, *datasets_, job_limits_, tasks_);
+    sessions_ = std::make_unique<NodeSessions>(clock_, *datasets_, job_limits_, control_);
+}
+
+Result<void> Node::start_peers() {
+    const PeersConfig& peers = config_.peers;
+    if (peers.listen.empty() && peers.others.empty()) return {};
+    auto transfers = HttpTransfers::start(peer_transfers_options(peers.ca_file));
+    if (!transfers) return std::unexpected(transfers.error());
+    peer_transfers_ = std::move(*transfers);
+    auto started = Peers::start({.listen = peers.listen,
+                                 .endpoint = peers.endpoint,
+                                 .others = peers.others,
+                                 .token_file = peers.token_file,
+                                 .certificate_file = peers.certificate_file,
+                                 .key_file = peers.key_file},
+                                *peer_transfers_);
+    if (!started) return std::unexpected(started.error());
+    peers_ = std::move(*started);
+    send_datasets_to_peers();
+    return {};
+}
+
+// --- all parts together
+
+Result<void> Node::apply(const DaemonConfig& config) {
+    std::vector<DatasetRecord> wanted;
+    for (const auto& [name, declared] : config.datasets) {
+        if (datasets_->is_known(name)) continue;
+        auto record = record_of(name, declared);
+        if (!record) return std::unexpected(record.error().within("dataset \"" + name + "\" of the config"));
+        wanted.push_back(std::move(*record));
     }
-    std::vector<std::string> known;
-    known.reserve(datasets_.size());
-    for (const auto& [other, dataset] : datasets_) known.push_back(other);
-    const auto nearest = nearest_name(name, known);
-    return fail(ErrorCode::not_found,
-                "dataset \"" + name + "\" is unknown" +
-                    (nearest ? "; did you mean \"" + *nearest + "\"?"
-                             : ": `larder dataset ls` lists the datasets, `larder dataset add` adds one"));
-}
-
-const NodeDataset* Node::find(std::uint64_t dataset_id) const {
-    const auto found =
-        std::ranges::find_if(datasets_, [&](const auto& item) { return item.second.record.dataset_id == dataset_id; });
-    return found == datasets_.end() ? nullptr : &found->second;
-}
-
-Result<std::shared_ptr<const DatasetVersion>> Node::open(const std::string& name, std::uint64_t version,
-                                                         const PeerCredentials& peer) {
-    const auto dataset = find(name);
-    if (!dataset) return std::unexpected(dataset.error());
-    if (auto online = check_online(**dataset); !online) return std::unexpected(online.error());
-    const DatasetAccess& access = (*dataset)->record.access;
-    if (!may_read(access, peer.uid, peer.gid)) {
-        return fail(ErrorCode::permission_denied, "user " + user_name(peer.uid) + " may not read dataset \"" + name +
-                                                      "\" (owner " + user_name(access.owner) + ", group " +
-                                                      group_name(access.group) + ", mode " + format_mode(access.mode) +
-                                                      ")");
+    if (auto applied = quotas_->apply(config); !applied) return applied;
+    job_limits_.apply(config, clock_.now_ns());
+    for (DatasetRecord& record : wanted) {
+        if (auto task = indexing_->add(std::move(record)); !task) return std::unexpected(task.error());
     }
-    const auto& versions = (*dataset)->versions;
-    if (version == 0) return versions.rbegin()->second;
-    const auto found = versions.find(version);
-    if (found == versions.end()) {
-        return fail(ErrorCode::not_found, "version " + std::to_string(version) + " of dataset \"" + name +
-                                              "\" is no longer kept; the newest is " +
-                                              std::to_string(versions.rbegin()->first));
-    }
-    return found->second;
-}
-
-Result<std::string> Node::explain(const std::string& name, std::uint64_t version, std::uint32_t block,
-                                  const PeerCredentials& peer) {
-    const auto opened = open(name, version, peer);
-    if (!opened) return std::unexpected(opened.error());
-    const protocol::Manifest& manifest = *(*opened)->manifest;
-    const auto& place = datasets_.at(name).place;
-    if (block >= manifest.block_count() || place == nullptr) return std::string();
-    return place->problems().latest(manifest.object(manifest.block(block).object).path);
-}
-
-Result<void> Node::check_online(const NodeDataset& dataset) const {
-    if (!dataset.offline) return {};
-    return fail(ErrorCode::unavailable,
-                "dataset \"" + dataset.record.definition.name + "\" is not served: " + dataset.offline->message);
-}
-
-Result<std::shared_ptr<TokenBucket>> Node::bucket(const std::string& job) {
-    return job_limits_.bucket(job, clock_.now_ns());
-}
-
-void Node::attach(SessionSetup setup) {
-    const NodeDataset* dataset = find(setup.dataset_id);
-    if (dataset == nullptr) return;  // the dataset was removed meanwhile; destroying `setup` closes the socket
-    auto shared_setup = std::make_shared<SessionSetup>(std::move(setup));
-    dataset->shard->post([shared_setup](Shard& shard) { shard.attach(std::move(*shared_setup)); });
-}
-
-void Node::slots_populated(std::uint64_t dataset_id, std::uint64_t session_id, std::uint64_t bytes, bool settled) {
-    post_control_([=, this] {
-        const NodeDataset* dataset = find(dataset_id);
-        if (dataset == nullptr) return;
-        dataset->shard->post([=](Shard& shard) { shard.slots_populated(session_id, bytes, settled); });
-    });
-}
-
-// --- statistics of the data plane
-
-struct Node::Gathering {
-    ShardStatistics all;
-    std::size_t missing = 0;
-    std::int64_t deadline_ns = 0;
-    std::function<void(Result<ShardStatistics>)> done;
-};
-
-void Node::collect(std::function<void(Result<ShardStatistics>)> done) {
-    auto gathering = std::make_shared<Gathering>();
-    gathering->missing = shards_.size();
-    gathering->deadline_ns = clock_.now_ns() + kAnswerWithinNs;
-    gathering->done = std::move(done);
-    gatherings_.push_back(gathering);
-    for (const auto& shard : shards_) {
-        shard->post([this, gathering](Shard& this_shard) {
-            auto part = std::make_shared<ShardStatistics>(this_shard.statistics());
-            post_control_([this, gathering, part] {
-                ShardStatistics& all = gathering->all;
-                std::ranges::move(part->datasets, std::back_inserter(all.datasets));
-                std::ranges::move(part->jobs, std::back_inserter(all.jobs));
-                all.protocol_violations += part->protocol_violations;
-                all.scans += part->scans;
-                all.device = part->device;
-                if (--gathering->missing > 0 || !gathering->done) return;
-                std::erase(gatherings_, gathering);
-                std::exchange(gathering->done, nullptr)(std::move(all));
-            });
-        });
-    }
+    return {};
 }
 
 void Node::run_periodic_work() {
-    const std::int64_t now_ns = clock_.now_ns();
-    const auto overdue =
-        std::ranges::partition(gatherings_, [&](const auto& gathering) { return gathering->deadline_ns > now_ns; });
-    const std::vector<std::shared_ptr<Gathering>> late(overdue.begin(), overdue.end());
-    gatherings_.erase(overdue.begin(), gatherings_.end());
-    for (const auto& gathering : late) {
-        std::exchange(gathering->done, nullptr)(fail(ErrorCode::timeout, "the data plane has not answered for 2 s"));
-    }
-    retry_offline();
+    shards_->fail_overdue();
+    serving_->retry_offline();
     send_datasets_to_peers();
-    collect([this](Result<ShardStatistics> statistics) {
+    shards_->collect([this](const Result<ShardStatistics>& statistics) {
         if (!statistics) return;
-        rates_.sample(*statistics, clock_.now_ns());
-        job_limits_.update_idle_jobs(*statistics, clock_.now_ns());
-        drop_old_versions(*statistics);
-        disk_reports_.update(statistics->datasets, clock_.now_ns());
-        used_.clear();
-        for (const DatasetStatistics& dataset : statistics->datasets) {
-            const StoreUsage& usage = dataset.usage;
-            used_[dataset.dataset_id] = {.bytes = {.memory_bytes = usage.memory_bytes, .disk_bytes = usage.disk_bytes},
-                                         .sessions = dataset.sessions};
-        }
+        const std::int64_t now_ns = clock_.now_ns();
+        rates_.sample(*statistics, now_ns);
+        job_limits_.update_idle_jobs(*statistics, now_ns);
+        old_versions_->drop(*statistics);
+        disk_reports_.update(statistics->datasets, now_ns);
+        quotas_->note_use(*statistics);
     });
 }
 
 void Node::send_datasets_to_peers() {
     if (peers_ == nullptr) return;
     std::vector<PeerDataset> served;
-    for (const auto& [name, dataset] : datasets_) {
+    for (const auto& [name, dataset] : datasets_->all()) {
         if (dataset.offline) continue;
         const auto& manifest = dataset.newest().manifest;
         served.push_back({.name = name,
@@ -176,32 +213,6 @@ void Node::send_datasets_to_peers() {
                           .fingerprint = fingerprint_of(*manifest)});
     }
     peers_->set_datasets(std::move(served));
-}
-
-void Node::set_peers(std::vector<std::string> endpoints) {
-    if (peers_ != nullptr) peers_->set_others(std::move(endpoints));
-}
-
-void Node::retry_offline() {
-    if (clock_.now_ns() < offline_retry_ns_) return;
-    offline_retry_ns_ = clock_.now_ns() + kRetryAfterNs;
-    for (const auto& [name, dataset] : datasets_) {
-        if (!dataset.offline) continue;
-        // Probe the remote first, on a thread that may block on a dead mount or on credentials.
-        files_->post([this, name, url = std::string(dataset.newest().manifest->url()),
-                      options = dataset.record.definition.remote] {
-            const auto place = RemotePlace::open(url, options, transfers_.get());
-            if (!place) return;
-            const RemoteUrl& remote_url = (*place)->url();
-            if (remote_url.scheme == RemoteScheme::file && ::access(remote_url.root.c_str(), R_OK | X_OK) != 0) return;
-            post_control_([this, name, place = *place] {
-                const auto found = datasets_.find(name);
-                if (found == datasets_.end() || !found->second.offline) return;
-                found->second.place = place;
-                hand_over(found->second);
-            });
-        });
-    }
 }
 
 }  // namespace larder::cache

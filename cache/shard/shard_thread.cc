@@ -1,16 +1,23 @@
 #include "cache/shard/shard_thread.h"
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <iterator>
+
+#include "base/server/logging.h"
 
 namespace larder::cache {
 namespace {
 
 constexpr std::int64_t kTurn_ns = 1'000'000'000;
 constexpr std::int64_t kDrain_ns = 2'000'000'000;
+constexpr std::int64_t kAnswerWithin_ns = 2'000'000'000;
 
 // Watches the eventfd through which other threads wake the shard, for as long as the shard runs.
 struct WakeWatch {
@@ -92,6 +99,67 @@ void ShardThread::run(DeviceKind kind, ShardOptions options, std::promise<Result
             }
             work.clear();
         }
+    }
+}
+
+// --- all threads of a node
+
+struct ShardThreads::Gathering {
+    ShardStatistics all;
+    std::size_t missing = 0;
+    std::int64_t deadline_ns = 0;
+    std::function<void(Result<ShardStatistics>)> done;
+};
+
+Result<std::unique_ptr<ShardThreads>> ShardThreads::start(const Options& options, boost::asio::io_context& control) {
+    std::unique_ptr<ShardThreads> self(new ShardThreads(control));
+    for (unsigned i = 0; i < options.count; ++i) {
+        auto thread = ShardThread::start(options.device, options.shard, "larder-data-" + std::to_string(i));
+        if (!thread) return std::unexpected(thread.error());
+        (*thread)->post([](Shard&) { log_without_waiting(); });
+        self->threads_.push_back(std::move(*thread));
+    }
+    return self;
+}
+
+ShardThreads::~ShardThreads() = default;
+
+void ShardThreads::wake() {
+    for (const auto& thread : threads_) thread->post([](Shard&) {});
+}
+
+void ShardThreads::collect(std::function<void(Result<ShardStatistics>)> done) {
+    auto gathering = std::make_shared<Gathering>();
+    gathering->missing = threads_.size();
+    gathering->deadline_ns = clock_.now_ns() + kAnswerWithin_ns;
+    gathering->done = std::move(done);
+    gatherings_.push_back(gathering);
+    for (const auto& shard : threads_) {
+        shard->post([this, gathering](Shard& this_shard) {
+            auto part = std::make_shared<ShardStatistics>(this_shard.statistics());
+            boost::asio::post(control_, [this, gathering, part] {
+                ShardStatistics& all = gathering->all;
+                std::ranges::move(part->datasets, std::back_inserter(all.datasets));
+                std::ranges::move(part->jobs, std::back_inserter(all.jobs));
+                all.protocol_violations += part->protocol_violations;
+                all.scans += part->scans;
+                all.device = part->device;
+                if (--gathering->missing > 0 || !gathering->done) return;
+                std::erase(gatherings_, gathering);
+                std::exchange(gathering->done, nullptr)(std::move(all));
+            });
+        });
+    }
+}
+
+void ShardThreads::fail_overdue() {
+    const std::int64_t now_ns = clock_.now_ns();
+    const auto overdue =
+        std::ranges::partition(gatherings_, [&](const auto& gathering) { return gathering->deadline_ns > now_ns; });
+    const std::vector<std::shared_ptr<Gathering>> late(overdue.begin(), overdue.end());
+    gatherings_.erase(overdue.begin(), gatherings_.end());
+    for (const auto& gathering : late) {
+        std::exchange(gathering->done, nullptr)(fail(ErrorCode::timeout, "the data plane has not answered for 2 s"));
     }
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 
-// Runs a Shard on a thread of its own, which also makes the device, and passes the control plane's calls to the Shard.
-// `post` never waits for the shard; `call` waits and returns the result.
+// The threads of the data plane, and the control plane's calls to them. A ShardThread runs a Shard on a thread of its
+// own, which also makes the device: `post` never waits for the shard, `call` waits and returns the result. ShardThreads
+// are all those of a node; they answer with sums of the shards' statistics.
 
 #include <cstdint>
 #include <functional>
@@ -15,6 +16,10 @@
 #include <vector>
 
 #include "cache/shard/shard.h"
+
+namespace boost::asio {
+class io_context;
+}
 
 namespace larder::cache {
 
@@ -54,6 +59,40 @@ private:
     std::string device_kind_;
     std::string why_not_ring_;
     std::thread thread_;
+};
+
+// Control thread only.
+class ShardThreads {
+public:
+    struct Options {
+        DeviceKind device = DeviceKind::automatic;
+        unsigned count = 1;
+        ShardOptions shard;
+    };
+    // `control` is the control thread's, and must outlive the ShardThreads.
+    static Result<std::unique_ptr<ShardThreads>> start(const Options& options, boost::asio::io_context& control);
+    ~ShardThreads();
+
+    const std::vector<std::unique_ptr<ShardThread>>& all() const { return threads_; }
+    const std::string& device_kind() const { return threads_.front()->device_kind(); }
+    const std::string& why_not_ring() const { return threads_.front()->why_not_ring(); }
+
+    // Wakes all shards.
+    void wake();
+    // Sums the statistics of all shards, and calls `done` on the control thread. Fails if a shard does not answer
+    // within two seconds.
+    void collect(std::function<void(Result<ShardStatistics>)> done);
+    // Fails overdue answers. Call it about once a second.
+    void fail_overdue();
+
+private:
+    struct Gathering;
+    explicit ShardThreads(boost::asio::io_context& control) : control_(control) {}
+
+    boost::asio::io_context& control_;
+    SteadyClock clock_;
+    std::vector<std::shared_ptr<Gathering>> gatherings_;
+    std::vector<std::unique_ptr<ShardThread>> threads_;
 };
 
 }  // namespace larder::cache

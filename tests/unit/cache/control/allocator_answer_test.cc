@@ -1,6 +1,6 @@
-#include "cache/control/allocator_answer.h"
-
 #include <gtest/gtest.h>
+
+#include "cache/control/agent.h"
 
 namespace larder::cache {
 namespace {

@@ -1,11 +1,10 @@
-#include "cache/control/node_reporter.h"
-
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "allocator/protocol/codec.h"
+#include "cache/control/agent.h"
 #include "tests/support/test_units.h"
 
 namespace larder::cache {

@@ -1,12 +1,12 @@
-// Node: opens the versions of a dataset at start-up, and drops old ones.
+#include "cache/control/versions.h"
 
 #include <fcntl.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "base/file.h"
 #include "base/server/logging.h"
-#include "cache/control/node.h"
-#include "cache/control/node_indexing.h"
 
 namespace larder::cache {
 
@@ -22,13 +22,11 @@ Result<std::shared_ptr<const DatasetVersion>> open_version(const std::string& ma
     return version;
 }
 
-// Opens the versions whose manifests are intact. A dataset without any is damaged; the node and its other datasets
-// still start.
-void Node::open_versions(NodeDataset& dataset) {
+std::optional<Error> open_versions(NodeDataset& dataset, const Catalog& catalog) {
     const std::string& name = dataset.record.definition.name;
     std::optional<Error> damage;
     for (const std::uint64_t version : dataset.record.versions) {
-        const std::string path = catalog_.manifest_path(name, version);
+        const std::string path = catalog.manifest_path(name, version);
         auto opened = open_version(path);
         const bool matches_record =
             opened && (*opened)->dataset_id() == dataset.record.dataset_id && (*opened)->version() == version;
@@ -41,26 +39,24 @@ void Node::open_versions(NodeDataset& dataset) {
         log_error("a dataset's manifest cannot be used",
                   {{"dataset", name}, {"version", version}, {"reason", damage->message}});
     }
-    if (!damage) return;
-    if (dataset.versions.empty()) damaged_.emplace(name, DamagedDataset{dataset.record.dataset_id, *damage});
+    if (!damage) return std::nullopt;
     dataset.record.versions.clear();
     for (const auto& [version, opened] : dataset.versions) dataset.record.versions.push_back(version);
+    return dataset.versions.empty() ? damage : std::nullopt;
 }
 
-// Drops a version that is not the newest once no session has read it for version_grace_ns. The grace period covers a
-// restart of the daemon or a worker, after which jobs reopen their version.
-void Node::drop_old_versions(const ShardStatistics& statistics) {
+void OldVersions::drop(const ShardStatistics& statistics) {
     const std::int64_t now_ns = clock_.now_ns();
     for (const DatasetStatistics& counted : statistics.datasets) {
-        const auto found = datasets_.find(counted.name);
-        if (found == datasets_.end() || found->second.record.dataset_id != counted.dataset_id) continue;
+        const auto found = datasets_.all().find(counted.name);
+        if (found == datasets_.all().end() || found->second.record.dataset_id != counted.dataset_id) continue;
         NodeDataset& dataset = found->second;
         std::vector<std::uint64_t> needed;
         for (const auto& [version, opened] : dataset.versions) {
             const bool used = std::ranges::find(counted.versions_in_use, version) != counted.versions_in_use.end();
             std::int64_t& needed_ns = dataset.needed_ns.try_emplace(version, now_ns).first->second;
             if (used || version == dataset.newest().version()) needed_ns = now_ns;
-            if (now_ns - needed_ns <= config_.version_grace_ns) needed.push_back(version);
+            if (now_ns - needed_ns <= grace_ns_) needed.push_back(version);
         }
         if (needed != dataset.versions_cached) keep_blocks(dataset, needed);
         drop_manifests(dataset, needed);
@@ -69,7 +65,7 @@ void Node::drop_old_versions(const ShardStatistics& statistics) {
 
 // Removes the manifests of unneeded versions, except the newest kVersionsKept: the next indexing starts from one of
 // these.
-void Node::drop_manifests(NodeDataset& dataset, const std::vector<std::uint64_t>& needed) {
+void OldVersions::drop_manifests(NodeDataset& dataset, const std::vector<std::uint64_t>& needed) {
     bool changed = false;
     while (dataset.versions.size() > kVersionsKept) {
         const auto first_kept = std::prev(dataset.versions.end(), kVersionsKept);
@@ -81,17 +77,17 @@ void Node::drop_manifests(NodeDataset& dataset, const std::vector<std::uint64_t>
         dataset.needed_ns.erase(version);
         dataset.versions.erase(dropped);
         changed = true;
-        files_->post([this, name = dataset.record.definition.name, version] {
-            if (auto removed = catalog_.remove_manifest(name, version); !removed) {
+        files_.post([this, name = dataset.record.definition.name, version] {
+            if (auto removed = datasets_.catalog().remove_manifest(name, version); !removed) {
                 log_warn("cannot remove an old manifest", {{"error", removed.error().message}});
             }
         });
     }
-    if (changed) save(dataset.record, nullptr);
+    if (changed) datasets_.save(dataset.record, nullptr);
 }
 
 // Keeps only the blocks of the needed versions, so that blocks of other versions do not take up room for ever.
-void Node::keep_blocks(NodeDataset& dataset, const std::vector<std::uint64_t>& needed) {
+void OldVersions::keep_blocks(NodeDataset& dataset, const std::vector<std::uint64_t>& needed) {
     const bool first = dataset.versions_cached.empty();
     dataset.versions_cached = needed;
     const protocol::Manifest& newest = *dataset.newest().manifest;
@@ -99,7 +95,7 @@ void Node::keep_blocks(NodeDataset& dataset, const std::vector<std::uint64_t>& n
     std::vector<std::shared_ptr<const protocol::Manifest>> manifests;
     manifests.reserve(needed.size());
     for (const std::uint64_t version : needed) manifests.push_back(dataset.versions.at(version)->manifest);
-    files_->post([manifests, shard = dataset.shard, id = dataset.record.dataset_id] {
+    files_.post([manifests, shard = dataset.shard, id = dataset.record.dataset_id] {
         std::uint64_t block_id_end = 0;
         for (const auto& manifest : manifests) block_id_end = std::max(block_id_end, manifest->header().block_id_end);
         auto live = std::make_shared<std::vector<std::uint64_t>>((block_id_end + 63) / 64);

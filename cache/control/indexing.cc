@@ -1,18 +1,21 @@
-// Node: adding datasets and indexing them again.
+#include "cache/control/indexing.h"
 
-#include "cache/control/node_indexing.h"
-
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/json.hpp>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/server/json_text.h"
 #include "base/server/logging.h"
-#include "cache/control/node.h"
+#include "cache/control/versions.h"
+#include "cache/dataset/dataset_index.h"
 #include "cache/dataset/index_journal.h"
 #include "cache/dataset/survey.h"
 
 namespace larder::cache {
+namespace asio = boost::asio;
 namespace json = boost::json;
 namespace {
 
@@ -69,29 +72,34 @@ void show_progress(TaskProgress& progress, const IndexProgress& step) {
 
 }  // namespace
 
-Result<void> Node::check_idle(const NodeDataset& dataset) const {
-    if (dataset.task == 0) return {};
-    const auto task = tasks_.view(dataset.task);
-    if (!task || task->state != TaskState::running) return {};
-    return fail(ErrorCode::already_exists, "dataset \"" + dataset.record.definition.name + "\" is busy with task " +
-                                               std::to_string(task->id) + " (" + task->kind +
-                                               "): wait for its end or cancel it");
-}
+// The data of one indexing, which its task and the control thread exchange.
+struct Indexing::Run {
+    DatasetRecord record;
+    std::shared_ptr<const DatasetVersion> previous;
+    std::uint64_t version = 1;
+    // Set by the task:
+    IndexReport report;
+    std::shared_ptr<const DatasetVersion> opened;
+};
 
-Result<void> Node::check_is_new(const std::string& name) const {
-    if (!datasets_.contains(name) && !changing_.contains(name) && !damaged_.contains(name)) return {};
-    return fail(ErrorCode::already_exists, "dataset \"" + name + "\" already exists: `larder dataset index " + name +
-                                               "` looks for changes, `larder dataset rm " + name + "` forgets it");
-}
+Indexing::Indexing(const Place& place)
+    : config_(place.config),
+      datasets_(place.datasets),
+      quotas_(place.quotas),
+      serving_(place.serving),
+      tasks_(place.tasks),
+      transfers_(place.transfers),
+      files_(place.files),
+      control_(place.control) {}
 
-Result<std::uint64_t> Node::survey(DatasetRecord record) {
+Result<std::uint64_t> Indexing::survey(DatasetRecord record) {
     const std::string& name = record.definition.name;
-    if (auto is_new = check_is_new(name); !is_new) return std::unexpected(is_new.error());
-    if (auto fits = check_room(name, record.quota); !fits) return std::unexpected(fits.error());
+    if (auto is_new = datasets_.check_is_new(name); !is_new) return std::unexpected(is_new.error());
+    if (auto fits = quotas_.check_room(name, record.quota); !fits) return std::unexpected(fits.error());
     Tasks::Work work{.kind = "survey", .dataset = name, .unit = "objects"};
     work.run = [this, definition = std::move(record.definition)](TaskProgress& progress,
                                                                  std::stop_token stop) -> Tasks::Outcome {
-        const IndexRequest request{.definition = definition, .transfers = transfers_.get()};
+        const IndexRequest request{.definition = definition, .transfers = &transfers_};
         const auto found = survey_dataset(
             request, [&progress](const IndexProgress& step) { show_progress(progress, step); }, std::move(stop));
         if (!found) return std::unexpected(found.error());
@@ -100,42 +108,43 @@ Result<std::uint64_t> Node::survey(DatasetRecord record) {
     return tasks_.start(std::move(work));
 }
 
-Result<std::uint64_t> Node::add(DatasetRecord record) {
-    if (auto is_new = check_is_new(record.definition.name); !is_new) return std::unexpected(is_new.error());
-    if (auto made = make_room(record.definition.name, record.quota); !made) return std::unexpected(made.error());
+Result<std::uint64_t> Indexing::add(DatasetRecord record) {
+    const std::string& name = record.definition.name;
+    if (auto is_new = datasets_.check_is_new(name); !is_new) return std::unexpected(is_new.error());
+    if (auto made = quotas_.make_room(name, record.quota); !made) return std::unexpected(made.error());
     record.dataset_id = random_dataset_id();
     record.versions = {1};
-    auto indexing = std::make_shared<Indexing>();
+    auto indexing = std::make_shared<Run>();
     indexing->record = record;
-    auto task = start_indexing(indexing, "add");
-    if (task) changing_.emplace(record.definition.name, record);
+    auto task = start(indexing, "add");
+    if (task) datasets_.reserve(record);
     return task;
 }
 
-Result<std::uint64_t> Node::reindex(const std::string& name) {
-    const auto found = find(name);
+Result<std::uint64_t> Indexing::reindex(const std::string& name) {
+    const auto found = datasets_.find(name);
     if (!found) return std::unexpected(found.error());
-    if (auto idle = check_idle(**found); !idle) return std::unexpected(idle.error());
-    auto indexing = std::make_shared<Indexing>();
+    if (auto idle = datasets_.check_idle(**found); !idle) return std::unexpected(idle.error());
+    auto indexing = std::make_shared<Run>();
     indexing->record = (*found)->record;
     indexing->previous = (*found)->versions.rbegin()->second;
     indexing->version = indexing->previous->version() + 1;
-    auto task = start_indexing(indexing, "index");
+    auto task = start(indexing, "index");
     if (task) datasets_.at(name).task = *task;
     return task;
 }
 
-Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, std::string kind) {
+Result<std::uint64_t> Indexing::start(std::shared_ptr<Run> indexing, std::string kind) {
     const bool adding = indexing->previous == nullptr;
     Tasks::Work work{.kind = std::move(kind), .dataset = indexing->record.definition.name, .unit = "objects"};
     work.run = [this, indexing](TaskProgress& progress, std::stop_token stop) -> Tasks::Outcome {
         const DatasetRecord& record = indexing->record;
-        if (auto created = catalog_.create(record.definition.name); !created) return std::unexpected(created.error());
-        const std::string manifest_path = catalog_.manifest_path(record.definition.name, indexing->version);
+        if (auto created = datasets_.catalog().create(record.definition.name); !created) return std::unexpected(created.error());
+        const std::string manifest_path = datasets_.catalog().manifest_path(record.definition.name, indexing->version);
         const bool first = indexing->previous == nullptr;
         const IndexRequest request{
             .definition = record.definition,
-            .transfers = transfers_.get(),
+            .transfers = &transfers_,
             .manifest = {.path = manifest_path,
                          .dataset_id = record.dataset_id,
                          .version = indexing->version,
@@ -147,7 +156,7 @@ Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, s
             request, [&progress](const IndexProgress& step) { show_progress(progress, step); }, std::move(stop));
         if (!report) return std::unexpected(report.error());
         if (indexing->previous != nullptr && is_unchanged(report->manifest, *indexing->previous)) {
-            if (auto removed = catalog_.remove_manifest(record.definition.name, indexing->version); !removed) {
+            if (auto removed = datasets_.catalog().remove_manifest(record.definition.name, indexing->version); !removed) {
                 return std::unexpected(removed.error());
             }
             report->notes.emplace_back("nothing has changed since version " +
@@ -174,46 +183,46 @@ Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, s
 }
 
 // A dataset becomes visible only once its record is on disk, so a visible dataset survives a crash.
-void Node::finish_adding(const std::shared_ptr<Indexing>& indexing, Tasks::Outcome outcome,
-                         const std::function<void(Tasks::Outcome)>& settle) {
+void Indexing::finish_adding(const std::shared_ptr<Run>& indexing, Tasks::Outcome outcome,
+                             const std::function<void(Tasks::Outcome)>& settle) {
     if (!outcome) return give_up_adding(indexing->record.definition.name, std::move(outcome), settle);
     indexing->record.definition.format = indexing->report.definition.format;
     indexing->record.definition.block = indexing->report.definition.block;
-    save(indexing->record, [this, indexing, outcome = std::move(outcome), settle](const Result<void>& saved) {
+    datasets_.save(indexing->record, [this, indexing, outcome = std::move(outcome), settle](const Result<void>& saved) {
         const DatasetRecord& record = indexing->record;
         if (!saved) return give_up_adding(record.definition.name, std::unexpected(saved.error()), settle);
-        changing_.erase(record.definition.name);
-        NodeDataset dataset{.record = record, .shard = &least_loaded()};
+        datasets_.release(record.definition.name);
+        NodeDataset dataset{.record = record, .shard = &serving_.least_loaded()};
         dataset.place = indexing->report.place;
         dataset.versions.emplace(indexing->version, indexing->opened);
         // Empty datasets are not reported, so the allocator never sets their quota.
         *dataset.quota_assigned = config_.allocator.endpoint.empty() || record.quota_held || dataset.bytes() == 0;
-        hand_over(dataset);
+        serving_.hand_over(dataset);
         log_info("dataset added", {{"dataset", record.definition.name},
                                    {"url", record.definition.url},
                                    {"samples", indexing->report.manifest.sample_count},
                                    {"bytes", indexing->report.manifest.total_bytes}});
-        datasets_.emplace(record.definition.name, std::move(dataset));
+        datasets_.add(std::move(dataset));
         settle(outcome);
     });
 }
 
-void Node::give_up_adding(const std::string& name, Tasks::Outcome failed,
-                          const std::function<void(Tasks::Outcome)>& settle) {
+void Indexing::give_up_adding(const std::string& name, Tasks::Outcome failed,
+                              const std::function<void(Tasks::Outcome)>& settle) {
     log_warn("dataset could not be added", {{"dataset", name}, {"error", failed.error().message}});
-    files_->post([this, name, failed = std::move(failed), settle] {
-        if (auto removed = catalog_.abandon(name); !removed) {
+    files_.post([this, name, failed = std::move(failed), settle] {
+        if (auto removed = datasets_.catalog().abandon(name); !removed) {
             log_warn("cannot remove the remains of an unfinished dataset add", {{"error", removed.error().message}});
         }
-        post_control_([this, name, failed, settle] {
-            changing_.erase(name);
+        asio::post(control_, [this, name, failed, settle] {
+            datasets_.release(name);
             settle(failed);
         });
     });
 }
 
-void Node::finish_reindexing(Indexing& indexing, Tasks::Outcome outcome,
-                             const std::function<void(Tasks::Outcome)>& settle) {
+void Indexing::finish_reindexing(Run& indexing, Tasks::Outcome outcome,
+                                 const std::function<void(Tasks::Outcome)>& settle) {
     NodeDataset& dataset = datasets_.at(indexing.record.definition.name);
     if (!outcome) {
         settle(std::move(outcome));
@@ -225,7 +234,7 @@ void Node::finish_reindexing(Indexing& indexing, Tasks::Outcome outcome,
     // A dataset that is already served keeps its place.
     if (dataset.offline) {
         dataset.place = indexing.report.place;
-        hand_over(dataset);
+        serving_.hand_over(dataset);
     } else {
         dataset.shard->post([id = dataset.record.dataset_id, manifest = indexing.opened->manifest](Shard& shard) {
             shard.add_version(id, manifest);
@@ -235,7 +244,7 @@ void Node::finish_reindexing(Indexing& indexing, Tasks::Outcome outcome,
                                        {"version", indexing.version},
                                        {"objects_carried_over", indexing.report.manifest.objects_carried_over},
                                        {"objects", indexing.report.manifest.object_count}});
-    save(dataset.record, [outcome = std::move(outcome), settle](const Result<void>& saved) {
+    datasets_.save(dataset.record, [outcome = std::move(outcome), settle](const Result<void>& saved) {
         settle(saved ? outcome : Tasks::Outcome(std::unexpected(saved.error())));
     });
 }

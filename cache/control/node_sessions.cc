@@ -1,0 +1,66 @@
+#include "cache/control/node_sessions.h"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+
+#include <utility>
+
+#include "cache/control/dataset_access.h"
+
+namespace larder::cache {
+namespace asio = boost::asio;
+
+Result<std::shared_ptr<const DatasetVersion>> NodeSessions::open(const std::string& name, std::uint64_t version,
+                                                                 const PeerCredentials& peer) {
+    const auto dataset = datasets_.find(name);
+    if (!dataset) return std::unexpected(dataset.error());
+    if (auto online = datasets_.check_online(**dataset); !online) return std::unexpected(online.error());
+    const DatasetAccess& access = (*dataset)->record.access;
+    if (!may_read(access, peer.uid, peer.gid)) {
+        return fail(ErrorCode::permission_denied, "user " + user_name(peer.uid) + " may not read dataset \"" + name +
+                                                      "\" (owner " + user_name(access.owner) + ", group " +
+                                                      group_name(access.group) + ", mode " + format_mode(access.mode) +
+                                                      ")");
+    }
+    const auto& versions = (*dataset)->versions;
+    if (version == 0) return versions.rbegin()->second;
+    const auto found = versions.find(version);
+    if (found == versions.end()) {
+        return fail(ErrorCode::not_found, "version " + std::to_string(version) + " of dataset \"" + name +
+                                              "\" is no longer kept; the newest is " +
+                                              std::to_string(versions.rbegin()->first));
+    }
+    return found->second;
+}
+
+Result<std::string> NodeSessions::explain(const std::string& name, std::uint64_t version, std::uint32_t block,
+                                          const PeerCredentials& peer) {
+    const auto opened = open(name, version, peer);
+    if (!opened) return std::unexpected(opened.error());
+    const protocol::Manifest& manifest = *(*opened)->manifest;
+    const auto& place = datasets_.at(name).place;
+    if (block >= manifest.block_count() || place == nullptr) return std::string();
+    return place->problems().latest(manifest.object(manifest.block(block).object).path);
+}
+
+Result<std::shared_ptr<TokenBucket>> NodeSessions::bucket(const std::string& job) {
+    return job_limits_.bucket(job, clock_.now_ns());
+}
+
+void NodeSessions::attach(SessionSetup setup) {
+    const NodeDataset* dataset = datasets_.find(setup.dataset_id);
+    if (dataset == nullptr) return;  // the dataset was removed meanwhile; destroying `setup` closes the socket
+    auto shared_setup = std::make_shared<SessionSetup>(std::move(setup));
+    dataset->shard->post([shared_setup](Shard& shard) { shard.attach(std::move(*shared_setup)); });
+}
+
+void NodeSessions::slots_populated(std::uint64_t dataset_id, std::uint64_t session_id, std::uint64_t bytes,
+                                   bool settled) {
+    asio::post(control_, [=, this] {
+        const NodeDataset* dataset = datasets_.find(dataset_id);
+        if (dataset == nullptr) return;
+        dataset->shard->post([=](Shard& shard) { shard.slots_populated(session_id, bytes, settled); });
+    });
+}
+
+}  // namespace larder::cache
