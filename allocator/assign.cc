@@ -10,7 +10,6 @@
 #include "allocator/gpu_placement.h"
 #include "allocator/model.h"
 #include "allocator/problem.h"
-#include "allocator/quota_placement.h"
 #include "allocator/rate_limits.h"
 
 namespace larder::allocator {
@@ -20,18 +19,6 @@ namespace larder::allocator {
 namespace {
 
 constexpr int kRoundsMax = 3;  // times to solve again with rates bounded by disk and network
-
-CacheSplit split_for(const Problem& problem, ObjectiveKind kind) {
-    switch (kind) {
-        case ObjectiveKind::efficiency: return efficiency_split(problem);
-        case ObjectiveKind::max_min: return max_min_split(problem);
-        case ObjectiveKind::throughput: return throughput_split(problem);
-        case ObjectiveKind::utilisation: return utilisation_split(problem);
-        case ObjectiveKind::equal_shares: return equal_split(problem);
-        case ObjectiveKind::pinned: return pinned_split(problem);
-    }
-    return pinned_split(problem);
-}
 
 // Returns the bandwidth the rates need plus an equal part of the rest: estimates err, and unused bandwidth helps no
 // job. For equal_shares the grants are just the equal shares.

@@ -7,9 +7,9 @@
 #include <numeric>
 #include <queue>
 
+#include "allocator/cache_split.h"
 #include "allocator/largest_within.h"
 #include "allocator/model.h"
-#include "allocator/quota_placement.h"
 #include "allocator/sorted_indices.h"
 
 namespace larder::allocator {

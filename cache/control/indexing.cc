@@ -236,9 +236,7 @@ void Indexing::finish_reindexing(Run& indexing, Tasks::Outcome outcome,
         dataset.place = indexing.report.place;
         serving_.hand_over(dataset);
     } else {
-        dataset.shard->post([id = dataset.record.dataset_id, manifest = indexing.opened->manifest](Shard& shard) {
-            shard.add_version(id, manifest);
-        });
+        dataset.shard->add_version(dataset.record.dataset_id, indexing.opened->manifest);
     }
     log_info("dataset indexed again", {{"dataset", dataset.record.definition.name},
                                        {"version", indexing.version},

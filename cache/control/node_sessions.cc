@@ -50,8 +50,7 @@ Result<std::shared_ptr<TokenBucket>> NodeSessions::bucket(const std::string& job
 void NodeSessions::attach(SessionSetup setup) {
     const NodeDataset* dataset = datasets_.find(setup.dataset_id);
     if (dataset == nullptr) return;  // the dataset was removed meanwhile; destroying `setup` closes the socket
-    auto shared_setup = std::make_shared<SessionSetup>(std::move(setup));
-    dataset->shard->post([shared_setup](Shard& shard) { shard.attach(std::move(*shared_setup)); });
+    dataset->shard->attach(std::move(setup));
 }
 
 void NodeSessions::slots_populated(std::uint64_t dataset_id, std::uint64_t session_id, std::uint64_t bytes,
@@ -59,7 +58,7 @@ void NodeSessions::slots_populated(std::uint64_t dataset_id, std::uint64_t sessi
     asio::post(control_, [=, this] {
         const NodeDataset* dataset = datasets_.find(dataset_id);
         if (dataset == nullptr) return;
-        dataset->shard->post([=](Shard& shard) { shard.slots_populated(session_id, bytes, settled); });
+        dataset->shard->slots_populated(session_id, bytes, settled);
     });
 }
 

@@ -74,6 +74,23 @@ void ShardThread::post(std::function<void(Shard&)> work) {
     [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
 }
 
+void ShardThread::set_quota(std::uint64_t dataset_id, Quota quota) {
+    post([=](Shard& shard) { shard.set_quota(dataset_id, quota); });
+}
+
+void ShardThread::add_version(std::uint64_t dataset_id, std::shared_ptr<const protocol::Manifest> manifest) {
+    post([dataset_id, manifest = std::move(manifest)](Shard& shard) { shard.add_version(dataset_id, manifest); });
+}
+
+void ShardThread::attach(SessionSetup setup) {
+    auto shared_setup = std::make_shared<SessionSetup>(std::move(setup));
+    post([shared_setup](Shard& shard) { shard.attach(std::move(*shared_setup)); });
+}
+
+void ShardThread::slots_populated(std::uint64_t session_id, std::uint64_t bytes, bool settled) {
+    post([=](Shard& shard) { shard.slots_populated(session_id, bytes, settled); });
+}
+
 void ShardThread::run(DeviceKind kind, ShardOptions options, std::promise<Result<void>>& started) {
     auto made_device = make_device(kind, clock_);
     if (!made_device) {

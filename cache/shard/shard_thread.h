@@ -33,6 +33,12 @@ public:
     // Any thread. Runs `work` on the shard's thread, in order of posting.
     void post(std::function<void(Shard&)> work);
 
+    // Any thread. Each makes the Shard's call of the same name there, in order of posting.
+    void set_quota(std::uint64_t dataset_id, Quota quota);
+    void add_version(std::uint64_t dataset_id, std::shared_ptr<const protocol::Manifest> manifest);
+    void attach(SessionSetup setup);
+    void slots_populated(std::uint64_t session_id, std::uint64_t bytes, bool settled);
+
     // Any thread but the shard's. Runs `work` there and waits for its result.
     template <typename Work>
     auto call(Work work) -> std::invoke_result_t<Work, Shard&> {
