@@ -42,7 +42,7 @@ target_link_libraries(larder_cache_store PUBLIC larder_cache_device larder_cache
 target_link_libraries(larder_cache_shard PUBLIC larder_cache_store larder_cache_remote larder_base
     PRIVATE larder_base_server PkgConfig::ZSTD Threads::Threads)
 target_link_libraries(larder_cache_peers PUBLIC larder_cache_shard larder_cache_remote larder_base_server
-    PRIVATE CURL::libcurl Threads::Threads)
+    PRIVATE Boost::json CURL::libcurl Threads::Threads)
 target_link_libraries(larder_cache_control PUBLIC larder_cache_peers larder_cache_shard larder_cache_dataset larder_base_server larder_allocator_protocol
     PRIVATE Boost::json Threads::Threads)
 target_compile_definitions(larder_cache_control PRIVATE LARDER_VERSION="${PROJECT_VERSION}")

@@ -2,24 +2,32 @@
 
 #include <algorithm>
 #include <ranges>
+#include <utility>
 
 namespace larder {
 
-bool match_route(std::string_view pattern, const std::vector<std::string>& path, std::string& name) {
-    const std::string* found_name = nullptr;
+bool match_route(std::string_view pattern, const std::vector<std::string>& path, std::vector<std::string>& names) {
+    std::vector<std::string> found;
     for (const std::string& segment : path) {
         if (pattern.empty()) return false;
         pattern.remove_prefix(1);  // the slash
         const std::string_view wanted = pattern.substr(0, pattern.find('/'));
         pattern.remove_prefix(wanted.size());
         if (wanted.starts_with('{') && !segment.empty()) {
-            found_name = &segment;
+            found.push_back(segment);
         } else if (wanted != segment) {
             return false;
         }
     }
     if (!pattern.empty()) return false;
-    if (found_name != nullptr) name = *found_name;
+    names = std::move(found);
+    return true;
+}
+
+bool match_route(std::string_view pattern, const std::vector<std::string>& path, std::string& name) {
+    std::vector<std::string> names;
+    if (!match_route(pattern, path, names)) return false;
+    if (!names.empty()) name = std::move(names.back());
     return true;
 }
 

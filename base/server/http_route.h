@@ -12,8 +12,10 @@
 
 namespace larder {
 
-// Returns true if the path has the pattern's segments. A segment in braces, at most one per pattern, matches any text
-// that is not empty; `name` is set to that text if the whole path matches.
+// Returns true if the path has the pattern's segments. A segment in braces matches any text that is not empty; `names`
+// is set to these texts, in order, if the whole path matches.
+bool match_route(std::string_view pattern, const std::vector<std::string>& path, std::vector<std::string>& names);
+// The same for patterns with at most one segment in braces. `name` stays as it is if the pattern has none.
 bool match_route(std::string_view pattern, const std::vector<std::string>& path, std::string& name);
 
 // Fails with invalid_argument if the request has a query key that is not among `known_keys`, which are separated by

@@ -3,9 +3,11 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/json.hpp>
 #include <pthread.h>
 #include <unistd.h>
 
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +21,8 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
-#include "base/server/http.h"
+#include "base/server/http_route.h"
+#include "base/server/json_http.h"
 #include "cache/peers/held_answer.h"
 #include "cache/protocol/decompressor.h"
 #include "cache/protocol/record.h"
@@ -27,6 +30,7 @@
 
 namespace larder::cache {
 namespace asio = boost::asio;
+namespace json = boost::json;
 
 using protocol::kRecordHeaderBytes;
 
@@ -71,6 +75,13 @@ std::optional<std::string> record_of(const PeerDataset& dataset, std::uint32_t b
 
 }  // namespace
 
+// A request, and the dataset and the block that its path names.
+struct PeerServer::Asked {
+    const HttpRequest& http;
+    PeerDataset dataset{};
+    std::uint32_t block = 0;
+};
+
 struct PeerServer::State : std::enable_shared_from_this<State> {
     State(PeerServerOptions with_options, const PeerDatasets& with_datasets)
         : options(std::move(with_options)), datasets(with_datasets) {
@@ -106,37 +117,58 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
         return http_error(401, "permission_denied", "the request needs the token that the cluster's peers share");
     }
 
-    void handle(const HttpRequest& request, HttpRespond respond) {
-        const auto& path = request.path;
-        const bool known = path.size() >= 5 && path.size() <= 6 && path[0] == "v1" && path[1] == "peers";
-        if (!known || path[4] != "blocks")
-            return respond(http_error(404, "not_found", "there is nothing at this path"));
-        const bool offers = request.method == "POST" && path.size() == 6;
-        if (!offers && request.method != "GET")
-            return respond(http_error(405, "invalid_argument", "GET and POST only"));
-        const auto dataset = datasets.find(path[2], path[3]);
-        if (!dataset)
-            return respond(http_error(404, "not_found", "the dataset is unknown here, or has another version"));
-        if (path.size() == 5) return respond_with_held_blocks(*dataset, request, std::move(respond));
-        std::uint32_t block = 0;
-        const char* end = path[5].data() + path[5].size();
-        const auto [parsed, error] = std::from_chars(path[5].data(), end, block);
-        if (error != std::errc() || parsed != end || block >= dataset->manifest->block_count()) {
-            return respond(http_error(404, "not_found", "the dataset has no such block"));
+    void handle(const HttpRequest& request, const HttpRespond& respond) {
+        std::string allowed;
+        for (const Route& route : routes()) {
+            std::vector<std::string> names;
+            if (!match_route(route.path, request.path, names)) continue;
+            if (route.method != request.method) {
+                allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+                continue;
+            }
+            if (auto known = check_query_keys(route.query, request); !known) return respond(http_error(known.error()));
+            Asked asked{.http = request};
+            if (auto refusal = look_up(names, asked)) return respond(std::move(*refusal));
+            return (this->*route.answer)(asked, respond);
         }
-        if (offers) return admit_block(*dataset, block, request.body, respond);
-        lend(*dataset, block, respond);
+        if (!allowed.empty()) return respond(method_not_allowed(allowed));
+        respond(no_such_path());
     }
 
-    void respond_with_held_blocks(const PeerDataset& dataset, const HttpRequest& request, HttpRespond respond) {
-        const auto since = request.query.find("since");
-        const std::string since_state = since == request.query.end() ? "" : since->second;
-        dataset.shard->post(
-            [self = shared_from_this(), dataset, since_state, respond = std::move(respond)](Shard& shard) {
-                self->post([self, dataset, since_state, respond, held = shard.held(dataset.dataset_id)] {
-                    respond(held.blocks == nullptr ? not_held() : self->held_answer(dataset, held, since_state));
-                });
+    // Finds what a path names: nothing, or a dataset and its fingerprint, or a block of it too. Returns the refusal if
+    // it is not here.
+    std::optional<HttpResponse> look_up(const std::vector<std::string>& names, Asked& asked) const {
+        if (names.empty()) return std::nullopt;
+        auto dataset = datasets.find(names[0], names[1]);
+        if (!dataset) return http_error(404, "not_found", "the dataset is unknown here, or has another version");
+        asked.dataset = std::move(*dataset);
+        if (names.size() == 2) return std::nullopt;
+        const std::string& index = names[2];
+        const char* end = index.data() + index.size();
+        const auto [parsed, error] = std::from_chars(index.data(), end, asked.block);
+        if (error == std::errc() && parsed == end && asked.block < asked.dataset.manifest->block_count()) {
+            return std::nullopt;
+        }
+        return http_error(404, "not_found", "the dataset has no such block");
+    }
+
+    void get_index(const Asked&, const HttpRespond& respond) {
+        json::array list;
+        for (const Route& route : routes()) {
+            list.push_back(json::object{{"method", route.method}, {"path", route.path}});
+        }
+        respond(json_response({{"routes", std::move(list)}}));
+    }
+
+    void get_held_blocks(const Asked& asked, const HttpRespond& respond) {
+        const PeerDataset& dataset = asked.dataset;
+        const auto since = asked.http.query.find("since");
+        const std::string since_state = since == asked.http.query.end() ? "" : since->second;
+        dataset.shard->post([self = shared_from_this(), dataset, since_state, respond](Shard& shard) {
+            self->post([self, dataset, since_state, respond, held = shard.held(dataset.dataset_id)] {
+                respond(held.blocks == nullptr ? not_held() : self->held_answer(dataset, held, since_state));
             });
+        });
     }
 
     HttpResponse held_answer(const PeerDataset& dataset, const Shard::Held& held,
@@ -160,14 +192,16 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
         return response;
     }
 
-    void lend(const PeerDataset& dataset, std::uint32_t block, const HttpRespond& respond) {
+    void get_block(const Asked& asked, const HttpRespond& respond) {
+        const PeerDataset& dataset = asked.dataset;
+        const std::uint32_t block = asked.block;
         const std::uint64_t bytes = dataset.manifest->block_bytes(block);
         if (bytes > kLentBlockBytesMax) return respond(not_held());
         if (lent_bytes.fetch_add(bytes) + bytes > options.lent_bytes_max) {
             lent_bytes -= bytes;
             return respond(http_error(503, "busy", "too many bytes are in flight to peers already"));
         }
-        // Subtracts the bytes however the request ends, even if `lend` never calls back.
+        // Subtracts the bytes however the request ends, even if Shard::lend never calls back.
         const auto in_flight_bytes =
             std::shared_ptr<void>(nullptr, [self = shared_from_this(), bytes](void*) { self->lent_bytes -= bytes; });
         dataset.shard->post([self = shared_from_this(), dataset, block, respond, in_flight_bytes](Shard& shard) {
@@ -182,8 +216,10 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
         });
     }
 
-    void admit_block(const PeerDataset& dataset, std::uint32_t block, std::string_view record,
-                     const HttpRespond& respond) {
+    void post_block(const Asked& asked, const HttpRespond& respond) {
+        const PeerDataset& dataset = asked.dataset;
+        const std::uint32_t block = asked.block;
+        const std::string_view record = asked.http.body;
         const auto refuse = [&] { respond(http_error(404, "not_found", "this node does not take this block")); };
         const auto bytes = std::as_bytes(std::span(record));
         const std::uint32_t payload_bytes = dataset.manifest->block_bytes(block);
@@ -233,6 +269,19 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
     bool stopped = false;
 };
 
+std::span<const PeerServer::Route> PeerServer::routes() {
+    static constexpr std::array kRoutes{
+        Route{"GET", "/v1", "", &State::get_index},
+        // The blocks that this node holds (held_answer.h).
+        Route{"GET", "/v1/peers/{dataset}/{fingerprint}/blocks", "since", &State::get_held_blocks},
+        // One block as a record (record.h), decompressed.
+        Route{"GET", "/v1/peers/{dataset}/{fingerprint}/blocks/{block}", "", &State::get_block},
+        // Admits the record in the body to the cache.
+        Route{"POST", "/v1/peers/{dataset}/{fingerprint}/blocks/{block}", "", &State::post_block},
+    };
+    return kRoutes;
+}
+
 PeerServer::PeerServer(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 Result<std::unique_ptr<PeerServer>> PeerServer::start(const PeerServerOptions& options, const PeerDatasets& datasets) {
@@ -240,7 +289,7 @@ Result<std::unique_ptr<PeerServer>> PeerServer::start(const PeerServerOptions& o
     State& state = *server->state_;
     state.http = std::make_unique<HttpServer>(
         state.context,
-        [&state](const HttpRequest& request, HttpRespond respond) { state.handle(request, std::move(respond)); },
+        [&state](const HttpRequest& request, const HttpRespond& respond) { state.handle(request, respond); },
         HttpServerOptions{.body_bytes_max = kLentBlockBytesMax + kRecordHeaderBytes,
                           .connections_max = options.connections_max,
                           .admit = [&state](HttpRequest& request) { return state.admit(request); }});

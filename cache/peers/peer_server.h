@@ -1,13 +1,7 @@
 #pragma once
 
-// Serves this node's cached blocks to its peers over HTTP, on a thread of its own:
-//
-//   GET /v1/peers/DATASET/FINGERPRINT/blocks?since=STATE
-//     Lists the blocks that this node holds (held_answer.h).
-//   GET /v1/peers/DATASET/FINGERPRINT/blocks/INDEX
-//     Returns one block as a record (record.h), decompressed. 404 if the block is not held any more.
-//   POST /v1/peers/DATASET/FINGERPRINT/blocks/INDEX
-//     Admits the record to the cache. 204, or 404 if there is no room for it or the block is cached already.
+// Serves this node's cached blocks to its peers over HTTP, on a thread of its own. PeerServer::routes() has the routes;
+// docs/openapi/peers.yaml describes them, and a test compares the two.
 //
 // The server never fetches or evicts a block for a peer. Every request must carry the cluster's token. A dataset's mode
 // is checked only on the node where the job runs, so the token gives access to everything that is cached.
@@ -15,9 +9,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
+#include "base/server/http.h"
 #include "base/server/tls.h"
 #include "cache/peers/peer_datasets.h"
 
@@ -33,7 +30,18 @@ struct PeerServerOptions {
 };
 
 class PeerServer {
+    struct State;
+    struct Asked;
+
 public:
+    struct Route {
+        std::string_view method;
+        std::string_view path;   // "/v1/peers/{dataset}/{fingerprint}/blocks"
+        std::string_view query;  // the accepted query keys, separated by a space
+        void (State::*answer)(const Asked& asked, const HttpRespond& respond);
+    };
+    static std::span<const Route> routes();
+
     // `datasets` and their shards must outlive the PeerServer.
     static Result<std::unique_ptr<PeerServer>> start(const PeerServerOptions& options, const PeerDatasets& datasets);
     // Blocks may still be lent when this returns. The shards must stop next.
@@ -42,7 +50,6 @@ public:
     std::uint16_t port() const;
 
 private:
-    struct State;
     explicit PeerServer(std::shared_ptr<State> state);
     std::shared_ptr<State> state_;  // shared with calls in flight on the shards
 };

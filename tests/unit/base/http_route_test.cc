@@ -6,6 +6,7 @@
 namespace larder::test {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(HttpRoute, PathMatchesPatternSegmentBySegment) {
@@ -28,6 +29,16 @@ TEST(HttpRoute, SegmentInBracesMatchesAnyNonEmptyText) {
     EXPECT_EQ(name, "a/b");
     EXPECT_TRUE(match_route("/v1/tasks/{id}", {"v1", "tasks", "77"}, name));
     EXPECT_EQ(name, "77");
+}
+
+TEST(HttpRoute, EverySegmentInBracesIsNamedInOrder) {
+    std::vector<std::string> names{"unset"};
+    EXPECT_FALSE(match_route("/v1/peers/{dataset}/blocks/{block}", {"v1", "peers", "images", "blocks"}, names));
+    EXPECT_THAT(names, ElementsAre("unset"));
+    EXPECT_TRUE(match_route("/v1/peers/{dataset}/blocks/{block}", {"v1", "peers", "images", "blocks", "7"}, names));
+    EXPECT_THAT(names, ElementsAre("images", "7"));
+    EXPECT_TRUE(match_route("/v1", {"v1"}, names));
+    EXPECT_THAT(names, ElementsAre());
 }
 
 TEST(HttpRoute, UnknownQueryKeysAreRefusedWithKnownOnes) {
