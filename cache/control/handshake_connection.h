@@ -32,7 +32,6 @@ struct HandshakeShared {
 
     SessionHost& host;
     HandshakeLimits limits;
-    std::unique_ptr<SlotKeeper> slot_keeper = std::make_unique<SlotKeeper>();  // until the server is destroyed
     std::uint64_t next_session_id = 1;
     std::uint32_t handshakes = 0;
     std::map<uid_t, std::uint32_t> handshakes_of_user;
@@ -47,6 +46,10 @@ private:
     mutable std::mutex mutex_;  // the slot keeper's thread uncounts
     UserSessions all_;
     std::map<uid_t, UserSessions> users_;
+
+public:
+    // Declared last, so destroyed first: until its thread has ended, the thread uncounts sessions.
+    std::unique_ptr<SlotKeeper> slot_keeper = std::make_unique<SlotKeeper>();
 };
 
 class HandshakeConnection : public std::enable_shared_from_this<HandshakeConnection> {
