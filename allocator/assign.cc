@@ -93,8 +93,8 @@ bool reaches_equal_shares(const Problem& problem, const Solution& solution) {
 
 // Solves for the running jobs, with quotas made for all jobs that take turns (`averages`). If these quotas leave a
 // running job below its equal share, they move towards equal ones as far as needed.
-Solution solve_for_rotation(const ClusterState& state, const Problem& averages, const Problem& running, ObjectiveKind kind,
-                       std::vector<std::vector<NodeCache>> quotas) {
+Solution solve_for_rotation(const ClusterState& state, const Problem& averages, const Problem& running,
+                            ObjectiveKind kind, std::vector<std::vector<NodeCache>> quotas) {
     Solution solution = solve_with_quotas(state, running, kind, std::move(quotas));
     if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned ||
         reaches_equal_shares(running, solution)) {
@@ -150,7 +150,7 @@ double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, 
 Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind) {
     std::vector<double> ideals = problem.ideals;
     const auto solution_of = [&](const Problem& bounded) {
-        return solve_with_quotas(state, problem, kind, place_quotas(state, bounded, split_for(bounded, kind), ideals));
+        return solve_with_quotas(state, problem, kind, choose_quotas(state, bounded, kind, ideals));
     };
     Solution best = solution_of(problem);
     if (!lower_to_bounded_rates(problem, best, ideals)) return best;

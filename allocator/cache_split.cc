@@ -342,8 +342,7 @@ CacheSplit pinned_split(const Problem& problem) {
     return split;
 }
 
-}  // namespace
-
+// Returns the split that is best by the objective.
 CacheSplit split_for(const Problem& problem, ObjectiveKind kind) {
     switch (kind) {
         case ObjectiveKind::efficiency: return efficiency_split(problem);
@@ -355,6 +354,8 @@ CacheSplit split_for(const Problem& problem, ObjectiveKind kind) {
     }
     return pinned_split(problem);
 }
+
+}  // namespace
 
 CacheSplit towards_equal_split(const Problem& problem, const CacheSplit& split) {
     const std::vector<double>& equals = problem.equal_rates;
@@ -585,6 +586,11 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
         }
     }
     return by_dataset(placed, state.datasets.size(), state.nodes.size());
+}
+
+std::vector<std::vector<NodeCache>> choose_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
+                                                  std::span<const double> rates) {
+    return place_quotas(state, problem, split_for(problem, kind), rates);
 }
 
 CacheSplit split_of(const Problem& problem, std::span<const std::vector<NodeCache>> quotas) {

@@ -20,10 +20,13 @@ namespace larder::allocator {
 // Bytes, by index in Problem::caches.
 using CacheSplit = std::vector<double>;
 
-// Returns the split that is best by the objective.
-CacheSplit split_for(const Problem& problem, ObjectiveKind kind);
 // Returns `split` moved towards the equal one, only as far as needed to let every job reach its equal share's rate.
 CacheSplit towards_equal_split(const Problem& problem, const CacheSplit& split);
+
+// Returns quotas by dataset, each by node: the split that is best by the objective, placed. `rates` are as
+// place_quotas() has them.
+std::vector<std::vector<NodeCache>> choose_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
+                                                  std::span<const double> rates);
 
 // Returns quotas by dataset, each by node. `rates` (by index in Problem::jobs) give the datasets' densities.
 std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, const Problem& problem,
