@@ -134,7 +134,7 @@ void Node::make_parts() {
                                                         .files = *files_,
                                                         .memory = *memory_,
                                                         .control = control_});
-    old_versions_ = std::make_unique<OldVersions>(config_.version_grace_ns, clock_, *datasets_, *files_);
+    old_versions_ = std::make_unique<OldVersions>(config_.version_grace_ns, clock_, *datasets_, *files_, control_);
     quotas_ = std::make_unique<Quotas>(config_, clock_, *datasets_);
     indexing_ = std::make_unique<Indexing>(Indexing::Place{.config = config_,
                                                            .datasets = *datasets_,

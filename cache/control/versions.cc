@@ -1,5 +1,7 @@
 #include "cache/control/versions.h"
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <fcntl.h>
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include "base/server/logging.h"
 
 namespace larder::cache {
+namespace asio = boost::asio;
 
 Result<std::shared_ptr<const DatasetVersion>> open_version(const std::string& manifest_path) {
     auto fd = open_file(manifest_path, O_RDONLY);
@@ -95,7 +98,7 @@ void OldVersions::keep_blocks(NodeDataset& dataset, const std::vector<std::uint6
     std::vector<std::shared_ptr<const protocol::Manifest>> manifests;
     manifests.reserve(needed.size());
     for (const std::uint64_t version : needed) manifests.push_back(dataset.versions.at(version)->manifest);
-    files_.post([manifests, shard = dataset.shard, id = dataset.record.dataset_id] {
+    files_.post([this, manifests, id = dataset.record.dataset_id] {
         std::uint64_t block_id_end = 0;
         for (const auto& manifest : manifests) block_id_end = std::max(block_id_end, manifest->header().block_id_end);
         auto live = std::make_shared<std::vector<std::uint64_t>>((block_id_end + 63) / 64);
@@ -107,7 +110,12 @@ void OldVersions::keep_blocks(NodeDataset& dataset, const std::vector<std::uint6
         }
         // Unused bits of the last word belong to ids of future versions: mark them live.
         if (block_id_end % 64 != 0) live->back() |= ~std::uint64_t{0} << (block_id_end % 64);
-        shard->post([id, live](Shard& this_shard) { this_shard.drop_dead_blocks(id, *live); });
+        // The control thread knows if the dataset, and the shard, are still there.
+        asio::post(control_, [this, id, live] {
+            const NodeDataset* still = datasets_.find(id);
+            if (still == nullptr) return;
+            still->shard->post([id, live](Shard& shard) { shard.drop_dead_blocks(id, *live); });
+        });
     });
 }
 

@@ -27,8 +27,9 @@ std::optional<Error> open_versions(NodeDataset& dataset, const Catalog& catalog)
 class OldVersions {
 public:
     // The arguments must outlive the OldVersions. A version that nobody reads is kept for `grace_ns`.
-    OldVersions(std::int64_t grace_ns, const Clock& clock, Datasets& datasets, WorkThread& files)
-        : grace_ns_(grace_ns), clock_(clock), datasets_(datasets), files_(files) {}
+    OldVersions(std::int64_t grace_ns, const Clock& clock, Datasets& datasets, WorkThread& files,
+                boost::asio::io_context& control)
+        : grace_ns_(grace_ns), clock_(clock), datasets_(datasets), files_(files), control_(control) {}
 
     // Drops a version that is not the newest once no session has read it for `grace_ns`. The grace period covers a
     // restart of the daemon or a worker, after which jobs reopen their version. Call it about once a second.
@@ -42,6 +43,7 @@ private:
     const Clock& clock_;
     Datasets& datasets_;
     WorkThread& files_;
+    boost::asio::io_context& control_;
 };
 
 }  // namespace larder::cache

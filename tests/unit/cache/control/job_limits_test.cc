@@ -28,6 +28,22 @@ TEST(JobLimits, ApiLimitOverridesConfigAndConfigOverridesDefault) {
     EXPECT_EQ((*limits.bucket("named", 0))->rate_bytes_per_second(0), 20);
 }
 
+TEST(JobLimits, ChangesFromOutsideAreToldAndNewJobsAreNot) {
+    int told = 0;
+    JobLimits limits([&] { ++told; });
+    const auto bucket = *limits.bucket("a", 0);
+    EXPECT_EQ(told, 0);
+    limits.apply(config_with({}, {.remote_bytes_per_second = 50}), 0);
+    limits.set("a", {.rate_bytes_per_second = 10}, 0);
+    limits.unset("a", 0);
+    limits.lease({.rates = {{"a", 5}}, .floor_bytes_per_second = 1, .expires_ns = 100}, 0);
+    EXPECT_EQ(told, 4);
+    EXPECT_FALSE(limits.expire(99));
+    EXPECT_EQ(told, 4) << "the lease has not expired";
+    EXPECT_TRUE(limits.expire(100));
+    EXPECT_EQ(told, 5);
+}
+
 TEST(JobLimits, ReloadOverridesApiLimitsOfNamedJobsOnly) {
     JobLimits limits;
     const auto named = *limits.bucket("named", 0);
