@@ -7,8 +7,10 @@
 #include <span>
 #include <utility>
 
+#include "base/server/logging.h"
 #include "scheduler/cells/cell_config_toml.h"
 #include "scheduler/cells/cells.h"
+#include "scheduler/engines/control_group.h"
 #include "scheduler/engines/local_engine.h"
 #include "scheduler/live/queue_api.h"
 #include "scheduler/placement/free_pool.h"
@@ -42,6 +44,12 @@ Result<std::unique_ptr<scheduler::Engine>> make_engine(const scheduler::LiveConf
     for (const scheduler::GpuNode& node : cluster.nodes) {
         options.first_gpus[node.name] = first;
         first += node.gpus;
+    }
+    if (auto parent = scheduler::find_group_parent()) {
+        options.group_parent = std::move(*parent);
+    } else {
+        log_warn("cannot give attempts of jobs control groups: processes that a job detaches may outlive it",
+                 {{"why", parent.error().message}});
     }
     auto engine = scheduler::LocalEngine::open(std::move(options));
     if (!engine) return std::unexpected(engine.error());

@@ -2,6 +2,7 @@
 
 #include <boost/json.hpp>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,9 +33,13 @@ std::optional<json::object> read_object(const std::string& path) {
     return std::move(value.get_object());
 }
 
+std::string text_in(const json::object& object, std::string_view key) {
+    const json::value* text = object.if_contains(key);
+    return text != nullptr && text->is_string() ? std::string(text->get_string()) : std::string();
+}
+
 std::string queue_in(const json::object& object) {
-    const json::value* queue = object.if_contains("queue");
-    return queue != nullptr && queue->is_string() ? std::string(queue->get_string()) : std::string();
+    return text_in(object, "queue");
 }
 
 JobId number_of(const std::filesystem::path& directory) {
@@ -67,10 +72,12 @@ std::string boot_id() {
     return id;
 }
 
-Result<void> AttemptFiles::write_run(const EngineJob& job) const {
+Result<void> AttemptFiles::write_run(const EngineJob& job, const std::string& group_parent) const {
     std::error_code error;
     std::filesystem::create_directories(directory_, error);
     if (error) return fail_errno(error.value(), "make " + directory_);
+    struct stat status{};
+    if (::stat(directory_.c_str(), &status) != 0) return fail_errno(errno, "look at " + directory_);
     json::array command;
     for (const std::string& word : job.command) command.push_back(json::value(word));
     json::object environment;
@@ -82,6 +89,12 @@ Result<void> AttemptFiles::write_run(const EngineJob& job) const {
                         {"directory", job.directory},
                         {"environment", std::move(environment)},
                         {"grace_s", job.grace_s}};
+    // The numbers of the directory make the name unique on this machine: two allocators may share a parent.
+    if (!group_parent.empty()) {
+        object["group"] = group_parent + "/larder-" + queue_ + "-" + std::to_string(job.job) + "-" +
+                          std::to_string(job.attempt) + "-" + std::to_string(status.st_dev) + "-" +
+                          std::to_string(status.st_ino);
+    }
     if (job.user) object["user"] = json::array{job.user->uid, job.user->gid};
     // Not synced: after a power cut no attempt runs, and starting one writes this file again.
     return replace_file_unsynced(directory_ + "/run.json", json_text(object), 0600);
@@ -100,6 +113,11 @@ Result<EngineJob> AttemptFiles::read_run() const {
 std::string AttemptFiles::queue_of_run() const {
     const auto object = read_object(directory_ + "/run.json");
     return object ? queue_in(*object) : std::string();
+}
+
+std::string AttemptFiles::group_of_run() const {
+    const auto object = read_object(directory_ + "/run.json");
+    return object ? text_in(*object, "group") : std::string();
 }
 
 // Returns nullopt if the file belongs to another queue.
@@ -133,7 +151,8 @@ Result<bool> AttemptFiles::claim(const StartedBy& starter) const {
     // The file must be complete once it is visible. So write it under another name, then link it, which fails if
     // `started` exists.
     const std::string own = directory_ + "/started." + std::to_string(::getpid());
-    const json::object object{{"queue", queue_}, {"pid", starter.pid}, {"boot", starter.boot}};
+    const json::object object{
+        {"queue", queue_}, {"pid", starter.pid}, {"boot", starter.boot}, {"group", starter.group}};
     if (auto written = replace_file(own, json_text(object), 0644); !written) {
         return std::unexpected(written.error());
     }
@@ -155,11 +174,24 @@ std::optional<StartedBy> AttemptFiles::started() const {
     const json::value* pid = object->if_contains("pid");
     const json::value* boot = object->if_contains("boot");
     if (pid == nullptr || !pid->is_int64() || boot == nullptr || !boot->is_string()) return StartedBy{};
-    return StartedBy{static_cast<pid_t>(pid->get_int64()), std::string(boot->get_string())};
+    return StartedBy{static_cast<pid_t>(pid->get_int64()), std::string(boot->get_string()), text_in(*object, "group")};
+}
+
+Result<void> AttemptFiles::write_stop(const std::string& by) const {
+    return replace_file(directory_ + "/stop.json", json_text(json::object{{"queue", queue_}, {"by", by}}), 0644);
+}
+
+std::optional<std::string> AttemptFiles::stopped_by() const {
+    const auto object = read_own("stop.json");
+    return object ? std::optional(text_in(*object, "by")) : std::nullopt;
 }
 
 Result<void> AttemptFiles::write_exit(const AttemptExit& outcome) const {
-    json::object object{{"queue", queue_}, {"was_stopping", outcome.was_stopping}, {"message", outcome.message}};
+    json::object object{{"queue", queue_},
+                        {"was_stopping", outcome.was_stopping},
+                        {"stop_came_late", outcome.stop_came_late},
+                        {"stopped_by", outcome.stopped_by},
+                        {"message", outcome.message}};
     if (outcome.code) object["code"] = *outcome.code;
     if (outcome.signal) object["signal"] = *outcome.signal;
     return replace_file(directory_ + "/exit.json", json_text(object), 0644);
@@ -173,6 +205,10 @@ std::optional<AttemptExit> AttemptFiles::exit() const {
         if (object->contains("code")) outcome.code = object->at("code").to_number<int>();
         if (object->contains("signal")) outcome.signal = object->at("signal").to_number<int>();
         outcome.was_stopping = object->at("was_stopping").as_bool();
+        // Runners of older versions do not write the next two.
+        const json::value* late = object->if_contains("stop_came_late");
+        outcome.stop_came_late = late != nullptr && late->as_bool();
+        outcome.stopped_by = text_in(*object, "stopped_by");
         outcome.message = object->at("message").as_string();
     } catch (const std::exception& error) {
         outcome.message = directory_ + "/exit.json: " + error.what();

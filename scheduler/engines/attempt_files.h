@@ -3,9 +3,10 @@
 // The files of one attempt at running a job on this machine, in a directory of its own. The engine and the runner
 // (runner.h) share them. They outlive the daemon, so that a later daemon learns how the attempt ended:
 //
-//   run.json     what to run, and the queue's identity; written by the engine
+//   run.json     what to run, in which control group, and the queue's identity; written by the engine
 //   lock         locked by the runner while it lives (an open-file-description lock, fcntl(2))
 //   started      who runs the attempt: link(2) lets only one process create the file, which then owns the attempt
+//   stop.json    who told the runner to stop the command, while it ran; written by the runner
 //   exit.json    how the attempt ended; written by the runner after all processes it started are gone
 //   output.log   the output of the command and the runner
 //
@@ -28,15 +29,18 @@
 namespace larder::scheduler {
 
 struct StartedBy {
-    pid_t pid = 0;     // of the runner, which leads the session of all it runs; 0: stopped before it began
-    std::string boot;  // the kernel's boot id
+    pid_t pid = 0;      // of the runner, which leads the session of all it runs; 0: stopped before it began
+    std::string boot;   // the kernel's boot id
+    std::string group;  // directory of the control group of all it runs; empty: none
 };
 
 struct AttemptExit {
     std::optional<int> code;
     std::optional<int> signal;
-    bool was_stopping = false;
-    std::string message;  // why nothing could be run
+    bool was_stopping = false;    // as in EngineEvent
+    bool stop_came_late = false;  // as in EngineEvent
+    std::string stopped_by;       // as in EngineEvent
+    std::string message;          // why nothing could be run
 };
 
 class AttemptFiles {
@@ -48,10 +52,12 @@ public:
     const std::string& directory() const { return directory_; }
     std::string output() const { return directory_ + "/output.log"; }
 
-    Result<void> write_run(const EngineJob& job) const;
+    // The attempt's control group is made in the directory `group_parent`; empty: it has none.
+    Result<void> write_run(const EngineJob& job, const std::string& group_parent) const;
     Result<EngineJob> read_run() const;
-    // Returns the queue that run.json names.
+    // Return the queue and the directory of the control group that run.json names; empty: none.
     std::string queue_of_run() const;
+    std::string group_of_run() const;
 
     // Takes the runner's lock. already_exists: another runner holds it.
     Result<FileDescriptor> lock() const;
@@ -60,6 +66,8 @@ public:
     Result<bool> claim(const StartedBy& starter) const;
     std::optional<StartedBy> started() const;
 
+    Result<void> write_stop(const std::string& by) const;
+    std::optional<std::string> stopped_by() const;
     Result<void> write_exit(const AttemptExit& outcome) const;
     std::optional<AttemptExit> exit() const;
 

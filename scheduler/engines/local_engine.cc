@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/server/logging.h"
+#include "scheduler/engines/control_group.h"
 #include "scheduler/engines/processes.h"
 
 namespace larder::scheduler {
@@ -62,7 +63,7 @@ void LocalEngine::start(const EngineJob& job) {
     EngineJob run = job;
     run.environment.try_emplace("PATH", "/usr/local/bin:/usr/bin:/bin");
     run.environment["CUDA_VISIBLE_DEVICES"] = devices_of(job);
-    const auto written = files.write_run(run);
+    const auto written = files.write_run(run, options_.group_parent);
     const Result<pid_t> runner = written ? spawn(files) : Result<pid_t>(std::unexpected(written.error()));
     if (runner) {
         watched.runner = *runner;
@@ -138,13 +139,24 @@ std::optional<EngineEvent> LocalEngine::check_attempt(JobId job, Watched& watche
         event.exit_code = outcome->code;
         event.exit_signal = outcome->signal;
         event.was_stopping = outcome->was_stopping;
+        event.stop_came_late = outcome->stop_came_late;
+        event.stopped_by = outcome->stopped_by;
         event.message = outcome->message;
         return event;
     }
     if (runs || child_runs) return std::nullopt;
+    // While a process of a lost attempt is left, the attempt counts as running: no other may start beside it.
+    if (starter && starter->boot == boot_id()) {
+        const bool group_gone = ControlGroup(starter->group).kill_all();
+        const bool session_gone = kill_session_of_dead(starter->pid);
+        if (!group_gone || !session_gone) return std::nullopt;
+    }
     event.kind = EngineEvent::Kind::lost;
+    if (const auto by = files.stopped_by()) {
+        event.was_stopping = true;
+        event.stopped_by = *by;
+    }
     if (starter) {
-        if (starter->boot == boot_id()) kill_session_of_dead(starter->pid);
         event.message = starter->pid > 0 ? "its runner is gone, and did not record how the job ended"
                                          : "it was stopped before it began";
     } else {

@@ -25,6 +25,7 @@ struct LocalEngineOptions {
     JobId first = 1;                             // lower numbers date from versions without queue identities
     std::string runner;                          // path of the program larder-runner
     std::map<std::string, unsigned> first_gpus;  // by node
+    std::string group_parent;                    // where attempts' control groups are made; empty: they have none
 };
 
 class LocalEngine final : public Engine {

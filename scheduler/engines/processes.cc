@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <optional>
 #include <sstream>
 #include <string>
 
@@ -18,32 +19,45 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the sixth field of /proc/PID/stat. The second field, the name in brackets, may contain any character.
-pid_t session_of(const std::string& stat) {
-    const std::size_t bracket = stat.rfind(')');
-    if (bracket == std::string::npos) return 0;
-    std::istringstream fields(stat.substr(bracket + 1));
-    std::string state;
+struct ProcessStat {
+    std::string name;
+    char state = 0;  // 'Z': a zombie
     pid_t parent = 0;
-    pid_t group = 0;
     pid_t session = 0;
-    fields >> state >> parent >> group >> session;
-    return session;
+};
+
+// Returns nullopt if there is no such process.
+std::optional<ProcessStat> stat_of(pid_t pid) {
+    const auto text = read_file("/proc/" + std::to_string(pid) + "/stat");
+    if (!text) return std::nullopt;
+    // The second field, the name in brackets, may contain any character.
+    const std::size_t open = text->find('(');
+    const std::size_t close = text->rfind(')');
+    if (open == std::string::npos || close == std::string::npos) return std::nullopt;
+    ProcessStat stat{.name = text->substr(open + 1, close - open - 1)};
+    std::istringstream fields(text->substr(close + 1));
+    pid_t group = 0;
+    fields >> stat.state >> stat.parent >> group >> stat.session;
+    return stat;
 }
 
 }  // namespace
 
-void kill_session_of_dead(pid_t leader) {
-    if (leader <= 1 || ::kill(leader, 0) == 0 || errno != ESRCH) return;
+bool kill_session_of_dead(pid_t leader) {
+    if (leader <= 1 || ::kill(leader, 0) == 0 || errno != ESRCH) return true;
+    bool all_gone = true;
     std::error_code error;
     for (const auto& entry : fs::directory_iterator("/proc", error)) {
         const std::string number = entry.path().filename();
         pid_t pid = 0;
         const auto [end, wrong] = std::from_chars(number.data(), number.data() + number.size(), pid);
         if (wrong != std::errc{} || end != number.data() + number.size()) continue;
-        const auto stat = read_file(entry.path().string() + "/stat");
-        if (stat && session_of(*stat) == leader) ::kill(pid, SIGKILL);
+        const auto stat = stat_of(pid);
+        if (!stat || stat->session != leader || stat->state == 'Z') continue;
+        ::kill(pid, SIGKILL);
+        all_gone = false;
     }
+    return all_gone;
 }
 
 void kill_all_children() {
@@ -54,6 +68,22 @@ void kill_all_children() {
         // Grandchildren become children once their parents are gone.
         if (::waitpid(-1, nullptr, 0) < 0 && errno != EINTR) return;
     }
+}
+
+bool descends_from(pid_t process, pid_t ancestor) {
+    while (process > 1) {
+        const auto stat = stat_of(process);
+        if (!stat) return false;
+        if (stat->parent == ancestor) return true;
+        process = stat->parent;
+    }
+    return false;
+}
+
+std::string describe_process(pid_t pid) {
+    if (pid <= 0) return "a process of another namespace";
+    const auto stat = stat_of(pid);
+    return "process " + std::to_string(pid) + (stat ? " (" + stat->name + ")" : "");
 }
 
 void terminate_if(pid_t pid, const std::function<bool()>& is_expected) {

@@ -14,16 +14,24 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "scheduler/engines/attempt_files.h"
+#include "scheduler/engines/control_group.h"
 #include "scheduler/engines/processes.h"
 
 namespace larder::scheduler {
 namespace {
 
 constexpr int kCannotRun = 127;  // as in shells
+// Whoever stops all processes of a service or machine signals one after the other. So the runner's own SIGTERM may come
+// this long after the command has died of another.
+constexpr int kLateStop_ms = 100;
+constexpr int kKillAgain_ms = 5;
 
 // Why the command does not run. The child sends it through a pipe.
 struct Failure {
@@ -58,10 +66,17 @@ void die_with_runner(int pipe, pid_t runner) {
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != runner) give_up(pipe, "follow its runner");
 }
 
-[[noreturn]] void exec_command(EngineJob& job, int output, int pipe, pid_t runner, const sigset_t& former_mask) {
+[[noreturn]] void exec_command(EngineJob& job, const ControlGroup& group, int output, int pipe, pid_t runner,
+                               const sigset_t& former_mask) {
     ::setpgid(0, 0);
     die_with_runner(pipe, runner);
     if (::dup2(output, STDOUT_FILENO) < 0 || ::dup2(output, STDERR_FILENO) < 0) give_up(pipe, "write its output");
+    if (!group.directory().empty()) {
+        if (const auto entered = group.enter(); !entered) {
+            std::fprintf(stderr, "larder-runner: the job runs without a control group: %s\n",
+                         entered.error().message.c_str());
+        }
+    }
     if (job.user && !become(*job.user)) give_up(pipe, "become its user");
     die_with_runner(pipe, runner);
     if (::chdir(job.directory.c_str()) != 0) give_up(pipe, "enter its directory");
@@ -80,7 +95,8 @@ void die_with_runner(int pipe, pid_t runner) {
 
 class Attempt {
 public:
-    Attempt(const AttemptFiles& files, EngineJob job) : files_(files), job_(std::move(job)) {}
+    Attempt(const AttemptFiles& files, EngineJob job, ControlGroup group)
+        : files_(files), job_(std::move(job)), group_(std::move(group)) {}
 
     AttemptExit run() {
         // From here on no SIGTERM is lost.
@@ -89,8 +105,8 @@ public:
         for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&awaited_signals, signal);
         sigset_t former_mask;
         ::sigprocmask(SIG_BLOCK, &awaited_signals, &former_mask);
-        const FileDescriptor signals(::signalfd(-1, &awaited_signals, SFD_CLOEXEC));
-        const auto claimed = files_.claim({.pid = ::getpid(), .boot = boot_id()});
+        const FileDescriptor signals(::signalfd(-1, &awaited_signals, SFD_CLOEXEC | SFD_NONBLOCK));
+        const auto claimed = files_.claim({.pid = ::getpid(), .boot = boot_id(), .group = group_.directory()});
         if (!claimed || !*claimed) {
             is_mine_ = false;
             return {};
@@ -120,7 +136,7 @@ private:
         ::prctl(PR_SET_CHILD_SUBREAPER, 1);
         child_ = ::fork();
         if (child_ < 0) return cannot("fork", errno);
-        if (child_ == 0) exec_command(job_, output->get(), writing.get(), runner, former_mask);
+        if (child_ == 0) exec_command(job_, group_, output->get(), writing.get(), runner, former_mask);
         ::setpgid(child_, child_);
         writing.reset();
         Failure failure;
@@ -128,6 +144,7 @@ private:
             return std::nullopt;
         }
         ::waitpid(child_, nullptr, 0);
+        kill_rest();
         return cannot(std::string(failure.what.data()) + " (" + job_.command.front() + ")", failure.errno_value);
     }
 
@@ -138,11 +155,39 @@ private:
             if (gone != child_) continue;
             if (WIFEXITED(status)) outcome.code = WEXITSTATUS(status);
             if (WIFSIGNALED(status)) outcome.signal = WTERMSIG(status);
-            ::kill(-child_, SIGKILL);
-            kill_all_children();
+            kill_rest();
             return true;
         }
         return false;
+    }
+
+    void kill_rest() const {
+        ::kill(-child_, SIGKILL);
+        while (!group_.kill_all()) ::poll(nullptr, 0, kKillAgain_ms);
+        kill_all_children();
+    }
+
+    bool has_ended() const {
+        siginfo_t ended{};
+        return ::waitid(P_PID, static_cast<id_t>(child_), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+               ended.si_pid == child_;
+    }
+
+    // Reads signals until one tells this runner to stop. Returns who sent it; nullopt: there is none.
+    std::optional<std::string> read_stop(int signals) const {
+        signalfd_siginfo signal{};
+        while (::read(signals, &signal, sizeof signal) == static_cast<ssize_t>(sizeof signal)) {
+            const auto sender = static_cast<pid_t>(signal.ssi_pid);
+            const bool is_jobs_own = sender == child_ || descends_from(sender, ::getpid());
+            if (signal.ssi_signo != SIGCHLD && !is_jobs_own) return describe_process(sender);
+        }
+        return std::nullopt;
+    }
+
+    static void note_late_stop(AttemptExit& outcome, const std::optional<std::string>& by) {
+        if (!by || outcome.was_stopping) return;
+        outcome.stop_came_late = true;
+        outcome.stopped_by = *by;
     }
 
     AttemptExit watch(int signals) const {
@@ -153,24 +198,41 @@ private:
             int timeout_ms = -1;
             if (kill_at_ns != 0) {
                 const std::int64_t left_ns = kill_at_ns - clock.now_ns();
-                if (left_ns <= 0) ::kill(-child_, SIGKILL);
+                if (left_ns <= 0) {
+                    ::kill(-child_, SIGKILL);
+                    ::kill(child_, SIGKILL);
+                }
                 timeout_ms = left_ns <= 0 ? -1 : static_cast<int>(left_ns / 1'000'000 + 1);
             }
             pollfd waits{.fd = signals, .events = POLLIN, .revents = 0};
             ::poll(&waits, 1, timeout_ms);
-            signalfd_siginfo signal{};
-            if ((waits.revents & POLLIN) == 0) continue;
-            if (::read(signals, &signal, sizeof signal) != static_cast<ssize_t>(sizeof signal)) continue;
-            if (signal.ssi_signo == SIGCHLD || outcome.was_stopping) continue;
+            const auto by = read_stop(signals);
+            if (!by || outcome.was_stopping) continue;
+            if (has_ended()) {
+                note_late_stop(outcome, by);
+                continue;
+            }
             outcome.was_stopping = true;
+            outcome.stopped_by = *by;
+            // Without this record, a stop whose runner is killed later would be taken for a crash.
+            if (auto written = files_.write_stop(*by); !written) {
+                std::fprintf(stderr, "larder-runner: %s\n", written.error().message.c_str());
+            }
             kill_at_ns = clock.now_ns() + static_cast<std::int64_t>(job_.grace_s * 1e9) + 1;
             ::kill(-child_, SIGTERM);
+        }
+        note_late_stop(outcome, read_stop(signals));
+        if (!outcome.was_stopping && !outcome.stop_came_late) {
+            pollfd waits{.fd = signals, .events = POLLIN, .revents = 0};
+            ::poll(&waits, 1, kLateStop_ms);
+            note_late_stop(outcome, read_stop(signals));
         }
         return outcome;
     }
 
     const AttemptFiles& files_;
     EngineJob job_;
+    ControlGroup group_;
     pid_t child_ = -1;
     bool is_mine_ = true;
 };
@@ -188,7 +250,7 @@ int run_attempt(const std::string& directory) {
     auto job = files_without_queue.read_run();
     if (!job) return complain(job.error());
     const AttemptFiles files(directory, files_without_queue.queue_of_run());
-    Attempt attempt(files, std::move(*job));
+    Attempt attempt(files, std::move(*job), ControlGroup(files_without_queue.group_of_run()));
     const AttemptExit outcome = attempt.run();
     if (!attempt.is_mine()) return 0;
     const auto written = files.write_exit(outcome);

@@ -34,7 +34,7 @@ struct EngineEvent {
     enum class Kind : std::uint8_t {
         started,
         ended,      // by itself, or because it was told to stop
-        lost,       // whether or how it ended is unknown; its processes are gone
+        lost,       // how it ended is unknown; its processes are gone
         node_lost,  // jobs with GPUs there are reported lost, too
         node_back,
     };
@@ -44,9 +44,11 @@ struct EngineEvent {
     // One of the two is set for `ended`.
     std::optional<int> exit_code;
     std::optional<int> exit_signal;
-    bool was_stopping = false;  // it was still running when told to stop
-    std::string message;        // why the attempt is lost or could not be started
-    std::string node;           // for node events
+    bool was_stopping = false;    // it was still running when told to stop, by the engine or by somebody else
+    bool stop_came_late = false;  // it was told to stop just after it had ended
+    std::string stopped_by;       // who told it to stop, for people
+    std::string message;          // why the attempt is lost or could not be started
+    std::string node;             // for node events
 };
 
 class Engine {

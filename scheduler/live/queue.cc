@@ -18,6 +18,12 @@ std::string how_it_ended(const EngineEvent& event) {
     return "exit code " + std::to_string(event.exit_code.value_or(0));
 }
 
+// True if somebody other than the scheduler stopped the job: an operator, a service manager, a machine that shuts down.
+// The scheduler puts a stop on record before it tells the engine.
+bool is_stop_from_outside(const JobRecord& job, const EngineEvent& event) {
+    return job.phase != Phase::stopping && (event.was_stopping || event.stop_came_late);
+}
+
 }  // namespace
 
 JobQueue::JobQueue(const GpuCluster& cluster, Placer& placer, std::size_t history_max)
@@ -192,6 +198,7 @@ void JobQueue::handle_end(JobRecord& job, const EngineEvent& event, double now_s
     job.exit_code = event.exit_code;
     job.exit_signal = event.exit_signal;
     job.lost = 0;
+    if (is_stop_from_outside(job, event)) return handle_stop_from_outside(job, event, now_s);
     if (job.phase == Phase::stopping && event.was_stopping) {
         const StopCause cause = std::exchange(job.stop_cause, StopCause::none);
         if (cause == StopCause::cancelled) return end(job, Phase::cancelled, job.end_reason, now_s);
@@ -209,7 +216,17 @@ void JobQueue::handle_end(JobRecord& job, const EngineEvent& event, double now_s
     end(job, good ? Phase::succeeded : Phase::failed, how_it_ended(event), now_s);
 }
 
+// Such an end says nothing about the job, so it does not count among the losses after which a job fails.
+void JobQueue::handle_stop_from_outside(JobRecord& job, const EngineEvent& event, double now_s) {
+    ++counts_.lost;
+    const std::string by = event.stopped_by.empty() ? "" : " by " + event.stopped_by;
+    add_log(job, now_s, "stopped from outside" + by + ": " + how_it_ended(event));
+    release(job, now_s);
+    requeue(job, now_s);
+}
+
 void JobQueue::handle_loss(JobRecord& job, const EngineEvent& event, double now_s) {
+    if (is_stop_from_outside(job, event)) return handle_stop_from_outside(job, event, now_s);
     ++counts_.lost;
     ++job.lost;
     add_log(job, now_s, "lost: " + event.message);

@@ -120,6 +120,7 @@ private:
     void requeue(JobRecord& job, double now_s);
     void handle_end(JobRecord& job, const EngineEvent& event, double now_s);
     void handle_loss(JobRecord& job, const EngineEvent& event, double now_s);
+    void handle_stop_from_outside(JobRecord& job, const EngineEvent& event, double now_s);
     void tell_dependents(const JobRecord& job, double now_s);
     void check_dependencies(JobId id, double now_s);
     bool gpus_are_clear(const JobRecord& job) const;

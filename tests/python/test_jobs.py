@@ -93,22 +93,44 @@ def start_cluster(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[
         kill_runners(tmp_path)
 
 
-def kill_runners(directory: pathlib.Path) -> None:
-    """Kills the runners that still run jobs of a cluster in `directory`, with all their processes."""
+def runners(directory: pathlib.Path) -> list[int]:
+    """The processes that run jobs of a cluster in `directory`."""
+    found = []
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:  # the process has just ended
             continue
-        if "larder-runner" not in command.split(" ")[0] or str(directory) not in command:
+        if "larder-runner" in command.split(" ")[0] and str(directory) in command:
+            found.append(int(process.name))
+    return found
+
+
+def session_of(leader: int) -> list[int]:
+    """The processes of the session, its leader excluded, parents first."""
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            session = int((process / "stat").read_text().rpartition(")")[2].split()[3])
+        except OSError:
             continue
-        session = process.name
-        for other in pathlib.Path("/proc").glob("[0-9]*"):
-            try:
-                if (other / "stat").read_text().rpartition(")")[2].split()[3] == session:
-                    os.kill(int(other.name), signal.SIGKILL)
-            except OSError:
-                continue
+        if session == leader and int(process.name) != leader:
+            found.append(int(process.name))
+    return sorted(found)
+
+
+def send(process: int, what: signal.Signals) -> None:
+    try:
+        os.kill(process, what)
+    except ProcessLookupError:  # it has just ended
+        pass
+
+
+def kill_runners(directory: pathlib.Path) -> None:
+    """Kills the runners that still run jobs of a cluster in `directory`, with all their processes."""
+    for runner in runners(directory):
+        for process in [*session_of(runner), runner]:
+            send(process, signal.SIGKILL)
 
 
 def test_job_can_be_followed_from_submission_to_history(start_cluster: Callable[..., Cluster]) -> None:
@@ -320,6 +342,69 @@ def test_jobs_keep_running_when_the_daemon_ends(start_cluster: Callable[..., Clu
     second = start_cluster("--scheduler.gpus", "1")
     second.wait(job, "succeeded")
     assert (tmp_path / "starts").read_text() == "start\n"
+
+
+@pytest.mark.parametrize("on_term", ["exit 0", "-"], ids=["traps TERM", "dies of TERM"])
+def test_job_stopped_with_the_whole_unit_waits_again(
+    start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path, on_term: str
+) -> None:
+    """A service manager or a machine that shuts down sends SIGTERM to all processes, in any order."""
+    first = start_cluster("--scheduler.gpus", "1")
+    script = f"trap '{on_term}' TERM; echo $LARDER_ATTEMPT >> starts; while :; do sleep 0.01; done"
+    job = first.submit("--name", "long", script=script)
+    first.wait_for("starts")
+    first.wait(job, "running")
+    (runner,) = runners(tmp_path)
+    first.allocator.kill()
+    for process in [*reversed(session_of(runner)), runner]:
+        send(process, signal.SIGTERM)
+    while runners(tmp_path):
+        time.sleep(0.01)
+    second = start_cluster("--scheduler.gpus", "1")
+    while (shown := second.job(job))["attempt"] == 1 and shown["state"] not in ("succeeded", "failed"):
+        time.sleep(0.02)
+    assert (shown["attempt"], shown["preemptions"]) == (2, 0), shown["log"]
+    while (tmp_path / "starts").read_text() != "1\n2\n":
+        time.sleep(0.02)
+    assert any("stopped from outside" in entry["text"] for entry in shown["log"])
+
+
+def test_job_that_ends_while_the_daemon_is_down_keeps_its_verdict(
+    start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path
+) -> None:
+    first = start_cluster("--scheduler.gpus", "2")
+    jobs = {
+        code: first.submit("--name", f"exits-{code}", script=f"touch runs-{code}; while [ ! -e end ]; do sleep 0.01; done; exit {code}")
+        for code in (0, 3)
+    }
+    for code in jobs:
+        first.wait_for(f"runs-{code}")
+    first.allocator.kill()
+    (tmp_path / "end").touch()
+    while runners(tmp_path):
+        time.sleep(0.01)
+    second = start_cluster("--scheduler.gpus", "2")
+    assert second.wait(jobs[0], "succeeded")["attempt"] == 1
+    assert second.wait(jobs[3], "failed")["exit_code"] == 3
+
+
+def test_detached_process_ends_before_the_next_attempt(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
+    """The process has left its session and its parent, and its runner is killed."""
+    cluster = start_cluster("--scheduler.gpus", "1")
+    if "cannot give attempts of jobs control groups" in cluster.allocator.log.read_text():
+        pytest.skip("no control group is writable here")
+    detach = "(setsid sh -c 'echo $$ > pid-new; mv pid-new pid-'$LARDER_ATTEMPT'; while [ ! -e end ]; do sleep 0.01; done' &)"
+    cluster.submit("--name", "forks", script=f"{detach}; while [ ! -e end ]; do sleep 0.01; done")
+    try:
+        cluster.wait_for("pid-1")
+        cluster.wait("forks", "running")
+        (runner,) = runners(tmp_path)
+        os.kill(runner, signal.SIGKILL)
+        cluster.wait_for("pid-2")
+        detached = pathlib.Path("/proc") / (tmp_path / "pid-1").read_text().strip()
+        assert not detached.exists() or ") Z " in (detached / "stat").read_text()
+    finally:
+        (tmp_path / "end").touch()
 
 
 def test_cells_give_tenants_their_own_gpus(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:

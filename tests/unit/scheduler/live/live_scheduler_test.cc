@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "tests/unit/scheduler/live/live_fixture.h"
@@ -276,6 +277,51 @@ TEST_F(Live, JobLostFiveTimesInARowFails) {
     }
     EXPECT_EQ(phase(id), Phase::failed);
     EXPECT_THAT(job(id).end_reason, HasSubstr("lost 5 times in a row"));
+}
+
+TEST_F(Live, JobStoppedFromOutsideWaitsAgainHoweverOften) {
+    const JobId id = submit(job_with_gpus(1));
+    for (std::uint32_t attempt = 1; attempt <= 12; attempt += 4) {
+        const EngineEvent stopped{.job = id, .stopped_by = "process 1 (systemd)"};
+        const auto stop = [&](std::uint32_t more, EngineEvent event) {
+            tick();
+            ASSERT_THAT(engine.starts.back(), (Attempt{id, attempt + more}));
+            event.attempt = attempt + more;
+            engine.tell(event);
+            tick(0);
+        };
+        EngineEvent saved = stopped;  // it caught SIGTERM
+        saved.kind = Kind::ended;
+        saved.exit_code = 0;
+        saved.was_stopping = true;
+        stop(0, saved);
+        EngineEvent killed = stopped;  // its runner was told to stop after it
+        killed.kind = Kind::ended;
+        killed.exit_signal = 15;
+        killed.stop_came_late = true;
+        stop(1, killed);
+        EngineEvent lost = stopped;
+        lost.kind = Kind::lost;
+        lost.was_stopping = true;
+        stop(2, lost);
+        stop(3, lost);
+    }
+    tick();
+    EXPECT_THAT(engine.starts.back(), (Attempt{id, 13}));
+    EXPECT_EQ(job(id).state.preemptions, 0u);
+    EXPECT_TRUE(std::ranges::any_of(job(id).log, [](const LogEntry& entry) {
+        return entry.text.find("stopped from outside by process 1 (systemd)") != std::string::npos;
+    }));
+}
+
+TEST_F(Live, JobThatEndsJustBeforeItsStopKeepsItsVerdict) {
+    const JobId id = submit_and_start(job_with_gpus(1));
+    ASSERT_TRUE(cancel(id, "alice"));
+    tick();
+    engine.tell(
+        {.kind = Kind::ended, .job = id, .attempt = 1, .exit_code = 0, .stop_came_late = true, .stopped_by = "us"});
+    tick();
+    EXPECT_EQ(phase(id), Phase::succeeded);
 }
 
 TEST_F(Live, DependentWaitsAndIsCancelledOnFailure) {

@@ -4,13 +4,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <fstream>
 #include <sstream>
 #include <thread>
 
+#include "scheduler/engines/control_group.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_directory.h"
 
@@ -22,11 +27,12 @@ using Kind = EngineEvent::Kind;
 
 class LocalEngineTest : public ::testing::Test {
 protected:
-    std::unique_ptr<LocalEngine> make_engine() const {
+    std::unique_ptr<LocalEngine> make_engine(const std::string& group_parent = "") const {
         auto made = LocalEngine::open({.directory = directory / "jobs",
                                        .queue = "q-1",
                                        .runner = LARDER_RUNNER_PROGRAM,
-                                       .first_gpus = {{"n1", 0}, {"n2", 4}}});
+                                       .first_gpus = {{"n1", 0}, {"n2", 4}},
+                                       .group_parent = group_parent});
         EXPECT_TRUE(made) << made.error().message;
         return std::move(*made);
     }
@@ -192,6 +198,53 @@ TEST_F(LocalEngineTest, JobOfKilledRunnerIsLostAndLeavesNoProcess) {
     while (!is_unlocked("held")) std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
+TEST_F(LocalEngineTest, SigtermFromOutsideIsReportedAsAStop) {
+    engine->start(job("trap 'exit 0' TERM; touch runs; while :; do sleep 0.01; done"));
+    wait_for_file("runs");
+    ASSERT_TRUE(files().started());
+    ::kill(files().started()->pid, SIGTERM);
+    const EngineEvent ended = wait_for(*engine, Kind::ended);
+    EXPECT_EQ(ended.exit_code, 0);
+    EXPECT_TRUE(ended.was_stopping);
+    EXPECT_THAT(ended.stopped_by, HasSubstr("process " + std::to_string(::getpid()) + " ("));
+}
+
+TEST_F(LocalEngineTest, StopThatComesAfterTheEndIsReportedAsLate) {
+    engine->start(job("echo $$ > writing; mv writing pid; while [ ! -e end ]; do sleep 0.01; done; exit 3"));
+    wait_for_file("pid");
+    ASSERT_TRUE(files().started());
+    const pid_t runner = files().started()->pid;
+    ::kill(runner, SIGSTOP);
+    std::ofstream(directory / "end").flush();
+    const std::string pid = text_of(directory / "pid");
+    const std::string stat = "/proc/" + pid.substr(0, pid.find('\n')) + "/stat";
+    while (text_of(stat).find(") Z ") == std::string::npos) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    ::kill(runner, SIGTERM);
+    ::kill(runner, SIGCONT);
+    const EngineEvent ended = wait_for(*engine, Kind::ended);
+    EXPECT_EQ(ended.exit_code, 3);
+    EXPECT_FALSE(ended.was_stopping) << "the job had ended by itself";
+    EXPECT_TRUE(ended.stop_came_late);
+}
+
+TEST_F(LocalEngineTest, JobCannotStopItsOwnRunner) {
+    engine->start(job("kill -TERM $PPID; sleep 0.1; exit 5"));
+    const EngineEvent ended = wait_for(*engine, Kind::ended);
+    EXPECT_EQ(ended.exit_code, 5);
+    EXPECT_FALSE(ended.was_stopping);
+    EXPECT_FALSE(ended.stop_came_late);
+}
+
+TEST_F(LocalEngineTest, RunnerKilledWhileItStopsAJobSaysThatItWasStopping) {
+    engine->start(job("trap 'touch asked' TERM; touch runs; while :; do sleep 0.01; done"));
+    wait_for_file("runs");
+    ASSERT_TRUE(files().started());
+    ::kill(files().started()->pid, SIGTERM);
+    wait_for_file("asked");
+    ::kill(files().started()->pid, SIGKILL);
+    EXPECT_TRUE(wait_for(*engine, Kind::lost).was_stopping);
+}
+
 TEST_F(LocalEngineTest, MissingRunnerIsRefused) {
     const auto refused = LocalEngine::open({.directory = directory / "jobs", .runner = directory / "missing"});
     ASSERT_FALSE(refused);
@@ -203,6 +256,109 @@ TEST_F(LocalEngineTest, ForgottenJobLeavesNoFiles) {
     wait_for(*engine, Kind::ended);
     engine->forget(7);
     EXPECT_FALSE(std::filesystem::exists(directory / "jobs/7"));
+}
+
+// A job whose processes leave their session and their parent. `held` is locked as long as one of them lives. Once the
+// test's directory is gone, they end by themselves.
+class LocalEngineWithGroups : public LocalEngineTest, public ::testing::WithParamInterface<GroupVersion> {
+protected:
+    void SetUp() override {
+        const auto parent = find_group_parent(GetParam());
+        if (!parent) GTEST_SKIP() << parent.error().message;
+        engine = make_engine(*parent);
+        std::ofstream(directory / "alive").flush();
+        std::ofstream(directory / "stay")
+            << "exec 9>>held; flock -s 9; touch runs; while [ -e alive ]; do sleep 0.01; done";
+        std::ofstream(directory / "hop")
+            << "exec 9>>held; flock -s 9; touch runs; [ -e alive ] && setsid sh hop & exit 0";
+    }
+    EngineJob detaches(const std::string& script) const {
+        return job("(setsid sh " + script + " &); while [ ! -e end ]; do sleep 0.01; done; exit 4");
+    }
+    std::string group() const { return files().started()->group; }
+};
+
+TEST_P(LocalEngineWithGroups, DetachedProcessesEndWithTheirCommand) {
+    engine->start(detaches("stay"));
+    wait_for_file("runs");
+    EXPECT_TRUE(std::filesystem::exists(group()));
+    std::ofstream(directory / "end").flush();
+    EXPECT_EQ(wait_for(*engine, Kind::ended).exit_code, 4);
+    EXPECT_TRUE(is_unlocked("held"));
+    EXPECT_FALSE(std::filesystem::exists(group()));
+}
+
+TEST_P(LocalEngineWithGroups, DetachedProcessesEndBeforeTheirKilledRunnerIsReportedLost) {
+    engine->start(detaches("stay"));
+    wait_for_file("runs");
+    ::kill(files().started()->pid, SIGKILL);
+    wait_for(*engine, Kind::lost);
+    EXPECT_TRUE(is_unlocked("held"));
+    EXPECT_FALSE(std::filesystem::exists(group()));
+}
+
+TEST_P(LocalEngineWithGroups, ProcessThatForksAllTheTimeEndsToo) {
+    engine->start(detaches("hop"));
+    wait_for_file("runs");
+    ::kill(files().started()->pid, SIGKILL);
+    wait_for(*engine, Kind::lost);
+    EXPECT_TRUE(is_unlocked("held"));
+}
+
+TEST_P(LocalEngineWithGroups, AnotherEngineEndsDetachedProcesses) {
+    const EngineJob known = detaches("stay");
+    engine->start(known);
+    wait_for_file("runs");
+    wait_for(*engine, Kind::started);
+    const pid_t runner = files().started()->pid;
+    ::kill(runner, SIGKILL);
+    ::waitpid(runner, nullptr, 0);
+    // Groups of later attempts may be made elsewhere, or nowhere.
+    const auto other = make_engine();
+    other->adopt(known);
+    wait_for(*other, Kind::lost);
+    EXPECT_TRUE(is_unlocked("held"));
+}
+
+TEST_P(LocalEngineWithGroups, GroupsBelowAGroupEndWithIt) {
+    const ControlGroup outer(find_group_parent(GetParam()).value() + "/larder-test-" + std::to_string(::getpid()));
+    const ControlGroup inner(outer.directory() + "/inner");
+    std::vector<pid_t> children;
+    for (const ControlGroup& entered : {outer, inner}) {
+        std::array<int, 2> ends{};
+        ASSERT_EQ(::pipe(ends.data()), 0);
+        children.push_back(::fork());
+        if (children.back() == 0) {
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+            const char good = entered.enter() ? 1 : 0;
+            static_cast<void>(!::write(ends[1], &good, 1));
+            for (;;) ::pause();
+        }
+        char good = 0;
+        EXPECT_EQ(::read(ends[0], &good, 1), 1);
+        EXPECT_EQ(good, 1);
+        ::close(ends[0]);
+        ::close(ends[1]);
+    }
+    while (!outer.kill_all()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    for (const pid_t child : children) {
+        int status = 0;
+        EXPECT_EQ(::waitpid(child, &status, WNOHANG), child) << "it has ended already";
+        EXPECT_TRUE(WIFSIGNALED(status));
+    }
+    EXPECT_TRUE(outer.kill_all()) << "a group that is gone has no processes";
+}
+
+INSTANTIATE_TEST_SUITE_P(Versions, LocalEngineWithGroups, ::testing::Values(GroupVersion::one, GroupVersion::two),
+                         [](const auto& version) {
+                             return version.param == GroupVersion::one ? "Version1" : "Version2";
+                         });
+
+TEST_F(LocalEngineTest, JobRunsWhereItsGroupCannotBeMade) {
+    engine = make_engine(directory / "no/such/directory");
+    engine->start(job("exit 6"));
+    EXPECT_EQ(wait_for(*engine, Kind::ended).exit_code, 6);
+    EXPECT_THAT(text_of(engine->output_of(7, 2)), HasSubstr("the job runs without a control group"));
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ public:
                           .exit_code = exit_code,
                           .was_stopping = was_stopping});
     }
+    void tell(EngineEvent event) { events.push_back(std::move(event)); }
     void tell_node(EngineEvent::Kind kind, const std::string& node) { events.push_back({.kind = kind, .node = node}); }
 
     std::vector<Attempt> starts;
