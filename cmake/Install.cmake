@@ -37,8 +37,8 @@ install(CODE [[
         file(WRITE $ENV{DESTDIR}${path} "${text}")
     endforeach()
 ]])
-install(FILES tools/larderd.example.toml tools/larder-allocator.example.toml tools/larder-cells.example.toml
-    tools/grafana-dashboard.json DESTINATION ${CMAKE_INSTALL_DATADIR}/larder/examples)
+install(FILES tools/larderd.example.toml tools/larder-allocator.example.toml tools/larder-allocator-jobs.conf
+    tools/larder-cells.example.toml tools/grafana-dashboard.json DESTINATION ${CMAKE_INSTALL_DATADIR}/larder/examples)
 install(FILES tools/simulate/plot_simulation.py DESTINATION ${CMAKE_INSTALL_DATADIR}/larder/tools/simulate)
 if(LARDER_BENCH)
     install(TARGETS larder-bench RUNTIME)

@@ -1,10 +1,13 @@
 #include "tools/run_jobs.h"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "base/server/logging.h"
@@ -31,6 +34,12 @@ std::string beside_this_program(const char* program) {
     return fs::read_symlink("/proc/self/exe", error).parent_path() / program;
 }
 
+// systemd names each run of a service in $INVOCATION_ID, and every sandbox of an unprivileged service sets
+// no_new_privs.
+bool is_sandboxed_service() {
+    return std::getenv("INVOCATION_ID") != nullptr && ::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1;
+}
+
 Result<std::unique_ptr<scheduler::Engine>> make_engine(const scheduler::LiveConfig& config,
                                                        const scheduler::GpuCluster& cluster,
                                                        const std::string& jobs_directory,
@@ -45,11 +54,18 @@ Result<std::unique_ptr<scheduler::Engine>> make_engine(const scheduler::LiveConf
         options.first_gpus[node.name] = first;
         first += node.gpus;
     }
+    if (is_sandboxed_service()) {
+        log_warn(
+            "jobs inherit the sandbox of this service, in which GPUs may not work: install the drop-in "
+            "larder-allocator-jobs.conf, see \"As a systemd service\" in docs/policies.md");
+    }
     if (auto parent = scheduler::find_group_parent()) {
         options.group_parent = std::move(*parent);
     } else {
-        log_warn("cannot give attempts of jobs control groups: processes that a job detaches may outlive it",
-                 {{"why", parent.error().message}});
+        const std::string_view message =
+            "cannot give attempts of jobs control groups: if a runner is killed, processes that its job detached go on";
+        log_warn(message, {{"why", parent.error().message}});
+        options.warning = std::string(message) + " (" + parent.error().message + ")";
     }
     auto engine = scheduler::LocalEngine::open(std::move(options));
     if (!engine) return std::unexpected(engine.error());

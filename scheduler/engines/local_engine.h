@@ -26,6 +26,7 @@ struct LocalEngineOptions {
     std::string runner;                          // path of the program larder-runner
     std::map<std::string, unsigned> first_gpus;  // by node
     std::string group_parent;                    // where attempts' control groups are made; empty: they have none
+    std::string warning;                         // for Engine::warning()
 };
 
 class LocalEngine final : public Engine {
@@ -39,6 +40,7 @@ public:
     std::vector<EngineEvent> poll() override;
     void forget(JobId job) override;
     std::string output_of(JobId job, std::uint32_t attempt) const override;
+    std::string warning() const override { return options_.warning; }
 
 private:
     struct Watched {

@@ -67,6 +67,8 @@ public:
     virtual void forget(JobId job) = 0;
     // Returns where an attempt's output is, for people; empty: nowhere.
     virtual std::string output_of(JobId job, std::uint32_t attempt) const = 0;
+    // Returns what an operator should know about how this engine runs jobs; empty: nothing.
+    virtual std::string warning() const { return ""; }
 };
 
 }  // namespace larder::scheduler

@@ -52,7 +52,7 @@ std::string queue_metrics(const LiveScheduler& scheduler) {
          counter("larder_queue_submitted_total", "Jobs that were submitted", queue.counts().submitted),
          counter("larder_queue_starts_total", "Attempts at running a job", queue.counts().starts),
          counter("larder_queue_preemptions_total", "Jobs stopped for others, or moved", queue.counts().preemptions),
-         counter("larder_queue_lost_total", "Attempts whose processes vanished", queue.counts().lost),
+         counter("larder_queue_lost_total", "Attempts that were lost or stopped from outside", queue.counts().lost),
          counter("larder_queue_decision_failures_total", "Decisions the policy could not make",
                  counts.decisions_failed),
          counter("larder_queue_save_failures_total", "Changes that could not be saved", counts.saves_failed),

@@ -97,3 +97,4 @@ def test_installed_units_and_examples_match_the_programs(installed: pathlib.Path
         )
         assert checked.returncode == 0, checked.stderr
     json.loads((installed / "share" / "larder" / "examples" / "grafana-dashboard.json").read_text())
+    assert (installed / "share" / "larder" / "examples" / "larder-allocator-jobs.conf").exists()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
@@ -115,6 +116,34 @@ def test_unit_uses_only_existing_options(
     shown = subprocess.run([larder_bin / name, "--help"], capture_output=True, text=True, check=True).stdout
     for option in re.findall(r"(?<!\S)--[\w.-]+", command[1]):
         assert re.search(rf"{re.escape(option)}(?![\w.-])", shown), option
+
+
+def test_restart_of_the_allocator_spares_jobs(repository: pathlib.Path) -> None:
+    unit = (repository / "tools" / "larder-allocator.service").read_text()
+    assert re.search(r"^KillMode=process$", unit, re.MULTILINE)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_jobs_drop_in_removes_the_sandbox(larder_bin: pathlib.Path, repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """systemd itself says which settings protect the system from the service."""
+    name = "larder-allocator.service"
+    unit = (repository / "tools" / name).read_text()
+    (tmp_path / name).write_text(unit.replace("/usr/bin/larder-allocator", str(larder_bin / "larder-allocator")))
+
+    def protections() -> set[str]:
+        ran = subprocess.run(
+            ["systemd-analyze", "security", "--offline=true", "--json=short", tmp_path / name],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return {row["name"] for row in json.loads(ran.stdout) if row["set"]}
+
+    assert {"PrivateDevices=", "MemoryDenyWriteExecute=", "ProtectHome=", "Delegate="} <= protections()
+    (tmp_path / f"{name}.d").mkdir()
+    shutil.copy(repository / "tools" / "larder-allocator-jobs.conf", tmp_path / f"{name}.d" / "jobs.conf")
+    # These are defaults of services, and break no job.
+    assert protections() <= {"AmbientCapabilities=", "KeyringMode=", "NotifyAccess="}
+    ran = subprocess.run(["systemd-analyze", "verify", tmp_path / name], capture_output=True, text=True)
+    assert [line for line in (ran.stdout + ran.stderr).splitlines() if name in line] == []
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")

@@ -51,6 +51,7 @@ std::string allocator_text(Context context, const json::object& known) {
             text +=
                 "; jobs waiting: " + text_at(status, "jobs_waiting") + ", running: " + text_at(status, "jobs_running");
         }
+        if (status.contains("warning")) text += "; warning: " + text_at(status, "warning");
         // Empty until this node has reported.
         const std::string problem = text_at(known, "problem");
         if (!problem.empty()) text += "; this node has no plan from it: " + problem;

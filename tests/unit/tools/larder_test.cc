@@ -476,9 +476,9 @@ TEST_F(LarderWithDaemonTest, StatusShowsTheAllocator) {
     EXPECT_THAT(ask(), HasSubstr("start larder-allocator"));
     FakeAdminApi allocator(allocator_socket);
     allocator.answer("GET /v1/status", R"({"pid":9,"started_unix_ms":1700000000000,"uptime_s":90,"plan":3,"nodes":1,)"
-                                       R"("jobs_waiting":2,"jobs_running":1})");
+                                       R"("jobs_waiting":2,"jobs_running":1,"warning":"no groups"})");
     EXPECT_THAT(ask(), HasSubstr(allocator_socket + ", up for "));
-    EXPECT_THAT(ask(), HasSubstr("jobs waiting: 2, running: 1"));
+    EXPECT_THAT(ask(), HasSubstr("jobs waiting: 2, running: 1; warning: no groups"));
 }
 
 TEST_F(LarderWithDaemonTest, TopFallsBackToListsWithoutStream) {

@@ -349,6 +349,38 @@ TEST_P(LocalEngineWithGroups, GroupsBelowAGroupEndWithIt) {
     EXPECT_TRUE(outer.kill_all()) << "a group that is gone has no processes";
 }
 
+// As systemd does with Delegate=yes and User=.
+TEST(DelegatedControlGroup, ItsUserMakesGroupsThere) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+    const auto parent = find_group_parent(GroupVersion::two);
+    if (!parent) GTEST_SKIP() << parent.error().message;
+    constexpr uid_t kNobody = 65534;
+    const ControlGroup unit(*parent + "/larder-test-unit-" + std::to_string(::getpid()));
+    for (const bool is_delegated : {false, true}) {
+        const pid_t child = ::fork();
+        if (child == 0) {
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+            bool good = unit.enter().has_value();
+            for (const char* file : {"", "/cgroup.procs", "/cgroup.threads", "/cgroup.subtree_control"}) {
+                const std::string path = unit.directory() + file;
+                if (is_delegated) good = good && ::chown(path.c_str(), kNobody, kNobody) == 0;
+            }
+            good = good && ::setgid(kNobody) == 0 && ::setuid(kNobody) == 0;
+            const auto found = find_group_parent(GroupVersion::two);
+            if (is_delegated) {
+                good = good && found == unit.directory() && ControlGroup(*found + "/attempt").enter().has_value();
+            } else {
+                good = good && !found;
+            }
+            ::_exit(good ? 0 : 1);
+        }
+        int status = 0;
+        ASSERT_EQ(::waitpid(child, &status, 0), child);
+        EXPECT_EQ(status, 0) << "delegated: " << is_delegated;
+        EXPECT_TRUE(unit.kill_all());
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Versions, LocalEngineWithGroups, ::testing::Values(GroupVersion::one, GroupVersion::two),
                          [](const auto& version) {
                              return version.param == GroupVersion::one ? "Version1" : "Version2";
