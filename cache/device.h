@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/open_beneath.h"
 
 struct statx;
 
@@ -38,6 +39,9 @@ public:
     // The path must stay valid until completion. O_CLOEXEC is added. Fails with -ESPIPE on a FIFO or a terminal, which
     // could block: whoever may write a dataset's directory can replace a file by one.
     virtual void open(const char* path, int flags, unsigned mode, Operation& operation) = 0;
+    // Opens a file or directory whose path other users can change (base/open_beneath.h). The path, relative to
+    // `directory`, must stay valid until completion. Otherwise as `open`; O_PATH is allowed.
+    virtual void open_at(int directory, const char* path, LinkRule rule, int flags, Operation& operation) = 0;
     // Size, mtime, type and direct-I/O alignment of an open file.
     virtual void stat(int fd, struct statx& status, Operation& operation) = 0;
     // `read` and `write` may complete short, as pread and pwrite may.

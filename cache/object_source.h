@@ -72,8 +72,6 @@ public:
                                                           std::int64_t tag);
     // False if objects can only be read whole. Known only once an object has been listed or opened.
     virtual bool serves_ranges() const { return true; }
-    // Reads a small object (an index file) whole. Fails if it has more than `bytes_max` bytes.
-    Result<std::vector<std::byte>> read_all(const std::string& path, std::uint64_t bytes_max);
 };
 
 }  // namespace larder::cache

@@ -253,6 +253,11 @@ constexpr std::array kRules{
     Rule{{"dataset.NAME.requester_pays", kConfigFlag, "for s3://: agree to pay for the requests"},
          set_entry<set_config_flag, &DaemonConfig::datasets, &DatasetRequest::definition, &DatasetDefinition::remote,
                    &RemoteOptions::requester_pays>},
+    Rule{
+        {"dataset.NAME.follow_symlinks", kConfigFlag,
+         "for file://: follow symbolic links out of the directory; its writers can then read what the daemon can read"},
+        set_entry<set_config_flag, &DaemonConfig::datasets, &DatasetRequest::definition, &DatasetDefinition::remote,
+                  &RemoteOptions::follow_symlinks>},
     Rule{{"dataset.NAME.compression", "\"none\", \"auto\", \"zstd\" or \"zstd:LEVEL\", level 1 to 19",
           "how blocks are compressed in the cache"},
          set_entry<set_compression, &DaemonConfig::datasets, &DatasetRequest::definition,

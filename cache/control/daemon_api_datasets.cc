@@ -1,12 +1,14 @@
 // DaemonApi: /v1/datasets.
 
 #include <boost/json.hpp>
+#include <unistd.h>
 
 #include <algorithm>
 
 #include "base/server/json_reader.h"
 #include "cache/control/api_json.h"
 #include "cache/control/daemon_api.h"
+#include "cache/control/dataset_access.h"
 #include "cache/control/dataset_request.h"
 #include "cache/control/remote_json.h"
 #include "cache/store/compression.h"
@@ -115,6 +117,16 @@ void DaemonApi::post_dataset(const Asked& asked, const HttpRespond& respond) {
     if (!object) return respond(http_error(object.error()));
     const auto dataset_request = read_dataset_request(*object);
     if (!dataset_request) return respond(http_error(dataset_request.error()));
+    // With follow_symlinks the daemon reads with its own rights what the writers of a directory point it at.
+    const std::uint32_t uid = asked.http.peer->uid;
+    if (dataset_request->definition.remote.follow_symlinks && uid != 0 && uid != ::geteuid()) {
+        return respond(http_error(
+            Error{ErrorCode::permission_denied,
+                  "remote: follow_symlinks (--follow-symlinks) is only for root and the daemon's user, " +
+                      user_name(::geteuid()) + ", and not for " + user_name(uid) +
+                      ": with it, whoever can write to the directory can read each file that the daemon can read. "
+                      "Make links relative, so that they stay beneath the directory, or ask one of these users"}));
+    }
     // The user who adds a dataset owns it by default.
     auto record =
         check_dataset_request(*dataset_request, {.owner = asked.http.peer->uid, .group = asked.http.peer->gid});

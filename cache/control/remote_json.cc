@@ -26,6 +26,7 @@ boost::json::object remote_json(const RemoteOptions& options) {
     if (options.addressing != S3Addressing::automatic) object["addressing"] = name(options.addressing);
     if (options.unsigned_access) object["unsigned"] = true;
     if (options.requester_pays) object["requester_pays"] = true;
+    if (options.follow_symlinks) object["follow_symlinks"] = true;
     return object;
 }
 
@@ -44,6 +45,7 @@ Result<RemoteOptions> read_remote(const boost::json::object& object, const std::
     }
     options.unsigned_access = reader.optional_boolean("unsigned").value_or(false);
     options.requester_pays = reader.optional_boolean("requester_pays").value_or(false);
+    options.follow_symlinks = reader.optional_boolean("follow_symlinks").value_or(false);
     if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
     return options;
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/hash.h"
+#include "cache/protocol/claims.h"
 #include "cache/protocol/little_endian.h"
 
 namespace larder::cache {
@@ -53,8 +54,8 @@ bool add_blocks(std::span<const JournalBlock> stored, bool has_samples, IndexedO
     std::uint64_t next = 0;
     for (const JournalBlock& block : stored) {
         if (block.length == 0 || block.length > protocol::kBlockBytesMax || block.sample_count == 0 ||
-            block.raw_bytes > protocol::kBlockBytesMax || block.offset > object.size_bytes ||
-            block.length > object.size_bytes - block.offset) {
+            block.raw_bytes > protocol::kBlockBytesMax ||
+            !protocol::lies_within(block.offset, block.length, object.size_bytes)) {
             return false;
         }
         object.blocks.push_back({.offset = block.offset,
@@ -75,7 +76,7 @@ bool samples_fit(const IndexedObject& object) {
         const std::uint64_t bytes = block.raw_bytes > 0 ? block.raw_bytes : block.length;
         const auto of_block = std::span(object.samples).subspan(block.first_sample, block.sample_count);
         const bool fit = std::ranges::all_of(of_block, [&](const protocol::ManifestSample& sample) {
-            return std::uint64_t{sample.offset} + sample.length <= bytes;
+            return protocol::lies_within(sample.offset, sample.length, bytes);
         });
         if (!fit) return false;
     }
@@ -176,10 +177,10 @@ std::optional<IndexedObject> decode_journal_record(std::span<const std::byte> re
 }
 
 std::span<const std::byte> JournalScan::next() {
-    if (offset_ > file_.size() || file_.size() - offset_ < sizeof(JournalRecord)) return {};
+    if (!protocol::lies_within(offset_, sizeof(JournalRecord), file_.size())) return {};
     const auto rest = file_.subspan(offset_);
     const auto header = load<JournalRecord>(rest);
-    if (header.record_bytes > rest.size() || header.record_bytes > kRecordBytesMax ||
+    if (!protocol::lies_within(0, header.record_bytes, rest.size()) || header.record_bytes > kRecordBytesMax ||
         header.record_bytes != record_bytes_of(header)) {
         return {};
     }

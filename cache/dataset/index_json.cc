@@ -1,5 +1,8 @@
 #include "cache/dataset/index_json.h"
 
+#include <algorithm>
+
+#include "base/units.h"
 #include "cache/protocol/manifest.h"
 
 namespace larder::cache {
@@ -7,6 +10,7 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::uint64_t kIndexBytesMax = std::uint64_t{1} << 30;
+constexpr std::uint64_t kFirstReadBytes = std::uint64_t{1} << 20;
 constexpr std::string_view kIndexName = "index.json";
 
 }  // namespace
@@ -41,13 +45,9 @@ Result<std::uint64_t> JsonAt::whole() const {
     return number;
 }
 
-Result<std::vector<JsonAt>> JsonAt::list() const {
+Result<JsonList> JsonAt::list() const {
     if (!value_->is_array()) return bad("is not a list");
-    std::vector<JsonAt> items;
-    const json::array& array = value_->get_array();
-    items.reserve(array.size());
-    for (std::size_t i = 0; i < array.size(); ++i) items.emplace_back(array[i], where_ + "[" + std::to_string(i) + "]");
-    return items;
+    return JsonList(value_->get_array(), where_);
 }
 
 Result<std::string> JsonAt::text(std::string_view key) const {
@@ -60,17 +60,32 @@ Result<std::uint64_t> JsonAt::whole(std::string_view key) const {
     return value ? value->whole() : std::unexpected(value.error());
 }
 
-Result<std::vector<JsonAt>> JsonAt::list(std::string_view key) const {
+Result<JsonList> JsonAt::list(std::string_view key) const {
     const auto value = at(key);
     return value ? value->list() : std::unexpected(value.error());
 }
 
 Result<JsonAt> read_index_json(ObjectSource& source, const std::string& path, json::value& memory) {
-    const auto bytes = source.read_all(path, kIndexBytesMax);
-    if (!bytes) return std::unexpected(bytes.error());
+    auto reader = source.open(path);
+    if (!reader) return std::unexpected(reader.error());
+    const std::uint64_t file_bytes = (*reader)->size_bytes();
+    if (file_bytes > kIndexBytesMax) {
+        return fail(ErrorCode::unsupported, path + " of " + source.description() + " has " + format_bytes(file_bytes) +
+                                                "; at most " + format_bytes(kIndexBytesMax) + " can be read");
+    }
+    json::stream_parser parser;
     boost::system::error_code error;
-    memory = json::parse(std::string_view(reinterpret_cast<const char*>(bytes->data()), bytes->size()), error);
+    // Each read quadruples what has been read, so that a large index needs few requests to its remote.
+    for (std::uint64_t at = 0; at < file_bytes && !error;) {
+        const std::uint64_t bytes = std::min(std::max(kFirstReadBytes, 3 * at), file_bytes - at);
+        const auto read = (*reader)->read(at, bytes);
+        if (!read) return std::unexpected(read.error().within(path));
+        parser.write(reinterpret_cast<const char*>(read->data()), read->size(), error);
+        at += bytes;
+    }
+    if (!error) parser.finish(error);
     if (error) return fail(ErrorCode::corrupt, path + " is not JSON: " + error.message());
+    memory = parser.release();
     return JsonAt(memory, path + ": ");
 }
 

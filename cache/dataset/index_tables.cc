@@ -10,6 +10,7 @@
 #include "cache/dataset/framed_chunk.h"
 #include "cache/dataset/index_in_parallel.h"
 #include "cache/dataset/indexed_object.h"
+#include "cache/protocol/claims.h"
 #include "cache/protocol/sample_table.h"
 
 namespace larder::cache {
@@ -89,6 +90,16 @@ Result<IndexedObject> index_compressed(ObjectReader& reader, const TableFile& fi
     if (raw_bytes == 0) return fail(ErrorCode::corrupt, "it has no bytes once decompressed");
     if (auto added = make_one_block(object, file.sample_count, raw_bytes); !added)
         return std::unexpected(added.error());
+    if (!protocol::may_decompress_to(object.size_bytes, raw_bytes)) {
+        return fail(ErrorCode::corrupt, "its " + std::to_string(object.size_bytes) + " bytes cannot hold the " +
+                                            std::to_string(raw_bytes) + " decompressed bytes that it claims");
+    }
+    // Each sample takes a word of the file's table.
+    if (!protocol::lies_within(0, file.sample_count, sizeof(std::uint32_t), raw_bytes)) {
+        return fail(ErrorCode::corrupt, "its index says that it holds " + std::to_string(file.sample_count) +
+                                            " samples, more than its " + std::to_string(raw_bytes) +
+                                            " decompressed bytes can hold");
+    }
     return object;
 }
 

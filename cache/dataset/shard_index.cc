@@ -1,6 +1,9 @@
 #include "cache/dataset/shard_index.h"
 
 #include <algorithm>
+#include <deque>
+#include <string_view>
+#include <unordered_set>
 
 #include "base/units.h"
 #include "cache/dataset/read_ahead.h"
@@ -13,6 +16,7 @@ using protocol::BlockTarget;
 using protocol::TarMember;
 
 constexpr std::uint64_t kMembersPerProgress = 1024;
+constexpr std::size_t kSuffixesCompared = 64;
 
 // Groups members, in the order of the archive, into samples, and samples into blocks.
 class Grouper {
@@ -29,6 +33,7 @@ public:
             stem_ = key.stem;
             offset_ = member.offset;
             suffixes_used_ = 0;
+            if (!many_suffixes_.empty()) many_suffixes_ = {};
             if (auto added = add_suffix(member, key); !added) return added;
         }
         end_offset_ = member.end_offset;
@@ -83,8 +88,7 @@ private:
         for (char& c : suffix) {
             if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
         }
-        const auto before = std::span(suffixes_).first(suffixes_used_);
-        if (std::ranges::find(before, suffix) != before.end()) {
+        if (is_used(suffix)) {
             return fail(ErrorCode::corrupt, "at offset " + std::to_string(member.offset) + ": the sample " + key() +
                                                 " has two fields named " + suffix);
         }
@@ -92,13 +96,22 @@ private:
         return {};
     }
 
+    // A few suffixes are compared; of more, such as a hostile shard's millions, there is a set.
+    bool is_used(const std::string& suffix) {
+        const auto end = suffixes_.begin() + static_cast<std::ptrdiff_t>(suffixes_used_);
+        if (suffixes_used_ < kSuffixesCompared) return std::find(suffixes_.begin(), end, suffix) != end;
+        if (many_suffixes_.empty()) many_suffixes_.insert(suffixes_.begin(), end);
+        return !many_suffixes_.insert(suffix).second;
+    }
+
     const BlockGoal& goal_;
     IndexedObject& index_;
     bool is_open_ = false;
     std::string prefix_;
     std::string stem_;
-    std::vector<std::string> suffixes_;  // the first suffixes_used_ are in use; the rest keep their memory for reuse
+    std::deque<std::string> suffixes_;  // the first suffixes_used_ are in use; the rest keep their memory for reuse
     std::size_t suffixes_used_ = 0;
+    std::unordered_set<std::string_view> many_suffixes_;  // those in use, once there are kSuffixesCompared
     std::uint64_t offset_ = 0;
     std::uint64_t end_offset_ = 0;
 };

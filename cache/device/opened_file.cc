@@ -18,4 +18,8 @@ std::int32_t check_opened(std::int32_t result) {
     return result;
 }
 
+int with_nonblock(int flags) {
+    return (flags & O_PATH) != 0 ? flags : flags | O_NONBLOCK;
+}
+
 }  // namespace larder::cache

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <liburing.h>
+#include <linux/openat2.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <deque>
 #include <limits>
 #include <string>
 #include <vector>
@@ -36,7 +38,7 @@ constexpr NamedOperation kNeeded[] = {
     {IORING_OP_READ, "read"},     {IORING_OP_WRITE, "write"},         {IORING_OP_READ_FIXED, "read_fixed"},
     {IORING_OP_OPENAT, "openat"}, {IORING_OP_STATX, "statx"},         {IORING_OP_WRITE_FIXED, "write_fixed"},
     {IORING_OP_CLOSE, "close"},   {IORING_OP_FALLOCATE, "fallocate"}, {IORING_OP_UNLINKAT, "unlinkat"},
-    {IORING_OP_POLL_ADD, "poll"}, {IORING_OP_ASYNC_CANCEL, "cancel"},
+    {IORING_OP_POLL_ADD, "poll"}, {IORING_OP_ASYNC_CANCEL, "cancel"}, {IORING_OP_OPENAT2, "openat2"},
 };
 
 // True if an enter call failed for a passing reason. Any other error is a bug in this file.
@@ -77,6 +79,12 @@ public:
     void open(const char* path, int flags, unsigned mode, Operation& operation) override {
         io_uring_sqe& entry = next_entry();
         io_uring_prep_openat(&entry, AT_FDCWD, path, flags | O_CLOEXEC | O_NONBLOCK, mode);
+        begin(entry, operation, kOpenMark);
+    }
+
+    void open_at(int directory, const char* path, LinkRule rule, int flags, Operation& operation) override {
+        io_uring_sqe& entry = next_entry();
+        io_uring_prep_openat2(&entry, directory, path, &kept_how(rule, with_nonblock(flags)));
         begin(entry, operation, kOpenMark);
     }
 
@@ -201,6 +209,14 @@ private:
         ++in_flight_;
     }
 
+    // The kernel reads an open_how when the entry is submitted, so each one asked for is kept. There are only a few.
+    open_how& kept_how(LinkRule rule, int flags) {
+        const open_how wanted = how_to_open(rule, flags);
+        for (open_how& how : hows_)
+            if (how.flags == wanted.flags && how.resolve == wanted.resolve) return how;
+        return hows_.emplace_back(wanted);
+    }
+
     // user_data 0 marks an operation without a completion.
     void begin_without_completion(io_uring_sqe& entry) {
         entry.user_data = 0;
@@ -273,6 +289,7 @@ private:
     std::unique_ptr<io_uring> ring_;
     RegisteredBuffers buffers_;
     std::vector<io_uring_sqe> overflow_;  // entries started but not yet in the queue; keeps its capacity
+    std::deque<open_how> hows_;           // see kept_how; a deque keeps references valid
     std::uint64_t in_flight_ = 0;
     bool skips_success_ = false;
     bool waiting_ = false;

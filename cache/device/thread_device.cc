@@ -23,7 +23,7 @@ namespace larder::cache {
 
 namespace {
 
-enum class Action : std::uint8_t { open, stat, read, write, allocate, unlink, close, watch };
+enum class Action : std::uint8_t { open, open_at, stat, read, write, allocate, unlink, close, watch };
 
 struct Task {
     Action action = Action::close;
@@ -32,6 +32,7 @@ struct Task {
     int fd = -1;
     int flags = 0;
     unsigned mode = 0;
+    LinkRule links = LinkRule::none;
     const char* path = nullptr;
     void* memory = nullptr;
     std::size_t bytes = 0;
@@ -73,6 +74,9 @@ std::int32_t perform(Task& task) {
     do {
         switch (task.action) {
             case Action::open: result = ::open(task.path, task.flags | O_CLOEXEC | O_NONBLOCK, task.mode); break;
+            case Action::open_at:
+                result = larder::open_at(task.fd, task.path, task.links, with_nonblock(task.flags));
+                return check_opened(static_cast<std::int32_t>(result));
             case Action::stat:
                 result = ::statx(task.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_DIOALIGN,
                                  static_cast<struct statx*>(task.memory));
@@ -105,6 +109,14 @@ public:
 
     void open(const char* path, int flags, unsigned mode, Operation& operation) override {
         start({.action = Action::open, .operation = &operation, .flags = flags, .mode = mode, .path = path});
+    }
+    void open_at(int directory, const char* path, LinkRule rule, int flags, Operation& operation) override {
+        start({.action = Action::open_at,
+               .operation = &operation,
+               .fd = directory,
+               .flags = flags,
+               .links = rule,
+               .path = path});
     }
     void stat(int fd, struct statx& status, Operation& operation) override {
         start({.action = Action::stat, .operation = &operation, .fd = fd, .memory = &status});
@@ -187,7 +199,8 @@ public:
         while (Task* task = waiting_tasks_.pop())
             if (task->action == Action::close) ::close(task->fd);
         while (Task* task = ended_tasks_.pop())
-            if (task->action == Action::open && task->result >= 0) ::close(task->result);
+            if ((task->action == Action::open || task->action == Action::open_at) && task->result >= 0)
+                ::close(task->result);
     }
 
     const char* kind() const override { return "threads"; }

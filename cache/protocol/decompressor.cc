@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "cache/protocol/claims.h"
+
 namespace larder::protocol {
 
 void Decompressor::Free::operator()(ZSTD_DCtx_s* context) const {
@@ -16,6 +18,10 @@ Result<std::unique_ptr<std::byte[]>> Decompressor::run(std::span<const std::byte
     const unsigned long long declared_bytes = ::ZSTD_getFrameContentSize(compressed.data(), compressed.size());
     if (declared_bytes != ZSTD_CONTENTSIZE_UNKNOWN && declared_bytes != raw_bytes) {
         return fail(ErrorCode::corrupt, "it is not a zstd frame of " + std::to_string(raw_bytes) + " bytes");
+    }
+    if (!may_decompress_to(compressed.size(), raw_bytes)) {
+        return fail(ErrorCode::corrupt, "its " + std::to_string(compressed.size()) + " bytes cannot hold " +
+                                            std::to_string(raw_bytes) + " decompressed bytes");
     }
     auto raw = std::make_unique_for_overwrite<std::byte[]>(raw_bytes);
     const std::size_t actual_bytes =

@@ -2,7 +2,8 @@
 
 // Decompresses zstd blocks (MDS and LitData shards, packed blocks) into heap memory of this process. Reuses one
 // context; one thread at a time. The caller gives the decompressed size, which is also the bound: a frame that declares
-// or yields another size is an error, so no input can make it write or allocate more.
+// or yields another size is an error, so no input can make it write or allocate more. A size that the compressed bytes
+// cannot hold is an error before anything is allocated.
 
 #include <cstddef>
 #include <cstdint>

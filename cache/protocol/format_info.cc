@@ -1,5 +1,6 @@
 #include "cache/protocol/format_info.h"
 
+#include "cache/protocol/claims.h"
 #include "cache/protocol/little_endian.h"
 
 namespace larder::protocol {
@@ -35,7 +36,7 @@ public:
 
 private:
     std::span<const std::byte> take(std::size_t bytes) {
-        if (failed_ || bytes > blob_.size() - position_) {
+        if (failed_ || !lies_within(position_, bytes, blob_.size())) {
             failed_ = true;
             return {};
         }

@@ -1,6 +1,5 @@
 #include "cache/protocol/megatron.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -11,33 +10,13 @@ namespace {
 
 constexpr std::size_t kHeadBytes = 34;
 constexpr char kMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
-constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
-// Above this limit the sum of the arrays' bytes could overflow.
-constexpr std::uint64_t kCountMax = std::uint64_t{1} << 48;
+constexpr std::uint64_t kSequenceBytes = sizeof(std::int32_t) + sizeof(std::int64_t);  // without a mode
 
 std::unexpected<Error> index_error(std::uint64_t offset, const std::string& what) {
     return fail(ErrorCode::corrupt, "at offset " + std::to_string(offset) + ": " + what);
 }
 
 }  // namespace
-
-template <typename Number>
-Result<Number> ArrayCursor<Number>::next() {
-    if (used_ == piece_.size()) {
-        const std::uint64_t count = std::min(remaining_, kPieceBytes / sizeof(Number));
-        auto read = source_->read(offset_, count * sizeof(Number));
-        if (!read) return std::unexpected(read.error());
-        piece_.resize(count);
-        std::memcpy(piece_.data(), read->data(), read->size());
-        offset_ += count * sizeof(Number);
-        remaining_ -= count;
-        used_ = 0;
-    }
-    return piece_[used_++];
-}
-
-template class ArrayCursor<std::int32_t>;
-template class ArrayCursor<std::int64_t>;
 
 MegatronIndex::MegatronIndex(ByteSource& idx, std::uint64_t bin_bytes, ElementType element, std::uint64_t sequences,
                              std::uint64_t document_indices)
@@ -47,7 +26,7 @@ MegatronIndex::MegatronIndex(ByteSource& idx, std::uint64_t bin_bytes, ElementTy
       bin_bytes_(bin_bytes),
       lengths_(idx, kHeadBytes, sequences),
       pointers_(idx, kHeadBytes + sequences * sizeof(std::int32_t), sequences),
-      documents_(idx, kHeadBytes + sequences * (sizeof(std::int32_t) + sizeof(std::int64_t)), document_indices) {}
+      documents_(idx, kHeadBytes + sequences * kSequenceBytes, document_indices) {}
 
 Result<MegatronIndex> MegatronIndex::open(ByteSource& idx, std::uint64_t bin_bytes) {
     const std::uint64_t idx_bytes = idx.size_bytes();
@@ -68,9 +47,11 @@ Result<MegatronIndex> MegatronIndex::open(ByteSource& idx, std::uint64_t bin_byt
     const auto sequences = load<std::uint64_t>(*head, 18);
     const auto indices = load<std::uint64_t>(*head, 26);
     if (indices == 0) return index_error(26, "it has no document indices");
-    const bool plausible = sequences < kCountMax && indices < kCountMax;
-    const std::uint64_t bytes_without_modes = plausible ? kHeadBytes + sequences * 12 + indices * 8 : 0;
-    if (!plausible || (idx_bytes != bytes_without_modes && idx_bytes != bytes_without_modes + sequences)) {
+    const bool fits = lies_within(kHeadBytes, sequences, kSequenceBytes, idx_bytes) &&
+                      lies_within(kHeadBytes + sequences * kSequenceBytes, indices, sizeof(std::int64_t), idx_bytes);
+    const std::uint64_t bytes_without_modes =
+        fits ? kHeadBytes + sequences * kSequenceBytes + indices * sizeof(std::int64_t) : 0;
+    if (!fits || (idx_bytes != bytes_without_modes && idx_bytes != bytes_without_modes + sequences)) {
         return index_error(18, std::to_string(sequences) + " sequences and " + std::to_string(indices) +
                                    " document indices do not fit its size of " + std::to_string(idx_bytes) + " bytes");
     }
@@ -124,7 +105,7 @@ Result<std::optional<MegatronDocument>> MegatronIndex::next() {
                                    " of the .bin, not after the previous one, at " + std::to_string(expected));
         }
         if (document.bytes == 0) document.offset = static_cast<std::uint64_t>(*pointer);
-        if (document.offset > bin_bytes_ || document.bytes + bytes > bin_bytes_ - document.offset) {
+        if (!lies_within(document.offset, document.bytes + bytes, bin_bytes_)) {
             return index_error(pointer_position, "sequence " + std::to_string(sequence_) +
                                                      " goes past the end of the .bin, " + "which has " +
                                                      std::to_string(bin_bytes_) + " bytes");

@@ -16,35 +16,15 @@
 // reads the .bin. The sequences of a document must be adjacent, and the documents in file order. Errors name the offset
 // in the .idx. One thread.
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "base/error.h"
 #include "cache/protocol/byte_source.h"
+#include "cache/protocol/claims.h"
 #include "cache/protocol/element_type.h"
 
 namespace larder::protocol {
-
-// Reads an array of the .idx in pieces.
-template <typename Number>
-class ArrayCursor {
-public:
-    ArrayCursor(ByteSource& source, std::uint64_t offset, std::uint64_t count)
-        : source_(&source), offset_(offset), remaining_(count) {}
-    // The offset of the number that `next` returns.
-    std::uint64_t position() const { return offset_ - (piece_.size() - used_) * sizeof(Number); }
-    bool at_end() const { return remaining_ == 0 && used_ == piece_.size(); }
-    Result<Number> next();  // only if !at_end()
-
-private:
-    ByteSource* source_;
-    std::uint64_t offset_;     // of the bytes after the piece
-    std::uint64_t remaining_;  // numbers after the piece
-    std::vector<Number> piece_;
-    std::size_t used_ = 0;
-};
 
 // The extent of a document in the .bin.
 struct MegatronDocument {
@@ -71,9 +51,9 @@ private:
     std::uint64_t bin_bytes_;
     std::uint64_t sequence_ = 0;  // first sequence of the next document
     std::uint64_t bin_end_ = 0;   // end of the documents so far
-    ArrayCursor<std::int32_t> lengths_;
-    ArrayCursor<std::int64_t> pointers_;
-    ArrayCursor<std::int64_t> documents_;
+    ClaimedArray<std::int32_t> lengths_;
+    ClaimedArray<std::int64_t> pointers_;
+    ClaimedArray<std::int64_t> documents_;
 };
 
 }  // namespace larder::protocol

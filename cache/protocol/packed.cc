@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/hash.h"
+#include "cache/protocol/claims.h"
 #include "cache/protocol/format_info.h"
 #include "cache/protocol/little_endian.h"
 
@@ -34,11 +35,16 @@ Result<PackedHeader> read_header(ByteSource& file) {
         return packed_error("its index does not end at the end of the file");
     }
     if (header.index_bytes > kPackedIndexBytesMax) return packed_error("its index is too long");
-    if (header.row_count > kPackedIndexBytesMax / sizeof(PackedSample) ||
+    const std::uint64_t blocks_bytes = header.block_count * std::uint64_t{sizeof(PackedBlock)};
+    if (!lies_within(blocks_bytes, header.row_count, sizeof(PackedSample), header.index_bytes) ||
         header.format_info_bytes > kFormatInfoBytesMax ||
-        header.index_bytes != header.block_count * std::uint64_t{sizeof(PackedBlock)} +
-                                  header.row_count * sizeof(PackedSample) + header.format_info_bytes) {
+        header.index_bytes != blocks_bytes + header.row_count * sizeof(PackedSample) + header.format_info_bytes) {
         return packed_error("the parts of its index do not add up to its length");
+    }
+    if (header.row_count > kPackedSamplesMax) return packed_error("it has more samples than a file may have");
+    if (!lies_within(kPackedBlockAlignment, header.block_count - 1, kPackedBlockAlignment, header.index_offset)) {
+        return packed_error("its " + std::to_string(header.block_count) +
+                            " blocks do not fit between header and index");
     }
     return header;
 }
@@ -53,6 +59,9 @@ public:
         const std::uint64_t bytes = block.raw_bytes > 0 ? block.raw_bytes : block.stored_bytes;
         if (block.sample_count == 0) return "has no sample";
         if (block.sample_count > kPackedSamplesMax - samples.size()) return "has more samples than a file may have";
+        if (!may_decompress_to(block.stored_bytes, block.raw_bytes)) {
+            return "claims more decompressed bytes than its bytes can hold";
+        }
         if (block.sample_bytes > 0) {
             const std::uint64_t stride = packed_stride(block.sample_bytes);
             if ((block.sample_count - 1) * stride + block.sample_bytes > bytes) return "has samples outside it";
@@ -61,7 +70,9 @@ public:
             }
             return nullptr;
         }
-        if (block.sample_count > rows_.size() / sizeof(PackedSample)) return "has more samples than there are rows";
+        if (!lies_within(0, block.sample_count, sizeof(PackedSample), rows_.size())) {
+            return "has more samples than there are rows";
+        }
         std::uint64_t end = 0;
         for (std::uint32_t i = 0; i < block.sample_count; ++i) {
             const auto sample = load<PackedSample>(rows_, i * sizeof(PackedSample));
@@ -88,7 +99,7 @@ const char* find_block_fault(const PackedBlock& block, std::uint64_t end, std::u
     if (block.stored_bytes == 0 || block.stored_bytes > kBlockBytesMax || block.raw_bytes > kBlockBytesMax) {
         return "has a length out of range";
     }
-    if (block.offset > index_offset || block.stored_bytes > index_offset - block.offset) return "lies outside the file";
+    if (!lies_within(block.offset, block.stored_bytes, index_offset)) return "lies outside the file";
     return nullptr;
 }
 

@@ -1,7 +1,6 @@
 #include "cache/protocol/sample_table.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "cache/protocol/little_endian.h"
 
@@ -9,7 +8,6 @@ namespace larder::protocol {
 namespace {
 
 constexpr std::uint64_t kWordBytes = sizeof(std::uint32_t);
-constexpr std::size_t kOffsetsPerRead = 16384;
 
 std::unexpected<Error> table_error(std::uint64_t offset, const std::string& what) {
     return fail(ErrorCode::corrupt, "at offset " + std::to_string(offset) + ": " + what);
@@ -24,7 +22,7 @@ Result<void> check_count(std::uint64_t file_bytes, std::uint64_t count, std::uin
         return table_error(
             0, "it holds " + std::to_string(count) + " samples, but its index says " + std::to_string(expected));
     }
-    if (table_bytes(count) > file_bytes) {
+    if (!lies_within(0, count + 2, kWordBytes, file_bytes)) {
         return table_error(0, "the table of its " + std::to_string(count) +
                                   " samples is longer than the file, which has " + std::to_string(file_bytes) +
                                   " bytes");
@@ -39,7 +37,7 @@ Result<void> check_bounds(std::uint64_t file_bytes, std::uint64_t count, std::ui
         return table_error((i + 1) * kWordBytes, "sample " + std::to_string(i) + " begins at " + std::to_string(begin) +
                                                      ", within the table");
     }
-    if (end < begin || end > file_bytes) {
+    if (end < begin || !lies_within(begin, end - begin, file_bytes)) {
         return table_error((i + 2) * kWordBytes, "sample " + std::to_string(i) + " from " + std::to_string(begin) +
                                                      " ends at " + std::to_string(end) + "; the file has " +
                                                      std::to_string(file_bytes) + " bytes");
@@ -66,16 +64,10 @@ Result<SampleTable> SampleTable::open(ByteSource& source, std::uint64_t expected
 
 Result<FileExtent> SampleTable::next() {
     if (next_ >= count_) return table_error(0, "it has only " + std::to_string(count_) + " samples");
-    if (offsets_used_ == offsets_.size()) {
-        const std::size_t count = std::min<std::size_t>(kOffsetsPerRead, count_ - next_);
-        auto read = source_->read((std::uint64_t{next_} + 2) * kWordBytes, count * kWordBytes);
-        if (!read) return std::unexpected(read.error());
-        offsets_.resize(count);
-        std::memcpy(offsets_.data(), read->data(), count * kWordBytes);
-        offsets_used_ = 0;
-    }
+    const auto read = ends_.next();
+    if (!read) return std::unexpected(read.error());
     const std::uint64_t begin = offset_;
-    const std::uint64_t end = offsets_[offsets_used_++];
+    const std::uint64_t end = *read;
     const std::uint64_t file_bytes = source_->size_bytes();
     if (auto checked = check_bounds(file_bytes, count_, next_, begin, end); !checked) {
         return std::unexpected(checked.error());
@@ -122,7 +114,7 @@ Result<void> split_columns(std::span<const std::byte> sample, std::span<const Fo
             bytes = load<std::uint32_t>(sample, size_position);
             size_position += kWordBytes;
         }
-        if (bytes > sample.size() - position) {
+        if (!lies_within(position, bytes, sample.size())) {
             return table_error(position, "field \"" + column.name + "\" has " + std::to_string(bytes) +
                                              " bytes, but the sample has " + std::to_string(sample.size() - position) +
                                              " left");

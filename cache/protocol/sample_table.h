@@ -23,6 +23,7 @@
 
 #include "base/error.h"
 #include "cache/protocol/byte_source.h"
+#include "cache/protocol/claims.h"
 #include "cache/protocol/format_info.h"
 
 namespace larder::protocol {
@@ -43,14 +44,13 @@ public:
 
 private:
     SampleTable(ByteSource& source, std::uint32_t count, std::uint64_t first_offset)
-        : source_(&source), count_(count), offset_(first_offset) {}
+        : source_(&source), count_(count), offset_(first_offset), ends_(source, 2 * sizeof(std::uint32_t), count) {}
 
     ByteSource* source_;
     std::uint32_t count_;
     std::uint32_t next_ = 0;
-    std::uint64_t offset_;                // where the next sample begins
-    std::vector<std::uint32_t> offsets_;  // ends of samples, from next_ on
-    std::size_t offsets_used_ = 0;
+    std::uint64_t offset_;              // where the next sample begins
+    ClaimedArray<std::uint32_t> ends_;  // of samples, from next_ on
 };
 
 // Sample `ordinal` of the file with these bytes, which must have `expected_samples` samples.

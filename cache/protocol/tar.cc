@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cstring>
 
+#include "cache/protocol/claims.h"
+
 namespace larder::protocol {
 namespace {
 
@@ -133,7 +135,7 @@ bool has_upper_case(std::string_view text) {
 }  // namespace
 
 Result<std::span<const std::byte>> TarReader::read(std::uint64_t offset, std::uint64_t bytes, const char* what) {
-    if (offset > size_bytes_ || bytes > size_bytes_ - offset) {
+    if (!lies_within(offset, bytes, size_bytes_)) {
         return corrupt(offset, std::string("the archive ends within ") + what + " (truncated)");
     }
     if (source_ == nullptr) return bytes_.subspan(offset, bytes);
@@ -256,7 +258,8 @@ Result<TarMember> TarReader::read_member(std::span<const std::byte> header, std:
     if (!size_bytes) return corrupt(position_, "a member has an impossible size");
     member.data_bytes = has_no_data(member.type) ? 0 : *size_bytes;
     // Check the bound before padding, so that no sum overflows.
-    if (member.data_bytes > size_bytes_ || padded(member.data_bytes) > size_bytes_ - member.data_offset) {
+    if (!lies_within(member.data_offset, member.data_bytes, size_bytes_) ||
+        !lies_within(member.data_offset, padded(member.data_bytes), size_bytes_)) {
         return corrupt(position_, "the archive ends within the member " + std::string(member.name.substr(0, 200)) +
                                       " (truncated)");
     }

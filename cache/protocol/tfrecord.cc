@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/hash.h"
+#include "cache/protocol/claims.h"
 #include "cache/protocol/little_endian.h"
 
 namespace larder::protocol {
@@ -51,7 +52,7 @@ Result<std::optional<Tfrecord>> TfrecordReader::next() {
         return record_error(position_, "the length of a record does not match its checksum");
     }
     const auto data_bytes = load<std::uint64_t>(*head);
-    if (data_bytes > left - kTfrecordOverheadBytes) {
+    if (!lies_within(kTfrecordOverheadBytes, data_bytes, left)) {
         return record_error(position_, "a record of " + std::to_string(data_bytes) +
                                            " bytes goes past the end of the file, which has " +
                                            std::to_string(file_bytes) + " bytes");

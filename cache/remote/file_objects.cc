@@ -8,10 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
+#include <mutex>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/file.h"
+#include "base/open_beneath.h"
 
 namespace larder::cache {
 namespace {
@@ -27,16 +30,49 @@ struct CloseDirectory {
 };
 using Directory = std::unique_ptr<DIR, CloseDirectory>;
 
+// A directory and the files below it, opened under the rule for links.
+class Root {
+public:
+    static Result<Root> open(const std::string& path, bool follow_symlinks) {
+        if (follow_symlinks) {
+            auto fd = open_file(path, O_RDONLY | O_DIRECTORY);
+            if (!fd) return std::unexpected(fd.error());
+            return Root(path, std::move(*fd), true);
+        }
+        auto directory = open_trusted_directory(path);
+        if (!directory) return std::unexpected(directory.error());
+        return Root(path, std::move(directory->fd), false);
+    }
+
+    // `path` is relative to the root; empty: the root itself.
+    Result<FileDescriptor> open(const std::string& path, int flags) const {
+        const char* relative = path.empty() ? "." : path.c_str();
+        const int opened = follow_symlinks_ ? ::openat(fd_.get(), relative, flags | O_CLOEXEC)
+                                            : open_at(fd_.get(), relative, LinkRule::beneath, flags);
+        const int system_errno = follow_symlinks_ ? errno : -opened;
+        if (opened >= 0) return FileDescriptor(opened);
+        if (system_errno == EXDEV) return std::unexpected(link_leads_out(path_, path));
+        const char* what = (flags & O_DIRECTORY) != 0 ? "open directory " : "open ";
+        return fail_errno(system_errno, what + full_path(path));
+    }
+
+    std::string full_path(const std::string& path) const { return path.empty() ? path_ : path_ + "/" + path; }
+
+private:
+    Root(std::string path, FileDescriptor fd, bool follow_symlinks)
+        : path_(std::move(path)), fd_(std::move(fd)), follow_symlinks_(follow_symlinks) {}
+
+    std::string path_;
+    FileDescriptor fd_;
+    bool follow_symlinks_;
+};
+
 class Walk {
 public:
-    Walk(const std::string& root, const std::function<void(std::uint64_t, std::uint64_t)>& on_found,
-         std::stop_token stop)
+    Walk(const Root& root, const std::function<void(std::uint64_t, std::uint64_t)>& on_found, std::stop_token stop)
         : root_(root), on_found_(on_found), stop_(std::move(stop)) {}
 
     Result<ObjectListing> run() {
-        auto root = open_file(root_, O_RDONLY | O_DIRECTORY);
-        if (!root) return std::unexpected(root.error());
-        root_fd_ = std::move(*root);
         if (auto walked = list_directory(""); !walked) return std::unexpected(walked.error());
         listing_.top_directories = pending_;
         std::ranges::sort(listing_.top_directories);
@@ -57,23 +93,20 @@ public:
     }
 
 private:
-    std::string full_path(const std::string& path) const { return path.empty() ? root_ : root_ + "/" + path; }
-
     void add_note(std::uint64_t count, const char* what) {
         if (count > 0) listing_.notes.push_back("left out " + std::to_string(count) + " " + what);
     }
 
     // Lists the files of one directory and adds its directories to `pending_`.
     Result<void> list_directory(const std::string& path) {
-        const int fd = ::openat(root_fd_.get(), path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (fd < 0) return fail_errno(errno, "open directory " + full_path(path));
+        auto opened = root_.open(path, O_RDONLY | O_DIRECTORY);
+        if (!opened) return std::unexpected(opened.error());
+        const int fd = opened->get();
         const Directory stream(::fdopendir(fd));
+        if (!stream) return fail_errno(errno, "open directory " + root_.full_path(path));
+        opened->release();  // `stream` owns it
         struct stat status{};
-        if (!stream || ::fstat(fd, &status) != 0) {
-            const int system_errno = errno;
-            if (!stream) ::close(fd);
-            return fail_errno(system_errno, "open directory " + full_path(path));
-        }
+        if (::fstat(fd, &status) != 0) return fail_errno(errno, "open directory " + root_.full_path(path));
         if (is_circular(path, status)) {
             ++circular_links_;
             std::erase(listing_.top_directories, path);
@@ -92,7 +125,7 @@ private:
             auto added = add_entry(fd, *found, path.empty() ? std::string(name) : path + "/" + std::string(name));
             if (!added) return added;
         }
-        if (errno != 0) return fail_errno(errno, "read directory " + full_path(path));
+        if (errno != 0) return fail_errno(errno, "read directory " + root_.full_path(path));
         return {};
     }
 
@@ -116,13 +149,17 @@ private:
         if (::fstatat(directory_fd, found.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
             // The file was deleted after readdir returned it: ignore it.
             if (errno == ENOENT) return {};
-            return fail_errno(errno, "stat " + full_path(path));
+            return fail_errno(errno, "stat " + root_.full_path(path));
         }
-        const bool is_link = S_ISLNK(status.st_mode);
-        if (is_link && ::fstatat(directory_fd, found.d_name, &status, 0) != 0) {
-            if (errno != ENOENT && errno != ELOOP) return fail_errno(errno, "stat " + full_path(path));
-            ++dangling_links_;
-            return {};
+        if (S_ISLNK(status.st_mode)) {
+            const auto target = root_.open(path, O_PATH);
+            if (!target) {
+                const int system_errno = target.error().system_errno;
+                if (system_errno != ENOENT && system_errno != ELOOP) return std::unexpected(target.error());
+                ++dangling_links_;
+                return {};
+            }
+            if (::fstat(target->get(), &status) != 0) return fail_errno(errno, "stat " + root_.full_path(path));
         }
         if (S_ISDIR(status.st_mode)) {
             pending_.push_back(std::move(path));
@@ -154,10 +191,9 @@ private:
         if (on_found_) on_found_(listing_.objects.size(), bytes_);
     }
 
-    const std::string& root_;
+    const Root& root_;
     const std::function<void(std::uint64_t, std::uint64_t)>& on_found_;
     std::stop_token stop_;
-    FileDescriptor root_fd_;
     ObjectListing listing_;
     std::vector<std::string> pending_;
     std::uint64_t bytes_ = 0;
@@ -201,18 +237,22 @@ private:
 
 class FileObjects final : public ObjectSource {
 public:
-    explicit FileObjects(std::string root) : root_(std::move(root)) {}
+    FileObjects(std::string root, bool follow_symlinks) : root_(std::move(root)), follow_symlinks_(follow_symlinks) {}
 
     std::string description() const override { return root_; }
 
     Result<ObjectListing> list(const std::function<void(std::uint64_t, std::uint64_t)>& found,
                                std::stop_token stop) override {
-        return Walk(root_, found, std::move(stop)).run();
+        const auto root = opened_root();
+        if (!root) return std::unexpected(root.error());
+        return Walk(**root, found, std::move(stop)).run();
     }
 
     Result<std::unique_ptr<ObjectReader>> open(const std::string& path) override {
         // O_NONBLOCK: a FIFO may have replaced the listed file, and a plain open of a FIFO blocks.
-        auto file = open_file(root_ + "/" + path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+        const auto root = opened_root();
+        if (!root) return std::unexpected(root.error());
+        auto file = (*root)->open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
         if (!file) return std::unexpected(file.error());
         struct stat status{};
         if (::fstat(file->get(), &status) != 0) return fail_errno(errno, "stat " + root_ + "/" + path);
@@ -221,13 +261,36 @@ public:
     }
 
 private:
-    std::string root_;
+    // Opens the root at the first call that can.
+    Result<const Root*> opened_root() {
+        const std::scoped_lock lock(mutex_);
+        if (!opened_) {
+            auto opened = Root::open(root_, follow_symlinks_);
+            if (!opened) return std::unexpected(opened.error());
+            opened_.emplace(std::move(*opened));
+        }
+        return &*opened_;
+    }
+
+    const std::string root_;
+    const bool follow_symlinks_;
+    std::mutex mutex_;
+    std::optional<Root> opened_;  // guarded by `mutex_`; constant once set
 };
 
 }  // namespace
 
-std::unique_ptr<ObjectSource> make_file_objects(std::string root) {
-    return std::make_unique<FileObjects>(std::move(root));
+std::unique_ptr<ObjectSource> make_file_objects(std::string root, bool follow_symlinks) {
+    return std::make_unique<FileObjects>(std::move(root), follow_symlinks);
+}
+
+Error link_leads_out(const std::string& root, std::string_view path) {
+    return {ErrorCode::permission_denied,
+            root + "/" + std::string(path) +
+                ": a symbolic link on this path leads out of the dataset's directory, or is absolute. Links must be "
+                "relative and stay beneath the directory: remove the link, or give --follow-symlinks "
+                "(follow_symlinks), which a daemon allows root and its own user only",
+            EXDEV};
 }
 
 }  // namespace larder::cache

@@ -10,6 +10,8 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/open_beneath.h"
+#include "cache/remote/file_objects.h"
 #include "cache/remote/open_files.h"
 
 namespace larder::cache {
@@ -25,6 +27,8 @@ struct FileRead : Operation {
     FileRead* next = nullptr;  // link in the free list or in OpenFile::waiting
     OpenFile* file = nullptr;  // null: the read owns `fd`
     int fd = -1;
+    int root_fd = -1;  // open while a path with a link is opened beneath it
+    int tries = 0;     // opens beneath `root_fd` so far
     std::size_t filled = 0;
     bool reopened = false;
     std::string path;
@@ -32,6 +36,9 @@ struct FileRead : Operation {
 };
 
 namespace {
+
+constexpr int kFileFlags = O_RDONLY | O_NOCTTY;
+constexpr int kOpenTriesMax = 100;
 
 // True if a path of a manifest stays below the root.
 bool is_below_root(std::string_view path) {
@@ -63,15 +70,21 @@ BlockStatus status_of(int system_errno) {
 class FileRemote final : public Remote {
 public:
     FileRemote(std::string root, Device& device, const FileRemoteOptions& options)
-        : root_(std::move(root)), device_(device), files_(device, options.open_files) {}
+        : root_(std::move(root)),
+          follow_symlinks_(options.follow_symlinks),
+          problems_(options.problems),
+          device_(device),
+          files_(device, options.open_files) {}
 
     FileRemote(const FileRemote&) = delete;
     FileRemote& operator=(const FileRemote&) = delete;
 
     // Reads that Device::stop ended still own their descriptors.
     ~FileRemote() override {
-        for (const FileRead& read : reads_)
+        for (const FileRead& read : reads_) {
             if (read.request != nullptr && read.file == nullptr && read.fd >= 0) device_.close(read.fd);
+            if (read.root_fd >= 0) device_.close(read.root_fd);
+        }
     }
 
     void read(RemoteRead& request) override {
@@ -105,6 +118,8 @@ private:
         read->next = nullptr;
         read->file = nullptr;
         read->fd = -1;
+        read->root_fd = -1;
+        read->tries = 0;
         read->filled = 0;
         read->reopened = false;
         return *read;
@@ -126,9 +141,38 @@ private:
         }
         set_step(read, [](Operation& operation, std::int32_t result) noexcept {
             auto& self = static_cast<FileRead&>(operation);
+            if (result == -ELOOP && !self.remote->follow_symlinks_)
+                self.remote->open_root(self);
+            else
+                self.remote->continue_opened(self, result);
+        });
+        if (follow_symlinks_)
+            device_.open(read.path.c_str(), kFileFlags, 0, read);
+        else
+            device_.open_at(AT_FDCWD, read.path.c_str(), LinkRule::none, kFileFlags, read);
+    }
+
+    // Opens the root, to open a path with a link beneath it.
+    void open_root(FileRead& read) {
+        set_step(read, [](Operation& operation, std::int32_t result) noexcept {
+            auto& self = static_cast<FileRead&>(operation);
+            if (result < 0) return self.remote->continue_opened(self, result);
+            self.root_fd = result;
+            self.tries = 0;
+            self.remote->open_beneath_root(self);
+        });
+        device_.open_at(AT_FDCWD, root_.empty() ? "/" : root_.c_str(), LinkRule::none, O_PATH | O_DIRECTORY, read);
+    }
+
+    void open_beneath_root(FileRead& read) {
+        set_step(read, [](Operation& operation, std::int32_t result) noexcept {
+            auto& self = static_cast<FileRead&>(operation);
+            // The kernel asks for a retry if a directory was moved meanwhile.
+            if (result == -EAGAIN && ++self.tries < kOpenTriesMax) return self.remote->open_beneath_root(self);
+            self.remote->device_.close(std::exchange(self.root_fd, -1));
             self.remote->continue_opened(self, result);
         });
-        device_.open(read.path.c_str(), O_RDONLY | O_NOCTTY, 0, read);
+        device_.open_at(read.root_fd, read.path.c_str() + root_.size() + 1, LinkRule::beneath, kFileFlags, read);
     }
 
     // Continues `read`, which opened the file, and the reads that waited for the same open.
@@ -207,6 +251,8 @@ private:
             open(read);
             return;
         }
+        if (system_errno == EXDEV && problems_ != nullptr)
+            problems_->note(read.request->path, link_leads_out(root_, read.request->path).message);
         finish(read, status_of(system_errno), system_errno);
     }
 
@@ -228,7 +274,9 @@ private:
         request.done(request, status, status == BlockStatus::remote_failed ? system_errno : 0);
     }
 
-    const std::string root_;
+    const std::string root_;  // without symbolic links, unless they are followed; empty for "/"
+    const bool follow_symlinks_;
+    const std::shared_ptr<RemoteProblems> problems_;
     Device& device_;
     OpenFiles files_;
     std::deque<FileRead> reads_;
@@ -237,8 +285,14 @@ private:
 
 Result<std::unique_ptr<Remote>> make_file_remote(std::string root, Device& device, const FileRemoteOptions& options) {
     LARDER_ASSERT(root.starts_with('/') && options.open_files > 0);
-    const auto directory = open_file(root, O_RDONLY | O_DIRECTORY);
-    if (!directory) return std::unexpected(directory.error());
+    if (options.follow_symlinks) {
+        const auto directory = open_file(root, O_RDONLY | O_DIRECTORY);
+        if (!directory) return std::unexpected(directory.error());
+    } else {
+        auto directory = open_trusted_directory(root);
+        if (!directory) return std::unexpected(directory.error());
+        root = std::move(directory->real_path);
+    }
     if (root == "/") root.clear();
     return std::make_unique<FileRemote>(std::move(root), device, options);
 }

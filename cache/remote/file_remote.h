@@ -8,17 +8,25 @@
 // unchanged stat are the old bytes. An object read whole is opened for each read. For larger objects (shards) the last
 // few descriptors stay open. A descriptor whose file has changed, or was deleted or replaced (no link left), is closed
 // after the read, so that the next read opens the path again.
+//
+// A symbolic link is followed only if it stays beneath the root: who may write to the root could otherwise make the
+// daemon read any file. An open first follows no link at all, which takes one operation. If there is one on the path,
+// the root is opened, and the file beneath it. Links on the way to the root are resolved once, when the remote is made
+// (open_trusted_directory). With `follow_symlinks` all links are followed.
 
 #include <memory>
 #include <string>
 
 #include "cache/device.h"
 #include "cache/remote.h"
+#include "cache/remote/remote_problems.h"
 
 namespace larder::cache {
 
 struct FileRemoteOptions {
     std::size_t open_files = 64;  // number of descriptors of large objects that stay open
+    bool follow_symlinks = false;
+    std::shared_ptr<RemoteProblems> problems;  // gets the reason of a read that a link made fail; may be null
 };
 
 // `root` is the absolute path of a readable directory. `device` must outlive the remote.

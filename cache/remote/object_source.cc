@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/units.h"
-
 namespace larder::cache {
 
 void ObjectListing::add(std::string_view path, std::uint64_t size_bytes, std::int64_t tag) {
@@ -29,19 +27,6 @@ Result<std::unique_ptr<ObjectReader>> ObjectSource::open_as(const std::string& p
         return fail(ErrorCode::changed, path + " changed while it was read");
     }
     return opened;
-}
-
-Result<std::vector<std::byte>> ObjectSource::read_all(const std::string& path, std::uint64_t bytes_max) {
-    auto reader = open(path);
-    if (!reader) return std::unexpected(reader.error());
-    const std::uint64_t bytes = (*reader)->size_bytes();
-    if (bytes > bytes_max) {
-        return fail(ErrorCode::unsupported, path + " of " + description() + " has " + format_bytes(bytes) +
-                                                "; at most " + format_bytes(bytes_max) + " can be read");
-    }
-    auto read = (*reader)->read(0, bytes);
-    if (!read) return std::unexpected(read.error().within(path));
-    return std::vector<std::byte>(read->begin(), read->end());
 }
 
 }  // namespace larder::cache

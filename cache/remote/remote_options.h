@@ -1,7 +1,8 @@
 #pragma once
 
 // The settings needed to reach a remote, besides its URL. They are set when a dataset is added and stored with the
-// dataset. They hold no secrets: credentials come from the usual places of S3 clients (s3_credentials.h).
+// dataset. They hold no secrets: credentials come from the usual places of S3 clients (s3_credentials.h). All but
+// follow_symlinks are for s3://.
 
 #include <cstdint>
 #include <string>
@@ -18,6 +19,9 @@ struct RemoteOptions {
     S3Addressing addressing = S3Addressing::automatic;
     bool unsigned_access = false;  // for public buckets
     bool requester_pays = false;
+    // For file://: follows symbolic links wherever they lead. Whoever can write to the dataset's directory can then
+    // read each file that the daemon can read.
+    bool follow_symlinks = false;
 
     bool operator==(const RemoteOptions&) const = default;
 };

@@ -29,8 +29,9 @@ Result<std::shared_ptr<const RemotePlace>> RemotePlace::open(std::string_view ur
     auto place = std::shared_ptr<RemotePlace>(new RemotePlace);
     place->url_ = std::move(*parsed);
     place->transfers_ = transfers;
+    place->follow_symlinks_ = options.follow_symlinks;
     if (place->url_.scheme == RemoteScheme::file) {
-        if (options != RemoteOptions{}) {
+        if (options != RemoteOptions{.follow_symlinks = options.follow_symlinks}) {
             return fail(ErrorCode::invalid_argument,
                         "remote \"" + std::string(url) + "\" takes no endpoint, region, profile or other option of s3");
         }
@@ -48,12 +49,12 @@ Result<std::shared_ptr<const RemotePlace>> RemotePlace::open(std::string_view ur
 
 std::unique_ptr<ObjectSource> RemotePlace::objects(std::stop_token stop) const {
     if (http_) return make_http_objects(url_, *http_, *transfers_, std::move(stop));
-    return make_file_objects(url_.root);
+    return make_file_objects(url_.root, follow_symlinks_);
 }
 
 Result<std::unique_ptr<Remote>> RemotePlace::remote(Device& device) const {
     if (http_) return make_http_remote(*http_, device, *transfers_, problems_);
-    auto remote = make_file_remote(url_.root, device);
+    auto remote = make_file_remote(url_.root, device, {.follow_symlinks = follow_symlinks_, .problems = problems_});
     if (!remote) {
         const Error& error = remote.error();
         return std::unexpected(

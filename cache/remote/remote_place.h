@@ -41,6 +41,7 @@ private:
     RemoteUrl url_;
     std::optional<HttpRoot> http_;
     HttpTransfers* transfers_ = nullptr;
+    bool follow_symlinks_ = false;  // RemoteOptions::follow_symlinks
     std::shared_ptr<RemoteProblems> problems_ = std::make_shared<RemoteProblems>();
 };
 

@@ -200,7 +200,12 @@ Result<void> check_endpoint(std::string_view endpoint) {
 }
 
 Result<void> check_remote_options(const RemoteOptions& options, std::string_view url) {
-    if (options != RemoteOptions{} && !url.starts_with(kS3)) {
+    if (options.follow_symlinks && (url.starts_with(kS3) || url.starts_with("http"))) {
+        return fail(ErrorCode::invalid_argument, "remote: follow_symlinks is for directories and file:// URLs");
+    }
+    RemoteOptions of_s3 = options;
+    of_s3.follow_symlinks = false;
+    if (of_s3 != RemoteOptions{} && !url.starts_with(kS3)) {
         return fail(ErrorCode::invalid_argument,
                     "remote: endpoint, region, profile, addressing, unsigned and requester_pays are for s3://");
     }

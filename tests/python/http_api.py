@@ -7,7 +7,14 @@ import http.client
 import json
 import pathlib
 import socket
+import subprocess
+import sys
 from collections.abc import Mapping
+
+# Runs a command as the user nobody, who may pass any directory: a test's directories are for their owner only. Works for
+# root only.
+_RIGHTS = "-all,+dac_override,+dac_read_search"
+AS_NOBODY = ("setpriv", "--reuid=65534", "--clear-groups", f"--inh-caps={_RIGHTS}", f"--ambient-caps={_RIGHTS}")
 
 
 @dataclasses.dataclass
@@ -50,3 +57,18 @@ def ask(
         return Answer(response.status, content_type, dict(response.getheaders()), response.read())
     finally:
         connection.close()
+
+
+def ask_as_nobody(path: pathlib.Path, method: str, target: str, body: object) -> Answer:
+    """The same over a Unix socket, from a process of another user."""
+    program = (
+        "import json, pathlib, sys; from http_api import UnixConnection, ask\n"
+        "answer = ask(UnixConnection(pathlib.Path(sys.argv[1])), *sys.argv[2:4], json.loads(sys.argv[4]))\n"
+        "print(json.dumps([answer.status, answer.content_type, answer.body.decode()]))"
+    )
+    ran = subprocess.run(
+        [*AS_NOBODY, sys.executable, "-c", program, path, method, target, json.dumps(body)],
+        cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    status, content_type, text = json.loads(ran.stdout)
+    return Answer(status, content_type, {}, text.encode())

@@ -62,6 +62,10 @@ void FakeDevice::open(const char* path, int flags, unsigned, cache::Operation& o
     start({.action = FakeAction::open, .flags = flags, .target = {nullptr, path, flags}}, operation);
 }
 
+void FakeDevice::open_at(int, const char* path, LinkRule, int flags, cache::Operation& operation) {
+    open(path, flags, 0, operation);
+}
+
 void FakeDevice::stat(int fd, struct statx& into, cache::Operation& operation) {
     Pending pending = pending_on_file(FakeAction::stat, fd);
     pending.memory = reinterpret_cast<std::byte*>(&into);

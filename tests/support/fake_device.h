@@ -48,6 +48,8 @@ public:
     ~FakeDevice() override;
 
     void open(const char* path, int flags, unsigned mode, cache::Operation& operation) override;
+    // The disk has no symbolic links, so every rule holds. `path` must be absolute.
+    void open_at(int directory, const char* path, LinkRule rule, int flags, cache::Operation& operation) override;
     void stat(int fd, struct statx& into, cache::Operation& operation) override;
     void read(int fd, std::span<std::byte> into, std::uint64_t offset, cache::Operation& operation) override;
     void write(int fd, std::span<const std::byte> from, std::uint64_t offset, cache::Operation& operation) override;

@@ -11,7 +11,7 @@
 #include "cache/store/compression.h"
 #include "tools/cli/admin_calls.h"
 #include "tools/cli/context.h"
-#include "tools/cli/s3_options.h"
+#include "tools/cli/remote_options.h"
 #include "tools/cli/table.h"
 #include "tools/cli/task_command.h"
 #include "tools/cli/unit_options.h"
@@ -29,7 +29,7 @@ struct AddOptions {
     std::string owner;
     std::string group;
     std::string mode;
-    S3Choice s3;
+    RemoteChoice remote;
     bool dry_run = false;
     bool checksum = false;
     std::string compression;
@@ -71,12 +71,14 @@ std::string tokens_text(const json::object& dataset) {
     return tokens == 0 ? "" : ", samples of " + format_count(tokens) + " tokens";
 }
 
-// Describes the given settings of an s3:// remote: "endpoint http://host:9000, profile training, unsigned".
+// Describes the given settings of a remote: "endpoint http://host:9000, profile training, unsigned".
 std::string remote_text(const json::object& dataset) {
     std::string text;
     for (const json::key_value_pair& option : object_at(dataset, "remote")) {
         if (!text.empty()) text += ", ";
-        text += option.key() == "requester_pays" ? "requester pays" : std::string(option.key());
+        text += option.key() == "requester_pays"    ? "requester pays"
+                : option.key() == "follow_symlinks" ? "follows symbolic links"
+                                                    : std::string(option.key());
         if (option.value().is_string()) text += " " + std::string(option.value().as_string());
     }
     return text.empty() ? "as the URL says" : text;
@@ -206,7 +208,7 @@ int survey_dataset(const Context& context, const AddOptions& options, const json
 }
 
 int add_dataset(const Context& context, const AddOptions& options) {
-    if (auto checked = options.s3.check(); !checked) return report(context, checked.error());
+    if (auto checked = options.remote.check(); !checked) return report(context, checked.error());
     json::object body{{"name", options.name}, {"url", url_of(options.url)}};
     for (const auto& [key, value] :
          {std::pair{"format", &options.format}, std::pair{"compression", &options.compression},
@@ -214,7 +216,7 @@ int add_dataset(const Context& context, const AddOptions& options) {
           std::pair{"mode", &options.mode}}) {
         if (!value->empty()) body[key] = *value;
     }
-    if (const json::object remote = options.s3.json(); !remote.empty()) body["remote"] = remote;
+    if (const json::object remote = options.remote.json(); !remote.empty()) body["remote"] = remote;
     if (options.checksum) body["checksum"] = true;
     if (options.tokens_per_sample) body["tokens_per_sample"] = *options.tokens_per_sample;
     if (options.quota_memory_bytes || options.quota_disk_bytes) {
@@ -280,7 +282,7 @@ void add_add_command(CLI::App& dataset, Context& context) {
                     "A local path, file:///path, s3://bucket/prefix, https://host/dir/{000..146}.tar, or the URL of a "
                     ".txt that names objects")
         ->required();
-    add_s3_options(*add, options->s3, "the daemon's");
+    add_remote_options(*add, options->remote, "the daemon's");
     add->add_option("--format", options->format,
                     "raw: one file is one sample; webdataset: tar shards; mds: MosaicML Streaming; litdata; tfrecord; "
                     "megatron: .bin with .idx. Default: detected from the files")

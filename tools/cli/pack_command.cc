@@ -19,7 +19,7 @@
 #include "tools/cli/context.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/progress.h"
-#include "tools/cli/s3_options.h"
+#include "tools/cli/remote_options.h"
 #include "tools/cli/table.h"
 #include "tools/cli/unit_options.h"
 
@@ -119,7 +119,7 @@ void add_pack_command(CLI::App& dataset, Context& context) {
         std::string block;
         std::string compression;
         std::optional<std::uint64_t> shard_bytes;
-        S3Choice s3;
+        RemoteChoice remote;
         std::string ca_file;
     };
     auto options = std::make_shared<Options>();
@@ -129,7 +129,7 @@ void add_pack_command(CLI::App& dataset, Context& context) {
                     "A directory or URL of a dataset, in any format that larder dataset add accepts")
         ->required();
     app->add_option("DESTINATION", options->request.destination, "The directory to create")->required();
-    add_s3_options(*app, options->s3, "your");
+    add_remote_options(*app, options->remote, "your");
     app->add_option("--ca-file", options->ca_file,
                     "For https:// and s3://: PEM file of the CAs to trust. Default: the system's CAs");
     app->add_option("--format", options->format, "Format of the shards: webdataset (tars) or larder (packed blocks)")
@@ -157,8 +157,8 @@ void add_pack_command(CLI::App& dataset, Context& context) {
                               Error{ErrorCode::invalid_argument, "--block and --compression are for --format larder"});
             }
             request.source.url = url_of(request.source.url);
-            if (auto checked = options->s3.check(); !checked) return report(context, checked.error());
-            const auto remote = cache::read_remote(options->s3.json(), "options");
+            if (auto checked = options->remote.check(); !checked) return report(context, checked.error());
+            const auto remote = cache::read_remote(options->remote.json(), "options");
             if (!remote) return report(context, remote.error());
             if (auto checked = cache::check_remote_options(*remote, request.source.url); !checked) {
                 return report(context, checked.error());

@@ -20,6 +20,7 @@ protected:
     DatasetRecord record(const std::string& name) {
         return {.definition = {.name = name,
                                .url = "file:///data/" + name,
+                               .remote = {.follow_symlinks = name == "b"},
                                .format = protocol::Format::webdataset,
                                .block = {protocol::BlockTarget::bytes, 8u << 20},
                                .tokens_per_sample = name == "b" ? 2049u : 0u},
@@ -62,6 +63,8 @@ TEST_F(CatalogTest, SavedRecordsLoadUnchanged) {
     EXPECT_EQ(first.definition.block.bytes, 8u << 20);
     EXPECT_EQ(first.definition.tokens_per_sample, 0u);
     EXPECT_EQ(loaded->records[1].definition.tokens_per_sample, 2049u);
+    EXPECT_FALSE(first.definition.remote.follow_symlinks);
+    EXPECT_TRUE(loaded->records[1].definition.remote.follow_symlinks);
     EXPECT_EQ(first.dataset_id, 0x00f3000000000001u);
     EXPECT_EQ(first.access.owner, 1000u);
     EXPECT_EQ(first.access.group, 100u);

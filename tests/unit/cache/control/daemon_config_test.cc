@@ -126,11 +126,11 @@ TEST(Config, UnknownKeyErrorNamesLineAndNearestKey) {
     EXPECT_EQ(message_of("io = \"auto\"\n[log]\nlevle = \"info\"\n"),
               "larderd.toml:3: unknown key \"log.levle\": did you mean \"log.level\"?");
     EXPECT_EQ(message_of("\nmemroy = \"1 GiB\""), "larderd.toml:2: unknown key \"memroy\": did you mean \"memory\"?");
-    EXPECT_EQ(
-        message_of("[dataset.a]\nurl = \"file:///x\"\ncolour = \"red\"\n"),
-        "larderd.toml:3: unknown key \"dataset.a.colour\": allowed are url, format, block, endpoint, region, "
-        "profile, addressing, unsigned, requester_pays, compression, checksum, tokens_per_sample, owner, group, mode, "
-        "quota_memory, quota_disk");
+    EXPECT_EQ(message_of("[dataset.a]\nurl = \"file:///x\"\ncolour = \"red\"\n"),
+              "larderd.toml:3: unknown key \"dataset.a.colour\": allowed are url, format, block, endpoint, region, "
+              "profile, addressing, unsigned, requester_pays, follow_symlinks, compression, checksum, "
+              "tokens_per_sample, owner, group, mode, "
+              "quota_memory, quota_disk");
     EXPECT_EQ(message_of("[job.a]\nremote_rat = \"1 MB/s\""),
               "larderd.toml:2: unknown key \"job.a.remote_rat\": did you mean \"remote_rate\"?");
     EXPECT_THAT(message_of("[zebra]\nx = 1"), StartsWith("larderd.toml:1: unknown key \"zebra\": allowed are "));

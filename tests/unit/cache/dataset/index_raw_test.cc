@@ -19,6 +19,7 @@
 namespace larder::cache {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -26,8 +27,8 @@ using ::testing::HasSubstr;
 class IndexRawTest : public ::testing::Test {
 protected:
     void write(const std::string& path, std::string_view content = "x") { test::write_file(root_ / path, content); }
-    Result<IndexReport> index() {
-        return index_dataset({.definition = {.url = root_.string(), .format = protocol::Format::raw},
+    Result<IndexReport> index(const RemoteOptions& remote = {}) {
+        return index_dataset({.definition = {.url = root_.string(), .remote = remote, .format = protocol::Format::raw},
                               .manifest = {.path = directory_ / "manifest"}},
                              {}, {});
     }
@@ -98,13 +99,58 @@ TEST_F(IndexRawTest, StoresModificationTimes) {
     EXPECT_EQ(protocol::Manifest::open(directory_ / "manifest")->object(0).mtime_ns, 1'600'000'000'123'456'789);
 }
 
-TEST_F(IndexRawTest, LinkedDirectoryIsAClass) {
+TEST_F(IndexRawTest, LinkedDirectoryBeneathTheRootIsAClass) {
+    write("cat/1.jpg");
+    write("fox/1.jpg");
+    std::filesystem::create_directory_symlink("cat", root_ / "dog");
+    std::filesystem::create_directory_symlink("../cat", root_ / "fox/cat");
+    const auto report = index();
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_THAT(listing(), ElementsAre("cat/1.jpg 0", "dog/1.jpg 1", "fox/1.jpg 2", "fox/cat/1.jpg 2"));
+}
+
+TEST_F(IndexRawTest, LinkOutOfTheRootIsAnErrorThatNamesItAndTheOption) {
+    write("../elsewhere/secret");
+    write("a/real.jpg");
+    const std::vector<std::string> targets{"../../elsewhere/secret", "../../elsewhere", (root_ / "a/real.jpg").string(),
+                                           "/proc/self/root/etc/passwd"};
+    for (const std::string& target : targets) {
+        std::filesystem::create_symlink(target, root_ / "a/x.bin");
+        const auto report = index();
+        ASSERT_FALSE(report) << target;
+        EXPECT_EQ(report.error().code, ErrorCode::permission_denied);
+        EXPECT_THAT(report.error().message,
+                    AllOf(HasSubstr((root_ / "a/x.bin").string()), HasSubstr("--follow-symlinks")));
+        const auto opened = make_file_objects(root_.string(), false)->open("a/x.bin");
+        ASSERT_FALSE(opened) << target;
+        EXPECT_THAT(opened.error().message,
+                    AllOf(HasSubstr((root_ / "a/x.bin").string()), HasSubstr("--follow-symlinks")));
+        std::filesystem::remove(root_ / "a/x.bin");
+    }
+}
+
+TEST_F(IndexRawTest, LinkOnTheWayToTheRootIsFollowedOnlyIfItsOwnerIsTrusted) {
+    write("cat/1.jpg");
+    const std::filesystem::path link = directory_.path() / "link";
+    std::filesystem::create_directory_symlink(root_, link);
+    EXPECT_TRUE(make_file_objects(link.string(), false)->list({}, {}));
+    if (::geteuid() != 0) GTEST_SKIP() << "only root can give the link to another user";
+    ASSERT_EQ(::lchown(link.c_str(), 65534, 65534), 0);
+    const auto refused = make_file_objects(link.string(), false)->list({}, {});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::permission_denied);
+    EXPECT_THAT(refused.error().message,
+                AllOf(HasSubstr(link.string()), HasSubstr(root_.string()), HasSubstr("65534")));
+    EXPECT_TRUE(make_file_objects(link.string(), true)->list({}, {}));
+}
+
+TEST_F(IndexRawTest, LinkedDirectoryIsAClassIfLinksAreFollowed) {
     write("../elsewhere/dog/1.jpg");
     write("cat/1.jpg");
     write("fox/1.jpg");
     std::filesystem::create_directory_symlink(root_ / "../elsewhere/dog", root_ / "dog");
     std::filesystem::create_directory_symlink(root_ / "cat", root_ / "fox/cat");
-    const auto report = index();
+    const auto report = index({.follow_symlinks = true});
     ASSERT_TRUE(report) << report.error().message;
     EXPECT_THAT(listing(), ElementsAre("cat/1.jpg 0", "dog/1.jpg 1", "fox/1.jpg 2", "fox/cat/1.jpg 2"));
 }
@@ -133,7 +179,7 @@ TEST_F(IndexRawTest, FollowsLinksAndNotesSkippedEntries) {
 
 TEST_F(IndexRawTest, FifoReplacingAFileIsAChangeAndDoesNotBlock) {
     write("file");
-    const auto objects = make_file_objects(root_.string());
+    const auto objects = make_file_objects(root_.string(), false);
     ASSERT_TRUE(objects->open("file"));
     std::filesystem::remove(root_ / "file");
     ASSERT_EQ(::mkfifo((root_ / "file").c_str(), 0644), 0);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <map>
 
 #include "cache/protocol/tar.h"
@@ -145,6 +146,23 @@ TEST_F(IndexWebdatasetTest, GroupsOnlyConsecutiveMembers) {
 TEST_F(IndexWebdatasetTest, DuplicateFieldIsAnError) {
     tar("a.tar", std::vector<NamedBytes>{{"0.jpg", "a"}, {"1.jpg", "a"}, {"1.cls", "b"}, {"1.JPG", "c"}});
     EXPECT_THAT(error(), AllOf(HasSubstr("a.tar: at offset 3072"), HasSubstr("the sample 1 has two fields named jpg")));
+}
+
+TEST_F(IndexWebdatasetTest, SampleOfManyFieldsIsIndexedFastAndADuplicateIsFound) {
+    std::vector<NamedBytes> members;
+    for (int i = 0; i < 80'000; ++i) members.push_back({"k." + std::to_string(i), ""});
+    members.push_back({"k.last", "x"});
+    tar("many.tar", members);
+    const auto began = std::chrono::steady_clock::now();
+    EXPECT_EQ(error(), "no error");
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+    members.push_back({"K.777", "x"});
+    members.push_back({"k.777", "x"});
+    tar("many.tar", members);
+    EXPECT_EQ(error(), "no error") << "K begins another sample, as does k after it";
+    members.erase(members.end() - 2);
+    tar("many.tar", members);
+    EXPECT_THAT(error(), HasSubstr("the sample k has two fields named 777"));
 }
 
 TEST_F(IndexWebdatasetTest, BrokenShardErrorNamesShardAndOffset) {

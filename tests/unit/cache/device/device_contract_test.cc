@@ -8,8 +8,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <limits>
 #include <memory>
@@ -203,6 +205,37 @@ TEST_P(DeviceContract, FifoIsRefusedWithoutWaiting) {
     const std::size_t before = open_descriptors();
     EXPECT_EQ(open(path("fifo"), O_RDONLY), GetParam() == Kind::fake ? -ENOENT : -ESPIPE);
     EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_P(DeviceContract, OpenAtFollowsOnlyTheLinksOfItsRule) {
+    if (GetParam() == Kind::fake) GTEST_SKIP() << "the fake disk has no links";
+    std::filesystem::create_directories(path("root/sub"));
+    std::ofstream(path("root/file")) << "inside";
+    std::ofstream(path("outside")) << "outside";
+    std::filesystem::create_symlink("../file", path("root/sub/in"));
+    std::filesystem::create_symlink("../../outside", path("root/sub/out"));
+    const auto open_at = [&](int directory, const std::string& file, LinkRule rule, int flags) {
+        Recorded operation;
+        device_->open_at(directory, file.c_str(), rule, flags, operation);
+        finish({&operation});
+        return operation.result;
+    };
+    const std::size_t before = open_descriptors();
+    const int root = open_at(AT_FDCWD, path("root"), LinkRule::none, O_PATH | O_DIRECTORY);
+    ASSERT_GE(root, 0);
+    EXPECT_EQ(open_at(root, "sub/in", LinkRule::none, O_RDONLY), -ELOOP);
+    EXPECT_EQ(open_at(root, "sub/out", LinkRule::beneath, O_RDONLY), -EXDEV);
+    const int inside = open_at(root, "sub/in", LinkRule::beneath, O_RDONLY);
+    ASSERT_GE(inside, 0);
+    EXPECT_EQ(::fcntl(inside, F_GETFL) & O_NONBLOCK, 0);
+    EXPECT_NE(::fcntl(inside, F_GETFD) & FD_CLOEXEC, 0);
+    std::array<char, 6> content{};
+    EXPECT_EQ(read(inside, std::as_writable_bytes(std::span(content)), 0), 6);
+    EXPECT_EQ(std::string_view(content.data(), content.size()), "inside");
+    device_->close(inside);
+    device_->close(root);
+    device_->stop();
+    EXPECT_LE(open_descriptors(), before);
 }
 
 TEST_P(DeviceContract, DescriptorHasTheRequestedFlags) {

@@ -49,6 +49,14 @@ TEST(Decompressor, WrongExpectedSizeIsAnError) {
     EXPECT_THAT(run(streamed(raw), raw.size() + 1), HasSubstr("has 100000 bytes once decompressed"));
 }
 
+TEST(Decompressor, SizeThatTheBytesCannotHoldIsAnErrorBeforeAnAllocation) {
+    const std::string frame = streamed("short");
+    EXPECT_THAT(run(frame, 1 << 29),
+                HasSubstr("its " + std::to_string(frame.size()) + " bytes cannot hold 536870912 decompressed bytes"));
+    const std::string raw(64 << 20, '\0');
+    EXPECT_EQ(run(streamed(raw), raw.size()), raw) << "nothing shrinks more than zeros";
+}
+
 TEST(Decompressor, DamagedInputFailsWithoutAffectingTheNextCall) {
     const std::string raw(100'000, 'x');
     const std::string good = compressed(raw);

@@ -205,6 +205,11 @@ TEST_F(PackedTest, ForgedIndexesAreRefused) {
                     i.blocks[0].sample_bytes = 1;
                 }),
                 HasSubstr("than a file may have"));
+    EXPECT_THAT(error_after([](auto&, auto& i) {
+                    i.blocks[0] = {.offset = 4096, .stored_bytes = 30, .raw_bytes = 1 << 29, .sample_count = 1 << 20};
+                    i.blocks[0].sample_bytes = 1;
+                }),
+                HasSubstr("claims more decompressed bytes than its bytes can hold"));
     EXPECT_THAT(error_after([](auto&, auto& i) { i.blocks[0].sample_bytes = 100; }), HasSubstr("samples outside it"));
     EXPECT_THAT(error_after([](auto&, auto& i) { i.blocks[0].sample_bytes = 1; }), HasSubstr("belong to no block"));
     EXPECT_THAT(error_after([](auto&, auto& i) { i.samples[1].offset = 17; }), HasSubstr("not aligned"));

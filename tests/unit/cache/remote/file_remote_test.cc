@@ -272,6 +272,49 @@ TEST_P(FileRemoteTest, PathsOutsideTheRootAreRefused) {
     EXPECT_EQ(read.status, BlockStatus::ok);
 }
 
+TEST_P(FileRemoteTest, LinkIsReadOnlyIfItStaysBeneathTheRoot) {
+    const std::int64_t written_ns = write("root/a/real", "1234567890");
+    write("secret", "1234567890");
+    set_mtime("secret", written_ns);
+    const auto problems = std::make_shared<RemoteProblems>();
+    auto remote = make_file_remote(directory_ / "root", *device_, {.problems = problems});
+    ASSERT_TRUE(remote);
+    auto following = make_file_remote(directory_ / "root", *device_, {.follow_symlinks = true});
+    ASSERT_TRUE(following);
+    const std::size_t before = open_descriptors();
+    const auto read_from = [&](Remote& from, const std::string& path, std::size_t bytes) {
+        Read read;
+        read.describe(path, 10, written_ns, 0, bytes);
+        from.read(read);
+        finish(read);
+        return std::pair(read.status, read.system_errno);
+    };
+    std::filesystem::create_directory_symlink("a", directory_ / "root/b");
+    std::filesystem::create_symlink("../a/real", directory_ / "root/a/in");
+    for (const std::string path : {"b/real", "b/in", "a/in"}) {
+        EXPECT_EQ(read_from(**remote, path, 10).first, BlockStatus::ok) << path;
+    }
+    const std::vector<std::string> targets{"../../secret", (directory_ / "secret"), (directory_ / "root/a/real")};
+    for (const std::string& target : targets) {
+        std::filesystem::create_symlink(target, directory_ / "root/a/x.bin");
+        for (const std::size_t bytes : {10u, 5u}) {
+            EXPECT_EQ(read_from(**remote, "a/x.bin", bytes), std::pair(BlockStatus::remote_failed, EXDEV)) << target;
+            EXPECT_EQ(read_from(**following, "a/x.bin", bytes).first, BlockStatus::ok) << target;
+        }
+        EXPECT_THAT(problems->latest("a/x.bin"),
+                    testing::AllOf(testing::HasSubstr("root/a/x.bin"), testing::HasSubstr("--follow-symlinks")));
+        std::filesystem::remove(directory_ / "root/a/x.bin");
+    }
+    // A directory that was real when the dataset was indexed.
+    std::filesystem::rename(directory_ / "root/a", directory_ / "moved");
+    std::filesystem::create_directory_symlink(directory_ / "moved", directory_ / "root/a");
+    EXPECT_EQ(read_from(**remote, "a/real", 10), std::pair(BlockStatus::remote_failed, EXDEV));
+    remote->reset();
+    following->reset();
+    device_->stop();
+    EXPECT_LE(open_descriptors(), before);
+}
+
 TEST_P(FileRemoteTest, EndsCleanlyWithReadsInFlight) {
     const std::string content = noise(100'000, 1);
     const std::int64_t written_ns = write("x", content);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Options of commands that read s3://: the bucket's endpoint and the identity to use.
+// Options of commands that read a dataset: for s3:// the bucket's endpoint and the identity to use, for a directory
+// what to do with symbolic links.
 
 #include <CLI/CLI.hpp>
 #include <boost/json/object.hpp>
@@ -11,13 +12,14 @@
 
 namespace larder::cli {
 
-struct S3Choice {
+struct RemoteChoice {
     std::string endpoint;
     std::string region;
     std::string profile;
     std::string addressing;
     bool unsigned_access = false;
     bool requester_pays = false;
+    bool follow_symlinks = false;
 
     // Checks the form of the endpoint.
     Result<void> check() const;
@@ -27,6 +29,6 @@ struct S3Choice {
 
 // Adds the options. `whose` names, in help texts, the owner of the environment and files used by default ("the
 // daemon's").
-void add_s3_options(CLI::App& app, S3Choice& choice, const std::string& whose);
+void add_remote_options(CLI::App& app, RemoteChoice& choice, const std::string& whose);
 
 }  // namespace larder::cli

@@ -1,4 +1,4 @@
-#include "tools/cli/s3_options.h"
+#include "tools/cli/remote_options.h"
 
 #include <utility>
 
@@ -6,7 +6,7 @@
 
 namespace larder::cli {
 
-boost::json::object S3Choice::json() const {
+boost::json::object RemoteChoice::json() const {
     boost::json::object remote;
     for (const auto& [key, value] : {std::pair{"endpoint", &endpoint}, std::pair{"region", &region},
                                      std::pair{"profile", &profile}, std::pair{"addressing", &addressing}}) {
@@ -14,16 +14,17 @@ boost::json::object S3Choice::json() const {
     }
     if (unsigned_access) remote["unsigned"] = true;
     if (requester_pays) remote["requester_pays"] = true;
+    if (follow_symlinks) remote["follow_symlinks"] = true;
     return remote;
 }
 
-Result<void> S3Choice::check() const {
+Result<void> RemoteChoice::check() const {
     if (endpoint.empty()) return {};
     auto checked = cache::check_endpoint(endpoint);
     return checked ? checked : std::unexpected(checked.error().within("--endpoint"));
 }
 
-void add_s3_options(CLI::App& app, S3Choice& choice, const std::string& whose) {
+void add_remote_options(CLI::App& app, RemoteChoice& choice, const std::string& whose) {
     app.add_option("--endpoint", choice.endpoint,
                    "For s3://: the endpoint, https://host:port. Default: Amazon's for the region");
     app.add_option("--region", choice.region,
@@ -34,6 +35,9 @@ void add_s3_options(CLI::App& app, S3Choice& choice, const std::string& whose) {
         ->check(CLI::IsMember({"auto", "path", "host"}));
     app.add_flag("--unsigned", choice.unsigned_access, "For s3://: read a public bucket without credentials");
     app.add_flag("--requester-pays", choice.requester_pays, "For s3://: agree to pay for the requests");
+    app.add_flag("--follow-symlinks", choice.follow_symlinks,
+                 "For a directory: follow symbolic links that lead out of it. Of a daemon only root and the daemon's "
+                 "user may ask this: who can write to the directory can then read what the daemon can read");
 }
 
 }  // namespace larder::cli
