@@ -126,6 +126,21 @@ TEST(IndexMds, ReadsIndexAndTablesOnly) {
     EXPECT_LT(source.bytes_read, source.objects["index.json"].size() + 200);
 }
 
+TEST(IndexMds, IndexOfSeveralReadsIsReadOnce) {
+    MemorySource source;
+    put_mds(source, "", 9, 20);
+    std::string& index = source.objects["index.json"];
+    index.insert(1, "\"note\": \"" + std::string(6 << 20, 'n') + "\", ");
+    const Indexed indexed = index_as_mds(source);
+    ASSERT_TRUE(indexed.result) << indexed.error();
+    EXPECT_EQ(samples_of(source, indexed.content), mds_samples(9, 20));
+    EXPECT_LT(source.bytes_read, index.size() + 200);
+    index.resize(index.size() - 1);
+    EXPECT_THAT(index_as_mds(source).error(), HasSubstr("index.json is not JSON: incomplete"));
+    index += "} more";
+    EXPECT_THAT(index_as_mds(source).error(), HasSubstr("index.json is not JSON: extra data"));
+}
+
 TEST(IndexMds, StreamsInSubdirectoriesFormOneDataset) {
     MemorySource source;
     put_mds(source, "b/", 3, 5);
