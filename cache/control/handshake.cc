@@ -26,7 +26,7 @@ constexpr std::chrono::seconds kSweepPeriod{1};
 struct HandshakeServer::State : std::enable_shared_from_this<HandshakeServer::State> {
     State(boost::asio::io_context& on_context, SessionHost& host, HandshakeLimits limits)
         : context(on_context),
-          shared(std::make_shared<HandshakeShared>(host, limits)),
+          shared(std::make_shared<HandshakeShared>(host, std::move(limits))),
           listener(on_context),
           pause(on_context),
           sweep(on_context) {}
@@ -47,7 +47,7 @@ struct HandshakeServer::State : std::enable_shared_from_this<HandshakeServer::St
 };
 
 HandshakeServer::HandshakeServer(boost::asio::io_context& context, SessionHost& host, HandshakeLimits limits)
-    : state_(std::make_shared<State>(context, host, limits)) {}
+    : state_(std::make_shared<State>(context, host, std::move(limits))) {}
 
 HandshakeServer::~HandshakeServer() {
     stop();

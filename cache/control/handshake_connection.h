@@ -12,6 +12,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cache/control/handshake.h"
@@ -28,7 +29,8 @@ struct UserSessions {
 
 // State that all connections of a server share.
 struct HandshakeShared {
-    HandshakeShared(SessionHost& with_host, HandshakeLimits with_limits) : host(with_host), limits(with_limits) {}
+    HandshakeShared(SessionHost& with_host, HandshakeLimits with_limits)
+        : host(with_host), limits(std::move(with_limits)) {}
 
     SessionHost& host;
     HandshakeLimits limits;
