@@ -77,7 +77,7 @@ void HandshakeServer::stop() {
 }
 
 std::uint32_t HandshakeServer::sessions() const {
-    return state_->shared->all_sessions().sessions;
+    return state_->shared->open_sessions;
 }
 std::uint64_t HandshakeServer::slot_bytes() const {
     return state_->shared->all_sessions().slot_bytes;

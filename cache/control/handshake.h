@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/server/http.h"
+#include "cache/control/job_limits.h"
 #include "cache/protocol/manifest.h"
 #include "cache/shard/shard.h"
 
@@ -42,8 +43,8 @@ public:
     // Why the last read of a block's object failed; empty if unknown. An error if the client may not read the dataset.
     virtual Result<std::string> explain(const std::string& dataset, std::uint64_t version, std::uint32_t block,
                                         const PeerCredentials& peer) = 0;
-    // The token bucket of all sessions of a job, or why the job can have no session here.
-    virtual Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job) = 0;
+    // The token bucket of all sessions of a job, or why this client can have no session of the job here.
+    virtual Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job, JobUser user) = 0;
     // Takes over a session and hands it to its data-plane thread.
     virtual void attach(SessionSetup setup) = 0;
     // The first `bytes` of the session's slot memory are populated; see SlotKeeper::Populated. Any thread; the session
@@ -77,7 +78,7 @@ public:
     // context does not run.
     void stop();
 
-    // Any thread.
+    // Any thread. `sessions` leaves out ended ones, whatever their clients still map; `slot_bytes` does not.
     std::uint32_t sessions() const;
     std::uint64_t slot_bytes() const;
 

@@ -251,10 +251,11 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
     AttachReply reply{};
     reply.magic = protocol::kMagic;
     reply.kind = MessageKind::attach;
+    const JobUser user{.uid = peer_.uid, .is_unlimited = shared_->limits.is_unlimited(peer_.uid)};
     const auto allowed = check_limits(request);
     auto memory =
         allowed ? make_session_memory(request.ring_entries, request.slot_bytes) : std::unexpected(allowed.error());
-    auto bucket = memory ? shared_->host.bucket(job_) : std::unexpected(memory.error());
+    auto bucket = memory ? shared_->host.bucket(job_, user) : std::unexpected(memory.error());
     if (!bucket) {
         reply.status = status_of(bucket.error());
         copy_text(bucket.error().message, reply.error);
@@ -267,9 +268,11 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
     // Send the reply before handing over the session: afterwards the data plane may send at any time.
     if (!send(bytes_of(reply), fds)) return false;
 
+    ++shared_->open_sessions;
     shared_->count_session(peer_.uid, request.slot_bytes);
     const auto slots = shared_->slot_keeper->keep(
         std::move(memory->slots), std::move(memory->slot_fd), std::move(memory->ring_fd),
+        [&shared = *shared_] { --shared.open_sessions; },
         [&shared = *shared_, user = peer_.uid, bytes = request.slot_bytes] { shared.uncount_session(user, bytes); });
     const std::uint64_t dataset_id = version_->dataset_id();
     auto populate_slots = shared_->slot_keeper->populator(

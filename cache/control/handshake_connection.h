@@ -5,6 +5,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -21,7 +22,7 @@
 
 namespace larder::cache {
 
-// What the sessions of one user take.
+// What sessions take, also ended ones whose memory some client still has.
 struct UserSessions {
     std::uint32_t sessions = 0;
     std::uint64_t slot_bytes = 0;
@@ -36,6 +37,7 @@ struct HandshakeShared {
     HandshakeLimits limits;
     std::uint64_t next_session_id = 1;
     std::uint32_t handshakes = 0;
+    std::atomic<std::uint32_t> open_sessions{0};
     std::map<uid_t, std::uint32_t> handshakes_of_user;
 
     // Any thread.

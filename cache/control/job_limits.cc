@@ -6,6 +6,7 @@
 
 #include "base/server/json_reader.h"
 #include "base/server/json_text.h"
+#include "cache/control/dataset_access.h"
 #include "cache/protocol/wire.h"
 #include "cache/shard/shard.h"
 
@@ -74,7 +75,7 @@ void JobLimits::unset(const std::string& job, std::int64_t now_ns) {
 }
 
 void JobLimits::update_bucket(const std::string& job, std::int64_t now_ns) {
-    if (const auto found = buckets_.find(job); found != buckets_.end()) set_bucket(job, *found->second.bucket, now_ns);
+    if (const auto found = buckets_.find(job); found != buckets_.end()) set_bucket(job, found->second, now_ns);
 }
 
 void JobLimits::update_idle_jobs(const ShardStatistics& statistics, std::int64_t now_ns) {
@@ -100,44 +101,53 @@ void JobLimits::record_reading_jobs(const std::set<std::string>& jobs, std::int6
     if (changed) set_all(now_ns);
 }
 
-// A newcomer (a job that the lease does not name) gets the floor rate, or an equal share if that is less. Named jobs
-// give up these rates in proportion to their own.
+// A newcomer (a job that the lease does not name) gets the floor rate, or an equal share of its user's part if that is
+// less. Named jobs give up these rates in proportion to their own.
 void JobLimits::share_lease() {
-    double reading = 0;
-    double newcomers = 0;
+    user_shares_.clear();
+    double unowned = static_cast<double>(lease_->rates.size());  // named jobs that have no session here yet
     for (const auto& [job, bucket] : buckets_) {
+        const bool is_named = lease_->rates.contains(job);
+        if (is_named) unowned -= 1;
         if (!bucket.reads()) continue;
-        reading += 1;
-        if (!lease_->rates.contains(job)) newcomers += 1;
+        (is_named ? user_shares_[bucket.user].named : user_shares_[bucket.user].newcomers) += 1;
     }
     const auto named = static_cast<double>(lease_->rates.size());
+    const auto users = static_cast<double>(user_shares_.size());
     const double floor = lease_->floor_bytes_per_second;
-    named_share_ = 1;
-    expired_rate_ = std::min(floor, floor * std::max(1.0, named) / std::max(1.0, reading));
     double sum = lease_->rates.empty() ? floor : 0;
     for (const auto& [job, rate] : lease_->rates) sum += rate;
-    newcomer_rate_ = std::min(floor, sum / std::max(1.0, named + newcomers));
-    if (sum > 0) named_share_ = 1 - newcomers * newcomer_rate_ / sum;
+    double given_up = 0;
+    for (auto& [user, share] : user_shares_) {
+        const double reading = share.named + share.newcomers;
+        share.expired_rate = std::min(floor, floor * std::max(1.0, named) / users / reading);
+        share.newcomer_rate = std::min(floor, sum / users / (reading + unowned));
+        given_up += share.newcomers * share.newcomer_rate;
+    }
+    named_share_ = sum > 0 ? 1 - given_up / sum : 1;
 }
 
-double JobLimits::leased_rate_of(const std::string& job, bool expired) const {
-    if (expired) return expired_rate_;
+double JobLimits::leased_rate_of(const std::string& job, const Bucket& bucket, bool expired) const {
+    const auto share = user_shares_.find(bucket.user);
+    const UserShare of_user = share == user_shares_.end() ? UserShare{} : share->second;
+    if (expired) return of_user.expired_rate;
     const auto granted = lease_->rates.find(job);
-    if (granted == lease_->rates.end()) return newcomer_rate_;
+    if (granted == lease_->rates.end()) return of_user.newcomer_rate;
     return granted->second * named_share_;
 }
 
 void JobLimits::set_all(std::int64_t now_ns) {
     if (lease_) share_lease();
-    for (const auto& [job, bucket] : buckets_) set_bucket(job, *bucket.bucket, now_ns);
+    for (const auto& [job, bucket] : buckets_) set_bucket(job, bucket, now_ns);
 }
 
-void JobLimits::set_bucket(const std::string& job, TokenBucket& bucket, std::int64_t now_ns) const {
-    const JobLimit limit = limit_of(job, expired_);
+void JobLimits::set_bucket(const std::string& job, const Bucket& entry, std::int64_t now_ns) const {
+    TokenBucket& bucket = *entry.bucket;
+    const JobLimit limit = limit_of(job, entry, expired_);
     bucket.set_limit(limit.rate_bytes_per_second, burst_of(limit), now_ns);
     if (!lease_ || expired_) return;
     // The bucket itself switches to these limits at expiry, because this thread may be late.
-    const JobLimit expired = limit_of(job, true);
+    const JobLimit expired = limit_of(job, entry, true);
     bucket.set_expiry(lease_->expires_ns, expired.rate_bytes_per_second, burst_of(expired));
 }
 
@@ -166,16 +176,30 @@ bool JobLimits::expire(std::int64_t now_ns) {
     return true;
 }
 
-Result<std::shared_ptr<TokenBucket>> JobLimits::bucket(const std::string& job, std::int64_t now_ns) {
+Result<std::shared_ptr<TokenBucket>> JobLimits::bucket(const std::string& job, JobUser user, std::int64_t now_ns) {
     auto found = buckets_.find(job);
     const bool is_new = found == buckets_.end();
+    if (!is_new && found->second.user != user.uid) {
+        return fail(ErrorCode::permission_denied, "the job name \"" + job + "\" is in use on this node by " +
+                                                      user_name(found->second.user) + ": give the job another name");
+    }
+    const auto is_own = [&](const auto& item) { return item.second.user == user.uid; };
+    if (is_new && !user.is_unlimited &&
+        static_cast<std::size_t>(std::ranges::count_if(buckets_, is_own)) >= kJobsOfUserMax) {
+        return fail(ErrorCode::unavailable, "job \"" + job + "\" cannot be added: you have " +
+                                                std::to_string(kJobsOfUserMax) +
+                                                " jobs on this node, the most that one user may have; give the "
+                                                "sessions of one job one name, or try again");
+    }
     if (is_new && buckets_.size() >= kJobsMax) {
         return fail(ErrorCode::unavailable,
                     "job \"" + job + "\" cannot be added: this node tracks at most " + std::to_string(kJobsMax) +
                         " jobs, and forgets ended jobs once they have paid for their reads; give the sessions "
                         "of one job one name, or try again");
     }
-    if (is_new) found = buckets_.emplace(job, Bucket{.bucket = std::make_shared<TokenBucket>()}).first;
+    if (is_new) {
+        found = buckets_.emplace(job, Bucket{.bucket = std::make_shared<TokenBucket>(), .user = user.uid}).first;
+    }
     Bucket& entry = found->second;
     const bool starts_reading = is_new || !entry.reads();
     entry.idle_checks = 0;
@@ -183,16 +207,16 @@ Result<std::shared_ptr<TokenBucket>> JobLimits::bucket(const std::string& job, s
         any_unleased_ = any_unleased_ || !lease_->rates.contains(job);
         set_all(now_ns);
     } else if (is_new) {
-        set_bucket(job, *entry.bucket, now_ns);
+        set_bucket(job, entry, now_ns);
     }
     return entry.bucket;
 }
 
-JobLimit JobLimits::limit_of(const std::string& job, bool expired) const {
+JobLimit JobLimits::limit_of(const std::string& job, const Bucket& bucket, bool expired) const {
     JobLimit limit = own_limit_of(job);
     if (!lease_) return limit;
     // At least 1: a rate of 0 means no limit to a bucket.
-    const double leased = std::max(1.0, leased_rate_of(job, expired));
+    const double leased = std::max(1.0, leased_rate_of(job, bucket, expired));
     const double own = limit.rate_bytes_per_second;
     limit.rate_bytes_per_second = own > 0 ? std::min(own, leased) : leased;
     return limit;

@@ -6,6 +6,8 @@
 // Under an allocator the limit is also at most the rate leased to the job. Control thread only; the data plane shares
 // the buckets.
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -33,9 +35,16 @@ struct RateLease {
     std::map<std::string, double> rates;  // bytes per second, by job
     // Before expiry, a job that the lease does not name gets at most this rate. The named jobs give it up in proportion
     // to their own rates, because other nodes rely on the sum. After expiry, the jobs that read share this rate times
-    // the number of named jobs (at least 1), and each gets at most this rate.
+    // the number of named jobs (at least 1), and each gets at most this rate. Both are shared by users first, then by
+    // the jobs of each user, so that a user gains nothing by many job names.
     double floor_bytes_per_second = 0;
     std::int64_t expires_ns = 0;
+};
+
+// The user whose process opens a session of a job.
+struct JobUser {
+    uid_t uid = 0;
+    bool is_unlimited = false;  // may have any number of jobs
 };
 
 // A job name is 1 to 255 printable characters without spaces and parentheses (which mark the daemon's own jobs).
@@ -44,6 +53,7 @@ Result<void> check_job_name(std::string_view name);
 class JobLimits {
 public:
     static constexpr std::size_t kJobsMax = 4096;
+    static constexpr std::size_t kJobsOfUserMax = 512;
 
     JobLimits() = default;
     // `changed` is called after limits were changed from outside: a thread that waits for a job's bandwidth still
@@ -75,9 +85,11 @@ public:
     // the others.
     void record_reading_jobs(const std::set<std::string>& jobs, std::int64_t now_ns);
 
-    // The bucket of all sessions of a job on this node. The job counts as reading from now on. Fails if kJobsMax other
-    // jobs have buckets.
-    Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job, std::int64_t now_ns);
+    // The bucket of all sessions of a job on this node. The job counts as reading from now on. The name belongs to the
+    // user who used it first, until the job's bucket is dropped. Errors: permission_denied if the name belongs to
+    // another user; unavailable if the user has kJobsOfUserMax other jobs (unless they may have any number), or if
+    // kJobsMax other jobs have buckets.
+    Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job, JobUser user, std::int64_t now_ns);
     std::size_t buckets() const { return buckets_.size(); }
 
     // The job's limit without an allocator's lease. Rate 0: no limit.
@@ -90,18 +102,27 @@ public:
 private:
     struct Bucket {
         std::shared_ptr<TokenBucket> bucket;
+        uid_t user = 0;
         unsigned idle_checks = 0;  // consecutive checks that found no read; at the maximum, the job does not read
 
         static constexpr unsigned kIdleChecksMax = 2;
         bool reads() const { return idle_checks < kIdleChecksMax; }
     };
 
+    // The rates that the lease leaves to each job of one user.
+    struct UserShare {
+        double named = 0;      // jobs that the lease names
+        double newcomers = 0;  // jobs that read and that the lease does not name
+        double newcomer_rate = 0;
+        double expired_rate = 0;  // of every job after the lease has expired
+    };
+
     // The job's own limit, lowered to the leased rate or, if `expired`, to its share of the lease's floor.
-    JobLimit limit_of(const std::string& job, bool expired) const;
+    JobLimit limit_of(const std::string& job, const Bucket& bucket, bool expired) const;
     void update_bucket(const std::string& job, std::int64_t now_ns);
     void set_all(std::int64_t now_ns);
-    double leased_rate_of(const std::string& job, bool expired) const;
-    void set_bucket(const std::string& job, TokenBucket& bucket, std::int64_t now_ns) const;
+    double leased_rate_of(const std::string& job, const Bucket& bucket, bool expired) const;
+    void set_bucket(const std::string& job, const Bucket& bucket, std::int64_t now_ns) const;
     void share_lease();
     void tell_changed() const {
         if (changed_) changed_();
@@ -109,9 +130,8 @@ private:
 
     std::function<void()> changed_;
     std::optional<RateLease> lease_;
-    double newcomer_rate_ = 0;  // of a job that the lease does not name
-    double named_share_ = 1;    // fraction of their rates that named jobs keep
-    double expired_rate_ = 0;   // of every job after the lease has expired
+    std::map<uid_t, UserShare> user_shares_;
+    double named_share_ = 1;  // fraction of their rates that named jobs keep
     bool expired_ = false;
     bool any_unleased_ = false;
     JobLimit default_;

@@ -43,8 +43,8 @@ Result<std::string> NodeSessions::explain(const std::string& name, std::uint64_t
     return place->problems().latest(manifest.object(manifest.block(block).object).path);
 }
 
-Result<std::shared_ptr<TokenBucket>> NodeSessions::bucket(const std::string& job) {
-    return job_limits_.bucket(job, clock_.now_ns());
+Result<std::shared_ptr<TokenBucket>> NodeSessions::bucket(const std::string& job, JobUser user) {
+    return job_limits_.bucket(job, user, clock_.now_ns());
 }
 
 void NodeSessions::attach(SessionSetup setup) {

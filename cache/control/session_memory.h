@@ -44,10 +44,11 @@ public:
         FileDescriptor slot_fd;
         FileDescriptor ring_fd;
     };
-    // Shares a session's slots. When the last holder releases them, the keeper's thread unmaps them. It calls
-    // `on_released` once no client has the memory any more either. The keeper must outlive all holders.
+    // Shares a session's slots. When the last holder releases them, the keeper's thread unmaps them and calls
+    // `on_unmapped`. It calls `on_released` once no client has the memory any more either. The keeper must outlive all
+    // holders.
     std::shared_ptr<const Slots> keep(Mapping slots, FileDescriptor slot_fd, FileDescriptor ring_fd,
-                                      std::function<void()> on_released);
+                                      std::function<void()> on_unmapped, std::function<void()> on_released);
 
     // Looks for memory that clients still had when its session ended and have released since. Any thread; call it about
     // once a second.

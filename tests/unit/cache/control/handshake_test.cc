@@ -54,7 +54,7 @@ public:
         if (dataset == "here") return version;
         return fail(ErrorCode::not_found, "dataset \"" + dataset + "\" is unknown");
     }
-    Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job) override {
+    Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job, JobUser) override {
         if (job == "one-too-many") return fail(ErrorCode::unavailable, "no more jobs");
         return std::make_shared<TokenBucket>();
     }
@@ -282,8 +282,8 @@ TEST_F(HandshakeTest, SessionCountsAgainstLimitsUntilItEnds) {
     keeps.open();
     EXPECT_THAT(keeps.attach(Client::attach_request(2 << 20)).error, HasSubstr("still mapped"));
     first.fds.clear();
-    while (server->sessions() != 1) std::this_thread::yield();
-    EXPECT_EQ(server->slot_bytes(), 1u << 20);
+    while (server->slot_bytes() != 1u << 20) std::this_thread::yield();
+    EXPECT_EQ(server->sessions(), 1u);
     Client fifth(path);
     fifth.open();
     EXPECT_EQ(fifth.attach(Client::attach_request(2 << 20)).status, 0u);

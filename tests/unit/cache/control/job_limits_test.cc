@@ -1,5 +1,6 @@
 #include "cache/control/job_limits.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "cache/shard/shard.h"
@@ -14,24 +15,61 @@ DaemonConfig config_with(std::map<std::string, JobConfig> jobs, JobConfig fallba
     return config;
 }
 
+constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr JobUser kUser{.uid = 7, .is_unlimited = true};
+
+TEST(JobLimits, JobNameBelongsToTheUserWhoUsedItFirst) {
+    JobLimits limits;
+    const auto own = *limits.bucket("train", kUser, 0);
+    const auto refused = limits.bucket("train", {.uid = 8, .is_unlimited = true}, 0);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::permission_denied);
+    EXPECT_THAT(refused.error().message, testing::HasSubstr("in use on this node by "));
+    EXPECT_EQ(*limits.bucket("train", kUser, 0), own);
+}
+
+TEST(JobLimits, OneUserHasAPartOfAllJobs) {
+    JobLimits limits;
+    const JobUser user{.uid = 8};
+    for (std::size_t i = 0; i < JobLimits::kJobsOfUserMax; ++i) {
+        ASSERT_TRUE(limits.bucket("job-" + std::to_string(i), user, 0));
+    }
+    const auto refused = limits.bucket("another", user, 0);
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, testing::HasSubstr("you have 512 jobs"));
+    EXPECT_TRUE(limits.bucket("job-3", user, 0)) << "a job that is known goes on";
+    EXPECT_TRUE(limits.bucket("theirs", {.uid = 9}, 0));
+}
+
+TEST(JobLimits, UserGainsNothingByManyJobNames) {
+    JobLimits limits;
+    limits.lease({.rates = {{"train", 90e3}}, .floor_bytes_per_second = 1e3, .expires_ns = 10 * kSecond}, 0);
+    const auto train = *limits.bucket("train", kUser, 0);
+    const auto next = *limits.bucket("next", kUser, 0);
+    for (int i = 0; i < 500; ++i) (void)limits.bucket("idle-" + std::to_string(i), {.uid = 8}, 0);
+    EXPECT_EQ(next->rate_bytes_per_second(0), 1e3) << "a new job has the floor";
+    EXPECT_GE(train->rate_bytes_per_second(0), 90e3 / 2 - 1e3) << "the other user gets half at most";
+    EXPECT_NEAR(train->rate_bytes_per_second(10 * kSecond), 1e3 / 2 / 2, 1) << "half of the floor, shared by two jobs";
+}
+
 TEST(JobLimits, ApiLimitOverridesConfigAndConfigOverridesDefault) {
     JobLimits limits;
     limits.apply(config_with({{"named", {.remote_bytes_per_second = 100, .remote_burst_bytes = 7}}},
                              {.remote_bytes_per_second = 50, .remote_burst_bytes = 5}),
                  0);
-    EXPECT_EQ((*limits.bucket("named", 0))->rate_bytes_per_second(0), 100);
-    EXPECT_EQ((*limits.bucket("named", 0))->burst_bytes(), 7u);
-    EXPECT_EQ((*limits.bucket("other", 0))->rate_bytes_per_second(0), 50);
+    EXPECT_EQ((*limits.bucket("named", kUser, 0))->rate_bytes_per_second(0), 100);
+    EXPECT_EQ((*limits.bucket("named", kUser, 0))->burst_bytes(), 7u);
+    EXPECT_EQ((*limits.bucket("other", kUser, 0))->rate_bytes_per_second(0), 50);
     limits.set("other", {.rate_bytes_per_second = 10}, 0);
     limits.set("named", {.rate_bytes_per_second = 20}, 0);
-    EXPECT_EQ((*limits.bucket("other", 0))->rate_bytes_per_second(0), 10);
-    EXPECT_EQ((*limits.bucket("named", 0))->rate_bytes_per_second(0), 20);
+    EXPECT_EQ((*limits.bucket("other", kUser, 0))->rate_bytes_per_second(0), 10);
+    EXPECT_EQ((*limits.bucket("named", kUser, 0))->rate_bytes_per_second(0), 20);
 }
 
 TEST(JobLimits, ChangesFromOutsideAreToldAndNewJobsAreNot) {
     int told = 0;
     JobLimits limits([&] { ++told; });
-    const auto bucket = *limits.bucket("a", 0);
+    const auto bucket = *limits.bucket("a", kUser, 0);
     EXPECT_EQ(told, 0);
     limits.apply(config_with({}, {.remote_bytes_per_second = 50}), 0);
     limits.set("a", {.rate_bytes_per_second = 10}, 0);
@@ -46,9 +84,9 @@ TEST(JobLimits, ChangesFromOutsideAreToldAndNewJobsAreNot) {
 
 TEST(JobLimits, ReloadOverridesApiLimitsOfNamedJobsOnly) {
     JobLimits limits;
-    const auto named = *limits.bucket("named", 0);
-    const auto other = *limits.bucket("other", 0);
-    const auto third = *limits.bucket("third", 0);
+    const auto named = *limits.bucket("named", kUser, 0);
+    const auto other = *limits.bucket("other", kUser, 0);
+    const auto third = *limits.bucket("third", kUser, 0);
     limits.set("named", {.rate_bytes_per_second = 20}, 0);
     limits.set("other", {.rate_bytes_per_second = 10}, 0);
     limits.apply(config_with({{"named", {.remote_bytes_per_second = 100}}}, {.remote_bytes_per_second = 50}), 0);
@@ -59,8 +97,8 @@ TEST(JobLimits, ReloadOverridesApiLimitsOfNamedJobsOnly) {
 
 TEST(JobLimits, EachJobHasOneBucket) {
     JobLimits limits;
-    EXPECT_EQ(*limits.bucket("a", 0), *limits.bucket("a", 0));
-    EXPECT_NE(*limits.bucket("a", 0), *limits.bucket("b", 0));
+    EXPECT_EQ(*limits.bucket("a", kUser, 0), *limits.bucket("a", kUser, 0));
+    EXPECT_NE(*limits.bucket("a", kUser, 0), *limits.bucket("b", kUser, 0));
 }
 
 TEST(JobLimits, ApiLimitsSurviveSaveAndLoad) {
@@ -72,14 +110,14 @@ TEST(JobLimits, ApiLimitsSurviveSaveAndLoad) {
     const auto loaded = after.load(before.to_json(), "limits.json");
     ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
     EXPECT_EQ(after.explicit_limits().size(), 2u);
-    EXPECT_EQ((*after.bucket("a", 0))->rate_bytes_per_second(0), 1.5e8);
-    EXPECT_EQ((*after.bucket("a", 0))->burst_bytes(), 1u << 20);
+    EXPECT_EQ((*after.bucket("a", kUser, 0))->rate_bytes_per_second(0), 1.5e8);
+    EXPECT_EQ((*after.bucket("a", kUser, 0))->burst_bytes(), 1u << 20);
 }
 
 TEST(JobLimits, FileOfAnEarlierVersionIsRead) {
     JobLimits limits;
     ASSERT_TRUE(limits.load(R"({"a": {"rate_bytes_per_s": 1000, "burst_bytes": 7}})", "limits.json"));
-    EXPECT_EQ((*limits.bucket("a", 0))->rate_bytes_per_second(0), 1000);
+    EXPECT_EQ((*limits.bucket("a", kUser, 0))->rate_bytes_per_second(0), 1000);
 }
 
 TEST(JobLimits, BrokenFileErrorNamesTheFile) {
@@ -104,11 +142,9 @@ TEST(JobLimits, JobNamesAreValidated) {
 
 // --- under an allocator
 
-constexpr std::int64_t kSecond = 1'000'000'000;
-
 TEST(JobLimits, LeaseSetsJobRatesUntilItExpires) {
     JobLimits limits;
-    const auto leased = *limits.bucket("leased", 0);
+    const auto leased = *limits.bucket("leased", kUser, 0);
     limits.lease({.rates = {{"leased", 100}}, .floor_bytes_per_second = 8, .expires_ns = 5 * kSecond}, 0);
     EXPECT_EQ(leased->rate_bytes_per_second(0), 100);
     EXPECT_FALSE(limits.expire(5 * kSecond - 1));
@@ -123,8 +159,8 @@ TEST(JobLimits, LeaseSetsJobRatesUntilItExpires) {
 // Other nodes get the bandwidth from the expiry on, so a late control thread must not matter.
 TEST(JobLimits, BucketsFallToTheFloorOnTimeWhenNobodyCallsExpire) {
     JobLimits limits;
-    const auto a = *limits.bucket("a", 0);
-    const auto b = *limits.bucket("b", 0);
+    const auto a = *limits.bucket("a", kUser, 0);
+    const auto b = *limits.bucket("b", kUser, 0);
     limits.lease({.rates = {{"a", 100e6}}, .floor_bytes_per_second = 8e6, .expires_ns = 5 * kSecond}, 0);
     EXPECT_EQ(a->rate_bytes_per_second(5 * kSecond - 1), 92e6);
     EXPECT_EQ(b->rate_bytes_per_second(5 * kSecond - 1), 8e6);
@@ -143,18 +179,18 @@ TEST(JobLimits, UnleasedJobGetsTheFloor) {
     JobLimits limits;
     EXPECT_FALSE(limits.any_unleased());
     limits.lease({.rates = {{"leased", 100}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 0);
-    (void)limits.bucket("leased", 0);
+    (void)limits.bucket("leased", kUser, 0);
     EXPECT_FALSE(limits.any_unleased());
-    EXPECT_EQ((*limits.bucket("new", 0))->rate_bytes_per_second(0), 8);
+    EXPECT_EQ((*limits.bucket("new", kUser, 0))->rate_bytes_per_second(0), 8);
     EXPECT_TRUE(limits.any_unleased()) << "so that it is reported soon";
     limits.lease({.rates = {{"leased", 60}, {"new", 40}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 0);
-    EXPECT_EQ((*limits.bucket("new", 0))->rate_bytes_per_second(0), 40);
+    EXPECT_EQ((*limits.bucket("new", kUser, 0))->rate_bytes_per_second(0), 40);
     EXPECT_FALSE(limits.any_unleased());
 }
 
 double sum_of(JobLimits& limits, const std::vector<std::string>& jobs) {
     double sum = 0;
-    for (const std::string& job : jobs) sum += (*limits.bucket(job, 0))->rate_bytes_per_second(0);
+    for (const std::string& job : jobs) sum += (*limits.bucket(job, kUser, 0))->rate_bytes_per_second(0);
     return sum;
 }
 
@@ -162,7 +198,7 @@ TEST(JobLimits, NewJobsShareTheLeasedRate) {
     JobLimits limits;
     limits.lease({.rates = {{"a", 100e3}, {"b", 60e3}}, .floor_bytes_per_second = 8e3, .expires_ns = kSecond}, 0);
     EXPECT_DOUBLE_EQ(sum_of(limits, {"a", "b"}), 160e3);
-    EXPECT_EQ((*limits.bucket("c", 0))->rate_bytes_per_second(0), 8e3);
+    EXPECT_EQ((*limits.bucket("c", kUser, 0))->rate_bytes_per_second(0), 8e3);
     EXPECT_DOUBLE_EQ(sum_of(limits, {"a", "b", "c"}), 160e3);
     std::vector<std::string> jobs = {"a", "b", "c"};
     for (int i = 0; i < 100; ++i) jobs.push_back("new-" + std::to_string(i));
@@ -173,21 +209,21 @@ TEST(JobLimits, NewJobsShareTheLeasedRate) {
 
     // An ended job leaves its share to the others.
     limits.record_reading_jobs({"c"}, kSecond);
-    EXPECT_NEAR((*limits.bucket("c", 0))->rate_bytes_per_second(0), 16e3 / 103, 1e-6)
+    EXPECT_NEAR((*limits.bucket("c", kUser, 0))->rate_bytes_per_second(0), 16e3 / 103, 1e-6)
         << "it may be between two sessions";
     limits.record_reading_jobs({"c"}, kSecond);
-    EXPECT_EQ((*limits.bucket("c", 0))->rate_bytes_per_second(0), 8e3);
-    (void)limits.bucket("d", 0);
+    EXPECT_EQ((*limits.bucket("c", kUser, 0))->rate_bytes_per_second(0), 8e3);
+    (void)limits.bucket("d", kUser, 0);
     EXPECT_DOUBLE_EQ(sum_of(limits, {"c", "d"}), 16e3);
-    (void)limits.bucket("e", 0);
+    (void)limits.bucket("e", kUser, 0);
     EXPECT_DOUBLE_EQ(sum_of(limits, {"c", "d", "e"}), 16e3);
 }
 
 TEST(JobLimits, RunningScanSharesTheLeasedRate) {
     JobLimits limits;
     limits.lease({.rates = {{"a", 100e3}}, .floor_bytes_per_second = 8e3, .expires_ns = kSecond}, 0);
-    const auto job = *limits.bucket("a", 0);
-    const auto scan = *limits.bucket(kScanJob, 0);
+    const auto job = *limits.bucket("a", kUser, 0);
+    const auto scan = *limits.bucket(kScanJob, kUser, 0);
     const auto sum = [&] { return job->rate_bytes_per_second(0) + scan->rate_bytes_per_second(0); };
     EXPECT_DOUBLE_EQ(sum(), 100e3);
     const JobStatistics reads{.job = "a", .sessions = 1};
@@ -200,7 +236,7 @@ TEST(JobLimits, RunningScanSharesTheLeasedRate) {
 TEST(JobLimits, EndedJobIsForgottenOnceItsBucketIsFull) {
     JobLimits limits;
     limits.apply(config_with({}, {.remote_bytes_per_second = 1000, .remote_burst_bytes = 4000}), 0);
-    auto held = *limits.bucket("a", 0);
+    auto held = *limits.bucket("a", kUser, 0);
     ASSERT_TRUE(held->try_take(4000, 0));
     for (int i = 0; i < 5; ++i) limits.update_idle_jobs({}, 10 * kSecond);
     EXPECT_EQ(limits.buckets(), 1u) << "a session holds the bucket";
@@ -208,7 +244,7 @@ TEST(JobLimits, EndedJobIsForgottenOnceItsBucketIsFull) {
     held.reset();
     for (int i = 0; i < 5; ++i) limits.update_idle_jobs({}, 12 * kSecond);
     ASSERT_EQ(limits.buckets(), 1u) << "its bucket is not full again";
-    EXPECT_FALSE((*limits.bucket("a", 12 * kSecond))->try_take(4000, 12 * kSecond))
+    EXPECT_FALSE((*limits.bucket("a", kUser, 12 * kSecond))->try_take(4000, 12 * kSecond))
         << "a returning job gets no new burst";
     limits.update_idle_jobs({}, 14 * kSecond);
     EXPECT_EQ(limits.buckets(), 1u) << "it may be between two sessions";
@@ -218,23 +254,24 @@ TEST(JobLimits, EndedJobIsForgottenOnceItsBucketIsFull) {
 
 TEST(JobLimits, ExcessJobsAreRefusedUntilIdleOnesAreForgotten) {
     JobLimits limits;
-    for (std::size_t i = 0; i < JobLimits::kJobsMax; ++i) ASSERT_TRUE(limits.bucket("job-" + std::to_string(i), 0));
-    const auto refused = limits.bucket("another", 0);
+    for (std::size_t i = 0; i < JobLimits::kJobsMax; ++i)
+        ASSERT_TRUE(limits.bucket("job-" + std::to_string(i), kUser, 0));
+    const auto refused = limits.bucket("another", kUser, 0);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::unavailable);
     EXPECT_NE(refused.error().message.find("job \"another\" cannot be added"), std::string::npos);
-    EXPECT_TRUE(limits.bucket("job-7", 0)) << "known jobs go on";
+    EXPECT_TRUE(limits.bucket("job-7", kUser, 0)) << "known jobs go on";
     for (int i = 0; i < 2; ++i) limits.update_idle_jobs({.jobs = {{.job = "job-7", .sessions = 1}}}, kSecond);
     EXPECT_EQ(limits.buckets(), 1u);
-    EXPECT_TRUE(limits.bucket("another", kSecond));
+    EXPECT_TRUE(limits.bucket("another", kUser, kSecond));
 }
 
 TEST(JobLimits, JobsUnderAnEmptyLeaseShareItsFloor) {
     JobLimits limits;
     limits.lease({.floor_bytes_per_second = 8e3, .expires_ns = kSecond}, 0);
-    EXPECT_EQ((*limits.bucket("a", 0))->rate_bytes_per_second(0), 8e3);
+    EXPECT_EQ((*limits.bucket("a", kUser, 0))->rate_bytes_per_second(0), 8e3);
     EXPECT_TRUE(limits.any_unleased());
-    (void)limits.bucket("b", 0);
+    (void)limits.bucket("b", kUser, 0);
     EXPECT_DOUBLE_EQ(sum_of(limits, {"a", "b"}), 8e3);
     limits.expire(kSecond);
     EXPECT_DOUBLE_EQ(sum_of(limits, {"a", "b"}), 8e3);
@@ -257,24 +294,24 @@ TEST(JobLimits, OperatorLimitCapsTheLeasedRate) {
     limits.set("a", {.rate_bytes_per_second = 30, .burst_bytes = 7}, 0);
     limits.set("b", {.rate_bytes_per_second = 300}, 0);
     limits.lease({.rates = {{"a", 100}, {"b", 100}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 0);
-    EXPECT_EQ((*limits.bucket("a", 0))->rate_bytes_per_second(0), 30);
-    EXPECT_EQ((*limits.bucket("a", 0))->burst_bytes(), 7u);
-    EXPECT_EQ((*limits.bucket("b", 0))->rate_bytes_per_second(0), 100);
+    EXPECT_EQ((*limits.bucket("a", kUser, 0))->rate_bytes_per_second(0), 30);
+    EXPECT_EQ((*limits.bucket("a", kUser, 0))->burst_bytes(), 7u);
+    EXPECT_EQ((*limits.bucket("b", kUser, 0))->rate_bytes_per_second(0), 100);
     limits.set("a", {.rate_bytes_per_second = 500}, 0);
-    EXPECT_EQ((*limits.bucket("a", 0))->rate_bytes_per_second(0), 100);
+    EXPECT_EQ((*limits.bucket("a", kUser, 0))->rate_bytes_per_second(0), 100);
 }
 
 TEST(JobLimits, ZeroRateLeaseStillLimits) {
     JobLimits limits;
     limits.lease({.rates = {{"a", 0}}, .floor_bytes_per_second = 0, .expires_ns = kSecond}, 0);
-    EXPECT_TRUE((*limits.bucket("a", 0))->limited());
-    EXPECT_TRUE((*limits.bucket("b", 0))->limited());
+    EXPECT_TRUE((*limits.bucket("a", kUser, 0))->limited());
+    EXPECT_TRUE((*limits.bucket("b", kUser, 0))->limited());
 }
 
 TEST(JobLimits, ExpiredLeaseGivesTheFloor) {
     JobLimits limits;
     limits.lease({.rates = {{"a", 100}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 2 * kSecond);
-    EXPECT_EQ((*limits.bucket("a", 2 * kSecond))->rate_bytes_per_second(0), 8);
+    EXPECT_EQ((*limits.bucket("a", kUser, 2 * kSecond))->rate_bytes_per_second(0), 8);
 }
 
 }  // namespace

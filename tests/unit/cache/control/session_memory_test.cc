@@ -63,8 +63,8 @@ TEST(SessionMemory, BothSidesCanWriteRingsOfFixedSize) {
 // Closes the client's descriptors and lets the keeper share the slots.
 std::shared_ptr<const SlotKeeper::Slots> keep(SlotKeeper& keeper, SessionMemory memory,
                                               std::function<void()> on_released) {
-    return keeper.keep(std::move(memory.slots), std::move(memory.slot_fd), std::move(memory.ring_fd),
-                       std::move(on_released));
+    return keeper.keep(
+        std::move(memory.slots), std::move(memory.slot_fd), std::move(memory.ring_fd), [] {}, std::move(on_released));
 }
 
 TEST(SessionMemory, IsReleasedOnceNoProcessHasItOpenOrMapped) {
