@@ -4,6 +4,7 @@
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -189,6 +190,7 @@ std::optional<Access::Holder> Access::holder_of(const HttpRequest& request) cons
 std::optional<HttpResponse> Access::admit(HttpRequest& request) const {
     if (request.peer) {
         request.authenticated_as = "local user " + std::to_string(request.peer->uid);
+        request.is_operator = request.peer->uid == 0 || request.peer->uid == ::geteuid();
         return std::nullopt;
     }
     const AccessRule* rule = rule_of(request);
@@ -203,6 +205,7 @@ std::optional<HttpResponse> Access::admit(HttpRequest& request) const {
                               "; this request needs the role " + roles_text(rule));
     }
     request.authenticated_as = holder->name;
+    request.is_operator = holder->role == Role::operator_;
     return std::nullopt;
 }
 

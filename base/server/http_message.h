@@ -35,7 +35,9 @@ struct HttpRequest {
     std::string peer_address;             // over TCP: "10.0.0.7"
     std::string bearer_token;             // from "Authorization: Bearer ..."; not checked
     std::string certificate_name;         // the common name of a client certificate that was checked
-    std::string authenticated_as;         // filled in by `admit` once the caller is known
+    // Filled in by `admit` once the caller is known: a name, and whether the caller may act for others.
+    std::string authenticated_as;
+    bool is_operator = false;
     // For a handler that answers late: registers a callback, called once on the context's thread if the client goes
     // before the answer. Empty if the request did not come from a server.
     std::function<void(std::function<void()> gone)> on_gone;

@@ -128,9 +128,23 @@ void QueueApi::answer(std::size_t route, const HttpRequest& request, const std::
     const auto id = scheduler_.queue().find(name);
     if (!id) return respond(http_error(id.error()));
     const JobRecord& job = scheduler_.queue().jobs().at(*id);
+    if ((which == Answer::cancel || which == Answer::output) && !may_manage(job, request)) {
+        return respond(
+            http_error(Error{ErrorCode::permission_denied, "job " + title(job) +
+                                                               " belongs to another user: only its user, root, the "
+                                                               "allocator's user and operators may cancel it or read "
+                                                               "its output"}));
+    }
     if (which == Answer::cancel) return cancel(job, request, respond);
     if (which == Answer::output) return respond(output(job, request));
     respond(which == Answer::show ? show(job) : explain(job));
+}
+
+// A job that was submitted over TCP has no user. Any caller over TCP whose role allows the request may manage it.
+bool QueueApi::may_manage(const JobRecord& job, const HttpRequest& request) {
+    if (request.is_operator) return true;
+    if (!request.peer) return !job.asked.user;
+    return job.asked.user && job.asked.user->uid == request.peer->uid;
 }
 
 Result<std::vector<Submission>> QueueApi::read_submissions(const HttpRequest& request) {

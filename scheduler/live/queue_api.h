@@ -37,6 +37,7 @@ private:
     HttpResponse show(const JobRecord& job) const;
     void cancel(const JobRecord& job, const HttpRequest& request, const HttpRespond& respond);
     HttpResponse explain(const JobRecord& job) const;
+    static bool may_manage(const JobRecord& job, const HttpRequest& request);
     HttpResponse output(const JobRecord& job, const HttpRequest& request) const;
     HttpResponse history(const HttpRequest& request) const;
     Moment now() const;

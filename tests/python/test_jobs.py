@@ -443,6 +443,29 @@ def test_allocator_in_a_services_sandbox_warns(larder_bin: pathlib.Path, tmp_pat
         cluster.allocator.end()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as other users")
+def test_users_manage_only_their_own_jobs(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
+    cluster = start_cluster("--scheduler.gpus", "2", "--socket_mode", "0666")
+    for directory in (tmp_path, *tmp_path.parents):
+        directory.chmod(directory.stat().st_mode | 0o711)
+
+    def as_user(user: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+        words = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", cluster.programs / "larder"]
+        return subprocess.run(
+            [*words, "--allocator", cluster.allocator.socket, *map(str, arguments)], capture_output=True, text=True, cwd="/"
+        )
+
+    submitted = as_user(65534, "--json", "job", "submit", "--name", "own", "--", "sh", "-c", "echo secret; exec sleep 1000")
+    assert submitted.returncode == 0, submitted.stderr
+    cluster.wait("own", "running")
+    for command in (("cancel", "own"), ("logs", "own")):
+        refused = as_user(65533, "job", *command)
+        assert refused.returncode == 5 and "belongs to another user" in refused.stderr, refused
+    assert cluster.job("own")["state"] == "running"
+    assert as_user(65534, "job", "cancel", "own").returncode == 0
+    cluster.wait("own", "cancelled")
+
+
 def test_cells_give_tenants_their_own_gpus(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
     cells = tmp_path / "cells.toml"
     cells.write_text(CELLS)
