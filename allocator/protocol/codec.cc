@@ -119,7 +119,7 @@ void take_scalar(JsonReader& reader, std::string_view key, Value& into) {
     } else if constexpr (std::is_same_v<Value, bool>) {
         into = reader.boolean(key);
     } else if constexpr (std::is_same_v<Value, double>) {
-        // An unlimited member is left out.
+        // The writer leaves out an infinite (unlimited) value: without its key, the infinite default stays.
         if (reader.has(key) || std::isfinite(into)) into = reader.number(key);
     } else {
         static_assert(std::is_unsigned_v<Value>);

@@ -53,12 +53,12 @@ struct AllocatorConfig {
 
 std::vector<ConfigKey> config_keys();
 
-// The keys of another program that shares the file. parse_config() fills in `settings`, whose `rule` is an index in
-// `keys`.
+// The keys of another program that shares the file. parse_config() fills in `settings`; ConfigSetting::rule is an index
+// in `keys`.
 struct OthersConfig {
     std::span<const ConfigKey> keys;
     std::vector<ConfigSetting> settings;
-    std::vector<std::string> empty_tables;  // of the whole file, as ConfigText has them
+    std::vector<std::string> empty_tables;  // those of the whole file (see ConfigText)
 };
 
 Result<AllocatorConfig> parse_config(std::string_view toml, std::string_view source,

@@ -40,7 +40,7 @@ struct NodeDataset {
     // Why the dataset is offline: its remote could not be reached. Retried every 10 s.
     std::optional<Error> offline;
     std::shared_ptr<const RemotePlace> place;  // null: not opened yet
-    std::vector<RecoveredSegment> segments;    // recovered segments of an offline dataset, for its hand-over
+    std::vector<RecoveredSegment> segments;    // recovered; the shard takes them over once the dataset is online
 
     const DatasetVersion& newest() const { return *versions.rbegin()->second; }
     std::uint64_t bytes() const { return newest().manifest->total_bytes(); }
@@ -56,8 +56,8 @@ class Datasets {
 public:
     using Done = std::function<void(Result<void>)>;
 
-    // The arguments must outlive the Datasets. `files` runs work that blocks on the disk; `control` is the control
-    // thread's.
+    // The arguments must outlive the Datasets. `files` runs work that blocks on the disk; `control` is the io_context
+    // of the control thread.
     Datasets(const std::string& state_directory, const Tasks& tasks, Index& index, WorkThread& files,
              boost::asio::io_context& control);
 
@@ -80,7 +80,7 @@ public:
 
     void add(NodeDataset dataset);
     void add_damaged(const std::string& name, DamagedDataset dataset) { damaged_.emplace(name, std::move(dataset)); }
-    // Reserves the record's name while its dataset is being added, and gives it back.
+    // reserve() takes the record's name while its dataset is being added, release() frees the name.
     void reserve(const DatasetRecord& record) { changing_.emplace(record.definition.name, record); }
     void release(const std::string& name) { changing_.erase(name); }
 
@@ -89,7 +89,7 @@ public:
     // Closes the dataset's sessions and deletes all its local state; its remote is left alone.
     void remove(const std::string& name, Done done);
 
-    // Call it where blocking on the disk is allowed.
+    // Functions of the Catalog block on the disk: call them on a thread that may block.
     Catalog& catalog() { return catalog_; }
     std::string segments_directory() const { return state_directory_ + "/segments"; }
     std::string segment_directory(std::uint64_t dataset_id) const;

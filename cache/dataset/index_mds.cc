@@ -111,7 +111,8 @@ Error within_index(const Error& error, const std::string& path) {
     return error.message.starts_with(path) ? error : error.within(path);
 }
 
-// Adds the shards of one index.json; `columns`: those of the dataset's first shard; empty before it.
+// Adds the shards of one index.json to `tables`. `columns` has the columns of the dataset's first shard; it is empty
+// until that shard is read.
 Result<void> read_index(ObjectSource& source, const std::string& path, TableFiles& tables,
                         std::vector<FormatColumn>& columns) {
     boost::json::value memory;

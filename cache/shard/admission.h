@@ -29,7 +29,8 @@ public:
               std::function<void(std::uint32_t block_id, std::uint64_t bytes)> admitted);
     ~Admission();
 
-    // True if a block of this size is compressed before admission. Such a block must be read into a slot.
+    // True if a block of `payload_bytes` is compressed before admission. Such a block must be read into a slot.
+    // `dataset_bytes` is the uncompressed size of the whole dataset, here and in admit().
     bool compresses(std::uint32_t payload_bytes, std::uint64_t dataset_bytes) const;
     // Starts to admit the block in the slot of `fetch`. Call before `fetch` is delivered.
     void admit(const Fetch& fetch, std::uint32_t payload_crc, std::uint64_t dataset_bytes);

@@ -672,7 +672,7 @@ void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
     fail(miss, BlockStatus::remote_failed, ECANCELED);
 }
 
-// Offers a block that has no room here to a peer. The block is sent from the slot, which stays pinned meanwhile. False
+// Offers a peer a block that has no room here. The block is sent from the slot, which stays pinned meanwhile. False
 // if the block is not offered.
 bool BlockServer::offer_to_peer(const Miss& miss, std::uint32_t payload_crc) {
     constexpr std::uint64_t kOfferedBytesMax = std::uint64_t{64} << 20;

@@ -19,7 +19,7 @@ public:
     // `device` must outlive the PeerLinks.
     explicit PeerLinks(Device& device) : device_(device) {}
 
-    // Replaces what peers hold. True if a block that was held before is no longer held.
+    // Replaces what peers hold. True if a block that a peer held before is no longer held by any.
     bool set(std::shared_ptr<const PeerBlocks> blocks);
     // Null before the first `set`.
     const std::shared_ptr<const PeerBlocks>& blocks() const { return blocks_; }
@@ -30,10 +30,10 @@ public:
     void read(std::size_t link, RemoteRead& read) { links_[link - 1].remote->read(read); }
     void failed(std::size_t link, std::int64_t now_ns);
 
-    // Chooses the peer to offer a block that no peer holds and that has no room here, and subtracts the block from
-    // that peer's room. 0 if no peer has room. Uses rendezvous hashing over the peers with room, weighted by their room
-    // (Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998; weights as in Schindelhauer and
-    // Schomaker, "Weighted distributed hash tables", 2005).
+    // Chooses a peer with room for a block that has no room here, and subtracts the block's size from the peer's room.
+    // Returns 0 if a peer holds the block already, or if no peer has room. Uses rendezvous hashing over the peers with
+    // room, weighted by their room (Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998;
+    // weights as in Schindelhauer and Schomaker, "Weighted distributed hash tables", 2005).
     std::size_t link_with_room(const protocol::Manifest& manifest, std::uint32_t block, std::int64_t now_ns);
     void offer(std::size_t link, RemoteRead& block) { links_[link - 1].remote->offer(block); }
     // The peer refused a block. Nothing is offered to the peer until it reports its room again.

@@ -124,7 +124,7 @@ Result<std::unique_ptr<IndexEnvironment>> IndexEnvironment::open(const std::stri
         return failed(abort_on_error(code));
     }
     if (const int committed = mdb_txn_commit(transaction); committed != 0) return failed(committed);
-    opened->allocate_last_page();
+    opened->grow_file_over_pages();
     return opened;
 }
 
@@ -205,13 +205,13 @@ Result<void> IndexEnvironment::commit(std::span<const IndexChange> changes, std:
         }
         if (code = mdb_txn_commit(transaction); code != 0) return failed(code);
         next_segment_stored_ = next_segment;
-        allocate_last_page();
+        grow_file_over_pages();
     }
     return {};
 }
 
-void IndexEnvironment::allocate_last_page() {
-    // This fails on a full disk. The next start may then take the index for damaged and rebuild it.
+void IndexEnvironment::grow_file_over_pages() {
+    // If the file cannot grow, as on a full disk, the next start may take it for truncated and rebuild the index.
     static_cast<void>(grow_file_over_lmdb_pages(environment_));
 }
 

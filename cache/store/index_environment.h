@@ -39,7 +39,8 @@ struct IndexChange {
 };
 
 // Checks the environment in `directory` in a process of its own (base/server/lmdb_check.h). Returns a description of
-// the damage, or nothing if the environment is sound or missing. `open` then checks the rows.
+// the damage, or nothing if the environment is sound or missing. With `renew`, also writes the rows to a new file,
+// which replaces the old one (LmdbCheckOptions::renew). IndexEnvironment::open() checks the rows' CRCs.
 Result<std::optional<std::string>> find_index_damage(const std::string& directory, bool renew = false);
 
 class IndexEnvironment {
@@ -65,7 +66,7 @@ private:
     IndexEnvironment() = default;
     int apply(MDB_txn* transaction, const IndexChange& change, std::size_t& budget);
     int check_rows(MDB_txn* transaction) const;
-    void allocate_last_page();
+    void grow_file_over_pages();
 
     MDB_env* environment_ = nullptr;
     unsigned blocks_ = 0;

@@ -60,7 +60,7 @@ Fair::Candidates Fair::gather(const Fair& policy, const Snapshot& snapshot) {
         }
         if (best <= 0) continue;
         std::ranges::fill(terms, 0);
-        policy.terms(snapshot, job, gpus, rates, terms);
+        policy.set_terms(snapshot, job, gpus, rates, terms);
         found.jobs.push_back(j);
         found.rows.push_back(gpus);
         found.rows.insert(found.rows.end(), terms.begin(), terms.end());

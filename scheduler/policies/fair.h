@@ -2,8 +2,8 @@
 
 // The common part of the policies that share out time (Gavel, OSDI '20): it groups the jobs by kind, finds shares of
 // the time on each type of GPU for each kind, and runs rounds that realize them. A policy describes each job by a few
-// numbers (`terms`) and computes the shares from them (`allocate`). Shares are computed again when jobs, rates or GPUs
-// have changed; in between only the priorities of the rounds change.
+// numbers (`set_terms`) and computes the shares from them (`allocate`). Shares are computed again when jobs, rates or
+// GPUs have changed; in between only the priorities of the rounds change.
 
 #include <span>
 #include <vector>
@@ -29,7 +29,7 @@ protected:
         std::uint32_t jobs = 0;
         double gpus = 0;
         std::vector<double> rates;  // of each, by type; 0: cannot run there
-        std::vector<double> terms;  // kTerms of them
+        std::vector<double> terms;  // as set_terms() set them
         bool operator==(const Kind&) const = default;
     };
     struct Kinds {
@@ -42,10 +42,10 @@ protected:
     explicit Fair(double round_s, std::size_t kinds_max = 512) : round_s_(round_s), kinds_max_(kinds_max) {}
 
     virtual void prepare(const Snapshot&) {}
-    // Sets the terms of a job. `rates` is by type; a policy that treats all types as equal may set the rates above 0 to
-    // 1.
-    virtual void terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
-                       std::span<double> terms) const = 0;
+    // Sets the numbers that describe a job, kTerms of them. `rates` is by type; a policy that treats all types as equal
+    // may set the rates above 0 to 1.
+    virtual void set_terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
+                           std::span<double> terms) const = 0;
     // Returns how many of the terms, counted from the first, are identifiers. Rows that differ in one are never merged.
     virtual std::size_t exact_terms() const { return 0; }
     virtual Result<Shares> allocate(const Snapshot& snapshot, const Kinds& kinds) = 0;

@@ -9,6 +9,7 @@
 namespace larder::scheduler {
 namespace {
 
+// Indices in Kind::terms.
 constexpr std::size_t kRemainingBytes = 0;
 constexpr std::size_t kElapsedS = 1;
 constexpr std::size_t kAloneS = 2;  // total time in a cluster of its own
@@ -34,8 +35,8 @@ void FinishTimeFairness::prepare(const Snapshot& snapshot) {
     for (const JobState* const job : snapshot.jobs) weight_sum_ += job->spec->weight;
 }
 
-void FinishTimeFairness::terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
-                               std::span<double> terms) const {
+void FinishTimeFairness::set_terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
+                                   std::span<double> terms) const {
     const double part = std::min(1.0, job.spec->weight / weight_sum_ * snapshot.gpus() / gpus);
     const bool known = job.remaining_bytes != kNever;
     const double left = known ? std::max(1.0, job.remaining_bytes) : longest_bytes_;

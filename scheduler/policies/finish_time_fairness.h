@@ -1,9 +1,9 @@
 #pragma once
 
 // Finish-time fairness (Themis, NSDI '20; as a policy over GPU types, Gavel, OSDI '20, section 4.2). A job's rho is the
-// time from its submission to its end, over that time in a cluster of its own with 1/n of the GPUs. The largest rho is
-// made as low as possible. A job that would not reach this rho even if it ran all the time runs all the time, and holds
-// back no other job.
+// time from its submission to its end, divided by that time in a cluster of its own with 1/n of the GPUs. The largest
+// rho is made as low as possible. A job that would not reach this rho even if it ran all the time runs all the time,
+// and holds back no other job.
 
 #include "scheduler/policies/fair.h"
 
@@ -18,8 +18,8 @@ private:
     static constexpr std::size_t kKindsMax = 256;  // small, because one decision solves a dozen linear programs
 
     void prepare(const Snapshot& snapshot) override;
-    void terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
-               std::span<double> terms) const override;
+    void set_terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
+                   std::span<double> terms) const override;
     Result<Shares> allocate(const Snapshot& snapshot, const Kinds& kinds) override;
 
     double longest_bytes_ = 1;

@@ -12,7 +12,8 @@ double longest_remaining_bytes(const Snapshot& snapshot) {
     return longest;
 }
 
-void Makespan::terms(const Snapshot&, const JobState& job, double, std::span<double>, std::span<double> terms) const {
+void Makespan::set_terms(const Snapshot&, const JobState& job, double, std::span<double>,
+                         std::span<double> terms) const {
     terms[0] = std::clamp(job.remaining_bytes, 1.0, longest_bytes_);
 }
 

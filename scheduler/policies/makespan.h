@@ -17,8 +17,8 @@ public:
 
 private:
     void prepare(const Snapshot& snapshot) override { longest_bytes_ = longest_remaining_bytes(snapshot); }
-    void terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
-               std::span<double> terms) const override;
+    void set_terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
+                   std::span<double> terms) const override;
     Result<Shares> allocate(const Snapshot& snapshot, const Kinds& kinds) override;
 
     double longest_bytes_ = 1;

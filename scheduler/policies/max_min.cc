@@ -12,8 +12,8 @@ double equal_share_rate(const Snapshot& snapshot, std::span<const double> rates)
     return rate / gpus;
 }
 
-void MaxMin::terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
-                   std::span<double> terms) const {
+void MaxMin::set_terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
+                       std::span<double> terms) const {
     if (!knows_types_) {
         for (double& rate : rates) rate = rate > 0 ? 1 : 0;
     }

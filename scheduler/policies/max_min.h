@@ -17,8 +17,8 @@ public:
     std::string_view name() const override { return knows_types_ ? "max-min" : "max-min-agnostic"; }
 
 private:
-    void terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
-               std::span<double> terms) const override;
+    void set_terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
+                   std::span<double> terms) const override;
     Result<Shares> allocate(const Snapshot& snapshot, const Kinds& kinds) override;
 
     bool knows_types_;

@@ -9,6 +9,7 @@
 namespace larder::scheduler {
 namespace {
 
+// Indices in Kind::terms.
 constexpr std::size_t kTenant = 0;
 constexpr std::size_t kWeight = 1;
 constexpr std::size_t kEqualShareRate = 2;
@@ -18,8 +19,8 @@ constexpr int kLevelsMax = 40;
 
 }  // namespace
 
-void WaterFilling::terms(const Snapshot& snapshot, const JobState& job, double, std::span<double> rates,
-                         std::span<double> terms) const {
+void WaterFilling::set_terms(const Snapshot& snapshot, const JobState& job, double, std::span<double> rates,
+                             std::span<double> terms) const {
     terms[kTenant] = job.spec->tenant;
     terms[kWeight] = job.spec->weight;
     terms[kEqualShareRate] = equal_share_rate(snapshot, rates);

@@ -17,8 +17,8 @@ public:
 private:
     static constexpr std::size_t kKindsMax = 128;  // small, because one decision solves many linear programs
 
-    void terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
-               std::span<double> terms) const override;
+    void set_terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
+                   std::span<double> terms) const override;
     std::size_t exact_terms() const override { return 1; }
     Result<Shares> allocate(const Snapshot& snapshot, const Kinds& kinds) override;
 };

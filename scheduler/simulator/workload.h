@@ -14,8 +14,8 @@
 //     dataset = "imagenet-1k"      omitted: the model reads no dataset
 //     weight = 2                   how often a job without a model gets this one
 //     rate = {v100 = "114MB/s"}    f* of one GPU; `any` for types not named
-//     scaling = [0.6, 1, 1.3]      of elastic jobs: rate with gpus_min ... gpus_max GPUs over the rate with `gpus`
-//     by_nodes = [1, 0.9]          rate on 1, 2, ... nodes over the rate on one; the last holds for more
+//     scaling = [0.6, 1, 1.3]      elastic jobs: rate with gpus_min ... gpus_max GPUs, divided by the rate with `gpus`
+//     by_nodes = [1, 0.9]          rate on 1, 2, ... nodes, divided by the rate on one; the last holds for more
 //     restart = "30s"              time lost at each start after the first
 //     checkpoint = "1GB"           written when stopped, read when started again
 //     packed = 0.6                 part of the rate that is left when two jobs share GPUs; 0: they may not
@@ -86,7 +86,9 @@ struct WorkloadOptions {
     // This part of the jobs, drawn by seed, gets a strict deadline if the trace gives none: 60 s plus 1.1 to 3 times
     // the job's duration after its submission, about as in Chronus's own traces.
     double deadlines_part = 0;
-    double opportunistic_part = 0;  // this part of the jobs without deadlines, drawn by seed, has no claim
+    // This part of the preemptible jobs without deadlines, drawn by seed, is made opportunistic
+    // (JobSpec::opportunistic).
+    double opportunistic_part = 0;
     std::map<std::string, double> tenant_weights;  // 1 for tenants not named
     std::vector<Tenant> tenants;  // as configured, in place of tenant_weights; a tenant not listed has no quota
     std::optional<std::uint32_t> dataset_copies;  // of every dataset, instead of the table's

@@ -28,7 +28,7 @@ ALLOWED = {
     "allocator": {"allocator/protocol", "base", "base/server"},
     "scheduler": {"allocator", "allocator/protocol", "base", "base/server"},
 }
-# Libraries that a training job links must not use these.
+# A training job links the LIGHT parts, so they must not include HEAVY headers.
 LIGHT = {"base", "cache/protocol", "loader"}
 HEAVY = re.compile(r"^(boost|spdlog|fmt|prometheus|toml\+\+|CLI|liburing|lmdb)[/.]")
 
