@@ -79,13 +79,14 @@ def test_untrusted_certificate_is_refused(
     assert guarded.requests() == []
 
 
-def test_system_authorities_are_not_trusted_beside_an_own_one(
+def test_system_authorities_are_not_trusted_if_remote_ca_is_set(
     larder_bin: pathlib.Path, serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path
 ) -> None:  # fmt: skip
     for name in "ab":
         (tmp_path / f"{name}.png").write_bytes(b"a")
     server = serve_directory(tmp_path)
-    # OpenSSL looks for an authority by its name, so this one needs another name than the server's.
+    # OpenSSL looks an authority up by name, first in the file of remote.ca. Under the name of the server's authority,
+    # this one would be found instead, and the server refused even if the system's authorities were trusted.
     other = tmp_path / "other.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",

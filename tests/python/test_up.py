@@ -226,7 +226,7 @@ def small_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
     subprocess.run(["umount", directory], check=True)
 
 
-def test_cached_blocks_count_as_room_after_restart(
+def test_space_of_cached_blocks_counts_as_free_after_restart(
     small_disk: pathlib.Path, start_up: Callable[..., Up], tmp_path: pathlib.Path
 ) -> None:
     write_files(tmp_path / "files", 600)

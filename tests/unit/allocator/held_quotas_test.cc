@@ -40,7 +40,7 @@ void hold_some(ClusterState& state, std::mt19937_64& random) {
     }
 }
 
-TEST(HeldQuotas, AreInEveryPlanUnchangedAndTheRestFitsBesideThem) {
+TEST(HeldQuotas, EveryPlanKeepsHeldQuotasAndFitsOthersBesideThem) {
     const std::uint64_t cases = test::property_cases(5'000);
     for (std::uint64_t seed = 0; seed < cases; ++seed) {
         ClusterState state = test::RandomState(seed, {.operator_limits = seed % 3 == 0, .turns = true}).make();
@@ -94,7 +94,7 @@ protected:
     Cluster cluster{{.remote_bytes_per_second = 1e9}};
 };
 
-TEST_F(HeldQuotasTest, OfNodeAreInItsPlan) {
+TEST_F(HeldQuotasTest, QuotasHeldOnNodeAreInItsPlan) {
     const NodePlan part = plan_of(held_report(4 * kGB, 20 * kGB));
     EXPECT_EQ(part.quotas.at(0), (DatasetQuota{"images", 4 * kGB, 20 * kGB}));
     const DatasetQuota& text = part.quotas.at(1);
@@ -102,13 +102,13 @@ TEST_F(HeldQuotasTest, OfNodeAreInItsPlan) {
     EXPECT_NEAR(static_cast<double>(text.memory_bytes + text.disk_bytes), 50e9, 2);
 }
 
-TEST_F(HeldQuotasTest, AboveNodeCapacityAreClampedToIt) {
+TEST_F(HeldQuotasTest, HeldQuotaAboveNodeCapacityIsClamped) {
     const NodePlan part = plan_of(held_report(4 * kGB, 200 * kGB));
     EXPECT_EQ(part.quotas.at(0), (DatasetQuota{"images", 4 * kGB, 90 * kGB}));
     EXPECT_LE(part.quotas.at(1).memory_bytes, 6 * kGB);
 }
 
-TEST_F(HeldQuotasTest, ReduceWhatCanBePinned) {
+TEST_F(HeldQuotasTest, HeldQuotaReducesBytesThatCanBePinned) {
     (void)plan_of(held_report(4 * kGB, 56 * kGB));
     const auto pinned = cluster.pin_quota("text", 41 * kGB, 0);
     ASSERT_FALSE(pinned.has_value());

@@ -32,7 +32,7 @@ protected:
     }
     // Adds a job of 2 to 8 GPUs.
     JobSpec& add_elastic(double seconds = 1e6) {
-        JobSpec& spec = world_.add(2, 2e8 * seconds);
+        JobSpec& spec = world_.add(2, tests::work_bytes(2, seconds));
         spec.gpus_max = 8;
         return spec;
     }
@@ -46,7 +46,7 @@ TEST_P(Elastic, GrowsIntoIdleGpusAndShrinksForGang) {
     step();
     EXPECT_EQ(world_.states[0].gpus, 8U) << "it has them from its start";
     world_.pass(1000);
-    world_.add(4, 4e8 * 100);
+    world_.add(4, tests::work_bytes(4, 100));
     const Actions shrinks = step();
     EXPECT_THAT(shrinks.stops, ElementsAre(0));
     EXPECT_THAT(world_.running(), ElementsAre(0, 1));
@@ -64,7 +64,7 @@ TEST_P(Elastic, ShrinksNoFurtherThanItsMinimum) {
     add_elastic();
     step();
     world_.pass(1000);
-    world_.add(6, 6e8 * 100);
+    world_.add(6, tests::work_bytes(6, 100));
     step();
     EXPECT_THAT(world_.running(), ElementsAre(0, 1));
     EXPECT_EQ(world_.states[0].gpus, 2U);
@@ -73,7 +73,7 @@ TEST_P(Elastic, ShrinksNoFurtherThanItsMinimum) {
 TEST_P(Elastic, DoesNotRestartWhenGrowingGainsLess) {
     JobSpec& spec = add_elastic(100);
     spec.restart_s = 500;
-    world_.add(6, 6e8 * 10);
+    world_.add(6, tests::work_bytes(6, 10));
     step();
     ASSERT_EQ(world_.states[0].gpus, 2U);
     world_.pass(10);
@@ -99,7 +99,7 @@ TEST_P(Elastic, OpportunisticJobsStartBeforeOthersGrow) {
     add_elastic();
     step();
     world_.pass(1000);
-    world_.add(4, 4e8 * 1000).opportunistic = true;
+    world_.add(4, tests::work_bytes(4, 1000)).opportunistic = true;
     step();
     EXPECT_THAT(world_.running(), ElementsAre(0, 1));
     EXPECT_EQ(world_.states[0].gpus, 4U);
@@ -112,7 +112,7 @@ TEST_P(Elastic, TraceEndsSoonerThanWithRigidJobs) {
         TestRandom random(3);
         for (int j = 0; j < 12; ++j) {
             const std::uint32_t gpus = 1U << random.below(3);
-            JobSpec& spec = world.add(gpus, 1e8 * gpus * (500 + random.below(20000)));
+            JobSpec& spec = world.add(gpus, tests::work_bytes(gpus, 500 + random.below(20000)));
             if (elastic && j % 2 == 0) spec.gpus_max = 4 * gpus;
             spec.restart_s = 10;
         }

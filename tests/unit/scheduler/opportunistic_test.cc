@@ -25,7 +25,7 @@ protected:
         return actions ? *actions : Actions{};
     }
     std::uint32_t add(std::uint32_t gpus, bool opportunistic, double seconds = 1e5) {
-        world_.add(gpus, 1e8 * gpus * seconds).opportunistic = opportunistic;
+        world_.add(gpus, tests::work_bytes(gpus, seconds)).opportunistic = opportunistic;
         return static_cast<std::uint32_t>(world_.specs.size() - 1);
     }
 
@@ -85,7 +85,7 @@ TEST_P(Opportunistic, DoesNotChangeDecisionsAboutClaims) {
     for (int j = 0; j < 12; ++j) {
         const std::uint32_t gpus = 1U << random.below(4);
         const double seconds = 100 + random.below(5000);
-        alone.add(gpus, 1e8 * gpus * seconds);
+        alone.add(gpus, tests::work_bytes(gpus, seconds));
         add(gpus, false, seconds);
         add(1U << random.below(4), true, seconds);
     }

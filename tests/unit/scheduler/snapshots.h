@@ -33,6 +33,14 @@ private:
     std::uint64_t state_;
 };
 
+// The rate of a job of World::add() on one GPU.
+inline constexpr double kGpuBytesPerSecond = 1e8;
+
+// Returns the work that a job of World::add() does on `gpus` GPUs in `seconds`.
+inline double work_bytes(double gpus, double seconds) {
+    return kGpuBytesPerSecond * gpus * seconds;
+}
+
 // Owns what a Snapshot refers to. There is one GPU type "a" unless more are named, and nodes have 8 GPUs.
 class World {
 public:
@@ -56,7 +64,7 @@ public:
         spec.submit_s = now_s;
         spec.gpus = spec.gpus_min = spec.gpus_max = gpus;
         spec.total_bytes = total_bytes;
-        spec.ideal_bytes_per_second.assign(gpu_types.size(), 1e8 * gpus);
+        spec.ideal_bytes_per_second.assign(gpu_types.size(), kGpuBytesPerSecond * gpus);
         JobState& state = states.emplace_back();
         state.spec = &spec;
         state.remaining_bytes = total_bytes;

@@ -179,11 +179,11 @@ TEST_F(CellsDecide, UnwantedJobKeepsClaimIfStoppingItHelpsNoOther) {
 
 TEST_F(CellsDecide, BackfillKeepsClaimForFirstWaitingJobOfTenant) {
     use_cells(1, 1);
-    world_.add(4, 4e8 * 100);
-    world_.add(8);             // its tenant has 4 left, the cluster 12
-    world_.add(4, 4e8 * 200);  // would take those 4
-    world_.add(8, 8e8 * 200).tenant = 1;
-    world_.add(4, 4e8 * 50);  // ends before job 0
+    world_.add(4, tests::work_bytes(4, 100));
+    world_.add(8);                             // its tenant has 4 left, the cluster 12
+    world_.add(4, tests::work_bytes(4, 200));  // would take those 4
+    world_.add(8, tests::work_bytes(8, 200)).tenant = 1;
+    world_.add(4, tests::work_bytes(4, 50));  // ends before job 0
     const auto fifo = std::move(*make_policy("fifo-backfill", {}));
     ASSERT_TRUE(world_.step(*fifo));
     EXPECT_THAT(world_.running(), ElementsAre(0, 3, 4));

@@ -28,7 +28,7 @@ protected:
     }
 
     JobSpec& add(std::uint32_t tenant, std::uint32_t gpus, double seconds, double deadline_s) {
-        JobSpec& spec = world.add(gpus, 1e8 * gpus * seconds);
+        JobSpec& spec = world.add(gpus, tests::work_bytes(gpus, seconds));
         spec.tenant = tenant;
         spec.service = ServiceClass::strict_deadline;
         spec.deadline_s = deadline_s;

@@ -1,4 +1,4 @@
-// Acknowledgements, decisions and calls of the engine wait until the change is on record, however long that takes.
+// Acknowledgements, decisions and calls to the engine wait until the change is on record, however long that takes.
 
 #include <gmock/gmock.h>
 
@@ -50,7 +50,7 @@ TEST_F(Live, SubmissionThatCannotBeSavedIsNotCountedOrNoted) {
     EXPECT_EQ(live->queue().counts().submitted, 2u);
 }
 
-TEST_F(Live, JobIsAcknowledgedAndFoundOnceOnRecord) {
+TEST_F(Live, JobIsAcknowledgedAndFoundOnlyAfterItIsOnRecord) {
     disk_is_slow = true;
     const Submission asked = job_with_gpus(1, "new");
     Result<std::vector<JobId>> answer = fail(ErrorCode::cancelled, "no answer yet");
@@ -91,7 +91,7 @@ TEST_F(Live, EngineIsToldOnlyWhatIsOnRecord) {
     EXPECT_THAT(engine.stops, ElementsAre(Attempt{id, 1}));
 }
 
-TEST_F(Live, CancellationIsAcknowledgedOnceOnRecord) {
+TEST_F(Live, CancellationIsAcknowledgedOnlyAfterItIsOnRecord) {
     const JobId id = submit(job_with_gpus(2));
     disk_is_slow = true;
     Result<void> answer = fail(ErrorCode::cancelled, "no answer yet");
@@ -106,7 +106,7 @@ TEST_F(Live, CancellationIsAcknowledgedOnceOnRecord) {
     EXPECT_EQ(record.jobs.at(id)->phase, Phase::cancelled) << "the write is tried again";
 }
 
-TEST_F(Live, JobIsCancelledIfPredecessorFailsDuringItsWrite) {
+TEST_F(Live, JobIsCancelledIfPredecessorFailsWhileJobIsWritten) {
     const JobId before = submit_and_start(job_with_gpus(1, "before"));
     disk_is_slow = true;
     Submission asked = job_with_gpus(1, "after");

@@ -15,7 +15,7 @@ std::unique_ptr<Policy> lease_policy(std::string_view name, bool exact = false) 
 }
 
 JobSpec& add(tests::World& world, std::uint32_t gpus, double seconds, ServiceClass service, double deadline_s) {
-    JobSpec& spec = world.add(gpus, 1e8 * gpus * seconds);
+    JobSpec& spec = world.add(gpus, tests::work_bytes(gpus, seconds));
     spec.service = service;
     spec.deadline_s = deadline_s;
     return spec;
@@ -98,12 +98,12 @@ TEST(Chronus, PromisedJobMayWaitForItsLeases) {
 
 TEST(Chronus, BestEffortFillsGapsAndYieldsAtLeaseEnd) {
     tests::World world(1);
-    world.add(8, 1e8 * 8 * 1000);
+    world.add(8, tests::work_bytes(8, 1000));
     const auto chronus = lease_policy("chronus");
     ASSERT_TRUE(world.step(*chronus));
     world.pass(30);
     add(world, 6, 200, ServiceClass::strict_deadline, 400);
-    world.add(2, 1e8 * 2 * 50);
+    world.add(2, tests::work_bytes(2, 50));
     auto actions = world.step(*chronus);
     ASSERT_TRUE(actions);
     EXPECT_THAT(world.running(), ElementsAre(0));
@@ -117,7 +117,7 @@ TEST(Chronus, BestEffortFillsGapsAndYieldsAtLeaseEnd) {
 
 TEST(Chronus, LateSoftJobGoesBeforeBestEffort) {
     tests::World world(1);
-    world.add(8, 1e8 * 8 * 10);
+    world.add(8, tests::work_bytes(8, 10));
     add(world, 8, 500, ServiceClass::soft_deadline, 300);
     const auto chronus = lease_policy("chronus");
     const auto actions = world.step(*chronus);
@@ -131,8 +131,8 @@ TEST(Chronus, NonPreemptibleJobDelaysNoPromise) {
     tests::World world(1);
     add(world, 4, 150, ServiceClass::strict_deadline, 210).gpus = 4;
     add(world, 8, 100, ServiceClass::strict_deadline, 350);
-    world.add(4, 1e8 * 4 * 1000).preemptible = false;
-    world.add(4, 1e8 * 4 * 100).preemptible = false;
+    world.add(4, tests::work_bytes(4, 1000)).preemptible = false;
+    world.add(4, tests::work_bytes(4, 100)).preemptible = false;
     const auto chronus = lease_policy("chronus");
     ASSERT_TRUE(world.step(*chronus));
     EXPECT_THAT(world.running(), ElementsAre(0, 3));

@@ -152,16 +152,17 @@ TEST(MaxMin, RemoteBoundJobLeavesFastTypeToOthers) {
 
 TEST(Makespan, AllJobsEndTogether) {
     tests::World world(1);
-    world.add(8, 8e8 * 3000);
-    world.add(8, 8e8 * 9000);
-    world.add(8, 8e8 * 6000);
+    world.add(8, tests::work_bytes(8, 3000));
+    world.add(8, tests::work_bytes(8, 9000));
+    world.add(8, tests::work_bytes(8, 6000));
     const auto makespan = policy("makespan");
     while (!world.jobs.empty()) {
         const auto actions = world.step(*makespan);
         ASSERT_TRUE(actions);
         for (const JobState& job : world.states) {
             if (world.now_s >= 15000) continue;
-            EXPECT_LT(job.remaining_bytes, job.spec->total_bytes * (1 - world.now_s / 18000) + 8e8 * 2000);
+            EXPECT_LT(job.remaining_bytes,
+                      job.spec->total_bytes * (1 - world.now_s / 18000) + tests::work_bytes(8, 2000));
         }
         world.pass(std::min(actions->next_s, world.next_end_s()) - world.now_s);
         world.end_finished();
@@ -182,8 +183,8 @@ TEST(Makespan, LongestJobGetsItsFastestType) {
 // One job has waited for 20,000 s before the other arrives. Rho makes up for that time.
 TEST(FinishTimeFairness, MakesUpForTimeLost) {
     tests::World world(1);
-    world.add(8, 8e8 * 20000).submit_s = -20000;
-    world.add(8, 8e8 * 20000);
+    world.add(8, tests::work_bytes(8, 20000)).submit_s = -20000;
+    world.add(8, tests::work_bytes(8, 20000));
     const auto fair = policy("finish-time-fairness");
     const auto parts = shares(world, *fair);
     // Both jobs reach the same rho: (20,000 + 20,000 / x) / 40,000 = 20,000 / (1 - x) / 40,000.
@@ -201,7 +202,7 @@ TEST(FinishTimeFairness, LargestRhoIsMinimal) {
         for (int j = 0; j < 3; ++j) {
             lengths.push_back(20000 + random.below(100000));
             elapsed.push_back(random.below(40000));
-            world.add(8, 8e8 * lengths.back()).submit_s = 1000 - elapsed.back();
+            world.add(8, tests::work_bytes(8, lengths.back())).submit_s = 1000 - elapsed.back();
         }
         const auto rho = [&](std::size_t j, double part) {
             return (elapsed[j] + lengths[j] / std::max(part, 1e-9)) / (3 * lengths[j]);

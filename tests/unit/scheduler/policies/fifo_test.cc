@@ -25,10 +25,10 @@ TEST(Fifo, StartsInSubmissionOrderAndBlocksBehindFirstWaitingJob) {
 
 TEST(Fifo, BackfillsJobsThatEndBeforeFirstCanStart) {
     tests::World world(1);
-    world.add(6, 6e8 * 100);  // 100 s
+    world.add(6, tests::work_bytes(6, 100));  // 100 s
     world.add(4);
-    world.add(1, 1e8 * 50);   // 50 s: ends before the first waiting job can start
-    world.add(1, 1e8 * 500);  // ends later, but 4 GPUs are spare then
+    world.add(1, tests::work_bytes(1, 50));   // 50 s: ends before the first waiting job can start
+    world.add(1, tests::work_bytes(1, 500));  // ends later, but 4 GPUs are spare then
     const auto fifo = fifo_policy("fifo-backfill");
     ASSERT_TRUE(world.step(*fifo));
     EXPECT_THAT(world.running(), ElementsAre(0, 2, 3));
@@ -36,9 +36,9 @@ TEST(Fifo, BackfillsJobsThatEndBeforeFirstCanStart) {
 
 TEST(Fifo, BackfillNeverDelaysFirstWaitingJob) {
     tests::World world(1);
-    world.add(6, 6e8 * 100);
+    world.add(6, tests::work_bytes(6, 100));
     world.add(8);
-    world.add(2, 2e8 * 101);
+    world.add(2, tests::work_bytes(2, 101));
     const auto fifo = fifo_policy("fifo-backfill");
     ASSERT_TRUE(world.step(*fifo));
     EXPECT_THAT(world.running(), ElementsAre(0));
@@ -46,12 +46,12 @@ TEST(Fifo, BackfillNeverDelaysFirstWaitingJob) {
 
 TEST(Fifo, BackfillKeepsTypeThatFirstJobRequires) {
     tests::World world(1, {"v100", "p100"});
-    world.add(6, 6e8 * 100).gpu_type = 0;
-    world.add(8).gpu_type = 0;             // 2 GPUs of its type are free, and 8 of the other
-    world.add(1, 1e8 * 50).gpu_type = 0;   // ends before job 0
-    world.add(1, 1e8 * 200).gpu_type = 0;  // ends after job 0
+    world.add(6, tests::work_bytes(6, 100)).gpu_type = 0;
+    world.add(8).gpu_type = 0;                             // 2 GPUs of its type are free, and 8 of the other
+    world.add(1, tests::work_bytes(1, 50)).gpu_type = 0;   // ends before job 0
+    world.add(1, tests::work_bytes(1, 200)).gpu_type = 0;  // ends after job 0
     world.add(1, 4e8 * 200).ideal_bytes_per_second = {4e8, 1e8};
-    world.add(6, 6e8 * 200).gpu_type = 1;
+    world.add(6, tests::work_bytes(6, 200)).gpu_type = 1;
     const auto fifo = fifo_policy("fifo-backfill");
     ASSERT_TRUE(world.step(*fifo));
     EXPECT_THAT(world.running(), ElementsAre(0, 2, 4, 5));
@@ -60,11 +60,11 @@ TEST(Fifo, BackfillKeepsTypeThatFirstJobRequires) {
 
 TEST(Fifo, StreamOfBackfillDoesNotStarveFirstJob) {
     tests::World world(1, {"v100", "p100"});
-    for (int j = 0; j < 2; ++j) world.add(3, 3e8 * (100 + 60 * j)).gpu_type = 0;
-    world.add(8, 8e8 * 10).gpu_type = 0;
+    for (int j = 0; j < 2; ++j) world.add(3, tests::work_bytes(3, 100 + 60 * j)).gpu_type = 0;
+    world.add(8, tests::work_bytes(8, 10)).gpu_type = 0;
     const auto fifo = fifo_policy("fifo-backfill");
     for (int round = 0; round < 20 && world.states[2].first_started_s == kNever; ++round) {
-        world.add(3, 3e8 * 100).gpu_type = 0;
+        world.add(3, tests::work_bytes(3, 100)).gpu_type = 0;
         ASSERT_TRUE(world.step(*fifo));
         world.pass(30);
         world.end_finished();

@@ -117,7 +117,7 @@ TEST(Gandiva, UnpacksJobsThatRunTooSlowlyTogether) {
 
 TEST(Gandiva, ElasticJobGrowsIntoSpareGpusAndGivesThemBack) {
     tests::World world(1);
-    JobSpec& elastic = world.add(2, 2e8 * 100000);
+    JobSpec& elastic = world.add(2, tests::work_bytes(2, 100000));
     elastic.gpus_max = 8;
     const auto policy = gandiva();
     pass_turns(world, *policy, 1);
@@ -144,7 +144,7 @@ TEST(Gandiva, JobThatGainsMostGrows) {
 TEST(Gandiva, JobDoesNotGrowForLessThanRestartCosts) {
     for (const double restart_s : {10.0, 1000.0}) {
         tests::World world(1);
-        JobSpec& elastic = world.add(4, 4e8 * 300);
+        JobSpec& elastic = world.add(4, tests::work_bytes(4, 300));
         elastic.gpus_max = 8;
         elastic.restart_s = restart_s;
         world.add(4, kNever);
@@ -161,7 +161,7 @@ TEST(Gandiva, SpreadJobMovesTogetherWhenThatPays) {
     for (const double restart_s : {10.0, 1e7}) {
         tests::World world(2);
         for (int j = 0; j < 2; ++j) world.add(6, kNever);
-        JobSpec& spread = world.add(4, 4e8 * 10000);
+        JobSpec& spread = world.add(4, tests::work_bytes(4, 10000));
         spread.rate_by_nodes = {1, 0.5};
         spread.restart_s = restart_s;
         const auto policy = gandiva();

@@ -45,7 +45,7 @@ void expect_valid(const ShareProblem& problem, const Shares& shares, const char*
     }
 }
 
-double level_by_textbook(const ShareProblem& problem) {
+double level_by_textbook_simplex(const ShareProblem& problem) {
     const std::size_t types = problem.gpus_by_type.size();
     const std::size_t columns = problem.groups.size() * types + 1;
     std::vector<std::vector<double>> rows;
@@ -75,13 +75,13 @@ double level_by_textbook(const ShareProblem& problem) {
     return tests::largest_value(objective, rows, bounds);
 }
 
-TEST(Shares, ProgramReachesTextbookLevel) {
+TEST(Shares, ProgramReachesLevelOfTextbookSimplex) {
     ShareProgram warm;
     for (std::uint32_t seed = 0; seed < 300; ++seed) {
         tests::TestRandom random(seed);
         const std::size_t types = 1 + random.below(3);
         const ShareProblem problem = random_problem(random, types, 1 + random.below(7));
-        const double best = level_by_textbook(problem);
+        const double best = level_by_textbook_simplex(problem);
         ShareProgram cold;
         const auto solved = cold.solve(problem);
         ASSERT_TRUE(solved) << solved.error().message;
@@ -124,7 +124,7 @@ TEST(Shares, JobsThatGainMostGetFastType) {
     const auto shares = program.solve(problem);
     ASSERT_TRUE(shares);
     EXPECT_THAT(shares->part(0, 1), DoubleNear(0, 1e-6));
-    EXPECT_THAT(shares->level, DoubleNear(2.2 / 3.7, 1e-6));  // an equal share of both types reaches a half
+    EXPECT_THAT(shares->level, DoubleNear(2.2 / 3.7, 1e-6));  // sharing both types equally reaches only level 0.5
 }
 
 TEST(Shares, BindingGroupIsNamed) {

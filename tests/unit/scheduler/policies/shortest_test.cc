@@ -9,11 +9,11 @@ using testing::ElementsAre;
 
 TEST(Sjf, ShortestWaitingJobIsNextAndNoneIsStopped) {
     tests::World world(1);
-    world.add(8, 8e8 * 1000);
+    world.add(8, tests::work_bytes(8, 1000));
     const auto sjf = std::move(*make_policy("sjf", {}));
     ASSERT_TRUE(world.step(*sjf));
-    world.add(8, 8e8 * 500);
-    world.add(8, 8e8 * 10);
+    world.add(8, tests::work_bytes(8, 500));
+    world.add(8, tests::work_bytes(8, 10));
     ASSERT_TRUE(world.step(*sjf));
     EXPECT_THAT(world.running(), ElementsAre(0));
     world.end(0);
@@ -23,28 +23,28 @@ TEST(Sjf, ShortestWaitingJobIsNextAndNoneIsStopped) {
 
 TEST(Srtf, JobWithMoreWorkLeftIsStopped) {
     tests::World world(1);
-    world.add(8, 8e8 * 1000);
+    world.add(8, tests::work_bytes(8, 1000));
     const auto srtf = std::move(*make_policy("srtf", {}));
     ASSERT_TRUE(world.step(*srtf));
     world.pass(900);  // 100 s left
-    world.add(8, 8e8 * 200);
+    world.add(8, tests::work_bytes(8, 200));
     ASSERT_TRUE(world.step(*srtf));
     EXPECT_THAT(world.running(), ElementsAre(0));
-    world.add(8, 8e8 * 50);
+    world.add(8, tests::work_bytes(8, 50));
     ASSERT_TRUE(world.step(*srtf));
     EXPECT_THAT(world.running(), ElementsAre(2));
 }
 
 TEST(Srtf, CostOfRestartCounts) {
     tests::World world(1);
-    world.add(8, 8e8 * 1000).restart_s = 300;
+    world.add(8, tests::work_bytes(8, 1000)).restart_s = 300;
     const auto srtf = std::move(*make_policy("srtf", {}));
     ASSERT_TRUE(world.step(*srtf));
     world.pass(900);
-    world.add(8, 8e8 * 50);
+    world.add(8, tests::work_bytes(8, 50));
     ASSERT_TRUE(world.step(*srtf));  // job 0 is stopped with 100 s of work left, which take 400 s with the restart
     world.end(1);
-    world.add(8, 8e8 * 200);
+    world.add(8, tests::work_bytes(8, 200));
     ASSERT_TRUE(world.step(*srtf));
     EXPECT_THAT(world.running(), ElementsAre(2));
 }
@@ -65,8 +65,8 @@ TEST(Srtf, SlowStorageMakesJobLonger) {
         world.storage = {.cache_bytes = 0, .remote_bytes_per_second = 2e8};
         world.datasets = {{.name = "remote", .size_bytes = 1e12, .cached_bytes = 0},
                           {.name = "cached", .size_bytes = 1e12, .cached_bytes = 1e12}};
-        world.add(8, 8e8 * 1000).dataset = 0;
-        world.add(8, 8e8 * 2000).dataset = 1;  // always at f*: 2,000 s against 4,000 s
+        world.add(8, tests::work_bytes(8, 1000)).dataset = 0;  // takes 4,000 s at the bandwidth of the remote
+        world.add(8, tests::work_bytes(8, 2000)).dataset = 1;  // takes 2,000 s, from the cache
         world.storage_aware = aware;
         const auto srtf = std::move(*make_policy("srtf", {}));
         ASSERT_TRUE(world.step(*srtf));
@@ -74,15 +74,16 @@ TEST(Srtf, SlowStorageMakesJobLonger) {
     }
 }
 
-// On one GPU with all jobs present from the start, no order has a lower sum of completion times than shortest first.
-TEST(Srtf, ShortestFirstIsOptimalOnOneGpu) {
+// If one job runs at a time and all jobs are present from the start, no order has a lower sum of completion times than
+// shortest first.
+TEST(Srtf, ShortestFirstIsOptimalIfOneJobRunsAtATime) {
     for (std::uint32_t seed = 0; seed < 50; ++seed) {
         tests::TestRandom random(seed);
         std::vector<double> lengths;
         tests::World world(1);
         for (int j = 0; j < 5; ++j) {
             lengths.push_back(1 + random.below(100));
-            world.add(8, 8e8 * lengths.back());
+            world.add(8, tests::work_bytes(8, lengths.back()));
         }
         const auto srtf = std::move(*make_policy("srtf", {}));
         double sum = 0;
