@@ -10,9 +10,9 @@
 namespace larder {
 
 // Creates the file with `mode`, locks it for as long as the descriptor is open, and writes this process's number to it.
-// Returns `already_exists` when another process holds the lock; the message names that process by number. A process
-// killed while it starts a child leaves the lock to the child until the child runs its own program. So while the file
-// names a dead process the calling thread waits, for at most 30 s.
+// Returns `already_exists` when another process holds the lock; the message names that process by number.
+// Between fork and exec, a child holds the lock too. If its parent is killed then, the file is locked but names a dead
+// process. The calling thread waits for that to end, for at most 30 s.
 Result<FileDescriptor> lock_file(const std::string& path, unsigned mode);
 
 }  // namespace larder

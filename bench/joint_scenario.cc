@@ -3,8 +3,9 @@
 namespace larder::bench {
 
 JointScenario joint_scenario(bool quick) {
-    // A quick run is the same cluster at half the rates, with all sizes a sixteenth as large. Blocks are a quarter as
-    // large, not a sixteenth: each is a file, and many files are slow to write where many were just removed.
+    // A quick run is the same cluster at half the rates, with all sizes a sixteenth as large. Only the block size is a
+    // quarter, so that there are fewer blocks. Each block is a file, and writing many files is slow where many were
+    // just removed.
     const auto blocks = [&](std::uint32_t mib) { return mib * (quick ? 4 : 16); };
     const auto rate = [&](double mb_per_second) { return mb_per_second * (quick ? 5e5 : 1e6); };
     JointScenario scenario;

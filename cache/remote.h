@@ -46,9 +46,9 @@ struct RemoteRead {
     void* remote_state = nullptr;        // used by the remote while the read runs
 };
 
-// Settles the account of a finished read whose `into` was counted and paid for when it began. Returns the bytes still
+// Settles the payment of a finished read whose `into` was counted and paid for when it began. Returns the bytes still
 // to be counted. If the read failed, `into` never arrived: its bytes are refunded and deducted from the result.
-inline std::uint64_t settle(RemoteRead& read, protocol::BlockStatus status) {
+inline std::uint64_t settle_payment(RemoteRead& read, protocol::BlockStatus status) {
     const std::shared_ptr<RemotePayer> payer = std::exchange(read.payer, nullptr);
     const std::uint64_t extra_bytes = std::exchange(read.extra_bytes, 0);
     if (status == protocol::BlockStatus::ok) return extra_bytes;

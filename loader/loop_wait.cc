@@ -17,7 +17,7 @@ std::int64_t LoopWait::end(std::int64_t now_ns) {
 }
 
 void LoopWait::follow(std::shared_ptr<const TrainingLoopWait> loop) {
-    is_elsewhere_ = true;
+    loop_runs_elsewhere_ = true;
     if (loop == loop_) return;
     loop_ = std::move(loop);
     begin_session();
@@ -30,7 +30,7 @@ void LoopWait::begin_session() {
 }
 
 LoopWait::Report LoopWait::report(std::int64_t now_ns) {
-    if (is_elsewhere_ && !loop_) return {};
+    if (loop_runs_elsewhere_ && !loop_) return {};
     const Waits now = waits();
     const std::int64_t open_ns = now.since_ns == 0 ? 0 : std::max<std::int64_t>(0, now_ns - now.since_ns);
     if (first_report_ns_ == 0) {
@@ -47,8 +47,8 @@ LoopWait::Report LoopWait::report(std::int64_t now_ns) {
 
 LoopWait::Waits LoopWait::waits() const {
     if (!loop_) return own_;
-    // The loop writes these values in the other order. So a wait that ends in between counts twice for a moment, and is
-    // never missed: `busy_ns` would keep the error of a missed wait.
+    // The loop writes these values in the other order. So a wait that ends in between counts twice for a moment, but is
+    // never missed. A missed wait would raise `busy_ns` for good, because `busy_ns` never falls within a session.
     const std::int64_t since_ns = loop_->waiting_since_ns.load(std::memory_order_acquire);
     return {.waited_ns = loop_->waited_ns.load(std::memory_order_acquire), .since_ns = since_ns};
 }

@@ -27,7 +27,7 @@ public:
     std::int64_t end(std::int64_t now_ns);
     // From now on the loop runs in another process. Null: another session reports its waits, or nobody knows them.
     void follow(std::shared_ptr<const TrainingLoopWait> loop);
-    // Begins a session, which reports nothing from before.
+    // Begins a session. Its reports leave out earlier waits.
     void begin_session();
     Report report(std::int64_t now_ns);
 
@@ -39,7 +39,7 @@ private:
     Waits waits() const;
 
     Waits own_;
-    bool is_elsewhere_ = false;
+    bool loop_runs_elsewhere_ = false;
     std::shared_ptr<const TrainingLoopWait> loop_;
     std::int64_t waited_before_ns_ = 0;           // before the session
     std::int64_t first_report_ns_ = 0;            // 0: none yet

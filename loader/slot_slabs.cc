@@ -76,8 +76,8 @@ void SlotSlabs::release(std::uint32_t id) {
     refused_pages_ = kNeverRefused;
     if (--slab_runs_[slab] > 0) return;
     --occupied_slabs_;
-    const bool has_room = room_.begin < room_.end && slab_of(room_.begin) == slab;
-    if (has_room) {
+    const bool is_slab_of_room = room_.begin < room_.end && slab_of(room_.begin) == slab;
+    if (is_slab_of_room) {
         room_ = whole_slab(slab);
     } else {
         empty_slabs_.push_back(slab);

@@ -7,7 +7,8 @@
 //
 // Reads index.json and the table at the head of each shard, several shards at a time. Reads only the zstd
 // frame header of a compressed shard, because index.json has its number of samples. If a shard exists in both forms,
-// uses the uncompressed one. One compressed shard makes every shard of the dataset one block, whatever the block goal.
+// uses the uncompressed one. If any shard is compressed, each shard of the dataset is one block, and the block goal is
+// ignored.
 //
 // Unsupported, with an error that names the cause: `pkl` columns (unpickling would run any code in them), other
 // compressions, other formats. Source: mosaicml/streaming, streaming/base/format (base/writer.py, mds/writer.py,

@@ -4,15 +4,15 @@
 // readers of the same files benefit, and network file systems read ahead.
 //
 // A read compares the object's size and mtime with the manifest AFTER reading the bytes, on the same descriptor. A
-// check before the read would add nothing: a writer changes the mtime before it changes a byte, so bytes read before an
-// unchanged stat are the old bytes. An object read whole is opened for each read. For larger objects (shards) the last
-// few descriptors stay open. A descriptor whose file has changed, or was deleted or replaced (no link left), is closed
-// after the read, so that the next read opens the path again.
+// check before the read would add nothing: a writer changes the mtime before it changes a byte, so if the mtime is
+// still the old one after the read, no byte had been changed when it was read. An object read whole is opened for each
+// read. For larger objects (shards) the last few descriptors stay open. A descriptor whose file has changed, or was
+// deleted or replaced (no link left), is closed after the read, so that the next read opens the path again.
 //
-// A symbolic link is followed only if it stays beneath the root: who may write to the root could otherwise make the
-// daemon read any file. An open first follows no link at all, which takes one operation. If there is one on the path,
-// the root is opened, and the file beneath it. Links on the way to the root are resolved once, when the remote is made
-// (open_trusted_directory). With `follow_symlinks` all links are followed.
+// A symbolic link is followed only if it stays beneath the root: otherwise anyone who may write to the root could
+// make the daemon read any file. An open first follows no link at all, which takes one operation. If the path has a
+// link, the root is opened, then the file beneath the root. Links on the way to the root are resolved once, when the
+// remote is made (open_trusted_directory). With `follow_symlinks` all links are followed.
 
 #include <memory>
 #include <string>
@@ -26,7 +26,7 @@ namespace larder::cache {
 struct FileRemoteOptions {
     std::size_t open_files = 64;  // number of descriptors of large objects that stay open
     bool follow_symlinks = false;
-    std::shared_ptr<RemoteProblems> problems;  // gets the reason of a read that a link made fail; may be null
+    std::shared_ptr<RemoteProblems> problems;  // gets the reason when a link makes a read fail; may be null
 };
 
 // `root` is the absolute path of a readable directory. `device` must outlive the remote.

@@ -40,8 +40,8 @@ struct HttpEndpointState {
     void failed(std::string why, int why_errno, std::int64_t now_ns);
     // Returns the outage once, as soon as the silence counts as an outage.
     std::optional<HttpOutage> begin_outage_if_silent(std::int64_t now_ns);
-    // Ends the outage and returns it once, if no request is in flight and the last failure is kOutageForgotten_ns ago:
-    // no answer would end the outage then.
+    // Ends the outage and returns it once, if no request is in flight and the last failure is kOutageForgotten_ns ago.
+    // Without requests, no answer can come to end the outage.
     std::optional<HttpOutage> end_forgotten_outage(std::int64_t now_ns);
     std::optional<HttpOutage> outage() const;
     // True if a waiting request must fail: it was submitted more than `retry_for_ns` ago, and the endpoint has not

@@ -11,7 +11,7 @@ namespace larder::cache {
 std::string s3_list_query(std::string_view prefix, std::string_view continuation_token) {
     std::string query;
     if (!continuation_token.empty()) query += "continuation-token=" + percent_encode(continuation_token) + "&";
-    // Does not request encoded keys (encoding-type): some servers then encode the continuation token too.
+    // Does not request encoded keys (encoding-type), because some servers would encode the continuation token too.
     return query + "list-type=2&max-keys=1000&prefix=" + percent_encode(prefix);
 }
 

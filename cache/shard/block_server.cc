@@ -485,7 +485,7 @@ void BlockServer::start(Miss& miss, ShardJob& payer) {
 void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_errno) {
     // A miss without waiters may end before its read starts, so nobody has paid.
     if (ShardJob* payer = std::exchange(miss.paying_job, nullptr)) {
-        const std::uint64_t extra_bytes = settle(miss, status);
+        const std::uint64_t extra_bytes = settle_payment(miss, status);
         for (BlockCounters* counters : {&counters_, &payer->counters}) counters->remote_read_bytes += extra_bytes;
     }
     const std::uint32_t payload_crc = status == BlockStatus::ok ? crc32c(miss.into) : 0;

@@ -29,9 +29,9 @@ struct Fetch {
     Consumer* consumer = nullptr;
     Miss* miss = nullptr;
     // The links of FetchLists.
-    Fetch* next_waiter = nullptr;     // of the miss
-    Fetch* next_queued = nullptr;     // in the job's queue for tokens
-    Fetch* next_disk_read = nullptr;  // that waits for its turn
+    Fetch* next_waiter = nullptr;     // next fetch that waits for the same miss
+    Fetch* next_queued = nullptr;     // next fetch in the job's queue for tokens
+    Fetch* next_disk_read = nullptr;  // next fetch whose disk read waits for its turn
 
     // The request.
     std::uint32_t tag = 0;
@@ -42,7 +42,7 @@ struct Fetch {
     std::uint32_t slot_pages = 0;
     std::uint32_t epoch = 0;
     std::uint32_t damaged_crc = 0;
-    bool is_refetch = false;  // a refetch: the consumer found its copy, of CRC `damaged_crc`, damaged
+    bool is_refetch = false;  // the consumer found its copy, whose CRC is `damaged_crc`, damaged
 
     bool queued = false;     // referenced by the job's queue
     bool delivered = false;  // only the queue still refers to it
@@ -117,7 +117,8 @@ struct Miss : RemoteRead {
     bool failed_once = false;  // the bytes did not match the manifest's checksum
 };
 
-// A block on its way from a slot to another node's cache.
+// A block on its way from a slot to another node's cache. PeerRemote::offer() takes it as a RemoteRead whose
+// `into` is the memory to send.
 struct Offer : RemoteRead {
     BlockServer* server = nullptr;
     Consumer* consumer = nullptr;
@@ -143,7 +144,7 @@ public:
     // The dataset version that the consumer reads.
     virtual const protocol::Manifest& manifest() const = 0;
     ShardJob& job() const { return *job_; }
-    // True if blocks are not requested in random order, so that admission samples by hash.
+    // True if blocks are not requested in random order, so that admission takes only blocks with low hashes.
     bool sequential() const { return sequential_; }
     // True if only blocks that this node holds may be delivered.
     virtual bool cached_only() const { return false; }

@@ -22,7 +22,8 @@ namespace {
 
 constexpr std::uint64_t kBytesPerStepMax = std::uint64_t{4} << 20;
 constexpr std::uint32_t kBlocksPerStepMax = 4096;
-// The most bytes read at one time. More would wait for the disk and would not be admitted.
+// The most bytes read at one time. With more, blocks would queue for being written to disk, and admission would refuse
+// some.
 constexpr std::uint64_t kBytesInFlightMax = std::uint64_t{32} << 20;
 // A compressed block reaches the cache a little after its slot becomes free.
 constexpr std::int64_t kSettle_ns = 100'000'000;
@@ -137,14 +138,15 @@ std::int64_t Scan::step() {
     return is_turn_needed ? now_ns_ : wake_ns;
 }
 
-// Called when a warm-up has requested all wanted blocks. True if more work is left.
+// Called when a warm-up has requested all wanted blocks. Begins another pass over the blocks if that may cache more,
+// else counts the outcomes, some blocks a call. False once all are counted.
 bool Scan::start_next_phase() {
-    if (!counting_ && warm_->begin_another_pass()) {
+    if (!is_counting_outcomes_ && warm_->begin_another_pass()) {
         next_block_ = 0;
         return true;
     }
-    counting_ = true;
-    return !warm_->count(*progress_);
+    is_counting_outcomes_ = true;
+    return !warm_->count_outcomes(*progress_);
 }
 
 // Records whether the slot's block was admitted. Nobody is writing the block to the cache any more.
@@ -289,11 +291,11 @@ bool Scan::compare_with_remote(Slot& slot) {
 
 void Scan::finish_comparison(Slot& slot, BlockStatus status, int system_errno) {
     unrefer();
-    const std::uint64_t extra_bytes = settle(slot.read, status);
+    const std::uint64_t extra_bytes = settle_payment(slot.read, status);
     for (BlockCounters* counters : {&server_.counters(), &job().counters}) counters->remote_read_bytes += extra_bytes;
     if (status != BlockStatus::ok) {
         note(BlockFound::What::unreadable, slot.block, why_unreadable(status, system_errno));
-    } else if (!settle_comparison(slot)) {
+    } else if (!evaluate_comparison(slot)) {
         slot.state = SlotState::to_compare;
         return;
     }
@@ -301,7 +303,7 @@ void Scan::finish_comparison(Slot& slot, BlockStatus status, int system_errno) {
 }
 
 // Returns false if the bytes do not match the manifest for the first time and must be read once more.
-bool Scan::settle_comparison(Slot& slot) {
+bool Scan::evaluate_comparison(Slot& slot) {
     const std::uint32_t block_id = manifest_->block_id(slot.block);
     const std::uint32_t crc = crc32c(slot.read.into);
     if (!is_as_indexed(slot.block, crc)) {

@@ -60,7 +60,7 @@ private:
     bool is_as_indexed(std::uint32_t block, std::uint32_t crc) const;
     void note(BlockFound::What what, std::uint32_t block, std::string why = {});
     void drop_bad(std::uint32_t block);
-    bool settle_comparison(Slot& slot);
+    bool evaluate_comparison(Slot& slot);
     void begin(Slot& slot, std::uint32_t block);
     bool compare_with_remote(Slot& slot);
     void finish_comparison(Slot& slot, protocol::BlockStatus status, int system_errno);
@@ -76,9 +76,9 @@ private:
     std::unique_ptr<std::byte, void (*)(void*)> memory_{nullptr, std::free};
     std::vector<Slot> slots_;
     std::optional<WarmBlocks> warm_;
-    std::int64_t settled_ns_ = 0;
+    std::int64_t settled_ns_ = 0;  // warm: when the last block was settled
     bool planned_ = false;
-    bool counting_ = false;
+    bool is_counting_outcomes_ = false;
     bool finished_ = false;
 };
 

@@ -145,7 +145,7 @@ bool WarmBlocks::begin_another_pass() {
     return true;
 }
 
-bool WarmBlocks::count(ScanProgress& progress) {
+bool WarmBlocks::count_outcomes(ScanProgress& progress) {
     const std::uint32_t end = std::min(manifest_.block_count(), next_ + kBlocksPerCall);
     for (; next_ < end; ++next_) {
         if (is_cached(next_)) {

@@ -2,8 +2,8 @@
 
 // Decides for each block whether a warm-up fetches it, and records the outcome. First `plan` walks all blocks and
 // decides what to fetch. Then the scan requests the blocks that `wants` accepts and reports how each ended. Last,
-// `count` walks all blocks again, because only blocks cached at the end count. `plan` and `count` handle a few thousand
-// blocks per call. On the shard's thread.
+// `count_outcomes` walks all blocks again, because only blocks that are cached at the end count as warmed. `plan` and
+// `count_outcomes` handle a few thousand blocks per call. On the shard's thread.
 
 #include <cstdint>
 #include <functional>
@@ -39,8 +39,8 @@ public:
 
     // Plans the next blocks. True if all are done: `progress` then has the plan.
     bool plan(ScanProgress& progress);
-    // Counts the next blocks. True if all are done: `progress` then has the outcome.
-    bool count(ScanProgress& progress);
+    // Counts the outcomes of the next blocks. True if all are done: `progress` then has the outcome.
+    bool count_outcomes(ScanProgress& progress);
 
     // True if the scan must request the block now. Settles a block that is cached by now or has no room.
     bool wants(std::uint32_t block);

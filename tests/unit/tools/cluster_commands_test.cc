@@ -200,7 +200,7 @@ TEST_F(ClusterCommands, TopShowsClusterUnlessNodeIsRequested) {
     EXPECT_THAT(node.errors, HasSubstr("no daemon answers"));
 }
 
-TEST_F(ClusterCommands, EventsAfterNumberAreListed) {
+TEST_F(ClusterCommands, EventsAfterGivenEventAreListed) {
     EXPECT_EQ(output({"events"}), "");
     EXPECT_EQ(larder({"job", "register", "vision"}).exit_code, 0);
     allocator.report();

@@ -155,7 +155,7 @@ TEST_F(IndexRawTest, LinkedDirectoryIsAClassIfLinksAreFollowed) {
     EXPECT_THAT(listing(), ElementsAre("cat/1.jpg 0", "dog/1.jpg 1", "fox/1.jpg 2", "fox/cat/1.jpg 2"));
 }
 
-TEST_F(IndexRawTest, FollowsLinksAndNotesSkippedEntries) {
+TEST_F(IndexRawTest, FollowsLinksAndReportsSkippedEntries) {
     write("a/real.jpg", "12345");
     write("a/empty.jpg", "");
     write("a/.hidden.jpg");
