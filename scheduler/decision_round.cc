@@ -37,7 +37,7 @@ DecisionRound::DecisionRound(const DecideInput& input, Placer& placer, const Pol
       grows_(!policy.sizes_jobs()),
       fates_(jobs_.size(), Fate::not_wanted),
       is_stopped_(jobs_.size()),
-      stays_(jobs_.size()),
+      only_gains_claim_(jobs_.size()),
       room_(input.snapshot.gpu_types, claims),
       quotas_(input.snapshot.tenants) {
     for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
@@ -110,8 +110,8 @@ void DecisionRound::choose_one(const Decision& decision, const Want& want) {
         take(*job.spec, type, gpus, claims);
     }
     fates_[want.job] = Fate::pending;
-    stays_[want.job] = job.running && job.opportunistic && !want.opportunistic && job.gpus == gpus &&
-                       job.gpu_type == type && !want.packed_with && job.packed_with == nullptr;
+    only_gains_claim_[want.job] = job.running && job.opportunistic && !want.opportunistic && job.gpus == gpus &&
+                                  job.gpu_type == type && !want.packed_with && job.packed_with == nullptr;
     pending_.push_back({.decision = &decision, .want = &want, .gpus = gpus, .gpu_type = type});
 }
 
@@ -200,7 +200,7 @@ WaitsFor DecisionRound::waits_for(std::uint32_t j) const {
 
 void DecisionRound::carry_out(Actions& actions) {
     for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
-        if (jobs_[j]->running && ((fates_[j] == Fate::pending && !stays_[j]) || must_stop(j))) stop(j);
+        if (jobs_[j]->running && ((fates_[j] == Fate::pending && !only_gains_claim_[j]) || must_stop(j))) stop(j);
     }
     keep_grown(actions);
     carry_out_pending(actions);
@@ -224,7 +224,7 @@ void DecisionRound::carry_out_pending(Actions& actions) {
     for (const Pending& pending : pending_) {
         const std::uint32_t j = pending.want->job;
         if (pending.decision == stuck) continue;
-        if (stays_[j] && !is_stopped_[j]) {
+        if (only_gains_claim_[j] && !is_stopped_[j]) {
             take_claim(j, actions);
             continue;
         }
@@ -590,9 +590,10 @@ double DecisionRound::room_lasts_until_s() const {
     return until_s;
 }
 
-// True if growing pays. A running job restarts to grow, and any job restarts once more if waiting jobs need the room
-// before it ends.
-bool DecisionRound::pays(const Growing& grown, std::uint32_t gpus_before, std::size_t nodes, double horizon_s) const {
+// True if growing gains more than its restarts cost. A running job restarts to grow, and any job restarts once more if
+// waiting jobs need the room before it ends.
+bool DecisionRound::is_growth_worthwhile(const Growing& grown, std::uint32_t gpus_before, std::size_t nodes,
+                                         double horizon_s) const {
     const JobState& job = *jobs_[grown.job];
     const double before = expected_rate(input_.snapshot, job, grown.gpu_type, gpus_before);
     const double after = expected_rate(input_.snapshot, job, grown.gpu_type, grown.gpus) *
@@ -600,8 +601,8 @@ bool DecisionRound::pays(const Growing& grown, std::uint32_t gpus_before, std::s
     if (before <= 0) return after > 0;
     const double end_s = job.remaining_bytes / before;
     const int restarts = (job.running ? 1 : 0) + (horizon_s < end_s ? 1 : 0);
-    return growing_pays(before, after, std::min(end_s, horizon_s), std::max(job.spec->restart_s, kRestartLeast_s),
-                        restarts);
+    return gain_exceeds_restarts(before, after, std::min(end_s, horizon_s),
+                                 std::max(job.spec->restart_s, kRestartLeast_s), restarts);
 }
 
 void DecisionRound::grow_into_spare_gpus(Actions& actions) {
@@ -618,7 +619,7 @@ void DecisionRound::grow_into_spare_gpus(Actions& actions) {
     place_evicted(actions);
 }
 
-// Grows the job if that pays at the place found, else leaves it as it is.
+// Grows the job if that is worthwhile at the place found, else leaves the job as it is.
 void DecisionRound::grow(const Growing& grown, double horizon_s, Actions& actions) {
     const std::uint32_t j = grown.job;
     const JobState& job = *jobs_[j];
@@ -629,7 +630,7 @@ void DecisionRound::grow(const Growing& grown, double horizon_s, Actions& action
     Growing to = grown;
     to.gpus = before +
               std::min({grown.gpus - before, quotas_.left(job.spec->tenant), room_.claim_left(*job.spec, to.gpu_type)});
-    if (to.gpus == before || !pays(to, before, 1, horizon_s)) return;
+    if (to.gpus == before || !is_growth_worthwhile(to, before, 1, horizon_s)) return;
     const std::vector<HeldCell> held = placer_.cells_of(input_.ids[j]);
     placer_.release(input_.ids[j]);
     auto placed = placer_.place(request(j, to.gpus, to.gpu_type, false));
@@ -639,7 +640,7 @@ void DecisionRound::grow(const Growing& grown, double horizon_s, Actions& action
         actions.stops.insert(actions.stops.end(), stopped_.begin() + static_cast<std::ptrdiff_t>(stopped_before),
                              stopped_.end());
     }
-    if (placed && !pays(to, before, placed->placement.size(), horizon_s)) {
+    if (placed && !is_growth_worthwhile(to, before, placed->placement.size(), horizon_s)) {
         placer_.release(input_.ids[j]);
         placed.reset();
     }

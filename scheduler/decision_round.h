@@ -24,8 +24,8 @@ public:
                   std::span<const std::uint32_t> claims);
 
     void choose(const Decision& decision);
-    // Returns the GPUs of the type that no job has been given yet. Opportunistic jobs that were not chosen yet have
-    // none.
+    // Returns the GPUs of the type that no job has been given yet. The GPUs of a running job that is opportunistic or
+    // may be stopped count as left until the job is chosen.
     std::uint32_t left(std::uint32_t gpu_type) const { return room_.left(gpu_type); }
     void carry_out(Actions& actions);
     WaitsFor waits_for(std::uint32_t job) const;
@@ -97,7 +97,8 @@ private:
     std::vector<Growing> jobs_that_may_grow(const Actions& actions) const;
     bool anyone_waits() const;
     double room_lasts_until_s() const;
-    bool pays(const Growing& grown, std::uint32_t gpus_before, std::size_t nodes, double horizon_s) const;
+    bool is_growth_worthwhile(const Growing& grown, std::uint32_t gpus_before, std::size_t nodes,
+                              double horizon_s) const;
     void grow_into_spare_gpus(Actions& actions);
     void grow(const Growing& grown, double horizon_s, Actions& actions);
 
@@ -108,9 +109,10 @@ private:
     bool grows_;  // decide() sizes elastic jobs, not the policy
     std::vector<Fate> fates_;
     std::vector<bool> is_stopped_;
-    std::vector<bool> stays_;                           // runs without a claim, and is wanted there with one
+    // By job: true if it runs opportunistically and is wanted on the same GPUs, but with its tenant's claim.
+    std::vector<bool> only_gains_claim_;
     Room room_;                                         // for jobs not chosen yet
-    std::set<std::pair<bool, std::uint32_t>> held_up_;  // (is opportunistic, tenant)
+    std::set<std::pair<bool, std::uint32_t>> held_up_;  // queues whose jobs must wait: (is opportunistic, tenant)
     Quotas quotas_;
     std::vector<const Decision*> decisions_;
     std::vector<Pending> pending_;

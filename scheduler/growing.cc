@@ -54,13 +54,13 @@ void grow(const Snapshot& snapshot, std::span<std::uint32_t> left, std::vector<G
         if (!job.running || growing.gpus <= job.gpus) continue;
         const double before = expected_rate(snapshot, job, job.gpu_type, job.gpus);
         const double after = expected_rate(snapshot, job, job.gpu_type, growing.gpus);
-        if (growing_pays(before, after, job.remaining_bytes / before, job.spec->restart_s, 1)) continue;
+        if (gain_exceeds_restarts(before, after, job.remaining_bytes / before, job.spec->restart_s, 1)) continue;
         left[growing.gpu_type] += growing.gpus - job.gpus;
         growing.gpus = job.gpus;
     }
 }
 
-bool growing_pays(double rate_before, double rate_after, double horizon_s, double restart_s, int restarts) {
+bool gain_exceeds_restarts(double rate_before, double rate_after, double horizon_s, double restart_s, int restarts) {
     if (horizon_s == kNever) return rate_after > rate_before;
     return (horizon_s - restarts * restart_s) * rate_after > horizon_s * rate_before;
 }

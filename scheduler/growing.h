@@ -23,7 +23,7 @@ void raise_all(const Snapshot& snapshot, std::span<std::uint32_t> left, std::vec
 // Like raise_all(), but a running job grows only if its gain until its end exceeds the cost of a restart.
 void grow(const Snapshot& snapshot, std::span<std::uint32_t> left, std::vector<Growing>& jobs);
 
-// True if the higher rate pays within `horizon_s`, at a cost of `restarts` restarts of the job.
-bool growing_pays(double rate_before, double rate_after, double horizon_s, double restart_s, int restarts);
+// True if, within `horizon_s`, the higher rate gains more bytes than `restarts` restarts of the job lose.
+bool gain_exceeds_restarts(double rate_before, double rate_after, double horizon_s, double restart_s, int restarts);
 
 }  // namespace larder::scheduler

@@ -1,8 +1,8 @@
 #pragma once
 
 // Lists the nodes that hold a dataset's blocks, the largest holders first. The daemon and the simulator place jobs near
-// their data by these lists (DecideInput::near). For a dataset on very many nodes only the largest holders are kept:
-// the data is hardly nearer to another holder than to any node.
+// their data by these lists (DecideInput::near). For a dataset on very many nodes only the largest holders are kept,
+// because a job on a smaller holder is hardly nearer to the data than a job on a node without any.
 
 #include <cstdint>
 #include <span>

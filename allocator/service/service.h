@@ -29,8 +29,8 @@ public:
     AllocatorService(const AllocatorService&) = delete;
     AllocatorService& operator=(const AllocatorService&) = delete;
 
-    // Reloads tokens, roles of certificates, and the TLS files: all of them or, with the error, none. The rest of the
-    // config holds until a restart.
+    // Reloads tokens, roles of certificates, and the TLS files: all of them; on an error none. Changes to the rest
+    // of the config take effect at a restart.
     Result<void> reload(const AllocatorConfig& config);
     // Accepts no more requests. The context's run() returns when the requests in flight are answered.
     void stop();

@@ -6,7 +6,7 @@
 // - cluster/ has reports, plans and leases, and is written many times a second. It survives the process once save()
 // returns, but no power cut. A reboot is noticed by its boot id; then nothing is leased for the length of a lease.
 // A lost or damaged environment starts empty, and a damaged one is put aside; reports then fill it again. A state from
-// a newer version is refused. One process at a time, one thread.
+// a newer version is refused. Only one process at a time can open the directory. Call from one thread.
 
 #include <cstdint>
 #include <memory>
@@ -35,13 +35,14 @@ public:
     // `now_ns` is by CLOCK_MONOTONIC, the clock of leases.
     static Result<std::unique_ptr<StateStore>> open(const StateStoreOptions& options, std::int64_t now_ns);
 
-    // Returns the state as open() found it; its times are by the present clock.
+    // Returns the state that open() found. Its times are by the clock of this boot: leases of an earlier boot expire at
+    // the time of open().
     const ClusterRecord& found() const { return stored_.record; }
     // Saves a change. Settings are saved later, on the writer's thread. The rest is saved on return; on an error none
     // of it is. Error: no_space if the map or the disk is full.
     Result<void> save(const ClusterRecord& change);
     // Calls `then` on another thread, once all settings saved so far survive a power cut, or with an error if the last
-    // ones are not saved.
+    // write of settings failed.
     void when_durable(RowWriter::Done then);
 
 private:
@@ -53,7 +54,8 @@ private:
     StoredState stored_;
     std::unique_ptr<RowStore> rows_;
     std::unique_ptr<RowStore> settings_;
-    std::shared_ptr<Result<void>> last_written_ = std::make_shared<Result<void>>();  // the writer's
+    // The result of the last write of settings. Only the writer's thread uses it.
+    std::shared_ptr<Result<void>> last_written_ = std::make_shared<Result<void>>();
     std::unique_ptr<RowWriter> writer_;
 };
 

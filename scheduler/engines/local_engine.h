@@ -20,11 +20,13 @@
 namespace larder::scheduler {
 
 struct LocalEngineOptions {
-    std::string directory;                       // has a directory per queue, with one per job; made if missing
+    // Has a directory per queue, with one per job; made if missing. Jobs with numbers below `first` are from versions
+    // without queue identities, and have their directories directly in this one.
+    std::string directory;
     std::string queue;                           // the identity of the queue whose jobs it runs
-    JobId first = 1;                             // lower numbers date from versions without queue identities
+    JobId first = 1;                             // number of the first job in the queue's own directory
     std::string runner;                          // path of the program larder-runner
-    std::map<std::string, unsigned> first_gpus;  // by node
+    std::map<std::string, unsigned> first_gpus;  // first device of each node
     std::string group_parent;                    // where attempts' control groups are made; empty: they have none
     std::string warning;                         // for Engine::warning()
 };

@@ -21,7 +21,7 @@ struct NodeConfig {
 };
 
 struct LiveConfig {
-    unsigned gpus = 0;  // of one node, named like this machine
+    unsigned gpus = 0;  // of the only node, which is named like this machine
     std::string gpu_type = "gpu";
     std::map<std::string, NodeConfig> nodes;  // instead of `gpus`
     std::string cells;                        // file of cells with guarantees, instead of `gpus` and `nodes`
@@ -38,8 +38,8 @@ struct LiveConfig {
 };
 
 std::vector<ConfigKey> live_config_keys();
-// `settings` refer to rules by their index in live_config_keys(). An error names the setting. `empty_tables`: as in
-// ConfigText, because a tenant needs no settings.
+// `settings` refer to rules by their index in live_config_keys(). An error names the setting. `empty_tables` (see
+// ConfigText) may name tenants that have no settings.
 Result<LiveConfig> read_live_config(std::span<const ConfigSetting> settings,
                                     std::span<const std::string> empty_tables = {});
 

@@ -92,8 +92,8 @@ Shares Fair::spread_over_types(const Kinds& kinds, std::span<const double> parts
     return shares;
 }
 
-Result<Shares> Fair::raise(const Kinds& kinds, std::span<const double> needs, std::span<const double> floors,
-                           bool spreads_rest) {
+Result<Shares> Fair::shares_at_highest_level(const Kinds& kinds, std::span<const double> needs,
+                                             std::span<const double> floors, bool spreads_rest) {
     const bool is_one_type = types_are_one(kinds);
     ShareProblem problem;
     if (is_one_type) {

@@ -24,12 +24,12 @@ public:
 protected:
     static constexpr std::size_t kTerms = 3;
 
-    // Jobs with equal numbers.
+    // The jobs that have the same GPUs, rates and terms.
     struct Kind {
         std::uint32_t jobs = 0;
-        double gpus = 0;
-        std::vector<double> rates;  // of each, by type; 0: cannot run there
-        std::vector<double> terms;  // as set_terms() set them
+        double gpus = 0;            // of each job
+        std::vector<double> rates;  // of each job, by type; 0: cannot run there
+        std::vector<double> terms;  // kTerms of them, as set_terms() set them
         bool operator==(const Kind&) const = default;
     };
     struct Kinds {
@@ -52,8 +52,8 @@ protected:
 
     // Returns shares at the highest level: each kind's rate is at least level * needs[kind], and at least floors[kind]
     // if given. If `spreads_rest`, the GPUs left at that level are shared out as well.
-    Result<Shares> raise(const Kinds& kinds, std::span<const double> needs, std::span<const double> floors = {},
-                         bool spreads_rest = true);
+    Result<Shares> shares_at_highest_level(const Kinds& kinds, std::span<const double> needs,
+                                           std::span<const double> floors = {}, bool spreads_rest = true);
     // True if every kind is as fast on one type as on any other, so that all types count as one.
     static bool types_are_one(const Kinds& kinds);
     // Returns the shares of all types. `parts` are the shares when all types count as one.

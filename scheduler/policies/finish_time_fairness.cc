@@ -55,7 +55,7 @@ Result<Shares> FinishTimeFairness::allocate(const Snapshot&, const Kinds& kinds)
             const double fastest = std::ranges::max(kind.rates);
             needs[k] = time_s * fastest <= kind.terms[kRemainingBytes] ? fastest : kind.terms[kRemainingBytes] / time_s;
         }
-        return raise(kinds, needs, {}, spreads_rest);
+        return shares_at_highest_level(kinds, needs, {}, spreads_rest);
     };
     const auto reached = [](const Result<Shares>& shares) { return shares && shares->level >= 1 - kTolerance; };
 

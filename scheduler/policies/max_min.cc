@@ -24,7 +24,7 @@ Result<Shares> MaxMin::allocate(const Snapshot&, const Kinds& kinds) {
     std::vector<double> needs;
     needs.reserve(kinds.kinds.size());
     for (const Kind& kind : kinds.kinds) needs.push_back(kind.terms[0]);
-    return raise(kinds, needs);
+    return shares_at_highest_level(kinds, needs);
 }
 
 }  // namespace larder::scheduler

@@ -43,7 +43,7 @@ LeaseDemand demand_of(const Snapshot& snapshot, const Room& all, std::uint32_t j
 struct PlannedPromises {
     LeasePlan plan;
     std::vector<std::size_t> indices;  // indices in `promises`
-    std::vector<LeaseFit> fits;        // of each of them
+    std::vector<LeaseFit> fits;        // by position in `indices`
     bool all_met = true;
     std::size_t missed = 0;
 };

@@ -4,8 +4,9 @@
 // latest starts, so that long jobs with time to spare make way for short jobs with none. That order is computed again
 // at each decision, and gangs that fitted together once may not fit when others have come or gone. So the times behind
 // a promise are kept (JobState::promised), and apply wherever the new order would break a promise. A new job is
-// promised its deadline if all earlier promises hold beside its own, in the new order or in what the kept times leave
-// free. As long as rates do not change and no GPUs are lost, every promise is met.
+// promised its deadline if the order with this job keeps its promise and all earlier ones, or if the leases that
+// earlier promises leave free meet its deadline. As long as rates do not change and no GPUs are lost, every promise is
+// met.
 
 #include <span>
 #include <vector>
@@ -21,7 +22,7 @@ struct Promise {
     bool strict = false;
     bool promised_before = false;
     bool within_lease = false;
-    std::uint32_t holds_claim_of = kNoTenant;
+    std::uint32_t holds_claim_of = kNoTenant;  // see claim_of()
     bool met = false;
     bool hopeless = false;  // could not be met even with no other promises
 };
@@ -30,16 +31,16 @@ bool has_deadline(const JobState& job);
 // Returns the tenant whose claim covers the job's GPUs; kNoTenant: none.
 std::uint32_t claim_of(const JobState& job);
 
-// Returns a Promise for every job with a deadline that may be stopped, in the order in which they are considered: jobs
-// promised before, then strict ones, then the others, each by latest start.
+// Returns a Promise for every job that may be stopped and has a deadline, in the order in which promises are
+// considered: jobs promised before, then strict ones, then the others, each by latest start.
 std::vector<Promise> find_promises(const Snapshot& snapshot);
 
-// Adds the starts and ends of promised times after the first of `ends_s`, so that leases end there. `ends_s` is
-// ascending, before and after.
+// Adds to `ends_s` each start and end of promised times that is later than its first element, so that leases end there.
+// Leaves out starts that are not before its last element. `ends_s` is ascending on entry and on return.
 void add_promised_ends(const Snapshot& snapshot, std::vector<double>& ends_s);
 
-// Sets `fit`, `met` and `hopeless` of each promise. On entry `plan` has all that is taken, except by promised jobs that
-// are not within a lease; on return it also has the leases of all promises that are met.
+// Sets `fit`, `met` and `hopeless` of each promise. On entry, the GPUs of jobs that must not be stopped and of
+// jobs within a lease are taken in `plan`; on return also the leases of all promises that are met.
 void admit_by_latest_start(const Snapshot& snapshot, LeasePlan& plan, std::vector<Promise>& promises);
 
 }  // namespace larder::scheduler

@@ -56,7 +56,7 @@ public:
         return statuses;
     }
 
-    // Keeps the level and maximizes the groups' rates, each relative to the group's fastest type.
+    // Keeps the level and maximizes the sum over jobs of GPUs * rate / rate on the job's fastest type.
     bool spread_rest() {
         const double level = model_.primalColumnSolution()[level_column_];
         model_.setColumnLower(level_column_, level * (1 - kTolerance));

@@ -19,8 +19,8 @@ namespace larder::scheduler {
 
 struct ShareGroup {
     std::uint32_t jobs = 1;
-    double gpus = 1;            // of each
-    std::vector<double> rates;  // of each, by type; 0: cannot run there
+    double gpus = 1;            // of each job
+    std::vector<double> rates;  // of each job, by type; 0: cannot run there
     // The sum of rate * share must be at least floor + level * need.
     double need = 1;
     double floor = 0;
@@ -33,9 +33,10 @@ struct ShareProblem {
 
 struct Shares {
     std::uint32_t types = 0;
-    std::vector<double> parts;  // of the time, of each job of a group; by group, then type
-    double level = 0;           // that all groups reach
-    std::vector<bool> binding;  // by group, from ShareProgram: true if it keeps the level from being higher
+    // The part of the time that each job of a group runs on a type. Index: group * types + type.
+    std::vector<double> parts;
+    double level = 0;           // the level that all groups reach
+    std::vector<bool> binding;  // by group, set by ShareProgram: true if the group keeps the level from being higher
 
     double part(std::size_t group, std::size_t type) const { return parts[group * types + type]; }
 };
@@ -52,8 +53,8 @@ double level_reached(const ShareProblem& problem, const Shares& shares);
 // as GPUs are left.
 Shares closed_form_shares(const ShareProblem& problem);
 
-// Computes shares for several types. With `spreads_rest`, GPUs left at the highest level go where they add most to the
-// rates, each relative to the job's fastest type.
+// Computes shares for several types. With `spreads_rest`, GPUs that are left once the level is highest go where they
+// add most to the sum over jobs of GPUs * rate / rate on the job's fastest type.
 class ShareProgram {
 public:
     ShareProgram();

@@ -52,7 +52,7 @@ Result<Shares> WaterFilling::allocate(const Snapshot& snapshot, const Kinds& kin
             const Kind& kind = kinds.kinds[k];
             needs[k] = kind.terms[kEqualShareRate] * weights[k] / leaves[k].demand;
         }
-        shares = raise(kinds, needs, floors, false);
+        shares = shares_at_highest_level(kinds, needs, floors, false);
         if (!shares) return shares;
         bool stopped = false;
         for (std::size_t k = 0; k < count; ++k) {
@@ -65,7 +65,7 @@ Result<Shares> WaterFilling::allocate(const Snapshot& snapshot, const Kinds& kin
         if (!stopped) break;
     }
     std::ranges::fill(needs, 0);
-    return raise(kinds, needs, floors);
+    return shares_at_highest_level(kinds, needs, floors);
 }
 
 }  // namespace larder::scheduler

@@ -10,7 +10,7 @@ Result<SimulationOutcome> simulate(const Workload& workload, const GpuCluster& c
     if (options.reported_plans &&
         (!options.cache.own_caches || cache != CacheKind::uniform || options.cache.bandwidth != BandwidthKind::joint)) {
         return fail(ErrorCode::invalid_argument,
-                    "plans as daemons make them need cache uniform+joint and each node's own cache");
+                    "reported plans need cache uniform+joint, and a cache of its own for each node");
     }
     if (options.cache.own_caches && cache != CacheKind::uniform && cache != CacheKind::none) {
         return fail(ErrorCode::invalid_argument,

@@ -35,9 +35,9 @@ void print_peers(const json::object& peers) {
     std::fputs(table.text().c_str(), stdout);
 }
 
-// Describes the daemon's allocator: "/run/a.sock, up for 3 h since 2026-01-01 10:00:00; 2 jobs wait, 1 runs". `known`
-// is the daemon's view of it; empty: the daemon has none. An allocator that the user named is not asked: the status is
-// the daemon's.
+// Describes the daemon's allocator: "/run/a.sock, up for 3 h since 2026-01-01 10:00:00; jobs waiting: 2, running: 1".
+// `known` is what the daemon says of its allocator; empty: it has none. Asks that allocator even if --allocator names
+// another one.
 std::string allocator_text(Context context, const json::object& known) {
     if (known.empty()) return "none: quotas and limits are set by hand";
     context.allocator.endpoint = text_at(known, "endpoint");
@@ -61,9 +61,9 @@ std::string allocator_text(Context context, const json::object& known) {
         return endpoint + ", up, but does not tell its status: " + answer.error().message;
     }
     const double left_s = number_at(known, "lease_left_s");
-    return endpoint + ", DOES NOT ANSWER: " + answer.error().message + "; until it does, quotas stay as they are" +
-           (left_s > 0 ? ", and rates for another " + format_seconds(left_s)
-                       : ", and rates of leased jobs at their floor");
+    return endpoint + ", DOES NOT ANSWER: " + answer.error().message + "; quotas stay as they are until it does" +
+           (left_s > 0 ? ", rates stay for another " + format_seconds(left_s)
+                       : ", rates of leased jobs are at their floors");
 }
 
 int status(const Context& context) {
