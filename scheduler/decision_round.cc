@@ -370,7 +370,7 @@ void DecisionRound::start(const Pending& pending, Placement placement, Actions& 
                               .packed_with = want.packed_with});
 }
 
-// Also stops the guests of stopped jobs.
+// Stops the guests of stopped jobs.
 void DecisionRound::stop_guests(Actions& actions) {
     for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
         if (!jobs_[j]->running || jobs_[j]->packed_with == nullptr) continue;
@@ -454,8 +454,8 @@ bool DecisionRound::restore_stopped(std::uint32_t j) {
     const JobState& job = *jobs_[j];
     if (job.packed_with != nullptr) return false;
     const PlaceRequest place_request = request(j, job.gpus, job.gpu_type, job.opportunistic);
-    if (!put_back(place_request, job.placement, held_before_[j]))
-        return false;  // no held cells if the placer evicted it
+    // `held_before_` has no cells of a job that the placer evicted.
+    if (!put_back(place_request, job.placement, held_before_[j])) return false;
     fates_[j] = Fate::keeps;
     is_stopped_[j] = false;
     return true;

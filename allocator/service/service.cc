@@ -218,7 +218,7 @@ private:
 Result<void> serve(const ServeOptions& options) {
     boost::asio::io_context context{1};
     const SteadyClock clock;
-    // Caught before any client can know that the service runs.
+    // SIGTERM and SIGINT are caught before any client can know that the service runs.
     boost::asio::signal_set signals(context, SIGTERM, SIGINT);
     const auto service = AllocatorService::start(context, options.config, clock, options.extend);
     if (!service) return std::unexpected(service.error());
