@@ -214,6 +214,7 @@ private:
     void drop(Segment& segment);
     void shrink(Tier tier, const DropObserver& observer);
     void release(Segment& segment);
+    void end_reservation(Segment& segment);
     void put_segment_into_index(Segment& segment);
     void remove_segment_from_index(const Segment& segment);
     void drop_failed_segment(Segment& segment);

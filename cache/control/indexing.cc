@@ -139,7 +139,8 @@ Result<std::uint64_t> Indexing::start(std::shared_ptr<Run> indexing, std::string
     Tasks::Work work{.kind = std::move(kind), .dataset = indexing->record.definition.name, .unit = "objects"};
     work.run = [this, indexing](TaskProgress& progress, std::stop_token stop) -> Tasks::Outcome {
         const DatasetRecord& record = indexing->record;
-        if (auto created = datasets_.catalog().create(record.definition.name); !created) return std::unexpected(created.error());
+        if (auto created = datasets_.catalog().create(record.definition.name); !created)
+            return std::unexpected(created.error());
         const std::string manifest_path = datasets_.catalog().manifest_path(record.definition.name, indexing->version);
         const bool first = indexing->previous == nullptr;
         const IndexRequest request{
@@ -156,7 +157,8 @@ Result<std::uint64_t> Indexing::start(std::shared_ptr<Run> indexing, std::string
             request, [&progress](const IndexProgress& step) { show_progress(progress, step); }, std::move(stop));
         if (!report) return std::unexpected(report.error());
         if (indexing->previous != nullptr && is_unchanged(report->manifest, *indexing->previous)) {
-            if (auto removed = datasets_.catalog().remove_manifest(record.definition.name, indexing->version); !removed) {
+            if (auto removed = datasets_.catalog().remove_manifest(record.definition.name, indexing->version);
+                !removed) {
                 return std::unexpected(removed.error());
             }
             report->notes.emplace_back("nothing has changed since version " +

@@ -48,9 +48,9 @@ Result<void> Quotas::check_capacity(const std::map<std::string, Quota>& changes)
 void Quotas::apply_quota(NodeDataset& dataset, Quota quota) {
     dataset.record.quota = quota;
     if (!dataset.offline) dataset.shard->set_quota(dataset.record.dataset_id, quota);
-    log_info(
-        "quota set",
-        {{"dataset", dataset.record.definition.name}, {"memory_bytes", quota.memory_bytes}, {"disk_bytes", quota.disk_bytes}});
+    log_info("quota set", {{"dataset", dataset.record.definition.name},
+                           {"memory_bytes", quota.memory_bytes},
+                           {"disk_bytes", quota.disk_bytes}});
 }
 
 Quota Quotas::changing() const {

@@ -97,7 +97,8 @@ Result<void> Serving::load_dataset(DatasetRecord record) {
                                    {"entries_dropped", report.entries_dropped},
                                    {"segments_missing", report.segments_missing}});
     if (!report.index_problem.empty()) {
-        log_warn("the index could not be read", {{"dataset", dataset.record.definition.name}, {"reason", report.index_problem}});
+        log_warn("the index could not be read",
+                 {{"dataset", dataset.record.definition.name}, {"reason", report.index_problem}});
     }
     for (const std::string& removed : report.removed) log_warn("removed a bad segment file", {{"file", removed}});
     dataset.segments = std::move(recovered->segments);
@@ -185,7 +186,8 @@ void Serving::retry_offline() {
     for (const auto& [name, dataset] : datasets_.all()) {
         if (!dataset.offline) continue;
         // Probe the remote first, on a thread that may block on a dead mount or on credentials.
-        files_.post([this, name, url = std::string(dataset.newest().manifest->url()), options = dataset.record.definition.remote] {
+        files_.post([this, name, url = std::string(dataset.newest().manifest->url()),
+                     options = dataset.record.definition.remote] {
             const auto place = RemotePlace::open(url, options, &transfers_);
             if (!place) return;
             const RemoteUrl& remote_url = (*place)->url();

@@ -117,28 +117,30 @@ private:
         segment.id = id;
         segment.alignment = header->alignment;
         segment.size_bytes = header->size_bytes;
-        std::uint64_t dropped_end = 0;
+        std::vector<Extent> dropped;
         const bool known =
             entries != nullptr && entries->alignment == segment.alignment && entries->size_bytes == segment.size_bytes;
         if (known) {
             segment.sealed = entries->sealed;
             segment.blocks = std::move(entries->blocks);
             // A later record may lie where a dropped one was, so they are not checked against each other.
-            dropped_end = erase_dropped_blocks(segment);
+            dropped = take_dropped_blocks(segment);
             drop_misplaced_blocks(segment, file_bytes);
         } else {
             recovered_.report.segments_scanned++;
         }
-        const std::uint64_t indexed_end = std::max(dropped_end, end_of(segment));
-        const std::size_t indexed_count = segment.blocks.size();
-        if (!segment.sealed) scan_records(file->get(), *header, indexed_end, file_bytes, segment.blocks);
+        std::vector<StoredBlock> found;
+        if (!segment.sealed) found = scan_unindexed(file->get(), *header, segment, std::move(dropped), file_bytes);
         ::posix_fadvise(file->get(), 0, 0, POSIX_FADV_DONTNEED);
-        if (segment.blocks.empty()) {
+        if (segment.blocks.empty() && found.empty()) {
             remove(segment.path, "it has no block");
             if (index_ != nullptr && entries != nullptr) index_->remove_segment(dataset_id_, id);
             return {};
         }
-        post_to_index(segment, known, indexed_count);
+        post_to_index(segment, known, found);
+        const std::size_t indexed_count = segment.blocks.size();
+        segment.blocks.insert(segment.blocks.end(), found.begin(), found.end());
+        std::ranges::sort(segment.blocks, {}, &StoredBlock::offset_units);
         return open_segment(std::move(segment), indexed_count);
     }
 
@@ -148,21 +150,40 @@ private:
         return read_segment_header(bytes);
     }
 
-    static std::uint64_t end_of(const RecoveredSegment& segment) {
-        if (segment.blocks.empty()) return kSegmentHeaderBytes;
-        const StoredBlock& last = segment.blocks.back();
-        return last.offset() + protocol::record_bytes(last.payload_bytes, segment.alignment);
+    // A part of a segment.
+    struct Extent {
+        std::uint64_t begin = 0;
+        std::uint64_t end = 0;
+    };
+
+    static Extent extent_of(const RecoveredSegment& segment, const StoredBlock& block) {
+        return {block.offset(), block.offset() + protocol::record_bytes(block.payload_bytes, segment.alignment)};
     }
 
-    // Returns where the last record of a dropped block ends.
-    static std::uint64_t erase_dropped_blocks(RecoveredSegment& segment) {
-        std::uint64_t end = 0;
+    // Returns where the records of dropped blocks lie.
+    static std::vector<Extent> take_dropped_blocks(RecoveredSegment& segment) {
+        std::vector<Extent> dropped;
         std::erase_if(segment.blocks, [&](const StoredBlock& block) {
-            if (!block.is_dropped()) return false;
-            end = std::max(end, block.offset() + protocol::record_bytes(block.payload_bytes, segment.alignment));
-            return true;
+            if (block.is_dropped()) dropped.push_back(extent_of(segment, block));
+            return block.is_dropped();
         });
-        return end;
+        return dropped;
+    }
+
+    // Returns the records that lie between and behind those that the index knows: writes end in any order, and the
+    // index learns of them later.
+    static std::vector<StoredBlock> scan_unindexed(int fd, const SegmentHeader& header, const RecoveredSegment& segment,
+                                                   std::vector<Extent> taken, std::uint64_t file_bytes) {
+        for (const StoredBlock& block : segment.blocks) taken.push_back(extent_of(segment, block));
+        std::ranges::sort(taken, {}, &Extent::begin);
+        std::vector<StoredBlock> found;
+        std::uint64_t end = kSegmentHeaderBytes;
+        for (const Extent& extent : taken) {
+            if (extent.begin > end) scan_records(fd, header, end, std::min(extent.begin, file_bytes), found);
+            end = std::max(end, extent.end);
+        }
+        scan_records(fd, header, end, file_bytes, found);
+        return found;
     }
 
     void drop_misplaced_blocks(RecoveredSegment& segment, std::uint64_t file_bytes) {
@@ -187,14 +208,14 @@ private:
         segment.blocks.resize(kept_count);
     }
 
-    void post_to_index(const RecoveredSegment& segment, bool known, std::size_t indexed_count) {
+    void post_to_index(const RecoveredSegment& segment, bool known, const std::vector<StoredBlock>& found) {
         if (index_ == nullptr) return;
         if (!known) {
             index_->remove_segment(dataset_id_, segment.id);
             index_->put_segment(dataset_id_, segment.id, segment.size_bytes, segment.alignment, segment.sealed);
         }
-        for (std::size_t i = indexed_count; i < segment.blocks.size(); i++) {
-            index_->put_block(dataset_id_, segment.id, segment.blocks[i]);
+        for (const StoredBlock& block : found) {
+            index_->put_block(dataset_id_, segment.id, block);
             if (++posts_ % kPostsPerFlush == 0) index_->flush();
         }
     }

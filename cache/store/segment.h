@@ -56,6 +56,7 @@ private:
     std::uint32_t slot_ = 0;  // in the store's array of segments
     std::uint32_t alignment_ = kMemoryAlignment;
     std::uint32_t references_ = 0;  // reservations, writes, reads and operations in flight
+    std::uint32_t unwritten_ = 0;   // reservations whose record is not written yet, nor given up
     FileDescriptor fd_;
     Mapping memory_;
     std::uint64_t backed_bytes_ = 0;  // of memory_

@@ -99,6 +99,7 @@ Reservation DatasetStore::make_reservation(SegmentSpace::Place place, std::uint3
                                            std::uint32_t payload_bytes) {
     table_.set_pending(block_id);
     place.segment->references_++;
+    place.segment->unwritten_++;
     return Reservation{place.segment, place.offset, block_id, payload_bytes, {}};
 }
 
@@ -181,6 +182,7 @@ bool DatasetStore::make_findable(const Reservation& reservation, std::uint32_t p
     LARDER_ASSERT(table_[reservation.block_id].slot == BlockTable::kPending);
     if (segment.dropped()) {
         table_.clear(reservation.block_id);
+        segment.unwritten_--;
         return false;
     }
     const StoredBlock block{.offset_units = static_cast<std::uint32_t>(reservation.offset / kOffsetUnitBytes),
@@ -192,6 +194,7 @@ bool DatasetStore::make_findable(const Reservation& reservation, std::uint32_t p
     if (segment.tier() == Tier::disk && index_ != nullptr) {
         index_->put_block(options_.dataset_id, segment.id(), block);
     }
+    end_reservation(segment);
     return true;
 }
 
@@ -210,9 +213,23 @@ void DatasetStore::release_space(const Reservation& reservation) {
     LARDER_ASSERT(table_[reservation.block_id].slot == BlockTable::kPending);
     table_.clear(reservation.block_id);
     Segment& segment = *reservation.segment;
-    if (segment.dropped()) return;
+    if (segment.dropped()) {
+        segment.unwritten_--;
+        return;
+    }
     space(segment.tier())
         .release_space({&segment, reservation.offset}, record_bytes(reservation.payload_bytes, segment.alignment()));
+    end_reservation(segment);
+}
+
+// The index learns that a segment is sealed only once all its records are there: the next start does not look for
+// records in a sealed segment.
+void DatasetStore::end_reservation(Segment& segment) {
+    segment.unwritten_--;
+    const bool is_complete = segment.sealed_ && segment.unwritten_ == 0;
+    if (is_complete && segment.tier() == Tier::disk && segment.state_ == Segment::State::ready) {
+        put_segment_into_index(segment);
+    }
 }
 
 void DatasetStore::forget(std::uint32_t block_id) {

@@ -57,8 +57,9 @@ void DatasetStore::add_segment(std::unique_ptr<Segment> segment, bool accepts_re
         if (sealed != nullptr) {
             sealed->sealed_ = true;
             // A segment that is still being created is put into the index when it is ready.
-            if (sealed->tier() == Tier::disk && sealed->state_ == Segment::State::ready)
+            if (sealed->tier() == Tier::disk && sealed->state_ == Segment::State::ready && sealed->unwritten_ == 0) {
                 put_segment_into_index(*sealed);
+            }
         }
     } else {
         segment->sealed_ = true;
@@ -72,7 +73,8 @@ void DatasetStore::remove_segment_from_index(const Segment& segment) {
 
 void DatasetStore::put_segment_into_index(Segment& segment) {
     if (index_ == nullptr) return;
-    index_->put_segment(options_.dataset_id, segment.id(), segment.size_bytes(), segment.alignment(), segment.sealed_);
+    index_->put_segment(options_.dataset_id, segment.id(), segment.size_bytes(), segment.alignment(),
+                        segment.sealed_ && segment.unwritten_ == 0);
 }
 
 void DatasetStore::drop_failed_segment(Segment& segment) {

@@ -15,12 +15,16 @@ namespace larder::test {
 // Sanitizers reserve address space as they run, so that no limit fits them.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kMemoryCanBeLimited = false;
+#elif defined(__has_feature)
+inline constexpr bool kMemoryCanBeLimited = !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
 #else
 inline constexpr bool kMemoryCanBeLimited = true;
 #endif
 
-// Allows `bytes` bytes of address space besides what the process has now. False if that failed.
+// Allows `bytes` bytes of address space besides what the process has now. False if that failed. Does nothing under a
+// sanitizer.
 inline bool limit_memory(std::uint64_t bytes) {
+    if (!kMemoryCanBeLimited) return true;
     // Each further arena of malloc would reserve 64 MiB of address space.
     if (::mallopt(M_ARENA_MAX, 1) != 1) return false;
     std::uint64_t pages = 0;

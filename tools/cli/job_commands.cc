@@ -81,8 +81,9 @@ int show_limit(const Context& context, const LimitOptions& options) {
     if (!job) return report(context, job.error());
     const double rate = number_at(*job, "remote_rate");
     if (context.json) {
-        print_json(json::object{
-            {"job", options.job}, {"rate_bytes_per_second", rate}, {"burst_bytes", count_at(*job, "remote_burst_bytes")}});
+        print_json(json::object{{"job", options.job},
+                                {"rate_bytes_per_second", rate},
+                                {"burst_bytes", count_at(*job, "remote_burst_bytes")}});
     } else {
         print_limit(options.job, rate);
     }

@@ -70,7 +70,8 @@ TEST(QuotaWatch, EstimatesMayVaryByOnePercentOrOneMebibyte) {
 TEST(QuotaWatch, AddedOrRemovedDatasetIsAChange) {
     QuotaWatch watch;
     watch.add_sample(disk_quota(100 * kMiB, 100 * kMiB), 10);
-    watch.add_sample({{"node-0 images disk", {100 * kMiB, 100 * kMiB}}, {"node-0 text disk", {9 * kMiB, 9 * kMiB}}}, 20);
+    watch.add_sample({{"node-0 images disk", {100 * kMiB, 100 * kMiB}}, {"node-0 text disk", {9 * kMiB, 9 * kMiB}}},
+                     20);
     EXPECT_EQ(watch.stable_ns(), 0);
     watch.add_sample(disk_quota(100 * kMiB, 100 * kMiB), 30);
     EXPECT_EQ(watch.stable_ns(), 0);

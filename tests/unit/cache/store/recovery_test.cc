@@ -167,6 +167,41 @@ TEST_F(Recovery, BlockThatWasDroppedStaysDropped) {
     store_->check_invariants();
 }
 
+TEST_F(Recovery, FindsRecordsThatWereWrittenAfterTheirSegmentWasFull) {
+    start();
+    admit(0, 1);
+    const std::uint32_t first = store_->find(0)->segment->id();
+    std::vector<std::unique_ptr<test::TestWrite>> writes;
+    std::uint32_t block_id = 1;
+    for (;; ++block_id) {
+        ASSERT_LT(block_id, kBlocks);
+        const auto room = store_->reserve(Tier::disk, block_id, bytes_of(block_id));
+        ASSERT_TRUE(room);
+        const bool is_full = room->segment->id() != first;
+        writes.push_back(std::make_unique<test::TestWrite>(*room));
+        ASSERT_TRUE(store_->write(*writes.back()));
+        if (is_full) break;
+    }
+    index_->flush();  // what the index knows of the full segment, before the writes have ended
+    run();
+    kill();
+    start();
+    expect_held(0, block_id);
+}
+
+TEST_F(Recovery, FindsRecordsBetweenThoseOfTheIndex) {
+    start();
+    admit(0, 10);
+    index_->flush();
+    const BlockLocation lost = *store_->find(4);
+    index_->remove_block(kDatasetId, lost.segment->id(), static_cast<std::uint32_t>(lost.offset / kOffsetUnitBytes));
+    stop();
+    start();
+    EXPECT_EQ(report_.blocks_scanned, 1u);
+    expect_held(0, 10);
+    store_->check_invariants();
+}
+
 TEST_F(Recovery, PrefersTheLaterRecordOfABlock) {
     start();
     admit(0, 10);
