@@ -243,7 +243,7 @@ void QueueApi::put_status(json::object& status) const {
     status["policy"] = scheduler_.options().policy->name();
     status["jobs_waiting"] = active.size() - with_engine;
     status["jobs_running"] = with_engine;
-    if (std::string warning = engine_->warning(); !warning.empty()) status["warning"] = std::move(warning);
+    if (const std::string warning = engine_->warning(); !warning.empty()) status["warning"] = warning;
 }
 
 HttpResponse QueueApi::history(const HttpRequest& request) const {
