@@ -69,8 +69,11 @@ std::uint64_t NodeReporter::estimate_stored_bytes(const ReportedDataset& dataset
     const std::uint64_t used_bytes = usage.memory_bytes + usage.disk_bytes;
     if (usage.payload_bytes >= dataset.payload_bytes) {
         ratio = payload_ratio(used_bytes, usage.payload_bytes);
-        if (usage.payload_bytes == dataset.payload_bytes) return used_bytes;
-    } else if (usage.payload_bytes < std::min(kPayloadSampleBytesMin, dataset.payload_bytes)) {
+        // Includes blocks of an earlier version, which stay for a while. A size without them would get a quota that
+        // drops whole segments, with blocks that the newest version has.
+        return used_bytes;
+    }
+    if (usage.payload_bytes < std::min(kPayloadSampleBytesMin, dataset.payload_bytes)) {
         ratio = payload_ratio(dataset.payload_bytes + dataset.blocks * kRecordOverheadMax, dataset.payload_bytes);
     } else {
         const double seen = payload_ratio(used_bytes, usage.payload_bytes);

@@ -63,7 +63,8 @@ json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& sta
                                   {"payload_bytes", counted.usage.payload_bytes},
                                   {"blocks", counted.usage.blocks},
                                   {"segments", counted.usage.memory_segments + counted.usage.disk_segments}}},
-            {"cached_ratio", static_cast<double>(counted.usage.payload_bytes) / total},
+            // Blocks of earlier versions may be cached, too.
+            {"cached_ratio", std::min(1.0, static_cast<double>(counted.usage.payload_bytes) / total)},
             {"compression", format_compression(definition.compression)},
             {"stored_ratio", counted.stored_ratio},
             {"checksums", manifest.has_checksums()},

@@ -80,6 +80,7 @@ bool WarmBlocks::plan(ScanProgress& progress) {
         plan_.promised_blocks =
             static_cast<std::uint64_t>(static_cast<double>(plan_.promised_blocks) * kUsableFraction);
         plan_.promised_bytes = static_cast<std::uint64_t>(static_cast<double>(plan_.promised_bytes) * kUsableFraction);
+        if (plan_.promised_blocks == 0) plan_.promised_bytes = 0;
     }
     next_ = 0;
     progress.blocks_total = plan_.promised_blocks;

@@ -18,8 +18,8 @@ SMALLER = {
     "larder bench curve": "larder bench curve --quick",
     "larder bench joint": "larder bench joint --quick",
     "larder bench peers": "larder bench peers --quick",
-    "python bench/readers.py": "python READERS --samples 256 --sample-bytes 65536 --rounds 1",
-    "python bench/readers.py --copy --rounds 5": "python READERS --samples 256 --sample-bytes 65536 --copy --rounds 1",
+    "python3 bench/readers.py": "python READERS --samples 256 --sample-bytes 65536 --rounds 1",
+    "python3 bench/readers.py --copy --rounds 5": "python READERS --samples 256 --sample-bytes 65536 --copy --rounds 1",
 }
 PACKAGES = {"WebDataset": "webdataset", "MosaicML Streaming": "streaming", "LitData": "litdata"}
 

@@ -85,7 +85,8 @@ void print_tables(const json::object& answer) {
                   rate_at(job_after, "bandwidth_bytes_per_second")});
     }
     if (!jobs.empty())
-        std::printf("%srates and hits hold once caches are filled; nothing was changed\n", jobs.text().c_str());
+        std::printf("%srates and hits hold once caches are filled, grants from now on; nothing was changed\n",
+                    jobs.text().c_str());
 }
 
 int what_if(const Context& context, const WhatIfOptions& options) {
@@ -99,6 +100,7 @@ int what_if(const Context& context, const WhatIfOptions& options) {
         return report(context, with_option_names(answer.error(), {{"remote_bytes_per_second", "--remote-bandwidth"},
                                                                   {"give dataset_size_bytes", "give size="},
                                                                   {"cache_bytes", "--cache"},
+                                                                  {"add_jobs[0]", "--add-job"},
                                                                   {"add_jobs[", "--add-job ["},
                                                                   {"remove_jobs", "--remove-job"},
                                                                   {"key \"objective\"", "--objective"}}));

@@ -159,6 +159,15 @@ TEST(NodeReport, SizeEstimateIsSteadyWhileFillingAndExactWhenFull) {
     EXPECT_LE(sizes.size(), 3u);
 }
 
+TEST(NodeReport, SizeCoversCachedBlocksOfAnEarlierVersion) {
+    Reports reports(1);
+    const std::vector<ReportedDataset> smaller = {{.report = {.name = "images"}, .payload_bytes = kMiB, .blocks = 10}};
+    DatasetStatistics images{.name = "images"};
+    images.usage = {.memory_bytes = 2 * kMiB, .payload_bytes = 2 * kMiB - 1000};
+    const auto report = reports.make(config(), kRoom, smaller, {.datasets = {images}}, 0, kOneSecond_ns);
+    EXPECT_EQ(report.at("datasets").at(0).at("size_bytes").to_number<std::uint64_t>(), 2 * kMiB);
+}
+
 TEST(NodeReport, ReportsHeldQuotasAndRunningScans) {
     Reports reports(1);
     const std::vector<ReportedDataset> datasets = {
