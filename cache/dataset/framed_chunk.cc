@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::array<char, 8> kChunkMagic{'L', 'D', 'F', 'Z', '0', '1', '\0', '\0'};
 constexpr std::uint16_t kChunkVersion = 1;
-constexpr std::uint32_t kSamplesPerProgress = 65536;
 
 struct ChunkHead {
     std::array<char, 8> magic;

@@ -5,6 +5,7 @@
 // Blocks until all threads have ended. `work` is called from several threads at once, `progress` from one at a time.
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <stop_token>
 #include <vector>
@@ -17,6 +18,8 @@ namespace larder::cache {
 // Called from time to time with the number of bytes of the object done so far. If it returns false, the work must end
 // with ErrorCode::cancelled.
 using ObjectProgress = std::function<bool(std::uint64_t bytes)>;
+// A table of samples is read this far between two calls of ObjectProgress.
+inline constexpr std::uint32_t kSamplesPerProgress = 65536;
 using ObjectWork = std::function<Result<IndexedObject>(std::size_t index, const ObjectProgress& progress)>;
 
 Result<std::vector<IndexedObject>> index_in_parallel(std::size_t count, const ObjectWork& work,

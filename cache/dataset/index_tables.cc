@@ -16,7 +16,6 @@
 namespace larder::cache {
 namespace {
 
-constexpr std::uint32_t kSamplesPerProgress = 65536;
 constexpr std::uint64_t kFrameHeaderBytesMax = 18;
 constexpr std::string_view kArrowFooterMagic("LDARW01\0", 8);
 

@@ -27,9 +27,7 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 class HostileFilesTest : public ::testing::Test {
 protected:
-    void SetUp() override {
-        std::filesystem::create_directories(root());
-    }
+    void SetUp() override { std::filesystem::create_directories(root()); }
     std::string root() const { return directory_ / "data"; }
     // Makes a file that begins with `head` and is `bytes` long; the rest is a hole.
     void write(const std::string& name, const std::string& head, std::uint64_t bytes) {
