@@ -36,7 +36,8 @@ Result<void> Quotas::check_capacity(const std::map<std::string, Quota>& changes)
     const auto fail_capacity = [](const char* tier, std::uint64_t wanted, std::uint64_t capacity) {
         return fail(ErrorCode::no_space, std::string("the ") + tier + " quotas of all datasets together would be " +
                                              exact_size(wanted) + ", but this node has " + exact_size(capacity) +
-                                             " for them (`" + tier + "`): lower a quota or start the daemon with more");
+                                             " for them (started with --" + tier + ", or `" + tier +
+                                             "` in its config): lower a quota or start the daemon with more");
     };
     if (!fits || sum.memory_bytes > config_.memory_bytes) {
         return fail_capacity("memory", sum.memory_bytes, config_.memory_bytes);
@@ -82,10 +83,12 @@ Result<void> Quotas::check_room(const std::string& name, Quota quota) const {
                            std::uint64_t wanted) -> Result<void> {
         const std::uint64_t available = capacity - std::min(capacity, others);
         if (wanted <= available) return {};
-        return fail(ErrorCode::no_space,
-                    "a " + std::string(tier) + " quota of " + exact_size(wanted) + " is too large: at most " +
-                        exact_size(available) + " is free, because this node has " + exact_size(capacity) + " (`" +
-                        tier + "`) and other datasets' quotas that were set by hand have " + exact_size(others));
+        return fail(ErrorCode::no_space, "a " + std::string(tier) + " quota of " + format_bytes(wanted) +
+                                             " is too large: at most " + exact_size(available) +
+                                             " is free, because this node has " + format_bytes(capacity) +
+                                             " (started with --" + tier + ", or `" + tier +
+                                             "` in its config) and other datasets' quotas that were set by hand have " +
+                                             format_bytes(others));
     };
     if (auto fits = check("memory", config_.memory_bytes, held.memory_bytes, quota.memory_bytes); !fits) return fits;
     return check("disk", config_.disk_bytes, held.disk_bytes, quota.disk_bytes);

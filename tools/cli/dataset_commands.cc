@@ -81,7 +81,7 @@ std::string remote_text(const json::object& dataset) {
                                                     : std::string(option.key());
         if (option.value().is_string()) text += " " + std::string(option.value().as_string());
     }
-    return text.empty() ? "as the URL says" : text;
+    return text.empty() ? "no options" : text;
 }
 
 std::string dataset_text(const json::object& dataset) {
@@ -139,7 +139,7 @@ std::string dataset_text(const json::object& dataset) {
                              bytes(counters, "bytes_remote") + " remote"},
         {"not admitted", count(counters, "admissions_refused") + " reads of blocks that the quota has no room for"},
         {"compression", text_at(dataset, "compression") + stored},
-        {"checksums", flag_at(dataset, "checksums") ? "of each block" : "none: dataset add --checksum"},
+        {"checksums", flag_at(dataset, "checksums") ? "of each block" : "none (dataset add --checksum takes them)"},
         {"quarantined", quarantined},
         {"faults", format_counted(count_at(counters, "crc_failures"), "damaged block") + " fetched again, " +
                        format_counted(count_at(counters, "remote_errors"), "remote error")},
