@@ -22,7 +22,7 @@ enum class LinkRule : std::uint8_t {
     beneath,  // links are followed as long as the path stays beneath the directory: else the open fails with EXDEV
 };
 
-// What to pass to openat2 for `rule`.
+// Returns the open_how that openat2 takes for `rule`.
 open_how how_to_open(LinkRule rule, int flags);
 
 // Opens `path`, relative to `directory` (or AT_FDCWD), without creating it. Returns the descriptor or a negative errno.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a dataset is: where its objects are, how they divide into blocks, and how the node keeps the blocks. The config,
+// Defines a dataset: where its objects are, how they divide into blocks, and how the node keeps the blocks. The config,
 // the HTTP API, dataset.json, the indexer and the data plane all carry this one struct. Other structs add to it: what
 // else a user asks for (control/dataset_request.h), what else a node stores (DatasetRecord in control/catalog.h), and
 // what one indexing needs (IndexRequest in dataset/dataset_index.h).

@@ -22,7 +22,7 @@
 
 namespace larder::cache {
 
-// What sessions take, also ended ones whose memory some client still has.
+// Counts sessions and their memory, including ended sessions whose memory a client still has.
 struct UserSessions {
     std::uint32_t sessions = 0;
     std::uint64_t slot_bytes = 0;

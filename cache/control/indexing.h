@@ -21,7 +21,7 @@ namespace larder::cache {
 
 class Indexing {
 public:
-    // What an Indexing works with; all of it must outlive the Indexing and its tasks.
+    // The parts that an Indexing works with. They must outlive the Indexing and its tasks.
     struct Place {
         const DaemonConfig& config;
         Datasets& datasets;

@@ -18,8 +18,8 @@ namespace larder::cache {
 
 class Serving {
 public:
-    // What a Serving works with; all of it must outlive the Serving. `files` runs work that blocks on the disk, and
-    // `memory` unmaps dropped memory segments.
+    // The parts that a Serving works with. They must outlive the Serving. `files` runs work that blocks on the disk,
+    // and `memory` unmaps dropped memory segments.
     struct Place {
         const DaemonConfig& config;
         const Clock& clock;

@@ -21,7 +21,7 @@ from http_api import Answer, ask
 
 TOKEN = "what peers share"
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
-# Where the manifest header has what a fingerprint is made of.
+# Offsets in the manifest header of the fields that make a fingerprint.
 FILE_BYTES_AT, CRC_AT, TOTAL_BYTES_AT = 16, 24, 104
 
 
