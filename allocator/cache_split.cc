@@ -580,7 +580,7 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
         if (left[i] == 0) continue;
         while (left[i] > 0) {
             const auto node = room.widest(problem.caches[i].group);
-            // Where its quota is held, the dataset gets no more, so the rest finds no room.
+            // The dataset gets no more where its quota is held, so the rest finds no room.
             if (!node || state.datasets[problem.caches[i].dataset].is_held_on(*node)) break;
             take(i, *node, left[i]);
         }

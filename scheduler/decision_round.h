@@ -109,7 +109,7 @@ private:
     bool grows_;  // decide() sizes elastic jobs, not the policy
     std::vector<Fate> fates_;
     std::vector<bool> is_stopped_;
-    // By job: true if it runs opportunistically and is wanted on the same GPUs, but with its tenant's claim.
+    // True for a job that runs opportunistically and is wanted on the same GPUs, but with its tenant's claim.
     std::vector<bool> only_gains_claim_;
     Room room_;                                         // for jobs not chosen yet
     std::set<std::pair<bool, std::uint32_t>> held_up_;  // queues whose jobs must wait: (is opportunistic, tenant)

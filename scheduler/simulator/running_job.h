@@ -11,7 +11,7 @@
 
 namespace larder::scheduler {
 
-// What a job reads through one store: everything or, if every node caches for itself, what its GPUs on that node read.
+// The part of a job that reads through one store: all of it or, if every node caches for itself, its GPUs on that node.
 struct ReaderPart {
     Store* store = nullptr;
     double fraction = 1;                  // of the job's reads

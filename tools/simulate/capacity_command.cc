@@ -29,7 +29,7 @@ struct CapacityOptions {
     std::optional<double> reach;
 };
 
-// What a metric is called in the table and in the sentence below it.
+// The names of a metric in the table and in the sentence below it.
 struct MetricNames {
     const char* heading;
     const char* sentence;
