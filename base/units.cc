@@ -1,5 +1,6 @@
 #include "base/units.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -158,17 +159,30 @@ Result<std::int64_t> parse_duration_ns(std::string_view text) {
     return static_cast<std::int64_t>(*duration_ns);
 }
 
+namespace {
+
+// A smaller size does not show in which family it was given.
+constexpr std::uint64_t kLeastOfKnownFamily_bytes = 10'000;
+
+}  // namespace
+
 UnitFamily unit_family_of(std::uint64_t bytes) {
-    constexpr std::uint64_t least = 10'000;
-    if (bytes < least) return UnitFamily::binary;
+    if (bytes < kLeastOfKnownFamily_bytes) return UnitFamily::binary;
     std::uint64_t binary_unit = 1024;
     for (; bytes / binary_unit >= 1024; binary_unit *= 1024) {
     }
     if (bytes % (binary_unit / 4) == 0) return UnitFamily::binary;
-    // A round size is a multiple of 0.01 of the unit it is shown in, and of 1 KB.
+    // A round size is a multiple of 0.01 of the unit it is shown in, and of 1 kB.
     std::uint64_t decimal_step = bytes < 1'000'000 ? 1'000 : 10'000;
     for (std::uint64_t rest = bytes / 1'000'000; rest >= 1000; rest /= 1000) decimal_step *= 1000;
     return bytes % decimal_step == 0 ? UnitFamily::decimal : UnitFamily::binary;
+}
+
+UnitFamily common_unit_family(std::span<const std::uint64_t> sizes_bytes) {
+    const auto is_decimal = [](std::uint64_t bytes) {
+        return bytes < kLeastOfKnownFamily_bytes || unit_family_of(bytes) == UnitFamily::decimal;
+    };
+    return std::ranges::all_of(sizes_bytes, is_decimal) ? UnitFamily::decimal : UnitFamily::binary;
 }
 
 std::string format_bytes(std::uint64_t bytes) {
@@ -177,7 +191,7 @@ std::string format_bytes(std::uint64_t bytes) {
 
 std::string format_bytes(std::uint64_t bytes, UnitFamily family) {
     constexpr std::array binary{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    constexpr std::array decimal{"B", "KB", "MB", "GB", "TB", "PB", "EB"};
+    constexpr std::array decimal{"B", "kB", "MB", "GB", "TB", "PB", "EB"};
     const std::uint64_t base = family == UnitFamily::decimal ? 1000 : 1024;
     const auto& names = family == UnitFamily::decimal ? decimal : binary;
     if (bytes < base) return formatted("%llu B", static_cast<unsigned long long>(bytes));
@@ -200,7 +214,7 @@ std::string format_bytes_at_least(std::uint64_t bytes, UnitFamily family) {
 }
 
 std::string format_bytes_per_second(double bytes_per_second) {
-    constexpr std::array names{"B/s", "KB/s", "MB/s", "GB/s", "TB/s"};
+    constexpr std::array names{"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
     constexpr double no_limit = 1e15;  // the rate that stands for a remote without a limit
     if (bytes_per_second >= no_limit) return "no limit";
     if (!(bytes_per_second >= 999.5)) return formatted("%.0f B/s", bytes_per_second > 0 ? bytes_per_second : 0.0);

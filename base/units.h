@@ -8,6 +8,7 @@
 //   durations  ns, us, ms, s, m, h
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -19,13 +20,16 @@ Result<std::uint64_t> parse_bytes(std::string_view text);
 Result<double> parse_bytes_per_second(std::string_view text);
 Result<std::int64_t> parse_duration_ns(std::string_view text);
 
-// Units in powers of 1000 (KB, MB, ...) or of 1024 (KiB, MiB, ...).
+// Units in powers of 1000 (kB, MB, ...) or of 1024 (KiB, MiB, ...).
 enum class UnitFamily : std::uint8_t { decimal, binary };
 
-// Returns the family a size was most likely given in: decimal if the size is a round number of KB, MB, ... and not of
+// Returns the family a size was most likely given in: decimal if the size is a round number of kB, MB, ... and not of
 // KiB, MiB, ..., else binary. So "10 GB" is shown as "10.00 GB" and "10 GiB" as "10.00 GiB", however the bytes were
 // passed on.
 UnitFamily unit_family_of(std::uint64_t bytes);
+// Returns the family for sizes that stand in one line: decimal if each of 10 kB and more
+// was most likely given so, else binary.
+UnitFamily common_unit_family(std::span<const std::uint64_t> sizes_bytes);
 // Formats a size: "1.50 GiB", "10.00 GB", "812 B".
 std::string format_bytes(std::uint64_t bytes);
 // Formats a size in the given family, so that it can stand beside another size.

@@ -5,6 +5,7 @@
 
 #include "base/server/logging.h"
 #include "cache/control/daemon_config.h"
+#include "cache/control/node.h"
 #include "tools/cli/context.h"
 #include "tools/cli/daemon_flags.h"
 #include "tools/cli/run_daemon.h"
@@ -46,6 +47,8 @@ int run(int argc, char** argv) {
     if (check) {
         const auto fits = larder::cache::check_memory(*config, larder::machine_memory());
         if (!fits) return fail(fits.error());
+        const auto declared = larder::cache::check_config_datasets(*config);
+        if (!declared) return fail(declared.error());
         std::puts("the config is good");
         return larder::cli::kDone;
     }

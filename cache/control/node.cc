@@ -43,10 +43,19 @@ void log_outage(const HttpOutage& outage) {
 
 Result<DatasetRecord> record_of(const std::string& name, DatasetRequest declared) {
     declared.definition.name = name;
-    return check_dataset_request(declared, {.owner = ::geteuid(), .group = ::getegid()});
+    auto record = check_dataset_request(declared, {.owner = ::geteuid(), .group = ::getegid()});
+    if (!record) return std::unexpected(record.error().within("dataset \"" + name + "\" of the config"));
+    return record;
 }
 
 }  // namespace
+
+Result<void> check_config_datasets(const DaemonConfig& config) {
+    for (const auto& [name, declared] : config.datasets) {
+        if (auto record = record_of(name, declared); !record) return std::unexpected(record.error());
+    }
+    return {};
+}
 
 // --- start and stop
 
@@ -174,7 +183,7 @@ Result<void> Node::apply(const DaemonConfig& config) {
     for (const auto& [name, declared] : config.datasets) {
         if (datasets_->is_known(name)) continue;
         auto record = record_of(name, declared);
-        if (!record) return std::unexpected(record.error().within("dataset \"" + name + "\" of the config"));
+        if (!record) return std::unexpected(record.error());
         wanted.push_back(std::move(*record));
     }
     if (auto applied = quotas_->apply(config); !applied) return applied;

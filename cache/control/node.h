@@ -42,6 +42,9 @@ class io_context;
 
 namespace larder::cache {
 
+// Checks the datasets that a config declares as Node::apply will, without adding them: URLs, users, groups.
+Result<void> check_config_datasets(const DaemonConfig& config);
+
 class Node {
 public:
     // Recovers the contents of the state directory; blocks until done. `control` is the control thread's, and must

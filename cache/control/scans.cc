@@ -101,6 +101,7 @@ std::string warm_result(const std::string& name, const ScanProgress& scan, const
                                         {"failed", outcome.failed_blocks},
                                         {"not_asked", outcome.not_asked_blocks},
                                         {"busy", outcome.busy_blocks}};
+    result["old_version_blocks"] = outcome.old_version_blocks;
     result["disk_problem"] = outcome.disk_problem;
     result["notes"] = notes_of(scan, place);
     return json_text(result);

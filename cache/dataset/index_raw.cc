@@ -13,7 +13,7 @@ Result<void> index_raw(ObjectListing listing, const std::string& where, DatasetC
     if (listing.objects.empty()) {
         std::string why = where + " has no files to train on";
         for (const auto& note : notes) why += "; " + note;
-        return fail(ErrorCode::invalid_argument, why);
+        return fail(ErrorCode::not_found, why);
     }
     content.classes = std::move(listing.top_directories);
     content.objects.reserve(listing.objects.size());

@@ -58,7 +58,7 @@ Result<void> index_webdataset(ObjectSource& source, const std::string& only_shar
                                          : Result<ShardList>(ShardList{.paths = {only_shard}});
     if (!list) return std::unexpected(list.error());
     if (list->paths.empty()) {
-        return fail(ErrorCode::invalid_argument, source.description() + " has no .tar files");
+        return fail(ErrorCode::not_found, source.description() + " has no .tar files");
     }
     const auto work = [&](std::size_t i, const ObjectProgress& step) -> Result<IndexedObject> {
         const std::string& path = list->paths[i];

@@ -42,7 +42,7 @@ Result<void> check_files(const ObjectListing& listing, protocol::Format format, 
         return index_raw(listing, where, content, notes);
     }
     if (may_have_samples(listing, format)) return {};
-    return fail(ErrorCode::invalid_argument, where + " has no files of the format " + std::string(name(format)));
+    return fail(ErrorCode::not_found, where + " has no files of the format " + std::string(name(format)));
 }
 
 }  // namespace

@@ -79,14 +79,14 @@ public:
         const pugi::xml_node error = error_of(document, body);
         std::string text = error.child_value("Code");
         const std::string message = error.child_value("Message");
-        if (!message.empty()) text += (text.empty() ? "" : ": ") + message;
         const std::string hint = s3_hint(status, error.child_value("Code"),
                                          {.bucket = bucket_,
                                           .endpoint = endpoint_,
                                           .region = error.child_value("Region"),
                                           .is_signed = credentials_ != nullptr,
                                           .requester_pays = requester_pays_});
-        if (!hint.empty()) text += (text.empty() ? "" : "; ") + hint;
+        if (!hint.empty()) text += (text.empty() ? "" : ": ") + hint;
+        if (!message.empty()) text += hint.empty() ? ": " + message : " (the server says: " + message + ")";
         return text;
     }
 

@@ -118,6 +118,7 @@ void BlockServer::deliver(Fetch& fetch) {
     } else if (fetch.status == BlockStatus::ok) {
         const std::uint64_t bytes = fetch.payload_bytes;
         for (BlockCounters* counters : {&counters_, &job.counters}) {
+            if (counters == &counters_ && fetch.consumer->is_scan()) continue;
             switch (fetch.source) {
                 case BlockSource::memory: ++counters->memory_hits, counters->memory_bytes += bytes; break;
                 case BlockSource::disk: ++counters->disk_hits, counters->disk_bytes += bytes; break;

@@ -148,6 +148,8 @@ public:
     bool sequential() const { return sequential_; }
     // True if only blocks that this node holds may be delivered.
     virtual bool cached_only() const { return false; }
+    // True for warming and verifying: the dataset's hits and misses count only what jobs read.
+    virtual bool is_scan() const { return false; }
 
     // Counts the fetches, pins and watches that refer to this consumer. A closed consumer without references may be
     // deleted.

@@ -33,6 +33,7 @@ public:
     void stop();
 
     const protocol::Manifest& manifest() const override { return *manifest_; }
+    bool is_scan() const override { return true; }
     std::byte* slot(const Fetch& fetch) override;
     void deliver(const Fetch& fetch) override;
     void pin(const Fetch& fetch) override;

@@ -127,7 +127,8 @@ struct WarmOutcome {
     std::uint64_t cached_blocks = 0;
     std::uint64_t cached_bytes = 0;
     std::uint64_t peer_blocks = 0;
-    std::uint64_t quota_blocks = 0;  // the quota has no room
+    std::uint64_t quota_blocks = 0;        // the quota has no room
+    std::uint64_t old_version_blocks = 0;  // cached blocks that only older versions have; they take room
     std::uint64_t disk_full_blocks = 0;
     std::uint64_t disk_failed_blocks = 0;
     std::uint64_t failed_blocks = 0;     // the remote did not deliver them

@@ -169,6 +169,7 @@ bool WarmBlocks::count_outcomes(ScanProgress& progress) {
     }
     if (next_ < manifest_.block_count()) return false;
     if (store_.disk_problem()) outcome_.disk_problem = store_.disk_problem()->message;
+    outcome_.old_version_blocks = store_.usage().blocks - std::min(store_.usage().blocks, outcome_.cached_blocks);
     outcome_.counted = true;
     progress.outcome = outcome_;
     return true;

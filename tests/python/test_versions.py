@@ -135,3 +135,17 @@ def test_quotas_are_lowered_to_fit_a_smaller_node(start_daemon: Callable[..., An
     assert info(daemon, "files")["quota"]["memory_bytes"] == 256 << 20
     assert "lowered" in daemon.log.read_text()
     read_epoch(daemon, "files")
+
+
+def test_warm_says_that_older_versions_take_the_room(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
+    daemon = start_daemon("--version-grace", "1 h")
+    files = tmp_path / "files"
+    write_files(files, 1)
+    daemon.command("dataset", "add", "files", files, "--quota-memory", "3 MiB")
+    assert "40 of 40 blocks are cached" in daemon.command("dataset", "warm", "files")
+    write_files(files, 2)
+    daemon.command("dataset", "index", "files")
+    says = daemon.command("dataset", "warm", "files")
+    assert "has no room for them while it also holds 40 blocks of older versions: warm again when" in says
+    assert "quota set" not in says
+    assert daemon.command("quota", "ls").splitlines()[1].split() == ["files", "3.00", "MiB", "0", "B", "by", "hand"]

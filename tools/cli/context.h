@@ -47,7 +47,7 @@ void add_daemon_commands(CLI::App& app, Context& context);    // up, down, versi
 void add_status_command(CLI::App& app, Context& context);     // status
 void add_dataset_commands(CLI::App& app, Context& context);   // dataset ...
 void add_pack_command(CLI::App& dataset, Context& context);   // dataset pack
-void add_quota_commands(CLI::App& app, Context& context);     // quota get|set
+void add_quota_commands(CLI::App& app, Context& context);     // quota ls|get|set
 void add_job_commands(CLI::App& app, Context& context);       // jobs, job limit
 void add_job_registration(CLI::App& job, Context& context);   // job register|ls|rm
 void add_submit_command(CLI::App& job, Context& context);     // job submit

@@ -134,6 +134,11 @@ int up_in_background(const Context& context, const cache::DaemonConfig& config) 
 }
 
 int up(const Context& context, const UpOptions& options, const CLI::App& app) {
+    if (options.remote_bytes_per_second && !(*options.remote_bytes_per_second > 0)) {
+        return report(context, Error{.code = ErrorCode::invalid_argument,
+                                     .message = "--remote-bandwidth: give a rate above 0, or leave it out for no "
+                                                "limit"});
+    }
     const auto overrides = options.flags.overrides(app);
     if (!overrides) return report(context, overrides.error());
     const auto config = choose_config(options, *overrides);

@@ -3,6 +3,7 @@
 #include <boost/json/object.hpp>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 
 #include "base/server/json_text.h"
@@ -337,16 +338,30 @@ void add_named_task(CLI::App& dataset, Context& context, const std::string& comm
     });
 }
 
-// Formats an amount: "400 blocks, 40.96 MiB".
-std::string amount(std::uint64_t blocks, std::uint64_t bytes) {
-    return format_counted(blocks, "block") + ", " + format_bytes(bytes);
-}
+// Formats the sizes of a warm-up's plan or result in one family of units.
+class WarmSizes {
+public:
+    explicit WarmSizes(const json::object& plan) {
+        const json::object& quota = object_at(plan, "quota");
+        memory_bytes_ = count_at(quota, "memory_bytes");
+        disk_bytes_ = count_at(quota, "disk_bytes");
+        family_ = common_unit_family(std::array{count_at(plan, "bytes"), memory_bytes_, disk_bytes_});
+    }
 
-std::string quota_text(const json::object& plan) {
-    const json::object& quota = object_at(plan, "quota");
-    return "its quota, " + format_bytes(count_at(quota, "memory_bytes")) + " of memory and " +
-           format_bytes(count_at(quota, "disk_bytes")) + " of disk,";
-}
+    std::string size(std::uint64_t bytes) const { return format_bytes(bytes, family_); }
+    // "400 blocks, 40.96 MiB"
+    std::string amount(std::uint64_t blocks, std::uint64_t bytes) const {
+        return format_counted(blocks, "block") + ", " + size(bytes);
+    }
+    std::string quota() const {
+        return "its quota, " + size(memory_bytes_) + " of memory and " + size(disk_bytes_) + " of disk,";
+    }
+
+private:
+    std::uint64_t memory_bytes_;
+    std::uint64_t disk_bytes_;
+    UnitFamily family_;
+};
 
 std::string larger_quota(const std::string& name) {
     return "larder quota set " + name + " --memory SIZE --disk SIZE";
@@ -357,17 +372,18 @@ std::string warm_plan_text(const std::string& name, const json::object& plan, co
     const std::uint64_t blocks = count_at(plan, "blocks");
     const std::uint64_t cached = count_at(plan, "cached_blocks");
     const std::uint64_t promised = count_at(plan, "promised_blocks");
-    std::string text = name + " has " + amount(blocks, count_at(plan, "bytes"));
-    if (cached > 0) text += "; cached already: " + amount(cached, count_at(plan, "cached_bytes"));
+    const WarmSizes sizes(plan);
+    std::string text = name + " has " + sizes.amount(blocks, count_at(plan, "bytes"));
+    if (cached > 0) text += "; cached already: " + sizes.amount(cached, count_at(plan, "cached_bytes"));
     if (const std::uint64_t peers = count_at(plan, "peer_blocks"); peers > 0) {
         text += "; cached by peers, so not fetched: " + format_counted(peers, "block");
     }
     if (cached == blocks) return text;
     const bool all_fit = cached + promised + count_at(plan, "peer_blocks") >= blocks;
     const bool may_shrink = !all_fit && compression != "none";
-    text += std::string("; to fetch: ") + (may_shrink ? "at least " : "") +
-            amount(promised, count_at(plan, "promised_bytes"));
-    if (!all_fit) text += ", as " + quota_text(plan) + " has no room for more";
+    text += std::string("; to fetch: ") + (all_fit ? "" : "at least ") +
+            sizes.amount(promised, count_at(plan, "promised_bytes"));
+    if (!all_fit) text += ", as " + sizes.quota() + " has no room for more";
     if (may_shrink) text += " unless blocks shrink (compression " + compression + ")";
     return text;
 }
@@ -376,6 +392,7 @@ std::string warm_plan_text(const std::string& name, const json::object& plan, co
 std::string warm_result_text(const std::string& name, const json::object& task) {
     const json::object& result = object_at(task, "result");
     const json::object& missing = object_at(result, "not_cached");
+    const WarmSizes sizes(result);
     const double seconds = number_at(task, "seconds");
     const std::uint64_t fetched = count_at(result, "fetched_bytes");
     const auto cached = static_cast<double>(count_at(result, "cached_bytes"));
@@ -384,8 +401,8 @@ std::string warm_result_text(const std::string& name, const json::object& task) 
         "warmed " + name + " in " + format_seconds(seconds) + ": " + format_count(count_at(result, "cached_blocks")) +
         " of " + format_count(count_at(result, "blocks")) + " blocks are cached" +
         (at_peers > 0 ? " here and " + format_count(at_peers) + " by peers" : std::string()) + ", " +
-        format_bytes(count_at(result, "cached_bytes")) + " of " + format_bytes(count_at(result, "bytes")) + " (" +
-        format_part(cached, static_cast<double>(count_at(result, "bytes"))) + "); read " + format_bytes(fetched);
+        sizes.size(count_at(result, "cached_bytes")) + " of " + sizes.size(count_at(result, "bytes")) + " (" +
+        format_part(cached, static_cast<double>(count_at(result, "bytes"))) + "); read " + sizes.size(fetched);
     if (seconds > 0) text += ", " + format_bytes_per_second(static_cast<double>(fetched) / seconds);
     text += "\n";
     const std::string problem = text_at(result, "disk_problem");
@@ -393,7 +410,12 @@ std::string warm_result_text(const std::string& name, const json::object& task) 
         const std::uint64_t blocks = count_at(missing, key);
         if (blocks > 0) text += "not cached: " + format_counted(blocks, "block") + ": " + reason + "\n";
     };
-    add_reason("quota", quota_text(result) + " has no room for them: " + larger_quota(name));
+    const std::uint64_t old_blocks = count_at(result, "old_version_blocks");
+    add_reason("quota", sizes.quota() + " has no room for them" +
+                            (old_blocks > 0 ? " while it also holds " + format_counted(old_blocks, "block") +
+                                                  " of older versions: warm again when those have been dropped, "
+                                                  "version_grace after the last job that reads them"
+                                            : ": " + larger_quota(name)));
     add_reason("disk_full", "the cache disk is full: " + problem);
     add_reason("disk_failed", "the cache disk fails: " + problem);
     add_reason("failed", "the remote did not deliver them, see below");

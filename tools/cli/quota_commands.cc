@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
 #include <cstdio>
@@ -39,6 +40,34 @@ int get_quota(const Context& context, const std::string& name) {
     return quota ? show(context, *quota) : report(context, quota.error());
 }
 
+int list_quotas(const Context& context) {
+    const auto answer = call(context, "GET", "/v1/datasets");
+    if (!answer) return report(context, answer.error());
+    const json::array& datasets = array_at(as_object(*answer), "datasets");
+    json::array quotas;
+    Table table({"DATASET", ">MEMORY", ">DISK", "SET"});
+    for (const json::value& value : datasets) {
+        const json::object& dataset = as_object(value);
+        const json::object& quota = object_at(dataset, "quota");
+        const bool is_held = flag_at(dataset, "quota_held");
+        const bool is_set = count_at(quota, "memory_bytes") + count_at(quota, "disk_bytes") > 0;
+        quotas.push_back(json::object{{"name", text_at(dataset, "name")}, {"quota", quota}, {"quota_held", is_held}});
+        table.add({text_at(dataset, "name"), format_bytes(count_at(quota, "memory_bytes")),
+                   format_bytes(count_at(quota, "disk_bytes")),
+                   is_held  ? "by hand"
+                   : is_set ? "by the allocator"
+                            : "not yet"});
+    }
+    if (context.json) {
+        print_json(json::object{{"quotas", std::move(quotas)}});
+    } else if (datasets.empty()) {
+        std::puts("no datasets yet: larder dataset add NAME URL");
+    } else {
+        std::fputs(table.text().c_str(), stdout);
+    }
+    return kDone;
+}
+
 // Sets a quota. A tier that is not named keeps its quota.
 int set_quota(const Context& context, const QuotaOptions& options) {
     const std::string target = dataset_target(options.name, "/quota");
@@ -64,6 +93,9 @@ void add_quota_commands(CLI::App& app, Context& context) {
     quota->require_subcommand(1);
     add_pin_command(*quota, context);
     auto options = std::make_shared<QuotaOptions>();
+    quota->add_subcommand("ls", "List the datasets' quotas and who set each")->alias("list")->callback([&context] {
+        context.command = [&context] { return list_quotas(context); };
+    });
     CLI::App* get = quota->add_subcommand("get", "Show a dataset's quota");
     get->add_option("NAME", options->name, "The dataset")->required();
     get->callback(

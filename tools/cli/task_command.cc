@@ -1,6 +1,8 @@
 #include "tools/cli/task_command.h"
 
 #include <cstdio>
+#include <string_view>
+#include <vector>
 
 #include "base/units.h"
 #include "tools/cli/admin_calls.h"
@@ -16,6 +18,12 @@ namespace {
 void print_result(const std::string& what, const json::object& task) {
     std::string line = what + " in " + format_seconds(number_at(task, "seconds"));
     const json::object& result = object_at(task, "result");
+    const auto is_size = [](std::string_view key) { return key.find("bytes") != std::string_view::npos; };
+    std::vector<std::uint64_t> sizes_bytes;
+    for (const auto& [key, value] : result) {
+        if (is_size(key)) sizes_bytes.push_back(count_at(result, key));
+    }
+    const UnitFamily family = common_unit_family(sizes_bytes);
     for (const auto& [key, value] : result) {
         if (value.is_array() || value.is_object()) continue;
         // A new dataset has nothing from an earlier version or run.
@@ -23,9 +31,8 @@ void print_result(const std::string& what, const json::object& task) {
         if (counts_earlier_work && count_at(result, key) == 0) continue;
         std::string name(key);
         for (char& letter : name) letter = letter == '_' ? ' ' : letter;
-        const bool is_size = name.find("bytes") != std::string::npos;
         line += ", " + name + " " +
-                (is_size             ? format_bytes(count_at(result, key))
+                (is_size(key)        ? format_bytes(count_at(result, key), family)
                  : value.is_number() ? format_count(count_at(result, key))
                                      : text_at(result, key));
     }

@@ -22,7 +22,7 @@ def scale_of(most: float, units: list[str]) -> tuple[float, str]:
     return 1000.0**step, units[step]
 
 
-BYTES = ["B", "KB", "MB", "GB", "TB", "PB"]
+BYTES = ["B", "kB", "MB", "GB", "TB", "PB"]
 BYTES_PER_SECOND = [f"{unit}/s" for unit in BYTES]
 
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -169,7 +170,9 @@ TEST(Units, FormatsSizes) {
     EXPECT_EQ(format_bytes((std::uint64_t{1} << 30) - 1), "1.00 GiB");
     EXPECT_EQ(format_bytes(std::numeric_limits<std::uint64_t>::max()), "16.00 EiB");
     EXPECT_EQ(format_bytes(999, UnitFamily::decimal), "999 B");
-    EXPECT_EQ(format_bytes(1000, UnitFamily::decimal), "1.00 KB");
+    EXPECT_EQ(format_bytes(1000, UnitFamily::decimal), "1.00 kB");
+    EXPECT_EQ(common_unit_family(std::array<std::uint64_t, 3>{5'000'000, 0, 7'000}), UnitFamily::decimal);
+    EXPECT_EQ(common_unit_family(std::array<std::uint64_t, 2>{5'000'000, 1 << 20}), UnitFamily::binary);
     EXPECT_EQ(format_bytes(999'999'999, UnitFamily::decimal), "1.00 GB");
     EXPECT_EQ(format_bytes(20'000'000'000'000, UnitFamily::decimal), "20.00 TB");
     EXPECT_EQ(format_bytes(10'000'000'000, UnitFamily::binary), "9.31 GiB");
@@ -196,7 +199,7 @@ TEST(Units, RoundsMinimumSizesUp) {
 }
 
 TEST(Units, FormatsSizesInTheirOriginalUnitFamily) {
-    for (const char* text : {"500.00 KB", "1.00 MB", "10.00 GB", "2.05 TB", "1.50 GB", "2.25 TB", "20.00 TB",
+    for (const char* text : {"500.00 kB", "1.00 MB", "10.00 GB", "2.05 TB", "1.50 GB", "2.25 TB", "20.00 TB",
                              "1.00 MiB", "10.00 GiB", "1.50 GiB", "2.25 TiB", "768.00 MiB", "512.00 GiB", "7.00 KiB"}) {
         const auto bytes = parse_bytes(text);
         ASSERT_TRUE(bytes) << text;
@@ -212,7 +215,7 @@ TEST(Units, FormatsRates) {
     EXPECT_EQ(format_bytes_per_second(-1), "0 B/s");
     EXPECT_EQ(format_bytes_per_second(std::nan("")), "0 B/s");
     EXPECT_EQ(format_bytes_per_second(999), "999 B/s");
-    EXPECT_EQ(format_bytes_per_second(999.9), "1.00 KB/s");
+    EXPECT_EQ(format_bytes_per_second(999.9), "1.00 kB/s");
     EXPECT_EQ(format_bytes_per_second(125e6), "125.00 MB/s");
     EXPECT_EQ(format_bytes_per_second(999.999e6), "1.00 GB/s");
     EXPECT_EQ(format_bytes_per_second(2.5e13), "25.00 TB/s");

@@ -236,7 +236,7 @@ TEST_F(LoaderTest, TooSmallBudgetIsAnErrorAtOpen) {
     auto loader = Loader::open(settings);
     ASSERT_FALSE(loader.has_value());
     EXPECT_EQ(loader.error().code, ErrorCode::invalid_argument);
-    EXPECT_NE(loader.error().message.find("100.00 KB"), std::string::npos) << loader.error().message;
+    EXPECT_NE(loader.error().message.find("100.00 kB"), std::string::npos) << loader.error().message;
     EXPECT_NE(loader.error().message.find("raise the memory budget"), std::string::npos);
 }
 

@@ -155,7 +155,7 @@ TEST_F(ClusterCommands, WhatIfShowsChangeOfEachJob) {
                                       "big,dataset=text,size=1MB,ideal=10MB/s,nodes=a", "--objective", "efficiency"});
     EXPECT_THAT(table, ContainsRegex("objective +max-min +efficiency\n"));
     EXPECT_THAT(table, ContainsRegex("remote bandwidth +100.00 MB/s +50.00 MB/s\n"));
-    EXPECT_THAT(table, ContainsRegex("cache +1.00 MB +500.00 KB\n"));
+    EXPECT_THAT(table, ContainsRegex("cache +1.00 MB +500.00 kB\n"));
     EXPECT_THAT(table, ContainsRegex("vision +images +100.00 MB/s +100.00 MB/s +[0-9.]+ MB/s +-[0-9.]+ %"));
     EXPECT_THAT(table, ContainsRegex("big +text +10.00 MB/s +- +10.00 MB/s +-"));
     EXPECT_THAT(output({"plan", "--json"}), HasSubstr("\"remote_bytes_per_second\":100000000"));

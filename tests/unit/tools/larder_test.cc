@@ -166,13 +166,13 @@ TEST_F(LarderTest, WrongUsageExitsWith2AndNamesCause) {
          "--endpoint: the S3 endpoint \"localhost:9\" is not http://host:port or https://host:port"},
         {{"stat"}, "did you mean `larder status`?"},
         {{"datasets"}, "did you mean `larder dataset`?"},
-        {{"list"}, "did you mean `larder dataset ls`, `larder job ls` or `larder node ls`?"},
+        {{"list"}, "did you mean `larder dataset ls`, `larder quota ls`, `larder job ls` or `larder node ls`?"},
         {{"remove", "images"}, "did you mean `larder dataset rm`, `larder job rm` or `larder node rm`?"},
         {{"warm", "images"}, "did you mean `larder dataset warm`?"},
         {{"dataset", "delete", "images"}, "did you mean `larder dataset rm`?"},
         {{"dataset", "wram", "images"}, "did you mean `larder dataset warm`?"},
         {{"dataset", "status"}, "did you mean `larder status`?"},
-        {{"quota", "ls"}, "larder quota: unknown command \"ls\"; did you mean `larder dataset ls`"},
+        {{"quota", "rm"}, "larder quota: unknown command \"rm\"; did you mean `larder dataset rm`"},
         {{"dataset", "add", "images", "/x", "--fromat", "raw"},
          "larder dataset add: unknown option --fromat; did you "
          "mean --format?"},
@@ -332,8 +332,8 @@ TEST_F(LarderWithDaemonTest, WarmShowsPromisedAndCachedBytesAndWhyRestIsMissing)
     EXPECT_EQ(kept.exit_code, 0);
     EXPECT_EQ(
         kept.output,
-        "images9 has 40 blocks, 4.00 MiB; to fetch: 30 blocks, 3.00 MiB, as its quota, 4.00 KiB of memory and 0 B "
-        "of disk, has no room for more\n"
+        "images9 has 40 blocks, 4.00 MiB; to fetch: at least 30 blocks, 3.00 MiB, as its quota, 4.00 KiB of memory "
+        "and 0 B of disk, has no room for more\n"
         "warmed images9 in 2.0 s: 30 of 40 blocks are cached, 3.00 MiB of 4.00 MiB (75.0 %); read 3.00 MiB, 1.57 MB/s\n"
         "not cached: 10 blocks: its quota, 4.00 KiB of memory and 0 B of disk, has no room for them: larder quota "
         "set images9 --memory SIZE --disk SIZE\n");
@@ -343,6 +343,20 @@ TEST_F(LarderWithDaemonTest, WarmShowsPromisedAndCachedBytesAndWhyRestIsMissing)
     EXPECT_THAT(broken.output, HasSubstr("not cached: 26 blocks: the cache disk is full: no space\n"));
     EXPECT_THAT(broken.output, HasSubstr("not cached: 1 block: the remote did not deliver them, see below\n"));
     EXPECT_THAT(broken.output, HasSubstr("note: a.bin: gone\n"));
+}
+
+TEST_F(LarderWithDaemonTest, UpRefusesARemoteBandwidthOf0) {
+    const auto up = larder({"up", "--state", directory / "state", "--remote-bandwidth", "0"});
+    EXPECT_EQ(up.exit_code, 2);
+    EXPECT_EQ(up.errors, "larder: --remote-bandwidth: give a rate above 0, or leave it out for no limit\n");
+}
+
+TEST_F(LarderWithDaemonTest, SizesOfOneLineHaveOneFamilyOfUnits) {
+    daemon.answer("POST /v1/datasets/images/index", {202, "application/json", R"({"task":7})", {}});
+    daemon.answer("GET /v1/tasks/7", R"({"id":7,"kind":"index","state":"done","seconds":1,"result":)"
+                                     R"({"total_bytes":5704253,"bytes_carried_over":5700000}})");
+    EXPECT_EQ(larder({"dataset", "index", "images"}).output,
+              "indexed images in 1.0 s, total bytes 5.44 MiB, bytes carried over 5.44 MiB\n");
 }
 
 TEST_F(LarderWithDaemonTest, SilentRemoteHasItsOwnExitCode) {

@@ -38,6 +38,10 @@ TEST(LarderdProgram, CheckReportsConfigErrors) {
         EXPECT_EQ(refused.exit_code, 2) << refused.errors;
         EXPECT_THAT(refused.errors, HasSubstr("memory = 1.95 PiB is more than there is: "));
     }
+    std::ofstream(directory / "stranger.toml") << "[dataset.x]\nurl = \"file:///x\"\nowner = \"nobody-here\"\n";
+    const auto stranger = larderd({"--config", directory / "stranger.toml", "--check"});
+    EXPECT_EQ(stranger.exit_code, 2);
+    EXPECT_THAT(stranger.errors, HasSubstr("dataset \"x\" of the config: owner: user \"nobody-here\" is unknown"));
     const auto missing = larderd({"--config", directory / "none.toml"});
     EXPECT_EQ(missing.exit_code, 1);
     EXPECT_THAT(missing.errors, HasSubstr("none.toml"));

@@ -63,7 +63,7 @@ TEST_F(Survey, FormatWithoutFilesIsAnError) {
                               protocol::Format::litdata, protocol::Format::megatron}) {
         const auto found = survey("", format);
         ASSERT_FALSE(found);
-        EXPECT_EQ(found.error().code, ErrorCode::invalid_argument);
+        EXPECT_EQ(found.error().code, ErrorCode::not_found);
         EXPECT_THAT(found.error().message,
                     HasSubstr("has no files of the format " + std::string(protocol::name(format))));
     }

@@ -94,6 +94,23 @@ TEST_F(WarmTest, FillsTheRoomThatCompressionFrees) {
     EXPECT_EQ(warm(world)->outcome.cached_blocks, 600u);
 }
 
+TEST_F(WarmTest, HitsAndMissesOfADatasetCountOnlyReadsOfJobs) {
+    ShardWorld world({.blocks = 100, .quota = test::kDisk});
+    EXPECT_EQ(warm(world)->outcome.cached_blocks, 100u);
+    auto verified = std::make_shared<ScanProgress>();
+    ASSERT_TRUE(world.shard->start_scan(test::kDatasetId, ScanKind::verify, std::make_shared<TokenBucket>(), verified));
+    for (int i = 0; i < 20'000 && !verified->finished; ++i) world.turns(1);
+    EXPECT_EQ(verified->blocks_done, 100u);
+    const BlockCounters after_scans = world.shard->statistics().datasets.at(0).counters;
+    EXPECT_EQ(after_scans.misses, 0u);
+    EXPECT_EQ(after_scans.disk_hits, 0u);
+    EXPECT_EQ(after_scans.remote_read_bytes, world.total_bytes) << "what the remote was asked for counts";
+    RingClient& client = world.attach();
+    world.read(client, 7);
+    world.turns(20);
+    EXPECT_EQ(world.shard->statistics().datasets.at(0).counters.disk_hits, 1u);
+}
+
 TEST_F(WarmTest, FailedBlockIsReportedWithItsCause) {
     ShardWorld world({.blocks = 100, .quota = test::kMemory});
     world.disk.unlink(world.path(9));
