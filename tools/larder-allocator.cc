@@ -13,6 +13,7 @@
 #include "allocator/service/allocator_config.h"
 #include "allocator/service/service.h"
 #include "base/heap.h"
+#include "base/out_of_memory.h"
 #include "base/server/logging.h"
 #include "base/server/systemd.h"
 #include "tools/cli/context.h"
@@ -109,6 +110,11 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+
+// Before the initialisation of libraries, which allocates too.
+[[gnu::constructor(101)]] static void set_up() {
+    larder::exit_when_out_of_memory("larder-allocator");
+}
 
 int main(int argc, char** argv) {
     try {

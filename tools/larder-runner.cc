@@ -3,7 +3,13 @@
 #include <cstdio>
 #include <exception>
 
+#include "base/out_of_memory.h"
 #include "scheduler/engines/runner.h"
+
+// Before the initialisation of libraries, which allocates too.
+[[gnu::constructor(101)]] static void set_up() {
+    larder::exit_when_out_of_memory("larder-runner");
+}
 
 int main(int argc, char** argv) {
     if (argc != 2) {

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "base/out_of_memory.h"
 #include "base/server/logging.h"
 #include "cache/control/daemon_config.h"
 #include "cache/control/node.h"
@@ -60,6 +61,11 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+
+// Before the initialisation of libraries, which allocates too.
+[[gnu::constructor(101)]] static void set_up() {
+    larder::exit_when_out_of_memory("larderd");
+}
 
 int main(int argc, char** argv) {
     try {
