@@ -1,23 +1,21 @@
 // The real daemon with a client that misuses everything it is handed. The client's neighbour on the same data-plane
 // thread keeps reading, and SIGTERM still ends the daemon.
 
+#include "tests/support/hostile_client.h"
+
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <map>
 #include <string>
 #include <thread>
@@ -25,7 +23,6 @@
 
 #include "base/file.h"
 #include "base/server/http.h"
-#include "cache/protocol/wire.h"
 #include "loader/larder.h"
 #include "tests/support/lingering_socket.h"
 #include "tests/support/sample_data.h"
@@ -37,81 +34,10 @@ extern char** environ;
 namespace larder {
 namespace {
 
-using protocol::MessageKind;
-using protocol::Request;
+using test::HostileClient;
 using test::kMiB;
 
 constexpr const char* kDataset = "shared";
-
-// Speaks wire.h by hand, until it breaks the rules.
-class HostileClient {
-public:
-    explicit HostileClient(const std::string& path) : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-        sockaddr_un address{};
-        address.sun_family = AF_UNIX;
-        path.copy(address.sun_path, sizeof address.sun_path - 1);
-        EXPECT_EQ(::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-        protocol::OpenRequest open{.magic = protocol::kMagic, .version = protocol::kVersion, .kind = MessageKind::open};
-        std::strncpy(open.dataset, kDataset, sizeof open.dataset - 1);
-        std::strncpy(open.job, "hostile", sizeof open.job - 1);
-        protocol::OpenReply opened{};
-        exchange(open, opened);
-        EXPECT_EQ(opened.status, 0u) << opened.error;
-        const protocol::AttachRequest attach{
-            .magic = protocol::kMagic, .kind = MessageKind::attach, .ring_entries = kEntries, .slot_bytes = kMiB};
-        protocol::AttachReply attached{};
-        exchange(attach, attached);
-        EXPECT_EQ(attached.status, 0u) << attached.error;
-        // Descriptor 0 is the manifest, 1 is the ring.
-        ring_ = *Mapping::of(handed_[1].get(), protocol::ring_bytes(kEntries), Mapping::Access::read_write);
-    }
-
-    const std::vector<FileDescriptor>& handed() const { return handed_; }
-    // The event that wakes the daemon.
-    int request_event() const { return handed_[3].get(); }
-    protocol::RingControl& control() { return *reinterpret_cast<protocol::RingControl*>(ring_.data()); }
-    int socket() const { return socket_.get(); }
-
-    void fetch(std::uint32_t block) {
-        auto* requests = reinterpret_cast<Request*>(ring_.data() + protocol::requests_offset());
-        Request request{};
-        request.operation = protocol::RequestOperation::fetch;
-        request.block = block;
-        requests[tail_ % kEntries] = request;
-        control().request_tail.store(++tail_);
-        const std::uint64_t one = 1;
-        EXPECT_EQ(::write(request_event(), &one, sizeof one), ssize_t{sizeof one});
-    }
-    bool answered() { return control().completion_tail.load() == tail_; }
-
-private:
-    static constexpr std::uint32_t kEntries = 64;
-
-    template <typename Ask, typename Answer>
-    void exchange(const Ask& ask, Answer& answer) {
-        ASSERT_EQ(::send(socket_.get(), &ask, sizeof ask, MSG_NOSIGNAL), ssize_t{sizeof ask});
-        iovec content{&answer, sizeof answer};
-        alignas(cmsghdr) std::array<std::byte, 256> ancillary;
-        msghdr header{};
-        header.msg_iov = &content;
-        header.msg_iovlen = 1;
-        header.msg_control = ancillary.data();
-        header.msg_controllen = ancillary.size();
-        ASSERT_EQ(::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC), ssize_t{sizeof answer});
-        const cmsghdr* rights = CMSG_FIRSTHDR(&header);
-        ASSERT_NE(rights, nullptr) << answer.error;
-        for (std::size_t at = CMSG_LEN(0); at < rights->cmsg_len; at += sizeof(int)) {
-            int fd = -1;
-            std::memcpy(&fd, reinterpret_cast<const std::byte*>(rights) + at, sizeof fd);
-            handed_.emplace_back(fd);
-        }
-    }
-
-    FileDescriptor socket_;
-    std::vector<FileDescriptor> handed_;
-    Mapping ring_;
-    std::uint32_t tail_ = 0;
-};
 
 class HostileNeighbour : public testing::Test {
 protected:
@@ -156,6 +82,11 @@ protected:
         EXPECT_TRUE(loader.has_value()) << loader.error().message;
         return std::move(*loader);
     }
+    HostileClient open_hostile() const {
+        auto client = HostileClient::open(socket(), {.dataset = kDataset});
+        EXPECT_TRUE(client.has_value()) << client.error().message;
+        return std::move(*client);
+    }
     void read_epoch(Loader& loader) const {
         std::size_t samples = 0;
         for (;;) {
@@ -184,7 +115,7 @@ TEST_F(HostileNeighbour, FilledEventsDelayNoOtherSession) {
     Loader neighbour = open_neighbour();
     read_epoch(neighbour);
     {
-        HostileClient hostile(socket());
+        HostileClient hostile = open_hostile();
         constexpr std::uint64_t kFull = 0xfffffffffffffffe;
         for (const FileDescriptor& fd : hostile.handed()) {
             EXPECT_EQ(::fcntl(fd.get(), F_SETFL, 0), 0);
@@ -197,7 +128,7 @@ TEST_F(HostileNeighbour, FilledEventsDelayNoOtherSession) {
             }
         }
         hostile.control().client_sleeping.store(1);
-        hostile.fetch(0);
+        EXPECT_TRUE(hostile.fetch(0));
         read_epoch(neighbour);
         while (!hostile.answered()) std::this_thread::yield();
         read_epoch(neighbour);
@@ -211,7 +142,7 @@ TEST_F(HostileNeighbour, FilledEventsDelayNoOtherSession) {
 // to close. A new kernel refuses to send such a descriptor (EPERM). An older kernel sends it.
 TEST_F(HostileNeighbour, SlowToCloseDescriptorDelaysNoOtherSession) {
     Loader neighbour = open_neighbour();
-    HostileClient hostile(socket());
+    HostileClient hostile = open_hostile();
     test::LingeringSocket lingering(3600);
     EXPECT_THAT(test::send_descriptor(hostile.socket(), lingering.release()), testing::AnyOf(0, EPERM));
     read_epoch(neighbour);
@@ -221,7 +152,7 @@ TEST_F(HostileNeighbour, SlowToCloseDescriptorDelaysNoOtherSession) {
 
 TEST_F(HostileNeighbour, EventEmptiedByClientDelaysNoOtherSession) {
     Loader neighbour = open_neighbour();
-    HostileClient hostile(socket());
+    HostileClient hostile = open_hostile();
     EXPECT_EQ(::fcntl(hostile.request_event(), F_SETFL, 0), 0);
     std::atomic<bool> done = false;
     {

@@ -1,0 +1,88 @@
+"""A short form of each campaign, and what `run` promises: it can be killed and continued, and forgets no failure."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+SECONDS = 12
+
+
+def run(state: pathlib.Path, seconds: float, *options: object) -> subprocess.CompletedProcess[str]:
+    command = [HERE / "run", "--hours", f"{seconds / 3600:.6f}", "--state", state, *options]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", ["kills", "hostile", "nth_failure", "soak"])
+def test_short_campaign_finds_nothing(name: str, larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    ran = run(tmp_path, SECONDS, "--only", name, "--build", larder_bin.parent)
+    log = tmp_path / f"{name}.log"
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}\n{log.read_text(errors='replace')[-4000:] if log.exists() else ''}"
+    if "a sanitizer" in ran.stdout:
+        return  # nothing to do in this build
+    if "skipped" in ran.stdout:
+        pytest.skip(ran.stdout.splitlines()[1])
+    rounds = int(ran.stdout.splitlines()[1].split()[1])
+    assert rounds > 0, ran.stdout
+
+
+def write_campaign(folder: pathlib.Path, name: str, body: str) -> None:
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.py"
+    path.write_text(f"#!{sys.executable}\nimport json, os, sys, time\n{body}\n")
+    path.chmod(0o755)
+
+
+def test_run_adds_up_counts_and_lists_failures_with_their_commands(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "campaigns"
+    write_campaign(folder, "good", "print(json.dumps({'rounds': 2, 'kills': 3}))")
+    write_campaign(
+        folder, "bad", "print(json.dumps({'failure': 'lost a byte', 'repeat': 'bad --seed 7'})); sys.exit(1)"
+    )  # fmt: skip
+    write_campaign(folder, "crashing", "print('oh dear', file=sys.stderr); os.abort()")
+    write_campaign(folder, "mistaken", "raise ValueError('a mistake of the campaign itself')")
+    options = ("--campaigns", folder, "--build", tmp_path)
+    for _ in range(2):
+        ran = run(tmp_path / "state", 4, *options)
+    assert ran.returncode == 1, ran.stderr
+    rows = {line.split()[0]: line.split() for line in ran.stdout.splitlines()[1:5]}
+    assert rows["good"][1] == "4" and "kills 6" in " ".join(rows["good"])
+    assert rows["bad"][3] == "2" and rows["crashing"][3] == rows["mistaken"][3] == "2"
+    assert "lost a byte\n  repeat: bad --seed 7" in ran.stdout
+    assert "oh dear" in ran.stdout and "crashing.py --seconds" in ran.stdout
+    good = run(tmp_path / "state", 4, *options, "--only", "good")
+    assert good.returncode == 0, good.stdout
+
+
+def test_killed_run_continues(tmp_path: pathlib.Path) -> None:
+    folder, state = tmp_path / "campaigns", tmp_path / "state"
+    write_campaign(
+        folder,
+        "slow",
+        "for i in range(1000):\n    print(json.dumps({'rounds': 1}), flush=True)\n    time.sleep(0.05)",
+    )
+    command = [HERE / "run", "--hours", "1", "--state", state, "--campaigns", folder, "--build", tmp_path]
+    for number in (signal.SIGKILL, signal.SIGINT):
+        running = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
+        journal = state / "slow.jsonl"
+        before = journal.read_text().count("rounds") if journal.exists() else 0
+        while not journal.exists() or journal.read_text().count("rounds") < before + 3:
+            time.sleep(0.01)
+        running.send_signal(number)
+        table, _ = running.communicate()
+    # The campaign of a killed run is killed, too.
+    lines = [json.loads(line) for line in journal.read_text().splitlines() if line]
+    assert sum("slice" in line for line in lines) == 2
+    rounds = sum(line.get("rounds", 0) for line in lines)
+    assert table.splitlines()[1].split()[:2] == ["slow", str(rounds)]
+    seeds = [line["seed"] for line in lines if "slice" in line]
+    assert seeds == [1, 2]
+    assert os.access(HERE / "run", os.X_OK)
