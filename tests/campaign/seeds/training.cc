@@ -105,9 +105,9 @@ void Training::attach(Rank& rank) {
     for (std::uint32_t slot = 0; slot < slots; ++slot) rank.free_slots.push_back(slot);
     rank.busy_ns = rank.stall_ns = rank.bytes = rank.samples = 0;
     publish(rank);
-    // Whatever was fetched over the last session is fetched again.
+    // Whatever was fetched over the last session is fetched again, except for a step that already computes.
     rank.ahead.clear();
-    rank.next_batch = step_;
+    rank.next_batch = step_ + (computing_ ? 1 : 0);
     fetch_ahead(rank);
 }
 
@@ -124,12 +124,7 @@ void Training::watch() {
         const bool gone = rank.instance != rank.node->instances() || !rank.node->up() || rank.client->hung_up();
         if (!gone) continue;
         lose_session(rank);
-        if (!computing_) {
-            // A step that computes has its batch already.
-            for (Batch& batch : rank.ahead) {
-                for (Item& item : batch.items) item = {.sample = item.sample};
-            }
-        }
+        rank.ahead.clear();
         attach(rank);
     }
     if (edition_is_gone_ && !computing_) try_step();
