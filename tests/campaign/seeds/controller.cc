@@ -83,9 +83,8 @@ allocator::ClusterRecord Controller::begin_run() {
             for (allocator::Lease& lease : *leases) lease.expires_ns = now_ns();
             change.leases[node] = leases;
         }
-        // Whoever is not in the rows has to be heard of again.
+        // The leases on record, if any, may not be the last ones.
         counted_nodes_.clear();
-        for (const auto& [node, leases] : stored.record.leases) counted_nodes_.insert(node);
     }
     stored.record.no_lease_before_ns = run.no_lease_before_ns;
     std::vector<Row> rows = allocator::rows_of(change);
@@ -329,12 +328,6 @@ LiveRecord Controller::read_queue() const {
 
 double Controller::bandwidth() const {
     return cluster_ == nullptr ? 0 : cluster_->options().remote_bytes_per_second;
-}
-
-std::uint64_t Controller::uncounted_nodes() const {
-    std::uint64_t nodes = 0;
-    for (const auto& node : around_.nodes) nodes += counted_nodes_.contains(node->name()) ? 0 : 1;
-    return nodes;
 }
 
 std::optional<Phase> Controller::recorded_phase(JobId job) const {

@@ -54,8 +54,8 @@ public:
     // The present bandwidth of the remote, and the highest in any lease that may still hold.
     double bandwidth() const;
     const allocator::Cluster* cluster() const { return cluster_.get(); }
-    // Nodes whose first lease since the leases were last lost is still to come: nobody counts their floors.
-    std::uint64_t uncounted_nodes() const;
+    // False until the node's first lease since the leases on record were last lost or became old.
+    bool counts(const std::string& node) const { return counted_nodes_.contains(node); }
     // The phase on record.
     std::optional<scheduler::Phase> recorded_phase(scheduler::JobId job) const;
     std::string end_reason(scheduler::JobId job) const;

@@ -83,8 +83,9 @@ void Node::start() {
         events().note(recovered->report.blocks << 16 ^ recovered->report.blocks_scanned);
         cache::StoreOptions store{.dataset_id = dataset.id,
                                   .block_id_end = static_cast<std::uint32_t>(manifest->header().block_id_end),
-                                  .block_bytes_max = manifest->header().block_bytes_max,
                                   .segment_directory = directory};
+        for (const auto& [edition, known] : dataset.versions)
+            store.block_bytes_max = std::max(store.block_bytes_max, known->header().block_bytes_max);
         auto made = std::make_unique<cache::DatasetStore>(store, *device_, clock_, index_.get());
         made->recover(std::move(recovered->segments));
         made->check_invariants();
@@ -167,6 +168,14 @@ void Node::freeze(std::int64_t for_ns) {
         wake();
         for (const auto& run : deferred) when_awake(run);
     });
+}
+
+void Node::jump_clock(std::int64_t by_ns) {
+    clock_.jump_ns(by_ns);
+    // The buckets are full again.
+    for (std::uint64_t i = 0; i < live_buckets_; ++i) around_.bandwidth.bucket_made();
+    around_.bandwidth.buckets_ended(live_buckets_);
+    wake();
 }
 
 void Node::when_awake(std::function<void()> run) {
@@ -429,6 +438,12 @@ Result<void> Node::apply(const HttpResponse& response, std::int64_t sent_ns) {
     report_early_ = answer->cut || limits_->exceeds_lease(answer->rates);
     status_.lease_expires_ns = answer->rates.expires_ns;
     events().note(answer->lease ^ answer->plan << 32);
+    events().trace(8, [&] {
+        std::string text = name_ + " has lease " + std::to_string(answer->lease) + ", floor " +
+                           std::to_string(answer->rates.floor_bytes_per_second) + ":";
+        for (const auto& [job, rate] : answer->rates.rates) text += " " + job + " " + std::to_string(rate);
+        return text + ", until " + std::to_string(clock_.to_simulated_ns(answer->rates.expires_ns) / kMillisecond_ns);
+    });
     limits_->lease(std::move(answer->rates), now_ns());
     if (sent_ns < quota_by_hand_ns_) return {};
     return apply_quotas(answer->quotas);

@@ -65,7 +65,7 @@ public:
     void kill();
     void cut_power();
     void freeze(std::int64_t for_ns);
-    void jump_clock(std::int64_t by_ns) { clock_.jump_ns(by_ns); }
+    void jump_clock(std::int64_t by_ns);
     // Reads the remote's present edition of a dataset.
     void reindex(std::size_t dataset);
     // Sets a dataset's quota by hand, or gives it back to the allocator.

@@ -16,12 +16,10 @@ Training::Training(const Surroundings& around, Program& program, std::vector<int
       ended_(std::move(ended)),
       layout_(static_cast<std::uint32_t>(around.datasets[program.dataset]->editions().front()->size())) {
     if (program_.runs_now++ > 0) fail("runs twice at the same time");
-    std::uint32_t bytes_max = 0;
-    for (const auto& known : around_.datasets[program_.dataset]->editions()) {
-        for (const SimulatedObject& object : *known) bytes_max = std::max(bytes_max, object.bytes);
-    }
-    slot_pages_ =
-        static_cast<std::uint32_t>(protocol::record_bytes(bytes_max, protocol::kPageBytes) / protocol::kPageBytes);
+    program_.progressed_ns = around_.events.now_ns();
+    slot_pages_ = static_cast<std::uint32_t>(
+        protocol::record_bytes(around_.datasets[program_.dataset]->bytes_max(), protocol::kPageBytes) /
+        protocol::kPageBytes);
     for (const int node : nodes) ranks_.push_back({.node = around_.nodes[static_cast<std::size_t>(node)].get()});
     around_.events.trace(20, [&] {
         return "job " + program_.name + " runs with " + std::to_string(ranks_.size()) + " ranks, epoch " +

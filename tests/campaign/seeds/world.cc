@@ -351,16 +351,25 @@ void World::sample() {
     double most = bandwidth_;
     if (!bandwidths_.empty()) most = 0;
     for (const auto& [since_ns, rate] : bandwidths_) most = std::max(most, rate);
-    const double floors =
-        static_cast<double>(controller_->uncounted_nodes()) * controller_options_.cluster.floor_bytes_per_second;
+    // Until its first lease, a node takes the floor of its config, of which the ledger may count less or nothing. When
+    // the ledger has lost leases, it may count less than the floors of all jobs of a node.
+    std::uint64_t uncounted = 0;
     double rates = 0;
     std::uint64_t jobs = 0;
     for (const auto& node : nodes_) {
         if (!node->up()) continue;
         rates += node->rates_in_force();
         jobs += node->jobs_with_sessions();
+        if (!node->leased()) ++uncounted;
+        if (!controller_->counts(node->name())) uncounted += std::max<std::uint64_t>(1, node->jobs_with_sessions());
     }
+    const double floors = static_cast<double>(uncounted) * controller_options_.cluster.floor_bytes_per_second;
     if (rates > (most + floors) * 1.0001 + static_cast<double>(jobs)) {
+        for (const auto& node : nodes_) {
+            events_.trace(63, [&] {
+                return node->name() + (node->up() ? " has " + std::to_string(node->rates_in_force()) : " is down");
+            });
+        }
         return events_.fail("the rates of all nodes sum up to " + std::to_string(static_cast<std::uint64_t>(rates)) +
                             " bytes/s, above " + std::to_string(static_cast<std::uint64_t>(most + floors)));
     }
