@@ -121,9 +121,11 @@ TEST_F(LoaderTest, RepeatedDaemonLossIsRetriedUntilTheTimeout) {
 }
 
 TEST_F(LoaderTest, DaemonRestartLosesAndRepeatsNoSamples) {
-    make_shards(4, 150, 32'000);
+    make_shards(4, 150, 32'000, 1);
     daemon->behaviour.memory_every = 3;
-    Loader loader = open(options());
+    auto settings = options();
+    settings.memory_budget_bytes = std::uint64_t{6} << 20;  // too small to have the whole epoch before a restart
+    Loader loader = open(settings);
     std::vector<Batch> held;
     for (int i = 0; i < 4; ++i) {
         auto batch = loader.next();
