@@ -1,0 +1,313 @@
+#!/usr/bin/python3
+"""Cuts the power of a machine that runs larderd or larder-allocator, at a random flush. The disk keeps what was flushed
+before, and some sectors of what was written since. Afterwards the program starts, nobody repairs anything, and all that
+was acknowledged is there: datasets, quotas and limits of a node, jobs and settings of the allocator. No byte that a job
+reads is wrong.
+
+A library that is loaded into the programs keeps the state of the disk; see ../crash/power_cut.cc. DIR/flushes.json has
+how many flushes each program does in a whole round."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from programs import BROKEN, Campaign, Failure, Reader, Server, allocator, larderd, wait_until, write_files
+
+STEP_S = 60.0
+QUOTA = {"memory_bytes": 300_000, "disk_bytes": 6_000_000}
+
+
+class PowerIsOff(Exception):
+    """The program under test has no power any more."""
+
+
+class Disk:
+    """The directory `state` of a program, and what a power cut leaves of it."""
+
+    def __init__(self, campaign: Campaign, work: pathlib.Path, state: pathlib.Path) -> None:
+        self.state = state
+        self._images = work / "images"
+        self._counters = work / "counters"
+        self._library = campaign.bin / "larder_power_cut.so"
+        self._counters.write_bytes(bytes(16))
+
+    def environment(self, cut_at: int, seed: int) -> dict[str, str]:
+        return {
+            "LD_PRELOAD": str(self._library),
+            "LARDER_POWER_CUT_OF": str(self.state),
+            "LARDER_POWER_CUT": str(self._images),
+            "LARDER_POWER_CUT_COUNTERS": str(self._counters),
+            "LARDER_POWER_CUT_AT": str(cut_at),
+            "LARDER_POWER_CUT_SEED": str(seed),
+        }
+
+    def flushes(self) -> int:
+        return int(struct.unpack("=2Q", self._counters.read_bytes())[0])
+
+    def is_cut(self) -> bool:
+        return bool(struct.unpack("=2Q", self._counters.read_bytes())[1])
+
+    def end_all_processes(self) -> None:
+        """Kills every process of the machine: all that have the library loaded."""
+        mark = f"LARDER_POWER_CUT_COUNTERS={self._counters}".encode()
+        found = True
+        while found:
+            found = False
+            for name in filter(str.isdigit, os.listdir("/proc")):
+                with contextlib.suppress(OSError):
+                    if mark in pathlib.Path("/proc", name, "environ").read_bytes():
+                        os.kill(int(name), signal.SIGKILL)
+                        found = True
+            time.sleep(0.005)
+
+    def restore(self) -> None:
+        """Makes the state what the disk has."""
+        shutil.rmtree(self.state, ignore_errors=True)
+        self._images.mkdir(exist_ok=True)
+        shutil.move(self._images, self.state)
+
+
+class Round:
+    """One program with power, then without, then with power again."""
+
+    def __init__(self, campaign: Campaign, work: pathlib.Path, seed: int) -> None:
+        self.campaign = campaign
+        self.work = work
+        self.draw = random.Random(seed)
+
+    def ask(self, server: Server, method: str, target: str, body: object = None) -> Any:
+        """The answer's JSON. Raises PowerIsOff if the program has ended."""
+        try:
+            answer = server.ask(method, target, body)
+        except BROKEN:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.process.wait(STEP_S)
+            if server.returncode() == -signal.SIGKILL:
+                raise PowerIsOff from None
+            raise Failure(f"{method} {target} has no answer:\n{server.tail()}") from None
+        if answer.status >= 300:
+            raise Failure(f"{method} {target} answered {answer.status}: {answer.body!r}")
+        return answer.json() if answer.body else {}
+
+    def settle(self, server: Server, holds: Callable[[], object], what: str) -> None:
+        def check() -> None:
+            if server.returncode() == -signal.SIGKILL:
+                raise PowerIsOff
+            server.check()
+
+        wait_until(holds, STEP_S, what, check)
+
+    def task(self, server: Server, started: Any) -> str:
+        state = "running"
+
+        def has_ended() -> bool:
+            nonlocal state
+            state = self.ask(server, "GET", f"/v1/tasks/{started['task']}")["state"]
+            return state != "running"
+
+        self.settle(server, has_ended, "a task ends")
+        return state
+
+
+class Node(Round):
+    def __init__(self, campaign: Campaign, work: pathlib.Path, seed: int) -> None:
+        super().__init__(campaign, work, seed)
+        self.files = work / "files"
+        write_files(self.files, 20, 40_000, seed)
+        self.state = work / "d"
+        self.has_dataset = False
+        # The value last acknowledged, and the one that was asked for since.
+        self.memory_bytes: set[int] = set()
+        self.rate: set[float] = {0}
+
+    def server(self, environment: dict[str, str]) -> Server:
+        return larderd(self.campaign, self.work, environment=environment)
+
+    def read_epoch(self, log: str) -> int | None:
+        reader = Reader(
+            self.campaign.bin / "larder-test-reader", self.state / "larderd.sock", self.files, self.work / log, epochs=1,
+        )  # fmt: skip
+        try:
+            return reader.wait(20)
+        except subprocess.TimeoutExpired:
+            return None  # it waits for a daemon without power
+        finally:
+            self.said = reader.output()
+            reader.discard()
+
+    def with_power(self, daemon: Server) -> None:
+        self.settle(daemon, daemon.serves, "the daemon serves")
+        body = {"name": "data", "url": f"file://{self.files}", "mode": "0644", "quota": QUOTA}
+        self.memory_bytes = {QUOTA["memory_bytes"]}
+        if self.task(daemon, self.ask(daemon, "POST", "/v1/datasets", body)) != "done":
+            raise Failure("the dataset was not added")
+        self.has_dataset = True
+        for step in range(4):
+            self.memory_bytes.add(wanted := 300_000 + 1000 * step)
+            self.ask(daemon, "PUT", "/v1/datasets/data/quota", {**QUOTA, "memory_bytes": wanted})
+            self.memory_bytes = {wanted}
+            self.rate.add(rate := 1e8 + 1e6 * step)
+            self.ask(daemon, "PUT", "/v1/jobs/job/limit", {"rate_bytes_per_second": rate})
+            self.rate = {rate}
+            if step == 1:
+                self.task(daemon, self.ask(daemon, "POST", "/v1/datasets/data/warm"))
+            if step == 2 and self.read_epoch("reader-1.log") == 3:
+                raise Failure(f"wrong bytes: {self.said}")
+
+    def after_cut(self, daemon: Server) -> None:
+        daemon.start()
+        listed: Any = daemon.get("/v1/datasets")
+        if listed["damaged"]:
+            raise Failure(f"a dataset is damaged: {listed['damaged']}")
+        datasets = {dataset["name"]: dataset for dataset in listed["datasets"]}
+        if self.has_dataset and "data" not in datasets:
+            raise Failure("the dataset, whose addition had ended, is gone")
+        if "data" in datasets:
+            quota = datasets["data"]["quota"]["memory_bytes"]
+            if quota not in self.memory_bytes:
+                raise Failure(f"the quota is {quota}, not one of {self.memory_bytes}")
+            if self.read_epoch("reader-2.log") != 0:
+                raise Failure(f"the reader failed: {self.said}\n{daemon.tail()}")
+        rates = {job["job"]: job["remote_rate"] for job in daemon.get("/v1/jobs")["jobs"]}
+        if rates.get("job", 0) not in self.rate:
+            raise Failure(f"the limit of the job is {rates.get('job')}, not one of {self.rate}")
+        daemon.end()
+
+
+class Scheduler(Round):
+    def __init__(self, campaign: Campaign, work: pathlib.Path, seed: int) -> None:
+        super().__init__(campaign, work, seed)
+        self.state = work / "a"
+        self.acknowledged: list[int] = []
+        self.cancelled: list[int] = []
+        self.maybe_cancelled = 0  # its cancellation was asked for and not acknowledged
+        self.rates: set[float] = set()
+
+    def server(self, environment: dict[str, str]) -> Server:
+        return allocator(
+            self.campaign, self.work, "--remote-bandwidth", "1 GB/s", "--scheduler.gpus", "2", environment=environment
+        )
+
+    def submit(self, scheduler: Server, name: str, script: str) -> int:
+        job = {"name": name, "command": ["sh", "-c", script], "directory": str(self.work), "gpus": 1}
+        number = int(self.ask(scheduler, "POST", "/v1/queue", {"jobs": [job]})["jobs"][0]["id"])
+        if number in self.acknowledged:
+            raise Failure(f"two jobs have number {number}")
+        self.acknowledged.append(number)
+        return number
+
+    def with_power(self, scheduler: Server) -> None:
+        self.settle(scheduler, scheduler.serves, "the allocator serves")
+        for step in range(5):
+            self.submit(scheduler, f"short-{step}", f"echo {step} >>ran")
+            self.rates.add(rate := 5e8 + 1e6 * step)
+            self.ask(scheduler, "PUT", "/v1/remote", {"bytes_per_second": rate})
+            self.rates = {rate}
+            if step == 2:
+                job = self.submit(scheduler, "long", "sleep 1")
+                self.maybe_cancelled = job
+                self.ask(scheduler, "DELETE", f"/v1/queue/{job}")
+                self.maybe_cancelled = 0
+                self.cancelled.append(job)
+        self.settle(scheduler, lambda: self.all_ended(self.ask(scheduler, "GET", "/v1/history?limit=100")), "all jobs end")
+
+    def all_ended(self, history: Any) -> bool:
+        numbers = [job["id"] for job in history["jobs"]]
+        if len(numbers) != len(set(numbers)):
+            raise Failure(f"a job ended twice: {numbers}")
+        return set(self.acknowledged) <= set(numbers)
+
+    def after_cut(self, scheduler: Server) -> None:
+        scheduler.start()
+        rate = scheduler.get("/v1/status")["remote_bytes_per_second"]
+        if self.rates and rate not in self.rates:
+            raise Failure(f"the remote bandwidth is {rate}, not one of {self.rates}")
+        before = list(self.acknowledged)
+        self.submit(scheduler, "later", "true")
+        if before and self.acknowledged[-1] <= max(before):
+            raise Failure(f"job {self.acknowledged[-1]} was submitted after {before}")
+        wait_until(
+            lambda: self.all_ended(scheduler.get("/v1/history?limit=100")), STEP_S, f"jobs {self.acknowledged} end",
+            scheduler.check,
+        )  # fmt: skip
+        states = {job["id"]: job["state"] for job in scheduler.get("/v1/history?limit=100")["jobs"]}
+        for job in self.acknowledged:
+            expected = {"cancelled"} if job in self.cancelled else {"succeeded"}
+            if job == self.maybe_cancelled:
+                expected = {"cancelled", "succeeded"}
+            if states[job] not in expected:
+                raise Failure(f"job {job} is {states[job]}, not {expected}")
+        scheduler.end()
+
+
+KINDS: dict[str, type[Node] | type[Scheduler]] = {"node": Node, "allocator": Scheduler}
+
+
+def run_round(campaign: Campaign, kind: str, cut_at: int, seed: int) -> int:
+    """Cuts the power at a flush; 0: after the last. Returns the number of flushes before the cut."""
+    flushes = 0
+    with campaign.directory(f"{kind}-{cut_at}-{seed}") as work:
+        this = KINDS[kind](campaign, work, seed)
+        disk = Disk(campaign, work, this.state)
+        server = this.server(disk.environment(cut_at, seed))
+        later = this.server({})
+        try:
+            server.spawn()
+            with contextlib.suppress(PowerIsOff):
+                this.with_power(server)
+            flushes = disk.flushes()
+            disk.end_all_processes()
+            server.discard()
+            disk.restore()
+            this.after_cut(later)
+        except Failure as failure:
+            repeat = campaign.command(only=f"{kind}", at=cut_at, seed=seed)
+            campaign.fail(f"{kind}: the power failed at flush {cut_at}: {failure}", repeat)
+        finally:
+            disk.end_all_processes()
+            server.discard()
+            later.discard()
+    campaign.report(rounds=1, cuts=1)
+    return flushes
+
+
+def main() -> int:
+    campaign = Campaign(
+        __doc__,
+        only={"choices": list(KINDS), "help": "node or allocator"},
+        at={"type": int, "help": "the number of the flush"},
+    )
+    if campaign.sanitizer:
+        campaign.report(skipped="a sanitizer's runtime must be the first library of a program")
+        return 0
+    kinds = [campaign.options.only] if campaign.options.only else list(KINDS)
+    if campaign.options.at is not None:
+        run_round(campaign, kinds[0], campaign.options.at, campaign.seed)
+        return campaign.exit_code()
+    counted = campaign.state / "flushes.json"
+    flushes: dict[str, int] = json.loads(counted.read_text()) if counted.exists() else {}
+    draw = random.Random(campaign.seed)
+    while campaign.left_s() > 0:
+        kind = draw.choice(kinds)
+        cut_at = draw.randrange(1, flushes[kind] + 1) if flushes.get(kind) else 0
+        seen = run_round(campaign, kind, cut_at, draw.randrange(1, 1 << 31))
+        if cut_at == 0 and seen > 0:
+            flushes[kind] = seen
+            counted.write_text(json.dumps(flushes))
+    return campaign.exit_code()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
