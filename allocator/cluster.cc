@@ -133,7 +133,8 @@ Cluster::Cluster(const ClusterOptions& options)
       ledger_(options.remote_bytes_per_second, options.floor_bytes_per_second, options.lease_ns) {}
 
 bool Cluster::is_alive(const KnownNode& node, std::int64_t now_ns) const {
-    return now_ns - node.heard_ns < options_.lease_ns;
+    const std::int64_t excused_ns = excused_ns_ - node.excused_ns;
+    return now_ns - node.heard_ns - excused_ns < options_.lease_ns;
 }
 
 // --- input
@@ -150,7 +151,9 @@ Result<void> Cluster::report(const NodeReport& report, std::int64_t now_ns) {
     const auto found = nodes_.find(report.node);
     const bool same_instance = found != nodes_.end() && found->second.last.instance == report.instance;
     const bool is_only_daemon = found == nodes_.end() || same_instance || is_restart(found->second, report);
-    if (!is_only_daemon && now_ns - found->second.heard_ns < options_.same_name_after_ns) {
+    // The daemon may have been replaced while the allocator was down.
+    const bool has_owner = found != nodes_.end() && !found->second.is_restored;
+    if (!is_only_daemon && has_owner && now_ns - found->second.heard_ns < options_.same_name_after_ns) {
         return fail(ErrorCode::already_exists, "node \"" + report.node +
                                                    "\" reports from two daemons: give each its own name, or wait a "
                                                    "few seconds after a restart");
@@ -168,6 +171,8 @@ Result<void> Cluster::report(const NodeReport& report, std::int64_t now_ns) {
     if (!same_instance) node.previous_instance = node.last.instance;
     node.last = report;
     node.heard_ns = now_ns;
+    node.excused_ns = excused_ns_;
+    node.is_restored = false;
     unsaved_nodes_.insert(report.node);
     for (const JobReport& job : report.jobs) unsaved_jobs_.insert(job.name);
     return {};
@@ -805,22 +810,27 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
         if (leases) ledger_.restore(node, *leases);
     }
     if (record.no_lease_before_ns) ledger_.wait_until(*record.no_lease_before_ns);
-    // The allocator was unreachable, not the nodes. So nodes of the plan get nearly a whole lease to report, but a
-    // daemon that was restarted meanwhile need not wait for its name.
-    const std::int64_t heard_ns = now_ns - std::min(options_.same_name_after_ns, options_.lease_ns / 2);
+    // The allocator was unreachable, not the nodes. So nodes of the plan get a whole lease to report.
     for (const auto& [name, report] : record.nodes) {
         if (!report) continue;
         const bool planned = record.quotas.contains(name);
-        nodes_[name] = {.last = *report, .heard_ns = planned ? heard_ns : now_ns - options_.lease_ns};
+        nodes_[name] = {.last = *report,
+                        .heard_ns = planned ? now_ns : now_ns - options_.lease_ns,
+                        .excused_ns = excused_ns_,
+                        .is_restored = true};
     }
     if (!record.plan_number) return {};
     plan_number_ = *record.plan_number;
     ClusterState restored = state(now_ns);
     auto plan = assign(restored, options_.objective);
+    if (plan) take_plan(std::move(restored), std::move(*plan));
+    // If the saved quotas no longer fit the known nodes and datasets, this is a new plan. Its number must be saved, so
+    // that no other plan ever gets the same number.
+    if (!plan || !take_quotas(record)) {
+        ++plan_number_;
+        plan_unsaved_ = true;
+    }
     if (!plan) return std::unexpected(plan.error().within("the stored cluster"));
-    take_plan(std::move(restored), std::move(*plan));
-    // If the saved quotas no longer fit the known nodes and datasets, this is a new plan.
-    if (!take_quotas(record)) ++plan_number_;
     return {};
 }
 

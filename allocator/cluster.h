@@ -9,7 +9,8 @@
 // same number, and earlier leases are still accounted for; nodes need not report first.
 //
 // A node that has not reported for the length of a lease counts as gone: plans leave out its cache and its jobs, and
-// the ledger accounts for the bandwidth it may still take. A job needs no registration. Registering a job declares
+// the ledger accounts for the bandwidth it may still take. Time in which no report could be taken is no silence
+// (`excuse_silence`). A job needs no registration. Registering a job declares
 // values that cannot be measured (weight, epochs, GPUs) or are not measured yet (f*).
 
 #include <cstddef>
@@ -72,13 +73,17 @@ public:
     explicit Cluster(const ClusterOptions& options);
 
     void set_save(Save save) { save_ = std::move(save); }
-    // Takes up a saved record, whose times are by the clock that gives `now_ns`. Nodes of the plan count as alive for
-    // now. On an error everything but the plan was taken up, and the next plan will be new.
+    // Takes up a saved record, whose times are by the clock that gives `now_ns`. Nodes of the plan have a whole lease to
+    // report. On an error everything but the plan was taken up, and the next plan will be new.
     Result<void> restore(const ClusterRecord& record, std::int64_t now_ns);
 
     // Takes a node's whole report, or nothing. Errors: invalid_argument names the field; already_exists if another
     // daemon of this name has just reported.
     Result<void> report(const NodeReport& report, std::int64_t now_ns);
+
+    // Tells that for `pause_ns` no report could be taken, because the owner was stopped or busy. Nodes that were alive
+    // before get this much more time to report. Leases expire all the same.
+    void excuse_silence(std::int64_t pause_ns) { excused_ns_ += pause_ns; }
 
     // Removes a node for good: the floors that it could still take no longer count. Errors: changed if the node still
     // reports or its lease has not expired; not_found if the node is unknown.
@@ -117,6 +122,8 @@ public:
     struct KnownNode {
         NodeReport last;
         std::int64_t heard_ns = 0;
+        std::int64_t excused_ns = 0;          // the sum of all pauses up to then
+        bool is_restored = false;             // not heard since the allocator's restart; heard_ns is the restart's time
         std::uint64_t previous_instance = 0;  // the daemon before the last restart; 0: no restart seen
     };
     const std::map<std::string, KnownNode>& nodes() const { return nodes_; }
@@ -187,6 +194,7 @@ private:
     std::set<std::string> unsaved_jobs_;    // jobs whose measured rates are unsaved
     std::set<std::string> unsaved_epochs_;  // jobs whose epochs are unsaved
     std::map<std::string, KnownNode> nodes_;
+    std::int64_t excused_ns_ = 0;  // see excuse_silence()
     std::map<std::string, KnownJob> jobs_;
     std::size_t registered_count_ = 0;
     double floors_bytes_per_second_ = 0;

@@ -32,6 +32,10 @@ constexpr std::int64_t kStale_ns = 1'000'000'000;
 // event.
 constexpr std::int64_t kHandover_ns = 5'000'000'000;
 
+// Ticks come every 100 ms. After a longer time without any, the thread was kept from taking reports: by a plan, a slow
+// disk, a stopped process or a busy machine.
+constexpr std::int64_t kPause_ns = 500'000'000;
+
 constexpr std::uint64_t kWaitMax_s = 60;
 constexpr std::uint64_t kStatusMin_ms = 100;
 constexpr std::uint64_t kStatusMax_ms = 3'600'000;
@@ -73,7 +77,7 @@ Result<void> read_query(const AllocatorApi::Route& route, const HttpRequest& req
 }  // namespace
 
 AllocatorApi::AllocatorApi(Cluster& cluster, const Clock& clock)
-    : cluster_(cluster), clock_(clock), started_ns_(clock.now_ns()) {}
+    : cluster_(cluster), clock_(clock), started_ns_(clock.now_ns()), turn_begun_ns_(started_ns_) {}
 
 // --- the table of routes, and the search in it
 
@@ -113,7 +117,16 @@ std::optional<HttpResponse> AllocatorApi::get_index(const Asked&) {
     return json_response({{"routes", std::move(list)}});
 }
 
+// Reports that came in the meantime wait to be read, and a plan that is made before they are read must not leave out
+// their nodes.
+void AllocatorApi::begin_turn() {
+    const std::int64_t now_ns = clock_.now_ns();
+    const std::int64_t pause_ns = now_ns - std::exchange(turn_begun_ns_, now_ns);
+    if (pause_ns > kPause_ns) cluster_.excuse_silence(pause_ns);
+}
+
 void AllocatorApi::handle(const HttpRequest& request, const HttpRespond& respond) {
+    begin_turn();
     find_and_answer(request, respond);
     answer_waiting(false);
     push_to_streams();
@@ -187,6 +200,7 @@ void AllocatorApi::answer_when_durable(HttpResponse answer, const HttpRespond& r
 }
 
 void AllocatorApi::answer_waiting(bool all) {
+    if (waiting_.empty()) return;
     const std::int64_t now_ns = clock_.now_ns();
     std::erase_if(waiting_, [&](const Waiting& waiting) {
         if (*waiting.gone) return true;
@@ -203,6 +217,7 @@ void AllocatorApi::answer_waiting(bool all) {
 // --- plans, and the reports of nodes
 
 void AllocatorApi::tick() {
+    begin_turn();
     const bool stale = plan_is_due_ || clock_.now_ns() - planned_ns_ >= kStale_ns;
     if (stale && !cluster_.nodes().empty()) static_cast<void>(replan(false));
     if (extension_ != nullptr) extension_->tick();

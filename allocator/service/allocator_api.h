@@ -84,6 +84,8 @@ private:
         std::shared_ptr<bool> gone;  // true: its client has left
     };
 
+    // Call it before a request or a tick is handled. Excuses the silence of nodes while the thread was kept from both.
+    void begin_turn();
     void find_and_answer(const HttpRequest& request, const HttpRespond& respond);
     // Returns false if the extension has no such route; `allowed` then lists the methods it has for that path.
     bool answer_by_extension(const HttpRequest& request, const HttpRespond& respond, std::string& allowed);
@@ -133,6 +135,7 @@ private:
     std::int64_t started_unix_ms_ = unix_time_ns() / 1'000'000;
     std::int64_t planned_ns_ = 0;
     std::int64_t next_plan_ns_ = 0;
+    std::int64_t turn_begun_ns_;  // of the last turn
     bool plan_is_due_ = false;  // something changed that the last plan does not know of
     EventLog events_;
     PlanWatch watch_{events_};

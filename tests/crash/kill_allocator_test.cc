@@ -140,5 +140,29 @@ TEST(KilledAllocator, KeepsPlanSettingsAndSumOfRates) {
     }
 }
 
+TEST(KilledAllocator, KeepsPlanWhileItCannotTakeReports) {
+    const test::TempDirectory directory;
+    test::KilledAllocator allocator(directory / "state", {"--remote-bandwidth", "1 GB/s", "--floor", "1 MB/s"});
+    const NodeReport report{.node = "node",
+                            .instance = 1,
+                            .memory_bytes = 1'000'000'000,
+                            .datasets = {{.name = "images", .size_bytes = 4'000'000'000}}};
+    const auto send = [&] {
+        return http_request(allocator.socket(), "POST", "/v1/reports", json::serialize(to_json(report)));
+    };
+    // The first start leases nothing for as long as a lease lasts.
+    for (auto answer = send(); !answer || answer->status != 200; answer = send()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    const auto before = http_request(allocator.socket(), "GET", "/v1/datasets");
+    ASSERT_TRUE(before) << before.error().message;
+    ASSERT_NE(before->body.find("images"), std::string::npos) << before->body;
+    allocator.kill_and_restart();
+    allocator.pause(std::chrono::milliseconds(1500));  // longer than a lease
+    const auto after = http_request(allocator.socket(), "GET", "/v1/datasets");
+    ASSERT_TRUE(after) << after.error().message;
+    EXPECT_EQ(after->body, before->body);
+}
+
 }  // namespace
 }  // namespace larder::allocator

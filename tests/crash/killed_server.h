@@ -39,6 +39,12 @@ public:
         end(SIGKILL);
         spawn();
     }
+    // Stops the process for a while, as a busy machine does.
+    void pause(std::chrono::milliseconds duration) {
+        ::kill(pid_, SIGSTOP);
+        std::this_thread::sleep_for(duration);
+        ::kill(pid_, SIGCONT);
+    }
     const std::string& socket() const { return socket_; }
     void wait_until_it_serves() const {
         while (!http_request(socket_, "GET", "/healthz")) std::this_thread::sleep_for(std::chrono::milliseconds(2));

@@ -210,6 +210,61 @@ TEST_F(ClusterMemory, ClusterIsRestoredAfterTenMinutesDown) {
     EXPECT_EQ(cluster->planned_state().nodes.size(), 1u);
 }
 
+TEST_F(ClusterMemory, RestoredNodesHaveWholeLeaseToReport) {
+    NodeReport a = node_report("a", "vision", "images");
+    const NodePlan before = exchange(a);
+    now_ns += 600 * kSecond_ns;
+    restart();
+    now_ns += options.lease_ns - 1;
+    EXPECT_EQ(*cluster->replan(now_ns), before.plan);
+    EXPECT_EQ(cluster->planned_state().datasets.size(), 2u);
+    now_ns += 1;
+    EXPECT_GT(*cluster->replan(now_ns), before.plan);
+    EXPECT_TRUE(cluster->planned_state().datasets.empty()) << "the node is gone";
+}
+
+TEST_F(ClusterMemory, NameOfRestoredNodeIsFreeForNewDaemon) {
+    NodeReport a = node_report("a", "vision", "images");
+    exchange(a);
+    restart();
+    NodeReport replaced = a;
+    replaced.instance = 2;
+    EXPECT_TRUE(cluster->report(replaced, now_ns));
+    EXPECT_EQ(cluster->report(a, now_ns).error().code, ErrorCode::already_exists) << "the first to report has the name";
+}
+
+TEST_F(ClusterMemory, PauseOfAllocatorIsNoSilenceOfNodes) {
+    NodeReport a = node_report("a", "vision", "images");
+    NodeReport gone = node_report("gone", "language", "text");
+    exchange(gone);
+    now_ns += options.lease_ns;
+    exchange(a);
+    const NodePlan before = exchange(a);
+    now_ns += 60 * kSecond_ns;
+    cluster->excuse_silence(60 * kSecond_ns);
+    EXPECT_EQ(*cluster->replan(now_ns), before.plan);
+    EXPECT_EQ(cluster->planned_state().nodes.size(), 1u) << "a node that was gone before stays gone";
+    EXPECT_LT(cluster->in_force(now_ns), before.lease.sum() / 10) << "leases expire all the same";
+    now_ns += options.lease_ns;
+    ASSERT_TRUE(cluster->replan(now_ns));
+    EXPECT_TRUE(cluster->planned_state().nodes.empty());
+}
+
+// A kill may come between the saving of a report with other datasets and the saving of the plan that follows.
+TEST_F(ClusterMemory, PlanThatReplacesStoredOneHasItsNumberSaved) {
+    NodeReport a = node_report("a", "vision", "images");
+    const NodePlan before = exchange(a);
+    store.kept.nodes.at("a")->datasets.push_back({.name = "audio", .size_bytes = kGB});
+    restart();
+    const std::uint64_t number = *cluster->replan(now_ns);
+    EXPECT_GT(number, before.plan);
+    EXPECT_EQ(store.kept.plan_number, number);
+    ASSERT_EQ(store.kept.quotas.at("a")->size(), 3u);
+    restart();
+    EXPECT_EQ(*cluster->replan(now_ns), number);
+    EXPECT_EQ(cluster->planned_state().datasets.size(), 3u);
+}
+
 TEST_F(ClusterMemory, LostStateIsRebuiltFromReportsAndNumbersContinue) {
     NodeReport a = node_report("a", "vision", "images");
     const NodePlan before = exchange(a);
@@ -235,7 +290,8 @@ TEST_F(ClusterMemory, PartitionedNodeIsCountedAcrossRestart) {
     restart();
     const Lease lease_of_b = exchange(b).lease;
     EXPECT_LE(lease_of_a.sum() + lease_of_b.sum(), kSmallRemote * (1 + 1e-9)) << "a's lease still counts";
-    now_ns = lease_of_a.expires_ns;
+    // The lease of a has expired, and a has not reported for as long as a lease lasts since the restart.
+    now_ns = lease_of_a.expires_ns + kSecond_ns;
     b.lease_applied = exchange(b).lease.number;
     const Lease rest = exchange(b).lease;
     EXPECT_NEAR(rest.sum() + lease_of_a.floor_bytes_per_second, kSmallRemote, 1) << "all but a's floor";

@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -61,6 +62,14 @@ protected:
         given.status = 0;
         api.handle(request(method, path, body, query), [&](HttpResponse response) { given = std::move(response); });
         return given;
+    }
+    // Lets time pass without reports, with the ticks of a service that runs.
+    void pass(std::int64_t duration_ns) {
+        constexpr std::int64_t kTick_ns = 100'000'000;
+        for (; duration_ns > 0; duration_ns -= kTick_ns) {
+            clock.advance_ns(std::min(duration_ns, kTick_ns));
+            api.tick();
+        }
     }
     HttpResponse report(const NodeReport& sent) {
         return ask("POST", {"v1", "reports"}, boost::json::serialize(to_json(sent)));

@@ -115,6 +115,23 @@ TEST_F(AllocatorApiTest, RegistrationIsPlannedAtNextTick) {
     EXPECT_EQ(cluster.planned_state().jobs.at(0).weight, 3);
 }
 
+// A stopped process, a busy machine or a slow disk keeps the allocator from reading reports. The first request after
+// that must not make a plan without the nodes whose reports wait.
+TEST_F(AllocatorApiTest, AllocatorThatWasStoppedKeepsItsNodes) {
+    ASSERT_EQ(report(report_of("a")).status, 200u);
+    const std::string before = ask("GET", {"v1", "datasets"}).body;
+    for (const bool ticks_first : {false, true}) {
+        clock.advance_ns(3600 * kSecond_ns);
+        if (ticks_first) api.tick();
+        EXPECT_EQ(ask("GET", {"v1", "datasets"}).body, before);
+        pass(9 * kSecond_ns);
+        EXPECT_EQ(ask("GET", {"v1", "datasets"}).body, before) << "it still has time to report";
+        ASSERT_EQ(report(report_of("a")).status, 200u);
+    }
+    pass(10 * kSecond_ns);
+    EXPECT_TRUE(object(ask("GET", {"v1", "datasets"})).at("datasets").as_array().empty());
+}
+
 TEST_F(AllocatorApiTest, PinsAndTheRemoteCanBeSet) {
     ASSERT_EQ(report(report_of("a")).status, 200u);
     EXPECT_EQ(ask("PUT", {"v1", "datasets", "images", "pin"}, R"({"bytes":1000000})").status, 200u);
