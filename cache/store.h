@@ -94,6 +94,7 @@ struct StoreUsage {
     std::uint64_t memory_allocated_bytes = 0;  // sizes of the segments
     std::uint64_t disk_allocated_bytes = 0;
     std::uint64_t payload_bytes = 0;  // of blocks that can be found, both tiers, uncompressed
+    std::uint64_t record_bytes = 0;   // of the same blocks: what their records take of the quota
     std::uint64_t blocks = 0;
     std::uint32_t memory_segments = 0;
     std::uint32_t disk_segments = 0;
@@ -230,6 +231,7 @@ private:
     std::vector<std::uint32_t> free_slots_;
     std::vector<std::unique_ptr<Segment>> draining_;
     std::uint64_t payload_bytes_ = 0;
+    std::uint64_t record_bytes_ = 0;  // as in StoreUsage
     std::uint64_t write_bytes_in_flight_ = 0;
     std::optional<Error> memory_problem_;
     std::int64_t memory_retry_at_ns_ = 0;

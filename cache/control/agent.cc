@@ -42,19 +42,21 @@ unsigned common_protocol(const HttpResponse& response) {
 // Longer than the moment without sessions between two epochs of a job.
 constexpr std::int64_t kGoneAfter_ns = 5'000'000'000;
 
-// The ratio (bytes in the cache / payload bytes) is above 1 for plain records, which have headers and padding, and may
-// be below 1 for compressed ones. It is measured once this many payload bytes are cached. Before that, the largest
-// possible ratio is reported, so that the first pass of a dataset that fits is kept whole. The size of a compressed
-// dataset is its size in the cache, so that cached bytes / size is the hit ratio that jobs can reach.
+// The ratio (bytes of records / payload bytes) is above 1 for plain records, which have headers and padding, and may be
+// below 1 for compressed ones. It is measured, on blocks that can be found, once this many payload bytes are cached.
+// Records that are being written have room in the cache already, but no payload yet: a ratio with them would depend on
+// the moment. Before that, the largest possible ratio is reported, so that the first pass of a dataset that fits is kept
+// whole. The size of a compressed dataset is its size in the cache, so that cached bytes / size is the hit ratio that
+// jobs can reach.
 constexpr std::uint64_t kPayloadSampleBytesMin = 1 << 20;
 constexpr std::uint64_t kRecordOverheadMax = protocol::kRecordHeaderBytes + 4096;
-// A reported ratio is kept until it is too low, or too high by kRatioTolerance: a size that changed with every block
+// A measured ratio is kept until it is too low, or too high by kRatioTolerance: a size that changed with every block
 // would change all quotas. kRatioMargin leaves room for blocks larger than those cached so far.
 constexpr double kRatioMargin = 0.01;
 constexpr double kRatioTolerance = 0.05;
 
-double payload_ratio(std::uint64_t stored_bytes, std::uint64_t payload_bytes) {
-    return static_cast<double>(stored_bytes) / static_cast<double>(payload_bytes);
+double payload_ratio(std::uint64_t record_bytes, std::uint64_t payload_bytes) {
+    return static_cast<double>(record_bytes) / static_cast<double>(payload_bytes);
 }
 
 }  // namespace
@@ -65,22 +67,25 @@ NodeReporter::NodeReporter(std::uint64_t state_directory)
     : instance_(draw_number()), state_directory_(state_directory) {}
 
 std::uint64_t NodeReporter::estimate_stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage) {
-    double& ratio = stored_ratios_[dataset.name()];
+    auto& [ratio, is_measured] = stored_ratios_[dataset.name()];
     const std::uint64_t used_bytes = usage.memory_bytes + usage.disk_bytes;
     if (usage.payload_bytes >= dataset.payload_bytes) {
-        ratio = payload_ratio(used_bytes, usage.payload_bytes);
+        ratio = payload_ratio(usage.record_bytes, usage.payload_bytes);
+        is_measured = true;
         // Includes blocks of an earlier version, which stay for a while. A size without them would get a quota that
         // drops whole segments, with blocks that the newest version has.
         return used_bytes;
     }
     if (usage.payload_bytes < std::min(kPayloadSampleBytesMin, dataset.payload_bytes)) {
         ratio = payload_ratio(dataset.payload_bytes + dataset.blocks * kRecordOverheadMax, dataset.payload_bytes);
+        is_measured = false;
     } else {
-        const double seen = payload_ratio(used_bytes, usage.payload_bytes);
-        if (ratio == 0) ratio = seen;
+        const double seen = payload_ratio(usage.record_bytes, usage.payload_bytes);
+        if (!std::exchange(is_measured, true)) ratio = seen;
         if (seen > ratio || seen < ratio * (1 - kRatioTolerance)) ratio = seen * (1 + kRatioMargin);
     }
-    return static_cast<std::uint64_t>(std::llround(static_cast<double>(dataset.payload_bytes) * ratio));
+    const auto size = static_cast<std::uint64_t>(std::llround(static_cast<double>(dataset.payload_bytes) * ratio));
+    return std::max(size, used_bytes);
 }
 
 allocator::DatasetReport NodeReporter::report_of(const ReportedDataset& dataset, const ShardStatistics& statistics) {

@@ -87,6 +87,12 @@ private:
     // Updates `seen`. Returns false if the job has ended.
     bool observe(const Job& job, Seen& seen, std::int64_t now_ns) const;
 
+    // Cache bytes per dataset byte, as reported.
+    struct StoredRatio {
+        double ratio = 0;
+        bool is_measured = false;  // false: the largest possible ratio
+    };
+
     // The bytes that the whole dataset would take in the cache.
     std::uint64_t estimate_stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage);
     allocator::DatasetReport report_of(const ReportedDataset& dataset, const ShardStatistics& statistics);
@@ -94,7 +100,7 @@ private:
     std::uint64_t instance_;
     std::uint64_t state_directory_;
     std::map<std::string, Seen> seen_;
-    std::map<std::string, double> stored_ratios_;  // by dataset: cache bytes per dataset byte, as reported
+    std::map<std::string, StoredRatio> stored_ratios_;  // by dataset
 };
 
 // The allocator's answer to a report, checked and in this node's types: quotas, and the lease of its jobs' rates.

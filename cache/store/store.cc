@@ -207,6 +207,7 @@ void DatasetStore::add_entry(Segment& segment, const StoredBlock& block) {
                block.raw_bytes);
     segment.block_ids_.push_back(block.block_id);
     payload_bytes_ += table_.raw_bytes(block.block_id);
+    record_bytes_ += record_bytes(block.payload_bytes, segment.alignment());
 }
 
 void DatasetStore::release_space(const Reservation& reservation) {
@@ -248,6 +249,7 @@ void DatasetStore::clear_entry(const Segment& segment, std::uint32_t block_id) {
                               .block_id = StoredBlock::kDroppedId,
                               .payload_bytes = table_[block_id].payload_bytes};
     payload_bytes_ -= table_.raw_bytes(block_id);
+    record_bytes_ -= record_bytes(dropped.payload_bytes, segment.alignment());
     table_.clear(block_id);
     if (segment.tier() == Tier::disk && index_ != nullptr) {
         index_->put_block(options_.dataset_id, segment.id(), dropped);
@@ -292,6 +294,7 @@ StoreUsage DatasetStore::usage() const {
             .memory_allocated_bytes = memory.allocated_bytes(),
             .disk_allocated_bytes = disk.allocated_bytes(),
             .payload_bytes = payload_bytes_,
+            .record_bytes = record_bytes_,
             .blocks = table_.found_count(),
             .memory_segments = memory.segment_count(),
             .disk_segments = disk.segment_count(),

@@ -85,6 +85,7 @@ void DatasetStore::drop(Segment& segment) {
     for (const std::uint32_t block_id : segment.block_ids_) {
         LARDER_ASSERT(table_[block_id].slot == segment.slot_);
         payload_bytes_ -= table_.raw_bytes(block_id);
+        record_bytes_ -= record_bytes(table_[block_id].payload_bytes, segment.alignment());
         table_.clear(block_id);
     }
     segment.block_ids_ = {};
@@ -224,6 +225,7 @@ void DatasetStore::check_invariants() const {
     std::array<std::uint64_t, kTiers> allocated{};
     std::array<std::uint32_t, kTiers> count{};
     std::uint64_t payload_bytes = 0;
+    std::uint64_t bytes_of_records = 0;
     std::uint64_t blocks = 0;
     for (std::size_t slot = 0; slot < segments_.size(); slot++) {
         if (segments_[slot] == nullptr) continue;
@@ -243,6 +245,7 @@ void DatasetStore::check_invariants() const {
             LARDER_ASSERT(entry.slot == slot && entry.offset() % segment.alignment() == 0);
             extents.emplace_back(entry.offset(), record_bytes(entry.payload_bytes, segment.alignment()));
             payload_bytes += table_.raw_bytes(block_id);
+            bytes_of_records += extents.back().second;
             blocks++;
         }
         std::ranges::sort(extents);
@@ -262,6 +265,7 @@ void DatasetStore::check_invariants() const {
     std::uint64_t found = 0;
     for (std::uint32_t block_id = 0; block_id < table_.block_id_end(); block_id++) found += table_[block_id].found();
     LARDER_ASSERT(blocks == table_.found_count() && found == blocks && payload_bytes == payload_bytes_);
+    LARDER_ASSERT(bytes_of_records == record_bytes_);
     for (const auto& segment : draining_) LARDER_ASSERT(segment->dropped() && segment->references_ > 0);
 }
 

@@ -130,7 +130,7 @@ TEST(NodeReport, EpochIsReportedOnceReadingStarts) {
 TEST(NodeReport, DatasetSizeIncludesStorageOverhead) {
     Reports reports(1);
     DatasetStatistics images{.name = "images"};
-    images.usage = {.memory_bytes = 22 * kMiB, .payload_bytes = 20 * kMiB};
+    images.usage = {.memory_bytes = 22 * kMiB, .payload_bytes = 20 * kMiB, .record_bytes = 22 * kMiB};
     const auto report = reports.make(config(), kRoom, kDatasets, {.datasets = {images}}, 0, kOneSecond_ns);
     const auto& datasets = report.at("datasets").as_array();
     EXPECT_EQ(datasets.at(0).at("size_bytes").to_number<std::uint64_t>(), 110 * kMiB);
@@ -149,7 +149,7 @@ TEST(NodeReport, SizeEstimateIsSteadyWhileFillingAndExactWhenFull) {
         payload += kMiB;
         stored += kMiB + 40'000 + static_cast<std::uint64_t>(second * 7919 % 20'000);
         DatasetStatistics images{.name = "images"};
-        images.usage = {.memory_bytes = stored, .payload_bytes = payload};
+        images.usage = {.memory_bytes = stored, .payload_bytes = payload, .record_bytes = stored};
         const auto report = reports.make(config(), kRoom, kDatasets, {.datasets = {images}}, 0, second * kOneSecond_ns);
         last = report.at("datasets").as_array().at(0).at("size_bytes").to_number<std::uint64_t>();
         EXPECT_GE(last, stored) << "the estimate covers all that is cached";
@@ -159,11 +159,34 @@ TEST(NodeReport, SizeEstimateIsSteadyWhileFillingAndExactWhenFull) {
     EXPECT_LE(sizes.size(), 3u);
 }
 
+// 500 blocks of 1 MiB with a header each. Other nodes, and the same node after a restart, report the same size.
+TEST(NodeReport, SizeDoesNotDependOnTheMomentOfTheReport) {
+    const std::vector<ReportedDataset> audio = {
+        {.report = {.name = "audio"}, .payload_bytes = 500 * kMiB, .blocks = 500}};
+    constexpr std::uint64_t kRecordBytes = kMiB + 64;
+    Reports reports(1);
+    std::int64_t now_ns = 0;
+    const auto size = [&](Reports& from, std::uint64_t blocks, std::uint64_t being_written) {
+        DatasetStatistics cached{.name = "audio"};
+        cached.usage = {.memory_bytes = (blocks + being_written) * kRecordBytes,
+                        .payload_bytes = blocks * kMiB,
+                        .record_bytes = blocks * kRecordBytes};
+        const auto report = from.make(config(), kRoom, audio, {.datasets = {cached}}, 0, now_ns += kOneSecond_ns);
+        return report.at("datasets").at(0).at("size_bytes").to_number<std::uint64_t>();
+    };
+    EXPECT_EQ(size(reports, 0, 1), 500 * (kMiB + 64 + 4096)) << "nothing is measured yet";
+    EXPECT_EQ(size(reports, 1, 1), 500 * kRecordBytes) << "what is measured replaces the largest possible size";
+    EXPECT_EQ(size(reports, 262, 1), 500 * kRecordBytes) << "a record that is being written has no payload yet";
+    Reports restarted(1);
+    EXPECT_EQ(size(restarted, 262, 1), 500 * kRecordBytes);
+    EXPECT_EQ(size(reports, 499, 3), 502 * kRecordBytes) << "it covers all that counts against the quota";
+}
+
 TEST(NodeReport, SizeCoversCachedBlocksOfAnEarlierVersion) {
     Reports reports(1);
     const std::vector<ReportedDataset> smaller = {{.report = {.name = "images"}, .payload_bytes = kMiB, .blocks = 10}};
     DatasetStatistics images{.name = "images"};
-    images.usage = {.memory_bytes = 2 * kMiB, .payload_bytes = 2 * kMiB - 1000};
+    images.usage = {.memory_bytes = 2 * kMiB, .payload_bytes = 2 * kMiB - 1000, .record_bytes = 2 * kMiB};
     const auto report = reports.make(config(), kRoom, smaller, {.datasets = {images}}, 0, kOneSecond_ns);
     EXPECT_EQ(report.at("datasets").at(0).at("size_bytes").to_number<std::uint64_t>(), 2 * kMiB);
 }
