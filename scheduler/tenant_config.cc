@@ -1,6 +1,8 @@
 #include "scheduler/tenant_config.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <iterator>
 #include <string_view>
 
@@ -11,7 +13,33 @@ namespace {
 
 using TenantRule = ConfigRule<TenantConfigs>;
 
+constexpr int kPriorityMax = 1'000'000;
 constexpr std::string_view kTenantTable = "scheduler.tenant.";
+// Reads names such as "alice, ci-vision". An empty text means nobody.
+bool set_names(std::optional<std::vector<std::string>>& into, const ConfigValue& value) {
+    const std::string* text = config_text_of(value);
+    if (text == nullptr) return false;
+    into.emplace();
+    for (std::size_t at = 0; at < text->size();) {
+        const std::size_t comma = std::min(text->find(',', at), text->size());
+        std::string name = text->substr(at, comma - at);
+        name.erase(0, name.find_first_not_of(' '));
+        name.erase(name.find_last_not_of(' ') + 1);
+        if (name.empty()) return false;
+        into->push_back(std::move(name));
+        at = comma + 1;
+    }
+    return true;
+}
+
+bool set_priority(std::optional<std::int32_t>& into, const ConfigValue& value) {
+    double priority = 0;
+    if (!set_config_number<-kPriorityMax, kPriorityMax>(priority, value) || priority != std::trunc(priority))
+        return false;
+    into = static_cast<std::int32_t>(priority);
+    return true;
+}
+
 constexpr std::array kTenantRules{
     TenantRule{{"scheduler.tenant.NAME.weight", "a number above 0, at most 1000000",
                 "weight of the tenant's share; default: 1"},
@@ -27,6 +55,17 @@ constexpr std::array kTenantRules{
                 "most GPUs of the tenant at a time; default: all"},
                [](TenantConfigs& tenants, const std::string& name, const ConfigValue& value) {
                    return set_config_count<0, 1'000'000>(tenants[name].gpu_quota.emplace(), value);
+               }},
+    TenantRule{{"scheduler.tenant.NAME.submitters", "names such as \"alice, ci-vision\", in text",
+                "who may submit for the tenant, beside operators: users of this machine, by name or uid, and names of "
+                "tokens or certificates; default: everyone who may submit"},
+               [](TenantConfigs& tenants, const std::string& name, const ConfigValue& value) {
+                   return set_names(tenants[name].submitters, value);
+               }},
+    TenantRule{{"scheduler.tenant.NAME.priority_max", "a whole number, -1000000 to 1000000",
+                "highest priority of the tenant's jobs, unless an operator submits; default: any"},
+               [](TenantConfigs& tenants, const std::string& name, const ConfigValue& value) {
+                   return set_priority(tenants[name].priority_max, value);
                }},
 };
 

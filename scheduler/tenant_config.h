@@ -1,8 +1,9 @@
 #pragma once
 
-// Reads the tables [scheduler.tenant.NAME], with weight, parent and gpu_quota, of the daemon's and the simulator's
-// configuration.
+// Reads the tables [scheduler.tenant.NAME] of the daemon's and the simulator's configuration. The simulator needs
+// weight, parent and gpu_quota only.
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
@@ -19,6 +20,8 @@ struct TenantConfig {
     double weight = 1;
     std::string parent;
     std::optional<unsigned> gpu_quota;
+    std::optional<std::vector<std::string>> submitters;  // who may submit for the tenant; nullopt: everyone
+    std::optional<std::int32_t> priority_max;            // nullopt: any priority
 };
 
 using TenantConfigs = std::map<std::string, TenantConfig>;

@@ -119,6 +119,7 @@ Result<std::unique_ptr<allocator::Extension>> mount(const scheduler::LiveConfig&
     auto tenants = tenants_of(config);
     if (!tenants) return std::unexpected(tenants.error());
     options.tenants = std::move(*tenants);
+    options.submit_rules = submit_rules_of(config);
     auto policy = scheduler::make_policy(config.policy, config.policy_options);
     if (!policy) return std::unexpected(policy.error());
     options.policy = std::move(*policy);

@@ -19,7 +19,9 @@ constexpr Roles kViewer = static_cast<Roles>(Role::viewer);
 constexpr Roles kJob = static_cast<Roles>(Role::job);
 constexpr Roles kNode = static_cast<Roles>(Role::node);
 constexpr Roles kOperator = static_cast<Roles>(Role::operator_);
-constexpr Roles kReaders = kViewer | kJob | kNode | kOperator;
+constexpr Roles kSubmitter = static_cast<Roles>(Role::submitter);
+constexpr Roles kRegistrars = kJob | kSubmitter | kOperator;
+constexpr Roles kReaders = kViewer | kNode | kRegistrars;
 
 constexpr std::array kRules{
     AccessRule{.method = "GET", .path = "/healthz", .anyone = true},
@@ -35,18 +37,19 @@ constexpr std::array kRules{
     AccessRule{.method = "PUT", .path = "/v1/datasets/{name}/pin", .roles = kOperator},
     AccessRule{.method = "DELETE", .path = "/v1/datasets/{name}/pin", .roles = kOperator},
     AccessRule{.method = "GET", .path = "/v1/jobs", .roles = kReaders},
-    AccessRule{.method = "POST", .path = "/v1/jobs", .roles = kJob | kOperator},
-    AccessRule{.method = "DELETE", .path = "/v1/jobs/{name}", .roles = kJob | kOperator},
+    AccessRule{.method = "POST", .path = "/v1/jobs", .roles = kRegistrars},
+    AccessRule{.method = "DELETE", .path = "/v1/jobs/{name}", .roles = kRegistrars},
     AccessRule{.method = "PUT", .path = "/v1/remote", .roles = kOperator},
     AccessRule{.method = "DELETE", .path = "/v1/remote", .roles = kOperator},
-    AccessRule{.method = "POST", .path = "/v1/whatif", .roles = kViewer | kJob | kOperator},
+    AccessRule{.method = "POST", .path = "/v1/whatif", .roles = kViewer | kRegistrars},
     AccessRule{.method = "GET", .path = "/v1/events", .roles = kReaders},
     AccessRule{.method = "GET", .path = "/v1/events/stream", .roles = kReaders},
 };
 
 constexpr std::array kRoleNames{
     std::pair{Role::viewer, std::string_view("viewer")}, std::pair{Role::job, std::string_view("job")},
-    std::pair{Role::node, std::string_view("node")}, std::pair{Role::operator_, std::string_view("operator")}};
+    std::pair{Role::submitter, std::string_view("submitter")}, std::pair{Role::node, std::string_view("node")},
+    std::pair{Role::operator_, std::string_view("operator")}};
 
 constexpr std::size_t kTokenBytesMin = 16;
 constexpr std::size_t kTokenBytesMax = 512;
@@ -99,7 +102,7 @@ Result<Token> parse_token(std::string_view line) {
     if (token.empty() || !next_word(line).empty()) return refuse("expected ROLE NAME TOKEN");
     const auto parsed = parse_role(role);
     if (!parsed) {
-        return refuse("\"" + std::string(role) + "\" is not a role: expected viewer, job, node or operator");
+        return refuse("\"" + std::string(role) + "\" is not a role: expected viewer, job, submitter, node or operator");
     }
     if (token.size() < kTokenBytesMin || token.size() > kTokenBytesMax || !can_be_sent(token)) {
         return refuse("the token of \"" + std::string(name) + "\" must have " + std::to_string(kTokenBytesMin) +
@@ -187,22 +190,25 @@ std::optional<Access::Holder> Access::holder_of(const HttpRequest& request) cons
     return Holder{found->role, found->name};
 }
 
+Access::Holder Access::local_user(const PeerCredentials& peer) const {
+    Holder holder{local_.others, "local user " + std::to_string(peer.uid)};
+    if (const auto given = local_.by_uid.find(peer.uid); given != local_.by_uid.end()) holder.role = given->second;
+    if (peer.uid == 0 || peer.uid == ::geteuid()) holder.role = Role::operator_;
+    return holder;
+}
+
 std::optional<HttpResponse> Access::admit(HttpRequest& request) const {
-    if (request.peer) {
-        request.authenticated_as = "local user " + std::to_string(request.peer->uid);
-        request.is_operator = request.peer->uid == 0 || request.peer->uid == ::geteuid();
-        return std::nullopt;
-    }
     const AccessRule* rule = rule_of(request);
     if (rule != nullptr && rule->anyone) return std::nullopt;
-    const auto holder = holder_of(request);
+    const auto holder = request.peer ? local_user(*request.peer) : holder_of(request);
     if (!holder) return unauthenticated(!request.bearer_token.empty());
     const bool allowed =
         holder->role == Role::operator_ || (rule != nullptr && (rule->roles & static_cast<Roles>(holder->role)) != 0);
     if (!allowed) {
         return http_error(403, larder::name(ErrorCode::permission_denied),
                           "\"" + holder->name + "\" has the role " + std::string(name(holder->role)) +
-                              "; this request needs the role " + roles_text(rule));
+                              "; this request needs the role " + roles_text(rule) +
+                              (request.peer ? " (user.NAME.role in the allocator's config)" : ""));
     }
     request.authenticated_as = holder->name;
     request.is_operator = holder->role == Role::operator_;

@@ -1,9 +1,10 @@
 #pragma once
 
-// Authorizes requests to the API. Over a Unix socket, a client that can connect may do everything: the file's mode
-// decides. Over TCP everything but /healthz needs a bearer token or a client certificate, each of which has a role. One
-// table, in access.cc, says which role may use which route; routes not in the table need the operator role. A request
-// that is refused here has not been read beyond its header. One thread at a time.
+// Authorizes requests to the API. Over a Unix socket, the user at the other end has a role: root and the allocator's
+// user are operators, the config names the roles of others. Over TCP everything but /healthz needs a bearer token or a
+// client certificate, each of which has a role. One table, in access.cc, says which role may use which route; routes
+// not in the table need the operator role. A request that is refused here has not been read beyond its header. One
+// thread at a time.
 //
 // The token file has one token a line, "ROLE NAME TOKEN", where NAME is for people and the log; # begins a comment.
 // Nobody but its owner and group may read it. Tokens are kept as SHA-256 digests and compared in constant time.
@@ -22,7 +23,9 @@
 
 namespace larder::allocator {
 
-enum class Role : std::uint8_t { viewer = 1, job = 2, node = 4, operator_ = 8 };
+// A viewer looks, a job also registers jobs, a submitter also submits jobs that are run, a node reports, an operator
+// may do everything.
+enum class Role : std::uint8_t { viewer = 1, job = 2, node = 4, operator_ = 8, submitter = 16 };
 
 std::string_view name(Role role);
 std::optional<Role> parse_role(std::string_view text);
@@ -48,12 +51,22 @@ struct Token {
 Result<std::vector<Token>> read_tokens(const std::string& file);
 Result<std::vector<Token>> parse_tokens(std::string_view text, std::string_view source);
 
+// The roles of clients on the Unix socket. Root and the allocator's user are operators in any case.
+struct LocalRoles {
+    std::map<std::uint32_t, Role> by_uid;
+    Role others = Role::submitter;
+};
+
 class Access {
 public:
     // `certificates`: roles by the common name of a client certificate.
     // `more`: rules for routes that are not in access_rules().
-    Access(std::vector<Token> tokens, std::map<std::string, Role> certificates, std::vector<AccessRule> more = {})
-        : tokens_(std::move(tokens)), certificates_(std::move(certificates)), more_(std::move(more)) {}
+    Access(std::vector<Token> tokens, std::map<std::string, Role> certificates, std::vector<AccessRule> more = {},
+           LocalRoles local = {})
+        : tokens_(std::move(tokens)),
+          certificates_(std::move(certificates)),
+          more_(std::move(more)),
+          local_(std::move(local)) {}
 
     // Returns the refusal, 401 or 403, or else records in `request` who sent it. For HttpServerOptions::admit.
     std::optional<HttpResponse> admit(HttpRequest& request) const;
@@ -63,12 +76,15 @@ private:
         Role role;
         std::string name;
     };
+    // Returns who sent a request over TCP.
     std::optional<Holder> holder_of(const HttpRequest& request) const;
+    Holder local_user(const PeerCredentials& peer) const;
     const AccessRule* rule_of(const HttpRequest& request) const;
 
     std::vector<Token> tokens_;
     std::map<std::string, Role> certificates_;
     std::vector<AccessRule> more_;
+    LocalRoles local_;
 };
 
 }  // namespace larder::allocator

@@ -19,6 +19,7 @@ constexpr std::int64_t kSecond_ns = 1000 * kMillisecond_ns;
 constexpr std::string_view kRate = "a rate such as \"10 Gbit\" or \"200 MB/s\", in text";
 constexpr std::string_view kRateAbove0 = "a rate above 0 such as \"10 Gbit\" or \"200 MB/s\", in text";
 constexpr std::string_view kTime = "a time from \"10 ms\" to \"1 h\", in text";
+constexpr std::string_view kRole = "\"viewer\", \"job\", \"submitter\", \"node\" or \"operator\"";
 constexpr std::string_view kCount = "a whole number, 1 to 1000000";
 
 bool set_objective(AllocatorConfig& config, const std::string& /*name*/, const ConfigValue& value) {
@@ -47,7 +48,7 @@ constexpr std::array kAllocatorRules{
     Rule{{"socket", kConfigPath, "socket for nodes and operators of this machine; default: allocator.sock in state"},
          set_member<set_config_path, &AllocatorConfig::socket>},
     Rule{{"socket_mode", kConfigMode,
-          "mode of the socket; whoever may connect may do everything but manage other users' jobs"},
+          "mode of the socket: who may connect; the role of who connects is user.NAME.role, else access.local_role"},
          set_member<set_config_mode, &AllocatorConfig::socket_mode>},
     Rule{{"listen", "IP:PORT such as \"0.0.0.0:7600\", in text",
           "address to serve over TCP too, for clients with a token"},
@@ -79,9 +80,14 @@ constexpr std::array kAllocatorRules{
          set_member<set_config_flag, &AllocatorConfig::tls, &TlsServerFiles::client_certificate_required>},
     Rule{{"access.tokens", kConfigPath, "file of bearer tokens, a \"ROLE NAME TOKEN\" a line; read again on SIGHUP"},
          set_member<set_config_path, &AllocatorConfig::token_file>},
-    Rule{{"certificate.NAME.role", "\"viewer\", \"job\", \"node\" or \"operator\"",
-          "role of the client certificate with this common name"},
+    Rule{{"access.local_role", kRole, "role of clients on the Unix socket that no user.NAME.role names"},
+         set_member<set_role, &AllocatorConfig::local_role>},
+    Rule{{"certificate.NAME.role", kRole, "role of the client certificate with this common name"},
          set_entry<set_role, &AllocatorConfig::certificates>},
+    Rule{{"user.NAME.role", kRole,
+          "role of this user of the machine, a name or uid, on the Unix socket; root and the allocator's user are "
+          "operators"},
+         set_entry<set_role, &AllocatorConfig::users>},
     Rule{{"limits.header", "a size from \"1 KiB\" to \"1 MiB\", in text", "most bytes in the header of a request"},
          set_member<set_config_bytes_within<1u << 10, 1u << 20>, &AllocatorConfig::limits,
                     &ServiceLimits::header_bytes>},

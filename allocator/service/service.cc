@@ -12,6 +12,7 @@
 #include "allocator/service/allocator_api.h"
 #include "allocator/service/state_store.h"
 #include "allocator/service/ticks.h"
+#include "base/server/accounts.h"
 #include "base/server/http.h"
 #include "base/server/logging.h"
 #include "base/units.h"
@@ -26,10 +27,16 @@ Result<Access> read_access(const AllocatorConfig& config, const Extension* exten
             more.push_back({.method = route.method, .path = route.path, .roles = route.roles});
         }
     }
-    if (config.token_file.empty()) return Access({}, config.certificates, std::move(more));
+    LocalRoles local{.by_uid = {}, .others = config.local_role};
+    for (const auto& [name, role] : config.users) {
+        const auto uid = user_id(name);
+        if (!uid) return std::unexpected(uid.error().within("user." + name + ".role"));
+        local.by_uid[*uid] = role;
+    }
+    if (config.token_file.empty()) return Access({}, config.certificates, std::move(more), std::move(local));
     auto tokens = read_tokens(config.token_file);
     if (!tokens) return std::unexpected(tokens.error());
-    return Access(std::move(*tokens), config.certificates, std::move(more));
+    return Access(std::move(*tokens), config.certificates, std::move(more), std::move(local));
 }
 
 Result<std::shared_ptr<TlsContext>> read_tls(const AllocatorConfig& config) {

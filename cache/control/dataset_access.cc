@@ -1,55 +1,23 @@
 #include "cache/control/dataset_access.h"
 
 #include <grp.h>
-#include <pwd.h>
 #include <sys/types.h>
 
 #include <algorithm>
 #include <charconv>
-#include <optional>
 #include <vector>
 
 namespace larder::cache {
 namespace {
 
-constexpr std::size_t kLookupBytesMax = std::size_t{1} << 20;
-
-// Calls a getpw*_r or getgr*_r with a buffer that grows until the entry fits. Returns the result of `convert` for
-// the entry.
-template <typename Entry, typename Lookup, typename Convert>
-auto look_up(Lookup lookup, Convert convert) -> std::optional<decltype(convert(std::declval<const Entry&>()))> {
-    std::vector<char> buffer(4096);
-    for (;;) {
-        Entry entry;
-        Entry* found = nullptr;
-        const int failed = lookup(&entry, buffer.data(), buffer.size(), &found);
-        if (failed == ERANGE && buffer.size() < kLookupBytesMax) {
-            buffer.resize(buffer.size() * 4);
-            continue;
-        }
-        if (failed != 0 || found == nullptr) return std::nullopt;
-        return convert(entry);
-    }
-}
-
-std::optional<std::uint32_t> parse_number(std::string_view text) {
-    std::uint32_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (text.empty() || error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-    return value;
-}
-
 bool is_member(std::uint32_t uid, std::uint32_t gid, std::uint32_t wanted) {
     if (gid == wanted) return true;
-    const auto user = look_up<passwd>([&](passwd* entry, char* buffer, std::size_t bytes,
-                                          passwd** found) { return ::getpwuid_r(uid, entry, buffer, bytes, found); },
-                                      [](const passwd& entry) { return std::string(entry.pw_name); });
-    if (!user) return false;
+    const std::string user = user_name(uid);
     std::vector<gid_t> groups(64);
     int count = static_cast<int>(groups.size());
-    if (::getgrouplist(user->c_str(), gid, groups.data(), &count) < 0) {
+    if (::getgrouplist(user.c_str(), gid, groups.data(), &count) < 0) {
         groups.resize(static_cast<std::size_t>(count));
-        if (::getgrouplist(user->c_str(), gid, groups.data(), &count) < 0) return false;
+        if (::getgrouplist(user.c_str(), gid, groups.data(), &count) < 0) return false;
     }
     groups.resize(static_cast<std::size_t>(count));
     return std::ranges::find(groups, wanted) != groups.end();
@@ -64,43 +32,6 @@ bool may_read(const DatasetAccess& access, std::uint32_t uid, std::uint32_t gid)
     const bool others_read = (access.mode & 0004) != 0;
     if (group_reads == others_read) return others_read;  // no need to look up the user's groups, which may be slow
     return is_member(uid, gid, access.group) ? group_reads : others_read;
-}
-
-Result<std::uint32_t> user_id(std::string_view name_or_number) {
-    if (const auto number = parse_number(name_or_number)) return *number;
-    const std::string name(name_or_number);
-    const auto uid =
-        look_up<passwd>([&](passwd* entry, char* buffer, std::size_t bytes,
-                            passwd** found) { return ::getpwnam_r(name.c_str(), entry, buffer, bytes, found); },
-                        [](const passwd& entry) { return std::uint32_t{entry.pw_uid}; });
-    if (!uid) return fail(ErrorCode::not_found, "user \"" + name + "\" is unknown on this machine");
-    return *uid;
-}
-
-Result<std::uint32_t> group_id(std::string_view name_or_number) {
-    if (const auto number = parse_number(name_or_number)) return *number;
-    const std::string name(name_or_number);
-    const auto gid = look_up<struct group>(
-        [&](struct group* entry, char* buffer, std::size_t bytes, struct group** found) {
-            return ::getgrnam_r(name.c_str(), entry, buffer, bytes, found);
-        },
-        [](const struct group& entry) { return std::uint32_t{entry.gr_gid}; });
-    if (!gid) return fail(ErrorCode::not_found, "group \"" + name + "\" is unknown on this machine");
-    return *gid;
-}
-
-std::string user_name(std::uint32_t uid) {
-    return look_up<passwd>([&](passwd* entry, char* buffer, std::size_t bytes,
-                               passwd** found) { return ::getpwuid_r(uid, entry, buffer, bytes, found); },
-                           [](const passwd& entry) { return std::string(entry.pw_name); })
-        .value_or(std::to_string(uid));
-}
-
-std::string group_name(std::uint32_t gid) {
-    return look_up<struct group>([&](struct group* entry, char* buffer, std::size_t bytes,
-                                     struct group** found) { return ::getgrgid_r(gid, entry, buffer, bytes, found); },
-                                 [](const struct group& entry) { return std::string(entry.gr_name); })
-        .value_or(std::to_string(gid));
 }
 
 Result<unsigned> parse_mode(std::string_view text) {

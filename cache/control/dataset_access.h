@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/server/accounts.h"
 
 namespace larder::cache {
 
@@ -21,14 +22,6 @@ struct DatasetAccess {
 // Applies the mode as for a file: the owner's bits to the owner, the group's bits to its members (supplementary ones
 // too), else the others' bits. The superuser may always read.
 bool may_read(const DatasetAccess& access, std::uint32_t uid, std::uint32_t gid);
-
-// Accepts a name or a number. An unknown name is not_found.
-Result<std::uint32_t> user_id(std::string_view name_or_number);
-Result<std::uint32_t> group_id(std::string_view name_or_number);
-
-// The name, or the number if it has no name.
-std::string user_name(std::uint32_t uid);
-std::string group_name(std::uint32_t gid);
 
 // Modes are three or four octal digits, such as "0640".
 Result<unsigned> parse_mode(std::string_view text);

@@ -26,6 +26,9 @@ namespace {
 constexpr std::uint64_t kVersion = 2;
 // One write of `job-numbers` reserves this many numbers. If the queue is lost, at most that many numbers are skipped.
 constexpr JobId kNumbersReserved = 100;
+// Address space. Rows take a part of it only (JobQueue::kBytesMax), as LMDB needs free pages for each change.
+constexpr std::uint64_t kMapBytes = std::uint64_t{16} << 30;
+static_assert(kMapBytes >= 8 * JobQueue::kBytesMax);
 constexpr std::string_view kQueue = "queue";
 constexpr std::string_view kNumbers = "numbers";
 constexpr std::size_t kNumberDigits = 20;
@@ -89,7 +92,7 @@ Result<std::unique_ptr<HistoryStore>> HistoryStore::open(HistoryStoreOptions opt
     auto rows = RowStore::open(
         {.directory = directory + "/queue",
          .database = "jobs",
-         .map_bytes = std::uint64_t{4} << 30,
+         .map_bytes = kMapBytes,
          .version = kVersion,
          .noun = "queue",
          .program = "larder-allocator",

@@ -112,6 +112,7 @@ json::object row_json(const JobRecord& job, std::span<const std::string> gpu_typ
     for (const auto& [key, value] : job.asked.environment) environment[key] = value;
     row["environment"] = std::move(environment);
     if (job.asked.user) row["user"] = json::array{job.asked.user->uid, job.asked.user->gid};
+    if (!job.asked.submitter.empty()) row["submitter"] = job.asked.submitter;
     row["stop_cause"] = name(job.stop_cause);
     row["dataset_bytes"] = job.dataset_bytes;
     row["registered"] = job.registered;
@@ -145,6 +146,7 @@ JobRecord job_of_row(const json::object& row, std::span<const std::string> gpu_t
     if (const json::value* user = row.if_contains("user")) {
         job.asked.user = RunAs{user->at(0).to_number<std::uint32_t>(), user->at(1).to_number<std::uint32_t>()};
     }
+    if (const json::value* submitter = row.if_contains("submitter")) job.asked.submitter = submitter->as_string();
     for (const json::value& id : row.at("waits_for_jobs").as_array()) job.after.push_back(id.to_number<JobId>());
     job.dataset_bytes = whole(row, "dataset_bytes");
     job.phase = phase_of(row.at("state").as_string());

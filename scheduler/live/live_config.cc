@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/server/accounts.h"
 #include "base/server/config_values.h"
 #include "base/units.h"
 
@@ -155,6 +156,19 @@ GpuCluster gpu_cluster_of(const LiveConfig& config, const std::string& this_node
             {.name = name, .gpu_type = static_cast<std::uint32_t>(at - cluster.gpu_types.begin()), .gpus = node.gpus});
     }
     return cluster;
+}
+
+std::vector<SubmitRule> submit_rules_of(const LiveConfig& config) {
+    std::vector<SubmitRule> rules;
+    for (const auto& [name, tenant] : config.tenants) {
+        SubmitRule rule{.is_open = !tenant.submitters, .uids = {}, .names = {}, .priority_max = tenant.priority_max};
+        for (const std::string& submitter : tenant.submitters.value_or(std::vector<std::string>())) {
+            if (const auto uid = user_id(submitter)) rule.uids.insert(*uid);
+            rule.names.insert(submitter);
+        }
+        rules.push_back(std::move(rule));
+    }
+    return rules;
 }
 
 Result<std::vector<Tenant>> tenants_of(const LiveConfig& config) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "scheduler/live/submission.h"
 #include "scheduler/policy.h"
 #include "scheduler/tenant_config.h"
 
@@ -47,5 +48,8 @@ Result<LiveConfig> read_live_config(std::span<const ConfigSetting> settings,
 // returns the configured tenants, or one named "default" if there are none.
 GpuCluster gpu_cluster_of(const LiveConfig& config, const std::string& this_node);
 Result<std::vector<Tenant>> tenants_of(const LiveConfig& config);
+// Returns who may submit for each of tenants_of(). A name that is no user of this machine is the name of a token or a
+// certificate only. Looks users up, which may block.
+std::vector<SubmitRule> submit_rules_of(const LiveConfig& config);
 
 }  // namespace larder::scheduler

@@ -22,7 +22,7 @@ LiveScheduler::LiveScheduler(LiveOptions options, Engine& engine, allocator::Clu
       engine_(engine),
       cluster_(cluster),
       save_(std::move(save)),
-      queue_(options_.cluster, *options_.placer, options_.history_max) {}
+      queue_(options_.cluster, *options_.placer, options_.history_max, options_.queue_bytes_max) {}
 
 void LiveScheduler::restore(const LiveRecord& found, Moment now) {
     const StorageView view = storage_view(cluster_, now.steady_ns);
@@ -53,13 +53,15 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
 
 // --- users' requests
 
-void LiveScheduler::submit(std::span<const Submission> jobs, Moment now, Submitted done) {
+void LiveScheduler::submit(std::span<const Submission> jobs, const Submitter& by, Moment now, Submitted done) {
     const StorageView view = storage_view(cluster_, now.steady_ns);
     const SubmissionLimits limits{.cluster = options_.cluster,
                                   .tenants = options_.tenants,
                                   .datasets = view.datasets,
                                   .now_s = now.unix_s,
-                                  .placer = options_.placer.get()};
+                                  .placer = options_.placer.get(),
+                                  .by = by,
+                                  .rules = options_.submit_rules};
     auto ids =
         queue_.submit(jobs, limits, [this](const std::string& name) { return cluster_.registered(name) != nullptr; });
     if (!ids) return done(std::move(ids));

@@ -35,11 +35,13 @@ struct LiveRecord {
 
 struct LiveOptions {
     GpuCluster cluster;
-    std::vector<Tenant> tenants;  // at least one
+    std::vector<Tenant> tenants;           // at least one
+    std::vector<SubmitRule> submit_rules;  // by tenant; empty: all tenants are open
     std::unique_ptr<Policy> policy;
     std::unique_ptr<Placer> placer;
     bool storage_aware = true;
     std::size_t history_max = 10'000;
+    std::uint64_t queue_bytes_max = JobQueue::kBytesMax;
     double decide_every_s = 10;                      // even if nothing happens, because rates change
     TimeWindow window;                               // for GPU time, from the policy's options
     std::map<std::string, std::string> environment;  // of all jobs; a job's own variables take precedence
@@ -66,7 +68,7 @@ public:
     void restore(const LiveRecord& found, Moment now);
 
     // Calls `done` at once with an error, or else once the jobs are on record or could not be put there.
-    void submit(std::span<const Submission> jobs, Moment now, Submitted done);
+    void submit(std::span<const Submission> jobs, const Submitter& by, Moment now, Submitted done);
     void cancel(JobId job, const std::string& by, Moment now, Done done);
     void tick(Moment now);
 

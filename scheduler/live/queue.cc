@@ -4,6 +4,7 @@
 #include <charconv>
 #include <functional>
 
+#include "base/units.h"
 #include "scheduler/live/dependencies.h"
 
 namespace larder::scheduler {
@@ -18,6 +19,11 @@ std::string how_it_ended(const EngineEvent& event) {
     return "exit code " + std::to_string(event.exit_code.value_or(0));
 }
 
+// The account of a submitter: a user of this machine, or a token.
+std::string account_of(const Submission& job) {
+    return job.user ? "uid " + std::to_string(job.user->uid) : "token " + job.submitter;
+}
+
 // True if somebody other than the scheduler stopped the job: an operator, a service manager, a machine that shuts down.
 // The scheduler puts a stop on record before it tells the engine.
 bool is_stop_from_outside(const JobRecord& job, const EngineEvent& event) {
@@ -26,8 +32,8 @@ bool is_stop_from_outside(const JobRecord& job, const EngineEvent& event) {
 
 }  // namespace
 
-JobQueue::JobQueue(const GpuCluster& cluster, Placer& placer, std::size_t history_max)
-    : cluster_(cluster), placer_(placer), history_max_(history_max) {
+JobQueue::JobQueue(const GpuCluster& cluster, Placer& placer, std::size_t history_max, std::uint64_t bytes_max)
+    : cluster_(cluster), placer_(placer), history_max_(history_max), bytes_max_(bytes_max) {
     for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) node_by_name_.emplace(cluster.nodes[n].name, n);
 }
 
@@ -49,6 +55,7 @@ Result<std::vector<JobId>> JobQueue::submit(std::span<const Submission> jobs, co
             return fail(ErrorCode::already_exists, where(job) + ": there is already a job named \"" + job.name + "\"");
         }
     }
+    if (auto fits = check_room(jobs, limits.by); !fits) return std::unexpected(fits.error());
     const auto earlier = [&](const std::string& name) -> std::optional<EarlierJob> {
         const auto id = find(name);
         if (!id) return std::nullopt;
@@ -64,7 +71,7 @@ Result<std::vector<JobId>> JobQueue::submit(std::span<const Submission> jobs, co
     std::vector<JobId> ids;
     for (std::size_t i = 0; i < jobs.size(); ++i) {
         JobRecord record{.id = ++last_id_, .asked = jobs[i], .after = std::move((*after)[i])};
-        record.asked.tenant = tenant_of(jobs[i], limits.tenants).value_or(jobs[i].tenant);
+        record.asked.tenant = tenant_of(jobs[i], limits).value_or(jobs[i].tenant);
         if (record.asked.name.empty()) record.asked.name = "job-" + std::to_string(record.id);
         record.submitted_s = limits.now_s;
         record.state.waiting_since_s = limits.now_s;
@@ -72,10 +79,34 @@ Result<std::vector<JobId>> JobQueue::submit(std::span<const Submission> jobs, co
         ids.push_back(record.id);
         by_name_[record.asked.name] = record.id;
         active_.insert(record.id);
+        count_active(record.asked, true);
         new_.insert(record.id);
         jobs_.emplace(record.id, std::move(record));
     }
     return ids;
+}
+
+Result<void> JobQueue::check_room(std::span<const Submission> jobs, const Submitter& by) const {
+    std::uint64_t asked_bytes = 0;
+    for (const Submission& job : jobs) asked_bytes += record_bytes(job);
+    const auto check = [&](const std::string& who, std::uint64_t used, std::uint64_t most) -> Result<void> {
+        if (asked_bytes <= most - std::min(used, most)) return {};
+        return fail(ErrorCode::no_space, who + " in the queue take " + format_bytes(used) + " of at most " +
+                                             format_bytes(most) + ", and the jobs of this request take " +
+                                             format_bytes(asked_bytes) + " more: wait until some have ended");
+    };
+    if (auto fits = check("all jobs", active_bytes_, bytes_max_); !fits || by.is_operator) return fits;
+    const auto own = submitter_bytes_.find(account_of(jobs.front()));
+    return check("your jobs", own == submitter_bytes_.end() ? 0 : own->second, bytes_max_ / 4);
+}
+
+void JobQueue::count_active(const Submission& job, bool is_added) {
+    const std::uint64_t bytes = record_bytes(job);
+    const std::string account = account_of(job);
+    std::uint64_t& own = submitter_bytes_[account];
+    own = is_added ? own + bytes : own - bytes;
+    active_bytes_ = is_added ? active_bytes_ + bytes : active_bytes_ - bytes;
+    if (own == 0) submitter_bytes_.erase(account);
 }
 
 void JobQueue::acknowledge(std::span<const JobId> jobs, double now_s) {
@@ -111,6 +142,7 @@ void JobQueue::withdraw(std::span<const JobId> jobs) {
         const auto at = jobs_.find(id);
         const std::string name = at->second.asked.name;
         by_name_.erase(name);
+        count_active(at->second.asked, false);
         jobs_.erase(at);
         active_.erase(id);
         new_.erase(id);
@@ -294,17 +326,20 @@ void JobQueue::end_with_dependents(JobRecord& job, Phase outcome, const std::str
     ++counts_.ended[outcome];
     changed_.insert(job.id);
     active_.erase(job.id);
+    count_active(job.asked, false);
     history_.emplace(now_s, job.id);
+    history_bytes_ += record_bytes(job.asked);
     tell_dependents(job, now_s);
 }
 
 void JobQueue::trim_history() {
-    while (history_.size() > history_max_) {
+    while (history_.size() > history_max_ || (history_bytes_ > bytes_max_ && history_.size() > 1)) {
         const JobId oldest = history_.begin()->second;
         history_.erase(history_.begin());
         const auto at = jobs_.find(oldest);
         const auto named = by_name_.find(at->second.asked.name);
         if (named != by_name_.end() && named->second == oldest) by_name_.erase(named);
+        history_bytes_ -= record_bytes(at->second.asked);
         jobs_.erase(at);
         changed_.insert(oldest);
     }

@@ -48,9 +48,14 @@ struct QueueNote {
 
 class JobQueue {
 public:
+    // The most that jobs which have not ended may take on record; those of one submitter may take a quarter. Ended jobs
+    // may take as much as all others: then the oldest are dropped. Both fit the store (history_store.cc) several times,
+    // so that no submitter can keep the queue from recording what becomes of its jobs.
+    static constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 30;
+
     // `cluster` and `placer` must outlive this object, and the cluster's nodes must keep their names. `history_max`:
     // the number of ended jobs that are kept.
-    JobQueue(const GpuCluster& cluster, Placer& placer, std::size_t history_max);
+    JobQueue(const GpuCluster& cluster, Placer& placer, std::size_t history_max, std::uint64_t bytes_max = kBytesMax);
 
     // Resumes the jobs of a former process: restore() takes each in the order of ids, then place_restored() places
     // again what they hold. Jobs whose GPUs no longer exist, or are no longer theirs, are stopped.
@@ -63,6 +68,7 @@ public:
     // Submits all jobs or none. `limits`: as in check_submission(); `taken` returns true if a name is in use elsewhere.
     // The caller puts the jobs on record, then acknowledges or withdraws them. Until then find() and decisions ignore
     // them.
+    // no_space: the queue has no room for the jobs, or one submitter has too much of it.
     Result<std::vector<JobId>> submit(std::span<const Submission> jobs, const SubmissionLimits& limits,
                                       const std::function<bool(const std::string& name)>& taken);
     void acknowledge(std::span<const JobId> jobs, double now_s);
@@ -117,6 +123,9 @@ private:
     void end(JobRecord& job, Phase outcome, const std::string& why, double now_s);
     void end_with_dependents(JobRecord& job, Phase outcome, const std::string& why, double now_s);
     void trim_history();
+    Result<void> check_room(std::span<const Submission> jobs, const Submitter& by) const;
+    // Counts a job that has not ended, or no longer counts it.
+    void count_active(const Submission& job, bool is_added);
     void requeue(JobRecord& job, double now_s);
     void handle_end(JobRecord& job, const EngineEvent& event, double now_s);
     void handle_loss(JobRecord& job, const EngineEvent& event, double now_s);
@@ -131,10 +140,14 @@ private:
     std::unordered_map<std::string_view, std::uint32_t> node_by_name_;
     Placer& placer_;
     std::size_t history_max_;
+    std::uint64_t bytes_max_;
     std::map<JobId, JobRecord> jobs_;
     std::set<JobId> active_;  // jobs that have not ended
     std::set<std::pair<double, JobId>> history_;
-    std::map<std::string, JobId, std::less<>> by_name_;  // the latest job of each name
+    std::uint64_t active_bytes_ = 0;  // on record
+    std::uint64_t history_bytes_ = 0;
+    std::map<std::string, std::uint64_t> submitter_bytes_;  // of jobs that have not ended
+    std::map<std::string, JobId, std::less<>> by_name_;     // the latest job of each name
     std::set<JobId> changed_;
     std::set<JobId> saving_;
     std::set<JobId> new_;  // not acknowledged yet

@@ -206,8 +206,10 @@ void JobQueue::restore(JobRecord record) {
     by_name_[record.asked.name] = record.id;
     if (has_ended(record.phase)) {
         history_.emplace(record.ended_s, record.id);
+        history_bytes_ += record_bytes(record.asked);
     } else {
         active_.insert(record.id);
+        count_active(record.asked, true);
     }
     jobs_.insert_or_assign(record.id, std::move(record));
 }

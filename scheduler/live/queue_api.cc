@@ -24,8 +24,9 @@ using allocator::EventKind;
 using allocator::Role;
 using allocator::Roles;
 
-constexpr Roles kSubmitters = static_cast<Roles>(Role::job) | static_cast<Roles>(Role::operator_);
-constexpr Roles kReaders = kSubmitters | static_cast<Roles>(Role::viewer) | static_cast<Roles>(Role::node);
+constexpr Roles kSubmitters = static_cast<Roles>(Role::submitter) | static_cast<Roles>(Role::operator_);
+constexpr Roles kReaders =
+    kSubmitters | static_cast<Roles>(Role::viewer) | static_cast<Roles>(Role::job) | static_cast<Roles>(Role::node);
 
 constexpr std::size_t kJobsMax = 1000;  // of one submission
 constexpr std::size_t kHistoryShown = 100;
@@ -131,19 +132,31 @@ void QueueApi::answer(std::size_t route, const HttpRequest& request, const std::
     if ((which == Answer::cancel || which == Answer::output) && !may_manage(job, request)) {
         return respond(
             http_error(Error{ErrorCode::permission_denied, "job " + title(job) +
-                                                               " belongs to another user: only its user, root, the "
-                                                               "allocator's user and operators may cancel it or read "
-                                                               "its output"}));
+                                                               " belongs to another user or token: only its "
+                                                               "submitter, root, the allocator's user and operators "
+                                                               "may cancel it or read its output"}));
     }
     if (which == Answer::cancel) return cancel(job, request, respond);
     if (which == Answer::output) return respond(output(job, request));
     respond(which == Answer::show ? show(job) : explain(job));
 }
 
-// A job that was submitted over TCP has no user. Any caller over TCP whose role allows the request may manage it.
+Submitter QueueApi::submitter_of(const HttpRequest& request) {
+    Submitter by{.uid = {}, .name = {}, .is_operator = request.is_operator};
+    if (request.peer) {
+        by.uid = request.peer->uid;
+    } else {
+        by.name = request.authenticated_as;
+    }
+    return by;
+}
+
+// A job that was submitted over TCP belongs to its token or certificate.
 bool QueueApi::may_manage(const JobRecord& job, const HttpRequest& request) {
     if (request.is_operator) return true;
-    if (!request.peer) return !job.asked.user;
+    if (!request.peer) {
+        return !job.asked.user && !job.asked.submitter.empty() && job.asked.submitter == request.authenticated_as;
+    }
     return job.asked.user && job.asked.user->uid == request.peer->uid;
 }
 
@@ -161,6 +174,7 @@ Result<std::vector<Submission>> QueueApi::read_submissions(const HttpRequest& re
         auto job = read_submission(list[i].get_object(), where);
         if (!job) return std::unexpected(job.error());
         if (request.peer) job->user = RunAs{request.peer->uid, request.peer->gid};
+        if (!request.peer) job->submitter = request.authenticated_as;
         if (!request.peer && ::geteuid() == 0) {
             return fail(ErrorCode::permission_denied,
                         "jobs run as the user who submits them, and over TCP that user is unknown: submit on the Unix "
@@ -174,7 +188,7 @@ Result<std::vector<Submission>> QueueApi::read_submissions(const HttpRequest& re
 void QueueApi::submit(const HttpRequest& request, const HttpRespond& respond) {
     const auto jobs = read_submissions(request);
     if (!jobs) return respond(http_error(jobs.error()));
-    scheduler_.submit(*jobs, now(), [this, respond](const Result<std::vector<JobId>>& ids) {
+    scheduler_.submit(*jobs, submitter_of(request), now(), [this, respond](const Result<std::vector<JobId>>& ids) {
         if (!ids) return respond(http_error(ids.error()));
         json::array submitted;
         for (const JobId id : *ids) {

@@ -31,6 +31,7 @@ public:
     std::string metrics_text() override;
 
 private:
+    static Submitter submitter_of(const HttpRequest& request);
     static Result<std::vector<Submission>> read_submissions(const HttpRequest& request);
     void submit(const HttpRequest& request, const HttpRespond& respond);
     HttpResponse list() const;

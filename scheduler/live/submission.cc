@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/units.h"
+
 namespace larder::scheduler {
 namespace {
 
@@ -141,32 +143,93 @@ Result<MostGpus> most_of_one_type(const Submission& job, std::uint32_t tenant, c
     return most;
 }
 
+bool may_submit_for(std::size_t tenant, const SubmissionLimits& limits) {
+    return limits.rules.empty() || limits.rules[tenant].allows(limits.by);
+}
+
+// A tenant's limit holds for the tenants below it, too.
+Result<void> check_priority(const Submission& job, std::size_t tenant, const SubmissionLimits& limits) {
+    if (limits.by.is_operator || limits.rules.empty()) return {};
+    for (std::size_t at = tenant; at != kNoTenant; at = limits.tenants[at].parent) {
+        const auto most = limits.rules[at].priority_max;
+        if (!most || job.priority <= *most) continue;
+        return fail(ErrorCode::permission_denied, "priority " + std::to_string(job.priority) + " is above " +
+                                                      std::to_string(*most) + ", the highest for tenant \"" +
+                                                      limits.tenants[at].name + "\"");
+    }
+    return {};
+}
+
+// The bytes of a text in JSON.
+std::uint64_t text_bytes(std::string_view text) {
+    std::uint64_t bytes = text.size() + 3;  // two quotes and a comma
+    for (const char c : text) {
+        if (c == '"' || c == '\\') bytes += 1;
+        if (static_cast<unsigned char>(c) < ' ') bytes += 5;  // \u0001
+    }
+    return bytes;
+}
+
 }  // namespace
 
-Result<std::string> tenant_of(const Submission& job, std::span<const Tenant> tenants) {
-    std::string wanted = job.tenant.empty() ? "default" : job.tenant;
-    if (std::ranges::find(tenants, wanted, &Tenant::name) != tenants.end()) return wanted;
+std::uint64_t record_bytes(const Submission& job) {
+    constexpr std::uint64_t kOthers = 8u << 10;
+    constexpr std::uint64_t kNumber = 26;
+    std::uint64_t bytes = kOthers;
+    for (const std::string* text :
+         {&job.name, &job.directory, &job.submitter, &job.tenant, &job.gpu_type, &job.dataset})
+        bytes += text_bytes(*text);
+    for (const std::string& word : job.command) bytes += text_bytes(word);
+    for (const std::string& before : job.after) bytes += text_bytes(before);
+    for (const auto& [key, value] : job.environment) bytes += text_bytes(key) + text_bytes(value);
+    for (const auto& [type, rate] : job.ideal_by_type) bytes += text_bytes(type) + kNumber;
+    return bytes + kNumber * (job.scaling.size() + job.rate_by_nodes.size() + job.after.size());
+}
+
+Result<std::string> tenant_of(const Submission& job, const SubmissionLimits& limits) {
+    const std::span<const Tenant> tenants = limits.tenants;
+    std::vector<Tenant> own;  // those that the submitter may submit for
+    for (std::size_t t = 0; t < tenants.size(); ++t) {
+        if (may_submit_for(t, limits)) own.push_back(tenants[t]);
+    }
+    const std::string wanted = job.tenant.empty() ? "default" : job.tenant;
+    if (std::ranges::find(own, wanted, &Tenant::name) != own.end()) return wanted;
+    const bool is_known = std::ranges::find(tenants, wanted, &Tenant::name) != tenants.end();
+    if (!job.tenant.empty() && is_known) {
+        return fail(ErrorCode::permission_denied, "you may not submit for tenant \"" + job.tenant +
+                                                      "\"; for: " + list_of(own) +
+                                                      " (scheduler.tenant.NAME.submitters in the allocator's config)");
+    }
     if (!job.tenant.empty()) {
         return fail(ErrorCode::not_found, "tenant \"" + job.tenant + "\" is unknown; known: " + list_of(tenants));
     }
-    if (tenants.size() == 1) return tenants.front().name;
-    return fail(ErrorCode::invalid_argument,
-                "the job must name the tenant it counts for (--tenant): " + list_of(tenants));
+    if (own.size() == 1) return own.front().name;
+    if (own.empty()) {
+        return fail(ErrorCode::permission_denied,
+                    "you may submit for no tenant (scheduler.tenant.NAME.submitters in the allocator's config)");
+    }
+    return fail(ErrorCode::invalid_argument, "the job must name the tenant it counts for (--tenant): " + list_of(own));
 }
 
 Result<void> check_submission(const Submission& job, const SubmissionLimits& limits) {
     if (auto good = check_name(job.name); !good) return good;
     if (auto good = check_command(job); !good) return good;
     if (auto good = check_numbers(job, limits.now_s); !good) return good;
-    const auto counts_for = tenant_of(job, limits.tenants);
+    if (const std::uint64_t bytes = record_bytes(job); bytes > kRecordBytesMax) {
+        return wrong("command", "and environment are too long: the job would take " + format_bytes(bytes) +
+                                    " in the queue, of at most " + format_bytes(kRecordBytesMax));
+    }
+    const auto counts_for = tenant_of(job, limits);
     if (!counts_for) return std::unexpected(counts_for.error());
     const auto tenant = std::ranges::find(limits.tenants, *counts_for, &Tenant::name);
+    const auto index = static_cast<std::size_t>(tenant - limits.tenants.begin());
+    if (auto good = check_priority(job, index, limits); !good) return good;
     if (!job.dataset.empty() &&
         std::ranges::find(limits.datasets, job.dataset, &DatasetState::name) == limits.datasets.end()) {
         return fail(ErrorCode::not_found,
                     "dataset \"" + job.dataset + "\" is unknown: no node has it; known: " + list_of(limits.datasets));
     }
-    const auto most = most_of_one_type(job, static_cast<std::uint32_t>(tenant - limits.tenants.begin()), limits);
+    const auto most = most_of_one_type(job, static_cast<std::uint32_t>(index), limits);
     if (!most) return std::unexpected(most.error());
     const std::string asks = "it asks for " + std::string(job.least_gpus() < job.gpus ? "at least " : "") +
                              std::to_string(job.least_gpus()) + " GPUs";

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -33,7 +34,8 @@ struct Submission {
     std::string directory;  // working directory
     std::map<std::string, std::string> environment;
     std::optional<RunAs> user;
-    std::string tenant;  // empty: tenant_of() decides
+    std::string submitter;  // over TCP: the name of the token or certificate
+    std::string tenant;     // empty: tenant_of() decides
     std::uint32_t gpus = 1;
     std::uint32_t gpus_min = 0;  // 0: as many as `gpus`
     std::uint32_t gpus_max = 0;
@@ -59,6 +61,25 @@ struct Submission {
     std::uint32_t most_gpus() const { return gpus_max == 0 ? gpus : gpus_max; }
 };
 
+// Who submits.
+struct Submitter {
+    std::optional<std::uint32_t> uid;  // on the Unix socket
+    std::string name;                  // over TCP: of the token or certificate
+    bool is_operator = false;          // may submit for every tenant, at every priority
+};
+
+// Who may submit for one tenant, and at which priority.
+struct SubmitRule {
+    bool is_open = true;  // to every submitter
+    std::set<std::uint32_t> uids;
+    std::set<std::string> names;
+    std::optional<std::int32_t> priority_max;
+
+    bool allows(const Submitter& by) const {
+        return is_open || by.is_operator || (by.uid ? uids.contains(*by.uid) : names.contains(by.name));
+    }
+};
+
 // What submissions are checked against. The cluster's unusable nodes count, too.
 struct SubmissionLimits {
     const GpuCluster& cluster;
@@ -66,14 +87,22 @@ struct SubmissionLimits {
     std::span<const DatasetState> datasets;
     double now_s = 0;
     const Placer* placer = nullptr;  // knows the tenants' claims; null: every tenant has a claim to all GPUs
+    Submitter by{.uid = {}, .name = {}, .is_operator = true};
+    std::span<const SubmitRule> rules = {};  // by tenant; empty: all tenants are open
 };
 
-// Returns the tenant that the job counts for. If the job names none, that is "default" if there is such a tenant, else
-// the only tenant. not_found: the tenant is unknown, or there are several to choose from.
-Result<std::string> tenant_of(const Submission& job, std::span<const Tenant> tenants);
+// Returns the tenant that the job counts for. If the job names none, that is "default" if the submitter may submit for
+// it, else the only tenant for which the submitter may. Errors: not_found if the tenant is unknown; permission_denied;
+// invalid_argument if there are several to choose from.
+Result<std::string> tenant_of(const Submission& job, const SubmissionLimits& limits);
 
-// Fails with invalid_argument, not_found (tenant, dataset, GPU type) or no_space (the job is larger than the cluster,
-// than its tenant's claim, or than a quota).
+// The most bytes that one submission may take on record.
+inline constexpr std::uint64_t kRecordBytesMax = 256u << 10;
+// Returns the bytes of the job's record, at most. Its log and its counters, which come later, count a fixed amount.
+std::uint64_t record_bytes(const Submission& job);
+
+// Fails with invalid_argument, not_found (tenant, dataset, GPU type), permission_denied (tenant, priority) or no_space
+// (the job is larger than the cluster, than its tenant's claim, or than a quota).
 Result<void> check_submission(const Submission& job, const SubmissionLimits& limits);
 
 }  // namespace larder::scheduler

@@ -10,7 +10,7 @@ import pytest
 from allocator_process import Allocator, node_report
 from description import Description
 
-TOKENS = {role: f"{role}-0123456789abcdef" for role in ("viewer", "job", "node", "operator")}
+TOKENS = {role: f"{role}-0123456789abcdef" for role in ("viewer", "job", "submitter", "node", "operator")}
 
 
 @pytest.fixture
@@ -70,11 +70,11 @@ def test_role_may_use_only_its_own_routes(guarded: Allocator, description: Descr
     assert guarded.ask_tcp("GET", "/metrics", None, TOKENS["viewer"]).status == 200
     assert guarded.ask_tcp("POST", "/v1/jobs", {"name": "x"}, TOKENS["job"]).status == 200
     assert guarded.ask_tcp("PUT", "/v1/remote", {"bytes_per_second": 2e9}, TOKENS["operator"]).status == 200
-    for role in ("viewer", "node"):
+    for role in ("viewer", "job", "node"):
         assert guarded.ask_tcp("GET", "/v1/queue", None, TOKENS[role]).status == 200, role
         for method, path in (("POST", "/v1/queue"), ("DELETE", "/v1/queue/1")):
             assert guarded.ask_tcp(method, path, bodies().get((method, path)), TOKENS[role]).status == 403, role
-    for role in ("viewer", "job", "node"):
+    for role in ("viewer", "job", "submitter", "node"):
         answer = guarded.ask_tcp("PUT", "/v1/remote", {"bytes_per_second": 1.0}, TOKENS[role])
         assert answer.status == 403, role
         assert answer.json()["error"]["code"] == "permission_denied"

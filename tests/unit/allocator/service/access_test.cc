@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <string>
@@ -25,6 +26,7 @@ constexpr std::string_view kTokens =
     "# role name token\n"
     "viewer eye      viewer-token-0123456789\n"
     "job vision\t job-token-0123456789\r\n"
+    "submitter ci submitter-token-0123456789\n"
     "\n"
     "node node-1 node-token-0123456789  # the first\n"
     "operator alice operator-token-0123456789\n";
@@ -76,6 +78,7 @@ TEST(Access, RoleMayDoWhatTheTableAllows) {
     const Access access = larder::allocator::access();
     const std::vector<std::pair<Role, std::string>> holders{{Role::viewer, "viewer-token-0123456789"},
                                                             {Role::job, "job-token-0123456789"},
+                                                            {Role::submitter, "submitter-token-0123456789"},
                                                             {Role::node, "node-token-0123456789"},
                                                             {Role::operator_, "operator-token-0123456789"}};
     for (const AccessRule& rule : access_rules()) {
@@ -99,9 +102,12 @@ TEST(Access, RoleMayDoWhatTheTableAllows) {
     EXPECT_FALSE(is_allowed("node-token-0123456789", "PUT", "/v1/remote"));
     EXPECT_FALSE(is_allowed("job-token-0123456789", "PUT", "/v1/datasets/some/pin"));
     EXPECT_FALSE(is_allowed("job-token-0123456789", "POST", "/v1/reports"));
+    EXPECT_FALSE(is_allowed("submitter-token-0123456789", "POST", "/v1/reports"));
+    EXPECT_FALSE(is_allowed("submitter-token-0123456789", "PUT", "/v1/remote"));
     EXPECT_TRUE(is_allowed("operator-token-0123456789", "PUT", "/v1/remote"));
     HttpRequest refused = over_tcp("POST", "/v1/jobs", "viewer-token-0123456789");
-    EXPECT_THAT(access.admit(refused)->body, testing::HasSubstr("this request needs the role job or operator"));
+    EXPECT_THAT(access.admit(refused)->body,
+                testing::HasSubstr("this request needs the role job or submitter or operator"));
 }
 
 TEST(Access, TableCoversEveryRouteOfTheApi) {
@@ -124,12 +130,43 @@ TEST(Access, RouteMissingFromTableIsForOperatorsOnly) {
     EXPECT_EQ(by_operator.authenticated_as, "alice");
 }
 
-TEST(Access, UnixSocketNeedsNoToken) {
+// Returns true if the user may make the request on the Unix socket.
+bool local_user_may(const Access& access, std::uint32_t uid, std::string_view method, std::string_view path) {
+    HttpRequest request = over_tcp(method, path, "");
+    request.peer = PeerCredentials{.uid = uid, .gid = 1, .pid = 1};
+    const auto refusal = access.admit(request);
+    if (refusal) {
+        EXPECT_EQ(refusal->status, 403u);
+    } else {
+        EXPECT_EQ(request.authenticated_as, "local user " + std::to_string(uid));
+    }
+    return !refusal;
+}
+
+TEST(Access, UserOfTheUnixSocketHasARole) {
+    const Access access({}, {}, {}, {.by_uid = {{17, Role::node}, {18, Role::operator_}}, .others = Role::viewer});
+    EXPECT_TRUE(local_user_may(access, 17, "POST", "/v1/reports"));
+    EXPECT_FALSE(local_user_may(access, 17, "PUT", "/v1/remote"));
+    EXPECT_TRUE(local_user_may(access, 18, "PUT", "/v1/remote"));
+    EXPECT_TRUE(local_user_may(access, 19, "GET", "/v1/plan"));
+    EXPECT_FALSE(local_user_may(access, 19, "POST", "/v1/jobs"));
+    for (const std::uint32_t own : {0u, static_cast<std::uint32_t>(::geteuid())}) {
+        EXPECT_TRUE(local_user_may(access, own, "PUT", "/v1/remote")) << "root and the allocator's user are operators";
+    }
+    HttpRequest by_operator = over_tcp("GET", "/v1/plan", "");
+    by_operator.peer = PeerCredentials{.uid = 18, .gid = 1, .pid = 1};
+    EXPECT_FALSE(access.admit(by_operator));
+    EXPECT_TRUE(by_operator.is_operator);
+}
+
+TEST(Access, OtherUsersOfTheUnixSocketOnlySubmitAndRegisterUnlessTheConfigSaysMore) {
     const Access access = larder::allocator::access();
-    HttpRequest request = over_tcp("PUT", "/v1/remote", "");
-    request.peer = PeerCredentials{.uid = 17, .gid = 1, .pid = 1};
-    EXPECT_FALSE(access.admit(request));
-    EXPECT_EQ(request.authenticated_as, "local user 17");
+    EXPECT_TRUE(local_user_may(access, 17, "GET", "/v1/plan"));
+    EXPECT_TRUE(local_user_may(access, 17, "POST", "/v1/jobs"));
+    for (const AccessRule& rule : access_rules()) {
+        if (rule.anyone || (rule.roles & static_cast<Roles>(Role::submitter)) != 0) continue;
+        EXPECT_FALSE(local_user_may(access, 17, rule.method, rule.path)) << rule.method << " " << rule.path;
+    }
 }
 
 TEST(Access, MappedCertificateGrantsItsRole) {
@@ -151,7 +188,7 @@ TEST(Tokens, InvalidLinesAreNamed) {
     EXPECT_EQ(message_of(parse_tokens("\nviewer eye", "t")), "t:2: expected ROLE NAME TOKEN");
     EXPECT_EQ(message_of(parse_tokens("viewer eye a-token-0123456789 more", "t")), "t:1: expected ROLE NAME TOKEN");
     EXPECT_EQ(message_of(parse_tokens("admin eye a-token-0123456789", "t")),
-              "t:1: \"admin\" is not a role: expected viewer, job, node or operator");
+              "t:1: \"admin\" is not a role: expected viewer, job, submitter, node or operator");
     const std::string shorter = message_of(parse_tokens("viewer eye short", "t"));
     EXPECT_THAT(shorter, HasSubstr("16 to 512"));
     EXPECT_THAT(shorter, ::testing::Not(HasSubstr("short")));
@@ -175,7 +212,7 @@ TEST(Tokens, FileOthersCanAccessIsRefused) {
     }
     for (const unsigned mode : {0600u, 0640u, 0400u}) {
         ASSERT_EQ(::chmod(file.c_str(), mode), 0);
-        EXPECT_EQ(read_tokens(file)->size(), 4u);
+        EXPECT_EQ(read_tokens(file)->size(), 5u);
     }
     EXPECT_THAT(message_of(read_tokens(directory / "lost")), HasSubstr("lost"));
 }

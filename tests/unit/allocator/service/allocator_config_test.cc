@@ -50,6 +50,9 @@ TEST(AllocatorConfig, ReadsEveryKey) {
         client_certificate_required = true
         [access]
         tokens = "/t"
+        local_role = "viewer"
+        [user.alice]
+        role = "operator"
         [certificate."node-7.cluster"]
         role = "node"
         [limits]
@@ -79,6 +82,8 @@ TEST(AllocatorConfig, ReadsEveryKey) {
     EXPECT_EQ(config.tls.client_ca_file, "/a");
     EXPECT_TRUE(config.tls.client_certificate_required);
     EXPECT_EQ(config.token_file, "/t");
+    EXPECT_EQ(config.local_role, Role::viewer);
+    EXPECT_EQ(config.users, (std::map<std::string, Role>{{"alice", Role::operator_}}));
     EXPECT_EQ(config.certificates.at("node-7.cluster"), Role::node);
     EXPECT_EQ(config.limits.header_bytes, 8u << 10);
     EXPECT_EQ(config.limits.body_bytes, 1u << 20);
@@ -168,6 +173,7 @@ TEST(AllocatorConfig, ExampleIsValidAndShowsEveryKey) {
     // The values that the file calls defaults are the defaults.
     const AllocatorConfig defaults = parsed("");
     EXPECT_EQ(config->socket_mode, defaults.socket_mode);
+    EXPECT_EQ(config->local_role, defaults.local_role);
     EXPECT_EQ(config->plain_tcp, defaults.plain_tcp);
     EXPECT_EQ(config->cluster.objective.kind, defaults.cluster.objective.kind);
     EXPECT_EQ(config->cluster.objective.hysteresis, defaults.cluster.objective.hysteresis);

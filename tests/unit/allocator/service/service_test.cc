@@ -97,6 +97,14 @@ TEST_F(ServiceTest, ClientCertificateGrantsItsRole) {
     EXPECT_EQ(ask("POST", "/v1/reports", report_json("node-8"), showing).status, 401u);
 }
 
+TEST_F(ServiceTest, UnknownLocalUserIsRefused) {
+    config.users = {{"no-such-user-here", Role::node}};
+    boost::asio::io_context unused;
+    const auto refused = AllocatorService::start(unused, config, clock);
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, HasSubstr("user.no-such-user-here.role"));
+}
+
 TEST_F(ServiceTest, ReloadTakesAllNewTokensAndCertificatesOrNone) {
     use_tls();
     start();

@@ -26,8 +26,10 @@ protected:
     void restart() {
         LiveOptions options{.cluster = gpus,
                             .tenants = tenants,
+                            .submit_rules = submit_rules,
                             .policy = std::move(make_policy(policy, {}).value()),
-                            .history_max = history_max};
+                            .history_max = history_max,
+                            .queue_bytes_max = queue_bytes_max};
         if (own_policy) options.policy = own_policy();
         options.placer = std::make_unique<FreePool>(options.cluster);
         if (own_placer) options.placer = own_placer(options);
@@ -89,7 +91,8 @@ protected:
     // Returns `cancelled` if there is no answer yet.
     Result<std::vector<JobId>> try_submit(const Submission& job) {
         const auto answer = std::make_shared<Result<std::vector<JobId>>>(fail(ErrorCode::cancelled, "no answer yet"));
-        live->submit(std::span(&job, 1), now(), [answer](const Result<std::vector<JobId>>& ids) { *answer = ids; });
+        live->submit(std::span(&job, 1), submitter, now(),
+                     [answer](const Result<std::vector<JobId>>& ids) { *answer = ids; });
         return *answer;
     }
     Result<void> cancel(JobId id, const std::string& by) {
@@ -126,10 +129,13 @@ protected:
     double now_s = 1'000'000;
     GpuCluster gpus{.gpu_types = {"a100"}, .nodes = {{"n1", 0, 4, true}, {"n2", 0, 4, true}}};
     std::vector<Tenant> tenants{{.name = "default"}, {.name = "small", .gpu_quota = 2}};
+    std::vector<SubmitRule> submit_rules;  // of the tenants; empty: all are open
+    Submitter submitter{.uid = {}, .name = "ci", .is_operator = false};
     std::string policy = "fifo";
     std::function<std::unique_ptr<Policy>()> own_policy;  // used instead of `policy` if set
     std::function<std::unique_ptr<Placer>(const LiveOptions&)> own_placer;
     std::size_t history_max = 100;
+    std::uint64_t queue_bytes_max = JobQueue::kBytesMax;
     bool saving_fails = false;
     bool disk_is_slow = false;
     std::vector<std::pair<LiveRecord, LiveScheduler::Done>> unwritten;  // while the disk is slow

@@ -50,11 +50,56 @@ TEST_F(Live, SubmissionThatCannotBeSavedIsNotCountedOrNoted) {
     EXPECT_EQ(live->queue().counts().submitted, 2u);
 }
 
+// One submitter fills the queue. Others submit as before, and what becomes of jobs is recorded.
+TEST_F(Live, SubmitterWithTooManyJobsIsRefusedAndOthersAreNot) {
+    queue_bytes_max = 16u << 20;
+    restart();
+    Submission big = job_with_gpus(1);
+    big.environment["A"] = std::string(kRecordBytesMax - record_bytes(big) - 100, 'x');
+    big.submitter = submitter.name;
+    const std::uint64_t fits = queue_bytes_max / 4 / record_bytes(big);
+    JobId last = 0;
+    for (std::uint64_t i = 0; i < fits; ++i) last = submit(big);
+    const auto refused = try_submit(big);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::no_space);
+    EXPECT_THAT(refused.error().message, HasSubstr("your jobs in the queue take"));
+    Submission others = big;
+    others.submitter = "another";
+    submit(others);
+    Submission of_user = job_with_gpus(1);
+    of_user.user = RunAs{1001, 1001};
+    submit(of_user);
+    ASSERT_TRUE(cancel(last, "a test"));
+    submit(big);
+    EXPECT_FALSE(try_submit(big));
+    restart();
+    EXPECT_FALSE(try_submit(big)) << "jobs of a former process count, too";
+    submitter.is_operator = true;
+    submit(big);
+    submitter.is_operator = false;
+    EXPECT_TRUE(cancel(1, "a test")) << "the queue goes on working";
+}
+
+TEST_F(Live, HistoryDropsTheOldestJobsWhenItTakesTooMuch) {
+    history_max = 1'000'000;
+    queue_bytes_max = 16u << 20;
+    restart();
+    submitter.is_operator = true;
+    Submission big = job_with_gpus(1);
+    big.environment["A"] = std::string(kRecordBytesMax - record_bytes(big) - 100, 'x');
+    const std::uint64_t fits = queue_bytes_max / record_bytes(big);
+    for (std::uint64_t i = 0; i < fits + 10; ++i) ASSERT_TRUE(cancel(submit(big), "a test"));
+    EXPECT_EQ(live->queue().jobs().size(), fits);
+    EXPECT_FALSE(live->queue().jobs().contains(10));
+    EXPECT_TRUE(live->queue().jobs().contains(11));
+}
+
 TEST_F(Live, JobIsAcknowledgedAndFoundOnlyAfterItIsOnRecord) {
     disk_is_slow = true;
     const Submission asked = job_with_gpus(1, "new");
     Result<std::vector<JobId>> answer = fail(ErrorCode::cancelled, "no answer yet");
-    live->submit(std::span(&asked, 1), now(), [&](const Result<std::vector<JobId>>& ids) { answer = ids; });
+    live->submit(std::span(&asked, 1), submitter, now(), [&](const Result<std::vector<JobId>>& ids) { answer = ids; });
     EXPECT_FALSE(answer);
     EXPECT_FALSE(live->queue().find("new"));
     EXPECT_EQ(try_submit(asked).error().code, ErrorCode::already_exists) << "its name is taken";

@@ -96,5 +96,76 @@ TEST(Submission, InvalidJobIsRefusedWithReason) {
     }
 }
 
+// vision is open to users 1 and 2, its part small to user 2 and the token "ci", default to everyone.
+class SubmissionRules : public ::testing::Test {
+protected:
+    const std::vector<Tenant> tenants{{.name = "default"}, {.name = "small", .parent = 2}, {.name = "vision"}};
+    std::vector<SubmitRule> rules{{.uids = {}, .names = {}, .priority_max = 0},
+                                  {.is_open = false, .uids = {2}, .names = {"ci"}, .priority_max = 9},
+                                  {.is_open = false, .uids = {1, 2}, .names = {}, .priority_max = 5}};
+
+    static Submitter user(std::uint32_t uid) { return {.uid = uid, .name = {}, .is_operator = false}; }
+    static Submitter token(const std::string& name) { return {.uid = {}, .name = name, .is_operator = false}; }
+    SubmissionLimits limits(const Submitter& by) const {
+        return {.cluster = kCluster, .tenants = tenants, .datasets = {}, .by = by, .rules = rules};
+    }
+    Result<void> check(const Submitter& by, const std::string& tenant, std::int32_t priority = 0) const {
+        return check_submission({.command = {"train"}, .directory = "/", .tenant = tenant, .priority = priority},
+                                limits(by));
+    }
+    std::string refusal(const Submitter& by, const std::string& tenant, std::int32_t priority = 0) const {
+        const auto checked = check(by, tenant, priority);
+        if (checked) return "";
+        EXPECT_EQ(checked.error().code, ErrorCode::permission_denied);
+        return checked.error().message;
+    }
+};
+
+TEST_F(SubmissionRules, NobodySubmitsForATenantOfOthers) {
+    EXPECT_TRUE(check(user(1), "vision"));
+    EXPECT_THAT(refusal(user(1), "small"), HasSubstr("you may not submit for tenant \"small\"; for: default, vision"));
+    EXPECT_TRUE(check(user(2), "small"));
+    EXPECT_THAT(refusal(user(3), "vision"), HasSubstr("vision"));
+    EXPECT_TRUE(check(user(3), "default"));
+    EXPECT_TRUE(check(token("ci"), "small"));
+    EXPECT_THAT(refusal(token("ci"), "vision"), HasSubstr("vision"));
+    EXPECT_THAT(refusal(token(""), "small"), HasSubstr("small"));
+    Submitter by = user(4);
+    by.is_operator = true;
+    EXPECT_TRUE(check(by, "small"));
+    EXPECT_EQ(check(user(1), "nobody").error().code, ErrorCode::not_found);
+}
+
+TEST_F(SubmissionRules, TenantThatIsLeftOutIsOneOfTheSubmitters) {
+    const auto chosen = [&](const Submitter& by) {
+        return tenant_of({.command = {"train"}, .directory = "/"}, limits(by));
+    };
+    EXPECT_EQ(chosen(user(2)).value(), "default");
+    rules[0] = {.is_open = false, .uids = {}, .names = {}, .priority_max = {}};
+    EXPECT_EQ(chosen(user(1)).value(), "vision") << "the only one of this user";
+    EXPECT_EQ(chosen(user(2)).error().code, ErrorCode::invalid_argument) << "there are two";
+    EXPECT_EQ(chosen(user(3)).error().code, ErrorCode::permission_denied) << "there is none";
+}
+
+TEST_F(SubmissionRules, PriorityIsLimitedByTheTenantAndThoseAboveIt) {
+    EXPECT_TRUE(check(user(2), "vision", 5));
+    EXPECT_THAT(refusal(user(2), "vision", 6), HasSubstr("priority 6 is above 5, the highest for tenant \"vision\""));
+    EXPECT_THAT(refusal(user(2), "small", 7), HasSubstr("\"vision\"")) << "small is a part of vision";
+    EXPECT_THAT(refusal(user(2), "default", 1), HasSubstr("above 0"));
+    EXPECT_TRUE(check(user(2), "default", -7));
+    Submitter by = user(2);
+    by.is_operator = true;
+    EXPECT_TRUE(check(by, "default", 100));
+}
+
+TEST(Submission, JobThatWouldTakeTooMuchOfTheQueueIsRefused) {
+    Submission job = good();
+    job.environment["A"] = std::string(kRecordBytesMax - record_bytes(good()) - 100, 'x');
+    EXPECT_TRUE(check(job));
+    job.environment["A"] += std::string(100, '"');  // takes two bytes a letter on record
+    ASSERT_FALSE(check(job));
+    EXPECT_THAT(check(job).error().message, HasSubstr("of at most 256.00 KiB"));
+}
+
 }  // namespace
 }  // namespace larder::scheduler

@@ -1,0 +1,20 @@
+#pragma once
+
+// Looks up users and groups of this machine, by NSS. A look-up may block for as long as a directory service does.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace larder {
+
+// A number stands for itself. Error: not_found.
+Result<std::uint32_t> user_id(std::string_view name_or_number);
+Result<std::uint32_t> group_id(std::string_view name_or_number);
+// The number in text if there is no name.
+std::string user_name(std::uint32_t uid);
+std::string group_name(std::uint32_t gid);
+
+}  // namespace larder
