@@ -32,6 +32,23 @@ Result<void> check_name(const std::string& field, std::string_view name) {
     return {};
 }
 
+// Parentheses mark names that no job can have by itself.
+Result<void> check_job_name(const std::string& field, std::string_view name) {
+    if (name.find_first_of("()") != std::string_view::npos) return wrong(field, "has a parenthesis");
+    return check_name(field, name);
+}
+
+constexpr std::string_view kUserMark = " (user ";
+
+std::string name_for_user(const std::string& job, std::uint32_t user) {
+    return job + std::string(kUserMark) + std::to_string(user) + ")";
+}
+
+// Returns the name that a job has on its nodes.
+std::string name_on_nodes(const std::string& job) {
+    return job.substr(0, job.find(kUserMark));
+}
+
 Result<void> check_number(const std::string& field, double value, bool may_be_unlimited) {
     if (std::isnan(value) || (std::isinf(value) && !may_be_unlimited)) return wrong(field, "is not finite");
     if (value < 0) return wrong(field, "is negative");
@@ -54,7 +71,7 @@ Result<void> check_dataset(const DatasetReport& dataset, const std::string& at) 
 }
 
 Result<void> check_job(const JobReport& job, const std::set<std::string_view>& datasets, const std::string& at) {
-    if (auto named = check_name(at + ".name", job.name); !named) return named;
+    if (auto named = check_job_name(at + ".name", job.name); !named) return named;
     if (!datasets.contains(job.dataset)) {
         return wrong(at + ".dataset", "\"" + job.dataset + "\" is not among the report's datasets");
     }
@@ -146,8 +163,10 @@ bool Cluster::is_restart(const KnownNode& node, const NodeReport& report) {
            report.instance != node.previous_instance;
 }
 
-Result<void> Cluster::report(const NodeReport& report, std::int64_t now_ns) {
-    if (auto good = check(report); !good) return good;
+Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
+    if (auto good = check(as_sent); !good) return good;
+    NodeReport report = as_sent;
+    for (JobReport& job : report.jobs) job.name = known_name(job);
     const auto found = nodes_.find(report.node);
     const bool same_instance = found != nodes_.end() && found->second.last.instance == report.instance;
     const bool is_only_daemon = found == nodes_.end() || same_instance || is_restart(found->second, report);
@@ -167,15 +186,42 @@ Result<void> Cluster::report(const NodeReport& report, std::int64_t now_ns) {
     if (report.lease_applied <= kLeaseNumberMax) ledger_.skip_numbers_up_to(report.lease_applied);
     // A restarted daemon holds no lease, but its predecessor's requests may be in flight until it applies one.
     if (report.lease_applied != 0) ledger_.applied(report.node, report.lease_applied);
+    for (const JobReport& job : report.jobs) unsaved_jobs_.insert(job.name);
+    unsaved_nodes_.insert(report.node);
     KnownNode& node = nodes_[report.node];
     if (!same_instance) node.previous_instance = node.last.instance;
-    node.last = report;
+    node.last = std::move(report);
     node.heard_ns = now_ns;
     node.excused_ns = excused_ns_;
     node.is_restored = false;
-    unsaved_nodes_.insert(report.node);
-    for (const JobReport& job : report.jobs) unsaved_jobs_.insert(job.name);
     return {};
+}
+
+std::string Cluster::known_name(const JobReport& reported) const {
+    const auto owner = user_of(reported.name);
+    const bool is_owners = !reported.user || !owner || *owner == *reported.user;
+    return is_owners ? reported.name : name_for_user(reported.name, *reported.user);
+}
+
+std::optional<std::uint32_t> Cluster::user_of(const std::string& job) const {
+    const auto found = jobs_.find(job);
+    return found == jobs_.end() ? std::nullopt : found->second.user;
+}
+
+void Cluster::rename_reported(const std::string& job) {
+    for (auto& [name, node] : nodes_) {
+        for (JobReport& reported : node.last.jobs) {
+            if (name_on_nodes(reported.name) != job) continue;
+            const std::string before = std::exchange(reported.name, job);
+            reported.name = known_name(reported);
+            if (reported.name == before) continue;
+            // The counters are compared with those of the next report, which has the new name.
+            jobs_[reported.name].last_counters[name] = {.epoch = reported.epoch, .comparable = false};
+            if (!jobs_[reported.name].user) jobs_[reported.name].user = reported.user;
+            job_left_node(before, name);
+            unsaved_nodes_.insert(name);
+        }
+    }
 }
 
 void Cluster::measure(const NodeReport& report, const NodeReport* last, bool same_instance) {
@@ -183,6 +229,7 @@ void Cluster::measure(const NodeReport& report, const NodeReport* last, bool sam
     for (const JobReport& job : report.jobs) {
         jobs_in_report.insert(job.name);
         KnownJob& known = jobs_[job.name];
+        if (!known.user) known.user = job.user;
         const Counters now{.bytes = job.bytes, .busy_s = job.busy_s, .epoch = job.epoch};
         const auto before = known.last_counters.find(report.node);
         const bool counters_continue = same_instance && before != known.last_counters.end() &&
@@ -225,7 +272,9 @@ void Cluster::count_epochs(const std::string& name, KnownJob& job) {
 void Cluster::job_left_node(const std::string& job, const std::string& node) {
     const auto found = jobs_.find(job);
     if (found == jobs_.end()) return;
-    found->second.last_counters.erase(node);
+    KnownJob& left = found->second;
+    left.last_counters.erase(node);
+    if (left.last_counters.empty()) left.user = left.spec ? left.spec->user : std::nullopt;
     forget_unless_needed(job);
 }
 
@@ -243,6 +292,11 @@ void Cluster::set_spec(KnownJob& job, std::optional<JobRegistration> spec) {
         floors_bytes_per_second_ -= job.spec->bandwidth_floor_bytes_per_second;
     }
     job.spec = std::move(spec);
+    if (job.spec && job.spec->user && job.user != job.spec->user) {
+        // What was measured is another user's.
+        if (job.user) job.ideal.forget();
+        job.user = job.spec->user;
+    }
     if (job.spec) {
         ++registered_count_;
         floors_bytes_per_second_ += job.spec->bandwidth_floor_bytes_per_second;
@@ -252,7 +306,7 @@ void Cluster::set_spec(KnownJob& job, std::optional<JobRegistration> spec) {
 }
 
 Result<void> Cluster::register_job(const JobRegistration& spec) {
-    if (auto named = check_name("name", spec.name); !named) return named;
+    if (auto named = check_job_name("name", spec.name); !named) return named;
     if (auto good = check_number("weight", spec.weight, false); !good) return good;
     if (spec.weight == 0) return wrong("weight", "must be above 0");
     if (spec.weight < kWeightMin || spec.weight > kWeightMax) return wrong("weight", "is not from 1e-6 to 1e6");
@@ -285,7 +339,8 @@ Result<void> Cluster::register_job(const JobRegistration& spec) {
     if (auto saved = save({.jobs = {{spec.name, spec}}}); !saved) return saved;
     KnownJob& job = jobs_[spec.name];
     set_spec(job, spec);
-    count_epochs(spec.name, job);
+    if (spec.user) rename_reported(spec.name);
+    count_epochs(spec.name, jobs_[spec.name]);
     return {};
 }
 
@@ -296,6 +351,7 @@ Result<void> Cluster::remove_job(const std::string& name) {
     }
     if (auto saved = save({.jobs = {{name, std::nullopt}}, .epochs = {{name, std::nullopt}}}); !saved) return saved;
     set_spec(found->second, std::nullopt);
+    if (found->second.last_counters.empty()) found->second.user.reset();
     found->second.epochs.reset();
     unsaved_epochs_.erase(name);
     unsaved_jobs_.insert(name);
@@ -524,7 +580,7 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
         }
         const double grant = scanning > 0 ? grant_beside_scans(j) : job.bandwidth_bytes_per_second;
         const auto parts = split_grant(grant, demands, options_.floor_bytes_per_second);
-        wanted.push_back({.job = name, .bytes_per_second = parts[own_index]});
+        wanted.push_back({.job = name_on_nodes(name), .bytes_per_second = parts[own_index]});
     }
     if (nodes_.at(node).last.scans > 0) {
         wanted.push_back({.job = kScansJob, .bytes_per_second = rate_for_scans(scanning)});
@@ -784,8 +840,11 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
     }
     for (const auto& [name, report] : record.nodes) {
         if (!report) continue;
-        for (const JobReport& job : report->jobs)
-            jobs_[job.name].last_counters[name] = {.epoch = job.epoch, .comparable = false};
+        for (const JobReport& job : report->jobs) {
+            KnownJob& known = jobs_[job.name];
+            known.last_counters[name] = {.epoch = job.epoch, .comparable = false};
+            if (!known.user) known.user = job.user;
+        }
     }
     for (const auto& [name, seen] : record.epochs) {
         const auto found = jobs_.find(name);

@@ -12,6 +12,10 @@
 // the ledger accounts for the bandwidth it may still take. Time in which no report could be taken is no silence
 // (`excuse_silence`). A job needs no registration. Registering a job declares
 // values that cannot be measured (weight, epochs, GPUs) or are not measured yet (f*).
+//
+// A job's name belongs to one user: the user with which it was registered, or else the first one for whom a node
+// reports it, for as long as a node does. What nodes report under the same name for another user is another job, named
+// "NAME (user UID)" in plans and here. So nobody can take the rates, or forge the measurements, of another user's job.
 
 #include <cstddef>
 #include <cstdint>
@@ -73,12 +77,12 @@ public:
     explicit Cluster(const ClusterOptions& options);
 
     void set_save(Save save) { save_ = std::move(save); }
-    // Takes up a saved record, whose times are by the clock that gives `now_ns`. Nodes of the plan have a whole lease to
-    // report. On an error everything but the plan was taken up, and the next plan will be new.
+    // Takes up a saved record, whose times are by the clock that gives `now_ns`. Nodes of the plan have a whole lease
+    // to report. On an error everything but the plan was taken up, and the next plan will be new.
     Result<void> restore(const ClusterRecord& record, std::int64_t now_ns);
 
-    // Takes a node's whole report, or nothing. Errors: invalid_argument names the field; already_exists if another
-    // daemon of this name has just reported.
+    // Takes a node's whole report, or nothing. nodes() then has it with jobs named as above. Errors: invalid_argument
+    // names the field; already_exists if another daemon of this name has just reported.
     Result<void> report(const NodeReport& report, std::int64_t now_ns);
 
     // Tells that for `pause_ns` no report could be taken, because the owner was stopped or busy. Nodes that were alive
@@ -130,6 +134,8 @@ public:
     bool is_alive(const KnownNode& node, std::int64_t now_ns) const;
     const JobRegistration* registered(const std::string& job) const;  // null: not registered
     std::vector<std::string> registered_jobs() const;                 // by name
+    // Returns the user whom the job's name belongs to; nullopt: nobody, or unknown.
+    std::optional<std::uint32_t> user_of(const std::string& job) const;
     const std::map<std::string, std::uint64_t>& pins() const { return pins_; }
     // Returns the sum of all registered jobs' bandwidth floors.
     double floors_bytes_per_second() const { return floors_bytes_per_second_; }
@@ -148,6 +154,7 @@ private:
     };
     struct KnownJob {
         std::optional<JobRegistration> spec;
+        std::optional<std::uint32_t> user;  // the name belongs to
         IdealRate ideal;
         std::optional<EpochsSeen> epochs;               // since it was registered
         std::map<std::string, Counters> last_counters;  // by node, for all nodes whose last report has the job
@@ -156,6 +163,10 @@ private:
         std::map<std::string, std::uint32_t> reported;  // ranks per node, in the open interval
     };
 
+    // Returns the name under which the cluster knows a job that a node reports.
+    std::string known_name(const JobReport& reported) const;
+    // Renames the jobs of this name in nodes' last reports, after it was given to another user.
+    void rename_reported(const std::string& job);
     static bool is_restart(const KnownNode& node, const NodeReport& report);
     // `last` is the node's report before this one; null if there was none.
     void measure(const NodeReport& report, const NodeReport* last, bool same_instance);

@@ -120,6 +120,7 @@ Result<std::unique_ptr<allocator::Extension>> mount(const scheduler::LiveConfig&
     if (!tenants) return std::unexpected(tenants.error());
     options.tenants = std::move(*tenants);
     options.submit_rules = submit_rules_of(config);
+    options.own_user = ::geteuid();
     auto policy = scheduler::make_policy(config.policy, config.policy_options);
     if (!policy) return std::unexpected(policy.error());
     options.policy = std::move(*policy);

@@ -22,7 +22,7 @@ BOOST_DESCRIBE_STRUCT(DatasetReport, (),
                        quota_held))
 BOOST_DESCRIBE_STRUCT(JobReport, (),
                       (name, dataset, ranks, bytes, busy_s, demand_bytes_per_second, remote_bytes, unread_bytes,
-                       unread_cached_bytes, epoch))
+                       unread_cached_bytes, epoch, user))
 BOOST_DESCRIBE_STRUCT(NodeReport, (),
                       (node, instance, state_directory, lease_applied, rates, scans, gpus, memory_bytes, disk_bytes,
                        disk_read_bytes_per_second, nic_bytes_per_second, peer_group, peer_endpoint, datasets, jobs))
@@ -30,7 +30,7 @@ BOOST_DESCRIBE_STRUCT(DatasetQuota, (), (name, memory_bytes, disk_bytes))
 BOOST_DESCRIBE_STRUCT(LeasedRate, (), (job, bytes_per_second))
 BOOST_DESCRIBE_STRUCT(JobRegistration, (),
                       (name, weight, epochs, ideal_bytes_per_second, bandwidth_floor_bytes_per_second,
-                       bandwidth_cap_bytes_per_second))
+                       bandwidth_cap_bytes_per_second, user))
 
 namespace {
 

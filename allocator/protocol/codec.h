@@ -9,6 +9,7 @@
 // that both know and says so in the query (?protocol=2). The allocator answers in the version of the report.
 //   1: the keys listed in codec.cc may be missing.
 //   2: every key is there.
+//   3: a job may have the key "user".
 // A new key needs a new version: readers of older versions refuse it.
 
 #include <boost/json/object.hpp>
@@ -25,7 +26,8 @@
 namespace larder::allocator {
 
 inline constexpr unsigned kProtocolOldest = 1;
-inline constexpr unsigned kProtocolNewest = 2;
+inline constexpr unsigned kProtocolNewest = 3;
+inline constexpr unsigned kProtocolWithUsers = 3;
 inline constexpr const char* kProtocolHeader = "Larder-Protocol";
 inline constexpr const char* kProtocolQuery = "protocol";
 

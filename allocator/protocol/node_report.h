@@ -25,7 +25,7 @@ struct DatasetReport {
     bool quota_held = false;  // an operator set the quota on the node; the plan keeps it
 };
 
-// A job that has sessions on the node.
+// A job that has sessions on the node. Its name has no parenthesis.
 struct JobReport {
     std::string name;
     std::string dataset;
@@ -39,6 +39,8 @@ struct JobReport {
     std::uint64_t unread_cached_bytes = 0;  // of those, on this node
     // Number of the current epoch. Empty: the job has read nothing yet, or the daemon does not report it.
     std::optional<std::uint32_t> epoch;
+    // The uid that the name belongs to on this node. Empty: the daemon does not report it.
+    std::optional<std::uint32_t> user;
 };
 
 struct NodeReport {

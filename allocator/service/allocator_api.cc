@@ -254,7 +254,7 @@ Result<void> AllocatorApi::take_report(const Asked& asked, std::string& node) {
     node = report->node;
     const std::int64_t now_ns = clock_.now_ns();
     if (auto taken = cluster_.report(*report, now_ns); !taken) return taken;
-    observed_.report(*report, now_ns);
+    observed_.report(cluster_.nodes().at(node).last, now_ns);
     return {};
 }
 
@@ -388,8 +388,15 @@ HttpResponse AllocatorApi::answer_change(const Result<void>& result, EventKind k
 std::optional<HttpResponse> AllocatorApi::post_job(const Asked& asked) {
     const auto object = request_object(asked.http);
     if (!object) return http_error(object.error());
-    const auto spec = read_job_registration(*object, "");
+    auto spec = read_job_registration(*object, "");
     if (!spec) return http_error(spec.error());
+    if (!asked.http.is_operator) {
+        if (spec->user) {
+            return http_error(
+                Error{ErrorCode::permission_denied, "user: only operators register jobs for a user that they name"});
+        }
+        if (asked.http.peer) spec->user = asked.http.peer->uid;
+    }
     undo_ = [this, name = spec->name] { static_cast<void>(cluster_.remove_job(name)); };
     // Not planned at once, because a thousand jobs may be registered in a second.
     return answer_change(cluster_.register_job(*spec), EventKind::job_registered, spec->name,
@@ -403,6 +410,12 @@ std::optional<HttpResponse> AllocatorApi::delete_node(const Asked& asked) {
 
 std::optional<HttpResponse> AllocatorApi::delete_job(const Asked& asked) {
     if (const JobRegistration* const before = cluster_.registered(asked.name)) {
+        const bool is_own = !before->user || (asked.http.peer && asked.http.peer->uid == *before->user);
+        if (!is_own && !asked.http.is_operator) {
+            return http_error(Error{ErrorCode::permission_denied, "job \"" + asked.name + "\" is registered for uid " +
+                                                                      std::to_string(*before->user) +
+                                                                      ": only that user and operators may remove it"});
+        }
         undo_ = [this, spec = *before] { static_cast<void>(cluster_.register_job(spec)); };
     }
     return answer_change(cluster_.remove_job(asked.name), EventKind::job_removed, asked.name,

@@ -136,7 +136,7 @@ private:
     std::int64_t planned_ns_ = 0;
     std::int64_t next_plan_ns_ = 0;
     std::int64_t turn_begun_ns_;  // of the last turn
-    bool plan_is_due_ = false;  // something changed that the last plan does not know of
+    bool plan_is_due_ = false;    // something changed that the last plan does not know of
     EventLog events_;
     PlanWatch watch_{events_};
     Observed observed_;

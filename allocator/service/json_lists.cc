@@ -95,6 +95,7 @@ json::object to_json(const JobView& job) {
                         {"bandwidth_floor_bytes_per_second", job.bandwidth_floor_bytes_per_second}};
     put_rate(object, "bandwidth_cap_bytes_per_second", job.bandwidth_cap_bytes_per_second);
     put_rate(object, "remaining_epochs", job.remaining_epochs);
+    put(object, "user", job.user);
     put(object, "declared_ideal_bytes_per_second", job.declared_ideal_bytes_per_second);
     put(object, "measured_ideal_bytes_per_second", job.measured_ideal_bytes_per_second);
     if (!job.running) return object;

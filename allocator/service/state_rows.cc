@@ -23,6 +23,7 @@ json::object json_of(const JobRegistration& spec) {
     if (std::isfinite(spec.bandwidth_cap_bytes_per_second)) {
         object["bandwidth_cap_bytes_per_second"] = spec.bandwidth_cap_bytes_per_second;
     }
+    if (spec.user) object["user"] = *spec.user;
     return object;
 }
 

@@ -84,6 +84,7 @@ std::vector<JobView> jobs_of(const Cluster& cluster, const Observed& observed, s
     std::vector<JobView> jobs;
     for (auto& [name, view] : by_name) {
         const JobRegistration* spec = cluster.registered(name);
+        view.user = cluster.user_of(name);
         view.registered = spec != nullptr;
         if (spec != nullptr) view.declared_ideal_bytes_per_second = spec->ideal_bytes_per_second;
         view.measured_ideal_bytes_per_second = cluster.measured_ideal(name);

@@ -59,6 +59,7 @@ struct DatasetView {
 
 struct JobView {
     std::string name;
+    std::optional<std::uint32_t> user;  // whom the name belongs to; nullopt: unknown
     bool registered = false;
     bool running = false;  // a node reports it; otherwise values from reports are empty
     std::string dataset;

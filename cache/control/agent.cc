@@ -45,9 +45,9 @@ constexpr std::int64_t kGoneAfter_ns = 5'000'000'000;
 // The ratio (bytes of records / payload bytes) is above 1 for plain records, which have headers and padding, and may be
 // below 1 for compressed ones. It is measured, on blocks that can be found, once this many payload bytes are cached.
 // Records that are being written have room in the cache already, but no payload yet: a ratio with them would depend on
-// the moment. Before that, the largest possible ratio is reported, so that the first pass of a dataset that fits is kept
-// whole. The size of a compressed dataset is its size in the cache, so that cached bytes / size is the hit ratio that
-// jobs can reach.
+// the moment. Before that, the largest possible ratio is reported, so that the first pass of a dataset that fits is
+// kept whole. The size of a compressed dataset is its size in the cache, so that cached bytes / size is the hit ratio
+// that jobs can reach.
 constexpr std::uint64_t kPayloadSampleBytesMin = 1 << 20;
 constexpr std::uint64_t kRecordOverheadMax = protocol::kRecordHeaderBytes + 4096;
 // A measured ratio is kept until it is too low, or too high by kRatioTolerance: a size that changed with every block
@@ -288,9 +288,12 @@ void AllocatorAgent::report() {
         const std::int64_t now_ns = clock_.now_ns();
         const ReportedPeers peers{.group = node_.config().peers.group,
                                   .endpoint = node_.peers() == nullptr ? "" : node_.peers()->endpoint()};
-        send(json_text(allocator::to_json(
-                 reporter_.make(node_.config().allocator, room, datasets, *statistics, lease_applied_, now_ns, peers))),
-             now_ns);
+        allocator::NodeReport report =
+            reporter_.make(node_.config().allocator, room, datasets, *statistics, lease_applied_, now_ns, peers);
+        if (protocol_ >= allocator::kProtocolWithUsers) {
+            for (allocator::JobReport& job : report.jobs) job.user = node_.job_limits().user_of(job.name);
+        }
+        send(json_text(allocator::to_json(report)), now_ns);
     });
 }
 

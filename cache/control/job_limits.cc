@@ -212,6 +212,11 @@ Result<std::shared_ptr<TokenBucket>> JobLimits::bucket(const std::string& job, J
     return entry.bucket;
 }
 
+std::optional<uid_t> JobLimits::user_of(const std::string& job) const {
+    const auto found = buckets_.find(job);
+    return found == buckets_.end() ? std::nullopt : std::optional(found->second.user);
+}
+
 JobLimit JobLimits::limit_of(const std::string& job, const Bucket& bucket, bool expired) const {
     JobLimit limit = own_limit_of(job);
     if (!lease_) return limit;

@@ -91,6 +91,8 @@ public:
     // kJobsMax other jobs have buckets.
     Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job, JobUser user, std::int64_t now_ns);
     std::size_t buckets() const { return buckets_.size(); }
+    // The user whom the name belongs to; nullopt if the job has no bucket.
+    std::optional<uid_t> user_of(const std::string& job) const;
 
     // The job's limit without an allocator's lease. Rate 0: no limit.
     JobLimit own_limit_of(const std::string& job) const;

@@ -291,8 +291,16 @@ void LiveScheduler::tell_engine() {
 }
 
 void LiveScheduler::register_job(JobRecord& job) {
-    if (cluster_.registered(job.asked.name) != nullptr) return;
     allocator::JobRegistration spec{.name = job.asked.name};
+    spec.user = job.asked.user ? std::optional(job.asked.user->uid) : options_.own_user;
+    if (const auto* before = cluster_.registered(job.asked.name)) {
+        if (before->user == spec.user) return;
+        // Somebody registered the name while the job waited, or an older version registered it without a user.
+        if (auto removed = cluster_.remove_job(job.asked.name); !removed) {
+            return log_warn("could not replace the registration of a job's name",
+                            {{"job", job.asked.name}, {"error", removed.error().message}});
+        }
+    }
     if (job.dataset_bytes > 0 && std::isfinite(job.remaining_bytes())) {
         spec.epochs = std::max(1.0, job.remaining_bytes() / static_cast<double>(job.dataset_bytes));
     }

@@ -44,6 +44,7 @@ struct LiveOptions {
     std::uint64_t queue_bytes_max = JobQueue::kBytesMax;
     double decide_every_s = 10;                      // even if nothing happens, because rates change
     TimeWindow window;                               // for GPU time, from the policy's options
+    std::optional<std::uint32_t> own_user;           // runs the jobs that have no user of their own; nullopt: unknown
     std::map<std::string, std::string> environment;  // of all jobs; a job's own variables take precedence
 };
 

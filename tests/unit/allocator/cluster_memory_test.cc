@@ -265,6 +265,24 @@ TEST_F(ClusterMemory, PlanThatReplacesStoredOneHasItsNumberSaved) {
     EXPECT_EQ(cluster->planned_state().datasets.size(), 3u);
 }
 
+TEST_F(ClusterMemory, NamesKeepTheirUsersAcrossRestart) {
+    NodeReport a = node_report("a", "vision", "images");
+    a.jobs[0].user = 1002;
+    NodeReport b = node_report("b", "vision", "images");
+    b.jobs[0].user = 1001;
+    exchange(b);
+    exchange(a);
+    ASSERT_TRUE(cluster->register_job({.name = "later", .user = 1003}));
+    const NodePlan before = exchange(a);
+    restart();
+    EXPECT_EQ(*cluster->replan(now_ns), before.plan);
+    EXPECT_EQ(cluster->user_of("vision"), 1001u) << "b was first";
+    EXPECT_EQ(cluster->user_of("later"), 1003u);
+    exchange(a);
+    EXPECT_EQ(cluster->user_of("vision"), 1001u);
+    EXPECT_EQ(cluster->planned_state().jobs.size(), 2u);
+}
+
 TEST_F(ClusterMemory, LostStateIsRebuiltFromReportsAndNumbersContinue) {
     NodeReport a = node_report("a", "vision", "images");
     const NodePlan before = exchange(a);

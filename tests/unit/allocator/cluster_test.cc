@@ -499,5 +499,93 @@ TEST_F(ClusterTest, RatesInForceStayWithinRemoteAsNodesComeAndGo) {
     }
 }
 
+// --- names of jobs belong to users
+
+JobReport job_of_user(const std::string& job, std::uint32_t user) {
+    JobReport report = job_report(job, "images");
+    report.user = user;
+    return report;
+}
+
+TEST_F(ClusterTest, JobOfAnotherUserUnderTheSameNameIsAnotherJob) {
+    NodeReport real = node_report("a");
+    real.jobs = {job_of_user("vision", 1001)};
+    NodeReport forged = node_report("b");
+    forged.jobs = {job_of_user("vision", 1002)};
+    for (int second = 0; second < 20; ++second) {
+        report(real);
+        report(forged);
+        real.jobs[0].bytes += 100'000'000;
+        real.jobs[0].busy_s += 1;
+        forged.jobs[0].bytes += 1'000'000;  // as if the job were slow, so that it gets little
+        forged.jobs[0].busy_s += 1;
+        now_ns += kSecond_ns;
+    }
+    replan();
+    ASSERT_TRUE(cluster.measured_ideal("vision"));
+    EXPECT_NEAR(*cluster.measured_ideal("vision"), 1e8, 1);
+    EXPECT_NEAR(*cluster.measured_ideal("vision (user 1002)"), 1e6, 1);
+    EXPECT_EQ(cluster.planned_state().jobs.size(), 2u);
+    EXPECT_EQ(cluster.user_of("vision"), 1001u);
+    const NodePlan part = *cluster.plan_for("b", now_ns);
+    ASSERT_EQ(part.lease.rates.size(), 1u);
+    EXPECT_EQ(part.lease.rates[0].job, "vision") << "its node knows it by its own name";
+}
+
+TEST_F(ClusterTest, RegistrationForAUserTakesTheNameFromWhoUsedItFirst) {
+    NodeReport first = node_report("a");
+    first.jobs = {job_of_user("vision", 1002)};
+    NodeReport registered = node_report("b");
+    registered.jobs = {job_of_user("vision", 1001)};
+    for (int second = 0; second < 20; ++second) {
+        report(first);
+        report(registered);
+        first.jobs[0].bytes += 1'000'000;
+        first.jobs[0].busy_s += 1;
+        now_ns += kSecond_ns;
+    }
+    ASSERT_TRUE(cluster.measured_ideal("vision"));
+    ASSERT_TRUE(cluster.register_job({.name = "vision", .weight = 4, .user = 1001}));
+    EXPECT_EQ(cluster.user_of("vision"), 1001u);
+    EXPECT_FALSE(cluster.measured_ideal("vision")) << "what was measured is the other user's";
+    replan();
+    const ClusterState& state = cluster.planned_state();
+    ASSERT_EQ(state.jobs.size(), 2u);
+    for (const ClusterJob& job : state.jobs) {
+        EXPECT_EQ(job.weight, job.name == "vision" ? 4 : 1) << job.name;
+        EXPECT_EQ(state.nodes[job.placement.at(0).node].name, job.name == "vision" ? "b" : "a") << job.name;
+    }
+    report(first);
+    report(registered);
+    replan();
+    EXPECT_EQ(cluster.planned_state().jobs.size(), 2u);
+    ASSERT_TRUE(cluster.remove_job("vision"));
+    EXPECT_EQ(cluster.user_of("vision"), 1001u) << "it still runs";
+    registered.jobs.clear();
+    report(registered);
+    EXPECT_EQ(cluster.user_of("vision"), std::nullopt);
+    report(first);
+    EXPECT_EQ(cluster.user_of("vision"), 1002u);
+}
+
+TEST_F(ClusterTest, NameWithoutUserCountsForTheJobOfThatName) {
+    NodeReport old = node_report("a");  // its daemon reports no users
+    old.jobs = {job_report("vision", "images")};
+    NodeReport now = node_report("b");
+    now.jobs = {job_of_user("vision", 1001)};
+    report(old);
+    report(now);
+    replan();
+    EXPECT_EQ(cluster.planned_state().jobs.size(), 1u);
+    EXPECT_EQ(cluster.user_of("vision"), 1001u);
+}
+
+TEST_F(ClusterTest, NamesWithParenthesesAreRefused) {
+    NodeReport forged = node_report("a");
+    forged.jobs = {job_of_user("vision (user 1001)", 1002)};
+    EXPECT_NE(message(cluster.report(forged, now_ns)).find("parenthesis"), std::string::npos);
+    EXPECT_NE(message(cluster.register_job({.name = "vision (user 1001)"})).find("parenthesis"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace larder::allocator

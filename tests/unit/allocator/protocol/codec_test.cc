@@ -136,7 +136,8 @@ TEST(Codec, LeaseOfYearsLastsAnHour) {
 TEST(Codec, OnlyKnownProtocolVersionsAreParsed) {
     EXPECT_EQ(*parse_protocol("1"), 1u);
     EXPECT_EQ(*parse_protocol("2"), 2u);
-    for (const char* wrong : {"0", "3", "", "1x", "-1", "99999999999"}) EXPECT_FALSE(parse_protocol(wrong)) << wrong;
+    EXPECT_EQ(*parse_protocol("3"), 3u);
+    for (const char* wrong : {"0", "4", "", "1x", "-1", "99999999999"}) EXPECT_FALSE(parse_protocol(wrong)) << wrong;
     EXPECT_EQ(*parse_protocol("7", 1000), 7u) << "every version up to the newest one given";
 }
 

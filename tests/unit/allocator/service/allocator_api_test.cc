@@ -48,11 +48,12 @@ TEST_F(AllocatorApiTest, ReportIsReadInTheVersionItNames) {
     };
     const HttpResponse oldest = post("");
     EXPECT_EQ(oldest.status, 200u) << oldest.body;
-    EXPECT_EQ(oldest.headers, (decltype(oldest.headers){{"Larder-Protocol", "2"}}));
+    EXPECT_EQ(oldest.headers, (decltype(oldest.headers){{"Larder-Protocol", "3"}}));
     EXPECT_NE(message(post("2")).find("scans"), std::string::npos) << "version 2 needs every key";
-    EXPECT_EQ(message(post("3")), "query: protocol: \"3\" is not a protocol version known here: expected 1 to 2");
+    EXPECT_EQ(message(post("4")), "query: protocol: \"4\" is not a protocol version known here: expected 1 to 3");
     sent = to_json(report_of("a"));
     EXPECT_EQ(post("2").status, 200u);
+    EXPECT_EQ(post("3").status, 200u);
 }
 
 TEST_F(AllocatorApiTest, PlanShowsItsInputs) {
@@ -73,6 +74,49 @@ TEST_F(AllocatorApiTest, JobsAreRegisteredOnceAndRemoved) {
     EXPECT_EQ(ask("POST", {"v1", "jobs"}, R"({"name":"x"})").status, 409u);
     EXPECT_EQ(ask("DELETE", {"v1", "jobs", "x"}).status, 200u);
     EXPECT_EQ(ask("DELETE", {"v1", "jobs", "x"}).status, 404u);
+}
+
+TEST_F(AllocatorApiTest, RegistrationBelongsToTheUserWhoMadeIt) {
+    const auto ask_as = [&](std::uint32_t uid, const char* method, const std::vector<std::string>& path,
+                            const std::string& body) {
+        HttpRequest asked = request(method, path, body);
+        asked.peer = PeerCredentials{.uid = uid, .gid = uid, .pid = 1};
+        asked.is_operator = uid == 0;
+        HttpResponse answer;
+        api.handle(asked, [&](HttpResponse response) { answer = std::move(response); });
+        return answer;
+    };
+    EXPECT_EQ(ask_as(1001, "POST", {"v1", "jobs"}, R"({"name":"vision","user":1002})").status, 403u);
+    ASSERT_EQ(ask_as(1001, "POST", {"v1", "jobs"}, R"({"name":"vision"})").status, 200u);
+    EXPECT_EQ(only("jobs").at("user").to_number<int>(), 1001);
+    EXPECT_EQ(ask_as(1002, "DELETE", {"v1", "jobs", "vision"}, "").status, 403u);
+    EXPECT_EQ(ask("DELETE", {"v1", "jobs", "vision"}).status, 403u) << "over TCP, without the role of an operator";
+    EXPECT_EQ(ask_as(1001, "DELETE", {"v1", "jobs", "vision"}, "").status, 200u);
+    ASSERT_EQ(ask_as(0, "POST", {"v1", "jobs"}, R"({"name":"vision","user":1002})").status, 200u);
+    EXPECT_EQ(ask_as(0, "DELETE", {"v1", "jobs", "vision"}, "").status, 200u);
+}
+
+// A report names a job of another user like one that runs. Rates that people see are those of the right job.
+TEST_F(AllocatorApiTest, MeasuredRateOfAJobLeavesOutAnotherUsersJobOfItsName) {
+    NodeReport real = report_of("a");
+    real.jobs[0].user = 1001;
+    NodeReport forged = report_of("b");
+    forged.jobs[0].user = 1002;
+    for (int second = 0; second < 5; ++second) {
+        ASSERT_EQ(report(real).status, 200u);
+        ASSERT_EQ(report(forged).status, 200u);
+        clock.advance_ns(kSecond_ns / 4);
+        real.jobs[0].bytes += 25'000'000;
+        real.jobs[0].busy_s += 0.5;
+        forged.jobs[0].bytes += 900'000'000;
+    }
+    const json::array jobs = object(ask("GET", {"v1", "jobs"})).at("jobs").as_array();
+    ASSERT_EQ(jobs.size(), 2u);
+    EXPECT_EQ(jobs[0].at("name").as_string(), "vision");
+    EXPECT_EQ(jobs[0].at("nodes").as_array(), (json::array{"a"}));
+    EXPECT_NEAR(jobs[0].at("measured_bytes_per_second").to_number<double>(), 1e8, 1e6);
+    EXPECT_EQ(jobs[1].at("name").as_string(), "vision (user 1002)");
+    EXPECT_EQ(jobs[1].at("user").to_number<int>(), 1002);
 }
 
 // Each reading advances the clock by a millisecond, so a plan takes a millisecond.
