@@ -50,6 +50,14 @@ std::span<const std::byte> bytes_of(const Message& message) {
     return std::as_bytes(std::span(&message, 1));
 }
 
+// The kernel lets a user without CAP_SYS_RESOURCE have as many descriptors in messages that nobody has read as one
+// process may have open. Clients that do not read their messages use these up.
+Error too_many_fds() {
+    return {ErrorCode::unavailable,
+            "too many descriptors are on their way to clients that do not read them: try again, or raise the daemon's "
+            "limit of open files"};
+}
+
 template <typename Message>
 bool read_message(std::span<const std::byte> bytes, Message& message) {
     if (bytes.size() != sizeof message) return false;
@@ -158,7 +166,13 @@ bool HandshakeConnection::handle_open(const OpenRequest& request) {
     reply.manifest_version = version_->version();
     reply.manifest_bytes = version_->manifest->header().file_bytes;
     const std::array fds{version_->manifest_fd.get()};
-    return send(bytes_of(reply), fds);
+    const Sent sent = send(bytes_of(reply), fds);
+    if (sent == Sent::too_many_fds) {
+        reply.status = status_of(too_many_fds());
+        copy_text(too_many_fds().message, reply.error);
+        send(bytes_of(reply), {});
+    }
+    return sent == Sent::yes;
 }
 
 void HandshakeConnection::handle_explain(const ExplainRequest& request) {
@@ -266,7 +280,14 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
     reply.session_id = session_id;
     const std::array fds{memory->client_ring_fd.get(), memory->client_slot_fd.get(), memory->request_event.get()};
     // Send the reply before handing over the session: afterwards the data plane may send at any time.
-    if (!send(bytes_of(reply), fds)) return false;
+    if (const Sent sent = send(bytes_of(reply), fds); sent != Sent::yes) {
+        if (sent == Sent::too_many_fds) {
+            reply.status = status_of(too_many_fds());
+            copy_text(too_many_fds().message, reply.error);
+            send(bytes_of(reply), {});
+        }
+        return false;
+    }
 
     ++shared_->open_sessions;
     shared_->count_session(peer_.uid, request.slot_bytes);
@@ -302,7 +323,7 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
     return false;
 }
 
-bool HandshakeConnection::send(std::span<const std::byte> message, std::span<const int> fds) {
+HandshakeConnection::Sent HandshakeConnection::send(std::span<const std::byte> message, std::span<const int> fds) {
     iovec content{const_cast<std::byte*>(message.data()), message.size()};
     alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kFdsMax * sizeof(int))> control{};
     msghdr header{};
@@ -317,9 +338,10 @@ bool HandshakeConnection::send(std::span<const std::byte> message, std::span<con
         rights->cmsg_len = CMSG_LEN(fds.size_bytes());
         std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
     }
-    // The socket has room for the reply unless the client broke the protocol, so a failed send is final.
+    // The socket has room for the reply unless the client broke the protocol, so any other failure is final.
     const ssize_t sent = ::sendmsg(socket_.native_handle(), &header, MSG_DONTWAIT | MSG_NOSIGNAL);
-    return sent == static_cast<ssize_t>(message.size());
+    if (sent == static_cast<ssize_t>(message.size())) return Sent::yes;
+    return sent < 0 && errno == ETOOMANYREFS ? Sent::too_many_fds : Sent::no;
 }
 
 }  // namespace larder::cache

@@ -77,7 +77,8 @@ private:
     void handle_explain(const protocol::ExplainRequest& request);
     Result<void> open(const protocol::OpenRequest& request);
     Result<void> check_limits(const protocol::AttachRequest& request) const;
-    bool send(std::span<const std::byte> message, std::span<const int> fds);
+    enum class Sent : std::uint8_t { yes, no, too_many_fds };
+    Sent send(std::span<const std::byte> message, std::span<const int> fds);
 
     std::shared_ptr<HandshakeShared> shared_;
     PeerCredentials peer_;

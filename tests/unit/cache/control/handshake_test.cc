@@ -3,10 +3,14 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -190,6 +194,80 @@ protected:
     std::unique_ptr<HandshakeServer> server;
     std::thread thread;
 };
+
+// Holds so many descriptors in messages that nobody reads that the kernel lets an unprivileged sender of this user send
+// no more (ETOOMANYREFS), and lowers the process's limit of open files to get there sooner.
+class DescriptorsInFlight {
+public:
+    DescriptorsInFlight() {
+        ::getrlimit(RLIMIT_NOFILE, &before_);
+        const rlimit lowered{.rlim_cur = 512, .rlim_max = before_.rlim_max};
+        EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &lowered), 0);
+        int ends[2];
+        EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+        from_ = FileDescriptor(ends[0]);
+        to_ = FileDescriptor(ends[1]);
+        std::array<int, 250> fds;
+        fds.fill(from_file_.get());
+        alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof fds)> control{};
+        for (int message = 0; message < 3; ++message) {
+            char byte = 0;
+            iovec content{&byte, 1};
+            msghdr header{};
+            header.msg_iov = &content;
+            header.msg_iovlen = 1;
+            header.msg_control = control.data();
+            header.msg_controllen = control.size();
+            cmsghdr* rights = CMSG_FIRSTHDR(&header);
+            rights->cmsg_level = SOL_SOCKET;
+            rights->cmsg_type = SCM_RIGHTS;
+            rights->cmsg_len = CMSG_LEN(sizeof fds);
+            std::memcpy(CMSG_DATA(rights), fds.data(), sizeof fds);
+            EXPECT_EQ(::sendmsg(from_.get(), &header, MSG_NOSIGNAL), 1);
+        }
+    }
+    ~DescriptorsInFlight() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+private:
+    rlimit before_{};
+    FileDescriptor from_file_{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+    FileDescriptor from_;
+    FileDescriptor to_;
+};
+
+// The limit does not hold for privileged threads.
+void drop_privileges_of_thread() {
+    __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+    std::array<__user_cap_data_struct, 2> none{};
+    ASSERT_EQ(::syscall(SYS_capset, &header, none.data()), 0);
+}
+
+TEST_F(HandshakeTest, ClientIsToldToTryAgainWhileTooManyDescriptorsAreInFlight) {
+    serve();
+    std::promise<void> dropped;
+    boost::asio::post(context, [&] {
+        drop_privileges_of_thread();
+        dropped.set_value();
+    });
+    dropped.get_future().wait();
+    Client opened(path);
+    ASSERT_EQ(opened.open().status, protocol::kStatusOk);
+    {
+        const DescriptorsInFlight in_flight;
+        Client client(path);
+        const OpenReply refused = client.open();
+        EXPECT_EQ(refused.status, 1 + static_cast<std::uint32_t>(ErrorCode::unavailable));
+        EXPECT_THAT(refused.error, HasSubstr("try again"));
+        EXPECT_TRUE(client.hung_up());
+        const AttachReply not_attached = opened.attach(Client::attach_request());
+        EXPECT_EQ(not_attached.status, 1 + static_cast<std::uint32_t>(ErrorCode::unavailable));
+        EXPECT_TRUE(opened.fds.empty());
+    }
+    Client again(path);
+    EXPECT_EQ(again.open().status, protocol::kStatusOk);
+    EXPECT_EQ(again.attach(Client::attach_request()).status, protocol::kStatusOk);
+    EXPECT_EQ(again.fds.size(), 3u);
+}
 
 TEST_F(HandshakeTest, FailedReadIsExplainedOnlyToPermittedReaders) {
     serve();
