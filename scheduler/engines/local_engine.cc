@@ -130,8 +130,10 @@ std::optional<EngineEvent> LocalEngine::check_attempt(JobId job, Watched& watche
     // complete.
     const bool child_runs = watched.runner != 0 && ::waitpid(watched.runner, nullptr, WNOHANG) == 0;
     if (!child_runs) watched.runner = 0;
-    const bool runs = files.is_locked();
     const auto starter = files.started();
+    // A lock file that somebody removed says nothing about its runner.
+    const bool runs = files.is_locked() || (starter && starter->pid > 0 && starter->boot == boot_id() &&
+                                            has_first_argument(starter->pid, files.directory()));
     if (starter && starter->pid > 0 && !std::exchange(watched.start_reported, true)) events.push_back(event);
     // A runner writes exit.json before it exits.
     if (const auto outcome = files.exit()) {
@@ -146,6 +148,7 @@ std::optional<EngineEvent> LocalEngine::check_attempt(JobId job, Watched& watche
     }
     if (runs || child_runs) return std::nullopt;
     // While a process of a lost attempt is left, the attempt counts as running: no other may start beside it.
+    if (!starter && !ControlGroup(files.group_of_run()).kill_all()) return std::nullopt;
     if (starter && starter->boot == boot_id()) {
         const bool group_gone = ControlGroup(starter->group).kill_all();
         const bool session_gone = kill_session_of_dead(starter->pid);

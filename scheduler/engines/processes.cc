@@ -80,6 +80,14 @@ bool descends_from(pid_t process, pid_t ancestor) {
     return false;
 }
 
+bool has_first_argument(pid_t pid, std::string_view argument) {
+    const auto line = read_file("/proc/" + std::to_string(pid) + "/cmdline");
+    if (!line) return false;
+    // Each argument ends with a NUL.
+    const std::size_t begin = line->find('\0') + 1;
+    return begin != 0 && std::string_view(*line).substr(begin, line->find('\0', begin) - begin) == argument;
+}
+
 std::string describe_process(pid_t pid) {
     if (pid <= 0) return "a process of another namespace";
     const auto stat = stat_of(pid);

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace larder::scheduler {
 
@@ -19,6 +20,9 @@ void kill_all_children();
 
 // True if `ancestor` is the parent of `process`, or the parent of its parent, and so on.
 bool descends_from(pid_t process, pid_t ancestor);
+
+// True if the process was started with `argument` as its first argument.
+bool has_first_argument(pid_t pid, std::string_view argument);
 
 // Returns the process's number and name, for example "process 1 (systemd)". `pid` 0 is a process of another namespace.
 std::string describe_process(pid_t pid);

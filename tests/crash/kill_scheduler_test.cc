@@ -1,10 +1,14 @@
-// The allocator killed at any moment while it runs submitted jobs: between decision and start, between start and
-// record, while a job stops. Nothing acknowledged is lost, and each attempt runs exactly once.
+// The allocator and the runners of jobs killed at any moment while jobs are submitted: between decision and start,
+// between start and record, while a job stops. Files of attempts are lost, too. Nothing acknowledged is lost, each
+// attempt runs at most once, and no two attempts at a job run at the same time.
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -15,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/file.h"
 #include "base/server/http_client.h"
 #include "tests/crash/killed_server.h"
 #include "tests/support/temp_directory.h"
@@ -112,6 +117,94 @@ TEST_F(KilledScheduler, NoJobIsLostAndNoneStartsTwice) {
     }
     EXPECT_EQ(names, submitted);
     EXPECT_EQ(runs.size(), submitted.size());
+}
+
+// The directory of an attempt, and its runner if it has begun.
+struct FoundAttempt {
+    std::filesystem::path directory;
+    std::string job;
+    pid_t runner = 0;
+};
+
+std::vector<FoundAttempt> find_attempts(const std::filesystem::path& jobs) {
+    namespace fs = std::filesystem;
+    std::vector<FoundAttempt> found;
+    std::error_code error;
+    for (const auto& queue : fs::directory_iterator(jobs, error)) {
+        for (const auto& job : fs::directory_iterator(queue.path(), error)) {
+            for (const auto& attempt : fs::directory_iterator(job.path(), error)) {
+                FoundAttempt& last = found.emplace_back(FoundAttempt{attempt.path(), job.path().filename()});
+                const auto started = read_file(attempt.path() / "started");
+                json::error_code wrong;
+                const json::value value = started ? json::parse(*started, wrong) : json::value();
+                if (!wrong && value.is_object()) last.runner = value.at("pid").to_number<pid_t>();
+            }
+        }
+    }
+    return found;
+}
+
+// Each round submits, then kills the allocator, or a runner, or loses a file of an attempt. A job loses few attempts,
+// because one that is lost five times in a row fails.
+TEST_F(KilledScheduler, RunnersAreKilledAndFilesOfAttemptsAreLost) {
+    constexpr int kRounds = 60;
+    constexpr int kHitsMax = 3;  // of one job
+    const std::string overlaps = directory / "overlaps";
+    const std::string script = "exec 9>" + directory.path().string() +
+                               "/held-$LARDER_JOB_ID; /usr/bin/flock -n 9 || echo $LARDER_JOB_ID >> " + overlaps +
+                               "; sleep 0.";
+    std::mt19937_64 random(8);
+    std::set<std::string> submitted;
+    std::map<std::string, int> hits;
+    int runners_killed = 0;
+    int files_lost = 0;
+    std::set<std::filesystem::path> touched;
+    for (int round = 0; round < kRounds; ++round) {
+        const std::string name = "k" + std::to_string(round) + "x";
+        submit(job_body(name, script + std::to_string(random() % 4)));
+        submitted.insert(name);
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 150'000));
+        if (random() % 3 == 0) allocator.kill_and_restart();
+        std::vector<FoundAttempt> attempts = find_attempts(directory / "state/jobs");
+        std::shuffle(attempts.begin(), attempts.end(), random);
+        for (const FoundAttempt& attempt : attempts) {
+            // An attempt loses its runner or one file, and only before its end is known to the allocator for sure.
+            if (hits[attempt.job] >= kHitsMax || touched.contains(attempt.directory)) continue;
+            const bool has_ended = std::filesystem::exists(attempt.directory / "exit.json");
+            if (random() % 2 == 0) {
+                if (attempt.runner <= 1 || has_ended || ::kill(attempt.runner, SIGKILL) != 0) continue;
+                ++runners_killed;
+            } else {
+                constexpr std::array kFiles{"exit.json", "lock", "run.json", "stop.json", "output.log"};
+                std::error_code error;
+                if (!std::filesystem::remove(attempt.directory / kFiles[random() % kFiles.size()], error)) continue;
+                ++files_lost;
+            }
+            touched.insert(attempt.directory);
+            ++hits[attempt.job];
+            break;
+        }
+        if (random() % 3 == 0) allocator.kill_and_restart();
+    }
+    while (ended_jobs().size() < submitted.size()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+
+    EXPECT_GT(runners_killed, 5);
+    EXPECT_GT(files_lost, 5);
+    EXPECT_FALSE(std::filesystem::exists(overlaps)) << "two attempts at one job ran at the same time";
+    const StartCounts runs = count_starts();
+    for (const auto& [attempt, count] : runs) {
+        EXPECT_EQ(count, 1) << "job " << attempt.first << " attempt " << attempt.second;
+    }
+    std::set<std::string> names;
+    for (const json::value& job : ended_jobs()) {
+        names.insert(std::string(job.at("name").as_string()));
+        EXPECT_EQ(job.at("state").as_string(), "succeeded") << json::serialize(job);
+        const auto last =
+            std::pair(job.at("id").to_number<std::uint64_t>(), job.at("attempt").to_number<std::uint64_t>());
+        EXPECT_TRUE(runs.contains(last)) << "the attempt that succeeded never ran: " << json::serialize(job);
+        EXPECT_LE(last.second, kHitsMax + 1u) << json::serialize(job);
+    }
+    EXPECT_EQ(names, submitted);
 }
 
 TEST_F(KilledScheduler, RunningJobIsAdoptedAndItsEndIsSeen) {

@@ -11,6 +11,7 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -196,6 +197,23 @@ TEST_F(LocalEngineTest, JobOfKilledRunnerIsLostAndLeavesNoProcess) {
     const EngineEvent lost = wait_for(*engine, Kind::lost);
     EXPECT_THAT(lost.message, HasSubstr("its runner is gone"));
     while (!is_unlocked("held")) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
+// An attempt whose lock file is gone still runs. Another attempt beside it would write the same checkpoints.
+TEST_F(LocalEngineTest, AttemptWithoutItsLockFileStillRuns) {
+    const EngineJob known = job("touch runs; while [ ! -e end ]; do sleep 0.01; done");
+    engine->start(known);
+    wait_for_file("runs");
+    wait_for(*engine, Kind::started);
+    std::filesystem::remove(files().directory() + "/lock");
+    const auto other = make_engine();
+    other->adopt(known);
+    for (int i = 0; i < 20; ++i) {
+        EXPECT_TRUE(other->poll().empty());
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    std::ofstream(directory / "end").flush();
+    EXPECT_EQ(wait_for(*other, Kind::ended).exit_code, 0);
 }
 
 TEST_F(LocalEngineTest, SigtermFromOutsideIsReportedAsAStop) {
