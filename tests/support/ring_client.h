@@ -56,6 +56,9 @@ public:
 
     protocol::RingControl& control() { return *reinterpret_cast<protocol::RingControl*>(ring_.data()); }
     int socket() const { return socket_.get(); }
+    // The other ends that a client has: all of its ring, and the eventfd that it shares with the daemon.
+    std::span<std::byte> ring() { return {ring_.data(), ring_.size()}; }
+    int request_event() const { return request_event_.get(); }
     bool hung_up();
     void close_socket() { socket_.reset(); }
     std::uint32_t ring_entries() const { return ring_entries_; }

@@ -132,6 +132,67 @@ TEST(TokenBucket, ChangesOfTheLimitLoseNoTakeOfAnotherThread) {
     EXPECT_LE(bucket.taken_bytes(), kBurst);
 }
 
+// Threads pay and refund while others change the limit and let it expire. The time stands still, so all that was paid
+// and not refunded is owed at the end, at whatever rate.
+TEST(TokenBucket, ChangesOfTheLimitLoseNoPaymentOfAnotherThread) {
+    constexpr std::uint64_t kPayments = 20'000;
+    constexpr std::uint64_t kThreads = 3;
+    TokenBucket bucket;
+    bucket.set_limit(1, 1, 0);
+    std::atomic<int> paying = kThreads;
+    std::vector<std::thread> threads;
+    for (std::uint64_t t = 0; t < kThreads; ++t) {
+        threads.emplace_back([&] {
+            for (std::uint64_t i = 0; i < kPayments; ++i) {
+                bucket.pay(4, 0);
+                bucket.refund(2);
+            }
+            --paying;
+        });
+    }
+    std::thread expiring([&] {
+        while (paying > 0) bucket.set_expiry(0, 2, 1);  // has expired already: the next caller applies it
+    });
+    std::uint64_t changes = 0;
+    for (; paying > 0; ++changes) bucket.set_limit(changes % 2 == 0 ? 4 : 1, 1, 0);
+    for (auto& thread : threads) thread.join();
+    expiring.join();
+    bucket.set_limit(1, 1, 0);
+    constexpr std::uint64_t kOwed = kThreads * kPayments * 2;
+    EXPECT_EQ(bucket.taken_bytes(), kOwed);
+    // Each change of the limit rounds what is owed up to a whole byte.
+    EXPECT_GE(bucket.ready_at_ns(0), static_cast<std::int64_t>(kOwed - 1) * kSecond_ns);
+    EXPECT_GT(changes, 0u);
+}
+
+// The rate is lowered in turns, while threads take all that they get. A take that reads the old rate must not be paid
+// at it once the new one holds: no more bytes pass than the rate at each moment allows, and the bursts.
+TEST(TokenBucket, NoMoreThanTheRateInForcePassesWhileTheLimitChanges) {
+    constexpr std::uint64_t kBurst = 1000;
+    TokenBucket bucket;
+    std::atomic<std::int64_t> now_ns = 0;
+    std::atomic<bool> done = false;
+    bucket.set_limit(10'000, kBurst, 0);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t) {
+        threads.emplace_back([&] {
+            while (!done) bucket.try_take(10, now_ns);
+        });
+    }
+    double allowed = kBurst;
+    for (int step = 0; step < 2000; ++step) {
+        const double rate = step % 2 == 0 ? 100 : 10'000;
+        bucket.set_limit(rate, kBurst, now_ns);
+        now_ns += kSecond_ns / 100;
+        allowed += rate / 100;
+        // A take that began before the step may see the time of the step before.
+        ASSERT_LE(static_cast<double>(bucket.taken_bytes()), allowed + 3 * 10) << "step " << step;
+    }
+    done = true;
+    for (auto& thread : threads) thread.join();
+    EXPECT_GT(static_cast<double>(bucket.taken_bytes()), kBurst) << "nothing was taken while limits changed";
+}
+
 TEST(TokenBucket, LimitExpiresOnceForAllThreads) {
     constexpr std::uint64_t kBurst = 1000;
     for (int round = 0; round < 200; ++round) {

@@ -4,10 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <thread>
 
+#include "scheduler/engines/attempt_files.h"
+#include "scheduler/engines/local_engine.h"
 #include "scheduler/live/json.h"
 #include "tests/support/temp_directory.h"
 
@@ -166,6 +170,52 @@ TEST(HistoryStore, NewQueueStartsAboveNumbersSeen) {
         HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes, .number_seen = 7}).value();
     EXPECT_EQ(store->found().last_number, 7u);
     EXPECT_EQ(store->first_number(), 8u);
+}
+
+// Jobs are submitted beside the files of earlier attempts: of this queue, of a queue that was lost, and of a version
+// without queue identities. Each job must run, and end as it ends itself.
+TEST(HistoryStore, NewJobTakesNoResultOfAnOldAttempt) {
+    const std::vector<std::vector<std::string>> losses{
+        {}, {"job-numbers"}, {"queue"}, {"queue", "job-numbers"}, {"queue", "job-numbers", "queue.lock"}};
+    for (const auto& lost : losses) {
+        const test::TempDirectory directory;
+        const std::string state = directory / "state";
+        const std::string jobs = state + "/jobs";
+        // Runs a new job to its end. Returns its number.
+        const auto run = [&](int exit_code) {
+            const auto store =
+                HistoryStore::open({.directory = state, .gpu_types = kTypes, .number_seen = highest_job_number(jobs)})
+                    .value();
+            const JobId id = store->found().last_number + 1;
+            EXPECT_TRUE(save(*store, with_job(id)));
+            const auto engine = LocalEngine::open({.directory = jobs,
+                                                   .queue = store->identity(),
+                                                   .first = store->first_number(),
+                                                   .runner = LARDER_RUNNER_PROGRAM})
+                                    .value();
+            engine->start({.job = id,
+                           .attempt = 1,
+                           .command = {"sh", "-c", "exit " + std::to_string(exit_code)},
+                           .directory = "/"});
+            for (;;) {
+                for (const EngineEvent& event : engine->poll()) {
+                    if (event.kind == EngineEvent::Kind::started) continue;
+                    EXPECT_EQ(event.kind, EngineEvent::Kind::ended) << event.message;
+                    EXPECT_EQ(event.exit_code, exit_code) << "job " << id;
+                    return id;
+                }
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+        };
+        const AttemptFiles oldest(jobs + "/41/1");
+        ASSERT_TRUE(oldest.claim({.pid = 1, .boot = "b"}));
+        ASSERT_TRUE(oldest.write_exit({.code = 5}));
+        const JobId first = run(3);
+        EXPECT_GT(first, 41u) << "the number is that of an old job";
+        for (const std::string& name : lost) std::filesystem::remove_all(state + "/" + name);
+        EXPECT_GT(run(4), first);
+        EXPECT_GT(run(0), first + 1);
+    }
 }
 
 TEST(HistoryStore, NumberFileWithoutNumberIsRefused) {
