@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -372,26 +373,34 @@ private:
         pause(10);
         if (draw_.one_in(2)) keep(std::move(client));
     }
-    // A valid job that reads as fast as it can.
+    // A valid job that reads as fast as it can: a block into each place of its slot memory, again and again.
     void hog() {
-        auto client = attach({.ring_entries = 256, .slot_bytes = 8 * kMiB});
+        constexpr std::uint32_t kPlaces = 64;
+        constexpr std::uint32_t kPages = 32;  // of a place; a block of the campaign is smaller
+        auto client = attach({.ring_entries = 4 * kPlaces, .slot_bytes = std::uint64_t{kPlaces} * kPages * 4096});
         if (!client) return;
-        const auto ends = Clock::now() + milliseconds(200 + draw_.below(500));
-        std::uint32_t page = 0;
-        while (Clock::now() < ends && Clock::now() < target_.ends) {
-            for (int i = 0; i < 32; ++i) {
+        const auto fetch = [&](std::uint32_t place) {
+            Request request{};
+            request.operation = RequestOperation::fetch;
+            request.block = static_cast<std::uint32_t>(draw_.below(150));
+            request.slot_page = place * kPages;
+            request.tag = place;
+            client->put(request);
+        };
+        for (std::uint32_t place = 0; place < kPlaces; ++place) fetch(place);
+        client->wake();
+        const auto ends = std::min(target_.ends, Clock::now() + milliseconds(300 + draw_.below(1000)));
+        while (Clock::now() < ends) {
+            std::this_thread::sleep_for(milliseconds(2));
+            for (const protocol::Completion& completion : client->take_completions()) {
                 Request release{};
                 release.operation = RequestOperation::release;
-                release.slot_page = page;
-                client->put(release);
-                Request fetch = valid_request();
-                fetch.slot_page = page;
-                client->put(fetch);
-                page = (page + 16) % 2048;
+                release.slot_page = completion.tag * kPages;
+                // In a memory segment the block took no slot.
+                if (completion.status == protocol::BlockStatus::ok && completion.segment == 0) client->put(release);
+                fetch(completion.tag);
             }
             client->wake();
-            std::this_thread::sleep_for(milliseconds(2));
-            client->control().completion_head.store(client->control().completion_tail.load());
         }
         keep(std::move(client));
     }

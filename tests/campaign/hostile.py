@@ -21,7 +21,8 @@ from programs import (
 VICTIM = 65533
 ATTACKER = 65534
 ROUND_S = 8.0
-WARM_UP_S = 3.0  # until the plan knows both users' jobs
+WARM_UP_S = 30.0  # at most until the plan knows both users' jobs, and the node has all of the remote's bandwidth
+SETTLE_S = 2.0
 ATTACKERS = 3
 REMOTE = 8_000_000  # bytes/s
 SHARE = 0.9
@@ -60,7 +61,10 @@ class Round:
         self.scheduler = None
         options: list[object] = []
         if self.leased:
-            self.scheduler = allocator(campaign, work, "--remote-bandwidth", f"{REMOTE} B/s", "--floor", "1 MB/s")
+            # So long that no lease expires on a busy machine.
+            self.scheduler = allocator(
+                campaign, work, "--remote-bandwidth", f"{REMOTE} B/s", "--floor", "1 MB/s", lease="4 s"
+            )
             self.scheduler.start()
             options = ["--allocator.endpoint", self.scheduler.socket, "--allocator.node", "node"]
         self.port = free_port()
@@ -125,11 +129,16 @@ class Round:
         if took_s > limit_s:
             raise Failure(f"the daemon took {took_s:.1f} s to answer its administrator")
 
-    def victims_remote_bytes(self) -> int:
-        for job in self.daemon.get("/v1/jobs")["jobs"]:
-            if job["job"] == "victim":
-                return int(job["counters"]["bytes_remote_read"])
-        return 0
+    def jobs(self) -> dict[str, dict[str, float]]:
+        """Of each job on the node: its rate, and the bytes that it got from the remote and those that it paid for."""
+        return {
+            job["job"]: {
+                "rate": job["remote_rate"],
+                "read": job["counters"]["bytes_remote_read"],
+                "got": job["counters"]["bytes_remote"],
+            }
+            for job in self.daemon.get("/v1/jobs")["jobs"]
+        }
 
     def run(self, weapons: list[str]) -> None:
         if self.leased and not self.campaign.options.plan:
@@ -137,16 +146,25 @@ class Round:
         wait_until(lambda: self.reader.epochs() >= 1, EPOCH_S_MAX, "the victim has read an epoch", self.check_daemon)
         before = descriptors(self.daemon.pid)
         began_s = time.monotonic()
-        measured_from: tuple[float, int] | None = None
         share = None
+        if self.leased:
+            while not self.is_planned():
+                self.attack(weapons)
+                if time.monotonic() - began_s > WARM_UP_S:
+                    raise Failure(f"the node did not get the remote's bandwidth within {WARM_UP_S:g} s: {self.jobs()}")
+            settled_s = time.monotonic() + SETTLE_S
+            while time.monotonic() < settled_s:
+                self.attack(weapons)
+        began_s, before_jobs, rates = time.monotonic(), self.jobs() if self.leased else {}, []
         while time.monotonic() - began_s < ROUND_S:
-            self.step(weapons)
-            self.check_daemon()
-            if measured_from is None and time.monotonic() - began_s > WARM_UP_S:
-                measured_from = (time.monotonic(), self.victims_remote_bytes())
-            time.sleep(0.1)
-        if self.leased and measured_from is not None and not self.campaign.sanitizer:
-            granted = (self.victims_remote_bytes() - measured_from[1]) / (time.monotonic() - measured_from[0])
+            self.attack(weapons)
+            if self.leased:
+                rates.append(self.jobs()["victim"]["rate"])
+        if self.leased and not self.campaign.sanitizer:
+            seconds, after = time.monotonic() - began_s, self.jobs()
+            granted = (after["victim"]["read"] - before_jobs["victim"]["read"]) / seconds
+            rate = sum(rates) / len(rates)
+            what = f"in {seconds:.1f} s; its rate was {rate:.0f} B/s; jobs before {before_jobs}, after {after}"
             share = granted / (REMOTE / 2)
             self.campaign.report(leased_rounds=1, share_sum=round(share, 3))
         epochs = self.reader.epochs()
@@ -155,7 +173,7 @@ class Round:
         )
         self.end_attackers()
         if share is not None and share < SHARE:
-            raise Failure(f"the victim got {share:.2f} of its fair share, {REMOTE / 2 / 1e6:g} MB/s")
+            raise Failure(f"the victim got {share:.2f} of its fair share, {REMOTE / 2 / 1e6:g} MB/s, {what}")
         # What the attackers had must come back, and the victim go on.
         wait_until(
             lambda: self.daemon.get("/v1/status")["sessions"] <= 1, 30, "only the victim's session is left", self.check_daemon
@@ -182,6 +200,18 @@ class Round:
             self.daemon.end(END_S)
             self.reader.end()
         self.campaign.report(rounds=1)
+
+    def is_planned(self) -> bool:
+        assert self.scheduler is not None
+        nodes = self.scheduler.get("/v1/nodes")["nodes"]
+        lease = nodes[0].get("lease") if nodes else None
+        has_all = lease is not None and lease["bytes_per_second"] >= 0.95 * REMOTE
+        return has_all and self.jobs()["victim"]["rate"] < 0.95 * REMOTE
+
+    def attack(self, weapons: list[str]) -> None:
+        self.step(weapons)
+        self.check_daemon()
+        time.sleep(0.1)
 
     def end_attackers(self) -> None:
         for child, log in self.attackers:

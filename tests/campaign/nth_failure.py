@@ -1,17 +1,18 @@
 #!/usr/bin/python3
 """Makes the n-th call of one function fail, once, for n from 1 until a whole scenario passes before the call: start a
-daemon, add, index and warm a dataset, read an epoch, stop; or start an allocator, submit jobs, stop. The program gives
-an error, works on with less, or ends with a message and an exit code that is not 0: it never crashes and never hangs.
-Afterwards it starts again from what is on the disk, without the failure, and all that it had acknowledged is there.
+daemon, add, index and warm a dataset, read an epoch, stop, start again, read an epoch, stop; or start an allocator,
+submit jobs, stop, start again, stop. The program gives an error, works on with less, or ends with a message and an
+exit code that is not 0: it never crashes and never hangs. Afterwards it starts again from what is on the disk,
+without the failure, and all that it had acknowledged is there.
 
-DIR keeps how far each function is. See nth_failure.cc for the functions. For malloc and other functions that are called
-very often, the calls that fail are the first ones from each stack."""
+DIR keeps how far each function is. See nth_failure.cc for the functions. For malloc and other functions that are
+called very often, the calls that fail are the first ones from each stack."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
-import os
 import pathlib
 import random
 import struct
@@ -168,6 +169,15 @@ class DaemonScenario:
         body = {"name": "data", "url": f"file://{self.files}", "quota": {"memory_bytes": 400_000, "disk_bytes": 8_000_000}}
         wait_for_task(daemon, ask(daemon, "POST", "/v1/datasets", body))
         wait_for_task(daemon, ask(daemon, "POST", "/v1/datasets/data/warm", {}))
+        self.read_with_failure(daemon)
+        ask(daemon, "GET", "/v1/datasets/data")
+        ask(daemon, "GET", "/metrics")
+
+    def again_with_failure(self, daemon: Server) -> None:
+        settle(daemon, daemon.serves, "the daemon serves or ends")
+        self.read_with_failure(daemon)
+
+    def read_with_failure(self, daemon: Server) -> None:
         reader = self.reader("reader-1.log")
         try:
             settle(daemon, reader.has_ended, "the reader ends")
@@ -175,8 +185,6 @@ class DaemonScenario:
                 raise Failure(f"the reader ended with {reader.wait(1)}: {reader.output()}")
         finally:
             reader.discard()
-        ask(daemon, "GET", "/v1/datasets/data")
-        ask(daemon, "GET", "/metrics")
 
     def without_failure(self, daemon: Server) -> None:
         daemon.start()
@@ -222,6 +230,10 @@ class AllocatorScenario:
             scheduler, lambda: self.ended(ask(scheduler, "GET", "/v1/history?limit=100")[1]), "the jobs end",
         )  # fmt: skip
 
+    def again_with_failure(self, scheduler: Server) -> None:
+        settle(scheduler, scheduler.serves, "the allocator serves or ends")
+        ask(scheduler, "GET", "/v1/queue")
+
     def ended(self, history: Any) -> bool:
         return set(self.acknowledged) <= {job["id"] for job in history.get("jobs", [])}
 
@@ -253,18 +265,21 @@ def run_once(campaign: Campaign, scenario_name: str, call: str, at: int, injecti
     with campaign.directory(f"{scenario_name}-{call}-{at}") as work:
         scenario = (DaemonScenario if scenario_name == "daemon" else AllocatorScenario)(campaign, work, call)
         library = campaign.bin / "larder_nth_failure.so"
-        server = scenario.server(
-            {"LD_PRELOAD": str(library), "LARDER_FAIL_FILE": str(injection.path), "LARDER_FAIL_CALL": call}
-        )
+        failing = {"LD_PRELOAD": str(library), "LARDER_FAIL_FILE": str(injection.path), "LARDER_FAIL_CALL": call}
+        server = scenario.server(failing)
+        again = scenario.server(failing)
         later = scenario.server({})
         injection.arm(at)
         try:
             server.spawn()
-            try:
+            with contextlib.suppress(Ended):
                 scenario.with_failure(server)
-            except Ended:
-                pass
             stop(server)
+            if not injection.fired():
+                again.spawn()
+                with contextlib.suppress(Ended):
+                    scenario.again_with_failure(again)
+                stop(again)
             fired = injection.fired()
             if fired:
                 scenario.without_failure(later)
@@ -275,6 +290,7 @@ def run_once(campaign: Campaign, scenario_name: str, call: str, at: int, injecti
             fired = injection.fired() or 1
         finally:
             server.discard()
+            again.discard()
             later.discard()
     campaign.report(rounds=1)
     return fired != 0

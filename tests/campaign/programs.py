@@ -283,9 +283,15 @@ def larderd(campaign: Campaign, work: pathlib.Path, *options: object, environmen
     return Server(command, work / "d" / "admin.sock", work / "larderd.log", environment)
 
 
-def allocator(campaign: Campaign, work: pathlib.Path, *options: object, environment: Mapping[str, str] | None = None) -> Server:
+def allocator(
+    campaign: Campaign,
+    work: pathlib.Path,
+    *options: object,
+    lease: str = "1 s",
+    environment: Mapping[str, str] | None = None,
+) -> Server:
     command = [
-        campaign.bin / "larder-allocator", "--state", work / "a", "--lease", "1 s", "--log.level", "warn",
+        campaign.bin / "larder-allocator", "--state", work / "a", "--lease", lease, "--log.level", "warn",
         "--limits.requests-per-second-per-peer", "1000000", "--limits.request-burst-per-peer", "1000000", *options,
     ]  # fmt: skip
     return Server(command, work / "a" / "allocator.sock", work / "allocator.log", environment)

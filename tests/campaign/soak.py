@@ -109,7 +109,7 @@ class Soak:
             "larder-allocator": sample_of(self.scheduler, self.work / "a"),
             "remote_bytes": counters["bytes_remote_read"],
             "sessions": status["sessions"],
-            "lease": nodes["nodes"][0]["lease"] if nodes["nodes"] else None,
+            "lease": nodes["nodes"][0].get("lease") if nodes["nodes"] else None,
         }
         if counters["crc_failures"] != 0:
             raise Failure(f"blocks on the disk were bad: {counters}")

@@ -123,6 +123,19 @@ public:
         return wake();
     }
     bool answered() { return control().completion_tail.load() == tail_; }
+    // Takes all completions that are there.
+    std::vector<protocol::Completion> take_completions() {
+        std::vector<protocol::Completion> taken;
+        const auto* completions =
+            reinterpret_cast<const protocol::Completion*>(ring_.data() + protocol::completions_offset(entries_));
+        std::uint32_t head = control().completion_head.load();
+        // A client that overwrote its own ring gets no more than the ring has.
+        for (; head != control().completion_tail.load() && taken.size() < entries_; ++head) {
+            taken.push_back(completions[head % entries_]);
+        }
+        control().completion_head.store(head);
+        return taken;
+    }
     // Takes segments that the daemon added, without waiting.
     void take_segments() {
         protocol::SegmentMessage message;
