@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -54,6 +55,8 @@ struct Totals {
     std::uint64_t faults = 0;
     std::uint64_t jobs_ended = 0;
     std::uint64_t failures = 0;
+    std::uint64_t blocks_recovered = 0;
+    std::uint64_t reads[larder::protocol::kBlockSources] = {};
 };
 
 // What a child reports of one seed.
@@ -65,6 +68,8 @@ struct Report {
     std::uint64_t jobs_ended;
     std::uint64_t trace_hash;
     std::uint64_t events;
+    std::uint64_t blocks_recovered;
+    std::uint64_t reads[larder::protocol::kBlockSources];
     char failure[512];
 };
 
@@ -115,7 +120,10 @@ Report run_seed(const Options& options, std::uint64_t seed, const std::string& d
                   .jobs_ended = result.jobs_ended,
                   .trace_hash = result.trace_hash,
                   .events = result.events,
+                  .blocks_recovered = result.blocks_recovered,
+                  .reads = {},
                   .failure = {}};
+    std::ranges::copy(result.reads, report.reads);
     std::snprintf(report.failure, sizeof report.failure, "%s", result.failure.c_str());
     return report;
 }
@@ -208,6 +216,8 @@ private:
         totals_.steps += report.steps;
         totals_.faults += report.faults;
         totals_.jobs_ended += report.jobs_ended;
+        totals_.blocks_recovered += report.blocks_recovered;
+        for (std::size_t i = 0; i < std::size(report.reads); ++i) totals_.reads[i] += report.reads[i];
         if (options_.trace || options_.count == 1) {
             std::printf("seed %llu: trace %016llx, %llu events, %.2f s of CPU\n", static_cast<unsigned long long>(seed),
                         static_cast<unsigned long long>(report.trace_hash),
@@ -238,7 +248,8 @@ private:
         if (!text) return;
         std::istringstream in(*text);
         in >> totals_.next_seed >> totals_.seeds >> totals_.simulated_s >> totals_.cpu_s >> totals_.steps >>
-            totals_.faults >> totals_.jobs_ended >> totals_.failures;
+            totals_.faults >> totals_.jobs_ended >> totals_.failures >> totals_.blocks_recovered;
+        for (std::uint64_t& reads : totals_.reads) in >> reads;
     }
 
     void save() const {
@@ -246,7 +257,10 @@ private:
         std::ostringstream out;
         out.precision(17);
         out << totals_.next_seed << ' ' << totals_.seeds << ' ' << totals_.simulated_s << ' ' << totals_.cpu_s << ' '
-            << totals_.steps << ' ' << totals_.faults << ' ' << totals_.jobs_ended << ' ' << totals_.failures << '\n';
+            << totals_.steps << ' ' << totals_.faults << ' ' << totals_.jobs_ended << ' ' << totals_.failures << ' '
+            << totals_.blocks_recovered;
+        for (const std::uint64_t reads : totals_.reads) out << ' ' << reads;
+        out << '\n';
         if (auto saved = larder::replace_file(state_file(), out.str()); !saved)
             std::fprintf(stderr, "%s\n", saved.error().message.c_str());
     }
@@ -277,6 +291,13 @@ private:
                      static_cast<unsigned long long>(totals_.faults), static_cast<unsigned long long>(totals_.steps),
                      static_cast<unsigned long long>(totals_.jobs_ended),
                      static_cast<unsigned long long>(totals_.failures));
+        const auto reads = [this](larder::protocol::BlockSource source) {
+            return static_cast<unsigned long long>(totals_.reads[static_cast<std::size_t>(source)]);
+        };
+        std::fprintf(people(), "blocks read from memory %llu, disk %llu, peers %llu, remote %llu; recovered %llu\n",
+                     reads(larder::protocol::BlockSource::memory), reads(larder::protocol::BlockSource::disk),
+                     reads(larder::protocol::BlockSource::peer), reads(larder::protocol::BlockSource::remote),
+                     static_cast<unsigned long long>(totals_.blocks_recovered));
     }
 
     Options options_;

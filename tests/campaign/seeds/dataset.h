@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,6 +45,11 @@ public:
     const std::vector<std::shared_ptr<const Edition>>& editions() const { return editions_; }
     const SimulatedObject* find(std::string_view path) const;
 
+    // The objects that a node has read since it last asked.
+    void note_read(int node, std::uint32_t object) { reads_[node].insert(object); }
+    const std::set<std::uint32_t>& read_lately(int node) { return reads_[node]; }
+    void forget_reads(int node) { reads_[node].clear(); }
+
     // Writes a manifest of an edition for a node. `previous`: the node's manifest before; may be null.
     std::shared_ptr<const protocol::Manifest> index(std::size_t edition, std::uint64_t dataset_id,
                                                     std::uint64_t version, const protocol::Manifest* previous,
@@ -56,6 +62,7 @@ private:
     std::uint32_t bytes_max_;
     bool checksums_;
     std::int64_t last_mtime_ns_ = 1'000'000;
+    std::map<int, std::set<std::uint32_t>> reads_;
     std::vector<std::shared_ptr<const Edition>> editions_;
 };
 

@@ -11,7 +11,6 @@
 #include "base/server/json_text.h"
 #include "cache/peers/peer_datasets.h"
 #include "cache/protocol/record.h"
-#include "cache/store/recovery.h"
 #include "tests/campaign/seeds/peer_reads.h"
 
 namespace larder::campaign {
@@ -30,6 +29,9 @@ constexpr std::int64_t kAnswerTimeout_ns = 2 * kSecond_ns;
 // The index commits after this time.
 constexpr std::int64_t kIndexCommit_ns = 200 * kMillisecond_ns;
 constexpr std::int64_t kVersionGrace_ns = 20 * kSecond_ns;
+// A dropped block may come back if the daemon ends within this time: before the drop is committed, or while its segment
+// is still referenced.
+constexpr std::int64_t kDropped_ns = 12 * kSecond_ns;
 
 std::string endpoint_of(int node) {
     return "http://node-" + std::to_string(node) + ":7474";
@@ -73,7 +75,7 @@ void Node::start() {
     LARDER_ASSERT(opened.has_value());
     if (opened->report.rebuilt) return events().fail("the index was damaged: " + opened->report.reason);
     index_ = std::move(opened->index);
-    device_ = std::make_unique<SimulatedDevice>(clock_, around_.random, disk_faults);
+    device_ = std::make_unique<SimulatedDevice>(clock_, around_.random, disk_faults_);
     shard_ = std::make_unique<cache::Shard>(*device_, clock_, cache::ShardOptions{.compress_on_a_thread = false});
     for (Dataset& dataset : datasets_) {
         const auto& manifest = dataset.versions.rbegin()->second;
@@ -81,6 +83,8 @@ void Node::start() {
         auto recovered = cache::recover_segments(dataset.id, directory, index_.get());
         LARDER_ASSERT(recovered.has_value());
         events().note(recovered->report.blocks << 16 ^ recovered->report.blocks_scanned);
+        blocks_recovered_ += recovered->report.blocks;
+        check_recovered(dataset, recovered->segments);
         cache::StoreOptions store{.dataset_id = dataset.id,
                                   .block_id_end = static_cast<std::uint32_t>(manifest->header().block_id_end),
                                   .segment_directory = directory};
@@ -89,12 +93,13 @@ void Node::start() {
         auto made = std::make_unique<cache::DatasetStore>(store, *device_, clock_, index_.get());
         made->recover(std::move(recovered->segments));
         made->check_invariants();
-        shard_->add_dataset({.definition = {.name = dataset.data->name()},
-                             .store = std::move(made),
-                             .remote = std::make_unique<SimulatedRemote>(*device_, *dataset.data, around_.remote_faults,
-                                                                         around_.bandwidth, clock_, around_.random),
-                             .quota = dataset.quota,
-                             .manifest = manifest});
+        shard_->add_dataset(
+            {.definition = {.name = dataset.data->name()},
+             .store = std::move(made),
+             .remote = std::make_unique<SimulatedRemote>(*device_, *dataset.data, around_.remote_faults,
+                                                         options_.number, around_.bandwidth, clock_, around_.random),
+             .quota = dataset.quota,
+             .manifest = manifest});
         dataset.assigned = dataset.held;
         dataset.kept.clear();
     }
@@ -135,8 +140,12 @@ void Node::end_instance(bool power_is_cut) {
     const std::string copy = options_.directory + "/index-copy";
     // Destroying the index would commit its last changes, which a killed process cannot.
     fs::copy(index_directory, copy);
+    note_held();
     device_->kill();
-    if (power_is_cut) device_->cut_power(5 * kSecond_ns);
+    if (power_is_cut) {
+        device_->cut_power(5 * kSecond_ns);
+        disk_was_faulty_ = true;
+    }
     shard_->stop(now_ns());
     shard_.reset();
     device_.reset();
@@ -151,6 +160,7 @@ void Node::end_instance(bool power_is_cut) {
     progress_.clear();
     session_jobs_.clear();
     lease_applied_ = 0;
+    ended_ns_ = events().now_ns();
     // A frozen process that is killed does not run again.
     frozen_until_ns_ = 0;
     deferred_.clear();
@@ -276,6 +286,7 @@ void Node::tick() {
     limits_->expire(now_ns());
     if (events().now_ns() - index_flush_ns_ >= kIndexCommit_ns) {
         index_flush_ns_ = events().now_ns();
+        note_held();
         index_->flush();
     }
     if (events().now_ns() - second_ns_ >= kSecond_ns) {
@@ -305,6 +316,9 @@ void Node::every_second() {
         if (dataset.usage.memory_bytes > dataset.quota.memory_bytes ||
             dataset.usage.disk_bytes > dataset.quota.disk_bytes)
             return events().fail(name_ + " uses more than the quota of " + dataset.name);
+        // A write that was in flight when the daemon was killed may be torn.
+        if (dataset.counters.crc_failures > 0 && !disk_was_faulty_ && instances_ == 1)
+            return events().fail(name_ + " has bad blocks of " + dataset.name + ", but its disk is good");
         events().note(dataset.usage.blocks << 32 ^ dataset.counters.remote_read_bytes);
     }
     if (options_.lends) ask_peers();
@@ -331,6 +345,35 @@ void Node::reindex(std::size_t number) {
     dataset.versions[edition] = dataset.data->index(edition, dataset.id, version, previous, path);
     events().trace(6, [&] { return name_ + " indexes " + dataset.data->name() + " again"; });
     if (up()) shard_->add_version(dataset.id, dataset.versions[edition]);
+}
+
+void Node::note_held() {
+    for (Dataset& dataset : datasets_) {
+        const auto held = shard_->held(dataset.id).blocks;
+        const auto end = static_cast<std::uint32_t>(dataset.versions.rbegin()->second->header().block_id_end);
+        for (std::uint32_t id = 0; id < end; ++id) {
+            if (held->holds(id)) dataset.seen_ns[id] = events().now_ns();
+        }
+        // Blocks that are read now may be written when the daemon ends.
+        for (const auto& [edition, manifest] : dataset.versions) {
+            for (const std::uint32_t object : dataset.data->read_lately(options_.number))
+                dataset.seen_ns[manifest->block_id(object)] = events().now_ns();
+        }
+        dataset.data->forget_reads(options_.number);
+    }
+}
+
+// A block that was dropped does not come back, unless that was just before the end.
+void Node::check_recovered(const Dataset& dataset, const std::vector<cache::RecoveredSegment>& segments) {
+    if (disk_was_faulty_) return;
+    for (const cache::RecoveredSegment& segment : segments) {
+        for (const cache::StoredBlock& block : segment.blocks) {
+            const auto seen = dataset.seen_ns.find(block.block_id);
+            if (seen != dataset.seen_ns.end() && seen->second >= ended_ns_ - kDropped_ns) continue;
+            return events().fail(name_ + " has block " + std::to_string(block.block_id) + " of " +
+                                 dataset.data->name() + " again, which it had dropped");
+        }
+    }
 }
 
 // As OldVersions in cache/control/versions.cc.
@@ -583,6 +626,7 @@ bool Node::take_offered(const std::string& name, const std::string& fingerprint,
     offered.pages = static_cast<std::uint32_t>(room / protocol::kPageBytes);
     offered.record = {static_cast<std::byte*>(std::aligned_alloc(protocol::kPageBytes, room)), std::free};
     std::memcpy(offered.record.get(), bytes.data(), bytes.size());
+    dataset->data->note_read(options_.number, block);
     const bool taken = shard_->take_offered(dataset->id, std::move(offered));
     wake();
     return taken;

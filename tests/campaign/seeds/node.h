@@ -19,6 +19,7 @@
 #include "cache/peers/held_answer.h"
 #include "cache/shard/shard.h"
 #include "cache/store/index.h"
+#include "cache/store/recovery.h"
 #include "tests/campaign/seeds/bandwidth.h"
 #include "tests/campaign/seeds/client.h"
 #include "tests/campaign/seeds/dataset.h"
@@ -42,6 +43,7 @@ struct Surroundings {
     std::vector<std::unique_ptr<Node>>& nodes;
     // Carries a request to the allocator; `respond` may be called later, or never.
     std::function<void(const HttpRequest& request, const std::function<void(const HttpResponse&)>& respond)> ask;
+    std::uint64_t* reads = nullptr;  // counts of blocks that jobs got, by protocol::BlockSource
 };
 
 struct NodeOptions {
@@ -96,7 +98,13 @@ public:
     std::uint64_t jobs_with_sessions() const;
     const cache::AgentStatus& status() const { return status_; }
     std::uint64_t instances() const { return instances_; }
-    DiskFaults disk_faults;
+    void set_disk_faults(const DiskFaults& faults) {
+        disk_faults_ = faults;
+        disk_was_faulty_ = true;
+    }
+    void end_disk_faults() { disk_faults_ = {}; }
+    // Blocks that came back after a kill, in all restarts.
+    std::uint64_t blocks_recovered() const { return blocks_recovered_; }
 
     // What peers ask. `answer` is called later, or never.
     void lend(const std::string& dataset, const std::string& fingerprint, std::uint32_t block,
@@ -120,6 +128,7 @@ private:
         bool assigned = false;
         std::map<std::size_t, std::int64_t> needed_ns;
         std::set<std::size_t> kept;
+        std::map<std::uint32_t, std::int64_t> seen_ns;  // by block id: when the block was last held, read or offered
     };
     struct LastAnswer {
         cache::HeldState state;
@@ -135,6 +144,8 @@ private:
     void tick();
     void end_instance(bool power_is_cut);
     void every_second();
+    void note_held();
+    void check_recovered(const Dataset& dataset, const std::vector<cache::RecoveredSegment>& segments);
     void lower_dealt_quotas(std::uint64_t cache::Quota::* tier, std::uint64_t capacity);
     void drop_old_versions(const cache::ShardStatistics& statistics);
 
@@ -157,7 +168,11 @@ private:
     MachineClock clock_;
     std::vector<Dataset> datasets_;
     std::uint64_t instances_ = 0;
+    std::uint64_t blocks_recovered_ = 0;
+    DiskFaults disk_faults_;
+    bool disk_was_faulty_ = false;  // or its power was cut
     std::int64_t frozen_until_ns_ = 0;
+    std::int64_t ended_ns_ = 0;
     std::deque<std::function<void()>> deferred_;
     std::int64_t next_wake_ns_ = kNever_ns;
     bool running_ = false;

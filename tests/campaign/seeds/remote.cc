@@ -49,6 +49,7 @@ BlockStatus SimulatedRemote::serve(const Pending& ended) {
         bandwidth_.refund(read.into.size());
         return status;
     }
+    dataset_.note_read(node_, static_cast<std::uint32_t>(std::stoul(object->path)));
     fill_content(read.into, object->seed);
     const bool was_wrong = wrong_last_.erase(object->path) > 0;
     if (dataset_.checksums() && !was_wrong && random_.chance(faults_.wrong_bytes)) {

@@ -27,9 +27,15 @@ struct RemoteFaults {
 
 class SimulatedRemote final : public cache::Remote {
 public:
-    SimulatedRemote(SimulatedDevice& device, const SimulatedDataset& dataset, const RemoteFaults& faults,
+    SimulatedRemote(SimulatedDevice& device, SimulatedDataset& dataset, const RemoteFaults& faults, int node,
                     Bandwidth& bandwidth, const Clock& clock, Random& random)
-        : device_(device), dataset_(dataset), faults_(faults), bandwidth_(bandwidth), clock_(clock), random_(random) {}
+        : device_(device),
+          dataset_(dataset),
+          faults_(faults),
+          node_(node),
+          bandwidth_(bandwidth),
+          clock_(clock),
+          random_(random) {}
 
     void read(cache::RemoteRead& read) override;
 
@@ -43,8 +49,9 @@ private:
     protocol::BlockStatus serve(const Pending& ended);
 
     SimulatedDevice& device_;
-    const SimulatedDataset& dataset_;
+    SimulatedDataset& dataset_;
     const RemoteFaults& faults_;
+    int node_;
     Bandwidth& bandwidth_;
     const Clock& clock_;
     Random& random_;

@@ -182,6 +182,7 @@ void Training::take_completion(Rank& rank, const Completion& completion) {
             return fail("sample " + std::to_string(item->sample) + " has wrong bytes, from source " +
                         std::to_string(static_cast<int>(completion.source)) + " of " + rank.node->name());
         }
+        ++around_.reads[static_cast<std::size_t>(completion.source)];
         item->ready = true;
         if (completion.segment == 0) item->in_slot = completion;
         return;

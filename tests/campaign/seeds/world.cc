@@ -48,9 +48,9 @@ void World::choose_options() {
         .remote_faults = remote_faults_,
         .network_faults = network_faults_,
         .nodes = nodes_,
-        .ask = [this](const HttpRequest& request, const std::function<void(const HttpResponse&)>& respond) {
-            controller_->ask(request, respond);
-        }});
+        .ask = [this](const HttpRequest& request,
+                      const std::function<void(const HttpResponse&)>& respond) { controller_->ask(request, respond); },
+        .reads = reads_.data()});
     allocator::ClusterOptions& cluster = controller_options_.cluster;
     cluster.remote_bytes_per_second = bandwidth_;
     cluster.floor_bytes_per_second = bandwidth_ * 0.02;
@@ -208,15 +208,15 @@ void World::choose_faults() {
              for_a_while(
                  15,
                  [&] {
-                     node.disk_faults = {.read_error = random_.below(2) == 0 ? part : 0,
-                                         .write_error = random_.below(2) == 0 ? part : 0,
-                                         .short_count = random_.below(2) == 0 ? part : 0,
-                                         .torn_write = random_.below(2) == 0 ? part : 0,
-                                         .flipped_bit = random_.below(2) == 0 ? part : 0,
-                                         .no_space = random_.below(3) == 0 ? part : 0,
-                                         .delay_max_ns = random_.between(1, 200) * kMillisecond_ns};
+                     node.set_disk_faults({.read_error = random_.below(2) == 0 ? part : 0,
+                                           .write_error = random_.below(2) == 0 ? part : 0,
+                                           .short_count = random_.below(2) == 0 ? part : 0,
+                                           .torn_write = random_.below(2) == 0 ? part : 0,
+                                           .flipped_bit = random_.below(2) == 0 ? part : 0,
+                                           .no_space = random_.below(3) == 0 ? part : 0,
+                                           .delay_max_ns = random_.between(1, 200) * kMillisecond_ns});
                  },
-                 [&node] { node.disk_faults = {}; });
+                 [&node] { node.end_disk_faults(); });
          }},
         {"crash a job",
          [this] {
@@ -329,7 +329,7 @@ void World::heal() {
     remote_faults_ = {};
     controller_->faults = {};
     for (const auto& node : nodes_) {
-        node->disk_faults = {};
+        node->end_disk_faults();
         node->start();
     }
     controller_->start();
@@ -443,6 +443,8 @@ WorldResult World::run() {
                        .events = events_.count(),
                        .faults = fault_count_,
                        .remote_bytes = counted_->taken_bytes()};
+    for (const auto& node : nodes_) result.blocks_recovered += node->blocks_recovered();
+    result.reads = reads_;
     for (const auto& [name, program] : programs_) result.steps += program->steps;
     for (const auto& [number, bare] : bare_) result.steps += bare.program->steps;
     for (const auto& [id, name] : acknowledged_)

@@ -4,6 +4,7 @@
 // faults and changes; then none, while everything has to converge; last, all jobs have to end. Not every seed has every
 // kind of fault: a cluster that has all of them at once rarely gets far.
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -30,6 +31,8 @@ struct WorldResult {
     std::uint64_t faults = 0;
     std::uint64_t jobs_ended = 0;
     double remote_bytes = 0;
+    std::uint64_t blocks_recovered = 0;
+    std::array<std::uint64_t, protocol::kBlockSources> reads{};  // blocks that jobs got, by source
 };
 
 class World {
@@ -95,6 +98,7 @@ private:
     std::vector<Kind> changes_;
     double fault_every_s_ = 0;
     std::uint64_t fault_count_ = 0;
+    std::array<std::uint64_t, protocol::kBlockSources> reads_{};
     bool healed_ = false;
     std::uint64_t submitted_ = 0;
     std::map<scheduler::JobId, std::string> acknowledged_;  // the names of their programs
