@@ -2,6 +2,7 @@
 
 #include <curl/curl.h>
 #include <pthread.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
@@ -25,6 +26,7 @@
 #include "base/clock.h"
 #include "base/server/libcurl.h"
 #include "cache/remote/http_endpoint_state.h"
+#include "cache/remote/redirect_rule.h"
 #include "cache/remote/retry_delay.h"
 
 namespace larder::cache {
@@ -116,6 +118,11 @@ public:
 
 private:
     static std::size_t receive(char* data, std::size_t size, std::size_t count, void* attempt);
+    // Refuse redirects to addresses that redirect_rule.h excludes. libcurl calls the first before it connects, and the
+    // second before each request, because a connection to a refused address may be open already.
+    static curl_socket_t open_socket(void* attempt, curlsocktype purpose, curl_sockaddr* address);
+    static int begin_request(void* attempt, char* server_ip, char* local_ip, int server_port, int local_port);
+    bool may_use(AddressKind address);
     std::size_t receive_body(std::span<const std::byte> bytes);
     // Compares the headers with the request. Returns true if the body is wanted.
     bool check_headers();
@@ -141,6 +148,9 @@ private:
     bool body_is_wanted_ = false;
     bool object_has_changed_ = false;
     bool tag_is_same_ = false;
+    bool lacks_tag_ = false;  // neither ETag nor Last-Modified, although the object had one when it was indexed
+    AddressKind first_address_ = AddressKind::ordinary;  // of the server that was asked first
+    bool address_is_refused_ = false;                    // a redirect led to an address that is not allowed
     bool headers_suffice_ = false;  // the headers are all that was needed; the attempt ends the transfer
     std::string fault_;             // why the attempt ended the transfer
     std::string error_body_;        // beginning of an error's body
@@ -168,7 +178,9 @@ Result<void> HttpAttempt::begin(HttpGet& get, const HttpSettings& settings, std:
     began_ns_ = now_ns;
     filled_ = 0;
     received_bytes_ = 0;
-    headers_are_checked_ = body_is_wanted_ = object_has_changed_ = tag_is_same_ = headers_suffice_ = false;
+    headers_are_checked_ = body_is_wanted_ = object_has_changed_ = tag_is_same_ = lacks_tag_ = headers_suffice_ = false;
+    first_address_ = AddressKind::ordinary;
+    address_is_refused_ = false;
     fault_.clear();
     error_body_.clear();
     error_[0] = '\0';
@@ -201,9 +213,15 @@ Result<void> HttpAttempt::begin(HttpGet& get, const HttpSettings& settings, std:
     set(easy_, CURLOPT_NOSIGNAL, 1L);
     set(easy_, CURLOPT_PATH_AS_IS, 1L);  // names of objects are sent unchanged
     set(easy_, CURLOPT_PROTOCOLS_STR, "http,https");
-    set(easy_, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+    set(easy_, CURLOPT_REDIR_PROTOCOLS_STR, get.url.starts_with("https:") ? "https" : "http");
     set(easy_, CURLOPT_FOLLOWLOCATION, get.origin->follows_redirects() ? 1L : 0L);
     set(easy_, CURLOPT_MAXREDIRS, kRedirectsMax);
+    if (get.origin->follows_redirects()) {
+        curl_easy_setopt(easy_, CURLOPT_OPENSOCKETFUNCTION, &HttpAttempt::open_socket);
+        curl_easy_setopt(easy_, CURLOPT_OPENSOCKETDATA, this);
+        curl_easy_setopt(easy_, CURLOPT_PREREQFUNCTION, &HttpAttempt::begin_request);
+        curl_easy_setopt(easy_, CURLOPT_PREREQDATA, this);
+    }
     set(easy_, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_2TLS));
     set(easy_, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(settings.connect_timeout_ms));
     set(easy_, CURLOPT_LOW_SPEED_LIMIT, kBytesPerSecondLeast);
@@ -217,6 +235,28 @@ Result<void> HttpAttempt::begin(HttpGet& get, const HttpSettings& settings, std:
         curl_easy_setopt(easy_, CURLOPT_CAPATH, nullptr);  // else libcurl would trust the system's authorities too
     }
     return {};
+}
+
+bool HttpAttempt::may_use(AddressKind address) {
+    long redirects = 0;
+    curl_easy_getinfo(easy_, CURLINFO_REDIRECT_COUNT, &redirects);
+    if (redirects == 0) first_address_ = address;
+    const bool allowed = redirects == 0 || may_redirect(first_address_, address);
+    address_is_refused_ = !allowed;
+    return allowed;
+}
+
+curl_socket_t HttpAttempt::open_socket(void* attempt, curlsocktype purpose, curl_sockaddr* address) {
+    const bool connects = purpose == CURLSOCKTYPE_IPCXN;
+    if (connects && !static_cast<HttpAttempt*>(attempt)->may_use(kind_of_address(address->addr))) {
+        return CURL_SOCKET_BAD;
+    }
+    return ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
+int HttpAttempt::begin_request(void* attempt, char* server_ip, char*, int, int) {
+    const bool allowed = static_cast<HttpAttempt*>(attempt)->may_use(kind_of_address(std::string_view(server_ip)));
+    return allowed ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT;
 }
 
 std::size_t HttpAttempt::receive(char* data, std::size_t size, std::size_t count, void* attempt) {
@@ -329,8 +369,10 @@ bool HttpAttempt::check_headers() {
         return false;
     }
     const std::int64_t tag = tag_of_headers(header("etag"), header("last-modified"));
-    if (get_->tag != 0 && tag != 0 && tag != get_->tag) {
+    // Without a validator nobody can tell whether these are the bytes that were indexed.
+    if (get_->tag != 0 && tag != get_->tag) {
         object_has_changed_ = true;
+        lacks_tag_ = tag == 0;
         return false;
     }
     tag_is_same_ = get_->tag != 0 && tag == get_->tag;
@@ -405,6 +447,10 @@ Verdict HttpAttempt::verdict_of_status(int code) const {
 }
 
 Verdict HttpAttempt::verdict_of_code(CURLcode code) const {
+    if (address_is_refused_) {
+        return note_failure(Verdict::refused, EACCES,
+                            ": the server redirects to a link-local or loopback address, which is not followed");
+    }
     Verdict verdict = Verdict::failed;
     int system_errno = EREMOTEIO;
     std::string what = std::string(": ") + (error_[0] != '\0' ? error_ : curl_easy_strerror(code));
@@ -438,7 +484,11 @@ Verdict HttpAttempt::verdict_of_code(CURLcode code) const {
             break;
         case CURLE_UNSUPPORTED_PROTOCOL:
             // Without a status the answer was not HTTP: bytes left over from the previous answer. A retry may help.
-            if (status() != 0) verdict = Verdict::refused;
+            if (status() == 0) break;
+            verdict = Verdict::refused;
+            system_errno = EACCES;
+            what = ": HTTP " + std::to_string(status()) +
+                   ", a redirect to another scheme, which is not followed: if the server has moved, give its new URL";
             break;
         default: break;
     }
@@ -460,8 +510,11 @@ Verdict HttpAttempt::finish(CURLcode code) {
         set_probe_result(true);
     }
     if (headers_suffice_) return Verdict::ok;
-    if (object_has_changed_)
-        return note_failure(Verdict::changed, 0, ": the object differs from the one that was indexed");
+    if (object_has_changed_) {
+        return note_failure(Verdict::changed, 0,
+                            lacks_tag_ ? ": the answer has neither ETag nor Last-Modified, as the indexed object had"
+                                       : ": the object differs from the one that was indexed");
+    }
     if (!fault_.empty()) return note_failure(Verdict::failed, EREMOTEIO, ": " + fault_);
     if (code != CURLE_OK) return verdict_of_code(code);
     if (!body_is_wanted_) return verdict_of_status(get_->status);
