@@ -285,6 +285,8 @@ void AllocatorAgent::report() {
                                 .payload_bytes = dataset.bytes(),
                                 .blocks = dataset.newest().manifest->block_count()});
         }
+        // Read first: if the machine sleeps in between, the lease ends early, not late.
+        const std::int64_t slept_before_ns = slept_ns();
         const std::int64_t now_ns = clock_.now_ns();
         const ReportedPeers peers{.group = node_.config().peers.group,
                                   .endpoint = node_.peers() == nullptr ? "" : node_.peers()->endpoint()};
@@ -293,27 +295,31 @@ void AllocatorAgent::report() {
         if (protocol_ >= allocator::kProtocolWithUsers) {
             for (allocator::JobReport& job : report.jobs) job.user = node_.job_limits().user_of(job.name);
         }
-        send(json_text(allocator::to_json(report)), now_ns);
+        send(json_text(allocator::to_json(report)), now_ns, slept_before_ns);
     });
 }
 
-void AllocatorAgent::send(std::string body, std::int64_t now_ns) {
+void AllocatorAgent::send(std::string body, std::int64_t now_ns, std::int64_t slept_before_ns) {
     std::string target = "/v1/reports";
     if (protocol_ > allocator::kProtocolOldest) {
         target += std::string("?") + allocator::kProtocolQuery + "=" + std::to_string(protocol_);
     }
-    asio::post(requests_, [this, target = std::move(target), body = std::move(body), now_ns] {
+    asio::post(requests_, [this, target = std::move(target), body = std::move(body), now_ns, slept_before_ns] {
         auto options = http_client_options(node_.config().allocator.credentials);
         if (options) options->timeout_ms = kAnswerTimeout_ms;
         auto response = options ? client_.request("POST", target, body, *options)
                                 : Result<HttpResponse>(std::unexpected(options.error()));
-        asio::post(context_, [this, response = std::move(response), now_ns] { handle_answer(response, now_ns); });
+        asio::post(context_, [this, response = std::move(response), now_ns, slept_before_ns] {
+            handle_answer(response, now_ns, slept_before_ns);
+        });
     });
 }
 
-void AllocatorAgent::handle_answer(const Result<HttpResponse>& response, std::int64_t sent_ns) {
+void AllocatorAgent::handle_answer(const Result<HttpResponse>& response, std::int64_t sent_ns,
+                                   std::int64_t slept_before_ns) {
     report_in_flight_ = false;
-    const Result<void> applied = response ? apply(*response, sent_ns) : std::unexpected(response.error());
+    const Result<void> applied =
+        response ? apply(*response, sent_ns, slept_before_ns) : std::unexpected(response.error());
     ++(applied ? status_.reports : status_.failures);
     if (applied && !status_.connected) {
         log_info("the allocator answers", {{"plan", status_.plan}});
@@ -340,13 +346,14 @@ void AllocatorAgent::log_problem(const Error& error) {
     }
 }
 
-Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t sent_ns) {
+Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t sent_ns, std::int64_t slept_before_ns) {
     // The allocator may have been replaced by one of another version: after a refusal, start again with the oldest
     // protocol.
     const unsigned protocol = std::exchange(protocol_, allocator::kProtocolOldest);
     if (response.status != 200) return std::unexpected(error_of_response(response));
     protocol_ = common_protocol(response);
-    auto answer = read_allocator_answer(response.body, protocol, sent_ns);
+    // The lease began at most as long ago as the report was sent, also if the machine has slept since.
+    auto answer = read_allocator_answer(response.body, protocol, sent_ns + slept_before_ns);
     if (!answer) return std::unexpected(answer.error());
     status_.plan = answer->plan;
     if (node_.peers() != nullptr) node_.peers()->set_others(std::move(answer->peers));

@@ -118,11 +118,11 @@ struct AllocatorAnswer {
 Result<AllocatorAnswer> read_allocator_answer(std::string_view json, unsigned version, std::int64_t from_ns);
 
 struct AgentStatus {
-    bool connected = false;  // the last report was answered
-    std::string problem;     // why the last report failed
-    std::uint64_t plan = 0;  // number of the last plan applied
-    std::int64_t lease_expires_ns = 0;
-    std::uint64_t reports = 0;  // answered
+    bool connected = false;             // the last report was answered
+    std::string problem;                // why the last report failed
+    std::uint64_t plan = 0;             // number of the last plan applied
+    std::int64_t lease_expires_ns = 0;  // as RateLease::expires_ns
+    std::uint64_t reports = 0;          // answered
     std::uint64_t failures = 0;
 };
 
@@ -144,10 +144,11 @@ private:
     void wait();
     void tick();
     void report();
-    void send(std::string body, std::int64_t now_ns);
+    void send(std::string body, std::int64_t now_ns, std::int64_t slept_before_ns);
     // `sent_ns` is when the report was sent; the lease counts from then.
-    void handle_answer(const Result<HttpResponse>& response, std::int64_t sent_ns);
-    Result<void> apply(const HttpResponse& response, std::int64_t sent_ns);
+    // `slept_before_ns`: slept_ns() when the report was sent.
+    void handle_answer(const Result<HttpResponse>& response, std::int64_t sent_ns, std::int64_t slept_before_ns);
+    Result<void> apply(const HttpResponse& response, std::int64_t sent_ns, std::int64_t slept_before_ns);
     void log_problem(const Error& error);
 
     boost::asio::io_context& context_;

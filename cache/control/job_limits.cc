@@ -153,7 +153,7 @@ void JobLimits::set_bucket(const std::string& job, const Bucket& entry, std::int
 
 void JobLimits::lease(RateLease lease, std::int64_t now_ns) {
     lease_ = std::move(lease);
-    expired_ = lease_->expires_ns <= now_ns;
+    expired_ = has_expired(now_ns);
     any_unleased_ = false;
     set_all(now_ns);
     tell_changed();
@@ -169,7 +169,7 @@ bool JobLimits::exceeds_lease(const RateLease& next) const {
 }
 
 bool JobLimits::expire(std::int64_t now_ns) {
-    if (!lease_ || expired_ || lease_->expires_ns > now_ns) return false;
+    if (!lease_ || expired_ || !has_expired(now_ns)) return false;
     expired_ = true;
     set_all(now_ns);
     tell_changed();
@@ -198,7 +198,7 @@ Result<std::shared_ptr<TokenBucket>> JobLimits::bucket(const std::string& job, J
                         "of one job one name, or try again");
     }
     if (is_new) {
-        found = buckets_.emplace(job, Bucket{.bucket = std::make_shared<TokenBucket>(), .user = user.uid}).first;
+        found = buckets_.emplace(job, Bucket{.bucket = std::make_shared<TokenBucket>(slept_), .user = user.uid}).first;
     }
     Bucket& entry = found->second;
     const bool starts_reading = is_new || !entry.reads();

@@ -38,7 +38,7 @@ struct RateLease {
     // the number of named jobs (at least 1), and each gets at most this rate. Both are shared by users first, then by
     // the jobs of each user, so that a user gains nothing by many job names.
     double floor_bytes_per_second = 0;
-    std::int64_t expires_ns = 0;
+    std::int64_t expires_ns = 0;  // counts the time for which the machine was suspended (TokenBucket::set_expiry)
 };
 
 // The user whose process opens a session of a job.
@@ -58,7 +58,9 @@ public:
     JobLimits() = default;
     // `changed` is called after limits were changed from outside: a thread that waits for a job's bandwidth still
     // assumes the old rate.
-    explicit JobLimits(std::function<void()> changed) : changed_(std::move(changed)) {}
+    // `slept` is for the expiry of leases, as in TokenBucket.
+    explicit JobLimits(std::function<void()> changed, TokenBucket::SleptTime slept = nullptr)
+        : changed_(std::move(changed)), slept_(slept) {}
 
     // Reads the text that `to_json` returned in an earlier run; `source` names it in errors.
     Result<void> load(std::string_view json, std::string_view source);
@@ -130,7 +132,12 @@ private:
         if (changed_) changed_();
     }
 
+    bool has_expired(std::int64_t now_ns) const {
+        return lease_->expires_ns <= now_ns + (slept_ == nullptr ? 0 : slept_());
+    }
+
     std::function<void()> changed_;
+    TokenBucket::SleptTime slept_ = nullptr;
     std::optional<RateLease> lease_;
     std::map<uid_t, UserShare> user_shares_;
     double named_share_ = 1;  // fraction of their rates that named jobs keep

@@ -42,17 +42,20 @@ void TokenBucket::set_expiry(std::int64_t expires_ns, double rate_bytes_per_seco
     Limit& limit = limits_[static_cast<std::size_t>(word_.load(std::memory_order_relaxed)) % kLimits];
     limit.rate_after_expiry.store(rate_bytes_per_second, std::memory_order_relaxed);
     limit.burst_after_expiry.store(burst_bytes, std::memory_order_relaxed);
+    limit.expires_awake_ns.store(expires_ns - slept_ns(), std::memory_order_relaxed);
     limit.expires_ns.store(expires_ns, std::memory_order_release);
 }
 
 void TokenBucket::expire_if_due(std::int64_t now_ns) {
-    if (!state().limit->is_expired(now_ns)) return;
+    if (!is_expired(*state().limit, now_ns)) return;
     const std::lock_guard lock(changing_);
     const Limit& limit = *state().limit;
-    if (!limit.is_expired(now_ns)) return;
+    if (!is_expired(limit, now_ns)) return;
+    // If the machine has slept, the limit was in force until it fell asleep, which is as good as now: this clock stood
+    // still meanwhile.
     change_limit(limit.rate_after_expiry.load(std::memory_order_relaxed),
                  limit.burst_after_expiry.load(std::memory_order_relaxed),
-                 limit.expires_ns.load(std::memory_order_relaxed));
+                 std::min(now_ns, limit.expires_awake_ns.load(std::memory_order_relaxed)));
 }
 
 // The caller holds `changing_`.

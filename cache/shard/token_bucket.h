@@ -19,15 +19,19 @@ namespace larder::cache {
 
 class TokenBucket final : public RemotePayer {
 public:
-    // Starts without a limit.
-    TokenBucket() = default;
+    // Returns how long the machine has been suspended, as larder::slept_ns does.
+    using SleptTime = std::int64_t (*)();
+
+    // Starts without a limit. `slept` is for the expiry of limits; null: the machine never sleeps.
+    explicit TokenBucket(SleptTime slept = nullptr) : slept_(slept) {}
 
     // Any thread. Rate 0 means no limit. Bytes owed under the old rate stay owed. The limit does not expire.
     void set_limit(double rate_bytes_per_second, std::uint64_t burst_bytes, std::int64_t now_ns);
 
     // Any thread. At `expires_ns` the limit becomes `rate_bytes_per_second` and `burst_bytes`, even if no
-    // other thread runs then: nodes rely on the rates of other nodes to expire on time. The next set_limit cancels the
-    // expiry.
+    // other thread runs then: nodes rely on the rates of other nodes to expire on time. `expires_ns` counts the time
+    // for which the machine was suspended: it is compared with the time of a call plus the slept time. The next
+    // set_limit cancels the expiry.
     void set_expiry(std::int64_t expires_ns, double rate_bytes_per_second, std::uint64_t burst_bytes);
 
     // Any thread. True if the bytes may be read from the remote now; they are then paid for.
@@ -51,7 +55,7 @@ public:
     bool limited() const { return state().limit->is_set(); }
     double rate_bytes_per_second(std::int64_t now_ns) const {
         const Limit& limit = *state().limit;
-        return (limit.is_expired(now_ns) ? limit.rate_after_expiry : limit.rate).load(std::memory_order_relaxed);
+        return (is_expired(limit, now_ns) ? limit.rate_after_expiry : limit.rate).load(std::memory_order_relaxed);
     }
     std::uint64_t burst_bytes() const { return state().limit->burst.load(std::memory_order_relaxed); }
     std::uint64_t taken_bytes() const { return taken_.load(std::memory_order_relaxed); }
@@ -64,12 +68,12 @@ private:
     struct Limit {
         std::atomic<double> rate{0};  // bytes per second; 0: no limit
         std::atomic<std::uint64_t> burst{0};
-        std::atomic<std::int64_t> expires_ns{kNever_ns};
+        std::atomic<std::int64_t> expires_ns{kNever_ns};        // with the slept time
+        std::atomic<std::int64_t> expires_awake_ns{kNever_ns};  // without it: if the machine does not sleep any more
         std::atomic<double> rate_after_expiry{0};
         std::atomic<std::uint64_t> burst_after_expiry{0};
 
         bool is_set() const { return rate.load(std::memory_order_relaxed) > 0; }
-        bool is_expired(std::int64_t now_ns) const { return now_ns >= expires_ns.load(std::memory_order_acquire); }
         std::int64_t duration_ns(std::uint64_t bytes) const;
     };
     // The state word, taken apart: full_at_ns above kIndexBits bits that hold the index of the limit in force.
@@ -79,6 +83,12 @@ private:
         const Limit* limit;
     };
 
+    std::int64_t slept_ns() const { return slept_ == nullptr ? 0 : slept_(); }
+    // Reads the slept time only if the limit expires at all.
+    bool is_expired(const Limit& limit, std::int64_t now_ns) const {
+        const std::int64_t expires_ns = limit.expires_ns.load(std::memory_order_acquire);
+        return expires_ns != kNever_ns && now_ns + slept_ns() >= expires_ns;
+    }
     State state() const;
     // Sets full_at_ns under the limit of `seen`. False if the state is no longer `seen`.
     bool replace(const State& seen, std::int64_t full_at_ns);
@@ -86,6 +96,7 @@ private:
     void expire_if_due(std::int64_t now_ns);
 
     // A new limit goes into the next entry, so takes under the old limit never see half of a new one.
+    const SleptTime slept_;
     std::array<Limit, kLimits> limits_;
     std::atomic<std::int64_t> word_{0};
     std::atomic<std::uint64_t> taken_{0};

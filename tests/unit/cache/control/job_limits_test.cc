@@ -52,6 +52,23 @@ TEST(JobLimits, UserGainsNothingByManyJobNames) {
     EXPECT_NEAR(train->rate_bytes_per_second(10 * kSecond), 1e3 / 2 / 2, 1) << "half of the floor, shared by two jobs";
 }
 
+std::int64_t slept_in_test_ns = 0;
+
+TEST(JobLimits, LeaseExpiresWhileTheMachineSleeps) {
+    slept_in_test_ns = 0;
+    JobLimits limits({}, [] { return slept_in_test_ns; });
+    const auto a = *limits.bucket("a", kUser, 0);
+    limits.lease({.rates = {{"a", 100}}, .floor_bytes_per_second = 8, .expires_ns = 10 * kSecond}, 0);
+    slept_in_test_ns = 20 * kSecond;
+    // Neither another job nor a change of limits makes the lease longer.
+    const auto b = *limits.bucket("b", kUser, kSecond);
+    limits.set("b", {.rate_bytes_per_second = 1000}, kSecond);
+    EXPECT_EQ(a->rate_bytes_per_second(kSecond), 4) << "without the control thread";
+    EXPECT_TRUE(limits.expire(kSecond));
+    EXPECT_EQ(a->rate_bytes_per_second(kSecond), 4);
+    EXPECT_EQ(b->rate_bytes_per_second(kSecond), 4);
+}
+
 TEST(JobLimits, ApiLimitOverridesConfigAndConfigOverridesDefault) {
     JobLimits limits;
     limits.apply(config_with({{"named", {.remote_bytes_per_second = 100, .remote_burst_bytes = 7}}},

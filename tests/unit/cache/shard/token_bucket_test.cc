@@ -76,6 +76,22 @@ TEST(TokenBucket, ExpiredLimitFallsBackToFloorAndKeepsTheDebt) {
     EXPECT_EQ(bucket.rate_bytes_per_second(20 * kSecond_ns), 1000) << "a new limit does not expire";
 }
 
+std::int64_t slept_in_test_ns = 0;
+
+TEST(TokenBucket, LimitExpiresWhileTheMachineSleeps) {
+    slept_in_test_ns = 1000 * kSecond_ns;
+    TokenBucket bucket([] { return slept_in_test_ns; });
+    bucket.set_limit(1000, 1000, 0);
+    bucket.set_expiry(1010 * kSecond_ns, 100, 100);  // in ten seconds
+    EXPECT_TRUE(bucket.try_take(1000, kSecond_ns));
+    EXPECT_TRUE(bucket.try_take(1000, 2 * kSecond_ns)) << "the limit is in force";
+    slept_in_test_ns += 3600 * kSecond_ns;
+    EXPECT_EQ(bucket.rate_bytes_per_second(3 * kSecond_ns), 100);
+    EXPECT_TRUE(bucket.try_take(100, 3 * kSecond_ns));
+    EXPECT_FALSE(bucket.try_take(100, 4 * kSecond_ns - 1'000'000)) << "the new rate holds";
+    EXPECT_TRUE(bucket.try_take(100, 4 * kSecond_ns)) << "the hour is not owed";
+}
+
 TEST(TokenBucket, NeverGivesMoreThanRateTimesTimePlusOneBurst) {
     std::mt19937_64 random(7);
     for (int round = 0; round < 200; ++round) {
