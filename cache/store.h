@@ -34,6 +34,7 @@
 #include "cache/store/disk_segments.h"
 #include "cache/store/segment.h"
 #include "cache/store/segment_space.h"
+#include "cache/store/stored_block.h"
 
 namespace larder::cache {
 
@@ -79,7 +80,8 @@ struct StoreWrite : Operation {
     // header, which the store fills in, the payload, and padding, which the store zeroes.
     std::span<std::byte> record;
     std::uint32_t payload_crc = 0;
-    // 0: the block can be found. -ECANCELED: its segment was dropped meanwhile. Other -errno: the room was returned.
+    // 0: the block can be found. -ECANCELED: its segment was dropped meanwhile. Other -errno: the room was returned, or
+    // retired if the disk cannot write there.
     void (*finished)(StoreWrite& write, std::int32_t result) noexcept = nullptr;
 
     // Used by the store.
@@ -152,6 +154,9 @@ public:
     // Drops one block, because its bytes did not match their CRC. Its record stays, dead, and counts against the quota
     // until its segment is dropped or the daemon restarts.
     void forget(std::uint32_t block_id);
+    // Drops one block, because the disk failed to read it. Nothing is written to its place again while the segment
+    // lives, also after a restart.
+    void retire(std::uint32_t block_id);
 
     // A referenced segment keeps its fd and mapping, even after it is dropped.
     void add_reference(const Segment& segment);
@@ -210,8 +215,10 @@ private:
     std::uint32_t next_segment_id();
     bool make_findable(const Reservation& reservation, std::uint32_t payload_crc);
     void add_entry(Segment& segment, const StoredBlock& block);
-    void clear_entry(const Segment& segment, std::uint32_t block_id);
+    void drop_block(std::uint32_t block_id, std::uint32_t id_left);
+    void clear_entry(const Segment& segment, std::uint32_t block_id, std::uint32_t id_left = StoredBlock::kDroppedId);
     void release_space(const Reservation& reservation);
+    void retire_space(const Reservation& reservation);
     void drop(Segment& segment);
     void shrink(Tier tier, const DropObserver& observer);
     void release(Segment& segment);

@@ -74,7 +74,9 @@ bool BlockServer::serve(Fetch& fetch, bool slot_ready) {
     fetch.consumer->refer();
 
     ShardJob& job = fetch.consumer->job();
-    if (fetch.epoch > job.epoch) begin_epoch(job, fetch.epoch, fetch.consumer->manifest());
+    if (fetch.epoch != job.epoch && job.begins_epoch(fetch.epoch, now_ns_)) {
+        begin_epoch(job, fetch.epoch, fetch.consumer->manifest());
+    }
 
     if (fetch.is_refetch && is_reported_bad(fetch)) {
         fail(fetch, BlockStatus::object_corrupt);
@@ -223,7 +225,7 @@ void BlockServer::disk_read_done(Fetch& fetch, std::int32_t result) {
     if (result != -ECANCELED && !is_transient(result)) {
         ++counters_.crc_failures;
         ++fetch.consumer->job().counters.crc_failures;
-        forget(fetch.block_id);
+        is_bad_place(result) ? retire(fetch.block_id) : forget(fetch.block_id);
     }
     read_from_remote(fetch);
 }
@@ -241,6 +243,14 @@ void BlockServer::forget(std::uint32_t block_id) {
     if (!location) return;
     for (const auto& job : jobs_) job->note_dropped(block_id, location->raw_bytes);
     store_->forget(block_id);
+    held_->set(block_id, false);
+}
+
+void BlockServer::retire(std::uint32_t block_id) {
+    const auto location = store_->find(block_id);
+    if (!location) return;
+    for (const auto& job : jobs_) job->note_dropped(block_id, location->raw_bytes);
+    store_->retire(block_id);
     held_->set(block_id, false);
 }
 
@@ -344,7 +354,10 @@ void BlockServer::forget_ended_jobs() {
 ShardJob& BlockServer::join(const std::string& name, std::shared_ptr<TokenBucket> bucket,
                             const protocol::Manifest& manifest) {
     ShardJob& joined = job(name, std::move(bucket));
-    if (joined.sessions++ == 0) begin_epoch(joined, 0, manifest);
+    if (joined.sessions++ == 0) {
+        begin_epoch(joined, 0, manifest);
+        joined.allow_epoch();
+    }
     joined.idle_since_ns = 0;
     return joined;
 }
@@ -353,7 +366,7 @@ void BlockServer::begin_epoch(ShardJob& job, std::uint32_t epoch, const protocol
     // The store may also hold blocks of another version.
     const std::uint64_t cached_bytes = std::min(store_->usage().payload_bytes, manifest.total_bytes());
     job.begin_epoch(epoch, manifest.total_bytes(), cached_bytes,
-                    static_cast<std::uint32_t>(manifest_->header().block_id_end), peers_.blocks());
+                    static_cast<std::uint32_t>(manifest_->header().block_id_end), peers_.blocks(), now_ns_);
 }
 
 DatasetStatistics BlockServer::statistics() const {

@@ -72,6 +72,8 @@ public:
     void clear(const std::function<void(const Segment&)>& on_drop);
     // Drops a cached block that is bad. Does nothing if the block is not cached.
     void forget(std::uint32_t block_id);
+    // Drops a cached block whose place on the disk cannot be read.
+    void retire(std::uint32_t block_id);
     // True if uniform sampling by hash keeps this block under the current quota.
     bool chosen_by_hash(std::uint32_t block_id) const;
 

@@ -6,10 +6,24 @@
 #include "base/assert.h"
 
 namespace larder::cache {
+namespace {
+
+constexpr std::int64_t kEpochMin_ns = 1'000'000'000;
+
+}  // namespace
+
+bool ShardJob::begins_epoch(std::uint32_t wanted, std::int64_t now_ns) {
+    if (wanted < epoch && ++earlier_requests_ <= read_.size() * 64) return false;
+    return may_begin_ || delivered_blocks() - delivered_before_ >= read_.size() || now_ns - began_ns_ >= kEpochMin_ns;
+}
 
 void ShardJob::begin_epoch(std::uint32_t new_epoch, std::uint64_t dataset_bytes, std::uint64_t cached_bytes,
-                           std::uint32_t block_id_end, std::shared_ptr<const PeerBlocks> peers) {
+                           std::uint32_t block_id_end, std::shared_ptr<const PeerBlocks> peers, std::int64_t now_ns) {
     epoch = new_epoch;
+    may_begin_ = false;
+    began_ns_ = now_ns;
+    delivered_before_ = delivered_blocks();
+    earlier_requests_ = 0;
     at_peers = std::move(peers);
     unread_bytes = dataset_bytes;
     effective_bytes = cached_bytes + (at_peers != nullptr ? at_peers->bytes : 0);
@@ -27,6 +41,7 @@ void ShardJob::leave(std::int64_t now_ns) {
 }
 
 void ShardJob::note_read(std::uint32_t block_id, std::uint64_t bytes, bool cached) {
+    earlier_requests_ = 0;
     const std::size_t word = block_id / 64;
     if (word >= read_.size()) return;  // of a version newer than this job's epoch
     const std::uint64_t bit = std::uint64_t{1} << (block_id % 64);

@@ -47,7 +47,16 @@ struct ShardJob {
 
     // Begins an epoch in which no block is read yet.
     void begin_epoch(std::uint32_t new_epoch, std::uint64_t dataset_bytes, std::uint64_t cached_bytes,
-                     std::uint32_t block_id_end, std::shared_ptr<const PeerBlocks> peers = nullptr);
+                     std::uint32_t block_id_end, std::shared_ptr<const PeerBlocks> peers = nullptr,
+                     std::int64_t now_ns = 0);
+    // True if a request of another epoch than the job's begins that epoch. The epoch is the client's word, so what was
+    // read decides: beginning an epoch writes a word for each 64 blocks, so the reads since the last beginning must be
+    // as many, or a second must have passed. A later epoch begins with its first such request. An earlier one begins
+    // only after a dataset's worth of requests without one of the job's epoch, since ranks that are behind ask for
+    // blocks of the epoch before. So an epoch that nobody reads holds up the counts for no more than a pass.
+    bool begins_epoch(std::uint32_t wanted, std::int64_t now_ns);
+    // The next epoch may begin at once: a session has joined, which may resume at any epoch.
+    void allow_epoch() { may_begin_ = true; }
     // Removes an ended session. The last one clears what the job has read, so that the next session starts afresh.
     void leave(std::int64_t now_ns);
     // Notes that peers have dropped blocks. `now` is what they still hold.
@@ -69,7 +78,15 @@ struct ShardJob {
     std::uint64_t waiting_bytes() const;
 
 private:
+    std::uint64_t delivered_blocks() const {
+        return counters.memory_hits + counters.disk_hits + counters.misses + counters.peer_hits;
+    }
+
     std::vector<std::uint64_t> read_;
+    bool may_begin_ = false;              // see allow_epoch
+    std::int64_t began_ns_ = 0;           // when the epoch began
+    std::uint64_t delivered_before_ = 0;  // blocks delivered before the epoch began
+    std::uint64_t earlier_requests_ = 0;  // of earlier epochs, since the last read of this one
 };
 
 }  // namespace larder::cache

@@ -20,6 +20,12 @@ bool is_retryable(std::int32_t result) {
 
 }  // namespace
 
+// The block layer reports an unreadable medium as ENODATA, a failed checksum of the drive as EILSEQ, and a failure of
+// the target as EREMOTEIO.
+bool is_bad_place(std::int32_t result) {
+    return result == -EIO || result == -ENODATA || result == -EILSEQ || result == -EREMOTEIO;
+}
+
 DiskSegments::DiskSegments(DatasetStore& store, Device& device, const Clock& clock, std::uint64_t dataset_id,
                            std::string directory, std::uint32_t alignment)
     : store_(store),
@@ -144,7 +150,13 @@ void DiskSegments::fail_creation(Segment& segment, std::int32_t result, const ch
         store_.finish_write(*write, result);
         write = next;
     }
-    if (segment.fd_) unlink(segment);
+    // Only the header page is written before this.
+    const bool keeps_place = segment.fd_ && is_bad_place(result) && bad_files_ < kBadFilesMax;
+    if (keeps_place) {
+        ++bad_files_;
+    } else if (segment.fd_) {
+        unlink(segment);
+    }
     operations_in_flight_--;
     store_.release(segment);
 }

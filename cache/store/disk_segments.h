@@ -17,9 +17,15 @@
 
 namespace larder::cache {
 
+// True for the result of an operation that failed because of the place on the disk: a bad sector. Such a place is not
+// used again.
+bool is_bad_place(std::int32_t result);
+
 class DiskSegments {
 public:
     static constexpr std::int64_t kRetryAfterNs = 10'000'000'000;
+    // Files whose header the disk cannot write keep their place, so that the next file gets another; this many at most.
+    static constexpr unsigned kBadFilesMax = 2;
 
     DiskSegments(DatasetStore& store, Device& device, const Clock& clock, std::uint64_t dataset_id,
                  std::string directory, std::uint32_t alignment);
@@ -69,6 +75,7 @@ private:
     bool full_ = false;
     std::optional<Error> problem_;
     std::int64_t retry_at_ns_ = 0;
+    unsigned bad_files_ = 0;
     std::uint32_t operations_in_flight_ = 0;
 };
 

@@ -5,7 +5,8 @@
 //
 //   database "blocks":   key {dataset u64, segment u32, offset/64 u32} -> {block_id, payload_bytes, payload_crc, crc}
 //                        (for a compressed block {block_id, payload_bytes, payload_crc, raw_bytes, crc};
-//                        block_id 0xffffffff: the block was dropped, its record still takes up payload_bytes)
+//                        block_id 0xffffffff: the block was dropped, its record still takes up payload_bytes;
+//                        0xfffffffe: the disk cannot write or read this record, nothing is written there again)
 //   database "segments": key {dataset u64, segment u32} -> {size u64, alignment u32, sealed u32, reserved u32, crc}
 //   database "state":    key "next_segment" -> {id u32, crc}
 //

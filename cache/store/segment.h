@@ -56,6 +56,7 @@ private:
     std::uint32_t slot_ = 0;  // in the store's array of segments
     std::uint32_t alignment_ = kMemoryAlignment;
     std::uint32_t references_ = 0;  // reservations, writes, reads and operations in flight
+    unsigned bad_places_ = 0;       // writes that failed because of the place
     std::uint32_t unwritten_ = 0;   // reservations whose record is not written yet, nor given up
     FileDescriptor fd_;
     Mapping memory_;

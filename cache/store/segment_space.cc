@@ -108,6 +108,14 @@ void SegmentSpace::add_gap(Segment& segment, std::uint64_t offset, std::uint64_t
     }
 }
 
+void SegmentSpace::close(Segment& segment) {
+    std::erase(open_, &segment);
+    const std::uint64_t bytes = hole_bytes(segment);
+    segment.used_bytes_ += bytes;
+    used_bytes_ += bytes;
+    std::erase_if(holes_, [&](const Hole& hole) { return hole.segment == &segment; });
+}
+
 void SegmentSpace::remove(Segment& segment) {
     segment_count_--;
     allocated_bytes_ -= segment.size_bytes_;

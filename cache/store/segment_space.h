@@ -54,6 +54,8 @@ public:
     void add_gap(Segment& segment, std::uint64_t offset, std::uint64_t bytes);
     // Opens the segment's tail for records. Returns the segment that is closed in exchange, or null.
     Segment* open(Segment& segment);
+    // Takes no more records into the segment. Its holes count as used from now on.
+    void close(Segment& segment);
     // Removes a dropped segment, with its used bytes, holes and tail.
     void remove(Segment& segment);
 

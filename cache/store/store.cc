@@ -15,6 +15,12 @@ namespace larder::cache {
 using protocol::kRecordHeaderBytes;
 using protocol::record_bytes;
 
+namespace {
+
+constexpr unsigned kBadPlacesMax = 4;
+
+}  // namespace
+
 DatasetStore::DatasetStore(StoreOptions options, Device& device, const Clock& clock, Index* index)
     : options_(std::move(options)),
       clock_(clock),
@@ -168,7 +174,9 @@ bool DatasetStore::write(StoreWrite& write) {
 void DatasetStore::finish_write(StoreWrite& write, std::int32_t result) {
     const Reservation reservation = write.reservation;
     write_bytes_in_flight_ -= write.record.size();
-    if (result != 0) {
+    if (is_bad_place(result)) {
+        retire_space(reservation);
+    } else if (result != 0) {
         release_space(reservation);
     } else if (!make_findable(reservation, write.payload_crc)) {
         result = -ECANCELED;
@@ -223,6 +231,26 @@ void DatasetStore::release_space(const Reservation& reservation) {
     end_reservation(segment);
 }
 
+// Leaves the room used: a place where a write failed would fail the next one, too. After kBadPlacesMax such failures
+// the segment takes no more records: more likely the disk fails as a whole, and each try costs room.
+void DatasetStore::retire_space(const Reservation& reservation) {
+    LARDER_ASSERT(table_[reservation.block_id].slot == BlockTable::kPending);
+    table_.clear(reservation.block_id);
+    Segment& segment = *reservation.segment;
+    if (segment.dropped()) {
+        segment.unwritten_--;
+        return;
+    }
+    if (index_ != nullptr) {
+        index_->put_block(options_.dataset_id, segment.id(),
+                          {.offset_units = static_cast<std::uint32_t>(reservation.offset / kOffsetUnitBytes),
+                           .block_id = StoredBlock::kRetiredId,
+                           .payload_bytes = reservation.payload_bytes});
+    }
+    if (++segment.bad_places_ == kBadPlacesMax) space(segment.tier()).close(segment);
+    end_reservation(segment);
+}
+
 // The index learns that a segment is sealed only once all its records are there: the next start does not look for
 // records in a sealed segment.
 void DatasetStore::end_reservation(Segment& segment) {
@@ -234,6 +262,14 @@ void DatasetStore::end_reservation(Segment& segment) {
 }
 
 void DatasetStore::forget(std::uint32_t block_id) {
+    drop_block(block_id, StoredBlock::kDroppedId);
+}
+
+void DatasetStore::retire(std::uint32_t block_id) {
+    drop_block(block_id, StoredBlock::kRetiredId);
+}
+
+void DatasetStore::drop_block(std::uint32_t block_id, std::uint32_t id_left) {
     LARDER_ASSERT(block_id < table_.block_id_end());
     const BlockTable::Entry entry = table_[block_id];
     if (!entry.found()) return;
@@ -241,12 +277,13 @@ void DatasetStore::forget(std::uint32_t block_id) {
     const auto found = std::ranges::find(segment.block_ids_, block_id);
     LARDER_ASSERT(found != segment.block_ids_.end());
     segment.block_ids_.erase(found);
-    clear_entry(segment, block_id);
+    clear_entry(segment, block_id, id_left);
 }
 
-void DatasetStore::clear_entry(const Segment& segment, std::uint32_t block_id) {
+// `id_left`: what the index keeps in place of the block.
+void DatasetStore::clear_entry(const Segment& segment, std::uint32_t block_id, std::uint32_t id_left) {
     const StoredBlock dropped{.offset_units = table_[block_id].offset_units,
-                              .block_id = StoredBlock::kDroppedId,
+                              .block_id = id_left,
                               .payload_bytes = table_[block_id].payload_bytes};
     payload_bytes_ -= table_.raw_bytes(block_id);
     record_bytes_ -= record_bytes(dropped.payload_bytes, segment.alignment());

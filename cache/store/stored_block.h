@@ -14,6 +14,9 @@ struct StoredBlock {
     // Stands for the id of a block that was dropped while its record stays in the segment. The scan of the segment's
     // tail starts behind such a record, so that it does not bring the block back.
     static constexpr std::uint32_t kDroppedId = 0xffffffff;
+    // Stands for the id of a record that the disk could not write or read. Nothing is written there again while the
+    // segment lives.
+    static constexpr std::uint32_t kRetiredId = 0xfffffffe;
 
     std::uint32_t offset_units = 0;  // of the record in its segment
     std::uint32_t block_id = 0;
@@ -23,6 +26,7 @@ struct StoredBlock {
 
     std::uint64_t offset() const { return offset_units * kOffsetUnitBytes; }
     bool is_dropped() const { return block_id == kDroppedId; }
+    bool is_retired() const { return block_id == kRetiredId; }
     bool operator==(const StoredBlock&) const = default;
 };
 static_assert(sizeof(StoredBlock) == 20);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "cache/shard/block_server.h"
 #include "tests/unit/cache/shard/shard_fixture.h"
 
@@ -115,6 +117,61 @@ TEST(Shard, BlockStaysCachedAfterTransientReadFailure) {
     EXPECT_EQ(world.read_epoch(client, 3), world.content.size() - 1) << "one block is read from the remote, once";
     EXPECT_EQ(world.read_epoch(client, 4), world.content.size());
     EXPECT_EQ(world.dataset().counters.crc_failures, 0u);
+}
+
+TEST(Shard, PlaceThatCannotBeReadIsNotUsedAgain) {
+    using test::FakeAction;
+    ShardWorld world({.quota = kDisk});
+    RingClient& client = world.attach();
+    world.read_epoch(client, 1);
+    const StoreUsage before = world.dataset().usage;
+    world.device->inject({.action = FakeAction::read, .path_part = "segment", .error = EIO});
+    EXPECT_EQ(world.read_epoch(client, 2), world.content.size() - 1) << "one block is read from the remote";
+    EXPECT_EQ(world.dataset().counters.crc_failures, 1u);
+    EXPECT_EQ(world.read_epoch(client, 3), world.content.size());
+    EXPECT_EQ(world.dataset().usage.blocks, before.blocks);
+    EXPECT_GT(world.dataset().usage.disk_bytes, before.disk_bytes) << "the bad place still counts";
+}
+
+TEST(Shard, EpochsThatFollowWithoutReadsAreNotBegun) {
+    // Beginning an epoch costs a word for each 64 blocks.
+    ShardWorld world({.blocks = 1280, .block_bytes_max = 100, .quota = kMemory});
+    RingClient& client = world.attach();
+    world.read(client, 0);
+    std::set<std::uint32_t> begun;
+    constexpr std::uint32_t kRequests = 400;
+    for (std::uint32_t epoch = 2; epoch < 2 + kRequests; ++epoch) {
+        EXPECT_EQ(world.read(client, 0, epoch).status, BlockStatus::ok) << "the request itself is served";
+        begun.insert(world.job("job").epoch);
+    }
+    EXPECT_LE(begun.size(), 2 + kRequests / 20);
+    EXPECT_GE(begun.size(), 2u);
+}
+
+TEST(Shard, FarEpochFreezesTheAccountsForNoMoreThanAPass) {
+    ShardWorld world({.quota = kMemory});
+    RingClient& client = world.attach();
+    world.read_epoch(client, 1);
+    world.read(client, 0, 0xffffffff);
+    world.read_epoch(client, 2);
+    world.read_epoch(client, 3);
+    EXPECT_EQ(world.job("job").epoch, 3u);
+    world.read_epoch(client, 4);
+    EXPECT_EQ(world.job("job").epoch, 4u);
+    EXPECT_EQ(world.job("job").unread_bytes, 0u);
+}
+
+TEST(Shard, RankThatIsStillInTheEpochBeforeChangesNoEpoch) {
+    ShardWorld world({.quota = kMemory});
+    RingClient& client = world.attach();
+    RingClient& slow = world.attach({.session_id = 2});
+    world.read_epoch(client, 1);
+    for (std::uint32_t block = 0; block < world.content.size(); ++block) {
+        world.read(client, block, 2);
+        world.read(slow, block, 1);
+        EXPECT_EQ(world.job("job").epoch, 2u);
+    }
+    EXPECT_EQ(world.job("job").unread_bytes, 0u);
 }
 
 TEST(Shard, HitsAreCopiedWhenSegmentMessagesFillTheSocket) {

@@ -74,8 +74,8 @@ TEST(StoreFault, FailedWriteReleasesItsRoom) {
     StoreFixture f;
     f.store->set_quota({.memory_bytes = 0, .disk_bytes = 8 * kMiB}, {});
     ASSERT_EQ(f.admit_to_disk(1, 1000), 0);
-    f.device.inject({.action = FakeAction::write, .kind = Fault::Kind::torn, .error = EIO});
-    EXPECT_EQ(f.admit_to_disk(2, 100'000), -EIO);
+    f.device.inject({.action = FakeAction::write, .kind = Fault::Kind::torn, .error = ENOMEM});
+    EXPECT_EQ(f.admit_to_disk(2, 100'000), -ENOMEM);
     EXPECT_FALSE(f.store->find(2));
     EXPECT_FALSE(f.store->disk_full());
     EXPECT_TRUE(f.store->disk_problem());
@@ -88,6 +88,79 @@ TEST(StoreFault, FailedWriteReleasesItsRoom) {
     EXPECT_EQ(f.admit_to_disk(3, 100'000), 0);
     EXPECT_EQ(f.store->usage().disk_bytes, protocol::record_bytes(1000, 512) + protocol::record_bytes(100'000, 512));
     f.store->check_invariants();
+}
+
+TEST(StoreFault, PlaceThatCannotBeWrittenIsNotWrittenAgain) {
+    for (const int error : {EIO, ENODATA, EILSEQ, EREMOTEIO}) {
+        StoreFixture f;
+        f.store->set_quota({.memory_bytes = 0, .disk_bytes = 8 * kMiB}, {});
+        ASSERT_EQ(f.admit_to_disk(1, 1000), 0);
+        const std::uint64_t bad = f.store->find(1)->offset + protocol::record_bytes(1000, 512);
+        f.device.inject({.action = FakeAction::write, .kind = Fault::Kind::torn, .error = error});
+        EXPECT_EQ(f.admit_to_disk(2, 100'000), -error);
+        f.store->check_invariants();
+        for (std::uint32_t block_id = 3; block_id < 20; ++block_id) {
+            f.clock.advance_ns(DiskSegments::kRetryAfterNs);
+            ASSERT_EQ(f.admit_to_disk(block_id, 50'000), 0);
+            EXPECT_GE(f.store->find(block_id)->offset, bad + protocol::record_bytes(100'000, 512));
+        }
+        ASSERT_EQ(f.admit_to_disk(2, 100'000), 0) << "the block itself is admitted elsewhere";
+        EXPECT_TRUE(f.holds(2, 100'000));
+        f.store->check_invariants();
+    }
+}
+
+TEST(StoreFault, SegmentWithManyBadPlacesTakesNoMoreRecords) {
+    StoreFixture f;
+    f.store->set_quota({.memory_bytes = 0, .disk_bytes = 64 * kMiB}, {});
+    ASSERT_EQ(f.admit_to_disk(1, 1000), 0);
+    const Segment* first = f.store->find(1)->segment;
+    for (int i = 0; i < 4; ++i) {
+        f.device.inject({.action = FakeAction::write, .error = EIO});
+        EXPECT_EQ(f.admit_to_disk(2, 10'000), -EIO);
+        f.clock.advance_ns(DiskSegments::kRetryAfterNs);
+        f.store->check_invariants();
+    }
+    ASSERT_EQ(f.admit_to_disk(2, 10'000), 0);
+    EXPECT_NE(f.store->find(2)->segment, first);
+    EXPECT_TRUE(f.holds(1, 1000)) << "what the segment holds is served";
+    f.store->check_invariants();
+    f.store->set_quota({}, {});
+    f.run();
+    EXPECT_EQ(f.store->usage().disk_bytes, 0u);
+    f.store->check_invariants();
+}
+
+TEST(StoreFault, DiskThatFailsAsAWholeCostsLittleRoom) {
+    StoreFixture f;
+    f.store->set_quota({.memory_bytes = 0, .disk_bytes = 64 * kMiB}, {});
+    ASSERT_EQ(f.admit_to_disk(1, 1000), 0);
+    f.device.inject({.action = FakeAction::write, .times = 1'000'000, .error = EIO});
+    for (int second = 0; second < 3600; ++second) {
+        f.admit_to_disk(2, 1000);
+        f.clock.advance_ns(1'000'000'000);
+    }
+    EXPECT_LE(f.store->usage().disk_bytes, 5 * protocol::record_bytes(1000, 512));
+    EXPECT_LE(f.disk.paths().size(), 1 + DiskSegments::kBadFilesMax);
+    f.store->check_invariants();
+    f.device.clear_faults();
+    f.clock.advance_ns(DiskSegments::kRetryAfterNs);
+    EXPECT_EQ(f.admit_to_disk(2, 1000), 0);
+    EXPECT_TRUE(f.holds(1, 1000));
+    EXPECT_TRUE(f.holds(2, 1000));
+    f.store->check_invariants();
+}
+
+TEST(StoreFault, HeaderThatCannotBeWrittenIsTriedElsewhere) {
+    StoreFixture f;
+    f.store->set_quota({.memory_bytes = 0, .disk_bytes = 64 * kMiB}, {});
+    f.device.inject({.action = FakeAction::write, .error = EIO});
+    EXPECT_EQ(f.admit_to_disk(1, 1000), -EIO);
+    EXPECT_EQ(f.disk.paths().size(), 1u) << "the file keeps the bad place";
+    EXPECT_EQ(f.device.open_files(), 0u);
+    f.clock.advance_ns(DiskSegments::kRetryAfterNs);
+    EXPECT_EQ(f.admit_to_disk(1, 1000), 0);
+    EXPECT_EQ(f.disk.paths().size(), 2u);
 }
 
 TEST(StoreFault, ContinuesAfterAShortWrite) {
