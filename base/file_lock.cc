@@ -30,6 +30,8 @@ Result<FileDescriptor> lock_file(const std::string& path, unsigned mode) {
     constexpr int kTries = 3000;
     constexpr std::chrono::milliseconds kPause{10};
     auto file = open_file(path, O_RDWR | O_CREAT, mode);
+    const bool is_read_only = !file && file.error().system_errno == EROFS;
+    if (is_read_only) file = open_file(path, O_RDONLY);
     if (!file) return file;
     for (int tries = 1; ::flock(file->get(), LOCK_EX | LOCK_NB) != 0; ++tries) {
         if (errno != EWOULDBLOCK) return fail_errno(errno, "lock " + path);
@@ -39,6 +41,7 @@ Result<FileDescriptor> lock_file(const std::string& path, unsigned mode) {
         }
         std::this_thread::sleep_for(kPause);
     }
+    if (is_read_only) return file;
     const std::string process = std::to_string(::getpid()) + "\n";
     const bool written = ::ftruncate(file->get(), 0) == 0 && ::pwrite(file->get(), process.data(), process.size(), 0) ==
                                                                  static_cast<ssize_t>(process.size());

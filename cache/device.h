@@ -65,6 +65,11 @@ public:
     // If add_buffer returned true, call remove_buffer before the memory is freed.
     virtual void remove_buffer(std::span<std::byte> memory) = 0;
 
+    // Operations that block, on a disk or a network, hold a worker each. Whoever starts many gets workers of its own
+    // for them, so that it takes none from others when they hang. Best effort. After `stop` both do nothing.
+    virtual void add_workers(unsigned count) = 0;
+    virtual void remove_workers(unsigned count) = 0;
+
     // Submits the started operations, waits for at least one completion or until `deadline_ns` of the device's clock (a
     // past deadline: does not wait), and runs `done` of every completed operation. May return early, for example on a
     // signal. Makes at most one system call, and none if there is nothing to submit or to wait for.

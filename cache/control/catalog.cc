@@ -221,8 +221,9 @@ Result<Catalog::Loaded> Catalog::load() {
         if (!fs::exists(directory_ + "/" + name + "/dataset.json", error)) {
             if (!check_dataset_name(name) || !holds_own_files_only(directory_ + "/" + name)) continue;
             const auto removed = abandon(name);
-            if (!removed) return std::unexpected(removed.error());
-            if (*removed) {
+            if (!removed) {
+                loaded.problems.push_back(removed.error());
+            } else if (*removed) {
                 loaded.removed.push_back(directory_ + "/" + name);
             } else {
                 loaded.stopped.push_back(name);
@@ -232,7 +233,7 @@ Result<Catalog::Loaded> Catalog::load() {
         auto record = load_record(name);
         if (!record) return std::unexpected(record.error());
         if (auto removed = remove_left_overs(*record, loaded.removed); !removed) {
-            return std::unexpected(removed.error());
+            loaded.problems.push_back(removed.error());
         }
         loaded.records.push_back(std::move(*record));
     }

@@ -51,6 +51,7 @@ public:
         std::vector<DatasetRecord> records;  // by name
         std::vector<std::string> removed;    // removed files of unfinished additions and indexings
         std::vector<std::string> stopped;    // names of unfinished additions that have a journal and can resume
+        std::vector<Error> problems;         // remains that could not be removed
     };
     // Makes the directory if it is missing. A record that cannot be read is an error that names the file.
     Result<Loaded> load();

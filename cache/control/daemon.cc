@@ -48,7 +48,11 @@ Result<void> make_directories(const std::string& state) {
     // Mode 0700: cached bytes and manifests are read only through sessions, which check access.
     for (const char* name : {"/datasets", "/segments", "/index"}) {
         const std::string path = state + name;
-        if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, "make directory " + path);
+        if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) continue;
+        // Some file systems that are read-only report that first.
+        const int failed = errno;
+        if (failed != EROFS || !std::filesystem::is_directory(path, error))
+            return fail_errno(failed, "make directory " + path);
     }
     return {};
 }

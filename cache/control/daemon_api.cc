@@ -126,7 +126,7 @@ void DaemonApi::get_index(const Asked&, const HttpRespond& respond) {
 std::optional<AllocatorMetrics> DaemonApi::allocator_metrics() const {
     if (agent_ == nullptr) return std::nullopt;
     const AgentStatus& status = agent_->status();
-    const double left_s = static_cast<double>(status.lease_expires_ns - clock_.now_ns()) / 1e9;
+    const double left_s = static_cast<double>(status.lease_expires_ns - clock_.now_ns() - slept_ns()) / 1e9;
     return AllocatorMetrics{.connected = status.connected,
                             .plan = status.plan,
                             .lease_left_seconds = std::max(0.0, left_s),
@@ -168,6 +168,8 @@ json::array DaemonApi::outages_json() const {
 
 void DaemonApi::get_status(const Asked&, const HttpRespond& respond) {
     const IndexStatus index = node_.index_status();
+    json::array problems;
+    for (const std::string& problem : node_.problems()) problems.emplace_back(problem);
     respond(json_response({{"version", LARDER_VERSION},
                            {"pid", ::getpid()},
                            {"uptime_s", static_cast<double>(clock_.now_ns() - started_ns_) / 1e9},
@@ -182,6 +184,7 @@ void DaemonApi::get_status(const Asked&, const HttpRespond& respond) {
                            {"allocator", allocator_json()},
                            {"peers", peers_json()},
                            {"outages", outages_json()},
+                           {"problems", std::move(problems)},
                            {"index_problem", index.problem}}));
 }
 

@@ -39,6 +39,9 @@ struct NodeDataset {
     std::shared_ptr<std::atomic<bool>> quota_assigned = std::make_shared<std::atomic<bool>>(false);
     // Why the dataset is offline: its remote could not be reached. Retried every 10 s.
     std::optional<Error> offline;
+    bool is_opening = false;  // a thread looks for the remote, and may hang
+    bool offline_is_logged = false;
+    std::string cache_problem;  // which cached bytes could not be read at start, and why; empty: all could
     std::shared_ptr<const RemotePlace> place;  // null: not opened yet
     std::vector<RecoveredSegment> segments;    // recovered; the shard takes them over once the dataset is online
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "cache/shard/statistics.h"
 
@@ -20,8 +21,12 @@ public:
     // `datasets` holds all datasets that are served.
     void update(std::span<const DatasetStatistics> datasets, std::int64_t now_ns);
 
+    // What the last update found: a line for each dataset whose disk admits no blocks.
+    const std::vector<std::string>& problems() const { return problems_; }
+
 private:
     std::map<std::uint64_t, std::int64_t> trouble_seen_ns_;  // by dataset id: last failure seen
+    std::vector<std::string> problems_;
 };
 
 }  // namespace larder::cache

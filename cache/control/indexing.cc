@@ -79,6 +79,7 @@ struct Indexing::Run {
     std::uint64_t version = 1;
     // Set by the task:
     IndexReport report;
+    Result<RemotePlace::Reached> reached;
     std::shared_ptr<const DatasetVersion> opened;
 };
 
@@ -156,6 +157,7 @@ Result<std::uint64_t> Indexing::start(std::shared_ptr<Run> indexing, std::string
         auto report = index_dataset(
             request, [&progress](const IndexProgress& step) { show_progress(progress, step); }, std::move(stop));
         if (!report) return std::unexpected(report.error());
+        indexing->reached = report->place->reach();
         if (indexing->previous != nullptr && is_unchanged(report->manifest, *indexing->previous)) {
             if (auto removed = datasets_.catalog().remove_manifest(record.definition.name, indexing->version);
                 !removed) {
@@ -199,7 +201,7 @@ void Indexing::finish_adding(const std::shared_ptr<Run>& indexing, Tasks::Outcom
         dataset.versions.emplace(indexing->version, indexing->opened);
         // Empty datasets are not reported, so the allocator never sets their quota.
         *dataset.quota_assigned = config_.allocator.endpoint.empty() || record.quota_held || dataset.bytes() == 0;
-        serving_.hand_over(dataset);
+        serving_.hand_over(dataset, indexing->reached);
         log_info("dataset added", {{"dataset", record.definition.name},
                                    {"url", record.definition.url},
                                    {"samples", indexing->report.manifest.sample_count},
@@ -236,7 +238,7 @@ void Indexing::finish_reindexing(Run& indexing, Tasks::Outcome outcome,
     // A dataset that is already served keeps its place.
     if (dataset.offline) {
         dataset.place = indexing.report.place;
-        serving_.hand_over(dataset);
+        serving_.hand_over(dataset, indexing.reached);
     } else {
         dataset.shard->add_version(dataset.record.dataset_id, indexing.opened->manifest);
     }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <string>
 #include <utility>
 
@@ -41,6 +42,10 @@ void log_outage(const HttpOutage& outage) {
     }
 }
 
+bool is_read_only(const std::string& directory) {
+    return ::access(directory.c_str(), W_OK) != 0 && errno == EROFS;
+}
+
 Result<DatasetRecord> record_of(const std::string& name, DatasetRequest declared) {
     declared.definition.name = name;
     auto record = check_dataset_request(declared, {.owner = ::geteuid(), .group = ::getegid()});
@@ -65,7 +70,7 @@ Node::Node(const DaemonConfig& config, asio::io_context& control)
       files_(std::make_unique<WorkThread>("larder-files")),
       memory_(std::make_unique<WorkThread>("larder-memory")),
       tasks_(clock_, [&control](std::function<void()> work) { asio::post(control, std::move(work)); }),
-      job_limits_([this] { shards_->wake(); }) {}
+      job_limits_([this] { shards_->wake(); }, &slept_ns) {}
 
 Result<std::unique_ptr<Node>> Node::start(const DaemonConfig& config, asio::io_context& control) {
     std::unique_ptr<Node> node(new Node(config, control));
@@ -95,8 +100,16 @@ void Node::stop() {
     index_.reset();
 }
 
+// Without an index all segments are scanned, so a disk that cannot be written or read does not stop the node.
 Result<void> Node::open_index() {
-    auto opened = Index::open({.directory = config_.state_directory + "/index"});
+    const std::string directory = config_.state_directory + "/index";
+    auto opened = Index::open({.directory = directory});
+    if (!opened && (opened.error().system_errno == EIO || is_read_only(directory))) {
+        index_problem_ = "the index is not used: " + opened.error().message;
+        log_error("the index cannot be used; the segments are scanned at each start",
+                  {{"error", opened.error().message}});
+        opened = Index::open({});
+    }
     if (!opened) return std::unexpected(opened.error().within("index"));
     index_ = std::move(opened->index);
     const Index::OpenReport& report = opened->report;
@@ -140,7 +153,6 @@ void Node::make_parts() {
                                                         .shards = *shards_,
                                                         .transfers = *transfers_,
                                                         .index = *index_,
-                                                        .files = *files_,
                                                         .memory = *memory_,
                                                         .control = control_});
     old_versions_ = std::make_unique<OldVersions>(config_.version_grace_ns, clock_, *datasets_, *files_, control_);
@@ -207,6 +219,15 @@ void Node::run_periodic_work() {
         disk_reports_.update(statistics->datasets, now_ns);
         quotas_->note_use(*statistics);
     });
+}
+
+std::vector<std::string> Node::problems() const {
+    std::vector<std::string> problems = disk_reports_.problems();
+    if (!index_problem_.empty()) problems.push_back(index_problem_);
+    for (const auto& [name, dataset] : datasets_->all()) {
+        if (!dataset.cache_problem.empty()) problems.push_back("dataset \"" + name + "\": " + dataset.cache_problem);
+    }
+    return problems;
 }
 
 void Node::send_datasets_to_peers() {

@@ -76,6 +76,8 @@ public:
     Peers* peers() { return peers_.get(); }
     const RateMeter& rates() const { return rates_; }
     IndexStatus index_status() const { return index_->status(); }
+    // What does not work on this node's own disks, a line each. All else is served.
+    std::vector<std::string> problems() const;
     HttpStatistics http_statistics() const { return transfers_->statistics(); }
     // Remotes that do not answer at present.
     std::vector<HttpOutage> outages() const { return transfers_->outages(); }
@@ -95,6 +97,7 @@ private:
     RateMeter rates_;
     DiskReports disk_reports_;
     std::unique_ptr<Index> index_;
+    std::string index_problem_;                 // why the index is not used at all; empty: it is
     std::unique_ptr<HttpTransfers> transfers_;  // outlives its readers
     std::unique_ptr<HttpTransfers> peer_transfers_;
     std::unique_ptr<ShardThreads> shards_;

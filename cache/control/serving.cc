@@ -1,8 +1,6 @@
 #include "cache/control/serving.h"
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -12,11 +10,21 @@
 #include "cache/control/versions.h"
 
 namespace larder::cache {
-namespace asio = boost::asio;
 namespace fs = std::filesystem;
 namespace {
 
 constexpr std::int64_t kRetryAfterNs = 10'000'000'000;
+
+// The paths in a directory, as far as they can be read.
+std::vector<fs::path> list_directory(const fs::path& directory) {
+    std::vector<fs::path> paths;
+    std::error_code error;
+    for (fs::directory_iterator entry(directory, error); !error && entry != fs::directory_iterator();
+         entry.increment(error)) {
+        paths.push_back(entry->path());
+    }
+    return paths;
+}
 
 bool is_dataset_id(const std::string& name) {
     return name.size() == 16 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -51,9 +59,9 @@ Serving::Serving(const Place& place)
       shards_(place.shards),
       transfers_(place.transfers),
       index_(place.index),
-      files_(place.files),
       memory_(place.memory),
-      control_(place.control) {}
+      control_(place.control),
+      calls_(place.control, "larder-open") {}
 
 // --- recovery
 
@@ -65,6 +73,8 @@ Result<void> Serving::load() {
     for (const std::string& name : loaded->stopped) {
         log_info("adding a dataset was interrupted: add the dataset again to resume", {{"dataset", name}});
     }
+    for (const Error& problem : loaded->problems)
+        log_warn("cannot remove the remains of unfinished work", {{"error", problem.message}});
     fit_quotas(loaded->records, config_);
     for (DatasetRecord& record : loaded->records) {
         const std::string name = record.definition.name;
@@ -73,6 +83,15 @@ Result<void> Serving::load() {
         }
     }
     remove_orphan_segments();
+    calls_.wait(kOpenAtStart_ns);
+    control_.poll();  // takes what was found
+    if (control_.stopped()) control_.restart();
+    for (auto& [name, dataset] : datasets_.all()) {
+        if (!dataset.is_opening) continue;
+        set_offline(dataset, {ErrorCode::unavailable, "its remote has not answered for " +
+                                                          std::to_string(kOpenAtStart_ns / 1'000'000'000) +
+                                                          " s: does its mount hang?"});
+    }
     return {};
 }
 
@@ -87,9 +106,8 @@ Result<void> Serving::load_dataset(DatasetRecord record) {
     // The saved quota applies until an allocator sets another.
     *dataset.quota_assigned = true;
     const std::uint64_t id = dataset.record.dataset_id;
-    auto recovered = recover_segments(id, datasets_.segment_directory(id), &index_);
-    if (!recovered) return std::unexpected(recovered.error());
-    const RecoveryReport& report = recovered->report;
+    Recovered recovered = recover_segments(id, datasets_.segment_directory(id), &index_);
+    const RecoveryReport& report = recovered.report;
     log_info("dataset recovered", {{"dataset", dataset.record.definition.name},
                                    {"blocks", report.blocks},
                                    {"segments", report.segments},
@@ -101,28 +119,44 @@ Result<void> Serving::load_dataset(DatasetRecord record) {
                  {{"dataset", dataset.record.definition.name}, {"reason", report.index_problem}});
     }
     for (const std::string& removed : report.removed) log_warn("removed a bad segment file", {{"file", removed}});
-    dataset.segments = std::move(recovered->segments);
-    hand_over(dataset);
+    if (!report.problems.empty()) {
+        dataset.cache_problem = report.problems.front().message;
+        if (report.problems.size() > 1) {
+            dataset.cache_problem += " (and " + std::to_string(report.problems.size() - 1) + " more)";
+        }
+        log_error("a part of the cache cannot be used; all else is served",
+                  {{"dataset", dataset.record.definition.name},
+                   {"problems", report.problems.size()},
+                   {"first", report.problems.front().message}});
+    }
+    dataset.segments = std::move(recovered.segments);
+    dataset.offline = Error{ErrorCode::unavailable, "its remote is being looked for"};
+    const std::string name = dataset.record.definition.name;
     datasets_.add(std::move(dataset));
+    open(datasets_.at(name));
     return {};
 }
 
 // Removes segments of datasets whose removal was interrupted. Deletes only files that are named like segments.
 void Serving::remove_orphan_segments() {
-    std::error_code error;
-    for (const fs::directory_entry& entry : fs::directory_iterator(datasets_.segments_directory(), error)) {
-        const std::string id = entry.path().filename().string();
+    for (const fs::path& path : list_directory(datasets_.segments_directory())) {
+        const std::string id = path.filename().string();
         const bool known = !datasets_.damaged().empty() || std::ranges::any_of(datasets_.all(), [&](const auto& item) {
             return format_dataset_id(item.second.record.dataset_id) == id;
         });
         if (known || !is_dataset_id(id)) continue;
         index_.remove_dataset(std::stoull(id, nullptr, 16));
-        std::error_code ignored;
-        for (const fs::directory_entry& file : fs::directory_iterator(entry.path(), ignored)) {
-            if (file.path().extension() == ".segment") fs::remove(file.path(), ignored);
+        std::error_code error;
+        for (const fs::path& file : list_directory(path)) {
+            if (file.extension() == ".segment") fs::remove(file, error);
         }
-        fs::remove(entry.path(), ignored);
-        log_info("removed the segments of a dataset that is gone", {{"dataset_id", id}});
+        fs::remove(path, error);
+        if (error) {
+            log_warn("cannot remove the segments of a dataset that is gone",
+                     {{"dataset_id", id}, {"error", error.message()}});
+        } else {
+            log_info("removed the segments of a dataset that is gone", {{"dataset_id", id}});
+        }
     }
 }
 
@@ -134,7 +168,7 @@ ShardThread& Serving::least_loaded() const {
     return **std::ranges::min_element(shards_.all(), {}, [&](const auto& shard) { return bytes[shard.get()]; });
 }
 
-void Serving::hand_over(NodeDataset& dataset) {
+void Serving::hand_over(NodeDataset& dataset, const Result<RemotePlace::Reached>& reached) {
     StoreOptions options{.dataset_id = dataset.record.dataset_id,
                          .segment_directory = datasets_.segment_directory(dataset.record.dataset_id),
                          .unmap_on_another_thread = [this](std::shared_ptr<const Mapping> memory) {
@@ -146,59 +180,70 @@ void Serving::hand_over(NodeDataset& dataset) {
         options.block_bytes_max = std::max(options.block_bytes_max, header.block_bytes_max);
     }
     const auto& manifest = dataset.newest().manifest;
-    Result<void> handed_over;
-    if (dataset.place == nullptr) {
-        auto place = RemotePlace::open(manifest->url(), dataset.record.definition.remote, &transfers_);
-        if (place) {
-            dataset.place = std::move(*place);
-        } else {
-            handed_over = std::unexpected(place.error());
-        }
+    if (!reached) return set_offline(dataset, reached.error());
+    const auto handed_over = dataset.shard->call([&](Shard& shard) -> Result<void> {
+        auto remote = dataset.place->remote(shard.device(), *reached);
+        if (!remote) return std::unexpected(remote.error());
+        auto store = std::make_unique<DatasetStore>(options, shard.device(), clock_, &index_);
+        store->recover(std::exchange(dataset.segments, {}));
+        shard.add_dataset({.definition = dataset.record.definition,
+                           .store = std::move(store),
+                           .remote = std::move(*remote),
+                           .quota = dataset.record.quota,
+                           .manifest = manifest});
+        return {};
+    });
+    if (!handed_over) return set_offline(dataset, handed_over.error());
+    if (dataset.offline_is_logged) {
+        log_info("dataset is served again", {{"dataset", dataset.record.definition.name}});
     }
-    if (handed_over)
-        handed_over = dataset.shard->call([&](Shard& shard) -> Result<void> {
-            auto remote = dataset.place->remote(shard.device());
-            if (!remote) return std::unexpected(remote.error());
-            auto store = std::make_unique<DatasetStore>(options, shard.device(), clock_, &index_);
-            store->recover(std::exchange(dataset.segments, {}));
-            shard.add_dataset({.definition = dataset.record.definition,
-                               .store = std::move(store),
-                               .remote = std::move(*remote),
-                               .quota = dataset.record.quota,
-                               .manifest = manifest});
-            return {};
-        });
-    if (handed_over) {
-        if (dataset.offline) log_info("dataset is served again", {{"dataset", dataset.record.definition.name}});
-        dataset.offline.reset();
-        return;
-    }
-    if (!dataset.offline) {
+    dataset.offline.reset();
+    dataset.offline_is_logged = false;
+}
+
+void Serving::set_offline(NodeDataset& dataset, Error why) {
+    if (!std::exchange(dataset.offline_is_logged, true)) {
         log_warn("dataset is not served until its remote can be reached",
-                 {{"dataset", dataset.record.definition.name}, {"reason", handed_over.error().message}});
+                 {{"dataset", dataset.record.definition.name}, {"reason", why.message}});
     }
-    dataset.offline = handed_over.error();
+    dataset.offline = std::move(why);
+}
+
+void Serving::open(NodeDataset& dataset) {
+    dataset.is_opening = true;
+    calls_.run([this, name = dataset.record.definition.name, dataset_id = dataset.record.dataset_id,
+                place = dataset.place, url = std::string(dataset.newest().manifest->url()),
+                options = dataset.record.definition.remote, transfers = &transfers_]() -> BlockingCalls::Then {
+        // May hang, and then end when this Serving is gone: nothing here uses it.
+        Found found{.place = place, .reached = {}};
+        if (found.place == nullptr) {
+            auto opened = RemotePlace::open(url, options, transfers);
+            if (opened) {
+                found.place = std::move(*opened);
+            } else {
+                found.reached = std::unexpected(opened.error());
+            }
+        }
+        if (found.place != nullptr) found.reached = found.place->reach();
+        return [this, name, dataset_id, found = std::move(found)] { take_found(name, dataset_id, found); };
+    });
+}
+
+void Serving::take_found(const std::string& name, std::uint64_t dataset_id, const Found& found) {
+    const auto at = datasets_.all().find(name);
+    if (at == datasets_.all().end() || at->second.record.dataset_id != dataset_id) return;
+    NodeDataset& dataset = at->second;
+    dataset.is_opening = false;
+    if (!dataset.offline) return;
+    dataset.place = found.place;
+    hand_over(dataset, found.reached);
 }
 
 void Serving::retry_offline() {
     if (clock_.now_ns() < offline_retry_ns_) return;
     offline_retry_ns_ = clock_.now_ns() + kRetryAfterNs;
-    for (const auto& [name, dataset] : datasets_.all()) {
-        if (!dataset.offline) continue;
-        // Probe the remote first, on a thread that may block on a dead mount or on credentials.
-        files_.post([this, name, url = std::string(dataset.newest().manifest->url()),
-                     options = dataset.record.definition.remote] {
-            const auto place = RemotePlace::open(url, options, &transfers_);
-            if (!place) return;
-            const RemoteUrl& remote_url = (*place)->url();
-            if (remote_url.scheme == RemoteScheme::file && ::access(remote_url.root.c_str(), R_OK | X_OK) != 0) return;
-            asio::post(control_, [this, name, place = *place] {
-                const auto found = datasets_.all().find(name);
-                if (found == datasets_.all().end() || !found->second.offline) return;
-                found->second.place = place;
-                hand_over(found->second);
-            });
-        });
+    for (auto& [name, dataset] : datasets_.all()) {
+        if (dataset.offline && !dataset.is_opening) open(dataset);
     }
 }
 

@@ -24,7 +24,7 @@ namespace larder::cache {
 namespace {
 
 constexpr std::uint32_t kTransferBytesMax = 1u << 30;  // an operation's length has 32 bits; longer ones complete short
-constexpr unsigned kBlockingWorkersMax = 32;           // kernel threads for operations that block
+constexpr unsigned kDiskWorkersMax = 32;  // kernel threads for operations that block, without those of add_workers
 constexpr std::int64_t kStopWaitMax_ns = 5'000'000'000;
 constexpr std::uint64_t kOpenMark = 1;  // lowest bit of user_data: the result is a descriptor
 
@@ -65,8 +65,7 @@ public:
     RingDevice(std::unique_ptr<io_uring> ring, const Clock& clock)
         : clock_(clock), ring_(std::move(ring)), buffers_(*ring_) {
         skips_success_ = (ring_->features & IORING_FEAT_CQE_SKIP) != 0;
-        unsigned workers[2] = {kBlockingWorkersMax, 0};  // {bounded (files), unbounded}; 0 keeps the kernel's limit
-        io_uring_register_iowq_max_workers(ring_.get(), workers);
+        set_workers();
     }
     RingDevice(const RingDevice&) = delete;
     RingDevice& operator=(const RingDevice&) = delete;
@@ -156,6 +155,15 @@ public:
     bool add_buffer(std::span<std::byte> memory) override { return buffers_.add(memory); }
     void remove_buffer(std::span<std::byte> memory) override { buffers_.remove(memory); }
 
+    void add_workers(unsigned count) override {
+        workers_ += count;
+        set_workers();
+    }
+    void remove_workers(unsigned count) override {
+        workers_ -= count;
+        set_workers();
+    }
+
     void wait(std::int64_t deadline_ns) override {
         LARDER_ASSERT(!waiting_ && !stopped_);
         waiting_ = true;
@@ -190,6 +198,14 @@ public:
     const char* kind() const override { return "io_uring"; }
 
 private:
+    // The kernel starts a worker only for an operation that blocks, and ends idle ones. All rings of a thread share
+    // their workers, so that a ring of its own would not keep a remote apart.
+    void set_workers() {
+        if (stopped_) return;
+        unsigned workers[2] = {workers_, 0};  // {bounded (files), unbounded}; 0 keeps the kernel's limit
+        io_uring_register_iowq_max_workers(ring_.get(), workers);
+    }
+
     // Returns a submission entry to fill: in the queue, or in overflow_ if the kernel takes no more at the moment.
     io_uring_sqe& next_entry() {
         LARDER_ASSERT(!stopped_);
@@ -291,6 +307,7 @@ private:
     std::vector<io_uring_sqe> overflow_;  // entries started but not yet in the queue; keeps its capacity
     std::deque<open_how> hows_;           // see kept_how; a deque keeps references valid
     std::uint64_t in_flight_ = 0;
+    unsigned workers_ = kDiskWorkersMax;
     bool skips_success_ = false;
     bool waiting_ = false;
     bool stopped_ = false;

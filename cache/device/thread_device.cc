@@ -104,6 +104,7 @@ public:
     ~ThreadDevice() override { stop(); }
 
     void start_threads(unsigned count) {
+        threads_max_ = count;
         for (unsigned i = 0; i < count; ++i) threads_.emplace_back([this] { work(); });
     }
 
@@ -164,6 +165,7 @@ public:
         } else {
             const std::scoped_lock lock(mutex_);
             if (!waiting_tasks_.remove(*task)) return;  // the task runs or has ended: deliver its result
+            --waiting_count_;
         }
         task->result = -ECANCELED;
         ended_here_.push(*task);
@@ -172,6 +174,9 @@ public:
     // Ordinary system calls cannot use registered memory.
     bool add_buffer(std::span<std::byte>) override { return false; }
     void remove_buffer(std::span<std::byte>) override {}
+
+    void add_workers(unsigned count) override { threads_max_ += count; }
+    void remove_workers(unsigned count) override { threads_max_ -= count; }  // threads that run stay
 
     void wait(std::int64_t deadline_ns) override {
         LARDER_ASSERT(!in_wait_ && !stopped_);
@@ -222,19 +227,30 @@ private:
 
     void start(const Task& content) {
         Task& task = make_task(content);
+        bool all_busy = false;
         {
             const std::scoped_lock lock(mutex_);
             waiting_tasks_.push(task);
+            all_busy = ++waiting_count_ > idle_threads_;
         }
         changed_.notify_one();
+        if (!all_busy || threads_.size() >= threads_max_) return;
+        try {
+            threads_.emplace_back([this] { work(); });
+        } catch (const std::system_error&) {
+            // The threads that there are take the task.
+        }
     }
 
     void work() {
         std::unique_lock lock(mutex_);
         for (;;) {
+            ++idle_threads_;
             changed_.wait(lock, [this] { return stopped_ || !waiting_tasks_.empty(); });
+            --idle_threads_;
             if (stopped_) return;
             Task& task = *waiting_tasks_.pop();
+            --waiting_count_;
             lock.unlock();
             task.result = perform(task);
             lock.lock();
@@ -299,6 +315,7 @@ private:
     const Clock& clock_;
     FileDescriptor wake_;
     std::vector<std::thread> threads_;
+    std::size_t threads_max_ = 0;
 
     // Used on the owner's thread only.
     std::deque<Task> tasks_;
@@ -312,6 +329,8 @@ private:
     std::condition_variable changed_;
     TaskQueue waiting_tasks_;
     TaskQueue ended_tasks_;
+    std::size_t waiting_count_ = 0;  // of waiting_tasks_
+    std::size_t idle_threads_ = 0;
     bool sleeping_ = false;  // the owner polls; write to wake_ to wake it
     bool stopped_ = false;   // written by the owner only
 };

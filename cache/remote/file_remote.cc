@@ -39,6 +39,7 @@ namespace {
 
 constexpr int kFileFlags = O_RDONLY | O_NOCTTY;
 constexpr int kOpenTriesMax = 100;
+constexpr unsigned kReadsAtOnceMax = 32;
 
 // True if a path of a manifest stays below the root.
 bool is_below_root(std::string_view path) {
@@ -74,7 +75,9 @@ public:
           follow_symlinks_(options.follow_symlinks),
           problems_(options.problems),
           device_(device),
-          files_(device, options.open_files) {}
+          files_(device, options.open_files) {
+        device_.add_workers(kReadsAtOnceMax);
+    }
 
     FileRemote(const FileRemote&) = delete;
     FileRemote& operator=(const FileRemote&) = delete;
@@ -85,12 +88,25 @@ public:
             if (read.request != nullptr && read.file == nullptr && read.fd >= 0) device_.close(read.fd);
             if (read.root_fd >= 0) device_.close(read.root_fd);
         }
+        device_.remove_workers(kReadsAtOnceMax);
     }
 
     void read(RemoteRead& request) override {
         FileRead& read = allocate_read();
         request.remote_state = &read;
         read.request = &request;
+        if (reads_at_device_ == kReadsAtOnceMax) {
+            (waiting_first_ == nullptr ? waiting_first_ : waiting_last_->next) = &read;
+            waiting_last_ = &read;
+        } else {
+            ++reads_at_device_;
+            begin(read);
+        }
+    }
+
+private:
+    void begin(FileRead& read) {
+        const RemoteRead& request = *read.request;
         if (is_below_root(request.path)) {
             read.path = root_;
             read.path += '/';
@@ -105,7 +121,6 @@ public:
         }
     }
 
-private:
     static void set_step(FileRead& read, void (*next)(Operation&, std::int32_t) noexcept) { read.done = next; }
 
     FileRead& allocate_read() {
@@ -271,6 +286,12 @@ private:
         RemoteRead& request = *std::exchange(read.request, nullptr);
         request.remote_state = nullptr;
         read.next = std::exchange(free_, &read);
+        if (FileRead* next = waiting_first_; next != nullptr) {
+            waiting_first_ = std::exchange(next->next, nullptr);
+            begin(*next);
+        } else {
+            --reads_at_device_;
+        }
         request.done(request, status, status == BlockStatus::remote_failed ? system_errno : 0);
     }
 
@@ -281,20 +302,33 @@ private:
     OpenFiles files_;
     std::deque<FileRead> reads_;
     FileRead* free_ = nullptr;
+    unsigned reads_at_device_ = 0;
+    FileRead* waiting_first_ = nullptr;  // reads that wait until the device has fewer
+    FileRead* waiting_last_ = nullptr;   // if there is a first
 };
 
-Result<std::unique_ptr<Remote>> make_file_remote(std::string root, Device& device, const FileRemoteOptions& options) {
-    LARDER_ASSERT(root.starts_with('/') && options.open_files > 0);
-    if (options.follow_symlinks) {
+Result<std::string> find_file_root(std::string root, bool follow_symlinks) {
+    LARDER_ASSERT(root.starts_with('/'));
+    if (follow_symlinks) {
         const auto directory = open_file(root, O_RDONLY | O_DIRECTORY);
         if (!directory) return std::unexpected(directory.error());
-    } else {
-        auto directory = open_trusted_directory(root);
-        if (!directory) return std::unexpected(directory.error());
-        root = std::move(directory->real_path);
+        return root;
     }
-    if (root == "/") root.clear();
-    return std::make_unique<FileRemote>(std::move(root), device, options);
+    auto directory = open_trusted_directory(root);
+    if (!directory) return std::unexpected(directory.error());
+    return std::move(directory->real_path);
+}
+
+std::unique_ptr<Remote> make_file_remote_at(std::string found_root, Device& device, const FileRemoteOptions& options) {
+    LARDER_ASSERT(found_root.starts_with('/') && options.open_files > 0);
+    if (found_root == "/") found_root.clear();
+    return std::make_unique<FileRemote>(std::move(found_root), device, options);
+}
+
+Result<std::unique_ptr<Remote>> make_file_remote(std::string root, Device& device, const FileRemoteOptions& options) {
+    auto found = find_file_root(std::move(root), options.follow_symlinks);
+    if (!found) return std::unexpected(found.error());
+    return make_file_remote_at(std::move(*found), device, options);
 }
 
 }  // namespace larder::cache

@@ -13,6 +13,9 @@
 // make the daemon read any file. An open first follows no link at all, which takes one operation. If the path has a
 // link, the root is opened, then the file beneath the root. Links on the way to the root are resolved once, when the
 // remote is made (open_trusted_directory). With `follow_symlinks` all links are followed.
+//
+// A remote has a limited number of reads at the device, and workers of the device for as many: a mount that hangs holds
+// these, and no others.
 
 #include <memory>
 #include <string>
@@ -29,7 +32,14 @@ struct FileRemoteOptions {
     std::shared_ptr<RemoteProblems> problems;  // gets the reason when a link makes a read fail; may be null
 };
 
-// `root` is the absolute path of a readable directory. `device` must outlive the remote.
+// Opens `root`, the absolute path of a readable directory, once, and returns its path as a FileRemote uses it: without
+// symbolic links, unless they are followed. Blocks, on a hung mount for ever.
+Result<std::string> find_file_root(std::string root, bool follow_symlinks);
+
+// Makes the remote of a directory that find_file_root has returned. Does not block. `device` must outlive the remote.
+std::unique_ptr<Remote> make_file_remote_at(std::string found_root, Device& device, const FileRemoteOptions& options);
+
+// Does both.
 Result<std::unique_ptr<Remote>> make_file_remote(std::string root, Device& device,
                                                  const FileRemoteOptions& options = {});
 

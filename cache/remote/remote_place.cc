@@ -52,15 +52,24 @@ std::unique_ptr<ObjectSource> RemotePlace::objects(std::stop_token stop) const {
     return make_file_objects(url_.root, follow_symlinks_);
 }
 
-Result<std::unique_ptr<Remote>> RemotePlace::remote(Device& device) const {
+Result<RemotePlace::Reached> RemotePlace::reach() const {
+    if (http_) return Reached{};
+    auto root = find_file_root(url_.root, follow_symlinks_);
+    if (root) return Reached{.file_root = std::move(*root)};
+    const Error& error = root.error();
+    return std::unexpected(
+        Error{error.code, "remote \"" + url_.text() + "\": " + explain(url_.root, error), error.system_errno});
+}
+
+Result<std::unique_ptr<Remote>> RemotePlace::remote(Device& device, const Reached& reached) const {
     if (http_) return make_http_remote(*http_, device, *transfers_, problems_);
-    auto remote = make_file_remote(url_.root, device, {.follow_symlinks = follow_symlinks_, .problems = problems_});
-    if (!remote) {
-        const Error& error = remote.error();
-        return std::unexpected(
-            Error{error.code, "remote \"" + url_.text() + "\": " + explain(url_.root, error), error.system_errno});
-    }
-    return remote;
+    return make_file_remote_at(reached.file_root, device, {.follow_symlinks = follow_symlinks_, .problems = problems_});
+}
+
+Result<std::unique_ptr<Remote>> RemotePlace::remote(Device& device) const {
+    const auto reached = reach();
+    if (!reached) return std::unexpected(reached.error());
+    return remote(device, *reached);
 }
 
 }  // namespace larder::cache

@@ -1,7 +1,8 @@
 #pragma once
 
 // The place of a dataset: the parsed URL and the credentials, found once. Indexing gets an ObjectSource from the place,
-// the data plane a Remote. `open` may block for some seconds to look for credentials; nothing else here blocks.
+// the data plane a Remote. `open` may block for some seconds to look for credentials, and `reach` for ever on a mount
+// that hangs; nothing else here blocks.
 
 #include <memory>
 #include <optional>
@@ -29,8 +30,16 @@ public:
     std::string endpoint() const { return http_ ? http_->origin->endpoint() : std::string(); }
     // Network waits of the source fail with ErrorCode::cancelled after a stop request.
     std::unique_ptr<ObjectSource> objects(std::stop_token stop = {}) const;
+    // What must be found before a remote can be made.
+    struct Reached {
+        std::string file_root;  // see find_file_root; empty if the place is not a directory
+    };
+    // Looks for the place. Blocks, and on a hung mount for ever. Any thread.
+    Result<Reached> reach() const;
     // Call on the thread of `device`. `device` must outlive the remote. Destroy a remote only when none of its reads is
     // running, or after Device::stop.
+    Result<std::unique_ptr<Remote>> remote(Device& device, const Reached& reached) const;
+    // Calls `reach` first.
     Result<std::unique_ptr<Remote>> remote(Device& device) const;
     // Why the latest reads of the place's remotes failed.
     const RemoteProblems& problems() const { return *problems_; }

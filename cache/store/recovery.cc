@@ -39,15 +39,22 @@ public:
     Recovery(std::uint64_t dataset_id, const std::string& directory, Index* index)
         : dataset_id_(dataset_id), directory_(directory), index_(index) {}
 
-    Result<Recovered> run() {
+    Recovered run() {
         std::vector<StoredSegment> known = load();
         std::vector<bool> has_file(known.size());
         auto names = list_files();
-        if (!names) return std::unexpected(names.error());
+        if (!names) {
+            // The rows stay for a start that can read the directory.
+            note_problem(names.error());
+            return std::move(recovered_);
+        }
         if (!names->empty()) {
-            auto probe = probe_disk(directory_);
-            if (!probe) return std::unexpected(probe.error());
-            probe_ = *probe;
+            // A disk that cannot be written is read without direct I/O, whose alignment is unknown.
+            if (auto probe = probe_disk(directory_)) {
+                probe_ = *probe;
+            } else {
+                note_problem(probe.error());
+            }
         }
         for (const std::string& name : *names) {
             const auto id = segment_id_of(name);
@@ -59,7 +66,7 @@ public:
             const auto position = std::ranges::lower_bound(known, *id, {}, &StoredSegment::id);
             StoredSegment* entries = position != known.end() && position->id == *id ? &*position : nullptr;
             if (entries != nullptr) has_file[static_cast<std::size_t>(position - known.begin())] = true;
-            if (auto recovered = recover_file(*id, entries); !recovered) return std::unexpected(recovered.error());
+            if (auto recovered = recover_file(*id, entries); !recovered) note_problem(recovered.error());
         }
         for (std::size_t i = 0; i < known.size(); i++) {
             if (has_file[i]) continue;
@@ -94,10 +101,16 @@ private:
     }
 
     void remove(const std::string& path, const std::string& reason) {
-        ::unlink(path.c_str());
-        recovered_.report.removed.push_back(path + ": " + reason);
+        if (::unlink(path.c_str()) == 0 || errno == ENOENT) {
+            recovered_.report.removed.push_back(path + ": " + reason);
+        } else {
+            note_problem(errno_error(errno, "remove " + path + ", because " + reason));
+        }
     }
 
+    void note_problem(Error problem) { recovered_.report.problems.push_back(std::move(problem)); }
+
+    // Fails if the file cannot be read. The file and its rows stay as they are.
     Result<void> recover_file(std::uint32_t id, StoredSegment* entries) {
         RecoveredSegment segment;
         segment.path = segment_path(directory_, id);
@@ -107,7 +120,9 @@ private:
         if (::fstat(file->get(), &status) != 0) return fail_errno(errno, "stat " + segment.path);
         const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
 
-        const auto header = read_header(file->get());
+        const auto read = read_header(file->get());
+        if (!read) return std::unexpected(read.error().within("read " + segment.path));
+        const std::optional<SegmentHeader>& header = *read;
         if (!header || header->dataset_id != dataset_id_ || header->segment != id ||
             header->size_bytes > kSizeBytesMax) {
             remove(segment.path, !header ? "its header is damaged" : "its header names another segment");
@@ -144,9 +159,12 @@ private:
         return open_segment(std::move(segment), indexed_count);
     }
 
-    static std::optional<SegmentHeader> read_header(int fd) {
+    // Nothing if the header is damaged or cut off. Fails if it cannot be read.
+    static Result<std::optional<SegmentHeader>> read_header(int fd) {
         std::array<std::byte, sizeof(SegmentHeader)> bytes;
-        if (::pread(fd, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) return std::nullopt;
+        const ssize_t got = ::pread(fd, bytes.data(), bytes.size(), 0);
+        if (got < 0) return fail_errno(errno, "its header");
+        if (got != static_cast<ssize_t>(bytes.size())) return std::optional<SegmentHeader>();
         return read_segment_header(bytes);
     }
 
@@ -155,6 +173,10 @@ private:
         std::uint64_t begin = 0;
         std::uint64_t end = 0;
     };
+
+    static std::size_t retired_count(const RecoveredSegment& segment) {
+        return static_cast<std::size_t>(std::ranges::count_if(segment.blocks, &StoredBlock::is_retired));
+    }
 
     static Extent extent_of(const RecoveredSegment& segment, const StoredBlock& block) {
         return {block.offset(), block.offset() + protocol::record_bytes(block.payload_bytes, segment.alignment)};
@@ -222,11 +244,18 @@ private:
 
     Result<void> open_segment(RecoveredSegment segment, std::size_t indexed_count) {
         const bool direct = probe_.direct && segment.alignment % probe_.alignment == 0;
-        auto file = open_file(segment.path, O_RDWR | (direct ? O_DIRECT : 0));
+        const int flags = direct ? O_DIRECT : 0;
+        auto file = open_file(segment.path, O_RDWR | flags);
+        if (!file) {
+            // The index keeps the segment unsealed: a later start may write to it again.
+            note_problem(file.error());
+            segment.sealed = true;
+            file = open_file(segment.path, O_RDONLY | flags);
+        }
         if (!file) return std::unexpected(file.error());
         segment.fd = std::move(*file);
         recovered_.report.segments++;
-        recovered_.report.blocks += segment.blocks.size();
+        recovered_.report.blocks += segment.blocks.size() - retired_count(segment);
         recovered_.report.blocks_scanned += segment.blocks.size() - indexed_count;
         recovered_.segments.push_back(std::move(segment));
         return {};
@@ -242,7 +271,7 @@ private:
 
 }  // namespace
 
-Result<Recovered> recover_segments(std::uint64_t dataset_id, const std::string& segment_directory, Index* index) {
+Recovered recover_segments(std::uint64_t dataset_id, const std::string& segment_directory, Index* index) {
     return Recovery(dataset_id, segment_directory, index).run();
 }
 

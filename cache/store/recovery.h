@@ -5,6 +5,9 @@
 // strike between a write and its commit. Entries that do not lie in their segment, and files that are no segment of the
 // dataset, are removed. Payload CRCs are checked when a block is first read, not here. Blocking I/O: call on a start-up
 // or worker thread, before the dataset's DatasetStore exists.
+//
+// No file and no disk makes recovery fail: what cannot be read is left out, stays on disk for a later start, and is
+// listed as a problem. A segment that may only be read takes no more records.
 
 #include <cstdint>
 #include <string>
@@ -18,6 +21,7 @@ namespace larder::cache {
 
 class Index;
 
+// `blocks` includes retired ones (StoredBlock::is_retired), which only take up their place.
 struct RecoveredSegment : StoredSegment {
     std::string path;
     FileDescriptor fd;  // O_DIRECT where the file system allows it
@@ -32,6 +36,7 @@ struct RecoveryReport {
     std::uint32_t segments_missing = 0;  // in the index, but without a file
     std::string index_problem;           // why the index could not be read
     std::vector<std::string> removed;    // files, each with the reason
+    std::vector<Error> problems;         // files and directories that cannot be read or written
 };
 
 struct Recovered {
@@ -40,6 +45,6 @@ struct Recovered {
 };
 
 // `index` may be null. Posts what the scan finds to `index`.
-Result<Recovered> recover_segments(std::uint64_t dataset_id, const std::string& segment_directory, Index* index);
+Recovered recover_segments(std::uint64_t dataset_id, const std::string& segment_directory, Index* index);
 
 }  // namespace larder::cache

@@ -17,6 +17,9 @@ constexpr std::size_t kWindowBytesMax = std::size_t{256} << 10;
 constexpr std::size_t kWindowBytesMin = 4096;
 // The most bytes searched for headers after damage.
 constexpr std::uint64_t kSearchBytesMax = std::uint64_t{256} << 20;
+// Reads of a bad sector may take seconds each, so the scan skips the page of one, and ends after this many.
+constexpr unsigned kFailedReadsMax = 16;
+constexpr std::uint64_t kSkippedBytes = 4096;
 
 class Window {
 public:
@@ -32,6 +35,7 @@ public:
                 const ssize_t read_count =
                     ::pread(fd_, bytes_.data() + filled_, wanted - filled_, static_cast<off_t>(offset + filled_));
                 if (read_count < 0 && errno == EINTR) continue;
+                if (read_count < 0 && filled_ == 0) ++failures_;
                 if (read_count <= 0) break;
                 filled_ += static_cast<std::size_t>(read_count);
             }
@@ -40,11 +44,15 @@ public:
         return std::span(bytes_).subspan(offset - begin_, protocol::kRecordHeaderBytes);
     }
 
+    // The number of reads that failed at their first byte.
+    unsigned failures() const { return failures_; }
+
 private:
     int fd_;
     std::uint64_t end_;
     std::uint64_t begin_ = 0;
     std::size_t filled_ = 0;
+    unsigned failures_ = 0;
     std::vector<std::byte> bytes_;
 };
 
@@ -59,7 +67,14 @@ void scan_records(int fd, const SegmentHeader& header, std::uint64_t offset, std
     std::uint64_t search_bytes_left = kSearchBytesMax;
     bool searching = false;
     while (offset + protocol::kRecordHeaderBytes <= end) {
+        const unsigned failures = window.failures();
         const auto record = protocol::read_record_header(window.read_header(offset, read_bytes));
+        if (window.failures() > failures) {
+            if (window.failures() == kFailedReadsMax) return;
+            const std::uint64_t step = std::max(alignment, kSkippedBytes);
+            offset = (offset / step + 1) * step;
+            continue;
+        }
         const std::uint64_t bytes = record ? protocol::record_bytes(record->payload_bytes, alignment) : 0;
         if (record && record->dataset_id == header.dataset_id && record->segment == header.segment &&
             bytes <= end - offset) {

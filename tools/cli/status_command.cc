@@ -93,6 +93,9 @@ int status(const Context& context) {
     for (const json::value& outage : array_at(fields, "outages")) {
         std::printf("remote away: %s\n", outage_text(as_object(outage)).c_str());
     }
+    for (const json::value& found : array_at(fields, "problems")) {
+        std::printf("problem: %s\n", std::string(found.as_string()).c_str());
+    }
     const std::string problem = text_at(fields, "index_problem");
     if (!problem.empty()) std::printf("the index: %s\n", problem.c_str());
     return kDone;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +20,7 @@
 
 #include "base/hash.h"
 #include "tests/support/fake_device.h"
+#include "tests/support/hung_mount.h"
 #include "tests/support/temp_directory.h"
 
 namespace larder::cache {
@@ -106,6 +108,38 @@ protected:
 
 INSTANTIATE_TEST_SUITE_P(Device, FileRemoteTest, testing::Values(DeviceKind::ring, DeviceKind::threads),
                          [](const auto& kind) { return kind.param == DeviceKind::ring ? "ring" : "threads"; });
+
+TEST_P(FileRemoteTest, HungMountHoldsNoWorkerOfOthers) {
+    test::TempDirectory mount;
+    auto hung = std::make_unique<test::HungMount>(mount.path());
+    if (!hung->mounted()) GTEST_SKIP() << "no FUSE file system may be mounted";
+    auto hung_remote = make_file_remote_at(mount.path(), *device_, {});
+    std::vector<Read> reads(300);
+    for (Read& read : reads) {
+        read.describe("object", 1000, 1, 0, 1000);
+        hung_remote->read(read);
+    }
+    device_->wait(clock_.now_ns() + 100'000'000);
+    // Another remote and the disk are not held up.
+    const std::string content = noise(5000, 1);
+    const std::int64_t written_ns = write("a", content);
+    for (int i = 0; i < 20; ++i) {
+        Read read;
+        read.describe("a", content.size(), written_ns, 0, content.size());
+        remote_->read(read);
+        const std::int64_t deadline_ns = clock_.now_ns() + 5'000'000'000;
+        while (read.completions == 0 && clock_.now_ns() < deadline_ns) device_->wait(deadline_ns);
+        ASSERT_EQ(read.completions, 1) << "the read waits for the hung mount";
+        EXPECT_EQ(read.status, BlockStatus::ok);
+    }
+    for (const Read& read : reads) EXPECT_EQ(read.completions, 0);
+    hung.reset();
+    const auto are_over = [&] {
+        return std::ranges::all_of(reads, [](const Read& read) { return read.completions == 1; });
+    };
+    while (!are_over()) device_->wait(clock_.now_ns() + 1'000'000'000);
+    for (const Read& read : reads) EXPECT_NE(read.status, BlockStatus::ok);
+}
 
 TEST_P(FileRemoteTest, ReadsWholeObjects) {
     const std::string content = noise(300'000, 1);

@@ -4,11 +4,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/another_user.h"
 #include "tests/unit/cache/store/restart_fixture.h"
 
 namespace larder::cache {
@@ -165,6 +170,135 @@ TEST_F(Recovery, BlockThatWasDroppedStaysDropped) {
     expect_held(9, 10);
     expect_held(0, 4);
     store_->check_invariants();
+}
+
+TEST_F(Recovery, RetiredPlaceStaysRetired) {
+    start();
+    admit(0, 10);
+    const BlockLocation bad = *store_->find(4);
+    const std::uint64_t bad_end = bad.offset + protocol::record_bytes(bad.payload_bytes, bad.segment->alignment());
+    const std::uint32_t segment_id = bad.segment->id();
+    store_->retire(4);
+    for (int round = 0; round < 2; ++round) {
+        stop();
+        start();
+        EXPECT_FALSE(store_->find(4));
+        EXPECT_EQ(report_.blocks, 9u);
+        EXPECT_EQ(report_.entries_dropped, 0u);
+        store_->check_invariants();
+    }
+    admit(4, 5);
+    admit(10, 100);
+    for (std::uint32_t block_id = 0; block_id < 100; ++block_id) {
+        const BlockLocation location = *store_->find(block_id);
+        if (location.segment->id() != segment_id) continue;
+        const std::uint64_t end =
+            location.offset + protocol::record_bytes(location.payload_bytes, location.segment->alignment());
+        EXPECT_TRUE(end <= bad.offset || location.offset >= bad_end) << block_id;
+    }
+    expect_held(0, 100);
+    store_->check_invariants();
+}
+
+// A file whose reads fail with EIO lies over a segment file while the object lives. Needs root.
+class UnreadableFile {
+public:
+    explicit UnreadableFile(const std::string& path)
+        : path_(path), mounted_(::mount("/proc/self/mem", path.c_str(), nullptr, MS_BIND, nullptr) == 0) {}
+    ~UnreadableFile() {
+        if (mounted_) ::umount2(path_.c_str(), MNT_DETACH);
+    }
+    UnreadableFile(const UnreadableFile&) = delete;
+    UnreadableFile& operator=(const UnreadableFile&) = delete;
+    bool mounted() const { return mounted_; }
+
+private:
+    const std::string path_;
+    const bool mounted_;
+};
+
+TEST_F(Recovery, UnreadableSegmentIsLeftOutAndKept) {
+    start();
+    admit(0, 200);
+    const std::string path = path_of(199);
+    const std::uint32_t id = store_->find(199)->segment->id();
+    std::vector<std::uint32_t> lost(store_->find(199)->segment->block_ids().begin(),
+                                    store_->find(199)->segment->block_ids().end());
+    ASSERT_LT(lost.size(), 200u);
+    stop();
+    {
+        const UnreadableFile unreadable(path);
+        if (!unreadable.mounted()) GTEST_SKIP() << "no file may be mounted";
+        start();
+        EXPECT_EQ(report_.blocks, 200 - lost.size());
+        ASSERT_THAT(report_.problems, SizeIs(1));
+        EXPECT_THAT(report_.problems[0].message, testing::HasSubstr(path));
+        EXPECT_EQ(report_.problems[0].system_errno, EIO);
+        EXPECT_THAT(report_.removed, IsEmpty());
+        EXPECT_GT(index_->allocate_segment_id(), id) << "its id is not used again";
+        for (std::uint32_t block_id = 0; block_id < 200; ++block_id) {
+            EXPECT_EQ(holds(block_id), std::ranges::find(lost, block_id) == lost.end()) << block_id;
+        }
+        stop();
+    }
+    start();
+    EXPECT_THAT(report_.problems, IsEmpty());
+    expect_held(0, 200);
+}
+
+TEST_F(Recovery, SegmentOfAnotherOwnerIsLeftOutAndKept) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root may give files away";
+    ASSERT_EQ(::chmod(directory_.path().c_str(), 0777), 0);
+    start();
+    admit(0, 200);
+    const std::string path = path_of(199);
+    const std::size_t lost = store_->find(199)->segment->block_ids().size();
+    stop();
+    ASSERT_EQ(::chmod(segments_.c_str(), 0777), 0);
+    for (const auto& entry : std::filesystem::directory_iterator(segments_)) {
+        ASSERT_EQ(::chmod(entry.path().c_str(), 0666), 0);
+    }
+    ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
+    {
+        const test::AnotherUser another;
+        const Recovered recovered = recover_segments(kDatasetId, segments_, nullptr);
+        EXPECT_EQ(recovered.report.blocks, 200 - lost);
+        ASSERT_THAT(recovered.report.problems, SizeIs(1));
+        EXPECT_THAT(recovered.report.problems[0].message, testing::HasSubstr(path));
+        EXPECT_EQ(recovered.report.problems[0].system_errno, EACCES);
+    }
+    // A segment that may only be read is served, and takes no records.
+    ASSERT_EQ(::chmod(path.c_str(), 0444), 0);
+    {
+        const test::AnotherUser another;
+        const Recovered recovered = recover_segments(kDatasetId, segments_, nullptr);
+        EXPECT_EQ(recovered.report.blocks, 200u);
+        EXPECT_THAT(recovered.report.problems, SizeIs(1));
+        EXPECT_EQ(std::ranges::count_if(recovered.segments, &RecoveredSegment::sealed), 1);
+    }
+    start();
+    expect_held(0, 200);
+}
+
+TEST_F(Recovery, UnreadableDirectoryLosesNoRows) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root may read everything";
+    start();
+    admit(0, 20);
+    stop();
+    ASSERT_EQ(::chmod(directory_.path().c_str(), 0755), 0);
+    ASSERT_EQ(::chmod(segments_.c_str(), 0700), 0);
+    {
+        auto opened = Index::open({.directory = index_directory_, .map_bytes = std::uint64_t{1} << 30});
+        ASSERT_TRUE(opened);
+        const test::AnotherUser another;
+        const Recovered recovered = recover_segments(kDatasetId, segments_, opened->index.get());
+        EXPECT_EQ(recovered.report.segments, 0u);
+        EXPECT_EQ(recovered.report.segments_missing, 0u);
+        EXPECT_THAT(recovered.report.problems, SizeIs(1));
+    }
+    start();
+    EXPECT_EQ(report_.segments_scanned, 0u);
+    expect_held(0, 20);
 }
 
 TEST_F(Recovery, FindsRecordsThatWereWrittenAfterTheirSegmentWasFull) {

@@ -35,15 +35,14 @@ protected:
             index_ = std::move(opened->index);
         }
         auto recovered = cache::recover_segments(kDatasetId, segments_, index_.get());
-        ASSERT_TRUE(recovered) << recovered.error().message;
-        report_ = std::move(recovered->report);
+        report_ = std::move(recovered.report);
         cache::StoreOptions options;
         options.dataset_id = kDatasetId;
         options.block_id_end = kBlocks;
         options.block_bytes_max = 2 * kMiB;
         options.segment_directory = segments_;
         store_ = std::make_unique<cache::DatasetStore>(options, *device_, clock_, index_.get());
-        store_->recover(std::move(recovered->segments));
+        store_->recover(std::move(recovered.segments));
         store_->check_invariants();
         store_->set_quota(quota, {});
         run();
