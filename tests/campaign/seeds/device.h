@@ -47,6 +47,8 @@ public:
     void cancel(cache::Operation& operation) override;
     bool add_buffer(std::span<std::byte>) override { return false; }
     void remove_buffer(std::span<std::byte>) override {}
+    void add_workers(unsigned) override {}
+    void remove_workers(unsigned) override {}
     void wait(std::int64_t deadline_ns) override;
     void stop() override;
     const char* kind() const override { return "simulated"; }

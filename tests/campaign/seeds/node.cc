@@ -81,17 +81,17 @@ void Node::start() {
         const auto& manifest = dataset.versions.rbegin()->second;
         const std::string directory = options_.directory + "/segments-" + dataset.data->name();
         auto recovered = cache::recover_segments(dataset.id, directory, index_.get());
-        LARDER_ASSERT(recovered.has_value());
-        events().note(recovered->report.blocks << 16 ^ recovered->report.blocks_scanned);
-        blocks_recovered_ += recovered->report.blocks;
-        check_recovered(dataset, recovered->segments);
+        LARDER_ASSERT(recovered.report.problems.empty());
+        events().note(recovered.report.blocks << 16 ^ recovered.report.blocks_scanned);
+        blocks_recovered_ += recovered.report.blocks;
+        check_recovered(dataset, recovered.segments);
         cache::StoreOptions store{.dataset_id = dataset.id,
                                   .block_id_end = static_cast<std::uint32_t>(manifest->header().block_id_end),
                                   .segment_directory = directory};
         for (const auto& [edition, known] : dataset.versions)
             store.block_bytes_max = std::max(store.block_bytes_max, known->header().block_bytes_max);
         auto made = std::make_unique<cache::DatasetStore>(store, *device_, clock_, index_.get());
-        made->recover(std::move(recovered->segments));
+        made->recover(std::move(recovered.segments));
         made->check_invariants();
         shard_->add_dataset(
             {.definition = {.name = dataset.data->name()},
