@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "allocator/sorted_indices.h"
+#include "base/server/http_client.h"
 #include "base/units.h"
 
 namespace larder::allocator {
@@ -94,6 +95,10 @@ Result<void> check(const NodeReport& report) {
     }
     if (report.peer_group.empty() != report.peer_endpoint.empty()) {
         return wrong("peer_endpoint", "must be given if peer_group is given, and only then");
+    }
+    if (!report.peer_endpoint.empty() && !is_tcp_endpoint(report.peer_endpoint)) {
+        return wrong("peer_endpoint", "\"" + report.peer_endpoint +
+                                          "\" is not an endpoint: expected http://HOST:PORT or https://HOST:PORT");
     }
     if (report.memory_bytes >= kBytesEnd) return wrong("memory_bytes", "is too large");
     if (report.disk_bytes >= kBytesEnd) return wrong("disk_bytes", "is too large");
@@ -555,7 +560,7 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
     for (const auto& [name, known] : nodes_) {
         const NodeReport& last = known.last;
         if (group.empty() || name == node || last.peer_group != group || !is_alive(known, now_ns)) continue;
-        part.peers.push_back(last.peer_endpoint);
+        part.peers.push_back({.node = name, .endpoint = last.peer_endpoint});
     }
     // A node that has the dataset must be told of a quota of 0.
     for (const std::uint32_t i : planned_datasets_[planned_node]) {

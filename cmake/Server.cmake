@@ -40,7 +40,7 @@ target_link_libraries(larder_cache_dataset PUBLIC larder_cache_remote larder_cac
 target_link_libraries(larder_cache_store PUBLIC larder_cache_device larder_cache_protocol
     PRIVATE larder_base_server ${LMDB_LIBRARY})
 target_link_libraries(larder_cache_shard PUBLIC larder_cache_store larder_cache_remote larder_base
-    PRIVATE larder_base_server PkgConfig::ZSTD Threads::Threads)
+    PRIVATE larder_base_server PkgConfig::ZSTD OpenSSL::Crypto Threads::Threads)
 target_link_libraries(larder_cache_peers PUBLIC larder_cache_shard larder_cache_remote larder_base_server
     PRIVATE Boost::json CURL::libcurl Threads::Threads)
 target_link_libraries(larder_cache_control PUBLIC larder_cache_peers larder_cache_shard larder_cache_dataset larder_base_server larder_allocator_protocol

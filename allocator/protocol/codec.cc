@@ -28,6 +28,7 @@ BOOST_DESCRIBE_STRUCT(NodeReport, (),
                        disk_read_bytes_per_second, nic_bytes_per_second, peer_group, peer_endpoint, datasets, jobs))
 BOOST_DESCRIBE_STRUCT(DatasetQuota, (), (name, memory_bytes, disk_bytes))
 BOOST_DESCRIBE_STRUCT(LeasedRate, (), (job, bytes_per_second))
+BOOST_DESCRIBE_STRUCT(PeerNode, (), (node, endpoint))
 BOOST_DESCRIBE_STRUCT(JobRegistration, (),
                       (name, weight, epochs, ideal_bytes_per_second, bandwidth_floor_bytes_per_second,
                        bandwidth_cap_bytes_per_second, user))
@@ -45,11 +46,20 @@ struct SentLease {
 struct SentPlan {
     std::uint64_t plan = 0;
     std::vector<DatasetQuota> quotas;
+    std::vector<PeerNode> peers;
+    SentLease lease;
+};
+// As SentPlan is sent in versions 1 and 2.
+struct SentPlan2 {
+    std::uint64_t plan = 0;
+    std::vector<DatasetQuota> quotas;
     std::vector<std::string> peers;
     SentLease lease;
 };
+constexpr unsigned kNamedPeers = 3;  // the first version in which peers have names
 BOOST_DESCRIBE_STRUCT(SentLease, (), (number, lease_ms, floor_bytes_per_second, rates, cut))
 BOOST_DESCRIBE_STRUCT(SentPlan, (), (plan, quotas, peers, lease))
+BOOST_DESCRIBE_STRUCT(SentPlan2, (), (plan, quotas, peers, lease))
 
 constexpr std::array<std::string_view, 8> kOptionalInVersion1{"state_directory", "rates",         "scans", "quota_held",
                                                               "peer_group",      "peer_endpoint", "peers", "cut"};
@@ -217,33 +227,46 @@ Result<NodeReport> read_node_report(const json::object& object, std::string_view
     return read<NodeReport>(object, std::string(where), version);
 }
 
-json::object to_json(const NodePlan& plan, std::int64_t now_ns) {
+json::object to_json(const NodePlan& plan, std::int64_t now_ns, unsigned version) {
     const std::int64_t left_ns = std::max<std::int64_t>(0, plan.lease.expires_ns - now_ns);
-    return write(SentPlan{.plan = plan.plan,
-                          .quotas = plan.quotas,
-                          .peers = plan.peers,
-                          .lease = {.number = plan.lease.number,
-                                    .lease_ms = static_cast<std::uint64_t>(left_ns / 1'000'000),
-                                    .floor_bytes_per_second = plan.lease.floor_bytes_per_second,
-                                    .rates = plan.lease.rates,
-                                    .cut = plan.lease.cut}});
+    const SentLease lease{.number = plan.lease.number,
+                          .lease_ms = static_cast<std::uint64_t>(left_ns / 1'000'000),
+                          .floor_bytes_per_second = plan.lease.floor_bytes_per_second,
+                          .rates = plan.lease.rates,
+                          .cut = plan.lease.cut};
+    if (version >= kNamedPeers) {
+        return write(SentPlan{.plan = plan.plan, .quotas = plan.quotas, .peers = plan.peers, .lease = lease});
+    }
+    SentPlan2 sent{.plan = plan.plan, .quotas = plan.quotas, .peers = {}, .lease = lease};
+    for (const PeerNode& peer : plan.peers) sent.peers.push_back(peer.endpoint);
+    return write(sent);
 }
 
 Result<NodePlan> read_node_plan(const json::object& object, std::string_view where, std::int64_t now_ns,
                                 unsigned version) {
-    auto sent = read<SentPlan>(object, std::string(where), version);
-    if (!sent) return std::unexpected(sent.error());
     // No allocator leases for longer (allocator_config.cc): a longer time is an error of its sender.
     constexpr std::uint64_t kLeaseMax_ms = 3'600'000;
-    const auto lease_ms = static_cast<std::int64_t>(std::min(kLeaseMax_ms, sent->lease.lease_ms));
-    return NodePlan{.plan = sent->plan,
-                    .quotas = std::move(sent->quotas),
-                    .peers = std::move(sent->peers),
-                    .lease = {.number = sent->lease.number,
-                              .expires_ns = now_ns + lease_ms * 1'000'000,
-                              .floor_bytes_per_second = sent->lease.floor_bytes_per_second,
-                              .rates = std::move(sent->lease.rates),
-                              .cut = sent->lease.cut}};
+    const auto plan_of = [&](auto& sent, std::vector<PeerNode> peers) {
+        const auto lease_ms = static_cast<std::int64_t>(std::min(kLeaseMax_ms, sent.lease.lease_ms));
+        return NodePlan{.plan = sent.plan,
+                        .quotas = std::move(sent.quotas),
+                        .peers = std::move(peers),
+                        .lease = {.number = sent.lease.number,
+                                  .expires_ns = now_ns + lease_ms * 1'000'000,
+                                  .floor_bytes_per_second = sent.lease.floor_bytes_per_second,
+                                  .rates = std::move(sent.lease.rates),
+                                  .cut = sent.lease.cut}};
+    };
+    if (version >= kNamedPeers) {
+        auto sent = read<SentPlan>(object, std::string(where), version);
+        if (!sent) return std::unexpected(sent.error());
+        return plan_of(*sent, std::move(sent->peers));
+    }
+    auto sent = read<SentPlan2>(object, std::string(where), version);
+    if (!sent) return std::unexpected(sent.error());
+    std::vector<PeerNode> peers;
+    for (std::string& endpoint : sent->peers) peers.push_back({.node = {}, .endpoint = std::move(endpoint)});
+    return plan_of(*sent, std::move(peers));
 }
 
 json::object to_json(const JobRegistration& job) {

@@ -9,7 +9,8 @@
 // that both know and says so in the query (?protocol=2). The allocator answers in the version of the report.
 //   1: the keys listed in codec.cc may be missing.
 //   2: every key is there.
-//   3: a job may have the key "user".
+//   3: a job may have the key "user". A plan names its peers: "peers" has objects of a node and an endpoint; before,
+//      endpoints.
 // A new key needs a new version: readers of older versions refuse it.
 
 #include <boost/json/object.hpp>
@@ -41,7 +42,7 @@ Result<NodeReport> read_node_report(const boost::json::object& object, std::stri
 
 // A lease's end is sent as `lease_ms`, counted from `now_ns`, because the clocks of nodes are not compared. A reader
 // passes the time at which it sent its report, so that its lease ends no later than the allocator's account of it.
-boost::json::object to_json(const NodePlan& plan, std::int64_t now_ns);
+boost::json::object to_json(const NodePlan& plan, std::int64_t now_ns, unsigned version = kProtocolNewest);
 Result<NodePlan> read_node_plan(const boost::json::object& object, std::string_view where, std::int64_t now_ns,
                                 unsigned version = kProtocolNewest);
 

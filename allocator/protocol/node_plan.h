@@ -39,11 +39,19 @@ struct DatasetQuota {
     bool operator==(const DatasetQuota&) const = default;
 };
 
+// Another node whose cache may be read.
+struct PeerNode {
+    std::string node;  // empty: its name is not known, as in versions 1 and 2 of the protocol
+    std::string endpoint;
+
+    bool operator==(const PeerNode&) const = default;
+};
+
 // A node's part of the plan. Quotas hold until the next plan; rates as long as the lease.
 struct NodePlan {
     std::uint64_t plan = 0;  // rises with every plan that differs from its predecessor
     std::vector<DatasetQuota> quotas;
-    std::vector<std::string> peers;  // endpoints of the other nodes of its group
+    std::vector<PeerNode> peers;  // the other nodes of its group
     Lease lease;
 };
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/server/http_client.h"
 #include "base/server/http_route.h"
 
 namespace larder::allocator {
@@ -32,7 +33,8 @@ constexpr std::array kRules{
     AccessRule{.method = "GET", .path = "/v1/plan", .roles = kReaders},
     AccessRule{.method = "GET", .path = "/v1/nodes", .roles = kReaders},
     AccessRule{.method = "DELETE", .path = "/v1/nodes/{name}", .roles = kOperator},
-    AccessRule{.method = "GET", .path = "/v1/nodes/{name}/plan", .roles = kNode | kOperator},  // grants a lease
+    // Grants a lease.
+    AccessRule{.method = "GET", .path = "/v1/nodes/{name}/plan", .roles = kNode | kOperator, .own_node = true},
     AccessRule{.method = "GET", .path = "/v1/datasets", .roles = kReaders},
     AccessRule{.method = "PUT", .path = "/v1/datasets/{name}/pin", .roles = kOperator},
     AccessRule{.method = "DELETE", .path = "/v1/datasets/{name}/pin", .roles = kOperator},
@@ -96,19 +98,31 @@ bool can_be_sent(std::string_view token) {
 
 Result<Token> parse_token(std::string_view line) {
     const std::string_view role = next_word(line);
-    const std::string_view name = next_word(line);
+    const std::string_view holder = next_word(line);
     const std::string_view token = next_word(line);
+    const std::string_view endpoint = next_word(line);
+    const std::string_view group = next_word(line);
     const auto refuse = [](std::string message) { return fail(ErrorCode::invalid_argument, std::move(message)); };
-    if (token.empty() || !next_word(line).empty()) return refuse("expected ROLE NAME TOKEN");
+    const bool is_node = role == name(Role::node);
+    if (token.empty() || !next_word(line).empty() || (!is_node && !endpoint.empty())) {
+        return refuse(is_node ? "expected node NAME TOKEN [ENDPOINT [GROUP]]" : "expected ROLE NAME TOKEN");
+    }
     const auto parsed = parse_role(role);
     if (!parsed) {
         return refuse("\"" + std::string(role) + "\" is not a role: expected viewer, job, submitter, node or operator");
     }
     if (token.size() < kTokenBytesMin || token.size() > kTokenBytesMax || !can_be_sent(token)) {
-        return refuse("the token of \"" + std::string(name) + "\" must have " + std::to_string(kTokenBytesMin) +
+        return refuse("the token of \"" + std::string(holder) + "\" must have " + std::to_string(kTokenBytesMin) +
                       " to " + std::to_string(kTokenBytesMax) + " letters, digits or -._~+/=");
     }
-    return Token{.role = *parsed, .name = std::string(name), .digest = digest_of(token)};
+    if (!endpoint.empty() && !is_tcp_endpoint(endpoint)) {
+        return refuse("\"" + std::string(endpoint) +
+                      "\" is not an endpoint: expected http://HOST:PORT or https://HOST:PORT");
+    }
+    Token read{.grant = {.role = *parsed}, .name = std::string(holder), .digest = digest_of(token)};
+    read.grant.node.peer_endpoint = endpoint;
+    if (!group.empty()) read.grant.node.peer_group = group;
+    return read;
 }
 
 }  // namespace
@@ -138,6 +152,11 @@ Result<std::vector<Token>> parse_tokens(std::string_view text, std::string_view 
         auto token = parse_token(line);
         if (!token) return std::unexpected(token.error().within(where));
         for (const Token& other : tokens) {
+            const std::string& endpoint = token->grant.node.peer_endpoint;
+            if (!endpoint.empty() && other.grant.node.peer_endpoint == endpoint) {
+                return fail(ErrorCode::invalid_argument,
+                            where + ": the endpoint " + endpoint + " is already that of \"" + other.name + "\"");
+            }
             if (other.name != token->name && other.digest != token->digest) continue;
             return fail(ErrorCode::invalid_argument,
                         where + (other.name == token->name ? ": the name \"" + token->name + "\" is already used"
@@ -163,9 +182,8 @@ Result<std::vector<Token>> read_tokens(const std::string& file) {
     return parse_tokens(*text, file);
 }
 
-const AccessRule* Access::rule_of(const HttpRequest& request) const {
+const AccessRule* Access::rule_of(const HttpRequest& request, std::string& name) const {
     for (const std::span<const AccessRule> rules : {std::span<const AccessRule>(kRules), std::span(more_)}) {
-        std::string name;
         const auto found = std::ranges::find_if(rules, [&](const AccessRule& rule) {
             return rule.method == request.method && match_route(rule.path, request.path, name);
         });
@@ -187,31 +205,39 @@ std::optional<Access::Holder> Access::holder_of(const HttpRequest& request) cons
         if (CRYPTO_memcmp(token.digest.data(), digest.data(), digest.size()) == 0) found = &token;
     }
     if (found == nullptr) return std::nullopt;
-    return Holder{found->role, found->name};
+    return Holder{found->grant, found->name};
 }
 
 Access::Holder Access::local_user(const PeerCredentials& peer) const {
-    Holder holder{local_.others, "local user " + std::to_string(peer.uid)};
-    if (const auto given = local_.by_uid.find(peer.uid); given != local_.by_uid.end()) holder.role = given->second;
-    if (peer.uid == 0 || peer.uid == ::geteuid()) holder.role = Role::operator_;
+    Holder holder{{.role = local_.others}, "local user " + std::to_string(peer.uid)};
+    if (const auto given = local_.by_uid.find(peer.uid); given != local_.by_uid.end()) {
+        holder.grant.role = given->second;
+    }
+    if (peer.uid == 0 || peer.uid == ::geteuid()) holder.grant.role = Role::operator_;
     return holder;
 }
 
 std::optional<HttpResponse> Access::admit(HttpRequest& request) const {
-    const AccessRule* rule = rule_of(request);
+    std::string named;
+    const AccessRule* rule = rule_of(request, named);
     if (rule != nullptr && rule->anyone) return std::nullopt;
     const auto holder = request.peer ? local_user(*request.peer) : holder_of(request);
     if (!holder) return unauthenticated(!request.bearer_token.empty());
-    const bool allowed =
-        holder->role == Role::operator_ || (rule != nullptr && (rule->roles & static_cast<Roles>(holder->role)) != 0);
+    const Role role = holder->grant.role;
+    const bool allowed = role == Role::operator_ || (rule != nullptr && (rule->roles & static_cast<Roles>(role)) != 0);
     if (!allowed) {
         return http_error(403, larder::name(ErrorCode::permission_denied),
-                          "\"" + holder->name + "\" has the role " + std::string(name(holder->role)) +
+                          "\"" + holder->name + "\" has the role " + std::string(name(role)) +
                               "; this request needs the role " + roles_text(rule) +
                               (request.peer ? " (user.NAME.role in the allocator's config)" : ""));
     }
+    if (role == Role::node && !request.peer && rule->own_node && named != holder->name) {
+        return http_error(403, larder::name(ErrorCode::permission_denied),
+                          "node \"" + holder->name + "\" may not ask for the plan of node \"" + named + "\"");
+    }
     request.authenticated_as = holder->name;
-    request.is_operator = holder->role == Role::operator_;
+    request.is_operator = role == Role::operator_;
+    if (role == Role::node && !request.peer) request.node = holder->grant.node;
     return std::nullopt;
 }
 

@@ -6,8 +6,12 @@
 // not in the table need the operator role. A request that is refused here has not been read beyond its header. One
 // thread at a time.
 //
-// The token file has one token a line, "ROLE NAME TOKEN", where NAME is for people and the log; # begins a comment.
-// Nobody but its owner and group may read it. Tokens are kept as SHA-256 digests and compared in constant time.
+// The token file has one token a line, "ROLE NAME TOKEN"; # begins a comment. Nobody but its owner and group may read
+// it. Tokens are kept as SHA-256 digests and compared in constant time.
+//
+// NAME is for people and the log, except for the role "node": a node reports under this name only. The line of a node
+// that lends its cache goes on with the endpoint where its peers reach it, and its peer group if that is not "default":
+// "node NAME TOKEN ENDPOINT GROUP". So no node can send others to a host of its choice.
 
 #include <array>
 #include <cstdint>
@@ -37,12 +41,21 @@ struct AccessRule {
     std::string_view method;
     std::string_view path;  // "/v1/jobs/{name}"
     Roles roles = 0;
-    bool anyone = false;  // without a token too
+    bool anyone = false;    // without a token too
+    bool own_node = false;  // a node: only if {name} is its own
 };
 std::span<const AccessRule> access_rules();
 
-struct Token {
+inline constexpr const char* kDefaultPeerGroup = "default";
+
+// What a token or a certificate allows.
+struct Grant {
     Role role = Role::viewer;
+    HttpRequest::NodeBinding node{.peer_endpoint = {}, .peer_group = kDefaultPeerGroup};  // for the role node
+};
+
+struct Token {
+    Grant grant;
     std::string name;
     std::array<unsigned char, 32> digest{};
 };
@@ -59,9 +72,9 @@ struct LocalRoles {
 
 class Access {
 public:
-    // `certificates`: roles by the common name of a client certificate.
+    // `certificates`: grants by the common name of a client certificate, which is also the name of a node.
     // `more`: rules for routes that are not in access_rules().
-    Access(std::vector<Token> tokens, std::map<std::string, Role> certificates, std::vector<AccessRule> more = {},
+    Access(std::vector<Token> tokens, std::map<std::string, Grant> certificates, std::vector<AccessRule> more = {},
            LocalRoles local = {})
         : tokens_(std::move(tokens)),
           certificates_(std::move(certificates)),
@@ -73,16 +86,17 @@ public:
 
 private:
     struct Holder {
-        Role role;
+        Grant grant;
         std::string name;
     };
     // Returns who sent a request over TCP.
     std::optional<Holder> holder_of(const HttpRequest& request) const;
     Holder local_user(const PeerCredentials& peer) const;
-    const AccessRule* rule_of(const HttpRequest& request) const;
+    // `name` is set to the {name} of the request's path.
+    const AccessRule* rule_of(const HttpRequest& request, std::string& name) const;
 
     std::vector<Token> tokens_;
-    std::map<std::string, Role> certificates_;
+    std::map<std::string, Grant> certificates_;
     std::vector<AccessRule> more_;
     LocalRoles local_;
 };

@@ -40,6 +40,30 @@ constexpr std::uint64_t kWaitMax_s = 60;
 constexpr std::uint64_t kStatusMin_ms = 100;
 constexpr std::uint64_t kStatusMax_ms = 3'600'000;
 
+// A node may report under its own name and endpoint only. Otherwise one node could take another's place, or send the
+// nodes of a group, and their token, to a host of its choice.
+Result<void> check_binding(const HttpRequest& request, const NodeReport& report) {
+    if (!request.node) return {};
+    const std::string& own = request.authenticated_as;
+    const auto refuse = [&](const std::string& what) { return fail(ErrorCode::permission_denied, what); };
+    if (report.node != own) {
+        return refuse("the token of node \"" + own + "\" cannot report node \"" + report.node +
+                      "\": set allocator.node to the name of the token");
+    }
+    if (report.peer_endpoint.empty()) return {};
+    if (report.peer_endpoint != request.node->peer_endpoint) {
+        return refuse("node \"" + own + "\" may not lend its cache at " + report.peer_endpoint + ": " +
+                      (request.node->peer_endpoint.empty()
+                           ? "its token has no endpoint; write it behind the token"
+                           : "the endpoint of its token is " + request.node->peer_endpoint));
+    }
+    if (report.peer_group != request.node->peer_group) {
+        return refuse("node \"" + own + "\" may not join the peer group \"" + report.peer_group +
+                      "\": the group of its token is \"" + request.node->peer_group + "\"");
+    }
+    return {};
+}
+
 // Reads the query keys that routes accept. All values are whole numbers.
 Result<void> read_query(const AllocatorApi::Route& route, const HttpRequest& request, AllocatorApi::Asked& asked) {
     if (auto known = check_query_keys(route.query, request); !known) return known;
@@ -251,7 +275,8 @@ Result<void> AllocatorApi::take_report(const Asked& asked, std::string& node) {
     if (!object) return std::unexpected(object.error());
     const auto report = read_node_report(*object, "", asked.protocol);
     if (!report) return std::unexpected(report.error());
-    node = report->node;
+    node = asked.http.node ? asked.http.authenticated_as : report->node;
+    if (auto bound = check_binding(asked.http, *report); !bound) return bound;
     const std::int64_t now_ns = clock_.now_ns();
     if (auto taken = cluster_.report(*report, now_ns); !taken) return taken;
     observed_.report(cluster_.nodes().at(node).last, now_ns);
@@ -267,14 +292,14 @@ std::optional<HttpResponse> AllocatorApi::post_report(const Asked& asked) {
     }
     ++counts_.reports_taken;
     if (auto made = replan(!cluster_.planned_index(node)); !made) return http_error(made.error());
-    return node_plan(node);
+    return node_plan(node, asked.protocol);
 }
 
 std::optional<HttpResponse> AllocatorApi::get_node_plan(const Asked& asked) {
-    return node_plan(asked.name);
+    return node_plan(asked.name, asked.protocol);
 }
 
-HttpResponse AllocatorApi::node_plan(const std::string& node) {
+HttpResponse AllocatorApi::node_plan(const std::string& node, unsigned protocol) {
     const std::int64_t now_ns = clock_.now_ns();
     const auto part = cluster_.plan_for(node, now_ns);
     if (!part) return http_error(part.error());
@@ -285,7 +310,7 @@ HttpResponse AllocatorApi::node_plan(const std::string& node) {
                            "node \"" + node + "\" is leased less than planned: other nodes still hold the rest",
                            now_ns);
     }
-    HttpResponse response = json_response(to_json(*part, now_ns));
+    HttpResponse response = json_response(to_json(*part, now_ns, protocol));
     response.headers.emplace_back(kProtocolHeader, std::to_string(kProtocolNewest));
     return response;
 }

@@ -118,7 +118,7 @@ private:
 
     Result<void> take_report(const Asked& asked, std::string& node);
     // Returns the node's part of the plan in force, with a new lease.
-    HttpResponse node_plan(const std::string& node);
+    HttpResponse node_plan(const std::string& node, unsigned protocol);
     // Makes a new plan, unless one was made just now and only reports have come since.
     Result<void> replan(bool at_once);
     // Answers an operator's request. On success an event is added and a new plan follows: at once if `at_once`, else

@@ -37,6 +37,13 @@ bool set_role(Role& into, const ConfigValue& value) {
     return true;
 }
 
+bool set_peer_endpoint(std::string& into, const ConfigValue& value) {
+    const std::string* text = config_text_of(value);
+    if (text == nullptr || !is_tcp_endpoint(*text)) return false;
+    into = *text;
+    return true;
+}
+
 constexpr auto set_timeout = set_config_duration<10 * kMillisecond_ns, 3600 * kSecond_ns>;
 constexpr auto set_limit = set_config_count<1, 1'000'000>;
 
@@ -78,12 +85,23 @@ constexpr std::array kAllocatorRules{
          set_member<set_config_path, &AllocatorConfig::tls, &TlsServerFiles::client_ca_file>},
     Rule{{"tls.client_certificate_required", kConfigFlag, "refuses clients without a certificate, even with a token"},
          set_member<set_config_flag, &AllocatorConfig::tls, &TlsServerFiles::client_certificate_required>},
-    Rule{{"access.tokens", kConfigPath, "file of bearer tokens, a \"ROLE NAME TOKEN\" a line; read again on SIGHUP"},
+    Rule{{"access.tokens", kConfigPath,
+          "file of bearer tokens, a \"ROLE NAME TOKEN\" a line, of nodes \"node NAME TOKEN ENDPOINT GROUP\"; read "
+          "again on "
+          "SIGHUP"},
          set_member<set_config_path, &AllocatorConfig::token_file>},
     Rule{{"access.local_role", kRole, "role of clients on the Unix socket that no user.NAME.role names"},
          set_member<set_role, &AllocatorConfig::local_role>},
-    Rule{{"certificate.NAME.role", kRole, "role of the client certificate with this common name"},
-         set_entry<set_role, &AllocatorConfig::certificates>},
+    Rule{{"certificate.NAME.role", kRole,
+          "role of the client certificate with this common name, which is also the name of a node"},
+         set_entry<set_role, &AllocatorConfig::certificates, &Grant::role>},
+    Rule{{"certificate.NAME.peer_endpoint", "http://HOST:PORT or https://HOST:PORT, in text",
+          "where peers reach this node; default: it may not lend its cache"},
+         set_entry<set_peer_endpoint, &AllocatorConfig::certificates, &Grant::node,
+                   &HttpRequest::NodeBinding::peer_endpoint>},
+    Rule{{"certificate.NAME.peer_group", "a name, in text", "peer group of this node; default: \"default\""},
+         set_entry<set_config_text, &AllocatorConfig::certificates, &Grant::node,
+                   &HttpRequest::NodeBinding::peer_group>},
     Rule{{"user.NAME.role", kRole,
           "role of this user of the machine, a name or uid, on the Unix socket; root and the allocator's user are "
           "operators"},

@@ -43,9 +43,9 @@ struct AllocatorConfig {
     bool plain_tcp = false;  // without TLS, also beyond this machine
     TlsServerFiles tls;      // no certificate: plain TCP
     std::string token_file;
-    std::map<std::string, Role> certificates;  // by common name
-    std::map<std::string, Role> users;         // of the Unix socket, by name or uid
-    Role local_role = Role::submitter;         // of all others on the Unix socket
+    std::map<std::string, Grant> certificates;  // by common name
+    std::map<std::string, Role> users;          // of the Unix socket, by name or uid
+    Role local_role = Role::submitter;          // of all others on the Unix socket
     ServiceLimits limits;
     ClusterOptions cluster;
     bool objective_is_set = false;

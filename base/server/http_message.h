@@ -38,6 +38,12 @@ struct HttpRequest {
     // Filled in by `admit` once the caller is known: a name, and whether the caller may act for others.
     std::string authenticated_as;
     bool is_operator = false;
+    // Set if the caller is a node, whose name is then `authenticated_as`: where its peers may be told to reach it.
+    struct NodeBinding {
+        std::string peer_endpoint;  // empty: nowhere
+        std::string peer_group;
+    };
+    std::optional<NodeBinding> node;
     // For a handler that answers late: registers a callback, called once on the context's thread if the client goes
     // before the answer. Empty if the request did not come from a server.
     std::function<void(std::function<void()> gone)> on_gone;

@@ -204,12 +204,9 @@ Result<AllocatorAnswer> read_allocator_answer(std::string_view text, unsigned ve
     for (const allocator::LeasedRate& rate : plan->lease.rates) answer.rates.rates[rate.job] = rate.bytes_per_second;
     answer.rates.floor_bytes_per_second = plan->lease.floor_bytes_per_second;
     answer.rates.expires_ns = plan->lease.expires_ns;
-    for (std::size_t i = 0; i < plan->peers.size(); ++i) {
-        if (!parse_http_endpoint(plan->peers[i])) {
-            return fail(ErrorCode::protocol, "peers[" + std::to_string(i) + "] is not an endpoint");
-        }
+    for (allocator::PeerNode& peer : plan->peers) {
+        answer.peers.push_back({.node = std::move(peer.node), .endpoint = std::move(peer.endpoint)});
     }
-    answer.peers = std::move(plan->peers);
     return answer;
 }
 

@@ -109,7 +109,7 @@ struct AllocatorAnswer {
     std::map<std::string, Quota> quotas;  // by dataset
     std::uint64_t lease = 0;              // number of the lease
     RateLease rates;
-    std::vector<std::string> peers;  // endpoints of nodes whose cache may be read
+    std::vector<PeerAddress> peers;  // nodes whose cache may be read; their endpoints are not checked
     bool cut = false;                // the lease is less than planned: other nodes still hold the rest
 };
 

@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "cache/control/remote_json.h"
 #include "cache/dataset/dataset_index.h"
+#include "cache/peers/witnesses.h"
 #include "cache/store/compression.h"
 
 namespace larder::cache {
@@ -213,6 +214,10 @@ constexpr std::array kRules{
     Rule{{"peers.token_file", kConfigPath,
           "file with the secret that peers share; whoever has it can read everything cached"},
          set_member<set_config_path, &DaemonConfig::peers, &PeersConfig::token_file>},
+    Rule{
+        {"peers.witnesses", "a number from 0 to 4",
+         "a block is read from peers once this node, or so many others, have read it from the remote; 0: trusts peers"},
+        set_member<set_config_count<0, Witnesses::kNeededMax>, &DaemonConfig::peers, &PeersConfig::witnesses>},
     Rule{{"peers.certificate", kConfigPath, "server certificate for https:// at peers.listen"},
          set_member<set_config_path, &DaemonConfig::peers, &PeersConfig::certificate_file>},
     Rule{{"peers.key", kConfigPath, "key of peers.certificate"},

@@ -151,7 +151,8 @@ json::value DaemonApi::peers_json() const {
     if (node_.peers() == nullptr) return nullptr;
     json::array others;
     for (const PeerStatus& peer : node_.peers()->status()) {
-        others.push_back(json::object{{"endpoint", peer.endpoint},
+        others.push_back(json::object{{"node", peer.node},
+                                      {"endpoint", peer.endpoint},
                                       {"answers", peer.answers},
                                       {"problem", peer.problem},
                                       {"held_blocks", peer.held_blocks},

@@ -65,11 +65,10 @@ Result<DaemonConfig> complete(DaemonConfig config, std::string_view source) {
         if (!checked) return std::unexpected(checked.error().within(source));
     }
     if (config.allocator.node.empty()) config.allocator.node = host_name();
-    if (!config.peers.listen.empty() && config.peers.token_file.empty() &&
-        !is_loopback(parse_host_port(config.peers.listen)->host)) {
-        return refuse(std::string(source) + ": peers.listen = \"" + config.peers.listen +
-                      "\" can be reached from other machines: set peers.token_file to a file with the secret all "
-                      "peers share");
+    const bool uses_peers = !config.peers.listen.empty() || !config.peers.others.empty();
+    if (uses_peers && config.peers.token_file.empty()) {
+        return refuse(std::string(source) + ": peers." + (config.peers.listen.empty() ? "others" : "listen") +
+                      " needs peers.token_file, a file with the secret that all peers share");
     }
     if (config.peers.certificate_file.empty() != config.peers.key_file.empty()) {
         return refuse(std::string(source) + ": peers.certificate and peers.key go together");

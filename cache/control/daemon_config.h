@@ -49,7 +49,8 @@ struct PeersConfig {
     std::string endpoint;             // where peers reach us; empty: derived from `listen` and the host name
     std::string group = "default";    // the allocator makes nodes of one group peers
     std::vector<std::string> others;  // peers to read always, besides those that the allocator names
-    std::string token_file;           // required if other machines can connect
+    std::string token_file;           // required with `listen` or `others`
+    unsigned witnesses = 2;           // nodes that must have read a block from the remote; 0: peers are trusted
     std::string certificate_file;
     std::string key_file;
     std::string ca_file;

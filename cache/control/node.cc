@@ -137,7 +137,8 @@ Result<void> Node::start_transfers() {
 Result<void> Node::start_shards() {
     auto started = ShardThreads::start({.device = device_kind_of(config_.io),
                                         .count = std::max(1u, config_.data_plane_threads),
-                                        .shard = {.disk_reads_in_flight_max = config_.disk_reads_max}},
+                                        .shard = {.disk_reads_in_flight_max = config_.disk_reads_max,
+                                                  .takes_digests = uses_peers() && config_.peers.witnesses > 0}},
                                        control_);
     if (!started) return std::unexpected(started.error());
     shards_ = std::move(*started);
@@ -169,9 +170,13 @@ void Node::make_parts() {
     sessions_ = std::make_unique<NodeSessions>(clock_, *datasets_, job_limits_, control_);
 }
 
+bool Node::uses_peers() const {
+    return !config_.peers.listen.empty() || !config_.peers.others.empty();
+}
+
 Result<void> Node::start_peers() {
     const PeersConfig& peers = config_.peers;
-    if (peers.listen.empty() && peers.others.empty()) return {};
+    if (!uses_peers()) return {};
     auto transfers = HttpTransfers::start(peer_transfers_options(peers.ca_file));
     if (!transfers) return std::unexpected(transfers.error());
     peer_transfers_ = std::move(*transfers);
@@ -179,6 +184,8 @@ Result<void> Node::start_peers() {
                                  .endpoint = peers.endpoint,
                                  .others = peers.others,
                                  .token_file = peers.token_file,
+                                 .witnesses = peers.witnesses,
+                                 .others_are_witnesses = config_.allocator.endpoint.empty(),
                                  .certificate_file = peers.certificate_file,
                                  .key_file = peers.key_file},
                                 *peer_transfers_);

@@ -88,6 +88,7 @@ private:
     Result<void> start_transfers();
     Result<void> start_shards();
     void make_parts();
+    bool uses_peers() const;
     Result<void> start_peers();
     void send_datasets_to_peers();
 

@@ -23,6 +23,7 @@
 #include "base/hash.h"
 #include "base/server/http_route.h"
 #include "base/server/json_http.h"
+#include "cache/peers/digests_answer.h"
 #include "cache/peers/held_answer.h"
 #include "cache/protocol/decompressor.h"
 #include "cache/protocol/record.h"
@@ -113,7 +114,7 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
     }
 
     std::optional<HttpResponse> admit(const HttpRequest& request) const {
-        if (options.token.empty() || same_secret(request.bearer_token, options.token)) return std::nullopt;
+        if (same_secret(request.bearer_token, options.token)) return std::nullopt;
         return http_error(401, "permission_denied", "the request needs the token that the cluster's peers share");
     }
 
@@ -192,6 +193,35 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
         return response;
     }
 
+    void get_digests(const Asked& asked, const HttpRespond& respond) {
+        const PeerDataset& dataset = asked.dataset;
+        const auto since = asked.http.query.find("since");
+        const std::string since_state = since == asked.http.query.end() ? "" : since->second;
+        dataset.shard->post([self = shared_from_this(), dataset, since_state, respond](Shard& shard) {
+            self->post([self, dataset, since_state, respond, digests = shard.held(dataset.dataset_id).digests] {
+                respond(digests == nullptr ? http_error(404, "not_found", "this node takes no digests")
+                                           : self->digests_answer(dataset, *digests, since_state));
+            });
+        });
+    }
+
+    HttpResponse digests_answer(const PeerDataset& dataset, const ReadDigests& digests,
+                                const std::string& since_state) const {
+        // A state of another instance, or one that is malformed, counts as none.
+        std::uint64_t since = 0;
+        const std::string prefix = std::to_string(instance) + "-";
+        if (since_state.starts_with(prefix)) {
+            std::from_chars(since_state.data() + prefix.size(), since_state.data() + since_state.size(), since);
+        }
+        auto changes = digests.after(since, *dataset.manifest, kDigestsPerAnswerMax);
+        const DigestsAnswer answer{.state = {.instance = instance, .changes = changes.change},
+                                   .blocks = std::move(changes.blocks)};
+        return {.content_type = kBytes,
+                .body = encode_digests(answer, dataset.manifest->block_count()),
+                .headers = {},
+                .stream = nullptr};
+    }
+
     void get_block(const Asked& asked, const HttpRespond& respond) {
         const PeerDataset& dataset = asked.dataset;
         const std::uint32_t block = asked.block;
@@ -235,6 +265,7 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
         offered->manifest = dataset.manifest;
         offered->block = block;
         offered->payload_crc = header->payload_crc;
+        if (options.needs_digests) offered->digest = digest_of(payload);
         offered->pages = static_cast<std::uint32_t>(room / protocol::kPageBytes);
         offered->record = {static_cast<std::byte*>(std::aligned_alloc(protocol::kPageBytes, room)), std::free};
         if (offered->record == nullptr) return refuse();
@@ -274,6 +305,8 @@ std::span<const PeerServer::Route> PeerServer::routes() {
         Route{"GET", "/v1", "", &State::get_index},
         // The blocks that this node holds (held_answer.h).
         Route{"GET", "/v1/peers/{dataset}/{fingerprint}/blocks", "since", &State::get_held_blocks},
+        // The digests of the blocks that this node has read from the remote (digests_answer.h).
+        Route{"GET", "/v1/peers/{dataset}/{fingerprint}/digests", "since", &State::get_digests},
         // One block as a record (record.h), decompressed.
         Route{"GET", "/v1/peers/{dataset}/{fingerprint}/blocks/{block}", "", &State::get_block},
         // Admits the record in the body to the cache.
@@ -285,6 +318,7 @@ std::span<const PeerServer::Route> PeerServer::routes() {
 PeerServer::PeerServer(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 Result<std::unique_ptr<PeerServer>> PeerServer::start(const PeerServerOptions& options, const PeerDatasets& datasets) {
+    LARDER_ASSERT(!options.token.empty());
     std::unique_ptr<PeerServer> server(new PeerServer(std::make_shared<State>(options, datasets)));
     State& state = *server->state_;
     state.http = std::make_unique<HttpServer>(

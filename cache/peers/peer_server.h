@@ -3,8 +3,9 @@
 // Serves this node's cached blocks to its peers over HTTP, on a thread of its own. PeerServer::routes() has the routes;
 // docs/openapi/peers.yaml describes them, and a test compares the two.
 //
-// The server never fetches or evicts a block for a peer. Every request must carry the cluster's token. A dataset's mode
-// is checked only on the node where the job runs, so the token gives access to everything that is cached.
+// The server never fetches or evicts a block for a peer. It takes an offered block only if the block's digest is
+// trusted here (peers.h). Every request must carry the cluster's token. A dataset's mode is checked only on the node
+// where the job runs, so the token gives access to everything that is cached.
 
 #include <atomic>
 #include <cstdint>
@@ -22,9 +23,10 @@ namespace larder::cache {
 
 struct PeerServerOptions {
     std::string listen;            // "0.0.0.0:7474"; port 0 takes a free one
-    std::string token;             // empty: no token is required
+    std::string token;             // not empty
     std::string certificate_file;  // empty: without TLS
     std::string key_file;
+    bool needs_digests = true;  // false: offered blocks are taken unchecked, except for the manifest's checksums
     std::size_t connections_max = 1024;
     std::uint64_t lent_bytes_max = std::uint64_t{256} << 20;  // in flight at one time; more is refused with 503
 };

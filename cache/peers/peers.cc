@@ -40,28 +40,35 @@ Result<std::unique_ptr<Peers>> Peers::start(const PeersOptions& options, HttpTra
     std::unique_ptr<Peers> peers(new Peers(options));
     const auto client = http_client_options({.token_file = options.token_file});
     if (!client) return std::unexpected(client.error().within("peers"));
+    if (client->bearer_token.empty() && (!options.listen.empty() || !options.others.empty())) {
+        return fail(ErrorCode::invalid_argument, "peers: token_file is missing: peers share a secret");
+    }
     if (!options.listen.empty()) {
         auto server = PeerServer::start({.listen = options.listen,
                                          .token = client->bearer_token,
                                          .certificate_file = options.certificate_file,
-                                         .key_file = options.key_file},
+                                         .key_file = options.key_file,
+                                         .needs_digests = options.witnesses > 0},
                                         peers->datasets_);
         if (!server) return std::unexpected(server.error());
         peers->server_ = std::move(*server);
         peers->endpoint_ = endpoint_of(options, peers->server_->port());
         log_info("lending cached blocks to other nodes", {{"endpoint", peers->endpoint_}});
     }
-    peers->directory_ = std::make_unique<PeerDirectory>(peers->datasets_, transfers, client->bearer_token);
+    peers->directory_ =
+        std::make_unique<PeerDirectory>(peers->datasets_, transfers, client->bearer_token, options.witnesses);
     peers->set_others({});
     return peers;
 }
 
 Peers::~Peers() = default;
 
-void Peers::set_others(std::vector<std::string> endpoints) {
-    endpoints.insert(endpoints.end(), options_.others.begin(), options_.others.end());
-    std::erase(endpoints, endpoint_);
-    directory_->set_peers(std::move(endpoints));
+void Peers::set_others(std::vector<PeerAddress> addresses) {
+    for (const std::string& other : options_.others) {
+        addresses.push_back({.node = {}, .endpoint = other, .is_witness = options_.others_are_witnesses});
+    }
+    std::erase_if(addresses, [&](const PeerAddress& address) { return address.endpoint == endpoint_; });
+    directory_->set_peers(std::move(addresses));
 }
 
 }  // namespace larder::cache

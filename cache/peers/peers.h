@@ -2,6 +2,10 @@
 
 // Shares cached blocks with other nodes: lends this node's blocks (PeerServer) and reads blocks that peers hold
 // (PeerDirectory). Both are off by default: a listen address turns on lending, and peers to read from turn on reading.
+//
+// Peers are not trusted. A block is read from a peer only if this node knows the block's digest: from its own earlier
+// read of the remote, or from as many other nodes as `witnesses` says (witnesses.h). A peer that sends other bytes is
+// not read from for a while (peer_conduct.h).
 
 #include <cstdint>
 #include <memory>
@@ -17,10 +21,12 @@
 namespace larder::cache {
 
 struct PeersOptions {
-    std::string listen;               // "IP:PORT"; empty: nothing is lent
-    std::string endpoint;             // where peers reach us; empty: made from `listen` and the host's name
-    std::vector<std::string> others;  // endpoints that are always asked
-    std::string token_file;           // holds the token in its first line; empty: no token
+    std::string listen;                // "IP:PORT"; empty: nothing is lent
+    std::string endpoint;              // where peers reach us; empty: made from `listen` and the host's name
+    std::vector<std::string> others;   // endpoints that are always asked
+    std::string token_file;            // holds the token in its first line; required with `listen` or `others`
+    unsigned witnesses = 2;            // nodes that must have read a block from the remote; 0: peers are trusted
+    bool others_are_witnesses = true;  // false: only the peers of set_others are, so that no node counts twice
     std::string certificate_file;
     std::string key_file;
 };
@@ -35,7 +41,7 @@ public:
     // Any thread. Sets the datasets that are lent and read from now on.
     void set_datasets(std::vector<PeerDataset> datasets) { datasets_.set(std::move(datasets)); }
     // Any thread. Sets the peers to ask, besides those of the options. Ignores our own endpoint.
-    void set_others(std::vector<std::string> endpoints);
+    void set_others(std::vector<PeerAddress> addresses);
 
     // Where peers reach us; empty if nothing is lent.
     const std::string& endpoint() const { return endpoint_; }

@@ -28,19 +28,20 @@ bool is_transient(std::int32_t result) {
 
 }  // namespace
 
-BlockServer::BlockServer(DatasetSetup setup, Device& device, DiskReads& disk_reads, Compressor& compressor,
-                         const std::int64_t& now_ns)
+BlockServer::BlockServer(DatasetSetup setup, const Shared& shared)
     : name_(std::move(setup.definition.name)),
       dataset_id_(setup.manifest->header().dataset_id),
-      device_(device),
-      disk_reads_(disk_reads),
-      now_ns_(now_ns),
+      device_(shared.device),
+      disk_reads_(shared.disk_reads),
+      digester_(shared.digester),
+      now_ns_(shared.now_ns),
       store_(std::move(setup.store)),
       remote_(std::move(setup.remote)),
-      peers_(device),
+      peers_(shared.device),
       manifest_(std::move(setup.manifest)),
-      admission_(*store_, compressor, setup.definition.compression,
-                 [this](std::uint32_t block_id, std::uint64_t bytes) { note_admitted(block_id, bytes); }) {
+      admission_(*store_, shared.compressor, setup.definition.compression,
+                 [this](std::uint32_t block_id, std::uint64_t bytes) { note_admitted(block_id, bytes); }),
+      digests_(shared.takes_digests ? std::make_shared<ReadDigests>() : nullptr) {
     missing_.reserve(4096);
     held_ = std::make_shared<HeldBlocks>(static_cast<std::uint32_t>(manifest_->header().block_id_end));
     for (std::uint32_t block = 0; block < manifest_->block_count(); ++block) {
@@ -515,6 +516,29 @@ void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_er
         fail(miss, status, system_errno);
         return;
     }
+    miss.payload_crc = payload_crc;
+    if (digests_ == nullptr) return finish_remote_read(miss);
+    take_digest(miss, digests_.get(), [](BackgroundWork& work) noexcept {
+        Miss& digested = *static_cast<DigestWork&>(work).miss;
+        digested.server->finish_remote_read(digested);
+    });
+}
+
+// Takes the digest of the miss's bytes in the background. Calls `done` on the shard's thread.
+void BlockServer::take_digest(Miss& miss, ReadDigests* note_in, void (*done)(BackgroundWork& work) noexcept) {
+    miss.digest_work.miss = &miss;
+    miss.digest_work.note_in = note_in;
+    miss.digest_work.run = [](BackgroundWork& work) noexcept {
+        auto& digesting = static_cast<DigestWork&>(work);
+        digesting.digest = digest_of(digesting.miss->into);
+        if (digesting.note_in != nullptr) digesting.note_in->note(digesting.miss->block_id, digesting.digest);
+    };
+    miss.digest_work.done = done;
+    digester_.start(miss.digest_work);
+}
+
+void BlockServer::finish_remote_read(Miss& miss) {
+    const std::uint32_t payload_crc = miss.payload_crc;
     missing_.erase(miss.block_id);
     settle_damage_reports(miss, payload_crc);
     if (!miss.reservation) {
@@ -641,6 +665,7 @@ bool BlockServer::start_at_peer(Miss& miss, Fetch& fetch) {
     miss.leader = &fetch;
     miss.block = fetch.block;
     miss.peer = link;
+    miss.expected = peers_.blocks()->digest(fetch.block);
     miss.peer_path = std::to_string(fetch.block);
     miss.done = [](RemoteRead& read, BlockStatus status, int) noexcept {
         auto& read_miss = static_cast<Miss&>(read);
@@ -666,6 +691,15 @@ void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
         is_good = header && header->raw_bytes == 0 && header->payload_bytes == miss.payload_bytes &&
                   header->payload_crc == payload_crc && has_right_checksum(miss, payload_crc);
     }
+    if (!is_good || !miss.expected.is_known()) return finish_peer_read(miss, status, is_good);
+    take_digest(miss, nullptr, [](BackgroundWork& work) noexcept {
+        const auto& digested = static_cast<DigestWork&>(work);
+        Miss& checked = *digested.miss;
+        checked.server->finish_peer_read(checked, BlockStatus::ok, digested.digest == checked.expected);
+    });
+}
+
+void BlockServer::finish_peer_read(Miss& miss, BlockStatus status, bool is_good) {
     // Only the remote's bytes can settle a damage report that arrived meanwhile.
     bool is_refetch = false;
     for (const Fetch* waiter : miss.waiters) is_refetch |= waiter->is_refetch;
@@ -679,7 +713,11 @@ void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
         for (BlockCounters* counters : {&counters_, &miss.leader->consumer->job().counters}) ++counters->peer_failures;
     }
     // A peer that no longer holds the block (object_missing) is still asked for other blocks.
-    if (!is_good && status != BlockStatus::object_missing) peers_.failed(miss.peer, now_ns_);
+    if (!is_good && status == BlockStatus::ok) {
+        peers_.sent_wrong_bytes(miss.peer, now_ns_);
+    } else if (!is_good && status != BlockStatus::object_missing) {
+        peers_.failed(miss.peer, now_ns_);
+    }
     miss.peer = 0;
     if (requeue(miss)) return;
     missing_.erase(miss.block_id);
@@ -731,7 +769,16 @@ bool BlockServer::offer_to_peer(const Miss& miss, std::uint32_t payload_crc) {
     return true;
 }
 
-bool BlockServer::admit_offered(const Fetch& fetch, std::uint32_t payload_crc) {
+BlockDigest BlockServer::trusted_digest(const Fetch& fetch) const {
+    if (const BlockDigest own = digests_->find(fetch.block_id); own.is_known()) return own;
+    const auto& at_peers = peers_.blocks();
+    const bool is_same_block = at_peers != nullptr && fetch.block < at_peers->manifest->block_count() &&
+                               at_peers->manifest->block_id(fetch.block) == fetch.block_id;
+    return is_same_block ? at_peers->digest(fetch.block) : BlockDigest{};
+}
+
+bool BlockServer::admit_offered(const Fetch& fetch, std::uint32_t payload_crc, const BlockDigest& digest) {
+    if (digests_ != nullptr && (!digest.is_known() || trusted_digest(fetch) != digest)) return false;
     if (store_->find(fetch.block_id) || missing_.contains(fetch.block_id)) return false;
     if (!store_->has_room(fetch.payload_bytes) || quarantine_.contains(fetch.block_id)) return false;
     if (!admission_.compresses(fetch.payload_bytes, manifest_->total_bytes())) {

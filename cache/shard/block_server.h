@@ -27,6 +27,7 @@
 #include "cache/shard/peer_links.h"
 #include "cache/shard/pool.h"
 #include "cache/shard/quarantine.h"
+#include "cache/shard/read_digests.h"
 #include "cache/shard/shard.h"
 #include "cache/shard/shard_job.h"
 #include "cache/shard/statistics.h"
@@ -36,10 +37,16 @@ namespace larder::cache {
 
 class BlockServer {
 public:
-    // `disk_reads`, `compressor` and `now_ns` (the time of the current turn) belong to the shard and must outlive the
-    // BlockServer.
-    BlockServer(DatasetSetup setup, Device& device, DiskReads& disk_reads, Compressor& compressor,
-                const std::int64_t& now_ns);
+    // The parts of the shard that its BlockServers share; they must outlive these.
+    struct Shared {
+        Device& device;
+        DiskReads& disk_reads;
+        Compressor& compressor;
+        Background& digester;
+        const std::int64_t& now_ns;  // the time of the current turn
+        bool takes_digests = false;  // of blocks that come from the remote, to check peers by
+    };
+    BlockServer(DatasetSetup setup, const Shared& shared);
     ~BlockServer();
 
     const std::string& name() const { return name_; }
@@ -98,9 +105,11 @@ public:
 
     // For the control plane, which may keep the pointer. Each new version of the dataset replaces the object.
     std::shared_ptr<const HeldBlocks> held() const { return held_; }
+    // The digests of the blocks that this node read from the remote; null if none are taken.
+    std::shared_ptr<const ReadDigests> digests() const { return digests_; }
     // Admits a block that a peer offered and that lies in the slot of `fetch`. True if the block is cached now or was
-    // handed to Admission.
-    bool admit_offered(const Fetch& fetch, std::uint32_t payload_crc);
+    // handed to Admission. Refuses a block whose digest is not trusted here.
+    bool admit_offered(const Fetch& fetch, std::uint32_t payload_crc, const BlockDigest& digest);
     bool held_at_peers(std::uint32_t block) const { return peers_.link_to(*manifest_, block, now_ns_) != 0; }
     // Replaces what is known of the blocks that other nodes hold.
     void set_peers(std::shared_ptr<const PeerBlocks> peers);
@@ -124,9 +133,13 @@ private:
     void start(Miss& miss, ShardJob& payer);
     bool start_at_peer(Miss& miss, Fetch& fetch);
     void peer_read_done(Miss& miss, protocol::BlockStatus status);
+    void finish_peer_read(Miss& miss, protocol::BlockStatus status, bool is_good);
+    void take_digest(Miss& miss, ReadDigests* note_in, void (*done)(BackgroundWork& work) noexcept);
+    BlockDigest trusted_digest(const Fetch& fetch) const;
     bool requeue(Miss& miss);
     bool offer_to_peer(const Miss& miss, std::uint32_t payload_crc);
     void remote_read_done(Miss& miss, protocol::BlockStatus status, int system_errno);
+    void finish_remote_read(Miss& miss);
     bool has_right_checksum(const Miss& miss, std::uint32_t payload_crc) const;
     bool try_again(Miss& miss);
     bool is_reported_bad(const Fetch& fetch) const;
@@ -152,6 +165,7 @@ private:
     std::uint64_t dataset_id_;
     Device& device_;
     DiskReads& disk_reads_;
+    Background& digester_;
     const std::int64_t& now_ns_;
     std::unique_ptr<DatasetStore> store_;
     std::unique_ptr<Remote> remote_;
@@ -166,6 +180,7 @@ private:
     std::uint64_t offered_bytes_in_flight_ = 0;
     std::uint64_t hash_threshold_ = 0;
     std::shared_ptr<HeldBlocks> held_;
+    std::shared_ptr<ReadDigests> digests_;  // null: none are taken
     Quarantine quarantine_;
     // Blocks refetched because a reader reported damage, by block id. Not kept across restarts.
     struct DamageReport {

@@ -1,14 +1,9 @@
 #include "cache/shard/compressor.h"
 
-#include <pthread.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 #include <zstd.h>
 
 #include <cstdlib>
-#include <utility>
 
-#include "base/assert.h"
 #include "base/hash.h"
 #include "cache/protocol/record.h"
 #include "cache/protocol/wire.h"
@@ -27,93 +22,25 @@ void Compressor::FreeContext::operator()(ZSTD_CCtx_s* context) const {
     ::ZSTD_freeCCtx(context);
 }
 
-void Compressor::List::push(CompressWork& work) {
-    work.next_ = nullptr;
-    (last != nullptr ? last->next_ : first) = &work;
-    last = &work;
-}
-
-CompressWork* Compressor::List::pop() {
-    CompressWork* work = first;
-    if (work == nullptr) return nullptr;
-    first = work->next_;
-    if (first == nullptr) last = nullptr;
-    return work;
-}
-
-Compressor::Compressor(Device& device, bool threaded) : device_(device), threaded_(threaded) {}
+Compressor::Compressor(Device& device, bool threaded) : background_(device, "compress", threaded) {}
 
 Compressor::~Compressor() {
     stop();
 }
 
-void Compressor::stop() {
-    if (!thread_.joinable()) return;
-    thread_.request_stop();
-    thread_.join();
-}
-
 void Compressor::start(CompressWork& work) {
     bytes_in_flight_ += work.raw.size();
-    if (threaded_ && !thread_.joinable()) {
-        done_event_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-        LARDER_ASSERT(done_event_);
-        watch_.device = &device_;
-        watch_.fd = done_event_.get();
-        watch_.operation.done = [](Operation& operation, std::int32_t result) noexcept {
-            auto& watch = reinterpret_cast<Watch&>(operation);
-            if (result < 0) return;
-            std::uint64_t count = 0;
-            [[maybe_unused]] const ssize_t got = ::read(watch.fd, &count, sizeof count);
-            watch.device->watch(watch.fd, watch.operation);
-        };
-        static_assert(offsetof(Watch, operation) == 0);
-        device_.watch(watch_.fd, watch_.operation);
-        thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
-        pthread_setname_np(thread_.native_handle(), "compress");
-    }
-    {
-        const std::lock_guard lock(mutex_);
-        waiting_.push(work);
-    }
-    ready_.notify_one();
-}
-
-void Compressor::run(const std::stop_token& stop) {
-    for (;;) {
-        CompressWork* work = nullptr;
-        {
-            std::unique_lock lock(mutex_);
-            if (!ready_.wait(lock, stop, [&] { return waiting_.first != nullptr; })) return;
-            work = waiting_.pop();
-        }
-        compress(*work);
-        {
-            const std::lock_guard lock(mutex_);
-            done_.push(*work);
-        }
-        const std::uint64_t one = 1;
-        [[maybe_unused]] const ssize_t written = ::write(done_event_.get(), &one, sizeof one);
-    }
-}
-
-void Compressor::collect() {
-    if (bytes_in_flight_ == 0) return;
-    List done;
-    {
-        const std::lock_guard lock(mutex_);
-        if (!threaded_) {
-            while (CompressWork* work = waiting_.pop()) {
-                compress(*work);
-                done_.push(*work);
-            }
-        }
-        done = std::exchange(done_, {});
-    }
-    while (CompressWork* work = done.pop()) {
-        bytes_in_flight_ -= work->raw.size();
-        work->done(*work);
-    }
+    work.compressor_ = this;
+    work.run = [](BackgroundWork& started) noexcept {
+        auto& starting = static_cast<CompressWork&>(started);
+        starting.compressor_->compress(starting);
+    };
+    work.BackgroundWork::done = [](BackgroundWork& ended) noexcept {
+        auto& finished = static_cast<CompressWork&>(ended);
+        finished.compressor_->bytes_in_flight_ -= finished.raw.size();
+        finished.done(finished);
+    };
+    background_.start(work);
 }
 
 void Compressor::compress(CompressWork& work) {

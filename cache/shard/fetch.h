@@ -14,6 +14,8 @@
 #include "cache/protocol/manifest.h"
 #include "cache/protocol/wire.h"
 #include "cache/remote.h"
+#include "cache/shard/background.h"
+#include "cache/shard/read_digests.h"
 #include "cache/store.h"
 
 namespace larder::cache {
@@ -102,6 +104,13 @@ private:
     Fetch* last_ = nullptr;  // if there is a first
 };
 
+// Takes the digest of the bytes that a miss has read.
+struct DigestWork : BackgroundWork {
+    Miss* miss = nullptr;
+    ReadDigests* note_in = nullptr;  // where the digest is noted; null: nowhere
+    BlockDigest digest;              // the result
+};
+
 struct Miss : RemoteRead {
     BlockServer* server = nullptr;
     FetchList<&Fetch::next_waiter> waiters;
@@ -113,6 +122,9 @@ struct Miss : RemoteRead {
     std::uint32_t block = 0;  // index in the leader's manifest, set at the start
     std::string peer_path;    // the path of the block at the peer
     std::size_t peer = 0;     // 1 + index of the peer link in use; 0: the remote
+    std::uint32_t payload_crc = 0;
+    BlockDigest expected;  // of the bytes that the peer should send; not known: the peer is trusted
+    DigestWork digest_work;
     bool started = false;
     bool failed_once = false;  // the bytes did not match the manifest's checksum
 };

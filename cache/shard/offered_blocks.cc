@@ -31,7 +31,7 @@ bool OfferedBlocks::take(OfferedBlock offered) {
     fetch.payload_bytes = manifest.block_bytes(fetch.block);
     fetch.slot_page = index;
     fetch.slot_pages = slot.offered.pages;
-    const bool taken = server_.admit_offered(fetch, slot.offered.payload_crc);
+    const bool taken = server_.admit_offered(fetch, slot.offered.payload_crc, slot.offered.digest);
     if (!slots_[index].pinned) slots_[index] = {};
     return taken;
 }

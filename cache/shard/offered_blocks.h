@@ -20,6 +20,7 @@ struct OfferedBlock {
     std::shared_ptr<const protocol::Manifest> manifest;
     std::uint32_t block = 0;
     std::uint32_t payload_crc = 0;
+    BlockDigest digest;
     std::uint32_t pages = 0;
     std::unique_ptr<std::byte, void (*)(void*)> record{nullptr, nullptr};
 };

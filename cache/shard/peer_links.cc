@@ -24,6 +24,7 @@ bool PeerLinks::set(std::shared_ptr<const PeerBlocks> blocks) {
         if (known != links_.end()) {
             link_of_peer_.push_back(static_cast<std::size_t>(known - links_.begin()) + 1);
             known->room_bytes = peer.room_bytes;
+            known->conduct = peer.conduct;
             continue;
         }
         auto remote = peer.open(device_);
@@ -32,7 +33,8 @@ bool PeerLinks::set(std::shared_ptr<const PeerBlocks> blocks) {
             link_of_peer_.push_back(0);
             continue;
         }
-        links_.push_back({.key = peer.key, .remote = std::move(*remote), .room_bytes = peer.room_bytes});
+        links_.push_back(
+            {.key = peer.key, .remote = std::move(*remote), .room_bytes = peer.room_bytes, .conduct = peer.conduct});
         link_of_peer_.push_back(links_.size());
     }
     const bool had_some = blocks_ != nullptr && blocks_->bytes > 0;
@@ -44,7 +46,7 @@ bool PeerLinks::set(std::shared_ptr<const PeerBlocks> blocks) {
 std::size_t PeerLinks::link_to(const protocol::Manifest& manifest, std::uint32_t block, std::int64_t now_ns) const {
     if (blocks_ == nullptr || blocks_->manifest.get() != &manifest || !blocks_->holds(block)) return 0;
     const std::size_t link = link_of_peer_[blocks_->holder[block] - std::size_t{1}];
-    return link != 0 && links_[link - 1].not_before_ns <= now_ns ? link : 0;
+    return link != 0 && links_[link - 1].is_usable(now_ns) ? link : 0;
 }
 
 std::size_t PeerLinks::link_with_room(const protocol::Manifest& manifest, std::uint32_t block, std::int64_t now_ns) {
@@ -53,7 +55,7 @@ std::size_t PeerLinks::link_with_room(const protocol::Manifest& manifest, std::u
     std::size_t chosen = 0;
     double best = 0;
     for (const std::size_t link : link_of_peer_) {
-        if (link == 0 || links_[link - 1].room_bytes < bytes || links_[link - 1].not_before_ns > now_ns) continue;
+        if (link == 0 || links_[link - 1].room_bytes < bytes || !links_[link - 1].is_usable(now_ns)) continue;
         const Link& candidate = links_[link - 1];
         const std::uint64_t hash = mix64(block ^ mix64(std::hash<std::string>{}(candidate.key)));
         const double uniform = (static_cast<double>(hash >> 11) + 0.5) * 0x1p-53;
@@ -68,6 +70,13 @@ std::size_t PeerLinks::link_with_room(const protocol::Manifest& manifest, std::u
 
 void PeerLinks::refused(std::size_t link) {
     links_[link - 1].room_bytes = 0;
+}
+
+void PeerLinks::sent_wrong_bytes(std::size_t link, std::int64_t now_ns) {
+    const Link& wrong = links_[link - 1];
+    if (wrong.conduct != nullptr) wrong.conduct->note_wrong_bytes(now_ns);
+    log_warn("a peer sent wrong bytes; it is not read from for a while", {{"peer", wrong.key}});
+    failed(link, now_ns);
 }
 
 void PeerLinks::failed(std::size_t link, std::int64_t now_ns) {

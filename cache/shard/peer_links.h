@@ -1,7 +1,8 @@
 #pragma once
 
 // The links of a dataset to other nodes' caches: what the peers hold (PeerBlocks), and a PeerRemote for each. After a
-// failure a peer is not used for one second. On the shard's thread.
+// failure a peer is not used for one second, and after wrong bytes not while its PeerConduct excludes it. On the
+// shard's thread.
 
 #include <cstdint>
 #include <deque>
@@ -29,6 +30,8 @@ public:
     std::size_t link_to(const protocol::Manifest& manifest, std::uint32_t block, std::int64_t now_ns) const;
     void read(std::size_t link, RemoteRead& read) { links_[link - 1].remote->read(read); }
     void failed(std::size_t link, std::int64_t now_ns);
+    // The peer sent other bytes than the block's.
+    void sent_wrong_bytes(std::size_t link, std::int64_t now_ns);
 
     // Chooses a peer with room for a block that has no room here, and subtracts the block's size from the peer's room.
     // Returns 0 if a peer holds the block already, or if no peer has room. Uses rendezvous hashing over the peers with
@@ -45,6 +48,11 @@ private:
         std::unique_ptr<PeerRemote> remote;
         std::uint64_t room_bytes = 0;
         std::int64_t not_before_ns = 0;
+        std::shared_ptr<PeerConduct> conduct;
+
+        bool is_usable(std::int64_t now_ns) const {
+            return not_before_ns <= now_ns && (conduct == nullptr || !conduct->is_excluded(now_ns));
+        }
     };
 
     Device& device_;

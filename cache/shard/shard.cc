@@ -30,7 +30,8 @@ struct Shard::State {
           options(with_options),
           now_ns(with_clock.now_ns()),
           disk_reads(with_options.disk_reads_in_flight_max),
-          compressor(on_device, with_options.compress_on_a_thread) {}
+          compressor(on_device, with_options.background_threads),
+          digester(on_device, "digest", with_options.background_threads) {}
 
     Device& device;
     const Clock& clock;
@@ -38,6 +39,7 @@ struct Shard::State {
     std::int64_t now_ns;
     DiskReads disk_reads;
     Compressor compressor;
+    Background digester;
     std::uint64_t protocol_violations = 0;
     std::int64_t breach_lines_since_ns = 0;
     unsigned breach_lines = 0;
@@ -82,8 +84,9 @@ Shard::Shard(Device& device, const Clock& clock, ShardOptions options)
     : state_(std::make_unique<State>(device, clock, options)) {}
 
 Shard::~Shard() {
-    // The compressor reads slots, which are freed with the sessions.
+    // Both read slots, which are freed with the sessions.
     state_->compressor.stop();
+    state_->digester.stop();
 }
 
 Device& Shard::device() {
@@ -94,8 +97,13 @@ Device& Shard::device() {
 
 void Shard::add_dataset(DatasetSetup setup) {
     const std::uint64_t dataset_id = setup.manifest->header().dataset_id;
-    auto server = std::make_unique<BlockServer>(std::move(setup), state_->device, state_->disk_reads,
-                                                state_->compressor, state_->now_ns);
+    auto server = std::make_unique<BlockServer>(std::move(setup),
+                                                BlockServer::Shared{.device = state_->device,
+                                                                    .disk_reads = state_->disk_reads,
+                                                                    .compressor = state_->compressor,
+                                                                    .digester = state_->digester,
+                                                                    .now_ns = state_->now_ns,
+                                                                    .takes_digests = state_->options.takes_digests});
     const bool added = state_->servers.emplace(dataset_id, std::move(server)).second;
     LARDER_ASSERT(added);
 }
@@ -377,6 +385,7 @@ Shard::Held Shard::held(std::uint64_t dataset_id) const {
     const std::uint64_t disk_bytes =
         store.disk_problem() ? 0 : quota.disk_bytes - std::min(quota.disk_bytes, usage.disk_bytes);
     return {.blocks = found->second->held(),
+            .digests = found->second->digests(),
             .room_bytes = quota.memory_bytes - std::min(quota.memory_bytes, usage.memory_bytes) + disk_bytes};
 }
 
@@ -404,6 +413,7 @@ void Shard::turn(std::int64_t deadline_ns) {
     State& state = *state_;
     state.now_ns = state.clock.now_ns();
     state.compressor.collect();
+    state.digester.collect();
     const bool busy = state.take_requests();
     std::int64_t wake_ns = std::min(deadline_ns, state.run_scans());
     for (const auto& [id, server] : state.servers) wake_ns = std::min(wake_ns, server->pump());
@@ -442,6 +452,7 @@ void Shard::stop(std::int64_t deadline_ns) {
     State& state = *state_;
     drain(deadline_ns);
     state.compressor.stop();
+    state.digester.stop();
     state.device.stop();
     for (auto* sessions : {&state.sessions, &state.closing}) {
         for (const auto& session : *sessions) session->abandon_references();

@@ -80,7 +80,8 @@ struct ShardOptions {
     std::uint32_t scan_blocks_in_flight = 16;
     std::uint32_t disk_reads_in_flight_max = 128;
     std::uint32_t lending_slots = 16;  // per dataset: blocks read from disk for other nodes at one time
-    bool compress_on_a_thread = true;  // false: in a turn of the shard, for deterministic tests
+    bool background_threads = true;    // false: their work is done in a turn of the shard, for deterministic tests
+    bool takes_digests = false;        // of blocks that come from the remote, to check blocks of other nodes by
 };
 
 class Shard {
@@ -118,9 +119,11 @@ public:
     void return_block(std::uint64_t dataset_id, std::uint64_t token);
     // Admits a block that another node offers. False if there is no room or the block is not wanted.
     bool take_offered(std::uint64_t dataset_id, OfferedBlock offered);
-    // The blocks cached here, and the free bytes of the quota. `blocks` is null if the dataset is unknown.
+    // The blocks cached here, their digests, and the free bytes of the quota. `blocks` is null if the dataset is
+    // unknown.
     struct Held {
         std::shared_ptr<const HeldBlocks> blocks;
+        std::shared_ptr<const ReadDigests> digests;  // null: none are taken
         std::uint64_t room_bytes = 0;
     };
     Held held(std::uint64_t dataset_id) const;

@@ -19,7 +19,7 @@ TEST(AllocatorOverTheNetwork, NodeReportsOverTlsAfterItsTokenIsReplaced) {
     const TempDirectory directory;
     CertificateAuthority authority(directory.path().string(), "authority");
     const auto files = authority.issue("allocator", {.common_name = "allocator", .alternative_names = "IP:127.0.0.1"});
-    ASSERT_TRUE(replace_file(directory / "tokens", "node n a-token-0123456789\n", 0600));
+    ASSERT_TRUE(replace_file(directory / "tokens", "node far-away a-token-0123456789\n", 0600));
     ASSERT_TRUE(replace_file(directory / "node.token", "wrong-token-0123456789\n", 0600));
     allocator::AllocatorConfig config{.socket = directory / "allocator.sock",
                                       .listen = "127.0.0.1:0",

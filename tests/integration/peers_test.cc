@@ -30,16 +30,23 @@ protected:
         }
     }
 
-    // `lender` lends, `reader` reads from it.
-    void start(const cache::PeersConfig& lender_config = {}, const cache::PeersConfig& reader_config = {}) {
+    // `lender` lends, `reader` reads from it. Two nodes are too few for two witnesses, so they trust each other unless
+    // `witnesses` says otherwise.
+    void start(const cache::PeersConfig& lender_config = {}, const cache::PeersConfig& reader_config = {},
+               unsigned witnesses = 0) {
+        write_file(remote / "secret", "the secret of the group\n");
         lender = std::make_unique<TestDaemon>([&](cache::DaemonConfig& config) {
             config.peers = lender_config;
             config.peers.listen = "127.0.0.1:0";
+            config.peers.witnesses = witnesses;
+            if (config.peers.token_file.empty()) config.peers.token_file = remote / "secret";
         });
         const std::string endpoint = text_at(lender->get("/v1/status").body.at("peers"), "endpoint");
         reader = std::make_unique<TestDaemon>([&](cache::DaemonConfig& config) {
             config.peers = reader_config;
             config.peers.others = {endpoint};
+            config.peers.witnesses = witnesses;
+            if (config.peers.token_file.empty()) config.peers.token_file = remote / "secret";
         });
     }
 
@@ -211,7 +218,9 @@ TEST_F(Peers, LostPeerCostsTimeButNoData) {
     EXPECT_EQ(counter(*reader, "peer_hits") + counter(*reader, "misses"), files.size());
     EXPECT_GT(counter(*reader, "misses"), 0u);
     TestDaemon::wait_until([&] { return !peer().at("answers").as_bool(); });
-    EXPECT_NE(text_at(peer(), "problem"), "");
+    const std::string endpoint = text_at(peer(), "endpoint");
+    EXPECT_EQ(text_at(peer(), "problem"),
+              "peer " + endpoint.substr(endpoint.find("//") + 2) + " does not answer: connection refused");
     lender->start();
 }
 
@@ -270,17 +279,56 @@ TEST_F(Peers, NothingIsLentWithoutToken) {
     }
 }
 
+TEST_F(Peers, LoopbackNeedsTokenToo) {
+    start();
+    const std::string endpoint = text_at(lender->get("/v1/status").body.at("peers"), "endpoint");
+    for (const char* token : {"", "another secret"}) {
+        const auto answer = http_request(endpoint, "GET", "/v1/peers/d/x/blocks", "", {.bearer_token = token});
+        ASSERT_TRUE(answer.has_value()) << answer.error().message;
+        EXPECT_EQ(answer->status, 401u);
+    }
+    cache::DaemonConfig config = test_config(remote / "state");
+    config.peers.listen = "127.0.0.1:0";
+    const auto started = cache::Daemon::start(config);
+    ASSERT_FALSE(started.has_value());
+    EXPECT_THAT(started.error().message, HasSubstr("token_file is missing"));
+}
+
+// A node takes no block from a peer before it has read the block itself: with one other node there are no two
+// witnesses.
+TEST_F(Peers, BlockNobodyVouchesForIsReadFromTheRemote) {
+    start({}, {}, 2);
+    lender->add("d", root, 8 * kMiB);
+    reader->add("d", root);
+    read_epoch(*lender);
+    wait_until_peer_holds(files.size());
+    Loader loader = open(*reader);
+    read_epoch(loader);
+    EXPECT_EQ(counter(*reader, "peer_hits"), 0u);
+    EXPECT_EQ(counter(*reader, "bytes_remote_read"), total_bytes);
+    // By then the node knows every block, and reads them from the peer; it hears of its own digests within a second.
+    std::uint64_t before = 0;
+    TestDaemon::wait_until([&] {
+        before = counter(*reader, "bytes_remote_read");
+        read_epoch(loader);
+        return counter(*reader, "bytes_remote_read") == before;
+    });
+    EXPECT_GE(counter(*reader, "peer_hits"), files.size());
+    EXPECT_EQ(counter(*reader, "peer_failures"), 0u);
+}
+
 TEST_F(Peers, PeerEndpointServesNothingElse) {
     start();
     lender->add("d", root, 8 * kMiB);
     const std::string endpoint = text_at(lender->get("/v1/status").body.at("peers"), "endpoint");
     for (const char* path : {"/v1/status", "/v1/datasets", "/v1/peers/d/x/blocks", "/v1/peers/d/x/blocks/0/0",
                              "/v1/peers/no/x/blocks/0", "/v1/peers/d", "/"}) {
-        const auto answer = http_request(endpoint, "GET", path);
+        const auto answer = http_request(endpoint, "GET", path, "", {.bearer_token = "the secret of the group"});
         ASSERT_TRUE(answer.has_value()) << answer.error().message;
         EXPECT_EQ(answer->status, 404u) << path;
     }
-    const auto posted = http_request(endpoint, "POST", "/v1/peers/d/x/blocks");
+    const auto posted =
+        http_request(endpoint, "POST", "/v1/peers/d/x/blocks", "", {.bearer_token = "the secret of the group"});
     ASSERT_TRUE(posted.has_value()) << posted.error().message;
     EXPECT_EQ(posted->status, 405u);
 }

@@ -65,7 +65,8 @@ def test_every_route_refuses_without_token_and_nothing_changes(
 
 
 def test_role_may_use_only_its_own_routes(guarded: Allocator, description: Description) -> None:
-    assert guarded.ask_tcp("POST", "/v1/reports", node_report(), TOKENS["node"]).status == 200
+    assert guarded.ask_tcp("POST", "/v1/reports", node_report("a-node"), TOKENS["node"]).status == 200
+    assert guarded.ask_tcp("POST", "/v1/reports", node_report("another"), TOKENS["node"]).status == 403
     assert guarded.ask_tcp("GET", "/v1/plan", None, TOKENS["viewer"]).status == 200
     assert guarded.ask_tcp("GET", "/metrics", None, TOKENS["viewer"]).status == 200
     assert guarded.ask_tcp("POST", "/v1/jobs", {"name": "x"}, TOKENS["job"]).status == 200

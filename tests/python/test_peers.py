@@ -4,9 +4,11 @@ one."""
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import subprocess
+import sys
 import time
 from typing import Any
 
@@ -84,24 +86,43 @@ def test_status_names_peers_and_own_endpoint(pair) -> None:
         time.sleep(0.05)
     text = nodes[0].command("status")
     assert re.search(r"^lends cached blocks +at http://127\.0\.0\.1:\d+$", text, re.MULTILINE), text
-    assert re.search(r"^http://127\.0\.0\.1:\d+ +0 ", text, re.MULTILINE), text
+    assert re.search(r"^two +http://127\.0\.0\.1:\d+ +0 ", text, re.MULTILINE), text
     assert "what peers share" not in text + nodes[0].command("--json", "status") + nodes[0].log.read_text()
 
 
-def test_lost_node_is_no_longer_a_peer(pair) -> None:
+def test_lost_node_is_named_and_no_longer_a_peer(pair) -> None:
     _, nodes = pair
-    while not all(len(peers_of(node)) == 1 for node in nodes):
+    while not all(len(peers_of(node)) == 1 and peers_of(node)[0]["answers"] for node in nodes):
         time.sleep(0.05)
+    place = peers_of(nodes[0])[0]["endpoint"].removeprefix("http://")
     nodes[1].end()
+    while not (peers_of(nodes[0]) and peers_of(nodes[0])[0]["problem"]):
+        time.sleep(0.02)
+    text = nodes[0].command("status")
+    assert f"peer two ({place}) does not answer: connection refused\n" in text
     while peers_of(nodes[0]):
         time.sleep(0.05)
 
 
-def test_listening_for_peers_needs_a_token(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "127.0.0.1:0"])
+def test_listening_for_peers_needs_a_token(larder_bin: pathlib.Path, tmp_path: pathlib.Path, address: str) -> None:
     ran = subprocess.run(
-        [larder_bin / "larderd", "--state-directory", tmp_path / "state", "--peers.listen", "0.0.0.0:0"],
+        [larder_bin / "larderd", "--state-directory", tmp_path / "state", "--peers.listen", address],
         capture_output=True,
         text=True,
     )
     assert ran.returncode != 0
     assert "peers.token_file" in ran.stderr
+
+
+def test_lying_node_hurts_nobody_else(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """The short form of the campaign: two rounds, whose seed has the liar send wrong bytes."""
+    campaign = pathlib.Path(__file__).resolve().parents[1] / "campaign" / "lying_nodes.py"
+    for number in (0, 1):
+        ran = subprocess.run(
+            [sys.executable, campaign, "--seed", "1", "--round", str(number), "--state", tmp_path / "campaign"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "LARDER_BUILD": str(larder_bin.parent)},
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -3,6 +3,7 @@ its schema, every documented answer is seen, and peers ask only what is describe
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import http.server
 import json
@@ -38,7 +39,11 @@ def lenders(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[list[D
     token.write_text(TOKEN + "\n")
     token.chmod(0o600)
     daemons = [
-        Daemon(larder_bin, tmp_path / name, "--peers.listen", "127.0.0.1:0", "--peers.token-file", str(token))
+        Daemon(
+            larder_bin,
+            tmp_path / name,
+            *("--peers.listen", "127.0.0.1:0", "--peers.token-file", str(token), "--peers.witnesses", "1"),
+        )
         for name in ("one", "two")
     ]
     for daemon in daemons:
@@ -77,7 +82,7 @@ def test_server_and_description_have_the_same_routes(lenders: list[Daemon], peer
 
 
 def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
-    lenders: list[Daemon], peers_description: Description
+    lenders: list[Daemon], peers_description: Description, tmp_path: pathlib.Path
 ) -> None:
     lender, other = lenders
 
@@ -91,7 +96,8 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
 
     blocks = blocks_path(lender)
     assert blocks == blocks_path(other), "the same files have the same fingerprint"
-    for method, target in [("GET", "/v1"), ("GET", blocks), ("GET", f"{blocks}/0"), ("POST", f"{blocks}/0")]:
+    digests = blocks.replace("/blocks", "/digests")
+    for method, target in [("GET", "/v1"), ("GET", blocks), ("GET", f"{blocks}/0"), ("POST", f"{blocks}/0"), ("GET", digests)]:
         request(method, target, 401, authorized=False)
         request(method, f"{target}?more=1", 400)
 
@@ -104,6 +110,18 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
     request("GET", "/v1/peers/files/another/blocks", 404)
     request("GET", "/v1/peers/lost/another/blocks", 404)
 
+    taken = request("GET", digests, 200)
+    magic, count, instance, changes, entries = struct.unpack_from("<4sIQQQ", taken)
+    assert (magic, count, changes, entries) == (b"LDIG", 12, 12, 12), "one digest for each block that was warmed"
+    by_block = {block: digest for block, digest in struct.iter_unpack("<I16s", taken[32:])}
+    contents = [path.read_bytes() for path in sorted((tmp_path / "files").rglob("*.png"))]
+    assert by_block == {block: hashlib.sha256(content).digest()[:16] for block, content in enumerate(contents)}
+    later = request("GET", f"{digests}?since={instance}-10", 200)
+    assert struct.unpack_from("<QQ", later, 16) == (12, 2) and len(later) == 32 + 2 * 20
+    assert len(request("GET", f"{digests}?since={instance}-12", 200)) == 32
+    assert request("GET", f"{digests}?since=another", 200) == taken
+    request("GET", "/v1/peers/lost/another/digests", 404)
+
     record = request("GET", f"{blocks}/0", 200)
     assert record[:4] == b"LBLK"
     for index in ("12", "-1", "x"):
@@ -112,6 +130,13 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
     request("GET", f"{blocks}/0", 404, to=other)
     request("POST", f"{blocks}/0", 400, record[:-1] + bytes([record[-1] ^ 1]), to=other)
     request("POST", f"{blocks}/0", 404, record[:-1], to=other)
+    request("POST", f"{blocks}/0", 404, record, to=other)  # nobody vouches for it there
+    other.end()
+    other.options = (*other.options[:-1], "0")
+    other.start()
+    while ask_lender(other, "GET", blocks).status != 200:
+        time.sleep(0.02)
+    request("GET", digests, 404, to=other)
     request("POST", f"{blocks}/0", 204, record, to=other)
     request("POST", f"{blocks}/0", 404, record, to=other)
     assert request("GET", f"{blocks}/0", 200, to=other)[64:] == record[64:]
@@ -134,13 +159,20 @@ def test_peers_ask_what_is_described(
     write_tree(tmp_path / "files", per_class=4, seed=3)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Peer) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        daemon = Daemon(larder_bin, tmp_path / "node", "--peers.others", f"http://127.0.0.1:{server.server_port}")
+        (tmp_path / "token").write_text(TOKEN + "\n")
+        daemon = Daemon(
+            larder_bin,
+            tmp_path / "node",
+            *("--peers.others", f"http://127.0.0.1:{server.server_port}", "--peers.token-file", str(tmp_path / "token")),
+        )
         daemon.start()
         try:
             daemon.command("dataset", "add", "files", f"file://{tmp_path / 'files'}")
-            method, target = asked.get(timeout=60)
-            assert (method, peers_description.path_of(target)) in peers_description.operations()
-            assert target.split("?")[0] == blocks_path(daemon)
+            expected = {blocks_path(daemon), blocks_path(daemon).replace("/blocks", "/digests")}
+            while expected:
+                method, target = asked.get(timeout=60)
+                assert (method, peers_description.path_of(target)) in peers_description.operations()
+                expected.discard(target.split("?")[0])
         finally:
             daemon.end()
             server.shutdown()

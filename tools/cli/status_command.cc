@@ -26,11 +26,12 @@ std::string in_brackets(const std::string& text) {
 void print_peers(const json::object& peers) {
     const std::string endpoint = text_at(peers, "endpoint");
     std::printf("lends cached blocks   %s\n", endpoint.empty() ? "no" : ("at " + endpoint).c_str());
-    Table table({"reads from", ">blocks there", ">room there", "problem"});
+    Table table({"reads from", "at", ">blocks there", ">room there", "problem"});
     for (const json::value& other : array_at(peers, "others")) {
         const json::object& peer = other.as_object();
-        table.add({text_at(peer, "endpoint"), format_count(count_at(peer, "held_blocks")),
-                   format_bytes(count_at(peer, "room_bytes")), text_at(peer, "problem")});
+        table.add({text_at(peer, "node").empty() ? "?" : text_at(peer, "node"), text_at(peer, "endpoint"),
+                   format_count(count_at(peer, "held_blocks")), format_bytes(count_at(peer, "room_bytes")),
+                   text_at(peer, "problem")});
     }
     std::fputs(table.text().c_str(), stdout);
 }

@@ -118,9 +118,19 @@ TEST_F(ClusterTest, NodesOfOneGroupKnowTheirPeersAndArePlannedAsOne) {
         report(node);
     }
     replan();
-    EXPECT_EQ(cluster.plan_for("a", now_ns)->peers, std::vector<std::string>{"http://b:7474"});
-    EXPECT_EQ(cluster.plan_for("b", now_ns)->peers, std::vector<std::string>{"http://a:7474"});
+    EXPECT_EQ(cluster.plan_for("a", now_ns)->peers,
+              (std::vector<PeerNode>{{.node = "b", .endpoint = "http://b:7474"}}));
+    EXPECT_EQ(cluster.plan_for("b", now_ns)->peers,
+              (std::vector<PeerNode>{{.node = "a", .endpoint = "http://a:7474"}}));
     EXPECT_TRUE(cluster.plan_for("c", now_ns)->peers.empty());
+    for (const char* endpoint : {"http://", "b:7474", "unix:/b", "http://b:7474/x", "http://b:7474\n", "garbage"}) {
+        NodeReport garbage = node_report("d");
+        garbage.peer_group = "rack";
+        garbage.peer_endpoint = endpoint;
+        const auto refused = cluster.report(garbage, now_ns);
+        ASSERT_FALSE(refused) << endpoint;
+        EXPECT_NE(refused.error().message.find("is not an endpoint"), std::string::npos) << refused.error().message;
+    }
     // The caches of both nodes of the group serve the job. The third node's cache cannot.
     EXPECT_NEAR(job_plan("vision").steady_hit_ratio, 1.0, 1e-6);
     EXPECT_GE(quota("images"), 199 * kGB);

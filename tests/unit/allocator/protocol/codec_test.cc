@@ -44,7 +44,7 @@ NodeReport full_report() {
 NodePlan full_plan() {
     return {.plan = 5,
             .quotas = {{.name = "images", .memory_bytes = 1, .disk_bytes = 2}},
-            .peers = {"http://b:1"},
+            .peers = {{.node = "b", .endpoint = "http://b:1"}},
             .lease = {.number = 6,
                       .expires_ns = 4 * kSecond_ns,
                       .floor_bytes_per_second = 1e6,
@@ -119,9 +119,19 @@ TEST(Codec, EachSideReadsThePreviousVersion) {
                                   .as_object();
     EXPECT_TRUE(read_node_plan(plan, "", 0, 1));
     EXPECT_FALSE(read_node_plan(plan, "", 0, 2));
-    // A reader of version 1 accepts messages of this version, because these have no key that version 1 lacks.
+    // A reader of version 1 accepts reports of this version, because these have no key that version 1 lacks.
     EXPECT_TRUE(read_node_report(to_json(full_report()), "", 1));
-    EXPECT_TRUE(read_node_plan(to_json(full_plan(), 0), "", 0, 1));
+    // A plan is written in the version of its reader. Before version 3 it does not name its peers.
+    for (const unsigned version : {1u, 2u, 3u}) {
+        const json::object sent = to_json(full_plan(), 0, version);
+        for (const unsigned reader : {1u, 2u, 3u}) {
+            const bool same_peers = (version < 3) == (reader < 3);
+            EXPECT_EQ(read_node_plan(sent, "", 0, reader).has_value(), same_peers) << version << " read as " << reader;
+        }
+        const auto as_sent = read_node_plan(sent, "", 0, version);
+        ASSERT_TRUE(as_sent) << as_sent.error().message;
+        EXPECT_EQ(as_sent->peers, (std::vector<PeerNode>{{.node = version < 3 ? "" : "b", .endpoint = "http://b:1"}}));
+    }
     json::object more = report;
     more["colour"] = "red";
     EXPECT_NE(error_of(more, 1), "") << "unknown keys are refused in every version";

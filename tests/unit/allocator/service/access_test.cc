@@ -28,13 +28,13 @@ constexpr std::string_view kTokens =
     "job vision\t job-token-0123456789\r\n"
     "submitter ci submitter-token-0123456789\n"
     "\n"
-    "node node-1 node-token-0123456789  # the first\n"
+    "node node-1 node-token-0123456789 http://10.0.0.1:7474 rack # the first\n"
     "operator alice operator-token-0123456789\n";
 
 Access access() {
     auto tokens = parse_tokens(kTokens, "tokens");
     EXPECT_TRUE(tokens) << tokens.error().message;
-    return Access(tokens.value_or(std::vector<Token>()), {{"node-7", Role::node}});
+    return Access(tokens.value_or(std::vector<Token>()), {{"node-7", Grant{.role = Role::node}}});
 }
 
 std::string message_of(const Result<std::vector<Token>>& tokens) {
@@ -76,6 +76,7 @@ TEST(Access, OnlyHealthIsAnsweredWithoutToken) {
 
 TEST(Access, RoleMayDoWhatTheTableAllows) {
     const Access access = larder::allocator::access();
+    // A node may use its own {name} only.
     const std::vector<std::pair<Role, std::string>> holders{{Role::viewer, "viewer-token-0123456789"},
                                                             {Role::job, "job-token-0123456789"},
                                                             {Role::submitter, "submitter-token-0123456789"},
@@ -85,7 +86,8 @@ TEST(Access, RoleMayDoWhatTheTableAllows) {
         for (const auto& [role, token] : holders) {
             HttpRequest request = over_tcp(rule.method, rule.path, token);
             const auto refusal = access.admit(request);
-            const bool allowed = rule.anyone || (rule.roles & static_cast<Roles>(role)) != 0;
+            const bool is_foreign = role == Role::node && rule.own_node;
+            const bool allowed = rule.anyone || ((rule.roles & static_cast<Roles>(role)) != 0 && !is_foreign);
             ASSERT_EQ(refusal.has_value(), !allowed) << name(role) << " " << rule.method << " " << rule.path;
             if (refusal) {
                 EXPECT_EQ(refusal->status, 403u);
@@ -159,6 +161,26 @@ TEST(Access, UserOfTheUnixSocketHasARole) {
     EXPECT_TRUE(by_operator.is_operator);
 }
 
+TEST(Access, NodeIsBoundToItsNameEndpointAndGroup) {
+    const Access access = larder::allocator::access();
+    HttpRequest report = over_tcp("POST", "/v1/reports", "node-token-0123456789");
+    EXPECT_FALSE(access.admit(report));
+    EXPECT_EQ(report.authenticated_as, "node-1");
+    ASSERT_TRUE(report.node);
+    EXPECT_EQ(report.node->peer_endpoint, "http://10.0.0.1:7474");
+    EXPECT_EQ(report.node->peer_group, "rack");
+    HttpRequest own = over_tcp("GET", "/v1/nodes/node-1/plan", "node-token-0123456789");
+    EXPECT_FALSE(access.admit(own));
+    HttpRequest other = over_tcp("GET", "/v1/nodes/node-2/plan", "node-token-0123456789");
+    const auto refusal = access.admit(other);
+    ASSERT_TRUE(refusal);
+    EXPECT_EQ(refusal->status, 403u);
+    EXPECT_THAT(refusal->body, HasSubstr("node-1"));
+    HttpRequest by_operator = over_tcp("POST", "/v1/reports", "operator-token-0123456789");
+    EXPECT_FALSE(access.admit(by_operator));
+    EXPECT_FALSE(by_operator.node) << "an operator may report for any node";
+}
+
 TEST(Access, OtherUsersOfTheUnixSocketOnlySubmitAndRegisterUnlessTheConfigSaysMore) {
     const Access access = larder::allocator::access();
     EXPECT_TRUE(local_user_may(access, 17, "GET", "/v1/plan"));
@@ -187,6 +209,16 @@ TEST(Tokens, InvalidLinesAreNamed) {
     EXPECT_EQ(parse_tokens("", "t")->size(), 0u);
     EXPECT_EQ(message_of(parse_tokens("\nviewer eye", "t")), "t:2: expected ROLE NAME TOKEN");
     EXPECT_EQ(message_of(parse_tokens("viewer eye a-token-0123456789 more", "t")), "t:1: expected ROLE NAME TOKEN");
+    EXPECT_EQ(message_of(parse_tokens("node a a-token-0123456789 http://a:1 rack more", "t")),
+              "t:1: expected node NAME TOKEN [ENDPOINT [GROUP]]");
+    for (const char* endpoint :
+         {"a:1", "http://a", "http://a:1/", "http://a:1/x", "unix:/a", "ftp://a:1", "http://x@a:1"}) {
+        EXPECT_THAT(message_of(parse_tokens(std::string("node a a-token-0123456789 ") + endpoint, "t")),
+                    HasSubstr("is not an endpoint"))
+            << endpoint;
+    }
+    EXPECT_THAT(message_of(parse_tokens("node a token-0123456789 http://a:1\nnode b token-abcdefghij http://a:1", "t")),
+                HasSubstr("t:2: the endpoint http://a:1 is already that of \"a\""));
     EXPECT_EQ(message_of(parse_tokens("admin eye a-token-0123456789", "t")),
               "t:1: \"admin\" is not a role: expected viewer, job, submitter, node or operator");
     const std::string shorter = message_of(parse_tokens("viewer eye short", "t"));

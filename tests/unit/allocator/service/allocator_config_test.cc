@@ -55,6 +55,8 @@ TEST(AllocatorConfig, ReadsEveryKey) {
         role = "operator"
         [certificate."node-7.cluster"]
         role = "node"
+        peer_endpoint = "https://node-7.cluster:7474"
+        peer_group = "rack"
         [limits]
         header = "8 KiB"
         body = "1 MiB"
@@ -84,7 +86,10 @@ TEST(AllocatorConfig, ReadsEveryKey) {
     EXPECT_EQ(config.token_file, "/t");
     EXPECT_EQ(config.local_role, Role::viewer);
     EXPECT_EQ(config.users, (std::map<std::string, Role>{{"alice", Role::operator_}}));
-    EXPECT_EQ(config.certificates.at("node-7.cluster"), Role::node);
+    const Grant& node = config.certificates.at("node-7.cluster");
+    EXPECT_EQ(node.role, Role::node);
+    EXPECT_EQ(node.node.peer_endpoint, "https://node-7.cluster:7474");
+    EXPECT_EQ(node.node.peer_group, "rack");
     EXPECT_EQ(config.limits.header_bytes, 8u << 10);
     EXPECT_EQ(config.limits.body_bytes, 1u << 20);
     EXPECT_EQ(config.limits.connections, 9u);
@@ -123,6 +128,8 @@ TEST(AllocatorConfig, ErrorNamesKeyValueAndWhatIsAllowed) {
     EXPECT_THAT(refused("plain_tcp = \"yes\""), HasSubstr("plain_tcp = \"yes\": expected true or false"));
     EXPECT_THAT(refused("listen = \"7600\""), HasSubstr("expected IP:PORT"));
     EXPECT_THAT(refused("[certificate.a]\nrole = \"admin\""), HasSubstr("role = \"admin\": expected \"viewer\""));
+    EXPECT_THAT(refused("[certificate.a]\npeer_endpoint = \"a:1\""),
+                HasSubstr("peer_endpoint = \"a:1\": expected http://"));
     EXPECT_THAT(refused("[limits]\nbody = \"1 KiB\""), HasSubstr("expected a size from \"64 KiB\" to \"256 MiB\""));
     EXPECT_THAT(refused("", {{"limits.connections", "0"}}),
                 HasSubstr("--limits.connections 0: expected a whole number"));

@@ -81,9 +81,39 @@ TEST_F(ServiceTest, EachRoleCanDoItsPartOverTls) {
                 HasSubstr("\"remote_bytes_per_second\":500000000"));
 }
 
+// A stolen or lying node's token must not reach beyond that node.
+TEST_F(ServiceTest, NodeReportsOnlyItsOwnNameEndpointAndGroup) {
+    use_tls();
+    write_tokens(std::string("node node-1 ") + kNodeToken +
+                 " http://10.0.0.1:7474\nnode node-2 other-token-0123456789\n");
+    start();
+    const auto report = [&](const std::string& node, const std::string& endpoint, const std::string& group,
+                            const std::string& token) {
+        std::string text = report_json(node);
+        if (!endpoint.empty()) {
+            text.insert(1, R"("peer_group":")" + group + R"(","peer_endpoint":")" + endpoint + R"(",)");
+        }
+        return ask("POST", "/v1/reports", text, with_token(token));
+    };
+    EXPECT_EQ(report("node-1", "http://10.0.0.1:7474", "default", kNodeToken).status, 200u);
+    const auto foreign = report("node-2", "", "", kNodeToken);
+    EXPECT_EQ(foreign.status, 403u);
+    EXPECT_THAT(foreign.body, HasSubstr("cannot report node"));
+    const auto evil = report("node-1", "http://evil:1", "default", kNodeToken);
+    EXPECT_EQ(evil.status, 403u);
+    EXPECT_THAT(evil.body, HasSubstr("the endpoint of its token is http://10.0.0.1:7474"));
+    EXPECT_EQ(report("node-1", "http://10.0.0.1:7474", "other", kNodeToken).status, 403u);
+    EXPECT_THAT(report("node-2", "http://10.0.0.2:7474", "default", "other-token-0123456789").body,
+                HasSubstr("its token has no endpoint"));
+    EXPECT_EQ(report("node-2", "", "", "other-token-0123456789").status, 200u);
+    EXPECT_EQ(ask("GET", "/v1/nodes/node-1/plan", "", with_token(kNodeToken)).status, 200u);
+    EXPECT_EQ(ask("GET", "/v1/nodes/node-2/plan", "", with_token(kNodeToken)).status, 403u);
+    EXPECT_THAT(local("GET", "/v1/nodes").body, ::testing::Not(HasSubstr("evil")));
+}
+
 TEST_F(ServiceTest, ClientCertificateGrantsItsRole) {
     use_tls();
-    config.certificates = {{"node-7", Role::node}};
+    config.certificates = {{"node-7", Grant{.role = Role::node}}};
     start();
     const auto files = authority.issue("node-7", {.common_name = "node-7"});
     HttpClientOptions showing = with_token("");

@@ -40,7 +40,7 @@ private:
         const unsigned version = named == request.query.end() ? 0 : static_cast<unsigned>(std::stoul(named->second));
         versions_.push_back(version);
         if (version > newest_) return http_error(400, "invalid_argument", "there is no query key \"protocol\"");
-        auto plan = allocator::to_json({.plan = 1, .quotas = {}, .peers = {}, .lease = {}}, 0);
+        auto plan = allocator::to_json({.plan = 1, .quotas = {}, .peers = {}, .lease = {}}, 0, std::max(1u, version));
         if (newest_ == 0) plan.erase("peers");
         HttpResponse response{.body = json_text(plan)};
         if (newest_ > 0) response.headers.emplace_back(allocator::kProtocolHeader, std::to_string(newest_));

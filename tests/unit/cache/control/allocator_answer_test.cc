@@ -38,9 +38,21 @@ TEST(AllocatorAnswer, InvalidAnswerErrorNamesTheKey) {
         message(answer_with("\"memory_bytes\":10", "\"memory_bytes\":\"10\"")).find("quotas[0]: key \"memory_bytes\""),
         std::string::npos);
     EXPECT_NE(message(answer_with("1.5e6", "-1")).find("lease.rates[0]: key \"bytes_per_second\""), std::string::npos);
-    EXPECT_NE(message(answer_with("[]", "[\"no endpoint\"]")).find("peers[0] is not an endpoint"), std::string::npos);
+    EXPECT_NE(message(answer_with("[]", "[7]")).find("peers[0] must be a string"), std::string::npos);
     EXPECT_NE(message(answer_with("\"number\":9,", "")).find("lease: key \"number\""), std::string::npos);
     EXPECT_NE(message(answer_with("\"number\":9,", "\"number\":9,\"more\":1,")).find("more"), std::string::npos);
+}
+
+// What one node reported must not cost the others their plan: the directory of peers names the peer.
+TEST(AllocatorAnswer, PeerWithoutEndpointLeavesThePlanInForce) {
+    const auto plan = read_allocator_answer(answer_with("[]", "[\"no endpoint\",\"http://b:1\"]"), 2, 0);
+    ASSERT_TRUE(plan.has_value()) << plan.error().message;
+    EXPECT_EQ(plan->quotas.size(), 1u);
+    EXPECT_EQ(plan->peers.size(), 2u);
+    const auto named = read_allocator_answer(answer_with("[]", "[{\"node\":\"b\",\"endpoint\":\"http://b:1\"}]"), 3, 0);
+    ASSERT_TRUE(named.has_value()) << named.error().message;
+    EXPECT_EQ(named->peers[0].node, "b");
+    EXPECT_EQ(named->peers[0].endpoint, "http://b:1");
 }
 
 TEST(AllocatorAnswer, LeaseIsCappedAtOneHour) {

@@ -167,7 +167,7 @@ public:
     }
 
     static cache::ShardOptions deterministic(cache::ShardOptions options) {
-        options.compress_on_a_thread = false;
+        options.background_threads = false;
         return options;
     }
 
