@@ -1,11 +1,12 @@
-// Any bytes as a peer's answer about the blocks that it holds. An accepted answer has no bits or one bit for each block
-// asked about, and encodes to the same bytes again.
+// Any bytes as a peer's answer about the blocks that it holds, or about its digests. An accepted answer has no bits or
+// one bit for each block asked about, or digests of such blocks, and encodes to the same bytes again.
 
 #include <cstdint>
 #include <cstring>
 #include <span>
 
 #include "base/assert.h"
+#include "cache/peers/digests_answer.h"
 #include "cache/peers/held_answer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -13,6 +14,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (size < sizeof block_count) return 0;
     std::memcpy(&block_count, data, sizeof block_count);
     const auto answer = std::as_bytes(std::span(data, size)).subspan(sizeof block_count);
+    if (const auto digests = larder::cache::decode_digests(answer, block_count)) {
+        for (const auto& [block, digest] : digests->blocks) LARDER_ASSERT(block < block_count && digest.is_known());
+        const std::string again = larder::cache::encode_digests(*digests, block_count);
+        LARDER_ASSERT(again.size() == answer.size() && std::memcmp(again.data(), answer.data(), again.size()) == 0);
+    }
     const auto held = larder::cache::decode_held(answer, block_count);
     if (!held) return 0;
     LARDER_ASSERT(!held->bits || held->bits->size() == (std::size_t{block_count} + 7) / 8);
