@@ -162,6 +162,7 @@ PeerDirectory::Claims& PeerDirectory::claims_of(const PeerDataset& dataset) {
 void PeerDirectory::ask_all() {
     take_addresses();
     const std::vector<PeerDataset> datasets = datasets_.all();
+    const std::int64_t now_ns = clock_.now_ns();
 
     std::counting_semaphore<> ended(0);
     std::deque<PeerQuery> queries;
@@ -182,7 +183,7 @@ void PeerDirectory::ask_all() {
     };
     for (const PeerDataset& dataset : datasets) {
         for (const auto& [endpoint, peer] : peers_) {
-            if (peer.origin == nullptr) continue;
+            if (peer.origin == nullptr || peer.ask_from_ns > now_ns) continue;
             const auto last_answer = last_answers_.find({endpoint, key_of(dataset)});
             ask(endpoint, peer, dataset, false,
                 last_answer == last_answers_.end() ? nullptr : &last_answer->second.state);
@@ -202,7 +203,13 @@ void PeerDirectory::ask_all() {
         if (is_new) changed.insert(key_of(*query.dataset));
     }
     std::vector<std::string> usable;  // endpoints of the peers that may be read from
-    for (const auto& [endpoint, peer] : peers_) {
+    for (auto& [endpoint, peer] : peers_) {
+        if (peer.status.answers) {
+            peer.failures = 0;
+        } else if (peer.ask_from_ns <= now_ns && !peer.status.problem.empty()) {
+            // Each round waits for all answers, so a peer that lets this node wait is asked more seldom.
+            peer.ask_from_ns = clock_.now_ns() + (kPeriod_ns << std::min(peer.failures++, kFailuresCounted));
+        }
         if (peer.origin != nullptr && !peer.conduct->is_excluded(clock_.now_ns())) usable.push_back(endpoint);
     }
     std::set<std::string> current_keys;
@@ -233,7 +240,7 @@ void PeerDirectory::publish_status() {
     for (const auto& [endpoint, peer] : peers_) {
         status.push_back(peer.status);
         if (!peer.conduct->is_excluded(now_ns)) continue;
-        status.back().problem = name_of(peer.status) + " sent wrong bytes (" +
+        status.back().problem = name_of(peer.status) + " sent wrong bytes or digests (" +
                                 std::to_string(peer.conduct->wrong_blocks()) + " times): it is not read from for " +
                                 format_duration_ns(peer.conduct->excluded_until_ns() - now_ns);
     }
@@ -362,7 +369,7 @@ std::vector<BlockDigest> PeerDirectory::trusted_digests(const PeerDataset& datas
         for (const Witnesses::Node number : claims->second.witnesses.take_contradicting(block, digests[block])) {
             const auto peer = std::ranges::find(peers_, number, [](const auto& item) { return item.second.number; });
             if (peer == peers_.end()) continue;
-            peer->second.conduct->note_wrong_bytes(clock_.now_ns());
+            if (!peer->second.conduct->note_wrong_bytes(clock_.now_ns())) continue;
             log_warn("a peer contradicts the remote; it is not read from for a while",
                      {{"peer", peer->first}, {"dataset", dataset.name}, {"block", block}});
         }

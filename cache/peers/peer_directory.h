@@ -48,6 +48,8 @@ struct PeerStatus {
 class PeerDirectory {
 public:
     static constexpr std::int64_t kPeriod_ns = 1'000'000'000;
+    // A peer that does not answer is asked after 1, 2, 4 and then every 8 periods.
+    static constexpr unsigned kFailuresCounted = 3;
 
     // `datasets`, its shards and `transfers` must outlive the PeerDirectory. `witnesses` as in PeersOptions.
     PeerDirectory(const PeerDatasets& datasets, HttpTransfers& transfers, std::string token, unsigned witnesses);
@@ -64,6 +66,8 @@ private:
         std::shared_ptr<PeerConduct> conduct;
         Witnesses::Node number = 0;
         bool is_witness = true;
+        unsigned failures = 0;  // in turn
+        std::int64_t ask_from_ns = 0;
         PeerStatus status;
     };
     // The last answer of one peer about one dataset.

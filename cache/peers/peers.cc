@@ -31,7 +31,7 @@ std::string endpoint_of(const PeersOptions& options, std::uint16_t port) {
 }  // namespace
 
 HttpTransfersOptions peer_transfers_options(const std::string& ca_file) {
-    return {.settings = {.connect_timeout_ms = 1'000, .stall_timeout_s = 2, .ca_file = ca_file},
+    return {.settings = {.connect_timeout_ms = 1'000, .stall_timeout_s = 2, .request_timeout_s = 5, .ca_file = ca_file},
             .retry_for_ns = 1,
             .connections_max = 16};
 }

@@ -14,15 +14,18 @@ public:
     static constexpr std::int64_t kFirstExclusion_ns = 60'000'000'000;
     static constexpr std::int64_t kExclusionMax_ns = 3'600'000'000'000;
 
-    void note_wrong_bytes(std::int64_t now_ns) {
+    // True if this begins an exclusion. Reads that were in flight when the peer was excluded do not count again.
+    bool note_wrong_bytes(std::int64_t now_ns) {
         wrong_.fetch_add(1, std::memory_order_relaxed);
-        // Reads that were in flight when the peer was excluded do not count again.
         std::int64_t until_ns = excluded_until_ns_.load(std::memory_order_relaxed);
-        if (until_ns > now_ns) return;
+        if (until_ns > now_ns) return false;
         const unsigned before = exclusions_.load(std::memory_order_relaxed);
         const std::int64_t for_ns = std::min(kExclusionMax_ns, kFirstExclusion_ns << std::min(before, 6u));
-        if (!excluded_until_ns_.compare_exchange_strong(until_ns, now_ns + for_ns, std::memory_order_relaxed)) return;
+        if (!excluded_until_ns_.compare_exchange_strong(until_ns, now_ns + for_ns, std::memory_order_relaxed)) {
+            return false;
+        }
         exclusions_.store(before + 1, std::memory_order_relaxed);
+        return true;
     }
     bool is_excluded(std::int64_t now_ns) const { return excluded_until_ns() > now_ns; }
     std::int64_t excluded_until_ns() const { return excluded_until_ns_.load(std::memory_order_relaxed); }

@@ -74,8 +74,9 @@ void PeerLinks::refused(std::size_t link) {
 
 void PeerLinks::sent_wrong_bytes(std::size_t link, std::int64_t now_ns) {
     const Link& wrong = links_[link - 1];
-    if (wrong.conduct != nullptr) wrong.conduct->note_wrong_bytes(now_ns);
-    log_warn("a peer sent wrong bytes; it is not read from for a while", {{"peer", wrong.key}});
+    if (wrong.conduct != nullptr && wrong.conduct->note_wrong_bytes(now_ns)) {
+        log_warn("a peer sent wrong bytes; it is not read from for a while", {{"peer", wrong.key}});
+    }
     failed(link, now_ns);
 }
 

@@ -234,8 +234,8 @@ TEST(PeerConduct, ExclusionsDoubleUpToAnHour) {
     std::int64_t expected_ns = cache::PeerConduct::kFirstExclusion_ns;
     for (int i = 0; i < 10; ++i) {
         EXPECT_FALSE(conduct.is_excluded(now_ns));
-        conduct.note_wrong_bytes(now_ns);
-        conduct.note_wrong_bytes(now_ns + 5);
+        EXPECT_TRUE(conduct.note_wrong_bytes(now_ns));
+        EXPECT_FALSE(conduct.note_wrong_bytes(now_ns + 5));
         EXPECT_EQ(conduct.excluded_until_ns(), now_ns + expected_ns) << "reads in flight do not count again";
         now_ns += expected_ns;
         expected_ns = std::min(2 * expected_ns, cache::PeerConduct::kExclusionMax_ns);
