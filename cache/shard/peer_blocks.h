@@ -28,14 +28,14 @@ struct PeerBlocks {
         // the block's record.
         std::function<Result<std::unique_ptr<PeerRemote>>(Device&)> open;
         std::uint64_t room_bytes = 0;  // free in the peer's quota for the dataset
-        std::shared_ptr<PeerConduct> conduct;
+        std::shared_ptr<PeerConduct> conduct = nullptr;
     };
 
     std::shared_ptr<const protocol::Manifest> manifest;  // the version of the block indices below
     std::vector<Peer> peers;                             // at most kPeersMax
     std::vector<std::uint8_t> holder;                    // by block: 0 if no peer holds it, else 1 + index in `peers`
     // By block, those that are trusted here. Null: peers are trusted.
-    std::shared_ptr<const std::vector<BlockDigest>> digests;
+    std::shared_ptr<const std::vector<BlockDigest>> digests = nullptr;
     std::uint64_t bytes = 0;  // of all blocks that a peer holds
     bool lost_some = false;   // a block that a peer held before is no longer held
 

@@ -21,7 +21,7 @@ def run(state: pathlib.Path, seconds: float, *options: object) -> subprocess.Com
     return subprocess.run(list(map(str, command)), capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("name", ["kills", "hostile", "nth_failure", "power_loss", "soak"])
+@pytest.mark.parametrize("name", ["kills", "hostile", "lying_nodes", "nth_failure", "power_loss", "soak"])
 def test_short_campaign_finds_nothing(name: str, larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
     ran = run(tmp_path, SECONDS, "--only", name, "--build", larder_bin.parent)
     log = tmp_path / f"{name}.log"

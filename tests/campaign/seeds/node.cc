@@ -76,7 +76,7 @@ void Node::start() {
     if (opened->report.rebuilt) return events().fail("the index was damaged: " + opened->report.reason);
     index_ = std::move(opened->index);
     device_ = std::make_unique<SimulatedDevice>(clock_, around_.random, disk_faults_);
-    shard_ = std::make_unique<cache::Shard>(*device_, clock_, cache::ShardOptions{.compress_on_a_thread = false});
+    shard_ = std::make_unique<cache::Shard>(*device_, clock_, cache::ShardOptions{.background_threads = false});
     for (Dataset& dataset : datasets_) {
         const auto& manifest = dataset.versions.rbegin()->second;
         const std::string directory = options_.directory + "/segments-" + dataset.data->name();
@@ -473,7 +473,8 @@ Result<void> Node::apply(const HttpResponse& response, std::int64_t sent_ns) {
         peers_.clear();
         for (const auto& node : around_.nodes) {
             if (node->number() == options_.number) continue;
-            if (std::ranges::find(answer->peers, endpoint_of(node->number())) != answer->peers.end())
+            const std::string endpoint = endpoint_of(node->number());
+            if (std::ranges::find(answer->peers, endpoint, &cache::PeerAddress::endpoint) != answer->peers.end())
                 peers_.push_back(node->number());
         }
     }
