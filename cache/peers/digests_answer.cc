@@ -27,6 +27,10 @@ static_assert(sizeof(DigestEntry) == 20);
 
 }  // namespace
 
+std::size_t digests_bytes_max() {
+    return sizeof(DigestsHeader) + kDigestsPerAnswerMax * sizeof(DigestEntry);
+}
+
 std::string encode_digests(const DigestsAnswer& answer, std::uint32_t block_count) {
     const DigestsHeader header{.magic = kDigestsMagic,
                                .block_count = block_count,

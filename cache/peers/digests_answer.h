@@ -24,6 +24,7 @@ struct DigestsAnswer {
     std::vector<std::pair<std::uint32_t, BlockDigest>> blocks;
 };
 
+std::size_t digests_bytes_max();
 std::string encode_digests(const DigestsAnswer& answer, std::uint32_t block_count);
 // Nothing if `answer` is malformed or is about another number of blocks.
 std::optional<DigestsAnswer> decode_digests(std::span<const std::byte> answer, std::uint32_t block_count);

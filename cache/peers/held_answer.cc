@@ -21,6 +21,10 @@ static_assert(sizeof(HeldHeader) == 32);
 
 }  // namespace
 
+std::size_t held_bytes_max(std::uint32_t block_count) {
+    return sizeof(HeldHeader) + (std::size_t{block_count} + 7) / 8;
+}
+
 std::string encode_held(const HeldState& state, std::uint64_t room_bytes, std::uint32_t block_count,
                         std::span<const std::uint8_t> bits) {
     const HeldHeader header{.magic = kHeldMagic,

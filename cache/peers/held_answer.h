@@ -4,6 +4,7 @@
 // in the order of the manifest, the lowest bit of a byte first. An answer without bits means that nothing has changed
 // since the state that the peer named. All integers are little-endian.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -27,6 +28,7 @@ struct HeldAnswer {
     std::optional<std::vector<std::uint8_t>> bits;  // nothing: unchanged
 };
 
+std::size_t held_bytes_max(std::uint32_t block_count);
 std::string encode_held(const HeldState& state, std::uint64_t room_bytes, std::uint32_t block_count,
                         std::span<const std::uint8_t> bits);
 // Nothing if `answer` is malformed or is about another number of blocks.

@@ -179,6 +179,7 @@ void PeerDirectory::ask_all() {
         query.get.owner = this;
         query.get.ask = HttpRequestKind::text;
         query.get.url = url_of(endpoint, dataset, digests ? "digests" : "blocks");
+        query.get.object_bytes = digests ? digests_bytes_max() : held_bytes_max(dataset.manifest->block_count());
         if (since != nullptr) query.get.url += "?since=" + since->text();
     };
     for (const PeerDataset& dataset : datasets) {

@@ -326,6 +326,7 @@ Result<std::unique_ptr<PeerServer>> PeerServer::start(const PeerServerOptions& o
         [&state](const HttpRequest& request, const HttpRespond& respond) { state.handle(request, respond); },
         HttpServerOptions{.body_bytes_max = kLentBlockBytesMax + kRecordHeaderBytes,
                           .connections_max = options.connections_max,
+                          .connections_per_peer_max = options.connections_per_peer_max,
                           .admit = [&state](HttpRequest& request) { return state.admit(request); }});
     std::shared_ptr<TlsContext> tls;
     if (!options.certificate_file.empty()) {

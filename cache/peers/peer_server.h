@@ -28,6 +28,7 @@ struct PeerServerOptions {
     std::string key_file;
     bool needs_digests = true;  // false: offered blocks are taken unchecked, except for the manifest's checksums
     std::size_t connections_max = 1024;
+    std::size_t connections_per_peer_max = 128;               // of one host, so that no peer locks the others out
     std::uint64_t lent_bytes_max = std::uint64_t{256} << 20;  // in flight at one time; more is refused with 503
 };
 

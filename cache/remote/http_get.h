@@ -60,7 +60,7 @@ struct HttpGet {
     HttpRequestKind ask = HttpRequestKind::range;
     std::uint64_t offset = 0;
     std::span<std::byte> into;
-    std::uint64_t object_bytes = 0;      // expected; 0: unknown. Set by a probe
+    std::uint64_t object_bytes = 0;      // expected, and of a text the most; 0: unknown. Set by a probe
     std::int64_t tag = 0;                // expected; 0: unknown. Set by a probe
     std::int64_t retry_for_ns = 0;       // at most the transfers' retry_for_ns; 0: equal to it
     std::shared_ptr<RemotePayer> payer;  // pays for bytes received beyond the answer; null: nobody

@@ -272,7 +272,8 @@ std::size_t HttpAttempt::receive_body(std::span<const std::byte> bytes) {
     if (body_is_wanted_ && get_->ask == HttpRequestKind::send)
         return bytes.size();  // drop the body: `into` holds what was sent
     if (body_is_wanted_ && get_->ask == HttpRequestKind::text) {
-        if (get_->body.size() + bytes.size() > kTextBytesMax) {
+        const std::uint64_t most = get_->object_bytes != 0 ? get_->object_bytes : kTextBytesMax;
+        if (get_->body.size() + bytes.size() > most) {
             set_fault("the answer is longer than the limit for a text");
             return CURL_WRITEFUNC_ERROR;
         }
