@@ -25,6 +25,7 @@
 #include "base/units.h"
 #include "cache/control/agent.h"
 #include "cache/control/daemon_api.h"
+#include "cache/control/dataset_request.h"
 #include "cache/control/handshake.h"
 #include "cache/control/node.h"
 #include "cache/control/state_lock.h"
@@ -257,8 +258,14 @@ Result<void> Daemon::reload(const DaemonConfig& config) {
     if (state_->stopped) return fail(ErrorCode::unavailable, "the daemon has stopped");
     const auto level = parse_log_level(config.log_level);
     if (!level) return std::unexpected(level.error());
+    // Names are looked up here, because the control thread must not wait for the name service.
+    DaemonConfig with_numbers = config;
+    for (auto& [name, dataset] : with_numbers.datasets) {
+        if (auto found = look_up_users(dataset); !found)
+            return std::unexpected(found.error().within("dataset \"" + name + "\" of the config"));
+    }
     std::promise<Result<void>> applied;
-    asio::post(state_->context, [&] { applied.set_value(state_->node->apply(config)); });
+    asio::post(state_->context, [&] { applied.set_value(state_->node->apply(with_numbers)); });
     auto result = applied.get_future().get();
     if (result) set_log_level(*level);
     return result;

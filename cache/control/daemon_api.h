@@ -12,6 +12,7 @@
 #include <boost/json/value.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -72,6 +73,8 @@ private:
     void respond_with_quota(const std::string& dataset, const HttpRespond& respond);
     void respond_with_task(const Asked& asked, bool cancel, const HttpRespond& respond);
     boost::json::array outages_json() const;
+    // Calls `then` once the names of the datasets' users and groups are known, or cannot be had in time.
+    void learn_names(const std::function<void()>& then);
 
     Node& node_;
     const HandshakeServer& handshakes_;

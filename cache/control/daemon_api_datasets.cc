@@ -17,7 +17,7 @@ namespace larder::cache {
 namespace json = boost::json;
 namespace {
 
-json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& statistics) {
+json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& statistics, const UserDirectory& users) {
     const DatasetRecord& record = dataset.record;
     const DatasetDefinition& definition = record.definition;
     const protocol::Manifest& manifest = *dataset.newest().manifest;
@@ -51,8 +51,8 @@ json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& sta
             {"samples", manifest.sample_count()},
             {"total_bytes", manifest.total_bytes()},
             {"classes", manifest.header().class_count},
-            {"owner", user_name(record.access.owner)},
-            {"group", group_name(record.access.group)},
+            {"owner", users.user_name(record.access.owner)},
+            {"group", users.group_name(record.access.group)},
             {"mode", format_mode(record.access.mode)},
             {"quota", quota_json(record.quota)},
             {"quota_held", record.quota_held},
@@ -86,26 +86,43 @@ Result<void> check_empty_body(const HttpRequest& request) {
 
 }  // namespace
 
+void DaemonApi::learn_names(const std::function<void()>& then) {
+    UserDirectory::Wanted wanted;
+    for (const auto& [name, dataset] : node_.datasets().all()) {
+        wanted.users.push_back(dataset.record.access.owner);
+        wanted.groups.push_back(dataset.record.access.group);
+    }
+    for (auto* ids : {&wanted.users, &wanted.groups}) {
+        std::ranges::sort(*ids);
+        ids->erase(std::ranges::unique(*ids).begin(), ids->end());
+    }
+    node_.users().learn(wanted, then);
+}
+
 void DaemonApi::get_datasets(const Asked&, const HttpRespond& respond) {
     node_.shards().collect([this, respond](const Result<ShardStatistics>& statistics) {
         if (!statistics) return respond(http_error(statistics.error()));
-        json::array datasets;
-        for (const auto& [name, dataset] : node_.datasets().all())
-            datasets.push_back(dataset_json(dataset, *statistics));
-        json::array damaged;
-        for (const auto& [name, dataset] : node_.datasets().damaged()) {
-            damaged.push_back({{"name", name}, {"reason", dataset.reason.message}});
-        }
-        respond(json_response({{"datasets", std::move(datasets)}, {"damaged", std::move(damaged)}}));
+        learn_names([this, respond, statistics = *statistics] {
+            json::array datasets;
+            for (const auto& [name, dataset] : node_.datasets().all())
+                datasets.push_back(dataset_json(dataset, statistics, node_.users()));
+            json::array damaged;
+            for (const auto& [name, dataset] : node_.datasets().damaged()) {
+                damaged.push_back({{"name", name}, {"reason", dataset.reason.message}});
+            }
+            respond(json_response({{"datasets", std::move(datasets)}, {"damaged", std::move(damaged)}}));
+        });
     });
 }
 
 void DaemonApi::get_dataset(const Asked& asked, const HttpRespond& respond) {
     node_.shards().collect([this, name = asked.name, respond](const Result<ShardStatistics>& statistics) {
-        const auto found = node_.datasets().find(name);
-        if (!found) return respond(http_error(found.error()));
         if (!statistics) return respond(http_error(statistics.error()));
-        respond(json_response(dataset_json(**found, *statistics)));
+        learn_names([this, name, respond, statistics = *statistics] {
+            const auto found = node_.datasets().find(name);
+            if (!found) return respond(http_error(found.error()));
+            respond(json_response(dataset_json(**found, statistics, node_.users())));
+        });
     });
 }
 
@@ -124,16 +141,31 @@ void DaemonApi::post_dataset(const Asked& asked, const HttpRespond& respond) {
         return respond(http_error(
             Error{ErrorCode::permission_denied,
                   "remote: follow_symlinks (--follow-symlinks) is only for root and the daemon's user, " +
-                      user_name(::geteuid()) + ", and not for " + user_name(uid) +
+                      node_.users().user_name(::geteuid()) + ", and not for " + node_.users().user_name(uid) +
                       ": with it, whoever can write to the directory can read each file that the daemon can read. "
                       "Make links relative, so that they stay beneath the directory, or ask one of these users"}));
     }
     // The user who adds a dataset owns it by default.
-    auto record =
-        check_dataset_request(*dataset_request, {.owner = asked.http.peer->uid, .group = asked.http.peer->gid});
-    if (!record) return respond(http_error(record.error()));
-    respond(task_response(dataset_request->dry_run ? node_.indexing().survey(std::move(*record))
+    const DatasetAccess defaults{.owner = asked.http.peer->uid, .group = asked.http.peer->gid};
+    const auto add = [this, defaults, respond](const DatasetRequest& with_numbers) {
+        auto record = check_dataset_request(with_numbers, defaults);
+        if (!record) return respond(http_error(record.error()));
+        respond(task_response(with_numbers.dry_run ? node_.indexing().survey(std::move(*record))
                                                    : node_.indexing().add(std::move(*record))));
+    };
+    if (!dataset_request->owner && !dataset_request->group) return add(*dataset_request);
+    node_.users().call(
+        [named = *dataset_request, respond, add]() -> BlockingCalls::Then {
+            DatasetRequest with_numbers = named;
+            const auto found = look_up_users(with_numbers);
+            return
+                [with_numbers, found, respond, add] { found ? add(with_numbers) : respond(http_error(found.error())); };
+        },
+        [respond] {
+            respond(http_error(Error{ErrorCode::timeout,
+                                     "owner, group: the name service of this machine does not answer; try again, or "
+                                     "give numbers"}));
+        });
 }
 
 void DaemonApi::post_index(const Asked& asked, const HttpRespond& respond) {

@@ -8,7 +8,6 @@
 #include <vector>
 
 namespace larder::cache {
-namespace {
 
 bool is_member(std::uint32_t uid, std::uint32_t gid, std::uint32_t wanted) {
     if (gid == wanted) return true;
@@ -23,15 +22,23 @@ bool is_member(std::uint32_t uid, std::uint32_t gid, std::uint32_t wanted) {
     return std::ranges::find(groups, wanted) != groups.end();
 }
 
-}  // namespace
-
-bool may_read(const DatasetAccess& access, std::uint32_t uid, std::uint32_t gid) {
+std::optional<bool> may_read_without_groups(const DatasetAccess& access, std::uint32_t uid) {
     if (uid == 0) return true;
     if (uid == access.owner) return (access.mode & 0400) != 0;
     const bool group_reads = (access.mode & 0040) != 0;
     const bool others_read = (access.mode & 0004) != 0;
-    if (group_reads == others_read) return others_read;  // no need to look up the user's groups, which may be slow
-    return is_member(uid, gid, access.group) ? group_reads : others_read;
+    if (group_reads == others_read) return others_read;
+    return std::nullopt;
+}
+
+bool may_read_as(const DatasetAccess& access, std::uint32_t uid, bool is_member_of_group) {
+    if (const auto known = may_read_without_groups(access, uid)) return *known;
+    return (access.mode & (is_member_of_group ? 0040 : 0004)) != 0;
+}
+
+bool may_read(const DatasetAccess& access, std::uint32_t uid, std::uint32_t gid) {
+    if (const auto known = may_read_without_groups(access, uid)) return *known;
+    return may_read_as(access, uid, is_member(uid, gid, access.group));
 }
 
 Result<unsigned> parse_mode(std::string_view text) {

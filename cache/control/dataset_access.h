@@ -5,6 +5,7 @@
 // stored.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,7 +21,14 @@ struct DatasetAccess {
 };
 
 // Applies the mode as for a file: the owner's bits to the owner, the group's bits to its members (supplementary ones
-// too), else the others' bits. The superuser may always read.
+// too), else the others' bits. The superuser may always read. Nothing if it depends on the user's groups.
+std::optional<bool> may_read_without_groups(const DatasetAccess& access, std::uint32_t uid);
+bool may_read_as(const DatasetAccess& access, std::uint32_t uid, bool is_member_of_group);
+
+// The calls below ask the machine's name service, which may block for long.
+
+// True if the user, whose own group is `gid`, is a member of `group`.
+bool is_member(std::uint32_t uid, std::uint32_t gid, std::uint32_t group);
 bool may_read(const DatasetAccess& access, std::uint32_t uid, std::uint32_t gid);
 
 // Modes are three or four octal digits, such as "0640".

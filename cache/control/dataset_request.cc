@@ -77,6 +77,20 @@ Result<DatasetRequest> read_dataset_request(const json::object& object) {
     return request;
 }
 
+Result<void> look_up_users(DatasetRequest& request) {
+    if (request.owner) {
+        const auto owner = user_id(*request.owner);
+        if (!owner) return fail(ErrorCode::invalid_argument, "owner: " + owner.error().message);
+        request.owner = std::to_string(*owner);
+    }
+    if (request.group) {
+        const auto group = group_id(*request.group);
+        if (!group) return fail(ErrorCode::invalid_argument, "group: " + group.error().message);
+        request.group = std::to_string(*group);
+    }
+    return {};
+}
+
 Result<DatasetRecord> check_dataset_request(const DatasetRequest& request, const DatasetAccess& defaults) {
     DatasetRecord record{.definition = request.definition, .access = defaults};
     DatasetDefinition& definition = record.definition;

@@ -30,8 +30,12 @@ struct DatasetRequest {
 // Reads the body strictly: an unknown key, a wrong type or a bad value is an error that names it.
 Result<DatasetRequest> read_dataset_request(const boost::json::object& object);
 
+// Replaces the names of owner and group by their numbers. May block for long: see dataset_access.h. Errors name the
+// key.
+Result<void> look_up_users(DatasetRequest& request);
+
 // Checks the values and makes the record of the new dataset, without id and versions. `defaults` fills in access fields
-// that the request lacks. Errors name the key.
+// that the request lacks. Blocks only if owner or group are given by name. Errors name the key.
 Result<DatasetRecord> check_dataset_request(const DatasetRequest& request, const DatasetAccess& defaults);
 
 }  // namespace larder::cache

@@ -37,6 +37,11 @@ struct DatasetVersion {
 class SessionHost {
 public:
     virtual ~SessionHost() = default;
+    // Gets ready for `open` and `explain`, which do not block, and then calls `done`: at once, or later if the client's
+    // groups must be looked up.
+    virtual void prepare(const std::string& /*dataset*/, const PeerCredentials& /*peer*/, std::function<void()> done) {
+        done();
+    }
     // The version for this client, or why it may not read the dataset. Version 0 is the newest.
     virtual Result<std::shared_ptr<const DatasetVersion>> open(const std::string& dataset, std::uint64_t version,
                                                                const PeerCredentials& peer) = 0;

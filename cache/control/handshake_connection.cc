@@ -8,6 +8,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "base/server/logging.h"
 #include "base/units.h"
@@ -105,11 +108,26 @@ void HandshakeConnection::receive() {
         return;
     }
     deadline_.cancel();
-    if (received_bytes <= 0 || !handle({buffer.data(), static_cast<std::size_t>(received_bytes)})) {
-        close();
-        return;
+    if (received_bytes <= 0) return close();
+    const auto message = std::make_shared<std::vector<std::byte>>(buffer.begin(), buffer.begin() + received_bytes);
+    prepare(*message, [self = shared_from_this(), message] {
+        if (!self->socket_.is_open()) return;
+        if (!self->handle(*message)) return self->close();
+        self->wait();
+    });
+}
+
+void HandshakeConnection::prepare(std::span<const std::byte> message, std::function<void()> then) {
+    OpenRequest open;
+    ExplainRequest explain;
+    Result<std::string> dataset;
+    if (version_ == nullptr && read_message(message, explain)) {
+        dataset = read_text(explain.dataset, "dataset name");
+    } else if (version_ == nullptr && read_message(message, open)) {
+        dataset = read_text(open.dataset, "dataset name");
     }
-    wait();
+    if (!dataset || dataset->empty()) return then();
+    shared_->host.prepare(*dataset, peer_, std::move(then));
 }
 
 bool HandshakeConnection::handle(std::span<const std::byte> message) {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -70,6 +71,8 @@ public:
 private:
     void wait();
     void receive();
+    // Calls `then` once the host can answer the message.
+    void prepare(std::span<const std::byte> message, std::function<void()> then);
     // False: the handshake has ended, successfully or not.
     bool handle(std::span<const std::byte> message);
     bool handle_open(const protocol::OpenRequest& request);

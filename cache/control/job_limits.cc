@@ -6,7 +6,6 @@
 
 #include "base/server/json_reader.h"
 #include "base/server/json_text.h"
-#include "cache/control/dataset_access.h"
 #include "cache/protocol/wire.h"
 #include "cache/shard/shard.h"
 
@@ -181,7 +180,7 @@ Result<std::shared_ptr<TokenBucket>> JobLimits::bucket(const std::string& job, J
     const bool is_new = found == buckets_.end();
     if (!is_new && found->second.user != user.uid) {
         return fail(ErrorCode::permission_denied, "the job name \"" + job + "\" is in use on this node by " +
-                                                      user_name(found->second.user) + ": give the job another name");
+                                                      user_name_(found->second.user) + ": give the job another name");
     }
     const auto is_own = [&](const auto& item) { return item.second.user == user.uid; };
     if (is_new && !user.is_unlimited &&

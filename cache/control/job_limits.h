@@ -55,12 +55,15 @@ public:
     static constexpr std::size_t kJobsMax = 4096;
     static constexpr std::size_t kJobsOfUserMax = 512;
 
-    JobLimits() = default;
+    JobLimits() : JobLimits(std::function<void()>()) {}
     // `changed` is called after limits were changed from outside: a thread that waits for a job's bandwidth still
     // assumes the old rate.
     // `slept` is for the expiry of leases, as in TokenBucket.
-    explicit JobLimits(std::function<void()> changed, TokenBucket::SleptTime slept = nullptr)
-        : changed_(std::move(changed)), slept_(slept) {}
+    // `user_name` names users in errors.
+    explicit JobLimits(
+        std::function<void()> changed, TokenBucket::SleptTime slept = nullptr,
+        std::function<std::string(uid_t)> user_name = [](uid_t user) { return std::to_string(user); })
+        : changed_(std::move(changed)), slept_(slept), user_name_(std::move(user_name)) {}
 
     // Reads the text that `to_json` returned in an earlier run; `source` names it in errors.
     Result<void> load(std::string_view json, std::string_view source);
@@ -138,6 +141,7 @@ private:
 
     std::function<void()> changed_;
     TokenBucket::SleptTime slept_ = nullptr;
+    std::function<std::string(uid_t)> user_name_;
     std::optional<RateLease> lease_;
     std::map<uid_t, UserShare> user_shares_;
     double named_share_ = 1;  // fraction of their rates that named jobs keep

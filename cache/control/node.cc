@@ -70,7 +70,8 @@ Node::Node(const DaemonConfig& config, asio::io_context& control)
       files_(std::make_unique<WorkThread>("larder-files")),
       memory_(std::make_unique<WorkThread>("larder-memory")),
       tasks_(clock_, [&control](std::function<void()> work) { asio::post(control, std::move(work)); }),
-      job_limits_([this] { shards_->wake(); }, &slept_ns) {}
+      users_(control, clock_),
+      job_limits_([this] { shards_->wake(); }, &slept_ns, [this](uid_t user) { return users_.user_name(user); }) {}
 
 Result<std::unique_ptr<Node>> Node::start(const DaemonConfig& config, asio::io_context& control) {
     std::unique_ptr<Node> node(new Node(config, control));
@@ -167,7 +168,7 @@ void Node::make_parts() {
                                                            .files = *files_,
                                                            .control = control_});
     scans_ = std::make_unique<Scans>(clock_, *datasets_, job_limits_, tasks_);
-    sessions_ = std::make_unique<NodeSessions>(clock_, *datasets_, job_limits_, control_);
+    sessions_ = std::make_unique<NodeSessions>(clock_, *datasets_, job_limits_, users_, control_);
 }
 
 bool Node::uses_peers() const {

@@ -8,6 +8,7 @@
 //   Quotas         the cache that each dataset may use             LimitSettings  job limits set through the API
 //   ShardThreads   the data plane and its statistics               JobLimits      the bandwidth of each job
 //   Peers          sharing cached blocks with other nodes          Tasks          long work, and its progress
+//   UserDirectory  users and groups of the machine
 // Unless noted, call everything on the control thread. None of these calls blocks: results that need the data plane or
 // a disk come through a callback, also on the control thread.
 
@@ -29,6 +30,7 @@
 #include "cache/control/scans.h"
 #include "cache/control/serving.h"
 #include "cache/control/tasks.h"
+#include "cache/control/user_directory.h"
 #include "cache/control/versions.h"
 #include "cache/control/work_thread.h"
 #include "cache/peers/peers.h"
@@ -56,7 +58,8 @@ public:
     // has ended.
     void stop();
 
-    // Applies the quotas and job limits of a config, and adds its new datasets. Applies all quotas or none.
+    // Applies the quotas and job limits of a config, and adds its new datasets. Applies all quotas or none. Once
+    // the control thread runs, give users and groups by number (look_up_users).
     Result<void> apply(const DaemonConfig& config);
     // Call it about once a second.
     void run_periodic_work();
@@ -70,6 +73,7 @@ public:
     NodeSessions& sessions() { return *sessions_; }
     LimitSettings& limit_settings() { return *limit_settings_; }
     JobLimits& job_limits() { return job_limits_; }
+    UserDirectory& users() { return users_; }
     Tasks& tasks() { return tasks_; }
     ShardThreads& shards() { return *shards_; }
     // Null if this node neither serves nor reads peers.
@@ -106,6 +110,7 @@ private:
     std::unique_ptr<WorkThread> files_;   // writes state files in order
     std::unique_ptr<WorkThread> memory_;  // unmaps dropped memory segments
     Tasks tasks_;
+    UserDirectory users_;
     JobLimits job_limits_;
     std::unique_ptr<LimitSettings> limit_settings_;
     std::unique_ptr<Datasets> datasets_;

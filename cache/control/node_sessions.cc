@@ -10,17 +10,39 @@
 namespace larder::cache {
 namespace asio = boost::asio;
 
+// The groups decide, and the names are for the error.
+void NodeSessions::prepare(const std::string& name, const PeerCredentials& peer, std::function<void()> done) {
+    const auto dataset = datasets_.find(name);
+    if (!dataset) return done();
+    const DatasetAccess& access = (*dataset)->record.access;
+    const auto allowed = may_read_without_groups(access, peer.uid);
+    if (allowed == true) return done();
+    UserDirectory::Wanted wanted{.users = {peer.uid, access.owner}, .groups = {access.group}, .memberships = {}};
+    if (!allowed) wanted.memberships.push_back({.uid = peer.uid, .gid = peer.gid, .group = access.group});
+    users_.learn(wanted, std::move(done));
+}
+
 Result<std::shared_ptr<const DatasetVersion>> NodeSessions::open(const std::string& name, std::uint64_t version,
                                                                  const PeerCredentials& peer) {
     const auto dataset = datasets_.find(name);
     if (!dataset) return std::unexpected(dataset.error());
     if (auto online = datasets_.check_online(**dataset); !online) return std::unexpected(online.error());
     const DatasetAccess& access = (*dataset)->record.access;
-    if (!may_read(access, peer.uid, peer.gid)) {
-        return fail(ErrorCode::permission_denied, "user " + user_name(peer.uid) + " may not read dataset \"" + name +
-                                                      "\" (owner " + user_name(access.owner) + ", group " +
-                                                      group_name(access.group) + ", mode " + format_mode(access.mode) +
-                                                      ")");
+    auto allowed = may_read_without_groups(access, peer.uid);
+    if (!allowed) {
+        const auto is_member = users_.is_member({.uid = peer.uid, .gid = peer.gid, .group = access.group});
+        if (!is_member) {
+            return fail(ErrorCode::unavailable,
+                        "it depends on the groups of user " + users_.user_name(peer.uid) + " whether dataset \"" +
+                            name + "\" may be read, and the name service of this machine does not answer: try again");
+        }
+        allowed = may_read_as(access, peer.uid, *is_member);
+    }
+    if (!*allowed) {
+        return fail(ErrorCode::permission_denied, "user " + users_.user_name(peer.uid) + " may not read dataset \"" +
+                                                      name + "\" (owner " + users_.user_name(access.owner) +
+                                                      ", group " + users_.group_name(access.group) + ", mode " +
+                                                      format_mode(access.mode) + ")");
     }
     const auto& versions = (*dataset)->versions;
     if (version == 0) return versions.rbegin()->second;

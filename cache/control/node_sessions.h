@@ -4,6 +4,7 @@
 // its session. Control thread, unless noted in SessionHost.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -12,15 +13,18 @@
 #include "cache/control/datasets.h"
 #include "cache/control/handshake.h"
 #include "cache/control/job_limits.h"
+#include "cache/control/user_directory.h"
 
 namespace larder::cache {
 
 class NodeSessions final : public SessionHost {
 public:
     // The arguments must outlive the NodeSessions and all sessions.
-    NodeSessions(const Clock& clock, Datasets& datasets, JobLimits& job_limits, boost::asio::io_context& control)
-        : clock_(clock), datasets_(datasets), job_limits_(job_limits), control_(control) {}
+    NodeSessions(const Clock& clock, Datasets& datasets, JobLimits& job_limits, UserDirectory& users,
+                 boost::asio::io_context& control)
+        : clock_(clock), datasets_(datasets), job_limits_(job_limits), users_(users), control_(control) {}
 
+    void prepare(const std::string& dataset, const PeerCredentials& peer, std::function<void()> done) override;
     Result<std::shared_ptr<const DatasetVersion>> open(const std::string& dataset, std::uint64_t version,
                                                        const PeerCredentials& peer) override;
     Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job, JobUser user) override;
@@ -34,6 +38,7 @@ private:
     const Clock& clock_;
     Datasets& datasets_;
     JobLimits& job_limits_;
+    UserDirectory& users_;
     boost::asio::io_context& control_;
 };
 

@@ -51,11 +51,18 @@ public:
         version = opened;
     }
 
+    // Gets ready for the dataset "slow" only when the test calls `preparing`.
+    void prepare(const std::string& dataset, const PeerCredentials&, std::function<void()> done) override {
+        if (dataset != "slow") return done();
+        const std::lock_guard lock(mutex);
+        preparing.push_back(std::move(done));
+        changed.notify_all();
+    }
     Result<std::shared_ptr<const DatasetVersion>> open(const std::string& dataset, std::uint64_t,
                                                        const PeerCredentials& peer) override {
         EXPECT_EQ(peer.uid, ::getuid());
         EXPECT_EQ(peer.pid, ::getpid());
-        if (dataset == "here") return version;
+        if (dataset == "here" || dataset == "slow") return version;
         return fail(ErrorCode::not_found, "dataset \"" + dataset + "\" is unknown");
     }
     Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job, JobUser) override {
@@ -90,6 +97,7 @@ public:
     std::condition_variable changed;
     std::deque<SessionSetup> sessions;
     std::vector<std::uint64_t> populated;
+    std::deque<std::function<void()>> preparing;
 };
 
 class Client {
@@ -285,6 +293,27 @@ TEST_F(HandshakeTest, FailedReadIsExplainedOnlyToPermittedReaders) {
     };
     EXPECT_EQ(explained("here"), "block 7: HTTP 403");
     EXPECT_EQ(explained("elsewhere"), "");
+}
+
+TEST_F(HandshakeTest, OthersAreServedWhileAClientsGroupsAreLookedUp) {
+    serve();
+    Client slow(path);
+    slow.send(Client::open_request("slow", "job"));
+    Client gone(path);
+    gone.send(Client::open_request("slow", "job"));
+    {
+        std::unique_lock lock(host.mutex);
+        host.changed.wait(lock, [this] { return host.preparing.size() == 2; });
+    }
+    gone.socket.reset();
+    Client other(path);
+    EXPECT_EQ(other.open().status, 0u);
+    for (const auto& done : host.preparing) boost::asio::post(context, done);
+    host.preparing.clear();
+    OpenReply reply{};
+    ASSERT_EQ(slow.receive(reply), sizeof reply);
+    EXPECT_EQ(reply.status, 0u) << reply.error;
+    EXPECT_EQ(slow.attach(Client::attach_request()).status, 0u);
 }
 
 TEST_F(HandshakeTest, ClientOpensDatasetAndAttachesSession) {
