@@ -10,8 +10,8 @@
 //
 // A node that has not reported for the length of a lease counts as gone: plans leave out its cache and its jobs, and
 // the ledger accounts for the bandwidth it may still take. Time in which no report could be taken is no silence
-// (`excuse_silence`). A job needs no registration. Registering a job declares
-// values that cannot be measured (weight, epochs, GPUs) or are not measured yet (f*).
+// (`excuse_silence`). A job needs no registration. Registering a job declares values that cannot be measured (weight,
+// epochs, GPUs) or are not measured yet (f*).
 //
 // A job's name belongs to one user: the user with which it was registered, or else the first one for whom a node
 // reports it, for as long as a node does. What nodes report under the same name for another user is another job, named
