@@ -50,6 +50,33 @@ TEST_F(Live, SubmissionThatCannotBeSavedIsNotCountedOrNoted) {
     EXPECT_EQ(live->queue().counts().submitted, 2u);
 }
 
+// A restarted daemon must keep what a policy has promised.
+TEST(JobQueue, PromisesAndLeasesOfADecisionAreRecorded) {
+    const GpuCluster gpus{.gpu_types = {"a100"}, .nodes = {{"n1", 0, 4, true}}};
+    const std::vector<Tenant> tenants{{.name = "default"}};
+    FreePool placer(gpus);
+    JobQueue queue(gpus, placer, 10);
+    const Submission asked{.command = {"train"}, .directory = "/"};
+    const auto ids =
+        queue.submit(std::span(&asked, 1), {.cluster = gpus, .tenants = tenants, .datasets = {}, .now_s = 1},
+                     [](const std::string&) { return false; });
+    ASSERT_TRUE(ids);
+    queue.acknowledge(*ids, 1);
+    queue.saving();
+    queue.saved();
+    const PromisedTimes times{.gpu_type = 0, .spans = {{2, 3}, {5, 8.5}}};
+    Actions actions;
+    actions.leases = {{0, 7.5}};
+    actions.admitted = {0};
+    actions.promised = {{.job = 0, .times = times}};
+    queue.apply(actions, *ids, "policy", 2);
+    const JobState& state = queue.jobs().at(ids->front()).state;
+    EXPECT_EQ(state.lease_until_s, 7.5);
+    EXPECT_EQ(state.admitted_s, 2);
+    EXPECT_EQ(state.promised, times);
+    EXPECT_TRUE(queue.unsaved().contains(ids->front()));
+}
+
 // One submitter fills the queue. Others submit as before, and what becomes of jobs is recorded.
 TEST_F(Live, SubmitterWithTooManyJobsIsRefusedAndOthersAreNot) {
     queue_bytes_max = 16u << 20;
