@@ -31,6 +31,7 @@ TEST_F(Live, SubmissionThatCannotBeSavedIsDropped) {
     tick();
     EXPECT_THAT(engine.starts, IsEmpty());
     EXPECT_THAT(live->queue().jobs(), IsEmpty());
+    EXPECT_FALSE(live->queue().find("lost")) << "the name stands for no job";
     EXPECT_EQ(submit(job_with_gpus(1, "lost")), 2u) << "its number is not reused";
 }
 
