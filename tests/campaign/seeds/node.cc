@@ -84,6 +84,14 @@ void Node::start() {
         LARDER_ASSERT(recovered.report.problems.empty());
         events().note(recovered.report.blocks << 16 ^ recovered.report.blocks_scanned);
         blocks_recovered_ += recovered.report.blocks;
+        events().trace(9, [&] {
+            const cache::RecoveryReport& report = recovered.report;
+            std::string text = name_ + " recovers " + std::to_string(report.blocks) + " blocks of " +
+                               dataset.data->name() + ", " + std::to_string(report.blocks_scanned) + " by a scan:";
+            for (const cache::RecoveredSegment& segment : recovered.segments)
+                text += " " + std::to_string(segment.id) + (segment.sealed ? " sealed" : "");
+            return text;
+        });
         check_recovered(dataset, recovered.segments);
         cache::StoreOptions store{.dataset_id = dataset.id,
                                   .block_id_end = static_cast<std::uint32_t>(manifest->header().block_id_end),
@@ -366,10 +374,20 @@ void Node::note_held() {
 // A block that was dropped does not come back, unless that was just before the end.
 void Node::check_recovered(const Dataset& dataset, const std::vector<cache::RecoveredSegment>& segments) {
     if (disk_was_faulty_) return;
+    // After a start, Shard::held() names blocks of the newest version only.
+    const protocol::Manifest& newest = *dataset.versions.rbegin()->second;
+    std::set<std::uint32_t> ids;
+    for (std::uint32_t block = 0; block < newest.block_count(); ++block) ids.insert(newest.block_id(block));
     for (const cache::RecoveredSegment& segment : segments) {
         for (const cache::StoredBlock& block : segment.blocks) {
+            if (!ids.contains(block.block_id)) continue;
             const auto seen = dataset.seen_ns.find(block.block_id);
             if (seen != dataset.seen_ns.end() && seen->second >= ended_ns_ - kDropped_ns) continue;
+            events().trace(10, [&] {
+                return "segment " + std::to_string(segment.id) + ", offset " + std::to_string(block.offset()) +
+                       ", last seen at " +
+                       std::to_string(seen == dataset.seen_ns.end() ? -1 : seen->second / kMillisecond_ns) + " ms";
+            });
             return events().fail(name_ + " has block " + std::to_string(block.block_id) + " of " +
                                  dataset.data->name() + " again, which it had dropped");
         }

@@ -120,7 +120,7 @@ void World::start_bare() {
     const int number = ++last_bare_;
     Bare& bare = bare_[number];
     bare.program = make_program("bare" + std::to_string(number));
-    bare.program->epochs = 1000;
+    bare.program->epochs = 1'000'000'000;
     std::vector<int> nodes;
     for (std::uint64_t i = 0; i <= random_.below(2); ++i) nodes.push_back(any_node().number());
     bare.training = std::make_unique<Training>(*around_, *bare.program, nodes, [](int) {});
