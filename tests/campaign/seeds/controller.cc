@@ -84,7 +84,7 @@ allocator::ClusterRecord Controller::begin_run() {
             change.leases[node] = leases;
         }
         // The leases on record, if any, may not be the last ones.
-        counted_nodes_.clear();
+        first_leases_.clear();
     }
     stored.record.no_lease_before_ns = run.no_lease_before_ns;
     std::vector<Row> rows = allocator::rows_of(change);
@@ -242,11 +242,7 @@ Result<void> Controller::save(const allocator::ClusterRecord& change) {
     rows.erase(settings.begin(), settings.end());
     put(rows, cluster_rows_);
     for (const auto& [node, leases] : change.leases) {
-        if (leases) {
-            counted_nodes_.insert(node);
-        } else {
-            counted_nodes_.erase(node);
-        }
+        if (leases && !leases->empty()) first_leases_.try_emplace(node, leases->back().number);
     }
     if (!changed_settings.empty()) write(std::move(changed_settings), settings_rows_, nullptr);
     return {};

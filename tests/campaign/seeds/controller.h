@@ -54,8 +54,11 @@ public:
     // The present bandwidth of the remote, and the highest in any lease that may still hold.
     double bandwidth() const;
     const allocator::Cluster* cluster() const { return cluster_.get(); }
-    // False until the node's first lease since the leases on record were last lost or became old.
-    bool counts(const std::string& node) const { return counted_nodes_.contains(node); }
+    // False until the node has applied a lease that was given since the leases on record were last lost or became old.
+    bool counts(const Node& node) const {
+        const auto first = first_leases_.find(node.name());
+        return first != first_leases_.end() && node.lease_applied() >= first->second;
+    }
     // The phase on record.
     std::optional<scheduler::Phase> recorded_phase(scheduler::JobId job) const;
     std::string end_reason(scheduler::JobId job) const;
@@ -106,7 +109,7 @@ private:
     std::deque<Write> writes_;
     std::int64_t last_write_ns_ = 0;
 
-    std::set<std::string> counted_nodes_;
+    std::map<std::string, std::uint64_t> first_leases_;  // by node: since the leases on record were last lost
     std::deque<std::pair<std::int64_t, double>> bandwidths_;
 
     // Of this process.

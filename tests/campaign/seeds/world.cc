@@ -361,7 +361,7 @@ void World::sample() {
         rates += node->rates_in_force();
         jobs += node->jobs_with_sessions();
         if (!node->leased()) ++uncounted;
-        if (!controller_->counts(node->name())) uncounted += std::max<std::uint64_t>(1, node->jobs_with_sessions());
+        if (!controller_->counts(*node)) uncounted += std::max<std::uint64_t>(1, node->jobs_with_sessions());
     }
     const double floors = static_cast<double>(uncounted) * controller_options_.cluster.floor_bytes_per_second;
     if (rates > (most + floors) * 1.0001 + static_cast<double>(jobs)) {
