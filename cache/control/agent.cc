@@ -254,8 +254,10 @@ void AllocatorAgent::tick() {
     const bool rates = node_.config().allocator.rates;
     const std::int64_t now_ns = clock_.now_ns();
     if (rates) node_.job_limits().expire(now_ns);
+    // An allocator that starts at the same time as this daemon is found as soon as it answers.
+    const bool is_starting = status_.reports == 0 && now_ns - started_ns_ < kAllocatorStartGrace_ns;
     const bool report_soon =
-        report_early_ || node_.quotas().any_unassigned() || (rates && node_.job_limits().any_unleased());
+        report_early_ || is_starting || node_.quotas().any_unassigned() || (rates && node_.job_limits().any_unleased());
     const std::int64_t period_ns = report_soon ? kReportIntervalMin_ns : kReportInterval_ns;
     if (report_in_flight_ || now_ns - reported_ns_ < period_ns) return;
     report_in_flight_ = true;

@@ -87,6 +87,15 @@ std::uint64_t slot_bytes_max() {
     return machine_memory().bytes / 2;
 }
 
+// A file system may grow while the daemon runs, so this is no error.
+void warn_of_small_disk(const DaemonConfig& config) {
+    std::error_code error;
+    const auto space = std::filesystem::space(config.state_directory, error);
+    if (error || config.disk_bytes <= space.capacity) return;
+    log_warn("the disk for datasets is larger than its file system",
+             {{"disk_bytes", config.disk_bytes}, {"file_system_bytes", std::uint64_t{space.capacity}}});
+}
+
 }  // namespace
 
 struct Daemon::State {
@@ -120,6 +129,7 @@ struct Daemon::State {
 Result<void> Daemon::State::start() {
     if (auto fits = check_memory(config, machine_memory()); !fits) return fits;
     if (auto made = make_directories(config.state_directory); !made) return made;
+    warn_of_small_disk(config);
     auto locked = lock_state_directory(config.state_directory);
     if (!locked) return std::unexpected(locked.error());
     lock = std::move(*locked);

@@ -70,12 +70,16 @@ json::object warm_plan(const WarmPlan& plan) {
             {"quota", json::object{{"memory_bytes", plan.quota_memory_bytes}, {"disk_bytes", plan.quota_disk_bytes}}}};
 }
 
-std::string warm_result(const std::string& name, const ScanProgress& scan, const RemotePlace* place) {
+std::string warm_result(const std::string& name, const ScanProgress& scan, const RemotePlace* place,
+                        bool quota_assigned) {
     const WarmPlan& plan = scan.plan;
     const WarmOutcome& outcome = scan.outcome;
     const std::uint64_t missed =
         outcome.disk_full_blocks + outcome.disk_failed_blocks + outcome.failed_blocks + outcome.not_asked_blocks;
-    const bool reached_plan = missed == 0 && outcome.cached_blocks >= plan.cached_blocks + plan.promised_blocks;
+    // A warm-up that has nothing to do because no quota is set has not done what its user wants.
+    const bool has_quota = plan.quota_memory_bytes + plan.quota_disk_bytes > 0 || plan.blocks == 0;
+    const bool reached_plan =
+        has_quota && missed == 0 && outcome.cached_blocks >= plan.cached_blocks + plan.promised_blocks;
     if (reached_plan) {
         log_info("dataset warmed", {{"dataset", name}, {"blocks", plan.blocks}, {"cached", outcome.cached_blocks}});
     } else {
@@ -102,6 +106,7 @@ std::string warm_result(const std::string& name, const ScanProgress& scan, const
                                         {"not_asked", outcome.not_asked_blocks},
                                         {"busy", outcome.busy_blocks}};
     result["old_version_blocks"] = outcome.old_version_blocks;
+    result["quota_assigned"] = quota_assigned;
     result["disk_problem"] = outcome.disk_problem;
     result["notes"] = notes_of(scan, place);
     return json_text(result);
@@ -145,7 +150,7 @@ Result<std::uint64_t> Scans::start(const std::string& name, ScanKind kind) {
         if (stop.stop_requested()) return fail(ErrorCode::cancelled, "cancelled");
         if (kind != ScanKind::warm) return verify_result(*scan, kind, place.get());
         if (!scan->outcome.counted) return fail(ErrorCode::cancelled, "the dataset is no longer served");
-        return warm_result(name, *scan, place.get());
+        return warm_result(name, *scan, place.get(), quota_assigned == nullptr || *quota_assigned);
     };
     auto task = tasks_.start(std::move(work));
     if (task) datasets_.at(name).task = *task;

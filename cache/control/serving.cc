@@ -30,8 +30,22 @@ bool is_dataset_id(const std::string& name) {
     return name.size() == 16 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// Scales all saved quotas down by one factor if they exceed the capacity. The capacity may have shrunk, and only a
-// running daemon accepts new quotas.
+// Scales the quotas of one kind down by one factor if they exceed the capacity. Returns what they leave of it.
+double scale_quotas(std::vector<DatasetRecord>& records, std::uint64_t Quota::* tier, double capacity, bool held) {
+    double sum = 0;
+    for (const DatasetRecord& record : records) {
+        if (record.quota_held == held) sum += static_cast<double>(record.quota.*tier);
+    }
+    if (sum <= capacity) return capacity - sum;
+    for (DatasetRecord& record : records) {
+        if (record.quota_held != held) continue;
+        record.quota.*tier = static_cast<std::uint64_t>(static_cast<double>(record.quota.*tier) * (capacity / sum));
+    }
+    return 0;
+}
+
+// Lowers the saved quotas if they exceed the capacity: first those that the allocator set, then those set by hand. The
+// capacity may have shrunk, and only a running daemon accepts new quotas.
 void fit_tier(std::vector<DatasetRecord>& records, std::uint64_t Quota::* tier, std::uint64_t capacity_bytes,
               const char* name) {
     double sum = 0;
@@ -40,9 +54,8 @@ void fit_tier(std::vector<DatasetRecord>& records, std::uint64_t Quota::* tier, 
     if (sum <= capacity) return;
     log_warn("the datasets' quotas no longer fit this node and are lowered",
              {{"tier", name}, {"sum_bytes", static_cast<std::uint64_t>(sum)}, {"capacity_bytes", capacity_bytes}});
-    for (DatasetRecord& record : records) {
-        record.quota.*tier = static_cast<std::uint64_t>(static_cast<double>(record.quota.*tier) * (capacity / sum));
-    }
+    const double rest = scale_quotas(records, tier, capacity, true);
+    scale_quotas(records, tier, rest, false);
 }
 
 void fit_quotas(std::vector<DatasetRecord>& records, const DaemonConfig& config) {

@@ -196,6 +196,8 @@ Result<void> check_endpoint(std::string_view endpoint) {
     const std::size_t host = colon + 3;
     if (endpoint.size() == host || endpoint[host] == '/')
         return bad_endpoint(std::string("names no host: give ") + kForm);
+    const std::string_view place = endpoint.substr(host, endpoint.find('/', host) - host);
+    if (place.ends_with(':')) return bad_endpoint(std::string("has no port after its colon: give ") + kForm);
     return {};
 }
 

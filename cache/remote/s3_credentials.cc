@@ -126,7 +126,7 @@ Result<std::shared_ptr<const S3Credentials>> find_s3_credentials(const RemoteOpt
     }
     auto role = make_s3_role();
     if (role) return role;
-    return fail(ErrorCode::not_found,
+    return fail(ErrorCode::permission_denied,
                 "S3 credentials: none in the daemon's environment (AWS_ACCESS_KEY_ID), in ~/.aws/credentials or "
                 "~/.aws/config, or from a role (" +
                     role.error().message + "); a public bucket needs --unsigned");

@@ -238,6 +238,7 @@ std::byte* Scan::slot(const Fetch& fetch) {
 void Scan::deliver(const Fetch& fetch) {
     Slot& slot = slots_[fetch.slot_page];
     if (fetch.status != BlockStatus::ok) {
+        slot.failed = true;
         note(BlockFound::What::unreadable, fetch.block, why_unreadable(fetch.status, fetch.system_errno));
         if (warm_) warm_->failed(fetch.block, fetch.status == BlockStatus::remote_failed);
     } else if (warm_) {
@@ -258,9 +259,9 @@ void Scan::deliver(const Fetch& fetch) {
 
 void Scan::end(Slot& slot) {
     slot.state = SlotState::free;
+    if (!std::exchange(slot.failed, false)) progress_->bytes_done += manifest_->block_bytes(slot.block);
     // A warm-up counts only blocks that were cached. See `settle_warmed`.
     if (!warm_) ++progress_->blocks_done;
-    progress_->bytes_done += manifest_->block_bytes(slot.block);
 }
 
 bool Scan::compare_with_remote(Slot& slot) {
@@ -294,6 +295,7 @@ void Scan::finish_comparison(Slot& slot, BlockStatus status, int system_errno) {
     const std::uint64_t extra_bytes = settle_payment(slot.read, status);
     for (BlockCounters* counters : {&server_.counters(), &job().counters}) counters->remote_read_bytes += extra_bytes;
     if (status != BlockStatus::ok) {
+        slot.failed = true;
         note(BlockFound::What::unreadable, slot.block, why_unreadable(status, system_errno));
     } else if (!evaluate_comparison(slot)) {
         slot.state = SlotState::to_compare;

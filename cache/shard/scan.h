@@ -46,6 +46,7 @@ private:
         Scan* scan = nullptr;
         SlotState state = SlotState::free;
         bool pinned = false;
+        bool failed = false;                      // nothing was read
         bool unsettled = false;                   // warm: not known yet whether the block was admitted
         std::optional<std::uint32_t> cached_crc;  // of the cached block, decompressed
         bool failed_once = false;                 // the remote's bytes did not match the manifest's checksum

@@ -126,6 +126,10 @@ Result<void> HistoryStore::set_identity() {
         auto drawn = draw_identity();
         if (!drawn) return std::unexpected(drawn.error());
         identity_ = std::move(*drawn);
+        if (reserved_ > 0) {
+            log_warn("the queue of this directory is lost: a new, empty one begins; jobs that still run are not in it",
+                     {{"numbers_used", reserved_}});
+        }
         last_ = std::max({last_, reserved_, options_.number_seen});
         first_ = last_ + 1;
         const std::array rows{Row{std::string(kQueue), json_text(json::object{{"id", identity_}, {"first", first_}})},

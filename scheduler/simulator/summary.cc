@@ -59,7 +59,9 @@ Summary summarise(const Workload& workload, const SimulationOutcome& outcome, st
         if (j < measured.begin || j >= measured.end) continue;
         ++summary.measured;
         jct_s.push_back(job.finish_s - spec.submit_s);
-        queueing_s.push_back(std::max(0.0, job.finish_s - spec.submit_s - job.ran_s));
+        // Sums of many steps differ in their last digits.
+        const double queued_s = job.finish_s - spec.submit_s - job.ran_s;
+        queueing_s.push_back(queued_s < 1e-6 ? 0 : queued_s);
         if (job.equal_bytes > 0) fairness.push_back(job.read_bytes / job.equal_bytes);
     }
     summary.makespan_s = std::max(0.0, last_s - first_s);

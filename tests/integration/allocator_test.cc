@@ -213,6 +213,20 @@ TEST_F(UnderAnAllocator, QuotasThatDoNotFitAreRefusedTogetherAndReported) {
     });
 }
 
+TEST_F(UnderAnAllocator, QuotaSetByHandKeepsItsSizeWhenCapacityIsLowered) {
+    start_allocator();
+    const auto daemon = start_node("only");
+    daemon->add("chosen", tree);
+    ASSERT_EQ(daemon->put("/v1/datasets/chosen/quota", {{"memory_bytes", 3'000'000}, {"disk_bytes", 0}}).status, 200u);
+    TestDaemon::wait_until([&] { return quota_of(*daemon) > 0; });
+    daemon->stop();
+    daemon->config().memory_bytes = 3'500'000;
+    daemon->config().disk_bytes = 0;
+    daemon->start();
+    EXPECT_EQ(number_at(daemon->dataset("chosen").at("quota"), "memory_bytes"), 3'000'000u);
+    EXPECT_LE(quota_of(*daemon), 500'000u);
+}
+
 TEST_F(UnderAnAllocator, CapacityLoweredBelowUseHoldsAfterRestart) {
     start_allocator();
     const auto daemon = start_node("only");

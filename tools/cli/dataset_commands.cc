@@ -353,6 +353,7 @@ public:
     std::string amount(std::uint64_t blocks, std::uint64_t bytes) const {
         return format_counted(blocks, "block") + ", " + size(bytes);
     }
+    std::uint64_t quota_bytes() const { return memory_bytes_ + disk_bytes_; }
     std::string quota() const {
         return "its quota, " + size(memory_bytes_) + " of memory and " + size(disk_bytes_) + " of disk,";
     }
@@ -411,11 +412,17 @@ std::string warm_result_text(const std::string& name, const json::object& task) 
         if (blocks > 0) text += "not cached: " + format_counted(blocks, "block") + ": " + reason + "\n";
     };
     const std::uint64_t old_blocks = count_at(result, "old_version_blocks");
-    add_reason("quota", sizes.quota() + " has no room for them" +
-                            (old_blocks > 0 ? " while it also holds " + format_counted(old_blocks, "block") +
-                                                  " of older versions: warm again when those have been dropped, "
-                                                  "version_grace after the last job that reads them"
-                                            : ": " + larger_quota(name)));
+    if (!flag_at(result, "quota_assigned") && result.contains("quota_assigned")) {
+        add_reason("quota", "the allocator has not set the dataset's quota, see larder status");
+    } else if (sizes.quota_bytes() == 0) {
+        add_reason("quota", "the dataset has no quota: " + larger_quota(name));
+    } else {
+        add_reason("quota", sizes.quota() + " has no room for them" +
+                                (old_blocks > 0 ? " while it also holds " + format_counted(old_blocks, "block") +
+                                                      " of older versions: warm again when those have been dropped, "
+                                                      "version_grace after the last job that reads them"
+                                                : ": " + larger_quota(name)));
+    }
     add_reason("disk_full", "the cache disk is full: " + problem);
     add_reason("disk_failed", "the cache disk fails: " + problem);
     add_reason("failed", "the remote did not deliver them, see below");

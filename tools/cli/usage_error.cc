@@ -17,14 +17,16 @@ namespace larder::cli {
 namespace {
 
 // Words that other programs use, and Larder's word for the same.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kOtherWords{{{"create", "add"},
-                                                                                    {"new", "add"},
-                                                                                    {"delete", "rm"},
-                                                                                    {"del", "rm"},
-                                                                                    {"start", "up"},
-                                                                                    {"stop", "down"},
-                                                                                    {"queue", "jobs"},
-                                                                                    {"describe", "info"}}};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kOtherWords{{{"create", "add"},
+                                                                                     {"new", "add"},
+                                                                                     {"delete", "rm"},
+                                                                                     {"del", "rm"},
+                                                                                     {"start", "up"},
+                                                                                     {"stop", "down"},
+                                                                                     {"stop", "cancel"},
+                                                                                     {"kill", "cancel"},
+                                                                                     {"queue", "jobs"},
+                                                                                     {"describe", "info"}}};
 
 struct Command {
     const CLI::App* app;
@@ -83,17 +85,20 @@ std::string names_text(const CLI::App& app) {
 }
 
 std::string unknown_command(const CLI::App& root, const Command& typed, const std::string& word) {
-    std::string known = word;
+    std::vector<std::string> known{word};
     for (const auto& [other, ours] : kOtherWords) {
-        if (word == other) known = ours;
+        if (word == other) known.emplace_back(ours);
     }
+    const auto find_known = [&known](const Command& below, std::vector<std::string>& found) {
+        for (const std::string& name : known) find_named(below, name, found);
+    };
     std::vector<std::string> suggestions;
-    find_named(typed, known, suggestions);
+    find_known(typed, suggestions);
     if (suggestions.empty()) {
         if (const auto nearest = nearest_command(*typed.app, word))
             suggestions.push_back("`" + typed.line + " " + *nearest + "`");
     }
-    if (suggestions.empty()) find_named({&root, root.get_name()}, known, suggestions);
+    if (suggestions.empty()) find_known({&root, root.get_name()}, suggestions);
     const std::string what = typed.line + ": unknown command \"" + word + "\"; ";
     if (!suggestions.empty()) return what + "did you mean " + join(suggestions, " or ") + "?";
     return what + "there are " + names_text(*typed.app) + "; " + see_help(typed.line);

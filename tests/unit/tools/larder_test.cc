@@ -171,6 +171,7 @@ TEST_F(LarderTest, WrongUsageExitsWith2AndNamesCause) {
         {{"warm", "images"}, "did you mean `larder dataset warm`?"},
         {{"dataset", "delete", "images"}, "did you mean `larder dataset rm`?"},
         {{"dataset", "wram", "images"}, "did you mean `larder dataset warm`?"},
+        {{"job", "stop", "x"}, "did you mean `larder job cancel`?"},
         {{"dataset", "status"}, "did you mean `larder status`?"},
         {{"quota", "rm"}, "larder quota: unknown command \"rm\"; did you mean `larder dataset rm`"},
         {{"dataset", "add", "images", "/x", "--fromat", "raw"},
@@ -337,6 +338,10 @@ TEST_F(LarderWithDaemonTest, WarmShowsPromisedAndCachedBytesAndWhyRestIsMissing)
         "warmed images9 in 2.0 s: 30 of 40 blocks are cached, 3.00 MiB of 4.00 MiB (75.0 %); read 3.00 MiB, 1.57 MB/s\n"
         "not cached: 10 blocks: its quota, 4.00 KiB of memory and 0 B of disk, has no room for them: larder quota "
         "set images9 --memory SIZE --disk SIZE\n");
+    const auto unassigned = warm("11", R"("kept":false,"cached_blocks":0,"quota_assigned":false,)"
+                                       R"("not_cached":{"quota":40})");
+    EXPECT_EQ(unassigned.exit_code, 1);
+    EXPECT_THAT(unassigned.output, HasSubstr("not cached: 40 blocks: the allocator has not set the dataset's quota"));
     const auto broken = warm("10", R"("kept":false,"cached_blocks":3,"cached_bytes":300,"disk_problem":"no space",)"
                                    R"("not_cached":{"quota":10,"disk_full":26,"failed":1},"notes":["a.bin: gone"])");
     EXPECT_EQ(broken.exit_code, 1);

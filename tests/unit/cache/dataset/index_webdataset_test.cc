@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <map>
 
 #include "cache/protocol/tar.h"
@@ -148,14 +147,13 @@ TEST_F(IndexWebdatasetTest, DuplicateFieldIsAnError) {
     EXPECT_THAT(error(), AllOf(HasSubstr("a.tar: at offset 3072"), HasSubstr("the sample 1 has two fields named jpg")));
 }
 
-TEST_F(IndexWebdatasetTest, SampleOfManyFieldsIsIndexedFastAndADuplicateIsFound) {
+TEST_F(IndexWebdatasetTest, DuplicateIsFoundAmongVeryManyFields) {
+    // So many that comparing each with each would take minutes.
     std::vector<NamedBytes> members;
     for (int i = 0; i < 80'000; ++i) members.push_back({"k." + std::to_string(i), ""});
     members.push_back({"k.last", "x"});
     tar("many.tar", members);
-    const auto began = std::chrono::steady_clock::now();
     EXPECT_EQ(error(), "no error");
-    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
     members.push_back({"K.777", "x"});
     members.push_back({"k.777", "x"});
     tar("many.tar", members);

@@ -89,6 +89,7 @@ TEST(RemoteUrl, RefusalsQuoteWhatTheUserTyped) {
     EXPECT_EQ(message("localhost:9"), "the S3 endpoint \"localhost:9\" is not http://host:port or https://host:port");
     EXPECT_THAT(message("ftp://host"), HasSubstr("begins with ftp://"));
     EXPECT_THAT(message("http:///path"), HasSubstr("names no host"));
+    EXPECT_THAT(message("http://127.0.0.1:"), HasSubstr("has no port after its colon"));
     EXPECT_THAT(error("http://u:p@host/all.txt"), HasSubstr("the URL has a user or password in it"));
 }
 

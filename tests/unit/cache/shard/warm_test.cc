@@ -120,6 +120,7 @@ TEST_F(WarmTest, FailedBlockIsReportedWithItsCause) {
     ASSERT_EQ(progress->found.size(), 1u);
     EXPECT_EQ(progress->found[0].object, ShardWorld::object_name(9));
     EXPECT_EQ(progress->found[0].why, "it is gone from the remote");
+    EXPECT_LT(progress->bytes_done, world.total_bytes) << "the failed block was not read";
 }
 
 TEST_F(WarmTest, BlockRefusedAsBusyIsRetried) {

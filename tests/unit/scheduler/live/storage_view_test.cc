@@ -13,7 +13,7 @@ TEST(StorageViews, SayWhetherNodesReadEachOthersCaches) {
                                                .instance = 1,
                                                .memory_bytes = 1000,
                                                .peer_group = group,
-                                               .peer_endpoint = group.empty() ? "" : node + ":1"};
+                                               .peer_endpoint = group.empty() ? "" : "http://" + node + ":1"};
             const auto taken = cluster.report(report, 0);
             EXPECT_TRUE(taken) << taken.error().message;
         }
