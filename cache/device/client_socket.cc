@@ -11,6 +11,7 @@
 #include <ctime>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,7 +22,8 @@ namespace {
 // The interval of the signals that interrupt close() while it waits for a lingering socket.
 constexpr timespec kInterruptInterval{.tv_sec = 0, .tv_nsec = 100'000};
 
-// Closes sockets on its own thread, which ends with the process.
+// Closes sockets on its own thread, which ends with the process. Sockets stay open while the system has no thread for
+// it: each call tries again.
 class Closer {
 public:
     void close(FileDescriptor socket) {
@@ -29,11 +31,25 @@ public:
         sockets_.push_back(std::move(socket));
         sockets_added_.notify_one();
         ++pending_;
-        if (!std::exchange(started_, true)) std::thread([this] { run(); }).detach();
+        start_thread();
     }
-    std::size_t pending() const { return pending_; }
+    std::size_t pending() {
+        const std::lock_guard lock(mutex_);
+        if (pending_ > 0) start_thread();
+        return pending_;
+    }
 
 private:
+    void start_thread() {
+        if (started_) return;
+        try {
+            std::thread([this] { run(); }).detach();
+            started_ = true;
+        } catch (const std::system_error&) {
+            started_ = false;
+        }
+    }
+
     void run() {
         ::pthread_setname_np(::pthread_self(), "larder-closes");
         const std::optional<timer_t> interrupt_timer = make_interrupt_timer();

@@ -151,6 +151,9 @@ class DaemonScenario:
         self.work = work
         self.files = work / "files"
         write_files(self.files, 24, 30_000, 7)
+        # Blocks that shrink, for the compressor.
+        for i in range(24):
+            (self.files / "class_0" / f"zeros-{i:05}.bin").write_bytes(b"0" * (8_000 + 100 * i))
         # libc's reads and writes are the data plane's only without io_uring.
         self.io = "threads" if call in ("write", "read") else "auto"
 
@@ -166,7 +169,12 @@ class DaemonScenario:
 
     def with_failure(self, daemon: Server) -> None:
         settle(daemon, daemon.serves, "the daemon serves or ends")
-        body = {"name": "data", "url": f"file://{self.files}", "quota": {"memory_bytes": 400_000, "disk_bytes": 8_000_000}}
+        body = {
+            "name": "data",
+            "url": f"file://{self.files}",
+            "compression": "zstd:1",
+            "quota": {"memory_bytes": 400_000, "disk_bytes": 8_000_000},
+        }
         wait_for_task(daemon, ask(daemon, "POST", "/v1/datasets", body))
         wait_for_task(daemon, ask(daemon, "POST", "/v1/datasets/data/warm", {}))
         self.read_with_failure(daemon)
