@@ -305,6 +305,8 @@ class Liar:
             "state_directory": number(),
             "lease_applied": number(),
             "rates": draw.random() < 0.7,
+            "disk_read_bytes_per_second": rate(),
+            "nic_bytes_per_second": rate(),
             "scans": draw.choice([0, 1, 2**32 - 1]),
             "gpus": draw.choice([0, 8, 2**32 - 1]),
             "memory_bytes": number(),
@@ -325,10 +327,23 @@ class Liar:
             ],
             "jobs": [job(name) for name in draw.choice([[], ["train-alpha"], ["train-beta", "both"], ["(scan)"], ["a"] * 3])],
         }
-        # Some lies are only in numbers that the allocator cannot check.
-        if draw.random() < 0.3:
-            report |= {"node": "gamma", "instance": 1, "peer_group": "default", "peer_endpoint": self.endpoint}
-            report |= {"memory_bytes": draw.choice([1 << 20, 1 << 40]), "disk_bytes": 0, "rates": True}
+        # Most reports lie in a few fields only, so that the allocator takes them and plans with them.
+        if draw.random() < 0.8:
+            small = {"size_bytes": 1 << 21, "quota_memory_bytes": 0, "quota_disk_bytes": 0}
+            small |= {"cached_memory_bytes": 0, "cached_disk_bytes": 0, "quota_held": False}
+            calm = {"ranks": 1, "bytes": 0, "busy_s": 0.0, "demand_bytes_per_second": 0.0, "remote_bytes": 0}
+            calm |= {"unread_bytes": 0, "unread_cached_bytes": 0, "epoch": 0}
+            base = self.honest_report() | {"state_directory": 0, "rates": True, "scans": 0}
+            base["datasets"] = [{"name": "files", **small}]
+            base["jobs"] = [{"name": draw.choice(["train-alpha", "both", "mine"]), "dataset": "files", **calm}]
+            wild_dataset = {name: max(1, number()) for name in small}
+            for _ in range(draw.randrange(4)):
+                part, lies = draw.choice(
+                    [(base, report), (base["datasets"][0], wild_dataset), (base["jobs"][0], job("mine"))]
+                )
+                field = draw.choice([name for name in lies if name not in ("datasets", "jobs", "name", "dataset")])
+                part[field] = lies[field]
+            report = base
         if draw.random() < 0.1:
             report[draw.choice(["more", "node", "jobs", "datasets", "gpus"])] = draw.choice([None, [], {}, "x", -1, 1e999])
         body = json.dumps(report).encode()
