@@ -208,10 +208,11 @@ void Controller::ask(const HttpRequest& request, const std::function<void(const 
 void Controller::submit(const scheduler::Submission& job, std::function<void(JobId)> acknowledged) {
     if (!answers()) return;
     const scheduler::Submitter operator_of_cluster{.uid = 0, .name = {}, .is_operator = true};
-    live_->submit(std::span(&job, 1), operator_of_cluster, moment(), [this, acknowledged](const Result<std::vector<JobId>>& ids) {
-        if (ids) return acknowledged(ids->front());
-        around_.events.trace(45, [&] { return "a job is refused: " + ids.error().message; });
-    });
+    live_->submit(std::span(&job, 1), operator_of_cluster, moment(),
+                  [this, acknowledged](const Result<std::vector<JobId>>& ids) {
+                      if (ids) return acknowledged(ids->front());
+                      around_.events.trace(45, [&] { return "a job is refused: " + ids.error().message; });
+                  });
 }
 
 void Controller::cancel(JobId job, std::function<void()> acknowledged) {
