@@ -115,9 +115,10 @@ bool is_crash(int signal) {
 
 }  // namespace
 
-Result<std::optional<std::string>> find_lmdb_damage(const std::string& directory,
-                                                    std::span<const std::string_view> databases,
-                                                    const LmdbCheckOptions& options) {
+namespace {
+
+Result<std::optional<std::string>> check_once(const std::string& directory, std::span<const std::string_view> databases,
+                                              const LmdbCheckOptions& options) {
     const std::string what = "check the LMDB environment in " + directory;
     std::vector<std::string> command{options.program.empty() ? checker_beside_this_program() : options.program};
     if (options.renew) command.emplace_back("--renew");
@@ -158,6 +159,17 @@ Result<std::optional<std::string>> find_lmdb_damage(const std::string& directory
         return fail(ErrorCode::internal, what + reason);
     }
     return outcome.reason.empty() ? "its check ended with exit code " + std::to_string(code) : outcome.reason;
+}
+
+}  // namespace
+
+// Damage is still there when one looks again. A shortage of memory or a read that failed once may not be.
+Result<std::optional<std::string>> find_lmdb_damage(const std::string& directory,
+                                                    std::span<const std::string_view> databases,
+                                                    const LmdbCheckOptions& options) {
+    auto found = check_once(directory, databases, options);
+    if (!found || !*found) return found;
+    return check_once(directory, databases, options);
 }
 
 bool grow_file_over_lmdb_pages(MDB_env* environment, std::uint64_t slack_bytes) {

@@ -33,9 +33,10 @@ struct LmdbCheckOptions {
     std::int64_t stalled_ms_max = 60'000;  // a check without progress for this long is killed, and counts as damage
 };
 
-// Returns what is wrong with the environment in `directory`, in words, or nothing if it is sound or missing. The
-// environment must have exactly these databases, or none yet. Fails if it cannot be checked: the program is missing,
-// even if there is no environment yet, or was killed by someone else. Blocks; any thread.
+// Returns what is wrong with the environment in `directory`, in words, or nothing if it is sound or missing. Damage is
+// reported only if a second check finds it as well. The environment must have exactly these databases, or none yet.
+// Fails if it cannot be checked: the program is missing, even if there is no environment yet, or was killed by someone
+// else. Blocks; any thread.
 Result<std::optional<std::string>> find_lmdb_damage(const std::string& directory,
                                                     std::span<const std::string_view> databases,
                                                     const LmdbCheckOptions& options = {});

@@ -5,9 +5,8 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <system_error>
 #include <utility>
-
-#include "base/assert.h"
 
 namespace larder::cache {
 
@@ -38,25 +37,32 @@ void Background::stop() {
     thread_.join();
 }
 
+void Background::start_thread() {
+    done_event_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    try {
+        if (done_event_) thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+    } catch (const std::system_error&) {
+        done_event_.reset();
+    }
+    threaded_ = thread_.joinable();
+    if (!threaded_) return;
+    pthread_setname_np(thread_.native_handle(), thread_name_.c_str());
+    watch_.device = &device_;
+    watch_.fd = done_event_.get();
+    watch_.operation.done = [](Operation& operation, std::int32_t result) noexcept {
+        auto& watch = reinterpret_cast<Watch&>(operation);
+        if (result < 0) return;
+        std::uint64_t count = 0;
+        [[maybe_unused]] const ssize_t got = ::read(watch.fd, &count, sizeof count);
+        watch.device->watch(watch.fd, watch.operation);
+    };
+    static_assert(offsetof(Watch, operation) == 0);
+    device_.watch(watch_.fd, watch_.operation);
+}
+
 void Background::start(BackgroundWork& work) {
     ++in_flight_;
-    if (threaded_ && !thread_.joinable()) {
-        done_event_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-        LARDER_ASSERT(done_event_);
-        watch_.device = &device_;
-        watch_.fd = done_event_.get();
-        watch_.operation.done = [](Operation& operation, std::int32_t result) noexcept {
-            auto& watch = reinterpret_cast<Watch&>(operation);
-            if (result < 0) return;
-            std::uint64_t count = 0;
-            [[maybe_unused]] const ssize_t got = ::read(watch.fd, &count, sizeof count);
-            watch.device->watch(watch.fd, watch.operation);
-        };
-        static_assert(offsetof(Watch, operation) == 0);
-        device_.watch(watch_.fd, watch_.operation);
-        thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
-        pthread_setname_np(thread_.native_handle(), thread_name_.c_str());
-    }
+    if (threaded_ && !thread_.joinable()) start_thread();
     {
         const std::lock_guard lock(mutex_);
         waiting_.push(work);

@@ -2,7 +2,7 @@
 
 // Runs works on a thread of its own, so that the data plane keeps serving. In each turn the shard starts works and
 // collects finished ones; the thread wakes the shard's device when a work is done. Without a thread (for deterministic
-// tests) `collect` runs the works itself.
+// tests, or because the system has none to give) `collect` runs the works itself.
 //
 // A Background belongs to its shard's thread. The first work starts the other thread.
 
@@ -54,11 +54,12 @@ private:
         BackgroundWork* pop();
     };
 
+    void start_thread();
     void run(const std::stop_token& stop);
 
     Device& device_;
     const std::string thread_name_;
-    const bool threaded_;
+    bool threaded_;
     std::size_t in_flight_ = 0;
     FileDescriptor done_event_;
     Watch watch_;

@@ -218,7 +218,10 @@ TEST_F(UnderAnAllocator, QuotaSetByHandKeepsItsSizeWhenCapacityIsLowered) {
     const auto daemon = start_node("only");
     daemon->add("chosen", tree);
     ASSERT_EQ(daemon->put("/v1/datasets/chosen/quota", {{"memory_bytes", 3'000'000}, {"disk_bytes", 0}}).status, 200u);
-    TestDaemon::wait_until([&] { return quota_of(*daemon) > 0; });
+    {
+        Loader loader = open(*daemon, "job");
+        TestDaemon::wait_until([&] { return quota_of(*daemon) > 500'000; });
+    }
     daemon->stop();
     daemon->config().memory_bytes = 3'500'000;
     daemon->config().disk_bytes = 0;

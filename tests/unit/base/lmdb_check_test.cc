@@ -193,6 +193,14 @@ TEST_F(LmdbCheck, ExitCodeTellsDamageFromAFailedCheck) {
     EXPECT_FALSE(check_with_script("exit 127"));
 }
 
+TEST_F(LmdbCheck, DamageThatASecondCheckDoesNotFindIsNone) {
+    const std::string found_once = directory_ / "found";
+    EXPECT_EQ(check_with_script("[ -e " + found_once + " ] && exit 0; touch " + found_once +
+                                "; echo 'Cannot allocate memory'; exit 1")
+                  .value(),
+              std::nullopt);
+}
+
 TEST_F(LmdbCheck, ProgramWithoutProgressIsDamage) {
     EXPECT_THAT(check_with_script("exec sleep 600", 100).value(), Optional(HasSubstr("no progress")));
 }
