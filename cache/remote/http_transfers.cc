@@ -530,9 +530,9 @@ Verdict HttpAttempt::finish(CURLcode code) {
 
 class HttpTransfers::Loop {
 public:
-    explicit Loop(const HttpTransfersOptions& options)
-        : options_(options), multi_(curl_multi_init()), outages_(options.on_outage) {
-        LARDER_ASSERT(multi_ != nullptr);
+    // Takes `multi`.
+    Loop(const HttpTransfersOptions& options, CURLM* multi)
+        : options_(options), multi_(multi), outages_(options.on_outage) {
         curl_multi_setopt(multi_, CURLMOPT_MAX_HOST_CONNECTIONS, static_cast<long>(options.connections_max));
         curl_multi_setopt(multi_, CURLMOPT_MAXCONNECTS, static_cast<long>(options.connections_max) * 4);
         // The thread inherits this mask, so that other threads handle the signals.
@@ -940,7 +940,9 @@ HttpTransfers::~HttpTransfers() = default;
 
 Result<std::unique_ptr<HttpTransfers>> HttpTransfers::start(const HttpTransfersOptions& options) {
     if (auto initialised = init_libcurl(); !initialised) return std::unexpected(initialised.error());
-    return std::unique_ptr<HttpTransfers>(new HttpTransfers(std::make_unique<Loop>(options)));
+    CURLM* const multi = curl_multi_init();
+    if (multi == nullptr) return fail_errno(ENOMEM, "start libcurl's transfers");
+    return std::unique_ptr<HttpTransfers>(new HttpTransfers(std::make_unique<Loop>(options, multi)));
 }
 
 void HttpTransfers::submit(HttpGet& get) {

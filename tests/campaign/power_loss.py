@@ -41,6 +41,8 @@ class Disk:
         self._images = work / "images"
         self._counters = work / "counters"
         self._library = campaign.bin / "larder_power_cut.so"
+        if not self._library.exists():
+            raise FileNotFoundError(f"{self._library}: build the target larder_power_cut")
         self._counters.write_bytes(bytes(16))
 
     def environment(self, cut_at: int, seed: int) -> dict[str, str]:

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -28,6 +29,14 @@ TEST(OutOfMemory, ProgramEndsWithMessageAndExitCodeInsteadOfCrash) {
         std::thread(allocate_too_much).join();
     };
     EXPECT_EXIT(run_out(), testing::ExitedWithCode(1), "larderd: out of memory");
+}
+
+TEST(OutOfMemory, UncaughtBadAllocOfALibraryEndsTheProgramInTheSameWay) {
+    const auto throw_it = [] {
+        exit_when_out_of_memory("larderd");
+        std::thread([] { throw std::bad_alloc(); }).join();
+    };
+    EXPECT_EXIT(throw_it(), testing::ExitedWithCode(1), "larderd: out of memory");
 }
 
 }  // namespace
