@@ -71,13 +71,13 @@ json::object warm_plan(const WarmPlan& plan) {
 }
 
 std::string warm_result(const std::string& name, const ScanProgress& scan, const RemotePlace* place,
-                        bool quota_assigned) {
+                        bool quota_assigned, bool quota_held) {
     const WarmPlan& plan = scan.plan;
     const WarmOutcome& outcome = scan.outcome;
     const std::uint64_t missed =
         outcome.disk_full_blocks + outcome.disk_failed_blocks + outcome.failed_blocks + outcome.not_asked_blocks;
-    // A warm-up that has nothing to do because no quota is set has not done what its user wants.
-    const bool has_quota = plan.quota_memory_bytes + plan.quota_disk_bytes > 0 || plan.blocks == 0;
+    // A warm-up that has nothing to do because nobody set a quota has not done what its user wants.
+    const bool has_quota = quota_held || plan.quota_memory_bytes + plan.quota_disk_bytes > 0 || plan.blocks == 0;
     const bool reached_plan =
         has_quota && missed == 0 && outcome.cached_blocks >= plan.cached_blocks + plan.promised_blocks;
     if (reached_plan) {
@@ -124,7 +124,9 @@ Result<std::uint64_t> Scans::start(const std::string& name, ScanKind kind) {
     Tasks::Work work{.kind = kind == ScanKind::warm ? "warm" : "verify", .dataset = name, .unit = "blocks"};
     const auto quota_assigned = kind == ScanKind::warm ? (*found)->quota_assigned : nullptr;
     const std::shared_ptr<const RemotePlace> place = (*found)->place;
-    work.run = [this, name, kind, quota_assigned, place, id = (*found)->record.dataset_id, shard = (*found)->shard,
+    const bool quota_held = (*found)->record.quota_held;
+    work.run = [this, name, kind, quota_assigned, quota_held, place, id = (*found)->record.dataset_id,
+                shard = (*found)->shard,
                 bucket = *bucket](TaskProgress& progress, const std::stop_token& stop) -> Tasks::Outcome {
         progress.set_remote(place == nullptr ? "" : place->endpoint());
         const std::int64_t deadline_ns = clock_.now_ns() + kQuotaAssignmentTimeout_ns;
@@ -150,7 +152,7 @@ Result<std::uint64_t> Scans::start(const std::string& name, ScanKind kind) {
         if (stop.stop_requested()) return fail(ErrorCode::cancelled, "cancelled");
         if (kind != ScanKind::warm) return verify_result(*scan, kind, place.get());
         if (!scan->outcome.counted) return fail(ErrorCode::cancelled, "the dataset is no longer served");
-        return warm_result(name, *scan, place.get(), quota_assigned == nullptr || *quota_assigned);
+        return warm_result(name, *scan, place.get(), quota_assigned == nullptr || *quota_assigned, quota_held);
     };
     auto task = tasks_.start(std::move(work));
     if (task) datasets_.at(name).task = *task;
