@@ -6,9 +6,9 @@
 namespace larder {
 
 // From now on, an allocation that fails in any thread, or a std::bad_alloc that nobody catches, prints "PROGRAM: out of
-// memory" and ends the program with exit code 1. No destructor runs: what is on the disk is as after SIGKILL, from which
-// every program starts again. `program` must live as long as the process. May be called before main(), by a constructor
-// function.
+// memory" and ends the program with exit code 1. No destructor runs: what is on the disk is as after SIGKILL, from
+// which every program starts again. `program` must live as long as the process. May be called before main(), by a
+// constructor function.
 void exit_when_out_of_memory(const char* program);
 
 }  // namespace larder
