@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "allocator/sorted_indices.h"
-#include "base/server/http_client.h"
+#include "base/server/http_target.h"
 #include "base/units.h"
 
 namespace larder::allocator {

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/file.h"
-#include "base/server/http_client.h"
 #include "base/server/http_route.h"
+#include "base/server/http_target.h"
 
 namespace larder::allocator {
 namespace {

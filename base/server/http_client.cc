@@ -103,12 +103,6 @@ Result<HttpEndpoint> parse_http_endpoint(std::string_view text) {
     return HttpEndpoint{.host = std::move(host_port->host), .port = host_port->port, .tls = tls};
 }
 
-bool is_tcp_endpoint(std::string_view text) {
-    const bool has_scheme = text.starts_with("http://") || text.starts_with("https://");
-    const bool is_printable = std::ranges::all_of(text, [](char letter) { return letter > ' ' && letter < 0x7f; });
-    return has_scheme && is_printable && !text.ends_with('/') && parse_http_endpoint(text).has_value();
-}
-
 Result<HttpClientOptions> http_client_options(const HttpCredentials& credentials) {
     HttpClientOptions options{.ca_file = credentials.ca_file,
                               .certificate_file = credentials.certificate_file,

@@ -55,9 +55,6 @@ struct HttpEndpoint {
 };
 // Parses an endpoint; the error invalid_argument lists the known forms.
 Result<HttpEndpoint> parse_http_endpoint(std::string_view text);
-// True for "http://HOST:PORT" and "https://HOST:PORT", with no more than that: an endpoint that one node may name to
-// others.
-bool is_tcp_endpoint(std::string_view text);
 
 // Keeps the connection for its next request, for a minute at most, so that renewed certificates and addresses come into
 // use. A request is sent again if its kept connection breaks before any answer. One thread at a time.

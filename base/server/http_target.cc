@@ -62,6 +62,16 @@ Result<HostPort> parse_host_port(std::string_view text) {
                 "\"" + std::string(text) + "\" is not an address: expected IP:PORT such as 127.0.0.1:9464");
 }
 
+bool is_tcp_endpoint(std::string_view text) {
+    for (const std::string_view scheme : {"http://", "https://"}) {
+        if (!text.starts_with(scheme)) continue;
+        const std::string_view place = text.substr(scheme.size());
+        const bool is_printable = std::ranges::all_of(place, [](char letter) { return letter > ' ' && letter < 0x7f; });
+        return is_printable && place.find_first_of("/@?#") == std::string_view::npos && parse_host_port(place);
+    }
+    return false;
+}
+
 bool is_loopback(const std::string& ip_address) {
     in_addr v4{};
     in6_addr v6{};

@@ -1,6 +1,7 @@
 #pragma once
 
-// Parsing of a request's target: "/v1/datasets/a%20b?full=1" into decoded path segments and query values.
+// Parsing of a request's target: "/v1/datasets/a%20b?full=1" into decoded path segments and query values. Also of
+// addresses.
 
 #include <string_view>
 
@@ -18,6 +19,9 @@ struct HostPort {
     std::uint16_t port = 0;
 };
 Result<HostPort> parse_host_port(std::string_view text);
+// True for "http://HOST:PORT" and "https://HOST:PORT", with no more than that: an endpoint that one node may name to
+// others.
+bool is_tcp_endpoint(std::string_view text);
 
 // True for 127.0.0.0/8 and ::1: only this machine reaches them.
 bool is_loopback(const std::string& ip_address);

@@ -14,7 +14,7 @@
 #include <set>
 
 #include "base/hash.h"
-#include "base/server/http_client.h"
+#include "base/server/http_target.h"
 #include "base/server/logging.h"
 #include "base/server/percent_encoding.h"
 #include "base/units.h"
