@@ -246,7 +246,7 @@ Result<NodePlan> read_node_plan(const json::object& object, std::string_view whe
                                 unsigned version) {
     // No allocator leases for longer (allocator_config.cc): a longer time is an error of its sender.
     constexpr std::uint64_t kLeaseMax_ms = 3'600'000;
-    const auto plan_of = [&](auto& sent, std::vector<PeerNode> peers) {
+    const auto plan_of = [&](auto& sent, std::vector<PeerNode>&& peers) {
         const auto lease_ms = static_cast<std::int64_t>(std::min(kLeaseMax_ms, sent.lease.lease_ms));
         return NodePlan{.plan = sent.plan,
                         .quotas = std::move(sent.quotas),

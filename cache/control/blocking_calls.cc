@@ -45,7 +45,7 @@ struct BlockingCalls::State {
     }
 };
 
-BlockingCalls::BlockingCalls(asio::io_context& control, std::string thread_name, std::size_t threads_max)
+BlockingCalls::BlockingCalls(asio::io_context& control, const std::string& thread_name, std::size_t threads_max)
     : state_(std::make_shared<State>()) {
     state_->control = &control;
     state_->thread_name = thread_name.substr(0, 15);

@@ -26,7 +26,8 @@ public:
 
     // `control` is the io_context of the control thread; it must outlive this object. With all threads taken, further
     // calls wait for one.
-    BlockingCalls(boost::asio::io_context& control, std::string thread_name, std::size_t threads_max = kThreadsMax);
+    BlockingCalls(boost::asio::io_context& control, const std::string& thread_name,
+                  std::size_t threads_max = kThreadsMax);
     // Returns at once. What running calls return is dropped.
     ~BlockingCalls();
     BlockingCalls(const BlockingCalls&) = delete;

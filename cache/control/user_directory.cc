@@ -62,6 +62,9 @@ void UserDirectory::learn(const Wanted& wanted, std::function<void()> done) {
             std::vector<std::string> users;
             std::vector<std::string> groups;
             std::vector<bool> memberships;
+            users.reserve(unknown.users.size());
+            groups.reserve(unknown.groups.size());
+            memberships.reserve(unknown.memberships.size());
             for (const std::uint32_t uid : unknown.users) users.push_back(service.user_name(uid));
             for (const std::uint32_t gid : unknown.groups) groups.push_back(service.group_name(gid));
             for (const Membership& asked : unknown.memberships)
