@@ -298,7 +298,7 @@ void Cluster::set_spec(KnownJob& job, std::optional<JobRegistration> spec) {
     }
     job.spec = std::move(spec);
     if (job.spec && job.spec->user && job.user != job.spec->user) {
-        // What was measured is another user's.
+        // The measurements are another user's.
         if (job.user) job.ideal.forget();
         job.user = job.spec->user;
     }

@@ -48,7 +48,7 @@ std::span<const AccessRule> access_rules();
 
 inline constexpr const char* kDefaultPeerGroup = "default";
 
-// What a token or a certificate allows.
+// The rights of a token or a certificate.
 struct Grant {
     Role role = Role::viewer;
     HttpRequest::NodeBinding node{.peer_endpoint = {}, .peer_group = kDefaultPeerGroup};  // for the role node

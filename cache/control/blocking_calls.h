@@ -18,7 +18,7 @@ namespace larder::cache {
 
 class BlockingCalls {
 public:
-    // What is to be done with the result of a call, on the control thread.
+    // The work with the result of a call, done on the control thread.
     using Then = std::function<void()>;
     using Call = std::function<Then()>;
 

@@ -21,7 +21,7 @@ public:
     // `datasets` holds all datasets that are served.
     void update(std::span<const DatasetStatistics> datasets, std::int64_t now_ns);
 
-    // What the last update found: a line for each dataset whose disk admits no blocks.
+    // The result of the last update: a line for each dataset whose disk admits no blocks.
     const std::vector<std::string>& problems() const { return problems_; }
 
 private:

@@ -80,7 +80,7 @@ public:
     Peers* peers() { return peers_.get(); }
     const RateMeter& rates() const { return rates_; }
     IndexStatus index_status() const { return index_->status(); }
-    // What does not work on this node's own disks, a line each. All else is served.
+    // The problems of this node's own disks, a line each. All else is served.
     std::vector<std::string> problems() const;
     HttpStatistics http_statistics() const { return transfers_->statistics(); }
     // Remotes that do not answer at present.

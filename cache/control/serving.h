@@ -48,7 +48,7 @@ public:
     void retry_offline();
 
 private:
-    // What was found when a dataset's remote was looked for.
+    // The result of looking for a dataset's remote.
     struct Found {
         std::shared_ptr<const RemotePlace> place;  // null: it could not be opened
         Result<RemotePlace::Reached> reached;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What this node knows of the users and groups of the machine. The name service may ask a server over the network, and
+// Keeps names and groups of the machine's users. The name service may ask a server over the network, and
 // hang with it, so it is asked on threads of its own: `learn` gets what is needed within a time limit and keeps it for
 // a minute, and the other calls answer from what is kept, at once. Control thread only.
 

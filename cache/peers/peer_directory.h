@@ -76,7 +76,7 @@ private:
         std::uint64_t room_bytes = 0;
         std::vector<std::uint8_t> bits;
     };
-    // What peers say of the digests of one dataset.
+    // The peers' claims on the digests of one dataset.
     struct Claims {
         Witnesses witnesses;
         std::map<std::string, HeldState> states;  // of the last answer, by endpoint
@@ -118,8 +118,8 @@ private:
 
     // Used only by the directory's thread.
     std::map<std::string, Peer> peers_;  // by endpoint
-    // By endpoint, of all peers ever named, so that a peer that comes back is known. Endpoints beyond the last number
-    // are no witnesses.
+    // The numbers of all peers ever named, by endpoint, so that a peer that comes back is known. Endpoints beyond the
+    // last number are no witnesses.
     std::map<std::string, Witnesses::Node> numbers_;
     std::map<std::string, std::shared_ptr<PeerConduct>> conducts_;
     std::map<std::string, Claims> claims_;  // by dataset and fingerprint

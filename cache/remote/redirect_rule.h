@@ -1,7 +1,7 @@
 #pragma once
 
-// Where a remote's server may redirect this daemon. A redirect is chosen by the server, not by the user who named the
-// URL, so it must not reach services that trust whoever is near: the metadata services of clouds, which give
+// Decides where a remote's server may redirect this daemon. A redirect is chosen by the server, not by the user who
+// named the URL, so it must not reach services that trust whoever is near: the metadata services of clouds, which give
 // credentials to every process of a machine, and services on this machine's loopback.
 
 #include <sys/socket.h>

@@ -30,7 +30,7 @@ public:
     std::string endpoint() const { return http_ ? http_->origin->endpoint() : std::string(); }
     // Network waits of the source fail with ErrorCode::cancelled after a stop request.
     std::unique_ptr<ObjectSource> objects(std::stop_token stop = {}) const;
-    // What must be found before a remote can be made.
+    // The facts that a remote needs before it can be made.
     struct Reached {
         std::string file_root;  // see find_file_root; empty if the place is not a directory
     };

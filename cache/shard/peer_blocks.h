@@ -34,7 +34,7 @@ struct PeerBlocks {
     std::shared_ptr<const protocol::Manifest> manifest;  // the version of the block indices below
     std::vector<Peer> peers;                             // at most kPeersMax
     std::vector<std::uint8_t> holder;                    // by block: 0 if no peer holds it, else 1 + index in `peers`
-    // By block, those that are trusted here. Null: peers are trusted.
+    // The trusted digests, by block. Null: peers are trusted.
     std::shared_ptr<const std::vector<BlockDigest>> digests = nullptr;
     std::uint64_t bytes = 0;  // of all blocks that a peer holds
     bool lost_some = false;   // a block that a peer held before is no longer held

@@ -1,6 +1,6 @@
 #pragma once
 
-// What this node has seen of one peer: whether the peer sent wrong bytes. Such a peer is not read from for a minute;
+// Remembers whether one peer sent wrong bytes to this node. Such a peer is not read from for a minute;
 // the time doubles with each repetition, up to an hour. The directory and all shards share the object. Any thread.
 
 #include <algorithm>

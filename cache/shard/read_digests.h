@@ -20,10 +20,10 @@ public:
     void note(std::uint32_t block_id, const BlockDigest& digest);
     // Not known if the block was not read from the remote.
     BlockDigest find(std::uint32_t block_id) const;
-    // By block of the manifest.
+    // Returns a digest for each block of the manifest.
     std::vector<BlockDigest> of(const protocol::Manifest& manifest) const;
 
-    // What was noted after `change`, at most `most` entries, the earliest first.
+    // The entries noted after `change`, at most `most`, the earliest first.
     struct Changes {
         std::vector<std::pair<std::uint32_t, BlockDigest>> blocks;  // by index in the manifest
         std::uint64_t change = 0;                                   // the last one included: ask from here next

@@ -61,14 +61,14 @@ struct Submission {
     std::uint32_t most_gpus() const { return gpus_max == 0 ? gpus : gpus_max; }
 };
 
-// Who submits.
+// The client that submits.
 struct Submitter {
     std::optional<std::uint32_t> uid;  // on the Unix socket
     std::string name;                  // over TCP: of the token or certificate
     bool is_operator = false;          // may submit for every tenant, at every priority
 };
 
-// Who may submit for one tenant, and at which priority.
+// Says who may submit for one tenant, and at which priority.
 struct SubmitRule {
     bool is_open = true;  // to every submitter
     std::set<std::uint32_t> uids;

@@ -174,7 +174,7 @@ class Round:
         self.end_attackers()
         if share is not None and share < SHARE:
             raise Failure(f"the victim got {share:.2f} of its fair share, {REMOTE / 2 / 1e6:g} MB/s, {what}")
-        # What the attackers had must come back, and the victim go on.
+        # The daemon must get back all that the attackers had, and the victim must go on.
         wait_until(
             lambda: self.daemon.get("/v1/status")["sessions"] <= 1, 30, "only the victim's session is left", self.check_daemon
         )

@@ -28,7 +28,7 @@ from program import Child, end_on_sigterm  # noqa: E402
 
 START_S = 60.0  # how long a program may take until it serves; it takes far less on an idle machine
 END_S = 60.0
-# What a request raises if the program dies meanwhile.
+# The errors that a request raises if the program dies meanwhile.
 BROKEN = (OSError, http.client.HTTPException)
 
 

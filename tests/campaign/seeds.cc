@@ -59,7 +59,7 @@ struct Totals {
     std::uint64_t reads[larder::protocol::kBlockSources] = {};
 };
 
-// What a child reports of one seed.
+// A child's report on one seed.
 struct Report {
     double simulated_s;
     double cpu_s;

@@ -59,7 +59,7 @@ std::string path_of(int fd) {
     return length < 0 ? std::string() : std::string(path.data(), static_cast<std::size_t>(length));
 }
 
-// What all processes share, in the file of counters.
+// The file of counters, which all processes share.
 struct Counters {
     std::uint64_t flushes;
     std::uint64_t is_cut;
@@ -163,7 +163,7 @@ void tear_images(std::uint64_t seed) {
         std::string left = is_new ? std::string() : read_file(image);
         if (now == left && !is_new) continue;
         if (coin()) left.resize(now.size());
-        // Of most files some sectors are written, of some files all or none.
+        // Most files get some of their sectors, some get all or none.
         const std::uint64_t share = draw() % 5;
         for (std::size_t at = 0; at < std::min(now.size(), left.size()); at += kSector_bytes) {
             const std::size_t bytes = std::min(kSector_bytes, std::min(now.size(), left.size()) - at);

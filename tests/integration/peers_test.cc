@@ -306,7 +306,7 @@ TEST_F(Peers, BlockNobodyVouchesForIsReadFromTheRemote) {
     read_epoch(loader);
     EXPECT_EQ(counter(*reader, "peer_hits"), 0u);
     EXPECT_EQ(counter(*reader, "bytes_remote_read"), total_bytes);
-    // By then the node knows every block, and reads them from the peer; it hears of its own digests within a second.
+    // The node then knows every block, and reads them from the peer; it hears of its own digests within a second.
     std::uint64_t before = 0;
     TestDaemon::wait_until([&] {
         before = counter(*reader, "bytes_remote_read");

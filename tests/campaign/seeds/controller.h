@@ -112,7 +112,7 @@ private:
     std::map<std::string, std::uint64_t> first_leases_;  // by node: since the leases on record were last lost
     std::deque<std::pair<std::int64_t, double>> bandwidths_;
 
-    // Of this process.
+    // This process:
     std::unique_ptr<allocator::Cluster> cluster_;
     std::unique_ptr<allocator::AllocatorApi> api_;
     std::unique_ptr<Machines::Connection> engine_;

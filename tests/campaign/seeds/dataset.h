@@ -39,7 +39,7 @@ public:
 
     const std::string& name() const { return name_; }
     bool checksums() const { return checksums_; }
-    // Of any object of any edition.
+    // The largest size of any object of any edition.
     std::uint32_t bytes_max() const { return bytes_max_; }
     // Editions are numbered from 0; the last one is at the remote.
     const std::vector<std::shared_ptr<const Edition>>& editions() const { return editions_; }

@@ -83,7 +83,7 @@ private:
         std::int32_t result = 0;
         bool decided = false;
     };
-    // What lay at the place of a write before.
+    // The bytes that a write replaced.
     struct Replaced {
         std::int64_t time_ns;
         std::string path;

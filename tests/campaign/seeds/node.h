@@ -31,7 +31,7 @@ namespace larder::campaign {
 
 class Node;
 
-// What all nodes share.
+// The parts that all nodes share.
 struct Surroundings {
     Events& events;
     Random& random;
@@ -107,7 +107,7 @@ public:
     // Blocks that came back after a kill, in all restarts.
     std::uint64_t blocks_recovered() const { return blocks_recovered_; }
 
-    // What peers ask. `answer` is called later, or never.
+    // Answers a peer's request. `answer` is called later, or never.
     void lend(const std::string& dataset, const std::string& fingerprint, std::uint32_t block,
               std::function<void(std::string record)> answer);
     bool take_offered(const std::string& dataset, const std::string& fingerprint, std::uint32_t block,
@@ -178,7 +178,7 @@ private:
     std::int64_t next_wake_ns_ = kNever_ns;
     bool running_ = false;
 
-    // Of this instance of the daemon.
+    // This instance of the daemon:
     std::unique_ptr<cache::Index> index_;
     std::unique_ptr<SimulatedDevice> device_;
     std::unique_ptr<cache::Shard> shard_;

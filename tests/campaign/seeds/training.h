@@ -18,7 +18,7 @@
 
 namespace larder::campaign {
 
-// What outlives the runs of a job.
+// The state that outlives the runs of a job.
 struct Program {
     std::string name;
     std::uint32_t uid = 1000;

@@ -428,7 +428,7 @@ WorldResult World::run() {
     events_.after(4 * kSecond_ns, [this] { start_bare(); });
     events_.run_until(kFaultsEnd_ns);
     heal();
-    // What a fault began may still end, for example a node starts.
+    // Consequences of a fault may still end, for example a node starts.
     events_.run_until(kConvergedBy_ns);
     if (!events_.failed()) check_converged();
     events_.run_until(kEnd_ns);

@@ -43,7 +43,7 @@ TEST(AllocatorAnswer, InvalidAnswerErrorNamesTheKey) {
     EXPECT_NE(message(answer_with("\"number\":9,", "\"number\":9,\"more\":1,")).find("more"), std::string::npos);
 }
 
-// What one node reported must not cost the others their plan: the directory of peers names the peer.
+// One node's report must not cost the others their plan: the directory of peers names the peer.
 TEST(AllocatorAnswer, PeerWithoutEndpointLeavesThePlanInForce) {
     const auto plan = read_allocator_answer(answer_with("[]", "[\"no endpoint\",\"http://b:1\"]"), 2, 0);
     ASSERT_TRUE(plan.has_value()) << plan.error().message;

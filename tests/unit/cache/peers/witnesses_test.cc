@@ -1,4 +1,4 @@
-// What nodes say of blocks' digests: a single node that lies neither makes a wrong digest trusted nor keeps a right one
+// Nodes' claims on blocks' digests: a single node that lies neither makes a wrong digest trusted nor keeps a right one
 // from being trusted.
 
 #include "cache/peers/witnesses.h"

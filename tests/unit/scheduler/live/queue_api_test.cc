@@ -1,4 +1,4 @@
-// Who may submit, cancel and read output over the API, by role, user and token.
+// Rights to submit, cancel and read output over the API, by role, user and token.
 
 #include "scheduler/live/queue_api.h"
 
