@@ -192,7 +192,7 @@ Result<std::string> tenant_of(const Submission& job, const SubmissionLimits& lim
     for (std::size_t t = 0; t < tenants.size(); ++t) {
         if (may_submit_for(t, limits)) own.push_back(tenants[t]);
     }
-    const std::string wanted = job.tenant.empty() ? "default" : job.tenant;
+    std::string wanted = job.tenant.empty() ? "default" : job.tenant;
     if (std::ranges::find(own, wanted, &Tenant::name) != own.end()) return wanted;
     const bool is_known = std::ranges::find(tenants, wanted, &Tenant::name) != tenants.end();
     if (!job.tenant.empty() && is_known) {
