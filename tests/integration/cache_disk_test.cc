@@ -12,6 +12,7 @@
 #include "loader/larder.h"
 #include "tests/support/hung_mount.h"
 #include "tests/support/log_file.h"
+#include "tests/support/read_epoch.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/test_units.h"
@@ -34,19 +35,7 @@ protected:
     void read_epoch(const std::string& socket) const {
         auto loader = Loader::open({{.dataset = "d", .socket = socket, .memory_budget_bytes = 8 * kMiB}, 7});
         ASSERT_TRUE(loader.has_value()) << loader.error().message;
-        std::map<std::string, int> seen;
-        for (;;) {
-            const auto batch = loader->next();
-            ASSERT_TRUE(batch.has_value()) << batch.error().message;
-            if (!*batch) break;
-            for (const Sample& sample : (*batch)->samples()) {
-                const std::string key(sample.key);
-                const auto* bytes = reinterpret_cast<const char*>(sample.bytes().data());
-                ASSERT_TRUE(files.at(key) == std::string_view(bytes, sample.bytes().size())) << key;
-                EXPECT_EQ(++seen[key], 1) << key;
-            }
-        }
-        EXPECT_EQ(seen.size(), files.size());
+        test::read_epoch(*loader, files);
     }
 
     TempDirectory remote;

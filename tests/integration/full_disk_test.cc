@@ -11,6 +11,7 @@
 
 #include "loader/larder.h"
 #include "tests/support/log_file.h"
+#include "tests/support/read_epoch.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/test_units.h"
@@ -59,21 +60,7 @@ protected:
     }
 
     // Reads an epoch. Each sample must come once, with its file's bytes.
-    void read_epoch(Loader& loader) const {
-        std::map<std::string, int> seen;
-        for (;;) {
-            const auto batch = loader.next();
-            ASSERT_TRUE(batch.has_value()) << batch.error().message;
-            if (!*batch) break;
-            for (const Sample& sample : (*batch)->samples()) {
-                const std::string key(sample.key);
-                const auto* bytes = reinterpret_cast<const char*>(sample.bytes().data());
-                ASSERT_TRUE(files.at(key) == std::string_view(bytes, sample.bytes().size())) << key;
-                EXPECT_EQ(++seen[key], 1) << key;
-            }
-        }
-        EXPECT_EQ(seen.size(), files.size());
-    }
+    void read_epoch(Loader& loader) const { test::read_epoch(loader, files); }
 
     TempDirectory remote;
     const std::string root = remote / "tree";
