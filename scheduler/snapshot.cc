@@ -68,13 +68,14 @@ std::uint32_t Snapshot::gpus() const {
     return all;
 }
 
-double expected_rate(const Snapshot& snapshot, const JobState& job, std::uint32_t gpu_type, std::uint32_t gpus) {
+namespace {
+
+// Returns f = min(f*, b / (1 - h)) with an equal share (by GPUs) of cache and bandwidth.
+double rate_with_equal_share(const Snapshot& snapshot, const JobState& job, std::uint32_t gpu_type,
+                             std::uint32_t gpus) {
     const JobSpec& spec = *job.spec;
     const double ideal = ideal_rate(spec, gpu_type, gpus);
     if (!snapshot.storage_aware || spec.dataset == kNoDataset || ideal <= 0) return ideal;
-    if (job.running && job.gpu_type == gpu_type && job.gpus == gpus && job.rate_bytes_per_second > 0) {
-        return std::min(ideal, job.rate_bytes_per_second);
-    }
     const DatasetState& dataset = snapshot.datasets[spec.dataset];
     const double part = std::min(1.0, static_cast<double>(gpus) / std::max(1U, snapshot.gpus()));
     // A job that ends with this epoch gains nothing from cache that has yet to be filled.
@@ -82,6 +83,18 @@ double expected_rate(const Snapshot& snapshot, const JobState& job, std::uint32_
     const double share = single_pass ? 0 : snapshot.storage.cache_bytes * part;
     const double hits = allocator::hit_ratio(std::max(dataset.cached_bytes, share), dataset.size_bytes);
     return allocator::predicted_rate(ideal, snapshot.storage.remote_bytes_per_second * part, hits);
+}
+
+}  // namespace
+
+double expected_rate(const Snapshot& snapshot, const JobState& job, std::uint32_t gpu_type, std::uint32_t gpus) {
+    const JobSpec& spec = *job.spec;
+    const bool plan_is_for_these_gpus = job.running && job.gpu_type == gpu_type && job.gpus == gpus;
+    if (snapshot.storage_aware && spec.dataset != kNoDataset && plan_is_for_these_gpus &&
+        job.rate_bytes_per_second > 0) {
+        return std::min(ideal_rate(spec, gpu_type, gpus), job.rate_bytes_per_second);
+    }
+    return rate_with_equal_share(snapshot, job, gpu_type, gpus);
 }
 
 double expected_rate_far(const Snapshot& snapshot, const JobState& job, std::uint32_t gpu_type, std::uint32_t gpus) {
@@ -102,6 +115,12 @@ double expected_rate(const Snapshot& snapshot, const JobState& job) {
 
 double expected_remaining_s(const Snapshot& snapshot, const JobState& job) {
     const double rate = expected_rate(snapshot, job);
+    return rate <= 0 ? kNever : job.remaining_bytes / rate;
+}
+
+double remaining_if_waiting_s(const Snapshot& snapshot, const JobState& job) {
+    const std::uint32_t type = fastest_type(snapshot, job);
+    const double rate = type == kNoGpuType ? 0 : rate_with_equal_share(snapshot, job, type, job.spec->gpus);
     return rate <= 0 ? kNever : job.remaining_bytes / rate;
 }
 

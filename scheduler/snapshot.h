@@ -136,6 +136,8 @@ double expected_rate_far(const Snapshot& snapshot, const JobState& job, std::uin
 double expected_rate(const Snapshot& snapshot, const JobState& job);
 // Returns the time to the job's end at that rate; kNever if its work is unknown.
 double expected_remaining_s(const Snapshot& snapshot, const JobState& job);
+// Returns what expected_remaining_s() would return for the job if it waited.
+double remaining_if_waiting_s(const Snapshot& snapshot, const JobState& job);
 // Returns the job's fastest type among those that it may run on and that have enough GPUs; kNoGpuType: none.
 std::uint32_t fastest_type(const Snapshot& snapshot, const JobState& job);
 

@@ -149,6 +149,7 @@ public:
 
     int run() {
         const auto begun = std::chrono::steady_clock::now();
+        const std::uint64_t failures_before = totals_.failures;
         const auto is_over = [&] {
             const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begun;
             return options_.count > 0 ? run_now_ >= options_.count : passed.count() >= options_.seconds;
@@ -162,7 +163,7 @@ public:
             print_line(before);
         }
         print();
-        return totals_.failures == 0 ? 0 : 1;
+        return totals_.failures == failures_before ? 0 : 1;
     }
 
 private:

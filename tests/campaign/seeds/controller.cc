@@ -97,7 +97,7 @@ allocator::ClusterRecord Controller::begin_run() {
 void Controller::start() {
     if (up()) return;
     ++instances_;
-    around_.events.trace(40, [] { return "the allocator starts"; });
+    around_.events.trace(40, [&] { return "the allocator starts, with policy " + options_.policy; });
     const allocator::ClusterRecord record = begin_run();
     cluster_ = std::make_unique<allocator::Cluster>(options_.cluster);
     if (auto restored = cluster_->restore(record, now_ns()); !restored)

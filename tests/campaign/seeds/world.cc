@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/server/json_text.h"
+#include "scheduler/policy.h"
 
 namespace larder::campaign {
 
@@ -60,8 +61,8 @@ void World::choose_options() {
         allocator::ObjectiveKind::efficiency, allocator::ObjectiveKind::max_min, allocator::ObjectiveKind::throughput,
         allocator::ObjectiveKind::equal_shares, allocator::ObjectiveKind::utilisation};
     cluster.objective.kind = objectives[random_.below(std::size(objectives))];
-    const char* const policies[] = {"fifo", "fifo-backfill", "srtf", "las", "max-min", "sjf"};
-    controller_options_.policy = policies[random_.below(std::size(policies))];
+    const auto policies = scheduler::policy_names();
+    controller_options_.policy = policies[random_.below(policies.size())];
     controller_options_.gpus.gpu_types = {"gpu"};
     const bool lends = random_.below(2) == 0;
     for (std::uint64_t n = 0; n < node_count; ++n) {

@@ -74,6 +74,26 @@ TEST(Srtf, SlowStorageMakesJobLonger) {
     }
 }
 
+// The plan may give a running job less than the share that waiting jobs are assumed to get. If that made it look longer
+// only while it runs, two jobs would stop each other for ever.
+TEST(Srtf, JobThatThePlanSlowsDownIsNotStoppedByLongerOne) {
+    tests::World world(1);
+    world.storage = {.cache_bytes = 0, .remote_bytes_per_second = 2e8};
+    world.datasets = {{.name = "remote", .size_bytes = 1e13, .cached_bytes = 0}};
+    world.add(8, tests::work_bytes(8, 1000)).dataset = 0;  // takes 4,000 s at the bandwidth of the remote
+    const auto srtf = std::move(*make_policy("srtf", {}));
+    ASSERT_TRUE(world.step(*srtf));
+    world.states[0].rate_bytes_per_second = 1e8;           // and 8,000 s at what the plan gives
+    world.add(8, tests::work_bytes(8, 1500)).dataset = 0;  // 6,000 s
+    for (int step = 0; step < 5; ++step) {
+        ASSERT_TRUE(world.step(*srtf));
+        EXPECT_THAT(world.running(), ElementsAre(0));
+    }
+    world.add(8, tests::work_bytes(8, 500)).dataset = 0;  // 2,000 s
+    ASSERT_TRUE(world.step(*srtf));
+    EXPECT_THAT(world.running(), ElementsAre(2));
+}
+
 // If one job runs at a time and all jobs are present from the start, no order has a lower sum of completion times than
 // shortest first.
 TEST(Srtf, ShortestFirstIsOptimalIfOneJobRunsAtATime) {
