@@ -186,7 +186,7 @@ Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
         return fail(ErrorCode::no_space, "node \"" + report.node + "\" is refused: " +
                                              std::to_string(options_.nodes_max) + " nodes report, which is the limit");
     }
-    measure(report, found == nodes_.end() ? nullptr : &found->second.last, same_instance);
+    measure(report, found == nodes_.end() ? nullptr : &found->second.last, same_instance, now_ns);
     // If the ledger's state was lost, the lease that the node has applied shows which numbers were already used.
     if (report.lease_applied <= kLeaseNumberMax) ledger_.skip_numbers_up_to(report.lease_applied);
     // A restarted daemon holds no lease, but its predecessor's requests may be in flight until it applies one.
@@ -229,14 +229,28 @@ void Cluster::rename_reported(const std::string& job) {
     }
 }
 
-void Cluster::measure(const NodeReport& report, const NodeReport* last, bool same_instance) {
+// A window is shorter than the interval between a node's regular reports, so that a demand counts from the second
+// regular report that has it.
+void Cluster::RecentDemand::add(double bytes_per_second, std::int64_t now_ns) {
+    constexpr std::int64_t kWindow_ns = 700'000'000;
+    if (least == kUnlimited || now_ns - window_ns >= kWindow_ns) {
+        window_ns = now_ns;
+        least_before = std::exchange(least, bytes_per_second);
+    } else {
+        least = std::min(least, bytes_per_second);
+    }
+}
+
+void Cluster::measure(const NodeReport& report, const NodeReport* last, bool same_instance, std::int64_t now_ns) {
     std::set<std::string_view> jobs_in_report;
     for (const JobReport& job : report.jobs) {
         jobs_in_report.insert(job.name);
         KnownJob& known = jobs_[job.name];
         if (!known.user) known.user = job.user;
-        const Counters now{.bytes = job.bytes, .busy_s = job.busy_s, .epoch = job.epoch};
+        Counters now{.bytes = job.bytes, .busy_s = job.busy_s, .epoch = job.epoch};
         const auto before = known.last_counters.find(report.node);
+        if (same_instance && before != known.last_counters.end()) now.demand = before->second.demand;
+        now.demand.add(job.demand_bytes_per_second, now_ns);
         const bool counters_continue = same_instance && before != known.last_counters.end() &&
                                        before->second.comparable && job.bytes >= before->second.bytes &&
                                        job.busy_s >= before->second.busy_s;
@@ -500,6 +514,15 @@ double Cluster::demand_of(const std::string& node, const std::string& job) const
     return reported == reports.end() ? 0 : reported->demand_bytes_per_second;
 }
 
+double Cluster::lasting_demand_of(const std::string& node, const std::string& job) const {
+    const auto known = jobs_.find(job);
+    if (known == jobs_.end()) return 0;
+    const auto counters = known->second.last_counters.find(node);
+    if (counters == known->second.last_counters.end()) return 0;
+    const RecentDemand& demand = counters->second.demand;
+    return demand.least == kUnlimited ? 0 : std::min(demand.least, demand.least_before);
+}
+
 std::size_t Cluster::scanning_nodes(std::int64_t now_ns) const {
     return static_cast<std::size_t>(std::ranges::count_if(nodes_, [&](const auto& item) {
         return item.second.last.scans > 0 && item.second.last.rates && is_alive(item.second, now_ns);
@@ -507,12 +530,13 @@ std::size_t Cluster::scanning_nodes(std::int64_t now_ns) const {
 }
 
 // A job's grant is the most it may take. While nodes scan, the job leaves them the bandwidth it neither needs nor has
-// lately asked for.
+// lately asked for. A demand that only one report has is a burst of prefetching, which the job's loaders have buffers
+// for.
 double Cluster::grant_beside_scans(std::uint32_t job) const {
     const JobPlan& plan = plan_.jobs[job];
     double demand = 0;
     for (const GpuShare& share : placement_of(planned_state_, plan_, job)) {
-        demand += demand_of(planned_state_.nodes[share.node].name, planned_state_.jobs[job].name);
+        demand += lasting_demand_of(planned_state_.nodes[share.node].name, planned_state_.jobs[job].name);
     }
     constexpr double kRoomToGrow = 1.1;
     const double need = plan.predicted_bytes_per_second * (1 - plan.hit_ratio);

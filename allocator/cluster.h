@@ -145,12 +145,21 @@ public:
     double in_force(std::int64_t now_ns) const { return ledger_.in_force(now_ns); }
 
 private:
+    // The least demand of the last one to two windows.
+    struct RecentDemand {
+        std::int64_t window_ns = 0;  // when the newest window began
+        double least = kUnlimited;   // in the newest window
+        double least_before = kUnlimited;
+
+        void add(double bytes_per_second, std::int64_t now_ns);
+    };
     // A job's counters on a node, from the node's last report.
     struct Counters {
         std::uint64_t bytes = 0;
         double busy_s = 0;
         std::optional<std::uint32_t> epoch;
         bool comparable = true;  // false: only the epoch is known, from before the allocator's restart
+        RecentDemand demand;
     };
     struct KnownJob {
         std::optional<JobRegistration> spec;
@@ -169,7 +178,7 @@ private:
     void rename_reported(const std::string& job);
     static bool is_restart(const KnownNode& node, const NodeReport& report);
     // `last` is the node's report before this one; null if there was none.
-    void measure(const NodeReport& report, const NodeReport* last, bool same_instance);
+    void measure(const NodeReport& report, const NodeReport* last, bool same_instance, std::int64_t now_ns);
     void count_epochs(const std::string& name, KnownJob& job);
     // Registers the job, or unregisters it, and updates the sums over registered jobs.
     void set_spec(KnownJob& job, std::optional<JobRegistration> spec);
@@ -186,6 +195,7 @@ private:
     double grant_beside_scans(std::uint32_t job) const;
     double rate_for_scans(std::size_t scanning) const;
     double demand_of(const std::string& node, const std::string& job) const;
+    double lasting_demand_of(const std::string& node, const std::string& job) const;
     using Quotas = std::map<std::string, std::vector<DatasetQuota>>;  // by node
     Quotas quotas() const;
     bool take_quotas(const ClusterRecord& record);

@@ -254,6 +254,7 @@ void AllocatorAgent::tick() {
     const bool rates = node_.config().allocator.rates;
     const std::int64_t now_ns = clock_.now_ns();
     if (rates) node_.job_limits().expire(now_ns);
+    if (rates) node_.job_limits().share_unused(now_ns);
     // An allocator that starts at the same time as this daemon is found as soon as it answers.
     const bool is_starting = status_.reports == 0 && now_ns - started_ns_ < kAllocatorStartGrace_ns;
     const bool report_soon =

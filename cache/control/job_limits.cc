@@ -144,6 +144,7 @@ void JobLimits::set_bucket(const std::string& job, const Bucket& entry, std::int
     TokenBucket& bucket = *entry.bucket;
     const JobLimit limit = limit_of(job, entry, expired_);
     bucket.set_limit(limit.rate_bytes_per_second, burst_of(limit), now_ns);
+    (void)bucket.collect_unused(now_ns);  // unused tokens are counted by limit
     if (!lease_ || expired_) return;
     // The bucket itself switches to these limits at expiry, because this thread may be late.
     const JobLimit expired = limit_of(job, entry, true);
@@ -151,10 +152,25 @@ void JobLimits::set_bucket(const std::string& job, const Bucket& entry, std::int
 }
 
 void JobLimits::lease(RateLease lease, std::int64_t now_ns) {
+    share_unused(now_ns);
     lease_ = std::move(lease);
     expired_ = has_expired(now_ns);
     any_unleased_ = false;
     set_all(now_ns);
+    tell_changed();
+}
+
+void JobLimits::share_unused(std::int64_t now_ns) {
+    const auto scan = buckets_.find(kScanJob);
+    if (scan == buckets_.end() || !scan->second.reads() || !lease_ || expired_ || has_expired(now_ns)) return;
+    std::uint64_t unused_bytes = 0;
+    for (const auto& [job, bucket] : buckets_) {
+        // The lease's sum has no part for a newcomer that does not read.
+        const bool has_part = bucket.reads() || lease_->rates.contains(job);
+        if (has_part && job != kScanJob) unused_bytes += bucket.bucket->collect_unused(now_ns);
+    }
+    if (unused_bytes == 0) return;
+    scan->second.bucket->give(unused_bytes);
     tell_changed();
 }
 

@@ -78,6 +78,10 @@ public:
     // Call it several times a second. If the lease has expired, shares its floor among the jobs that read and returns
     // true once. Buckets fall to the floor by themselves.
     bool expire(std::int64_t now_ns);
+    // Call it several times a second. Gives the scans the tokens that full buckets of jobs could not keep since the
+    // last call. So scans use all bandwidth leased to this node, whatever the jobs' parts of it are, and no job has
+    // less.
+    void share_unused(std::int64_t now_ns);
     // True if the current lease gives some job markedly more than `next` does.
     bool exceeds_lease(const RateLease& next) const;
     // True if a job has started that the current lease does not name.

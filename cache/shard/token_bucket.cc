@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/assert.h"
 
@@ -56,6 +57,7 @@ void TokenBucket::expire_if_due(std::int64_t now_ns) {
     change_limit(limit.rate_after_expiry.load(std::memory_order_relaxed),
                  limit.burst_after_expiry.load(std::memory_order_relaxed),
                  std::min(now_ns, limit.expires_awake_ns.load(std::memory_order_relaxed)));
+    given_.store(0, std::memory_order_relaxed);
 }
 
 // The caller holds `changing_`.
@@ -89,7 +91,10 @@ bool TokenBucket::try_take(std::uint64_t bytes, std::int64_t now_ns) {
         const std::int64_t burst_ns = now.limit->duration_ns(now.limit->burst.load(std::memory_order_relaxed));
         const std::int64_t needed_ns = std::min(cost_ns, burst_ns);
         const std::int64_t owed_until_ns = std::max(now.full_at_ns, now_ns);
-        if (owed_until_ns - now_ns + needed_ns > burst_ns) return false;
+        if (owed_until_ns - now_ns + needed_ns > burst_ns) {
+            if (use_given(now_ns)) continue;
+            return false;
+        }
         if (replace(now, owed_until_ns + cost_ns)) break;
     }
     taken_.fetch_add(bytes, std::memory_order_relaxed);
@@ -109,6 +114,46 @@ void TokenBucket::refund(std::uint64_t bytes) {
         if (replace(now, now.full_at_ns - now.limit->duration_ns(bytes))) break;
     }
     taken_.fetch_sub(bytes, std::memory_order_relaxed);
+}
+
+void TokenBucket::give(std::uint64_t bytes) {
+    const std::uint64_t most = std::max(bytes, burst_bytes());
+    std::uint64_t before = given_.load(std::memory_order_relaxed);
+    while (!given_.compare_exchange_weak(before, std::min(before + bytes, most), std::memory_order_relaxed)) {
+    }
+}
+
+// Pays debts of the bucket with given tokens. Returns false if there are no such tokens, or no debts.
+bool TokenBucket::use_given(std::int64_t now_ns) {
+    const std::uint64_t given = given_.exchange(0, std::memory_order_relaxed);
+    if (given == 0) return false;
+    for (State now = state(); now.limit->is_set(); now = state()) {
+        const double rate = now.limit->rate.load(std::memory_order_relaxed);
+        const double owed = static_cast<double>(std::max<std::int64_t>(0, now.full_at_ns - now_ns)) * 1e-9 * rate;
+        const auto used = std::min(given, static_cast<std::uint64_t>(owed));
+        if (!replace(now, now.full_at_ns - now.limit->duration_ns(used))) continue;
+        given_.fetch_add(given - used, std::memory_order_relaxed);
+        return used > 0;
+    }
+    return true;
+}
+
+std::uint64_t TokenBucket::collect_unused(std::int64_t now_ns) {
+    constexpr std::int64_t kMost_ns = 500'000'000;
+    const State now = state();
+    const double rate = now.limit->rate.load(std::memory_order_relaxed);
+    const double owed = static_cast<double>(std::max<std::int64_t>(0, now.full_at_ns - now_ns)) * 1e-9 * rate;
+    const Collected before = std::exchange(
+        collected_, {.at_ns = now_ns, .limit = now.limit, .taken_bytes = taken_bytes(), .owed_bytes = owed});
+    const std::int64_t passed_ns = now_ns - before.at_ns;
+    if (rate == 0 || before.limit != now.limit || passed_ns > kMost_ns || is_expired(*now.limit, now_ns)) return 0;
+    // Refunds may make the difference negative.
+    const auto taken = static_cast<double>(static_cast<std::int64_t>(collected_.taken_bytes - before.taken_bytes));
+    const double unused =
+        rate * static_cast<double>(passed_ns) * 1e-9 - taken + (owed - before.owed_bytes) - before.ahead_bytes;
+    if (unused >= 0) return static_cast<std::uint64_t>(unused);
+    collected_.ahead_bytes = -unused;
+    return 0;
 }
 
 std::int64_t TokenBucket::ready_at_ns(std::uint64_t bytes) const {

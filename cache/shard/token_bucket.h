@@ -43,6 +43,14 @@ public:
     // Any thread. Refunds bytes that were paid for but not read.
     void refund(std::uint64_t bytes) override;
 
+    // Adds tokens that other buckets left unused. They stay beside the burst until a take needs them; at most a burst,
+    // or `bytes` if that is more, is kept. The expiry of the limit drops them. Any thread.
+    void give(std::uint64_t bytes);
+
+    // One thread. Returns the tokens that the bucket could not keep since the last call, because it was full. Returns 0
+    // if the limit has changed, or the last call is more than half a second ago.
+    std::uint64_t collect_unused(std::int64_t now_ns);
+
     // The earliest time at which try_take of `bytes` can succeed if nobody else takes any.
     std::int64_t ready_at_ns(std::uint64_t bytes) const override;
 
@@ -94,12 +102,24 @@ private:
     bool replace(const State& seen, std::int64_t full_at_ns);
     void change_limit(double rate_bytes_per_second, std::uint64_t burst_bytes, std::int64_t now_ns);
     void expire_if_due(std::int64_t now_ns);
+    bool use_given(std::int64_t now_ns);
+
+    // What collect_unused() saw at its last call.
+    struct Collected {
+        std::int64_t at_ns = 0;
+        const Limit* limit = nullptr;
+        std::uint64_t taken_bytes = 0;
+        double owed_bytes = 0;
+        double ahead_bytes = 0;  // reported as unused too early, because a take was half done
+    };
 
     // A new limit goes into the next entry, so takes under the old limit never see half of a new one.
     const SleptTime slept_;
     std::array<Limit, kLimits> limits_;
     std::atomic<std::int64_t> word_{0};
     std::atomic<std::uint64_t> taken_{0};
+    std::atomic<std::uint64_t> given_{0};
+    Collected collected_;
     std::mutex changing_;  // held while a limit is changed
 };
 

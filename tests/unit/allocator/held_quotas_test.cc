@@ -138,5 +138,33 @@ TEST_F(HeldQuotasTest, ScansGetTheBandwidthThatJobsLeave) {
     EXPECT_NEAR(plan_of(report).lease.sum(), 1e9, 1e7) << "the job gets all bandwidth again";
 }
 
+TEST_F(HeldQuotasTest, BurstInOneReportTakesNothingFromScans) {
+    EXPECT_TRUE(cluster.register_job({.name = "language", .ideal_bytes_per_second = 2e8}));
+    NodeReport report = held_report(4 * kGB, 20 * kGB);
+    report.scans = 1;
+    report.jobs = {{.name = "language", .dataset = "text"}};
+    std::int64_t now_ns = 0;
+    const auto scan_rate_at = [&](double demand) {
+        report.jobs[0].demand_bytes_per_second = demand;
+        EXPECT_TRUE(cluster.report(report, now_ns));
+        EXPECT_TRUE(cluster.replan(now_ns));
+        const auto part = cluster.plan_for(report.node, now_ns);
+        report.lease_applied = part ? part->lease.number : 0;
+        now_ns += 1'000'000'000;
+        return part && part->lease.rates.size() == 2 ? part->lease.rates[1].bytes_per_second : -1;
+    };
+    for (const double demand : {2e8, 9e8, 1e8, 2e8, 7e8, 0.0, 9e8, 2e8}) {
+        EXPECT_NEAR(scan_rate_at(demand), 7.8e8, 1e7) << "demand " << demand;
+    }
+    EXPECT_NEAR(scan_rate_at(9e8), 7.8e8, 1e7);
+    EXPECT_LT(scan_rate_at(9e8), 2e7) << "a demand that lasts is served by the second report";
+    // Early reports show the same burst several times.
+    EXPECT_NEAR(scan_rate_at(2e8), 7.8e8, 1e7);
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_NEAR(scan_rate_at(9e8), 7.8e8, 1e7);
+        now_ns -= 800'000'000;
+    }
+}
+
 }  // namespace
 }  // namespace larder::allocator

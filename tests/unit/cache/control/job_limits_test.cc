@@ -250,6 +250,43 @@ TEST(JobLimits, RunningScanSharesTheLeasedRate) {
     EXPECT_EQ(job->rate_bytes_per_second(0), 100e3) << "the scan has ended";
 }
 
+// A job reads `batch` bytes every two seconds from a part of the lease that is far above its need, and a scan reads all
+// that it can.
+TEST(JobLimits, ScanUsesWhatJobsLeaveAndJobsLoseNothing) {
+    constexpr std::int64_t kStep_ns = 10'000'000;
+    constexpr int kSeconds = 60;
+    constexpr std::uint64_t kBlock = 256 << 10;
+    constexpr std::uint64_t kBatch = 17 * kBlock;
+    const auto lease_at = [](std::int64_t now_ns) {
+        return RateLease{
+            .rates = {{"a", 7e6}, {kScanJob, 1e6}}, .floor_bytes_per_second = 1e6, .expires_ns = now_ns + 10 * kSecond};
+    };
+    JobLimits limits;
+    limits.lease(lease_at(0), 0);
+    const auto job = *limits.bucket("a", kUser, 0);
+    const auto scan = *limits.bucket(kScanJob, kUser, 0);
+    TokenBucket alone;
+    alone.set_limit(7e6, job->burst_bytes(), 0);
+    std::uint64_t wanted = 0;
+    for (std::int64_t now_ns = 0; now_ns < kSeconds * kSecond; now_ns += kStep_ns) {
+        if (now_ns % (2 * kSecond) == 0) wanted += kBatch;
+        while (job->taken_bytes() < wanted) {
+            const bool takes = job->try_take(kBlock, now_ns);
+            ASSERT_EQ(takes, alone.try_take(kBlock, now_ns)) << "at " << now_ns;
+            if (!takes) break;
+        }
+        while (scan->try_take(kBlock, now_ns)) {
+        }
+        if (now_ns % (kSecond / 10) == 0) limits.share_unused(now_ns);
+        if (now_ns % kSecond == kSecond / 2) limits.lease(lease_at(now_ns), now_ns);
+        const double most = 8e6 * static_cast<double>(now_ns) * 1e-9;
+        const auto burst = static_cast<double>(job->burst_bytes() + scan->burst_bytes());
+        ASSERT_LE(static_cast<double>(job->taken_bytes() + scan->taken_bytes()), most + burst) << "at " << now_ns;
+    }
+    const double all = static_cast<double>(job->taken_bytes() + scan->taken_bytes());
+    EXPECT_GE(all, 8e6 * kSeconds * 0.99);
+}
+
 TEST(JobLimits, EndedJobIsForgottenOnceItsBucketIsFull) {
     JobLimits limits;
     limits.apply(config_with({}, {.remote_bytes_per_second = 1000, .remote_burst_bytes = 4000}), 0);

@@ -115,6 +115,42 @@ TEST(TokenBucket, NeverGivesMoreThanRateTimesTimePlusOneBurst) {
     }
 }
 
+TEST(TokenBucket, CollectsTheTokensThatAFullBucketCannotKeep) {
+    constexpr std::int64_t kTick_ns = kSecond_ns / 10;
+    TokenBucket bucket;
+    EXPECT_EQ(bucket.collect_unused(0), 0u) << "no limit";
+    bucket.set_limit(1000, 500, 0);
+    EXPECT_EQ(bucket.collect_unused(0), 0u) << "another limit";
+    EXPECT_EQ(bucket.collect_unused(kTick_ns), 100u);
+    ASSERT_TRUE(bucket.try_take(300, kTick_ns));
+    EXPECT_EQ(bucket.collect_unused(2 * kTick_ns), 0u) << "the bucket keeps them";
+    EXPECT_EQ(bucket.collect_unused(5 * kTick_ns), 100u);
+    bucket.pay(800, 5 * kTick_ns);
+    EXPECT_EQ(bucket.collect_unused(9 * kTick_ns), 0u);
+    EXPECT_EQ(bucket.collect_unused(13 * kTick_ns), 0u);
+    EXPECT_EQ(bucket.collect_unused(14 * kTick_ns), 100u);
+    EXPECT_EQ(bucket.collect_unused(24 * kTick_ns), 0u) << "the interval is too long";
+}
+
+TEST(TokenBucket, GivenTokensServeTakesThatFindNone) {
+    TokenBucket bucket;
+    bucket.set_limit(1000, 500, 0);
+    ASSERT_TRUE(bucket.try_take(500, 0));
+    ASSERT_FALSE(bucket.try_take(1, 0));
+    bucket.give(300);
+    EXPECT_TRUE(bucket.try_take(300, 0));
+    EXPECT_FALSE(bucket.try_take(1, 0));
+    bucket.give(5000);
+    for (int i = 0; i < 10; ++i) EXPECT_TRUE(bucket.try_take(500, 0)) << i;
+    EXPECT_FALSE(bucket.try_take(1, 0));
+    for (int i = 0; i < 100; ++i) bucket.give(100);
+    EXPECT_TRUE(bucket.try_take(500, 0));
+    EXPECT_FALSE(bucket.try_take(1, 0)) << "a burst at most is kept";
+    bucket.give(300);
+    bucket.set_expiry(kSecond_ns / 10, 100, 500);
+    EXPECT_FALSE(bucket.try_take(200, kSecond_ns / 10)) << "the lease has expired";
+}
+
 TEST(TokenBucket, ConcurrentThreadsTakeNoMoreThanOneBurst) {
     TokenBucket bucket;
     bucket.set_limit(1, 10'000, 0);
