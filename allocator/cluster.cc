@@ -388,29 +388,70 @@ Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::u
         pins_.erase(dataset);
         return {};
     }
-    double capacity = 0;
-    for (const ClusterNode& node : known.nodes) {
-        capacity += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
-    }
-    double others = 0;
-    for (const ClusterDataset& other : known.datasets) {
-        if (other.name == dataset) continue;
-        double fixed = 0;
-        for (const NodeCache& held : other.held) fixed += static_cast<double>(held.bytes());
-        const auto pin = pins_.find(other.name);
-        others += pin == pins_.end() ? fixed : std::max(fixed, pinned_bytes(known, other, pin->second));
-    }
-    const double most = std::max(0.0, capacity - others);
-    if (static_cast<double>(*bytes) > most) {
+    const Room room = room_for_pin(known, *found);
+    if (static_cast<double>(*bytes) > room.free()) {
         const auto text = [](double size) { return format_bytes(static_cast<std::uint64_t>(size)); };
-        return fail(ErrorCode::no_space, "dataset \"" + dataset + "\" cannot have " +
-                                             text(static_cast<double>(*bytes)) + ": at most " + text(most) +
-                                             " is free, because the nodes' caches have " + text(capacity) +
-                                             " and other datasets' quotas that operators fixed have " + text(others));
+        return fail(ErrorCode::no_space,
+                    "dataset \"" + dataset + "\" cannot have " + text(static_cast<double>(*bytes)) + ": at most " +
+                        text(room.free()) + " is free, because the caches of the nodes that have it hold " +
+                        text(room.capacity) + " and other datasets' quotas that operators fixed have " +
+                        text(room.others));
     }
     if (auto saved = save({.pins = {{dataset, *bytes}}}); !saved) return saved;
     pins_[dataset] = *bytes;
     return {};
+}
+
+double Cluster::Room::free() const {
+    return std::max(0.0, capacity - others);
+}
+
+// A node can cache only the datasets that it has. Other pins take the cache of the nodes without `dataset` first, those
+// with the fewest such nodes before the others.
+Cluster::Room Cluster::room_for_pin(const ClusterState& state, const ClusterDataset& dataset) const {
+    std::vector<bool> has_dataset(state.nodes.size());
+    for (const NodeCache& quota : dataset.quotas) has_dataset[quota.node] = true;
+    std::vector<double> unheld;
+    unheld.reserve(state.nodes.size());
+    for (const ClusterNode& node : state.nodes) {
+        unheld.push_back(static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes));
+    }
+    Room room;
+    for (std::size_t n = 0; n < unheld.size(); ++n) room.capacity += has_dataset[n] ? unheld[n] : 0;
+    struct Pinned {
+        const ClusterDataset* dataset;
+        double unheld_bytes;  // of the pin
+        std::size_t nodes_elsewhere;
+    };
+    std::vector<Pinned> pinned;
+    for (const ClusterDataset& other : state.datasets) {
+        if (other.name == dataset.name) continue;
+        double held_bytes = 0;
+        for (const NodeCache& held : other.held) {
+            const auto bytes = static_cast<double>(held.bytes());
+            held_bytes += bytes;
+            unheld[held.node] -= bytes;
+            if (has_dataset[held.node]) room.others += bytes;
+        }
+        const auto pin = pins_.find(other.name);
+        if (pin == pins_.end()) continue;
+        const auto elsewhere =
+            std::ranges::count_if(other.quotas, [&](const NodeCache& quota) { return !has_dataset[quota.node]; });
+        pinned.push_back({.dataset = &other,
+                          .unheld_bytes = pinned_bytes(state, other, pin->second) - held_bytes,
+                          .nodes_elsewhere = static_cast<std::size_t>(elsewhere)});
+    }
+    std::ranges::stable_sort(pinned, {}, &Pinned::nodes_elsewhere);
+    for (Pinned& other : pinned) {
+        for (const NodeCache& quota : other.dataset->quotas) {
+            if (has_dataset[quota.node]) continue;
+            const double taken = std::clamp(other.unheld_bytes, 0.0, std::max(0.0, unheld[quota.node]));
+            other.unheld_bytes -= taken;
+            unheld[quota.node] -= taken;
+        }
+        room.others += std::max(0.0, other.unheld_bytes);
+    }
+    return room;
 }
 
 Result<void> Cluster::set_remote(double bytes_per_second) {

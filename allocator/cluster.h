@@ -189,6 +189,13 @@ private:
     double ideal_of(const std::string& job) const;
     void count_lease_floors(ClusterState& state) const;
     void add_turns(ClusterState& state) const;
+    // The bytes of cache that a pin of the dataset can have, and why not more.
+    struct Room {
+        double capacity = 0;  // of the nodes that have the dataset
+        double others = 0;    // thereof, fixed by operators for other datasets
+        double free() const;
+    };
+    Room room_for_pin(const ClusterState& state, const ClusterDataset& dataset) const;
     // Returns the most cache that a pin can take: each peer group that has the dataset needs the quota once.
     static double pinned_bytes(const ClusterState& state, const ClusterDataset& dataset, std::uint64_t pin);
     std::size_t scanning_nodes(std::int64_t now_ns) const;

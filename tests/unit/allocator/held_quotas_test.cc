@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "allocator/assign.h"
 #include "allocator/cluster.h"
@@ -115,6 +117,51 @@ TEST_F(HeldQuotasTest, HeldQuotaReducesBytesThatCanBePinned) {
     EXPECT_EQ(pinned.error().code, ErrorCode::no_space);
     EXPECT_NE(pinned.error().message.find("at most 40.00 GB is free"), std::string::npos) << pinned.error().message;
     EXPECT_TRUE(cluster.pin_quota("text", 40 * kGB, 0));
+}
+
+// Three nodes that share nothing, of 100 GB each. `images` is on a, `text` on a and b, `audio` on all.
+class PinsOfNodesTest : public testing::Test {
+protected:
+    PinsOfNodesTest() {
+        const std::vector<std::vector<DatasetReport>> datasets = {
+            {dataset("images"), dataset("text"), dataset("audio")},
+            {dataset("text"), dataset("audio")},
+            {dataset("audio")}};
+        for (std::size_t n = 0; n < datasets.size(); ++n) {
+            EXPECT_TRUE(cluster.report({.node = std::string(1, static_cast<char>('a' + n)),
+                                        .instance = 1,
+                                        .memory_bytes = 10 * kGB,
+                                        .disk_bytes = 90 * kGB,
+                                        .datasets = datasets[n]},
+                                       0));
+        }
+    }
+    static DatasetReport dataset(const char* name) { return {.name = name, .size_bytes = 1000 * kGB}; }
+    std::string refusal_of(const char* name, std::uint64_t gigabytes) {
+        const auto pinned = cluster.pin_quota(name, gigabytes * kGB, 0);
+        return pinned ? "" : pinned.error().message;
+    }
+
+    Cluster cluster{{.remote_bytes_per_second = 1e9}};
+};
+
+TEST_F(PinsOfNodesTest, PinMustFitTheNodesThatHaveTheDataset) {
+    EXPECT_EQ(refusal_of("images", 150),
+              "dataset \"images\" cannot have 150.00 GB: at most 100.00 GB is free, because the caches of the nodes "
+              "that have it hold 100.00 GB and other datasets' quotas that operators fixed have 0 B");
+    EXPECT_EQ(refusal_of("text", 200), "");
+    EXPECT_NE(refusal_of("audio", 101).find("at most 100.00 GB is free"), std::string::npos);
+    EXPECT_EQ(refusal_of("audio", 100), "");
+    EXPECT_NE(refusal_of("images", 1).find("at most 0 B is free"), std::string::npos);
+}
+
+TEST_F(PinsOfNodesTest, OtherPinsTakeTheCacheOfNodesWithoutTheDatasetFirst) {
+    EXPECT_EQ(refusal_of("audio", 150), "");
+    EXPECT_EQ(refusal_of("text", 60), "");
+    // Of b and c, 200 GB, the pins take 210 GB.
+    EXPECT_NE(refusal_of("images", 100).find("at most 90.00 GB is free"), std::string::npos)
+        << refusal_of("images", 100);
+    EXPECT_EQ(refusal_of("images", 90), "");
 }
 
 TEST_F(HeldQuotasTest, ScansGetTheBandwidthThatJobsLeave) {
