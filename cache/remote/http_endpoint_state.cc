@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "cache/remote/retry_delay.h"
+
 namespace larder::cache {
 
 void LatencyPercentile::add(std::int64_t duration_ns) {
@@ -59,8 +61,14 @@ std::optional<HttpOutage> HttpEndpointState::end_silence(std::int64_t now_ns, bo
     }
     silent_since_ns = 0;
     failures = 0;
+    next_try_ns_ = 0;
+    tries_in_backoff_ = 0;
     is_outage = false;
     return ended;
+}
+
+void HttpEndpointState::try_started(std::uint64_t draw, std::int64_t now_ns) {
+    if (backs_off()) next_try_ns_ = now_ns + std::min(retry_delay_ns(++tries_in_backoff_, draw), kBackoffMost_ns);
 }
 
 bool HttpEndpointState::is_given_up(std::int64_t submitted_ns, std::int64_t retry_for_ns, std::int64_t now_ns) const {

@@ -2,7 +2,9 @@
 
 // The state that the transfers keep for one endpoint: the limit of requests in flight, the requests that wait for a
 // turn, the durations from which a late request is recognised, and the time since which the endpoint has not answered.
-// An endpoint that answers nothing for a second has an outage. One thread; pure bookkeeping.
+// An endpoint that answers nothing for a second has an outage. After several failures without an answer, all requests
+// to the endpoint share one back-off: an outage costs the endpoint and this node a few tries a second, however many
+// blocks wait. One thread; pure bookkeeping.
 
 #include <array>
 #include <cstddef>
@@ -44,6 +46,12 @@ struct HttpEndpointState {
     // Without requests, no answer can come to end the outage.
     std::optional<HttpOutage> end_forgotten_outage(std::int64_t now_ns);
     std::optional<HttpOutage> outage() const;
+    // True if tries share the back-off: kFailuresBeforeBackoff tries have failed since the last answer.
+    bool backs_off() const { return failures >= kFailuresBeforeBackoff; }
+    // The earliest time of the next try; 0: now.
+    std::int64_t next_try_ns() const { return backs_off() ? next_try_ns_ : 0; }
+    // Call when a try starts. `draw`: uniform random bits.
+    void try_started(std::uint64_t draw, std::int64_t now_ns);
     // True if a waiting request must fail: it was submitted more than `retry_for_ns` ago, and the endpoint has not
     // answered for longer than `retry_for_ns`.
     bool is_given_up(std::int64_t submitted_ns, std::int64_t retry_for_ns, std::int64_t now_ns) const;
@@ -58,12 +66,19 @@ struct HttpEndpointState {
     std::uint64_t failures = 0;  // since silent_since_ns
     bool is_outage = false;
 
+    // A flaky endpoint, too, fails a few times in a row.
+    static constexpr std::uint64_t kFailuresBeforeBackoff = 8;
+    // The longest back-off, so that the end of an outage is noticed within this time.
+    static constexpr std::int64_t kBackoffMost_ns = 1'000'000'000;
     static constexpr std::int64_t kOutageAfter_ns = 1'000'000'000;
     // Longer than any delay between two tries of a request.
     static constexpr std::int64_t kOutageForgotten_ns = 120'000'000'000;
 
 private:
     std::optional<HttpOutage> end_silence(std::int64_t now_ns, bool ended_by_answer);
+
+    std::int64_t next_try_ns_ = 0;
+    unsigned tries_in_backoff_ = 0;
 };
 
 }  // namespace larder::cache

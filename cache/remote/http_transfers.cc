@@ -667,19 +667,28 @@ private:
         for (HttpGet* get : std::exchange(late_, {})) {
             const RemotePayer* payer = get->payer.get();
             const bool paid_for = payer == nullptr || payer->ready_at_ns(get->into.size()) <= now_ns_;
-            if (paid_for && get->tries.endpoint->limit.may_start()) hedge(*get);
+            if (paid_for && may_start(*get->tries.endpoint)) hedge(*get);
         }
         for (auto& [name, endpoint] : endpoints_) {
             look_for_outage(name, endpoint);
             give_up_waiting(endpoint);
-            while (!endpoint.waiting.empty() && endpoint.limit.may_start()) {
+            while (!endpoint.waiting.empty() && may_start(endpoint)) {
                 HttpGet& get = *endpoint.waiting.front();
                 endpoint.waiting.pop_front();
                 if (get.tries.failing_since_ns != 0) get.tries.failing_since_ns += now_ns_ - get.tries.waiting_since_ns;
                 start(get, get.tries.running);
             }
+            if (!endpoint.waiting.empty() && endpoint.next_try_ns() > now_ns_)
+                wake_ns = std::min(wake_ns, endpoint.next_try_ns());
         }
         return wake_ns;
+    }
+
+    // Requests that are hardly retried, as those to peers, do not wait for an endpoint that fails.
+    bool may_start(const HttpEndpointState& endpoint) const {
+        const bool waits_for_backoff =
+            options_.retry_for_ns >= HttpEndpointState::kBackoffMost_ns && endpoint.next_try_ns() > now_ns_;
+        return !waits_for_backoff && endpoint.limit.may_start();
     }
 
     void look_for_outage(const std::string& name, HttpEndpointState& endpoint) {
@@ -761,6 +770,7 @@ private:
         ++get.attempts;
         requests_.fetch_add(1, std::memory_order_relaxed);
         get.tries.endpoint->limit.started();
+        get.tries.endpoint->try_started(random_(), now_ns_);
         try_slot = &attempt;
         if (auto begun = attempt.begin(get, options_.settings, now_ns_); !begun) {
             get.tries.endpoint->limit.ended();

@@ -3,7 +3,8 @@
 // Runs all HTTP requests of a process, on one thread with one libcurl multi handle. Connections are kept open and
 // shared; HTTP/2 is used if the server offers it. A flaky remote costs time, never data:
 //
-// - A failed request is retried with exponential backoff until it has failed for `retry_for_ns`.
+// - A failed request is retried with exponential backoff until it has failed for `retry_for_ns`. While an endpoint
+//   answers nothing, all requests to it share one backoff of at most a second.
 // - The number of requests in flight at an endpoint adapts to its latency and its 503s (ConcurrencyLimit). Further
 //   requests wait in order.
 // - With `hedge`, a request slower than 99 % of the recent ones gets a second request beside it. The first answer wins.

@@ -300,6 +300,21 @@ TEST_F(HttpTransfersTest, QueuedReadsOfSilentRemoteAreGivenUpUntried) {
     EXPECT_LT(transfers->statistics().requests, kRanges / 2) << "most reads were never tried";
 }
 
+// Every block would try a few times a second by itself.
+TEST_F(HttpTransfersTest, RequestsShareTheBackoffOfARemoteThatRefusesConnections) {
+    std::uint64_t requests = 0;
+    {
+        const auto transfers = start_transfers({.connections_max = 4, .retry_for_ns = 2'000'000'000});
+        for (const HttpGet& get : get_ranges(*transfers, "http://localhost:1")) {
+            EXPECT_EQ(get.outcome, HttpOutcome::failed);
+            EXPECT_NE(get.message.find("given up after"), std::string::npos) << get.message;
+        }
+        requests = transfers->statistics().requests;
+    }
+    EXPECT_GE(requests, 10U);
+    EXPECT_LT(requests, kRanges / 2) << "most reads were never tried";
+}
+
 TEST_F(HttpTransfersTest, DifferentTagMeansChangedObject) {
     const auto transfers = start_transfers();
     for (const HttpGet& get : get_ranges(*transfers, "http://localhost:" + (*nginx_)["http"], {.tag = 12345})) {

@@ -48,6 +48,42 @@ TEST_F(HttpEndpointTest, AnyAnswerRestartsTheRetryTime) {
     EXPECT_FALSE(is_given_up(submitted_ns));
 }
 
+// Many blocks wait, and each try fails at once.
+TEST_F(HttpEndpointTest, SilentEndpointIsTriedAFewTimesASecondAndItsAnswerIsSeenWithinASecond) {
+    for (const std::int64_t outage_ns : {kSecond_ns / 2, 2 * kSecond_ns, 10 * kSecond_ns, 100 * kSecond_ns}) {
+        clock_.advance_ns(kSecond_ns);
+        const std::int64_t began_ns = clock_.now_ns();
+        unsigned tries = 0;
+        std::int64_t last_ns = began_ns;
+        while (clock_.now_ns() - began_ns < outage_ns) {
+            if (endpoint_.next_try_ns() <= clock_.now_ns()) {
+                endpoint_.try_started(tries % 2 == 0 ? 0 : ~std::uint64_t{0} >> 1, clock_.now_ns());
+                endpoint_.failed(": refused", ECONNREFUSED, clock_.now_ns());
+                ++tries;
+                last_ns = clock_.now_ns();
+            }
+            clock_.advance_ns(kSecond_ns / 1000);
+        }
+        EXPECT_LE(tries, 30 + 2 * outage_ns / kSecond_ns) << outage_ns;
+        EXPECT_GE(tries, HttpEndpointState::kFailuresBeforeBackoff);
+        EXPECT_LE(endpoint_.next_try_ns() - last_ns, std::min(kSecond_ns, outage_ns / 2)) << outage_ns;
+        (void)endpoint_.answered(clock_.now_ns());
+        EXPECT_EQ(endpoint_.next_try_ns(), 0) << "the endpoint answers again";
+    }
+}
+
+TEST_F(HttpEndpointTest, FewFailuresOfAFlakyEndpointDelayNoOtherRequest) {
+    clock_.advance_ns(kSecond_ns);
+    for (int i = 0; i < 100; ++i) {
+        for (std::uint64_t f = 1; f < HttpEndpointState::kFailuresBeforeBackoff; ++f) {
+            endpoint_.try_started(0, clock_.now_ns());
+            endpoint_.failed(": HTTP 500", EIO, clock_.now_ns());
+            ASSERT_EQ(endpoint_.next_try_ns(), 0);
+        }
+        (void)endpoint_.answered(clock_.now_ns());
+    }
+}
+
 TEST_F(HttpEndpointTest, RequestIsNotGivenUpWithoutFailures) {
     clock_.advance_ns(10 * kRetryFor_ns);
     EXPECT_FALSE(is_given_up(0));
