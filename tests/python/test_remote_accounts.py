@@ -123,9 +123,9 @@ BURST_OBJECTS = 16
 def test_jobs_at_one_bucket_get_their_granted_rates(
     start_daemon: Callable[..., Any], serve_directory: Callable[..., Nginx], s3: S3, tmp_path: pathlib.Path
 ) -> None:
-    """Eight jobs read at limited rates, and a server in front of the bucket counts their requests. No job ever exceeds
-    its grant by more than 3 % and a burst. In at least one of several periods, no job is more than 3 % below its grant.
-    In the other periods the machine may have been busy."""
+    """Eight jobs read at limited rates, and a server in front of the bucket counts their requests, until each job has
+    its burst and three times as many objects. No job ever exceeds its grant by more than 3 % and a burst. That a
+    job can take its whole rate is tested on an injected clock (token_bucket_test.cc)."""
     s3.client.create_bucket("granted")
     for job in range(len(RATES)):
         for i in range(64):
@@ -155,24 +155,12 @@ def test_jobs_at_one_bucket_get_their_granted_rates(
     for reader in readers:
         reader.start()
     try:
-        all_rates_reached = False
-        for _ in range(20):
-            began = time.monotonic()
-            before = requests_by_job()
-            time.sleep(3)
-            after = requests_by_job()
-            ended = time.monotonic()
-            # Counts from the start: on a busy machine, requests paid for in one period are sent in the next.
-            for count, rate in zip(after, RATES, strict=True):
-                assert count <= 1.03 * rate * (ended - limited_since) / OBJECT_BYTES + BURST_OBJECTS + 2
-            objects = [now - then for now, then in zip(after, before, strict=True)]
-            granted = [rate * (ended - began) / OBJECT_BYTES for rate in RATES]
-            # One object may be in flight at either end of the period.
-            if all_rates_reached := all(
-                count >= 0.97 * grant - 2 for count, grant in zip(objects, granted, strict=True)
-            ):
-                break
-        assert all_rates_reached, (objects, granted)
+        while min(requests_by_job()) < 4 * BURST_OBJECTS:
+            counts = requests_by_job()
+            elapsed = time.monotonic() - limited_since
+            for count, rate in zip(counts, RATES, strict=True):
+                assert count <= 1.03 * rate * elapsed / OBJECT_BYTES + BURST_OBJECTS + 2
+            time.sleep(0.2)
     finally:
         stop.set()
         for reader in readers:
