@@ -40,6 +40,14 @@ std::optional<std::string> nearest_name(std::string_view wrong, std::span<const 
     const auto begins_so = [&](const std::string& name) { return name.starts_with(wrong); };
     if (wrong.size() >= kBeginningBytesMin && std::ranges::count_if(known, begins_so) == 1)
         return *std::ranges::find_if(known, begins_so);
+    // The longest name that `wrong` continues: "state" for "state_directory".
+    std::optional<std::string> continued;
+    for (const std::string& name : known) {
+        const bool is_beginning = wrong.starts_with(name) && wrong.substr(name.size()).find_first_of("_-.") == 0;
+        if (is_beginning && name.size() >= kPartBytesMin && (!continued || name.size() > continued->size()))
+            continued = name;
+    }
+    if (continued) return continued;
     if (wrong.size() < kPartBytesMin) return std::nullopt;
     for (const std::string& name : known) {
         for (std::size_t begin = 0; begin < name.size();) {

@@ -108,15 +108,16 @@ def test_loop_may_keep_batches_within_its_budget(data: Any, seed: int) -> None:
                 expect_whole(seen, data.contents)
 
 
+@pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "new"])
 @pytest.mark.parametrize("seed", range(4))
-def test_workers_may_keep_batches_within_their_budget(data: Any, seed: int) -> None:
+def test_workers_may_keep_batches_within_their_budget(data: Any, seed: int, persistent: bool) -> None:
     draw = random.Random(seed)
     kept_max = draw.randrange(1, 4)
     kept = Kept(data.contents, seed, kept_max)  # a copy in each worker
     dataset = larder.torch.IterableDataset(
         **draw_options(draw, data, kept_max), decode=kept.decode, collate=lambda samples: samples
     )
-    with larder.torch.DataLoader(dataset, num_workers=2, persistent_workers=True) as loader:
+    with larder.torch.DataLoader(dataset, num_workers=2, persistent_workers=persistent) as loader:
         for _ in range(4):
             seen: list[tuple[str, bytes]] = []
             stops_after = draw.choice([1, 4, 1000, 1000])

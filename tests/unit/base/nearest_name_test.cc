@@ -34,6 +34,15 @@ TEST(NearestName, BeginningOfOneNameMatches) {
     EXPECT_FALSE(nearest_name("gu", commands)) << "two letters say too little";
 }
 
+TEST(NearestName, NameThatContinuesAKnownOneMatches) {
+    const std::vector<std::string> allocator{"state", "socket", "log.file"};
+    const std::vector<std::string> daemon{"state_directory", "socket", "socket_mode"};
+    EXPECT_EQ(nearest_name("state_directory", allocator), "state");
+    EXPECT_EQ(nearest_name("state", daemon), "state_directory");
+    EXPECT_EQ(nearest_name("socket_mode_bits", daemon), "socket_mode");
+    EXPECT_FALSE(nearest_name("statement", allocator)) << "another word";
+}
+
 TEST(NearestName, DistantNameMatchesNothing) {
     EXPECT_FALSE(nearest_name("nonsense", kKnown));
     EXPECT_FALSE(nearest_name("xyz", kKnown));

@@ -117,6 +117,8 @@ TEST(AllocatorConfig, FlagOverridesFile) {
 
 TEST(AllocatorConfig, ErrorNamesKeyValueAndWhatIsAllowed) {
     EXPECT_EQ(refused("lense = \"1 s\""), "a.toml:3: unknown key \"lense\": did you mean \"lease\"?");
+    EXPECT_EQ(refused("state_directory = \"/x\""),
+              "a.toml:3: unknown key \"state_directory\": did you mean \"state\"?");
     EXPECT_EQ(refused("lease = \"10 ms\""),
               "a.toml:3: lease = \"10 ms\": expected a time from \"1 s\" to \"1 h\", in text");
     EXPECT_EQ(refused("objective = \"luck\""),
