@@ -54,6 +54,7 @@ bool speaks_tls(const HttpEndpoint& endpoint) {
 }
 
 void set_tls(CURL* easy, const HttpClientOptions& options) {
+    curl_easy_setopt(easy, CURLOPT_CERTINFO, 1L);  // errors tell the certificate's names
     if (!options.ca_file.empty()) {
         curl_easy_setopt(easy, CURLOPT_CAINFO, options.ca_file.c_str());
         curl_easy_setopt(easy, CURLOPT_CAPATH, nullptr);  // the system's authorities are then not trusted
@@ -227,6 +228,22 @@ private:
         return response;
     }
 
+    // The names of the server's certificate, such as "DNS:localhost, IP Address:127.0.0.1"; empty: unknown.
+    std::string certificate_names() const {
+        constexpr std::string_view kNames = "X509v3 Subject Alternative Name:";
+        constexpr std::string_view kSubject = "Subject:";
+        curl_certinfo* chain = nullptr;
+        if (curl_easy_getinfo(easy_, CURLINFO_CERTINFO, &chain) != CURLE_OK || chain == nullptr) return {};
+        if (chain->num_of_certs < 1) return {};
+        std::string subject;
+        for (const curl_slist* entry = chain->certinfo[0]; entry != nullptr; entry = entry->next) {
+            const std::string_view text = entry->data;
+            if (text.starts_with(kNames)) return std::string(text.substr(kNames.size()));
+            if (text.starts_with(kSubject)) subject = text.substr(kSubject.size());
+        }
+        return subject;
+    }
+
     std::unexpected<Error> error_of(CURLcode code, const HttpEndpoint& endpoint) const {
         curl_off_t ready_us = 0;
         long system_errno = 0;
@@ -258,7 +275,13 @@ private:
         }
         if (code == CURLE_URL_MALFORMAT) return fail(ErrorCode::invalid_argument, what + ": " + why);
         if (code == CURLE_PEER_FAILED_VERIFICATION) {
-            return fail(ErrorCode::protocol, what + ": TLS: certificate verify failed: " + why);
+            const bool wrong_name = why.contains("does not match") || why.contains("no alternative certificate");
+            if (!wrong_name) return fail(ErrorCode::protocol, what + ": TLS: certificate verify failed: " + why);
+            const std::string names = certificate_names();
+            return fail(ErrorCode::protocol, what + ": TLS: the server's certificate is for another host" +
+                                                 (names.empty() ? "" : ": for " + names) + " (" + why +
+                                                 "); connect by a name that the certificate has, or give the server "
+                                                 "a certificate with this name");
         }
         // OpenSSL's words tell a refusal from a connection that broke.
         const bool broke = why.contains("unexpected eof") || why.contains("SSL_connect: ");

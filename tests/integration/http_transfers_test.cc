@@ -304,7 +304,7 @@ TEST_F(HttpTransfersTest, QueuedReadsOfSilentRemoteAreGivenUpUntried) {
 TEST_F(HttpTransfersTest, RequestsShareTheBackoffOfARemoteThatRefusesConnections) {
     std::uint64_t requests = 0;
     {
-        const auto transfers = start_transfers({.connections_max = 4, .retry_for_ns = 2'000'000'000});
+        const auto transfers = start_transfers({.retry_for_ns = 2'000'000'000, .connections_max = 4});
         for (const HttpGet& get : get_ranges(*transfers, "http://localhost:1")) {
             EXPECT_EQ(get.outcome, HttpOutcome::failed);
             EXPECT_NE(get.message.find("given up after"), std::string::npos) << get.message;

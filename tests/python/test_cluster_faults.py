@@ -69,3 +69,40 @@ def test_node_with_clock_an_hour_ahead_works_like_any_other(larder_bin: pathlib.
         for daemon in (ahead, usual):
             daemon.end()
         allocator.end()
+
+
+def test_dataset_without_quota_names_the_allocator_that_does_not_answer(
+    larder_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    write_tree(tmp_path / "files", per_class=2, seed=3)
+    socket = tmp_path / "nobody.sock"
+    daemon = Daemon(larder_bin, tmp_path / "alone", "--allocator.endpoint", str(socket), "--allocator.node", "alone")
+    try:
+        daemon.start()
+        added = daemon.command("dataset", "add", "files", f"file://{tmp_path / 'files'}")
+    finally:
+        daemon.end()
+    assert "note: the dataset has no quota, so nothing is cached yet" in added
+    assert f"the allocator at {socket}, which sets quotas, does not answer" in added
+
+
+def test_ended_job_has_no_limit_to_show(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    write_tree(tmp_path / "files", per_class=2, seed=3)
+    allocator = Allocator(larder_bin, tmp_path)
+    daemon = Daemon(
+        larder_bin, tmp_path / "node", "--allocator.endpoint", str(allocator.socket), "--allocator.node", "a"
+    )
+    try:
+        daemon.start()
+        added = daemon.command("dataset", "add", "files", f"file://{tmp_path / 'files'}")
+        assert "no quota" not in added
+        with larder.Loader("files", socket=daemon.socket, job="short", batch_size=8) as loader:
+            assert sum(len(batch) for batch in loader) == 6
+            assert "has ended" not in daemon.command("job", "limit", "short")
+        while "short has ended on this node" not in daemon.command("job", "limit", "short"):
+            time.sleep(0.1)
+        row = next(line.split() for line in daemon.command("jobs").splitlines() if line.startswith("short"))
+        assert "-" in row
+    finally:
+        daemon.end()
+        allocator.end()

@@ -159,9 +159,23 @@ int show_dataset(const Context& context, const std::string& name) {
 }
 
 // True if an allocator sets quotas, so that the user need not give the dataset one.
-bool allocator_sets_quotas(const Context& context) {
+// Says that a new dataset has no quota, unless an allocator will set one at once.
+void note_missing_quota(const Context& context, const std::string& name) {
     const auto status = call(context, "GET", "/v1/status");
-    return status && as_object(*status).contains("allocator") && as_object(*status).at("allocator").is_object();
+    const bool has_allocator =
+        status && as_object(*status).contains("allocator") && as_object(*status).at("allocator").is_object();
+    if (!has_allocator) {
+        std::printf(
+            "note: the dataset has no quota, so nothing is cached yet: larder quota set %s --memory SIZE --disk SIZE\n",
+            name.c_str());
+        return;
+    }
+    const json::object& allocator = object_at(as_object(*status), "allocator");
+    if (flag_at(allocator, "connected")) return;
+    std::printf(
+        "note: the dataset has no quota, so nothing is cached yet: the allocator at %s, which sets quotas, does not "
+        "answer; larder quota set %s --memory SIZE --disk SIZE sets one by hand\n",
+        text_at(allocator, "endpoint").c_str(), name.c_str());
 }
 
 std::string survey_text(const json::object& survey, bool format_was_given) {
@@ -231,11 +245,7 @@ int add_dataset(const Context& context, const AddOptions& options) {
     const int code =
         run_task(context, "POST", "/v1/datasets", body, "indexing " + options.name, "added " + options.name);
     const bool cached = options.quota_memory_bytes.value_or(0) + options.quota_disk_bytes.value_or(0) > 0;
-    if (code == kDone && !cached && !context.json && !allocator_sets_quotas(context)) {
-        std::printf(
-            "note: the dataset has no quota, so nothing is cached yet: larder quota set %s --memory SIZE --disk SIZE\n",
-            options.name.c_str());
-    }
+    if (code == kDone && !cached && !context.json) note_missing_quota(context, options.name);
     return code;
 }
 

@@ -26,6 +26,11 @@ struct LimitOptions {
     bool ahead = false;
 };
 
+// True if the job has ended and the plan gives it no bandwidth. A token bucket has at least 1 B/s.
+bool has_no_share(const json::object& job) {
+    return count_at(job, "sessions") == 0 && number_at(job, "remote_rate") == 1;
+}
+
 int list_jobs(const Context& context) {
     const auto answer = call(context, "GET", "/v1/jobs");
     if (!answer) return report(context, answer.error());
@@ -38,6 +43,9 @@ int list_jobs(const Context& context) {
         std::puts("no jobs have connected yet");
         return kDone;
     }
+    const auto limit_text = [](const json::object& job) {
+        return has_no_share(job) ? "-" : format_limit(number_at(job, "remote_rate"));
+    };
     Table table({"JOB", "DATASET", ">SESSIONS", ">EPOCH", ">RATE", ">HITS", ">MEMORY", ">DISK", ">REMOTE", ">LIMIT",
                  ">UNREAD", ">CACHED AHEAD", ">STALL"});
     for (const json::value& value : jobs) {
@@ -48,7 +56,7 @@ int list_jobs(const Context& context) {
                    text_at(job, "epoch"), format_bytes_per_second(number_at(job, "rate_bytes_per_second")),
                    format_part(hits, hits + number_at(counters, "misses")),
                    format_bytes(count_at(counters, "bytes_memory")), format_bytes(count_at(counters, "bytes_disk")),
-                   format_bytes(count_at(counters, "bytes_remote")), format_limit(number_at(job, "remote_rate")),
+                   format_bytes(count_at(counters, "bytes_remote")), limit_text(job),
                    format_bytes(count_at(job, "unread_bytes")), format_bytes(count_at(job, "effective_cache_bytes")),
                    format_seconds(number_at(job, "stall_s"))});
     }
@@ -84,6 +92,9 @@ int show_limit(const Context& context, const LimitOptions& options) {
         print_json(json::object{{"job", options.job},
                                 {"rate_bytes_per_second", rate},
                                 {"burst_bytes", count_at(*job, "remote_burst_bytes")}});
+    } else if (has_no_share(*job)) {
+        std::printf("%s has ended on this node: the plan gives it a part of the bandwidth when it connects again\n",
+                    options.job.c_str());
     } else {
         print_limit(options.job, rate);
     }

@@ -83,6 +83,15 @@ TEST_F(AllocatorAccess, RefusalNamesItsCause) {
     EXPECT_NE(untrusted.exit_code, 0);
     EXPECT_THAT(untrusted.errors, HasSubstr("certificate verify failed"));
     EXPECT_THAT(untrusted.errors, HasSubstr("--allocator-ca or $LARDER_ALLOCATOR_CA names the CA file"));
+    // The certificate has the name 127.0.0.1 only.
+    std::string by_another_name = endpoint;
+    by_another_name.replace(endpoint.find("://") + 3, endpoint.rfind(':') - endpoint.find("://") - 3, "localhost");
+    const ProgramResult other = test::run_program(
+        {LARDER_PROGRAM, "job", "ls", "--allocator", by_another_name, "--allocator-ca", authority.file()});
+    EXPECT_NE(other.exit_code, 0);
+    EXPECT_THAT(other.errors, HasSubstr("certificate is for another host: for IP Address:127.0.0.1"));
+    EXPECT_THAT(other.errors, HasSubstr("localhost"));
+    EXPECT_THAT(other.errors, testing::Not(HasSubstr("CA file")));
     const ProgramResult no_file = ask({"--allocator-token-file", "/nowhere/token"});
     EXPECT_EQ(no_file.exit_code, 4) << no_file.errors;
     EXPECT_THAT(no_file.errors, HasSubstr("/nowhere/token"));
