@@ -138,6 +138,19 @@ bool same_quotas(const ClusterState& old_state, const Plan& old_plan, const Clus
     return true;
 }
 
+// Drops quotas that hold no block. A record takes whole pages; the few bytes that other datasets leave over are less.
+void drop_useless_quotas(const ClusterState& state, Plan& plan) {
+    constexpr std::uint64_t kPageBytes = 4096;
+    for (std::size_t i = 0; i < plan.datasets.size(); ++i) {
+        DatasetPlan& dataset = plan.datasets[i];
+        std::erase_if(dataset.quotas, [&](const NodeCache& quota) {
+            if (quota.bytes() >= kPageBytes || state.datasets[i].is_held_on(quota.node)) return false;
+            dataset.quota_bytes -= std::min(dataset.quota_bytes, quota.bytes());
+            return true;
+        });
+    }
+}
+
 bool same_rates(const ClusterState& old_state, const Plan& old_plan, const ClusterState& state, const Plan& plan) {
     if (!std::ranges::equal(old_state.jobs, state.jobs, {}, &ClusterJob::name, &ClusterJob::name)) return false;
     for (std::size_t j = 0; j < plan.jobs.size(); ++j) {
@@ -513,6 +526,7 @@ Result<std::uint64_t> Cluster::replan(std::int64_t now_ns) {
     ClusterState now = state(now_ns);
     auto plan = assign(now, options_.objective);
     if (!plan) return std::unexpected(plan.error().within("the cluster as reported"));
+    drop_useless_quotas(now, *plan);
     const bool quotas_hold = plan_number_ != 0 && same_quotas(planned_state_, plan_, now, *plan);
     const bool rates_hold = plan_number_ != 0 && same_rates(planned_state_, plan_, now, *plan);
     take_plan(std::move(now), std::move(*plan));

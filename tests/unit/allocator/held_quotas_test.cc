@@ -164,6 +164,24 @@ TEST_F(PinsOfNodesTest, OtherPinsTakeTheCacheOfNodesWithoutTheDatasetFirst) {
     EXPECT_EQ(refusal_of("images", 90), "");
 }
 
+TEST_F(HeldQuotasTest, NoQuotaIsTooSmallForABlock) {
+    std::mt19937_64 random(1);
+    for (int round = 0; round < 300; ++round) {
+        NodeReport report{.node = "a", .instance = 1};
+        for (const char* name : {"x", "y", "z"}) {
+            report.datasets.push_back({.name = name, .size_bytes = 1 + random() % kGB});
+            if (std::ssize(report.jobs) < round % 4) report.jobs.push_back({.name = name, .dataset = name});
+        }
+        // The caches hold two datasets and a few bytes of the third.
+        report.memory_bytes = report.datasets[0].size_bytes + random() % 3;
+        report.disk_bytes = round % 8 < 4 ? report.datasets[1].size_bytes : 0;
+        for (const DatasetQuota& quota : plan_of(report).quotas) {
+            const std::uint64_t bytes = quota.memory_bytes + quota.disk_bytes;
+            ASSERT_TRUE(bytes == 0 || bytes >= 4096) << round << " " << quota.name << " " << bytes;
+        }
+    }
+}
+
 TEST_F(HeldQuotasTest, ScansGetTheBandwidthThatJobsLeave) {
     NodeReport report = held_report(4 * kGB, 20 * kGB);
     report.jobs.clear();
