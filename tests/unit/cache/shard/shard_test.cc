@@ -219,6 +219,24 @@ TEST(Shard, ReturningJobStartsWithAllBlocksUnread) {
     EXPECT_EQ(world.job("job").effective_cache_bytes, world.job("job").unread_bytes) << "all of it is cached";
 }
 
+TEST(Shard, ReturningJobIsListedHoweverLongItRuns) {
+    ShardWorld world({.quota = kDisk});
+    RingClient& first = world.attach({.session_id = 1, .job = "job"});
+    world.read(first, 0);
+    first.close_socket();
+    world.turns(5);
+    RingClient& second = world.attach({.session_id = 2, .job = "job"});
+    world.clock.advance_ns(24 * 3'600'000 * kMillisecond_ns);
+    world.read(second, 1);
+    EXPECT_EQ(world.job("job").sessions, 1u);
+    second.close_socket();
+    world.turns(5);
+    EXPECT_EQ(world.shard->statistics().jobs.size(), 1u) << "an ended job stays listed for a while";
+    world.clock.advance_ns(24 * 3'600'000 * kMillisecond_ns);
+    world.turns(5);
+    EXPECT_TRUE(world.shard->statistics().jobs.empty());
+}
+
 TEST(Shard, OnlyTheLatestEndedJobsAreKept) {
     ShardWorld world({.quota = kDisk});
     world.read_epoch(world.attach({.session_id = 1, .job = "stays"}), 1);
@@ -489,6 +507,29 @@ TEST(Shard, VerifyDropsAndRepairsBadBlocks) {
         EXPECT_EQ(progress->blocks_failed, 0u);
     }
     EXPECT_EQ(world.dataset().counters.crc_failures, 1u);
+}
+
+TEST(Shard, VerifyAgainstTheRemoteUsesItsRateFully) {
+    ShardWorld world({.quota = kMemory});
+    world.read_epoch(world.attach(), 1);
+    const std::uint64_t read_before = world.dataset().counters.remote_read_bytes;
+    constexpr double kRate = 1e6;
+    constexpr std::uint64_t kBurst = 30'000;
+    auto bucket = std::make_shared<TokenBucket>();
+    const std::int64_t begun_ns = world.clock.now_ns();
+    bucket->set_limit(kRate, kBurst, begun_ns);
+    auto progress = std::make_shared<ScanProgress>();
+    ASSERT_TRUE(world.shard->start_scan(test::kDatasetId, ScanKind::verify_remote, bucket, progress).has_value());
+    // Nothing else needs the shard, so only the scan itself can end its turns before the hour.
+    for (int i = 0; i < 50'000 && !progress->finished; ++i) {
+        world.shard->turn(world.clock.now_ns() + 3'600'000 * kMillisecond_ns);
+    }
+    ASSERT_TRUE(progress->finished);
+    EXPECT_EQ(progress->blocks_done, world.content.size());
+    EXPECT_EQ(world.dataset().counters.remote_read_bytes - read_before, world.total_bytes);
+    const double elapsed_s = static_cast<double>(world.clock.now_ns() - begun_ns) * 1e-9;
+    EXPECT_GE(elapsed_s, static_cast<double>(world.total_bytes - kBurst) / kRate * 0.999);
+    EXPECT_LE(elapsed_s, static_cast<double>(world.total_bytes) / kRate * 1.05);
 }
 
 TEST(Shard, RemovingADatasetClosesItsSessionsAndDeletesItsFiles) {

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "tests/unit/scheduler/live/live_fixture.h"
 
 namespace larder::scheduler {
@@ -121,6 +123,41 @@ TEST_F(Live, HistoryDropsTheOldestJobsWhenItTakesTooMuch) {
     EXPECT_EQ(live->queue().jobs().size(), fits);
     EXPECT_FALSE(live->queue().jobs().contains(10));
     EXPECT_TRUE(live->queue().jobs().contains(11));
+}
+
+TEST_F(Live, QueueTakesJobsUpToExactlyItsLimits) {
+    const auto named = [](int n) {
+        Submission job = job_with_gpus(1, "job-" + std::to_string(10 + n));
+        job.tenant = "default";
+        job.submitter = "ci";
+        return job;
+    };
+    // A submitter may fill a quarter: three jobs.
+    queue_bytes_max = 12 * record_bytes(named(0));
+    restart();
+    for (int n = 0; n < 3; ++n) submit(named(n));
+    EXPECT_FALSE(try_submit(named(3)));
+    ASSERT_TRUE(cancel(1, "a test"));
+    submit(named(3));
+    EXPECT_FALSE(try_submit(named(4)));
+    submitter.is_operator = true;
+    for (int n = 4; n < 13; ++n) submit(named(n));
+    EXPECT_FALSE(try_submit(named(13)));
+}
+
+TEST_F(Live, HistoryKeepsAsManyJobsAsExactlyFit) {
+    const auto named = [](std::size_t n) {
+        Submission job = job_with_gpus(1, "job-" + std::to_string(100 + n));
+        job.tenant = "default";
+        return job;
+    };
+    history_max = 1'000'000;
+    queue_bytes_max = 5 * record_bytes(named(0));
+    restart();
+    for (std::size_t n = 0; n < 30; ++n) {
+        ASSERT_TRUE(cancel(submit(named(n)), "a test"));
+        EXPECT_EQ(live->queue().jobs().size(), std::min<std::size_t>(n + 1, 5));
+    }
 }
 
 TEST_F(Live, JobIsAcknowledgedAndFoundOnlyAfterItIsOnRecord) {
