@@ -2,6 +2,7 @@
 
 #include "cache/store/recovery.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -50,6 +51,18 @@ TEST_F(Recovery, RestoresBlocksFromTheIndexWithoutAScan) {
     admit(150, 152);
     EXPECT_EQ(store_->usage().disk_segments, before.disk_segments);
     expect_held(0, 152);
+}
+
+// Reads through the page cache would take memory that belongs to the jobs.
+TEST_F(Recovery, RecoveredSegmentsUseDirectIoLikeNewOnes) {
+    const auto uses_direct_io = [this] { return (::fcntl(store_->find(0)->segment->fd(), F_GETFL) & O_DIRECT) != 0; };
+    start();
+    admit(0, 1);
+    const bool before = uses_direct_io();
+    stop();
+    start();
+    expect_held(0, 1);
+    EXPECT_EQ(uses_direct_io(), before);
 }
 
 TEST_F(Recovery, ScansSegmentTailsAfterAKill) {
