@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,7 +59,10 @@ public:
     void close(int fd) override;
     void watch(int fd, cache::Operation& operation) override;
     void cancel(cache::Operation& operation) override;
-    bool add_buffer(std::span<std::byte>) override { return false; }
+    bool add_buffer(std::span<std::byte> memory) override {
+        buffers_.push_back(memory);
+        return false;
+    }
     void remove_buffer(std::span<std::byte>) override {}
     void add_workers(unsigned) override {}
     void remove_workers(unsigned) override {}
@@ -83,6 +87,8 @@ public:
     std::size_t in_flight() const { return pending_.size(); }
     std::size_t open_files() const { return open_.size(); }
     std::uint64_t trace_hash() const { return trace_hash_; }
+    // The memory that add_buffer was called with, in order.
+    const std::vector<std::span<std::byte>>& buffers() const { return buffers_; }
 
 private:
     struct OpenFile {
@@ -121,6 +127,7 @@ private:
     std::map<int, OpenFile> open_;
     std::map<std::pair<std::int64_t, std::uint64_t>, Pending> pending_;  // by due time, then start order
     std::vector<Fault> faults_;
+    std::vector<std::span<std::byte>> buffers_;
     std::uint64_t counts_[8] = {};
     std::uint64_t sequence_ = 0;
     std::uint64_t randoms_ = 0;

@@ -100,6 +100,21 @@ TEST_F(SlotMemory, MemoryIsRequestedInGrowingSteps) {
     }
 }
 
+TEST_F(SlotMemory, SettledMemoryIsGivenToTheDeviceOnceAndWithoutGaps) {
+    ShardWorld world({.quota = kDisk});
+    attach(world);
+    ASSERT_TRUE(world.device->buffers().empty());
+    world.shard->slots_populated(7, 2 * kMiB, true);
+    world.shard->slots_populated(7, 2 * kMiB, true);
+    world.shard->slots_populated(7, 4 * kMiB, false);
+    world.shard->slots_populated(7, 6 * kMiB, true);
+    const auto& buffers = world.device->buffers();
+    ASSERT_EQ(buffers.size(), 2u);
+    EXPECT_EQ(buffers[0].size(), 2 * kMiB);
+    EXPECT_EQ(buffers[1].size(), 4 * kMiB);
+    EXPECT_EQ(buffers[1].data(), buffers[0].data() + buffers[0].size());
+}
+
 TEST_F(SlotMemory, SessionEndingWhileAFetchWaitsIsCleanedUp) {
     ShardWorld world({.quota = kDisk});
     RingClient& client = attach(world);
