@@ -49,6 +49,18 @@ TEST(LeaseLedger, ExpiredLeaseFallsBackToFloor) {
     EXPECT_DOUBLE_EQ(ledger.lease("b", {{"z", 100}}, kLease_ns).sum(), 96);
 }
 
+TEST(LeaseLedger, ExpiredLeasesOfSilentNodeCountOnceByTheirLargestFloor) {
+    LeaseLedger ledger(100, 2, kLease_ns);
+    std::int64_t now_ns = 0;
+    for (int i = 0; i < 50; ++i) {
+        std::vector<LeasedRate> jobs(i == 20 ? 3 : 1, {"x", 10});
+        ledger.lease("a", std::move(jobs), now_ns);
+        now_ns += kLease_ns;
+        EXPECT_LE(ledger.held("a").size(), 2u) << "its list must not grow for ever";
+        EXPECT_DOUBLE_EQ(ledger.in_force(now_ns), i < 20 ? 2 : 6);
+    }
+}
+
 TEST(LeaseLedger, NodeWithoutJobsHoldsFloorForJobsThatStartWhileCutOff) {
     LeaseLedger ledger(1000, 8, kLease_ns);
     const Lease none = ledger.lease("a", {}, 0);
