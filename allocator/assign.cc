@@ -11,6 +11,7 @@
 #include "allocator/model.h"
 #include "allocator/problem.h"
 #include "allocator/rate_limits.h"
+#include "allocator/user_shares.h"
 
 namespace larder::allocator {
 
@@ -386,10 +387,7 @@ std::vector<std::uint32_t> place_waiting(ClusterState& state, const Objective& o
     return waiting;
 }
 
-}  // namespace
-
-Result<Plan> assign(const ClusterState& given, const Objective& objective) {
-    if (auto valid = validate(given); !valid) return std::unexpected(valid.error());
+Plan assign_by_objective(const ClusterState& given, const Objective& objective) {
     const bool places_jobs = objective.place_jobs && std::ranges::any_of(given.jobs, &ClusterJob::waits_for_gpus);
     ClusterState changed;
     if (objective.spare_room) {
@@ -432,6 +430,15 @@ Result<Plan> assign(const ClusterState& given, const Objective& objective) {
     plan.kept_quotas = kept;
     if (chooses_quotas && objective.spare_room) give_spare_room(state, plan);
     return plan;
+}
+
+}  // namespace
+
+Result<Plan> assign(const ClusterState& state, const Objective& objective) {
+    if (auto valid = validate(state); !valid) return std::unexpected(valid.error());
+    Plan plan = assign_by_objective(state, objective);
+    const auto guaranteed = with_user_floors(state, plan);
+    return guaranteed ? assign_by_objective(*guaranteed, objective) : plan;
 }
 
 }  // namespace larder::allocator

@@ -16,6 +16,9 @@
 // bounded rates as the jobs' ideals, at most three times. If several disk or network bounds bind at once, the sum of
 // rates is no longer exactly the largest.
 //
+// Jobs may belong to users. Each user is guaranteed a fair share of the bandwidth first (user_shares.h). Without users
+// the objective divides everything.
+//
 // If jobs take turns, the set of running jobs changes sooner than caches fill. So quotas are chosen for all jobs in the
 // rotation (the running jobs and those that wait for their next turn), each as if it ran all the time at its time_share
 // of f*. These quotas fit the average load and stay the same from turn to turn. Bandwidth is given to the jobs that run

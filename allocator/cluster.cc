@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <string>
 #include <string_view>
@@ -663,13 +664,13 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
             demands.push_back(demand_of(share_node, name));
         }
         const double grant = scanning > 0 ? grant_beside_scans(j) : job.bandwidth_bytes_per_second;
-        const auto parts = split_grant(grant, demands, options_.floor_bytes_per_second);
+        const auto parts = split_grant(grant, demands, planned_state_.lease_floor_bytes_per_second);
         wanted.push_back({.job = name_on_nodes(name), .bytes_per_second = parts[own_index]});
     }
     if (nodes_.at(node).last.scans > 0) {
         wanted.push_back({.job = kScansJob, .bytes_per_second = rate_for_scans(scanning)});
     }
-    part.lease = ledger_.lease(node, std::move(wanted), now_ns);
+    part.lease = ledger_.lease(node, std::move(wanted), now_ns, planned_state_.lease_floor_bytes_per_second);
     // Saved before the lease can be used, so that the lease counts after a restart.
     if (auto saved = save({.leases = {{node, ledger_.held(node)}}}); !saved) {
         ledger_.take_back(node, part.lease.number);
@@ -729,7 +730,9 @@ double Cluster::pinned_bytes(const ClusterState& state, const ClusterDataset& da
 }
 
 // A lease gives each job at least its floor on each of its nodes, whatever the plan says. So the plan must not give
-// that bandwidth to other jobs. If the remote is too slow for all floors, leases shrink the floors in the same way.
+// that bandwidth to other jobs. If the remote is too slow for all floors, leases shrink the floors in the same way. The
+// floors of one user's jobs take an equal part of the bandwidth at most, so that a user with many jobs cannot take it
+// all.
 void Cluster::count_lease_floors(ClusterState& state) const {
     std::vector<bool> takes_leases;
     takes_leases.reserve(state.nodes.size());
@@ -739,13 +742,17 @@ void Cluster::count_lease_floors(ClusterState& state) const {
     };
     constexpr double kAllButRounding = 1 - 1e-9;  // the floors' sum must not exceed the remote
     double left = kAllButRounding * options_.remote_bytes_per_second;
-    double floors = 0;
+    std::map<std::optional<std::uint32_t>, double> floors_by_user;
     for (const ClusterJob& job : state.jobs) {
         left -= job.bandwidth_floor_bytes_per_second;
-        floors += static_cast<double>(leased_nodes(job));
+        if (const auto floors = leased_nodes(job); floors > 0) floors_by_user[job.user] += static_cast<double>(floors);
     }
-    if (floors == 0) return;
-    const double floor = std::min(options_.floor_bytes_per_second, std::max(0.0, left) / floors);
+    state.lease_floor_bytes_per_second = options_.floor_bytes_per_second;
+    if (floors_by_user.empty()) return;
+    const double most_floors = std::ranges::max(floors_by_user | std::views::values);
+    const double users = static_cast<double>(floors_by_user.size());
+    const double floor = std::min(options_.floor_bytes_per_second, std::max(0.0, left) / users / most_floors);
+    state.lease_floor_bytes_per_second = floor;
     for (ClusterJob& job : state.jobs) {
         const double leased =
             std::min(floor * static_cast<double>(leased_nodes(job)), job.bandwidth_cap_bytes_per_second);
@@ -799,11 +806,13 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
             const auto [found, added] = job_at.emplace(reported.name, static_cast<std::uint32_t>(state.jobs.size()));
             if (added) {
                 ClusterJob job{.name = reported.name,
+                               .user = user_of(reported.name),
                                .dataset = dataset_at.at(reported.dataset),
                                .ideal_bytes_per_second = ideal_of(reported.name)};
                 const auto known_job = jobs_.find(reported.name);
                 if (known_job != jobs_.end() && known_job->second.spec) {
                     const JobRegistration& spec = *known_job->second.spec;
+                    job.is_admitted = true;
                     job.weight = spec.weight;
                     job.remaining_epochs = remaining_epochs(reported.name);
                     job.bandwidth_floor_bytes_per_second = spec.bandwidth_floor_bytes_per_second;

@@ -26,7 +26,8 @@ double LeaseLedger::in_force(std::int64_t now_ns) const {
     return sum;
 }
 
-Lease LeaseLedger::lease(const std::string& node, std::vector<LeasedRate> wanted, std::int64_t now_ns) {
+Lease LeaseLedger::lease(const std::string& node, std::vector<LeasedRate> wanted, std::int64_t now_ns,
+                         double floor_max_bytes_per_second) {
     Held& held = nodes_[node];
     double others = 0;
     for (const auto& [name, other] : nodes_) {
@@ -35,7 +36,8 @@ Lease LeaseLedger::lease(const std::string& node, std::vector<LeasedRate> wanted
     const double free = std::max(0.0, remote_ - others);
     const auto jobs = static_cast<double>(wanted.size());
     const double reserve = kReservePart * remote_ / static_cast<double>(nodes_.size());
-    const double floor = wanted.empty() ? std::min({floor_, reserve, free}) : std::min(floor_, free / jobs);
+    const double floor = wanted.empty() ? std::min({floor_, reserve, free})
+                                        : std::min({floor_, floor_max_bytes_per_second, free / jobs});
     Lease lease{.number = ++last_number_,
                 .expires_ns = now_ns + duration_ns_,
                 .floor_bytes_per_second = floor,

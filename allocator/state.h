@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,8 @@ using GpuShares = std::vector<GpuShare>;
 
 struct ClusterJob {
     std::string name;
+    std::optional<std::uint32_t> user;  // jobs of nullopt count as one user's
+    bool is_admitted = false;           // a scheduler or an operator registered the job
     std::uint32_t dataset = 0;
     std::uint32_t gpus = 0;
     double ideal_bytes_per_second = 0;  // f*
@@ -96,6 +99,7 @@ struct ClusterState {
     double remote_bytes_per_second = 0;  // B: what all jobs together may take from the remote
     // Grants hold for about this long. If a job's epoch ends sooner, the beginning of its next epoch counts too.
     double horizon_s = 0;
+    double lease_floor_bytes_per_second = 0;  // the least that a lease gives each job on each of its nodes
     std::vector<ClusterNode> nodes;
     std::vector<ClusterDataset> datasets;
     std::vector<ClusterJob> jobs;

@@ -101,29 +101,51 @@ void JobLimits::record_reading_jobs(const std::set<std::string>& jobs, std::int6
 }
 
 // A newcomer (a job that the lease does not name) gets the floor rate, or an equal share of its user's part if that is
-// less. Named jobs give up these rates in proportion to their own.
+// less. A user's part is what the lease gives its jobs, and at least an equal part of the lease. So a user with many
+// newcomers takes only from its own jobs, and from users who have more than an equal part.
 void JobLimits::share_lease() {
     user_shares_.clear();
+    const double floor = lease_->floor_bytes_per_second;
+    double sum = 0;
+    for (const auto& [job, rate] : lease_->rates) sum += rate;
+    double idle_rate = sum;                                      // of named jobs that do not read
     double unowned = static_cast<double>(lease_->rates.size());  // named jobs that have no session here yet
     for (const auto& [job, bucket] : buckets_) {
-        const bool is_named = lease_->rates.contains(job);
+        const auto rate = lease_->rates.find(job);
+        const bool is_named = rate != lease_->rates.end();
         if (is_named) unowned -= 1;
         if (!bucket.reads()) continue;
-        (is_named ? user_shares_[bucket.user].named : user_shares_[bucket.user].newcomers) += 1;
+        UserShare& share = user_shares_[bucket.user];
+        (is_named ? share.named : share.newcomers) += 1;
+        if (!is_named) continue;
+        share.named_rate += rate->second;
+        idle_rate -= rate->second;
     }
+    idle_share_ = 1;
+    if (user_shares_.empty()) return;
     const auto named = static_cast<double>(lease_->rates.size());
     const auto users = static_cast<double>(user_shares_.size());
-    const double floor = lease_->floor_bytes_per_second;
-    double sum = lease_->rates.empty() ? floor : 0;
-    for (const auto& [job, rate] : lease_->rates) sum += rate;
-    double given_up = 0;
+    const double equal_part = (lease_->rates.empty() ? floor : sum) / users;
+    double wanted = 0;           // by users below an equal part, beyond what their own jobs have
+    double surplus = idle_rate;  // above equal parts
     for (auto& [user, share] : user_shares_) {
-        const double reading = share.named + share.newcomers;
-        share.expired_rate = std::min(floor, floor * std::max(1.0, named) / users / reading);
-        share.newcomer_rate = std::min(floor, sum / users / (reading + unowned));
-        given_up += share.newcomers * share.newcomer_rate;
+        share.expired_rate = std::min(floor, floor * std::max(1.0, named) / users / (share.named + share.newcomers));
+        if (share.named_rate > equal_part) {
+            surplus += share.named_rate - equal_part;
+            continue;
+        }
+        const double given = share.give_newcomers(equal_part, floor, unowned);
+        const double from_others = std::min(given, equal_part - share.named_rate);
+        share.take_from_named(given - from_others);
+        wanted += from_others;
     }
-    named_share_ = sum > 0 ? 1 - given_up / sum : 1;
+    const double taken = surplus > 0 ? std::min(1.0, wanted / surplus) : 0;
+    idle_share_ = 1 - taken;
+    for (auto& [user, share] : user_shares_) {
+        if (share.named_rate <= equal_part) continue;
+        const double for_others = taken * (share.named_rate - equal_part);
+        share.take_from_named(for_others + share.give_newcomers(share.named_rate - for_others, floor, unowned));
+    }
 }
 
 double JobLimits::leased_rate_of(const std::string& job, const Bucket& bucket, bool expired) const {
@@ -132,7 +154,7 @@ double JobLimits::leased_rate_of(const std::string& job, const Bucket& bucket, b
     if (expired) return of_user.expired_rate;
     const auto granted = lease_->rates.find(job);
     if (granted == lease_->rates.end()) return of_user.newcomer_rate;
-    return granted->second * named_share_;
+    return granted->second * (bucket.reads() ? of_user.named_share : idle_share_);
 }
 
 void JobLimits::set_all(std::int64_t now_ns) {

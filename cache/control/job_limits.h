@@ -122,10 +122,20 @@ private:
 
     // The rates that the lease leaves to each job of one user.
     struct UserShare {
-        double named = 0;      // jobs that the lease names
-        double newcomers = 0;  // jobs that read and that the lease does not name
+        double named = 0;       // jobs that read and that the lease names
+        double named_rate = 0;  // the sum of their leased rates
+        double newcomers = 0;   // jobs that read and that the lease does not name
         double newcomer_rate = 0;
+        double named_share = 1;   // the fraction of their leased rates that named jobs keep
         double expired_rate = 0;  // of every job after the lease has expired
+
+        double give_newcomers(double part, double floor, double unowned) {
+            newcomer_rate = std::min(floor, part / (named + newcomers + unowned));
+            return newcomers * newcomer_rate;
+        }
+        void take_from_named(double rate) {
+            if (named_rate > 0) named_share = std::max(0.0, 1 - rate / named_rate);
+        }
     };
 
     // The job's own limit, lowered to the leased rate or, if `expired`, to its share of the lease's floor.
@@ -148,7 +158,7 @@ private:
     std::function<std::string(uid_t)> user_name_;
     std::optional<RateLease> lease_;
     std::map<uid_t, UserShare> user_shares_;
-    double named_share_ = 1;  // fraction of their rates that named jobs keep
+    double idle_share_ = 1;  // the fraction of their leased rates that named jobs keep which do not read
     bool expired_ = false;
     bool any_unleased_ = false;
     JobLimit default_;

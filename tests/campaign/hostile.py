@@ -30,9 +30,6 @@ EPOCH_S_MAX = 60.0  # under a sanitizer, at half the remote's bandwidth an epoch
 ANSWER_S_MAX = 5.0
 DESCRIPTORS_LEFT_MAX = 16
 JOBS = 2000  # names of the attacker's jobs
-# A plan counts jobs, not users: with many names, or with forged times, a user gets more of it. Until that is mended,
-# attackers in rounds with an allocator use one name and report no times, unless --plan is given.
-REPORTING = ("reports", "ring")
 WEAPONS = (
     "garbage", "odd-opens", "handshakes", "sessions", "memory", "mapped", "halves", "descriptors", "event", "futex", "ring",
     "requests", "hog", "reports", "messages", "sent-descriptors", "explain", "metrics",
@@ -90,7 +87,7 @@ class Round:
         seconds = self.draw.uniform(0.5, 4)
         child = Child(
             [self.programs["larder-test-attacker"], self.work / "d" / "larderd.sock", "data", "victim", self.port,
-             1 if self.leased and not self.campaign.options.plan else JOBS, f"{seconds:.2f}", self.draw.randrange(1 << 32), *weapons],
+             JOBS, f"{seconds:.2f}", self.draw.randrange(1 << 32), *weapons],
             log, user=ATTACKER, group=ATTACKER, extra_groups=[],
         )  # fmt: skip
         self.attackers.append((child, log))
@@ -141,8 +138,6 @@ class Round:
         }
 
     def run(self, weapons: list[str]) -> None:
-        if self.leased and not self.campaign.options.plan:
-            weapons = [name for name in weapons if name not in REPORTING]
         wait_until(lambda: self.reader.epochs() >= 1, EPOCH_S_MAX, "the victim has read an epoch", self.check_daemon)
         before = descriptors(self.daemon.pid)
         began_s = time.monotonic()
@@ -236,7 +231,6 @@ def main() -> int:
     campaign = Campaign(
         __doc__,
         weapons={"default": ",".join(WEAPONS), "help": "weapons of attacker.cc, with commas between"},
-        plan={"type": int, "default": 0, "help": "1: attack the plan, too, with many job names and forged times"},
     )
     if os.geteuid() != 0:
         campaign.report(skipped="only root can run programs as other users")

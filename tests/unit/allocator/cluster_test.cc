@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <random>
 
 #include "tests/support/test_units.h"
@@ -588,6 +589,43 @@ TEST_F(ClusterTest, NameWithoutUserCountsForTheJobOfThatName) {
     replan();
     EXPECT_EQ(cluster.planned_state().jobs.size(), 1u);
     EXPECT_EQ(cluster.user_of("vision"), 1001u);
+}
+
+// Nobody may take the others' share of a lease by many names or forged rates.
+TEST_F(ClusterTest, UserWithManyJobsLeavesOthersTheirShareOfTheLease) {
+    for (const bool on_one_node : {true, false}) {
+        SCOPED_TRACE(on_one_node ? "one node" : "two nodes");
+        Cluster shared{{.remote_bytes_per_second = kRemote}};
+        NodeReport a = node_report("a");
+        a.jobs = {job_of_user("victim", 1001)};
+        NodeReport b = node_report("b", 2);
+        NodeReport& hostile = on_one_node ? a : b;
+        for (int name = 0; name < 512; ++name) {
+            hostile.jobs.push_back(job_of_user("hostile" + std::to_string(name), 1002));
+            hostile.jobs.back().demand_bytes_per_second = 1e15;
+        }
+        std::optional<NodePlan> part;
+        for (int second = 0; second < 40; ++second) {
+            for (NodeReport* node : {&a, &b}) {
+                if (on_one_node && node == &b) continue;
+                ASSERT_TRUE(shared.report(*node, now_ns));
+                ASSERT_TRUE(shared.replan(now_ns));
+                const auto answer = shared.plan_for(node->node, now_ns);
+                ASSERT_TRUE(answer) << answer.error().message;
+                node->lease_applied = answer->lease.number;
+                if (node == &a) part = *answer;
+                for (JobReport& job : node->jobs) {
+                    job.bytes += job.name == "victim" ? 400'000'000 : 100'000'000;
+                    job.busy_s += job.name == "victim" ? 0.5 : 1e-6;  // so that the hostile user's f* is 1e14
+                }
+            }
+            ASSERT_LE(shared.in_force(now_ns), kRemote * (1 + 1e-9));
+            now_ns += kSecond_ns;
+        }
+        const auto victim = std::ranges::find(part->lease.rates, "victim", &LeasedRate::job);
+        ASSERT_NE(victim, part->lease.rates.end());
+        EXPECT_GE(victim->bytes_per_second, 0.95 * kRemote / 2);
+    }
 }
 
 TEST_F(ClusterTest, NamesWithParenthesesAreRefused) {

@@ -3,6 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
 #include "cache/shard/shard.h"
 
 namespace larder::cache {
@@ -50,6 +57,57 @@ TEST(JobLimits, UserGainsNothingByManyJobNames) {
     EXPECT_EQ(next->rate_bytes_per_second(0), 1e3) << "a new job has the floor";
     EXPECT_GE(train->rate_bytes_per_second(0), 90e3 / 2 - 1e3) << "the other user gets half at most";
     EXPECT_NEAR(train->rate_bytes_per_second(10 * kSecond), 1e3 / 2 / 2, 1) << "half of the floor, shared by two jobs";
+}
+
+TEST(JobLimits, NewJobsOfOneUserTakeNothingFromTheEqualPartsOfOthers) {
+    JobLimits limits;
+    limits.lease({.rates = {{"victim", 50e3}, {"a", 25e3}, {"b", 25e3}},
+                  .floor_bytes_per_second = 1e3,
+                  .expires_ns = 10 * kSecond},
+                 0);
+    const auto victim = *limits.bucket("victim", kUser, 0);
+    for (const char* job : {"a", "b"}) (void)limits.bucket(job, {.uid = 8}, 0);
+    for (int i = 0; i < 500; ++i) (void)limits.bucket("new-" + std::to_string(i), {.uid = 8}, 0);
+    EXPECT_DOUBLE_EQ(victim->rate_bytes_per_second(0), 50e3);
+}
+
+TEST(JobLimits, AnyUsersShareALeaseWithoutExceedingIt) {
+    std::mt19937_64 random(1);
+    for (int round = 0; round < 2000; ++round) {
+        RateLease lease{
+            .rates = {}, .floor_bytes_per_second = static_cast<double>(random() % 10'000), .expires_ns = 10 * kSecond};
+        double sum = 0;
+        for (std::uint64_t job = 0; job < 1 + random() % 6; ++job) {
+            const double rate = random() % 4 == 0 ? 0 : static_cast<double>(random() % 100'000);
+            lease.rates["named-" + std::to_string(job)] = rate;
+            sum += rate;
+        }
+        JobLimits limits;
+        limits.lease(lease, 0);
+        std::vector<std::tuple<uid_t, std::string, std::shared_ptr<TokenBucket>>> buckets;
+        const auto add = [&](const std::string& job) {
+            const auto uid = static_cast<uid_t>(1 + random() % 3);
+            if (const auto bucket = limits.bucket(job, {.uid = uid}, 0)) buckets.emplace_back(uid, job, *bucket);
+        };
+        for (const auto& [job, rate] : lease.rates) {
+            if (random() % 3 != 0) add(job);
+        }
+        for (std::uint64_t job = 0; job < random() % 20; ++job) add("new-" + std::to_string(job));
+        double given = 0;
+        std::map<uid_t, double> rates, named_rates;
+        for (const auto& [uid, job, bucket] : buckets) {
+            given += bucket->rate_bytes_per_second(0);
+            rates[uid] += bucket->rate_bytes_per_second(0);
+            const auto named = lease.rates.find(job);
+            named_rates[uid] += named == lease.rates.end() ? 0 : named->second;
+        }
+        // A bucket has at least 1 byte/s.
+        ASSERT_LE(given, sum + static_cast<double>(buckets.size()) + 1e-6) << "round " << round;
+        for (const auto& [uid, rate] : rates) {
+            const double equal_part = sum / static_cast<double>(rates.size());
+            ASSERT_GE(rate, std::min(named_rates[uid], equal_part) - 1e-6) << "round " << round << ", user " << uid;
+        }
+    }
 }
 
 std::int64_t slept_in_test_ns = 0;
