@@ -323,6 +323,10 @@ void Cluster::set_spec(KnownJob& job, std::optional<JobRegistration> spec) {
     if (job.spec) {
         --registered_count_;
         floors_bytes_per_second_ -= job.spec->bandwidth_floor_bytes_per_second;
+        if (job.spec->owner) {
+            const auto count = registered_by_.find(*job.spec->owner);
+            if (--count->second == 0) registered_by_.erase(count);
+        }
     }
     job.spec = std::move(spec);
     if (job.spec && job.spec->user && job.user != job.spec->user) {
@@ -332,10 +336,37 @@ void Cluster::set_spec(KnownJob& job, std::optional<JobRegistration> spec) {
     }
     if (job.spec) {
         ++registered_count_;
+        if (job.spec->owner) ++registered_by_[*job.spec->owner];
         floors_bytes_per_second_ += job.spec->bandwidth_floor_bytes_per_second;
     }
     // Rounding errors must not outlive the last registered job.
     if (registered_count_ == 0) floors_bytes_per_second_ = 0;
+}
+
+Result<void> Cluster::check_owned(const JobRegistration& spec) const {
+    const auto refuse = [&](const std::string& why) {
+        return fail(ErrorCode::permission_denied, "job \"" + spec.name + "\" " + why);
+    };
+    if (spec.weight > 1) return refuse("cannot have a weight above 1: only operators give one");
+    if (spec.bandwidth_floor_bytes_per_second > 0) {
+        return refuse("cannot have a bandwidth floor: only operators give one");
+    }
+    const auto known = jobs_.find(spec.name);
+    if (known != jobs_.end() && known->second.spec && known->second.spec->owner != spec.owner) {
+        return refuse("is registered by somebody else: choose another name");
+    }
+    if (known != jobs_.end() && known->second.user && known->second.user != spec.user) {
+        return refuse("is a job of uid " + std::to_string(*known->second.user) +
+                      ": only that user and operators may register it");
+    }
+    const auto count = registered_by_.find(*spec.owner);
+    if (count != registered_by_.end() && count->second >= options_.jobs_per_owner_max && !registered(spec.name)) {
+        return fail(ErrorCode::no_space, "job \"" + spec.name + "\" is refused: you have registered " +
+                                             std::to_string(count->second) +
+                                             " jobs, which is the limit for one user or token; remove those that have "
+                                             "ended, or ask an operator to raise limits.jobs_per_owner");
+    }
+    return {};
 }
 
 Result<void> Cluster::register_job(const JobRegistration& spec) {
@@ -357,6 +388,9 @@ Result<void> Cluster::register_job(const JobRegistration& spec) {
     }
     if (spec.bandwidth_floor_bytes_per_second > spec.bandwidth_cap_bytes_per_second) {
         return wrong("bandwidth_floor_bytes_per_second", "is above bandwidth_cap_bytes_per_second");
+    }
+    if (spec.owner) {
+        if (auto may = check_owned(spec); !may) return may;
     }
     if (floors_bytes_per_second_ + spec.bandwidth_floor_bytes_per_second > options_.remote_bytes_per_second) {
         return wrong("bandwidth_floor_bytes_per_second", "the floors of all jobs do not fit the remote's bandwidth");

@@ -47,6 +47,7 @@ struct ClusterOptions {
     Objective objective{.spare_room = true, .place_jobs = false};
     std::size_t nodes_max = 10'000;  // nodes remembered; one more node drops the one that has been silent the longest
     std::size_t jobs_max = 100'000;  // registered
+    std::size_t jobs_per_owner_max = 1000;  // registered by one user or token who is no operator
 };
 
 // A job that takes turns with others, as its scheduler reports it.
@@ -93,6 +94,9 @@ public:
     // reports or its lease has not expired; not_found if the node is unknown.
     Result<void> remove_node(const std::string& node, std::int64_t now_ns);
 
+    // A registration with an owner may have no floor and no weight above 1, and its name must not be in use by another
+    // user. One without an owner takes the name from any user. Errors: invalid_argument; permission_denied;
+    // already_exists; no_space if too many jobs are registered, or too many of the owner's.
     Result<void> register_job(const JobRegistration& spec);
     Result<void> remove_job(const std::string& name);
     // Replaces the set of all jobs that take turns; `turns` has each job at most once. Nodes' reports say which of them
@@ -180,6 +184,8 @@ private:
     // `last` is the node's report before this one; null if there was none.
     void measure(const NodeReport& report, const NodeReport* last, bool same_instance, std::int64_t now_ns);
     void count_epochs(const std::string& name, KnownJob& job);
+    // Checks the limits on registrations that no operator made.
+    Result<void> check_owned(const JobRegistration& spec) const;
     // Registers the job, or unregisters it, and updates the sums over registered jobs.
     void set_spec(KnownJob& job, std::optional<JobRegistration> spec);
     // Called when the node's report no longer has the job.
@@ -225,6 +231,7 @@ private:
     std::int64_t excused_ns_ = 0;  // see excuse_silence()
     std::map<std::string, KnownJob> jobs_;
     std::size_t registered_count_ = 0;
+    std::map<RegistrationOwner, std::size_t> registered_by_;  // number of registrations, above 0
     double floors_bytes_per_second_ = 0;
     std::map<std::string, std::uint64_t> pins_;
     std::vector<Turn> turns_;

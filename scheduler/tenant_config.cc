@@ -67,6 +67,13 @@ constexpr std::array kTenantRules{
                [](TenantConfigs& tenants, const std::string& name, const ConfigValue& value) {
                    return set_priority(tenants[name].priority_max, value);
                }},
+    TenantRule{{"scheduler.tenant.NAME.weight_max", "a number above 0, at most 1000000",
+                "highest weight of one of the tenant's jobs, unless an operator submits; default: that of its parent, "
+                "else 1"},
+               [](TenantConfigs& tenants, const std::string& name, const ConfigValue& value) {
+                   double& weight = tenants[name].weight_max.emplace();
+                   return set_config_number<0, 1'000'000>(weight, value) && weight > 0;
+               }},
 };
 
 std::unexpected<Error> bad_parent(const std::string& tenant, const std::string& why) {

@@ -22,6 +22,7 @@ struct TenantConfig {
     std::optional<unsigned> gpu_quota;
     std::optional<std::vector<std::string>> submitters;  // who may submit for the tenant; nullopt: everyone
     std::optional<std::int32_t> priority_max;            // nullopt: any priority
+    std::optional<double> weight_max;                    // of a job; nullopt: as SubmitRule::weight_max
 };
 
 using TenantConfigs = std::map<std::string, TenantConfig>;

@@ -3,6 +3,7 @@
 // The declaration made when a job is registered: values that cannot be measured, or are not measured yet. A job can
 // read without registration.
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,6 +11,14 @@
 #include "allocator/protocol/unlimited.h"
 
 namespace larder::allocator {
+
+// The client who registered a job without the role of an operator.
+struct RegistrationOwner {
+    std::optional<std::uint32_t> uid;  // on the Unix socket
+    std::string token;                 // over TCP: the name of the token or certificate
+
+    auto operator<=>(const RegistrationOwner&) const = default;
+};
 
 struct JobRegistration {
     std::string name;
@@ -21,6 +30,11 @@ struct JobRegistration {
     // The uid that the job's loaders have on every node. Sessions of other users under this name are other jobs. Empty:
     // any user.
     std::optional<std::uint32_t> user;
+    // Set by the allocator, never sent. The owner and operators may remove the registration. Empty: operators only.
+    std::optional<RegistrationOwner> owner;
+
+    // True if an operator or the scheduler made the registration.
+    bool registered_by_operator() const { return !owner; }
 };
 
 }  // namespace larder::allocator

@@ -64,6 +64,17 @@ Result<void> check_binding(const HttpRequest& request, const NodeReport& report)
     return {};
 }
 
+RegistrationOwner owner_of(const HttpRequest& request) {
+    if (request.peer) return {.uid = request.peer->uid, .token = {}};
+    return {.uid = {}, .token = request.authenticated_as};
+}
+
+std::string text_of(const std::optional<RegistrationOwner>& owner) {
+    if (!owner) return "an operator or the scheduler: only operators";
+    if (owner->uid) return "uid " + std::to_string(*owner->uid) + ": only that user and operators";
+    return "the token or certificate \"" + owner->token + "\": only its holders and operators";
+}
+
 // Reads the query keys that routes accept. All values are whole numbers.
 Result<void> read_query(const AllocatorApi::Route& route, const HttpRequest& request, AllocatorApi::Asked& asked) {
     if (auto known = check_query_keys(route.query, request); !known) return known;
@@ -420,7 +431,8 @@ std::optional<HttpResponse> AllocatorApi::post_job(const Asked& asked) {
             return http_error(
                 Error{ErrorCode::permission_denied, "user: only operators register jobs for a user that they name"});
         }
-        if (asked.http.peer) spec->user = asked.http.peer->uid;
+        spec->owner = owner_of(asked.http);
+        spec->user = spec->owner->uid;
     }
     undo_ = [this, name = spec->name] { static_cast<void>(cluster_.remove_job(name)); };
     // Not planned at once, because a thousand jobs may be registered in a second.
@@ -435,11 +447,9 @@ std::optional<HttpResponse> AllocatorApi::delete_node(const Asked& asked) {
 
 std::optional<HttpResponse> AllocatorApi::delete_job(const Asked& asked) {
     if (const JobRegistration* const before = cluster_.registered(asked.name)) {
-        const bool is_own = !before->user || (asked.http.peer && asked.http.peer->uid == *before->user);
-        if (!is_own && !asked.http.is_operator) {
-            return http_error(Error{ErrorCode::permission_denied, "job \"" + asked.name + "\" is registered for uid " +
-                                                                      std::to_string(*before->user) +
-                                                                      ": only that user and operators may remove it"});
+        if (!asked.http.is_operator && before->owner != owner_of(asked.http)) {
+            return http_error(Error{ErrorCode::permission_denied, "job \"" + asked.name + "\" was registered by " +
+                                                                      text_of(before->owner) + " may remove it"});
         }
         undo_ = [this, spec = *before] { static_cast<void>(cluster_.register_job(spec)); };
     }

@@ -45,6 +45,13 @@ bool set_peer_endpoint(std::string& into, const ConfigValue& value) {
 }
 
 constexpr auto set_timeout = set_config_duration<10 * kMillisecond_ns, 3600 * kSecond_ns>;
+bool set_jobs(std::size_t& into, const ConfigValue& value) {
+    unsigned jobs = 0;
+    if (!set_config_count<1, 1'000'000>(jobs, value)) return false;
+    into = jobs;
+    return true;
+}
+
 constexpr auto set_limit = set_config_count<1, 1'000'000>;
 
 using Rule = ConfigRule<AllocatorConfig>;
@@ -122,6 +129,9 @@ constexpr std::array kAllocatorRules{
          set_member<set_limit, &AllocatorConfig::limits, &ServiceLimits::requests_per_second_per_peer>},
     Rule{{"limits.request_burst_per_peer", kCount, "requests one peer may send at once after a pause"},
          set_member<set_limit, &AllocatorConfig::limits, &ServiceLimits::request_burst_per_peer>},
+    Rule{{"limits.jobs_per_owner", kCount,
+          "most jobs that one user or token may register, unless it is an operator; default: 1000"},
+         set_member<set_jobs, &AllocatorConfig::cluster, &ClusterOptions::jobs_per_owner_max>},
     Rule{{"limits.request_timeout", kTime, "time for one request to arrive and one answer to be read"},
          set_member<set_timeout, &AllocatorConfig::limits, &ServiceLimits::request_timeout_ns>},
     Rule{{"limits.idle_timeout", kTime, "most time between two requests of one connection"},

@@ -14,6 +14,10 @@ namespace larder::allocator {
 namespace json = boost::json;
 namespace {
 
+json::object json_of(const RegistrationOwner& owner) {
+    return owner.uid ? json::object{{"uid", *owner.uid}} : json::object{{"token", owner.token}};
+}
+
 json::object json_of(const JobRegistration& spec) {
     json::object object{{"name", spec.name},
                         {"weight", spec.weight},
@@ -24,6 +28,7 @@ json::object json_of(const JobRegistration& spec) {
         object["bandwidth_cap_bytes_per_second"] = spec.bandwidth_cap_bytes_per_second;
     }
     if (spec.user) object["user"] = *spec.user;
+    if (spec.owner) object["owner"] = json_of(*spec.owner);
     return object;
 }
 
@@ -75,10 +80,28 @@ std::vector<DatasetQuota> quotas_of(const json::object& object) {
     return quotas;
 }
 
+// Operators own a registration that an allocator before version 4 wrote.
+Result<JobRegistration> registration_of(json::object object) {
+    std::optional<RegistrationOwner> owner;
+    if (const json::value* found = object.if_contains("owner")) {
+        owner.emplace();
+        const json::object& who = found->as_object();
+        if (const json::value* uid = who.if_contains("uid")) {
+            owner->uid = uid->to_number<std::uint32_t>();
+        } else {
+            owner->token = who.at("token").as_string();
+        }
+        object.erase("owner");
+    }
+    auto spec = read_job_registration(object, "");
+    if (spec) spec->owner = std::move(owner);
+    return spec;
+}
+
 Result<void> read_named(ClusterRecord& record, std::string_view kind, const std::string& name,
                         const json::object& object) {
     if (kind == "job") {
-        auto spec = read_job_registration(object, "");
+        auto spec = registration_of(object);
         if (!spec) return std::unexpected(spec.error());
         record.jobs[name] = std::move(*spec);
     } else if (kind == "node") {

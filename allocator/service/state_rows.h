@@ -25,7 +25,7 @@
 
 namespace larder::allocator {
 
-inline constexpr std::uint64_t kStateVersion = 3;
+inline constexpr std::uint64_t kStateVersion = 4;
 
 struct StateRun {
     std::string boot;

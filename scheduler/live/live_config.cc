@@ -161,7 +161,11 @@ GpuCluster gpu_cluster_of(const LiveConfig& config, const std::string& this_node
 std::vector<SubmitRule> submit_rules_of(const LiveConfig& config) {
     std::vector<SubmitRule> rules;
     for (const auto& [name, tenant] : config.tenants) {
-        SubmitRule rule{.is_open = !tenant.submitters, .uids = {}, .names = {}, .priority_max = tenant.priority_max};
+        SubmitRule rule{.is_open = !tenant.submitters,
+                        .uids = {},
+                        .names = {},
+                        .priority_max = tenant.priority_max,
+                        .weight_max = tenant.weight_max};
         for (const std::string& submitter : tenant.submitters.value_or(std::vector<std::string>())) {
             if (const auto uid = user_id(submitter)) rule.uids.insert(*uid);
             rule.names.insert(submitter);

@@ -62,8 +62,13 @@ void LiveScheduler::submit(std::span<const Submission> jobs, const Submitter& by
                                   .placer = options_.placer.get(),
                                   .by = by,
                                   .rules = options_.submit_rules};
-    auto ids =
-        queue_.submit(jobs, limits, [this](const std::string& name) { return cluster_.registered(name) != nullptr; });
+    // A job that runs outside the queue keeps its name.
+    const auto name_is_used = [&](const std::string& name) {
+        const auto user = cluster_.user_of(name);
+        const bool is_others = user && user != (by.uid ? by.uid : options_.own_user);
+        return cluster_.registered(name) != nullptr || (is_others && !by.is_operator);
+    };
+    auto ids = queue_.submit(jobs, limits, name_is_used);
     if (!ids) return done(std::move(ids));
     for (const JobId id : *ids) {
         JobRecord& job = queue_.job(id);
@@ -293,15 +298,22 @@ void LiveScheduler::tell_engine() {
 void LiveScheduler::register_job(JobRecord& job) {
     allocator::JobRegistration spec{.name = job.asked.name};
     spec.user = job.asked.user ? std::optional(job.asked.user->uid) : options_.own_user;
+    std::optional<allocator::JobRegistration> declared_by_user;
     if (const auto* before = cluster_.registered(job.asked.name)) {
-        if (before->user == spec.user) return;
-        // Somebody registered the name while the job waited, or an older version registered it without a user.
+        const bool is_for_same_user = before->user == spec.user;
+        if (is_for_same_user && before->registered_by_operator()) return;
+        // Somebody registered the name while the job waited, or an older version registered it without a user. What
+        // the job's own user declared stays.
+        if (is_for_same_user) declared_by_user = *before;
         if (auto removed = cluster_.remove_job(job.asked.name); !removed) {
             return log_warn("could not replace the registration of a job's name",
                             {{"job", job.asked.name}, {"error", removed.error().message}});
         }
     }
-    if (job.dataset_bytes > 0 && std::isfinite(job.remaining_bytes())) {
+    if (declared_by_user) {
+        spec = *declared_by_user;
+        spec.owner.reset();
+    } else if (job.dataset_bytes > 0 && std::isfinite(job.remaining_bytes())) {
         spec.epochs = std::max(1.0, job.remaining_bytes() / static_cast<double>(job.dataset_bytes));
     }
     const auto declared = job.asked.ideal_by_type.find(job.held->gpu_type);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "base/units.h"
 
@@ -160,6 +161,20 @@ Result<void> check_priority(const Submission& job, std::size_t tenant, const Sub
     return {};
 }
 
+Result<void> check_weight(const Submission& job, std::size_t tenant, const SubmissionLimits& limits) {
+    if (limits.by.is_operator) return {};
+    std::optional<double> most;
+    for (std::size_t at = tenant; at != kNoTenant && !limits.rules.empty(); at = limits.tenants[at].parent) {
+        const auto own = limits.rules[at].weight_max;
+        if (own) most = std::min(*own, most.value_or(*own));
+    }
+    if (job.weight <= most.value_or(1)) return {};
+    char text[96];
+    std::snprintf(text, sizeof text, "weight %g is above %g, the highest for tenant ", job.weight, most.value_or(1));
+    return fail(ErrorCode::permission_denied, text + ("\"" + limits.tenants[tenant].name + "\"") +
+                                                  " (scheduler.tenant.NAME.weight_max in the allocator's config)");
+}
+
 // The bytes of a text in JSON.
 std::uint64_t text_bytes(std::string_view text) {
     std::uint64_t bytes = text.size() + 3;  // two quotes and a comma
@@ -224,6 +239,7 @@ Result<void> check_submission(const Submission& job, const SubmissionLimits& lim
     const auto tenant = std::ranges::find(limits.tenants, *counts_for, &Tenant::name);
     const auto index = static_cast<std::size_t>(tenant - limits.tenants.begin());
     if (auto good = check_priority(job, index, limits); !good) return good;
+    if (auto good = check_weight(job, index, limits); !good) return good;
     if (!job.dataset.empty() &&
         std::ranges::find(limits.datasets, job.dataset, &DatasetState::name) == limits.datasets.end()) {
         return fail(ErrorCode::not_found,

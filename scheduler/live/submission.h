@@ -65,7 +65,7 @@ struct Submission {
 struct Submitter {
     std::optional<std::uint32_t> uid;  // on the Unix socket
     std::string name;                  // over TCP: of the token or certificate
-    bool is_operator = false;          // may submit for every tenant, at every priority
+    bool is_operator = false;          // may submit for every tenant, at every priority and weight
 };
 
 // Says who may submit for one tenant, and at which priority.
@@ -74,6 +74,8 @@ struct SubmitRule {
     std::set<std::uint32_t> uids;
     std::set<std::string> names;
     std::optional<std::int32_t> priority_max;
+    // The highest weight of a job, for the tenants below this one, too. 1 if neither the tenant nor one above has it.
+    std::optional<double> weight_max = {};
 
     bool allows(const Submitter& by) const {
         return is_open || by.is_operator || (by.uid ? uids.contains(*by.uid) : names.contains(by.name));
@@ -101,8 +103,8 @@ inline constexpr std::uint64_t kRecordBytesMax = 256u << 10;
 // Returns the bytes of the job's record, at most. Its log and its counters, which come later, count a fixed amount.
 std::uint64_t record_bytes(const Submission& job);
 
-// Fails with invalid_argument, not_found (tenant, dataset, GPU type), permission_denied (tenant, priority) or no_space
-// (the job is larger than the cluster, than its tenant's claim, or than a quota).
+// Fails with invalid_argument, not_found (tenant, dataset, GPU type), permission_denied (tenant, priority, weight) or
+// no_space (the job is larger than the cluster, than its tenant's claim, or than a quota).
 Result<void> check_submission(const Submission& job, const SubmissionLimits& limits);
 
 }  // namespace larder::scheduler

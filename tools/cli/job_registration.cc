@@ -104,19 +104,21 @@ void add_job_registration(CLI::App& job, Context& context) {
     CLI::App* add = job.add_subcommand("register", "Tell the allocator what it cannot measure about a job");
     add->add_option("JOB", options->name, "The name the job's loaders connect with; the job need not run yet")
         ->required();
-    add->add_option("--weight", options->weight, "Weight of the job's rate against other jobs' rates. Default: 1");
+    add->add_option("--weight", options->weight,
+                    "Weight of the job's rate against other jobs' rates. Default: 1. Only operators give more");
     add->add_option("--epochs", options->epochs,
                     "Epochs the job still reads, including the current one. Default: no end");
     add_rate_option(*add, "--ideal", options->ideal,
                     "f*: the job's rate when it never waits for data; used until it is measured");
-    add_rate_option(*add, "--floor", options->floor, "Least remote bandwidth to grant the job");
+    add_rate_option(*add, "--floor", options->floor,
+                    "Least remote bandwidth to grant the job. Only operators give one");
     add_rate_option(*add, "--cap", options->cap, "Most remote bandwidth to grant the job");
     add->callback(
         [&context, options] { context.command = [&context, options] { return register_job(context, *options); }; });
     job.add_subcommand("ls", "List all jobs of the cluster that the allocator knows")
         ->alias("list")
         ->callback([&context] { context.command = [&context] { return list_registered_jobs(context); }; });
-    CLI::App* remove = job.add_subcommand("rm", "Remove what was registered for a job; a running job continues");
+    CLI::App* remove = job.add_subcommand("rm", "Remove what you registered for a job; a running job continues");
     remove->alias("remove");
     remove->add_option("JOB", options->name, "The job's name")->required();
     remove->callback(

@@ -283,6 +283,18 @@ TEST_F(ClusterMemory, NamesKeepTheirUsersAcrossRestart) {
     EXPECT_EQ(cluster->planned_state().jobs.size(), 2u);
 }
 
+TEST_F(ClusterMemory, RegistrationsKeepTheirOwnersAcrossRestart) {
+    options.jobs_per_owner_max = 1;
+    restart();
+    const RegistrationOwner owner{.uid = 1001, .token = {}};
+    ASSERT_TRUE(cluster->register_job({.name = "own", .user = 1001, .owner = owner}));
+    ASSERT_TRUE(cluster->register_job({.name = "operators", .user = 1001}));
+    restart();
+    EXPECT_EQ(cluster->registered("own")->owner, owner);
+    EXPECT_TRUE(cluster->registered("operators")->registered_by_operator());
+    EXPECT_EQ(cluster->register_job({.name = "more", .user = 1001, .owner = owner}).error().code, ErrorCode::no_space);
+}
+
 TEST_F(ClusterMemory, LostStateIsRebuiltFromReportsAndNumbersContinue) {
     NodeReport a = node_report("a", "vision", "images");
     const NodePlan before = exchange(a);

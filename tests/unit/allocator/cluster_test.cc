@@ -579,6 +579,52 @@ TEST_F(ClusterTest, RegistrationForAUserTakesTheNameFromWhoUsedItFirst) {
     EXPECT_EQ(cluster.user_of("vision"), 1002u);
 }
 
+TEST_F(ClusterTest, RegistrationWithAnOwnerTakesNoNameInUse) {
+    NodeReport node = node_report("a");
+    node.jobs = {job_of_user("vision", 1002)};
+    report(node);
+    const RegistrationOwner other{.uid = 1001, .token = {}};
+    const RegistrationOwner token{.uid = {}, .token = "ci"};
+    const auto refused = cluster.register_job({.name = "vision", .user = 1001, .owner = other});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::permission_denied);
+    EXPECT_NE(refused.error().message.find("uid 1002"), std::string::npos) << refused.error().message;
+    EXPECT_FALSE(cluster.register_job({.name = "vision", .owner = token}));
+    EXPECT_EQ(cluster.user_of("vision"), 1002u);
+    const RegistrationOwner own{.uid = 1002, .token = {}};
+    ASSERT_TRUE(cluster.register_job({.name = "vision", .user = 1002, .owner = own}));
+    EXPECT_EQ(cluster.register_job({.name = "vision", .user = 1001, .owner = other}).error().code,
+              ErrorCode::permission_denied);
+    EXPECT_EQ(cluster.register_job({.name = "vision", .user = 1002, .owner = own}).error().code,
+              ErrorCode::already_exists);
+    ASSERT_TRUE(cluster.register_job({.name = "later", .user = 1002, .owner = own}));
+    EXPECT_EQ(cluster.register_job({.name = "later", .user = 1001, .owner = other}).error().code,
+              ErrorCode::permission_denied)
+        << "it is registered, but does not run";
+}
+
+TEST_F(ClusterTest, OwnerMayRegisterSoManyJobsAndOperatorsMore) {
+    ClusterOptions few{.remote_bytes_per_second = kRemote, .jobs_per_owner_max = 2};
+    Cluster limited(few);
+    const RegistrationOwner first{.uid = 1001, .token = {}};
+    const RegistrationOwner second{.uid = {}, .token = "1001"};
+    const auto add = [&](const std::string& name, std::optional<RegistrationOwner> owner) {
+        return limited.register_job({.name = name, .owner = std::move(owner)});
+    };
+    ASSERT_TRUE(add("a", first));
+    ASSERT_TRUE(add("b", first));
+    const auto refused = add("c", first);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::no_space);
+    EXPECT_NE(refused.error().message.find("limit for one user or token"), std::string::npos);
+    EXPECT_EQ(add("a", first).error().code, ErrorCode::already_exists);
+    EXPECT_TRUE(add("c", second)) << "a token is not the user of that name";
+    for (const char* name : {"d", "e", "f"}) EXPECT_TRUE(add(name, std::nullopt));
+    ASSERT_TRUE(limited.remove_job("a"));
+    EXPECT_TRUE(add("g", first));
+    EXPECT_FALSE(add("h", first));
+}
+
 TEST_F(ClusterTest, NameWithoutUserCountsForTheJobOfThatName) {
     NodeReport old = node_report("a");  // its daemon reports no users
     old.jobs = {job_report("vision", "images")};

@@ -1,6 +1,7 @@
 #pragma once
 
-// An AllocatorApi with its own cluster and a clock that the test advances. Tests send it whole requests.
+// An AllocatorApi with its own cluster and a clock that the test advances. Tests send it whole requests, as an operator
+// unless they say otherwise.
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
@@ -53,6 +54,7 @@ protected:
         request.path = path;
         request.query = query;
         request.body = body;
+        request.is_operator = true;
         return request;
     }
     // Status 0 means that there is no answer yet.
@@ -70,6 +72,28 @@ protected:
             clock.advance_ns(std::min(duration_ns, kTick_ns));
             api.tick();
         }
+    }
+    HttpResponse answer_to(const HttpRequest& asked) {
+        HttpResponse given;
+        given.status = 0;
+        api.handle(asked, [&](HttpResponse response) { given = std::move(response); });
+        return given;
+    }
+    // As a user on the Unix socket without the role of an operator.
+    HttpResponse ask_as_user(std::uint32_t uid, const std::string& method, const std::vector<std::string>& path,
+                             const std::string& body = "") {
+        HttpRequest asked = request(method, path, body);
+        asked.is_operator = false;
+        asked.peer = PeerCredentials{.uid = uid, .gid = uid, .pid = 1};
+        return answer_to(asked);
+    }
+    // Over TCP, without the role of an operator.
+    HttpResponse ask_with_token(const std::string& name, const std::string& method,
+                                const std::vector<std::string>& path, const std::string& body = "") {
+        HttpRequest asked = request(method, path, body);
+        asked.is_operator = false;
+        asked.authenticated_as = name;
+        return answer_to(asked);
     }
     HttpResponse report(const NodeReport& sent) {
         return ask("POST", {"v1", "reports"}, boost::json::serialize(to_json(sent)));

@@ -2,6 +2,8 @@
 
 #include "allocator/service/allocator_api.h"
 
+#include <gmock/gmock.h>
+
 #include <string>
 
 #include "allocator/protocol/codec.h"
@@ -11,6 +13,8 @@ namespace larder::allocator {
 namespace {
 
 namespace json = boost::json;
+
+using ::testing::HasSubstr;
 
 TEST_F(AllocatorApiTest, ReportIsUnchangedByJsonRoundTrip) {
     const NodeReport before = report_of("a");
@@ -77,23 +81,47 @@ TEST_F(AllocatorApiTest, JobsAreRegisteredOnceAndRemoved) {
 }
 
 TEST_F(AllocatorApiTest, RegistrationBelongsToTheUserWhoMadeIt) {
-    const auto ask_as = [&](std::uint32_t uid, const char* method, const std::vector<std::string>& path,
-                            const std::string& body) {
-        HttpRequest asked = request(method, path, body);
-        asked.peer = PeerCredentials{.uid = uid, .gid = uid, .pid = 1};
-        asked.is_operator = uid == 0;
-        HttpResponse answer;
-        api.handle(asked, [&](HttpResponse response) { answer = std::move(response); });
-        return answer;
-    };
-    EXPECT_EQ(ask_as(1001, "POST", {"v1", "jobs"}, R"({"name":"vision","user":1002})").status, 403u);
-    ASSERT_EQ(ask_as(1001, "POST", {"v1", "jobs"}, R"({"name":"vision"})").status, 200u);
+    const std::vector<std::string> vision{"v1", "jobs", "vision"};
+    EXPECT_EQ(ask_as_user(1001, "POST", {"v1", "jobs"}, R"({"name":"vision","user":1002})").status, 403u);
+    ASSERT_EQ(ask_as_user(1001, "POST", {"v1", "jobs"}, R"({"name":"vision"})").status, 200u);
     EXPECT_EQ(only("jobs").at("user").to_number<int>(), 1001);
-    EXPECT_EQ(ask_as(1002, "DELETE", {"v1", "jobs", "vision"}, "").status, 403u);
-    EXPECT_EQ(ask("DELETE", {"v1", "jobs", "vision"}).status, 403u) << "over TCP, without the role of an operator";
-    EXPECT_EQ(ask_as(1001, "DELETE", {"v1", "jobs", "vision"}, "").status, 200u);
-    ASSERT_EQ(ask_as(0, "POST", {"v1", "jobs"}, R"({"name":"vision","user":1002})").status, 200u);
-    EXPECT_EQ(ask_as(0, "DELETE", {"v1", "jobs", "vision"}, "").status, 200u);
+    EXPECT_EQ(ask_as_user(1002, "DELETE", vision).status, 403u);
+    EXPECT_EQ(ask_with_token("ci", "DELETE", vision).status, 403u);
+    EXPECT_EQ(ask_as_user(1001, "DELETE", vision).status, 200u);
+    ASSERT_EQ(ask("POST", {"v1", "jobs"}, R"({"name":"vision","user":1002})").status, 200u);
+    EXPECT_THAT(message(ask_as_user(1002, "DELETE", vision)), HasSubstr("only operators may remove it"))
+        << "it may have a weight that the user could not give";
+    EXPECT_EQ(ask("DELETE", vision).status, 200u);
+}
+
+TEST_F(AllocatorApiTest, RegistrationOfATokenBelongsToThatToken) {
+    const std::vector<std::string> vision{"v1", "jobs", "vision"};
+    ASSERT_EQ(ask_with_token("ci", "POST", {"v1", "jobs"}, R"({"name":"vision"})").status, 200u);
+    EXPECT_THAT(message(ask_as_user(1001, "DELETE", vision)), HasSubstr("token or certificate \"ci\""));
+    EXPECT_EQ(ask_with_token("nightly", "DELETE", vision).status, 403u);
+    EXPECT_EQ(ask_with_token("nightly", "POST", {"v1", "jobs"}, R"({"name":"vision"})").status, 403u);
+    EXPECT_EQ(ask_with_token("ci", "POST", {"v1", "jobs"}, R"({"name":"vision"})").status, 409u);
+    EXPECT_EQ(ask_with_token("ci", "DELETE", vision).status, 200u);
+}
+
+TEST_F(AllocatorApiTest, RegistrationWithoutOwnerBelongsToOperators) {
+    const std::vector<std::string> vision{"v1", "jobs", "vision"};
+    ASSERT_EQ(ask("POST", {"v1", "jobs"}, R"({"name":"vision"})").status, 200u);
+    EXPECT_TRUE(cluster.registered("vision")->registered_by_operator());
+    EXPECT_EQ(ask_as_user(1001, "DELETE", vision).status, 403u);
+    EXPECT_EQ(ask_with_token("ci", "DELETE", vision).status, 403u);
+    EXPECT_EQ(ask("DELETE", vision).status, 200u);
+}
+
+TEST_F(AllocatorApiTest, OnlyOperatorsGiveFloorsAndWeightsAbove1) {
+    for (const char* body : {R"({"name":"x","bandwidth_floor_bytes_per_second":1})", R"({"name":"x","weight":1.01})"}) {
+        EXPECT_EQ(ask_as_user(1001, "POST", {"v1", "jobs"}, body).status, 403u) << body;
+        EXPECT_EQ(ask_with_token("ci", "POST", {"v1", "jobs"}, body).status, 403u) << body;
+        EXPECT_EQ(ask("POST", {"v1", "jobs"}, body).status, 200u) << body;
+        EXPECT_EQ(ask("DELETE", {"v1", "jobs", "x"}).status, 200u) << body;
+    }
+    EXPECT_EQ(ask_as_user(1001, "POST", {"v1", "jobs"}, R"({"name":"x","weight":1,"epochs":2})").status, 200u);
+    EXPECT_FALSE(cluster.registered("x")->registered_by_operator());
 }
 
 // A report names a job of another user like one that runs. Rates that people see are those of the right job.

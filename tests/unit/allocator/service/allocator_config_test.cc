@@ -62,6 +62,7 @@ TEST(AllocatorConfig, ReadsEveryKey) {
         body = "1 MiB"
         connections = 9
         connections_per_peer = 8
+        jobs_per_owner = 70
         requests_per_second_per_peer = 7
         request_burst_per_peer = 6
         request_timeout = "5 s"
@@ -94,6 +95,7 @@ TEST(AllocatorConfig, ReadsEveryKey) {
     EXPECT_EQ(config.limits.body_bytes, 1u << 20);
     EXPECT_EQ(config.limits.connections, 9u);
     EXPECT_EQ(config.limits.connections_per_peer, 8u);
+    EXPECT_EQ(config.cluster.jobs_per_owner_max, 70u);
     EXPECT_EQ(config.limits.requests_per_second_per_peer, 7u);
     EXPECT_EQ(config.limits.request_burst_per_peer, 6u);
     EXPECT_EQ(config.limits.request_timeout_ns, 5'000'000'000);
@@ -193,6 +195,7 @@ TEST(AllocatorConfig, ExampleIsValidAndShowsEveryKey) {
     EXPECT_EQ(config->limits.body_bytes, defaults.limits.body_bytes);
     EXPECT_EQ(config->limits.connections, defaults.limits.connections);
     EXPECT_EQ(config->limits.connections_per_peer, defaults.limits.connections_per_peer);
+    EXPECT_EQ(config->cluster.jobs_per_owner_max, defaults.cluster.jobs_per_owner_max);
     EXPECT_EQ(config->limits.requests_per_second_per_peer, defaults.limits.requests_per_second_per_peer);
     EXPECT_EQ(config->limits.request_burst_per_peer, defaults.limits.request_burst_per_peer);
     EXPECT_EQ(config->limits.request_timeout_ns, defaults.limits.request_timeout_ns);

@@ -48,7 +48,9 @@ protected:
         ClusterRecord record;
         record.jobs["vision"] =
             JobRegistration{.name = "vision", .weight = 2, .epochs = 3, .ideal_bytes_per_second = 1.5e8};
+        record.jobs["vision"]->owner = RegistrationOwner{.uid = 1001, .token = {}};
         record.jobs["language"] = JobRegistration{.name = "language", .bandwidth_cap_bytes_per_second = 7e7};
+        record.jobs["language"]->owner = RegistrationOwner{.uid = {}, .token = "ci"};
         record.pins["images"] = 12345;
         record.remote = RemoteRecord{5e8, 1e9};
         record.nodes["a"] = NodeReport{.node = "a", .instance = 7, .datasets = {{.name = "images", .size_bytes = 9}}};
@@ -98,6 +100,8 @@ TEST_F(StateStoreTest, SavedRecordIsFound) {
     EXPECT_EQ(found.jobs.at("vision")->bandwidth_cap_bytes_per_second, kUnlimited);
     EXPECT_EQ(found.jobs.at("language")->bandwidth_cap_bytes_per_second, 7e7);
     EXPECT_EQ(found.jobs.at("language")->epochs, kUnlimited);
+    EXPECT_EQ(found.jobs.at("vision")->owner, (RegistrationOwner{.uid = 1001, .token = {}}));
+    EXPECT_EQ(found.jobs.at("language")->owner, (RegistrationOwner{.uid = {}, .token = "ci"}));
     EXPECT_EQ(found.pins.at("images"), 12345u);
     EXPECT_EQ(found.remote->bytes_per_second, 5e8);
     EXPECT_EQ(found.remote->configured_bytes_per_second, 1e9);
@@ -172,7 +176,7 @@ TEST_F(StateStoreTest, NewerVersionIsRefusedAndLeftUnchanged) {
         const auto refused = try_open(0);
         ASSERT_FALSE(refused);
         EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
-        EXPECT_THAT(refused.error().message, HasSubstr("has version 99, but this larder-allocator reads 3 and older"));
+        EXPECT_THAT(refused.error().message, HasSubstr("has version 99, but this larder-allocator reads 4 and older"));
     }
     EXPECT_FALSE(std::filesystem::exists(state + "/cluster.damaged"));
 }
@@ -240,6 +244,7 @@ TEST_F(StateStoreTest, SettingsOfOlderVersionAreMigrated) {
         const auto store = open(0);
         EXPECT_EQ(store->found().pins.at("images"), 77u);
         EXPECT_EQ(store->found().jobs.at("old")->weight, 4);
+        EXPECT_TRUE(store->found().jobs.at("old")->registered_by_operator());
     }
 }
 

@@ -74,6 +74,7 @@ TEST(LiveConfig, TenantNeedsNoSettings) {
 TEST(LiveConfig, TenantsNameTheirSubmittersAndHighestPriority) {
     const auto config = read(
         "[scheduler]\ngpus = 8\n[scheduler.tenant.a]\nsubmitters = \"root, 1007, ci-vision\"\npriority_max = -3\n"
+        "weight_max = 2.5\n"
         "[scheduler.tenant.b]\nsubmitters = \"\"\n[scheduler.tenant.c]\nweight = 2");
     ASSERT_TRUE(config) << config.error().message;
     const auto rules = submit_rules_of(*config);
@@ -82,10 +83,12 @@ TEST(LiveConfig, TenantsNameTheirSubmittersAndHighestPriority) {
     EXPECT_EQ(rules[0].uids, (std::set<std::uint32_t>{0, 1007}));
     EXPECT_TRUE(rules[0].names.contains("ci-vision"));
     EXPECT_EQ(rules[0].priority_max, -3);
+    EXPECT_EQ(rules[0].weight_max, 2.5);
     EXPECT_FALSE(rules[1].is_open) << "nobody but operators";
     EXPECT_TRUE(rules[1].uids.empty() && rules[1].names.empty());
     EXPECT_TRUE(rules[2].is_open);
     EXPECT_FALSE(rules[2].priority_max);
+    EXPECT_FALSE(rules[2].weight_max);
     EXPECT_TRUE(submit_rules_of(LiveConfig{}).empty());
 }
 
@@ -101,6 +104,7 @@ TEST(LiveConfig, InvalidValueIsNamed) {
     EXPECT_THAT(refused(gpus + "[scheduler.tenant.a]\nparent = \"b\"\n[scheduler.tenant.b]\nparent = \"a\""),
                 HasSubstr("the tenant is part of itself"));
     EXPECT_THAT(refused(gpus + "[scheduler.tenant.a]\nweight = 0"), HasSubstr("above 0"));
+    EXPECT_THAT(refused(gpus + "[scheduler.tenant.a]\nweight_max = 0"), HasSubstr("above 0"));
     EXPECT_THAT(refused(gpus + "[scheduler.tenant.a]\npriority_max = 0.5"), HasSubstr("a whole number"));
     EXPECT_THAT(refused(gpus + "[scheduler.tenant.a]\nsubmitters = \"a,,b\""), HasSubstr("names such as"));
 }

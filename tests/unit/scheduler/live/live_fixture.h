@@ -115,13 +115,13 @@ protected:
     }
     // Makes the daemon of node "n1" report that it caches part of "images" and has read `bytes` for `job`. An empty
     // `job` reports no job.
-    void report(const std::string& job, std::uint64_t bytes) {
+    void report(const std::string& job, std::uint64_t bytes, std::optional<std::uint32_t> user = {}) {
         allocator::NodeReport report{
             .node = "n1",
             .instance = 1,
             .memory_bytes = 1'000'000,
             .datasets = {{.name = "images", .size_bytes = 1'000'000, .cached_memory_bytes = 400'000}}};
-        if (!job.empty()) report.jobs.push_back({.name = job, .dataset = "images", .bytes = bytes});
+        if (!job.empty()) report.jobs.push_back({.name = job, .dataset = "images", .bytes = bytes, .user = user});
         ASSERT_TRUE(cluster.report(report, now().steady_ns));
         ASSERT_TRUE(cluster.replan(now().steady_ns));
     }

@@ -448,6 +448,37 @@ TEST_F(Live, NameInUseIsRefused) {
     EXPECT_EQ(submit(again), id + 1);
 }
 
+TEST_F(Live, NameOfAnotherUsersRunningJobIsRefused) {
+    submitter = {.uid = 1002, .name = {}, .is_operator = false};
+    report("resnet", 5'000, 1001);
+    Submission asked = job_with_gpus(1, "resnet");
+    asked.user = RunAs{.uid = 1002, .gid = 1002};
+    const auto refused = try_submit(asked);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::already_exists);
+    submitter.uid = 1001;
+    asked.user = RunAs{.uid = 1001, .gid = 1001};
+    EXPECT_TRUE(try_submit(asked)) << "it is the user's own";
+}
+
+TEST_F(Live, RegistrationByTheJobsUserBecomesTheSchedulers) {
+    const JobId first = submit_and_start(job_with_gpus(8));
+    Submission asked = job_with_gpus(1, "resnet");
+    asked.user = RunAs{.uid = 1001, .gid = 1001};
+    submit(asked);
+    allocator::JobRegistration declared{.name = "resnet", .bandwidth_cap_bytes_per_second = 7e5, .user = 1001};
+    declared.owner = {.uid = 1001, .token = {}};
+    ASSERT_TRUE(cluster.register_job(declared));
+    engine.tell_ended({first, 1}, 0);
+    tick();
+    tick();
+    const allocator::JobRegistration* spec = cluster.registered("resnet");
+    ASSERT_NE(spec, nullptr);
+    EXPECT_TRUE(spec->registered_by_operator());
+    EXPECT_EQ(spec->user, 1001u);
+    EXPECT_EQ(spec->bandwidth_cap_bytes_per_second, 7e5) << "what the user declared stays";
+}
+
 TEST_F(Live, HistoryIsKeptWithinItsLimit) {
     history_max = 2;
     restart();

@@ -158,6 +158,31 @@ TEST_F(SubmissionRules, PriorityIsLimitedByTheTenantAndThoseAboveIt) {
     EXPECT_TRUE(check(by, "default", 100));
 }
 
+TEST_F(SubmissionRules, WeightAbove1NeedsAnOperatorOrATenantThatAllowsIt) {
+    const auto says = [&](const Submitter& by, const std::string& tenant, double weight) -> std::string {
+        const auto checked =
+            check_submission({.command = {"train"}, .directory = "/", .tenant = tenant, .weight = weight}, limits(by));
+        if (checked) return "";
+        EXPECT_EQ(checked.error().code, ErrorCode::permission_denied);
+        return checked.error().message;
+    };
+    EXPECT_EQ(says(user(2), "default", 1), "");
+    EXPECT_THAT(says(user(2), "default", 1.5), HasSubstr("weight 1.5 is above 1, the highest for tenant \"default\""));
+    rules[2].weight_max = 4;
+    EXPECT_EQ(says(user(2), "vision", 4), "");
+    EXPECT_EQ(says(user(2), "small", 4), "") << "small is a part of vision";
+    EXPECT_THAT(says(user(2), "vision", 5), HasSubstr("above 4"));
+    rules[1].weight_max = 9;
+    EXPECT_THAT(says(user(2), "small", 5), HasSubstr("above 4")) << "vision's limit holds, too";
+    rules[1].weight_max = 2;
+    EXPECT_THAT(says(user(2), "small", 3), HasSubstr("above 2"));
+    Submitter by = user(2);
+    by.is_operator = true;
+    EXPECT_EQ(says(by, "default", 100), "");
+    rules.clear();
+    EXPECT_THAT(says(user(2), "default", 1.5), HasSubstr("above 1"));
+}
+
 TEST(Submission, JobThatWouldTakeTooMuchOfTheQueueIsRefused) {
     Submission job = good();
     job.environment["A"] = std::string(kRecordBytesMax - record_bytes(good()) - 100, 'x');
