@@ -1,6 +1,7 @@
-// larder-test-reader SOCKET DATASET FILES JOB EPOCHS PAUSE_US SEED: reads a dataset of plain files as a training job
+// larder-test-reader SOCKET DATASET FILES JOB EPOCHS PAUSE_US SEED [FORBIDDEN]: reads a dataset of plain files as a training job
 // does, and compares every byte with the files below FILES. Prints one line an epoch. EPOCHS 0: until SIGTERM. Sleeps
-// PAUSE_US microseconds after each batch.
+// PAUSE_US microseconds after each batch. With FORBIDDEN, bytes are not compared with files: none of them may have this
+// text.
 //
 // Exit codes: 0: all was right; 1: the daemon gave an error; 2: wrong usage; 3: wrong bytes, or a sample that was
 // missing or came twice.
@@ -45,6 +46,7 @@ std::map<std::string, std::string> read_files(const std::filesystem::path& root)
 struct Reading {
     std::map<std::string, std::string> files;
     std::vector<int> seen;
+    std::string_view forbidden{};
     std::uint64_t epochs = 0;
     std::uint64_t bytes = 0;
 
@@ -52,13 +54,18 @@ struct Reading {
     int take(const larder::Batch& batch) {
         for (const larder::Sample& sample : batch.samples()) {
             const std::string_view got(reinterpret_cast<const char*>(sample.bytes().data()), sample.bytes().size());
+            bytes += got.size();
+            if (!forbidden.empty()) {
+                if (got.find(forbidden) == std::string_view::npos) continue;
+                std::printf("wrong: forbidden bytes in %.*s\n", static_cast<int>(sample.key.size()), sample.key.data());
+                return kWrong;
+            }
             const auto file = files.find(std::string(sample.key));
             if (file == files.end() || file->second != got) {
                 std::printf("wrong: the bytes of %.*s\n", static_cast<int>(sample.key.size()), sample.key.data());
                 return kWrong;
             }
             if (sample.index < seen.size()) ++seen[sample.index];
-            bytes += got.size();
         }
         return 0;
     }
@@ -99,14 +106,15 @@ int read_epochs(larder::Loader& loader, Reading& reading, std::uint64_t epochs, 
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 8) {
-        std::fputs("usage: larder-test-reader SOCKET DATASET FILES JOB EPOCHS PAUSE_US SEED\n", stderr);
+    if (argc != 8 && argc != 9) {
+        std::fputs("usage: larder-test-reader SOCKET DATASET FILES JOB EPOCHS PAUSE_US SEED [FORBIDDEN]\n", stderr);
         return 2;
     }
     std::puts("reading");
     std::fflush(stdout);
     std::signal(SIGTERM, [](int) { stop = 1; });
-    Reading reading{.files = read_files(argv[3]), .seen = {}};
+    Reading reading{.seen = {}, .forbidden = argc == 9 ? argv[8] : std::string_view()};
+    if (reading.forbidden.empty()) reading.files = read_files(argv[3]);
     const std::uint64_t seed = std::strtoull(argv[7], nullptr, 10);
     larder::LoaderOptions options;
     options.dataset = argv[2];
@@ -119,7 +127,7 @@ int main(int argc, char** argv) {
     options.batch_size = static_cast<std::uint32_t>(1 + seed % 32);
     auto loader = larder::Loader::open(options);
     if (!loader) return stop != 0 ? 0 : report_error(loader.error());
-    if (loader->sample_count() != reading.files.size()) {
+    if (reading.forbidden.empty() && loader->sample_count() != reading.files.size()) {
         std::printf("wrong: the dataset has %llu samples, not %zu\n",
                     static_cast<unsigned long long>(loader->sample_count()), reading.files.size());
         return kWrong;
