@@ -1,23 +1,29 @@
 #!/usr/bin/python3
 """A user attacks a real daemon with all weapons of attacker.cc, while another user's job reads. The job goes on, its
 bytes and counts are right, it gets at least 0.9 of its fair share of the remote's bandwidth, the daemon takes back all
-that the attacker had, and ends on SIGTERM. Needs root, to run programs as other users."""
+that the attacker had, and ends on SIGTERM. In rounds with an allocator, the user also attacks its socket, and others'
+registrations stay. In the other rounds the user owns a dataset, and changes its files while they are indexed and read;
+nothing outside of it is served. Needs root, to run programs as other users."""
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import random
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
 
+from hostile_user import OTHERS_JOBS, REGISTERED_MAX
 from programs import (
     END_S, Campaign, Child, Failure, Reader, add_data, allocator, descriptors, larderd, resident_bytes, wait_until, write_files,
 )  # fmt: skip
 
+HERE = pathlib.Path(__file__).resolve().parent
 VICTIM = 65533
 ATTACKER = 65534
 ROUND_S = 8.0
@@ -30,9 +36,13 @@ EPOCH_S_MAX = 60.0  # under a sanitizer, at half the remote's bandwidth an epoch
 ANSWER_S_MAX = 5.0
 DESCRIPTORS_LEFT_MAX = 16
 JOBS = 2000  # names of the attacker's jobs
+# Weapons of hostile_user.py.
+FILES = "files"
+ALLOCATOR = "allocator"
+SECRET = "bytes that nobody but root may read; "
 WEAPONS = (
     "garbage", "odd-opens", "handshakes", "sessions", "memory", "mapped", "halves", "descriptors", "event", "futex", "ring",
-    "requests", "hog", "reports", "messages", "sent-descriptors", "explain", "metrics",
+    "requests", "hog", "reports", "messages", "sent-descriptors", "explain", "metrics", FILES, ALLOCATOR,
 )  # fmt: skip
 
 
@@ -60,8 +70,9 @@ class Round:
         if self.leased:
             # So long that no lease expires on a busy machine.
             self.scheduler = allocator(
-                campaign, work, "--remote-bandwidth", f"{REMOTE} B/s", "--floor", "1 MB/s", lease="4 s"
-            )
+                campaign, work, "--remote-bandwidth", f"{REMOTE} B/s", "--floor", "1 MB/s", "--socket-mode", "0666",
+                lease="4 s",
+            )  # fmt: skip
             self.scheduler.start()
             options = ["--allocator.endpoint", self.scheduler.socket, "--allocator.node", "node"]
         self.port = free_port()
@@ -77,11 +88,115 @@ class Round:
             self.programs["larder-test-reader"], work / "d" / "larderd.sock", self.files, work / "reader.log",
             job="victim", seed=seed, user=VICTIM, group=VICTIM, extra_groups=[],
         )  # fmt: skip
+        self.user_program = pathlib.Path(shutil.copy(HERE / "hostile_user.py", work / "hostile_user.py"))
+        self.registered = self.register_victims() if self.leased else []
+        self.thief: Reader | None = None
+        self.thefts = 0
+        if not self.leased:
+            self.make_trap(seed)
         self.attackers: list[tuple[Child, pathlib.Path]] = []
         self.stopped: list[Child] = []
         self.count = 0
 
+    def user_command(self, *words: object) -> list[object]:
+        return ["/usr/bin/python3", "-I", self.user_program, *words]
+
+    def register_victims(self) -> list[dict[str, object]]:
+        """The victim registers its job and another one; an operator registers a third. Returns their rows."""
+        assert self.scheduler is not None
+        bodies = [json.dumps({"name": name, "bandwidth_cap_bytes_per_second": 1e12}) for name in ("victim", "victim-later")]
+        subprocess.run(
+            list(map(str, self.user_command("register", self.scheduler.socket, *bodies))),
+            user=VICTIM, group=VICTIM, extra_groups=[], check=True,
+        )  # fmt: skip
+        answer = self.scheduler.ask("POST", "/v1/jobs", {"name": "operators", "weight": 3, "bandwidth_floor_bytes_per_second": 9.0})
+        if answer.status != 200:
+            raise Failure(f"the operator could not register a job: {answer.body!r}")
+        return self.registrations()[0]
+
+    def registrations(self) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+        """What was declared for the jobs of others, and the rows of the attacker's registrations."""
+        assert self.scheduler is not None
+        rows = [row for row in self.scheduler.get("/v1/jobs")["jobs"] if row["registered"]]
+        others = [row for row in rows if row["name"] in OTHERS_JOBS]
+        keys = ("name", "user", "weight", "bandwidth_cap_bytes_per_second")
+        declared = [{key: row.get(key) for key in keys} for row in others]
+        return declared, [row for row in rows if row["name"] not in OTHERS_JOBS]
+
+    def check_registrations(self) -> None:
+        others, attackers = self.registrations()
+        if others != self.registered:
+            raise Failure(f"registrations of others have changed: they were {self.registered}, and are {others}")
+        if len(attackers) > REGISTERED_MAX:
+            raise Failure(f"the attacker has registered {len(attackers)} jobs")
+        for row in attackers:
+            floor = 0 if row["running"] else row["bandwidth_floor_bytes_per_second"]
+            if row.get("user") != ATTACKER or row["weight"] > 1 or floor > 0:  # type: ignore[operator]
+                raise Failure(f"the attacker has registered what it must not: {row}")
+        self.campaign.report(registrations=len(attackers))
+
+    def make_trap(self, seed: int) -> None:
+        """Adds a dataset "theirs" whose files belong to the attacker. Files of the same names and sizes, which only root
+        may read, lie beside it."""
+        self.tree, secrets = self.work / "theirs", self.work / "secrets"
+        write_files(self.tree, 60, 20_000, seed + 1)
+        for file in self.tree.rglob("*.bin"):
+            secret = secrets / file.relative_to(self.tree)
+            secret.parent.mkdir(parents=True, exist_ok=True)
+            size = file.stat().st_size
+            secret.write_bytes((SECRET.encode() * (size // len(SECRET) + 1))[:size])
+            for path in (file, secret):
+                os.utime(path, ns=(1_700_000_000_000_000_000,) * 2)
+        secrets.chmod(0o700)
+        for path in (self.tree, *self.tree.rglob("*")):
+            os.chown(path, ATTACKER, ATTACKER)
+        # Without a quota each read comes from the files.
+        quota = self.draw.choice([0, 1 << 17])
+        add_data(self.daemon, self.tree, quota, quota, "theirs", bool(self.campaign.options.follow))
+
+    def steal(self) -> None:
+        """Keeps a job of the attacker's reading their dataset, and has it indexed again now and then."""
+        if self.thief is not None and self.thief.has_ended():
+            if self.thief.wait(1) == 3:
+                raise Failure(f"a file outside of the dataset was served: {self.thief.output()[-1000:]}")
+            self.thief = None
+        if self.thief is None:
+            self.thefts += 1
+            self.thief = Reader(
+                self.programs["larder-test-reader"], self.work / "d" / "larderd.sock", self.tree,
+                self.work / f"thief-{self.thefts}.log", job="thief", seed=self.draw.randrange(1 << 32), dataset="theirs",
+                forbidden=SECRET[:16], user=ATTACKER, group=ATTACKER, extra_groups=[],
+            )  # fmt: skip
+            self.campaign.report(thefts=1)
+        if self.draw.random() < 0.3:
+            answer = self.daemon.ask("POST", f"/v1/datasets/theirs/{self.draw.choice(['index', 'index', 'warm', 'verify'])}")
+            if answer.status not in (202, 409):
+                raise Failure(f"no task was begun: {answer.status} {answer.body!r}")
+            self.campaign.report(tasks=1)
+
+    def check_nothing_stolen(self) -> None:
+        """Nothing from outside of the dataset is on the daemon's disk either."""
+        for path in (self.work / "d").rglob("*"):
+            if path.is_file() and SECRET[:16].encode() in path.read_bytes():
+                raise Failure(f"{path} has bytes from outside of the dataset")
+
+    def start_user(self, mode: str) -> None:
+        self.count += 1
+        log = self.work / f"attacker-{self.count}.log"
+        seconds, seed = f"{self.draw.uniform(0.5, 4):.2f}", self.draw.randrange(1 << 32)
+        if mode == FILES:
+            words = [mode, self.tree, self.work / "secrets", seconds, seed]
+        else:
+            assert self.scheduler is not None
+            words = [mode, self.scheduler.socket, VICTIM, seconds, seed]
+        child = Child(self.user_command(*words), log, user=ATTACKER, group=ATTACKER, extra_groups=[])
+        self.attackers.append((child, log))
+
     def start_attacker(self, weapons: list[str]) -> None:
+        own = [mode for mode in (FILES, ALLOCATOR) if mode in weapons and self.leased == (mode == ALLOCATOR)]
+        weapons = [name for name in weapons if name not in (FILES, ALLOCATOR)]
+        if own and (not weapons or self.count % ATTACKERS == 0):
+            return self.start_user(own[0])
         self.count += 1
         log = self.work / f"attacker-{self.count}.log"
         seconds = self.draw.uniform(0.5, 4)
@@ -167,6 +282,10 @@ class Round:
             lambda: self.reader.epochs() > epochs, EPOCH_S_MAX, "the victim has read an epoch under attack", self.check_daemon
         )
         self.end_attackers()
+        if self.leased:
+            self.check_registrations()
+        else:
+            self.check_nothing_stolen()
         if share is not None and share < SHARE:
             raise Failure(f"the victim got {share:.2f} of its fair share, {REMOTE / 2 / 1e6:g} MB/s, {what}")
         # The daemon must get back all that the attackers had, and the victim must go on.
@@ -205,6 +324,8 @@ class Round:
 
     def attack(self, weapons: list[str]) -> None:
         self.step(weapons)
+        if not self.leased and FILES in weapons:
+            self.steal()
         self.check_daemon()
         time.sleep(0.1)
 
@@ -216,13 +337,20 @@ class Round:
             if "BREACH" in log.read_text(errors="replace"):
                 raise Failure(f"the attacker got what it must not: {log.read_text(errors='replace')[-1000:]}")
         self.attackers.clear()
+        if self.thief is not None:
+            self.thief.discard()
+            self.thief = None
 
     def discard(self) -> None:
         for child, _ in self.attackers:
             child.process.kill()
             child.process.wait()
+        if self.thief is not None:
+            self.thief.discard()
         self.reader.discard()
         self.daemon.discard()
+        # rmtree of shutil cannot remove trees this deep.
+        subprocess.run(["rm", "-rf", self.work / "theirs"], check=False)
         if self.scheduler is not None:
             self.scheduler.discard()
 
@@ -230,7 +358,8 @@ class Round:
 def main() -> int:
     campaign = Campaign(
         __doc__,
-        weapons={"default": ",".join(WEAPONS), "help": "weapons of attacker.cc, with commas between"},
+        weapons={"default": ",".join(WEAPONS), "help": "weapons of attacker.cc and hostile_user.py, with commas between"},
+        follow={"type": int, "default": 0, "help": "1: follow all links in the attacker's dataset; this must be found"},
     )
     if os.geteuid() != 0:
         campaign.report(skipped="only root can run programs as other users")

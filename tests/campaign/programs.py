@@ -224,10 +224,13 @@ class Reader:
         epochs: int = 0,
         pause_us: int = 0,
         seed: int = 1,
+        dataset: str = "data",
+        forbidden: str = "",
         **options: Any,
     ) -> None:
         self._log = log
-        self._child = Child([program, socket, "data", files, job, epochs, pause_us, seed], log, **options)
+        command = [program, socket, dataset, files, job, epochs, pause_us, seed, *([forbidden] if forbidden else [])]
+        self._child = Child(command, log, **options)
 
     def check(self) -> None:
         code = self._child.process.poll()
@@ -297,18 +300,22 @@ def allocator(
     return Server(command, work / "a" / "allocator.sock", work / "allocator.log", environment)
 
 
-def add_data(daemon: Server, files: pathlib.Path, memory_bytes: int, disk_bytes: int) -> None:
-    """Adds the dataset "data" and waits until it is indexed."""
-    body = {
-        "name": "data",
+def add_data(
+    daemon: Server, files: pathlib.Path, memory_bytes: int, disk_bytes: int, name: str = "data", follow_symlinks: bool = False
+) -> None:
+    """Adds a dataset and waits until it is indexed."""
+    body: dict[str, Any] = {
+        "name": name,
         "url": f"file://{files}",
         "mode": "0644",
         "quota": {"memory_bytes": memory_bytes, "disk_bytes": disk_bytes},
     }
+    if follow_symlinks:
+        body["remote"] = {"follow_symlinks": True}
     answer = daemon.ask("POST", "/v1/datasets", body)
     if answer.status != 202:
         raise Failure(f"the dataset was not added: {answer.status} {answer.body!r}")
-    wait_until(lambda: daemon.ask("GET", "/v1/datasets/data").status == 200, 60, "the dataset is indexed", daemon.check)
+    wait_until(lambda: daemon.ask("GET", f"/v1/datasets/{name}").status == 200, 60, "the dataset is indexed", daemon.check)
 
 
 def descriptors(pid: int) -> int:

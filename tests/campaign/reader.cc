@@ -1,7 +1,7 @@
-// larder-test-reader SOCKET DATASET FILES JOB EPOCHS PAUSE_US SEED [FORBIDDEN]: reads a dataset of plain files as a training job
-// does, and compares every byte with the files below FILES. Prints one line an epoch. EPOCHS 0: until SIGTERM. Sleeps
-// PAUSE_US microseconds after each batch. With FORBIDDEN, bytes are not compared with files: none of them may have this
-// text.
+// larder-test-reader SOCKET DATASET FILES JOB EPOCHS PAUSE_US SEED [FORBIDDEN]: reads a dataset of plain files as a
+// training job does, and compares every byte with the files below FILES. Prints one line an epoch. EPOCHS 0: until
+// SIGTERM. Sleeps PAUSE_US microseconds after each batch. With FORBIDDEN, nothing is compared: no byte may belong to
+// this text.
 //
 // Exit codes: 0: all was right; 1: the daemon gave an error; 2: wrong usage; 3: wrong bytes, or a sample that was
 // missing or came twice.
