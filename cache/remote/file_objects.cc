@@ -20,6 +20,9 @@ namespace larder::cache {
 namespace {
 
 constexpr std::uint64_t kFilesPerReport = 1024;
+constexpr std::uint64_t kEntriesPerStopCheck = 1024;
+// Paths to one directory. Folders that link to each other have more paths than memory can hold.
+constexpr unsigned kPathsMax = 100;
 
 std::int64_t mtime_ns(const struct stat& status) {
     return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
@@ -97,6 +100,8 @@ private:
         if (count > 0) listing_.notes.push_back("left out " + std::to_string(count) + " " + what);
     }
 
+    static std::unexpected<Error> cancelled() { return fail(ErrorCode::cancelled, "indexing was cancelled"); }
+
     // Lists the files of one directory and adds its directories to `pending_`.
     Result<void> list_directory(const std::string& path) {
         auto opened = root_.open(path, O_RDONLY | O_DIRECTORY);
@@ -112,7 +117,13 @@ private:
             std::erase(listing_.top_directories, path);
             return {};
         }
+        if (++paths_[{status.st_dev, status.st_ino}] > kPathsMax) {
+            return fail(ErrorCode::invalid_argument, "directory " + root_.full_path(path) +
+                                                         " is reached by more than " + std::to_string(kPathsMax) +
+                                                         " paths through symbolic links: remove links to it");
+        }
         for (;;) {
+            if (entries_++ % kEntriesPerStopCheck == 0 && stop_.stop_requested()) return cancelled();
             errno = 0;
             const dirent* found = ::readdir(stream.get());
             if (found == nullptr) break;
@@ -181,7 +192,7 @@ private:
         listing_.add(path, size_bytes, mtime_ns(status));
         bytes_ += size_bytes;
         if (listing_.objects.size() % kFilesPerReport == 0) {
-            if (stop_.stop_requested()) return fail(ErrorCode::cancelled, "indexing was cancelled");
+            if (stop_.stop_requested()) return cancelled();
             report();
         }
         return {};
@@ -199,7 +210,9 @@ private:
     std::uint64_t bytes_ = 0;
     std::uint64_t hidden_ = 0;
     std::uint64_t circular_links_ = 0;
+    std::uint64_t entries_ = 0;
     std::map<std::string, std::pair<dev_t, ino_t>> identities_;  // key: path of the directory
+    std::map<std::pair<dev_t, ino_t>, unsigned> paths_;          // by which the directory was listed
     std::uint64_t dangling_links_ = 0;
     std::uint64_t others_ = 0;
 };

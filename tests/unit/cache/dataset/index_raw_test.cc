@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
+#include <stop_token>
 
 #include "cache/remote/file_objects.h"
 #include "tests/support/another_user.h"
@@ -175,6 +177,40 @@ TEST_F(IndexRawTest, FollowsLinksAndReportsSkippedEntries) {
         ElementsAre(HasSubstr("1 empty file"), HasSubstr("2 file(s) or directories whose names begin with a dot"),
                     HasSubstr("2 symbolic link(s) to directories they are in"), HasSubstr("2 broken symbolic link(s)"),
                     HasSubstr("1 entry that is neither")));
+}
+
+// Each folder links to the next one eight times, so that there are 8^12 paths to the last one.
+TEST_F(IndexRawTest, FoldersThatLinkToEachOtherAreRefusedEarly) {
+    constexpr int kLevels = 12;
+    write("12/file");
+    for (int level = 0; level < kLevels; ++level) {
+        const std::filesystem::path folder = root_ / std::to_string(level);
+        std::filesystem::create_directories(folder);
+        for (int link = 0; link < 8; ++link) {
+            std::filesystem::create_directory_symlink("../" + std::to_string(level + 1),
+                                                      folder / ("link-" + std::to_string(link)));
+        }
+    }
+    std::stop_source stop;
+    const auto ends = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto listed = make_file_objects(root_.string(), false)
+                            ->list(
+                                [&](std::uint64_t, std::uint64_t) {
+                                    if (std::chrono::steady_clock::now() > ends) stop.request_stop();
+                                },
+                                stop.get_token());
+    ASSERT_FALSE(listed);
+    EXPECT_EQ(listed.error().code, ErrorCode::invalid_argument) << listed.error().message;
+    EXPECT_THAT(listed.error().message, HasSubstr("by more than 100 paths"));
+}
+
+TEST_F(IndexRawTest, ListingWithoutFilesStopsOnRequest) {
+    for (const char* folder : {"a", "b"}) std::filesystem::create_directories(root_ / folder);
+    std::stop_source stop;
+    stop.request_stop();
+    const auto listed = make_file_objects(root_.string(), false)->list({}, stop.get_token());
+    ASSERT_FALSE(listed);
+    EXPECT_EQ(listed.error().code, ErrorCode::cancelled);
 }
 
 TEST_F(IndexRawTest, FifoReplacingAFileIsAChangeAndDoesNotBlock) {
