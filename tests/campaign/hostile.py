@@ -34,6 +34,7 @@ REMOTE = 8_000_000  # bytes/s
 SHARE = 0.9
 EPOCH_S_MAX = 60.0  # under a sanitizer, at half the remote's bandwidth an epoch takes less than 2 s
 ANSWER_S_MAX = 5.0
+TASK_S_MAX = 30.0  # a warming task included
 DESCRIPTORS_LEFT_MAX = 16
 JOBS = 2000  # names of the attacker's jobs
 # Weapons of hostile_user.py.
@@ -92,6 +93,7 @@ class Round:
         self.registered = self.register_victims() if self.leased else []
         self.thief: Reader | None = None
         self.thefts = 0
+        self.tasks: list[int] = []  # of the attacker's dataset
         if not self.leased:
             self.make_trap(seed)
         self.attackers: list[tuple[Child, pathlib.Path]] = []
@@ -138,6 +140,7 @@ class Round:
     def make_trap(self, seed: int) -> None:
         """Adds a dataset "theirs" whose files belong to the attacker. Files of the same names and sizes, which only root
         may read, lie beside it."""
+        self.kinds = self.draw.randrange(1 << 32)
         self.tree, secrets = self.work / "theirs", self.work / "secrets"
         write_files(self.tree, 60, 20_000, seed + 1)
         for file in self.tree.rglob("*.bin"):
@@ -172,10 +175,18 @@ class Round:
             answer = self.daemon.ask("POST", f"/v1/datasets/theirs/{self.draw.choice(['index', 'index', 'warm', 'verify'])}")
             if answer.status not in (202, 409):
                 raise Failure(f"no task was begun: {answer.status} {answer.body!r}")
-            self.campaign.report(tasks=1)
+            if answer.status == 202:
+                self.tasks.append(answer.json()["task"])
+                self.campaign.report(tasks=1)
+
+    def runs(self, task: int) -> bool:
+        answer = self.daemon.ask("GET", f"/v1/tasks/{task}")
+        return answer.status != 404 and answer.json()["state"] == "running"
 
     def check_nothing_stolen(self) -> None:
-        """Nothing from outside of the dataset is on the daemon's disk either."""
+        """Nothing from outside of the dataset is on the daemon's disk either, and no task goes on forever."""
+        for task in self.tasks:
+            wait_until(lambda task=task: not self.runs(task), TASK_S_MAX, f"task {task} has ended", self.check_daemon)
         for path in (self.work / "d").rglob("*"):
             if path.is_file() and SECRET[:16].encode() in path.read_bytes():
                 raise Failure(f"{path} has bytes from outside of the dataset")
@@ -185,7 +196,7 @@ class Round:
         log = self.work / f"attacker-{self.count}.log"
         seconds, seed = f"{self.draw.uniform(0.5, 4):.2f}", self.draw.randrange(1 << 32)
         if mode == FILES:
-            words = [mode, self.tree, self.work / "secrets", seconds, seed]
+            words = [mode, self.tree, self.work / "secrets", seconds, seed, self.kinds]
         else:
             assert self.scheduler is not None
             words = [mode, self.scheduler.socket, VICTIM, seconds, seed]

@@ -2,7 +2,8 @@
 with the machine's own interpreter, so it needs nothing but the standard library.
 
     hostile_user.py allocator SOCKET VICTIM_UID SECONDS SEED    registers jobs, and tries what only others may do
-    hostile_user.py files TREE SECRETS SECONDS SEED             changes the files below TREE while a daemon reads them
+    hostile_user.py files TREE SECRETS SECONDS SEED KINDS       changes the files below TREE while a daemon reads them,
+                                                                in ways that follow from the number KINDS
     hostile_user.py register SOCKET BODY...                     registers jobs; not an attack
 
 Exit code 4, and a line with BREACH: the allocator did what it must not."""
@@ -115,7 +116,7 @@ class AllocatorAttack:
 class FileAttack:
     """`secrets` has a file of the same path and size for each file of the tree, which this user cannot read."""
 
-    def __init__(self, tree: pathlib.Path, secrets: pathlib.Path, draw: random.Random) -> None:
+    def __init__(self, tree: pathlib.Path, secrets: pathlib.Path, draw: random.Random, kinds: random.Random) -> None:
         self.tree = tree
         self.secrets = secrets
         self.draw = draw
@@ -125,6 +126,15 @@ class FileAttack:
             for file in self.files:
                 (self.kept / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(tree / file, self.kept / file)
+        # Few at a time: an index ends at the first link that leads out, and would not come to the rest.
+        self.weapons = kinds.sample(
+            [
+                self.link_file, self.link_folder, self.swap_fast, self.change_sizes, self.change_bytes, self.make_fifos,
+                self.make_sockets, self.make_folders, self.make_deep, self.make_bomb, self.remove,
+            ],
+            kinds.choice([1, 2, 6]),
+        )  # fmt: skip
+        self.restore()
 
     def some_file(self) -> pathlib.Path:
         return self.draw.choice(self.files)
@@ -132,13 +142,17 @@ class FileAttack:
     def put(self, make: object, target: pathlib.Path) -> None:
         """Calls make(path) and renames the result to `target`."""
         made = self.tree / f".new-{os.getpid()}"
-        made.unlink(missing_ok=True)
+        remove_tree(made)
         make(made)  # type: ignore[operator]
         if target.is_dir() and not target.is_symlink():
             os.rename(target, self.tree / f".old-{time.monotonic_ns()}")
         os.rename(made, target)
 
     def restore(self) -> None:
+        with contextlib.suppress(OSError, shutil.Error):
+            self.restore_all()
+
+    def restore_all(self) -> None:
         for file in self.files:
             folder = self.tree / file.parent
             if folder.is_symlink():
@@ -209,39 +223,38 @@ class FileAttack:
 
     def make_bomb(self) -> None:
         """Folders that each have links to the next one: few inodes, and more paths than memory."""
-        bomb = self.tree / "bomb"
-        remove_tree(bomb)
-        for level in range(30):
-            (bomb / f"level-{level}").mkdir(parents=True)
-            for link in range(8):
-                os.symlink(f"../level-{level + 1}", bomb / f"level-{level}" / f"link-{link}")
-        (bomb / "level-30").mkdir()
-        (bomb / "level-30" / "a.bin").write_bytes(b"a")
+
+        def make(bomb: pathlib.Path) -> None:
+            for level in range(30):
+                (bomb / f"level-{level}").mkdir(parents=True)
+                for link in range(8):
+                    os.symlink(f"../level-{level + 1}", bomb / f"level-{level}" / f"link-{link}")
+            (bomb / "level-30").mkdir()
+            (bomb / "level-30" / "a.bin").write_bytes(b"a")
+
+        self.put(make, self.tree / "bomb")
 
     def remove(self) -> None:
         (self.tree / self.some_file()).unlink(missing_ok=True)
 
     def use_one(self) -> None:
-        weapons = [
-            self.restore, self.link_file, self.link_folder, self.swap_fast, self.change_sizes, self.change_bytes,
-            self.make_fifos, self.make_sockets, self.make_folders, self.make_deep, self.make_bomb, self.remove,
-        ]  # fmt: skip
         # Another attacker changes the same tree.
         with contextlib.suppress(OSError, shutil.Error):
-            self.draw.choice(weapons)()
+            self.draw.choice([self.restore, *self.weapons])()
+        time.sleep(self.draw.uniform(0, 0.1))
 
 
 def main() -> int:
     mode, path, *rest = sys.argv[1:]
     if mode == "register":
         return 0 if all(ask(path, "POST", "/v1/jobs", json.loads(body)) == 200 for body in rest) else 1
-    about, seconds, seed = rest
+    about, seconds, seed, *kinds = rest
     draw = random.Random(int(seed))
     attack: AllocatorAttack | FileAttack
     if mode == "allocator":
         attack = AllocatorAttack(path, int(about), draw)
     else:
-        attack = FileAttack(pathlib.Path(path), pathlib.Path(about), draw)
+        attack = FileAttack(pathlib.Path(path), pathlib.Path(about), draw, random.Random(int(kinds[0])))
     ends_s = time.monotonic() + float(seconds)
     used = 0
     while time.monotonic() < ends_s:
