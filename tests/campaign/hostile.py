@@ -91,7 +91,7 @@ class Round:
         )  # fmt: skip
         self.user_program = pathlib.Path(shutil.copy(HERE / "hostile_user.py", work / "hostile_user.py"))
         self.registered = self.register_victims() if self.leased else []
-        self.thief: Reader | None = None
+        self.thief: Reader | None = None  # the attacker's job that reads their dataset
         self.thefts = 0
         self.tasks: list[int] = []  # of the attacker's dataset
         if not self.leased:
@@ -303,9 +303,11 @@ class Round:
         wait_until(
             lambda: self.daemon.get("/v1/status")["sessions"] <= 1, 30, "only the victim's session is left", self.check_daemon
         )
+        # Each version of a dataset has two for some minutes.
+        most = before + DESCRIPTORS_LEFT_MAX + 2 * len(self.tasks)
         wait_until(
-            lambda: descriptors(self.daemon.pid) <= before + DESCRIPTORS_LEFT_MAX, 30,
-            f"the daemon has about as many descriptors as before ({before}; now {descriptors(self.daemon.pid)})",
+            lambda: descriptors(self.daemon.pid) <= most, 30,
+            f"the daemon has at most {most} descriptors (before: {before}; now {descriptors(self.daemon.pid)})",
             self.check_daemon,
         )  # fmt: skip
         if resident_bytes(self.daemon.pid) > 4 << 30:
