@@ -846,7 +846,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
                 const auto known_job = jobs_.find(reported.name);
                 if (known_job != jobs_.end() && known_job->second.spec) {
                     const JobRegistration& spec = *known_job->second.spec;
-                    job.is_admitted = true;
+                    job.is_admitted = spec.registered_by_operator();
                     job.weight = spec.weight;
                     job.remaining_epochs = remaining_epochs(reported.name);
                     job.bandwidth_floor_bytes_per_second = spec.bandwidth_floor_bytes_per_second;

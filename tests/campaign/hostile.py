@@ -38,8 +38,8 @@ TASK_S_MAX = 30.0  # a warming task included
 DESCRIPTORS_LEFT_MAX = 16
 JOBS = 2000  # names of the attacker's jobs
 # Weapons of hostile_user.py.
-FILES = "files"
-ALLOCATOR = "allocator"
+FILES = "files"  # in rounds without an allocator
+ALLOCATOR = "allocator"  # in rounds with one
 SECRET = "bytes that nobody but root may read; "
 WEAPONS = (
     "garbage", "odd-opens", "handshakes", "sessions", "memory", "mapped", "halves", "descriptors", "event", "futex", "ring",
