@@ -26,6 +26,7 @@
 #include "base/file.h"
 #include "base/server/json_text.h"
 #include "base/server/logging.h"
+#include "scheduler/policy.h"
 #include "tests/campaign/seeds/world.h"
 
 namespace {
@@ -40,6 +41,7 @@ struct Options {
     std::optional<std::uint64_t> seed;
     std::uint64_t count = 0;  // 0: as many as the time allows
     std::string state;
+    std::string policy;
     bool trace = false;
     bool twice = false;
     bool no_faults = false;
@@ -101,7 +103,11 @@ Report run_seed(const Options& options, std::uint64_t seed, const std::string& d
         fs::create_directories(directory);
         WorldResult result;
         {
-            World world({.seed = seed, .directory = directory, .prints = prints, .faults = !options.no_faults});
+            World world({.seed = seed,
+                         .directory = directory,
+                         .prints = prints,
+                         .faults = !options.no_faults,
+                         .policy = options.policy});
             result = world.run();
         }
         fs::remove_all(directory);
@@ -227,7 +233,8 @@ private:
         if (report.failure[0] == '\0') return;
         ++totals_.failures;
         const std::string repeat = g_program + " --seed " + std::to_string(seed) + " --count 1 --trace" +
-                                   (options_.twice ? " --twice" : "") + (options_.no_faults ? " --no-faults" : "");
+                                   (options_.twice ? " --twice" : "") + (options_.no_faults ? " --no-faults" : "") +
+                                   (options_.policy.empty() ? "" : " --policy " + options_.policy);
         const std::string line =
             "FAILED seed " + std::to_string(seed) + ": " + report.failure + "\n    repeat: " + repeat + "\n";
         std::fputs(line.c_str(), people());
@@ -316,6 +323,11 @@ int main(int argc, char** argv) {
     app.add_option("--seed", options.seed, "The first seed; with a --state that has run seeds, they go on from there");
     app.add_option("--count", options.count, "Run this many seeds, however long that takes");
     app.add_option("--state", options.state, "A directory that keeps the progress and the failures");
+    app.add_option("--policy", options.policy, "The policy of all seeds; without it, each seed draws one")
+        ->check([](const std::string& name) {
+            const auto names = larder::scheduler::policy_names();
+            return std::ranges::find(names, name) == names.end() ? "there is no policy " + name : std::string();
+        });
     app.add_flag("--trace", options.trace, "Print what happens");
     app.add_flag("--twice", options.twice, "Run each seed twice, and compare the traces");
     app.add_flag("--no-faults", options.no_faults, "No faults and no changes");

@@ -63,6 +63,7 @@ void World::choose_options() {
     cluster.objective.kind = objectives[random_.below(std::size(objectives))];
     const auto policies = scheduler::policy_names();
     controller_options_.policy = policies[random_.below(policies.size())];
+    if (!options_.policy.empty()) controller_options_.policy = options_.policy;
     controller_options_.gpus.gpu_types = {"gpu"};
     const bool lends = random_.below(2) == 0;
     for (std::uint64_t n = 0; n < node_count; ++n) {

@@ -20,6 +20,7 @@ struct WorldOptions {
     std::string directory;  // for the files of nodes; must exist
     bool prints = false;
     bool faults = true;
+    std::string policy;  // empty: the seed draws one
 };
 
 struct WorldResult {
