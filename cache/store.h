@@ -95,8 +95,10 @@ struct StoreUsage {
     std::uint64_t disk_bytes = 0;
     std::uint64_t memory_allocated_bytes = 0;  // sizes of the segments
     std::uint64_t disk_allocated_bytes = 0;
-    std::uint64_t payload_bytes = 0;  // of blocks that can be found, both tiers, uncompressed
-    std::uint64_t record_bytes = 0;   // of the same blocks: what their records take of the quota
+    std::uint64_t payload_bytes = 0;       // of blocks that can be found, both tiers, uncompressed
+    std::uint64_t record_bytes = 0;        // of the same blocks: what their records take of the quota
+    std::uint64_t disk_payload_bytes = 0;  // the parts of both that are on the disk
+    std::uint64_t disk_record_bytes = 0;
     std::uint64_t blocks = 0;
     std::uint32_t memory_segments = 0;
     std::uint32_t disk_segments = 0;
@@ -203,6 +205,14 @@ private:
     friend class DiskSegments;
     static constexpr std::size_t kTiers = 2;
 
+    // Bytes of one tier's blocks that can be found, as in StoreUsage.
+    struct Found {
+        std::uint64_t payload_bytes = 0;
+        std::uint64_t record_bytes = 0;
+
+        bool operator==(const Found&) const = default;
+    };
+
     SegmentSpace& space(Tier tier) { return spaces_[static_cast<std::size_t>(tier)]; }
     const SegmentSpace& space(Tier tier) const { return spaces_[static_cast<std::size_t>(tier)]; }
     std::expected<Reservation, Refusal> reserve_in_memory(std::uint32_t block_id, std::uint32_t payload_bytes);
@@ -215,6 +225,7 @@ private:
     std::uint32_t next_segment_id();
     bool make_findable(const Reservation& reservation, std::uint32_t payload_crc);
     void add_entry(Segment& segment, const StoredBlock& block);
+    void remove_entry(const Segment& segment, std::uint32_t block_id);
     void drop_block(std::uint32_t block_id, std::uint32_t id_left);
     void clear_entry(const Segment& segment, std::uint32_t block_id, std::uint32_t id_left = StoredBlock::kDroppedId);
     void release_space(const Reservation& reservation);
@@ -237,8 +248,7 @@ private:
     std::vector<std::unique_ptr<Segment>> segments_;  // by slot; null where free
     std::vector<std::uint32_t> free_slots_;
     std::vector<std::unique_ptr<Segment>> draining_;
-    std::uint64_t payload_bytes_ = 0;
-    std::uint64_t record_bytes_ = 0;  // as in StoreUsage
+    std::array<Found, kTiers> found_{};
     std::uint64_t write_bytes_in_flight_ = 0;
     std::optional<Error> memory_problem_;
     std::int64_t memory_retry_at_ns_ = 0;

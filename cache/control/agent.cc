@@ -59,6 +59,31 @@ double payload_ratio(std::uint64_t record_bytes, std::uint64_t payload_bytes) {
     return static_cast<double>(record_bytes) / static_cast<double>(payload_bytes);
 }
 
+// Where a dataset is both in memory and on the disk, the end of its memory quota may be too small for a block.
+std::uint64_t unusable_bytes(const ReportedDataset& dataset, Quota room) {
+    if (room.memory_bytes == 0 || room.disk_bytes == 0) return 0;
+    return dataset.block_bytes_max + kRecordOverheadMax;
+}
+
+// The ratio of the blocks that are not cached yet. Memory is filled first and pads records less than the disk does, so
+// on a node with a disk, these blocks take more than blocks in memory.
+double uncached_ratio(const ReportedDataset& dataset, const StoreUsage& usage, Quota room) {
+    if (room.disk_bytes > 0 && usage.disk_payload_bytes >= kPayloadSampleBytesMin) {
+        return payload_ratio(usage.disk_record_bytes, usage.disk_payload_bytes);
+    }
+    const double padding = room.disk_bytes > 0 ? static_cast<double>(dataset.blocks * protocol::kPageBytes) : 0;
+    return payload_ratio(usage.record_bytes, usage.payload_bytes) +
+           padding / static_cast<double>(dataset.payload_bytes);
+}
+
+// Bytes of records / payload bytes once the whole dataset is cached. Some of it, but not all, is cached now.
+double expected_ratio(const ReportedDataset& dataset, const StoreUsage& usage, Quota room) {
+    const auto uncached_bytes = static_cast<double>(dataset.payload_bytes - usage.payload_bytes);
+    const double uncached = uncached_bytes * uncached_ratio(dataset, usage, room);
+    const auto cached = static_cast<double>(usage.record_bytes + unusable_bytes(dataset, room));
+    return (cached + uncached) / static_cast<double>(dataset.payload_bytes);
+}
+
 }  // namespace
 
 // --- the report
@@ -66,7 +91,7 @@ double payload_ratio(std::uint64_t record_bytes, std::uint64_t payload_bytes) {
 NodeReporter::NodeReporter(std::uint64_t state_directory)
     : instance_(draw_number()), state_directory_(state_directory) {}
 
-std::uint64_t NodeReporter::estimate_stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage) {
+std::uint64_t NodeReporter::estimate_stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage, Quota room) {
     auto& [ratio, is_measured] = stored_ratios_[dataset.name()];
     const std::uint64_t used_bytes = usage.memory_bytes + usage.disk_bytes;
     if (usage.payload_bytes >= dataset.payload_bytes) {
@@ -77,10 +102,11 @@ std::uint64_t NodeReporter::estimate_stored_bytes(const ReportedDataset& dataset
         return used_bytes;
     }
     if (usage.payload_bytes < std::min(kPayloadSampleBytesMin, dataset.payload_bytes)) {
-        ratio = payload_ratio(dataset.payload_bytes + dataset.blocks * kRecordOverheadMax, dataset.payload_bytes);
+        const std::uint64_t overhead = dataset.blocks * kRecordOverheadMax + unusable_bytes(dataset, room);
+        ratio = payload_ratio(dataset.payload_bytes + overhead, dataset.payload_bytes);
         is_measured = false;
     } else {
-        const double seen = payload_ratio(usage.record_bytes, usage.payload_bytes);
+        const double seen = expected_ratio(dataset, usage, room);
         if (!std::exchange(is_measured, true)) ratio = seen;
         if (seen > ratio || seen < ratio * (1 - kRatioTolerance)) ratio = seen * (1 + kRatioMargin);
     }
@@ -88,11 +114,12 @@ std::uint64_t NodeReporter::estimate_stored_bytes(const ReportedDataset& dataset
     return std::max(size, used_bytes);
 }
 
-allocator::DatasetReport NodeReporter::report_of(const ReportedDataset& dataset, const ShardStatistics& statistics) {
+allocator::DatasetReport NodeReporter::report_of(const ReportedDataset& dataset, const ShardStatistics& statistics,
+                                                 Quota room) {
     const auto found = std::ranges::find(statistics.datasets, dataset.name(), &DatasetStatistics::name);
     const StoreUsage usage = found == statistics.datasets.end() ? StoreUsage{} : found->usage;
     allocator::DatasetReport report = dataset.report;
-    report.size_bytes = estimate_stored_bytes(dataset, usage);
+    report.size_bytes = estimate_stored_bytes(dataset, usage, room);
     report.cached_memory_bytes = usage.memory_bytes;
     report.cached_disk_bytes = usage.disk_bytes;
     return report;
@@ -162,7 +189,7 @@ allocator::NodeReport NodeReporter::make(const AllocatorClientConfig& allocator,
     }
     if (allocator.nic_bytes_per_second > 0) report.nic_bytes_per_second = allocator.nic_bytes_per_second;
     for (const ReportedDataset& dataset : datasets) {
-        if (dataset.payload_bytes > 0) report.datasets.push_back(report_of(dataset, statistics));
+        if (dataset.payload_bytes > 0) report.datasets.push_back(report_of(dataset, statistics, room));
     }
     for (const auto& [name, job] : jobs_of(statistics)) {
         Seen& seen = seen_[name];
@@ -283,7 +310,8 @@ void AllocatorAgent::report() {
                                            .quota_disk_bytes = dataset.record.quota.disk_bytes,
                                            .quota_held = dataset.record.quota_held},
                                 .payload_bytes = dataset.bytes(),
-                                .blocks = dataset.newest().manifest->block_count()});
+                                .blocks = dataset.newest().manifest->block_count(),
+                                .block_bytes_max = dataset.newest().manifest->header().block_bytes_max});
         }
         // Read first: if the machine sleeps in between, the lease ends early, not late.
         const std::int64_t slept_before_ns = slept_ns();

@@ -34,6 +34,7 @@ struct ReportedDataset {
     allocator::DatasetReport report;  // its name and quotas; the reporter adds its size and its cached bytes
     std::uint64_t payload_bytes = 0;  // of all its blocks
     std::uint64_t blocks = 0;
+    std::uint32_t block_bytes_max = 0;  // payload of its largest block
 
     const std::string& name() const { return report.name; }
 };
@@ -93,9 +94,9 @@ private:
         bool is_measured = false;  // false: the largest possible ratio
     };
 
-    // The bytes that the whole dataset would take in the cache.
-    std::uint64_t estimate_stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage);
-    allocator::DatasetReport report_of(const ReportedDataset& dataset, const ShardStatistics& statistics);
+    // The bytes that the whole dataset would take in the cache of a node with this room.
+    std::uint64_t estimate_stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage, Quota room);
+    allocator::DatasetReport report_of(const ReportedDataset& dataset, const ShardStatistics& statistics, Quota room);
 
     std::uint64_t instance_;
     std::uint64_t state_directory_;

@@ -94,6 +94,8 @@ std::string warm_result(const std::string& name, const ScanProgress& scan, const
                                                               {"disk_problem", outcome.disk_problem}});
     }
     json::object result = warm_plan(plan);
+    result["quota"] =
+        json::object{{"memory_bytes", outcome.quota_memory_bytes}, {"disk_bytes", outcome.quota_disk_bytes}};
     result["fetched_bytes"] = scan.bytes_done.load();
     result["cached_blocks"] = outcome.cached_blocks;
     result["cached_bytes"] = outcome.cached_bytes;

@@ -135,6 +135,8 @@ struct WarmOutcome {
     std::uint64_t not_asked_blocks = 0;  // the remote failed too often in a row, or the scan was stopped
     std::uint64_t busy_blocks = 0;       // fetched while too many bytes were being written
     std::string disk_problem;
+    std::uint64_t quota_memory_bytes = 0;  // at the end: an allocator may have changed the quota
+    std::uint64_t quota_disk_bytes = 0;
     bool counted = false;  // false: the scan ended before counting
 };
 

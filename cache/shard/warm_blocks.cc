@@ -23,6 +23,7 @@ WarmBlocks::WarmBlocks(const protocol::Manifest& manifest, const DatasetStore& s
       store_(store),
       sources_(std::move(sources)),
       stored_ratio_(sources_.stored_ratio()),
+      quota_low_(store.quota()),
       states_(manifest.block_count(), State::quota) {
     const Quota quota = store.quota();
     const StoreUsage usage = store.usage();
@@ -100,13 +101,14 @@ WarmBlocks::State WarmBlocks::why_no_room(std::uint32_t block) const {
 }
 
 bool WarmBlocks::wants(std::uint32_t block) {
+    note_quota();
     State& state = states_[block];
     if (state == State::busy) {
         state = State::wanted;
         --busy_;
     }
-    // The quota may have more room now than in the first pass.
-    if (state == State::quota && passes_ > 1) state = State::wanted;
+    // In a later pass, the quota may have more room than before, and blocks may have been dropped.
+    if ((state == State::quota || state == State::cached) && passes_ > 1) state = State::wanted;
     if (state != State::wanted) return false;
     if (is_cached(block)) {
         state = State::cached;
@@ -121,6 +123,7 @@ bool WarmBlocks::wants(std::uint32_t block) {
 }
 
 void WarmBlocks::settle(std::uint32_t block) {
+    note_quota();
     failures_in_a_row_ = 0;
     State& state = states_[block];
     state = is_cached(block) ? State::cached : why_no_room(block);
@@ -139,9 +142,22 @@ bool WarmBlocks::compresses_better() const {
     return sources_.stored_ratio() < stored_ratio_ * kBetterRatio;
 }
 
+// An allocator may change the quota while the warm-up runs. While the quota was low, blocks were refused or dropped.
+void WarmBlocks::note_quota() {
+    const Quota quota = store_.quota();
+    quota_low_ = {.memory_bytes = std::min(quota_low_.memory_bytes, quota.memory_bytes),
+                  .disk_bytes = std::min(quota_low_.disk_bytes, quota.disk_bytes)};
+}
+
+bool WarmBlocks::quota_has_grown() const {
+    const Quota quota = store_.quota();
+    return quota.memory_bytes > quota_low_.memory_bytes || quota.disk_bytes > quota_low_.disk_bytes;
+}
+
 bool WarmBlocks::begin_another_pass() {
-    if (passes_ == kPassesMax || (busy_ == 0 && !compresses_better())) return false;
+    if (passes_ == kPassesMax || (busy_ == 0 && !compresses_better() && !quota_has_grown())) return false;
     stored_ratio_ = sources_.stored_ratio();
+    quota_low_ = store_.quota();
     ++passes_;
     return true;
 }
@@ -170,6 +186,8 @@ bool WarmBlocks::count_outcomes(ScanProgress& progress) {
     if (next_ < manifest_.block_count()) return false;
     if (store_.disk_problem()) outcome_.disk_problem = store_.disk_problem()->message;
     outcome_.old_version_blocks = store_.usage().blocks - std::min(store_.usage().blocks, outcome_.cached_blocks);
+    outcome_.quota_memory_bytes = store_.quota().memory_bytes;
+    outcome_.quota_disk_bytes = store_.quota().disk_bytes;
     outcome_.counted = true;
     progress.outcome = outcome_;
     return true;

@@ -62,11 +62,14 @@ private:
     bool take_room(std::uint32_t block);
     State why_no_room(std::uint32_t block) const;
     bool compresses_better() const;
+    bool quota_has_grown() const;
+    void note_quota();
 
     const protocol::Manifest& manifest_;
     const DatasetStore& store_;
     Sources sources_;
     double stored_ratio_;        // at the start of the current pass
+    Quota quota_low_;            // the lowest in the current pass
     std::vector<State> states_;  // by block
     std::uint32_t next_ = 0;
     Quota room_;  // quota that the plan has not allotted yet

@@ -214,8 +214,9 @@ void DatasetStore::add_entry(Segment& segment, const StoredBlock& block) {
                 .payload_crc = block.payload_crc},
                block.raw_bytes);
     segment.block_ids_.push_back(block.block_id);
-    payload_bytes_ += table_.raw_bytes(block.block_id);
-    record_bytes_ += record_bytes(block.payload_bytes, segment.alignment());
+    Found& found = found_[static_cast<std::size_t>(segment.tier())];
+    found.payload_bytes += table_.raw_bytes(block.block_id);
+    found.record_bytes += record_bytes(block.payload_bytes, segment.alignment());
 }
 
 void DatasetStore::release_space(const Reservation& reservation) {
@@ -280,14 +281,20 @@ void DatasetStore::drop_block(std::uint32_t block_id, std::uint32_t id_left) {
     clear_entry(segment, block_id, id_left);
 }
 
+// Removes a block that can be found from the table, but not from its segment's list.
+void DatasetStore::remove_entry(const Segment& segment, std::uint32_t block_id) {
+    Found& found = found_[static_cast<std::size_t>(segment.tier())];
+    found.payload_bytes -= table_.raw_bytes(block_id);
+    found.record_bytes -= record_bytes(table_[block_id].payload_bytes, segment.alignment());
+    table_.clear(block_id);
+}
+
 // `id_left`: what the index keeps in place of the block.
 void DatasetStore::clear_entry(const Segment& segment, std::uint32_t block_id, std::uint32_t id_left) {
     const StoredBlock dropped{.offset_units = table_[block_id].offset_units,
                               .block_id = id_left,
                               .payload_bytes = table_[block_id].payload_bytes};
-    payload_bytes_ -= table_.raw_bytes(block_id);
-    record_bytes_ -= record_bytes(dropped.payload_bytes, segment.alignment());
-    table_.clear(block_id);
+    remove_entry(segment, block_id);
     if (segment.tier() == Tier::disk && index_ != nullptr) {
         index_->put_block(options_.dataset_id, segment.id(), dropped);
     }
@@ -326,12 +333,15 @@ Quota DatasetStore::quota() const {
 StoreUsage DatasetStore::usage() const {
     const SegmentSpace& memory = space(Tier::memory);
     const SegmentSpace& disk = space(Tier::disk);
+    const auto& [in_memory, on_disk] = found_;
     return {.memory_bytes = memory.used_bytes(),
             .disk_bytes = disk.used_bytes(),
             .memory_allocated_bytes = memory.allocated_bytes(),
             .disk_allocated_bytes = disk.allocated_bytes(),
-            .payload_bytes = payload_bytes_,
-            .record_bytes = record_bytes_,
+            .payload_bytes = in_memory.payload_bytes + on_disk.payload_bytes,
+            .record_bytes = in_memory.record_bytes + on_disk.record_bytes,
+            .disk_payload_bytes = on_disk.payload_bytes,
+            .disk_record_bytes = on_disk.record_bytes,
             .blocks = table_.found_count(),
             .memory_segments = memory.segment_count(),
             .disk_segments = disk.segment_count(),

@@ -84,9 +84,7 @@ void DatasetStore::drop_failed_segment(Segment& segment) {
 void DatasetStore::drop(Segment& segment) {
     for (const std::uint32_t block_id : segment.block_ids_) {
         LARDER_ASSERT(table_[block_id].slot == segment.slot_);
-        payload_bytes_ -= table_.raw_bytes(block_id);
-        record_bytes_ -= record_bytes(table_[block_id].payload_bytes, segment.alignment());
-        table_.clear(block_id);
+        remove_entry(segment, block_id);
     }
     segment.block_ids_ = {};
     space(segment.tier()).remove(segment);
@@ -224,8 +222,7 @@ void DatasetStore::check_invariants() const {
     std::array<std::uint64_t, kTiers> used{};
     std::array<std::uint64_t, kTiers> allocated{};
     std::array<std::uint32_t, kTiers> count{};
-    std::uint64_t payload_bytes = 0;
-    std::uint64_t bytes_of_records = 0;
+    std::array<Found, kTiers> in_tier{};
     std::uint64_t blocks = 0;
     for (std::size_t slot = 0; slot < segments_.size(); slot++) {
         if (segments_[slot] == nullptr) continue;
@@ -244,8 +241,8 @@ void DatasetStore::check_invariants() const {
             const BlockTable::Entry& entry = table_[block_id];
             LARDER_ASSERT(entry.slot == slot && entry.offset() % segment.alignment() == 0);
             extents.emplace_back(entry.offset(), record_bytes(entry.payload_bytes, segment.alignment()));
-            payload_bytes += table_.raw_bytes(block_id);
-            bytes_of_records += extents.back().second;
+            in_tier[tier].payload_bytes += table_.raw_bytes(block_id);
+            in_tier[tier].record_bytes += extents.back().second;
             blocks++;
         }
         std::ranges::sort(extents);
@@ -264,8 +261,7 @@ void DatasetStore::check_invariants() const {
     }
     std::uint64_t found = 0;
     for (std::uint32_t block_id = 0; block_id < table_.block_id_end(); block_id++) found += table_[block_id].found();
-    LARDER_ASSERT(blocks == table_.found_count() && found == blocks && payload_bytes == payload_bytes_);
-    LARDER_ASSERT(bytes_of_records == record_bytes_);
+    LARDER_ASSERT(blocks == table_.found_count() && found == blocks && in_tier == found_);
     for (const auto& segment : draining_) LARDER_ASSERT(segment->dropped() && segment->references_ > 0);
 }
 

@@ -438,7 +438,8 @@ void Node::report() {
                                        .quota_disk_bytes = dataset.quota.disk_bytes,
                                        .quota_held = dataset.held},
                             .payload_bytes = newest.total_bytes(),
-                            .blocks = newest.block_count()});
+                            .blocks = newest.block_count(),
+                            .block_bytes_max = newest.header().block_bytes_max});
     }
     const cache::AllocatorClientConfig config{
         .node = name_, .gpus = options_.gpus, .floor_bytes_per_second = options_.floor_bytes_per_second};

@@ -5,6 +5,8 @@
 
 #include "allocator/protocol/codec.h"
 #include "cache/control/agent.h"
+#include "cache/protocol/record.h"
+#include "cache/store/segment.h"
 #include "tests/support/test_units.h"
 
 namespace larder::cache {
@@ -180,6 +182,49 @@ TEST(NodeReport, SizeDoesNotDependOnTheMomentOfTheReport) {
     Reports restarted(1);
     EXPECT_EQ(size(restarted, 262, 1), 500 * kRecordBytes);
     EXPECT_EQ(size(reports, 499, 3), 502 * kRecordBytes) << "it covers all that counts against the quota";
+}
+
+// Memory is filled first, and the disk pads records more. A dataset gets a quota of its size: the node's memory first.
+TEST(NodeReport, QuotaOfTheReportedSizeHasRoomForAllBlocksWhileTheyAreCached) {
+    for (const std::uint64_t block_bytes : {5'000ul, 65'536ul, 70'000ul, 1'000'000ul}) {
+        for (const std::uint64_t memory_bytes : {std::uint64_t{0}, 2 * kMiB, 8 * kMiB, 20 * kMiB}) {
+            constexpr std::uint64_t kPayloadBytes = 10 * kMiB;
+            const std::uint64_t blocks = kPayloadBytes / block_bytes;
+            const std::uint64_t in_memory_bytes = protocol::record_bytes(block_bytes, kMemoryAlignment);
+            const std::uint64_t on_disk_bytes = protocol::record_bytes(block_bytes, protocol::kPageBytes);
+            const std::uint64_t in_memory = std::min(blocks, memory_bytes / in_memory_bytes);
+            const std::vector<ReportedDataset> audio = {{.report = {.name = "audio"},
+                                                         .payload_bytes = blocks * block_bytes,
+                                                         .blocks = blocks,
+                                                         .block_bytes_max = static_cast<std::uint32_t>(block_bytes)}};
+            NodeReporter reporter(1);
+            for (std::uint64_t cached = 0; cached <= blocks; ++cached) {
+                const std::uint64_t on_disk = cached - std::min(cached, in_memory);
+                const std::uint64_t memory_used_bytes = (cached - on_disk) * in_memory_bytes;
+                DatasetStatistics statistics{.name = "audio"};
+                statistics.usage = {.memory_bytes = memory_used_bytes,
+                                    .disk_bytes = on_disk * on_disk_bytes,
+                                    .payload_bytes = cached * block_bytes,
+                                    .record_bytes = memory_used_bytes + on_disk * on_disk_bytes,
+                                    .disk_payload_bytes = on_disk * block_bytes,
+                                    .disk_record_bytes = on_disk * on_disk_bytes};
+                const auto report = reporter.make(config(), {.memory_bytes = memory_bytes, .disk_bytes = 20 * kMiB},
+                                                  audio, {.datasets = {statistics}}, 0, kOneSecond_ns);
+                const std::uint64_t size = report.datasets.at(0).size_bytes;
+                const std::uint64_t needed_bytes = in_memory * in_memory_bytes + (blocks - in_memory) * on_disk_bytes;
+                if (cached == blocks) {
+                    EXPECT_EQ(size, needed_bytes);
+                    continue;
+                }
+                const std::uint64_t memory_quota = std::min(size, memory_bytes);
+                const std::uint64_t fit = memory_quota / in_memory_bytes + (size - memory_quota) / on_disk_bytes;
+                ASSERT_GE(fit, blocks) << cached << " of " << blocks << " blocks of " << block_bytes
+                                       << " bytes are cached; memory has " << memory_bytes;
+                ASSERT_LE(static_cast<double>(size),
+                          1.1 * static_cast<double>(needed_bytes + block_bytes + blocks * protocol::kPageBytes));
+            }
+        }
+    }
 }
 
 TEST(NodeReport, SizeCoversCachedBlocksOfAnEarlierVersion) {

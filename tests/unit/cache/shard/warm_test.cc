@@ -111,6 +111,36 @@ TEST_F(WarmTest, HitsAndMissesOfADatasetCountOnlyReadsOfJobs) {
     EXPECT_EQ(world.shard->statistics().datasets.at(0).counters.disk_hits, 1u);
 }
 
+// An allocator lowers a quota as it learns how much blocks take, and raises the quota again.
+TEST_F(WarmTest, CachesTheRestWhenItsQuotaGrowsAgain) {
+    constexpr Quota kLow{.memory_bytes = 1'000'000};
+    ShardWorld world({.blocks = 300, .quota = test::kMemory});
+    auto progress = std::make_shared<ScanProgress>();
+    ASSERT_TRUE(world.shard->start_scan(test::kDatasetId, ScanKind::warm, std::make_shared<TokenBucket>(), progress));
+    const auto cached = [&] { return world.shard->statistics().datasets.at(0).usage.blocks; };
+    while (cached() < 10) world.turns(1);
+    world.shard->set_quota(test::kDatasetId, kLow);
+    world.turns(1);
+    ASSERT_FALSE(progress->finished) << "blocks are being read, and the others were passed over";
+    world.shard->set_quota(test::kDatasetId, test::kMemory);
+    for (int i = 0; i < 20'000 && !progress->finished; ++i) world.turns(1);
+    EXPECT_EQ(progress->outcome.cached_blocks, 300u);
+    EXPECT_EQ(progress->outcome.quota_memory_bytes, test::kMemory.memory_bytes);
+}
+
+TEST_F(WarmTest, OutcomeNamesTheQuotaAtTheEnd) {
+    constexpr Quota kLow{.memory_bytes = 1'000'000};
+    ShardWorld world({.blocks = 300, .quota = test::kMemory});
+    auto progress = std::make_shared<ScanProgress>();
+    ASSERT_TRUE(world.shard->start_scan(test::kDatasetId, ScanKind::warm, std::make_shared<TokenBucket>(), progress));
+    while (!progress->planned) world.turns(1);
+    world.shard->set_quota(test::kDatasetId, kLow);
+    for (int i = 0; i < 20'000 && !progress->finished; ++i) world.turns(1);
+    EXPECT_GT(progress->outcome.quota_blocks, 0u);
+    EXPECT_EQ(progress->plan.quota_memory_bytes, test::kMemory.memory_bytes);
+    EXPECT_EQ(progress->outcome.quota_memory_bytes, kLow.memory_bytes);
+}
+
 TEST_F(WarmTest, FailedBlockIsReportedWithItsCause) {
     ShardWorld world({.blocks = 100, .quota = test::kMemory});
     world.disk.unlink(world.path(9));

@@ -194,6 +194,19 @@ private:
         ASSERT_LE(usage.memory_bytes, store->quota().memory_bytes);
         ASSERT_LE(usage.disk_bytes, store->quota().disk_bytes);
         for (const std::uint32_t id : cached_) ASSERT_TRUE(store->find(id));
+        StoreUsage found;
+        for (const std::uint32_t id : cached_) {
+            const bool on_disk = store->find(id)->segment->tier() == Tier::disk;
+            const std::uint64_t record = protocol::record_bytes(bytes_of(id), on_disk ? 512 : 64);
+            found.payload_bytes += bytes_of(id);
+            found.record_bytes += record;
+            found.disk_payload_bytes += on_disk ? bytes_of(id) : 0;
+            found.disk_record_bytes += on_disk ? record : 0;
+        }
+        ASSERT_EQ(usage.payload_bytes, found.payload_bytes);
+        ASSERT_EQ(usage.record_bytes, found.record_bytes);
+        ASSERT_EQ(usage.disk_payload_bytes, found.disk_payload_bytes);
+        ASSERT_EQ(usage.disk_record_bytes, found.disk_record_bytes);
         if (cached_.empty()) return;
         const std::uint32_t id = *std::next(cached_.begin(), static_cast<std::ptrdiff_t>(random_() % cached_.size()));
         ASSERT_TRUE(holds(id, bytes_of(id))) << id;
