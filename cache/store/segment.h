@@ -63,7 +63,9 @@ private:
     std::uint64_t backed_bytes_ = 0;  // of memory_
     std::uint64_t size_bytes_ = 0;
     std::uint64_t tail_bytes_ = 0;
-    std::uint64_t used_bytes_ = 0;  // record bytes counted against the quota: live, reserved and dead
+    std::uint64_t used_bytes_ = 0;      // record bytes counted against the quota: live, reserved and dead
+    bool closed_ = false;               // takes no more records
+    std::uint64_t unusable_bytes_ = 0;  // given back in a closed segment
     std::vector<std::uint32_t> block_ids_;
 
     // Disk only: creation and removal.

@@ -58,6 +58,12 @@ std::optional<SegmentSpace::Place> SegmentSpace::take(std::uint64_t record_bytes
 
 void SegmentSpace::release_space(Place place, std::uint64_t record_bytes) {
     Segment& segment = *place.segment;
+    if (segment.closed_) {
+        segment.unusable_bytes_ += record_bytes;
+        segment.used_bytes_ -= record_bytes;
+        used_bytes_ -= record_bytes;
+        return;
+    }
     Hole freed{&segment, place.offset, record_bytes};
     // Merges adjacent holes: a failing remote gives much room back, in any order.
     std::erase_if(holes_, [&](const Hole& hole) {
@@ -110,9 +116,8 @@ void SegmentSpace::add_gap(Segment& segment, std::uint64_t offset, std::uint64_t
 
 void SegmentSpace::close(Segment& segment) {
     std::erase(open_, &segment);
-    const std::uint64_t bytes = hole_bytes(segment);
-    segment.used_bytes_ += bytes;
-    used_bytes_ += bytes;
+    segment.unusable_bytes_ = hole_bytes(segment);
+    segment.closed_ = true;
     std::erase_if(holes_, [&](const Hole& hole) { return hole.segment == &segment; });
 }
 
@@ -125,7 +130,7 @@ void SegmentSpace::remove(Segment& segment) {
 }
 
 std::uint64_t SegmentSpace::hole_bytes(const Segment& segment) const {
-    std::uint64_t bytes = 0;
+    std::uint64_t bytes = segment.unusable_bytes_;
     for (const Hole& hole : holes_) bytes += hole.segment == &segment ? hole.bytes : 0;
     return bytes;
 }

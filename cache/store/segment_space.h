@@ -54,12 +54,13 @@ public:
     void add_gap(Segment& segment, std::uint64_t offset, std::uint64_t bytes);
     // Opens the segment's tail for records. Returns the segment that is closed in exchange, or null.
     Segment* open(Segment& segment);
-    // Takes no more records into the segment. Its holes count as used from now on.
+    // Takes no more records into the segment. Room that was given back in it stays unused, and does not count against
+    // the quota: other segments may have that part of the quota by now.
     void close(Segment& segment);
     // Removes a dropped segment, with its used bytes, holes and tail.
     void remove(Segment& segment);
 
-    // The total bytes of the holes in `segment`; for check_invariants.
+    // The total bytes that were given back in `segment` before its tail; for check_invariants.
     std::uint64_t hole_bytes(const Segment& segment) const;
 
 private:

@@ -131,6 +131,54 @@ TEST(StoreFault, SegmentWithManyBadPlacesTakesNoMoreRecords) {
     f.store->check_invariants();
 }
 
+// Room that was given back in a segment may be in use in another one by the time the segment is closed.
+TEST(StoreFault, ClosedSegmentDoesNotTakeMoreThanTheQuota) {
+    constexpr std::uint64_t kQuotaBytes = 8 * kMiB;
+    StoreFixture f;
+    f.store->set_quota({.memory_bytes = 0, .disk_bytes = kQuotaBytes}, {});
+    const auto reserve = [&](std::uint32_t block_id, std::uint32_t bytes) {
+        return f.store->reserve(Tier::disk, block_id, bytes).value();
+    };
+    std::vector<Reservation> failing;
+    std::vector<Reservation> given_back;
+    std::uint32_t block_id = 0;
+    for (int i = 0; i < 4; ++i) {
+        failing.push_back(reserve(block_id++, 150'000));
+        given_back.push_back(reserve(block_id++, 100'000));
+    }
+    failing.push_back(reserve(block_id++, 150'000));
+    const Segment* closed = failing.front().segment;
+    given_back.push_back(reserve(block_id++, 100'000));
+    failing.push_back(reserve(block_id++, 150'000));
+    f.run();
+    for (const Reservation& reservation : std::span(given_back).first(4)) f.store->abandon(reservation);
+    while (f.admit_to_disk(block_id, 150'000) == 0) ++block_id;
+    const std::uint64_t used_bytes = f.store->usage().disk_bytes;
+    EXPECT_GT(used_bytes, kQuotaBytes - 200'000);
+    EXPECT_GT(f.store->usage().disk_segments, 1u);
+    for (int i = 0; i < 4; ++i) {
+        TestWrite write(failing[static_cast<std::size_t>(i)]);
+        f.device.inject({.action = FakeAction::write, .error = EIO});
+        ASSERT_TRUE(f.store->write(write));
+        f.run();
+        EXPECT_EQ(write.result, -EIO);
+        f.store->check_invariants();
+        f.clock.advance_ns(DiskSegments::kRetryAfterNs);
+    }
+    EXPECT_EQ(f.store->usage().disk_bytes, used_bytes);
+    // What is given back in the closed segment later is not used again either.
+    f.store->abandon(given_back.back());
+    f.store->check_invariants();
+    ASSERT_EQ(f.admit_to_disk(block_id, 50'000), 0);
+    EXPECT_NE(f.store->find(block_id)->segment, closed);
+    for (const Reservation& reservation : std::span(failing).last(2)) f.store->abandon(reservation);
+    f.store->check_invariants();
+    f.store->set_quota({}, {});
+    f.run();
+    EXPECT_EQ(f.store->usage().disk_bytes, 0u);
+    f.store->check_invariants();
+}
+
 TEST(StoreFault, DiskThatFailsAsAWholeCostsLittleRoom) {
     StoreFixture f;
     f.store->set_quota({.memory_bytes = 0, .disk_bytes = 64 * kMiB}, {});
