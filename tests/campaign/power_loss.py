@@ -1,11 +1,12 @@
 #!/usr/bin/python3
-"""Cuts the power of a machine that runs larderd or larder-allocator, at a random flush. The disk keeps what was flushed
-before, and some sectors of what was written since. Afterwards the program starts, nobody repairs anything, and all that
+"""Cuts the power of a machine that runs larderd or larder-allocator: at its first flush, in the next round at its second,
+and so on until a round ends before its flush. Then the walk begins again, with other seeds. The disk keeps what was
+flushed before the cut, and some sectors of what was written since. Afterwards the program starts, nobody repairs anything, and all that
 was acknowledged is there: datasets, quotas and limits of a node, jobs and settings of the allocator. No byte that a job
 reads is wrong.
 
-A library that is loaded into the programs keeps the state of the disk; see ../crash/power_cut.cc. DIR/flushes.json has
-how many flushes each program does in a whole round."""
+A library that is loaded into the programs keeps the state of the disk; see ../crash/power_cut.cc. DIR/walks.json keeps
+how far each walk is."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ from typing import Any
 from programs import BROKEN, Campaign, Failure, Reader, Server, allocator, larderd, wait_until, write_files
 
 STEP_S = 60.0
+BANDWIDTH = 1_000_000_000  # of the remote, until it is set through the API
 QUOTA = {"memory_bytes": 300_000, "disk_bytes": 6_000_000}
 
 
@@ -54,9 +56,6 @@ class Disk:
             "LARDER_POWER_CUT_AT": str(cut_at),
             "LARDER_POWER_CUT_SEED": str(seed),
         }
-
-    def flushes(self) -> int:
-        return int(struct.unpack("=2Q", self._counters.read_bytes())[0])
 
     def is_cut(self) -> bool:
         return bool(struct.unpack("=2Q", self._counters.read_bytes())[1])
@@ -105,9 +104,12 @@ class Round:
 
     def settle(self, server: Server, holds: Callable[[], object], what: str) -> None:
         def check() -> None:
-            if server.returncode() == -signal.SIGKILL:
-                raise PowerIsOff
-            server.check()
+            try:
+                server.check()
+            except Failure:
+                if server.returncode() == -signal.SIGKILL:
+                    raise PowerIsOff from None
+                raise
 
         wait_until(holds, STEP_S, what, check)
 
@@ -195,12 +197,14 @@ class Scheduler(Round):
         self.acknowledged: list[int] = []
         self.cancelled: list[int] = []
         self.maybe_cancelled = 0  # its cancellation was asked for and not acknowledged
-        self.rates: set[float] = set()
+        # The value last acknowledged, and the one that was asked for since.
+        self.rates: set[float] = {BANDWIDTH}
 
     def server(self, environment: dict[str, str]) -> Server:
         return allocator(
-            self.campaign, self.work, "--remote-bandwidth", "1 GB/s", "--scheduler.gpus", "2", environment=environment
-        )
+            self.campaign, self.work, "--remote-bandwidth", f"{BANDWIDTH} B/s", "--scheduler.gpus", "2",
+            environment=environment,
+        )  # fmt: skip
 
     def submit(self, scheduler: Server, name: str, script: str) -> int:
         job = {"name": name, "command": ["sh", "-c", script], "directory": str(self.work), "gpus": 1}
@@ -234,7 +238,7 @@ class Scheduler(Round):
     def after_cut(self, scheduler: Server) -> None:
         scheduler.start()
         rate = scheduler.get("/v1/status")["remote_bytes_per_second"]
-        if self.rates and rate not in self.rates:
+        if rate not in self.rates:
             raise Failure(f"the remote bandwidth is {rate}, not one of {self.rates}")
         before = list(self.acknowledged)
         self.submit(scheduler, "later", "true")
@@ -257,9 +261,30 @@ class Scheduler(Round):
 KINDS: dict[str, type[Node] | type[Scheduler]] = {"node": Node, "allocator": Scheduler}
 
 
-def run_round(campaign: Campaign, kind: str, cut_at: int, seed: int) -> int:
-    """Cuts the power at a flush; 0: after the last. Returns the number of flushes before the cut."""
-    flushes = 0
+class Walks:
+    """DIR/walks.json: for each kind of program the flush of its next round, and how often all flushes had their turn."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
+        self.values: dict[str, dict[str, int]] = json.loads(path.read_text()) if path.exists() else {}
+
+    def of(self, kind: str) -> dict[str, int]:
+        return self.values.setdefault(kind, {"next": 1, "walks": 0, "rounds": 0})
+
+    def advance(self, kind: str, cut: bool) -> None:
+        """After a round: the power was cut at the flush, or there was no flush of that number."""
+        walk = self.of(kind)
+        walk["rounds"] += 1
+        walk["next"] = walk["next"] + 1 if cut else 1
+        walk["walks"] += not cut
+        copy = self._path.with_suffix(".new")
+        copy.write_text(json.dumps(self.values))
+        copy.rename(self._path)
+
+
+def run_round(campaign: Campaign, kind: str, cut_at: int, seed: int) -> bool:
+    """Cuts the power at a flush, or after the last. Returns False if there were fewer flushes."""
+    cut = False
     with campaign.directory(f"{kind}-{cut_at}-{seed}") as work:
         this = KINDS[kind](campaign, work, seed)
         disk = Disk(campaign, work, this.state)
@@ -269,20 +294,21 @@ def run_round(campaign: Campaign, kind: str, cut_at: int, seed: int) -> int:
             server.spawn()
             with contextlib.suppress(PowerIsOff):
                 this.with_power(server)
-            flushes = disk.flushes()
+            cut = disk.is_cut()
             disk.end_all_processes()
             server.discard()
             disk.restore()
             this.after_cut(later)
         except Failure as failure:
-            repeat = campaign.command(only=f"{kind}", at=cut_at, seed=seed)
+            cut = disk.is_cut()
+            repeat = campaign.command(only=kind, at=cut_at, seed=seed)
             campaign.fail(f"{kind}: the power failed at flush {cut_at}: {failure}", repeat)
         finally:
             disk.end_all_processes()
             server.discard()
             later.discard()
-    campaign.report(rounds=1, cuts=1)
-    return flushes
+    campaign.report(rounds=1, cuts=int(cut))
+    return cut
 
 
 def main() -> int:
@@ -298,16 +324,14 @@ def main() -> int:
     if campaign.options.at is not None:
         run_round(campaign, kinds[0], campaign.options.at, campaign.seed)
         return campaign.exit_code()
-    counted = campaign.state / "flushes.json"
-    flushes: dict[str, int] = json.loads(counted.read_text()) if counted.exists() else {}
+    walks = Walks(campaign.state / "walks.json")
     draw = random.Random(campaign.seed)
     while campaign.left_s() > 0:
-        kind = draw.choice(kinds)
-        cut_at = draw.randrange(1, flushes[kind] + 1) if flushes.get(kind) else 0
-        seen = run_round(campaign, kind, cut_at, draw.randrange(1, 1 << 31))
-        if cut_at == 0 and seen > 0:
-            flushes[kind] = seen
-            counted.write_text(json.dumps(flushes))
+        kind = min(kinds, key=lambda name: walks.of(name)["rounds"])
+        cut = run_round(campaign, kind, walks.of(kind)["next"], draw.randrange(1, 1 << 31))
+        walks.advance(kind, cut)
+        if not cut:
+            campaign.report(**{f"{kind}.walks": 1})
     return campaign.exit_code()
 
 

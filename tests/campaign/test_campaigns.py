@@ -13,6 +13,11 @@ import time
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import power_loss  # noqa: E402
+from programs import Failure  # noqa: E402
+
 SECONDS = 12
 
 
@@ -86,3 +91,111 @@ def test_killed_run_continues(tmp_path: pathlib.Path) -> None:
     seeds = [line["seed"] for line in lines if "slice" in line]
     assert seeds == [1, 2]
     assert os.access(HERE / "run", os.X_OK)
+
+
+class FakeAllocator:
+    """Answers as an allocator that started after a power cut with `rate` as its remote bandwidth, and without jobs."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+
+    def start(self) -> None: ...
+
+    def serves(self) -> bool:
+        return True
+
+    def end(self) -> None: ...
+
+    def check(self) -> None: ...
+
+    def get(self, target: str) -> dict[str, object]:
+        if target == "/v1/status":
+            return {"remote_bytes_per_second": self.rate}
+        return {"jobs": [{"id": 1, "state": "succeeded"}]}
+
+
+class SchedulerWithoutProgram(power_loss.Scheduler):
+    """Its power fails while the request number `cut_at` to set the remote bandwidth is unanswered."""
+
+    def __init__(self, cut_at: int) -> None:
+        super().__init__(None, pathlib.Path(), 1)  # type: ignore[arg-type]
+        self.left = cut_at
+
+    def settle(self, *_: object) -> None: ...
+
+    def ask(self, server: object, method: str, target: str, body: object = None) -> dict[str, object]:
+        if target == "/v1/remote":
+            self.left -= 1
+            if self.left == 0:
+                raise power_loss.PowerIsOff
+        return {}
+
+    def submit(self, server: object, name: str, script: str) -> int:
+        if name == "later":
+            self.acknowledged.append(1)
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("cut_at", "rate", "is_right"),
+    [
+        (1, power_loss.BANDWIDTH, True),
+        (1, 5e8, True),
+        (1, 5.01e8, False),
+        (2, 5e8, True),
+        (2, 5.01e8, True),
+        (2, power_loss.BANDWIDTH, False),
+    ],
+)
+def test_power_loss_wants_the_acknowledged_rate_or_the_one_that_was_in_flight(
+    cut_at: int, rate: float, is_right: bool
+) -> None:
+    round_ = SchedulerWithoutProgram(cut_at)
+    with pytest.raises(power_loss.PowerIsOff):
+        round_.with_power(FakeAllocator(rate))  # type: ignore[arg-type]
+    if is_right:
+        round_.after_cut(FakeAllocator(rate))  # type: ignore[arg-type]
+    else:
+        with pytest.raises(Failure, match="remote bandwidth"):
+            round_.after_cut(FakeAllocator(rate))  # type: ignore[arg-type]
+
+
+def test_power_loss_knows_a_cut_that_comes_while_it_looks_at_the_program(tmp_path: pathlib.Path) -> None:
+    class Dying:
+        polls = 0
+
+        def returncode(self) -> int | None:
+            self.polls += 1
+            return None if self.polls == 1 else -signal.SIGKILL
+
+        def check(self) -> None:
+            if self.returncode() is not None:
+                raise Failure("ended by itself")
+
+    round_ = power_loss.Round(None, tmp_path, 1)  # type: ignore[arg-type]
+    with pytest.raises(power_loss.PowerIsOff):
+        round_.settle(Dying(), lambda: False, "never")  # type: ignore[arg-type]
+
+
+def test_power_loss_walks_all_flushes_and_begins_again(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    def walk(seconds: float) -> dict[str, int]:
+        command = [
+            HERE / "power_loss.py", "--seconds", seconds, "--seed", 1, "--state", tmp_path, "--only", "allocator",
+        ]  # fmt: skip
+        ran = subprocess.run(
+            list(map(str, command)), env={**os.environ, "LARDER_BUILD": str(larder_bin.parent)},
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
+        if "a sanitizer" in ran.stdout:
+            pytest.skip("a sanitizer's runtime must be the first library of a program")
+        return dict(json.loads((tmp_path / "walks.json").read_text())["allocator"])
+
+    first = walk(1)
+    assert first["next"] == first["rounds"] + 1 and first["rounds"] > 0
+    second = walk(1)
+    assert second["next"] == second["rounds"] + 1 and second["rounds"] > first["rounds"]
+    # No round has so many flushes.
+    (tmp_path / "walks.json").write_text(json.dumps({"allocator": {"next": 1_000_000, "walks": 0, "rounds": 0}}))
+    third = walk(0.1)
+    assert third == {"next": 1, "walks": 1, "rounds": 1}
