@@ -5,7 +5,6 @@
 
 #include <fcntl.h>
 #include <lmdb.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -13,8 +12,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -47,11 +49,56 @@ void require(bool holds, std::string_view problem) {
     if (!holds) end(LmdbCheckExit::damaged, problem);
 }
 
+// Ends without a verdict, because the system failed.
+[[noreturn]] void end_unchecked(int system_errno, const std::string& what) {
+    const LmdbCheckExit code = system_errno == EIO ? LmdbCheckExit::cannot_read : LmdbCheckExit::cannot_check;
+    end(code, what + ": " + std::strerror(system_errno));
+}
+
 // Ends if LMDB could not read. Errors that only damage can cause here are damage; others say nothing about the file.
+// ENOMEM is no damage, because check_size() has found that LMDB maps no more than the file.
 void require_read(int code) {
     if (code == 0) return;
-    const bool damaged = code < 0 || code == EIO || code == EINVAL || code == ENOMEM || code == EOVERFLOW;
-    end(damaged ? LmdbCheckExit::damaged : LmdbCheckExit::cannot_check, mdb_strerror(code));
+    if (code < 0 || code == EINVAL || code == EOVERFLOW) end(LmdbCheckExit::damaged, mdb_strerror(code));
+    end_unchecked(code, "open it with LMDB");
+}
+
+// The start of a page that describes an environment, as LMDB 0.9 writes it. The first two pages are such pages; the one
+// of the later transaction counts.
+struct MetaPage {
+    std::array<std::byte, 16> page_header;
+    std::uint32_t magic;
+    std::uint32_t version;
+    std::uint64_t address;
+    std::uint64_t map_bytes;
+    std::uint32_t page_bytes;
+    std::array<std::byte, 92> trees;
+    std::uint64_t last_page;
+    std::uint64_t transaction;
+};
+static_assert(sizeof(MetaPage) == 152 && offsetof(MetaPage, page_bytes) == 40 && offsetof(MetaPage, last_page) == 136);
+constexpr std::uint32_t kMetaMagic = 0xBEEFC0DE;
+
+MetaPage read_meta(int fd, std::uint64_t at, const std::string& path) {
+    MetaPage meta{};
+    ssize_t got = 0;
+    do {
+        got = ::pread(fd, &meta, sizeof meta, static_cast<off_t>(at));
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) end_unchecked(errno, "read " + path);
+    require(got == sizeof meta, "it is truncated");
+    require(meta.magic == kMetaMagic, "its first pages are damaged");
+    return meta;
+}
+
+// Ends if the file is shorter than its pages. LMDB would map all of them, however many a damaged page says they are.
+void check_size(int fd, std::uint64_t file_bytes, const std::string& path) {
+    MetaPage meta = read_meta(fd, 0, path);
+    require(std::has_single_bit(meta.page_bytes) && meta.page_bytes >= sizeof meta && meta.page_bytes <= 65536,
+            "its first pages are damaged");
+    const MetaPage second = read_meta(fd, meta.page_bytes, path);
+    if (second.transaction > meta.transaction) meta = second;
+    require(meta.page_bytes > 0 && meta.last_page < file_bytes / meta.page_bytes, "it is truncated");
 }
 
 // Tells the caller that the check makes progress.
@@ -145,15 +192,10 @@ public:
         const std::string path = directory + "/data.mdb";
         const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
         struct stat status{};
-        if (fd < 0 || ::fstat(fd, &status) != 0) {
-            end(LmdbCheckExit::cannot_check, path + ": " + std::strerror(errno));
-        }
+        if (fd < 0 || ::fstat(fd, &status) != 0) end_unchecked(errno, path);
         file_bytes_ = static_cast<std::size_t>(status.st_size);
         require(file_bytes_ > 0, "it is truncated");
-        // If this mapping succeeds and LMDB's fails, then LMDB asks for a size that damage made up.
-        void* mapped = ::mmap(nullptr, file_bytes_, PROT_READ, MAP_SHARED, fd, 0);
-        if (mapped == MAP_FAILED) end(LmdbCheckExit::cannot_check, "map " + path + ": " + std::strerror(errno));
-        ::munmap(mapped, file_bytes_);
+        check_size(fd, file_bytes_, path);
         ::close(fd);
 
         MDB_env* environment = nullptr;

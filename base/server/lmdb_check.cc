@@ -155,6 +155,7 @@ Result<std::optional<std::string>> check_once(const std::string& directory, std:
                  {{"directory", directory}, {"error", outcome.reason}});
         return std::nullopt;
     }
+    if (code == static_cast<int>(LmdbCheckExit::cannot_read)) return fail_errno(EIO, what + reason);
     if (code == static_cast<int>(LmdbCheckExit::cannot_check) || code == kNotLoaded) {
         return fail(ErrorCode::internal, what + reason);
     }
@@ -168,8 +169,12 @@ Result<std::optional<std::string>> find_lmdb_damage(const std::string& directory
                                                     std::span<const std::string_view> databases,
                                                     const LmdbCheckOptions& options) {
     auto found = check_once(directory, databases, options);
-    if (!found || !*found) return found;
-    return check_once(directory, databases, options);
+    if (found && !*found) return found;
+    if (!found && found.error().code != ErrorCode::internal && found.error().code != ErrorCode::io) return found;
+    const bool was_damage = found.has_value();
+    found = check_once(directory, databases, options);
+    // Damage that only the second check saw must be seen by a third.
+    return found && *found && !was_damage ? check_once(directory, databases, options) : found;
 }
 
 bool grow_file_over_lmdb_pages(MDB_env* environment, std::uint64_t slack_bytes) {

@@ -23,6 +23,7 @@ enum class LmdbCheckExit : std::uint8_t {
     damaged = 1,
     cannot_check = 2,
     not_renewed = 3,  // sound as far as a reader sees, but the new file cannot be written, as on a full disk
+    cannot_read = 4,  // the disk gave an I/O error
 };
 
 struct LmdbCheckOptions {
@@ -36,7 +37,7 @@ struct LmdbCheckOptions {
 // Returns what is wrong with the environment in `directory`, in words, or nothing if it is sound or missing. Damage is
 // reported only if a second check finds it as well. The environment must have exactly these databases, or none yet.
 // Fails if it cannot be checked: the program is missing, even if there is no environment yet, or was killed by someone
-// else. Blocks; any thread.
+// else, or memory is short. The error has EIO as its errno if the disk cannot be read. Blocks; any thread.
 Result<std::optional<std::string>> find_lmdb_damage(const std::string& directory,
                                                     std::span<const std::string_view> databases,
                                                     const LmdbCheckOptions& options = {});

@@ -11,6 +11,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <string>
 
@@ -199,6 +200,51 @@ TEST_F(LmdbCheck, DamageThatASecondCheckDoesNotFindIsNone) {
                                 "; echo 'Cannot allocate memory'; exit 1")
                   .value(),
               std::nullopt);
+}
+
+TEST_F(LmdbCheck, DamageIsReportedOnlyIfTwoChecksFindIt) {
+    const std::string tries = directory_ / "tries";
+    const auto nth = [&](const std::string& codes) {
+        fs::remove(tries);
+        return check_with_script("echo x >>" + tries + "; set -- " + codes + "; shift $(($(wc -l <" + tries +
+                                 ") - 1)); echo reason $1; exit $1");
+    };
+    EXPECT_EQ(nth("2 0").value(), std::nullopt) << "memory was short for a moment";
+    EXPECT_THAT(nth("2 1 1").value(), Optional(HasSubstr("reason 1")));
+    EXPECT_EQ(nth("2 1 0").value(), std::nullopt);
+    EXPECT_FALSE(nth("1 2"));
+    EXPECT_FALSE(nth("2 2"));
+}
+
+TEST_F(LmdbCheck, UnreadableDiskIsAnErrorWithItsErrno) {
+    const auto found = check_with_script("echo 'Input/output error'; exit 4");
+    ASSERT_FALSE(found);
+    EXPECT_EQ(found.error().system_errno, EIO);
+    EXPECT_THAT(found.error().message, HasSubstr("Input/output error"));
+}
+
+TEST_F(LmdbCheck, DamagedNumberOfPagesIsDamage) {
+    const std::string path = environment_ + "/data.mdb";
+    std::string good;
+    {
+        std::ifstream file(path, std::ios::binary);
+        good.assign(std::istreambuf_iterator<char>(file), {});
+    }
+    constexpr std::size_t kLastPage = 136;  // in each of the first two pages
+    for (const int bit : {30, 40, 47, 52, 63}) {
+        std::string bad = good;
+        for (const std::size_t page : {0u, 4096u}) bad[page + kLastPage + bit / 8] ^= static_cast<char>(1 << (bit % 8));
+        std::ofstream(path, std::ios::binary) << bad;
+        EXPECT_THAT(check().value(), Optional(HasSubstr("truncated"))) << bit;
+    }
+    constexpr std::size_t kMapBytes = 32;
+    for (const int bit : {40, 52, 63}) {
+        std::string bad = good;
+        for (const std::size_t page : {0u, 4096u}) bad[page + kMapBytes + bit / 8] ^= static_cast<char>(1 << (bit % 8));
+        std::ofstream(path, std::ios::binary) << bad;
+        EXPECT_EQ(check({.renew = true}).value(), std::nullopt) << bit << ": LMDB maps what its owner asks for";
+        EXPECT_EQ(rows_now(), rows_) << bit;
+    }
 }
 
 TEST_F(LmdbCheck, ProgramWithoutProgressIsDamage) {
