@@ -92,12 +92,15 @@ Result<std::unique_ptr<RowStore>> RowStore::open(const RowStoreOptions& options)
     std::unique_ptr<RowStore> store(new RowStore);
     store->directory_ = options.directory;
     store->noun_ = options.noun;
+    store->database_name_ = options.database;
+    store->map_bytes_ = options.map_bytes;
+    store->durability_ = options.durability;
     const std::array<std::string_view, 1> databases{options.database};
     auto found = find_lmdb_damage(options.directory, databases, {.renew = true});
     if (!found) return std::unexpected(found.error());
     std::optional<std::string>& damage = *found;
     if (!damage) {
-        auto opened = store->open_environment(options);
+        auto opened = store->open_environment();
         if (opened) opened = store->load(options);
         if (!opened && opened.error().code != ErrorCode::corrupt) return std::unexpected(opened.error());
         if (!opened) damage = opened.error().message;
@@ -113,7 +116,7 @@ Result<std::unique_ptr<RowStore>> RowStore::open(const RowStoreOptions& options)
                               "put the damaged " + std::string(options.noun) + " " + options.directory + " aside");
         }
         options.lost(*damage, aside);
-        if (auto opened = store->open_environment(options); !opened) return std::unexpected(opened.error());
+        if (auto opened = store->open_environment(); !opened) return std::unexpected(opened.error());
         if (auto loaded = store->load(options); !loaded) return std::unexpected(loaded.error());
     }
     const Row version{std::string(kVersionKey), R"({"version":)" + std::to_string(options.version) + "}"};
@@ -131,13 +134,13 @@ RowStore::~RowStore() {
     mdb_env_close(environment_);
 }
 
-Result<void> RowStore::open_environment(const RowStoreOptions& options) {
+Result<void> RowStore::open_environment() {
     const std::string what = "open the " + noun_ + " in " + directory_;
     if (::mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, what);
     if (const int code = mdb_env_create(&environment_); code != 0) return std::unexpected(lmdb_error(code, what));
-    int code = mdb_env_set_mapsize(environment_, options.map_bytes);
+    int code = mdb_env_set_mapsize(environment_, map_bytes_);
     if (code == 0) code = mdb_env_set_maxdbs(environment_, 1);
-    const unsigned flags = MDB_NOTLS | (options.durability == Durability::process ? MDB_NOSYNC : 0u);
+    const unsigned flags = MDB_NOTLS | (durability_ == Durability::process ? MDB_NOSYNC : 0u);
     if (code == 0) code = mdb_env_open(environment_, directory_.c_str(), flags, 0600);
     int dead = 0;
     if (code == 0) code = mdb_reader_check(environment_, &dead);
@@ -149,7 +152,7 @@ Result<void> RowStore::open_environment(const RowStoreOptions& options) {
     grow_file_over_pages();
     Transaction transaction(environment_, 0);
     code = transaction.code();
-    if (code == 0) code = mdb_dbi_open(transaction.get(), options.database, MDB_CREATE, &database_);
+    if (code == 0) code = mdb_dbi_open(transaction.get(), database_name_.c_str(), MDB_CREATE, &database_);
     if (code == 0) code = transaction.commit();
     if (code != 0) return std::unexpected(lmdb_error(code, what));
     return {};
@@ -198,6 +201,23 @@ Result<void> RowStore::load(const RowStoreOptions& options) {
 }
 
 Result<void> RowStore::write(std::span<const Row> rows) {
+    const std::string what = "write the " + noun_ + " in " + directory_;
+    int code = environment_ == nullptr ? MDB_PANIC : try_write(rows);
+    if (code == MDB_PANIC) {
+        // A commit failed at its last step, and LMDB takes no transaction any more in this environment.
+        mdb_env_close(std::exchange(environment_, nullptr));
+        if (auto opened = open_environment(); !opened) {
+            mdb_env_close(std::exchange(environment_, nullptr));
+            return std::unexpected(opened.error().within(what));
+        }
+        code = try_write(rows);
+    }
+    if (code != 0) return std::unexpected(lmdb_error(code, what));
+    grow_file_over_pages();
+    return {};
+}
+
+int RowStore::try_write(std::span<const Row> rows) {
     Transaction transaction(environment_, 0);
     int code = transaction.code();
     for (const Row& row : rows) {
@@ -209,10 +229,7 @@ Result<void> RowStore::write(std::span<const Row> rows) {
                         : mdb_del(transaction.get(), database_, &key, nullptr);
         if (code == MDB_NOTFOUND) code = 0;
     }
-    if (code == 0) code = transaction.commit();
-    if (code != 0) return std::unexpected(lmdb_error(code, "write the " + noun_ + " in " + directory_));
-    grow_file_over_pages();
-    return {};
+    return code == 0 ? transaction.commit() : code;
 }
 
 void RowStore::grow_file_over_pages() {

@@ -59,17 +59,22 @@ public:
 
     // True if there was no store, or a damaged one.
     bool is_new() const { return is_new_; }
-    // Writes all of the rows or, on error, none. Error: no_space if the map or the disk is full.
+    // Writes all of the rows or, on error, none. Error: no_space if the map or the disk is full. May be called again
+    // after any error.
     Result<void> write(std::span<const Row> rows);
 
 private:
     RowStore() = default;
-    Result<void> open_environment(const RowStoreOptions& options);
+    Result<void> open_environment();
+    int try_write(std::span<const Row> rows);
     Result<void> load(const RowStoreOptions& options);
     void grow_file_over_pages();
 
     std::string directory_;
     std::string noun_;
+    std::string database_name_;
+    std::uint64_t map_bytes_ = 0;
+    Durability durability_ = Durability::machine;
     MDB_env* environment_ = nullptr;
     unsigned database_ = 0;
     bool is_new_ = false;
