@@ -5,6 +5,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -14,8 +15,16 @@
 #include <thread>
 #include <utility>
 
+#include "base/server/logging.h"
+
 namespace larder::cache {
 namespace asio = boost::asio;
+namespace {
+
+// How long a call waits for a thread that could not be started.
+constexpr std::chrono::milliseconds kThreadRetry{200};
+
+}  // namespace
 
 // Shared with the threads, which may outlive the BlockingCalls.
 struct BlockingCalls::State {
@@ -27,6 +36,8 @@ struct BlockingCalls::State {
     std::condition_variable ended;
     std::deque<Call> waiting;
     std::size_t threads = 0;
+    bool retrying = false;
+    bool has_warned = false;
 
     static void work(const std::shared_ptr<State>& state) {
         pthread_setname_np(pthread_self(), state->thread_name.c_str());
@@ -42,6 +53,38 @@ struct BlockingCalls::State {
         }
         --state->threads;
         state->ended.notify_all();
+    }
+
+    // With `mutex` held. Starts a thread for a waiting call. A running thread would take the call, too, but may block
+    // for ever; so without a new one this is tried again.
+    static void start_thread(const std::shared_ptr<State>& state) {
+        if (state->waiting.empty() || state->threads == state->threads_max) return;
+        // The thread inherits this mask, so that other threads handle the signals.
+        sigset_t all;
+        sigset_t before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        try {
+            std::thread([state] { work(state); }).detach();
+            ++state->threads;
+        } catch (const std::system_error& error) {
+            if (!std::exchange(state->has_warned, true)) {
+                log_warn("a thread cannot be started; its work waits",
+                         {{"thread", state->thread_name}, {"error", error.code().message()}});
+            }
+            if (!std::exchange(state->retrying, true)) retry_later(state);
+        }
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+
+    static void retry_later(const std::shared_ptr<State>& state) {
+        auto timer = std::make_shared<asio::steady_timer>(*state->control, kThreadRetry);
+        timer->async_wait([timer, state](const boost::system::error_code&) {
+            const std::lock_guard lock(state->mutex);
+            state->retrying = false;
+            if (state->control == nullptr) return;
+            for (std::size_t calls = state->waiting.size(); calls > 0 && !state->retrying; --calls) start_thread(state);
+        });
     }
 };
 
@@ -61,19 +104,7 @@ BlockingCalls::~BlockingCalls() {
 void BlockingCalls::run(Call call) {
     const std::lock_guard lock(state_->mutex);
     state_->waiting.push_back(std::move(call));
-    if (state_->threads == state_->threads_max) return;
-    // The thread inherits this mask, so that other threads handle the signals.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-        std::thread([state = state_] { State::work(state); }).detach();
-        ++state_->threads;
-    } catch (const std::system_error&) {
-        // A running thread takes the call. If there is none, the next call starts one.
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    State::start_thread(state_);
 }
 
 void BlockingCalls::run(Call call, std::int64_t timeout_ns, Then late) {
@@ -99,9 +130,15 @@ void BlockingCalls::run(Call call, std::int64_t timeout_ns, Then late) {
 }
 
 bool BlockingCalls::wait(std::int64_t timeout_ns) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout_ns);
+    const auto all_returned = [&] { return state_->threads == 0 && state_->waiting.empty(); };
     std::unique_lock lock(state_->mutex);
-    return state_->ended.wait_for(lock, std::chrono::nanoseconds(timeout_ns),
-                                  [&] { return state_->threads == 0 && state_->waiting.empty(); });
+    while (!all_returned() && std::chrono::steady_clock::now() < until) {
+        // The control thread may be the one that waits here, so that no timer starts the thread.
+        if (state_->threads == 0) State::start_thread(state_);
+        state_->ended.wait_until(lock, std::min(until, std::chrono::steady_clock::now() + kThreadRetry), all_returned);
+    }
+    return all_returned();
 }
 
 }  // namespace larder::cache

@@ -1,16 +1,15 @@
 #include "cache/device/client_socket.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <system_error>
 #include <thread>
 
 #include "tests/support/lingering_socket.h"
+#include "tests/support/thread_limit.h"
 
 namespace larder::cache {
 namespace {
@@ -56,34 +55,15 @@ TEST(ClientSocket, LeavesDescriptorsUnreadAndClosesWithoutWaiting) {
     while (ClientSocket::closing() > 0) std::this_thread::yield();
 }
 
-// Limits the process to the threads that it has. Root has no such limit.
-void forbid_threads() {
-    rlimit limit{};
-    ASSERT_EQ(::getrlimit(RLIMIT_NPROC, &limit), 0);
-    limit.rlim_cur = 0;
-    ASSERT_EQ(::setrlimit(RLIMIT_NPROC, &limit), 0);
-    if (::geteuid() == 0) {
-        ASSERT_EQ(::setresuid(65534, 65534, 65534), 0);
-    }
-    ASSERT_THROW(std::thread([] {}), std::system_error);
-}
-
-void allow_threads() {
-    rlimit limit{};
-    ASSERT_EQ(::getrlimit(RLIMIT_NPROC, &limit), 0);
-    limit.rlim_cur = limit.rlim_max;
-    ASSERT_EQ(::setrlimit(RLIMIT_NPROC, &limit), 0);
-}
-
 void close_without_threads() {
-    forbid_threads();
+    test::forbid_threads();
     int pair[2];
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
     ClientSocket(FileDescriptor(pair[0])).reset();
     char byte = 0;
     EXPECT_EQ(::recv(pair[1], &byte, sizeof byte, 0), 0) << "the client sees the end at once";
     EXPECT_EQ(ClientSocket::closing(), 1u);
-    allow_threads();
+    test::allow_threads();
     while (ClientSocket::closing() > 0) std::this_thread::yield();
     ::_exit(testing::Test::HasFailure() ? 1 : 0);
 }
