@@ -14,6 +14,7 @@
 #include "allocator/service/service.h"
 #include "base/heap.h"
 #include "base/out_of_memory.h"
+#include "base/server/accounts.h"
 #include "base/server/logging.h"
 #include "base/server/systemd.h"
 #include "tools/cli/context.h"
@@ -92,6 +93,7 @@ int run(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? larder::cli::kDone : larder::cli::kUsage;
     }
+    larder::load_name_service();
     const auto overrides = flags.overrides(app);
     if (!overrides) return fail(overrides.error());
     const auto loaded = load_configs(path, *overrides);

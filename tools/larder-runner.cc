@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "base/out_of_memory.h"
+#include "base/server/accounts.h"
 #include "scheduler/engines/runner.h"
 
 // Before the initialisation of libraries, which allocates too.
@@ -17,6 +18,7 @@ int main(int argc, char** argv) {
         return 2;
     }
     try {
+        larder::load_name_service();
         return larder::scheduler::run_attempt(argv[1]);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "larder-runner: %s\n", error.what());

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "base/out_of_memory.h"
+#include "base/server/accounts.h"
 #include "base/server/logging.h"
 #include "cache/control/daemon_config.h"
 #include "cache/control/node.h"
@@ -40,6 +41,7 @@ int run(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? larder::cli::kDone : larder::cli::kUsage;
     }
+    larder::load_name_service();
     const auto overrides = flags.overrides(app);
     if (!overrides) return fail(overrides.error());
     const auto load = [&]() -> Result<DaemonConfig> { return larder::cache::load_config(path, *overrides); };

@@ -238,7 +238,9 @@ Result<void> serve(const ServeOptions& options) {
         (*service)->stop();
     });
     if (options.started) options.started(**service);
-    context.run();
+    // An exception ends the program here. If it were thrown on, the default action of SIGTERM would be in force before
+    // the program had ended.
+    [&]() noexcept { context.run(); }();
     return {};
 }
 

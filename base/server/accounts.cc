@@ -1,11 +1,14 @@
 #include "base/server/accounts.h"
 
 #include <grp.h>
+#include <netdb.h>
 #include <pwd.h>
 #include <sys/types.h>
 
+#include <array>
 #include <cerrno>
 #include <charconv>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -13,6 +16,9 @@
 namespace larder {
 namespace {
 
+// More than glibc needs for nsswitch.conf. Too little for a mapping of its own, so that it stays in the heap when
+// freed.
+constexpr std::size_t kNameServiceBytes = std::size_t{64} << 10;
 constexpr std::size_t kLookupBytesMax = std::size_t{1} << 20;
 
 // Calls a getpw*_r or getgr*_r with a buffer that grows until the entry fits. Returns the result of `convert` for
@@ -41,6 +47,15 @@ std::optional<std::uint32_t> parse_number(std::string_view text) {
 }
 
 }  // namespace
+
+void load_name_service() {
+    std::make_unique<char[]>(kNameServiceBytes).reset();
+    // Protocols are in a file of the machine. The file that says where to look is one for all databases.
+    std::array<char, 4096> buffer{};
+    protoent entry{};
+    protoent* found = nullptr;
+    static_cast<void>(::getprotobynumber_r(0, &entry, buffer.data(), buffer.size(), &found));
+}
 
 Result<std::uint32_t> user_id(std::string_view name_or_number) {
     if (const auto number = parse_number(name_or_number)) return *number;

@@ -10,6 +10,10 @@
 
 namespace larder {
 
+// Reads the configuration of NSS. Call it first in main(): glibc crashes if it runs out of memory in its first look-up,
+// so memory for that is made sure of here. Asks no directory service. Throws std::bad_alloc.
+void load_name_service();
+
 // A number stands for itself. Error: not_found.
 Result<std::uint32_t> user_id(std::string_view name_or_number);
 Result<std::uint32_t> group_id(std::string_view name_or_number);

@@ -231,7 +231,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const DaemonConfig& config, Signal
     return daemon;
 }
 
-void Daemon::stop() {
+void Daemon::stop() noexcept {
     state_->stop();
 }
 

@@ -45,8 +45,9 @@ public:
     void run(RunOptions options = {});
 
     // Call it on any thread but the daemon's own, any number of times. Stops accepting, closes sessions, lets reads and
-    // writes in flight finish, and saves the index. Returns when all of this is done.
-    void stop();
+    // writes in flight finish, and saves the index. Returns when all of this is done. Without memory it ends the
+    // program.
+    void stop() noexcept;
 
     // Any thread. Applies the quotas, job limits and log level of a config, and adds its new datasets, as SIGHUP does.
     // Applies all quotas or none.

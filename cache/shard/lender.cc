@@ -1,7 +1,6 @@
 #include "cache/shard/lender.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "base/assert.h"
@@ -63,8 +62,7 @@ bool Lender::serve(LendRequest& request) {
     if (slot == slots_.end()) return false;
     const std::size_t bytes = protocol::record_bytes(location->payload_bytes, kPageBytes);
     if (slot->memory_bytes < bytes) {
-        slot->memory = {static_cast<std::byte*>(std::aligned_alloc(kPageBytes, bytes)), std::free};
-        LARDER_ASSERT(slot->memory != nullptr);
+        slot->memory = allocate_pages(bytes);
         slot->memory_bytes = bytes;
     }
     slot->taken = true;

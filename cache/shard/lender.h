@@ -10,12 +10,12 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "cache/protocol/manifest.h"
 #include "cache/shard/fetch.h"
+#include "cache/shard/page_memory.h"
 
 namespace larder::cache {
 
@@ -58,7 +58,7 @@ private:
         bool taken = false;
         LendRequest request;
         std::size_t memory_bytes = 0;
-        std::unique_ptr<std::byte, void (*)(void*)> memory{nullptr, nullptr};
+        PageMemory memory;
     };
 
     bool serve(LendRequest& request);

@@ -58,8 +58,7 @@ Scan::Scan(ScanKind kind, BlockServer& server, ShardJob& job, std::shared_ptr<Sc
       now_ns_(now_ns),
       slot_bytes_(protocol::record_bytes(manifest_->header().block_bytes_max, kPageBytes)),
       slots_(slot_count(slot_bytes_, blocks_in_flight)) {
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, slot_bytes_ * slots_.size())));
-    LARDER_ASSERT(memory_ != nullptr);
+    memory_ = allocate_pages(slot_bytes_ * slots_.size());
     for (Slot& slot : slots_) slot.scan = this;
     if (kind_ != ScanKind::warm) {
         progress_->blocks_total = manifest_->block_count();

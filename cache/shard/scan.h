@@ -5,7 +5,6 @@
 // time. Training jobs have no priority over a Scan, but never wait long behind one.
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "base/file.h"
 #include "cache/protocol/manifest.h"
 #include "cache/shard/fetch.h"
+#include "cache/shard/page_memory.h"
 #include "cache/shard/shard.h"
 #include "cache/shard/warm_blocks.h"
 
@@ -75,7 +75,7 @@ private:
     const std::int64_t& now_ns_;
     std::uint32_t next_block_ = 0;
     std::size_t slot_bytes_;
-    std::unique_ptr<std::byte, void (*)(void*)> memory_{nullptr, std::free};
+    PageMemory memory_;
     std::vector<Slot> slots_;
     std::optional<WarmBlocks> warm_;
     std::int64_t settled_ns_ = 0;  // warm: when the last block was settled

@@ -5,14 +5,18 @@
 #include <boost/json.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "allocator/service/access.h"
+#include "base/out_of_memory.h"
 #include "tests/unit/allocator/service/service_fixture.h"
 
 namespace larder::allocator {
@@ -302,6 +306,25 @@ TEST_F(ServiceTest, SecondAllocatorIsRefusedAndLeavesTheState) {
     const auto refused = AllocatorService::start(second, other, clock);
     ASSERT_FALSE(refused);
     EXPECT_THAT(refused.error().message, HasSubstr("another larder-allocator uses the state directory"));
+}
+
+// The program ends before the handling of signals does, which would let SIGTERM kill it.
+TEST_F(ServiceTest, LackOfMemoryWhileServingEndsTheProgramWithMessageAndExitCode) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    const auto serve_without_memory = [this] {
+        exit_when_out_of_memory("larder-allocator");
+        try {
+            static_cast<void>(serve({.config = config,
+                                     .extend = {},
+                                     .reload = {},
+                                     .started = [](const auto&) { ::raise(SIGTERM); },
+                                     .stopping = [] { throw std::bad_alloc(); }}));
+        } catch (const std::bad_alloc&) {
+            ::_exit(3);
+        }
+        ::_exit(4);
+    };
+    EXPECT_EXIT(serve_without_memory(), testing::ExitedWithCode(1), "larder-allocator: out of memory");
 }
 
 }  // namespace

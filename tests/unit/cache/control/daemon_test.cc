@@ -9,6 +9,7 @@
 
 #include <csignal>
 #include <thread>
+#include <utility>
 
 #include "base/server/logging.h"
 #include "tests/support/log_file.h"
@@ -33,6 +34,9 @@ TEST(DaemonTest, SecondDaemonInSameDirectoryIsRefused) {
     daemon.stop();
     EXPECT_TRUE(cache::Daemon::start(daemon.config()).has_value());
 }
+
+// Without memory for its last steps the daemon ends at once. An exception would destroy a thread that still runs.
+static_assert(noexcept(std::declval<cache::Daemon&>().stop()));
 
 TEST(DaemonTest, StopRemovesBothSockets) {
     TestDaemon daemon;
