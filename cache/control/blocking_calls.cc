@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/server/logging.h"
 
 namespace larder::cache {
@@ -130,13 +131,15 @@ void BlockingCalls::run(Call call, std::int64_t timeout_ns, Then late) {
 }
 
 bool BlockingCalls::wait(std::int64_t timeout_ns) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout_ns);
+    const SteadyClock clock;
+    const std::int64_t until_ns = clock.now_ns() + timeout_ns;
     const auto all_returned = [&] { return state_->threads == 0 && state_->waiting.empty(); };
     std::unique_lock lock(state_->mutex);
-    while (!all_returned() && std::chrono::steady_clock::now() < until) {
+    while (!all_returned() && clock.now_ns() < until_ns) {
         // The control thread may be the one that waits here, so that no timer starts the thread.
         if (state_->threads == 0) State::start_thread(state_);
-        state_->ended.wait_until(lock, std::min(until, std::chrono::steady_clock::now() + kThreadRetry), all_returned);
+        const std::chrono::nanoseconds left(until_ns - clock.now_ns());
+        state_->ended.wait_for(lock, std::min<std::chrono::nanoseconds>(left, kThreadRetry), all_returned);
     }
     return all_returned();
 }
