@@ -66,6 +66,7 @@ std::optional<ClusterState> with_user_floors(const ClusterState& state, const Pl
     }
     if (users.size() < 2 || most <= 0) return std::nullopt;
     std::vector<Claim> claims;
+    claims.reserve(users.size());
     for (const auto& [uid, user] : users) {
         claims.push_back({.need = user.need, .weight = user.weight + (user.has_others ? 1 : 0)});
     }

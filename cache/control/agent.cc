@@ -59,7 +59,7 @@ double payload_ratio(std::uint64_t record_bytes, std::uint64_t payload_bytes) {
     return static_cast<double>(record_bytes) / static_cast<double>(payload_bytes);
 }
 
-// Where a dataset is both in memory and on the disk, the end of its memory quota may be too small for a block.
+// The end of a memory quota may be too small for a block, if the dataset is on the disk, too.
 std::uint64_t unusable_bytes(const ReportedDataset& dataset, Quota room) {
     if (room.memory_bytes == 0 || room.disk_bytes == 0) return 0;
     return dataset.block_bytes_max + kRecordOverheadMax;

@@ -104,7 +104,7 @@ private:
     void expire_if_due(std::int64_t now_ns);
     bool use_given(std::int64_t now_ns);
 
-    // What collect_unused() saw at its last call.
+    // The state at the last call of collect_unused().
     struct Collected {
         std::int64_t at_ns = 0;
         const Limit* limit = nullptr;

@@ -99,32 +99,39 @@ class Soak:
                 epochs=1,
             )  # fmt: skip
 
-    def take_sample(self) -> None:
+    def only_long_sessions(self) -> bool:
+        return self.daemon.get("/v1/status")["sessions"] == len(self.readers)
+
+    def take_sample(self) -> bool:
+        """Returns False, without a sample, while the short reader has a session: samples with and without its memory
+        cannot be compared."""
+        if not self.only_long_sessions():
+            return False
         counters = self.daemon.get("/v1/datasets/data")["counters"]
-        status = self.daemon.get("/v1/status")
         nodes: Any = self.scheduler.get("/v1/nodes")
         sample = {
             "s": time.monotonic(),
             "larderd": sample_of(self.daemon, self.work / "d"),
             "larder-allocator": sample_of(self.scheduler, self.work / "a"),
             "remote_bytes": counters["bytes_remote_read"],
-            "sessions": status["sessions"],
             "lease": nodes["nodes"][0].get("lease") if nodes["nodes"] else None,
         }
         if counters["crc_failures"] != 0:
             raise Failure(f"blocks on the disk were bad: {counters}")
+        if not self.only_long_sessions():
+            return False
         self.samples.append(sample)
         with open(self.campaign.state / f"samples-{self.campaign.seed}.jsonl", "a") as file:
             file.write(json.dumps(sample) + "\n")
+        return True
 
     def run(self) -> None:
         wait_until(lambda: all(reader.epochs() > 0 for reader in self.readers), 60, "each job has read an epoch", self.step)
         next_sample_s = 0.0
         while self.campaign.left_s() > 0 or len(self.samples) < 6:
             self.step()
-            if time.monotonic() >= next_sample_s:
+            if time.monotonic() >= next_sample_s and self.take_sample():
                 next_sample_s = time.monotonic() + min(SAMPLE_S, self.campaign.options.seconds / 20)
-                self.take_sample()
             time.sleep(0.05)
         self.judge()
         self.campaign.report(rounds=1, samples=len(self.samples), jobs=self.jobs, epochs=sum(r.epochs() for r in self.readers))

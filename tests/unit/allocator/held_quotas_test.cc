@@ -158,7 +158,7 @@ TEST_F(PinsOfNodesTest, PinMustFitTheNodesThatHaveTheDataset) {
 TEST_F(PinsOfNodesTest, OtherPinsTakeTheCacheOfNodesWithoutTheDatasetFirst) {
     EXPECT_EQ(refusal_of("audio", 150), "");
     EXPECT_EQ(refusal_of("text", 60), "");
-    // Of b and c, 200 GB, the pins take 210 GB.
+    // The pins take 210 GB, and b and c have 200 GB.
     EXPECT_NE(refusal_of("images", 100).find("at most 90.00 GB is free"), std::string::npos)
         << refusal_of("images", 100);
     EXPECT_EQ(refusal_of("images", 90), "");

@@ -112,7 +112,7 @@ TEST(TokenBucket, GivesTheRateAndNeverMoreThanOneBurstBeside) {
             const double allowed = rate * static_cast<double>(now_ns - start_ns) * 1e-9 + static_cast<double>(burst);
             ASSERT_LE(static_cast<double>(bucket.taken_bytes()), allowed + 1);
         }
-        // Who takes all that there is gets the whole rate.
+        // A reader that takes all tokens gets the whole rate.
         const double granted = rate * static_cast<double>(now_ns - start_ns) * 1e-9;
         ASSERT_GE(static_cast<double>(bucket.taken_bytes()), granted * (1 - 1e-6) - 1);
     }

@@ -166,7 +166,7 @@ TEST(StoreFault, ClosedSegmentDoesNotTakeMoreThanTheQuota) {
         f.clock.advance_ns(DiskSegments::kRetryAfterNs);
     }
     EXPECT_EQ(f.store->usage().disk_bytes, used_bytes);
-    // What is given back in the closed segment later is not used again either.
+    // Bytes that are given back in the closed segment later are not used again either.
     f.store->abandon(given_back.back());
     f.store->check_invariants();
     ASSERT_EQ(f.admit_to_disk(block_id, 50'000), 0);
