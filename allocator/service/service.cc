@@ -6,6 +6,7 @@
 #include <boost/asio/signal_set.hpp>
 
 #include <csignal>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -240,7 +241,11 @@ Result<void> serve(const ServeOptions& options) {
     if (options.started) options.started(**service);
     // An exception ends the program here. If it were thrown on, the default action of SIGTERM would be in force before
     // the program had ended.
-    [&]() noexcept { context.run(); }();
+    try {
+        context.run();
+    } catch (...) {
+        std::terminate();
+    }
     return {};
 }
 
