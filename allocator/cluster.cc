@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <ranges>
 #include <set>
@@ -12,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/sorted_indices.h"
+#include "allocator/user_shares.h"
 #include "base/server/http_target.h"
 #include "base/units.h"
 
@@ -644,15 +645,12 @@ std::vector<double> split_grant(double grant, std::span<const double> demands, d
     if (demands.empty()) return {};
     const auto count = static_cast<double>(demands.size());
     const double least = std::min(floor, grant / count);
-    std::vector<double> parts(demands.size(), least);
-    double left = grant - least * count;
-    double unserved = count;
-    for (const std::uint32_t node : ascending(demands)) {
-        const double more = std::clamp(demands[node] - least, 0.0, std::max(0.0, left / unserved));
-        parts[node] += more;
-        left -= more;
-        unserved -= 1;
-    }
+    std::vector<Claim> claims;
+    claims.reserve(demands.size());
+    for (const double demand : demands) claims.push_back({.need = std::max(0.0, demand - least)});
+    std::vector<double> parts = fair_shares(grant - least * count, claims);
+    for (double& part : parts) part += least;
+    const double left = grant - std::accumulate(parts.begin(), parts.end(), 0.0);
     for (double& part : parts) part += left / count;
     return parts;
 }

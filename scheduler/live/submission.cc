@@ -148,31 +148,42 @@ bool may_submit_for(std::size_t tenant, const SubmissionLimits& limits) {
     return limits.rules.empty() || limits.rules[tenant].allows(limits.by);
 }
 
-// A tenant's limit holds for the tenants below it, too.
-Result<void> check_priority(const Submission& job, std::size_t tenant, const SubmissionLimits& limits) {
-    if (limits.by.is_operator || limits.rules.empty()) return {};
+template <typename T>
+struct TenantLimit {
+    T value;
+    const std::string& tenant;  // whose limit it is
+};
+
+// Returns the lowest limit of the tenant and of those above it; nullopt if none has one.
+template <typename T>
+std::optional<TenantLimit<T>> lowest_limit(std::optional<T> SubmitRule::* limit, std::size_t tenant,
+                                           const SubmissionLimits& limits) {
+    std::size_t lowest = kNoTenant;
+    if (limits.rules.empty()) return std::nullopt;
     for (std::size_t at = tenant; at != kNoTenant; at = limits.tenants[at].parent) {
-        const auto most = limits.rules[at].priority_max;
-        if (!most || job.priority <= *most) continue;
-        return fail(ErrorCode::permission_denied, "priority " + std::to_string(job.priority) + " is above " +
-                                                      std::to_string(*most) + ", the highest for tenant \"" +
-                                                      limits.tenants[at].name + "\"");
+        const auto& own = limits.rules[at].*limit;
+        if (own && (lowest == kNoTenant || *own < *(limits.rules[lowest].*limit))) lowest = at;
     }
-    return {};
+    if (lowest == kNoTenant) return std::nullopt;
+    return TenantLimit<T>{*(limits.rules[lowest].*limit), limits.tenants[lowest].name};
+}
+
+Result<void> check_priority(const Submission& job, std::size_t tenant, const SubmissionLimits& limits) {
+    const auto most = lowest_limit(&SubmitRule::priority_max, tenant, limits);
+    if (limits.by.is_operator || !most || job.priority <= most->value) return {};
+    return fail(ErrorCode::permission_denied, "priority " + std::to_string(job.priority) + " is above " +
+                                                  std::to_string(most->value) + ", the highest for tenant \"" +
+                                                  most->tenant + "\"");
 }
 
 Result<void> check_weight(const Submission& job, std::size_t tenant, const SubmissionLimits& limits) {
-    if (limits.by.is_operator) return {};
-    std::optional<double> most;
-    for (std::size_t at = tenant; at != kNoTenant && !limits.rules.empty(); at = limits.tenants[at].parent) {
-        const auto own = limits.rules[at].weight_max;
-        if (own) most = std::min(*own, most.value_or(*own));
-    }
-    if (job.weight <= most.value_or(1)) return {};
+    const auto most = lowest_limit(&SubmitRule::weight_max, tenant, limits);
+    const double weight_max = most ? most->value : 1;
+    if (limits.by.is_operator || job.weight <= weight_max) return {};
     char text[96];
-    std::snprintf(text, sizeof text, "weight %g is above %g, the highest for tenant ", job.weight, most.value_or(1));
-    return fail(ErrorCode::permission_denied, text + ("\"" + limits.tenants[tenant].name + "\"") +
-                                                  " (scheduler.tenant.NAME.weight_max in the allocator's config)");
+    std::snprintf(text, sizeof text, "weight %g is above %g, the highest for tenant ", job.weight, weight_max);
+    return fail(ErrorCode::permission_denied, text + ("\"" + (most ? most->tenant : limits.tenants[tenant].name)) +
+                                                  "\" (scheduler.tenant.NAME.weight_max in the allocator's config)");
 }
 
 // The bytes of a text in JSON.

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -93,10 +94,22 @@ TEST(JobLimits, AnyUsersShareALeaseWithoutExceedingIt) {
             if (random() % 3 != 0) add(job);
         }
         for (std::uint64_t job = 0; job < random() % 20; ++job) add("new-" + std::to_string(job));
+        std::set<std::string> reading;
+        for (const auto& [uid, job, bucket] : buckets) {
+            if (random() % 4 != 0) reading.insert(job);
+        }
+        if (random() % 2 == 0) {
+            for (int check = 0; check < 2; ++check) limits.record_reading_jobs(reading, 0);
+        } else {
+            for (const auto& [uid, job, bucket] : buckets) reading.insert(job);
+        }
         double given = 0;
         std::map<uid_t, double> rates, named_rates;
         for (const auto& [uid, job, bucket] : buckets) {
+            // The lease has no part for a new job that does not read.
+            if (!reading.contains(job) && !lease.rates.contains(job)) continue;
             given += bucket->rate_bytes_per_second(0);
+            if (!reading.contains(job)) continue;
             rates[uid] += bucket->rate_bytes_per_second(0);
             const auto named = lease.rates.find(job);
             named_rates[uid] += named == lease.rates.end() ? 0 : named->second;
