@@ -59,7 +59,7 @@ struct Problem;
 
 struct Solution {
     std::vector<std::vector<NodeCache>> quotas;  // by dataset
-    // By index in Problem::jobs.
+    // Each vector is indexed as Problem::jobs.
     std::vector<double> steady_hit_ratios;
     std::vector<double> steady_rates;
     std::vector<double> rates;

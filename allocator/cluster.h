@@ -14,7 +14,7 @@
 // epochs, GPUs) or are not measured yet (f*).
 //
 // A job's name belongs to one user: the user with which it was registered, or else the first one for whom a node
-// reports it, for as long as a node does. What nodes report under the same name for another user is another job, named
+// reports it, for as long as a node does. A report of the same name for another user is another job, named
 // "NAME (user UID)" in plans and here. So nobody can take the rates, or forge the measurements, of another user's job.
 
 #include <cstddef>

@@ -30,7 +30,7 @@ struct Read {
     double part = 0;
 };
 
-// Where a job runs: the part of its bytes that is read on a node.
+// One node of a job, and the part of the job's bytes that is read there.
 struct Run {
     std::uint32_t node = 0;
     double part = 0;
@@ -107,9 +107,9 @@ struct Problem {
     }
 };
 
-// Which jobs count, and for how much: the running jobs, as they are (running); or also the jobs that take turns, each
-// by its averages over the turns: its time_share of f* and of its equal share (by_time_share). In both cases caches
-// have the same indices, and equal shares of cache count all jobs that take turns.
+// Selects the jobs that count. `running`: the running jobs, as they are. `by_time_share`: also the jobs that take
+// turns, each with its averages over the turns (its time_share of f* and of its equal share). Caches have the same
+// indices for both, and equal shares of cache count all jobs that take turns.
 enum class CountedJobs : std::uint8_t { running, by_time_share };
 
 Problem make_problem(const ClusterState& state, CountedJobs counted = CountedJobs::running);

@@ -230,9 +230,9 @@ struct NodeLimits {
 };
 
 // Bounds the jobs' rates by the remote, each node's network in and out, and each node's disk. Nodes that can carry the
-// highest possible demand of their jobs and their cache are left out. That spares most nodes; every other node costs a
-// few terms for each job that runs there or whose data it caches. `hit_ratios` are by index in Problem::jobs, `quotas`
-// by dataset. The bounds hold for rates up to Problem::ideals.
+// highest possible demand of their jobs and their cache are left out. This leaves out most nodes. Every other node
+// costs a few terms for each job that runs there or whose data it caches. `hit_ratios` are by index in Problem::jobs,
+// `quotas` by dataset. The bounds hold for rates up to Problem::ideals.
 RateLimits cluster_limits(const ClusterState& state, const Problem& problem, std::span<const double> hit_ratios,
                           std::span<const std::vector<NodeCache>> quotas) {
     const bool node_bounds = std::ranges::any_of(state.nodes, [](const ClusterNode& node) {

@@ -19,8 +19,8 @@ struct Claim {
     double weight = 1;  // above 0
 };
 
-// Divides `total` among the claims by weight, and gives none more than it needs (water-filling). What small needs leave
-// goes to the others. The sum is the total, or the sum of the needs if that is less.
+// Divides `total` among the claims by weight, and gives none more than it needs (water-filling). The rest of
+// claims with small needs goes to the others. The sum is the total, or the sum of the needs if that is less.
 std::vector<double> fair_shares(double total, std::span<const Claim> claims);
 
 // Returns each user's guarantee as bandwidth floors of its jobs, in a copy of `state`; nullopt if the plan gives every

@@ -19,8 +19,8 @@ public:
     std::int64_t now_ns() const override;
 };
 
-// How long the machine has been suspended since it booted: CLOCK_BOOTTIME less CLOCK_MONOTONIC. SteadyClock stands
-// still meanwhile. A deadline that others rely on, such as a lease's end, must count this time.
+// Returns the time for which the machine has been suspended since it booted: CLOCK_BOOTTIME less CLOCK_MONOTONIC.
+// SteadyClock stands still meanwhile. A deadline that others rely on, such as a lease's end, must count this time.
 std::int64_t slept_ns();
 
 // Wall-clock time, for time stamps in files, messages and logs; never for measuring.

@@ -1,6 +1,6 @@
 #pragma once
 
-// How much memory this process can have: the machine's memory, or the lowest limit set on the control groups it runs in
+// The memory that this process can have: the machine's memory, or the lowest limit set on the control groups it runs in
 // (a container, a systemd unit, a batch job).
 
 #include <cstdint>

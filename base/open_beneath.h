@@ -2,7 +2,7 @@
 
 // Opens files whose paths other users can change, by putting symbolic links on them. A program with more rights than
 // those users must not follow such links to its own files. LinkRule says which links an open may follow; the kernel
-// enforces it (openat2, Linux 5.6). Where the kernel or a seccomp profile refuses openat2, the path is opened component
+// enforces it (openat2, Linux 5.6). If the kernel or a seccomp profile refuses openat2, the path is opened component
 // by component, and then no link is followed. `/proc`'s magic links are never followed.
 //
 // All calls block. Descriptors are close-on-exec.

@@ -1,8 +1,8 @@
-// What does compressing the cache gain and cost? Reads compressible data (words) and incompressible data (random bytes)
-// from a memory cache of half the dataset's size and from one that holds all of it, with compression none, zstd:3 and
-// auto. Misses come from a remote of 200 MB/s. Every byte is read. After two epochs the cache no longer changes; then
-// the settings take turns, an epoch or half a second each, several times. The medians are the result, because machines
-// drift.
+// Measures the gain and the cost of compressing the cache. Reads compressible data (words) and incompressible data
+// (random bytes) from a memory cache of half the dataset's size and from one that holds all of it, with compression
+// none, zstd:3 and auto. Misses come from a remote of 200 MB/s. Every byte is read. After two epochs the cache no
+// longer changes; then the settings take turns, an epoch or half a second each, several times. The medians are the
+// result, because machines drift.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>

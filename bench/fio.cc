@@ -33,7 +33,8 @@ Result<void> fio_prepare(const FioOptions& options) {
 }
 
 Result<double> fio_random_read(const FioOptions& options) {
-    // By default each fio run reads the same blocks in the same order, which a host below may still have in memory.
+    // fio reads the same blocks in the same order in each run by default, and the host of a virtual machine may still
+    // have these blocks in memory.
     const auto ran = run_fio(options, {"--rw=randread", "--randrepeat=0", "--bs=" + std::to_string(options.block_bytes),
                                        "--iodepth=" + std::to_string(options.depth), "--time_based",
                                        "--runtime=" + std::to_string(static_cast<int>(options.seconds * 1000)) + "ms"});

@@ -43,7 +43,7 @@ std::uint64_t sum_tokens(const std::byte* data, std::size_t count) {
     return sum;
 }
 
-// What a reader has read so far.
+// The samples that a reader has read so far.
 struct Counted {
     std::uint64_t samples = 0;
     std::uint64_t sum = 0;  // of the tokens

@@ -15,7 +15,7 @@
 
 namespace larder::cache {
 
-// How samples are grouped into blocks. `bytes` is used by BlockTarget::bytes only.
+// The rule that groups samples into blocks. `bytes` is used by BlockTarget::bytes only.
 struct BlockGoal {
     protocol::BlockTarget target = protocol::BlockTarget::sample;
     std::uint64_t bytes = 0;

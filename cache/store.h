@@ -48,8 +48,8 @@ struct Quota {
     bool operator==(const Quota&) const = default;
 };
 
-// Where a cached block is stored: a record (RecordHeader, payload) at `offset` of `segment`. To read it from disk, read
-// record_bytes(payload_bytes, segment->alignment()) bytes.
+// The place of a cached block: its record (RecordHeader, payload) begins at `offset` of `segment`. To read the record
+// from disk, read record_bytes(payload_bytes, segment->alignment()) bytes.
 struct BlockLocation {
     const Segment* segment = nullptr;
     std::uint64_t offset = 0;
@@ -139,8 +139,8 @@ public:
     // True if either tier's quota has room now for one record with this payload.
     bool has_room(std::uint32_t payload_bytes) const;
 
-    // Why a record would be refused now: quota_reached if neither tier's quota has room; disk_full or disk_failed if
-    // memory's quota has none and the disk admits nothing. nullopt: the record would be admitted.
+    // Returns the reason why a record would be refused now: quota_reached if neither tier's quota has room; disk_full
+    // or disk_failed if memory's quota has none and the disk admits nothing. nullopt: the record would be admitted.
     std::optional<Refusal> why_no_room(std::uint32_t payload_bytes) const;
 
     // Memory tier: the memory of the payload, to be filled before commit.
@@ -190,11 +190,11 @@ public:
     std::uint64_t admissions_refused(Refusal refusal) const;
     // True from the time the disk was found full until it admits again. The disk is retried every 10 s.
     bool disk_full() const;
-    // Why the disk admits nothing at present, including disk_full.
+    // Returns the reason why the disk admits nothing at present, including disk_full.
     const std::optional<Error>& disk_problem() const;
     // Makes the next admission try a full or failing disk at once, without waiting for the 10 s to pass.
     void retry_disk();
-    // Why the memory tier could not get its latest segment. Meanwhile blocks go to disk.
+    // Returns the reason why the memory tier could not get its latest segment. Meanwhile blocks go to disk.
     const std::optional<Error>& memory_problem() const { return memory_problem_; }
     std::uint32_t operations_in_flight() const;
 

@@ -10,8 +10,8 @@
 
 namespace larder::detail {
 
-// Why a block failed: which object, what happened to it, what to do. Asks the daemon for the remote's own message, so
-// it may take a moment.
+// Describes the failure of a block: which object, what happened to it, what to do. Asks the daemon for the remote's own
+// message, so it may take a moment.
 Error block_error(const BlockClient& client, const BlockEntry& entry, const std::string& dataset);
 
 // The error if awaited blocks have no room, and nothing in flight could make room.

@@ -7,8 +7,8 @@
 namespace larder::detail {
 namespace {
 
-// Where stretch `part` begins if `total` things are dealt evenly to `parts` stretches: the first total % parts of
-// them take one more.
+// Returns the position at which stretch `part` begins if `total` positions are dealt evenly to `parts` stretches: the
+// first total % parts stretches take one more.
 std::uint64_t stretch_begin(std::uint64_t total, std::uint64_t parts, std::uint64_t part) {
     return part * (total / parts) + std::min(part, total % parts);
 }

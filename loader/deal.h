@@ -6,8 +6,8 @@
 // A history lists the past dealings of an epoch, each over what the ones before it left:
 //   interleaved  the first `taken` positions of what was left were delivered, batch by batch, rank after rank;
 //   contiguous   what was left was cut into whole batches; each rank took one stretch of them, and each worker of the
-//                rank one stretch of that. Every rank has delivered `taken` batches, in turn from its workers. What is
-//                left is the rest of the workers' stretches, one after the other.
+//                rank one stretch of that. Every rank has delivered `taken` batches, in turn from its workers. This
+//                leaves the rest of the workers' stretches, one after the other.
 // A new epoch has an empty history. Resuming with the same ranks, workers and batch size adds nothing to the history
 // and continues with the very next batches. A change adds one entry.
 //
@@ -46,7 +46,7 @@ struct PositionRun {
     std::uint64_t count = 0;  // 0: the rank has no such batch
 };
 
-// How one contiguous dealing divides an order. Positions count within this order.
+// One contiguous dealing's division of an order. Positions count within this order.
 class ContiguousDivision {
 public:
     ContiguousDivision(std::uint64_t size, DealLevel level);

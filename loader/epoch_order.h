@@ -19,7 +19,7 @@ struct SampleRun {
     std::uint64_t count = 0;
 };
 
-// What the order needs from a manifest. Blocks hold consecutive samples, in order.
+// SampleLayout is the part of a manifest that the order needs. Blocks hold consecutive samples, in order.
 class SampleLayout {
 public:
     virtual ~SampleLayout() = default;

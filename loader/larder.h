@@ -74,7 +74,7 @@ struct ConnectOptions {
     void (*daemon_away)(const std::string& why) = nullptr;
 };
 
-// How the global order is dealt to ranks. `interleaved`: rank r takes the r-th run of batch_size samples of each
+// The rule that deals the global order to ranks. `interleaved`: rank r takes the r-th run of batch_size samples of each
 // global batch; any prefix of the epoch is the same set of samples on any number of ranks. `contiguous`: each rank
 // takes one stretch of the order, so a block of many samples is read by one rank only. `automatic`: interleaved when
 // blocks hold one sample, contiguous otherwise.

@@ -1,9 +1,9 @@
 #pragma once
 
-// How long the training loop waits for data and how long it does not, as its session reports both to the daemon. The
-// loop is the caller itself, or runs in another process and shares its waits (TrainingLoopWait), or is unknown here. A
-// report holds at the moment it is made. If the next one is late, the time in between does not count as waiting or
-// working yet, so figures made of reports (a job's f*) have no bias. Not thread-safe; times are CLOCK_MONOTONIC's.
+// Measures the time that the training loop waits for data, and its other time. Its session reports both to the daemon.
+// The loop is the caller itself, or runs in another process and shares its waits (TrainingLoopWait), or is unknown
+// here. A report holds at the moment it is made. If the next one is late, the time in between does not count as waiting
+// or working yet, so figures made of reports (a job's f*) have no bias. Not thread-safe; times are CLOCK_MONOTONIC's.
 
 #include <cstdint>
 #include <memory>

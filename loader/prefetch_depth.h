@@ -1,8 +1,9 @@
 #pragma once
 
-// How far ahead a loader requests blocks. Enough batches are in flight to cover 1.5 times the latency of a block, at
-// the pace at which the training loop consumes batches. More are not requested, since blocks that wait in slots take
-// memory that other batches could use. Pure arithmetic; the memory budget limits the result (loader/slot_slabs.h).
+// Decides how far ahead a loader requests blocks. Enough batches are in flight to cover 1.5 times the latency of a
+// block, at the pace at which the training loop consumes batches. More are not requested, since blocks that wait in
+// slots take memory that other batches could use. Pure arithmetic; the memory budget limits the result
+// (loader/slot_slabs.h).
 
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// How much slot memory a loader requests from the daemon, and whether its memory budget is enough. Pure arithmetic on
+// Computes the slot memory that a loader requests from the daemon, and checks its memory budget. Pure arithmetic on
 // the sizes in the manifest.
 
 #include <cstdint>

@@ -294,7 +294,7 @@ void DecisionRound::take_claim(std::uint32_t j, Actions& actions) {
     fates_[j] = Fate::keeps;
 }
 
-// Stops all running jobs that are not wanted, once a wanted job finds no place. Where claims count, an unwanted job
+// Stops all running jobs that are not wanted, once a wanted job finds no place. If claims count, an unwanted job
 // only gives up its claim, and stops when its GPUs are taken. No job with a claim stops for one without. Returns false
 // if there was nothing to stop, or if this was done before.
 bool DecisionRound::stop_unwanted(bool opportunistic_only) {

@@ -8,7 +8,7 @@
 
 namespace larder::scheduler {
 
-// How far back a policy looks: the current interval and those just before it. Intervals begin at multiples of their
+// The past that a policy looks at: the current interval and those just before it. Intervals begin at multiples of their
 // length.
 struct TimeWindow {
     double interval_s = 3600;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What is declared about a job: its needs, its rate on each GPU type, and its deadline. Work is counted in bytes of
+// A job's declaration: its needs, its rate on each GPU type, and its deadline. Work is counted in bytes of
 // training data: a job's throughput is the data it reads, so a rate in bytes per second says how fast the job
 // progresses, whether GPUs or storage limit it (SiloD, EuroSys '23).
 
@@ -18,8 +18,8 @@ namespace larder::scheduler {
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
 inline constexpr std::uint32_t kNoDataset = std::numeric_limits<std::uint32_t>::max();
 
-// What a deadline means (Chronus, SoCC '21). Strict: a late result is worthless. Soft: a late result is worth less.
-// Best effort: there is no deadline.
+// The kind of a job's deadline (Chronus, SoCC '21). Strict: a late result is worthless. Soft: a late result is worth
+// less. Best effort: there is no deadline.
 enum class ServiceClass : std::uint8_t { best_effort, soft_deadline, strict_deadline };
 
 struct JobSpec {

@@ -51,7 +51,8 @@ struct JobState {
     std::vector<double> recent_run_s_by_type;
     double recent_run_at_s = 0;
     double lease_until_s = 0;  // policies with leases: end of the promised time
-    // When its deadline was promised. The caller of decide() sets it to now for the jobs in Actions::admitted.
+    // The time at which its deadline was promised. The caller of decide() sets it to now for the jobs in
+    // Actions::admitted.
     double admitted_s = kNever;
     PromisedTimes promised;  // the latest from Actions::promised
     std::uint32_t preemptions = 0;

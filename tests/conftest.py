@@ -1,4 +1,4 @@
-"""What every Python test shares: where the programs under test are.
+"""Gives every Python test the paths of the programs under test.
 
 `tools/test` runs these tests with the interpreter of build/venv, in which the Python package is installed, and sets
 LARDER_BUILD to the build directory of its preset (so that the sanitized daemon is driven by the same tests). Run by

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a plan is to achieve, and the names of these aims in the API, the config and on command lines. assign.h says how
-// each is reached.
+// An objective says what a plan is to achieve. The names here are the ones of the API, the config and command lines.
+// assign.h says how each objective is reached.
 
 #include <cstdint>
 #include <string>

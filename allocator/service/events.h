@@ -28,7 +28,7 @@ enum class EventKind : std::uint8_t {
     remote_set,
     lease_cut,
     report_refused,
-    // Of jobs that a scheduler runs, where one is mounted (extension.h).
+    // The mounted scheduler, if any, records these about its jobs (extension.h).
     job_submitted,
     job_started,
     job_stopped,

@@ -1,6 +1,6 @@
 #pragma once
 
-// How much of a server each peer uses: its open connections, and its requests as a token bucket. A peer is an IP
+// Counts each peer's use of a server: its open connections, and its requests as a token bucket. A peer is an IP
 // address or a user of a Unix socket, as text. Memory is bounded: a bucket that is full again is forgotten. Pure
 // bookkeeping on one thread; the caller passes the time.
 

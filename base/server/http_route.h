@@ -1,7 +1,7 @@
 #pragma once
 
-// What the tables of routes of the HTTP APIs share: matching a request's path against a pattern such as
-// "/v1/datasets/{name}/quota", and refusing unknown query keys. Pure functions; any thread.
+// Matches a request's path against a pattern such as "/v1/datasets/{name}/quota", and refuses unknown query keys, for
+// the route tables of both HTTP APIs. Pure functions; any thread.
 
 #include <string>
 #include <string_view>

@@ -42,7 +42,7 @@ struct HttpServerCore {
     boost::asio::io_context* context = nullptr;
 };
 
-// Who is at the other end of a new connection.
+// The other end of a new connection.
 struct HttpSessionPeer {
     std::optional<PeerCredentials> credentials;
     std::string address;  // TCP

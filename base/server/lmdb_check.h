@@ -17,7 +17,8 @@
 
 namespace larder {
 
-// How larder-check-lmdb ends. Any other exit code is damage too; the first line of its output says what it found.
+// The exit codes of larder-check-lmdb. Any other exit code is damage too; the first line of its output says what it
+// found.
 enum class LmdbCheckExit : std::uint8_t {
     sound = 0,
     damaged = 1,

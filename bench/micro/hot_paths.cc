@@ -1,5 +1,5 @@
-// What does a block cost on its way from a daemon's memory to a training loop, step by step, in nanoseconds? Meant for
-// changes to these steps. Run `build/release/bin/larder-microbench`; its flags are Google Benchmark's.
+// Measures each step of a block's way from a daemon's memory to a training loop, in nanoseconds. Use it when you change
+// one of these steps. Run `build/release/bin/larder-microbench`; its flags are Google Benchmark's.
 
 #include <benchmark/benchmark.h>
 

@@ -39,7 +39,7 @@ struct ReportedDataset {
     const std::string& name() const { return report.name; }
 };
 
-// How peers reach the node; empty without peers.
+// The endpoint at which peers reach the node; empty without peers.
 struct ReportedPeers {
     std::string group;
     std::string endpoint;

@@ -22,7 +22,7 @@ namespace larder::cache {
 namespace asio = boost::asio;
 namespace {
 
-// How long a call waits for a thread that could not be started.
+// The time that a call waits for a thread that could not be started.
 constexpr std::chrono::milliseconds kThreadRetry{200};
 
 }  // namespace

@@ -28,7 +28,7 @@ public:
     // calls wait for one.
     BlockingCalls(boost::asio::io_context& control, const std::string& thread_name,
                   std::size_t threads_max = kThreadsMax);
-    // Returns at once. What running calls return is dropped.
+    // Returns at once. The results of running calls are dropped.
     ~BlockingCalls();
     BlockingCalls(const BlockingCalls&) = delete;
     BlockingCalls& operator=(const BlockingCalls&) = delete;

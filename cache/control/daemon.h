@@ -26,8 +26,8 @@ namespace larder::cache {
 
 class Daemon {
 public:
-    // Whether the daemon handles SIGTERM, SIGINT and SIGHUP from its first answer on, or only in `run`. A program whose
-    // users send signals as soon as it answers takes them: by default they would kill it.
+    // taken: the daemon handles SIGTERM, SIGINT and SIGHUP from its first answer on. left: only in `run`.
+    // A program whose users send signals as soon as it answers takes them: by default they would kill it.
     enum class Signals : std::uint8_t { taken, left };
 
     // The caller starts logging; a reload changes the log level. On error nothing is left behind.

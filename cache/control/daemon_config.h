@@ -75,7 +75,7 @@ struct DaemonConfig {
     std::string metrics_listen;  // "127.0.0.1:9464"; empty: /metrics on the admin socket only
 
     IoMode io = IoMode::automatic;
-    // How long an old version of a dataset keeps its blocks while no session reads it.
+    // An old version of a dataset keeps its blocks for this long while no session reads it.
     std::int64_t version_grace_ns = 120'000'000'000;
     unsigned data_plane_threads = 0;  // never 0 in a parsed DaemonConfig
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// Who may read a dataset. A dataset has an owner, a group and a mode, as a file does. A session's user is the one that
-// the kernel reports for the other end of its socket. Names are resolved when people enter them; only numbers are
-// stored.
+// Decides which users may read a dataset. A dataset has an owner, a group and a mode, as a file does. A session's user
+// is the one that the kernel reports for the other end of its socket. Names are resolved when people enter them; only
+// numbers are stored.
 
 #include <cstdint>
 #include <optional>

@@ -37,7 +37,7 @@ struct NodeDataset {
     std::uint64_t task = 0;                           // the task that runs on this dataset; 0: none
     // True once the allocator has set the quota, or if no allocator needs to. The dataset's task reads it, too.
     std::shared_ptr<std::atomic<bool>> quota_assigned = std::make_shared<std::atomic<bool>>(false);
-    // Why the dataset is offline: its remote could not be reached. Retried every 10 s.
+    // The reason why the dataset is offline: its remote could not be reached. Retried every 10 s.
     std::optional<Error> offline;
     bool is_opening = false;  // a thread looks for the remote, and may hang
     bool offline_is_logged = false;

@@ -1,9 +1,10 @@
 #pragma once
 
-// How a loader process gets a session. It connects to the daemon's SOCK_SEQPACKET socket, opens a dataset (and gets the
-// manifest's fd), attaches (and gets its rings, slots and eventfd), and from then on talks to a data-plane thread.
-// Anyone may connect; each dataset checks access by the credentials that the kernel reports. The server trusts nothing
-// that a client sends. It closes a client that stalls or sends garbage and frees the client's resources.
+// A loader process gets its session by a handshake. It connects to the daemon's SOCK_SEQPACKET socket, opens a dataset
+// (and gets the manifest's fd), attaches (and gets its rings, slots and eventfd), and from then on talks to a
+// data-plane thread. Anyone may connect; each dataset checks access by the credentials that the kernel reports. The
+// server trusts nothing that a client sends. It closes a client that stalls or sends garbage and frees the client's
+// resources.
 //
 // Runs on the control thread (`context`) and never blocks it.
 
@@ -45,7 +46,8 @@ public:
     // The version for this client, or why it may not read the dataset. Version 0 is the newest.
     virtual Result<std::shared_ptr<const DatasetVersion>> open(const std::string& dataset, std::uint64_t version,
                                                                const PeerCredentials& peer) = 0;
-    // Why the last read of a block's object failed; empty if unknown. An error if the client may not read the dataset.
+    // Returns the reason why the last read of a block's object failed; empty if unknown. An error if the client may not
+    // read the dataset.
     virtual Result<std::string> explain(const std::string& dataset, std::uint64_t version, std::uint32_t block,
                                         const PeerCredentials& peer) = 0;
     // The token bucket of all sessions of a job, or why this client can have no session of the job here.

@@ -13,7 +13,7 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::int64_t kScanPoll_ns = 20'000'000;
-// How long a warm task waits for the allocator to set a new dataset's quota, which usually takes a second.
+// A warm task waits this long for the allocator to set a new dataset's quota, which usually takes a second.
 constexpr std::int64_t kQuotaAssignmentTimeout_ns = 10'000'000'000;
 
 const char* text_of(BlockFound::What what) {

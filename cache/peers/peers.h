@@ -43,7 +43,7 @@ public:
     // Any thread. Sets the peers to ask, besides those of the options. Ignores our own endpoint.
     void set_others(std::vector<PeerAddress> addresses);
 
-    // Where peers reach us; empty if nothing is lent.
+    // Returns the URL at which peers reach this node; empty if the node lends nothing.
     const std::string& endpoint() const { return endpoint_; }
     std::vector<PeerStatus> status() const { return directory_->status(); }
 

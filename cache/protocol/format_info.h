@@ -1,7 +1,7 @@
 #pragma once
 
-// What a client needs of a dataset's format besides the manifest's extents: the fields of a sample, and the encoding
-// and element type of each. The indexer reads it from the dataset's own index (mostly JSON) and puts it into the
+// Format info tells a client the fields of a sample, and the encoding and element type of each; the manifest's extents
+// do not. The indexer reads it from the dataset's own index (mostly JSON) and puts it into the
 // manifest as a small binary blob (ManifestHeader::format_info_offset), so that a training job needs no JSON parser.
 // Self-describing formats (raw, WebDataset, TFRecord) have none.
 //

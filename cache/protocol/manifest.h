@@ -180,7 +180,7 @@ public:
     // True if blocks may be compressed (raw_bytes > 0).
     bool has_compressed_blocks() const { return (header_->flags & (kSamplesByOrdinal | kCompressedBlocks)) != 0; }
     bool has_checksums() const { return (header_->flags & kBlockChecksums) != 0; }
-    // How the bytes of a sample divide into fields.
+    // The rule that divides a sample's bytes into fields.
     Format sample_format() const {
         return header_->format == Format::larder ? header_->sample_format : header_->format;
     }

@@ -3,7 +3,7 @@
 // The ObjectSource of a `file://` URL, for indexing. Each file below the root is an object, named by its relative path.
 // Files and directories whose names begin with a dot are left out. A symbolic link is followed if it stays beneath the
 // root (LinkRule::beneath); any other link is an error, because who may write to the root could make the daemon read
-// any file. Of the links on the way to the root, those of root and of this process's user are followed. With
+// any file. Links on the way to the root are followed if root or this process's user owns them. With
 // `follow_symlinks` all links are followed.
 
 #include <memory>

@@ -15,7 +15,7 @@ struct RemoteOptions {
     std::string endpoint;  // for s3://: "https://host:port"; empty: $AWS_ENDPOINT_URL_S3, else Amazon's in the region
     std::string region;    // empty: $AWS_REGION, else the profile's, else us-east-1
     std::string profile;   // in the credentials and config files; empty: $AWS_PROFILE, else "default"
-    // Where a URL has the bucket. `automatic`: in the path if an endpoint was given, else in the host.
+    // The part of a URL that names the bucket. `automatic`: the path if an endpoint was given, else the host.
     S3Addressing addressing = S3Addressing::automatic;
     bool unsigned_access = false;  // for public buckets
     bool requester_pays = false;

@@ -41,7 +41,7 @@ public:
     Result<std::unique_ptr<Remote>> remote(Device& device, const Reached& reached) const;
     // Calls `reach` first.
     Result<std::unique_ptr<Remote>> remote(Device& device) const;
-    // Why the latest reads of the place's remotes failed.
+    // The reason why the latest reads of the place's remotes failed.
     const RemoteProblems& problems() const { return *problems_; }
 
 private:

@@ -27,7 +27,7 @@ constexpr std::uint32_t kBlocksPerStepMax = 4096;
 constexpr std::uint64_t kBytesInFlightMax = std::uint64_t{32} << 20;
 // A compressed block reaches the cache a little after its slot becomes free.
 constexpr std::int64_t kSettle_ns = 100'000'000;
-// How often a scan at its end checks whether it is still referenced.
+// A scan at its end checks this often that it is still referenced.
 constexpr std::int64_t kEndPoll_ns = 1'000'000;
 
 std::string why_unreadable(BlockStatus status, int system_errno) {

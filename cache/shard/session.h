@@ -77,7 +77,7 @@ public:
     std::int64_t unmap_deadline_ns() const;
 
     void close(std::int64_t now_ns);
-    // Why the session must be closed, for the log. Empty for a client that kept to the protocol or left.
+    // The reason why the session must be closed, for the log. Empty for a client that kept to the protocol or left.
     const std::string& breach() const { return breach_; }
 
     // Includes the wait that has not ended. `now_ns` is of the steady clock.

@@ -18,7 +18,7 @@ namespace {
 // breaches are counted.
 constexpr unsigned kBreachLinesMax = 10;
 
-// How long statistics include a job after its last session ended.
+// Statistics include a job for this long after its last session ended.
 constexpr std::int64_t kEndedJobRetention_ns = std::int64_t{10} * 60 * 1'000'000'000;
 
 }  // namespace

@@ -34,7 +34,7 @@ struct ShardJob {
     // Fetches that wait for tokens, in order.
     FetchList<&Fetch::next_queued> queue;
 
-    // When the last session ended; 0 while there is a session.
+    // The time at which the last session ended; 0 while there is a session.
     std::int64_t idle_since_ns = 0;
     std::uint32_t consumers = 0;  // sessions that refer to the job, including ended ones not yet deleted
 

@@ -17,7 +17,7 @@ namespace larder::cache {
 
 class WarmBlocks {
 public:
-    // Where the block is, or why it is not cached.
+    // The place of a cached block, or the reason why a block is not cached.
     enum class State : std::uint8_t {
         cached,
         at_peers,

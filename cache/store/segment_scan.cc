@@ -12,7 +12,7 @@
 namespace larder::cache {
 namespace {
 
-// Small records are read many at a time. Of large records only the headers are read.
+// Small records are read many at a time. Large records are skipped after their headers.
 constexpr std::size_t kWindowBytesMax = std::size_t{256} << 10;
 constexpr std::size_t kWindowBytesMin = 4096;
 // The most bytes searched for headers after damage.

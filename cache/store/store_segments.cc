@@ -173,7 +173,7 @@ void DatasetStore::clear(const DropObserver& observer) {
 }
 
 void DatasetStore::recover(std::vector<RecoveredSegment> segments) {
-    // By ascending id: later segments hold the newer record of a block that was forgotten and admitted again.
+    // Later segments have the newer record of a block that was forgotten and admitted again, so they come last.
     std::ranges::sort(segments, {}, &RecoveredSegment::id);
     for (RecoveredSegment& segment : segments) adopt(std::move(segment));
 }

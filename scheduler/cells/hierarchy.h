@@ -104,12 +104,12 @@ private:
     std::uint32_t node_level_;
     std::uint32_t gpus_;
     std::uint32_t bad_nodes_ = 0;
-    // By level.
+    // The index is the level.
     std::vector<std::int64_t> claimed_;
     std::vector<std::int64_t> free_;
     std::vector<std::int64_t> healthy_;
     std::vector<std::set<std::uint32_t>> lists_;
-    // By level and cell.
+    // The indices are the level and the cell.
     std::vector<std::vector<std::uint32_t>> virtual_cells_;
     std::vector<std::vector<std::uint32_t>> bound_in_;  // virtual cells bound to the cell or within it
     std::vector<std::vector<std::uint32_t>> bad_in_;    // bad nodes in the cell; only for node_level_ and higher levels

@@ -74,7 +74,7 @@ std::vector<std::uint32_t> SharedHierarchy::virtual_cells_in(CellId cell) const 
     return found;
 }
 
-// How good a physical cell is for a virtual cell. Less is better.
+// Rates a physical cell for a virtual cell. Less is better.
 struct SharedHierarchy::Rank {
     bool leaves_short = false;  // splits a cell without bad nodes that is needed whole
     std::uint32_t bad_nodes = 0;

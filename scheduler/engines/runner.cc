@@ -33,7 +33,7 @@ constexpr int kCannotRun = 127;  // as in shells
 constexpr int kLateStop_ms = 100;
 constexpr int kKillAgain_ms = 5;
 
-// Why the command does not run. The child sends it through a pipe.
+// The reason why the command does not run. The child sends it through a pipe.
 struct Failure {
     std::array<char, 32> what{};
     int errno_value = 0;

@@ -102,8 +102,8 @@ struct JobRecord {
     std::string end_reason;
     std::vector<LogEntry> log;
 
-    // The job as decisions see it. Of `state`, only what spans the job's life is on record; the rest follows from the
-    // fields above.
+    // The job as decisions see it. Only the fields of `state` that span the job's life are on record; the others follow
+    // from the fields above.
     JobSpec spec;
     JobState state;
     WaitsFor waits_for = WaitsFor::turn;  // according to the last decision

@@ -90,7 +90,7 @@ public:
     const Counts& counts() const { return counts_; }
 
 private:
-    // What the engine has been told about a job's attempt.
+    // The last command that the engine was given for a job.
     struct SentToEngine {
         std::uint32_t attempt = 0;
         bool stop = false;

@@ -95,7 +95,7 @@ public:
     const std::set<JobId>& active() const { return active_; }
     JobRecord& job(JobId id) { return jobs_.at(id); }
     void changed(JobId id) { changed_.insert(id); }
-    // Finds a job by number or name. Of several jobs with the name, finds the one that has not ended, else the latest.
+    // Finds a job by number or name. Prefers the job that has not ended if several jobs have the name, else the latest.
     Result<JobId> find(std::string_view number_or_name) const;
     JobId last_id() const { return last_id_; }
     QueueCounts& counts() { return counts_; }

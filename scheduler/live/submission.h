@@ -1,7 +1,7 @@
 #pragma once
 
-// What a user asks for when submitting a job. It has names where decisions use indices. check_submission() validates it
-// before it is queued.
+// A submission is a user's request to run a job. It has names where decisions use indices. check_submission() validates
+// it before the job is queued.
 
 #include <cstdint>
 #include <map>
@@ -82,7 +82,7 @@ struct SubmitRule {
     }
 };
 
-// What submissions are checked against. The cluster's unusable nodes count, too.
+// The bounds that submissions are checked against. The cluster's unusable nodes count, too.
 struct SubmissionLimits {
     const GpuCluster& cluster;
     std::span<const Tenant> tenants;

@@ -102,7 +102,7 @@ private:
         end_row(candidate.must_admit ? 1 : 0, 1);
         for (std::uint32_t type = 0; type < types_; ++type) {
             if (candidate.demand->rates[type] <= 0) continue;
-            // A lease counts for no more than all of the job's work. That makes the relaxation tighter.
+            // A lease counts for no more than all of the job's work. This makes the relaxation tighter.
             for (std::uint32_t lease = 0; lease < plan_.leases(); ++lease) {
                 const double done = std::min(1.0, done_fraction(*candidate.demand, type, lease));
                 if (done > 0) add_coefficient(lease_column(c, type, lease), done);

@@ -1,7 +1,7 @@
 #pragma once
 
 // Decides which deadlines are promised, and by which leases (Chronus, SoCC '21). Leases are given in the order of
-// latest starts, so that long jobs with time to spare make way for short jobs with none. That order is computed again
+// latest starts, so that long jobs with time to spare make way for short jobs with none. The order is computed again
 // at each decision, and gangs that fitted together once may not fit when others have come or gone. So the times behind
 // a promise are kept (JobState::promised), and apply wherever the new order would break a promise. A new job is
 // promised its deadline if the order with this job keeps its promise and all earlier ones, or if the leases that

@@ -21,8 +21,8 @@ class TenantTree {
 public:
     TenantTree(std::span<const Tenant> tenants, std::span<const Leaf> leaves);
 
-    // Divides `amount` among the leaves by weight, at each tenant. What one leaf or tenant cannot use goes to its
-    // siblings.
+    // Divides `amount` among the leaves by weight, at each tenant. The part that a leaf or tenant cannot use goes to
+    // its siblings.
     std::vector<double> divide(double amount) const;
     // Returns each active leaf's part of the whole by weight, without the inactive leaves; inactive leaves get 0.
     std::vector<double> weights(const std::vector<bool>& active) const;

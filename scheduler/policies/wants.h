@@ -33,7 +33,7 @@ double period_end_s(double now_s, double period_s);
 struct Ranked {
     double key = 0;
     std::uint32_t job = 0;
-    // By key, then in the order of submission.
+    // Compares the keys, then the order of submission.
     auto operator<=>(const Ranked&) const = default;
 };
 

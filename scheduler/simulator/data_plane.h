@@ -37,7 +37,7 @@ public:
     // Updates the rates of jobs that read stores with several readers. Returns true if any hit ratio changed, or a plan
     // is due.
     bool refresh_shared();
-    // When to call refresh_shared() again.
+    // Returns the time to call refresh_shared() again.
     double next_refresh_s(double now_s) const;
 
     double remote_rate(std::span<SimulatedJob* const> running) const;

@@ -1,6 +1,7 @@
 #pragma once
 
-// When each node is lost and comes back. Nodes fail independently, after exponentially distributed times.
+// Draws the times at which each node is lost and comes back. Nodes fail independently, after exponentially distributed
+// times.
 
 #include <algorithm>
 #include <vector>

@@ -16,7 +16,7 @@ namespace larder::scheduler {
 inline constexpr std::uint32_t kNoStore = std::numeric_limits<std::uint32_t>::max();
 inline constexpr std::uint32_t kAllNodes = std::numeric_limits<std::uint32_t>::max();
 
-// What a job read between a start and the next stop.
+// The bytes that a job read between a start and the next stop.
 struct ReadTurn {
     double from_s = 0;
     double to_s = 0;

@@ -93,7 +93,7 @@ struct SimulationOutcome {
     std::uint64_t decisions = 0;
     std::uint64_t plans = 0;
     std::uint64_t node_failures = 0;
-    // How much of its share each tenant had, window by window. See tenant_shares.h.
+    // The part of its share that each tenant had, window by window. See tenant_shares.h.
     std::vector<double> tenant_ratios;
 };
 

@@ -134,7 +134,7 @@ constexpr std::array kTiresiasColumns{
     Column{"job_type", take<&TraceJob::service>},
 };
 
-// How a row's deadline is interpreted.
+// The reading of a row's deadline.
 enum class Deadlines : std::uint8_t {
     point_in_time,    // Larder's: strict if the row names no service; an error with best effort
     after_submission  // Chronus's: also given, and ignored, for best effort

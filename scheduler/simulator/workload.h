@@ -1,7 +1,7 @@
 #pragma once
 
-// What the jobs of a trace train on. A trace says when jobs arrived and for how long they ran. A workload table says
-// which models there are, which dataset each reads, and how fast on which GPUs. The table is TOML (see
+// Gives each job of a trace a model and a dataset. A trace says when jobs arrived and for how long they ran. A workload
+// table says which models there are, which dataset each reads, and how fast on which GPUs. The table is TOML (see
 // default_workload()):
 //
 //     reference = "v100"           durations in traces are on these GPUs

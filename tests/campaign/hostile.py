@@ -117,7 +117,7 @@ class Round:
         return self.registrations()[0]
 
     def registrations(self) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-        """What was declared for the jobs of others, and the rows of the attacker's registrations."""
+        """Returns the declarations of the others' jobs, and the rows of the attacker's registrations."""
         assert self.scheduler is not None
         rows = [row for row in self.scheduler.get("/v1/jobs")["jobs"] if row["registered"]]
         others = [row for row in rows if row["name"] in OTHERS_JOBS]
@@ -253,7 +253,7 @@ class Round:
             raise Failure(f"the daemon took {took_s:.1f} s to answer its administrator")
 
     def jobs(self) -> dict[str, dict[str, float]]:
-        """Of each job on the node: its rate, and the bytes that it got from the remote and those that it paid for."""
+        """Returns each job's rate on the node, the bytes it got from the remote, and the bytes it paid for."""
         return {
             job["job"]: {
                 "rate": job["remote_rate"],

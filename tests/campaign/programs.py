@@ -1,4 +1,4 @@
-"""What the campaigns share: the contract with `run`, the programs under test, and data with known bytes."""
+"""Shared by the campaigns: the contract with `run`, the programs under test, and data with known bytes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Campaign:
 
     @functools.cached_property
     def sanitizer(self) -> str:
-        """What the build was made with, "thread" for example; empty: none."""
+        """The sanitizer of the build, "thread" for example; empty: none."""
         for line in (self.build / "CMakeCache.txt").read_text().splitlines():
             if line.startswith("LARDER_SANITIZE:"):
                 return line.partition("=")[2]

@@ -30,8 +30,8 @@ test::ShardWorld& world() {
     return shared;
 }
 
-// Writes the input over the ring, from a place and in steps that the input chooses, until it is destroyed. What the
-// daemon reads twice may differ between the two reads.
+// Writes the input over the ring, from a place and in steps that the input chooses, until it is destroyed. A word
+// that the daemon reads twice may differ between the two reads.
 class RingMutator {
 public:
     RingMutator(std::span<std::byte> ring, std::span<const std::uint8_t> input)

@@ -1,4 +1,4 @@
-// Any bytes as a disk segment, unchanged and with the checksums of their record headers repaired. What the scan finds
+// Any bytes as a disk segment, unchanged and with the checksums of their record headers repaired. Each record found
 // lies in the segment, aligned, in order and without overlap, and every repaired record is found.
 
 #include <sys/mman.h>

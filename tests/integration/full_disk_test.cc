@@ -34,7 +34,7 @@ public:
     SmallDisk& operator=(const SmallDisk&) = delete;
 
     std::string path() const { return directory_.path().string(); }
-    // Why the disk is not mounted; empty if it is.
+    // The reason why the disk is not mounted; empty if it is.
     std::string why_not_mounted() const { return mounted_ ? "" : std::strerror(errno_); }
     std::uint64_t bytes_used() const {
         struct statvfs status{};

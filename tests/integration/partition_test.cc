@@ -212,7 +212,7 @@ TEST(RateTimeline, SeesASumThatWasTooLargeForAMoment) {
 }
 
 TEST_F(Partition, NodeFallsToFloorWithinRemoteAndThePlanReturns) {
-    // Wait until both nodes read at the rates of the plan. By then the record sizes are known, and so the cached bytes.
+    // Wait until both nodes read at the rates of the plan. The record sizes are known then, and so the cached bytes.
     TestDaemon::wait_until([&] {
         const auto now = rates();
         return plan().size() == 2 * kNodes && now[0] > 0.3 * kPartitionedRemote && now[1] > 0.3 * kPartitionedRemote &&

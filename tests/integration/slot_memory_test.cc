@@ -1,4 +1,4 @@
-// How much slot memory a session takes from the kernel, in the real daemon with the real loader.
+// Measures the slot memory that a session takes from the kernel, in the real daemon with the real loader.
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -66,7 +66,7 @@ def with_sorted_keys(value: Any) -> Any:
     return value
 
 
-# By fixture: its format, the writer's sample `i`, and how to find `i` from the sample that was read.
+# Maps each fixture to its format, the writer's sample `i`, and how to find `i` from the sample that was read.
 CASES: dict[str, tuple[str, Callable[[int], Any], Callable[[Any], int]]] = {
     "mds": ("mds", generate.mds_sample, lambda value: (value["id"] + 5) // 1_000_003),
     "mds_zstd": ("mds", generate.mds_sample, lambda value: (value["id"] + 5) // 1_000_003),

@@ -1,4 +1,4 @@
-"""What a loader does when its `decode` raises."""
+"""A loader's behaviour when its `decode` raises."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What the daemons send to systemd, received on a socket like systemd's own, and whether systemd accepts their units.
-"""
+"""The daemons' messages to systemd, received on a socket like systemd's own, and systemd's verdict on their units."""
 
 from __future__ import annotations
 

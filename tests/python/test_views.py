@@ -1,4 +1,4 @@
-"""Which objects hold a batch's memory and for how long, and that held memory always has the right bytes."""
+"""Batches and views keep their memory as long as they live, and that memory always has the right bytes."""
 
 from __future__ import annotations
 

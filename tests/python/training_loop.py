@@ -1,4 +1,4 @@
-"""What the allocator measures for a training loop with a known f*: a real DataLoader, a daemon and an allocator."""
+"""A training loop with a known f*: a real DataLoader, a daemon, and an allocator that measures f*."""
 
 from __future__ import annotations
 

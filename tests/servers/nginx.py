@@ -101,7 +101,7 @@ def main() -> None:
         (state / "nginx.conf").write_text(
             CONFIGURATION.format(
                 state=state,
-                # By default root's workers run as nobody, who may not read a test's directory.
+                # Workers of root run as nobody by default, who may not read a test's directory.
                 user=f"user {pwd.getpwuid(0).pw_name};" if os.geteuid() == 0 else "",
                 http=http,
                 https=https,

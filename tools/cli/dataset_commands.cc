@@ -321,7 +321,7 @@ void add_add_command(CLI::App& dataset, Context& context) {
         "For datasets of tokens (megatron, litdata): length of a sample, in tokens. Default: a sample is a document");
     add->add_option("--owner", options->owner, "User who owns the dataset. Default: you");
     add->add_option("--group", options->group, "Group that owns the dataset. Default: yours");
-    add->add_option("--mode", options->mode, "Who may read the dataset: a file mode such as 0640");
+    add->add_option("--mode", options->mode, "Mode of the dataset, as of a file, such as 0640: says who may read it");
     add_bytes_option(*add, "--quota-memory", options->quota_memory_bytes, "The dataset's quota of the node's memory");
     add_bytes_option(*add, "--quota-disk", options->quota_disk_bytes, "The dataset's quota of the node's disk");
     add->callback(

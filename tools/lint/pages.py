@@ -1,4 +1,4 @@
-"""What tidy.py checks of Markdown pages: the width of their lines, and that what they link to exists."""
+"""Checks Markdown pages for tidy.py: the width of their lines, and that their links lead somewhere."""
 
 import collections
 import pathlib

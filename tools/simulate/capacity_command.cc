@@ -196,7 +196,7 @@ void add_capacity_command(CLI::App& simulate, Context& context) {
     add_cluster_options(*capacity, options->simulate);
     add_policy_options(*capacity, options->simulate);
     add_choice_options(*capacity, options->simulate);
-    capacity->add_option("--of", options->resource, "What to search for: cache or bandwidth")
+    capacity->add_option("--of", options->resource, "Resource to search for: cache or bandwidth")
         ->check(CLI::IsMember({"cache", "bandwidth"}))
         ->capture_default_str();
     capacity->add_option("--most", options->most, "The largest amount to consider")->required();

@@ -61,7 +61,7 @@ public:
     // The descriptor is readable now.
     void signal(int fd);
 
-    // When the owner has to call `wait` again, by the device's clock.
+    // Returns the time at which the owner has to call `wait` again, by the device's clock.
     std::int64_t wake_at_ns() const;
     // Ends as a killed process does: a write in flight stores some of its sectors.
     void kill();

@@ -109,7 +109,7 @@ TEST(Efficiency, SharedDatasetCountsDensityOfAllItsJobs) {
     EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.6, kTolerance);
 }
 
-// By density A would get all the cache, which would push b below its equal share of 0.1. So A gets x GB, the most that
+// Density would give A all the cache, which would push b below its equal share of 0.1. So A gets x GB, the most that
 // leaves both jobs their equal shares. The misses of a and b then use the whole remote:
 // 0.05 / 0.95 * (1 - x / 1000) + 0.1 * x / 100 = 0.1, so x = 50.
 TEST(Efficiency, StopsBeforeJobFallsBelowEqualShare) {
@@ -236,7 +236,7 @@ TEST(Throughput, SumIsWithinOnePercentOfBestGridSplit) {
 
 // --- max_min
 
-// a reads at f* from its cache alone. That leaves 50 GB for b: r * (1 - 50 / 200) = 0.3.
+// a reads at f* from its cache alone. This leaves 50 GB for b: r * (1 - 50 / 200) = 0.3.
 TEST(MaxMin, LevelIsHighestThatRemoteAllows) {
     ClusterState state = cluster(0.3, 100);
     add_dataset(state, "A", 50);

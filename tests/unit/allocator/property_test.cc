@@ -170,8 +170,8 @@ TEST(PlanProperties, MoreRemoteOrCacheIsNeverWorse) {
             EXPECT_GE(after->jobs[j].equal_share_bytes_per_second, share_before * (1 - kRounding));
             EXPECT_GE(after->jobs[j].steady_bytes_per_second, share_before * (1 - 1e-6));
         }
-        // Where the remote is too slow for f*, a larger guarantee may need another split. Where all jobs reach f*, it
-        // does not.
+        // A larger guarantee may need another split if the remote is too slow for f*. It needs none if all jobs reach
+        // f*.
         const bool binds = needed_before > state.remote_bytes_per_second;
         ++(binds ? bound : unbound);
         if (!binds) {

@@ -1,5 +1,5 @@
-// How a plan takes account of the past: epochs under way, last epochs, caches that are filling, quotas in force. Cases
-// are worked out by hand, in GB and GB per second.
+// Tests that plans take account of the past: epochs under way, last epochs, caches that are filling, quotas in force.
+// Cases are worked out by hand, in GB and GB per second.
 
 #include <gtest/gtest.h>
 

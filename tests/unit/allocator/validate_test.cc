@@ -1,4 +1,4 @@
-// What validate() refuses, field by field, and what assign() makes of broken states.
+// Tests that validate() refuses each bad field, and that assign() survives broken states.
 
 #include <gtest/gtest.h>
 

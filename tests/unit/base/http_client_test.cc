@@ -1,5 +1,5 @@
-// How the client reuses connections, limits answers and treats addresses. Plain requests and answers are tested in
-// http_test.cc and http_tls_test.cc.
+// Tests that the client reuses connections, limits answers and reads addresses. Plain requests and answers are tested
+// in http_test.cc and http_tls_test.cc.
 
 #include "base/server/http_client.h"
 

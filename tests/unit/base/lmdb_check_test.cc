@@ -1,5 +1,5 @@
-// What the check of an LMDB environment finds, and how each way its program can end is reported. The tests of the index
-// and of the allocator's state try all kinds of damage.
+// Tests that the check of an LMDB environment finds damage, and reports each way its program can end. The tests of the
+// index and of the allocator's state try all kinds of damage.
 
 #include "base/server/lmdb_check.h"
 

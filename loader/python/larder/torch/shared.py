@@ -36,7 +36,7 @@ class Board:
 
     @property
     def state(self) -> bytes:
-        """Where the first pass from now begins; empty: at the first epoch. Written before workers begin."""
+        """The position at which the next pass begins; empty: the first epoch. Written before workers begin."""
         held = self._state.numpy()
         length = int.from_bytes(held[:8].tobytes(), "little")
         return held[8 : 8 + length].tobytes()

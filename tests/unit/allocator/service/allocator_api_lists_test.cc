@@ -1,4 +1,4 @@
-// What an operator sees through the API: lists with reported, planned and measured values, events, and what-if.
+// Tests the API's pages for operators: lists with reported, planned and measured values, events, and what-if.
 
 #include <gtest/gtest.h>
 

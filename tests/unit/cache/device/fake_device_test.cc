@@ -1,4 +1,4 @@
-// What the fake device adds to the contract: order by seed, faults, a full disk, crashes. Other tests rely on these.
+// Tests the fake device's own features: order by seed, faults, a full disk, crashes. Other tests rely on them.
 
 #include "tests/support/fake_device.h"
 

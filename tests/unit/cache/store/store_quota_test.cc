@@ -29,7 +29,7 @@ struct FullStore : StoreFixture {
 TEST(StoreQuota, DropsSegmentsWithFewestUnreadBlocksThenNewest) {
     FullStore f(Tier::memory);
     ASSERT_EQ(f.store->usage().memory_segments, 4u);
-    // The segment with nothing unread drops first. Of equal segments the newest drops.
+    // The segment with nothing unread drops first. The newest of equal segments drops.
     std::vector<std::uint32_t> dropped;
     const std::uint32_t read_segment = f.store->find(20)->segment->id();
     const DatasetStore::DropObserver observer{

@@ -51,7 +51,7 @@ TEST(MergeSimilarRows, ChangesNothingWhenKindsAreFew) {
     merge_similar_rows({}, 1, 0, 4);
 }
 
-// Of 18 tenants, one has many jobs, no two of them alike, and another has one job. By weight, that one job always runs.
+// One of 18 tenants has many jobs, no two of them alike. Another tenant has one job, which always runs by its weight.
 TEST(MergeSimilarRows, KeepsTenantsApart) {
     World world(4, {"a", "b"});
     for (int tenant = 1; tenant < 18; ++tenant) world.tenants.push_back({.name = std::to_string(tenant)});
