@@ -47,14 +47,11 @@ except ImportError:
         raise
     os.execv(python, [str(python), *sys.argv])
 
+from programs import START_S, Failure, wait_until  # noqa: E402
+
 SECRET = "the secret of the group"
 TOKENS = {name: f"{name}-0123456789abcdef" for name in ("alpha", "beta", "gamma", "operator")}
 EPOCHS = 3
-START_S = 60.0
-
-
-class Failure(Exception):
-    """The product broke a promise. The text says which, and what was seen."""
 
 
 # --- CRC32C, and bytes that forge it
@@ -448,8 +445,8 @@ class Node(Process):
         return json.loads(ran.stdout) if ran.stdout.strip() else None
 
     def wait(self) -> None:
-        wait_until(lambda: (self.state / "admin.sock").exists(), f"{self.name} serves", self.check)
-        wait_until(lambda: self.serves(), f"{self.name} answers", self.check)
+        wait_until(lambda: (self.state / "admin.sock").exists(), START_S, f"{self.name} serves", self.check)
+        wait_until(lambda: self.serves(), START_S, f"{self.name} answers", self.check)
 
     def serves(self) -> bool:
         with contextlib.suppress(Failure):
@@ -462,16 +459,6 @@ class Node(Process):
 
     def socket(self) -> str:
         return str(self.state / "larderd.sock")
-
-
-def wait_until(holds: Any, what: str, check: Any = lambda: None) -> Any:
-    end_s = time.monotonic() + START_S
-    while not (got := holds()):
-        check()
-        if time.monotonic() > end_s:
-            raise Failure(f"waited {START_S:g} s until {what}")
-        time.sleep(0.02)
-    return got
 
 
 def free_ports(count: int) -> list[int]:
@@ -542,7 +529,7 @@ def run_round(name: str, programs: pathlib.Path, directory: pathlib.Path, witnes
                 return request(allocator_port, "GET", "/healthz", "")[0] == 200
             return False
 
-        wait_until(allocator_serves, "the allocator serves", allocator.check)
+        wait_until(allocator_serves, START_S, "the allocator serves", allocator.check)
         nodes = [Node(programs, directory, node, port, allocator_port, witnesses) for node, port in ports.items()]
         running += nodes
         for node in nodes:
@@ -592,13 +579,13 @@ def run_round(name: str, programs: pathlib.Path, directory: pathlib.Path, witnes
         liar_thread = threading.Thread(target=lie, daemon=True)
         liar_thread.start()
         for node in nodes:
-            wait_until(lambda node=node: node.status()["allocator"]["connected"], f"{node.name} has a plan", node.check)
+            wait_until(lambda node=node: node.status()["allocator"]["connected"], START_S, f"{node.name} has a plan", node.check)
 
         def knows_gamma(node: Node) -> bool:
             return any(peer["node"] == "gamma" for peer in node.status()["peers"]["others"])
 
         for node in nodes:
-            wait_until(lambda node=node: knows_gamma(node), f"{node.name} knows gamma", node.check)
+            wait_until(lambda node=node: knows_gamma(node), START_S, f"{node.name} knows gamma", node.check)
         failures_before = {node.name: node.status()["allocator"]["failures"] for node in nodes}
 
         def watch() -> None:
@@ -636,7 +623,7 @@ def run_round(name: str, programs: pathlib.Path, directory: pathlib.Path, witnes
             return any("sent wrong bytes" in problem_with_gamma(node) for node in nodes)
 
         if liar.wrong_sent:
-            wait_until(names_liar, f"a node names the liar, which sent {liar.wrong_sent} wrong blocks")
+            wait_until(names_liar, START_S, f"a node names the liar, which sent {liar.wrong_sent} wrong blocks")
         statuses = {node.name: node.status() for node in nodes}
         stop.set()
         liar_thread.join(60)

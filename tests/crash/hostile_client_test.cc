@@ -25,6 +25,7 @@
 #include "base/server/http.h"
 #include "loader/larder.h"
 #include "tests/support/lingering_socket.h"
+#include "tests/support/read_epoch.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_units.h"
@@ -87,21 +88,7 @@ protected:
         EXPECT_TRUE(client.has_value()) << client.error().message;
         return std::move(*client);
     }
-    void read_epoch(Loader& loader) const {
-        std::size_t samples = 0;
-        for (;;) {
-            const auto batch = loader.next();
-            ASSERT_TRUE(batch.has_value()) << batch.error().message;
-            if (!*batch) break;
-            for (const Sample& sample : (*batch)->samples()) {
-                const std::string_view bytes(reinterpret_cast<const char*>(sample.bytes().data()),
-                                             sample.bytes().size());
-                ASSERT_EQ(files.at(std::string(sample.key)), bytes) << sample.key;
-                ++samples;
-            }
-        }
-        ASSERT_EQ(samples, files.size());
-    }
+    void read_epoch(Loader& loader) const { test::read_epoch(loader, files); }
     std::string socket() const { return state + "/larderd.sock"; }
 
     test::TempDirectory directory;

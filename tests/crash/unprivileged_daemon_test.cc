@@ -20,6 +20,7 @@
 #include "base/server/http.h"
 #include "loader/larder.h"
 #include "tests/support/program.h"
+#include "tests/support/read_epoch.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/temp_directory.h"
 
@@ -89,21 +90,7 @@ protected:
         return answer && answer->status == 200 ? answer->body : "";
     }
 
-    void read_epoch(Loader& loader) const {
-        std::map<std::string, int> seen;
-        for (;;) {
-            const auto batch = loader.next();
-            ASSERT_TRUE(batch.has_value()) << batch.error().message;
-            if (!*batch) break;
-            for (const Sample& sample : (*batch)->samples()) {
-                const std::string key(sample.key);
-                const auto* bytes = reinterpret_cast<const char*>(sample.bytes().data());
-                ASSERT_TRUE(files.at(key) == std::string_view(bytes, sample.bytes().size())) << key;
-                EXPECT_EQ(++seen[key], 1) << key;
-            }
-        }
-        EXPECT_EQ(seen.size(), files.size());
-    }
+    void read_epoch(Loader& loader) const { test::read_epoch(loader, files); }
 
     std::vector<std::string> log_lines(const std::string& text) const {
         std::ifstream log(log_file);

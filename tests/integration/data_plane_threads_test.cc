@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "loader/larder.h"
+#include "tests/support/read_epoch.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/test_units.h"
@@ -55,22 +56,6 @@ protected:
         return std::move(*loader);
     }
 
-    static void read_epoch(const Dataset& dataset, Loader& loader) {
-        std::size_t samples = 0;
-        while (true) {
-            const auto batch = loader.next();
-            ASSERT_TRUE(batch.has_value()) << batch.error().message;
-            if (!*batch) break;
-            for (const Sample& sample : (*batch)->samples()) {
-                const std::string_view bytes(reinterpret_cast<const char*>(sample.bytes().data()),
-                                             sample.bytes().size());
-                ASSERT_EQ(dataset.files.at(std::string(sample.key)), bytes) << sample.key;
-                ++samples;
-            }
-        }
-        ASSERT_EQ(samples, dataset.files.size());
-    }
-
     std::uint64_t counter(const Dataset& dataset, const char* name) const {
         return number_at(daemon.dataset(dataset.name).at("counters"), name);
     }
@@ -98,7 +83,7 @@ TEST_F(DataPlaneThreads, AllDatasetsAreReadAtOnceWhileQuotasChange) {
             for (const char* job : {"a", "b"}) {
                 readers.emplace_back([&dataset, job, this] {
                     Loader loader = open(dataset, job);
-                    for (std::uint64_t epoch = 0; epoch < kEpochs; ++epoch) read_epoch(dataset, loader);
+                    for (std::uint64_t epoch = 0; epoch < kEpochs; ++epoch) read_epoch(loader, dataset.files);
                 });
             }
         }
@@ -124,7 +109,7 @@ TEST_F(DataPlaneThreads, JobOnAllThreadsKeepsItsLimit) {
         for (const Dataset& dataset : datasets) {
             readers.emplace_back([&dataset, this] {
                 Loader loader = open(dataset, "slow");
-                read_epoch(dataset, loader);
+                read_epoch(loader, dataset.files);
             });
         }
     }
@@ -139,7 +124,7 @@ TEST_F(DataPlaneThreads, RestartFindsDiskBlocksOfEachThread) {
     for (const Dataset& dataset : datasets) {
         daemon.add(dataset.name, dataset.root, 0, 32 * kMiB);
         Loader loader = open(dataset, "job");
-        read_epoch(dataset, loader);
+        read_epoch(loader, dataset.files);
         TestDaemon::wait_until(
             [&] { return number_at(daemon.dataset(dataset.name).at("used"), "blocks") == dataset.files.size(); });
     }
@@ -147,7 +132,7 @@ TEST_F(DataPlaneThreads, RestartFindsDiskBlocksOfEachThread) {
     daemon.start();
     for (const Dataset& dataset : datasets) {
         Loader loader = open(dataset, "job");
-        read_epoch(dataset, loader);
+        read_epoch(loader, dataset.files);
         EXPECT_EQ(counter(dataset, "disk_hits"), dataset.files.size());
     }
 }

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import collections
 import pathlib
-from collections.abc import Iterable
 from typing import Any
 
 import larder.torch
 import pytest
 import torch
-
-
-def keys_of(batches: Iterable[larder.Batch]) -> list[str]:
-    return [sample.key for batch in batches for sample in batch]
+from epochs import keys_of
 
 
 def undecodable(sample: larder.Sample) -> str:

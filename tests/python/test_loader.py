@@ -12,19 +12,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import larder
 import pytest
-
-
-def keys_of(batches: Iterable[larder.Batch]) -> list[str]:
-    return [sample.key for batch in batches for sample in batch]
-
-
-def take(batches: Iterator[larder.Batch], count: int) -> list[str]:
-    return [sample.key for _ in range(count) for sample in next(batches)]
+from epochs import keys_of, take
 
 
 # --- contents

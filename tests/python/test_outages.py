@@ -7,11 +7,11 @@ import pathlib
 import random
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from epochs import wait_until
 from servers import FaultProxy, Nginx
 
 
@@ -35,11 +35,6 @@ def closed_port() -> Iterator[int]:
 
 def status(daemon: Any) -> dict[str, Any]:
     return json.loads(daemon.command("--json", "status"))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        time.sleep(0.05)
 
 
 def test_outage_is_shown_and_logged_once_at_start_and_end(

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import collections
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import larder.torch
 import pytest
+from epochs import keys_of, take
 
 BATCHES = 14  # batches of 16 in an epoch of 210 samples
-
-
-def keys_of(batches: Iterable[larder.Batch]) -> list[str]:
-    return [sample.key for batch in batches for sample in batch]
-
-
-def take(batches: Iterator[larder.Batch], count: int) -> list[str]:
-    return [sample.key for _ in range(count) for sample in next(batches)]
 
 
 @pytest.fixture(scope="module")

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import collections
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import larder.torch
 import pytest
 import torch
+from epochs import keys_of, take
 from larder.torch.shared import Board
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 BATCHES = 27  # batches of 8 in an epoch of 210 samples
 WORKERS = [(0, False), (2, False), (2, True)]
-
-
-def keys_of(batches: Iterable[Any]) -> list[str]:
-    return [sample["__key__"] for batch in batches for sample in batch]
-
-
-def take(batches: Iterator[Any], count: int) -> list[str]:
-    return [sample["__key__"] for _ in range(count) for sample in next(batches)]
 
 
 @pytest.fixture(scope="module")

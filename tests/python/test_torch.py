@@ -5,11 +5,12 @@ from __future__ import annotations
 import collections
 import json
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import larder
 import pytest
+from epochs import keys_of
 
 torch = pytest.importorskip("torch")
 import larder.torch  # noqa: E402
@@ -21,10 +22,6 @@ def decode(sample: larder.Sample) -> tuple[str, Any]:
 
 def uncollated(samples: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     return samples
-
-
-def keys_of(loader: Iterable[Any]) -> list[str]:
-    return [sample["__key__"] for batch in loader for sample in batch]
 
 
 def plain_order(data: Any, epoch: int, **options: object) -> list[str]:

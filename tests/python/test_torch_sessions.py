@@ -8,13 +8,10 @@ from typing import Any
 
 import larder
 import pytest
+from epochs import keys_of
 
 torch = pytest.importorskip("torch")
 import larder.torch  # noqa: E402
-
-
-def keys_of(batches: Any) -> list[str]:
-    return [sample["__key__"] for batch in batches for sample in batch]
 
 
 def sessions(daemon: Any) -> int:

@@ -6,12 +6,11 @@ import json
 import pathlib
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import larder
 import pytest
+from epochs import read_epoch, wait_until, write_files
 
 MIB = 1 << 20
 
@@ -72,31 +71,13 @@ def start_up(larder_bin: pathlib.Path, tmp_path_factory: pytest.TempPathFactory)
             up.end()
 
 
-def write_files(directory: pathlib.Path, count: int) -> pathlib.Path:
-    directory.mkdir()
-    for i in range(count):
-        (directory / f"{i:04}.bin").write_bytes(i.to_bytes(4, "little") * (1 << 14))
-    return directory
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        time.sleep(0.1)
-
-
-def read_epoch(up: Up, name: str) -> int:
-    loader = larder.Loader(name, job=f"job-{name}", socket=up.endpoints["socket"], batch_size=8)
-    with loader:
-        return sum(len(sample.bytes) for batch in loader for sample in batch)
-
-
 def test_quotas_are_set_automatically(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
     up = start_up()
     added = up.command("dataset", "add", "files", write_files(tmp_path / "files", 64))
     assert "quota set" not in added
     # The whole dataset fits, so its quota covers it before any job has read a byte.
     wait_until(lambda: up.quota_bytes("files") >= 64 * (1 << 16))
-    assert read_epoch(up, "files") == 64 * (1 << 16)
+    assert read_epoch(up.endpoints["socket"], "files").bytes == 64 * (1 << 16)
     wait_until(lambda: json.loads(up.command("--json", "dataset", "info", "files"))["cached_ratio"] == 1)
     assert "files" in up.command("plan")
     assert up.end() == 0
@@ -129,7 +110,7 @@ def test_rates_are_set_by_users_unless_the_remote_is_limited(
     up = start_up()
     up.command("dataset", "add", "files", files)
     up.command("job", "limit", "job-files", "--rate", "50MB/s", "--ahead")
-    read_epoch(up, "files")
+    read_epoch(up.endpoints["socket"], "files")
     (job,) = json.loads(up.command("--json", "jobs"))["jobs"]
     assert job["remote_rate"] == 50e6
     assert up.end() == 0
@@ -233,7 +214,7 @@ def test_space_of_cached_blocks_counts_as_free_after_restart(
     up = start_up(state=small_disk, disk=None)
     up.command("dataset", "add", "files", tmp_path / "files")
     up.command("quota", "set", "files", "--memory", "0 MiB", "--disk", "45 MiB")
-    read_epoch(up, "files")
+    read_epoch(up.endpoints["socket"], "files")
     wait_until(lambda: json.loads(up.command("--json", "dataset", "info", "files"))["used"]["blocks"] == 600)
     assert up.end() == 0
     up = start_up(state=small_disk, disk=None)

@@ -11,21 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import larder
+from epochs import read_epoch, wait_until, write_files
 
 FILES = 40
 SIZE = 65_536
-
-
-def write_files(directory: pathlib.Path, generation: int) -> None:
-    directory.mkdir(exist_ok=True)
-    for i in range(FILES):
-        (directory / f"{i:02}.bin").write_bytes(bytes([generation, i]) * (SIZE // 2))
-
-
-def read_epoch(daemon: Any, name: str, job: str = "job") -> larder.Statistics:
-    with larder.Loader(name, job=job, socket=daemon.socket, batch_size=8) as loader:
-        assert sum(len(batch) for batch in loader) == FILES
-        return loader.statistics()
 
 
 def info(daemon: Any, name: str) -> dict[str, Any]:
@@ -33,23 +22,18 @@ def info(daemon: Any, name: str) -> dict[str, Any]:
     return found
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        time.sleep(0.1)
-
-
 def test_new_version_gets_the_room_of_the_old_one(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
     daemon = start_daemon("--version-grace", "0 s")
     files = tmp_path / "files"
-    write_files(files, 1)
+    write_files(files, FILES, SIZE, generation=1)
     daemon.command("dataset", "add", "files", files, "--quota-memory", "3 MiB")
-    read_epoch(daemon, "files")
-    assert read_epoch(daemon, "files").hit_ratio == 1
-    write_files(files, 2)
+    assert read_epoch(daemon.socket, "files").samples == FILES
+    assert read_epoch(daemon.socket, "files").statistics.hit_ratio == 1
+    write_files(files, FILES, SIZE, generation=2)
     daemon.command("dataset", "index", "files")
     wait_until(lambda: info(daemon, "files")["used"]["payload_bytes"] == 0)
-    read_epoch(daemon, "files")
-    assert read_epoch(daemon, "files").hit_ratio == 1
+    assert read_epoch(daemon.socket, "files").samples == FILES
+    assert read_epoch(daemon.socket, "files").statistics.hit_ratio == 1
     assert info(daemon, "files")["cached_ratio"] == 1
 
 
@@ -58,9 +42,9 @@ def test_job_keeps_its_version_across_daemon_restart(
 ) -> None:
     daemon = start_daemon()
     files = tmp_path / "files"
-    write_files(files, 1)
+    write_files(files, FILES, SIZE, generation=1)
     daemon.command("dataset", "add", "files", files, "--quota-disk", "16 MiB")
-    read_epoch(daemon, "files")
+    assert read_epoch(daemon.socket, "files").samples == FILES
     with larder.Loader("files", job="job", socket=daemon.socket, batch_size=8, shuffle=False) as loader:
         walk = iter(loader)
         first = next(walk)
@@ -78,7 +62,7 @@ def test_job_keeps_its_version_across_daemon_restart(
 def test_restarted_job_starts_over(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
     daemon = start_daemon()
     files = tmp_path / "files"
-    write_files(files, 1)
+    write_files(files, FILES, SIZE, generation=1)
     daemon.command("dataset", "add", "files", files)
     with larder.Loader("files", job="job", socket=daemon.socket, batch_size=8) as loader:
         for _ in range(3):
@@ -94,10 +78,10 @@ def test_restarted_job_starts_over(start_daemon: Callable[..., Any], tmp_path: p
 def test_damaged_manifest_harms_no_other_dataset(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
     daemon = start_daemon()
     files = tmp_path / "files"
-    write_files(files, 1)
+    write_files(files, FILES, SIZE, generation=1)
     for name in ("good", "bad"):
         daemon.command("dataset", "add", name, files, "--quota-disk", "8 MiB")
-        read_epoch(daemon, name)
+        assert read_epoch(daemon.socket, name).samples == FILES
     segments = daemon.state / "segments" / info(daemon, "bad")["dataset_id"]
     assert segments.exists()
     daemon.end()
@@ -106,7 +90,7 @@ def test_damaged_manifest_harms_no_other_dataset(start_daemon: Callable[..., Any
     content[4096 + 20] ^= 1  # after the header
     manifest.write_bytes(content)
     daemon.start()
-    read_epoch(daemon, "good")
+    assert read_epoch(daemon.socket, "good").samples == FILES
     refused = daemon.try_command("dataset", "info", "bad")
     assert refused.returncode != 0
     assert re.search(r'dataset "bad" is damaged: .*checksum does not match.*larder dataset rm', refused.stderr)
@@ -115,13 +99,13 @@ def test_damaged_manifest_harms_no_other_dataset(start_daemon: Callable[..., Any
     daemon.command("dataset", "rm", "bad")
     assert not segments.exists(), "the cached blocks are removed with their dataset"
     daemon.command("dataset", "add", "bad", files, "--quota-memory", "8 MiB")
-    read_epoch(daemon, "bad")
+    assert read_epoch(daemon.socket, "bad").samples == FILES
 
 
 def test_quotas_are_lowered_to_fit_a_smaller_node(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
     daemon = start_daemon()
     files = tmp_path / "files"
-    write_files(files, 1)
+    write_files(files, FILES, SIZE, generation=1)
     daemon.command("dataset", "add", "files", files)
     daemon.command("quota", "set", "files", "--memory", "200 MiB")
     daemon.end()
@@ -134,16 +118,16 @@ def test_quotas_are_lowered_to_fit_a_smaller_node(start_daemon: Callable[..., An
     daemon.start()
     assert info(daemon, "files")["quota"]["memory_bytes"] == 256 << 20
     assert "lowered" in daemon.log.read_text()
-    read_epoch(daemon, "files")
+    assert read_epoch(daemon.socket, "files").samples == FILES
 
 
 def test_warm_says_that_older_versions_take_the_room(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
     daemon = start_daemon("--version-grace", "1 h")
     files = tmp_path / "files"
-    write_files(files, 1)
+    write_files(files, FILES, SIZE, generation=1)
     daemon.command("dataset", "add", "files", files, "--quota-memory", "3 MiB")
     assert "40 of 40 blocks are cached" in daemon.command("dataset", "warm", "files")
-    write_files(files, 2)
+    write_files(files, FILES, SIZE, generation=2)
     daemon.command("dataset", "index", "files")
     says = daemon.command("dataset", "warm", "files")
     assert "has no room for them while it also holds 40 blocks of older versions: warm again when" in says

@@ -63,20 +63,20 @@ def test_only_allowed_includes_pass(make_sources, source, target):
 
 @pytest.mark.parametrize("part", ["base", "loader", "cache/protocol"])
 @pytest.mark.parametrize("header", ["spdlog/spdlog.h", "boost/json.hpp", "fmt/format.h", "liburing.h"])
-def test_training_jobs_link_nothing_heavy(make_sources, part, header):
+def test_heavy_include_in_training_code_is_found(make_sources, part, header):
     [finding] = arrows.check(make_sources({f"{part}/x.cc": f"#include <{header}>\n"}))
     assert header in finding.text
     assert arrows.check(make_sources({"cache/device/x.cc": f"#include <{header}>\n"})) == []
 
 
-def test_includes_start_at_the_root(make_sources):
+def test_include_that_does_not_start_at_root_is_found(make_sources):
     [finding] = arrows.check(make_sources({"cache/store.h": "", "cache/x.cc": '#include "store.h"\n'}))
     assert "not a path from the repository's root" in finding.text
     [finding] = arrows.check(make_sources({"cache/store.h": "", "cache/x.cc": "#include <cache/store.h>\n"}))
     assert "write it in quotes" in finding.text
 
 
-def test_a_cycle_between_subfolders_is_named(make_sources):
+def test_cycle_between_subfolders_is_named(make_sources):
     files = {
         "cache/store.h": '#include "cache/shard/shard.h"\n',
         "cache/store/index.h": "",
@@ -89,7 +89,7 @@ def test_a_cycle_between_subfolders_is_named(make_sources):
         assert part in finding.text
 
 
-def test_a_shared_lower_part_is_no_cycle(make_sources):
+def test_shared_lower_part_is_no_cycle(make_sources):
     files = {
         "cache/device.h": "",
         "cache/device/ring.h": '#include "cache/device.h"\n',
@@ -99,7 +99,7 @@ def test_a_shared_lower_part_is_no_cycle(make_sources):
     assert arrows.check(make_sources(files)) == []
 
 
-def test_the_command_fails_on_a_forbidden_include(tmp_path, repository):
+def test_command_fails_on_forbidden_include(tmp_path, repository):
     (tmp_path / "base").mkdir()
     (tmp_path / "loader").mkdir()
     (tmp_path / "loader" / "larder.h").write_text("")

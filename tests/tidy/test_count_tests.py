@@ -45,7 +45,7 @@ def count(repository: pathlib.Path, tmp_path: pathlib.Path, *arguments: object) 
     return finished.returncode, finished.stdout
 
 
-def test_a_skipped_test_is_named_with_its_reason(
+def test_skipped_test_is_named_with_its_reason(
     repository: pathlib.Path, reports: list[pathlib.Path], tmp_path: pathlib.Path
 ) -> None:
     status, output = count(repository, tmp_path, tmp_path / "counts", *reports)
@@ -54,7 +54,7 @@ def test_a_skipped_test_is_named_with_its_reason(
     assert output.endswith("3 passed, 0 failed, 2 skipped\n")
 
 
-def test_with_no_skips_only_the_traces_may_be_missing(
+def test_no_skips_lets_only_the_traces_be_missing(
     repository: pathlib.Path, reports: list[pathlib.Path], tmp_path: pathlib.Path
 ) -> None:
     status, output = count(repository, tmp_path, "--no-skips", tmp_path / "counts", *reports)
@@ -66,13 +66,13 @@ def test_with_no_skips_only_the_traces_may_be_missing(
     assert output.endswith("1 passed, 0 failed, 1 skipped\n")
 
 
-def test_a_missing_report_is_a_failure(repository: pathlib.Path, reports: list[pathlib.Path], tmp_path: pathlib.Path) -> None:
+def test_missing_report_is_a_failure(repository: pathlib.Path, reports: list[pathlib.Path], tmp_path: pathlib.Path) -> None:
     status, output = count(repository, tmp_path, tmp_path / "counts", *reports, tmp_path / "no.xml")
     assert status == 1
     assert "no: did not run\n" in output
 
 
-def test_a_part_that_fails_after_its_tests_passed_counts_as_failed(
+def test_part_that_fails_after_its_tests_passed_counts_as_failed(
     repository: pathlib.Path, reports: list[pathlib.Path], tmp_path: pathlib.Path
 ) -> None:
     reports[0].write_text(CTEST.replace('status="run"/>', 'status="fail"><failure/></testcase>', 1))

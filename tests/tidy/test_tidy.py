@@ -68,7 +68,7 @@ def test_findings_name_the_line(make_sources):
     assert (finding.path, finding.line, finding.rule) == ("base/x.cc", 4, "banned_call")
 
 
-def test_a_test_in_an_unlisted_folder_is_found(make_sources):
+def test_test_in_unlisted_folder_is_found(make_sources):
     files = {
         "tests/CMakeLists.txt": "larder_test(base_tests unit/base larder_base)\n",
         "tests/unit/base/a_test.cc": "",
@@ -78,13 +78,13 @@ def test_a_test_in_an_unlisted_folder_is_found(make_sources):
     assert (finding.rule, finding.path) == ("unlisted_test", "tests/unit/lost/b_test.cc")
 
 
-def test_a_header_that_nothing_includes_is_found(make_sources):
+def test_header_that_nothing_includes_is_found(make_sources):
     files = {"base/a.h": HEADER, "base/b.h": HEADER, "base/a.cc": '#include "base/a.h"\n'}
     [finding] = tidy.check(make_sources(files))
     assert (finding.rule, finding.path) == ("dead_header", "base/b.h")
 
 
-def test_a_source_that_no_target_builds_is_found(make_sources):
+def test_source_that_no_target_builds_is_found(make_sources):
     files = {
         "base/a.cc": "",
         "base/b.cc": "",
@@ -97,7 +97,7 @@ def test_a_source_that_no_target_builds_is_found(make_sources):
     assert (finding.rule, finding.path) == ("dead_source", "base/b.cc")
 
 
-def test_a_header_of_a_package_that_is_not_installed_is_found(make_sources):
+def test_header_of_uninstalled_package_is_found(make_sources):
     files = {
         "tools/install-packages": "liblmdb-dev libboost1.81-dev\n",
         "cache/x.cc": "#include <lmdb.h>\n#include <vector>\n#include <sys/stat.h>\n#include <boost/asio/io_context.hpp>\n",
@@ -125,7 +125,7 @@ LINKS = [
 
 
 @pytest.mark.parametrize(("path", "bad", "good"), LINKS)
-def test_a_link_that_leads_nowhere_is_found(make_sources, path, bad, good):
+def test_link_that_leads_nowhere_is_found(make_sources, path, bad, good):
     others = {"docs/y.md": "## First `part` (of 2)\n\n## First part of 2\n\n    # Gone\n", "base/y.cc": ""}
     [finding] = tidy.check(make_sources(others | {path: bad}))
     assert (finding.rule, finding.path) == ("dead_link", path)

@@ -149,7 +149,7 @@ TEST(UserShares, AdmittedJobsCountByWeightAndOthersOnce) {
     EXPECT_NEAR(users.at(1002).granted / kBytesPerGB, 1, 0.01);
 }
 
-TEST(UserShares, WhatOneUserDoesNotNeedGoesToTheOthers) {
+TEST(UserShares, UnneededPartGoesToOtherUsers) {
     ClusterState state = cluster(1, 0);
     state.nodes[0].gpus = 10'000;
     add_dataset(state, "images", 100);
