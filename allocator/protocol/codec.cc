@@ -219,6 +219,14 @@ Result<unsigned> parse_protocol(std::string_view text, unsigned newest) {
                                                  std::to_string(kProtocolOldest) + " to " + std::to_string(newest));
 }
 
+unsigned common_protocol(const HttpResponse& response) {
+    const auto named =
+        std::ranges::find(response.headers, kProtocolHeader, [](const auto& header) { return header.first; });
+    if (named == response.headers.end()) return kProtocolOldest;
+    const auto version = parse_protocol(named->second, std::numeric_limits<unsigned>::max());
+    return std::min(version.value_or(kProtocolOldest), kProtocolNewest);
+}
+
 json::object to_json(const NodeReport& report) {
     return write(report);
 }

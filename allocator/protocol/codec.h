@@ -22,6 +22,7 @@
 #include "allocator/protocol/node_plan.h"
 #include "allocator/protocol/node_report.h"
 #include "base/error.h"
+#include "base/server/http_message.h"
 #include "base/server/json_reader.h"
 
 namespace larder::allocator {
@@ -34,6 +35,10 @@ inline constexpr const char* kProtocolQuery = "protocol";
 
 // Reads a version; invalid_argument if `text` is not a number from kProtocolOldest to `newest`.
 Result<unsigned> parse_protocol(std::string_view text, unsigned newest = kProtocolNewest);
+
+// Returns the newest version that this node and the allocator that sent `response` both know. An allocator that names
+// no version knows only the oldest.
+unsigned common_protocol(const HttpResponse& response);
 
 // `where` is put before paths in errors.
 boost::json::object to_json(const NodeReport& report);

@@ -29,16 +29,6 @@ constexpr std::int64_t kReportIntervalMin_ns = 200'000'000;
 constexpr std::int64_t kAnswerTimeout_ms = 2'000;
 constexpr std::int64_t kAllocatorStartGrace_ns = 10'000'000'000;
 
-// The newest version of the protocol that this node and the allocator know. An allocator that sends no version knows
-// only the oldest.
-unsigned common_protocol(const HttpResponse& response) {
-    const auto named = std::ranges::find(response.headers, allocator::kProtocolHeader,
-                                         [](const auto& header) { return header.first; });
-    if (named == response.headers.end()) return allocator::kProtocolOldest;
-    const auto allocator_version = allocator::parse_protocol(named->second, std::numeric_limits<unsigned>::max());
-    return std::min(allocator_version.value_or(allocator::kProtocolOldest), allocator::kProtocolNewest);
-}
-
 // Longer than the moment without sessions between two epochs of a job.
 constexpr std::int64_t kGoneAfter_ns = 5'000'000'000;
 
@@ -379,7 +369,7 @@ Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t se
     // protocol.
     const unsigned protocol = std::exchange(protocol_, allocator::kProtocolOldest);
     if (response.status != 200) return std::unexpected(error_of_response(response));
-    protocol_ = common_protocol(response);
+    protocol_ = allocator::common_protocol(response);
     // The lease began at most as long ago as the report was sent, also if the machine has slept since.
     auto answer = read_allocator_answer(response.body, protocol, sent_ns + slept_before_ns);
     if (!answer) return std::unexpected(answer.error());

@@ -1,5 +1,5 @@
-// Any bytes as the body of an API request, of both daemons. Accepted input is within its limits, refused input says
-// why, and each daemon can read what the other writes.
+// Any bytes as the body of an API request, of both daemons, in each version of the nodes' protocol. Accepted input is
+// within its limits, refused input says why, and each daemon can read what the other writes.
 
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
@@ -34,13 +34,20 @@ void try_dataset_request(const boost::json::object& body) {
     LARDER_ASSERT(record->definition.tokens_per_sample <= cache::kTokensPerSampleMax);
 }
 
-void try_node_report(const boost::json::object& body) {
-    const auto report = allocator::read_node_report(body, "body");
+void try_node_report(const boost::json::object& body, unsigned version) {
+    const auto report = allocator::read_node_report(body, "body", version);
     if (!accepted(report)) return;
     const auto written = allocator::to_json(*report);
     const auto again = allocator::read_node_report(written, "written");
     LARDER_ASSERT(again);
     LARDER_ASSERT(boost::json::serialize(allocator::to_json(*again)) == boost::json::serialize(written));
+}
+
+void try_node_plan(const boost::json::object& body, unsigned version) {
+    constexpr std::int64_t kNow_ns = 1'000'000'000;
+    const auto plan = allocator::read_node_plan(body, "body", kNow_ns, version);
+    if (!accepted(plan)) return;
+    LARDER_ASSERT(allocator::read_node_plan(allocator::to_json(*plan, kNow_ns, version), "written", kNow_ns, version));
 }
 
 }  // namespace
@@ -52,13 +59,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto object = parse_json_object(body, "request body");
     if (!accepted(object)) return 0;
     try_dataset_request(*object);
-    try_node_report(*object);
+    for (unsigned version = allocator::kProtocolOldest; version <= allocator::kProtocolNewest; ++version) {
+        try_node_report(*object, version);
+        try_node_plan(*object, version);
+    }
     accepted(cache::read_quota(*object, "body"));
     accepted(cache::read_remote(*object, "body"));
     accepted(allocator::read_job_registration(*object, "body"));
-    if (const auto plan = allocator::read_node_plan(*object, "body", 1'000'000'000); accepted(plan)) {
-        LARDER_ASSERT(
-            accepted(allocator::read_node_plan(allocator::to_json(*plan, 1'000'000'000), "written", 1'000'000'000)));
-    }
     return 0;
 }

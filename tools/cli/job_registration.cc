@@ -2,9 +2,12 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
+#include <cmath>
 #include <cstdio>
 #include <memory>
+#include <utility>
 
+#include "allocator/protocol/codec.h"
 #include "base/server/http.h"
 #include "base/server/percent_encoding.h"
 #include "tools/cli/admin_calls.h"
@@ -28,13 +31,19 @@ struct JobOptions {
 };
 
 int register_job(const Context& context, const JobOptions& options) {
-    json::object body{{"name", options.name}};
-    if (options.weight) body["weight"] = *options.weight;
-    if (options.epochs) body["epochs"] = *options.epochs;
-    if (options.ideal) body["ideal_bytes_per_second"] = *options.ideal;
-    if (options.floor) body["bandwidth_floor_bytes_per_second"] = *options.floor;
-    if (options.cap) body["bandwidth_cap_bytes_per_second"] = *options.cap;
-    const auto answer = call_allocator(context, "POST", "/v1/jobs", body);
+    // JSON has no such numbers; the codec would leave them out.
+    for (const auto& [option, value] : {std::pair{"--weight", options.weight}, {"--epochs", options.epochs}}) {
+        if (value && !std::isfinite(*value)) {
+            return report(context,
+                          Error{ErrorCode::invalid_argument, std::string(option) + " must be a finite number"});
+        }
+    }
+    allocator::JobRegistration job{.name = options.name, .ideal_bytes_per_second = options.ideal};
+    job.weight = options.weight.value_or(job.weight);
+    job.epochs = options.epochs.value_or(job.epochs);
+    job.bandwidth_floor_bytes_per_second = options.floor.value_or(job.bandwidth_floor_bytes_per_second);
+    job.bandwidth_cap_bytes_per_second = options.cap.value_or(job.bandwidth_cap_bytes_per_second);
+    const auto answer = call_allocator(context, "POST", "/v1/jobs", allocator::to_json(job));
     if (!answer) {
         return report(context,
                       with_option_names(answer.error(), {{"key \"bandwidth_floor_bytes_per_second\"", "--floor"},

@@ -37,14 +37,6 @@ std::string endpoint_of(int node) {
     return "http://node-" + std::to_string(node) + ":7474";
 }
 
-unsigned common_protocol(const HttpResponse& response) {
-    const auto named = std::ranges::find(response.headers, allocator::kProtocolHeader,
-                                         [](const auto& header) { return header.first; });
-    if (named == response.headers.end()) return allocator::kProtocolOldest;
-    const auto version = allocator::parse_protocol(named->second, std::numeric_limits<unsigned>::max());
-    return std::min(version.value_or(allocator::kProtocolOldest), allocator::kProtocolNewest);
-}
-
 }  // namespace
 
 Node::Node(const NodeOptions& options, const Surroundings& around)
@@ -484,7 +476,7 @@ void Node::handle_answer(const HttpResponse* response, std::int64_t sent_ns) {
 Result<void> Node::apply(const HttpResponse& response, std::int64_t sent_ns) {
     const unsigned protocol = std::exchange(protocol_, allocator::kProtocolOldest);
     if (response.status != 200) return std::unexpected(error_of_response(response));
-    protocol_ = common_protocol(response);
+    protocol_ = allocator::common_protocol(response);
     auto answer = cache::read_allocator_answer(response.body, protocol, sent_ns);
     if (!answer) return std::unexpected(answer.error());
     status_.plan = answer->plan;
