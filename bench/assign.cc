@@ -137,7 +137,7 @@ Result<boost::json::object> measure(const Size& size, ObjectiveKind kind, std::u
     for (std::uint32_t i = 0; i < repeats; ++i) second_plan_times.push_back(time_plan(filled));
     if (!*timed_plan) return std::unexpected(timed_plan->error());
     if (!plan) return std::unexpected(plan.error());
-    boost::json::object row{{"objective", kind == ObjectiveKind::efficiency ? "efficiency" : "max-min"},
+    boost::json::object row{{"objective", allocator::name(kind)},
                             {"jobs", size.jobs},
                             {"datasets", size.datasets},
                             {"nodes", size.nodes},

@@ -8,6 +8,7 @@
 
 #include "base/server/json_text.h"
 #include "bench/bench_options.h"
+#include "bench/joint_scenario.h"
 #include "tools/cli/unit_options.h"
 #include "tools/cli/usage_error.h"
 
@@ -68,14 +69,14 @@ int bench_main(int argc, char** argv) {
         }
         if (entry.run == joint) {
             command->add_option("--policy", options.policies, "policies to run, one or more; default: all")
-                ->check(CLI::IsMember({"equal-shares", "lru", "max-min", "efficiency"}));
+                ->check(CLI::IsMember(joint_policies()));
             command->add_flag("--events", options.events,
                               "measure how soon plans converge when jobs come and go, a cache is lost, a quota is "
                               "pinned; with max-min, or with max-min and efficiency if given by --policy");
         }
         if (entry.run == reality) {
             command->add_option("--policy", options.policies, "policies to run, one or more; default: all")
-                ->check(CLI::IsMember({"equal-shares", "max-min", "efficiency"}));
+                ->check(CLI::IsMember(joint_objectives()));
         }
         if (entry.run == simulate || entry.run == decide_bench) {
             command->add_option("--policy", options.policies, "policies to run, separated by commas; default: all")

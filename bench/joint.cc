@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 
+#include "allocator/protocol/objective.h"
 #include "base/clock.h"
 #include "base/units.h"
 #include "bench/bench_options.h"
@@ -184,7 +185,7 @@ Result<boost::json::value> compare_policies(const Options& options, const WorkDi
     if (!files) return std::unexpected(files.error());
     boost::json::array policies;
     std::vector<JobResult> shares;
-    for (const std::string& policy : policies_to_run(options, {"equal-shares", "lru", "max-min", "efficiency"})) {
+    for (const std::string& policy : policies_to_run(options, joint_policies())) {
         auto result = policy == "lru"
                           ? run_lru(scenario, *files, interrupt)
                           : run_larder(scenario, *files, work / std::to_string(policies.size()), policy, interrupt);
@@ -205,9 +206,11 @@ Result<boost::json::value> run_events(const Options& options, const WorkDirector
     const auto files = write_datasets(scenario, work);
     if (!files) return std::unexpected(files.error());
     boost::json::array policies;
-    const std::vector<std::string> policy_names = options.policies.empty()
-                                                      ? std::vector<std::string>{"max-min"}
-                                                      : policies_to_run(options, {"max-min", "efficiency"});
+    const std::string max_min(allocator::name(allocator::ObjectiveKind::max_min));
+    const std::vector<std::string> policy_names =
+        options.policies.empty()
+            ? std::vector{max_min}
+            : policies_to_run(options, {max_min, std::string(allocator::name(allocator::ObjectiveKind::efficiency))});
     for (const std::string& policy : policy_names) {
         auto result = run_joint_events(scenario, *files, work / std::to_string(policies.size()), policy, interrupt);
         if (!result) return std::unexpected(result.error().within(policy));

@@ -1,6 +1,23 @@
 #include "bench/joint_scenario.h"
 
+#include "allocator/protocol/objective.h"
+
 namespace larder::bench {
+
+std::vector<std::string> joint_objectives() {
+    using allocator::ObjectiveKind;
+    std::vector<std::string> names;
+    for (const ObjectiveKind kind : {ObjectiveKind::equal_shares, ObjectiveKind::max_min, ObjectiveKind::efficiency}) {
+        names.emplace_back(allocator::name(kind));
+    }
+    return names;
+}
+
+std::vector<std::string> joint_policies() {
+    std::vector<std::string> policies = joint_objectives();
+    policies.insert(policies.begin() + 1, "lru");
+    return policies;
+}
 
 JointScenario joint_scenario(bool quick) {
     // A quick run is the same cluster at half the rates, with all sizes a sixteenth as large. Only the block size is a

@@ -36,6 +36,11 @@ struct JointScenario {
     std::vector<JointJob> jobs;
 };
 
+// Returns the names of the allocator's objectives that the benches compare, the baseline first.
+std::vector<std::string> joint_objectives();
+// Returns the objectives, and "lru": caches that evict the block read least recently, without an allocator.
+std::vector<std::string> joint_policies();
+
 JointScenario joint_scenario(bool quick);
 // The same cluster with all sizes three times as large, so that an epoch is long compared with the nodes' report period
 // of a second. Half of each cache is on disk, which stays when a daemon is killed.

@@ -100,8 +100,7 @@ Result<boost::json::value> reality(const Options& options) {
         files.push_back(std::move(*written));
     }
     boost::json::array policies;
-    const std::vector<std::string> policy_names =
-        options.policies.empty() ? std::vector<std::string>{"equal-shares", "max-min", "efficiency"} : options.policies;
+    const std::vector<std::string> policy_names = options.policies.empty() ? joint_objectives() : options.policies;
     for (const std::string& policy : policy_names) {
         auto result = compare(scenario, files, *work / std::to_string(policies.size()), policy, interrupt);
         if (!result) return std::unexpected(result.error().within(policy));

@@ -3,9 +3,12 @@
 // An objective says what a plan is to achieve. The names here are the ones of the API, the config and command lines.
 // assign.h says how each objective is reached.
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 
@@ -20,10 +23,36 @@ enum class ObjectiveKind : std::uint8_t {
     pinned,        // quotas and bandwidth as the operator's floors say; the rest of the bandwidth in equal parts
 };
 
+// Each objective with its name.
+inline constexpr std::array<std::pair<ObjectiveKind, std::string_view>, 6> kObjectiveTexts{{
+    {ObjectiveKind::efficiency, "efficiency"},
+    {ObjectiveKind::max_min, "max-min"},
+    {ObjectiveKind::throughput, "throughput"},
+    {ObjectiveKind::utilisation, "utilisation"},
+    {ObjectiveKind::equal_shares, "equal-shares"},
+    {ObjectiveKind::pinned, "pinned"},
+}};
+
 // Returns for example "max-min".
 std::string_view name(ObjectiveKind kind);
-// All names, with commas between them.
-std::string objective_names();
+
+// All names, with commas between them. Text in static memory, because tables of configuration keys refer to it.
+inline constexpr auto kObjectiveNamesText = [] {
+    constexpr std::size_t kBytes = [] {
+        std::size_t bytes = 0;
+        for (const auto& [kind, text] : kObjectiveTexts) bytes += text.size() + 2;
+        return bytes - 2;
+    }();
+    std::array<char, kBytes> joined{};
+    auto end = joined.begin();
+    for (const auto& [kind, text] : kObjectiveTexts) {
+        if (end != joined.begin()) end = std::ranges::copy(std::string_view(", "), end).out;
+        end = std::ranges::copy(text, end).out;
+    }
+    return joined;
+}();
+inline constexpr std::string_view kObjectiveNames(kObjectiveNamesText.data(), kObjectiveNamesText.size());
+
 // Error: invalid_argument, which lists the known names or gives the present name for a former one.
 Result<ObjectiveKind> parse_objective(std::string_view text);
 

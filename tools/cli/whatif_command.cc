@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "allocator/protocol/objective.h"
 #include "base/units.h"
 #include "tools/cli/added_job.h"
 #include "tools/cli/admin_calls.h"
@@ -148,8 +149,7 @@ void add_whatif_command(CLI::App& app, Context& context) {
         ->type_name("NAME")
         ->expected(1)
         ->take_all();
-    command->add_option("--objective", options->objective,
-                        "efficiency, max-min, throughput, utilisation, equal-shares or pinned");
+    command->add_option("--objective", options->objective, "One of " + std::string(allocator::kObjectiveNames));
     command->callback(
         [&context, options] { context.command = [&context, options] { return what_if(context, *options); }; });
 }

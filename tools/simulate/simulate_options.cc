@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "allocator/protocol/objective.h"
 #include "scheduler/simulator/tenants.h"
 #include "tools/cli/unit_options.h"
 
@@ -156,8 +157,8 @@ void add_policy_options(CLI::App& app, SimulateOptions& options) {
     app.add_flag("--storage-blind", options.storage_blind,
                  "Let policies take f* as every job's rate, as policies without knowledge of storage do");
     app.add_option("--objective", options.scenario.objective,
-                   "Objective of the plan: efficiency, max-min, throughput, utilisation or equal-shares; "
-                   "default: max-min under fair policies, else efficiency");
+                   "Objective of the plan: " + std::string(allocator::kObjectiveNames) +
+                       ", except pinned; default: max-min under fair policies, else efficiency");
     app.add_option("--round", policy.round_s, "Seconds of a round, for policies that slice time")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
