@@ -6,7 +6,7 @@ namespace larder {
 
 namespace {
 
-std::unexpected<Error> refuse(ErrorCode code, std::string_view url, std::string_view why) {
+std::unexpected<Error> file_url_error(ErrorCode code, std::string_view url, std::string_view why) {
     return fail(code, "remote \"" + std::string(url) + "\": " + std::string(why));
 }
 
@@ -15,16 +15,17 @@ std::unexpected<Error> refuse(ErrorCode code, std::string_view url, std::string_
 Result<std::string> path_of_file_url(std::string_view url) {
     const std::size_t colon = url.find("://");
     if (colon == std::string_view::npos || colon == 0)
-        return refuse(ErrorCode::invalid_argument, url, "this is not a URL; write file:///absolute/path");
+        return file_url_error(ErrorCode::invalid_argument, url, "this is not a URL; write file:///absolute/path");
     const std::string_view scheme = url.substr(0, colon);
     if (scheme != "file") {
-        return refuse(ErrorCode::unsupported, url,
-                      "the scheme \"" + std::string(scheme) + "\" is not supported; use file://");
+        return file_url_error(ErrorCode::unsupported, url,
+                              "the scheme \"" + std::string(scheme) + "\" is not supported; use file://");
     }
     std::string_view rest = url.substr(colon + 3);
     if (rest.starts_with("localhost/")) rest.remove_prefix(std::string_view("localhost").size());
     if (!rest.starts_with('/'))
-        return refuse(ErrorCode::invalid_argument, url, "the path must be absolute, as in file:///absolute/path");
+        return file_url_error(ErrorCode::invalid_argument, url,
+                              "the path must be absolute, as in file:///absolute/path");
 
     std::string path;
     for (std::size_t i = 0; i < rest.size(); ++i) {
@@ -36,12 +37,13 @@ Result<std::string> path_of_file_url(std::string_view url) {
         unsigned byte = 0;
         const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
         if (error != std::errc{} || digits.size() != 2 || end != digits.data() + 2)
-            return refuse(ErrorCode::invalid_argument, url, "a percent sign in the path must be written as %25");
+            return file_url_error(ErrorCode::invalid_argument, url,
+                                  "a percent sign in the path must be written as %25");
         path += static_cast<char>(byte);
         i += 2;
     }
     if (path.find('\0') != std::string::npos)
-        return refuse(ErrorCode::invalid_argument, url, "the path has a NUL in it");
+        return file_url_error(ErrorCode::invalid_argument, url, "the path has a NUL in it");
     while (path.size() > 1 && path.back() == '/') path.pop_back();
     return path;
 }

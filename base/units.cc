@@ -85,7 +85,7 @@ bool is_bare_zero(const Quantity& quantity) {
     return quantity.unit.empty() && quantity.digits == "0";
 }
 
-std::unexpected<Error> refuse(std::string_view kind, std::string_view text, std::string_view allowed) {
+std::unexpected<Error> unit_error(std::string_view kind, std::string_view text, std::string_view allowed) {
     return fail(ErrorCode::invalid_argument,
                 "\"" + std::string(text) + "\" is not a " + std::string(kind) + ": expected " + std::string(allowed));
 }
@@ -123,38 +123,38 @@ std::string formatted(const char* format, Arguments... arguments) {
 
 Result<std::uint64_t> parse_bytes(std::string_view text) {
     const auto quantity = split(text);
-    if (!quantity) return refuse("size", text, kBytesAllowed);
+    if (!quantity) return unit_error("size", text, kBytesAllowed);
     if (is_bare_zero(*quantity)) return 0;
     const auto factor = factor_of_bytes(quantity->unit);
-    if (!factor) return refuse("size", text, kBytesAllowed);
+    if (!factor) return unit_error("size", text, kBytesAllowed);
     const auto bytes = scaled(quantity->digits, *factor);
-    if (!bytes) return refuse("size", text, "less than 16777216 TiB");
+    if (!bytes) return unit_error("size", text, "less than 16777216 TiB");
     return *bytes;
 }
 
 Result<double> parse_bytes_per_second(std::string_view text) {
     const auto quantity = split(text);
-    if (!quantity) return refuse("rate", text, kRateAllowed);
+    if (!quantity) return unit_error("rate", text, kRateAllowed);
     if (is_bare_zero(*quantity)) return 0.0;
     std::string_view unit = quantity->unit;
     if (unit.ends_with("/s")) unit.remove_suffix(2);
     auto factor = factor_of_bits(unit);
     if (!factor) factor = factor_of_bytes(unit);
     const auto number = number_of(quantity->digits);
-    if (!factor || !number) return refuse("rate", text, kRateAllowed);
-    if (*number * *factor >= 1e18) return refuse("rate", text, "less than 1000000 TB/s");
+    if (!factor || !number) return unit_error("rate", text, kRateAllowed);
+    if (*number * *factor >= 1e18) return unit_error("rate", text, "less than 1000000 TB/s");
     return *number * *factor;
 }
 
 Result<std::int64_t> parse_duration_ns(std::string_view text) {
     const auto quantity = split(text);
-    if (!quantity) return refuse("duration", text, kDurationAllowed);
+    if (!quantity) return unit_error("duration", text, kDurationAllowed);
     if (is_bare_zero(*quantity)) return 0;
     const auto factor = factor_of(kDurationUnits, quantity->unit);
-    if (!factor) return refuse("duration", text, kDurationAllowed);
+    if (!factor) return unit_error("duration", text, kDurationAllowed);
     const auto duration_ns = scaled(quantity->digits, *factor);
     if (!duration_ns || *duration_ns > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-        return refuse("duration", text, "less than 2562047 h");
+        return unit_error("duration", text, "less than 2562047 h");
     }
     return static_cast<std::int64_t>(*duration_ns);
 }

@@ -146,23 +146,20 @@ std::span<const Rule> rules() {
     return kAllocatorRules;
 }
 
-std::unexpected<Error> refuse(std::string_view source, std::string message) {
-    return fail(ErrorCode::invalid_argument, std::string(source) + ": " + std::move(message));
-}
-
 Result<void> check_tls(const AllocatorConfig& config, std::string_view source) {
     const TlsServerFiles& tls = config.tls;
     if (tls.certificate_file.empty() != tls.key_file.empty()) {
-        return refuse(source, tls.key_file.empty() ? "tls.certificate is given, but tls.key is missing"
-                                                   : "tls.key is given, but tls.certificate is missing");
+        return config_error(source, tls.key_file.empty() ? "tls.certificate is given, but tls.key is missing"
+                                                         : "tls.key is given, but tls.certificate is missing");
     }
     if (tls.certificate_file.empty() && !tls.client_ca_file.empty()) {
-        return refuse(source, "tls.client_ca needs tls.certificate and tls.key: without TLS there are no certificates");
+        return config_error(source,
+                            "tls.client_ca needs tls.certificate and tls.key: without TLS there are no certificates");
     }
     if (tls.client_ca_file.empty() && (tls.client_certificate_required || !config.certificates.empty())) {
-        return refuse(source, std::string(tls.client_certificate_required ? "tls.client_certificate_required"
-                                                                          : "certificate.NAME.role") +
-                                  " needs tls.client_ca: without it no client certificate is accepted");
+        return config_error(source, std::string(tls.client_certificate_required ? "tls.client_certificate_required"
+                                                                                : "certificate.NAME.role") +
+                                        " needs tls.client_ca: without it no client certificate is accepted");
     }
     return {};
 }
@@ -170,20 +167,20 @@ Result<void> check_tls(const AllocatorConfig& config, std::string_view source) {
 Result<void> check_listen(const AllocatorConfig& config, std::string_view source) {
     if (config.listen.empty()) {
         if (config.tls.certificate_file.empty()) return {};
-        return refuse(source, "tls.certificate is given, but listen is not: TLS is spoken over TCP only");
+        return config_error(source, "tls.certificate is given, but listen is not: TLS is spoken over TCP only");
     }
     if (config.token_file.empty() && config.certificates.empty()) {
-        return refuse(
+        return config_error(
             source,
             "listen = \"" + config.listen +
                 "\" serves only clients with a token or a certificate: set access.tokens or certificate.NAME.role");
     }
     if (config.tls.certificate_file.empty() && !config.plain_tcp &&
         !is_loopback(parse_host_port(config.listen)->host)) {
-        return refuse(source,
-                      "listen = \"" + config.listen +
-                          "\" without TLS would show every token to anyone who can read the network: set "
-                          "tls.certificate and tls.key, listen on 127.0.0.1, or allow it with plain_tcp = true");
+        return config_error(source,
+                            "listen = \"" + config.listen +
+                                "\" without TLS would show every token to anyone who can read the network: set "
+                                "tls.certificate and tls.key, listen on 127.0.0.1, or allow it with plain_tcp = true");
     }
     return {};
 }
@@ -197,16 +194,16 @@ Result<AllocatorConfig> complete(AllocatorConfig config, std::string_view source
         missing += std::string(missing.empty() ? "" : "; ") +
                    "state and socket are missing: expected one of them, a directory or a socket's path";
     }
-    if (!missing.empty()) return refuse(source, missing);
+    if (!missing.empty()) return config_error(source, missing);
     if (config.socket.empty()) config.socket = config.state_directory + "/allocator.sock";
     if (config.socket.size() > kSocketPathBytesMax) {
-        return refuse(source, "socket = \"" + config.socket + "\" has " + std::to_string(config.socket.size()) +
-                                  " bytes: the kernel takes at most 107; set socket to a shorter path");
+        return config_error(source, "socket = \"" + config.socket + "\" has " + std::to_string(config.socket.size()) +
+                                        " bytes: the kernel takes at most 107; set socket to a shorter path");
     }
     if (config.cluster.floor_bytes_per_second > config.cluster.remote_bytes_per_second) {
-        return refuse(source, "floor = " + format_bytes_per_second(config.cluster.floor_bytes_per_second) +
-                                  " is above remote_bandwidth = " +
-                                  format_bytes_per_second(config.cluster.remote_bytes_per_second));
+        return config_error(source, "floor = " + format_bytes_per_second(config.cluster.floor_bytes_per_second) +
+                                        " is above remote_bandwidth = " +
+                                        format_bytes_per_second(config.cluster.remote_bytes_per_second));
     }
     if (auto good = check_tls(config, source); !good) return std::unexpected(good.error());
     if (auto good = check_listen(config, source); !good) return std::unexpected(good.error());
@@ -241,10 +238,9 @@ Result<AllocatorConfig> parse_config(std::string_view toml, std::string_view sou
 
 Result<AllocatorConfig> load_config(const std::string& path, std::span<const ConfigOverride> overrides,
                                     OthersConfig* others) {
-    if (path.empty()) return parse_config("", "flags", overrides, others);
-    const auto content = read_file(path);
-    if (!content) return std::unexpected(content.error().within("config"));
-    return parse_config(*content, path, overrides, others);
+    return load_config_text(path, [&](std::string_view toml, std::string_view source) {
+        return parse_config(toml, source, overrides, others);
+    });
 }
 
 }  // namespace larder::allocator

@@ -14,10 +14,6 @@ namespace {
 constexpr std::size_t kNameBytesMax = 128;
 constexpr std::string_view kNamePart = ".NAME.";
 
-std::unexpected<Error> refuse(std::string message) {
-    return fail(ErrorCode::invalid_argument, std::move(message));
-}
-
 // Suggests the nearest key ("did you mean ...?"), or lists every key if none is near.
 std::string advice(std::string_view wrong, const std::vector<std::string>& allowed) {
     if (const auto nearest = nearest_name(wrong, allowed)) return "did you mean \"" + *nearest + "\"?";
@@ -92,9 +88,10 @@ public:
         for (FoundKey& found : found_) {
             const SplitKey parts = split(found.key);
             if (!parts.table.empty() && !is_good_name(parts.name)) {
-                return refuse(found.place + "\"" + parts.name +
-                              "\" is not a name: expected at most 128 letters, digits, dots, _ and -, a letter or "
-                              "digit first");
+                return fail(ErrorCode::invalid_argument,
+                            found.place + "\"" + parts.name +
+                                "\" is not a name: expected at most 128 letters, digits, dots, _ and -, a letter or "
+                                "digit first");
             }
             const auto key = std::ranges::find_if(keys_, [&](const ConfigKey& candidate) {
                 return named_table(candidate.key) == parts.table &&
@@ -158,7 +155,8 @@ private:
             if (!table.empty() && std::ranges::find(tables, form) == tables.end()) tables.push_back(form);
         }
         if (parts.table.empty()) allowed.insert(allowed.end(), tables.begin(), tables.end());
-        return refuse(found.place + "unknown key \"" + found.key + "\": " + advice(parts.member, allowed));
+        return fail(ErrorCode::invalid_argument,
+                    found.place + "unknown key \"" + found.key + "\": " + advice(parts.member, allowed));
     }
 
     std::string_view source_;
@@ -169,14 +167,18 @@ private:
 
 }  // namespace
 
+std::unexpected<Error> config_error(std::string_view source, std::string_view message) {
+    return fail(ErrorCode::invalid_argument, std::string(source) + ": " + std::string(message));
+}
+
 Result<ConfigText> read_config_text(std::string_view toml, std::string_view source, std::span<const ConfigKey> keys,
                                     std::span<const ConfigOverride> overrides) {
     Reader reader(source, keys);
     try {
         reader.collect(toml::parse(toml, source), "");
     } catch (const toml::parse_error& error) {
-        return refuse(std::string(source) + ":" + std::to_string(error.source().begin.line) + ": " +
-                      std::string(error.description()));
+        return fail(ErrorCode::invalid_argument, std::string(source) + ":" + std::to_string(error.source().begin.line) +
+                                                     ": " + std::string(error.description()));
     }
     for (const ConfigOverride& flag : overrides) reader.add(flag);
     return reader.finish();

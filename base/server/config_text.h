@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 
 namespace larder {
 
@@ -49,6 +50,18 @@ struct ConfigText {
     std::vector<ConfigSetting> settings;
     std::vector<std::string> empty_tables;  // "dataset.images" of a [dataset.images] with nothing in it
 };
+
+// Returns an invalid_argument Error "SOURCE: MESSAGE".
+std::unexpected<Error> config_error(std::string_view source, std::string_view message);
+
+// Calls parse(toml, source) with the file's content and path, or with "" and "flags" if `path` is empty.
+template <typename Parse>
+auto load_config_text(const std::string& path, Parse parse) -> decltype(parse(std::string_view(), std::string_view())) {
+    if (path.empty()) return parse("", "flags");
+    const auto content = read_file(path);
+    if (!content) return std::unexpected(content.error().within("config"));
+    return parse(*content, path);
+}
 
 // Reads the TOML text and the flags. `source` names the text in errors; normally it is the file's path.
 Result<ConfigText> read_config_text(std::string_view toml, std::string_view source, std::span<const ConfigKey> keys,

@@ -18,10 +18,6 @@ namespace {
 
 constexpr std::size_t kSocketPathBytesMax = 107;
 
-std::unexpected<Error> refuse(std::string message) {
-    return fail(ErrorCode::invalid_argument, std::move(message));
-}
-
 // `quota` selects the tier. `quota_key` and `capacity_key` name config keys in errors.
 Result<void> check_quotas(const DaemonConfig& config, std::optional<std::uint64_t> DatasetRequest::* quota,
                           std::uint64_t capacity_bytes, std::string_view quota_key, std::string_view capacity_key) {
@@ -29,9 +25,10 @@ Result<void> check_quotas(const DaemonConfig& config, std::optional<std::uint64_
     for (const auto& [name, dataset] : config.datasets) {
         const std::uint64_t bytes = (dataset.*quota).value_or(0);
         if (bytes > free_bytes) {
-            return refuse("dataset." + name + "." + std::string(quota_key) + " = " + format_bytes(bytes) +
-                          " does not fit: " + format_bytes(free_bytes) + " are left of " + std::string(capacity_key) +
-                          " = " + format_bytes(capacity_bytes));
+            return fail(ErrorCode::invalid_argument,
+                        "dataset." + name + "." + std::string(quota_key) + " = " + format_bytes(bytes) +
+                            " does not fit: " + format_bytes(free_bytes) + " are left of " + std::string(capacity_key) +
+                            " = " + format_bytes(capacity_bytes));
         }
         free_bytes -= bytes;
     }
@@ -52,12 +49,12 @@ Result<DaemonConfig> complete(DaemonConfig config, std::string_view source) {
          {std::pair<std::string, const std::string&>{"socket", config.socket_path},
           std::pair<std::string, const std::string&>{"admin_socket", config.admin_socket_path}}) {
         if (path.size() > kSocketPathBytesMax) {
-            return refuse(std::string(source) + ": " + key + " = \"" + path + "\" has " + std::to_string(path.size()) +
-                          " bytes: the kernel takes at most 107; set " + key + " to a shorter path");
+            return config_error(source, key + " = \"" + path + "\" has " + std::to_string(path.size()) +
+                                            " bytes: the kernel takes at most 107; set " + key + " to a shorter path");
         }
     }
     for (const auto& [name, dataset] : config.datasets) {
-        if (dataset.definition.url.empty()) return refuse(std::string(source) + ": [dataset." + name + "] has no url");
+        if (dataset.definition.url.empty()) return config_error(source, "[dataset." + name + "] has no url");
     }
     for (const auto& checked :
          {check_quotas(config, &DatasetRequest::quota_memory_bytes, config.memory_bytes, "quota_memory", "memory"),
@@ -67,11 +64,11 @@ Result<DaemonConfig> complete(DaemonConfig config, std::string_view source) {
     if (config.allocator.node.empty()) config.allocator.node = host_name();
     const bool uses_peers = !config.peers.listen.empty() || !config.peers.others.empty();
     if (uses_peers && config.peers.token_file.empty()) {
-        return refuse(std::string(source) + ": peers." + (config.peers.listen.empty() ? "others" : "listen") +
-                      " needs peers.token_file, a file with the secret that all peers share");
+        return config_error(source, std::string("peers.") + (config.peers.listen.empty() ? "others" : "listen") +
+                                        " needs peers.token_file, a file with the secret that all peers share");
     }
     if (config.peers.certificate_file.empty() != config.peers.key_file.empty()) {
-        return refuse(std::string(source) + ": peers.certificate and peers.key go together");
+        return config_error(source, "peers.certificate and peers.key go together");
     }
     if (config.data_plane_threads == 0) {
         config.data_plane_threads = data_plane_threads_of(std::thread::hardware_concurrency());
@@ -101,16 +98,15 @@ Result<DaemonConfig> parse_config(std::string_view toml, std::string_view source
 }
 
 Result<DaemonConfig> load_config(const std::string& path, std::span<const ConfigOverride> overrides) {
-    if (path.empty()) return parse_config("", "flags", overrides);
-    const auto content = read_file(path);
-    if (!content) return std::unexpected(content.error().within("config"));
-    return parse_config(*content, path, overrides);
+    return load_config_text(
+        path, [&](std::string_view toml, std::string_view source) { return parse_config(toml, source, overrides); });
 }
 
 Result<void> check_memory(const DaemonConfig& config, const MachineMemory& machine) {
     if (config.memory_bytes <= machine.bytes) return {};
-    return refuse("memory = " + format_bytes(config.memory_bytes) + " is more than there is: " + describe(machine) +
-                  "; give the cache a part of that and leave the rest to the training jobs");
+    return fail(ErrorCode::invalid_argument,
+                "memory = " + format_bytes(config.memory_bytes) + " is more than there is: " + describe(machine) +
+                    "; give the cache a part of that and leave the rest to the training jobs");
 }
 
 std::vector<ConfigKey> config_keys() {

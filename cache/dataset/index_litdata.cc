@@ -16,7 +16,7 @@ using protocol::FormatInfo;
 
 constexpr std::uint64_t kWordBytes = 4;
 
-std::unexpected<Error> refuse(const std::string& path, const std::string& why) {
+std::unexpected<Error> unsupported_file(const std::string& path, const std::string& why) {
     return fail(ErrorCode::unsupported, path + ": " + why);
 }
 
@@ -105,8 +105,9 @@ std::vector<std::string> leaf_names(const std::string& structure, std::size_t le
 }
 
 Result<void> check_config(const std::string& path, const JsonAt& config, bool& tokens) {
-    if (config.find("encryption")) return refuse(path, "the dataset is encrypted, which is not supported");
-    if (config.find("ipc_compression")) return refuse(path, "its chunks are of a kind that is not supported (Arrow)");
+    if (config.find("encryption")) return unsupported_file(path, "the dataset is encrypted, which is not supported");
+    if (config.find("ipc_compression"))
+        return unsupported_file(path, "its chunks are of a kind that is not supported (Arrow)");
     std::string loader = "PyTreeLoader";
     if (const auto named = config.find("item_loader")) {
         const auto text = named->text();
@@ -115,7 +116,8 @@ Result<void> check_config(const std::string& path, const JsonAt& config, bool& t
     }
     tokens = loader == "TokensLoader";
     if (!tokens && loader != "PyTreeLoader") {
-        return refuse(path, "it is for LitData's " + loader + "; only PyTreeLoader and TokensLoader are read");
+        return unsupported_file(path,
+                                "it is for LitData's " + loader + "; only PyTreeLoader and TokensLoader are read");
     }
     return {};
 }
@@ -138,15 +140,16 @@ Result<FormatInfo> read_config(const std::string& path, const JsonAt& config) {
         const auto encoding = (*formats)[i].text();
         if (!encoding) return std::unexpected(encoding.error());
         if (encoding->starts_with("pickle")) {
-            return refuse(path, "leaf \"" + names[i] +
-                                    "\" is pickled, which is unsafe, as unpickling it runs whatever "
-                                    "code was put there: write it in another form");
+            return unsupported_file(path, "leaf \"" + names[i] +
+                                              "\" is pickled, which is unsafe, as unpickling it runs whatever "
+                                              "code was put there: write it in another form");
         }
         info.columns.push_back({.name = names[i], .encoding = *encoding, .element = litdata_element_of(*encoding)});
     }
     if (info.bare) {
         if (info.columns.size() != 1 || info.columns[0].element == ElementType::none) {
-            return refuse(path, "its samples are not arrays of numbers of a known type, but it is for TokensLoader");
+            return unsupported_file(
+                path, "its samples are not arrays of numbers of a known type, but it is for TokensLoader");
         }
         info.columns[0].name = "tokens";
     }
@@ -169,12 +172,12 @@ Result<Compressed> read_compression(const std::string& path, const JsonAt& confi
     }
     if (compression.empty()) return Compressed::no;
     if (compression != "zstd" && !compression.starts_with("zstd:")) {
-        return refuse(path, "its chunks are compressed with " + compression + "; only zstd is read");
+        return unsupported_file(path, "its chunks are compressed with " + compression + "; only zstd is read");
     }
     if (level == "chunk") return Compressed::whole;
     if (level == "batch") return Compressed::framed;
-    return refuse(path, "its compression_level is \"" + level +
-                            "\"; only \"batch\" and \"chunk\" are read: write it with one of them");
+    return unsupported_file(path, "its compression_level is \"" + level +
+                                      "\"; only \"batch\" and \"chunk\" are read: write it with one of them");
 }
 
 Result<TableFile> read_chunk(const std::string& index_path, const JsonAt& chunk, Compressed compressed) {
@@ -204,7 +207,7 @@ Result<void> read_index(ObjectSource& source, const std::string& path, TableFile
     if (!read) return std::unexpected(read.error());
     if (info.columns.empty()) info = *read;
     if (info != *read)
-        return refuse(
+        return unsupported_file(
             path, "its leaves differ from those of earlier parts; all parts of a dataset must have the same leaves");
     const auto compressed = read_compression(path, *config);
     if (!compressed) return std::unexpected(compressed.error());

@@ -4,6 +4,8 @@
 #include <set>
 #include <unordered_set>
 
+#include "base/server/config_text.h"
+
 namespace larder::scheduler {
 
 std::uint32_t HierarchyConfig::gpus_in(std::uint32_t level) const {
@@ -18,10 +20,6 @@ std::string_view HierarchyConfig::level_name(std::uint32_t level) const {
 
 namespace {
 
-std::unexpected<Error> refuse(std::string_view source, std::string message) {
-    return fail(ErrorCode::invalid_argument, std::string(source) + ": " + std::move(message));
-}
-
 std::string quoted(std::string_view text) {
     return "\"" + std::string(text) + "\"";
 }
@@ -32,7 +30,7 @@ std::string level_of(const HierarchyConfig& hierarchy, std::uint32_t level) {
 
 Result<void> check_shape(const HierarchyConfig& hierarchy, std::string_view source) {
     const auto wrong = [&](const std::string& why) {
-        return refuse(source, "hierarchy " + quoted(hierarchy.name) + ": " + why);
+        return config_error(source, "hierarchy " + quoted(hierarchy.name) + ": " + why);
     };
     if (hierarchy.name.empty() || hierarchy.gpu_type.empty()) return wrong("name and gpu_type must not be empty");
     if (hierarchy.levels.empty() || hierarchy.levels.size() > kCellLevelsMax) {
@@ -74,20 +72,20 @@ Result<void> check_names(const CellConfig& config, std::string_view source) {
     std::unordered_set<std::string_view> nodes;
     for (const HierarchyConfig& hierarchy : config.hierarchies) {
         if (!hierarchies.insert(hierarchy.name).second) {
-            return refuse(source, "hierarchy " + quoted(hierarchy.name) + " appears twice");
+            return config_error(source, "hierarchy " + quoted(hierarchy.name) + " appears twice");
         }
         for (const std::string& node : hierarchy.nodes) {
             if (node.empty() || !nodes.insert(node).second) {
-                return refuse(source, "hierarchy " + quoted(hierarchy.name) + ": node " + quoted(node) +
-                                          (node.empty() ? " has no name" : " appears twice"));
+                return config_error(source, "hierarchy " + quoted(hierarchy.name) + ": node " + quoted(node) +
+                                                (node.empty() ? " has no name" : " appears twice"));
             }
         }
     }
     std::set<std::string_view> clusters;
     for (const VirtualClusterConfig& cluster : config.virtual_clusters) {
         if (cluster.name.empty() || !clusters.insert(cluster.name).second) {
-            return refuse(source, "virtual cluster " + quoted(cluster.name) +
-                                      (cluster.name.empty() ? " has no name" : " appears twice"));
+            return config_error(source, "virtual cluster " + quoted(cluster.name) +
+                                            (cluster.name.empty() ? " has no name" : " appears twice"));
         }
     }
     return {};
@@ -103,7 +101,7 @@ Result<void> check_owned(const CellConfig& config, std::string_view source) {
     std::vector<PinnedCell> pinned;
     for (const VirtualClusterConfig& cluster : config.virtual_clusters) {
         const auto wrong = [&](const std::string& why) {
-            return refuse(source, "virtual cluster " + quoted(cluster.name) + ": " + why);
+            return config_error(source, "virtual cluster " + quoted(cluster.name) + ": " + why);
         };
         for (const CellClaim& claim : cluster.cells) {
             if (claim.hierarchy >= config.hierarchies.size() ||
@@ -166,10 +164,10 @@ Result<void> check_committed(const CellConfig& config, std::string_view source) 
             }
             const std::uint32_t available = cells_left_by_pins(config, h, level);
             if (owned <= available) continue;
-            return refuse(source, level_of(hierarchy, level) + " is over-committed: virtual clusters own " +
-                                      std::to_string(owned) + " of its cells (" + owners + "), which is " +
-                                      std::to_string(owned - available) + " more than the " +
-                                      std::to_string(available) + " available");
+            return config_error(source, level_of(hierarchy, level) + " is over-committed: virtual clusters own " +
+                                            std::to_string(owned) + " of its cells (" + owners + "), which is " +
+                                            std::to_string(owned - available) + " more than the " +
+                                            std::to_string(available) + " available");
         }
     }
     return {};
@@ -178,7 +176,8 @@ Result<void> check_committed(const CellConfig& config, std::string_view source) 
 }  // namespace
 
 Result<void> check_cells(const CellConfig& config, std::string_view source) {
-    if (config.hierarchies.empty()) return refuse(source, "hierarchy is missing: expected at least one [[hierarchy]]");
+    if (config.hierarchies.empty())
+        return config_error(source, "hierarchy is missing: expected at least one [[hierarchy]]");
     for (const HierarchyConfig& hierarchy : config.hierarchies) {
         if (auto good = check_shape(hierarchy, source); !good) return good;
     }

@@ -105,10 +105,6 @@ Result<void> apply(LiveConfig& config, ConfigSetting setting) {
     return apply_setting(config.tenants, tenant_rules(), setting);
 }
 
-std::unexpected<Error> refuse(std::string message) {
-    return fail(ErrorCode::invalid_argument, std::move(message));
-}
-
 }  // namespace
 
 std::vector<ConfigKey> live_config_keys() {
@@ -127,18 +123,21 @@ Result<LiveConfig> read_live_config(std::span<const ConfigSetting> settings,
             std::string names;
             for (const std::string_view name : policy_names())
                 names += (names.empty() ? ": " : ", ") + std::string(name);
-            return refuse(applied.error().message + (policy ? names : ""));
+            return fail(ErrorCode::invalid_argument, applied.error().message + (policy ? names : ""));
         }
     }
     if ((config.gpus > 0) + !config.nodes.empty() + !config.cells.empty() > 1) {
-        return refuse("scheduler.gpus, scheduler.node.NAME and scheduler.cells exclude each other: name the GPUs once");
+        return fail(ErrorCode::invalid_argument,
+                    "scheduler.gpus, scheduler.node.NAME and scheduler.cells exclude each other: name the GPUs once");
     }
     for (const auto& [name, node] : config.nodes) {
         if (node.gpus == 0)
-            return refuse("scheduler.node." + name + ".gpus is missing: expected " + std::string(kGpus));
+            return fail(ErrorCode::invalid_argument,
+                        "scheduler.node." + name + ".gpus is missing: expected " + std::string(kGpus));
     }
     if (!config.runs_jobs() && !settings.empty()) {
-        return refuse(settings.front().shown + ": needs scheduler.gpus, without which no jobs are run");
+        return fail(ErrorCode::invalid_argument,
+                    settings.front().shown + ": needs scheduler.gpus, without which no jobs are run");
     }
     if (auto tenants = tenants_of(config); !tenants) return std::unexpected(tenants.error());
     return config;
