@@ -25,7 +25,7 @@
 #include "cache/control/job_limits.h"
 #include "cache/control/node.h"
 #include "cache/shard/statistics.h"
-#include "cache/store.h"
+#include "cache/store/store.h"
 
 namespace larder::cache {
 

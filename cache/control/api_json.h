@@ -13,7 +13,7 @@
 #include "base/server/json_http.h"
 #include "cache/remote/http_outage.h"
 #include "cache/shard/statistics.h"
-#include "cache/store.h"
+#include "cache/store/store.h"
 
 namespace larder::cache {
 

@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "cache/control/dataset_access.h"
 #include "cache/dataset_definition.h"
-#include "cache/store.h"
+#include "cache/store/store.h"
 
 namespace larder::cache {
 

@@ -10,7 +10,7 @@
 //
 // The state directory holds all persistent state of a daemon:
 //   larderd.lock  held while it runs        datasets/NAME/  dataset.json, manifest-VERSION   (catalog.h)
-//   larderd.sock  sessions (handshake.h)    segments/ID/    cached blocks                    (cache/store.h)
+//   larderd.sock  sessions (handshake.h)    segments/ID/    cached blocks                    (cache/store/store.h)
 //   admin.sock    HTTP (daemon_api.h)       index/          LMDB                             (cache/store/index.h)
 //   limits.json   job limits set by the API (job_limits.h)
 

@@ -15,7 +15,7 @@
 #include "cache/control/daemon_config.h"
 #include "cache/control/datasets.h"
 #include "cache/shard/statistics.h"
-#include "cache/store.h"
+#include "cache/store/store.h"
 
 namespace larder::cache {
 

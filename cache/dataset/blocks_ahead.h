@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cache/object_source.h"
+#include "cache/remote/object_source.h"
 #include "cache/protocol/decompressor.h"
 #include "cache/protocol/manifest.h"
 

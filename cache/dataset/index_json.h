@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cache/object_source.h"
+#include "cache/remote/object_source.h"
 
 namespace larder::cache {
 

@@ -17,7 +17,7 @@
 #include "cache/dataset/dataset_index.h"
 #include "cache/dataset/index_journal.h"
 #include "cache/dataset/manifest_writer.h"
-#include "cache/object_source.h"
+#include "cache/remote/object_source.h"
 
 namespace larder::cache {
 

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "cache/dataset/manifest_writer.h"
-#include "cache/object_source.h"
+#include "cache/remote/object_source.h"
 
 namespace larder::cache {
 

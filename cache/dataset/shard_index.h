@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "cache/dataset/index_in_parallel.h"
-#include "cache/object_source.h"
+#include "cache/remote/object_source.h"
 
 namespace larder::cache {
 

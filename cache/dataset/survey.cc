@@ -7,7 +7,7 @@
 #include "cache/dataset/detect_format.h"
 #include "cache/dataset/index_choices.h"
 #include "cache/dataset/index_raw.h"
-#include "cache/object_source.h"
+#include "cache/remote/object_source.h"
 #include "cache/remote/remote_place.h"
 
 namespace larder::cache {

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "cache/object_source.h"
+#include "cache/remote/object_source.h"
 
 namespace larder::cache {
 

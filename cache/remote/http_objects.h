@@ -8,7 +8,7 @@
 #include <memory>
 #include <stop_token>
 
-#include "cache/object_source.h"
+#include "cache/remote/object_source.h"
 #include "cache/remote/http_origin.h"
 #include "cache/remote/http_transfers.h"
 

@@ -1,4 +1,4 @@
-#include "cache/object_source.h"
+#include "cache/remote/object_source.h"
 
 #include <algorithm>
 

@@ -13,7 +13,7 @@
 #include "cache/shard/compressor.h"
 #include "cache/shard/fetch.h"
 #include "cache/shard/pool.h"
-#include "cache/store.h"
+#include "cache/store/store.h"
 #include "cache/store/compression.h"
 
 namespace larder::cache {

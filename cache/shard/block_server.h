@@ -31,7 +31,7 @@
 #include "cache/shard/shard.h"
 #include "cache/shard/shard_job.h"
 #include "cache/shard/statistics.h"
-#include "cache/store.h"
+#include "cache/store/store.h"
 
 namespace larder::cache {
 

@@ -16,7 +16,7 @@
 #include "cache/remote.h"
 #include "cache/shard/background.h"
 #include "cache/shard/read_digests.h"
-#include "cache/store.h"
+#include "cache/store/store.h"
 
 namespace larder::cache {
 

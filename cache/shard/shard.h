@@ -30,7 +30,7 @@
 #include "cache/shard/peer_blocks.h"
 #include "cache/shard/statistics.h"
 #include "cache/shard/token_bucket.h"
-#include "cache/store.h"
+#include "cache/store/store.h"
 
 namespace larder::cache {
 

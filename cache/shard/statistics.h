@@ -12,7 +12,7 @@
 
 #include "cache/protocol/wire.h"
 #include "cache/shard/quarantine.h"
-#include "cache/store.h"
+#include "cache/store/store.h"
 #include "cache/store/compression.h"
 
 namespace larder::cache {

@@ -11,7 +11,7 @@
 
 #include "cache/protocol/manifest.h"
 #include "cache/shard/statistics.h"
-#include "cache/store.h"
+#include "cache/store/store.h"
 
 namespace larder::cache {
 

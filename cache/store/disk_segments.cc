@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "cache/store.h"
+#include "cache/store/store.h"
 #include "cache/store/disk_probe.h"
 #include "cache/store/segment_header.h"
 

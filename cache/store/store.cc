@@ -1,4 +1,4 @@
-#include "cache/store.h"
+#include "cache/store/store.h"
 
 #include <algorithm>
 #include <cerrno>

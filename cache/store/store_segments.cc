@@ -5,7 +5,7 @@
 
 #include "base/assert.h"
 #include "cache/protocol/record.h"
-#include "cache/store.h"
+#include "cache/store/store.h"
 #include "cache/store/index.h"
 #include "cache/store/recovery.h"
 #include "cache/store/segment_header.h"

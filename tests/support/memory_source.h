@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/assert.h"
-#include "cache/object_source.h"
+#include "cache/remote/object_source.h"
 
 namespace larder::test {
 

@@ -11,7 +11,7 @@
 #include "base/machine_memory.h"
 #include "base/units.h"
 #include "tools/cli/admin_calls.h"
-#include "tools/cli/background.h"
+#include "tools/cli/background_process.h"
 #include "tools/cli/context.h"
 #include "tools/cli/daemon_flags.h"
 #include "tools/cli/embedded_allocator.h"

@@ -12,7 +12,7 @@
 #include "cache/store/compression.h"
 #include "tools/cli/admin_calls.h"
 #include "tools/cli/context.h"
-#include "tools/cli/remote_options.h"
+#include "tools/cli/remote_flags.h"
 #include "tools/cli/table.h"
 #include "tools/cli/task_command.h"
 #include "tools/cli/unit_options.h"

@@ -19,7 +19,7 @@
 #include "tools/cli/context.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/progress.h"
-#include "tools/cli/remote_options.h"
+#include "tools/cli/remote_flags.h"
 #include "tools/cli/table.h"
 #include "tools/cli/unit_options.h"
 

@@ -3,7 +3,7 @@
 
 Checks every #include of project files against the arrows of ARCHITECTURE.md. The compiler cannot, because include paths
 start at the repository's root. Also checks that the subfolders of a part (cache/store, cache/shard, ...) form no cycle;
-cache/store.h counts as part of cache/store. Prints one line per forbidden include and fails if there is one.
+cache/device.h counts as part of cache/device. Prints one line per forbidden include and fails if there is one.
 """
 
 import collections
@@ -64,7 +64,7 @@ def forbidden(source: Source, known: set[str]) -> list[Finding]:
 
 
 def subfolder(path: str) -> tuple[str, str] | None:
-    """(top folder, subfolder) of a product's file; cache/store.h and cache/store/index.h are both ("cache", "store")."""
+    """(top folder, subfolder) of a product's file; cache/device.h and cache/device/ring_device.h are both ("cache", "device")."""
     folders = path.split("/")
     if folders[0] in PROGRAMS or len(folders) < 2:
         return None

@@ -14,7 +14,7 @@
 
 #include "base/units.h"
 #include "loader/larder.h"
-#include "loader/python/extension/batch.h"
+#include "loader/python/extension/batch_object.h"
 #include "loader/python/extension/errors.h"
 
 namespace nb = nanobind;

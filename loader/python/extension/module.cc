@@ -2,7 +2,7 @@
 
 #include <nanobind/nanobind.h>
 
-#include "loader/python/extension/batch.h"
+#include "loader/python/extension/batch_object.h"
 #include "loader/python/extension/loader_object.h"
 #include "loader/python/extension/sample.h"
 

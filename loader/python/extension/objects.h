@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "loader/larder.h"
-#include "loader/python/extension/batch.h"
+#include "loader/python/extension/batch_object.h"
 
 namespace larder::python {
 

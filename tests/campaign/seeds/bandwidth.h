@@ -8,7 +8,7 @@
 #include <deque>
 #include <string>
 
-#include "tests/campaign/seeds/events.h"
+#include "tests/campaign/seeds/event_queue.h"
 
 namespace larder::campaign {
 

@@ -16,7 +16,7 @@
 #include "allocator/service/allocator_api.h"
 #include "allocator/service/state_rows.h"
 #include "scheduler/live/live_scheduler.h"
-#include "tests/campaign/seeds/engine.h"
+#include "tests/campaign/seeds/simulated_engine.h"
 
 namespace larder::campaign {
 

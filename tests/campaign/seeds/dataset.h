@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cache/protocol/manifest.h"
-#include "tests/campaign/seeds/events.h"
+#include "tests/campaign/seeds/event_queue.h"
 
 namespace larder::campaign {
 

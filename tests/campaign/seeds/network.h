@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "tests/campaign/seeds/events.h"
+#include "tests/campaign/seeds/event_queue.h"
 
 namespace larder::campaign {
 

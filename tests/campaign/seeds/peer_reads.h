@@ -9,7 +9,7 @@
 #include <string>
 
 #include "cache/remote/peer_remote.h"
-#include "tests/campaign/seeds/node.h"
+#include "tests/campaign/seeds/simulated_node.h"
 
 namespace larder::campaign {
 

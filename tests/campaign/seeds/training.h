@@ -14,7 +14,7 @@
 
 #include "loader/deal.h"
 #include "loader/epoch_order.h"
-#include "tests/campaign/seeds/node.h"
+#include "tests/campaign/seeds/simulated_node.h"
 
 namespace larder::campaign {
 

@@ -15,7 +15,7 @@
 #include "cache/dataset/manifest_writer.h"
 #include "cache/remote/remote_place.h"
 #include "cache/shard/shard.h"
-#include "cache/store.h"
+#include "cache/store/store.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/fake_disk.h"
 #include "tests/support/ring_client.h"

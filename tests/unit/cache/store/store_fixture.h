@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "cache/protocol/record.h"
-#include "cache/store.h"
+#include "cache/store/store.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/test_units.h"
 

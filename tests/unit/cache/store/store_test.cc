@@ -1,4 +1,4 @@
-#include "cache/store.h"
+#include "cache/store/store.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

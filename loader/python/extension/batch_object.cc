@@ -1,4 +1,4 @@
-#include "loader/python/extension/batch.h"
+#include "loader/python/extension/batch_object.h"
 
 #include <algorithm>
 #include <charconv>

@@ -23,9 +23,9 @@
 #include "tests/campaign/seeds/bandwidth.h"
 #include "tests/campaign/seeds/client.h"
 #include "tests/campaign/seeds/dataset.h"
-#include "tests/campaign/seeds/device.h"
+#include "tests/campaign/seeds/simulated_device.h"
 #include "tests/campaign/seeds/network.h"
-#include "tests/campaign/seeds/remote.h"
+#include "tests/campaign/seeds/simulated_remote.h"
 
 namespace larder::campaign {
 

@@ -1,4 +1,4 @@
-#include "tools/cli/remote_options.h"
+#include "tools/cli/remote_flags.h"
 
 #include <utility>
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cache/device.h"
-#include "tests/campaign/seeds/events.h"
+#include "tests/campaign/seeds/event_queue.h"
 
 namespace larder::campaign {
 

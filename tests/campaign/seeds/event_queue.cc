@@ -1,4 +1,4 @@
-#include "tests/campaign/seeds/events.h"
+#include "tests/campaign/seeds/event_queue.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "tests/campaign/seeds/remote.h"
+#include "tests/campaign/seeds/simulated_remote.h"
 
 #include <cerrno>
 

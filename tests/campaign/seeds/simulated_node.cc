@@ -1,4 +1,4 @@
-#include "tests/campaign/seeds/node.h"
+#include "tests/campaign/seeds/simulated_node.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "tests/campaign/seeds/engine.h"
+#include "tests/campaign/seeds/simulated_engine.h"
 
 #include <algorithm>
 #include <bit>

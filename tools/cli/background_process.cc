@@ -1,4 +1,4 @@
-#include "tools/cli/background.h"
+#include "tools/cli/background_process.h"
 
 #include <fcntl.h>
 #include <poll.h>

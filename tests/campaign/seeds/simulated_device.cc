@@ -1,4 +1,4 @@
-#include "tests/campaign/seeds/device.h"
+#include "tests/campaign/seeds/simulated_device.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

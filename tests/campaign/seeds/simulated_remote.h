@@ -12,7 +12,7 @@
 #include "cache/remote.h"
 #include "tests/campaign/seeds/bandwidth.h"
 #include "tests/campaign/seeds/dataset.h"
-#include "tests/campaign/seeds/device.h"
+#include "tests/campaign/seeds/simulated_device.h"
 
 namespace larder::campaign {
 
