@@ -496,7 +496,7 @@ void find_readers(const Problem& problem, const GroupCache& cache, std::span<con
     found.clear();
     const DatasetTerms& terms = problem.datasets[cache.dataset];
     for (std::uint32_t j = terms.jobs_begin; j < terms.jobs_end; ++j) {
-        for (const Run& run : problem.runs_of(j)) {
+        for (const JobRun& run : problem.runs_of(j)) {
             if (problem.group_of_node[run.node] != cache.group) continue;
             if (rate_at[run.node] < 0) {
                 rate_at[run.node] = 0;

@@ -645,7 +645,7 @@ std::vector<double> split_grant(double grant, std::span<const double> demands, d
     if (demands.empty()) return {};
     const auto count = static_cast<double>(demands.size());
     const double least = std::min(floor, grant / count);
-    std::vector<Claim> claims;
+    std::vector<UserClaim> claims;
     claims.reserve(demands.size());
     for (const double demand : demands) claims.push_back({.need = std::max(0.0, demand - least)});
     std::vector<double> parts = fair_shares(grant - least * count, claims);

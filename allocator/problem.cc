@@ -91,12 +91,12 @@ void bound_by_network_share(const ClusterState& state, Problem& problem) {
         return;
     std::vector<double> jobs_on_node(state.nodes.size());
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
-        for (const Run& run : problem.runs_of(j)) jobs_on_node[run.node] += problem.jobs[j].time_share;
+        for (const JobRun& run : problem.runs_of(j)) jobs_on_node[run.node] += problem.jobs[j].time_share;
     }
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
         const JobTerms& job = problem.jobs[j];
         double& equal_rate = problem.equal_rates[j];
-        for (const Run& run : problem.runs_of(j)) {
+        for (const JobRun& run : problem.runs_of(j)) {
             const double nic = state.nodes[run.node].nic_bytes_per_second * job.time_share / jobs_on_node[run.node];
             if (run.part > 0) equal_rate = std::min(equal_rate, nic / run.part);
         }

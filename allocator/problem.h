@@ -31,7 +31,7 @@ struct Read {
 };
 
 // One node of a job, and the part of the job's bytes that is read there.
-struct Run {
+struct JobRun {
     std::uint32_t node = 0;
     double part = 0;
 };
@@ -73,7 +73,7 @@ struct Problem {
     std::vector<std::uint32_t> runs_begin;    // in `runs`, likewise
     std::vector<std::uint32_t> terms_of_job;  // in `jobs`, by index in the state; kNoTerms: not counted
     std::vector<Read> reads;
-    std::vector<Run> runs;
+    std::vector<JobRun> runs;
     std::vector<GroupCache> caches;             // in an order independent of the state's
     std::vector<DatasetTerms> datasets;         // by index in the state
     std::vector<std::uint32_t> nodes_in_order;  // indices in the state, in an order independent of the state's
@@ -82,7 +82,7 @@ struct Problem {
     std::span<const Read> reads_of(std::size_t job) const {
         return std::span(reads).subspan(reads_begin[job], reads_begin[job + 1] - reads_begin[job]);
     }
-    std::span<const Run> runs_of(std::size_t job) const {
+    std::span<const JobRun> runs_of(std::size_t job) const {
         return std::span(runs).subspan(runs_begin[job], runs_begin[job + 1] - runs_begin[job]);
     }
     // Returns the index of the dataset's cache on this node. The dataset must have cache, a quota or readers in its

@@ -203,7 +203,7 @@ std::vector<NodeDemand> highest_demand(const Problem& problem, std::span<const d
     std::vector<NodeDemand> demand(problem.group_of_node.size());
     std::vector<double> hits(problem.caches.size());  // bytes per second, for each byte cached
     for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
-        for (const Run& run : problem.runs_of(j)) demand[run.node].in += problem.ideals[j] * run.part;
+        for (const JobRun& run : problem.runs_of(j)) demand[run.node].in += problem.ideals[j] * run.part;
         for (const Read& read : problem.reads_of(j)) {
             hits[read.cache] += problem.ideals[j] * read.part * hits_per_byte[j];
         }
@@ -275,8 +275,8 @@ RateLimits cluster_limits(const ClusterState& state, const Problem& problem, std
                                  [&](const NodeCache& quota) { return limits_of[quota.node].any(); });
         }
         limits.use(remote, j, 1 - hit_ratios[j], problem.bandwidth_floors[j]);
-        const std::span<const Run> runs = problem.runs_of(j);
-        for (const Run& run : runs) part_of_node[run.node] = run.part;
+        const std::span<const JobRun> runs = problem.runs_of(j);
+        for (const JobRun& run : runs) part_of_node[run.node] = run.part;
         for (const Read& read : problem.reads_of(j)) part_of_group[problem.caches[read.cache].group] = read.part;
         for (const NodeCache& quota : quotas_on_limited_nodes) {
             const double in_group = part_of_group[problem.group_of_node[quota.node]];
@@ -286,12 +286,12 @@ RateLimits cluster_limits(const ClusterState& state, const Problem& problem, std
             limits.use(limits_of[quota.node].disk, j, per_byte[j] * in_group * static_cast<double>(quota.disk_bytes));
         }
         // Bytes that a node caches itself do not cross its network.
-        for (const Run& run : runs) {
+        for (const JobRun& run : runs) {
             if (limits_of[run.node].in == RateLimits::kNoLimit) continue;
             const double in_group = part_of_group[problem.group_of_node[run.node]];
             limits.use(limits_of[run.node].in, j, run.part - run.part / in_group * hits_at[run.node]);
         }
-        for (const Run& run : runs) part_of_node[run.node] = 0;
+        for (const JobRun& run : runs) part_of_node[run.node] = 0;
         for (const Read& read : problem.reads_of(j)) part_of_group[problem.caches[read.cache].group] = 0;
         for (const NodeCache& quota : quotas_on_limited_nodes) hits_at[quota.node] = 0;
     }

@@ -14,7 +14,7 @@ constexpr double kSmallPart = 1e-6;           // a guarantee that is missed by l
 
 struct UserJobs {
     std::vector<std::uint32_t> jobs;
-    std::vector<Claim> claims;  // of the jobs
+    std::vector<UserClaim> claims;  // of the jobs
     double need = 0;
     double granted = 0;
     double weight = 0;        // of the admitted jobs
@@ -23,18 +23,18 @@ struct UserJobs {
 
 }  // namespace
 
-std::vector<double> fair_shares(double total, std::span<const Claim> claims) {
+std::vector<double> fair_shares(double total, std::span<const UserClaim> claims) {
     std::vector<double> need_by_weight;
     need_by_weight.reserve(claims.size());
     double weights = 0;
-    for (const Claim& claim : claims) {
+    for (const UserClaim& claim : claims) {
         need_by_weight.push_back(claim.need / claim.weight);
         weights += claim.weight;
     }
     std::vector<double> shares(claims.size());
     double left = total;
     for (const std::uint32_t i : ascending(need_by_weight)) {
-        const Claim& claim = claims[i];
+        const UserClaim& claim = claims[i];
         shares[i] = std::min(claim.need, std::max(0.0, left) * std::min(1.0, claim.weight / weights));
         left -= shares[i];
         weights -= claim.weight;
@@ -65,7 +65,7 @@ std::optional<ClusterState> with_user_floors(const ClusterState& state, const Pl
         user.has_others = user.has_others || !job.is_admitted;
     }
     if (users.size() < 2 || most <= 0) return std::nullopt;
-    std::vector<Claim> claims;
+    std::vector<UserClaim> claims;
     claims.reserve(users.size());
     for (const auto& [uid, user] : users) {
         claims.push_back({.need = user.need, .weight = user.weight + (user.has_others ? 1 : 0)});

@@ -14,14 +14,14 @@
 
 namespace larder::allocator {
 
-struct Claim {
+struct UserClaim {
     double need = 0;    // the most that it takes; not negative
     double weight = 1;  // above 0
 };
 
 // Divides `total` among the claims by weight, and gives none more than it needs (water-filling). The rest of
 // claims with small needs goes to the others. The sum is the total, or the sum of the needs if that is less.
-std::vector<double> fair_shares(double total, std::span<const Claim> claims);
+std::vector<double> fair_shares(double total, std::span<const UserClaim> claims);
 
 // Returns each user's guarantee as bandwidth floors of its jobs, in a copy of `state`; nullopt if the plan gives every
 // user its guarantee already, or if all running jobs belong to one user. A job needs f* (1 - h), with h as in the plan,

@@ -178,7 +178,7 @@ void print(const boost::json::array& rows) {
 
 }  // namespace
 
-Result<boost::json::value> assign(const Options& options) {
+Result<boost::json::value> assign(const BenchOptions& options) {
     keep_freed_memory();  // as larder-allocator does
     std::vector<Size> sizes = {{10'000, 1000, 1000, false}, {4000, 1000, 1000, true}};
     if (options.quick) sizes = {{1000, 100, 100, false}, {200, 20, 20, true}};

@@ -46,7 +46,7 @@ constexpr Entry kBenches[] = {
 
 int bench_main(int argc, char** argv) {
     CLI::App app("Measure Larder on this machine against a peer or a limit", "larder bench");
-    Options options;
+    BenchOptions options;
     app.require_subcommand(1);
     for (const Entry& entry : kBenches) {
         CLI::App* command = app.add_subcommand(entry.name, entry.question);

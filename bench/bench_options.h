@@ -12,7 +12,7 @@
 
 namespace larder::bench {
 
-struct Options {
+struct BenchOptions {
     bool quick = false;  // under 20 s: counts are exact, speeds are not to be quoted
     bool json = false;
     std::string directory;                   // on the file system to measure; the bench makes a fresh directory in it
@@ -28,23 +28,23 @@ struct Options {
 };
 
 // Returns JSON on success. A bench with a table for people prints it itself unless options.json.
-using Bench = Result<boost::json::value> (*)(const Options& options);
+using Bench = Result<boost::json::value> (*)(const BenchOptions& options);
 
-Result<boost::json::value> hits(const Options& options);
-Result<boost::json::value> python(const Options& options);
-Result<boost::json::value> curve(const Options& options);
-Result<boost::json::value> miss(const Options& options);
-Result<boost::json::value> peers(const Options& options);
-Result<boost::json::value> compression(const Options& options);
-Result<boost::json::value> layout(const Options& options);
-Result<boost::json::value> start(const Options& options);
-Result<boost::json::value> manifest(const Options& options);
-Result<boost::json::value> sessions(const Options& options);
-Result<boost::json::value> assign(const Options& options);
-Result<boost::json::value> joint(const Options& options);
-Result<boost::json::value> reality(const Options& options);
-Result<boost::json::value> lru_bench(const Options& options);
-Result<boost::json::value> simulate(const Options& options);
-Result<boost::json::value> decide_bench(const Options& options);
+Result<boost::json::value> hits(const BenchOptions& options);
+Result<boost::json::value> python(const BenchOptions& options);
+Result<boost::json::value> curve(const BenchOptions& options);
+Result<boost::json::value> miss(const BenchOptions& options);
+Result<boost::json::value> peers(const BenchOptions& options);
+Result<boost::json::value> compression(const BenchOptions& options);
+Result<boost::json::value> layout(const BenchOptions& options);
+Result<boost::json::value> start(const BenchOptions& options);
+Result<boost::json::value> manifest(const BenchOptions& options);
+Result<boost::json::value> sessions(const BenchOptions& options);
+Result<boost::json::value> assign(const BenchOptions& options);
+Result<boost::json::value> joint(const BenchOptions& options);
+Result<boost::json::value> reality(const BenchOptions& options);
+Result<boost::json::value> lru_bench(const BenchOptions& options);
+Result<boost::json::value> simulate(const BenchOptions& options);
+Result<boost::json::value> decide_bench(const BenchOptions& options);
 
 }  // namespace larder::bench

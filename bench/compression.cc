@@ -132,7 +132,7 @@ Result<std::vector<Run>> measure(DaemonProcess& daemon, const CompressionScenari
 
 }  // namespace
 
-Result<boost::json::value> compression(const Options& options) {
+Result<boost::json::value> compression(const BenchOptions& options) {
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());
     const std::uint32_t count = options.quick ? 48 : 384;

@@ -139,7 +139,7 @@ void print(const boost::json::array& points, const Scenario& scenario) {
 
 }  // namespace
 
-Result<boost::json::value> curve(const Options& options) {
+Result<boost::json::value> curve(const BenchOptions& options) {
     const Scenario scenario = make_curve_scenario(options.quick);
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());

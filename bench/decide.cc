@@ -365,7 +365,7 @@ std::vector<Row> rows_of(const std::vector<std::string>& policies) {
 
 }  // namespace
 
-Result<json::value> decide_bench(const Options& options) {
+Result<json::value> decide_bench(const BenchOptions& options) {
     DecideSize size;
     if (options.quick) size = {.nodes = 50, .running = 120, .waiting = 20, .datasets = 10, .ended = 5, .decisions = 2};
     json::array rows;

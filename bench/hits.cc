@@ -274,7 +274,7 @@ void print(const boost::json::object& result) {
 
 }  // namespace
 
-Result<boost::json::value> hits(const Options& options) {
+Result<boost::json::value> hits(const BenchOptions& options) {
     const Plan plan = make_hits_plan(options.quick);
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());

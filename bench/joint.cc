@@ -169,7 +169,7 @@ Result<std::vector<FileSet>> write_datasets(const JointScenario& scenario, const
 }
 
 // Returns the policies the user asked for, out of those available.
-std::vector<std::string> policies_to_run(const Options& options, const std::vector<std::string>& policies) {
+std::vector<std::string> policies_to_run(const BenchOptions& options, const std::vector<std::string>& policies) {
     if (options.policies.empty()) return policies;
     std::vector<std::string> chosen_policies;
     for (const std::string& policy : policies) {
@@ -178,7 +178,7 @@ std::vector<std::string> policies_to_run(const Options& options, const std::vect
     return chosen_policies;
 }
 
-Result<boost::json::value> compare_policies(const Options& options, const WorkDirectory& work,
+Result<boost::json::value> compare_policies(const BenchOptions& options, const WorkDirectory& work,
                                             const cli::InterruptWatch& interrupt) {
     const JointScenario scenario = joint_scenario(options.quick);
     const auto files = write_datasets(scenario, work);
@@ -200,7 +200,7 @@ Result<boost::json::value> compare_policies(const Options& options, const WorkDi
     return policies;
 }
 
-Result<boost::json::value> run_events(const Options& options, const WorkDirectory& work,
+Result<boost::json::value> run_events(const BenchOptions& options, const WorkDirectory& work,
                                       const cli::InterruptWatch& interrupt) {
     const JointScenario scenario = joint_events_scenario(options.quick);
     const auto files = write_datasets(scenario, work);
@@ -226,7 +226,7 @@ Result<boost::json::value> run_events(const Options& options, const WorkDirector
 
 }  // namespace
 
-Result<boost::json::value> joint(const Options& options) {
+Result<boost::json::value> joint(const BenchOptions& options) {
     // Ctrl-C ends the bench as an error does, so that everything it made is removed.
     const cli::InterruptWatch interrupt;
     auto work = WorkDirectory::make(options.directory);

@@ -206,7 +206,7 @@ void print(const std::vector<Layout>& layouts) {
 
 }  // namespace
 
-Result<boost::json::value> layout(const Options& options) {
+Result<boost::json::value> layout(const BenchOptions& options) {
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());
     const std::uint64_t windows = options.quick ? 2048 : 65536;

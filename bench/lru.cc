@@ -60,7 +60,7 @@ std::size_t blocks_of(const LruSetting& setting) {
 }
 
 std::vector<double> simulated_hits(const LruSetting& setting, std::size_t capacity) {
-    std::vector<scheduler::Reader> readers(setting.jobs.size());
+    std::vector<scheduler::SimulatedReader> readers(setting.jobs.size());
     std::vector<scheduler::Store> stores;
     stores.reserve(setting.jobs.size());
     for (std::size_t j = 0; j < readers.size(); ++j) {
@@ -80,7 +80,7 @@ std::vector<double> simulated_hits(const LruSetting& setting, std::size_t capaci
     scheduler::set_lru_hits(all_stores, static_cast<double>(capacity));
     std::vector<double> hits;
     hits.reserve(readers.size());
-    for (const scheduler::Reader& reader : readers) hits.push_back(reader.hit_ratio);
+    for (const scheduler::SimulatedReader& reader : readers) hits.push_back(reader.hit_ratio);
     return hits;
 }
 
@@ -124,7 +124,7 @@ void print_lru(const json::array& rows) {
 
 }  // namespace
 
-Result<json::value> lru_bench(const Options& options) {
+Result<json::value> lru_bench(const BenchOptions& options) {
     json::array rows;
     for (const LruSetting& setting : lru_settings(options.quick ? 4000 : 50'000)) add_rows(rows, setting);
     if (!options.json) print_lru(rows);

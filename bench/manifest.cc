@@ -87,7 +87,7 @@ Result<double> milliseconds(const Clock& clock, int rounds, Work work) {
     return median(times_ms);
 }
 
-Result<boost::json::object> measure(const Options& options, const WorkDirectory& work, protocol::Format format,
+Result<boost::json::object> measure(const BenchOptions& options, const WorkDirectory& work, protocol::Format format,
                                     cache::DatasetContent content) {
     const std::string path = work / (format == protocol::Format::raw ? "files" : "shards");
     const auto written = cache::write_manifest(content, {.url = "file:///data", .format = format}, {.path = path});
@@ -151,7 +151,7 @@ void print_manifests(const boost::json::array& runs) {
 
 }  // namespace
 
-Result<boost::json::value> manifest(const Options& options) {
+Result<boost::json::value> manifest(const BenchOptions& options) {
     const std::uint64_t samples = options.quick ? 100'000 : 10'000'000;
     const auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());

@@ -55,7 +55,7 @@ std::vector<double> split_by_shares(double bytes_per_second) {
 }
 
 // Returns the options of the jobs' datasets, without a name. Each job gets its own dataset of the same data.
-Result<DatasetOptions> find_data(const Options& options, const WorkDirectory& work) {
+Result<DatasetOptions> find_data(const BenchOptions& options, const WorkDirectory& work) {
     if (!options.url.empty()) return DatasetOptions{.url = options.url, .endpoint = options.endpoint, .format = ""};
     const auto files = write_files(work / "data", options.quick ? 512 : 4096, kBlockBytes);
     if (!files) return std::unexpected(files.error());
@@ -191,7 +191,7 @@ void print(const boost::json::array& runs) {
 
 }  // namespace
 
-Result<boost::json::value> miss(const Options& options) {
+Result<boost::json::value> miss(const BenchOptions& options) {
     if (options.bytes_per_second && *options.bytes_per_second <= 0) {
         return fail(ErrorCode::invalid_argument, "--rate: without a grant there is no rate to compare misses with");
     }

@@ -155,7 +155,7 @@ void print_peers(const boost::json::array& rows) {
 
 }  // namespace
 
-Result<boost::json::value> peers(const Options& options) {
+Result<boost::json::value> peers(const BenchOptions& options) {
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());
     const std::uint64_t bytes = std::uint64_t{options.quick ? 16U : 256U} << 20;

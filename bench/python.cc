@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kImages = "/usr/share/openclipart/png";
 
 // Returns the interpreter that has the larder package: by default the tests' environment.
-std::string interpreter(const Options& options) {
+std::string interpreter(const BenchOptions& options) {
     if (!options.python.empty()) return options.python;
     const std::string environment = cli::data_file("build/venv/bin/python");
     return std::filesystem::exists(environment) ? environment : "python3";
@@ -30,7 +30,7 @@ std::string interpreter(const Options& options) {
 
 }  // namespace
 
-Result<boost::json::value> python(const Options& options) {
+Result<boost::json::value> python(const BenchOptions& options) {
     const std::string images = options.data.empty() ? kImages : options.data;
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());

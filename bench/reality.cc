@@ -88,7 +88,7 @@ void print(const JointScenario& scenario, const boost::json::array& policies) {
 
 }  // namespace
 
-Result<boost::json::value> reality(const Options& options) {
+Result<boost::json::value> reality(const BenchOptions& options) {
     const cli::InterruptWatch interrupt;
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());

@@ -86,7 +86,7 @@ struct SessionsBench {
 
 }  // namespace
 
-Result<boost::json::value> sessions(const Options& options) {
+Result<boost::json::value> sessions(const BenchOptions& options) {
     constexpr std::uint64_t kSessionBlockBytes = 64 << 10;
     constexpr std::uint64_t kDefaultBudgetBytes = 256 << 20;
     constexpr std::uint64_t kSmallBudgetBytes = 48 << 20;

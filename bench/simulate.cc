@@ -25,7 +25,7 @@ constexpr const char* kDrawn = "poisson:38,82247";
 constexpr const char* kDrawnQuick = "poisson:38,500";
 constexpr std::uint32_t kGpus = 2474;
 
-Result<std::string> run_policy(const Options& options, const std::string& policy) {
+Result<std::string> run_policy(const BenchOptions& options, const std::string& policy) {
     scheduler::ScenarioOptions scenario_options;
     scenario_options.trace = !options.trace.empty() ? options.trace : options.quick ? kDrawnQuick : kDrawn;
     scenario_options.gpus = {{.type = "v100", .gpus = kGpus}};
@@ -64,7 +64,7 @@ void print_simulated(const json::array& rows) {
 
 }  // namespace
 
-Result<json::value> simulate(const Options& options) {
+Result<json::value> simulate(const BenchOptions& options) {
     std::vector<std::string> policies = options.policies;
     if (policies.empty()) {
         for (const std::string_view name : scheduler::policy_names()) policies.emplace_back(name);

@@ -106,7 +106,7 @@ Result<Restart> restart(const std::string& state_directory) {
 
 }  // namespace
 
-Result<boost::json::value> start(const Options& options) {
+Result<boost::json::value> start(const BenchOptions& options) {
     const std::uint32_t samples = options.quick ? 20'000 : 1'280'000;
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "scheduler/decide.h"
+#include "scheduler/gpu_quotas.h"
 #include "scheduler/growing.h"
-#include "scheduler/quota.h"
 #include "scheduler/room.h"
 
 namespace larder::scheduler {
@@ -113,7 +113,7 @@ private:
     std::vector<bool> only_gains_claim_;
     Room room_;                                         // for jobs not chosen yet
     std::set<std::pair<bool, std::uint32_t>> held_up_;  // queues whose jobs must wait: (is opportunistic, tenant)
-    Quotas quotas_;
+    GpuQuotas quotas_;
     std::vector<const Decision*> decisions_;
     std::vector<Pending> pending_;
     std::vector<std::uint32_t> moves_;

@@ -226,9 +226,9 @@ json::object to_json(const Event& event) {
             {"message", event.message}};
 }
 
-Result<Change> read_change(const json::object& object, std::string_view where) {
+Result<WhatIfChange> read_change(const json::object& object, std::string_view where) {
     JsonReader reader(object, std::string(where));
-    Change change;
+    WhatIfChange change;
     if (reader.has("remote_bytes_per_second"))
         change.remote_bytes_per_second = reader.number("remote_bytes_per_second");
     change.cache_bytes = reader.optional_integer("cache_bytes").value_or(0);

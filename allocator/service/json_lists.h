@@ -25,7 +25,7 @@ boost::json::object status_json(const ClusterView& view);
 
 boost::json::object to_json(const Event& event);
 
-Result<Change> read_change(const boost::json::object& object, std::string_view where);
+Result<WhatIfChange> read_change(const boost::json::object& object, std::string_view where);
 boost::json::object to_json(const Comparison& comparison);
 
 }  // namespace larder::allocator

@@ -130,7 +130,7 @@ Result<void> add_job(ClusterState& state, const AddedJob& added, const std::stri
     return {};
 }
 
-Result<void> apply(ClusterState& state, const Change& change) {
+Result<void> apply(ClusterState& state, const WhatIfChange& change) {
     if (change.remote_bytes_per_second) state.remote_bytes_per_second = *change.remote_bytes_per_second;
     if (auto changed = change_cache(state, change.cache_bytes); !changed) return changed;
     for (const std::string& name : change.remove_jobs) {
@@ -145,7 +145,7 @@ Result<void> apply(ClusterState& state, const Change& change) {
 
 }  // namespace
 
-Result<Comparison> what_if(const ClusterState& state, const Objective& objective, const Change& change) {
+Result<Comparison> what_if(const ClusterState& state, const Objective& objective, const WhatIfChange& change) {
     Comparison comparison{.before = {.state = state, .objective = objective, .plan = {}},
                           .after = {.state = state, .objective = objective, .plan = {}}};
     WhatIfOutcome& after = comparison.after;

@@ -25,7 +25,7 @@ struct AddedJob {
     std::uint32_t gpus = 0;
 };
 
-struct Change {
+struct WhatIfChange {
     std::optional<double> remote_bytes_per_second;
     std::int64_t cache_bytes = 0;  // more or less than now, spread over nodes and tiers in proportion to what they have
     std::vector<AddedJob> add_jobs;
@@ -46,6 +46,6 @@ struct Comparison {
 
 // Errors: invalid_argument names the field; not_found names the job, dataset or node; already_exists names a job that
 // already runs.
-Result<Comparison> what_if(const ClusterState& state, const Objective& objective, const Change& change);
+Result<Comparison> what_if(const ClusterState& state, const Objective& objective, const WhatIfChange& change);
 
 }  // namespace larder::allocator

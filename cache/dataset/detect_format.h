@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cache/remote/object_source.h"
 #include "cache/protocol/manifest.h"
+#include "cache/remote/object_source.h"
 
 namespace larder::cache {
 

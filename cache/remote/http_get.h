@@ -94,7 +94,8 @@ struct HttpGet {
     HttpGet* next = nullptr;  // link in a list: of the transfers until `done`, of the caller before and after
 };
 
-// The tag of an object's version (see cache/remote/object_source.h): from the ETag, else Last-Modified; 0 if both are missing.
+// The tag of an object's version (see cache/remote/object_source.h): from the ETag, else Last-Modified; 0 if both are
+// missing.
 std::int64_t tag_of_etag(std::string_view etag);
 std::int64_t tag_of_headers(const char* etag, const char* last_modified);
 

@@ -8,9 +8,9 @@
 #include <memory>
 #include <stop_token>
 
-#include "cache/remote/object_source.h"
 #include "cache/remote/http_origin.h"
 #include "cache/remote/http_transfers.h"
+#include "cache/remote/object_source.h"
 
 namespace larder::cache {
 

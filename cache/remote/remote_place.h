@@ -10,9 +10,9 @@
 #include <string>
 #include <string_view>
 
-#include "cache/remote/object_source.h"
 #include "cache/remote.h"
 #include "cache/remote/http_origin.h"
+#include "cache/remote/object_source.h"
 #include "cache/remote/remote_options.h"
 #include "cache/remote/remote_problems.h"
 #include "cache/remote/remote_url.h"

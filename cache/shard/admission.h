@@ -13,8 +13,8 @@
 #include "cache/shard/compressor.h"
 #include "cache/shard/fetch.h"
 #include "cache/shard/pool.h"
-#include "cache/store/store.h"
 #include "cache/store/compression.h"
+#include "cache/store/store.h"
 
 namespace larder::cache {
 

@@ -12,8 +12,8 @@
 
 #include "cache/protocol/wire.h"
 #include "cache/shard/quarantine.h"
-#include "cache/store/store.h"
 #include "cache/store/compression.h"
+#include "cache/store/store.h"
 
 namespace larder::cache {
 

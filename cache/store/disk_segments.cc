@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "cache/store/store.h"
 #include "cache/store/disk_probe.h"
 #include "cache/store/segment_header.h"
+#include "cache/store/store.h"
 
 namespace larder::cache {
 namespace {

@@ -5,10 +5,10 @@
 
 #include "base/assert.h"
 #include "cache/protocol/record.h"
-#include "cache/store/store.h"
 #include "cache/store/index.h"
 #include "cache/store/recovery.h"
 #include "cache/store/segment_header.h"
+#include "cache/store/store.h"
 
 namespace larder::cache {
 

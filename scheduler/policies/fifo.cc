@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "scheduler/gpu_quotas.h"
 #include "scheduler/policies/wants.h"
-#include "scheduler/quota.h"
 
 namespace larder::scheduler {
 namespace {
@@ -49,7 +49,7 @@ Result<Decision> Fifo::decide(const Snapshot& snapshot) {
     Decision decision;
     decision.skips_blocked = backfills_;
     Room free(snapshot);
-    Quotas quotas(snapshot.tenants);
+    GpuQuotas quotas(snapshot.tenants);
     std::vector<std::uint32_t> waiting;
     std::vector<Ending> endings;
     const auto add_running = [&](std::uint32_t j, std::uint32_t type, std::uint32_t gpus, bool claims) {

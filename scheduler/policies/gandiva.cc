@@ -4,9 +4,9 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "scheduler/gpu_quotas.h"
 #include "scheduler/growing.h"
 #include "scheduler/policies/packing.h"
-#include "scheduler/quota.h"
 
 namespace larder::scheduler {
 namespace {
@@ -124,7 +124,7 @@ private:
             packing_.add_host(want.job, want.gpu_type, want.gpus);
         }
         packing_.sort_hosts();
-        Quotas quotas(snapshot_.tenants);
+        GpuQuotas quotas(snapshot_.tenants);
         for (const Want& want : decision_.wants) quotas.take(snapshot_.jobs[want.job]->spec->tenant, want.gpus);
         for (Want& want : left_out_) {
             const JobState& job = *snapshot_.jobs[want.job];

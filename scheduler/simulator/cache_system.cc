@@ -47,7 +47,7 @@ public:
     Result<void> plan(const ReadersState& state) override {
         set_quotas(state);
         for (Store* store : state.stores) cut_to_quota(*store);
-        for (Reader* reader : state.readers) {
+        for (SimulatedReader* reader : state.readers) {
             reader->hit_ratio = rest_hit_ratio(*reader);
         }
         set_rates(state);
@@ -105,7 +105,7 @@ private:
         choices.reserve(state.stores.size());
         for (Store* store : state.stores) {
             double ideal = 0;
-            for (const Reader* reader : store->readers) ideal += reader->ideal;
+            for (const SimulatedReader* reader : store->readers) ideal += reader->ideal;
             choices.push_back({.store = store, .benefit = ideal / store->size_bytes});
         }
         std::ranges::sort(choices, [](const Choice& a, const Choice& b) {
@@ -135,7 +135,7 @@ private:
     }
     // Rates decide what stays cached, and what stays cached decides the rates. A few rounds converge.
     void set_rates(const ReadersState& state) override {
-        for (Reader* reader : state.readers) reader->rate = reader->ideal;
+        for (SimulatedReader* reader : state.readers) reader->rate = reader->ideal;
         constexpr int kRounds = 6;
         for (int round = 0; round < kRounds; ++round) {
             set_lru_hits(state.stores, state.storage.cache_bytes, state.now_s);
@@ -188,14 +188,14 @@ std::string name(const CacheOptions& options) {
     return std::string(kind->name) + "+" + std::string(rule->name);
 }
 
-void share_bandwidth(BandwidthKind kind, std::span<Reader* const> readers, double remote_bytes_per_second) {
+void share_bandwidth(BandwidthKind kind, std::span<SimulatedReader* const> readers, double remote_bytes_per_second) {
     struct Taker {
-        Reader* reader = nullptr;
+        SimulatedReader* reader = nullptr;
         double need = 0;
     };
     std::vector<Taker> takers;
     takers.reserve(readers.size());
-    for (Reader* reader : readers)
+    for (SimulatedReader* reader : readers)
         takers.push_back({.reader = reader, .need = reader->ideal * (1 - reader->hit_ratio)});
     const bool fair = kind != BandwidthKind::first_come;
     std::ranges::sort(takers, [&](const Taker& a, const Taker& b) {
@@ -205,7 +205,7 @@ void share_bandwidth(BandwidthKind kind, std::span<Reader* const> readers, doubl
     double left = remote_bytes_per_second;
     for (std::size_t i = 0; i < takers.size(); ++i) {
         const double most = fair ? left / static_cast<double>(takers.size() - i) : left;
-        Reader& reader = *takers[i].reader;
+        SimulatedReader& reader = *takers[i].reader;
         reader.bandwidth = std::min(takers[i].need, most);
         left -= reader.bandwidth;
         reader.rate = allocator::predicted_rate(reader.ideal, reader.bandwidth, reader.hit_ratio);
@@ -214,14 +214,14 @@ void share_bandwidth(BandwidthKind kind, std::span<Reader* const> readers, doubl
 
 void set_equal_rates(const ReadersState& state) {
     const auto count = static_cast<double>(state.readers.size());
-    for (Reader* reader : state.readers) {
+    for (SimulatedReader* reader : state.readers) {
         reader->equal_rate = reader->ideal;
     }
     for (const Store* store : state.stores) {
         if (store->readers.empty()) continue;
         const double share = state.storage.cache_bytes * static_cast<double>(store->readers.size()) / count;
         const double hits = allocator::hit_ratio(share, store->size_bytes);
-        for (Reader* reader : store->readers) {
+        for (SimulatedReader* reader : store->readers) {
             reader->equal_rate =
                 allocator::predicted_rate(reader->ideal, state.storage.remote_bytes_per_second / count, hits);
         }

@@ -45,7 +45,7 @@ std::string name(const CacheOptions& options);
 
 // A job that waits for its next turn.
 struct WaitingReader {
-    const Reader* reader = nullptr;
+    const SimulatedReader* reader = nullptr;
     std::uint32_t gpus = 0;
     double time_share = 1;
     const Placement* placement = nullptr;  // its last placement
@@ -53,7 +53,7 @@ struct WaitingReader {
 
 struct ReadersState {
     double now_s = 0;
-    std::span<Reader* const> readers;
+    std::span<SimulatedReader* const> readers;
     std::span<Store* const> stores;       // stores with readers or with cached bytes
     std::span<const std::uint32_t> gpus;  // of each reader's job
     std::uint32_t gpus_all = 0;
@@ -86,7 +86,7 @@ std::unique_ptr<CacheSystem> make_cache_system(const CacheOptions& options);
 // Building blocks, public for tests.
 
 // Sets each reader's remote bandwidth, at most f* (1 - h), and its rate.
-void share_bandwidth(BandwidthKind kind, std::span<Reader* const> readers, double remote_bytes_per_second);
+void share_bandwidth(BandwidthKind kind, std::span<SimulatedReader* const> readers, double remote_bytes_per_second);
 // Sets the hit ratios of readers that share one LRU cache, at their present rates. A block is evicted after a time T,
 // in which the readers read as many distinct bytes as the cache holds (Che, Tung, Wang 2002). Requests follow one
 // permutation per epoch. A stopped job counts with the bytes it read in its turns: its blocks age while it waits, and

@@ -16,7 +16,7 @@ double ideal_of(const SimulatedJob& job) {
     return shares ? job.ideal_rate_unshared * job.state.spec->packed_rate : job.ideal_rate_unshared;
 }
 
-void set_rate(Reader& reader) {
+void set_rate(SimulatedReader& reader) {
     reader.hit_ratio = rest_hit_ratio(reader);
     reader.rate = allocator::predicted_rate(std::min(reader.ideal, reader.cap), reader.bandwidth, reader.hit_ratio);
 }
@@ -39,7 +39,7 @@ void spread_rate(SimulatedJob& job) {
     }
 }
 
-Reader& reader_of(SimulatedJob& job, const ReaderPart& part) {
+SimulatedReader& reader_of(SimulatedJob& job, const ReaderPart& part) {
     return part.node_reader == nullptr ? job.reader : *part.node_reader;
 }
 
@@ -80,14 +80,14 @@ void DataPlane::find_stores(SimulatedJob& job) {
     }
     if (job.parts.size() > 1) {
         for (ReaderPart& part : job.parts)
-            part.node_reader = std::make_unique<Reader>(Reader{.job_reader = &job.reader});
+            part.node_reader = std::make_unique<SimulatedReader>(SimulatedReader{.job_reader = &job.reader});
         split_.push_back(&job);
     }
     for (const ReaderPart& part : job.parts) part.store->readers.push_back(&reader_of(job, part));
 }
 
 void DataPlane::start(SimulatedJob& job, std::uint32_t index, double now_s) {
-    Reader& reader = job.reader;
+    SimulatedReader& reader = job.reader;
     reader.job = index;
     reader.weight = job.state.spec->weight;
     reader.ideal = ideal_of(job);
@@ -110,7 +110,7 @@ void DataPlane::start(SimulatedJob& job, std::uint32_t index, double now_s) {
     // The job resumes within its epoch. It has read the same part of the cached blocks as of all others.
     const double unread = reader.unread_bytes;
     for (const ReaderPart& part : job.parts) {
-        Reader& reader_on_node = reader_of(job, part);
+        SimulatedReader& reader_on_node = reader_of(job, part);
         reader_on_node.unread_bytes = unread * part.fraction;
         reader_on_node.unread_cached_bytes =
             std::min(reader_on_node.unread_bytes,
@@ -151,7 +151,7 @@ void DataPlane::advance(double seconds, std::span<SimulatedJob* const> running, 
     for (const auto& store : stores_) {
         if (store->readers.empty()) continue;
         read_.clear();
-        for (const Reader* reader : store->readers) read_.push_back(reader->rate * seconds);
+        for (const SimulatedReader* reader : store->readers) read_.push_back(reader->rate * seconds);
         if (system_->is_fluid()) {
             larder::scheduler::advance(*store, read_);
         } else {
@@ -162,7 +162,7 @@ void DataPlane::advance(double seconds, std::span<SimulatedJob* const> running, 
     }
     for (SimulatedJob* job : split_) add_up(*job);
     for (SimulatedJob* job : running) {
-        Reader& reader = job->reader;
+        SimulatedReader& reader = job->reader;
         JobOutcome& outcome = outcomes[reader.job];
         const double bytes = std::min(reader.rate * seconds, reader.remaining_bytes);
         reader.remaining_bytes -= bytes;
@@ -178,7 +178,7 @@ void DataPlane::advance(double seconds, std::span<SimulatedJob* const> running, 
 
 void DataPlane::begin_epoch(SimulatedJob& job) {
     for (const ReaderPart& part : job.parts) {
-        Reader& reader_on_node = reader_of(job, part);
+        SimulatedReader& reader_on_node = reader_of(job, part);
         if (part.node_reader != nullptr) reader_on_node.remaining_bytes = job.reader.remaining_bytes * part.fraction;
         larder::scheduler::begin_epoch(*part.store, reader_on_node, part.fraction);
     }
@@ -186,7 +186,7 @@ void DataPlane::begin_epoch(SimulatedJob& job) {
 }
 
 bool DataPlane::end_epoch(SimulatedJob& job) {
-    Reader& reader = job.reader;
+    SimulatedReader& reader = job.reader;
     const double need_before = reader.ideal * (1 - reader.hit_ratio);
     const double rate_before = reader.rate;
     const bool first = std::exchange(reader.first_epoch, false);
@@ -241,7 +241,7 @@ Result<void> DataPlane::plan(double now_s, std::span<SimulatedJob* const> runnin
     }
     for (const auto& store : stores_) {
         store->index = static_cast<std::uint32_t>(planned_.size());
-        for (Reader* reader : store->readers) reader->store = store->index;
+        for (SimulatedReader* reader : store->readers) reader->store = store->index;
         planned_.push_back(store.get());
     }
     for (SimulatedJob* job : split_) job->reader.store = job->parts.front().node_reader->store;
@@ -262,7 +262,7 @@ Result<void> DataPlane::plan(double now_s, std::span<SimulatedJob* const> runnin
     if (bound && !options_.cache.own_caches) bound_ideals(state, planned_jobs_);
     set_equal_rates(state);
     if (reported_ != nullptr) {
-        for (Reader* reader : readers_) set_rate(*reader);
+        for (SimulatedReader* reader : readers_) set_rate(*reader);
     } else if (auto planned = system_->plan(state); !planned) {
         return planned;
     }
@@ -287,7 +287,7 @@ Result<void> DataPlane::report(double now_s, std::span<SimulatedJob* const> runn
 bool DataPlane::refresh_shared() {
     if (!system_->is_fluid()) return true;
     bool changed = false;
-    const auto refresh = [&](Reader& reader) {
+    const auto refresh = [&](SimulatedReader& reader) {
         const double before = reader.hit_ratio;
         if (reader.rate > 0) set_rate(reader);
         changed = changed || std::abs(reader.hit_ratio - before) > 1e-3;
@@ -298,7 +298,7 @@ bool DataPlane::refresh_shared() {
     }
     for (const auto& store : stores_) {
         if (store->readers.size() < 2) continue;
-        for (Reader* reader : store->readers) {
+        for (SimulatedReader* reader : store->readers) {
             if (reader->job_reader == nullptr) refresh(*reader);
         }
     }
@@ -311,7 +311,7 @@ double DataPlane::next_refresh_s(double now_s) const {
     for (const auto& store : stores_) {
         if (store->readers.size() < 2 || !store->fills()) continue;
         double admitted = 0;
-        for (const Reader* reader : store->readers) admitted += reader->rate * (1 - reader->hit_ratio);
+        for (const SimulatedReader* reader : store->readers) admitted += reader->rate * (1 - reader->hit_ratio);
         if (!(admitted > 0)) continue;
         // Limits how far an epoch's hit ratio moves between two refreshes.
         const double step = std::max(std::min(store->size_bytes / 32, store->quota_bytes - store->cached_bytes), 1e6);

@@ -65,7 +65,7 @@ private:
     std::vector<SimulatedJob*> split_;                                    // jobs that read through several stores
     // Buffers of one plan, kept to reuse their memory.
     std::vector<SimulatedJob*> planned_jobs_;
-    std::vector<Reader*> readers_;
+    std::vector<SimulatedReader*> readers_;
     std::vector<std::uint32_t> gpus_;
     std::vector<const Placement*> placements_;
     std::vector<double> time_shares_;

@@ -20,7 +20,7 @@ namespace {
 
 // Returns the bytes that the reader read in the last `seconds`, in this turn and in earlier ones. A reader that was
 // never stopped counts as having read forever.
-double recently_read_bytes(const Reader& reader, bool runs, double seconds, double now_s) {
+double recently_read_bytes(const SimulatedReader& reader, bool runs, double seconds, double now_s) {
     if (runs && reader.turns.empty()) return reader.rate * seconds;
     const double since_s = now_s - seconds;
     double bytes = runs ? reader.rate * std::min(seconds, now_s - reader.turn_s) : 0;
@@ -34,26 +34,29 @@ double recently_read_bytes(const Reader& reader, bool runs, double seconds, doub
 }
 
 // Returns the part of the store's dataset that the reader read in the last `seconds`.
-double distinct_read_part(const Store& store, const Reader& reader, bool runs, double seconds, double now_s) {
+double distinct_read_part(const Store& store, const SimulatedReader& reader, bool runs, double seconds, double now_s) {
     return distinct_part(recently_read_bytes(reader, runs, seconds, now_s) / store.size_bytes);
 }
 
 // Returns the part of the store's dataset that is cached if blocks stay for `stay_s` after they were read.
 double cached_part(const Store& store, double stay_s, double now_s) {
     double absent = 1;
-    for (const Reader* reader : store.readers) absent *= 1 - distinct_read_part(store, *reader, true, stay_s, now_s);
-    for (const Reader* reader : store.paused) absent *= 1 - distinct_read_part(store, *reader, false, stay_s, now_s);
+    for (const SimulatedReader* reader : store.readers)
+        absent *= 1 - distinct_read_part(store, *reader, true, stay_s, now_s);
+    for (const SimulatedReader* reader : store.paused)
+        absent *= 1 - distinct_read_part(store, *reader, false, stay_s, now_s);
     return 1 - absent;
 }
 
 // Returns the longest time that a cached block can have been in the cache.
 double longest_stay_s(const Store& store, double now_s) {
     double longest_s = 0;
-    for (const Reader* reader : store.readers) {
+    for (const SimulatedReader* reader : store.readers) {
         if (reader->rate > 0) longest_s = std::max(longest_s, 2 * store.size_bytes / reader->rate);
         if (!reader->turns.empty()) longest_s = std::max(longest_s, now_s - reader->turns.front().from_s);
     }
-    for (const Reader* reader : store.paused) longest_s = std::max(longest_s, now_s - reader->turns.front().from_s);
+    for (const SimulatedReader* reader : store.paused)
+        longest_s = std::max(longest_s, now_s - reader->turns.front().from_s);
     return longest_s;
 }
 
@@ -82,12 +85,12 @@ void set_lru_hits(std::span<Store* const> stores, double cache_bytes, double now
     for (Store* store : stores) {
         store->cached_bytes = store->size_bytes * cached_part(*store, stay_s, now_s);
         double unread_by_paused = 1;  // the part that no waiting job has read
-        for (const Reader* reader : store->paused)
+        for (const SimulatedReader* reader : store->paused)
             unread_by_paused *= 1 - distinct_read_part(*store, *reader, false, stay_s, now_s);
-        for (Reader* reader : store->readers) {
+        for (SimulatedReader* reader : store->readers) {
             const double own = distinct_read_part(*store, *reader, true, stay_s, now_s);
             double missed = unread_by_paused * (reader->first_epoch ? 1 : 1 - allocator::lru_hit_ratio(own));
-            for (const Reader* other : store->readers) {
+            for (const SimulatedReader* other : store->readers) {
                 if (other != reader) missed *= 1 - distinct_read_part(*store, *other, true, stay_s, now_s);
             }
             reader->hit_ratio = std::clamp(1 - missed, 0.0, 1.0);
@@ -100,7 +103,7 @@ double next_lru_refresh_s(std::span<const std::unique_ptr<Store>> stores, double
     constexpr double kSoonest_s = 300;
     double next_s = kNever;
     for (const auto& store : stores) {
-        for (const Reader* reader : store->readers) {
+        for (const SimulatedReader* reader : store->readers) {
             if (reader->turns.empty() || !(reader->rate > 0)) continue;
             if (reader->rate * (now_s - reader->turn_s) > 2 * store->size_bytes) continue;
             next_s = std::min(next_s, now_s + std::max(kSoonest_s, kPart * store->size_bytes / reader->rate));

@@ -26,7 +26,7 @@ public:
             for (std::size_t i = 0; i < state.placements[j]->size(); ++i) {
                 const NodeGpus& share = (*state.placements[j])[i];
                 const double part = share.count() / gpus;
-                const Reader* node_reader = has_node_caches ? job.parts[i].node_reader.get() : nullptr;
+                const SimulatedReader* node_reader = has_node_caches ? job.parts[i].node_reader.get() : nullptr;
                 const double node_hits = !has_node_caches         ? hits / nodes
                                          : node_reader == nullptr ? hits
                                                                   : rest_hit_ratio(*node_reader);
@@ -59,7 +59,7 @@ bool has_node_bounds(const SimulationOptions& options) {
 void bound_ideals(const ReadersState& state, std::span<SimulatedJob* const> jobs) {
     std::vector<double> ideals;
     ideals.reserve(jobs.size());
-    for (const Reader* reader : state.readers) ideals.push_back(reader->ideal);
+    for (const SimulatedReader* reader : state.readers) ideals.push_back(reader->ideal);
     const std::vector<double> bounded = Bounds(state, jobs).bounded_rates(ideals);
     for (std::size_t i = 0; i < bounded.size(); ++i) state.readers[i]->ideal = bounded[i];
 }
@@ -67,11 +67,11 @@ void bound_ideals(const ReadersState& state, std::span<SimulatedJob* const> jobs
 void bound_rates(const ReadersState& state, std::span<SimulatedJob* const> jobs) {
     std::vector<double> rates;
     rates.reserve(jobs.size());
-    for (const Reader* reader : state.readers) rates.push_back(reader->rate);
+    for (const SimulatedReader* reader : state.readers) rates.push_back(reader->rate);
     const std::vector<double> bounded = Bounds(state, jobs).bounded_rates(rates);
     constexpr double kRounding = 1e-9;
     for (std::size_t i = 0; i < bounded.size(); ++i) {
-        Reader& reader = *state.readers[i];
+        SimulatedReader& reader = *state.readers[i];
         if (bounded[i] < reader.rate * (1 - kRounding)) reader.cap = bounded[i];
         reader.rate = bounded[i];
     }

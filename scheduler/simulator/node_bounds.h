@@ -11,10 +11,10 @@ namespace larder::scheduler {
 
 // True if any node bound is set.
 bool has_node_bounds(const SimulationOptions& options);
-// Reduces Reader::ideal to the node bounds, before a plan is made.
+// Reduces SimulatedReader::ideal to the node bounds, before a plan is made.
 void bound_ideals(const ReadersState& state, std::span<SimulatedJob* const> jobs);
-// Reduces Reader::rate of a plan to the node bounds, and sets Reader::cap where they bind. All jobs that use an
-// exceeded bound are slowed down by the same factor.
+// Reduces SimulatedReader::rate of a plan to the node bounds, and sets SimulatedReader::cap where they bind. All jobs
+// that use an exceeded bound are slowed down by the same factor.
 void bound_rates(const ReadersState& state, std::span<SimulatedJob* const> jobs);
 
 }  // namespace larder::scheduler

@@ -39,7 +39,7 @@ allocator::ClusterOptions cluster_options(const SimulationOptions& options) {
 
 // The part of a job on one node: its reader, its fraction of the job's reads, and its GPUs there.
 struct JobOnNode {
-    Reader* reader = nullptr;
+    SimulatedReader* reader = nullptr;
     double fraction = 0;
     std::uint32_t gpus = 0;
 };

@@ -14,13 +14,13 @@ namespace larder::scheduler {
 // The part of a job that reads through one store: all of it or, if every node caches for itself, its GPUs on that node.
 struct ReaderPart {
     Store* store = nullptr;
-    double fraction = 1;                  // of the job's reads
-    std::unique_ptr<Reader> node_reader;  // null: the job's reader is used
+    double fraction = 1;                           // of the job's reads
+    std::unique_ptr<SimulatedReader> node_reader;  // null: the job's reader is used
 };
 
 struct SimulatedJob {
     JobState state;
-    Reader reader;
+    SimulatedReader reader;
     std::vector<ReaderPart> parts;   // empty: the job reads no dataset or does not run
     bool live = false;               // visible to policies
     bool paused = false;             // has GPUs, but loads its checkpoint or starts up

@@ -99,8 +99,8 @@ Result<std::unique_ptr<Placer>> make_placer(const Scenario& scenario) {
     return Cells::create(*scenario.cells, scenario.cluster, tenants);
 }
 
-Result<Report> run_scenario(Scenario scenario, const ScenarioOptions& options) {
-    Report report;
+Result<ScenarioReport> run_scenario(Scenario scenario, const ScenarioOptions& options) {
+    ScenarioReport report;
     auto cache = parse_cache(options.cache, options.bandwidth_rule);
     if (!cache) return std::unexpected(cache.error());
     cache->objective = objective_of(options.policy);

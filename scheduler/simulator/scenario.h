@@ -47,7 +47,7 @@ struct Scenario {
     std::uint32_t gpus = 0;
 };
 
-struct Report {
+struct ScenarioReport {
     Scenario scenario;
     CacheOptions cache;
     SimulationOutcome outcome;
@@ -61,6 +61,6 @@ Result<GpuGroup> parse_gpu_group(std::string_view text);
 // Places jobs in the scenario's cells if it has any, else on any free GPU.
 Result<std::unique_ptr<Placer>> make_placer(const Scenario& scenario);
 Result<Scenario> make_scenario(const ScenarioOptions& options);
-Result<Report> run_scenario(Scenario scenario, const ScenarioOptions& options);
+Result<ScenarioReport> run_scenario(Scenario scenario, const ScenarioOptions& options);
 
 }  // namespace larder::scheduler

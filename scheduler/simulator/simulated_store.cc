@@ -6,7 +6,7 @@
 
 namespace larder::scheduler {
 
-double rest_hit_ratio(const Reader& reader) {
+double rest_hit_ratio(const SimulatedReader& reader) {
     if (!(reader.unread_bytes > 0)) return 0;
     constexpr double kRounding = 1e-9;
     const double ratio = reader.unread_cached_bytes / reader.unread_bytes;
@@ -17,7 +17,7 @@ void advance(Store& store, std::span<const double> read) {
     LARDER_ASSERT(read.size() == store.readers.size());
     double missed = 0;
     for (std::size_t i = 0; i < read.size(); ++i) {
-        Reader& reader = *store.readers[i];
+        SimulatedReader& reader = *store.readers[i];
         const double bytes = std::min(read[i], reader.unread_bytes);
         missed += bytes * (1 - reader.hit_ratio);
         reader.unread_bytes -= bytes;
@@ -29,7 +29,7 @@ void advance(Store& store, std::span<const double> read) {
     store.cached_bytes += admitted;
     if (store.readers.size() == 1) return;
     for (std::size_t i = 0; i < read.size(); ++i) {
-        Reader& reader = *store.readers[i];
+        SimulatedReader& reader = *store.readers[i];
         const double own = std::min(read[i], reader.unread_bytes) * (1 - reader.hit_ratio);
         const double by_others = admitted * std::max(0.0, 1 - own / missed);
         // Blocks admitted by others are a uniform sample of the uncached blocks.
@@ -39,18 +39,18 @@ void advance(Store& store, std::span<const double> read) {
     }
 }
 
-void begin_epoch(const Store& store, Reader& reader, double part) {
+void begin_epoch(const Store& store, SimulatedReader& reader, double part) {
     reader.unread_bytes = std::min(store.size_bytes * part, reader.remaining_bytes);
     reader.unread_cached_bytes =
         std::min(store.cached_bytes, store.size_bytes) * (reader.unread_bytes / store.size_bytes);
 }
 
-void begin_turn(Reader& reader, double now_s) {
+void begin_turn(SimulatedReader& reader, double now_s) {
     reader.turn_s = now_s;
     reader.remaining_at_turn_start = reader.remaining_bytes;
 }
 
-void end_turn(Reader& reader, double now_s) {
+void end_turn(SimulatedReader& reader, double now_s) {
     const double bytes = std::max(0.0, reader.remaining_at_turn_start - reader.remaining_bytes);
     reader.turns.push_back({.from_s = reader.turn_s, .to_s = now_s, .bytes = bytes});
     // Merge the two turns that are closest in time: when the bytes were read stays precise enough.
@@ -76,12 +76,12 @@ void cut_to_quota(Store& store) {
     const double dropped = store.cached_bytes - store.quota_bytes;
     if (!(dropped > 0)) return;
     double read_by_all = store.cached_bytes;
-    for (const Reader* reader : store.readers) {
+    for (const SimulatedReader* reader : store.readers) {
         read_by_all *= std::clamp(1 - reader->unread_cached_bytes / store.cached_bytes, 0.0, 1.0);
     }
     const double left = store.cached_bytes - read_by_all;
     const double kept = left <= 0 ? 0 : std::clamp(1 - std::max(0.0, dropped - read_by_all) / left, 0.0, 1.0);
-    for (Reader* reader : store.readers) reader->unread_cached_bytes *= kept;
+    for (SimulatedReader* reader : store.readers) reader->unread_cached_bytes *= kept;
     store.cached_bytes = store.quota_bytes;
 }
 

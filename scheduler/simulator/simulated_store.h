@@ -24,7 +24,7 @@ struct ReadTurn {
 };
 
 // The reading state of one running job.
-struct Reader {
+struct SimulatedReader {
     std::uint32_t job = 0;           // index in the simulation's jobs
     std::uint32_t store = kNoStore;  // index in the planned stores
     double weight = 1;
@@ -39,7 +39,7 @@ struct Reader {
     double hit_ratio = 0;
     double rate = 0;
     double cap = std::numeric_limits<double>::infinity();  // bound by the disks and networks of its nodes
-    const Reader* job_reader = nullptr;                    // set if this reader is a job's part on one node
+    const SimulatedReader* job_reader = nullptr;           // set if this reader is a job's part on one node
     // The turns before this one, oldest first; empty if the job was never stopped.
     std::vector<ReadTurn> turns{};
     double turn_s = 0;                   // when this turn began
@@ -53,24 +53,24 @@ struct Store {
     double size_bytes = 0;
     double cached_bytes = 0;
     double quota_bytes = 0;
-    std::vector<Reader*> readers;
-    std::vector<Reader*> paused{};  // jobs that wait for their next turn
+    std::vector<SimulatedReader*> readers;
+    std::vector<SimulatedReader*> paused{};  // jobs that wait for their next turn
 
     bool fills() const { return cached_bytes < quota_bytes && !readers.empty(); }
 };
 
 // The reader's hit ratio in the rest of its epoch. A ratio that differs from 1 only by rounding is 1: a job that needs
 // nothing from the remote is granted nothing.
-double rest_hit_ratio(const Reader& reader);
+double rest_hit_ratio(const SimulatedReader& reader);
 // Advances all readers of the store and admits their misses up to the quota. `read` has the bytes read by each of
 // store.readers, in the same order.
 void advance(Store& store, std::span<const double> read);
 // Begins an epoch, also the first one. The reader's `part` of the dataset is unread, and all that is cached now can be
 // hit.
-void begin_epoch(const Store& store, Reader& reader, double part = 1);
+void begin_epoch(const Store& store, SimulatedReader& reader, double part = 1);
 // Begin and end a turn of reading. The last turn need not be ended.
-void begin_turn(Reader& reader, double now_s);
-void end_turn(Reader& reader, double now_s);
+void begin_turn(SimulatedReader& reader, double now_s);
+void end_turn(SimulatedReader& reader, double now_s);
 // Cuts cached bytes to the quota. First drops what every reader has already read.
 void cut_to_quota(Store& store);
 

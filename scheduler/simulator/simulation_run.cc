@@ -71,7 +71,7 @@ void SimulationRun::advance_to(double until_s) {
     if (seconds <= 0) return;
     timeline_->take(now_s_, until_s, running_, live_.size() - running_.size(), *data_);
     checkpoints_.note_instant(until_s, [&](std::uint32_t j, double at_s) {
-        const Reader& reader = jobs_[j].reader;
+        const SimulatedReader& reader = jobs_[j].reader;
         return std::max(0.0, reader.remaining_bytes - reader.rate * (at_s - now_s_));
     });
     data_->advance(seconds, running_, outcome_.jobs);

@@ -28,7 +28,7 @@ public:
             cut_to_quota(store);
         }
         for (std::size_t i = 0; i < state.readers.size(); ++i) {
-            Reader& reader = *state.readers[i];
+            SimulatedReader& reader = *state.readers[i];
             reader.hit_ratio = rest_hit_ratio(reader);
             reader.bandwidth = plan->jobs[i].bandwidth_bytes_per_second;
             reader.rate = allocator::predicted_rate(reader.ideal, reader.bandwidth, reader.hit_ratio);
@@ -60,7 +60,7 @@ private:
         }
         cluster_.jobs.resize(state.readers.size() + state.waiting.size());
         for (std::size_t i = 0; i < state.readers.size(); ++i) {
-            const Reader& reader = *state.readers[i];
+            const SimulatedReader& reader = *state.readers[i];
             allocator::ClusterJob& job = cluster_.jobs[i];
             describe(reader, state, job);
             job.gpus = state.gpus[i];
@@ -85,7 +85,7 @@ private:
         }
     }
 
-    static void describe(const Reader& reader, const ReadersState& state, allocator::ClusterJob& job) {
+    static void describe(const SimulatedReader& reader, const ReadersState& state, allocator::ClusterJob& job) {
         job.name = std::to_string(reader.job);
         job.dataset = reader.store;
         job.ideal_bytes_per_second = reader.ideal;

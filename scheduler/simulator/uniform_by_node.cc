@@ -36,7 +36,7 @@ public:
             cut_to_quota(*store);
         }
         for (std::size_t i = 0; i < state.readers.size(); ++i) {
-            Reader& reader = *state.readers[i];
+            SimulatedReader& reader = *state.readers[i];
             reader.hit_ratio = rest_hit_ratio(reader);
             reader.bandwidth = plan->jobs[i].bandwidth_bytes_per_second;
             reader.rate = allocator::predicted_rate(reader.ideal, reader.bandwidth, reader.hit_ratio);
@@ -82,7 +82,7 @@ private:
     void describe_jobs(const ReadersState& state) {
         cluster_.jobs.resize(state.readers.size() + state.waiting.size());
         for (std::size_t i = 0; i < state.readers.size(); ++i) {
-            const Reader& reader = *state.readers[i];
+            const SimulatedReader& reader = *state.readers[i];
             allocator::ClusterJob& job = cluster_.jobs[i];
             describe(reader, state, job);
             job.gpus = state.gpus[i];
@@ -104,7 +104,7 @@ private:
         }
     }
 
-    void describe(const Reader& reader, const ReadersState& state, allocator::ClusterJob& job) const {
+    void describe(const SimulatedReader& reader, const ReadersState& state, allocator::ClusterJob& job) const {
         const Store& store = *state.stores[reader.store];
         job.name = std::to_string(reader.job);
         job.dataset = dataset_at_.at(store.dataset);

@@ -32,7 +32,7 @@
 namespace {
 
 namespace fs = std::filesystem;
-using larder::campaign::World;
+using larder::campaign::SimulatedWorld;
 using larder::campaign::WorldOptions;
 using larder::campaign::WorldResult;
 
@@ -103,11 +103,11 @@ Report run_seed(const Options& options, std::uint64_t seed, const std::string& d
         fs::create_directories(directory);
         WorldResult result;
         {
-            World world({.seed = seed,
-                         .directory = directory,
-                         .prints = prints,
-                         .faults = !options.no_faults,
-                         .policy = options.policy});
+            SimulatedWorld world({.seed = seed,
+                                  .directory = directory,
+                                  .prints = prints,
+                                  .faults = !options.no_faults,
+                                  .policy = options.policy});
             result = world.run();
         }
         fs::remove_all(directory);

@@ -40,7 +40,7 @@ std::string waits_for(const json::object& task) {
     return outage.empty() ? std::string() : outage_text(outage);
 }
 
-void show(Progress& progress, const json::object& task) {
+void show(ProgressLine& progress, const json::object& task) {
     progress.show({.done = count_at(task, "done"),
                    .total = count_at(task, "total"),
                    .unit = text_at(task, "unit"),
@@ -94,14 +94,14 @@ Result<json::value> call(const Context& context, std::string_view method, const 
 }
 
 Result<EndedTask> follow_task(const Context& context, const json::value& accepted, const std::string& label,
-                              const std::function<void(const json::object& task, Progress&)>& on_poll) {
+                              const std::function<void(const json::object& task, ProgressLine&)>& on_poll) {
     const json::object& named = as_object(accepted);
     const std::string id = text_at(named, "task");
     if (id.empty()) return fail(ErrorCode::protocol, "the daemon's answer names no task");
     const std::string target = "/v1/tasks/" + percent_encode(id);
     std::optional<InterruptWatch> interrupt(std::in_place);
     bool cancelling = false;
-    Progress progress(label);
+    ProgressLine progress(label);
     for (;;) {
         auto task = call(context, "GET", target);
         if (!task) return std::unexpected(task.error());

@@ -33,7 +33,7 @@ struct EndedTask {
 // given, is called with each answer about the task. Ctrl-C cancels the task. An Error returned here means that the
 // daemon could not be reached.
 Result<EndedTask> follow_task(const Context& context, const boost::json::value& accepted, const std::string& label,
-                              const std::function<void(const boost::json::object& task, Progress&)>& on_poll = {});
+                              const std::function<void(const boost::json::object& task, ProgressLine&)>& on_poll = {});
 
 // Replaces the API's names of fields in an error's message by the options that the user gave: pairs of {field, option}.
 Error with_option_names(Error error,

@@ -66,7 +66,7 @@ Result<Readiness> listen_for_readiness() {
     return readiness;
 }
 
-Result<pid_t> spawn(const Background& background, int log, const std::string& notify) {
+Result<pid_t> spawn(const BackgroundProcess& background, int log, const std::string& notify) {
     std::vector<std::string> words{"/proc/self/exe"};
     words.insert(words.end(), background.arguments.begin(), background.arguments.end());
     std::vector<std::string> variables;
@@ -139,7 +139,7 @@ std::string down_command(const std::string& state_directory) {
            (state_directory == cache::default_state_directory() ? std::string() : " --state " + state_directory);
 }
 
-Result<pid_t> run_in_background(const Background& background) {
+Result<pid_t> run_in_background(const BackgroundProcess& background) {
     const auto log = open_file(background.log, O_WRONLY | O_CREAT | O_APPEND, 0600);
     if (!log) return std::unexpected(log.error());
     const off_t log_bytes_before = ::lseek(log->get(), 0, SEEK_END);

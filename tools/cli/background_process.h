@@ -17,14 +17,14 @@ namespace larder::cli {
 // Takes the lock that `larder up` holds as long as it runs. already_exists: another process runs on this state.
 Result<FileDescriptor> lock_up(const std::string& state_directory);
 
-struct Background {
+struct BackgroundProcess {
     std::vector<std::string> arguments;  // for this program, from the first on
     std::string log;                     // the file to which stdout and stderr are appended
 };
 
 // Runs this program in its own session. Returns its process id once it serves, or an error with its output if it ends
 // before.
-Result<pid_t> run_in_background(const Background& background);
+Result<pid_t> run_in_background(const BackgroundProcess& background);
 
 // Returns the command a user types to end the `larder up` of this state.
 std::string down_command(const std::string& state_directory);

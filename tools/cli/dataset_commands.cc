@@ -451,7 +451,7 @@ int warm_dataset(const Context& context, const std::string& name) {
     const auto dataset = call(context, "GET", dataset_target(name));
     const std::string compression = dataset ? text_at(as_object(*dataset), "compression") : "none";
     bool is_plan_due = !context.json;
-    const auto print_plan = [&](const json::object& task, Progress& progress) {
+    const auto print_plan = [&](const json::object& task, ProgressLine& progress) {
         const json::object& plan = object_at(task, "plan");
         if (!is_plan_due || plan.empty()) return;
         is_plan_due = false;

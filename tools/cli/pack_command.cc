@@ -73,7 +73,7 @@ int pack(const Context& context, cache::PackRequest request, const std::string& 
     const SteadyClock clock;
     const std::int64_t start_ns = clock.now_ns();
     std::int64_t drawn_ns = 0;
-    Progress progress("packing " + request.destination);
+    ProgressLine progress("packing " + request.destination);
     const auto draw = [&](const cache::IndexProgress& now) {
         const std::int64_t now_ns = clock.now_ns();
         if (now_ns - drawn_ns < kDrawEveryNs) return;

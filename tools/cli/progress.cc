@@ -62,9 +62,9 @@ std::string progress_line(const std::string& label, const ProgressState& state, 
     return cut_to(line, columns - 1);
 }
 
-Progress::Progress(std::string label) : label_(std::move(label)), terminal_(::isatty(STDERR_FILENO) == 1) {}
+ProgressLine::ProgressLine(std::string label) : label_(std::move(label)), terminal_(::isatty(STDERR_FILENO) == 1) {}
 
-void Progress::show(const ProgressState& state) {
+void ProgressLine::show(const ProgressState& state) {
     if (!terminal_) {
         const bool waits = !state.waits_for.empty();
         const bool is_due = state.seconds - printed_s_ >= kPrintEverySeconds;
@@ -82,7 +82,7 @@ void Progress::show(const ProgressState& state) {
     shown_ = true;
 }
 
-void Progress::finish() {
+void ProgressLine::finish() {
     if (shown_) std::fprintf(stderr, "\r\033[K");
     std::fflush(stderr);
     shown_ = false;

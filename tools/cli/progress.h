@@ -23,11 +23,11 @@ struct ProgressState {
 // Returns the line, at most `columns` wide.
 std::string progress_line(const std::string& label, const ProgressState& state, std::size_t columns);
 
-class Progress {
+class ProgressLine {
 public:
-    explicit Progress(std::string label);
-    ~Progress() { finish(); }
-    Progress(const Progress&) = delete;
+    explicit ProgressLine(std::string label);
+    ~ProgressLine() { finish(); }
+    ProgressLine(const ProgressLine&) = delete;
 
     void show(const ProgressState& state);
     void finish();

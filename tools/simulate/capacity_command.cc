@@ -133,7 +133,7 @@ private:
 
     const CapacityOptions& options_;
     SteadyClock clock_;
-    Progress progress_{"simulating"};
+    ProgressLine progress_{"simulating"};
     double most_;
     double target_ = 0;
     double least_ = 0;

@@ -152,7 +152,7 @@ int run(const Context& context, CompareOptions& options) {
     if (auto settled = options.simulate.settle(); !settled) return report(context, settled.error());
     const auto choices = choices_of(options);
     if (!choices) return report(context, choices.error());
-    Progress progress("simulating");
+    ProgressLine progress("simulating");
     SteadyClock clock;
     const std::int64_t begin_ns = clock.now_ns();
     const auto texts = run_in_processes(

@@ -50,7 +50,7 @@ std::string seconds_or_nothing(double seconds) {
 }
 
 // Returns the names of the sampled series, in order.
-std::vector<std::string> sampled_names(const scheduler::Report& report) {
+std::vector<std::string> sampled_names(const scheduler::ScenarioReport& report) {
     std::vector<std::string> names;
     names.reserve(report.outcome.sampled_datasets.size() + 1);
     for (const std::uint32_t dataset : report.outcome.sampled_datasets) {
@@ -62,7 +62,7 @@ std::vector<std::string> sampled_names(const scheduler::Report& report) {
 
 }  // namespace
 
-Result<void> write_jobs_csv(const scheduler::Report& report, const std::string& path) {
+Result<void> write_jobs_csv(const scheduler::ScenarioReport& report, const std::string& path) {
     auto file = open_for_writing(path);
     if (!file) return std::unexpected(file.error());
     std::fprintf(file->get(),
@@ -87,7 +87,7 @@ Result<void> write_jobs_csv(const scheduler::Report& report, const std::string& 
     return check_written(std::move(*file), path);
 }
 
-Result<void> write_timeline_csv(const scheduler::Report& report, const std::string& path) {
+Result<void> write_timeline_csv(const scheduler::ScenarioReport& report, const std::string& path) {
     auto file = open_for_writing(path);
     if (!file) return std::unexpected(file.error());
     std::fprintf(file->get(), "at_s,running,waiting,gpus_allocated,gpus_useful,remote_bytes_per_second,cached_bytes");
@@ -127,7 +127,7 @@ Result<void> plot_comparison(const json::array& rows, const std::string& trace, 
     return draw(svg_path, {{"title", "trace " + trace_name(trace)}, {"comparison", rows}});
 }
 
-Result<void> plot(const scheduler::Report& report, const scheduler::ScenarioOptions& options,
+Result<void> plot(const scheduler::ScenarioReport& report, const scheduler::ScenarioOptions& options,
                   const std::string& directory) {
     std::error_code failed;
     std::filesystem::create_directories(directory, failed);

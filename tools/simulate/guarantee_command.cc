@@ -38,7 +38,7 @@ int run(const Context& context, SimulateOptions& options) {
         if (!cells) return report(context, cells.error());
         scenario->cells = std::move(*cells);
     }
-    Progress progress("simulating");
+    ProgressLine progress("simulating");
     SteadyClock clock;
     const std::int64_t begin_ns = clock.now_ns();
     const auto guarantees =

@@ -47,7 +47,7 @@ std::string time_text(double seconds) {
     return text;
 }
 
-json::object summary_json(const scheduler::Report& report, const scheduler::ScenarioOptions& options) {
+json::object summary_json(const scheduler::ScenarioReport& report, const scheduler::ScenarioOptions& options) {
     const scheduler::Summary& summary = report.summary;
     return {{"policy", options.policy},
             {"cache", name(report.cache)},
@@ -100,7 +100,7 @@ UnitFamily size_family(double cache_bytes) {
     return cache_bytes > 0 ? unit_family_of(static_cast<std::uint64_t>(cache_bytes)) : UnitFamily::decimal;
 }
 
-void print_summary(const scheduler::Report& report, const scheduler::ScenarioOptions& options) {
+void print_summary(const scheduler::ScenarioReport& report, const scheduler::ScenarioOptions& options) {
     const scheduler::Summary& summary = report.summary;
     const auto size = [&](double bytes) {
         return format_bytes(static_cast<std::uint64_t>(bytes), size_family(options.simulation.storage.cache_bytes));

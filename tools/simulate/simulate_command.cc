@@ -23,10 +23,10 @@ struct RunOptions {
     std::string plot_directory;
 };
 
-Result<scheduler::Report> run_with_progress(scheduler::ScenarioOptions options) {
+Result<scheduler::ScenarioReport> run_with_progress(scheduler::ScenarioOptions options) {
     auto scenario = scheduler::make_scenario(options);
     if (!scenario) return std::unexpected(scenario.error());
-    Progress progress("simulating");
+    ProgressLine progress("simulating");
     SteadyClock clock;
     const std::int64_t begin_ns = clock.now_ns();
     options.simulation.progress = [&](const scheduler::SimulationProgress& now) {

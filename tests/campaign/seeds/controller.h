@@ -55,7 +55,7 @@ public:
     double bandwidth() const;
     const allocator::Cluster* cluster() const { return cluster_.get(); }
     // False until the node has applied a lease that was given since the leases on record were last lost or became old.
-    bool counts(const Node& node) const {
+    bool counts(const SimulatedNode& node) const {
         const auto first = first_leases_.find(node.name());
         return first != first_leases_.end() && node.lease_applied() >= first->second;
     }

@@ -53,14 +53,14 @@ bool has_content(std::span<const std::byte> bytes, std::uint64_t seed) {
 }
 
 SimulatedDataset::SimulatedDataset(std::string name, std::uint32_t objects, std::uint32_t bytes_max, bool checksums,
-                                   Random& random)
+                                   WorldRandom& random)
     : name_(std::move(name)), bytes_max_(bytes_max), checksums_(checksums) {
     Edition first;
     for (std::uint32_t i = 0; i < objects; ++i) first.push_back(make_object(i, random));
     editions_.push_back(std::make_shared<const Edition>(std::move(first)));
 }
 
-SimulatedObject SimulatedDataset::make_object(std::uint32_t number, Random& random) {
+SimulatedObject SimulatedDataset::make_object(std::uint32_t number, WorldRandom& random) {
     char path[16];
     std::snprintf(path, sizeof path, "%06u", number);
     last_mtime_ns_ += 1000;
@@ -70,7 +70,7 @@ SimulatedObject SimulatedDataset::make_object(std::uint32_t number, Random& rand
             .seed = mix64(hash_name(name_) ^ mix64(number) ^ static_cast<std::uint64_t>(last_mtime_ns_))};
 }
 
-void SimulatedDataset::change(Random& random) {
+void SimulatedDataset::change(WorldRandom& random) {
     Edition next = *editions_.back();
     const std::uint64_t part = 1 + random.below(4);
     for (std::uint32_t i = 0; i < next.size(); ++i) {

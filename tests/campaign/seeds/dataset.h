@@ -32,10 +32,11 @@ using Edition = std::vector<SimulatedObject>;
 
 class SimulatedDataset {
 public:
-    SimulatedDataset(std::string name, std::uint32_t objects, std::uint32_t bytes_max, bool checksums, Random& random);
+    SimulatedDataset(std::string name, std::uint32_t objects, std::uint32_t bytes_max, bool checksums,
+                     WorldRandom& random);
 
     // Replaces some objects.
-    void change(Random& random);
+    void change(WorldRandom& random);
 
     const std::string& name() const { return name_; }
     bool checksums() const { return checksums_; }
@@ -56,7 +57,7 @@ public:
                                                     const std::string& path) const;
 
 private:
-    SimulatedObject make_object(std::uint32_t number, Random& random);
+    SimulatedObject make_object(std::uint32_t number, WorldRandom& random);
 
     std::string name_;
     std::uint32_t bytes_max_;

@@ -12,7 +12,7 @@ void Events::at(std::int64_t time_ns, std::function<void()> run) {
 void Events::run_until(std::int64_t time_ns) {
     while (!failed() && !queue_.empty() && queue_.top().time_ns <= time_ns) {
         // Only `run` is moved; the order of the queue does not depend on it.
-        std::function<void()> run = std::move(const_cast<Event&>(queue_.top()).run);
+        std::function<void()> run = std::move(const_cast<TimedEvent&>(queue_.top()).run);
         now_ns_ = queue_.top().time_ns;
         queue_.pop();
         ++count_;

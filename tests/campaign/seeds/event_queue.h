@@ -19,9 +19,9 @@ inline constexpr std::int64_t kMillisecond_ns = 1'000'000;
 inline constexpr std::int64_t kSecond_ns = 1'000'000'000;
 inline constexpr std::int64_t kNever_ns = INT64_MAX;
 
-class Random {
+class WorldRandom {
 public:
-    explicit Random(std::uint64_t seed) : seed_(mix64(seed)) {}
+    explicit WorldRandom(std::uint64_t seed) : seed_(mix64(seed)) {}
 
     std::uint64_t next() { return mix64(seed_ ^ mix64(++count_)); }
     // Below `end`, which is above 0.
@@ -63,11 +63,11 @@ public:
     std::uint64_t count() const { return count_; }
 
 private:
-    struct Event {
+    struct TimedEvent {
         std::int64_t time_ns;
         std::uint64_t sequence;
         std::function<void()> run;
-        bool operator<(const Event& other) const {
+        bool operator<(const TimedEvent& other) const {
             return std::pair(time_ns, sequence) > std::pair(other.time_ns, other.sequence);
         }
     };
@@ -79,7 +79,7 @@ private:
     std::uint64_t count_ = 0;
     std::uint64_t hash_ = 0;
     std::string failure_;
-    std::priority_queue<Event> queue_;
+    std::priority_queue<TimedEvent> queue_;
 };
 
 // The clock of one machine. It runs with simulated time, from a start of its own, and may jump forward.

@@ -23,7 +23,7 @@ struct NetworkFaults {
 
 class Network {
 public:
-    Network(Events& events, Random& random, const NetworkFaults& faults)
+    Network(Events& events, WorldRandom& random, const NetworkFaults& faults)
         : events_(events), random_(random), faults_(faults) {}
 
     void send(int from, int to, const std::function<void()>& arrive) {
@@ -41,7 +41,7 @@ public:
 
 private:
     Events& events_;
-    Random& random_;
+    WorldRandom& random_;
     const NetworkFaults& faults_;
     std::set<std::pair<int, int>> cuts_;
 };

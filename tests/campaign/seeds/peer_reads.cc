@@ -95,7 +95,7 @@ void PeerReads::offer(cache::RemoteRead& read) {
     around.network.send(own_, peer_,
                         [around, own = own_, peer = peer_, dataset = dataset_, fingerprint = fingerprint_, block, end,
                          sent = damaged(record)] {
-                            Node& node = *around.nodes[static_cast<std::size_t>(peer)];
+                            SimulatedNode& node = *around.nodes[static_cast<std::size_t>(peer)];
                             if (!node.answers()) return;
                             const bool taken = node.take_offered(dataset, fingerprint, block, sent);
                             around.network.send(peer, own, [taken, end] {

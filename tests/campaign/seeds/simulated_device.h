@@ -31,7 +31,7 @@ struct DiskFaults {
 
 class SimulatedDevice final : public cache::Device {
 public:
-    SimulatedDevice(const Clock& clock, Random& random, const DiskFaults& faults)
+    SimulatedDevice(const Clock& clock, WorldRandom& random, const DiskFaults& faults)
         : clock_(clock), random_(random), faults_(faults) {}
     ~SimulatedDevice() override { stop(); }
 
@@ -101,7 +101,7 @@ private:
     std::string path_of(int fd);
 
     const Clock& clock_;
-    Random& random_;
+    WorldRandom& random_;
     const DiskFaults& faults_;
     std::map<std::pair<std::int64_t, std::uint64_t>, std::unique_ptr<Pending>> pending_;  // by due time, then start
     std::map<int, std::string> paths_;

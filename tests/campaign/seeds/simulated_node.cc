@@ -39,7 +39,7 @@ std::string endpoint_of(int node) {
 
 }  // namespace
 
-Node::Node(const NodeOptions& options, const Surroundings& around)
+SimulatedNode::SimulatedNode(const NodeOptions& options, const Surroundings& around)
     : options_(options), name_("node-" + std::to_string(options.number)), around_(around), clock_(around.events) {
     clock_.set_offset_ns(around_.random.between(kSecond_ns, 1'000'000 * kSecond_ns));
     fs::create_directories(options_.directory);
@@ -51,13 +51,13 @@ Node::Node(const NodeOptions& options, const Surroundings& around)
     for (std::size_t d = 0; d < datasets_.size(); ++d) reindex(d);
 }
 
-Node::~Node() {
+SimulatedNode::~SimulatedNode() {
     if (up()) end_instance(false);
 }
 
 // --- the life of the daemon
 
-void Node::start() {
+void SimulatedNode::start() {
     if (up()) return;
     ++instances_;
     events().trace(1, [&] { return name_ + " starts"; });
@@ -123,19 +123,19 @@ void Node::start() {
     after(around_.random.between(0, kNodeTick_ns), [this] { tick(); });
 }
 
-void Node::kill() {
+void SimulatedNode::kill() {
     if (!up()) return;
     events().trace(2, [&] { return name_ + " is killed"; });
     end_instance(false);
 }
 
-void Node::cut_power() {
+void SimulatedNode::cut_power() {
     events().trace(3, [&] { return name_ + " loses power"; });
     if (up()) end_instance(true);
     clock_.set_offset_ns(around_.random.between(kSecond_ns, 1'000'000 * kSecond_ns) - events().now_ns());
 }
 
-void Node::end_instance(bool power_is_cut) {
+void SimulatedNode::end_instance(bool power_is_cut) {
     const std::string index_directory = options_.directory + "/index";
     const std::string copy = options_.directory + "/index-copy";
     // Destroying the index would commit its last changes, which a killed process cannot.
@@ -166,7 +166,7 @@ void Node::end_instance(bool power_is_cut) {
     deferred_.clear();
 }
 
-void Node::freeze(std::int64_t for_ns) {
+void SimulatedNode::freeze(std::int64_t for_ns) {
     if (!answers()) return;
     events().trace(4, [&] { return name_ + " stands still for " + std::to_string(for_ns / kMillisecond_ns) + " ms"; });
     frozen_until_ns_ = events().now_ns() + for_ns;
@@ -180,7 +180,7 @@ void Node::freeze(std::int64_t for_ns) {
     });
 }
 
-void Node::jump_clock(std::int64_t by_ns) {
+void SimulatedNode::jump_clock(std::int64_t by_ns) {
     clock_.jump_ns(by_ns);
     // The buckets are full again.
     for (std::uint64_t i = 0; i < live_buckets_; ++i) around_.bandwidth.bucket_made();
@@ -188,19 +188,19 @@ void Node::jump_clock(std::int64_t by_ns) {
     wake();
 }
 
-void Node::when_awake(std::function<void()> run) {
+void SimulatedNode::when_awake(std::function<void()> run) {
     if (!up()) return;
     if (!frozen()) return run();
     deferred_.push_back(std::move(run));
 }
 
-void Node::after(std::int64_t delay_ns, std::function<void()> run) {
+void SimulatedNode::after(std::int64_t delay_ns, std::function<void()> run) {
     events().after(delay_ns, [this, instance = instances_, run = std::move(run)] {
         if (instance == instances_) when_awake(run);
     });
 }
 
-void Node::wake_at(std::int64_t time_ns) {
+void SimulatedNode::wake_at(std::int64_t time_ns) {
     if (!up() || time_ns >= next_wake_ns_) return;
     next_wake_ns_ = time_ns;
     events().at(time_ns, [this, instance = instances_] {
@@ -209,7 +209,7 @@ void Node::wake_at(std::int64_t time_ns) {
     });
 }
 
-void Node::run_shard() {
+void SimulatedNode::run_shard() {
     constexpr int kTurnsMax = 10'000;
     running_ = true;
     next_wake_ns_ = kNever_ns;
@@ -231,8 +231,9 @@ void Node::run_shard() {
 
 // --- sessions
 
-std::unique_ptr<Client> Node::attach(const std::string& job, std::uint32_t uid, std::size_t dataset,
-                                     std::size_t edition, std::uint32_t slot_pages, std::function<void()> on_progress) {
+std::unique_ptr<Client> SimulatedNode::attach(const std::string& job, std::uint32_t uid, std::size_t dataset,
+                                              std::size_t edition, std::uint32_t slot_pages,
+                                              std::function<void()> on_progress) {
     if (!answers() || !has_edition(dataset, edition)) return nullptr;
     const auto bucket = limits_->bucket(job, {.uid = uid}, now_ns());
     if (!bucket) {
@@ -258,7 +259,7 @@ std::unique_ptr<Client> Node::attach(const std::string& job, std::uint32_t uid, 
     return client;
 }
 
-double Node::rates_in_force() const {
+double SimulatedNode::rates_in_force() const {
     std::set<std::string_view> jobs;
     for (const auto& [id, job] : session_jobs_) {
         if (progress_.contains(id)) jobs.insert(job);
@@ -271,7 +272,7 @@ double Node::rates_in_force() const {
     return sum;
 }
 
-std::uint64_t Node::jobs_with_sessions() const {
+std::uint64_t SimulatedNode::jobs_with_sessions() const {
     std::set<std::string_view> jobs;
     for (const auto& [id, job] : session_jobs_) {
         if (progress_.contains(id)) jobs.insert(job);
@@ -281,7 +282,7 @@ std::uint64_t Node::jobs_with_sessions() const {
 
 // --- the control thread
 
-void Node::tick() {
+void SimulatedNode::tick() {
     after(kNodeTick_ns, [this] { tick(); });
     limits_->expire(now_ns());
     if (events().now_ns() - index_flush_ns_ >= kIndexCommit_ns) {
@@ -302,7 +303,7 @@ void Node::tick() {
     report();
 }
 
-void Node::every_second() {
+void SimulatedNode::every_second() {
     const cache::ShardStatistics statistics = shard_->statistics();
     limits_->update_idle_jobs(statistics, now_ns());
     note_buckets();
@@ -325,7 +326,7 @@ void Node::every_second() {
     wake();
 }
 
-void Node::note_buckets() {
+void SimulatedNode::note_buckets() {
     std::erase_if(buckets_, [this](const auto& bucket) {
         if (!bucket.second.expired()) return false;
         --live_buckets_;
@@ -335,7 +336,7 @@ void Node::note_buckets() {
     std::erase_if(session_jobs_, [this](const auto& session) { return !progress_.contains(session.first); });
 }
 
-void Node::reindex(std::size_t number) {
+void SimulatedNode::reindex(std::size_t number) {
     Dataset& dataset = datasets_[number];
     const std::size_t edition = dataset.data->editions().size() - 1;
     if (dataset.versions.contains(edition)) return;
@@ -347,7 +348,7 @@ void Node::reindex(std::size_t number) {
     if (up()) shard_->add_version(dataset.id, dataset.versions[edition]);
 }
 
-void Node::note_held() {
+void SimulatedNode::note_held() {
     for (Dataset& dataset : datasets_) {
         const auto held = shard_->held(dataset.id).blocks;
         const auto end = static_cast<std::uint32_t>(dataset.versions.rbegin()->second->header().block_id_end);
@@ -364,7 +365,7 @@ void Node::note_held() {
 }
 
 // A block that was dropped does not come back, unless that was just before the end.
-void Node::check_recovered(const Dataset& dataset, const std::vector<cache::RecoveredSegment>& segments) {
+void SimulatedNode::check_recovered(const Dataset& dataset, const std::vector<cache::RecoveredSegment>& segments) {
     if (disk_was_faulty_) return;
     // After a start, Shard::held() names blocks of the newest version only.
     const protocol::Manifest& newest = *dataset.versions.rbegin()->second;
@@ -387,7 +388,7 @@ void Node::check_recovered(const Dataset& dataset, const std::vector<cache::Reco
 }
 
 // As OldVersions in cache/control/versions.cc.
-void Node::drop_old_versions(const cache::ShardStatistics& statistics) {
+void SimulatedNode::drop_old_versions(const cache::ShardStatistics& statistics) {
     for (Dataset& dataset : datasets_) {
         const auto counted = std::ranges::find(statistics.datasets, dataset.id, &cache::DatasetStatistics::dataset_id);
         if (counted == statistics.datasets.end()) continue;
@@ -420,7 +421,7 @@ void Node::drop_old_versions(const cache::ShardStatistics& statistics) {
 // --- the allocator
 
 // As AllocatorAgent in cache/control/agent.cc.
-void Node::report() {
+void SimulatedNode::report() {
     const cache::ShardStatistics statistics = shard_->statistics();
     std::vector<cache::ReportedDataset> datasets;
     for (const Dataset& dataset : datasets_) {
@@ -461,7 +462,7 @@ void Node::report() {
     after(kAnswerTimeout_ns, [take] { take(nullptr); });
 }
 
-void Node::handle_answer(const HttpResponse* response, std::int64_t sent_ns) {
+void SimulatedNode::handle_answer(const HttpResponse* response, std::int64_t sent_ns) {
     report_in_flight_ = false;
     const Result<void> applied =
         response != nullptr ? apply(*response, sent_ns) : fail(ErrorCode::unavailable, "no answer");
@@ -473,7 +474,7 @@ void Node::handle_answer(const HttpResponse* response, std::int64_t sent_ns) {
     wake();
 }
 
-Result<void> Node::apply(const HttpResponse& response, std::int64_t sent_ns) {
+Result<void> SimulatedNode::apply(const HttpResponse& response, std::int64_t sent_ns) {
     const unsigned protocol = std::exchange(protocol_, allocator::kProtocolOldest);
     if (response.status != 200) return std::unexpected(error_of_response(response));
     protocol_ = allocator::common_protocol(response);
@@ -505,7 +506,7 @@ Result<void> Node::apply(const HttpResponse& response, std::int64_t sent_ns) {
 }
 
 // As Quotas::apply_plan.
-Result<void> Node::apply_quotas(const std::map<std::string, Quota>& quotas) {
+Result<void> SimulatedNode::apply_quotas(const std::map<std::string, Quota>& quotas) {
     Quota sum;
     for (const Dataset& dataset : datasets_) {
         const auto planned = quotas.find(dataset.data->name());
@@ -526,7 +527,7 @@ Result<void> Node::apply_quotas(const std::map<std::string, Quota>& quotas) {
     return {};
 }
 
-void Node::lower_dealt_quotas(std::uint64_t Quota::* tier, std::uint64_t capacity) {
+void SimulatedNode::lower_dealt_quotas(std::uint64_t Quota::* tier, std::uint64_t capacity) {
     std::uint64_t sum = 0;
     for (const Dataset& dataset : datasets_) sum += dataset.quota.*tier;
     for (Dataset& dataset : datasets_) {
@@ -538,7 +539,7 @@ void Node::lower_dealt_quotas(std::uint64_t Quota::* tier, std::uint64_t capacit
     }
 }
 
-void Node::hold_quota(std::size_t number, std::optional<Quota> quota) {
+void SimulatedNode::hold_quota(std::size_t number, std::optional<Quota> quota) {
     if (!answers()) return;
     Dataset& dataset = datasets_[number];
     if (!quota) {
@@ -565,7 +566,7 @@ void Node::hold_quota(std::size_t number, std::optional<Quota> quota) {
 
 // --- peers
 
-const Node::Dataset* Node::find_lent(const std::string& name, const std::string& fingerprint) const {
+const SimulatedNode::Dataset* SimulatedNode::find_lent(const std::string& name, const std::string& fingerprint) const {
     for (const Dataset& dataset : datasets_) {
         if (dataset.data->name() == name && cache::fingerprint_of(*dataset.versions.rbegin()->second) == fingerprint)
             return &dataset;
@@ -574,8 +575,8 @@ const Node::Dataset* Node::find_lent(const std::string& name, const std::string&
 }
 
 // As PeerServer in cache/peers/peer_server.cc.
-std::optional<std::string> Node::held_answer(const std::string& name, const std::string& fingerprint,
-                                             const std::string& since) const {
+std::optional<std::string> SimulatedNode::held_answer(const std::string& name, const std::string& fingerprint,
+                                                      const std::string& since) const {
     const Dataset* dataset = find_lent(name, fingerprint);
     if (dataset == nullptr) return std::nullopt;
     const cache::Shard::Held held = shard_->held(dataset->id);
@@ -590,8 +591,8 @@ std::optional<std::string> Node::held_answer(const std::string& name, const std:
     return cache::encode_held(state, held.room_bytes, manifest.block_count(), bits);
 }
 
-void Node::lend(const std::string& name, const std::string& fingerprint, std::uint32_t block,
-                std::function<void(std::string record)> answer) {
+void SimulatedNode::lend(const std::string& name, const std::string& fingerprint, std::uint32_t block,
+                         std::function<void(std::string record)> answer) {
     when_awake([this, name, fingerprint, block, answer = std::move(answer)] {
         const Dataset* dataset = find_lent(name, fingerprint);
         if (dataset == nullptr) return answer("");
@@ -617,8 +618,8 @@ void Node::lend(const std::string& name, const std::string& fingerprint, std::ui
     });
 }
 
-bool Node::take_offered(const std::string& name, const std::string& fingerprint, std::uint32_t block,
-                        const std::string& record) {
+bool SimulatedNode::take_offered(const std::string& name, const std::string& fingerprint, std::uint32_t block,
+                                 const std::string& record) {
     const Dataset* dataset = find_lent(name, fingerprint);
     if (dataset == nullptr) return false;
     const auto& manifest = dataset->versions.rbegin()->second;
@@ -645,7 +646,7 @@ bool Node::take_offered(const std::string& name, const std::string& fingerprint,
 }
 
 // As PeerDirectory in cache/peers/peer_directory.cc.
-void Node::ask_peers() {
+void SimulatedNode::ask_peers() {
     if (peers_.empty() && last_handovers_.empty()) return;
     for (auto& [key, last] : last_answers_) last.answered = false;
     for (const Dataset& dataset : datasets_) {
@@ -662,7 +663,7 @@ void Node::ask_peers() {
                 when_awake([this, peer, key, blocks, body] { take_held_answer(peer, key, blocks, body); });
             };
             around_.network.send(options_.number, peer, [this, peer, name, fingerprint, since, take] {
-                Node& asked = *around_.nodes[static_cast<std::size_t>(peer)];
+                SimulatedNode& asked = *around_.nodes[static_cast<std::size_t>(peer)];
                 asked.when_awake([this, &asked, peer, name, fingerprint, since, take] {
                     around_.network.send(peer, options_.number,
                                          [take, body = asked.held_answer(name, fingerprint, since)] { take(body); });
@@ -673,8 +674,8 @@ void Node::ask_peers() {
     after(500 * kMillisecond_ns, [this] { hand_over_peers(); });
 }
 
-void Node::take_held_answer(int peer, const std::string& key, std::uint32_t blocks,
-                            const std::optional<std::string>& body) {
+void SimulatedNode::take_held_answer(int peer, const std::string& key, std::uint32_t blocks,
+                                     const std::optional<std::string>& body) {
     if (std::ranges::find(peers_, peer) == peers_.end()) return;
     if (!body) {
         last_answers_.erase({peer, key});
@@ -690,7 +691,7 @@ void Node::take_held_answer(int peer, const std::string& key, std::uint32_t bloc
     last.bits = std::move(*answer->bits);
 }
 
-cache::PeerBlocks Node::peer_blocks(const Dataset& dataset, const cache::HeldBlocks& own) {
+cache::PeerBlocks SimulatedNode::peer_blocks(const Dataset& dataset, const cache::HeldBlocks& own) {
     const auto& manifest = dataset.versions.rbegin()->second;
     const std::string fingerprint = cache::fingerprint_of(*manifest);
     const std::string key = dataset.data->name() + "/" + fingerprint;
@@ -724,7 +725,7 @@ cache::PeerBlocks Node::peer_blocks(const Dataset& dataset, const cache::HeldBlo
     return blocks;
 }
 
-void Node::hand_over_peers() {
+void SimulatedNode::hand_over_peers() {
     std::erase_if(last_answers_, [](const auto& last) { return !last.second.answered; });
     for (const Dataset& dataset : datasets_) {
         const auto own = shard_->held(dataset.id).blocks;

@@ -23,24 +23,24 @@
 #include "tests/campaign/seeds/bandwidth.h"
 #include "tests/campaign/seeds/client.h"
 #include "tests/campaign/seeds/dataset.h"
-#include "tests/campaign/seeds/simulated_device.h"
 #include "tests/campaign/seeds/network.h"
+#include "tests/campaign/seeds/simulated_device.h"
 #include "tests/campaign/seeds/simulated_remote.h"
 
 namespace larder::campaign {
 
-class Node;
+class SimulatedNode;
 
 // The parts that all nodes share.
 struct Surroundings {
     Events& events;
-    Random& random;
+    WorldRandom& random;
     Network& network;
     Bandwidth& bandwidth;
     std::vector<std::unique_ptr<SimulatedDataset>>& datasets;
     const RemoteFaults& remote_faults;
     const NetworkFaults& network_faults;
-    std::vector<std::unique_ptr<Node>>& nodes;
+    std::vector<std::unique_ptr<SimulatedNode>>& nodes;
     // Carries a request to the allocator; `respond` may be called later, or never.
     std::function<void(const HttpRequest& request, const std::function<void(const HttpResponse&)>& respond)> ask;
     std::uint64_t* reads = nullptr;  // counts of blocks that jobs got, by protocol::BlockSource
@@ -57,10 +57,10 @@ struct NodeOptions {
     bool lends = false;
 };
 
-class Node {
+class SimulatedNode {
 public:
-    Node(const NodeOptions& options, const Surroundings& around);
-    ~Node();
+    SimulatedNode(const NodeOptions& options, const Surroundings& around);
+    ~SimulatedNode();
 
     void start();
     // Ends the daemon as SIGKILL does.

@@ -28,7 +28,7 @@ struct RemoteFaults {
 class SimulatedRemote final : public cache::Remote {
 public:
     SimulatedRemote(SimulatedDevice& device, SimulatedDataset& dataset, const RemoteFaults& faults, int node,
-                    Bandwidth& bandwidth, const Clock& clock, Random& random)
+                    Bandwidth& bandwidth, const Clock& clock, WorldRandom& random)
         : device_(device),
           dataset_(dataset),
           faults_(faults),
@@ -54,7 +54,7 @@ private:
     int node_;
     Bandwidth& bandwidth_;
     const Clock& clock_;
-    Random& random_;
+    WorldRandom& random_;
     std::set<std::string, std::less<>> wrong_last_;  // objects whose last read had wrong bytes
     std::deque<Pending> pool_;
     std::vector<Pending*> free_;

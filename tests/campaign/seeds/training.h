@@ -81,7 +81,7 @@ private:
         std::vector<Item> items;
     };
     struct Rank {
-        Node* node = nullptr;
+        SimulatedNode* node = nullptr;
         std::uint64_t instance = 0;
         std::unique_ptr<Client> client;
         std::unique_ptr<detail::EpochOrder> order;

@@ -16,12 +16,12 @@ constexpr std::int64_t kSample_ns = 100 * kMillisecond_ns;
 
 }  // namespace
 
-World::World(const WorldOptions& options)
+SimulatedWorld::SimulatedWorld(const WorldOptions& options)
     : options_(options), events_(options.prints), random_(options.seed), network_(events_, random_, network_faults_) {
     choose_options();
 }
 
-World::~World() {
+SimulatedWorld::~SimulatedWorld() {
     // Jobs leave their nodes, and what nodes lend has to be gone, before the nodes are.
     bare_.clear();
     controller_.reset();
@@ -29,7 +29,7 @@ World::~World() {
     nodes_.clear();
 }
 
-void World::choose_options() {
+void SimulatedWorld::choose_options() {
     const std::uint64_t node_count = options_.faults ? 1 + random_.below(4) : 1 + random_.below(2);
     bandwidth_ = 1000.0 * static_cast<double>(random_.between(100, 500));
     burst_bytes_ = 16'384 << random_.below(3);
@@ -70,21 +70,21 @@ void World::choose_options() {
         const auto gpus = static_cast<std::uint32_t>(random_.between(2, 4));
         controller_options_.gpus.nodes.push_back({"node-" + std::to_string(n), 0, gpus, true});
         nodes_.push_back(
-            std::make_unique<Node>(NodeOptions{.number = static_cast<int>(n),
-                                               .directory = options_.directory + "/node-" + std::to_string(n),
-                                               .memory_bytes = random_.below(3) * 300'000,
-                                               .disk_bytes = random_.below(3) * 500'000,
-                                               .burst_bytes = burst_bytes_,
-                                               .floor_bytes_per_second = cluster.floor_bytes_per_second,
-                                               .gpus = gpus,
-                                               .lends = lends},
-                                   *around_));
+            std::make_unique<SimulatedNode>(NodeOptions{.number = static_cast<int>(n),
+                                                        .directory = options_.directory + "/node-" + std::to_string(n),
+                                                        .memory_bytes = random_.below(3) * 300'000,
+                                                        .disk_bytes = random_.below(3) * 500'000,
+                                                        .burst_bytes = burst_bytes_,
+                                                        .floor_bytes_per_second = cluster.floor_bytes_per_second,
+                                                        .gpus = gpus,
+                                                        .lends = lends},
+                                            *around_));
     }
     machines_ = std::make_unique<Machines>(*around_, programs_);
     controller_ = std::make_unique<Controller>(controller_options_, *around_, *machines_);
 }
 
-std::unique_ptr<Program> World::make_program(const std::string& name) {
+std::unique_ptr<Program> SimulatedWorld::make_program(const std::string& name) {
     auto program = std::make_unique<Program>();
     program->name = name;
     program->uid = 1000 + static_cast<std::uint32_t>(random_.below(2));
@@ -99,7 +99,7 @@ std::unique_ptr<Program> World::make_program(const std::string& name) {
 
 // --- jobs
 
-void World::submit() {
+void SimulatedWorld::submit() {
     const std::string name = "job" + std::to_string(++submitted_);
     auto program = make_program(name);
     std::uint32_t gpus = 0;
@@ -117,7 +117,7 @@ void World::submit() {
     });
 }
 
-void World::start_bare() {
+void SimulatedWorld::start_bare() {
     if (bare_.size() >= 2) return;
     const int number = ++last_bare_;
     Bare& bare = bare_[number];
@@ -128,7 +128,7 @@ void World::start_bare() {
     bare.training = std::make_unique<Training>(*around_, *bare.program, nodes, [](int) {});
 }
 
-void World::send(const std::string& method, std::vector<std::string> path, const std::string& body) {
+void SimulatedWorld::send(const std::string& method, std::vector<std::string> path, const std::string& body) {
     HttpRequest request{.method = method, .path = std::move(path)};
     request.body = body;
     controller_->ask(request, [this, method](const HttpResponse& response) {
@@ -138,8 +138,8 @@ void World::send(const std::string& method, std::vector<std::string> path, const
 
 // --- faults
 
-void World::choose_faults() {
-    const auto node_restart = [this](Node& node) { events_.after(seconds(15), [&node] { node.start(); }); };
+void SimulatedWorld::choose_faults() {
+    const auto node_restart = [this](SimulatedNode& node) { events_.after(seconds(15), [&node] { node.start(); }); };
     const auto controller_restart = [this] { events_.after(seconds(12), [this] { controller_->start(); }); };
     const auto for_a_while = [this](std::int64_t most, const auto& begin, const auto& end) {
         begin();
@@ -148,13 +148,13 @@ void World::choose_faults() {
     std::vector<Kind> all{
         {"kill a node",
          [this, node_restart] {
-             Node& node = any_node();
+             SimulatedNode& node = any_node();
              node.kill();
              node_restart(node);
          }},
         {"cut the power of a node",
          [this, node_restart] {
-             Node& node = any_node();
+             SimulatedNode& node = any_node();
              node.cut_power();
              machines_->lose_machine(node.number());
              for (auto& [number, bare] : bare_) {
@@ -205,7 +205,7 @@ void World::choose_faults() {
          }},
         {"fail a disk",
          [this, for_a_while] {
-             Node& node = any_node();
+             SimulatedNode& node = any_node();
              const double part = 0.02 + 0.3 * random_.real();
              for_a_while(
                  15,
@@ -305,7 +305,7 @@ void World::choose_faults() {
     };
 }
 
-void World::next_fault() {
+void SimulatedWorld::next_fault() {
     if (healed_ || faults_.empty()) return;
     const Kind& fault = faults_[random_.below(faults_.size())];
     events_.trace(60, [&] { return "fault: " + fault.name; });
@@ -315,7 +315,7 @@ void World::next_fault() {
                   [this] { next_fault(); });
 }
 
-void World::next_change() {
+void SimulatedWorld::next_change() {
     if (healed_) return;
     const Kind& change = changes_[random_.below(changes_.size())];
     events_.trace(61, [&] { return "change: " + change.name; });
@@ -323,7 +323,7 @@ void World::next_change() {
     events_.after(seconds(10), [this] { next_change(); });
 }
 
-void World::heal() {
+void SimulatedWorld::heal() {
     events_.trace(62, [] { return "no more faults"; });
     healed_ = true;
     network_.heal_all();
@@ -344,7 +344,7 @@ void World::heal() {
 
 // --- invariants
 
-void World::sample() {
+void SimulatedWorld::sample() {
     // A bandwidth that was lowered holds in leases for a while.
     if (controller_->up() && (bandwidths_.empty() || bandwidths_.back().second != controller_->bandwidth()))
         bandwidths_.emplace_back(events_.now_ns(), controller_->bandwidth());
@@ -379,7 +379,7 @@ void World::sample() {
     events_.after(kSample_ns, [this] { sample(); });
 }
 
-void World::check_converged() {
+void SimulatedWorld::check_converged() {
     if (!controller_->answers()) return events_.fail("the allocator does not answer");
     for (const auto& node : nodes_) {
         if (!node->answers()) return events_.fail(node->name() + " does not answer");
@@ -398,7 +398,7 @@ void World::check_converged() {
     });
 }
 
-void World::check_ends() {
+void SimulatedWorld::check_ends() {
     for (const auto& [id, name] : acknowledged_) {
         const auto phase = controller_->recorded_phase(id);
         const std::string job = "job " + std::to_string(id) + " (" + name + ")";
@@ -417,7 +417,7 @@ void World::check_ends() {
 
 // --- the run
 
-WorldResult World::run() {
+WorldResult SimulatedWorld::run() {
     for (const auto& node : nodes_) events_.after(seconds(2), [&node] { node->start(); });
     events_.after(seconds(2), [this] { controller_->start(); });
     events_.after(kSample_ns, [this] { sample(); });

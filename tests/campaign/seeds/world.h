@@ -36,10 +36,10 @@ struct WorldResult {
     std::array<std::uint64_t, protocol::kBlockSources> reads{};  // blocks that jobs got, by source
 };
 
-class World {
+class SimulatedWorld {
 public:
-    explicit World(const WorldOptions& options);
-    ~World();
+    explicit SimulatedWorld(const WorldOptions& options);
+    ~SimulatedWorld();
 
     WorldResult run();
 
@@ -61,7 +61,7 @@ private:
         std::unique_ptr<Training> training;
     };
 
-    Node& any_node() { return *nodes_[random_.below(nodes_.size())]; }
+    SimulatedNode& any_node() { return *nodes_[random_.below(nodes_.size())]; }
     std::size_t any_dataset() { return random_.below(datasets_.size()); }
     std::int64_t seconds(std::int64_t most) { return random_.between(100 * kMillisecond_ns, most * kSecond_ns); }
     std::unique_ptr<Program> make_program(const std::string& name);
@@ -79,7 +79,7 @@ private:
 
     WorldOptions options_;
     Events events_;
-    Random random_;
+    WorldRandom random_;
     NetworkFaults network_faults_;
     RemoteFaults remote_faults_;
     Network network_;
@@ -88,7 +88,7 @@ private:
     std::uint64_t burst_bytes_ = 0;
     double bandwidth_ = 0;
     std::unique_ptr<Bandwidth> counted_;
-    std::vector<std::unique_ptr<Node>> nodes_;
+    std::vector<std::unique_ptr<SimulatedNode>> nodes_;
     std::map<std::string, std::unique_ptr<Program>> programs_;
     std::unique_ptr<Surroundings> around_;
     std::unique_ptr<Machines> machines_;

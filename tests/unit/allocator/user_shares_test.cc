@@ -28,7 +28,7 @@ double sum(const std::vector<double>& values) {
 }
 
 TEST(FairShares, SmallNeedsAreMetAndTheRestIsSharedByWeight) {
-    const std::vector<Claim> claims{{.need = 10}, {.need = 1e9, .weight = 1}, {.need = 1e9, .weight = 2}};
+    const std::vector<UserClaim> claims{{.need = 10}, {.need = 1e9, .weight = 1}, {.need = 1e9, .weight = 2}};
     const std::vector<double> shares = fair_shares(100, claims);
     EXPECT_DOUBLE_EQ(shares[0], 10);
     EXPECT_DOUBLE_EQ(shares[1], 30);
@@ -39,9 +39,9 @@ TEST(FairShares, NothingIsLeftWhileSomebodyNeedsMore) {
     std::mt19937_64 random(1);
     std::uniform_real_distribution<double> amount(0.001, 1);
     for (int round = 0; round < 1000; ++round) {
-        std::vector<Claim> claims(1 + random() % 20);
+        std::vector<UserClaim> claims(1 + random() % 20);
         double needs = 0;
-        for (Claim& claim : claims) {
+        for (UserClaim& claim : claims) {
             claim = {.need = random() % 5 == 0 ? 0 : amount(random), .weight = amount(random)};
             needs += claim.need;
         }
@@ -90,7 +90,7 @@ TEST(UserShares, NoUserGetsLessThanItNeedsOrItsFairShare) {
         const Plan plan = planned(state, objective);
         const auto before = totals_of(state, without_users);
         const auto users = totals_of(state, plan);
-        std::vector<Claim> claims;
+        std::vector<UserClaim> claims;
         double granted = 0;
         for (const auto& [uid, user] : users) {
             claims.push_back({.need = user.need});

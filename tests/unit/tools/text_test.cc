@@ -78,7 +78,7 @@ TEST(Numbers, AreReadable) {
     EXPECT_EQ(format_seconds(0), "0 s");
 }
 
-TEST(Progress, ShowsPercentageRateAndTimeLeft) {
+TEST(ProgressLine, ShowsPercentageRateAndTimeLeft) {
     EXPECT_EQ(progress_line("indexing images",
                             {.done = 250, .total = 1000, .unit = "objects", .bytes_done = 0, .seconds = 10}, 200),
               "indexing images  [======>                 ] 25%  250 of 1,000 objects  25/s  30.0 s left");
@@ -90,7 +90,7 @@ TEST(Progress, ShowsPercentageRateAndTimeLeft) {
               "done  [========================] 100%  4 of 4 blocks  4 B/s");
 }
 
-TEST(Progress, OmitsUnknownValues) {
+TEST(ProgressLine, OmitsUnknownValues) {
     EXPECT_EQ(progress_line("x", {.done = 1500, .total = 0, .unit = "objects", .seconds = 0, .resumed = 1200}, 200),
               "x  1,500 objects (1,200 from before)");
     EXPECT_EQ(progress_line("x", {.done = 12, .total = 0, .unit = "objects", .bytes_done = 0, .seconds = 0.1}, 200),

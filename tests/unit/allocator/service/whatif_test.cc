@@ -29,7 +29,7 @@ ClusterState two_nodes() {
 
 const Objective kMaxMin{.kind = ObjectiveKind::max_min, .place_jobs = false};
 
-Comparison compare(const ClusterState& state, const Change& change) {
+Comparison compare(const ClusterState& state, const WhatIfChange& change) {
     auto comparison = what_if(state, kMaxMin, change);
     EXPECT_TRUE(comparison.has_value()) << comparison.error().message;
     return comparison.value_or(Comparison{});
@@ -41,7 +41,7 @@ const JobPlan& plan_of(const WhatIfOutcome& outcome, const std::string& job) {
     return outcome.plan.jobs[static_cast<std::size_t>(found - outcome.state.jobs.begin())];
 }
 
-Error refused(const Change& change) {
+Error refused(const WhatIfChange& change) {
     const auto comparison = what_if(two_nodes(), kMaxMin, change);
     EXPECT_FALSE(comparison.has_value());
     return comparison ? Error{} : comparison.error();

@@ -15,7 +15,7 @@ using oracle::LruBlocks;
 
 // Returns the hit ratios of the jobs by the closed form.
 std::vector<double> predicted_hit_ratios(double capacity, const std::vector<LruBlocks::Job>& jobs) {
-    std::vector<Reader> readers(jobs.size());
+    std::vector<SimulatedReader> readers(jobs.size());
     std::vector<Store> stores;
     stores.reserve(jobs.size());
     for (std::size_t j = 0; j < jobs.size(); ++j) {
@@ -32,7 +32,7 @@ std::vector<double> predicted_hit_ratios(double capacity, const std::vector<LruB
     for (Store& store : stores) all.push_back(&store);
     set_lru_hits(all, capacity);
     std::vector<double> hits;
-    for (const Reader& reader : readers) hits.push_back(reader.hit_ratio);
+    for (const SimulatedReader& reader : readers) hits.push_back(reader.hit_ratio);
     return hits;
 }
 
@@ -70,7 +70,7 @@ TEST(Lru, JobsOnOneDatasetHitBlocksThatOthersRead) {
 
 // Predicts the hit ratio of jobs that take turns. In its turn, a job reads one block a second from its own dataset.
 double predicted_in_turns(double capacity, std::size_t jobs, double blocks, double turn_s) {
-    std::vector<Reader> readers(jobs);
+    std::vector<SimulatedReader> readers(jobs);
     std::vector<Store> stores(jobs);
     std::vector<Store*> all;
     for (std::size_t j = 0; j < jobs; ++j) {
@@ -84,7 +84,7 @@ double predicted_in_turns(double capacity, std::size_t jobs, double blocks, doub
     const double settled_s = 8 * blocks * static_cast<double>(jobs) + 8 * turn_s;
     for (std::size_t turn = 0; now_s < 3 * settled_s; ++turn) {
         Store& store = stores[turn % jobs];
-        Reader& reader = readers[turn % jobs];
+        SimulatedReader& reader = readers[turn % jobs];
         std::erase(store.paused, &reader);
         store.readers = {&reader};
         begin_turn(reader, now_s);
@@ -166,7 +166,7 @@ TEST(Lru, EverythingHitsWhenEverythingFits) {
 }
 
 TEST(Lru, FirstEpochHasNoOwnHits) {
-    Reader reader{.rate = 1};
+    SimulatedReader reader{.rate = 1};
     Store store{.size_bytes = 10, .readers = {&reader}};
     Store* const all[] = {&store};
     set_lru_hits(all, 100);

@@ -15,12 +15,12 @@ constexpr double kStored = 1000;  // bytes of the dataset
 // A store, and the jobs that read its dataset.
 struct Reading {
     Store store{.size_bytes = kStored};
-    std::vector<std::unique_ptr<Reader>> readers;
+    std::vector<std::unique_ptr<SimulatedReader>> readers;
 
     explicit Reading(double quota, std::size_t count = 1) {
         store.quota_bytes = quota;
         for (std::size_t i = 0; i < count; ++i) {
-            Reader& reader = *readers.emplace_back(std::make_unique<Reader>());
+            SimulatedReader& reader = *readers.emplace_back(std::make_unique<SimulatedReader>());
             reader.remaining_bytes = 1e9;
             store.readers.push_back(&reader);
             begin_epoch(store, reader);
@@ -133,7 +133,7 @@ TEST(Store, MatchesSimulationOfBlocks) {
             for (int step = 0; step < kSteps; ++step) {
                 std::vector<double> bytes;
                 for (std::size_t j = 0; j < rates.size(); ++j) {
-                    Reader& reader = *fluid.readers[j];
+                    SimulatedReader& reader = *fluid.readers[j];
                     if (reader.unread_bytes < 1e-6) begin_epoch(fluid.store, reader);
                     bytes.push_back(static_cast<double>(rates[j]) * kStored / 40 / kSteps);
                     expected[j] += bytes[j] * reader.unread_cached_bytes / reader.unread_bytes;

@@ -249,7 +249,7 @@ TEST(Simulation, LruDropsDataOfWaitingJob) {
     EXPECT_NEAR(both_fit.jobs[0].remote_bytes, kSize, 0.01 * kSize);
 }
 
-Report run_poisson_trace(std::string policy) {
+ScenarioReport run_poisson_trace(std::string policy) {
     ScenarioOptions options;
     options.trace = "poisson:30,300";
     options.gpus = {{.type = "v100", .gpus = 24}};
@@ -265,7 +265,7 @@ Report run_poisson_trace(std::string policy) {
 
 // A change of the simulation's results must update these numbers.
 TEST(Simulation, ResultsAreTheSameOnEveryMachine) {
-    const auto hash = [](const Report& report) {
+    const auto hash = [](const ScenarioReport& report) {
         std::uint32_t checksum = 0;
         for (const JobOutcome& job : report.outcome.jobs) {
             for (const double value : {job.start_s, job.finish_s, job.read_bytes, job.remote_bytes}) {
@@ -279,8 +279,8 @@ TEST(Simulation, ResultsAreTheSameOnEveryMachine) {
 }
 
 TEST(Simulation, SameSeedGivesSameOutcome) {
-    const Report one = run_poisson_trace("srtf");
-    const Report two = run_poisson_trace("srtf");
+    const ScenarioReport one = run_poisson_trace("srtf");
+    const ScenarioReport two = run_poisson_trace("srtf");
     ASSERT_EQ(one.outcome.jobs.size(), two.outcome.jobs.size());
     EXPECT_EQ(one.outcome.events, two.outcome.events);
     for (std::size_t j = 0; j < one.outcome.jobs.size(); ++j) {
@@ -312,10 +312,10 @@ TEST(ParseCache, RefusesInvalidCombinations) {
 }
 
 TEST(Bandwidth, FairGivesUnneededRateToOthers) {
-    Reader small{.ideal = 10, .started = 0};
-    Reader large{.ideal = 100, .started = 1};
-    Reader hits{.ideal = 100, .started = 2, .hit_ratio = 0.9};
-    Reader* const all[] = {&large, &small, &hits};
+    SimulatedReader small{.ideal = 10, .started = 0};
+    SimulatedReader large{.ideal = 100, .started = 1};
+    SimulatedReader hits{.ideal = 100, .started = 2, .hit_ratio = 0.9};
+    SimulatedReader* const all[] = {&large, &small, &hits};
     share_bandwidth(BandwidthKind::fair, all, 60);
     EXPECT_DOUBLE_EQ(small.bandwidth, 10);
     EXPECT_DOUBLE_EQ(hits.bandwidth, 10);

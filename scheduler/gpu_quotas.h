@@ -10,9 +10,9 @@
 
 namespace larder::scheduler {
 
-class Quotas {
+class GpuQuotas {
 public:
-    explicit Quotas(std::span<const Tenant> tenants);
+    explicit GpuQuotas(std::span<const Tenant> tenants);
 
     // Returns the GPUs that the tenant may still take; kAllGpus: no quota limits it.
     std::uint32_t left(std::uint32_t tenant) const;
