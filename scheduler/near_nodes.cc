@@ -6,28 +6,28 @@ namespace larder::scheduler {
 
 void NearNodes::add(std::uint32_t dataset, std::uint32_t node, double bytes) {
     if (!(bytes > 0)) return;
-    auto& held = held_[dataset];
-    const Held one(bytes, node);
-    if (held.size() < kNodesMax) {
-        held.push_back(one);
-        if (held.size() == kNodesMax) std::ranges::make_heap(held, holds_more);
-    } else if (holds_more(one, held.front())) {
-        std::ranges::pop_heap(held, holds_more);
-        held.back() = one;
-        std::ranges::push_heap(held, holds_more);
+    auto& holders = holders_[dataset];
+    const Holder one(bytes, node);
+    if (holders.size() < kNodesMax) {
+        holders.push_back(one);
+        if (holders.size() == kNodesMax) std::ranges::make_heap(holders, holds_more);
+    } else if (holds_more(one, holders.front())) {
+        std::ranges::pop_heap(holders, holds_more);
+        holders.back() = one;
+        std::ranges::push_heap(holders, holds_more);
     }
 }
 
 void NearNodes::finish() {
-    for (std::uint32_t dataset = 0; dataset < held_.size(); ++dataset) finish(dataset);
+    for (std::uint32_t dataset = 0; dataset < holders_.size(); ++dataset) finish(dataset);
 }
 
 void NearNodes::finish(std::uint32_t dataset) {
-    auto& held = held_[dataset];
-    std::ranges::sort(held, holds_more);
+    auto& holders = holders_[dataset];
+    std::ranges::sort(holders, holds_more);
     nodes_[dataset].clear();
-    nodes_[dataset].reserve(held.size());
-    for (const auto& [bytes, node] : held) nodes_[dataset].push_back(node);
+    nodes_[dataset].reserve(holders.size());
+    for (const auto& [bytes, node] : holders) nodes_[dataset].push_back(node);
 }
 
 }  // namespace larder::scheduler

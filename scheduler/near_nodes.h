@@ -17,8 +17,8 @@ public:
 
     // Starts over with this many datasets, numbered from 0.
     void begin(std::size_t datasets) {
-        held_.resize(datasets);
-        for (auto& held : held_) held.clear();
+        holders_.resize(datasets);
+        for (auto& holders : holders_) holders.clear();
         nodes_.assign(datasets, {});
     }
     // Call before finish().
@@ -32,12 +32,12 @@ public:
     }
 
 private:
-    using Held = std::pair<double, std::uint32_t>;  // bytes, node
-    static bool holds_more(const Held& a, const Held& b) {
+    using Holder = std::pair<double, std::uint32_t>;  // bytes, node
+    static bool holds_more(const Holder& a, const Holder& b) {
         return a.first != b.first ? a.first > b.first : a.second < b.second;
     }
 
-    std::vector<std::vector<Held>> held_;  // by dataset; a full one is a heap, the least in front
+    std::vector<std::vector<Holder>> holders_;  // by dataset; a full one is a heap, the least in front
     std::vector<std::vector<std::uint32_t>> nodes_;
 };
 

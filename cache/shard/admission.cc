@@ -38,9 +38,9 @@ bool Admission::compresses(std::uint32_t payload_bytes, std::uint64_t dataset_by
     return payload_bytes >= protocol::kPageBytes;
 }
 
-Admission::Block Admission::pin_slot(const Fetch& fetch, std::uint32_t payload_crc) {
+Admission::Block Admission::use_slot(const Fetch& fetch, std::uint32_t payload_crc) {
     fetch.consumer->refer();
-    fetch.consumer->pin(fetch);
+    fetch.consumer->mark_busy(fetch);
     return {.consumer = fetch.consumer,
             .slot = fetch.consumer->slot(fetch),
             .slot_page = fetch.slot_page,
@@ -51,7 +51,7 @@ Admission::Block Admission::pin_slot(const Fetch& fetch, std::uint32_t payload_c
 }
 
 void Admission::release_slot(const Block& block) {
-    block.consumer->unpin(block.slot_page, block.slot_pages);
+    block.consumer->clear_busy(block.slot_page, block.slot_pages);
     block.consumer->unrefer();
 }
 
@@ -61,7 +61,7 @@ void Admission::admit(const Fetch& fetch, std::uint32_t payload_crc, std::uint64
         const auto reserved = store_.reserve(Tier::disk, fetch.block_id, fetch.payload_bytes);
         if (!reserved) return;
         ++in_flight_;
-        write_slot(pin_slot(fetch, payload_crc), *reserved);
+        write_slot(use_slot(fetch, payload_crc), *reserved);
         return;
     }
     const auto expected_bytes = static_cast<std::uint32_t>(fetch.payload_bytes * choice_.stored_ratio());
@@ -77,7 +77,7 @@ void Admission::admit(const Fetch& fetch, std::uint32_t payload_crc, std::uint64
     idle_.pop_back();
     ++in_flight_;
     work.admission = this;
-    work.block = pin_slot(fetch, payload_crc);
+    work.block = use_slot(fetch, payload_crc);
     work.raw = {work.block.slot + kRecordHeaderBytes, work.block.payload_bytes};
     work.level = choice_.requested().level;
     work.done = [](CompressWork& done) noexcept {

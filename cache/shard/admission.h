@@ -2,7 +2,7 @@
 
 // Admission copies fetched blocks from slots into the cache. A block of a dataset that is not compressed is written to
 // disk as it is. A block of a compressed dataset goes through the Compressor first, then into whichever tier has room
-// for the result. The slot stays pinned while it is read; other fetches go on meanwhile. One Admission serves one
+// for the result. The slot stays busy while it is read; other fetches go on meanwhile. One Admission serves one
 // dataset, on the thread of its shard.
 
 #include <cstdint>
@@ -51,7 +51,7 @@ private:
     struct Write;
     struct Compressing;
 
-    static Block pin_slot(const Fetch& fetch, std::uint32_t payload_crc);
+    static Block use_slot(const Fetch& fetch, std::uint32_t payload_crc);
     void release_slot(const Block& block);
     bool admit_to_memory(const Fetch& fetch, std::uint32_t payload_crc);
     void admit_uncompressed(const Block& block);

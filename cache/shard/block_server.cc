@@ -724,7 +724,7 @@ void BlockServer::finish_peer_read(Miss& miss, BlockStatus status, bool is_good)
     fail(miss, BlockStatus::remote_failed, ECANCELED);
 }
 
-// Offers a peer a block that has no room here. The block is sent from the slot, which stays pinned meanwhile. False
+// Offers a peer a block that has no room here. The block is sent from the slot, which stays busy meanwhile. False
 // if the block is not offered.
 bool BlockServer::offer_to_peer(const Miss& miss, std::uint32_t payload_crc) {
     constexpr std::uint64_t kOfferedBytesMax = std::uint64_t{64} << 20;
@@ -742,7 +742,7 @@ bool BlockServer::offer_to_peer(const Miss& miss, std::uint32_t payload_crc) {
     offer.slot_page = leader.slot_page;
     offer.slot_pages = leader.slot_pages;
     offer.consumer->refer();
-    offer.consumer->pin(leader);
+    offer.consumer->mark_busy(leader);
     std::byte* slot = leader.consumer->slot(leader);
     const protocol::RecordHeader header =
         protocol::make_record_header(dataset_id_, miss.block_id, miss.payload_bytes, payload_crc, 0);
@@ -760,7 +760,7 @@ bool BlockServer::offer_to_peer(const Miss& miss, std::uint32_t payload_crc) {
         } else {
             self.peers_.failed(sent_offer.peer, self.now_ns_);
         }
-        sent_offer.consumer->unpin(sent_offer.slot_page, sent_offer.slot_pages);
+        sent_offer.consumer->clear_busy(sent_offer.slot_page, sent_offer.slot_pages);
         sent_offer.consumer->unrefer();
         self.offers_.release(&sent_offer);
     };

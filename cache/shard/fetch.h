@@ -148,9 +148,9 @@ public:
     virtual std::byte* slot(const Fetch& fetch) = 0;
     // Takes the result of a finished fetch. The consumer must not keep a reference to `fetch`.
     virtual void deliver(const Fetch& fetch) = 0;
-    // The fetch's slot is being read by admission or sent to a peer. It must not be reused until the matching unpin.
-    virtual void pin(const Fetch& fetch) = 0;
-    virtual void unpin(std::uint32_t slot_page, std::uint32_t slot_pages) = 0;
+    // The fetch's slot is being read by admission or sent to a peer. It must not be reused until clear_busy().
+    virtual void mark_busy(const Fetch& fetch) = 0;
+    virtual void clear_busy(std::uint32_t slot_page, std::uint32_t slot_pages) = 0;
 
     bool closed() const { return closed_; }
     // The dataset version that the consumer reads.
@@ -163,8 +163,8 @@ public:
     // True for warming and verifying: the dataset's hits and misses count only what jobs read.
     virtual bool is_scan() const { return false; }
 
-    // Counts the fetches, pins and watches that refer to this consumer. A closed consumer without references may be
-    // deleted.
+    // Counts the fetches, busy slots and watches that refer to this consumer. A closed consumer without references may
+    // be deleted.
     void refer() { ++references_; }
     void unrefer() { --references_; }
     bool unreferenced() const { return references_ == 0; }

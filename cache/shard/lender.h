@@ -45,8 +45,8 @@ public:
     bool cached_only() const override { return true; }
     std::byte* slot(const Fetch& fetch) override;
     void deliver(const Fetch& fetch) override;
-    void pin(const Fetch&) override {}
-    void unpin(std::uint32_t, std::uint32_t) override {}
+    void mark_busy(const Fetch&) override {}
+    void clear_busy(std::uint32_t, std::uint32_t) override {}
 
 private:
     struct LendRequest {

@@ -32,7 +32,7 @@ bool OfferedBlocks::take(OfferedBlock offered) {
     fetch.slot_page = index;
     fetch.slot_pages = slot.offered.pages;
     const bool taken = server_.admit_offered(fetch, slot.offered.payload_crc, slot.offered.digest);
-    if (!slots_[index].pinned) slots_[index] = {};
+    if (!slots_[index].busy) slots_[index] = {};
     return taken;
 }
 

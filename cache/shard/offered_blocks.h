@@ -38,13 +38,13 @@ public:
     bool cached_only() const override { return true; }
     std::byte* slot(const Fetch& fetch) override { return slots_[fetch.slot_page].offered.record.get(); }
     void deliver(const Fetch&) override {}
-    void pin(const Fetch& fetch) override { slots_[fetch.slot_page].pinned = true; }
-    void unpin(std::uint32_t slot_page, std::uint32_t) override { slots_[slot_page] = {}; }
+    void mark_busy(const Fetch& fetch) override { slots_[fetch.slot_page].busy = true; }
+    void clear_busy(std::uint32_t slot_page, std::uint32_t) override { slots_[slot_page] = {}; }
 
 private:
     struct Slot {
         OfferedBlock offered;
-        bool pinned = false;
+        bool busy = false;
     };
 
     BlockServer& server_;

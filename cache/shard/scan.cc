@@ -107,7 +107,7 @@ std::int64_t Scan::step() {
         if (slot.state == SlotState::to_compare && !compare_with_remote(slot)) {
             wake_ns = std::min(wake_ns, job().bucket->ready_at_ns(manifest_->block_bytes(slot.block)));
         }
-        if (slot.pinned || slot.state != SlotState::free) {
+        if (slot.busy || slot.state != SlotState::free) {
             idle = false;
             continue;
         }
@@ -323,12 +323,12 @@ bool Scan::evaluate_comparison(Slot& slot) {
     return true;
 }
 
-void Scan::pin(const Fetch& fetch) {
-    slots_[fetch.slot_page].pinned = true;
+void Scan::mark_busy(const Fetch& fetch) {
+    slots_[fetch.slot_page].busy = true;
 }
 
-void Scan::unpin(std::uint32_t slot_page, std::uint32_t) {
-    slots_[slot_page].pinned = false;
+void Scan::clear_busy(std::uint32_t slot_page, std::uint32_t) {
+    slots_[slot_page].busy = false;
 }
 
 }  // namespace larder::cache

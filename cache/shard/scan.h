@@ -36,8 +36,8 @@ public:
     bool is_scan() const override { return true; }
     std::byte* slot(const Fetch& fetch) override;
     void deliver(const Fetch& fetch) override;
-    void pin(const Fetch& fetch) override;
-    void unpin(std::uint32_t slot_page, std::uint32_t slot_pages) override;
+    void mark_busy(const Fetch& fetch) override;
+    void clear_busy(std::uint32_t slot_page, std::uint32_t slot_pages) override;
 
 private:
     enum class SlotState : std::uint8_t { free, fetching, to_compare, comparing };
@@ -45,7 +45,7 @@ private:
         RemoteRead read;
         Scan* scan = nullptr;
         SlotState state = SlotState::free;
-        bool pinned = false;
+        bool busy = false;
         bool failed = false;                      // nothing was read
         bool unsettled = false;                   // warm: not known yet whether the block was admitted
         std::optional<std::uint32_t> cached_crc;  // of the cached block, decompressed

@@ -45,7 +45,7 @@ Session::Session(SessionSetup setup, BlockServer& server, ShardJob& job)
       server_(server),
       slot_page_count_(static_cast<std::uint32_t>(setup_.slots->size() / kPageBytes)) {
     held_pages_.resize((slot_page_count_ + 63) / 64);
-    pinned_pages_.resize(held_pages_.size());
+    busy_pages_.resize(held_pages_.size());
     run_pages_.resize(slot_page_count_);
     populated_pages_ = setup_.populate_slots ? 0 : slot_page_count_;
     wanted_pages_ = populated_pages_;
@@ -163,7 +163,7 @@ void Session::slots_populated(std::uint64_t bytes) {
 }
 
 bool Session::try_serve(const Request& request, std::uint32_t pages) {
-    if (any_page(pinned_pages_, request.slot_page, pages)) return false;
+    if (any_page(busy_pages_, request.slot_page, pages)) return false;
     Fetch& fetch = server_.new_fetch(*this, manifest(), request.block);
     fetch.tag = request.tag;
     fetch.slot_page = request.slot_page;
@@ -224,12 +224,12 @@ std::byte* Session::slot(const Fetch& fetch) {
     return setup_.slots->data() + std::size_t{fetch.slot_page} * kPageBytes;
 }
 
-void Session::pin(const Fetch& fetch) {
-    set_pages(pinned_pages_, fetch.slot_page, fetch.slot_pages, true);
+void Session::mark_busy(const Fetch& fetch) {
+    set_pages(busy_pages_, fetch.slot_page, fetch.slot_pages, true);
 }
 
-void Session::unpin(std::uint32_t slot_page, std::uint32_t slot_pages) {
-    set_pages(pinned_pages_, slot_page, slot_pages, false);
+void Session::clear_busy(std::uint32_t slot_page, std::uint32_t slot_pages) {
+    set_pages(busy_pages_, slot_page, slot_pages, false);
     if (!closed() && !deferred_.empty()) retry_deferred();
 }
 

@@ -62,8 +62,8 @@ public:
 
     std::byte* slot(const Fetch& fetch) override;
     void deliver(const Fetch& fetch) override;
-    void pin(const Fetch& fetch) override;
-    void unpin(std::uint32_t slot_page, std::uint32_t slot_pages) override;
+    void mark_busy(const Fetch& fetch) override;
+    void clear_busy(std::uint32_t slot_page, std::uint32_t slot_pages) override;
 
     // Makes delivered completions visible and wakes the client if it sleeps. True if there were any.
     bool publish();
@@ -129,12 +129,12 @@ private:
     std::uint32_t published_tail_ = 0;
     std::uint32_t in_service_ = 0;             // fetches taken and not yet completed
     std::vector<std::uint64_t> held_pages_;    // held by the client
-    std::vector<std::uint64_t> pinned_pages_;  // pinned: being read by the daemon
+    std::vector<std::uint64_t> busy_pages_;    // busy: being read by the daemon
     std::vector<std::uint32_t> run_pages_;     // length of the held run that begins at this page (0: none), with
                                                // kInService while its fetch is not complete
     std::uint32_t populated_pages_;            // the number of pages populated, from the first on
     std::uint32_t wanted_pages_;               // the number of pages asked for
-    std::vector<protocol::Request> deferred_;  // fetches into pages that are pinned or not populated yet
+    std::vector<protocol::Request> deferred_;  // fetches into pages that are busy or not populated yet
     std::vector<const Segment*> segments_;     // sent to the client
     std::vector<std::uint64_t> sent_bits_;     // the same segments as bits by segment id
     std::vector<PendingUnmap> unmapping_;

@@ -212,7 +212,7 @@ void Cells::update_free(std::uint32_t node) {
     const NodeLocation location = locations_[node];
     const NodeUse& use = hierarchies_[location.hierarchy].use(location.node);
     const std::uint64_t all = lowest_bits(~0ULL, hierarchies_[location.hierarchy].cells().node_gpus());
-    pool_.set(node, all & ~(use.held | use.opportunistic));
+    pool_.set(node, all & ~(use.claimed | use.opportunistic));
 }
 
 void Cells::run_opportunistic(JobId id, const Placement& placement) {
@@ -287,7 +287,7 @@ bool Cells::is_sound() const {
     for (const auto& [id, job] : jobs_) {
         for (const NodeGpus& share : job.placement) {
             const NodeLocation location = locations_[share.node];
-            std::uint64_t& into = job.opportunistic ? used[share.node].opportunistic : used[share.node].held;
+            std::uint64_t& into = job.opportunistic ? used[share.node].opportunistic : used[share.node].claimed;
             if ((into & share.gpus) != 0) return false;
             into |= share.gpus;
             const std::uint64_t owned = hierarchies_[location.hierarchy].gpus_owned(job.cluster, location.node);
@@ -296,10 +296,10 @@ bool Cells::is_sound() const {
     }
     for (std::uint32_t n = 0; n < locations_.size(); ++n) {
         const NodeUse& use = hierarchies_[locations_[n].hierarchy].use(locations_[n].node);
-        if (use.held != used[n].held || use.opportunistic != used[n].opportunistic) return false;
-        if ((pool_.at(n) & (use.held | use.opportunistic)) != 0) return false;
+        if (use.claimed != used[n].claimed || use.opportunistic != used[n].opportunistic) return false;
+        if ((pool_.at(n) & (use.claimed | use.opportunistic)) != 0) return false;
         if (pool_.usable(n) == hierarchies_[locations_[n].hierarchy].cells().is_bad(locations_[n].node)) return false;
-        if ((use.held & use.opportunistic) != 0) return false;
+        if ((use.claimed & use.opportunistic) != 0) return false;
     }
     return std::ranges::all_of(hierarchies_, [](const SharedHierarchy& hierarchy) { return hierarchy.is_sound(); });
 }
@@ -342,7 +342,7 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
             const std::uint32_t first = cells.first_node(cell);
             for (std::uint32_t node = first; node < first + cells.node_count(virtual_cell.level); ++node) {
                 const NodeUse& use = shared.use(node);
-                const std::uint64_t free = mask & ~use.held;
+                const std::uint64_t free = mask & ~use.claimed;
                 if (free == 0 || cells.is_bad(node)) continue;
                 virtual_cell_gpus += count_of(free);
                 if (fits_one_node && count_of(free) < gpus) continue;
@@ -434,7 +434,7 @@ Placement Cells::take_few_nodes(std::uint32_t cluster, const PlaceRequest& reque
         const std::uint64_t mask =
             offer.level >= cells.node_level() ? lowest_bits(~0ULL, cells.node_gpus()) : cells.gpus_of(cell);
         const NodeUse use = shared.use(node);
-        const std::uint64_t picked = pick_gpus(cells, mask & ~use.held, use.opportunistic, taken.gpus);
+        const std::uint64_t picked = pick_gpus(cells, mask & ~use.claimed, use.opportunistic, taken.gpus);
         beside = to_cluster(offer.hierarchy_index, node);
         hold(beside, picked);
         placement.push_back({.node = beside, .gpus = picked});
@@ -450,7 +450,7 @@ Placement Cells::take_near(std::uint32_t cluster, const PlaceRequest& request) {
     const auto owned = [&](std::uint32_t node) {
         const SharedHierarchy& shared = at(locations_[node]);
         if (shared.cells().is_bad(locations_[node].node)) return std::uint64_t{0};
-        return shared.gpus_owned(cluster, locations_[node].node) & ~shared.use(locations_[node].node).held;
+        return shared.gpus_owned(cluster, locations_[node].node) & ~shared.use(locations_[node].node).claimed;
     };
     std::vector<Near> candidates;
     for (const std::uint32_t node : request.near) {
@@ -570,7 +570,7 @@ bool Cells::claim_at(std::uint32_t cluster, const Placement& placement) {
     return covered;
 }
 
-// Returns the cells under a placement that is held with a claim.
+// Returns the cells under a placement with a claim.
 std::vector<Cells::HierarchyCell> Cells::cells_under(const Placement& placement) const {
     std::vector<HierarchyCell> found;
     for (const NodeGpus& share : placement) {
@@ -631,10 +631,10 @@ void Cells::demote(JobId id, Job& job) {
 // Gives the job a claim to its GPUs. Returns false if another job holds any of them. GPUs on bad nodes are no obstacle.
 bool Cells::promote(Job& job) {
     if (job.cluster == kNone) return false;
-    const bool held = std::ranges::any_of(job.placement, [&](const NodeGpus& share) {
-        return (at(locations_[share.node]).use(locations_[share.node].node).held & share.gpus) != 0;
+    const bool claimed = std::ranges::any_of(job.placement, [&](const NodeGpus& share) {
+        return (at(locations_[share.node]).use(locations_[share.node].node).claimed & share.gpus) != 0;
     });
-    if (held) return false;
+    if (claimed) return false;
     bind_again(job.cluster, job.former_cells);
     if (!claim_at(job.cluster, job.placement)) return false;
     stop_opportunistic(job.placement);

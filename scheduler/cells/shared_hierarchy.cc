@@ -25,14 +25,14 @@ SharedHierarchy::SharedHierarchy(const CellConfig& config, std::uint32_t h)
             const bool bound = cells_.bind({pin.level, pin.index}, static_cast<std::uint32_t>(virtual_cells_.size()));
             LARDER_ASSERT(bound);
             virtual_cells_.push_back(
-                {.cluster = c, .level = pin.level, .index = pin.index, .held_gpus = 0, .pinned = true});
+                {.cluster = c, .level = pin.level, .index = pin.index, .claimed_gpus = 0, .pinned = true});
         }
         for (std::uint32_t level = 0; level < cells_.levels(); ++level) {
             for (const CellClaim& claim : cluster.cells) {
                 if (claim.hierarchy != h || claim.level != level) continue;
                 for (std::uint32_t i = 0; i < claim.count; ++i) {
                     unbound_[c][level].insert(static_cast<std::uint32_t>(virtual_cells_.size()));
-                    virtual_cells_.push_back({.cluster = c, .level = level, .index = kNone, .held_gpus = 0});
+                    virtual_cells_.push_back({.cluster = c, .level = level, .index = kNone, .claimed_gpus = 0});
                 }
             }
             unbound_counts_[c][level] = unbound(c, level);
@@ -186,7 +186,7 @@ void SharedHierarchy::unbind(std::uint32_t number) {
     unbound_[virtual_cell.cluster][virtual_cell.level].insert(number);
     ++unbound_counts_[virtual_cell.cluster][virtual_cell.level];
     virtual_cell.index = kNone;
-    virtual_cell.held_gpus = 0;
+    virtual_cell.claimed_gpus = 0;
     note_room(number);
     if (std::exchange(virtual_cell.doomed, false)) std::erase(doomed_, number);
 }
@@ -214,8 +214,8 @@ bool SharedHierarchy::bind_over(std::uint32_t cluster, CellId cell) {
     for (const std::uint32_t number : replaced) {
         if (virtual_cells_[number].cluster != cluster || virtual_cells_[number].pinned) return false;
     }
-    std::uint32_t held = 0;
-    for (const std::uint32_t number : replaced) held += virtual_cells_[number].held_gpus;
+    std::uint32_t claimed = 0;
+    for (const std::uint32_t number : replaced) claimed += virtual_cells_[number].claimed_gpus;
     std::vector<VirtualCell> before;
     for (const std::uint32_t number : replaced) {
         before.push_back(virtual_cells_[number]);
@@ -223,7 +223,7 @@ bool SharedHierarchy::bind_over(std::uint32_t cluster, CellId cell) {
     }
     const std::uint32_t bound = bind_at(cluster, cell);
     if (bound != kNone) {
-        virtual_cells_[bound].held_gpus = held;
+        virtual_cells_[bound].claimed_gpus = claimed;
         note_room(bound);
         return true;
     }
@@ -294,8 +294,8 @@ void SharedHierarchy::cover_node(std::uint32_t cluster, std::uint32_t node) {
 }
 
 void SharedHierarchy::hold(std::uint32_t node, std::uint64_t gpus) {
-    LARDER_ASSERT((use_[node].held & gpus) == 0);
-    use_[node].held |= gpus;
+    LARDER_ASSERT((use_[node].claimed & gpus) == 0);
+    use_[node].claimed |= gpus;
     while (gpus != 0) {
         const auto gpu = static_cast<std::uint32_t>(std::countr_zero(gpus));
         const std::uint32_t number = cells_.virtual_cell_above({0, node * cells_.node_gpus() + gpu});
@@ -304,7 +304,7 @@ void SharedHierarchy::hold(std::uint32_t node, std::uint64_t gpus) {
         const std::uint64_t in_cell = virtual_cell.level >= cells_.node_level()
                                           ? gpus
                                           : gpus & cells_.gpus_of({virtual_cell.level, virtual_cell.index});
-        virtual_cell.held_gpus += count_of(in_cell);
+        virtual_cell.claimed_gpus += count_of(in_cell);
         note_room(number);
         if (virtual_cell.doomed) {
             virtual_cell.doomed = false;
@@ -315,8 +315,8 @@ void SharedHierarchy::hold(std::uint32_t node, std::uint64_t gpus) {
 }
 
 void SharedHierarchy::drop(std::uint32_t node, std::uint64_t gpus) {
-    LARDER_ASSERT((use_[node].held & gpus) == gpus);
-    use_[node].held &= ~gpus;
+    LARDER_ASSERT((use_[node].claimed & gpus) == gpus);
+    use_[node].claimed &= ~gpus;
     while (gpus != 0) {
         const auto gpu = static_cast<std::uint32_t>(std::countr_zero(gpus));
         const std::uint32_t number = cells_.virtual_cell_above({0, node * cells_.node_gpus() + gpu});
@@ -325,17 +325,17 @@ void SharedHierarchy::drop(std::uint32_t node, std::uint64_t gpus) {
         const std::uint64_t in_cell = virtual_cell.level >= cells_.node_level()
                                           ? gpus
                                           : gpus & cells_.gpus_of({virtual_cell.level, virtual_cell.index});
-        virtual_cell.held_gpus -= count_of(in_cell);
+        virtual_cell.claimed_gpus -= count_of(in_cell);
         note_room(number);
         gpus &= ~in_cell;
-        if (virtual_cell.held_gpus == 0 && !virtual_cell.pinned) unbind(number);
+        if (virtual_cell.claimed_gpus == 0 && !virtual_cell.pinned) unbind(number);
     }
 }
 
 void SharedHierarchy::note_room(std::uint32_t number) {
     const VirtualCell& virtual_cell = virtual_cells_[number];
     const std::uint64_t bit = std::uint64_t{1} << number % 64;
-    const bool room = virtual_cell.index != kNone && virtual_cell.held_gpus < cells_.gpus_in(virtual_cell.level);
+    const bool room = virtual_cell.index != kNone && virtual_cell.claimed_gpus < cells_.gpus_in(virtual_cell.level);
     with_room_[number / 64] = room ? with_room_[number / 64] | bit : with_room_[number / 64] & ~bit;
 }
 
@@ -400,7 +400,7 @@ void SharedHierarchy::set_bad(std::uint32_t node, bool bad) {
 
 void SharedHierarchy::unbind_unused() {
     for (const std::uint32_t number : bound_lately_) {
-        if (virtual_cells_[number].index != kNone && virtual_cells_[number].held_gpus == 0 &&
+        if (virtual_cells_[number].index != kNone && virtual_cells_[number].claimed_gpus == 0 &&
             !virtual_cells_[number].doomed)
             unbind(number);
     }
@@ -468,13 +468,13 @@ void SharedHierarchy::bind_bad_cells() {
 bool SharedHierarchy::is_sound() const {
     if (!cells_.is_sound()) return false;
     std::vector<std::int64_t> claimed(cells_.levels());
-    std::vector<std::uint32_t> held(virtual_cells_.size());
+    std::vector<std::uint32_t> claimed_gpus(virtual_cells_.size());
     for (std::uint32_t node = 0; node < use_.size(); ++node) {
         for (std::uint32_t gpu = 0; gpu < cells_.node_gpus(); ++gpu) {
-            if ((use_[node].held >> gpu & 1) == 0) continue;
+            if ((use_[node].claimed >> gpu & 1) == 0) continue;
             const std::uint32_t number = cells_.virtual_cell_above({0, node * cells_.node_gpus() + gpu});
             if (number == kNone) return false;
-            ++held[number];
+            ++claimed_gpus[number];
         }
         if (bad_nodes_.contains(node) != cells_.is_bad(node)) return false;
     }
@@ -485,11 +485,11 @@ bool SharedHierarchy::is_sound() const {
         if (bound && cells_.virtual_cell_at({virtual_cell.level, virtual_cell.index}) != number) return false;
         if (!virtual_cell.pinned && unbound_[virtual_cell.cluster][virtual_cell.level].contains(number) == bound)
             return false;
-        if (virtual_cell.held_gpus != held[number]) return false;
-        if (has_room(number) != (bound && held[number] < cells_.gpus_in(virtual_cell.level))) return false;
-        if (bound && !virtual_cell.pinned && !virtual_cell.doomed && virtual_cell.held_gpus == 0) return false;
+        if (virtual_cell.claimed_gpus != claimed_gpus[number]) return false;
+        if (has_room(number) != (bound && claimed_gpus[number] < cells_.gpus_in(virtual_cell.level))) return false;
+        if (bound && !virtual_cell.pinned && !virtual_cell.doomed && virtual_cell.claimed_gpus == 0) return false;
         if (virtual_cell.doomed &&
-            (!bound || virtual_cell.held_gpus > 0 || std::ranges::find(doomed_, number) == doomed_.end())) {
+            (!bound || virtual_cell.claimed_gpus > 0 || std::ranges::find(doomed_, number) == doomed_.end())) {
             return false;
         }
     }

@@ -18,7 +18,7 @@ namespace larder::scheduler {
 
 // The use of one node's GPUs, one bit for each.
 struct NodeUse {
-    std::uint64_t held = 0;           // by jobs with a claim, also by those that wait for victims
+    std::uint64_t claimed = 0;        // by jobs with a claim, also by those that wait for victims
     std::uint64_t opportunistic = 0;  // by jobs without a claim
 };
 
@@ -26,7 +26,7 @@ struct VirtualCell {
     std::uint32_t cluster = 0;  // virtual cluster
     std::uint32_t level = 0;
     std::uint32_t index = kNone;  // the physical cell it is bound to; kNone: unbound
-    std::uint32_t held_gpus = 0;
+    std::uint32_t claimed_gpus = 0;
     bool pinned = false;
     bool doomed = false;
 };
@@ -99,7 +99,7 @@ private:
     // True if the cell can be bound, has no bad node and leaves no owner short.
     bool is_harmless(CellId cell) const;
     std::uint32_t highest_short_level(std::uint32_t cluster) const;
-    // Call it whenever a cell was bound or unbound, or its held GPUs changed.
+    // Call it whenever a cell was bound or unbound, or its claimed GPUs changed.
     void note_room(std::uint32_t number);
     bool has_room(std::uint32_t number) const { return (with_room_[number / 64] >> number % 64 & 1) != 0; }
     bool bind_bad_cell(std::uint32_t cluster, std::uint32_t level);

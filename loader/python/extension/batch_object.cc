@@ -102,7 +102,7 @@ PyObject* samples_bytes(PyObject* self, PyObject* arguments, PyObject* keywords)
     }
     const larder::Batch* samples = samples_of(self);
     if (samples == nullptr) return nullptr;
-    const Pin pin(self);
+    const BatchUse use(self);
     return make_list(static_cast<Py_ssize_t>(samples->size()), [&](Py_ssize_t i) -> PyObject* {
         const larder::Field* found = field_of((*samples)[static_cast<std::size_t>(i)], field);
         return found != nullptr ? view_of(self, found->bytes) : nullptr;
@@ -235,17 +235,17 @@ const larder::Batch* samples_of(PyObject* self) {
     return nullptr;
 }
 
-Pin::Pin(PyObject* batch) : batch_(as_batch(batch)) {
+BatchUse::BatchUse(PyObject* batch) : batch_(as_batch(batch)) {
     ++batch_.views;
 }
 
-Pin::~Pin() {
+BatchUse::~BatchUse() {
     drop_view(batch_);
 }
 
 PyObject* view_of(PyObject* self, std::span<const std::byte> bytes) {
     static constexpr std::byte kNothing{};
-    const Pin pin(self);
+    const BatchUse use(self);
     BatchObject& batch = as_batch(self);
     batch.exported = bytes.empty() ? std::span<const std::byte>(&kNothing, 0) : bytes;
     PyObject* view = PyMemoryView_FromObject(self);

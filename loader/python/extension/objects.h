@@ -29,12 +29,12 @@ inline BatchObject& as_batch(PyObject* self) {
 }
 
 // Keeps the C++ batch while its spans are read: allocating Python objects may run finalizers that release the batch.
-class Pin {
+class BatchUse {
 public:
-    explicit Pin(PyObject* batch);
-    Pin(const Pin&) = delete;
-    Pin& operator=(const Pin&) = delete;
-    ~Pin();
+    explicit BatchUse(PyObject* batch);
+    BatchUse(const BatchUse&) = delete;
+    BatchUse& operator=(const BatchUse&) = delete;
+    ~BatchUse();
 
 private:
     BatchObject& batch_;

@@ -51,7 +51,7 @@ PyObject* get_bytes(PyObject* self, void*) {
 PyObject* get_fields(PyObject* self, void*) {
     const larder::Sample* sample = sample_of(self);
     if (sample == nullptr) return nullptr;
-    const Pin pin(as_sample(self).batch);
+    const BatchUse use(as_sample(self).batch);
     PyObject* fields = PyDict_New();
     if (fields == nullptr) return nullptr;
     for (const Field& field : sample->fields) {
@@ -70,7 +70,7 @@ PyObject* get_fields(PyObject* self, void*) {
 PyObject* get_encodings(PyObject* self, void*) {
     const larder::Sample* sample = sample_of(self);
     if (sample == nullptr) return nullptr;
-    const Pin pin(as_sample(self).batch);
+    const BatchUse use(as_sample(self).batch);
     PyObject* encodings = PyDict_New();
     if (encodings == nullptr) return nullptr;
     for (const Field& field : sample->fields) {
