@@ -178,6 +178,7 @@ TEST_F(ClusterCommands, ErrorsNameTheOptionThatIsWrong) {
              {{"whatif", "--remove-job", "lost"}, "--remove-job: no job \"lost\" runs"},
              {{"whatif", "--objective", "luck"}, "--objective is wrong"},
              {{"job", "register", "x", "--weight", "-1"}, "--weight is -1"},
+             {{"job", "register", "x", "--weight", "nan"}, "--weight must be a finite number"},
              {{"remote", "set", "--bandwidth", "0"}, "--bandwidth must be above 0"}}) {
         const ProgramResult result = larder(command);
         EXPECT_NE(result.exit_code, 0) << says;

@@ -151,5 +151,13 @@ TEST(Codec, OnlyKnownProtocolVersionsAreParsed) {
     EXPECT_EQ(*parse_protocol("7", 1000), 7u) << "every version up to the newest one given";
 }
 
+TEST(Codec, NodeSpeaksNewestVersionThatBothKnow) {
+    const auto common = [](const char* named) { return common_protocol({.headers = {{kProtocolHeader, named}}}); };
+    EXPECT_EQ(common("2"), 2u);
+    EXPECT_EQ(common("99"), kProtocolNewest);
+    EXPECT_EQ(common("new"), kProtocolOldest);
+    EXPECT_EQ(common_protocol({}), kProtocolOldest) << "an allocator of before the header was sent";
+}
+
 }  // namespace
 }  // namespace larder::allocator
