@@ -11,8 +11,10 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+from build_options import sanitizer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = pathlib.Path(os.environ.get("LARDER_BUILD", ROOT / "build" / "dev"))
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +26,7 @@ def repository() -> pathlib.Path:
 @pytest.fixture(scope="session")
 def larder_bin() -> pathlib.Path:
     """The folder of the built programs: larder, larderd."""
-    folder = pathlib.Path(os.environ.get("LARDER_BUILD", ROOT / "build" / "dev")) / "bin"
+    folder = BUILD / "bin"
     if not (folder / "larderd").exists():
         pytest.fail(f"{folder}/larderd is not built; run tools/test, or cmake --preset dev && cmake --build --preset dev")
     return folder
@@ -69,7 +71,17 @@ FIRST = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def has_nothing_to_show(item: pytest.Item) -> bool:
+    """True for a test that a build with a sanitizer cannot add to: it runs no program of the build, or preloads a
+    library, which such a program refuses because its sanitizer's runtime must come first."""
+    return "larder_bin" not in getattr(item, "fixturenames", ()) or item.get_closest_marker("preloads") is not None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if (BUILD / "CMakeCache.txt").exists() and sanitizer(BUILD):
+        left_out = [item for item in items if has_nothing_to_show(item)]
+        items[:] = [item for item in items if not has_nothing_to_show(item)]
+        config.hook.pytest_deselected(items=left_out)
     missing = [name for name in FIRST if not list((ROOT / "tests").rglob(name))]
     assert not missing, f"FIRST in {__file__} names files that do not exist: {missing}"
     ranks = {name: rank for rank, name in enumerate(FIRST)}

@@ -23,6 +23,7 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "servers"), str(ROOT / "tests" / "python")]
 
+import build_options  # noqa: E402
 from http_api import Answer, UnixConnection, ask  # noqa: E402
 from program import Child, end_on_sigterm  # noqa: E402
 
@@ -58,11 +59,8 @@ class Campaign:
 
     @functools.cached_property
     def sanitizer(self) -> str:
-        """The sanitizer of the build, "thread" for example; empty: none."""
-        for line in (self.build / "CMakeCache.txt").read_text().splitlines():
-            if line.startswith("LARDER_SANITIZE:"):
-                return line.partition("=")[2]
-        return ""
+        """The sanitizers that the programs are compiled with, "thread" for example; empty: none."""
+        return build_options.sanitizer(self.build)
 
     def left_s(self) -> float:
         return self._ends_s - time.monotonic()
