@@ -4,12 +4,15 @@
 
 #include <algorithm>
 
+#include "scheduler/live/why.h"
 #include "tests/unit/scheduler/live/live_fixture.h"
 
 namespace larder::scheduler {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Attempt = MemoryEngine::Attempt;
@@ -23,6 +26,40 @@ TEST_F(Live, StartIsOnRecordBeforeTheEngineIsTold) {
     tick();
     EXPECT_THAT(engine.starts, ElementsAre(Attempt{id, 1}));
     EXPECT_EQ(record.jobs.at(id)->phase, Phase::starting);
+}
+
+TEST_F(Live, PreemptionAndTheStartAfterItAreOnRecord) {
+    use_shortest_first();
+    const JobId first = submit_and_start(job_reading_images("slow", 1000));
+    const JobId second = submit(job_reading_images("quick", 1));
+    tick();
+    EXPECT_EQ(record.jobs.at(first)->phase, Phase::stopping);
+    EXPECT_EQ(record.jobs.at(second)->phase, Phase::placed);
+    EXPECT_EQ(record.jobs.at(second)->state.started_s, now_s) << "it has its GPUs since now";
+    tick(5);
+    engine.tell_ended({first, 1}, 0, true);
+    tick();
+    EXPECT_EQ(record.jobs.at(second)->phase, Phase::starting);
+    EXPECT_EQ(record.jobs.at(second)->state.started_s, now_s);
+}
+
+TEST_F(Live, ExitOfAFailedJobIsOnRecord) {
+    const JobId failed = submit_and_start(job_with_gpus(1));
+    const JobId killed = submit_and_start(job_with_gpus(1));
+    engine.tell_ended({failed, 1}, 3);
+    engine.tell({.kind = EngineEvent::Kind::ended, .job = killed, .attempt = 1, .exit_signal = 9});
+    tick();
+    EXPECT_EQ(record.jobs.at(failed)->phase, Phase::failed);
+    EXPECT_EQ(record.jobs.at(failed)->exit_code, 3);
+    EXPECT_EQ(record.jobs.at(killed)->phase, Phase::failed);
+    EXPECT_EQ(record.jobs.at(killed)->exit_signal, 9);
+}
+
+TEST_F(Live, ReasonForWaitingIsInTheLogOfTheRecord) {
+    submit_and_start(job_with_gpus(8));
+    const JobId waits = submit(job_with_gpus(1));
+    tick();
+    EXPECT_THAT(record.jobs.at(waits)->log, Contains(Field(&LogEntry::text, std::string(text_of(WaitsFor::gpus)))));
 }
 
 TEST_F(Live, SubmissionThatCannotBeSavedIsDropped) {
@@ -157,6 +194,11 @@ TEST_F(Live, HistoryKeepsAsManyJobsAsExactlyFit) {
     for (std::size_t n = 0; n < 30; ++n) {
         ASSERT_TRUE(cancel(submit(named(n)), "a test"));
         EXPECT_EQ(live->queue().jobs().size(), std::min<std::size_t>(n + 1, 5));
+    }
+    restart();
+    for (std::size_t n = 30; n < 33; ++n) {
+        ASSERT_TRUE(cancel(submit(named(n)), "a test"));
+        EXPECT_EQ(live->queue().jobs().size(), 5u) << "jobs of a former process count, too";
     }
 }
 
