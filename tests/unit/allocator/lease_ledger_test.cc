@@ -91,6 +91,52 @@ TEST(LeaseLedger, RemovedNodeHoldsNothing) {
     EXPECT_DOUBLE_EQ(ledger.lease("b", {{"y", 100}}, 0).sum(), 100);
 }
 
+TEST(LeaseLedger, LeaseTakenBackHoldsNothingAndEarlierOnesStay) {
+    LeaseLedger ledger(100, 1, kLease_ns);
+    const Lease kept = ledger.lease("a", {{"x", 20}}, 0);
+    const Lease withdrawn = ledger.lease("a", {{"x", 90}}, 0);
+    EXPECT_DOUBLE_EQ(ledger.in_force(0), 90);
+    ledger.take_back("a", withdrawn.number);
+    ledger.take_back("nobody", kept.number);
+    ASSERT_EQ(ledger.held("a").size(), 1u);
+    EXPECT_EQ(ledger.held("a")[0].number, kept.number);
+    EXPECT_DOUBLE_EQ(ledger.in_force(0), 20);
+    EXPECT_GT(ledger.lease("a", {{"x", 20}}, 0).number, withdrawn.number) << "its number is not reused";
+}
+
+TEST(LeaseLedger, AppliedLeaseAndThoseAfterItAreHeld) {
+    LeaseLedger ledger(100, 1, kLease_ns);
+    ledger.lease("a", {{"x", 90}}, 0);
+    const Lease applied = ledger.lease("a", {{"x", 20}}, 0);
+    const Lease newest = ledger.lease("a", {{"x", 30}}, 0);
+    ledger.applied("a", applied.number);
+    ASSERT_EQ(ledger.held("a").size(), 2u);
+    EXPECT_EQ(ledger.held("a")[0].number, applied.number);
+    EXPECT_EQ(ledger.held("a")[1].number, newest.number);
+    EXPECT_TRUE(ledger.held("nobody").empty());
+}
+
+TEST(LeaseLedger, RestoredLeasesCountAndTheirNumbersAreNotReused) {
+    LeaseLedger before(100, 1, kLease_ns);
+    before.lease("b", {{"y", 10}}, 0);
+    const Lease last = before.lease("a", {{"x", 70}}, 0);
+    LeaseLedger ledger(100, 1, kLease_ns);
+    ledger.restore("a", before.held("a"));
+    EXPECT_DOUBLE_EQ(ledger.in_force(0), 70);
+    const Lease next = ledger.lease("b", {{"y", 50}}, 0);
+    EXPECT_DOUBLE_EQ(next.sum(), 30);
+    EXPECT_GT(next.number, last.number);
+}
+
+TEST(LeaseLedger, WaitLastsUntilItsTime) {
+    LeaseLedger ledger(100, 1, kLease_ns);
+    EXPECT_EQ(ledger.wait_ns(0), 0);
+    ledger.wait_until(kSecond_ns);
+    EXPECT_EQ(ledger.wait_ns(kSecond_ns / 4), kSecond_ns / 4 * 3);
+    EXPECT_EQ(ledger.wait_ns(kSecond_ns), 0);
+    EXPECT_EQ(ledger.wait_ns(2 * kSecond_ns), 0);
+}
+
 TEST(LeaseLedger, ConfirmationOfUnknownLeaseChangesNothing) {
     LeaseLedger ledger(100, 1, kLease_ns);
     ledger.lease("a", {{"x", 90}}, 0);
