@@ -462,9 +462,9 @@ Verdict HttpAttempt::verdict_of_code(CURLcode code) const {
         case CURLE_COULDNT_RESOLVE_PROXY: system_errno = EHOSTUNREACH; break;
         case CURLE_OUT_OF_MEMORY: system_errno = ENOMEM; break;
         case CURLE_GOT_NOTHING:
-            if (get_->url.starts_with("http://")) what += "; if the server speaks TLS, write https://";
-            [[fallthrough]];
         case CURLE_RECV_ERROR:
+            if (status() == 0 && get_->url.starts_with("http://")) what += "; if the server speaks TLS, write https://";
+            [[fallthrough]];
         case CURLE_SEND_ERROR:
         case CURLE_PARTIAL_FILE: system_errno = ECONNRESET; break;
         case CURLE_SSL_CONNECT_ERROR:

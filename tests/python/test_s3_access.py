@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pathlib
 import shutil
+import socketserver
 import subprocess
 import threading
 import time
@@ -16,6 +17,7 @@ import pytest
 from conftest import Daemon
 from remote_sources import Source, environment, make_images, traces
 from servers import S3, FaultProxy, InstanceRole, Nginx
+from tcp_relay import reset
 
 BUCKET = "guarded-data"
 NAMES = (f"guarded{i}" for i in itertools.count())
@@ -165,6 +167,20 @@ def test_mixing_up_http_and_https_is_named(
     assert "HTTP 400" in says and "the server speaks TLS on this port: write https://" in says
     says = refused(daemon, server.http.replace("http://", "https://") + "/{a,b}.png")
     assert "the server speaks no TLS on this port: write http://" in says
+
+
+def test_server_that_resets_plain_http_is_said_to_speak_tls_perhaps(start_daemon: Callable[..., Any]) -> None:
+    class Reset(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1 << 16)
+            reset(self.request)
+
+    daemon = start_daemon("--remote.retry-for", "1 s")
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Reset) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        says = refused(daemon, f"http://127.0.0.1:{server.server_address[1]}/{{a,b}}.png")
+        server.shutdown()
+    assert "reset by peer; if the server speaks TLS, write https://" in says
 
 
 def test_refusal_after_reindexing_is_reported_with_its_status(
