@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <set>
 
 #include "cache/shard/block_server.h"
@@ -30,6 +31,15 @@ TEST(Shard, BlockIsReadFromRemoteOnceThenServedFromMemory) {
     EXPECT_EQ(dataset.counters.remote_read_bytes, world.total_bytes);
     EXPECT_EQ(dataset.counters.memory_bytes, world.total_bytes);
     EXPECT_EQ(dataset.usage.payload_bytes, world.total_bytes);
+}
+
+TEST(Shard, MissLatencyIsTheTimeSinceItsRequest) {
+    ShardWorld world({.device = {.latency_ns = 5 * kMillisecond_ns}});
+    world.read_epoch(world.attach(), 1);
+    const auto remote = world.dataset().latency[static_cast<std::size_t>(BlockSource::remote)];
+    EXPECT_EQ(remote.count, world.content.size());
+    EXPECT_EQ(std::accumulate(remote.buckets.begin(), remote.buckets.end(), std::uint64_t{0}), remote.count);
+    EXPECT_GE(remote.sum_ns, static_cast<std::int64_t>(remote.count) * 5 * kMillisecond_ns);
 }
 
 TEST(Shard, MemoryHitLatencyIsTheTimeOfItsBatch) {
@@ -398,6 +408,76 @@ TEST(Shard, ClientThatKeepsADroppedSegmentIsDisconnected) {
         if (client_unmaps) {
             EXPECT_EQ(world.read(client, 3, 2).bytes, world.content[3]);
         }
+    }
+}
+
+TEST(Shard, JobKeepsTheSumsOfItsEndedSessions) {
+    ShardWorld world({});
+    const auto attach = [&](std::uint64_t id, std::uint64_t seconds) -> RingClient& {
+        RingClient& client = world.attach({.session_id = id});
+        client.control().stall_ns = seconds * test::kSecond_ns;
+        client.control().busy_ns = 10 * seconds * test::kSecond_ns;
+        client.control().samples_delivered = 100 * seconds;
+        client.control().bytes_delivered = 1000 * seconds;
+        return client;
+    };
+    const auto expect_seconds = [&](std::int64_t seconds, const std::string& when) {
+        const JobStatistics job = world.job("job");
+        EXPECT_EQ(job.stall_ns, seconds * test::kSecond_ns) << when;
+        EXPECT_EQ(job.busy_ns, 10 * seconds * test::kSecond_ns) << when;
+        EXPECT_EQ(job.samples_delivered, 100u * seconds) << when;
+        EXPECT_EQ(job.bytes_delivered, 1000u * seconds) << when;
+    };
+    RingClient& first = attach(1, 1);
+    RingClient& second = attach(2, 2);
+    world.turns(5);
+    expect_seconds(3, "both run");
+    first.close_socket();
+    world.turns(5);
+    EXPECT_EQ(world.job("job").sessions, 1u);
+    expect_seconds(3, "one has ended");
+    second.close_socket();
+    world.turns(5);
+    EXPECT_EQ(world.job("job").sessions, 0u);
+    expect_seconds(3, "both have ended");
+    attach(3, 4);
+    world.turns(5);
+    expect_seconds(7, "the next one runs");
+}
+
+TEST(Shard, EndedSessionsThatReportTooMuchOverflowNoSum) {
+    ShardWorld world({});
+    std::int64_t stall_before_ns = 0;
+    std::int64_t busy_before_ns = 0;
+    for (std::uint64_t id = 1; id <= 4000; ++id) {
+        RingClient& liar = world.attach({.session_id = id, .ring_entries = 8, .slot_bytes = 4096});
+        liar.control().stall_ns = ~std::uint64_t{0};
+        liar.control().busy_ns = ~std::uint64_t{0};
+        liar.close_socket();
+        world.turns(2);
+        world.clients.clear();
+        const JobStatistics job = world.job("job");
+        ASSERT_GE(job.stall_ns, stall_before_ns) << id;
+        ASSERT_GE(job.busy_ns, busy_before_ns) << id;
+        stall_before_ns = job.stall_ns;
+        busy_before_ns = job.busy_ns;
+    }
+}
+
+TEST(Shard, EndedSessionHoldsNoDroppedSegment) {
+    for (const bool drops_before_it_ends : {true, false}) {
+        ShardWorld world({.quota = kMemory});
+        RingClient& client = world.attach();
+        world.read_epoch(client, 1);
+        world.read(client, 3, 2);
+        if (drops_before_it_ends) world.shard->set_quota(test::kDatasetId, {});
+        client.close_socket();
+        world.turns(5);
+        if (!drops_before_it_ends) world.shard->set_quota(test::kDatasetId, {});
+        world.turns(5);
+        EXPECT_EQ(world.dataset().sessions, 0u);
+        EXPECT_EQ(world.dataset().usage.draining_segments, 0u) << drops_before_it_ends;
+        EXPECT_EQ(world.shard->statistics().protocol_violations, 0u);
     }
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include "base/huge_pages.h"
 #include "tests/unit/cache/store/store_fixture.h"
 
 namespace larder::cache {
@@ -28,6 +29,27 @@ TEST(Store, KeepsBlocksInMemory) {
     EXPECT_EQ(usage.memory_bytes, protocol::record_bytes(1000, 64) + 64);
     EXPECT_EQ(usage.memory_segments, 1u);
     f.store->check_invariants();
+}
+
+// A page fault for each page of a block would cost more than the copy.
+TEST(Store, ReservedMemoryIsBackedBeforeItIsWritten) {
+    StoreFixture f;
+    f.store->set_quota({.memory_bytes = 1024 * kMiB, .disk_bytes = 0}, {});
+    const Segment* segment = nullptr;
+    std::uint64_t end = 0;
+    while (end < 5 * kMiB) {
+        const auto room = f.store->reserve(Tier::memory, static_cast<std::uint32_t>(end / kMiB), kMiB - 64);
+        ASSERT_TRUE(room);
+        ASSERT_TRUE(segment == nullptr || segment == room->segment);
+        segment = room->segment;
+        end = room->offset + protocol::record_bytes(kMiB - 64, 64);
+    }
+    ASSERT_GE(segment->size_bytes(), 6 * kMiB);
+    for (std::uint64_t at = 0; at < end; at += kHugePageBytes) {
+        unsigned char is_backed = 0;
+        ASSERT_EQ(::mincore(const_cast<std::byte*>(segment->memory()) + at, kPageBytes, &is_backed), 0);
+        EXPECT_EQ(is_backed & 1, 1) << at;
+    }
 }
 
 TEST(Store, ReadersCannotWriteToMemorySegments) {
