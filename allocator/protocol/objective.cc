@@ -20,6 +20,15 @@ std::string_view name(ObjectiveKind kind) {
     return "";
 }
 
+std::string objective_names() {
+    std::string joined;
+    for (const auto& [kind, text] : kObjectiveTexts) {
+        if (!joined.empty()) joined += ", ";
+        joined += text;
+    }
+    return joined;
+}
+
 Result<ObjectiveKind> parse_objective(std::string_view text) {
     for (const auto& [kind, known] : kObjectiveTexts) {
         if (known == text) return kind;
@@ -31,7 +40,7 @@ Result<ObjectiveKind> parse_objective(std::string_view text) {
         }
     }
     return fail(ErrorCode::invalid_argument,
-                "\"" + std::string(text) + "\" is not an objective; known: " + std::string(kObjectiveNames));
+                "\"" + std::string(text) + "\" is not an objective; known: " + objective_names());
 }
 
 }  // namespace larder::allocator

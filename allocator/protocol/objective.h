@@ -3,10 +3,9 @@
 // An objective says what a plan is to achieve. The names here are the ones of the API, the config and command lines.
 // assign.h says how each objective is reached.
 
-#include <algorithm>
 #include <array>
-#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -36,22 +35,8 @@ inline constexpr std::array<std::pair<ObjectiveKind, std::string_view>, 6> kObje
 // Returns for example "max-min".
 std::string_view name(ObjectiveKind kind);
 
-// All names, with commas between them. Text in static memory, because tables of configuration keys refer to it.
-inline constexpr auto kObjectiveNamesText = [] {
-    constexpr std::size_t kBytes = [] {
-        std::size_t bytes = 0;
-        for (const auto& [kind, text] : kObjectiveTexts) bytes += text.size() + 2;
-        return bytes - 2;
-    }();
-    std::array<char, kBytes> joined{};
-    auto end = joined.begin();
-    for (const auto& [kind, text] : kObjectiveTexts) {
-        if (end != joined.begin()) end = std::ranges::copy(std::string_view(", "), end).out;
-        end = std::ranges::copy(text, end).out;
-    }
-    return joined;
-}();
-inline constexpr std::string_view kObjectiveNames(kObjectiveNamesText.data(), kObjectiveNamesText.size());
+// Returns all names, with commas between them.
+std::string objective_names();
 
 // Error: invalid_argument, which lists the known names or gives the present name for a former one.
 Result<ObjectiveKind> parse_objective(std::string_view text);

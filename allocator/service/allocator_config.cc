@@ -72,7 +72,7 @@ constexpr std::array kAllocatorRules{
          set_member<set_config_flag, &AllocatorConfig::plain_tcp>},
     Rule{{"remote_bandwidth", kRateAbove0, "remote bandwidth of all jobs together"},
          set_member<set_config_rate_above_0, &AllocatorConfig::cluster, &ClusterOptions::remote_bytes_per_second>},
-    Rule{{"objective", kObjectiveNames,
+    Rule{{"objective", "\"efficiency\", \"max-min\", \"throughput\", \"utilisation\", \"equal-shares\" or \"pinned\"",
           "objective of the plan; default: max-min, or the objective of scheduler.policy if jobs are run"},
          set_objective},
     Rule{{"hysteresis", "a number from 0 to 1", "quotas stay if new ones gain less than this fraction"},

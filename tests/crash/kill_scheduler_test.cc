@@ -145,9 +145,11 @@ std::vector<FoundAttempt> find_attempts(const std::filesystem::path& jobs) {
 }
 
 // Each round submits, then kills the allocator, or a runner, or loses a file of an attempt. A job loses few attempts,
-// because one that is lost five times in a row fails.
+// because one that is lost five times in a row fails. On a busy machine many attempts end before they are looked at, so
+// the rounds go on until enough of both has been lost.
 TEST_F(KilledScheduler, RunnersAreKilledAndFilesOfAttemptsAreLost) {
-    constexpr int kRounds = 60;
+    constexpr int kRoundsMin = 60;
+    constexpr int kLostMin = 6;  // runners, and files
     constexpr int kHitsMax = 3;  // of one job
     const std::string overlaps = directory / "overlaps";
     const std::string script = "exec 9>" + directory.path().string() +
@@ -159,7 +161,7 @@ TEST_F(KilledScheduler, RunnersAreKilledAndFilesOfAttemptsAreLost) {
     int runners_killed = 0;
     int files_lost = 0;
     std::set<std::filesystem::path> touched;
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < kRoundsMin || runners_killed < kLostMin || files_lost < kLostMin; ++round) {
         const std::string name = "k" + std::to_string(round) + "x";
         submit(job_body(name, script + std::to_string(random() % 4)));
         submitted.insert(name);
@@ -188,8 +190,6 @@ TEST_F(KilledScheduler, RunnersAreKilledAndFilesOfAttemptsAreLost) {
     }
     while (ended_jobs().size() < submitted.size()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
 
-    EXPECT_GT(runners_killed, 5);
-    EXPECT_GT(files_lost, 5);
     EXPECT_FALSE(std::filesystem::exists(overlaps)) << "two attempts at one job ran at the same time";
     const StartCounts runs = count_starts();
     for (const auto& [attempt, count] : runs) {

@@ -110,7 +110,7 @@ def test_rates_are_set_by_users_unless_the_remote_is_limited(
     up = start_up()
     up.command("dataset", "add", "files", files)
     up.command("job", "limit", "job-files", "--rate", "50MB/s", "--ahead")
-    read_epoch(up.endpoints["socket"], "files")
+    read_epoch(up.endpoints["socket"], "files", job="job-files")
     (job,) = json.loads(up.command("--json", "jobs"))["jobs"]
     assert job["remote_rate"] == 50e6
     assert up.end() == 0

@@ -149,7 +149,7 @@ void add_whatif_command(CLI::App& app, Context& context) {
         ->type_name("NAME")
         ->expected(1)
         ->take_all();
-    command->add_option("--objective", options->objective, "One of " + std::string(allocator::kObjectiveNames));
+    command->add_option("--objective", options->objective, "One of " + allocator::objective_names());
     command->callback(
         [&context, options] { context.command = [&context, options] { return what_if(context, *options); }; });
 }

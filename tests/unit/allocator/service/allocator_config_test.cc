@@ -127,6 +127,9 @@ TEST(AllocatorConfig, ErrorNamesKeyValueAndWhatIsAllowed) {
               "a.toml:3: objective = \"luck\": expected \"efficiency\", \"max-min\", \"throughput\", \"utilisation\", "
               "\"equal-shares\" or "
               "\"pinned\"");
+    for (const auto& [kind, text] : kObjectiveTexts) {
+        EXPECT_THAT(refused("objective = \"luck\""), HasSubstr('"' + std::string(text) + '"'));
+    }
     EXPECT_THAT(refused("hysteresis = 1.5"), HasSubstr("hysteresis = 1.5: expected a number from 0 to 1"));
     EXPECT_THAT(refused("hysteresis = \"0.5\""), HasSubstr("expected a number"));
     EXPECT_THAT(refused("plain_tcp = \"yes\""), HasSubstr("plain_tcp = \"yes\": expected true or false"));
