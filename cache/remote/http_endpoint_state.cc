@@ -71,8 +71,8 @@ void HttpEndpointState::try_started(std::uint64_t draw, std::int64_t now_ns) {
     if (backs_off()) next_try_ns_ = now_ns + std::min(retry_delay_ns(++tries_in_backoff_, draw), kBackoffMost_ns);
 }
 
-bool HttpEndpointState::is_given_up(std::int64_t submitted_ns, std::int64_t retry_for_ns, std::int64_t now_ns) const {
-    return silent_since_ns != 0 && now_ns - silent_since_ns > retry_for_ns && now_ns - submitted_ns > retry_for_ns;
+bool HttpEndpointState::is_given_up(std::int64_t submitted_ns, std::int64_t retry_for_ns) const {
+    return silent_since_ns != 0 && last_failed_ns - std::max(silent_since_ns, submitted_ns) > retry_for_ns;
 }
 
 }  // namespace larder::cache

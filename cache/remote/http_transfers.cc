@@ -716,7 +716,7 @@ private:
     void give_up_waiting(HttpEndpointState& endpoint) {
         if (endpoint.silent_since_ns == 0 || is_answering(endpoint)) return;
         const auto given_up = std::ranges::stable_partition(endpoint.waiting, [&](const HttpGet* get) {
-            return !endpoint.is_given_up(get->tries.submitted_ns, retry_for_ns(*get), now_ns_);
+            return !endpoint.is_given_up(get->tries.submitted_ns, retry_for_ns(*get));
         });
         if (given_up.empty()) return;
         const std::vector<HttpGet*> expired(given_up.begin(), given_up.end());

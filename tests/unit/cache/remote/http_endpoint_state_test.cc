@@ -17,7 +17,7 @@ constexpr std::int64_t kRetryFor_ns = 60 * kSecond_ns;
 class HttpEndpointTest : public testing::Test {
 protected:
     bool is_given_up(std::int64_t submitted_ns) {
-        return endpoint_.is_given_up(submitted_ns, kRetryFor_ns, clock_.now_ns());
+        return endpoint_.is_given_up(submitted_ns, kRetryFor_ns);
     }
 
     ManualClock clock_;
@@ -32,8 +32,22 @@ TEST_F(HttpEndpointTest, RequestIsGivenUpAfterRetryTimeWithoutAnswers) {
     endpoint_.failed(": timed out", ETIMEDOUT, clock_.now_ns());
     EXPECT_FALSE(is_given_up(submitted_ns));
     clock_.advance_ns(1);
+    endpoint_.failed(": timed out", ETIMEDOUT, clock_.now_ns());
     EXPECT_TRUE(is_given_up(submitted_ns));
     EXPECT_FALSE(is_given_up(clock_.now_ns() - kRetryFor_ns)) << "a request submitted later has its full retry time";
+}
+
+// The endpoint may be well again by the time of the next try.
+TEST_F(HttpEndpointTest, TimeWithoutATryGivesUpNoRequest) {
+    clock_.advance_ns(kSecond_ns);
+    const std::int64_t submitted_ns = clock_.now_ns();
+    endpoint_.failed(": HTTP 500", EIO, clock_.now_ns());
+    clock_.advance_ns(kRetryFor_ns);
+    endpoint_.failed(": HTTP 500", EIO, clock_.now_ns());
+    clock_.advance_ns(HttpEndpointState::kBackoffMost_ns);
+    EXPECT_FALSE(is_given_up(submitted_ns));
+    endpoint_.failed(": HTTP 500", EIO, clock_.now_ns());
+    EXPECT_TRUE(is_given_up(submitted_ns));
 }
 
 TEST_F(HttpEndpointTest, AnyAnswerRestartsTheRetryTime) {
