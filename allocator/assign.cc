@@ -84,25 +84,14 @@ Solution solve_with_quotas(const ClusterState& state, const Problem& problem, Ob
     return solution;
 }
 
-// True if every job reaches its equal share's rate.
-bool reaches_equal_shares(const Problem& problem, const Solution& solution) {
+// True if every job reaches its equal share's rate. With `otherwise`: or the rate that it has in that solution.
+bool reaches_equal_shares(const Problem& problem, const Solution& solution, const Solution* otherwise = nullptr) {
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
-        if (solution.steady_rates[j] < problem.equal_rates[j] * (1 - 1e-6)) return false;
+        double least = problem.equal_rates[j];
+        if (otherwise != nullptr) least = std::min(least, otherwise->steady_rates[j]);
+        if (solution.steady_rates[j] < least * (1 - 1e-6)) return false;
     }
     return true;
-}
-
-// Solves for the running jobs, with quotas made for all jobs that take turns (`averages`). If these quotas leave a
-// running job below its equal share, they move towards equal ones as far as needed.
-Solution solve_for_rotation(const ClusterState& state, const Problem& averages, const Problem& running,
-                            ObjectiveKind kind, std::vector<std::vector<NodeCache>> quotas) {
-    Solution solution = solve_with_quotas(state, running, kind, std::move(quotas));
-    if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned ||
-        reaches_equal_shares(running, solution)) {
-        return solution;
-    }
-    const CacheSplit split = towards_equal_split(running, split_of(running, solution.quotas));
-    return solve_with_quotas(state, running, kind, place_quotas(state, averages, split, averages.ideals));
 }
 
 // Returns the remote bytes per second of all jobs in the steady state.
@@ -146,9 +135,35 @@ double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, 
     return relative(steady_remote(problem, after), steady_remote(problem, before));
 }
 
-}  // namespace
+using Quotas = std::vector<std::vector<NodeCache>>;
 
-Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind) {
+// Mixes quotas, node by node: `second` counts for `part`, `first` for the rest. Both are sorted by node.
+Quotas mixed(const ClusterState& state, const Problem& problem, const Quotas& first, const Quotas& second,
+             double part) {
+    const auto lerp = [&](std::uint64_t a, std::uint64_t b) {
+        return static_cast<std::uint64_t>(std::lerp(static_cast<double>(a), static_cast<double>(b), part));
+    };
+    Quotas both(first.size());
+    for (std::size_t i = 0; i < first.size(); ++i) {
+        auto a = first[i].begin();
+        auto b = second[i].begin();
+        while (a != first[i].end() || b != second[i].end()) {
+            NodeCache from_a, from_b;
+            const bool takes_a = b == second[i].end() || (a != first[i].end() && a->node <= b->node);
+            const bool takes_b = a == first[i].end() || (b != second[i].end() && b->node <= a->node);
+            if (takes_a) from_a = *a++;
+            if (takes_b) from_b = *b++;
+            both[i].push_back({.node = takes_a ? from_a.node : from_b.node,
+                               .memory_bytes = lerp(from_a.memory_bytes, from_b.memory_bytes),
+                               .disk_bytes = lerp(from_a.disk_bytes, from_b.disk_bytes)});
+        }
+    }
+    restore_floors(state, problem, both);
+    return both;
+}
+
+// Solves without the bounds of disks and networks, then again with the rates that they allow, while that is better.
+Solution solve_in_rounds(const ClusterState& state, const Problem& problem, ObjectiveKind kind) {
     std::vector<double> ideals = problem.ideals;
     const auto solution_of = [&](const Problem& bounded) {
         return solve_with_quotas(state, problem, kind, choose_quotas(state, bounded, kind, ideals));
@@ -167,6 +182,50 @@ Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind 
         if (!lower_to_bounded_rates(problem, best, ideals)) break;
     }
     return best;
+}
+
+// Moves quotas towards equal ones, as far as needed to let every job reach its equal share's rate.
+Solution towards_equal_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Solution best) {
+    const Quotas equal = equal_quotas(state, problem);
+    Solution found = solve_with_quotas(state, problem, kind, equal);
+    if (!reaches_equal_shares(problem, found)) return best;
+    double reaches = 0;
+    double misses = 1;
+    for (int i = 0; i < 5; ++i) {
+        const double part = (reaches + misses) / 2;
+        Solution trial = solve_with_quotas(state, problem, kind, mixed(state, problem, equal, best.quotas, part));
+        if (reaches_equal_shares(problem, trial)) {
+            reaches = part;
+            found = std::move(trial);
+        } else {
+            misses = part;
+        }
+    }
+    return found;
+}
+
+// Solves for the running jobs, with quotas made for all jobs that take turns (`averages`). If these quotas leave a
+// running job below its equal share, they move towards equal ones as far as needed.
+Solution solve_for_rotation(const ClusterState& state, const Problem& averages, const Problem& running,
+                            ObjectiveKind kind, std::vector<std::vector<NodeCache>> quotas) {
+    Solution solution = solve_with_quotas(state, running, kind, std::move(quotas));
+    if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned ||
+        reaches_equal_shares(running, solution)) {
+        return solution;
+    }
+    const CacheSplit split = towards_equal_split(running, split_of(running, solution.quotas));
+    solution = solve_with_quotas(state, running, kind, place_quotas(state, averages, split, averages.ideals));
+    if (reaches_equal_shares(running, solution)) return solution;
+    return towards_equal_quotas(state, running, kind, std::move(solution));
+}
+
+}  // namespace
+
+Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind) {
+    Solution best = solve_in_rounds(state, problem, kind);
+    const bool guarantees = kind != ObjectiveKind::equal_shares && kind != ObjectiveKind::pinned;
+    if (!guarantees || reaches_equal_shares(problem, best)) return best;
+    return towards_equal_quotas(state, problem, kind, std::move(best));
 }
 
 // --- spare room
@@ -188,11 +247,6 @@ void deal(std::uint64_t room, std::vector<Share>& shares, std::uint64_t NodeCach
         shares[i].wanted_bytes -= part;
         room -= part;
     }
-}
-
-NodeCache& quota_on(std::vector<NodeCache>& quotas, std::uint32_t node) {
-    const auto found = std::ranges::lower_bound(quotas, node, {}, &NodeCache::node);
-    return found != quotas.end() && found->node == node ? *found : *quotas.insert(found, {.node = node});
 }
 
 }  // namespace
@@ -287,8 +341,6 @@ void give_spare_room(const ClusterState& state, Plan& plan) {
 // --- the plan
 
 namespace {
-
-using Quotas = std::vector<std::vector<NodeCache>>;
 
 Quotas quotas_in_force(const ClusterState& state) {
     Quotas quotas;
@@ -414,7 +466,7 @@ Plan assign_by_objective(const ClusterState& given, const Objective& objective) 
     if (chooses_quotas && objective.hysteresis > 0 && may_keep_quotas(state, problem, in_force)) {
         Solution unchanged = solve_with_quotas(state, problem, objective.kind, in_force);
         // No job may stay below its equal share only because the quotas are kept.
-        kept = reaches_equal_shares(problem, unchanged) &&
+        kept = reaches_equal_shares(problem, unchanged, &solution) &&
                gain(problem, objective.kind, unchanged, solution) < objective.hysteresis;
         if (kept) solution = std::move(unchanged);
     }

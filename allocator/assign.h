@@ -14,7 +14,8 @@
 // the job has not read it yet. Disk and network bounds depend on where cache lies, and the placement of cache depends
 // on the bounded rates. So assign() solves without the bounds, places the cache, bounds the rates, and repeats with the
 // bounded rates as the jobs' ideals, at most three times. If several disk or network bounds bind at once, the sum of
-// rates is no longer exactly the largest.
+// rates is no longer exactly the largest. If a job is then below its equal share, quotas move towards equal ones,
+// spread over all nodes of a group, as far as needed.
 //
 // Jobs may belong to users. Each user is guaranteed a fair share of the bandwidth first (user_shares.h). Without users
 // the objective divides everything.

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include "allocator/bandwidth_limits.h"
@@ -591,6 +592,71 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
 std::vector<std::vector<NodeCache>> choose_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
                                                   std::span<const double> rates) {
     return place_quotas(state, problem, split_for(problem, kind), rates);
+}
+
+void restore_floors(const ClusterState& state, const Problem& problem, std::vector<std::vector<NodeCache>>& quotas) {
+    const CacheSplit split = split_of(problem, quotas);
+    std::vector<std::uint64_t> missing;
+    for (std::size_t i = 0; i < split.size(); ++i) {
+        missing.push_back(static_cast<std::uint64_t>(std::max(0.0, problem.caches[i].floor - split[i])));
+    }
+    if (std::ranges::all_of(missing, [](std::uint64_t bytes) { return bytes == 0; })) return;
+    NodeRoom room(state, problem);
+    for (const NodeCache& quota : quotas | std::views::join) {
+        room.take(quota.node, quota.bytes(), quota.memory_bytes, quota.disk_bytes);
+    }
+    for (std::size_t i = 0; i < split.size(); ++i) {
+        const std::uint32_t dataset = problem.caches[i].dataset;
+        while (missing[i] > 0) {
+            const auto node = room.widest(problem.caches[i].group);
+            if (!node || state.datasets[dataset].is_held_on(*node)) break;
+            const NodeCache taken = room.take(*node, missing[i], kAny, kAny);
+            missing[i] -= taken.bytes();
+            NodeCache& quota = quota_on(quotas[dataset], *node);
+            quota.memory_bytes += taken.memory_bytes;
+            quota.disk_bytes += taken.disk_bytes;
+        }
+    }
+}
+
+std::vector<std::vector<NodeCache>> equal_quotas(const ClusterState& state, const Problem& problem) {
+    std::vector<NodeCache> room;
+    for (const ClusterNode& node : state.nodes) {
+        room.push_back({.memory_bytes = node.memory_bytes, .disk_bytes = node.disk_bytes});
+    }
+    std::vector<std::vector<NodeCache>> quotas(state.datasets.size());
+    std::vector<double> left = equal_split(problem);
+    for (std::uint32_t i = 0; i < quotas.size(); ++i) {
+        for (const NodeCache& held : state.datasets[i].held) {
+            quotas[i].push_back(held);
+            room[held.node].memory_bytes -= held.memory_bytes;
+            room[held.node].disk_bytes -= held.disk_bytes;
+            left[problem.cache_on(i, held.node)] -= static_cast<double>(held.bytes());
+        }
+    }
+    std::vector<double> room_in_group(problem.group_bytes.size());
+    std::vector<std::vector<std::uint32_t>> nodes_in_group(problem.group_bytes.size());
+    for (std::uint32_t n = 0; n < room.size(); ++n) {
+        room_in_group[problem.group_of_node[n]] += static_cast<double>(room[n].bytes());
+        nodes_in_group[problem.group_of_node[n]].push_back(n);
+    }
+    for (std::size_t i = 0; i < left.size(); ++i) {
+        const GroupCache& cache = problem.caches[i];
+        const double part = std::clamp(left[i] / room_in_group[cache.group], 0.0, 1.0);
+        if (!(part > 0)) continue;
+        for (const std::uint32_t n : nodes_in_group[cache.group]) {
+            if (state.datasets[cache.dataset].is_held_on(n)) continue;
+            const auto part_of = [&](std::uint64_t bytes) {
+                return static_cast<std::uint64_t>(part * static_cast<double>(bytes));
+            };
+            const NodeCache quota{
+                .node = n, .memory_bytes = part_of(room[n].memory_bytes), .disk_bytes = part_of(room[n].disk_bytes)};
+            if (quota.bytes() > 0) quotas[cache.dataset].push_back(quota);
+        }
+    }
+    for (std::vector<NodeCache>& dataset : quotas) std::ranges::sort(dataset, {}, &NodeCache::node);
+    restore_floors(state, problem, quotas);
+    return quotas;
 }
 
 CacheSplit split_of(const Problem& problem, std::span<const std::vector<NodeCache>> quotas) {

@@ -32,6 +32,13 @@ std::vector<std::vector<NodeCache>> choose_quotas(const ClusterState& state, con
 std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, const Problem& problem,
                                                  const CacheSplit& split, std::span<const double> rates);
 
+// Returns equal quotas, placed as Problem's equal rates assume: each dataset's cache in a group on all of its nodes, in
+// memory and on disk, in proportion to their room. Held quotas stay where they are.
+std::vector<std::vector<NodeCache>> equal_quotas(const ClusterState& state, const Problem& problem);
+
+// Gives each cache that rounding left below its floor the bytes that it lacks, on nodes that have room.
+void restore_floors(const ClusterState& state, const Problem& problem, std::vector<std::vector<NodeCache>>& quotas);
+
 // Returns the bytes of each cache under these quotas.
 CacheSplit split_of(const Problem& problem, std::span<const std::vector<NodeCache>> quotas);
 

@@ -84,23 +84,8 @@ std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, CountedJob
     return indices;
 }
 
-// Bounds equal rates by each node's network, shared equally by the jobs on it: all bytes a job reads may have to cross
-// that network.
-void bound_by_network_share(const ClusterState& state, Problem& problem) {
-    if (std::ranges::all_of(state.nodes, [](const ClusterNode& node) { return std::isinf(node.nic_bytes_per_second); }))
-        return;
-    std::vector<double> jobs_on_node(state.nodes.size());
-    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
-        for (const JobRun& run : problem.runs_of(j)) jobs_on_node[run.node] += problem.jobs[j].time_share;
-    }
-    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
-        const JobTerms& job = problem.jobs[j];
-        double& equal_rate = problem.equal_rates[j];
-        for (const JobRun& run : problem.runs_of(j)) {
-            const double nic = state.nodes[run.node].nic_bytes_per_second * job.time_share / jobs_on_node[run.node];
-            if (run.part > 0) equal_rate = std::min(equal_rate, nic / run.part);
-        }
-    }
+double cache_bytes(const ClusterNode& node) {
+    return static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
 }
 
 // Numbers the peer groups in the order of their first nodes, and adds up their cache.
@@ -113,8 +98,7 @@ void find_groups(const ClusterState& state, Problem& problem) {
         const auto [found, added] = numbers.emplace(node.peer_group, number);
         if (added) problem.group_bytes.push_back(0);
         problem.group_of_node[n] = found->second;
-        problem.group_bytes[found->second] +=
-            static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
+        problem.group_bytes[found->second] += cache_bytes(node);
     }
 }
 
@@ -303,8 +287,8 @@ void share_limits(const ClusterState& state, std::span<const std::uint32_t> data
     }
 }
 
-void share_equally(const ClusterState& state, std::span<const double> readers, Problem& problem) {
-    if (problem.jobs.empty()) return;
+// Makes each job's equal share of cache and bandwidth, and its rate from them. Returns the hit ratio of each cache.
+std::vector<double> share_equally(std::span<const double> readers, Problem& problem) {
     std::vector<double> left = problem.group_bytes;
     for (const GroupCache& cache : problem.caches) left[cache.group] -= cache.floor;
     std::vector<double> readers_in_group(problem.group_bytes.size());
@@ -317,7 +301,7 @@ void share_equally(const ClusterState& state, std::span<const double> readers, P
         cache.equal_cache = std::min(cache.cap, cache.floor + std::max(0.0, left[cache.group]) * share);
         equal_bytes.push_back(cache.equal_cache);
     }
-    const std::vector<double> equal_ratios = problem.hit_ratios(equal_bytes);
+    std::vector<double> equal_ratios = problem.hit_ratios(equal_bytes);
     double count = 0;
     double remote_left = problem.remote;
     for (const JobTerms& job : problem.jobs) count += job.time_share;
@@ -330,7 +314,82 @@ void share_equally(const ClusterState& state, std::span<const double> readers, P
         const double hits = problem.steady_hit_ratio(j, equal_ratios);
         problem.equal_rates[j] = predicted_rate(problem.ideals[j], job.equal_bandwidth, hits);
     }
-    bound_by_network_share(state, problem);
+    return equal_ratios;
+}
+
+// The lowest and the second lowest of the rates that nodes of a group allow.
+struct LowestRates {
+    double lowest = kUnlimited;
+    double second = kUnlimited;
+    std::uint32_t node = kNoTerms;  // the node of the lowest
+
+    void add(double rate, std::uint32_t at) {
+        second = std::min(second, std::max(lowest, rate));
+        if (rate >= lowest) return;
+        lowest = rate;
+        node = at;
+    }
+    double without(std::uint32_t left_out) const { return node == left_out ? second : lowest; }
+};
+
+// Bounds equal rates by an equal share of each node's disk and network. With equal shares, a dataset's cache in a group
+// lies on all nodes of the group, in memory and on disk, in proportion to their room. The jobs that run on a node share
+// its incoming network. The jobs of a group share the disks of its nodes, and each node's outgoing network as far as
+// they run on other nodes.
+void bound_by_nodes(const ClusterState& state, std::span<const double> equal_ratios, Problem& problem) {
+    const bool node_bounds = std::ranges::any_of(state.nodes, [](const ClusterNode& node) {
+        return std::isfinite(node.nic_bytes_per_second) || std::isfinite(node.disk_read_bytes_per_second);
+    });
+    if (!node_bounds) return;
+    const std::size_t groups = problem.group_bytes.size();
+    std::vector<double> room(groups);
+    std::vector<double> jobs_in_group(groups);
+    std::vector<double> jobs_on_node(state.nodes.size());
+    std::vector<double> parts_on_node(state.nodes.size());
+    for (std::size_t n = 0; n < state.nodes.size(); ++n) room[problem.group_of_node[n]] += cache_bytes(state.nodes[n]);
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        const double time_share = problem.jobs[j].time_share;
+        for (const JobRun& run : problem.runs_of(j)) {
+            jobs_in_group[problem.group_of_node[run.node]] += run.part * time_share;
+            jobs_on_node[run.node] += time_share;
+            parts_on_node[run.node] += run.part * time_share;
+        }
+    }
+    // The rates of hits that the nodes of each group allow to a job that runs all the time.
+    std::vector<double> from_disks(groups, kUnlimited);
+    std::vector<LowestRates> from_networks(groups);
+    for (const std::uint32_t n : problem.nodes_in_order) {
+        const ClusterNode& node = state.nodes[n];
+        const std::uint32_t group = problem.group_of_node[n];
+        const auto allow = [&](double capacity, double jobs, double bytes) {
+            return jobs > 0 && bytes > 0 ? capacity / jobs * (room[group] / bytes) : kUnlimited;
+        };
+        const double disk_rate =
+            allow(node.disk_read_bytes_per_second, jobs_in_group[group], static_cast<double>(node.disk_bytes));
+        from_disks[group] = std::min(from_disks[group], disk_rate);
+        const double elsewhere = jobs_in_group[group] - parts_on_node[n];
+        from_networks[group].add(allow(node.nic_bytes_per_second, elsewhere, cache_bytes(node)), n);
+    }
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        const JobTerms& job = problem.jobs[j];
+        const std::span<const JobRun> runs = problem.runs_of(j);
+        double& equal_rate = problem.equal_rates[j];
+        double reached_bytes = 0;
+        for (const Read& read : problem.reads_of(j))
+            reached_bytes += read.part * problem.caches[read.cache].equal_cache;
+        for (const Read& read : problem.reads_of(j)) {
+            const GroupCache& cache = problem.caches[read.cache];
+            // Bytes that are hit in this group, for each byte that the job's part there reads.
+            const double hits = problem.steady_hit_ratio(j, equal_ratios) * cache.equal_cache / reached_bytes;
+            if (!(hits > 0)) continue;
+            const double network = from_networks[cache.group].without(runs.size() == 1 ? runs.front().node : kNoTerms);
+            equal_rate = std::min(equal_rate, std::min(from_disks[cache.group], network) * job.time_share / hits);
+        }
+        for (const JobRun& run : runs) {
+            const double nic = state.nodes[run.node].nic_bytes_per_second * job.time_share / jobs_on_node[run.node];
+            if (run.part > 0) equal_rate = std::min(equal_rate, nic / run.part);
+        }
+    }
 }
 
 }  // namespace
@@ -392,7 +451,9 @@ Problem make_problem(const ClusterState& state, CountedJobs counted) {
     const std::vector<double> readers = count_readers(state, parts_of_time, problem);
     apply_held_quotas(state, problem);
     share_limits(state, datasets_in_order, readers, problem);
-    share_equally(state, readers, problem);
+    if (problem.jobs.empty()) return problem;
+    const std::vector<double> equal_ratios = share_equally(readers, problem);
+    bound_by_nodes(state, equal_ratios, problem);
     return problem;
 }
 

@@ -63,8 +63,8 @@ struct Problem {
     std::vector<std::uint32_t> group_of_node;  // by index in the state
     std::vector<JobTerms> jobs;
     // Indexed as `jobs`. Kept apart from `jobs`, because most loops over all jobs need no other field.
-    std::vector<double> ideals;                // f*, or less where disk or network bind
-    std::vector<double> equal_rates;           // e: the rate from an equal share of everything
+    std::vector<double> ideals;       // f*, or less where disk or network bind
+    std::vector<double> equal_rates;  // e: the rate from an equal share of everything, disks and networks included
     std::vector<double> effective_hit_ratios;  // from the cache as it is
     std::vector<double> bandwidth_floors;
     std::vector<double> bandwidth_caps;

@@ -44,6 +44,12 @@ struct NodeCache {
     bool operator==(const NodeCache&) const = default;
 };
 
+// Returns the quota on the node, which is added if there is none. `quotas` are sorted by node.
+inline NodeCache& quota_on(std::vector<NodeCache>& quotas, std::uint32_t node) {
+    const auto found = std::ranges::lower_bound(quotas, node, {}, &NodeCache::node);
+    return found != quotas.end() && found->node == node ? *found : *quotas.insert(found, {.node = node});
+}
+
 struct ClusterDataset {
     std::string name;
     std::uint64_t size_bytes = 0;

@@ -464,5 +464,32 @@ TEST(Bounds, DiskHitsAreBoundByDiskReadRate) {
     expect_steady_rates(planned(state, ObjectiveKind::max_min), {2});
 }
 
+TEST(Bounds, EqualShareHasAnEqualPartOfTheDisk) {
+    ClusterState state = cluster(1, 80);
+    state.nodes[0].disk_read_bytes_per_second = 0.3 * kBytesPerGB;
+    add_dataset(state, "A", 80);
+    add_dataset(state, "B", 80);
+    add_job(state, "a", 0, 5);
+    add_job(state, "b", 1, 5);
+    // Each may read 0.15 from the disk, which is half of its bytes.
+    expect_equal_shares(planned(state, ObjectiveKind::max_min), {0.3, 0.3});
+    // Three quarters of what is hit are on the disk now.
+    state.nodes[0].memory_bytes = bytes(20);
+    state.nodes[0].disk_bytes = bytes(60);
+    expect_equal_shares(planned(state, ObjectiveKind::max_min), {0.4, 0.4});
+}
+
+TEST(Bounds, EqualShareHasAnEqualPartOfTheServingNodesNetwork) {
+    ClusterState state = cluster(10, 100);
+    state.nodes[0].nic_bytes_per_second = 0.3 * kBytesPerGB;
+    state.nodes.push_back({.name = "reader", .gpus = 100});
+    add_dataset(state, "A", 50);
+    add_job(state, "a", 0, 5, 1);
+    add_job(state, "b", 0, 5, 1);
+    add_job(state, "near", 0, 0.2, 0);
+    // The job on the serving node needs none of the network's outgoing half.
+    expect_equal_shares(planned(state, ObjectiveKind::max_min), {0.15, 0.15, 0.2});
+}
+
 }  // namespace
 }  // namespace larder::test

@@ -128,8 +128,8 @@ TEST(PlanProperties, CapacityBandwidthNetworkAndDiskLimitsHold) {
 TEST(PlanProperties, NoJobIsBelowItsEqualShare) {
     std::uint64_t limited = 0;
     for (std::uint64_t seed = 0; seed < plan_count(); ++seed) {
-        const ClusterState state = RandomState(seed, {.node_limits = false, .turns = true}).make();
-        const auto plan = assign(state, {.kind = static_cast<ObjectiveKind>(seed % 3)});
+        const ClusterState state = RandomState(seed, {.turns = true}).make();
+        const auto plan = assign(state, {.kind = static_cast<ObjectiveKind>(seed % 4)});
         ASSERT_TRUE(plan.has_value());
         for (const JobPlan& job : plan->jobs) {
             EXPECT_GE(job.steady_bytes_per_second, job.equal_share_bytes_per_second * (1 - 1e-6));

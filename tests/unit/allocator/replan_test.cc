@@ -134,6 +134,22 @@ TEST(Hysteresis, QuotasNotFilledYetStillCount) {
     EXPECT_EQ(plan.moved_bytes, bytes(40));
 }
 
+TEST(Hysteresis, JobBoundByItsDiskDoesNotMoveTheQuotasOfOthers) {
+    ClusterState state = settled(1.01);
+    state.nodes.push_back({.name = "slow disk",
+                           .gpus = 1,
+                           .disk_bytes = bytes(100),
+                           .disk_read_bytes_per_second = 0.1 * kBytesPerGB,
+                           .peer_group = 1});
+    ClusterDataset& whole = add_dataset(state, "C", 100);
+    whole.quotas = whole.cached = {{.node = 1, .disk_bytes = bytes(100)}};
+    add_job(state, "c", 2, 0.2, 1);
+    const Plan plan = planned(state, {.kind = ObjectiveKind::efficiency});
+    EXPECT_TRUE(plan.kept_quotas);
+    expect_equal_shares(plan, {1, 1.01, 0.1});
+    expect_quotas(plan, {100, 0, 100});
+}
+
 TEST(Hysteresis, QuotasThatBreakALimitAreNotKept) {
     ClusterState state = settled(1.01);
     state.datasets[0].quota_cap_bytes = bytes(80);

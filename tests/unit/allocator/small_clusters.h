@@ -31,7 +31,7 @@ public:
                                    .memory_bytes = chance(0.5) ? whole(1e9, 1e11) : 0,
                                    .disk_bytes = chance(0.9) ? whole(1e10, 1e12) : 0,
                                    .disk_read_bytes_per_second = spread(2e8, 1e10),
-                                   .nic_bytes_per_second = spread(2e8, 1e10)});
+                                   .nic_bytes_per_second = spread(1e8, 1e10)});
         }
         for (std::uint32_t i = 0; i < datasets; ++i) {
             ClusterDataset dataset{.name = "dataset-" + std::to_string(i), .size_bytes = whole(1e10, 1e12)};
