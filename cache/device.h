@@ -77,12 +77,16 @@ public:
 
     // Ends all running operations and waits for them, without running `done`. Afterwards only `close`, `remove_buffer`
     // and `cancel` (which then does nothing) may be called. Cancels the operations that can be cancelled, and abandons
-    // those of a disk that does not answer for several seconds.
-    virtual void stop() = 0;
+    // those of a disk that does not answer for several seconds. Returns false if there were any: if the disk answers
+    // after all, they may still write to their memory; and the kernel may keep the device's thread from ending.
+    virtual bool stop() = 0;
 
     // "io_uring", "threads", "fake".
     virtual const char* kind() const = 0;
 };
+
+// The time that `stop` waits for a disk.
+inline constexpr std::int64_t kDeviceStopTimeout_ns = 5'000'000'000;
 
 enum class DeviceKind : std::uint8_t { automatic, ring, threads };
 

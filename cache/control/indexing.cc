@@ -98,9 +98,9 @@ Result<std::uint64_t> Indexing::survey(DatasetRecord record) {
     if (auto is_new = datasets_.check_is_new(name); !is_new) return std::unexpected(is_new.error());
     if (auto fits = quotas_.check_room(name, record.quota); !fits) return std::unexpected(fits.error());
     Tasks::Work work{.kind = "survey", .dataset = name, .unit = "objects"};
-    work.run = [this, definition = std::move(record.definition)](TaskProgress& progress,
-                                                                 std::stop_token stop) -> Tasks::Outcome {
-        const IndexRequest request{.definition = definition, .transfers = &transfers_};
+    work.run = [definition = std::move(record.definition), transfers = &transfers_](
+                   TaskProgress& progress, std::stop_token stop) -> Tasks::Outcome {
+        const IndexRequest request{.definition = definition, .transfers = transfers};
         const auto found = survey_dataset(
             request, [&progress](const IndexProgress& step) { show_progress(progress, step); }, std::move(stop));
         if (!found) return std::unexpected(found.error());
@@ -138,15 +138,16 @@ Result<std::uint64_t> Indexing::reindex(const std::string& name) {
 Result<std::uint64_t> Indexing::start(std::shared_ptr<Run> indexing, std::string kind) {
     const bool adding = indexing->previous == nullptr;
     Tasks::Work work{.kind = std::move(kind), .dataset = indexing->record.definition.name, .unit = "objects"};
-    work.run = [this, indexing](TaskProgress& progress, std::stop_token stop) -> Tasks::Outcome {
+    // `transfers` is not used for files, and requests over HTTP end when they are asked to.
+    work.run = [indexing, catalog = datasets_.catalog(), transfers = &transfers_](
+                   TaskProgress& progress, std::stop_token stop) mutable -> Tasks::Outcome {
         const DatasetRecord& record = indexing->record;
-        if (auto created = datasets_.catalog().create(record.definition.name); !created)
-            return std::unexpected(created.error());
-        const std::string manifest_path = datasets_.catalog().manifest_path(record.definition.name, indexing->version);
+        if (auto created = catalog.create(record.definition.name); !created) return std::unexpected(created.error());
+        const std::string manifest_path = catalog.manifest_path(record.definition.name, indexing->version);
         const bool first = indexing->previous == nullptr;
         const IndexRequest request{
             .definition = record.definition,
-            .transfers = &transfers_,
+            .transfers = transfers,
             .manifest = {.path = manifest_path,
                          .dataset_id = record.dataset_id,
                          .version = indexing->version,
@@ -159,8 +160,7 @@ Result<std::uint64_t> Indexing::start(std::shared_ptr<Run> indexing, std::string
         if (!report) return std::unexpected(report.error());
         indexing->reached = report->place->reach();
         if (indexing->previous != nullptr && is_unchanged(report->manifest, *indexing->previous)) {
-            if (auto removed = datasets_.catalog().remove_manifest(record.definition.name, indexing->version);
-                !removed) {
+            if (auto removed = catalog.remove_manifest(record.definition.name, indexing->version); !removed) {
                 return std::unexpected(removed.error());
             }
             report->notes.emplace_back("nothing has changed since version " +

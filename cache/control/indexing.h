@@ -21,7 +21,7 @@ namespace larder::cache {
 
 class Indexing {
 public:
-    // The parts that an Indexing works with. They must outlive the Indexing and its tasks.
+    // The parts that an Indexing works with. They must outlive the Indexing, and its tasks as far as those end.
     struct Place {
         const DaemonConfig& config;
         Datasets& datasets;

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <unistd.h>
 
+#include <limits>
 #include <utility>
 
 #include "base/server/json_text.h"
@@ -13,6 +14,8 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::int64_t kScanPoll_ns = 20'000'000;
+// A cancelled task waits this long for the reads in flight. Reads from a mount that hangs do not end.
+constexpr std::int64_t kCancelTimeout_ns = 2'000'000'000;
 // A warm task waits this long for the allocator to set a new dataset's quota, which usually takes a second.
 constexpr std::int64_t kQuotaAssignmentTimeout_ns = 10'000'000'000;
 
@@ -140,8 +143,12 @@ Result<std::uint64_t> Scans::start(const std::string& name, ScanKind kind) {
         auto started = shard->call([&](Shard& this_shard) { return this_shard.start_scan(id, kind, bucket, scan); });
         if (!started) return std::unexpected(started.error());
         bool plan_shown = false;
-        for (bool finished = false; !finished;) {
-            if (stop.stop_requested() && !scan->cancel.exchange(true)) shard->post([](Shard&) {});  // wakes the shard
+        std::int64_t give_up_ns = std::numeric_limits<std::int64_t>::max();
+        for (bool finished = false; !finished && clock_.now_ns() < give_up_ns;) {
+            if (stop.stop_requested() && !scan->cancel.exchange(true)) {
+                shard->post([](Shard&) {});  // wakes the shard
+                give_up_ns = clock_.now_ns() + kCancelTimeout_ns;
+            }
             sleep_ns(kScanPoll_ns);
             finished = scan->finished;
             progress.done = scan->blocks_done.load();

@@ -3,7 +3,13 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <system_error>
+#include <thread>
 #include <utility>
+
+#include "base/server/logging.h"
 
 namespace larder::cache {
 
@@ -15,7 +21,16 @@ struct Tasks::Task {
     std::int64_t ended_ns = 0;
     std::optional<Error> error;
     std::string result;
-    std::jthread thread;  // last member: the thread uses the others
+    std::stop_source stop;
+    std::thread thread;
+};
+
+// The way to the control thread. Threads that were left behind hold it, too.
+struct Tasks::Control {
+    std::mutex mutex;
+    std::condition_variable ended;
+    std::function<void(std::function<void()>)> post;  // empty once the Tasks have stopped
+    std::size_t threads = 0;                          // that run `Work::run`
 };
 
 std::string_view name(TaskState state) {
@@ -29,7 +44,9 @@ std::string_view name(TaskState state) {
 }
 
 Tasks::Tasks(const Clock& clock, std::function<void(std::function<void()>)> post_control)
-    : clock_(clock), post_control_(std::move(post_control)) {}
+    : clock_(clock), control_(std::make_shared<Control>()) {
+    control_->post = std::move(post_control);
+}
 
 Tasks::~Tasks() {
     stop();
@@ -44,13 +61,18 @@ Result<std::uint64_t> Tasks::start(Work work) {
                     std::to_string(kRunningMax) + " tasks are running, the limit: wait for one to end");
     }
     const std::uint64_t id = next_id_++;
-    auto& task = tasks_[id] = std::make_unique<Task>();
+    auto task = std::make_shared<Task>();
     task->work = std::move(work);
     task->started_ns = clock_.now_ns();
-    task->thread = std::jthread([this, id, &task = *task](std::stop_token stop) {
+    // Only what is posted to the control thread may use `this`.
+    const auto run = [this, id, task, control = control_] {
         pthread_setname_np(pthread_self(), "larder-task");
-        Outcome outcome = task.work.run(task.progress, std::move(stop));
-        post_control_([this, id, outcome = std::move(outcome)]() mutable {
+        Outcome outcome = task->work.run(task->progress, task->stop.get_token());
+        const std::lock_guard lock(control->mutex);
+        --control->threads;
+        control->ended.notify_all();
+        if (!control->post) return;
+        control->post([this, id, outcome = std::move(outcome)]() mutable {
             const auto& finish = tasks_.at(id)->work.finish;
             if (finish) {
                 finish(std::move(outcome), [this, id](Outcome final) { settle(id, std::move(final)); });
@@ -58,7 +80,15 @@ Result<std::uint64_t> Tasks::start(Work work) {
                 settle(id, std::move(outcome));
             }
         });
-    });
+    };
+    try {
+        const std::lock_guard lock(control_->mutex);
+        task->thread = std::thread(run);
+        ++control_->threads;
+    } catch (const std::system_error& error) {
+        return fail_errno(error.code().value(), "start a thread for a task");
+    }
+    tasks_[id] = std::move(task);
     return id;
 }
 
@@ -99,14 +129,26 @@ std::optional<TaskView> Tasks::view(std::uint64_t id) const {
 bool Tasks::cancel(std::uint64_t id) {
     const auto found = tasks_.find(id);
     if (found == tasks_.end()) return false;
-    found->second->thread.request_stop();
+    found->second->stop.request_stop();
     return true;
 }
 
-void Tasks::stop() {
-    for (const auto& [id, task] : tasks_) task->thread.request_stop();
+void Tasks::stop(std::int64_t timeout_ns) {
+    for (const auto& [id, task] : tasks_) task->stop.request_stop();
+    std::unique_lock lock(control_->mutex);
+    if (!control_->post) return;  // stopped before
+    const bool all_ended =
+        control_->ended.wait_for(lock, std::chrono::nanoseconds(timeout_ns), [this] { return control_->threads == 0; });
+    control_->post = nullptr;
+    lock.unlock();
+    if (!all_ended) log_warn("a task has not ended and is left behind: does the mount of its dataset hang?");
     for (const auto& [id, task] : tasks_) {
-        if (task->thread.joinable()) task->thread.join();
+        if (!task->thread.joinable()) continue;
+        if (all_ended) {
+            task->thread.join();
+        } else {
+            task->thread.detach();
+        }
     }
 }
 
@@ -115,8 +157,10 @@ void Tasks::forget_old() {
     std::erase_if(tasks_, [&](const auto& item) {
         if (item.second->state == TaskState::running) return false;
         const bool expired = clock_.now_ns() - item.second->ended_ns > kRememberedNs || remembered > kRememberedMax;
-        if (expired) --remembered;
-        return expired;
+        if (!expired) return false;
+        --remembered;
+        item.second->thread.join();  // it has posted its outcome
+        return true;
     });
 }
 

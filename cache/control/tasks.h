@@ -14,7 +14,6 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -77,13 +76,15 @@ public:
     static constexpr std::size_t kRunningMax = 16;
     static constexpr std::size_t kRememberedMax = 256;
     static constexpr std::int64_t kRememberedNs = std::int64_t{3600} * 1'000'000'000;
+    static constexpr std::int64_t kStopTimeout_ns = std::int64_t{5} * 1'000'000'000;
 
     using Outcome = Result<std::string>;  // JSON
     struct Work {
         std::string kind;
         std::string dataset;
         std::string unit;
-        // Runs on the task's thread. After a stop request it should soon end with ErrorCode::cancelled.
+        // Runs on the task's thread. After a stop request it should soon end with ErrorCode::cancelled. If a mount
+        // hangs, it may end when all else is gone: it must own all that it uses after it has read a file.
         std::function<Outcome(TaskProgress& progress, std::stop_token stop)> run;
         // Runs on the control thread with the result of `run`, and calls `settle` then or later. Empty: the outcome
         // stands.
@@ -98,17 +99,19 @@ public:
     std::optional<TaskView> view(std::uint64_t id) const;
     // False for an unknown task. A finished task stays as it is.
     bool cancel(std::uint64_t id);
-    // Cancels all tasks and waits for their threads. No `finish` runs after this.
-    void stop();
+    // Cancels all tasks and waits for their threads, but leaves those behind that have not ended within this time. No
+    // `finish` runs after this.
+    void stop(std::int64_t timeout_ns = kStopTimeout_ns);
 
 private:
     struct Task;
+    struct Control;
     void settle(std::uint64_t id, Outcome outcome);
     void forget_old();
 
     const Clock& clock_;
-    std::function<void(std::function<void()>)> post_control_;
-    std::map<std::uint64_t, std::unique_ptr<Task>> tasks_;
+    const std::shared_ptr<Control> control_;
+    std::map<std::uint64_t, std::shared_ptr<Task>> tasks_;
     std::uint64_t next_id_ = 1;
 };
 

@@ -25,8 +25,7 @@ namespace {
 
 constexpr std::uint32_t kTransferBytesMax = 1u << 30;  // an operation's length has 32 bits; longer ones complete short
 constexpr unsigned kDiskWorkersMax = 32;  // kernel threads for operations that block, without those of add_workers
-constexpr std::int64_t kStopWaitMax_ns = 5'000'000'000;
-constexpr std::uint64_t kOpenMark = 1;  // lowest bit of user_data: the result is a descriptor
+constexpr std::uint64_t kOpenMark = 1;    // lowest bit of user_data: the result is a descriptor
 
 static_assert(alignof(Operation) > kOpenMark);
 
@@ -173,11 +172,11 @@ public:
         waiting_ = false;
     }
 
-    void stop() override {
-        if (stopped_) return;
+    bool stop() override {
+        if (stopped_) return in_flight_ == 0;
         LARDER_ASSERT(!waiting_);
         stopped_ = true;
-        const std::int64_t deadline_ns = clock_.now_ns() + kStopWaitMax_ns;
+        const std::int64_t deadline_ns = clock_.now_ns() + kDeviceStopTimeout_ns;
         bool cancelled = false;
         while (in_flight_ > 0 || io_uring_sq_ready(ring_.get()) > 0 || !overflow_.empty()) {
             drain_overflow();
@@ -193,6 +192,7 @@ public:
             enter(in_flight_ > 0 ? deadline_ns : now_ns);
             deliver();
         }
+        return in_flight_ == 0;
     }
 
     const char* kind() const override { return "io_uring"; }

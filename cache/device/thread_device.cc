@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -68,7 +70,8 @@ struct TaskQueue {
     }
 };
 
-std::int32_t perform(Task& task) {
+// After a stop the memory of an operation may be gone, so that an interrupted call is not made again.
+std::int32_t perform(Task& task, const std::atomic<bool>& stopped) {
     const auto offset = static_cast<off_t>(task.offset);
     ssize_t result = 0;
     do {
@@ -88,15 +91,61 @@ std::int32_t perform(Task& task) {
             case Action::close: ::close(task.fd); return 0;  // close frees the descriptor even if it fails
             case Action::watch: LARDER_ASSERT(false);
         }
-    } while (result < 0 && errno == EINTR);
+    } while (result < 0 && errno == EINTR && !stopped);
     if (result < 0) return -errno;
     return task.action == Action::open ? check_opened(static_cast<int>(result)) : static_cast<std::int32_t>(result);
 }
 
+// Closes the descriptors of opens whose completion nobody takes any more.
+void close_opened(TaskQueue& ended) {
+    while (Task* task = ended.pop()) {
+        const bool opens = task->action == Action::open || task->action == Action::open_at;
+        if (opens && task->result >= 0) ::close(task->result);
+    }
+}
+
+// What the owner's thread shares with the others, which keep it if they outlive the device.
+struct Shared {
+    FileDescriptor wake;
+    std::deque<Task> tasks;  // used on the owner's thread only
+
+    std::mutex mutex;  // guards the members below
+    std::condition_variable changed;
+    std::condition_variable thread_ended;
+    TaskQueue waiting_tasks;
+    TaskQueue ended_tasks;
+    std::size_t waiting_count = 0;  // of waiting_tasks
+    std::size_t threads = 0;
+    std::size_t idle_threads = 0;
+    bool sleeping = false;              // the owner polls; write to wake to wake it
+    std::atomic<bool> stopped = false;  // written by the owner only, with `mutex` held
+};
+
+void work(Shared& shared) {
+    std::unique_lock lock(shared.mutex);
+    for (;;) {
+        ++shared.idle_threads;
+        shared.changed.wait(lock, [&] { return shared.stopped || !shared.waiting_tasks.empty(); });
+        --shared.idle_threads;
+        if (shared.stopped) break;
+        Task& task = *shared.waiting_tasks.pop();
+        --shared.waiting_count;
+        lock.unlock();
+        task.result = perform(task, shared.stopped);
+        lock.lock();
+        shared.ended_tasks.push(task);
+        if (std::exchange(shared.sleeping, false)) ::eventfd_write(shared.wake.get(), 1);
+    }
+    close_opened(shared.ended_tasks);
+    --shared.threads;
+    shared.thread_ended.notify_all();
+}
+
 class ThreadDevice final : public Device {
 public:
-    ThreadDevice(const Clock& clock, FileDescriptor wake) : clock_(clock), wake_(std::move(wake)) {
-        polled_.push_back({.fd = wake_.get(), .events = POLLIN, .revents = 0});
+    ThreadDevice(const Clock& clock, FileDescriptor wake) : clock_(clock), shared_(std::make_shared<Shared>()) {
+        shared_->wake = std::move(wake);
+        polled_.push_back({.fd = shared_->wake.get(), .events = POLLIN, .revents = 0});
         watches_.push_back(nullptr);
     }
     ThreadDevice(const ThreadDevice&) = delete;
@@ -105,7 +154,7 @@ public:
 
     void start_threads(unsigned count) {
         threads_max_ = count;
-        for (unsigned i = 0; i < count; ++i) threads_.emplace_back([this] { work(); });
+        for (unsigned i = 0; i < count; ++i) start_thread();
     }
 
     void open(const char* path, int flags, unsigned mode, Operation& operation) override {
@@ -163,9 +212,9 @@ public:
         if (const auto watching = std::ranges::find(watches_, task); watching != watches_.end()) {
             drop_watch(static_cast<std::size_t>(watching - watches_.begin()));
         } else {
-            const std::scoped_lock lock(mutex_);
-            if (!waiting_tasks_.remove(*task)) return;  // the task runs or has ended: deliver its result
-            --waiting_count_;
+            const std::scoped_lock lock(shared_->mutex);
+            if (!shared_->waiting_tasks.remove(*task)) return;  // the task runs or has ended: deliver its result
+            --shared_->waiting_count;
         }
         task->result = -ECANCELED;
         ended_here_.push(*task);
@@ -183,29 +232,31 @@ public:
         in_wait_ = true;
         bool ready = !ended_here_.empty();
         if (!ready) {
-            const std::scoped_lock lock(mutex_);
-            ready = !ended_tasks_.empty();
-            sleeping_ = !ready;
+            const std::scoped_lock lock(shared_->mutex);
+            ready = !shared_->ended_tasks.empty();
+            shared_->sleeping = !ready;
         }
         if (!ready || watches_.size() > 1) poll(ready ? 0 : left_ns(deadline_ns));
         deliver();
         in_wait_ = false;
     }
 
-    void stop() override {
-        if (stopped_) return;
+    bool stop() override {
+        if (stopped_) return threads_.empty();
         LARDER_ASSERT(!in_wait_);
-        {
-            const std::scoped_lock lock(mutex_);
-            stopped_ = true;
-        }
-        changed_.notify_all();
-        for (std::thread& thread : threads_) thread.join();
-        while (Task* task = waiting_tasks_.pop())
+        stopped_ = true;
+        std::unique_lock lock(shared_->mutex);
+        shared_->stopped = true;
+        shared_->changed.notify_all();
+        const bool all_ended = shared_->thread_ended.wait_for(lock, std::chrono::nanoseconds(kDeviceStopTimeout_ns),
+                                                              [this] { return shared_->threads == 0; });
+        while (Task* task = shared_->waiting_tasks.pop())
             if (task->action == Action::close) ::close(task->fd);
-        while (Task* task = ended_tasks_.pop())
-            if ((task->action == Action::open || task->action == Action::open_at) && task->result >= 0)
-                ::close(task->result);
+        close_opened(shared_->ended_tasks);
+        lock.unlock();
+        for (std::thread& thread : threads_) all_ended ? thread.join() : thread.detach();
+        if (all_ended) threads_.clear();
+        return all_ended;
     }
 
     const char* kind() const override { return "threads"; }
@@ -216,7 +267,7 @@ private:
     Task& make_task(const Task& content) {
         LARDER_ASSERT(!stopped_);
         Task* task = free_tasks_.pop();
-        if (task == nullptr) task = &tasks_.emplace_back();
+        if (task == nullptr) task = &shared_->tasks.emplace_back();
         *task = content;
         if (Operation* operation = task->operation) {
             LARDER_ASSERT(operation->device_state == nullptr && operation->done != nullptr);
@@ -229,34 +280,23 @@ private:
         Task& task = make_task(content);
         bool all_busy = false;
         {
-            const std::scoped_lock lock(mutex_);
-            waiting_tasks_.push(task);
-            all_busy = ++waiting_count_ > idle_threads_;
+            const std::scoped_lock lock(shared_->mutex);
+            shared_->waiting_tasks.push(task);
+            all_busy = ++shared_->waiting_count > shared_->idle_threads;
         }
-        changed_.notify_one();
+        shared_->changed.notify_one();
         if (!all_busy || threads_.size() >= threads_max_) return;
         try {
-            threads_.emplace_back([this] { work(); });
+            start_thread();
         } catch (const std::system_error&) {
             // The threads that there are take the task.
         }
     }
 
-    void work() {
-        std::unique_lock lock(mutex_);
-        for (;;) {
-            ++idle_threads_;
-            changed_.wait(lock, [this] { return stopped_ || !waiting_tasks_.empty(); });
-            --idle_threads_;
-            if (stopped_) return;
-            Task& task = *waiting_tasks_.pop();
-            --waiting_count_;
-            lock.unlock();
-            task.result = perform(task);
-            lock.lock();
-            ended_tasks_.push(task);
-            if (std::exchange(sleeping_, false)) ::eventfd_write(wake_.get(), 1);
-        }
+    void start_thread() {
+        const std::scoped_lock lock(shared_->mutex);
+        threads_.emplace_back([shared = shared_] { work(*shared); });
+        ++shared_->threads;
     }
 
     std::int64_t left_ns(std::int64_t deadline_ns) const {
@@ -268,13 +308,13 @@ private:
         const timespec timeout{.tv_sec = timeout_ns / 1'000'000'000, .tv_nsec = timeout_ns % 1'000'000'000};
         const int count = ::ppoll(polled_.data(), polled_.size(), &timeout, nullptr);
         {
-            const std::scoped_lock lock(mutex_);
-            sleeping_ = false;
+            const std::scoped_lock lock(shared_->mutex);
+            shared_->sleeping = false;
         }
         if (count <= 0) return;
         if (polled_[0].revents != 0) {
             eventfd_t ignored = 0;
-            ::eventfd_read(wake_.get(), &ignored);
+            ::eventfd_read(shared_->wake.get(), &ignored);
         }
         for (std::size_t i = watches_.size(); i-- > 1;) {
             const short events = polled_[i].revents;
@@ -297,8 +337,8 @@ private:
         TaskQueue here = std::exchange(ended_here_, {});
         TaskQueue threads;
         {
-            const std::scoped_lock lock(mutex_);
-            threads = std::exchange(ended_tasks_, {});
+            const std::scoped_lock lock(shared_->mutex);
+            threads = std::exchange(shared_->ended_tasks, {});
         }
         for (TaskQueue* queue : {&here, &threads}) {
             while (Task* task = queue->pop()) {
@@ -313,26 +353,17 @@ private:
     }
 
     const Clock& clock_;
-    FileDescriptor wake_;
-    std::vector<std::thread> threads_;
-    std::size_t threads_max_ = 0;
+    const std::shared_ptr<Shared> shared_;
 
     // Used on the owner's thread only.
-    std::deque<Task> tasks_;
+    std::vector<std::thread> threads_;
+    std::size_t threads_max_ = 0;
     TaskQueue free_tasks_;
     TaskQueue ended_here_;        // ended watches, and tasks cancelled before they ran
-    std::vector<pollfd> polled_;  // [0] is wake_
+    std::vector<pollfd> polled_;  // [0] is shared_->wake
     std::vector<Task*> watches_;  // watches_[i] polls polled_[i]; [0] is null
     bool in_wait_ = false;
-
-    std::mutex mutex_;  // guards the members below
-    std::condition_variable changed_;
-    TaskQueue waiting_tasks_;
-    TaskQueue ended_tasks_;
-    std::size_t waiting_count_ = 0;  // of waiting_tasks_
-    std::size_t idle_threads_ = 0;
-    bool sleeping_ = false;  // the owner polls; write to wake_ to wake it
-    bool stopped_ = false;   // written by the owner only
+    bool stopped_ = false;
 };
 
 }  // namespace

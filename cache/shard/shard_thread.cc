@@ -46,7 +46,11 @@ Result<std::unique_ptr<ShardThread>> ShardThread::start(DeviceKind kind, ShardOp
     self->wake_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!self->wake_) return fail_errno(errno, "eventfd for " + name);
     std::promise<Result<void>> started;
-    self->thread_ = std::thread([&started, kind, options, raw = self.get()] { raw->run(kind, options, started); });
+    std::promise<bool> done;
+    self->done_ = done.get_future();
+    self->thread_ = std::thread([&started, kind, options, raw = self.get(), done = std::move(done)]() mutable {
+        raw->run(kind, options, started, std::move(done));
+    });
     pthread_setname_np(self->thread_.native_handle(), name.substr(0, 15).c_str());
     const Result<void> result = started.get_future().get();
     if (!result) {
@@ -62,7 +66,12 @@ ShardThread::~ShardThread() {
         shard.stop(clock_.now_ns() + kDrain_ns);
         stopping_ = true;
     });
-    thread_.join();
+    if (done_.get()) {
+        thread_.join();
+    } else {
+        log_warn("a disk or a mount does not answer; its reads and writes are left behind");
+        thread_.detach();
+    }
 }
 
 void ShardThread::post(std::function<void(Shard&)> work) {
@@ -91,7 +100,8 @@ void ShardThread::slots_populated(std::uint64_t session_id, std::uint64_t bytes,
     post([=](Shard& shard) { shard.slots_populated(session_id, bytes, settled); });
 }
 
-void ShardThread::run(DeviceKind kind, ShardOptions options, std::promise<Result<void>>& started) {
+void ShardThread::run(DeviceKind kind, ShardOptions options, std::promise<Result<void>>& started,
+                      std::promise<bool> done) {
     auto made_device = make_device(kind, clock_);
     if (!made_device) {
         started.set_value(std::unexpected(made_device.error()));
@@ -117,6 +127,9 @@ void ShardThread::run(DeviceKind kind, ShardOptions options, std::promise<Result
             work.clear();
         }
     }
+    const bool all_ended = made_device->device->stop();
+    made_device->device.reset();
+    done.set_value(all_ended);
 }
 
 // --- all threads of a node

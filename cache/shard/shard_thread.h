@@ -27,7 +27,8 @@ class ShardThread {
 public:
     // Starts the thread and waits until its device is made. Keeps the device's `why_not_ring` for the log.
     static Result<std::unique_ptr<ShardThread>> start(DeviceKind kind, ShardOptions options, const std::string& name);
-    // Drains for at most two seconds and joins.
+    // Drains for at most two seconds, and waits for the device as Device::stop does. Joins, unless a disk does not
+    // answer: then the kernel keeps the thread until the process ends, or the disk answers.
     ~ShardThread();
 
     // Any thread. Runs `work` on the shard's thread, in order of posting.
@@ -55,7 +56,7 @@ public:
 
 private:
     ShardThread() = default;
-    void run(DeviceKind kind, ShardOptions options, std::promise<Result<void>>& started);
+    void run(DeviceKind kind, ShardOptions options, std::promise<Result<void>>& started, std::promise<bool> done);
 
     SteadyClock clock_;
     FileDescriptor wake_;
@@ -64,6 +65,7 @@ private:
     bool stopping_ = false;
     std::string device_kind_;
     std::string why_not_ring_;
+    std::future<bool> done_;  // the thread uses nothing of this object any more; true: it ends at once
     std::thread thread_;
 };
 

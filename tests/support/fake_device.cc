@@ -128,9 +128,10 @@ void FakeDevice::decide(std::pair<std::int64_t, std::uint64_t> key, std::int32_t
     pending_.insert(std::move(node));
 }
 
-void FakeDevice::stop() {
+bool FakeDevice::stop() {
     pending_.clear();
     stopped_ = true;
+    return true;
 }
 
 void FakeDevice::crash() {

@@ -67,7 +67,7 @@ public:
     void add_workers(unsigned) override {}
     void remove_workers(unsigned) override {}
     void wait(std::int64_t deadline_ns) override;
-    void stop() override;
+    bool stop() override;
     const char* kind() const override { return "fake"; }
 
     // Completes with 0 after `delay_ns`; other fakes build their delays on this.

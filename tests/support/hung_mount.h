@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <poll.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
@@ -34,6 +35,11 @@ public:
     HungMount& operator=(const HungMount&) = delete;
 
     bool mounted() const { return mounted_; }
+    // True once something waits for an answer.
+    bool is_asked() const {
+        pollfd asked{.fd = fd_.get(), .events = POLLIN, .revents = 0};
+        return ::poll(&asked, 1, 0) == 1;
+    }
 
 private:
     bool greet() const {

@@ -130,9 +130,10 @@ void SimulatedDevice::decide(Pending& pending, std::int32_t result) {
     pending_.insert(std::move(node));
 }
 
-void SimulatedDevice::stop() {
+bool SimulatedDevice::stop() {
     pending_.clear();
     stopped_ = true;
+    return true;
 }
 
 std::int64_t SimulatedDevice::wake_at_ns() const {

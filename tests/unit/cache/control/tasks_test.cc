@@ -4,7 +4,9 @@
 
 #include <condition_variable>
 #include <deque>
+#include <future>
 #include <latch>
+#include <memory>
 #include <mutex>
 
 namespace larder::cache {
@@ -55,6 +57,22 @@ protected:
     ControlQueue control;
     Tasks tasks{clock, [this](std::function<void()> work) { control.post(std::move(work)); }};
 };
+
+// As of a task that reads from a mount that hangs.
+TEST_F(TasksTest, TaskThatDoesNotEndIsLeftBehind) {
+    auto hung = std::make_shared<std::latch>(1);
+    auto ended = std::make_shared<std::promise<bool>>();
+    std::future<bool> was_stopped = ended->get_future();
+    start([hung, ended](TaskProgress& progress, const std::stop_token& stop) -> Tasks::Outcome {
+        hung->wait();
+        progress.done = 1;
+        ended->set_value(stop.stop_requested());
+        return "{}";
+    });
+    tasks.stop(1'000'000);
+    hung->count_down();
+    EXPECT_TRUE(was_stopped.get());
+}
 
 TEST_F(TasksTest, RunningTaskReportsProgress) {
     std::latch half_done(1);
