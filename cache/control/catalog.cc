@@ -218,7 +218,12 @@ Result<Catalog::Loaded> Catalog::load() {
     if (error) return fail_file_operation(error, "list " + directory_);
     std::ranges::sort(names);
     for (const std::string& name : names) {
-        if (!fs::exists(directory_ + "/" + name + "/dataset.json", error)) {
+        const std::string path = directory_ + "/" + name + "/dataset.json";
+        if (!fs::exists(path, error)) {
+            if (error && error != std::errc::not_a_directory) {
+                loaded.damaged.push_back({name, errno_error(error.value(), "look for " + path)});
+                continue;
+            }
             if (!check_dataset_name(name) || !holds_own_files_only(directory_ + "/" + name)) continue;
             const auto removed = abandon(name);
             if (!removed) {
@@ -231,7 +236,10 @@ Result<Catalog::Loaded> Catalog::load() {
             continue;
         }
         auto record = load_record(name);
-        if (!record) return std::unexpected(record.error());
+        if (!record) {
+            loaded.damaged.push_back({name, record.error()});
+            continue;
+        }
         if (auto removed = remove_left_overs(*record, loaded.removed); !removed) {
             loaded.problems.push_back(removed.error());
         }
@@ -253,8 +261,7 @@ Result<DatasetRecord> Catalog::load_record(const std::string& name) const {
     std::error_code error;
     if (!fs::exists(manifest_path(name, record->versions.back()), error)) {
         return fail(ErrorCode::corrupt, path + " names version " + std::to_string(record->versions.back()) + ", but " +
-                                            manifest_path(name, record->versions.back()) +
-                                            " is missing: remove the dataset's directory and add the dataset again");
+                                            manifest_path(name, record->versions.back()) + " is missing");
     }
     std::erase_if(record->versions,
                   [&](std::uint64_t version) { return !fs::exists(manifest_path(name, version), error); });

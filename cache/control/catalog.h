@@ -47,13 +47,18 @@ class Catalog {
 public:
     explicit Catalog(std::string directory) : directory_(std::move(directory)) {}
 
+    struct Damaged {
+        std::string name;
+        Error reason;  // names the file
+    };
     struct Loaded {
         std::vector<DatasetRecord> records;  // by name
-        std::vector<std::string> removed;    // removed files of unfinished additions and indexings
-        std::vector<std::string> stopped;    // names of unfinished additions that have a journal and can resume
-        std::vector<Error> problems;         // remains that could not be removed
+        std::vector<Damaged> damaged;      // datasets whose record cannot be read; all their files are left as they are
+        std::vector<std::string> removed;  // removed files of unfinished additions and indexings
+        std::vector<std::string> stopped;  // names of unfinished additions that have a journal and can resume
+        std::vector<Error> problems;       // remains that could not be removed
     };
-    // Makes the directory if it is missing. A record that cannot be read is an error that names the file.
+    // Makes the directory if it is missing.
     Result<Loaded> load();
 
     // Makes a new dataset's directory, for its first manifest. Until `save`, `load` treats the directory as unfinished.

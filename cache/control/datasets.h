@@ -1,7 +1,8 @@
 #pragma once
 
 // The datasets that this node has, and their records on disk. A dataset is kept (served or offline), or it is being
-// added or removed, or its manifests are damaged; its name is taken in all cases. Control thread only, unless noted.
+// added or removed, or its record or manifests are damaged; its name is taken in all cases. Control thread only, unless
+// noted.
 
 #include <atomic>
 #include <cstdint>
@@ -49,9 +50,9 @@ struct NodeDataset {
     std::uint64_t bytes() const { return newest().manifest->total_bytes(); }
 };
 
-// A dataset whose manifests are all damaged.
+// A dataset whose record or whose manifests, all of them, are damaged.
 struct DamagedDataset {
-    std::uint64_t dataset_id = 0;
+    std::uint64_t dataset_id = 0;  // 0: unknown
     Error reason;
 };
 
@@ -68,7 +69,7 @@ public:
     const std::map<std::string, NodeDataset>& all() const { return datasets_; }
     std::map<std::string, NodeDataset>& all() { return datasets_; }
     NodeDataset& at(const std::string& name) { return datasets_.at(name); }
-    // Datasets whose manifests are damaged, and why. They can only be removed.
+    // Datasets whose records or manifests are damaged, and why. They can only be removed.
     const std::map<std::string, DamagedDataset>& damaged() const { return damaged_; }
     // Records of the datasets that are being added or removed.
     const std::map<std::string, DatasetRecord>& changing() const { return changing_; }

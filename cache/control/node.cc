@@ -241,6 +241,8 @@ std::vector<std::string> Node::problems() const {
 void Node::send_datasets_to_peers() {
     if (peers_ == nullptr) return;
     std::vector<PeerDataset> served;
+    for (const auto& [name, dataset] : datasets_->damaged())
+        problems.push_back("dataset \"" + name + "\" is damaged and is not served: " + dataset.reason.message);
     for (const auto& [name, dataset] : datasets_->all()) {
         if (dataset.offline) continue;
         const auto& manifest = dataset.newest().manifest;

@@ -88,6 +88,11 @@ Result<void> Serving::load() {
     }
     for (const Error& problem : loaded->problems)
         log_warn("cannot remove the remains of unfinished work", {{"error", problem.message}});
+    for (auto& [name, reason] : loaded->damaged) {
+        log_error("a dataset's record cannot be used; the dataset is left out, and its files are kept",
+                  {{"dataset", name}, {"reason", reason.message}});
+        datasets_.add_damaged(name, {.dataset_id = 0, .reason = std::move(reason)});
+    }
     fit_quotas(loaded->records, config_);
     for (DatasetRecord& record : loaded->records) {
         const std::string name = record.definition.name;

@@ -167,12 +167,16 @@ TEST_F(CatalogTest, OldManifestMayBeMissingButNotTheNewest) {
 
     std::filesystem::remove(catalog.manifest_path("a", 2));
     loaded = catalog.load();
-    ASSERT_FALSE(loaded.has_value());
-    EXPECT_THAT(loaded.error().message, HasSubstr("manifest-2"));
+    ASSERT_TRUE(loaded.has_value());
+    ASSERT_EQ(loaded->damaged.size(), 1u);
+    EXPECT_EQ(loaded->damaged[0].name, "a");
+    EXPECT_THAT(loaded->damaged[0].reason.message, HasSubstr("manifest-2"));
 }
 
-TEST_F(CatalogTest, BrokenRecordErrorNamesFileAndKey) {
+TEST_F(CatalogTest, BrokenRecordIsLeftOutAndItsReasonNamesFileAndKey) {
     put(record("a"));
+    put(record("good"));
+    test::write_file(catalog.manifest_path("a", 3) + ".new", "of a record that may be repaired");
     const std::string path = directory / "datasets/a/dataset.json";
     const std::string good = read_file(path).value();
     const auto record_with = [&](std::string_view from, std::string_view to) {
@@ -198,10 +202,28 @@ TEST_F(CatalogTest, BrokenRecordErrorNamesFileAndKey) {
     for (const auto& [text, named] : cases) {
         test::write_file(path, text);
         const auto loaded = catalog.load();
-        ASSERT_FALSE(loaded.has_value()) << text;
-        EXPECT_THAT(loaded.error().message, HasSubstr(path)) << text;
-        EXPECT_THAT(loaded.error().message, HasSubstr(named)) << text;
+        ASSERT_TRUE(loaded.has_value()) << text;
+        ASSERT_EQ(loaded->damaged.size(), 1u) << text;
+        EXPECT_EQ(loaded->damaged[0].name, "a") << text;
+        EXPECT_THAT(loaded->damaged[0].reason.message, HasSubstr(path)) << text;
+        EXPECT_THAT(loaded->damaged[0].reason.message, HasSubstr(named)) << text;
+        ASSERT_EQ(loaded->records.size(), 1u) << text;
+        EXPECT_EQ(loaded->records[0].definition.name, "good") << text;
+        EXPECT_EQ(read_file(path), text);
     }
+    for (const char* kept : {"a/manifest-1", "a/manifest-2", "a/manifest-3.new"}) EXPECT_TRUE(exists(kept)) << kept;
+}
+
+TEST_F(CatalogTest, RecordThatCannotBeLookedForIsNoUnfinishedAddition) {
+    put(record("a"));
+    const std::string path = directory / "datasets/a/dataset.json";
+    std::filesystem::remove(path);
+    std::filesystem::create_symlink("dataset.json", path);
+    const auto loaded = catalog.load();
+    ASSERT_TRUE(loaded.has_value());
+    ASSERT_EQ(loaded->damaged.size(), 1u);
+    EXPECT_THAT(loaded->damaged[0].reason.message, HasSubstr(path));
+    EXPECT_TRUE(exists("a/manifest-2"));
 }
 
 TEST_F(CatalogTest, RemovesADataset) {

@@ -21,8 +21,10 @@ namespace larder::test {
 namespace {
 
 using testing::HasSubstr;
+using testing::AllOf;
 using testing::IsEmpty;
 
+using testing::SizeIs;
 TEST(DaemonTest, SecondDaemonInSameDirectoryIsRefused) {
     TestDaemon daemon;
     const auto second = cache::Daemon::start(daemon.config());
@@ -62,20 +64,39 @@ TEST(DaemonTest, ImpossibleStateDirectoryFailsTheStart) {
     EXPECT_THAT(started.error().message, HasSubstr(directory / "file/state"));
 }
 
-TEST(DaemonTest, BrokenRecordFailsTheStart) {
+TEST(DaemonTest, BrokenRecordLeavesOutItsDatasetOnly) {
     TestDaemon daemon;
     make_tree(daemon.state / "tree");
-    daemon.add("d", daemon.state / "tree");
+    daemon.add("d", daemon.state / "tree", 0, 8 * kMiB);
+    daemon.add("other", daemon.state / "tree");
+    EXPECT_EQ(text_at(daemon.finished(daemon.post("/v1/datasets/d/warm")), "state"), "done");
+    const std::uint64_t cached = number_at(daemon.dataset("d").at("used"), "blocks");
+    EXPECT_GT(cached, 0u);
     daemon.stop();
     const std::string path = daemon.state / "state/datasets/d/dataset.json";
     const std::string record = read_bytes(path);
     write_file(path, "{");
-    const auto started = cache::Daemon::start(daemon.config());
-    ASSERT_FALSE(started.has_value());
-    EXPECT_THAT(started.error().message, HasSubstr(path));
+    {
+        const LogFile log(LogLevel::error);
+        daemon.start();
+        EXPECT_THAT(log.lines_with(path), SizeIs(1));
+    }
+    EXPECT_EQ(daemon.get("/v1/datasets/other").status, 200u);
+    EXPECT_THAT(daemon.get("/v1/datasets/d").error_message(), AllOf(HasSubstr(path), HasSubstr("dataset rm")));
+    EXPECT_THAT(text_at(daemon.get("/v1/status").body, "problems"), HasSubstr("d/dataset.json"));
+    EXPECT_THAT(text_at(daemon.get("/v1/datasets").body, "damaged"), HasSubstr("d/dataset.json"));
+    daemon.stop();
+    // The record is restored: no other file of the dataset is gone.
     write_file(path, record);
     daemon.start();
-    EXPECT_EQ(daemon.get("/v1/datasets/d").status, 200u);
+    EXPECT_EQ(number_at(daemon.dataset("d").at("used"), "blocks"), cached);
+    daemon.stop();
+    // Or the dataset is removed and added again.
+    write_file(path, "{");
+    daemon.start();
+    EXPECT_EQ(daemon.call("DELETE", "/v1/datasets/d").status, 200u);
+    daemon.add("d", daemon.state / "tree");
+    EXPECT_EQ(text_at(daemon.get("/v1/status").body, "problems"), "[]");
 }
 
 TEST(DaemonTest, ConfiguredDatasetsAreAddedOnce) {
