@@ -76,8 +76,8 @@ int run(int argc, char** argv) {
         "larder-allocator: divides the cluster's cache and remote bandwidth among its jobs, and runs submitted jobs");
     app.name("larder-allocator");
     app.footer(
-        "SIGTERM and Ctrl-C stop the allocator; SIGHUP reloads log level, tokens and certificates from the "
-        "config.\n"
+        "SIGTERM and Ctrl-C stop the allocator; SIGHUP reloads log level, roles, tokens and certificates from "
+        "the config.\n"
         "Exit codes: 0 stopped as asked; 1 failed; 2 wrong usage or config.");
     std::string path;
     bool check = false;
@@ -98,8 +98,8 @@ int run(int argc, char** argv) {
     if (!overrides) return fail(overrides.error());
     const auto loaded = load_configs(path, *overrides);
     if (!loaded) return fail(loaded.error());
-    const auto load = [&]() -> Result<AllocatorConfig> {
-        auto reloaded = load_configs(path, *overrides);
+    const auto load = [path, overrides = *overrides]() -> Result<AllocatorConfig> {
+        auto reloaded = load_configs(path, overrides);
         if (!reloaded) return std::unexpected(reloaded.error());
         return std::move(reloaded->config);
     };

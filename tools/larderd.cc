@@ -44,7 +44,9 @@ int run(int argc, char** argv) {
     larder::load_name_service();
     const auto overrides = flags.overrides(app);
     if (!overrides) return fail(overrides.error());
-    const auto load = [&]() -> Result<DaemonConfig> { return larder::cache::load_config(path, *overrides); };
+    const auto load = [path, overrides = *overrides]() -> Result<DaemonConfig> {
+        return larder::cache::load_config(path, overrides);
+    };
     const auto config = load();
     if (!config) return fail(config.error());
     if (check) {

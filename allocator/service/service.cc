@@ -6,14 +6,18 @@
 #include <boost/asio/signal_set.hpp>
 
 #include <csignal>
+#include <cstdint>
 #include <exception>
-#include <optional>
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "allocator/service/allocator_api.h"
 #include "allocator/service/state_store.h"
 #include "allocator/service/ticks.h"
 #include "base/server/accounts.h"
+#include "base/server/blocking_calls.h"
 #include "base/server/http.h"
 #include "base/server/logging.h"
 #include "base/units.h"
@@ -21,23 +25,13 @@
 namespace larder::allocator {
 namespace {
 
-Result<Access> read_access(const AllocatorConfig& config, const Extension* extension) {
-    std::vector<AccessRule> more;
-    if (extension != nullptr) {
-        for (const Extension::Route& route : extension->routes()) {
-            more.push_back({.method = route.method, .path = route.path, .roles = route.roles});
-        }
+std::vector<AccessRule> rules_of(const Extension* extension) {
+    std::vector<AccessRule> rules;
+    if (extension == nullptr) return rules;
+    for (const Extension::Route& route : extension->routes()) {
+        rules.push_back({.method = route.method, .path = route.path, .roles = route.roles});
     }
-    LocalRoles local{.by_uid = {}, .others = config.local_role};
-    for (const auto& [name, role] : config.users) {
-        const auto uid = user_id(name);
-        if (!uid) return std::unexpected(uid.error().within("user." + name + ".role"));
-        local.by_uid[*uid] = role;
-    }
-    if (config.token_file.empty()) return Access({}, config.certificates, std::move(more), std::move(local));
-    auto tokens = read_tokens(config.token_file);
-    if (!tokens) return std::unexpected(tokens.error());
-    return Access(std::move(*tokens), config.certificates, std::move(more), std::move(local));
+    return rules;
 }
 
 Result<std::shared_ptr<TlsContext>> read_tls(const AllocatorConfig& config) {
@@ -94,6 +88,13 @@ HttpServerOptions http_options(const ServiceLimits& limits, HttpAdmit admit) {
 
 }  // namespace
 
+struct AllocatorService::Renewed {
+    std::vector<Token> tokens;
+    std::map<std::string, Grant> certificates;
+    LocalRoles local;
+    std::shared_ptr<TlsContext> tls;  // null: no TLS
+};
+
 struct AllocatorService::State {
     State(boost::asio::io_context& context, const AllocatorConfig& given, const Clock& clock)
         : config(given),
@@ -102,6 +103,10 @@ struct AllocatorService::State {
           ticks(context, api),
           http(context, api.handler(),
                http_options(given.limits, [this](HttpRequest& request) { return access.admit(request); })) {}
+
+    void take_access(const Renewed& renewed) {
+        access = Access(renewed.tokens, renewed.certificates, rules_of(extension.get()), renewed.local);
+    }
 
     AllocatorConfig config;
     Access access{{}, {}};
@@ -121,8 +126,9 @@ AllocatorService::~AllocatorService() = default;
 Result<std::unique_ptr<AllocatorService>> AllocatorService::start(boost::asio::io_context& context,
                                                                   const AllocatorConfig& config, const Clock& clock,
                                                                   const MakeExtension& extend) {
-    auto tls = read_tls(config);
-    if (!tls) return std::unexpected(tls.error());
+    const auto renewed = read_renewed(config);
+    if (!renewed) return std::unexpected(renewed.error());
+    const std::shared_ptr<TlsContext>& tls = (*renewed)->tls;
     auto state = std::make_unique<State>(context, config, clock);
     const OnServiceThread on_thread = on_thread_of(context);
     if (!config.state_directory.empty()) {
@@ -139,18 +145,16 @@ Result<std::unique_ptr<AllocatorService>> AllocatorService::start(boost::asio::i
         state->extension = std::move(*extension);
         state->api.extend(*state->extension);
     }
-    auto access = read_access(config, state->extension.get());
-    if (!access) return std::unexpected(access.error());
-    state->access = std::move(*access);
+    state->take_access(**renewed);
     if (auto listening = state->http.listen_unix(config.socket, config.socket_mode); !listening) {
         return std::unexpected(listening.error());
     }
     if (!config.listen.empty()) {
-        const auto port = state->http.listen_tcp(config.listen, *tls);
+        const auto port = state->http.listen_tcp(config.listen, tls);
         if (!port) return std::unexpected(port.error());
         state->tcp_port = *port;
-        log_info("listening", {{"address", config.listen}, {"port", *port}, {"tls", *tls != nullptr}});
-        if (*tls == nullptr && config.plain_tcp) {
+        log_info("listening", {{"address", config.listen}, {"port", *port}, {"tls", tls != nullptr}});
+        if (tls == nullptr && config.plain_tcp) {
             log_warn("without TLS, anyone who can read the network can read every token", {{"address", config.listen}});
         }
     }
@@ -160,17 +164,38 @@ Result<std::unique_ptr<AllocatorService>> AllocatorService::start(boost::asio::i
     return std::unique_ptr<AllocatorService>(new AllocatorService(std::move(state)));
 }
 
-Result<void> AllocatorService::reload(const AllocatorConfig& config) {
-    auto access = read_access(config, state_->extension.get());
-    if (!access) return std::unexpected(access.error());
+Result<std::shared_ptr<const AllocatorService::Renewed>> AllocatorService::read_renewed(const AllocatorConfig& config) {
+    auto renewed = std::make_shared<Renewed>();
+    renewed->certificates = config.certificates;
+    renewed->local.others = config.local_role;
+    for (const auto& [name, role] : config.users) {
+        const auto uid = user_id(name);
+        if (!uid) return std::unexpected(uid.error().within("user." + name + ".role"));
+        renewed->local.by_uid[*uid] = role;
+    }
+    if (!config.token_file.empty()) {
+        auto tokens = read_tokens(config.token_file);
+        if (!tokens) return std::unexpected(tokens.error());
+        renewed->tokens = std::move(*tokens);
+    }
     auto tls = read_tls(config);
     if (!tls) return std::unexpected(tls.error());
-    if ((*tls == nullptr) != state_->config.tls.certificate_file.empty()) {
+    renewed->tls = std::move(*tls);
+    return renewed;
+}
+
+Result<void> AllocatorService::take(const Renewed& renewed) {
+    if ((renewed.tls == nullptr) != state_->config.tls.certificate_file.empty()) {
         return fail(ErrorCode::invalid_argument, "TLS can only be switched on or off by a restart");
     }
-    state_->access = std::move(*access);
-    if (*tls != nullptr) state_->http.renew_tls(*tls);
+    state_->take_access(renewed);
+    if (renewed.tls != nullptr) state_->http.renew_tls(renewed.tls);
     return {};
+}
+
+Result<void> AllocatorService::reload(const AllocatorConfig& config) {
+    const auto renewed = read_renewed(config);
+    return renewed ? take(**renewed) : std::unexpected(renewed.error());
 }
 
 void AllocatorService::stop() {
@@ -184,12 +209,12 @@ std::uint16_t AllocatorService::tcp_port() const {
 
 namespace {
 
-// Reloads the config on every SIGHUP.
+// Reloads the config on every SIGHUP, without waiting for it.
 class Reloads {
 public:
     Reloads(boost::asio::io_context& context, AllocatorService& service,
             const std::function<Result<AllocatorConfig>()>& read)
-        : signals_(context, SIGHUP), service_(service), read_(read) {
+        : signals_(context, SIGHUP), service_(service), read_(read), calls_(context, "reload") {
         wait();
     }
     void stop() { signals_.cancel(); }
@@ -204,21 +229,38 @@ private:
     }
 
     void reload() {
-        const auto config = read_ ? read_() : fail(ErrorCode::unsupported, "there is no config to reload");
-        if (!config) {
-            return log_error("the config is invalid; nothing changes", {{"error", config.error().message}});
+        if (!read_) return log_error("there is no config to reload");
+        if (unread_ > 0) {
+            log_warn("an earlier reload still waits for files or the name service: this one goes ahead of it");
         }
-        if (auto taken = service_.reload(*config); !taken) {
-            return log_error("tokens and certificates were not reloaded; the old ones stay in use",
-                             {{"error", taken.error().message}});
+        ++unread_;
+        calls_.run([this, read = read_, number = ++begun_]() -> BlockingCalls::Then {
+            // May hang, and then end when this object is gone: nothing here uses it.
+            const auto config = read();
+            if (!config) return [this, number, error = config.error()] { finish(number, std::unexpected(error), {}); };
+            const auto renewed = AllocatorService::read_renewed(*config);
+            return [this, number, renewed, level = config->log_level] { finish(number, renewed, level); };
+        });
+    }
+
+    void finish(std::uint64_t number, const Result<std::shared_ptr<const AllocatorService::Renewed>>& renewed,
+                const std::string& log_level) {
+        --unread_;
+        if (number != begun_) return;  // a later one has begun
+        const Result<void> taken = renewed ? service_.take(**renewed) : std::unexpected(renewed.error());
+        if (!taken) {
+            return log_error("the config was not reloaded; nothing changes", {{"error", taken.error().message}});
         }
-        if (const auto level = parse_log_level(config->log_level)) set_log_level(*level);
-        log_info("reloaded log level, tokens and certificates from the config");
+        if (const auto level = parse_log_level(log_level)) set_log_level(*level);
+        log_info("reloaded log level, roles, tokens and certificates from the config");
     }
 
     boost::asio::signal_set signals_;
     AllocatorService& service_;
     const std::function<Result<AllocatorConfig>()>& read_;
+    std::uint64_t begun_ = 0;
+    std::uint64_t unread_ = 0;  // their files are being read
+    BlockingCalls calls_;
 };
 
 }  // namespace

@@ -29,8 +29,15 @@ public:
     AllocatorService(const AllocatorService&) = delete;
     AllocatorService& operator=(const AllocatorService&) = delete;
 
-    // Reloads tokens, roles of certificates, and the TLS files: all of them; on an error none. Changes to the rest
-    // of the config take effect at a restart.
+    // What a reload renews: tokens, roles of users and of certificates, and the TLS files. Changes to the rest of the
+    // config take effect at a restart.
+    struct Renewed;
+    // Any thread. Reads the files and looks up the users, which may block for as long as a disk or the name service
+    // does.
+    static Result<std::shared_ptr<const Renewed>> read_renewed(const AllocatorConfig& config);
+    // Takes all of it; on an error nothing.
+    Result<void> take(const Renewed& renewed);
+    // Both of these.
     Result<void> reload(const AllocatorConfig& config);
     // Accepts no more requests. The context's run() returns when the requests in flight are answered.
     void stop();
@@ -45,8 +52,10 @@ private:
 
 struct ServeOptions {
     AllocatorConfig config;
-    MakeExtension extend;                                  // makes the extension
-    std::function<Result<AllocatorConfig>()> reload;       // reads the config again on SIGHUP
+    MakeExtension extend;  // makes the extension
+    // Reads the config again on SIGHUP, on a thread of its own. That may hang and end when all else is gone, so this
+    // must own all that it uses.
+    std::function<Result<AllocatorConfig>()> reload;
     std::function<void(const AllocatorService&)> started;  // called when the service listens
     std::function<void()> stopping;
 };

@@ -20,6 +20,7 @@
 
 #include "base/file.h"
 #include "base/machine_memory.h"
+#include "base/server/blocking_calls.h"
 #include "base/server/http.h"
 #include "base/server/logging.h"
 #include "base/units.h"
@@ -96,6 +97,15 @@ void warn_of_small_disk(const DaemonConfig& config) {
              {{"disk_bytes", config.disk_bytes}, {"file_system_bytes", std::uint64_t{space.capacity}}});
 }
 
+// Names are looked up here, because the control thread must not wait for the name service.
+Result<void> look_up_users(DaemonConfig& config) {
+    for (auto& [name, dataset] : config.datasets) {
+        if (auto found = look_up_users(dataset); !found)
+            return std::unexpected(found.error().within("dataset \"" + name + "\" of the config"));
+    }
+    return {};
+}
+
 }  // namespace
 
 struct Daemon::State {
@@ -124,6 +134,9 @@ struct Daemon::State {
     bool stopped = false;
     asio::io_context waiting{1};  // `run` runs it until a signal arrives or `stop` is called
     std::optional<asio::signal_set> signals;
+    // Of SIGHUP; used in `run` only.
+    std::uint64_t reloads = 0;
+    std::uint64_t reloads_unread = 0;  // their config is being read
 };
 
 Result<void> Daemon::State::start() {
@@ -237,22 +250,15 @@ void Daemon::stop() noexcept {
 
 void Daemon::run(RunOptions options) {
     if (!state_->signals) state_->signals.emplace(state_->waiting, SIGTERM, SIGINT, SIGHUP);
+    BlockingCalls reads(state_->waiting, "larder-reload");
     std::function<void()> wait = [&] {
         state_->signals->async_wait([&](const boost::system::error_code& error, int signal) {
             if (error) return;
             if (signal != SIGHUP) {
                 log_info("asked to end", {{"signal", signal == SIGTERM ? "SIGTERM" : "SIGINT"}});
-                return;
+                return state_->waiting.stop();
             }
-            if (options.reload) {
-                const auto config = options.reload();
-                const Result<void> reloaded = config ? reload(*config) : std::unexpected(config.error());
-                if (reloaded) {
-                    log_info("reloaded quotas, job limits and log level from the config");
-                } else {
-                    log_error("the config was not reloaded; nothing changes", {{"error", reloaded.error().message}});
-                }
-            }
+            if (options.reload) start_reload(options.reload, reads);
             wait();
         });
     };
@@ -263,17 +269,41 @@ void Daemon::run(RunOptions options) {
     stop();
 }
 
+void Daemon::start_reload(const std::function<Result<DaemonConfig>()>& read, BlockingCalls& reads) {
+    if (state_->reloads_unread > 0) {
+        log_warn("an earlier reload still waits for the config or the name service: this one goes ahead of it");
+    }
+    ++state_->reloads_unread;
+    reads.run([this, read, number = ++state_->reloads]() -> BlockingCalls::Then {
+        // May hang, and then end when this Daemon is gone: nothing here uses it.
+        auto config = read();
+        if (config) {
+            if (auto found = look_up_users(*config); !found) config = std::unexpected(found.error());
+        }
+        return [this, config = std::move(config), number] {
+            --state_->reloads_unread;
+            if (number != state_->reloads) return;  // a later one has begun
+            const Result<void> reloaded = config ? apply(*config) : std::unexpected(config.error());
+            if (reloaded) {
+                log_info("reloaded quotas, job limits and log level from the config");
+            } else {
+                log_error("the config was not reloaded; nothing changes", {{"error", reloaded.error().message}});
+            }
+        };
+    });
+}
+
 Result<void> Daemon::reload(const DaemonConfig& config) {
+    DaemonConfig with_numbers = config;
+    if (auto found = look_up_users(with_numbers); !found) return found;
+    return apply(with_numbers);
+}
+
+Result<void> Daemon::apply(const DaemonConfig& with_numbers) {
     const std::lock_guard lock(state_->stop_mutex);
     if (state_->stopped) return fail(ErrorCode::unavailable, "the daemon has stopped");
-    const auto level = parse_log_level(config.log_level);
+    const auto level = parse_log_level(with_numbers.log_level);
     if (!level) return std::unexpected(level.error());
-    // Names are looked up here, because the control thread must not wait for the name service.
-    DaemonConfig with_numbers = config;
-    for (auto& [name, dataset] : with_numbers.datasets) {
-        if (auto found = look_up_users(dataset); !found)
-            return std::unexpected(found.error().within("dataset \"" + name + "\" of the config"));
-    }
     std::promise<Result<void>> applied;
     asio::post(state_->context, [&] { applied.set_value(state_->node->apply(with_numbers)); });
     auto result = applied.get_future().get();

@@ -22,6 +22,10 @@
 #include "base/error.h"
 #include "cache/control/daemon_config.h"
 
+namespace larder {
+class BlockingCalls;
+}
+
 namespace larder::cache {
 
 class Daemon {
@@ -36,7 +40,8 @@ public:
     ~Daemon();
 
     struct RunOptions {
-        // Reads the config for `reload` on SIGHUP. Empty: SIGHUP is ignored.
+        // Reads the config for `reload` on SIGHUP, on a thread of its own. That may hang with a disk or the name
+        // service and end when all else is gone, so this must own all that it uses. Empty: SIGHUP is ignored.
         std::function<Result<DaemonConfig>()> reload;
         // Called once the daemon handles signals. May be empty.
         std::function<void()> ready;
@@ -50,7 +55,7 @@ public:
     void stop() noexcept;
 
     // Any thread. Applies the quotas, job limits and log level of a config, and adds its new datasets, as SIGHUP does.
-    // Applies all quotas or none.
+    // Applies all quotas or none. Waits for the name service if users are named.
     Result<void> reload(const DaemonConfig& config);
 
     const std::string& socket_path() const;        // of sessions
@@ -59,6 +64,10 @@ public:
 
 private:
     struct State;
+    // Reads a config and looks up its users, without waiting for that; then applies it, unless a later one was begun.
+    void start_reload(const std::function<Result<DaemonConfig>()>& read, BlockingCalls& reads);
+    // As `reload`, with the numbers of users for their names.
+    Result<void> apply(const DaemonConfig& with_numbers);
     explicit Daemon(std::unique_ptr<State> state);
     std::unique_ptr<State> state_;
 };

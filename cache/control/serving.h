@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "cache/control/blocking_calls.h"
+#include "base/server/blocking_calls.h"
 #include "cache/control/daemon_config.h"
 #include "cache/control/datasets.h"
 #include "cache/control/work_thread.h"

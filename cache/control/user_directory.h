@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "cache/control/blocking_calls.h"
+#include "base/server/blocking_calls.h"
 
 namespace larder::cache {
 

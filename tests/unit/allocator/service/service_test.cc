@@ -5,11 +5,15 @@
 #include <boost/json.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
+#include <future>
 #include <new>
 #include <string>
 #include <thread>
@@ -17,6 +21,7 @@
 
 #include "allocator/service/access.h"
 #include "base/out_of_memory.h"
+#include "tests/support/name_service.h"
 #include "tests/unit/allocator/service/service_fixture.h"
 
 namespace larder::allocator {
@@ -295,6 +300,52 @@ TEST_F(ServiceTest, FullStateIsReportedAndPlanInForceStays) {
     start();
     EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"job-0"})").status, 409u) << "accepted jobs are kept";
     EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"one-more"})").status, 200u) << "and there is room again";
+}
+
+// The status that a user of the machine gets for registering a job, which a viewer may not.
+unsigned status_for(uid_t uid, const std::string& socket, const std::string& job) {
+    unsigned status = 0;
+    std::thread([&] {
+        ::syscall(SYS_setresuid, -1, uid, -1);  // of this thread only
+        const auto answer = http_request(socket, "POST", "/v1/jobs", R"({"name":")" + job + R"("})");
+        if (answer) status = answer->status;
+    }).join();
+    return status;
+}
+
+TEST_F(ServiceTest, SighupLooksUsersUpAgainAndNeverWaitsForThem) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root can connect as other users";
+    constexpr uid_t kBefore = 4001;
+    constexpr uid_t kAfter = 4002;
+    ASSERT_EQ(::chmod(directory.path().c_str(), 0755), 0);
+    config.socket_mode = 0666;
+    config.users = {{test::kServedUser, Role::viewer}};
+    test::served_uid = kBefore;
+    std::promise<void> started;
+    std::thread server([&] {
+        EXPECT_TRUE(serve({.config = config,
+                           .extend = {},
+                           .reload = [config = config] { return config; },
+                           .started = [&](const auto&) { started.set_value(); },
+                           .stopping = {}}));
+    });
+    started.get_future().wait();
+    EXPECT_EQ(status_for(kBefore, config.socket, "a"), 403u);
+    EXPECT_EQ(status_for(kAfter, config.socket, "b"), 200u);
+    test::served_uid = kAfter;
+    ::kill(::getpid(), SIGHUP);
+    for (int i = 0; status_for(kAfter, config.socket, "c" + std::to_string(i)) != 403u; ++i) {
+    }
+    EXPECT_EQ(status_for(kBefore, config.socket, "d"), 200u);
+
+    test::service_hangs = true;
+    ::kill(::getpid(), SIGHUP);
+    while (test::look_ups_hanging == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(status_for(kBefore, config.socket, "e"), 200u) << "all is answered meanwhile";
+    ::kill(::getpid(), SIGTERM);
+    server.join();
+    test::service_hangs = false;
+    while (test::look_ups_hanging != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 TEST_F(ServiceTest, SecondAllocatorIsRefusedAndLeavesTheState) {

@@ -13,6 +13,7 @@
 
 #include "base/server/logging.h"
 #include "tests/support/log_file.h"
+#include "tests/support/name_service.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/test_units.h"
@@ -20,11 +21,11 @@
 namespace larder::test {
 namespace {
 
-using testing::HasSubstr;
 using testing::AllOf;
+using testing::HasSubstr;
 using testing::IsEmpty;
-
 using testing::SizeIs;
+
 TEST(DaemonTest, SecondDaemonInSameDirectoryIsRefused) {
     TestDaemon daemon;
     const auto second = cache::Daemon::start(daemon.config());
@@ -221,6 +222,43 @@ TEST(DaemonTest, RunEndsWhenStopped) {
     (*daemon).run();
     stopper.join();
     EXPECT_FALSE((*daemon).reload(daemon.config()).has_value());
+}
+
+TEST(DaemonTest, SighupLooksUsersUpAgainAndNeverWaitsForThem) {
+    served_uid = 4001;
+    TempDirectory data;
+    make_tree(data / "tree");
+    const cache::DatasetRequest request{.definition = {.url = "file://" + (data / "tree")}, .owner = kServedUser};
+    TestDaemon daemon([&](cache::DaemonConfig& config) { config.datasets["d"] = request; });
+    TestDaemon::wait_until([&] { return daemon.get("/v1/datasets/d").status == 200; });
+    EXPECT_EQ(text_at(daemon.dataset("d"), "owner"), "4001");
+    served_uid = 4002;
+    ::signal(SIGHUP, SIG_IGN);
+    ::signal(SIGTERM, SIG_IGN);
+    std::thread sender([&] {
+        TestDaemon::wait_until([&] {
+            ::kill(::getpid(), SIGHUP);
+            return daemon.get("/v1/datasets/e").status == 200;
+        });
+        EXPECT_EQ(text_at(daemon.dataset("e"), "owner"), "4002");
+        service_hangs = true;
+        TestDaemon::wait_until([&] {
+            ::kill(::getpid(), SIGHUP);
+            return look_ups_hanging > 0;
+        });
+        EXPECT_EQ(daemon.get("/v1/status").status, 200u) << "all is answered meanwhile";
+        ::kill(::getpid(), SIGTERM);
+    });
+    (*daemon).run({.reload = [config = daemon.config(), request]() mutable -> Result<cache::DaemonConfig> {
+        config.datasets["e"] = request;
+        return config;
+    }});
+    sender.join();
+    daemon.stop();
+    service_hangs = false;
+    TestDaemon::wait_until([] { return look_ups_hanging == 0; });
+    ::signal(SIGHUP, SIG_DFL);
+    ::signal(SIGTERM, SIG_DFL);
 }
 
 TEST(DaemonTest, SigtermStopsAndSighupReloads) {

@@ -1,4 +1,4 @@
-#include "cache/control/blocking_calls.h"
+#include "base/server/blocking_calls.h"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/server/logging.h"
 
-namespace larder::cache {
+namespace larder {
 namespace asio = boost::asio;
 namespace {
 
@@ -144,4 +144,4 @@ bool BlockingCalls::wait(std::int64_t timeout_ns) {
     return all_returned();
 }
 
-}  // namespace larder::cache
+}  // namespace larder

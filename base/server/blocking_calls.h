@@ -14,7 +14,7 @@ namespace boost::asio {
 class io_context;
 }
 
-namespace larder::cache {
+namespace larder {
 
 class BlockingCalls {
 public:
@@ -47,4 +47,4 @@ private:
     std::shared_ptr<State> state_;
 };
 
-}  // namespace larder::cache
+}  // namespace larder

@@ -1,6 +1,6 @@
 // Calls that wait because the system has no thread for them.
 
-#include "cache/control/blocking_calls.h"
+#include "base/server/blocking_calls.h"
 
 #include <boost/asio/io_context.hpp>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 #include "tests/support/thread_limit.h"
 
-namespace larder::cache {
+namespace larder {
 namespace {
 
 constexpr std::int64_t kLong_ns = 30'000'000'000;
@@ -60,4 +60,4 @@ TEST(BlockingCallsTest, WaitingStartsTheThreadThatCouldNotBeStarted) {
 }
 
 }  // namespace
-}  // namespace larder::cache
+}  // namespace larder
