@@ -704,11 +704,24 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
     }
     part.lease = ledger_.lease(node, std::move(wanted), now_ns, planned_state_.lease_floor_bytes_per_second);
     // Saved before the lease can be used, so that the lease counts after a restart.
-    if (auto saved = save({.leases = {{node, ledger_.held(node)}}}); !saved) {
+    ClusterRecord change{.leases = {{node, ledger_.held(node)}}};
+    const double floor = ledger_.expired(node);
+    const auto saved_floor = saved_floors_.find(node);
+    // A floor that is saved may be too high, so it is seldom lowered.
+    const bool is_floor_saved =
+        saved_floor != saved_floors_.end() && floor <= saved_floor->second && floor >= saved_floor->second / 2;
+    if (!is_floor_saved) change.floors[node] = floor;
+    if (auto saved = save(std::move(change)); !saved) {
         ledger_.take_back(node, part.lease.number);
         return std::unexpected(saved.error());
     }
+    if (!is_floor_saved) saved_floors_[node] = floor;
     return part;
+}
+
+void Cluster::withdraw_lease(const std::string& node, std::uint64_t number) {
+    ledger_.take_back(node, number);
+    saved_floors_.clear();
 }
 
 void Cluster::set_turns(std::vector<Turn> turns) {
@@ -938,9 +951,12 @@ Result<void> Cluster::remove_node(const std::string& node, std::int64_t now_ns) 
             ErrorCode::changed,
             "node \"" + node + "\" reports, or has a lease: stop its daemon and wait until its lease has expired");
     }
-    if (auto saved = save({.nodes = {{node, std::nullopt}}, .leases = {{node, std::nullopt}}}); !saved) return saved;
+    const ClusterRecord change{
+        .nodes = {{node, std::nullopt}}, .leases = {{node, std::nullopt}}, .floors = {{node, std::nullopt}}};
+    if (auto saved = save(change); !saved) return saved;
     if (found != nodes_.end()) forget_node(found);
     ledger_.remove(node);
+    saved_floors_.erase(node);
     return {};
 }
 
@@ -992,6 +1008,9 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
     }
     for (const auto& [node, leases] : record.leases) {
         if (leases) ledger_.restore(node, *leases);
+    }
+    for (const auto& [node, floor] : record.floors) {
+        if (floor) saved_floors_[node] = *floor;
     }
     if (record.no_lease_before_ns) ledger_.wait_until(*record.no_lease_before_ns);
     // The allocator was unreachable, not the nodes. So nodes of the plan get a whole lease to report.

@@ -114,6 +114,9 @@ public:
     // Returns the node's part of the plan in force, with a new lease. Errors: not_found if the node has not reported;
     // unavailable if nothing can be leased yet (see `restore`).
     Result<NodePlan> plan_for(const std::string& node, std::int64_t now_ns);
+    // Withdraws a lease whose node was not told of it, because the saved floors do not survive a power cut. All floors
+    // are saved again.
+    void withdraw_lease(const std::string& node, std::uint64_t number);
 
     // The input of assign(), and its output; both have the same indices.
     ClusterState state(std::int64_t now_ns) const;
@@ -224,6 +227,7 @@ private:
     Save save_;
     std::set<std::string> unsaved_nodes_;
     Quotas saved_quotas_;
+    std::map<std::string, double> saved_floors_;  // by node
     bool plan_unsaved_ = false;
     std::set<std::string> unsaved_jobs_;    // jobs whose measured rates are unsaved
     std::set<std::string> unsaved_epochs_;  // jobs whose epochs are unsaved

@@ -100,6 +100,12 @@ std::vector<Lease> LeaseLedger::held(const std::string& node) const {
     return found == nodes_.end() ? std::vector<Lease>() : found->second.leases;
 }
 
+double LeaseLedger::expired(const std::string& node) const {
+    double most = 0;
+    for (const Lease& lease : held(node)) most = std::max(most, lease.expired());
+    return most;
+}
+
 void LeaseLedger::remove(const std::string& node) {
     nodes_.erase(node);
 }

@@ -46,6 +46,9 @@ public:
     // Returns the leases the node may be using: the last one known to be applied, and all since.
     std::vector<Lease> held(const std::string& node) const;
 
+    // Returns the bytes per second that the node may take once all these leases have expired.
+    double expired(const std::string& node) const;
+
     void set_remote(double bytes_per_second) { remote_ = bytes_per_second; }
 
     // Returns the bytes per second that all nodes together may be taking at this time.

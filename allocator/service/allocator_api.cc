@@ -178,8 +178,9 @@ void AllocatorApi::find_and_answer(const HttpRequest& request, const HttpRespond
         }
         if (auto read = read_query(route, request, asked); !read) return respond(http_error(read.error()));
         if (auto answer = (this->*route.answer)(asked)) {
-            if (!route.changes_settings) return respond(std::move(*answer));
-            return answer_when_durable(std::move(*answer), respond, std::exchange(undo_, {}));
+            auto undo = std::exchange(undo_, {});
+            if (!route.changes_settings && !undo) return respond(std::move(*answer));
+            return answer_when_durable(std::move(*answer), respond, std::move(undo));
         }
         const std::int64_t until_ns = clock_.now_ns() + static_cast<std::int64_t>(asked.wait_s) * 1'000'000'000;
         auto gone = std::make_shared<bool>(false);
@@ -314,6 +315,10 @@ HttpResponse AllocatorApi::node_plan(const std::string& node, unsigned protocol)
     const std::int64_t now_ns = clock_.now_ns();
     const auto part = cluster_.plan_for(node, now_ns);
     if (!part) return http_error(part.error());
+    // After a power cut, the floor of a node that is cut off counts only if it is on record.
+    if (part->lease.number != 0 && all_durable_ && !all_durable_()) {
+        undo_ = [this, node, number = part->lease.number] { cluster_.withdraw_lease(node, number); };
+    }
     observed_.leased(node, part->lease, now_ns);
     const auto short_since_ns = observed_.lease_of(node)->short_since_ns;
     if (short_since_ns && now_ns - *short_since_ns >= kHandover_ns) {

@@ -59,8 +59,12 @@ public:
     // Serves the extension's routes too from now on. `extension` must outlive the last call of the AllocatorApi.
     void extend(Extension& extension) { extension_ = &extension; }
     EventLog& events() { return events_; }
-    // Sets the function that waits for the disk. Without it, a setting counts as durable at once.
-    void set_when_durable(WhenDurable when_durable) { when_durable_ = std::move(when_durable); }
+    // Sets the function that waits for the disk, and the one that tells if all is durable now. Without them, all
+    // counts as durable at once.
+    void set_when_durable(WhenDurable when_durable, std::function<bool()> all_durable) {
+        when_durable_ = std::move(when_durable);
+        all_durable_ = std::move(all_durable);
+    }
 
     // Calls `respond` now, or later from tick(), end_waits() or another request.
     void handle(const HttpRequest& request, const HttpRespond& respond);
@@ -89,7 +93,7 @@ private:
     void find_and_answer(const HttpRequest& request, const HttpRespond& respond);
     // Returns false if the extension has no such route; `allowed` then lists the methods it has for that path.
     bool answer_by_extension(const HttpRequest& request, const HttpRespond& respond, std::string& allowed);
-    // Answers once the setting is durable. If it cannot be saved, undoes it and answers with the error.
+    // Answers once the setting or the floor is durable. If it cannot be saved, undoes it and answers with the error.
     void answer_when_durable(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo);
     // Answers the waiting requests that have a new answer or whose time is over; if `all`, all of them.
     void answer_waiting(bool all);
@@ -144,8 +148,9 @@ private:
     std::vector<Waiting> waiting_;
     EventStreams streams_;
     Extension* extension_ = nullptr;
-    WhenDurable when_durable_;    // may be empty
-    std::function<void()> undo_;  // takes back the last setting
+    WhenDurable when_durable_;           // may be empty
+    std::function<bool()> all_durable_;  // may be empty
+    std::function<void()> undo_;         // takes back the last setting, or the last lease if its floor is not durable
 };
 
 }  // namespace larder::allocator

@@ -135,8 +135,9 @@ Result<std::unique_ptr<AllocatorService>> AllocatorService::start(boost::asio::i
         auto taken = open_and_restore(config, clock.now_ns(), state->cluster);
         if (!taken) return std::unexpected(taken.error());
         state->store = std::move(*taken);
-        state->api.set_when_durable(
-            [store = state->store.get(), on_thread](Done then) { store->when_durable(on_thread(std::move(then))); });
+        StateStore* store = state->store.get();
+        state->api.set_when_durable([store, on_thread](Done then) { store->when_durable(on_thread(std::move(then))); },
+                                    [store] { return store->all_durable(); });
     }
     if (extend) {
         auto extension =

@@ -120,6 +120,8 @@ Result<void> read_named(ClusterRecord& record, std::string_view kind, const std:
                                .last = object.at("last").to_number<std::uint32_t>()};
     } else if (kind == "leases") {
         record.leases[name] = leases_of(object);
+    } else if (kind == "floor") {
+        record.floors[name] = object.at("bytes_per_second").to_number<double>();
     } else {
         return fail(ErrorCode::corrupt, "its kind is unknown");
     }
@@ -150,8 +152,8 @@ Row row(std::string key, const json::object& object) {
 
 }  // namespace
 
-bool is_setting(std::string_view key) {
-    return key == "remote" || key.starts_with("job/") || key.starts_with("pin/");
+bool is_durable(std::string_view key) {
+    return key == "remote" || key.starts_with("job/") || key.starts_with("pin/") || key.starts_with("floor/");
 }
 
 std::vector<Row> rows_of(const ClusterRecord& change) {
@@ -188,6 +190,10 @@ std::vector<Row> rows_of(const ClusterRecord& change) {
         const json::object object = leases ? json_of(*leases) : json::object();
         put("leases", node, leases ? &object : nullptr);
     }
+    for (const auto& [node, floor] : change.floors) {
+        const json::object object{{"bytes_per_second", floor.value_or(0)}};
+        put("floor", node, floor ? &object : nullptr);
+    }
     if (change.remote) {
         rows.push_back(row("remote", {{"bytes_per_second", change.remote->bytes_per_second},
                                       {"configured_bytes_per_second", change.remote->configured_bytes_per_second}}));
@@ -218,6 +224,21 @@ Result<void> read_row(StoredState& into, std::string_view key, std::string_view 
         return damaged(error.what());
     }
     return {};
+}
+
+ClusterRecord expire_leases(ClusterRecord& record, std::int64_t now_ns) {
+    for (auto& [node, leases] : record.leases) {
+        if (!leases) continue;
+        for (Lease& lease : *leases) lease.expires_ns = now_ns;
+    }
+    for (const auto& [node, floor] : record.floors) {
+        if (!floor) continue;
+        auto& leases = record.leases[node];
+        if (!leases) leases.emplace();
+        // Number 0: superseded by any lease that the node applies.
+        leases->insert(leases->begin(), {.expires_ns = now_ns, .floor_bytes_per_second = *floor, .rates = {}});
+    }
+    return {.leases = record.leases};
 }
 
 }  // namespace larder::allocator

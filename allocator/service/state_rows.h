@@ -1,9 +1,9 @@
 #pragma once
 
-// The rows of the allocator's state (base/server/row_store.h): a key and JSON. Since version 3, the rows of settings
-// (is_setting) are in an environment of their own.
+// The rows of the allocator's state (base/server/row_store.h): a key and JSON. Since version 3, the rows that survive a
+// power cut (is_durable) are in an environment of their own.
 //
-//   version              {"version": 3}
+//   version              {"version": 5}
 //   run                  {"boot", "lease_ns", "no_lease_before_ns"}: of the process that wrote last
 //   remote               {"bytes_per_second", "configured_bytes_per_second"}
 //   plan                 {"number"}
@@ -12,6 +12,7 @@
 //   ideal/JOB            {"bits"}: the measured f*, a double's bits
 //   epochs/JOB           {"first", "last"}: the epochs it was seen in since it was registered; since version 2
 //   leases/NODE          {"leases": [...]}: all that may be in force there, ends by CLOCK_MONOTONIC
+//   floor/NODE           {"bytes_per_second"}: the most it may take without a lease, durable; since version 5
 
 #include <cstdint>
 #include <optional>
@@ -25,7 +26,7 @@
 
 namespace larder::allocator {
 
-inline constexpr std::uint64_t kStateVersion = 4;
+inline constexpr std::uint64_t kStateVersion = 5;
 
 struct StateRun {
     std::string boot;
@@ -33,8 +34,8 @@ struct StateRun {
     std::optional<std::int64_t> no_lease_before_ns;
 };
 
-// True for rows that a user or an operator set: remote, job/ and pin/.
-bool is_setting(std::string_view key);
+// True for what a user or an operator set, and what a node was promised: remote, job/, pin/ and floor/.
+bool is_durable(std::string_view key);
 
 std::vector<Row> rows_of(const ClusterRecord& change);
 Row row_of(const StateRun& run);
@@ -45,5 +46,9 @@ struct StoredState {
 };
 // Reads a decoded row into `into`. Error: corrupt if the row is not one of those above.
 Result<void> read_row(StoredState& into, std::string_view key, std::string_view text);
+
+// For a record whose leases may not be the last ones, or are timed by another clock: makes these leases expire at
+// `now_ns`, and adds leases for floors that are missing. Returns the change.
+ClusterRecord expire_leases(ClusterRecord& record, std::int64_t now_ns);
 
 }  // namespace larder::allocator

@@ -49,7 +49,7 @@ Result<std::unique_ptr<StateStore>> StateStore::open(const StateStoreOptions& op
     std::vector<Row> moved;
     const auto take = [&stored, &moved](std::string_view key, std::string_view text) -> Result<void> {
         // Versions 1 and 2 kept settings in cluster/.
-        if (is_setting(key)) {
+        if (is_durable(key)) {
             moved.push_back({std::string(key), std::string(text)});
             return {};
         }
@@ -116,6 +116,7 @@ Result<void> StateStore::open_settings(const StateStoreOptions& options, std::ve
     stored_.record.jobs = std::move(found.record.jobs);
     stored_.record.pins = std::move(found.record.pins);
     stored_.record.remote = found.record.remote;
+    stored_.record.floors = std::move(found.record.floors);
     writer_ = std::make_unique<RowWriter>([this](std::span<const Row> changed) { return settings_->write(changed); });
     return {};
 }
@@ -135,10 +136,7 @@ Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_
         const std::int64_t wait_ns =
             options.lease_holders_end_with_process ? 0 : std::max(options.lease_ns, stored_.run.lease_ns);
         run.no_lease_before_ns = now_ns + wait_ns;
-        for (auto& [node, leases] : record.leases) {
-            for (Lease& lease : *leases) lease.expires_ns = now_ns;
-            change.leases[node] = leases;
-        }
+        change = expire_leases(record, now_ns);
         if (wait_ns > 0) {
             log_info(
                 rows_->is_new()
@@ -155,22 +153,29 @@ Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_
 
 Result<void> StateStore::save(const ClusterRecord& change) {
     std::vector<Row> rows = rows_of(change);
-    const auto settings = std::ranges::stable_partition(rows, [](const Row& row) { return !is_setting(row.key); });
-    std::vector<Row> changed_settings(std::make_move_iterator(settings.begin()),
-                                      std::make_move_iterator(settings.end()));
-    rows.erase(settings.begin(), settings.end());
+    const auto durable = std::ranges::stable_partition(rows, [](const Row& row) { return !is_durable(row.key); });
+    std::vector<Row> durable_rows(std::make_move_iterator(durable.begin()), std::make_move_iterator(durable.end()));
+    rows.erase(durable.begin(), durable.end());
     if (!rows.empty()) {
         if (auto written = rows_->write(rows); !written) return written;
     }
-    if (!changed_settings.empty()) {
-        writer_->post(std::move(changed_settings),
-                      [last = last_written_](const Result<void>& written) { *last = written; });
+    if (!durable_rows.empty()) {
+        ++writes_->unfinished;
+        writer_->post(std::move(durable_rows), [writes = writes_](const Result<void>& written) {
+            writes->last = written;
+            writes->failed = !written;
+            --writes->unfinished;
+        });
     }
     return {};
 }
 
 void StateStore::when_durable(RowWriter::Done then) {
-    writer_->post({}, [last = last_written_, then = std::move(then)](const Result<void>&) { then(*last); });
+    writer_->post({}, [writes = writes_, then = std::move(then)](const Result<void>&) { then(writes->last); });
+}
+
+bool StateStore::all_durable() const {
+    return writes_->unfinished == 0 && !writes_->failed;
 }
 
 }  // namespace larder::allocator

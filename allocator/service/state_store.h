@@ -1,13 +1,16 @@
 #pragma once
 
 // The allocator's memory across restarts: two LMDB environments in its state directory.
-// - settings/ has the settings of users and operators: registered jobs, pins, the remote's bandwidth. A writer thread
-// saves changes, several together if they wait; when_durable() tells when they survive a power cut.
+// - settings/ has the settings of users and operators: registered jobs, pins, the remote's bandwidth; and the floors
+// that nodes were promised. A writer thread saves changes, several together if they wait; when_durable() tells when
+// they survive a power cut.
 // - cluster/ has reports, plans and leases, and is written many times a second. It survives the process once save()
 // returns, but no power cut. A reboot is noticed by its boot id; then nothing is leased for the length of a lease.
 // A lost or damaged environment starts empty, and a damaged one is put aside; reports then fill it again. A state from
 // a newer version is refused. Only one process at a time can open the directory. Call from one thread.
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -38,12 +41,14 @@ public:
     // Returns the state that open() found. Its times are by the clock of this boot: leases of an earlier boot expire at
     // the time of open().
     const ClusterRecord& found() const { return stored_.record; }
-    // Saves a change. Settings are saved later, on the writer's thread. The rest is saved on return; on an error none
-    // of it is. Error: no_space if the map or the disk is full.
+    // Saves a change. Settings and floors are saved later, on the writer's thread. The rest is saved on return; on an
+    // error none of it is. Error: no_space if the map or the disk is full.
     Result<void> save(const ClusterRecord& change);
-    // Calls `then` on another thread, once all settings saved so far survive a power cut, or with an error if the last
-    // write of settings failed.
+    // Calls `then` on another thread, once all settings and floors saved so far survive a power cut, or with an error
+    // if their last write failed.
     void when_durable(RowWriter::Done then);
+    // True if they all do now.
+    bool all_durable() const;
 
 private:
     StateStore() = default;
@@ -54,8 +59,13 @@ private:
     StoredState stored_;
     std::unique_ptr<RowStore> rows_;
     std::unique_ptr<RowStore> settings_;
-    // The result of the last write of settings. Only the writer's thread uses it.
-    std::shared_ptr<Result<void>> last_written_ = std::make_shared<Result<void>>();
+    // Writes of settings and floors.
+    struct Writes {
+        Result<void> last;  // used on the writer's thread only
+        std::atomic<bool> failed = false;
+        std::atomic<std::size_t> unfinished = 0;
+    };
+    std::shared_ptr<Writes> writes_ = std::make_shared<Writes>();
     std::unique_ptr<RowWriter> writer_;
 };
 

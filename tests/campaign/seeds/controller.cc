@@ -79,12 +79,7 @@ allocator::ClusterRecord Controller::begin_run() {
     if (rows_are_new_ || run.boot != stored.run.boot) {
         const std::int64_t wait_ns = std::max(options_.cluster.lease_ns, stored.run.lease_ns);
         run.no_lease_before_ns = now_ns() + wait_ns;
-        for (auto& [node, leases] : stored.record.leases) {
-            for (allocator::Lease& lease : *leases) lease.expires_ns = now_ns();
-            change.leases[node] = leases;
-        }
-        // The leases on record, if any, may not be the last ones.
-        first_leases_.clear();
+        change = allocator::expire_leases(stored.record, now_ns());
     }
     stored.record.no_lease_before_ns = run.no_lease_before_ns;
     std::vector<Row> rows = allocator::rows_of(change);
@@ -105,7 +100,11 @@ void Controller::start() {
     cluster_->set_save([this](const allocator::ClusterRecord& change) { return save(change); });
     api_ = std::make_unique<allocator::AllocatorApi>(*cluster_, clock_);
     api_->set_when_durable(
-        [this](std::function<void(Result<void>)> then) { write({}, settings_rows_, std::move(then)); });
+        [this](std::function<void(Result<void>)> then) { write({}, settings_rows_, std::move(then)); },
+        [this] {
+            return std::ranges::none_of(
+                writes_, [this](const Write& write) { return write.into == &settings_rows_ && !write.rows.empty(); });
+        });
     engine_ = std::make_unique<Machines::Connection>(machines_);
     scheduler::LiveOptions options{
         .cluster = options_.gpus,
@@ -237,15 +236,12 @@ void Controller::put(const std::vector<Row>& rows, std::map<std::string, std::st
 Result<void> Controller::save(const allocator::ClusterRecord& change) {
     if (around_.random.chance(faults.save_error)) return fail(ErrorCode::no_space, "the disk is full");
     std::vector<Row> rows = allocator::rows_of(change);
-    const auto settings =
-        std::ranges::stable_partition(rows, [](const Row& row) { return !allocator::is_setting(row.key); });
-    std::vector<Row> changed_settings(settings.begin(), settings.end());
-    rows.erase(settings.begin(), settings.end());
+    const auto durable =
+        std::ranges::stable_partition(rows, [](const Row& row) { return !allocator::is_durable(row.key); });
+    std::vector<Row> durable_rows(durable.begin(), durable.end());
+    rows.erase(durable.begin(), durable.end());
     put(rows, cluster_rows_);
-    for (const auto& [node, leases] : change.leases) {
-        if (leases && !leases->empty()) first_leases_.try_emplace(node, leases->back().number);
-    }
-    if (!changed_settings.empty()) write(std::move(changed_settings), settings_rows_, nullptr);
+    if (!durable_rows.empty()) write(std::move(durable_rows), settings_rows_, nullptr);
     return {};
 }
 

@@ -2,8 +2,8 @@
 
 // The allocator and its scheduler as one simulated process: Cluster, AllocatorApi and LiveScheduler, ticked as the
 // daemon ticks them. Their state is kept as the rows that the real stores write (state_rows.h, scheduler/live/json.h):
-// the rows of the cluster survive the process once they are saved, but no power cut; settings and the queue survive
-// both once their write has ended.
+// the rows of the cluster survive the process once they are saved, but no power cut; settings, floors and the queue
+// survive both once their write has ended.
 
 #include <cstdint>
 #include <deque>
@@ -54,11 +54,6 @@ public:
     // The present bandwidth of the remote, and the highest in any lease that may still hold.
     double bandwidth() const;
     const allocator::Cluster* cluster() const { return cluster_.get(); }
-    // False until the node has applied a lease that was given since the leases on record were last lost or became old.
-    bool counts(const SimulatedNode& node) const {
-        const auto first = first_leases_.find(node.name());
-        return first != first_leases_.end() && node.lease_applied() >= first->second;
-    }
     // The phase on record.
     std::optional<scheduler::Phase> recorded_phase(scheduler::JobId job) const;
     std::string end_reason(scheduler::JobId job) const;
@@ -109,7 +104,6 @@ private:
     std::deque<Write> writes_;
     std::int64_t last_write_ns_ = 0;
 
-    std::map<std::string, std::uint64_t> first_leases_;  // by node: since the leases on record were last lost
     std::deque<std::pair<std::int64_t, double>> bandwidths_;
 
     // This process:

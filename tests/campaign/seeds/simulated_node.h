@@ -94,7 +94,6 @@ public:
     double rates_in_force() const;
     // True once a lease is in force that the allocator knows of; false after a start until then.
     bool leased() const { return lease_applied_ != 0; }
-    std::uint64_t lease_applied() const { return lease_applied_; }
     bool lease_in_force() const { return leased() && status_.lease_expires_ns > clock_.now_ns(); }
     std::uint64_t jobs_with_sessions() const;
     const cache::AgentStatus& status() const { return status_; }

@@ -353,8 +353,7 @@ void SimulatedWorld::sample() {
     double most = bandwidth_;
     if (!bandwidths_.empty()) most = 0;
     for (const auto& [since_ns, rate] : bandwidths_) most = std::max(most, rate);
-    // Until its first lease, a node takes the floor of its config, of which the ledger may count less or nothing. When
-    // the ledger has lost leases, it may count less than the floors of all jobs of a node.
+    // Until its first lease, a node takes the floor of its config, of which the ledger may count less or nothing.
     std::uint64_t uncounted = 0;
     double rates = 0;
     std::uint64_t jobs = 0;
@@ -363,7 +362,6 @@ void SimulatedWorld::sample() {
         rates += node->rates_in_force();
         jobs += node->jobs_with_sessions();
         if (!node->leased()) ++uncounted;
-        if (!controller_->counts(*node)) uncounted += std::max<std::uint64_t>(1, node->jobs_with_sessions());
     }
     const double floors = static_cast<double>(uncounted) * controller_options_.cluster.floor_bytes_per_second;
     if (rates > (most + floors) * 1.0001 + static_cast<double>(jobs)) {

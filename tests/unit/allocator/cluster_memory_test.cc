@@ -37,6 +37,7 @@ struct InMemoryStore {
         merge(kept.ideal_bytes_per_second, change.ideal_bytes_per_second);
         merge(kept.epochs, change.epochs);
         merge(kept.leases, change.leases);
+        merge(kept.floors, change.floors);
         if (change.remote) kept.remote = change.remote;
         if (change.plan_number) kept.plan_number = change.plan_number;
         return {};
@@ -425,6 +426,38 @@ TEST_F(ClusterMemory, MeasuredRateIsDroppedWithItsJob) {
     ASSERT_TRUE(cluster->remove_job("vision"));
     exchange(a);
     EXPECT_FALSE(store.kept.ideal_bytes_per_second.contains("vision"));
+}
+
+// After a power cut these floors are all that is known of the nodes that are cut off.
+TEST_F(ClusterMemory, FloorsAreSavedWithTheLeasesThatRaiseThem) {
+    NodeReport a = node_report("a", "vision", "images");
+    const auto saved_covers = [&](const NodePlan& part) {
+        EXPECT_GE(*store.kept.floors.at("a"), part.lease.expired());
+    };
+    saved_covers(exchange(a));
+    const double one = *store.kept.floors.at("a");
+    a.jobs.push_back({.name = "second", .dataset = "text", .demand_bytes_per_second = 1e9});
+    const NodePlan two = exchange(a);
+    saved_covers(two);
+    EXPECT_EQ(*store.kept.floors.at("a"), 2 * one);
+    // The node may have either lease until it says so.
+    a.jobs.clear();
+    NodePlan none = exchange(a);
+    EXPECT_EQ(*store.kept.floors.at("a"), 2 * one);
+    a.lease_applied = none.lease.number;
+    none = exchange(a);
+    saved_covers(none);
+    EXPECT_LT(*store.kept.floors.at("a"), one);
+
+    // A floor that is not durable after all is saved again, before the next lease.
+    store.kept.floors.clear();
+    cluster->withdraw_lease("a", none.lease.number);
+    saved_covers(exchange(a));
+    restart();
+    exchange(a);
+    now_ns += 20 * kSecond_ns;
+    ASSERT_TRUE(cluster->remove_node("a", now_ns));
+    EXPECT_TRUE(store.kept.floors.empty());
 }
 
 // A plan that could not be saved is saved as soon as possible, because its number must not be given to another plan.

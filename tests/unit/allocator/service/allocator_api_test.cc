@@ -40,6 +40,32 @@ TEST_F(AllocatorApiTest, ReportIsAnsweredWithQuotasAndLease) {
     EXPECT_GT(part->lease.floor_bytes_per_second, 0);
 }
 
+// After a power cut, a node that is cut off may take the floor of a lease that nobody knows any more.
+TEST_F(AllocatorApiTest, LeaseIsToldOnceItsFloorIsDurable) {
+    std::function<void(Result<void>)> saved;
+    bool durable = false;
+    api.set_when_durable([&](std::function<void(Result<void>)> then) { saved = std::move(then); },
+                         [&] { return durable; });
+    HttpResponse given;
+    const auto report = [&] {
+        given.status = 0;
+        api.handle(request("POST", {"v1", "reports"}, json_text(to_json(report_of("a")))),
+                   [&](HttpResponse response) { given = std::move(response); });
+        return given.status;
+    };
+    EXPECT_EQ(report(), 0u);
+    EXPECT_GT(cluster.in_force(clock.now_ns()), 0);
+    saved(fail(ErrorCode::no_space, "the disk is full"));
+    EXPECT_EQ(given.status, 507u);
+    EXPECT_EQ(cluster.in_force(clock.now_ns()), 0) << "nobody knows of the lease";
+
+    EXPECT_EQ(report(), 0u);
+    saved({});
+    EXPECT_EQ(given.status, 200u);
+    durable = true;
+    EXPECT_EQ(report(), 200u) << "a floor that is durable is not waited for";
+}
+
 TEST_F(AllocatorApiTest, ReportIsReadInTheVersionItNames) {
     json::object sent = to_json(report_of("a"));
     sent.erase("scans");

@@ -62,6 +62,7 @@ protected:
                                                  .expires_ns = 5 * kSecond_ns,
                                                  .floor_bytes_per_second = 3,
                                                  .rates = {{"vision", 1e8}, {"x", 2}}}};
+        record.floors["a"] = 6.5;
         return record;
     }
 
@@ -114,6 +115,7 @@ TEST_F(StateStoreTest, SavedRecordIsFound) {
     EXPECT_EQ(found.leases.at("a")->front().number, 4u);
     EXPECT_EQ(found.leases.at("a")->front().expires_ns, 5 * kSecond_ns);
     EXPECT_EQ(found.leases.at("a")->front().rates, example().leases.at("a")->front().rates);
+    EXPECT_EQ(found.floors, example().floors);
 }
 
 TEST_F(StateStoreTest, ChangeReplacesAndRemovesEntries) {
@@ -158,8 +160,11 @@ TEST_F(StateStoreTest, LeasesOfAnotherBootKeepOnlyTheirFloors) {
     open(0)->save(example()).value();
     const auto store = open(42, "boot-2");
     EXPECT_EQ(store->found().no_lease_before_ns, 42 + kLease_ns);
-    ASSERT_EQ(store->found().leases.at("a")->size(), 1u) << "its floors still count";
-    EXPECT_EQ(store->found().leases.at("a")->front().expires_ns, 42);
+    const std::vector<Lease>& leases = *store->found().leases.at("a");
+    ASSERT_EQ(leases.size(), 2u) << "its floors still count, those of leases that were lost too";
+    for (const Lease& lease : leases) EXPECT_EQ(lease.expires_ns, 42);
+    EXPECT_EQ(leases.front().expired(), 6.5);
+    EXPECT_EQ(leases.back().expired(), 6);
     EXPECT_EQ(store->found().plan_number, 17u) << "everything else is kept";
     EXPECT_EQ(store->found().jobs.size(), 2u);
 }
@@ -176,7 +181,7 @@ TEST_F(StateStoreTest, NewerVersionIsRefusedAndLeftUnchanged) {
         const auto refused = try_open(0);
         ASSERT_FALSE(refused);
         EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
-        EXPECT_THAT(refused.error().message, HasSubstr("has version 99, but this larder-allocator reads 4 and older"));
+        EXPECT_THAT(refused.error().message, HasSubstr("has version 99, but this larder-allocator reads 5 and older"));
     }
     EXPECT_FALSE(std::filesystem::exists(state + "/cluster.damaged"));
 }
@@ -248,6 +253,31 @@ TEST_F(StateStoreTest, SettingsOfOlderVersionAreMigrated) {
     }
 }
 
+TEST_F(StateStoreTest, FloorsCountWhenTheLeasesAreLost) {
+    {
+        const auto store = open(0);
+        ASSERT_TRUE(store->save(example()));
+        ASSERT_TRUE(wait_until_on_record(*store));
+        EXPECT_TRUE(store->all_durable());
+    }
+    std::filesystem::remove_all(state + "/cluster");
+    const auto store = open(42, "boot-2");
+    Cluster cluster({.remote_bytes_per_second = 1e9});
+    ASSERT_TRUE(cluster.restore(store->found(), 42));
+    EXPECT_EQ(cluster.in_force(42), 6.5);
+}
+
+TEST_F(StateStoreTest, StateOfVersion4IsRead) {
+    ClusterRecord old = example();
+    old.floors.clear();
+    open(0)->save(old).value();
+    put_rows({{"version", R"({"version":4})"}});
+    const auto store = open(0);
+    EXPECT_EQ(store->found().leases.at("a")->front().number, 4u);
+    EXPECT_EQ(store->found().jobs.size(), 2u);
+    EXPECT_TRUE(store->found().floors.empty());
+}
+
 TEST_F(StateStoreTest, FullMapRefusesSettingsAndKeepsTheRest) {
     std::string refused;
     {
@@ -260,6 +290,7 @@ TEST_F(StateStoreTest, FullMapRefusesSettingsAndKeepsTheRest) {
             if (kept) continue;
             EXPECT_EQ(kept.error().code, ErrorCode::no_space) << kept.error().message;
             refused = name;
+            EXPECT_FALSE(store->all_durable());
         }
         EXPECT_TRUE(store->save({.plan_number = 3})) << "the database of the cluster still has room";
     }
