@@ -229,18 +229,19 @@ Result<AllocatorAnswer> read_allocator_answer(std::string_view text, unsigned ve
 
 // --- the exchange of the two
 
-AllocatorAgent::AllocatorAgent(asio::io_context& context, Node& node, std::uint64_t state_directory)
+AllocatorAgent::AllocatorAgent(asio::io_context& context, Node& node, std::uint64_t state_directory,
+                               const PromisedFloor& floor)
     : context_(context),
       node_(node),
       timer_(context),
       reporter_(state_directory),
       protocol_(allocator::kProtocolOldest),
+      floor_(floor),
       client_(node.config().allocator.endpoint),
       requests_(1) {
     asio::post(requests_, [] { pthread_setname_np(pthread_self(), "larder-agent"); });
     if (node.config().allocator.rates)
-        node_.job_limits().lease({.floor_bytes_per_second = node.config().allocator.floor_bytes_per_second},
-                                 clock_.now_ns());
+        node_.job_limits().lease({.floor_bytes_per_second = floor_.before_first_lease()}, clock_.now_ns());
 }
 
 AllocatorAgent::~AllocatorAgent() {
@@ -309,7 +310,7 @@ void AllocatorAgent::report() {
         const ReportedPeers peers{.group = node_.config().peers.group,
                                   .endpoint = node_.peers() == nullptr ? "" : node_.peers()->endpoint()};
         allocator::NodeReport report =
-            reporter_.make(node_.config().allocator, room, datasets, *statistics, lease_applied_, now_ns, peers);
+            reporter_.make(node_.config().allocator, room, datasets, *statistics, floor_.reportable(), now_ns, peers);
         if (protocol_ >= allocator::kProtocolWithUsers) {
             for (allocator::JobReport& job : report.jobs) job.user = node_.job_limits().user_of(job.name);
         }
@@ -377,7 +378,9 @@ Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t se
     if (node_.peers() != nullptr) node_.peers()->set_others(std::move(answer->peers));
     if (!node_.config().allocator.rates) return node_.quotas().apply_plan(answer->quotas, sent_ns);
     // Other nodes rely on these rates, so apply them even if the quotas do not fit.
-    lease_applied_ = answer->lease;
+    if (const auto floor = floor_.apply(answer->lease, answer->rates.expired_bytes_per_second())) {
+        node_.save_promised_floor(*floor, [this](const Result<void>& saved) { floor_.saved(saved); });
+    }
     // Report again soon: other nodes can use the bandwidth this node gives up only once it has reported, and the part
     // of its plan that was held back may soon be free.
     report_early_ = answer->cut || node_.job_limits().exceeds_lease(answer->rates);

@@ -24,6 +24,7 @@
 #include "cache/control/daemon_config.h"
 #include "cache/control/job_limits.h"
 #include "cache/control/node.h"
+#include "cache/control/promised_floor.h"
 #include "cache/shard/statistics.h"
 #include "cache/store/store.h"
 
@@ -129,9 +130,10 @@ struct AgentStatus {
 
 class AllocatorAgent {
 public:
-    // Puts all jobs at the floor rate. `context` is the control thread's; `context` and `node` must outlive the agent.
-    // `state_directory` is the directory's number (state_lock.h).
-    AllocatorAgent(boost::asio::io_context& context, Node& node, std::uint64_t state_directory);
+    // Puts all jobs at the floor rate. `floor` says which. `context` is the control thread's; `context` and `node` must
+    // outlive the agent. `state_directory` is the directory's number (state_lock.h).
+    AllocatorAgent(boost::asio::io_context& context, Node& node, std::uint64_t state_directory,
+                   const PromisedFloor& floor);
     // Waits at most two seconds for a request in flight. Destroy the agent on the context's thread, or when the context
     // does not run.
     ~AllocatorAgent();
@@ -159,7 +161,7 @@ private:
     NodeReporter reporter_;
     AgentStatus status_;
     unsigned protocol_;  // the version of the next report
-    std::uint64_t lease_applied_ = 0;
+    PromisedFloor floor_;
     std::int64_t reported_ns_ = 0;
     std::int64_t started_ns_ = 0;
     bool logged_waiting_ = false;

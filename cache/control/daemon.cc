@@ -29,6 +29,7 @@
 #include "cache/control/dataset_request.h"
 #include "cache/control/handshake.h"
 #include "cache/control/node.h"
+#include "cache/control/promised_floor.h"
 #include "cache/control/state_lock.h"
 
 namespace larder::cache {
@@ -164,7 +165,14 @@ Result<void> Daemon::State::start() {
     if (!config.allocator.endpoint.empty()) {
         const auto number = load_or_create_directory_number(config.state_directory);
         if (!number) return std::unexpected(number.error());
-        agent = std::make_unique<AllocatorAgent>(context, *node, *number);
+        auto promised = load_promised_floor(config.state_directory);
+        if (!promised) {
+            log_error("what the allocator promised is unknown: jobs take nothing before the first lease",
+                      {{"error", promised.error().message}});
+        }
+        agent = std::make_unique<AllocatorAgent>(
+            context, *node, *number,
+            PromisedFloor(config.allocator.floor_bytes_per_second, promised ? *promised : std::optional(0.0)));
     }
     api = std::make_unique<DaemonApi>(*node, *handshakes, agent.get());
     http = std::make_unique<HttpServer>(

@@ -13,6 +13,7 @@
 //   larderd.sock  sessions (handshake.h)    segments/ID/    cached blocks                    (cache/store/store.h)
 //   admin.sock    HTTP (daemon_api.h)       index/          LMDB                             (cache/store/index.h)
 //   limits.json   job limits set by the API (job_limits.h)
+//   promised-floor  the rate before the first lease (promised_floor.h)
 
 #include <cstdint>
 #include <functional>

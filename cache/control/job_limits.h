@@ -8,6 +8,8 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -39,6 +41,11 @@ struct RateLease {
     // the jobs of each user, so that a user gains nothing by many job names.
     double floor_bytes_per_second = 0;
     std::int64_t expires_ns = 0;  // counts the time for which the machine was suspended (TokenBucket::set_expiry)
+
+    // The rate of all jobs together after expiry.
+    double expired_bytes_per_second() const {
+        return floor_bytes_per_second * static_cast<double>(std::max<std::size_t>(1, rates.size()));
+    }
 };
 
 // The user whose process opens a session of a job.

@@ -11,6 +11,7 @@
 
 #include "base/server/logging.h"
 #include "base/units.h"
+#include "cache/control/promised_floor.h"
 
 namespace larder::cache {
 namespace asio = boost::asio;
@@ -214,6 +215,14 @@ Result<void> Node::apply(const DaemonConfig& config) {
     return {};
 }
 
+void Node::save_promised_floor(double bytes_per_second, std::function<void(Result<void>)> done) {
+    files_->post([this, bytes_per_second, done = std::move(done)] {
+        auto saved = cache::save_promised_floor(config_.state_directory, bytes_per_second);
+        if (!saved) log_error("cannot save what the allocator promised", {{"error", saved.error().message}});
+        asio::post(control_, [saved, done] { done(saved); });
+    });
+}
+
 void Node::run_periodic_work() {
     shards_->fail_overdue();
     serving_->retry_offline();
@@ -232,6 +241,8 @@ void Node::run_periodic_work() {
 std::vector<std::string> Node::problems() const {
     std::vector<std::string> problems = disk_reports_.problems();
     if (!index_problem_.empty()) problems.push_back(index_problem_);
+    for (const auto& [name, dataset] : datasets_->damaged())
+        problems.push_back("dataset \"" + name + "\" is damaged and is not served: " + dataset.reason.message);
     for (const auto& [name, dataset] : datasets_->all()) {
         if (!dataset.cache_problem.empty()) problems.push_back("dataset \"" + name + "\": " + dataset.cache_problem);
     }
@@ -241,8 +252,6 @@ std::vector<std::string> Node::problems() const {
 void Node::send_datasets_to_peers() {
     if (peers_ == nullptr) return;
     std::vector<PeerDataset> served;
-    for (const auto& [name, dataset] : datasets_->damaged())
-        problems.push_back("dataset \"" + name + "\" is damaged and is not served: " + dataset.reason.message);
     for (const auto& [name, dataset] : datasets_->all()) {
         if (dataset.offline) continue;
         const auto& manifest = dataset.newest().manifest;

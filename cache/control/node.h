@@ -72,6 +72,8 @@ public:
     Scans& scans() { return *scans_; }
     NodeSessions& sessions() { return *sessions_; }
     LimitSettings& limit_settings() { return *limit_settings_; }
+    // Saves what the allocator promised (promised_floor.h), then calls `done` on the control thread.
+    void save_promised_floor(double bytes_per_second, std::function<void(Result<void>)> done);
     JobLimits& job_limits() { return job_limits_; }
     UserDirectory& users() { return users_; }
     Tasks& tasks() { return tasks_; }

@@ -107,7 +107,8 @@ void SimulatedNode::start() {
     config.default_job.remote_burst_bytes = options_.burst_bytes;
     limits_ = std::make_unique<cache::JobLimits>();
     limits_->apply(config, now_ns());
-    limits_->lease({.floor_bytes_per_second = options_.floor_bytes_per_second}, now_ns());
+    floor_.emplace(options_.floor_bytes_per_second, floor_on_disk_);
+    limits_->lease({.floor_bytes_per_second = floor_->before_first_lease()}, now_ns());
     reporter_ = std::make_unique<cache::NodeReporter>(static_cast<std::uint64_t>(options_.number) + 1);
     status_ = {};
     protocol_ = allocator::kProtocolOldest;
@@ -159,6 +160,12 @@ void SimulatedNode::end_instance(bool power_is_cut) {
     buckets_.clear();
     progress_.clear();
     session_jobs_.clear();
+    // Some of the waiting writes reach the disk, in order.
+    for (std::size_t written = around_.random.below(floors_to_save_.size() + 1); written > 0; --written) {
+        floor_on_disk_ = floors_to_save_.front();
+        floors_to_save_.pop_front();
+    }
+    floors_to_save_.clear();
     lease_applied_ = 0;
     ended_ns_ = events().now_ns();
     // A frozen process that is killed does not run again.
@@ -440,7 +447,7 @@ void SimulatedNode::report() {
     if (options_.lends) peers = {.group = "default", .endpoint = endpoint_of(options_.number)};
     const std::int64_t sent_ns = now_ns();
     auto report = reporter_->make(config, {options_.memory_bytes, options_.disk_bytes}, datasets, statistics,
-                                  lease_applied_, sent_ns, peers);
+                                  floor_->reportable(), sent_ns, peers);
     // The reporter draws its number at random.
     report.instance = mix64(instances_ << 8 ^ static_cast<std::uint64_t>(options_.number));
     HttpRequest request{.method = "POST", .path = {"v1", "reports"}};
@@ -491,6 +498,15 @@ Result<void> SimulatedNode::apply(const HttpResponse& response, std::int64_t sen
         }
     }
     lease_applied_ = answer->lease;
+    if (const auto floor = floor_->apply(answer->lease, answer->rates.expired_bytes_per_second())) {
+        floors_to_save_.push_back(*floor);
+        saved_ns_ = std::max(saved_ns_, events().now_ns()) + around_.random.between(100'000, 30 * kMillisecond_ns);
+        after(saved_ns_ - events().now_ns(), [this] {
+            floor_on_disk_ = floors_to_save_.front();
+            floors_to_save_.pop_front();
+            floor_->saved({});
+        });
+    }
     report_early_ = answer->cut || limits_->exceeds_lease(answer->rates);
     status_.lease_expires_ns = answer->rates.expires_ns;
     events().note(answer->lease ^ answer->plan << 32);

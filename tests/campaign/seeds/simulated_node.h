@@ -16,6 +16,7 @@
 #include "base/server/http.h"
 #include "cache/control/agent.h"
 #include "cache/control/job_limits.h"
+#include "cache/control/promised_floor.h"
 #include "cache/peers/held_answer.h"
 #include "cache/shard/shard.h"
 #include "cache/store/index.h"
@@ -92,6 +93,8 @@ public:
 
     // The rates of the buckets of all jobs with sessions.
     double rates_in_force() const;
+    // True if the node has, or had, a lease that the allocator counts.
+    bool was_ever_leased() const { return leased() || floor_on_disk_.has_value(); }
     // True once a lease is in force that the allocator knows of; false after a start until then.
     bool leased() const { return lease_applied_ != 0; }
     bool lease_in_force() const { return leased() && status_.lease_expires_ns > clock_.now_ns(); }
@@ -171,6 +174,8 @@ private:
     std::uint64_t blocks_recovered_ = 0;
     DiskFaults disk_faults_;
     bool disk_was_faulty_ = false;  // or its power was cut
+    std::optional<double> floor_on_disk_;
+    std::int64_t saved_ns_ = 0;  // when the last write of a floor ends
     std::int64_t frozen_until_ns_ = 0;
     std::int64_t ended_ns_ = 0;
     std::deque<std::function<void()>> deferred_;
@@ -190,6 +195,8 @@ private:
     cache::AgentStatus status_;
     unsigned protocol_ = 1;
     std::uint64_t lease_applied_ = 0;
+    std::optional<cache::PromisedFloor> floor_;
+    std::deque<double> floors_to_save_;
     std::int64_t reported_ns_ = 0;
     bool report_early_ = false;
     bool report_in_flight_ = false;

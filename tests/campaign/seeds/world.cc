@@ -353,7 +353,7 @@ void SimulatedWorld::sample() {
     double most = bandwidth_;
     if (!bandwidths_.empty()) most = 0;
     for (const auto& [since_ns, rate] : bandwidths_) most = std::max(most, rate);
-    // Until its first lease, a node takes the floor of its config, of which the ledger may count less or nothing.
+    // Until the first lease of all, a node takes the floor of its config, of which the allocator cannot know.
     std::uint64_t uncounted = 0;
     double rates = 0;
     std::uint64_t jobs = 0;
@@ -361,7 +361,7 @@ void SimulatedWorld::sample() {
         if (!node->up()) continue;
         rates += node->rates_in_force();
         jobs += node->jobs_with_sessions();
-        if (!node->leased()) ++uncounted;
+        if (!node->was_ever_leased()) ++uncounted;
     }
     const double floors = static_cast<double>(uncounted) * controller_options_.cluster.floor_bytes_per_second;
     if (rates > (most + floors) * 1.0001 + static_cast<double>(jobs)) {
