@@ -17,11 +17,6 @@ find_library(LMDB_LIBRARY lmdb REQUIRED)
 larder_library(base/server)
 # Boost.Beast's templates: compiled together these files take several times as long under the sanitizers as one by one.
 set_target_properties(larder_base_server PROPERTIES UNITY_BUILD OFF)
-if(LARDER_SANITIZE AND CMAKE_CXX_COMPILER_ID MATCHES Clang)
-    # Optimised, these files take four times as long to compile, three minutes. No test waits for them.
-    set_source_files_properties(base/server/http_session.cc base/server/http_session_stream.cc
-        PROPERTIES COMPILE_OPTIONS -O0)
-endif()
 target_link_libraries(larder_base_server PUBLIC larder_base prometheus-cpp::core
     PRIVATE CURL::libcurl spdlog::spdlog Boost::json Boost::url OpenSSL::SSL tomlplusplus::tomlplusplus ${LMDB_LIBRARY} Threads::Threads)
 
@@ -93,6 +88,15 @@ if(LARDER_BENCH)
     target_link_libraries(larder-microbench PRIVATE larder_loader larder_cache_shard benchmark::benchmark)
     add_executable(larder-bench bench/program/larder-bench.cc)
     target_link_libraries(larder-bench PRIVATE larder_bench)
+endif()
+if(LARDER_SANITIZE)
+    # No test waits for these parts, and optimising their libraries' templates takes most of a sanitizer's build.
+    foreach(part base_server cache_dataset cache_remote cache_peers cache_control allocator_service scheduler_live
+            scheduler_engines bench)
+        if(TARGET larder_${part})
+            target_compile_options(larder_${part} PRIVATE -O0)
+        endif()
+    endforeach()
 endif()
 add_subdirectory(tools)
 if(LARDER_TESTS)
