@@ -279,6 +279,26 @@ TEST_F(Live, JobLostFiveTimesInARowFails) {
     EXPECT_THAT(job(id).end_reason, HasSubstr("lost 5 times in a row"));
 }
 
+// Nodes that fail once a week are no fault of a job that runs for months.
+TEST_F(Live, LossAfterTenMinutesOfRunningBeginsANewRow) {
+    const JobId id = submit(job_with_gpus(1));
+    std::uint32_t attempt = 0;
+    const auto lose_after = [&](double seconds) {
+        tick();
+        ASSERT_THAT(engine.starts.back(), (Attempt{id, ++attempt}));
+        engine.tell(Kind::started, {id, attempt});
+        tick(seconds);
+        engine.tell(Kind::lost, {id, attempt});
+        tick();
+    };
+    for (int i = 0; i < 8; ++i) lose_after(600);
+    EXPECT_EQ(phase(id), Phase::waiting);
+    for (int i = 0; i < 3; ++i) lose_after(1);
+    EXPECT_EQ(phase(id), Phase::waiting);
+    lose_after(1);
+    EXPECT_EQ(phase(id), Phase::failed) << "the row has the last of the long runs and four short ones";
+}
+
 TEST_F(Live, JobStoppedFromOutsideWaitsAgainHoweverOften) {
     const JobId id = submit(job_with_gpus(1));
     for (std::uint32_t attempt = 1; attempt <= 12; attempt += 4) {
