@@ -285,6 +285,20 @@ def test_answers_say_who_sets_the_quota(start_up: Callable[..., Up], tmp_path: p
     wait_until(lambda: up.quota_bytes("files") == 3 * MIB)
 
 
+def test_quota_list_and_plan_show_a_pin_in_its_units(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
+    up = start_up()
+    up.command("dataset", "add", "files", write_files(tmp_path / "files", 64))
+    wait_until(lambda: up.run("quota", "pin", "files", "2MB").returncode == 0)
+    wait_until(lambda: up.quota_bytes("files") == 2_000_000)
+    assert up.command("quota", "ls").splitlines()[1].endswith("by a pin of 2.00 MB")
+    (quota,) = json.loads(up.command("--json", "quota", "ls"))["quotas"]
+    assert quota["pinned_bytes"] == 2_000_000 and quota["quota_held"] is False
+    (row,) = (line for line in up.command("plan").splitlines() if line.startswith("files"))
+    assert "2.00 MB" in row and "iB" not in row
+    top = up.command("top", "--count", "1", "--interval", "0.1").splitlines()
+    assert all("iB" not in line for line in top if line.startswith("files")), top
+
+
 def test_remote_bandwidth_is_reset_to_no_limit(start_up: Callable[..., Up]) -> None:
     up = start_up()
     assert up.run("remote", "set", "--bandwidth", "0").returncode == 2

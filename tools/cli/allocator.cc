@@ -5,7 +5,6 @@
 
 #include "base/server/http_client.h"
 #include "base/server/json_text.h"
-#include "base/units.h"
 #include "tools/cli/admin_calls.h"
 #include "tools/cli/table.h"
 
@@ -121,7 +120,18 @@ std::string rate_at(const json::object& object, std::string_view key) {
 }
 
 std::string bytes_at(const json::object& object, std::string_view key) {
-    return object.contains(key) ? format_bytes(count_at(object, key)) : "-";
+    return bytes_at(object, key, unit_family_of(count_at(object, key)));
+}
+
+std::string bytes_at(const json::object& object, std::string_view key, UnitFamily family) {
+    return object.contains(key) ? format_bytes(count_at(object, key), family) : "-";
+}
+
+UnitFamily unit_family_of_row(const json::object& dataset) {
+    for (const std::string_view key : {"pinned_bytes", "quota_bytes"}) {
+        if (const std::uint64_t bytes = count_at(dataset, key); bytes > 0) return unit_family_of(bytes);
+    }
+    return unit_family_of(count_at(dataset, "size_bytes"));
 }
 
 std::string part_at(const json::object& object, std::string_view key) {
@@ -143,8 +153,10 @@ std::string nodes_text(const json::array& nodes, std::size_t columns) {
     for (const json::value& value : nodes) {
         const json::object& node = as_object(value);
         const json::object& lease = object_at(node, "lease");
-        table.add({text_at(node, "name"), format_bytes(tiers_at(node, "capacity")),
-                   format_bytes(tiers_at(node, "quota")), format_bytes(tiers_at(node, "used")),
+        const std::uint64_t capacity_bytes = tiers_at(node, "capacity");
+        const UnitFamily family = unit_family_of(capacity_bytes);
+        table.add({text_at(node, "name"), format_bytes(capacity_bytes, family),
+                   format_bytes(tiers_at(node, "quota"), family), format_bytes(tiers_at(node, "used"), family),
                    std::to_string(array_at(node, "jobs").size()), rate_at(lease, "bytes_per_second"),
                    flag_at(node, "alive") ? age_text(node, "heard_ms_ago") : "gone " + age_text(node, "heard_ms_ago"),
                    age_text(lease, "age_ms")});

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "tools/cli/context.h"
 
 namespace larder::cli {
@@ -31,6 +32,10 @@ Result<void> stream_from_allocator(const Context& context, const std::string& ta
 // Returns a rate of an answer as text; "-" if it is missing.
 std::string rate_at(const boost::json::object& object, std::string_view key);
 std::string bytes_at(const boost::json::object& object, std::string_view key);
+// Returns a size of an answer as text in the given family of units; "-" if it is missing.
+std::string bytes_at(const boost::json::object& object, std::string_view key, UnitFamily family);
+// Returns the family of units for the sizes of a dataset's row: that of its pin, else of its quota, else of its size.
+UnitFamily unit_family_of_row(const boost::json::object& dataset);
 // Returns a part of an answer as text: 0.345 as "34.5 %".
 std::string part_at(const boost::json::object& object, std::string_view key);
 // Returns names of an answer as text: ["a","b"] as "a b"; more than three: "a b c +2".

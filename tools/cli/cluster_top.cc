@@ -24,10 +24,11 @@ std::string datasets_text(const json::array& datasets) {
     Table table({"DATASET", ">NEEDS", ">QUOTA", ">USED", ">EFFECTIVE", ">PINNED", ">GRANTED", "JOBS"});
     for (const json::value& value : datasets) {
         const json::object& dataset = as_object(value);
-        table.add({text_at(dataset, "name"), bytes_at(dataset, "size_bytes"), bytes_at(dataset, "quota_bytes"),
-                   bytes_at(dataset, "cached_bytes"), bytes_at(dataset, "effective_bytes"),
-                   bytes_at(dataset, "pinned_bytes"), rate_at(dataset, "granted_bytes_per_second"),
-                   names_at(dataset, "jobs")});
+        const UnitFamily family = unit_family_of_row(dataset);
+        table.add({text_at(dataset, "name"), bytes_at(dataset, "size_bytes", family),
+                   bytes_at(dataset, "quota_bytes", family), bytes_at(dataset, "cached_bytes", family),
+                   bytes_at(dataset, "effective_bytes", family), bytes_at(dataset, "pinned_bytes", family),
+                   rate_at(dataset, "granted_bytes_per_second"), names_at(dataset, "jobs")});
     }
     if (table.empty()) return "";
     return "\n" + table.text_within(Screen::columns(), {"JOBS", "PINNED", "EFFECTIVE", "GRANTED", "USED"});

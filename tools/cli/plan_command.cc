@@ -15,12 +15,12 @@ namespace {
 
 namespace json = boost::json;
 
-std::string quota_text(const json::object& dataset) {
+std::string quota_text(const json::object& dataset, UnitFamily family) {
     std::string text;
     for (const json::value& value : array_at(dataset, "nodes")) {
         const json::object& share = as_object(value);
         const std::uint64_t bytes = count_at(share, "memory_bytes") + count_at(share, "disk_bytes");
-        text += (text.empty() ? "" : ", ") + text_at(share, "node") + " " + format_bytes(bytes);
+        text += (text.empty() ? "" : ", ") + text_at(share, "node") + " " + format_bytes(bytes, family);
     }
     return text.empty() ? "-" : text;
 }
@@ -44,8 +44,9 @@ int show_plan(const Context& context) {
     Table datasets({"DATASET", ">NEEDS", ">CACHED", ">QUOTA", "ON"});
     for (const json::value& value : array_at(plan, "datasets")) {
         const json::object& row = as_object(value);
-        datasets.add({text_at(row, "name"), bytes_at(row, "size_bytes"), bytes_at(row, "cached_bytes"),
-                      bytes_at(row, "quota_bytes"), quota_text(row)});
+        const UnitFamily family = unit_family_of_row(row);
+        datasets.add({text_at(row, "name"), bytes_at(row, "size_bytes", family), bytes_at(row, "cached_bytes", family),
+                      bytes_at(row, "quota_bytes", family), quota_text(row, family)});
     }
     Table jobs(
         {"JOB", "DATASET", "NODES", ">f*", ">EQUAL SHARE", ">GRANTED", ">HITS", ">PREDICTED", ">THEN HITS", ">THEN"});

@@ -2,10 +2,14 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
+#include <algorithm>
 #include <cstdio>
+#include <map>
+#include <optional>
 
 #include "base/units.h"
 #include "tools/cli/admin_calls.h"
+#include "tools/cli/allocator.h"
 #include "tools/cli/context.h"
 #include "tools/cli/table.h"
 #include "tools/cli/unit_options.h"
@@ -40,23 +44,45 @@ int get_quota(const Context& context, const std::string& name) {
     return quota ? show(context, *quota) : report(context, quota.error());
 }
 
+// Returns the allocator's pins by dataset; none if no allocator answers.
+std::map<std::string, std::uint64_t> pins_of(const Context& context) {
+    std::map<std::string, std::uint64_t> pins;
+    const auto answer = call_allocator(context, "GET", "/v1/datasets");
+    if (!answer) return pins;
+    for (const json::value& value : array_at(as_object(*answer), "datasets")) {
+        const json::object& dataset = as_object(value);
+        if (dataset.contains("pinned_bytes")) pins[text_at(dataset, "name")] = count_at(dataset, "pinned_bytes");
+    }
+    return pins;
+}
+
+std::string set_by(bool is_held, bool is_set, std::optional<std::uint64_t> pin_bytes) {
+    if (is_held) return "by hand";
+    if (pin_bytes) return "by a pin of " + format_bytes(*pin_bytes);
+    return is_set ? "by the allocator" : "not yet";
+}
+
 int list_quotas(const Context& context) {
     const auto answer = call(context, "GET", "/v1/datasets");
     if (!answer) return report(context, answer.error());
     const json::array& datasets = array_at(as_object(*answer), "datasets");
     json::array quotas;
     Table table({"DATASET", ">MEMORY", ">DISK", "SET"});
+    const bool are_all_held =
+        std::ranges::all_of(datasets, [](const json::value& value) { return flag_at(as_object(value), "quota_held"); });
+    const auto pins = are_all_held ? std::map<std::string, std::uint64_t>() : pins_of(context);
     for (const json::value& value : datasets) {
         const json::object& dataset = as_object(value);
         const json::object& quota = object_at(dataset, "quota");
         const bool is_held = flag_at(dataset, "quota_held");
         const bool is_set = count_at(quota, "memory_bytes") + count_at(quota, "disk_bytes") > 0;
-        quotas.push_back(json::object{{"name", text_at(dataset, "name")}, {"quota", quota}, {"quota_held", is_held}});
-        table.add({text_at(dataset, "name"), format_bytes(count_at(quota, "memory_bytes")),
-                   format_bytes(count_at(quota, "disk_bytes")),
-                   is_held  ? "by hand"
-                   : is_set ? "by the allocator"
-                            : "not yet"});
+        const std::string name = text_at(dataset, "name");
+        const auto pin = pins.find(name);
+        const auto pin_bytes = pin == pins.end() ? std::nullopt : std::optional(pin->second);
+        quotas.push_back(json::object{{"name", name}, {"quota", quota}, {"quota_held", is_held}});
+        if (pin_bytes) quotas.back().get_object()["pinned_bytes"] = *pin_bytes;
+        table.add({name, format_bytes(count_at(quota, "memory_bytes")), format_bytes(count_at(quota, "disk_bytes")),
+                   set_by(is_held, is_set, pin_bytes)});
     }
     if (context.json) {
         print_json(json::object{{"quotas", std::move(quotas)}});
