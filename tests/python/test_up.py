@@ -324,11 +324,20 @@ def test_background_up_serves_until_down(larder_bin: pathlib.Path, tmp_path: pat
         assert again.stderr.startswith(f"larder: larder up is already running on {state} (")
         assert again.stderr.endswith(f"larder down --state {state} stops it\n")
         assert "already" not in (state / "up.log").read_text()
+        assert "but its file system has only" not in started.stdout
     finally:
         ended = run("down", "--state", state)
     assert ended.returncode == 0 and "is down" in ended.stdout
     assert run("--admin-socket", state / "admin.sock", "status").returncode == 3
     assert run("down", "--state", state).stdout == f"no larder up runs on {state}\n"
+
+
+def test_up_says_that_its_disk_is_larger_than_the_file_system(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    state = ("--state", tmp_path / "state")
+    up = [larder_bin / "larder", "up", "-d", *state, "--memory", "8 MiB", "--disk", "900 PiB"]
+    started = subprocess.run(up, capture_output=True, text=True, timeout=120)
+    subprocess.run([larder_bin / "larder", "down", *state], check=True, capture_output=True, timeout=120)
+    assert "900.00 PiB, but its file system has only " in started.stdout
 
 
 def test_background_up_that_cannot_start_says_why(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:

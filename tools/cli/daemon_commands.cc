@@ -45,6 +45,15 @@ Result<std::uint64_t> free_disk_bytes(const std::string& directory) {
     return static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize;
 }
 
+// Returns the size, and a note if the file system of the state directory is smaller.
+std::string disk_text(const cache::DaemonConfig& config) {
+    const std::string text = format_bytes(config.disk_bytes);
+    std::error_code error;
+    const auto space = std::filesystem::space(config.state_directory, error);
+    if (error || config.disk_bytes <= space.capacity) return text;
+    return text + ", but its file system has only " + format_bytes(space.capacity, unit_family_of(config.disk_bytes));
+}
+
 bool has_key(const std::vector<cache::ConfigOverride>& overrides, std::string_view key) {
     for (const auto& override : overrides) {
         if (override.key == key) return true;
@@ -110,7 +119,7 @@ void print_start(const Context& context, const cache::DaemonConfig& config, pid_
             {"larder daemon is up", "pid " + std::to_string(pid) + "; " + ends + " stops it"},
             {"  state", config.state_directory},
             {"  memory for datasets", format_bytes(config.memory_bytes)},
-            {"  disk for datasets", format_bytes(config.disk_bytes)},
+            {"  disk for datasets", disk_text(config)},
             {"  jobs connect to", config.socket_path},
             {"  quotas are set by", config.allocator.endpoint}};
         if (!log.empty()) values.emplace_back("  log", log);
