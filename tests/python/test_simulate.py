@@ -107,6 +107,22 @@ def test_comparison_is_plotted(simulate, tmp_path: pathlib.Path) -> None:
         assert f"<!-- {shown} -->" in text or shown in text
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compare", "--caches", "none", "--cache-sizes", "0", "--bandwidths", "1TB/s", "--plot"],
+        ["--jobs-csv"],
+        ["--timeline-csv"],
+    ],
+)
+def test_file_that_cannot_be_written_is_named_before_the_simulation(
+    simulate, tmp_path: pathlib.Path, words: list[str]
+) -> None:
+    path = tmp_path / "none" / "file"
+    said = simulate(*words[:-1], POISSON, "--gpus", "24", words[-1], str(path), status=4)
+    assert said == f"larder: write {path}: No such file or directory\n"
+
+
 def test_only_the_largest_of_many_datasets_are_plotted(simulate, tmp_path: pathlib.Path) -> None:
     timeline = tmp_path / "timeline.csv"
     simulate(POISSON, "--gpus", "24", *STORAGE, "--dataset-copies", "0",

@@ -152,6 +152,9 @@ int run(const Context& context, CompareOptions& options) {
     if (auto settled = options.simulate.settle(); !settled) return report(context, settled.error());
     const auto choices = choices_of(options);
     if (!choices) return report(context, choices.error());
+    if (!options.plot.empty()) {
+        if (auto writable = check_writable(options.plot); !writable) return report(context, writable.error());
+    }
     ProgressLine progress("simulating");
     SteadyClock clock;
     const std::int64_t begin_ns = clock.now_ns();
@@ -167,16 +170,14 @@ int run(const Context& context, CompareOptions& options) {
     if (!texts) return report(context, texts.error());
     json::array rows;
     for (const std::string& text : *texts) rows.push_back(json::parse(text));
-    if (!options.plot.empty()) {
-        const auto drawn = plot_comparison(rows, options.simulate.scenario.trace, options.plot);
-        if (!drawn) return report(context, drawn.error());
-    }
     if (context.json) {
         print_json(rows);
     } else {
         print_table(rows, *choices);
     }
-    return kDone;
+    if (options.plot.empty()) return kDone;
+    const auto drawn = plot_comparison(rows, options.simulate.scenario.trace, options.plot);
+    return drawn ? static_cast<int>(kDone) : report(context, drawn.error());
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ struct Close {
 };
 using File = std::unique_ptr<std::FILE, Close>;
 
-Result<File> open_for_writing(const std::string& path) {
-    File file(std::fopen(path.c_str(), "w"));
+Result<File> open_for_writing(const std::string& path, const char* mode = "w") {
+    File file(std::fopen(path.c_str(), mode));
     if (!file) return fail_errno(errno, "write " + path);
     return file;
 }
@@ -61,6 +61,12 @@ std::vector<std::string> sampled_names(const scheduler::ScenarioReport& report) 
 }
 
 }  // namespace
+
+Result<void> check_writable(const std::string& path) {
+    const auto file = open_for_writing(path, "a");
+    if (!file) return std::unexpected(file.error());
+    return {};
+}
 
 Result<void> write_jobs_csv(const scheduler::ScenarioReport& report, const std::string& path) {
     auto file = open_for_writing(path);

@@ -6,7 +6,10 @@ import json
 import pathlib
 import sys
 
-import matplotlib
+try:
+    import matplotlib
+except ImportError as error:
+    sys.exit(f"larder: a plot needs matplotlib ({error}): apt-get install python3-matplotlib")
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt

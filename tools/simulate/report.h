@@ -18,6 +18,8 @@ std::string rejected_text(const boost::json::object& summary);
 // Returns the family of units for all sizes of a simulation: that of the cache's size, or decimal without a cache.
 UnitFamily size_family(double cache_bytes);
 void print_summary(const scheduler::ScenarioReport& report, const scheduler::ScenarioOptions& options);
+// Fails if the file cannot be written. Called before a simulation that may take hours.
+Result<void> check_writable(const std::string& path);
 // Write a row per job, and a row per sample.
 Result<void> write_jobs_csv(const scheduler::ScenarioReport& report, const std::string& path);
 Result<void> write_timeline_csv(const scheduler::ScenarioReport& report, const std::string& path);

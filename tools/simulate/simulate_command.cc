@@ -43,20 +43,23 @@ Result<scheduler::ScenarioReport> run_with_progress(scheduler::ScenarioOptions o
 
 int run(const Context& context, RunOptions& options) {
     if (auto settled = options.simulate.settle(); !settled) return report(context, settled.error());
+    for (const std::string* path : {&options.jobs_csv, &options.timeline_csv}) {
+        if (path->empty()) continue;
+        if (auto writable = check_writable(*path); !writable) return report(context, writable.error());
+    }
     const auto ran = run_with_progress(options.simulate.scenario);
     if (!ran) return report(context, ran.error());
-    Result<void> written;
-    if (!options.jobs_csv.empty()) written = write_jobs_csv(*ran, options.jobs_csv);
-    if (written && !options.timeline_csv.empty()) written = write_timeline_csv(*ran, options.timeline_csv);
-    if (written && !options.plot_directory.empty())
-        written = plot(*ran, options.simulate.scenario, options.plot_directory);
-    if (!written) return report(context, written.error());
     if (context.json) {
         print_json(summary_json(*ran, options.simulate.scenario));
     } else {
         print_summary(*ran, options.simulate.scenario);
     }
-    return kDone;
+    Result<void> written;
+    if (!options.jobs_csv.empty()) written = write_jobs_csv(*ran, options.jobs_csv);
+    if (written && !options.timeline_csv.empty()) written = write_timeline_csv(*ran, options.timeline_csv);
+    if (written && !options.plot_directory.empty())
+        written = plot(*ran, options.simulate.scenario, options.plot_directory);
+    return written ? static_cast<int>(kDone) : report(context, written.error());
 }
 
 }  // namespace
