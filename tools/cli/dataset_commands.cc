@@ -158,7 +158,6 @@ int show_dataset(const Context& context, const std::string& name) {
     return kDone;
 }
 
-// True if an allocator sets quotas, so that the user need not give the dataset one.
 // Says that a new dataset has no quota, unless an allocator will set one at once.
 void note_missing_quota(const Context& context, const std::string& name) {
     const auto status = call(context, "GET", "/v1/status");
@@ -392,9 +391,13 @@ std::string warm_plan_text(const std::string& name, const json::object& plan, co
     if (cached == blocks) return text;
     const bool all_fit = cached + promised + count_at(plan, "peer_blocks") >= blocks;
     const bool may_shrink = !all_fit && compression != "none";
-    text += std::string("; to fetch: ") + (all_fit ? "" : "at least ") +
-            sizes.amount(promised, count_at(plan, "promised_bytes"));
-    if (!all_fit) text += ", as " + sizes.quota() + " has no room for more";
+    if (promised == 0) {
+        text += std::string("; nothing to fetch") + (all_fit ? "" : ": ");
+    } else {
+        text += std::string("; to fetch: ") + (all_fit ? "" : "at least ") +
+                sizes.amount(promised, count_at(plan, "promised_bytes")) + (all_fit ? "" : ", as ");
+    }
+    if (!all_fit) text += sizes.quota() + " has no room for more";
     if (may_shrink) text += " unless blocks shrink (compression " + compression + ")";
     return text;
 }
