@@ -943,7 +943,7 @@ Result<void> Cluster::remove_node(const std::string& node, std::int64_t now_ns) 
     const auto found = nodes_.find(node);
     const std::vector<Lease> held = ledger_.held(node);
     if (found == nodes_.end() && held.empty()) {
-        return fail(ErrorCode::not_found, "node \"" + node + "\" is unknown");
+        return fail(ErrorCode::not_found, "node \"" + node + "\" is unknown: `larder node ls` lists the nodes");
     }
     const auto runs = [now_ns](const Lease& lease) { return lease.expires_ns > now_ns; };
     if ((found != nodes_.end() && is_alive(found->second, now_ns)) || std::ranges::any_of(held, runs)) {

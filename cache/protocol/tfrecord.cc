@@ -49,7 +49,10 @@ Result<std::optional<Tfrecord>> TfrecordReader::next() {
             return fail(ErrorCode::unsupported, "it is compressed with " + std::string(compression) +
                                                     ", so its records cannot be read on their own: unpack it");
         }
-        return record_error(position_, "the length of a record does not match its checksum");
+        return record_error(
+            position_,
+            "the length of a record does not match its checksum: the file is damaged, or is no TFRecord "
+            "file");
     }
     const auto data_bytes = load<std::uint64_t>(*head);
     if (!lies_within(kTfrecordOverheadBytes, data_bytes, left)) {

@@ -222,8 +222,8 @@ Why why(const JobRecord& job, const WhyContext& context) {
         case Phase::failed:
         case Phase::cancelled: break;
     }
-    return {"nothing", who + " " + std::string(past(job.phase)) + " " + duration_text(context.now_s - job.ended_s) +
-                           " ago: " + job.end_reason + "."};
+    return {"nothing", who + (job.phase == Phase::cancelled ? " was " : " ") + std::string(name(job.phase)) + " " +
+                           duration_text(context.now_s - job.ended_s) + " ago: " + job.end_reason + "."};
 }
 
 }  // namespace larder::scheduler

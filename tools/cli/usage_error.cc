@@ -158,6 +158,10 @@ std::string in_plain_words(std::string what) {
     if (what.ends_with(" missing") && what.find(" required ") != std::string::npos) {
         return what.substr(0, what.find(':')) + ": a value is missing";
     }
+    if (const auto group = split_at(what, "At least 1 option from ["); group && group->first.empty()) {
+        const std::vector<std::string> names = listed_names(group->second.substr(0, group->second.find(']')));
+        return "at least one of " + join(names, ", ") + " is required";
+    }
     if (what.ends_with(" was given a disallowed flag override")) {
         return what.substr(0, what.find(' ')) + " takes no value";
     }

@@ -143,7 +143,7 @@ TEST_F(LarderTest, WrongUsageExitsWith2AndNamesCause) {
         {{"dataset", "pack", "only-one"}, "DESTINATION"},
         {{"dataset", "pack", "a", "b", "--shard-size", "big"}, "\"big\" is not a size"},
         {{"dataset", "pack", "a", "b", "--format", "mds"}, "webdataset"},
-        {{"quota", "set", "images"}, "At least 1 option from [--memory,--disk,--auto]"},
+        {{"quota", "set", "images"}, "larder quota set: at least one of --memory, --disk, --auto is required"},
         {{"quota", "set", "images", "--memory", "lots"}, "\"lots\" is not a size"},
         {{"job", "limit", "resnet", "--burst", "1MiB"}, "larder job limit: --rate or --none is required"},
         {{"job", "limit", "resnet", "--ahead"}, "--rate or --none is required"},

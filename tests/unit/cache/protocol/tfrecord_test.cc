@@ -54,7 +54,8 @@ TEST(Tfrecord, ErrorsSayWhatIsWrongAndWhere) {
     EXPECT_THAT(error_of(file.substr(0, 37)), HasSubstr("at offset 19: a record of 3 bytes goes past the end"));
     std::string length = file;
     length[19] ^= 1;
-    EXPECT_THAT(error_of(length), HasSubstr("at offset 19: the length of a record does not match"));
+    EXPECT_THAT(error_of(length), HasSubstr("at offset 19: the length of a record does not match its checksum: the "
+                                            "file is damaged, or is no TFRecord file"));
     std::string data = file;
     data[32] ^= 1;
     EXPECT_THAT(error_of(data), HasSubstr("the data of the record does not match its checksum"));

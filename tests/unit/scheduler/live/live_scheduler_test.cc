@@ -14,6 +14,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
+using ::testing::StartsWith;
 using Attempt = MemoryEngine::Attempt;
 using Kind = EngineEvent::Kind;
 
@@ -364,6 +366,8 @@ TEST_F(Live, DependentWaitsAndIsCancelledOnFailure) {
     EXPECT_EQ(phase(second), Phase::failed);
     EXPECT_EQ(phase(third), Phase::cancelled);
     EXPECT_EQ(job(third).end_reason, "job 2 (second), which it waits for, has failed: exit code 3");
+    EXPECT_THAT(why(second), MatchesRegex("Job 2 \\(second\\) failed .* ago: exit code 3\\."));
+    EXPECT_THAT(why(third), StartsWith("Job 3 (third) was cancelled "));
 }
 
 TEST_F(Live, CancellingWorksInEveryPhase) {
