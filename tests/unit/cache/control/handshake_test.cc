@@ -399,6 +399,18 @@ TEST_F(HandshakeTest, SessionCountsAgainstLimitsUntilItEnds) {
     EXPECT_NE(sixth.attach(Client::attach_request(4096)).status, 0u);
 }
 
+TEST_F(HandshakeTest, SessionsOfAllUsersTogetherAreLimited) {
+    serve({.sessions_max = 2});
+    std::vector<std::unique_ptr<Client>> clients;
+    for (int i = 0; i < 3; ++i) {
+        clients.push_back(std::make_unique<Client>(path));
+        clients.back()->open();
+        const AttachReply reply = clients.back()->attach(Client::attach_request(4096));
+        EXPECT_EQ(reply.status == 0, i < 2) << reply.error;
+        EXPECT_THAT(reply.error, HasSubstr(i < 2 ? "" : "the daemon has 2 sessions"));
+    }
+}
+
 TEST_F(HandshakeTest, OneUserGetsAPartOfSessionsAndBuffers) {
     serve({.slot_bytes_max = 4 << 20, .sessions_max = 4, .is_unlimited = [](uid_t) { return false; }});
     Client large(path);
@@ -567,6 +579,19 @@ TEST_F(HandshakeTest, ConcurrentHandshakesAreLimited) {
         OpenReply reply{};
         if (again.receive(reply) == sizeof reply) break;
     }
+}
+
+// Only a user who has more handshakes than others loses some.
+TEST_F(HandshakeTest, FurtherClientOfAUserTakesNoHandshakeOfTheirs) {
+    serve({.handshakes_max = 2});
+    Client first(path);
+    Client second(path);
+    EXPECT_EQ(first.open().status, 0u);
+    EXPECT_EQ(second.open().status, 0u);
+    Client third(path);
+    EXPECT_TRUE(third.hung_up());
+    EXPECT_EQ(first.attach(Client::attach_request()).status, 0u);
+    EXPECT_EQ(second.attach(Client::attach_request()).status, 0u);
 }
 
 TEST_F(HandshakeTest, StopRemovesTheSocket) {

@@ -143,21 +143,24 @@ TEST(SlotKeeper, CallsBackWhenTheLastHolderIsGone) {
 }
 
 TEST(SlotKeeper, CallsBackOnceTheClientHasReleasedTheMemory) {
-    std::promise<void> released;
-    auto waiting = released.get_future();
-    SlotKeeper keeper;
-    auto memory = make_session_memory(64, kSlotBytes);
-    ASSERT_TRUE(memory.has_value());
-    FileDescriptor client = std::move(memory->client_slot_fd);
-    keep(keeper, std::move(*memory), [&] { released.set_value(); }).reset();
-    std::promise<void> searched;
-    for (int i = 0; i < 2; ++i) keeper.find_released();
-    keep(keeper, *make_session_memory(64, protocol::kPageBytes), [&] { searched.set_value(); }).reset();
-    searched.get_future().wait();
-    EXPECT_EQ(waiting.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
-    client.reset();
-    keeper.find_released();
-    waiting.wait();
+    for (FileDescriptor SessionMemory::* const held :
+         {&SessionMemory::client_slot_fd, &SessionMemory::client_ring_fd}) {
+        std::promise<void> released;
+        auto waiting = released.get_future();
+        SlotKeeper keeper;
+        auto memory = make_session_memory(64, kSlotBytes);
+        ASSERT_TRUE(memory.has_value());
+        FileDescriptor client = std::move((*memory).*held);
+        keep(keeper, std::move(*memory), [&] { released.set_value(); }).reset();
+        std::promise<void> searched;
+        for (int i = 0; i < 2; ++i) keeper.find_released();
+        keep(keeper, *make_session_memory(64, protocol::kPageBytes), [&] { searched.set_value(); }).reset();
+        searched.get_future().wait();
+        EXPECT_EQ(waiting.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+        client.reset();
+        keeper.find_released();
+        waiting.wait();
+    }
 }
 
 TEST(SlotKeeper, DoesNotPopulateAfterTheSessionEnded) {

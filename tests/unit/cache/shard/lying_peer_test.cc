@@ -93,7 +93,10 @@ private:
 
 class LyingPeer : public testing::Test {
 protected:
-    LyingPeer() : world({.blocks = 16, .quota = kMemory, .shard = {.takes_digests = true}}), client(world.attach()) {
+    explicit LyingPeer(const ShardWorldOptions& options = {.blocks = 16,
+                                                           .quota = kMemory,
+                                                           .shard = {.takes_digests = true}})
+        : world(options), client(world.attach()) {
         script->bytes = [this](std::uint32_t block) { return world.content[block]; };
     }
 
@@ -226,6 +229,26 @@ TEST_F(LyingPeer, ReadsFromTheRemoteLeaveTheirDigests) {
     ASSERT_EQ(second.blocks.size(), 1u);
     EXPECT_EQ(second.blocks[0].first, 5u);
     EXPECT_TRUE(held.digests->after(second.change, *world.manifest, 1).blocks.empty());
+}
+
+// A node that trusts its peers, with a dataset that has checksums.
+class TrustedPeer : public LyingPeer {
+protected:
+    TrustedPeer() : LyingPeer({.blocks = 16, .quota = kMemory, .checksums = true}) {}
+};
+
+TEST_F(TrustedPeer, BytesAreCheckedAgainstTheChecksumsOfTheDataset) {
+    set_peers({});
+    EXPECT_EQ(read(0).source, BlockSource::peer);
+    script->bytes = [&](std::uint32_t block) {
+        std::string wrong = world.content[block];
+        wrong[wrong.size() / 2] ^= 1;
+        return wrong;
+    };
+    const auto fetched = read(1);
+    EXPECT_EQ(fetched.bytes, world.content[1]);
+    EXPECT_EQ(fetched.source, BlockSource::remote);
+    EXPECT_EQ(conduct->wrong_blocks(), 1u);
 }
 
 TEST(PeerConduct, ExclusionsDoubleUpToAnHour) {

@@ -15,6 +15,7 @@
 #include "cache/dataset/manifest_writer.h"
 #include "cache/remote/remote_place.h"
 #include "cache/shard/shard.h"
+#include "cache/store/index.h"
 #include "cache/store/store.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/fake_disk.h"
@@ -40,6 +41,7 @@ struct ShardWorldOptions {
     bool checksums = false;  // in the manifest
     cache::Compression compression = {};
     bool compressible = false;  // every second block compresses, the others are random
+    cache::Index* index = nullptr;
 };
 
 // The shard's view of a manual clock: each reading advances the clock by step_ns.
@@ -92,7 +94,7 @@ public:
         auto remote = (*place)->remote(*device);
         EXPECT_TRUE(remote.has_value()) << remote.error().message;
         shard->add_dataset({.definition = {.name = "data", .compression = options.compression},
-                            .store = std::make_unique<cache::DatasetStore>(store, *device, clock, nullptr),
+                            .store = std::make_unique<cache::DatasetStore>(store, *device, clock, options.index),
                             .remote = std::move(*remote),
                             .quota = options.quota,
                             .manifest = manifest});

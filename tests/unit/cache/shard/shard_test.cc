@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <set>
 
@@ -131,7 +132,10 @@ TEST(Shard, BlockStaysCachedAfterTransientReadFailure) {
 
 TEST(Shard, PlaceThatCannotBeReadIsNotUsedAgain) {
     using test::FakeAction;
-    ShardWorld world({.quota = kDisk});
+    const test::TempDirectory index_directory;
+    const auto opened = Index::open({.directory = index_directory.path()});
+    ASSERT_TRUE(opened.has_value()) << opened.error().message;
+    ShardWorld world({.quota = kDisk, .index = opened->index.get()});
     RingClient& client = world.attach();
     world.read_epoch(client, 1);
     const StoreUsage before = world.dataset().usage;
@@ -141,6 +145,14 @@ TEST(Shard, PlaceThatCannotBeReadIsNotUsedAgain) {
     EXPECT_EQ(world.read_epoch(client, 3), world.content.size());
     EXPECT_EQ(world.dataset().usage.blocks, before.blocks);
     EXPECT_GT(world.dataset().usage.disk_bytes, before.disk_bytes) << "the bad place still counts";
+    opened->index->flush();
+    const auto segments = opened->index->load(test::kDatasetId);
+    ASSERT_TRUE(segments.has_value()) << segments.error().message;
+    std::ptrdiff_t retired = 0;
+    for (const StoredSegment& segment : *segments) {
+        retired += std::ranges::count_if(segment.blocks, &StoredBlock::is_retired);
+    }
+    EXPECT_EQ(retired, 1) << "the place is not used after a restart either";
 }
 
 TEST(Shard, EpochsThatFollowWithoutReadsAreNotBegun) {
@@ -156,6 +168,17 @@ TEST(Shard, EpochsThatFollowWithoutReadsAreNotBegun) {
     }
     EXPECT_LE(begun.size(), 2 + kRequests / 20);
     EXPECT_GE(begun.size(), 2u);
+}
+
+TEST(Shard, EpochWithFewReadsIsLeftAfterASecond) {
+    ShardWorld world({.blocks = 1280, .block_bytes_max = 100, .quota = kMemory});
+    RingClient& client = world.attach();
+    world.read(client, 0, 1);
+    world.read(client, 1, 2);
+    EXPECT_EQ(world.job("job").epoch, 1u);
+    world.clock.advance_ns(1'000'000'000);
+    world.read(client, 2, 2);
+    EXPECT_EQ(world.job("job").epoch, 2u);
 }
 
 TEST(Shard, FarEpochFreezesTheAccountsForNoMoreThanAPass) {
@@ -178,7 +201,8 @@ TEST(Shard, RankThatIsStillInTheEpochBeforeChangesNoEpoch) {
     world.read_epoch(client, 1);
     for (std::uint32_t block = 0; block < world.content.size(); ++block) {
         world.read(client, block, 2);
-        world.read(slow, block, 1);
+        // However many in all: only requests that no read of the epoch comes between count.
+        for (int request = 0; request < 3; ++request) world.read(slow, block, 1);
         EXPECT_EQ(world.job("job").epoch, 2u);
     }
     EXPECT_EQ(world.job("job").unread_bytes, 0u);
@@ -350,6 +374,73 @@ TEST(Shard, BlockWantedByTwoJobsIsPaidByTheJobWithTokens) {
     EXPECT_EQ(poor.payload(*poor_completion), world.content[5]);
     EXPECT_EQ(world.job("rich").counters.remote_read_bytes, world.content[5].size());
     EXPECT_EQ(world.job("poor").counters.remote_read_bytes, 0u);
+}
+
+// Returns a bucket from which the next byte can be taken after `wait_ns`.
+std::shared_ptr<TokenBucket> indebted_bucket(const ShardWorld& world, std::int64_t wait_ns) {
+    auto bucket = std::make_shared<TokenBucket>();
+    bucket->set_limit(1e9, 1, world.clock.now_ns());
+    bucket->pay(static_cast<std::uint64_t>(wait_ns), world.clock.now_ns());
+    return bucket;
+}
+
+constexpr std::int64_t kHour_ns = 3'600'000'000'000;
+
+TEST(Shard, FetchOfAnEndedSessionLeavesTheBlockToOthers) {
+    ShardWorld world({});
+    RingClient& ended = world.attach({.session_id = 1, .job = "ended", .bucket = indebted_bucket(world, kHour_ns)});
+    RingClient& other = world.attach({.session_id = 2, .job = "other", .bucket = indebted_bucket(world, 20'000'000)});
+    ended.fetch(5, 0);
+    other.fetch(5, 0);
+    world.turns(3);
+    ended.close_socket();
+    const auto got = world.completion(other);
+    ASSERT_TRUE(got.has_value());
+    EXPECT_EQ(got->status, BlockStatus::ok);
+    EXPECT_EQ(other.payload(*got), world.content[5]);
+}
+
+TEST(Shard, SessionThatEndsWhileItWaitsForTokensLeavesNothing) {
+    ShardWorld world({});
+    RingClient client(world.manifest, {.bucket = indebted_bucket(world, kHour_ns)});
+    SessionSetup setup = client.take_setup();
+    const std::weak_ptr<const Mapping> slots = setup.slots;
+    world.shard->attach(std::move(setup));
+    client.fetch(5, 0);
+    world.turns(3);
+    client.close_socket();
+    world.turns(10);
+    EXPECT_TRUE(slots.expired());
+}
+
+TEST(Shard, BlockThatAnotherJobReadsHoldsUpNoOtherFetch) {
+    ShardWorld world({.device = {.latency_ns = 50'000'000}});
+    auto bucket = indebted_bucket(world, kHour_ns);
+    RingClient& reading = world.attach({.session_id = 1, .job = "reading"});
+    RingClient& waiting = world.attach({.session_id = 2, .job = "waiting", .bucket = bucket});
+    waiting.fetch(5, 0);
+    waiting.fetch(6, 8);
+    world.turns(3);
+    reading.fetch(5, 0);
+    world.turns(3);
+    bucket->set_limit(0, 0, world.clock.now_ns());
+    world.turns(3);
+    EXPECT_EQ(world.job("reading").counters.remote_reads, 1u);
+    EXPECT_EQ(world.job("waiting").counters.remote_reads, 1u) << "the other block";
+}
+
+TEST(Shard, WakesWhenTheFirstOfSeveralJobsHasTokens) {
+    ShardWorld world({});
+    const std::int64_t begun_ns = world.clock.now_ns();
+    for (std::uint64_t id = 1; id <= 2; ++id) {
+        auto bucket = indebted_bucket(world, static_cast<std::int64_t>(id) * 1'000'000'000);
+        RingClient& client =
+            world.attach({.session_id = id, .job = "job" + std::to_string(id), .bucket = std::move(bucket)});
+        client.fetch(static_cast<std::uint32_t>(id), 0);
+    }
+    world.turns(3);
+    while (world.job("job1").counters.remote_reads == 0) world.shard->turn(world.clock.now_ns() + kHour_ns);
+    EXPECT_LT(world.clock.now_ns(), begun_ns + 1'500'000'000);
 }
 
 TEST(Shard, CountsUnreadAndEffectiveCacheBytesOfAJob) {
