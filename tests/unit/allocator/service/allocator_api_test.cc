@@ -7,6 +7,7 @@
 #include <string>
 
 #include "allocator/protocol/codec.h"
+#include "base/server/json_text.h"
 #include "tests/unit/allocator/service/allocator_api_fixture.h"
 
 namespace larder::allocator {
