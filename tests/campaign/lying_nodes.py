@@ -588,14 +588,20 @@ def run_round(name: str, programs: pathlib.Path, directory: pathlib.Path, witnes
             wait_until(lambda node=node: knows_gamma(node), START_S, f"{node.name} knows gamma", node.check)
         failures_before = {node.name: node.status()["allocator"]["failures"] for node in nodes}
 
+        caught_by: set[str] = set()
+
         def watch() -> None:
-            """The plan of the other nodes stays in force."""
+            """The plan of the other nodes stays in force. Notes who names the liar, which is for a minute only."""
             while not stop.wait(0.3):
                 for node in nodes:
                     with contextlib.suppress(Failure):
-                        known = node.status()["allocator"]
+                        status = node.status()
+                        known = status["allocator"]
                         if not known["connected"] or known["lease_left_s"] <= 0:
                             problems.append(f"{node.name} lost its plan: {known}")
+                        others = status["peers"]["others"]
+                        if any(peer["node"] == "gamma" and "sent wrong bytes" in peer["problem"] for peer in others):
+                            caught_by.add(node.name)
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
@@ -615,15 +621,8 @@ def run_round(name: str, programs: pathlib.Path, directory: pathlib.Path, witnes
             expected = sorted(list(contents) * EPOCHS)
             if not problems and sorted(keys) != expected:
                 problems.append(f"{job}: {len(keys)} samples instead of {len(expected)}, or not each one {EPOCHS} times")
-        def problem_with_gamma(node: Node) -> str:
-            others = node.status()["peers"]["others"]
-            return next((peer["problem"] for peer in others if peer["node"] == "gamma"), "")
-
-        def names_liar() -> bool:
-            return any("sent wrong bytes" in problem_with_gamma(node) for node in nodes)
-
         if liar.wrong_sent:
-            wait_until(names_liar, START_S, f"a node names the liar, which sent {liar.wrong_sent} wrong blocks")
+            wait_until(lambda: caught_by, START_S, f"a node names the liar, which sent {liar.wrong_sent} wrong blocks")
         statuses = {node.name: node.status() for node in nodes}
         stop.set()
         liar_thread.join(60)
@@ -647,8 +646,6 @@ def run_round(name: str, programs: pathlib.Path, directory: pathlib.Path, witnes
                 if counters[counter]:
                     problems.append(f"{node.name}: {counter} is {counters[counter]}")
             counts["peer_blocks"] = counts.get("peer_blocks", 0) + counters["peer_hits"]
-            caught = "sent wrong bytes" in others.get("gamma", {}).get("problem", "")
-            counts["caught"] = counts.get("caught", 0) + caught
             log = node.log.read_text(errors="replace")
             if "Sanitizer" in log or "runtime error" in log:
                 problems.append(f"{node.name}: {node.tail()}")
@@ -660,6 +657,7 @@ def run_round(name: str, programs: pathlib.Path, directory: pathlib.Path, witnes
             problems.append(f"the allocator knows the nodes {known}")
         for process in reversed(running):
             process.end()
+        counts["caught"] = len(caught_by)
         counts["wrong_sent"] = liar.wrong_sent
         counts["right_sent"] = liar.right_sent
     finally:
