@@ -105,5 +105,35 @@ TEST(ChangingRing, NeighbourIsServedWhateverTheClientDoes) {
     EXPECT_GT(served, 100u) << "the hostile sessions were never served";
 }
 
+// Empties an event that the daemon has already seen fire, when the device completes it.
+struct Emptying {
+    static void run(cache::Operation& operation, std::int32_t) noexcept {
+        auto& self = reinterpret_cast<Emptying&>(operation);
+        std::uint64_t count = 0;
+        self.is_emptied = ::read(self.event, &count, sizeof count) == ssize_t{sizeof count};
+    }
+
+    cache::Operation operation{.done = run};
+    int event = -1;
+    bool is_emptied = false;
+};
+
+TEST(ChangingRing, EventEmptiedAfterItFiredDoesNotBlockTheDaemon) {
+    ShardWorld world({.blocks = 8, .block_bytes_max = 6000, .quota = kSmall});
+    RingClient& neighbour = world.attach({.session_id = 1, .job = "neighbour"});
+    RingClient& hostile = world.attach({.session_id = 2, .job = "hostile"});
+    world.turns(3);
+    // The daemon shares this flag: a plain read of the empty event would now block it for ever.
+    ASSERT_EQ(::fcntl(hostile.request_event(), F_SETFL, 0), 0);
+    Emptying emptying{.event = hostile.request_event()};
+    world.device->start_timer(0, emptying.operation);
+    world.clock.advance_ns(1);  // the timer is due before the event that fires now
+    const std::uint64_t one = 1;
+    ASSERT_EQ(::write(hostile.request_event(), &one, sizeof one), ssize_t{sizeof one});
+    world.turns(1);
+    EXPECT_TRUE(emptying.is_emptied);
+    EXPECT_EQ(world.read(neighbour, 0).bytes, world.content[0]);
+}
+
 }  // namespace
 }  // namespace larder::test
