@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,6 +82,21 @@ TEST_F(LocalEngineTest, RunsACommandWithItsGpusAndKeepsItsOutput) {
     EXPECT_EQ(ended.exit_code, 3);
     EXPECT_FALSE(ended.was_stopping);
     EXPECT_EQ(text_of(engine->output_of(7, 2)), "1,3,4 red " + directory.path().string() + "\noops\n");
+}
+
+TEST_F(LocalEngineTest, JobOfAUserRunsWithTheRightsOfThatUserOnly) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+    ASSERT_EQ(::chmod(directory.path().c_str(), 0755), 0);
+    EngineJob users_job = job("id -u; id -g; id -G; ! cat /proc/1/environ");
+    users_job.user = RunAs{.uid = 65534, .gid = 65534};
+    engine->start(users_job);
+    const EngineEvent ended = wait_for(*engine, Kind::ended);
+    EXPECT_EQ(ended.exit_code, 0) << ended.message;
+    const std::string output = engine->output_of(7, 2);
+    EXPECT_THAT(text_of(output), ::testing::StartsWith("65534\n65534\n65534\n"));
+    struct stat status{};
+    ASSERT_EQ(::stat(output.c_str(), &status), 0);
+    EXPECT_EQ(status.st_uid, 65534u);
 }
 
 TEST_F(LocalEngineTest, FilesOfAnotherQueueAreIgnored) {

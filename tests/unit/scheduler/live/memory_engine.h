@@ -24,7 +24,7 @@ public:
     std::vector<EngineEvent> poll() override { return std::exchange(events, {}); }
     void forget(JobId job) override { forgotten.push_back(job); }
     std::string output_of(JobId job, std::uint32_t attempt) const override {
-        return "output/" + std::to_string(job) + "/" + std::to_string(attempt);
+        return output_directory + "/" + std::to_string(job) + "/" + std::to_string(attempt);
     }
 
     void tell(EngineEvent::Kind kind, Attempt attempt) {
@@ -40,6 +40,7 @@ public:
     void tell(EngineEvent event) { events.push_back(std::move(event)); }
     void tell_node(EngineEvent::Kind kind, const std::string& node) { events.push_back({.kind = kind, .node = node}); }
 
+    std::string output_directory = "output";
     std::vector<Attempt> starts;
     std::map<Attempt, EngineJob> started;
     std::vector<Attempt> adopted;

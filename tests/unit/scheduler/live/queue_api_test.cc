@@ -1,4 +1,4 @@
-// Rights to submit, cancel and read output over the API, by role, user and token.
+// What the routes of the API answer, and who may submit, cancel and read output, by role, user and token.
 
 #include "scheduler/live/queue_api.h"
 
@@ -11,8 +11,10 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <set>
 
 #include "scheduler/placement/free_pool.h"
+#include "tests/support/sample_data.h"
 #include "tests/support/temp_directory.h"
 #include "tests/unit/scheduler/live/memory_engine.h"
 
@@ -21,6 +23,8 @@ namespace {
 
 namespace json = boost::json;
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+using ::testing::UnorderedElementsAre;
 
 // Another user than root for the lifetime of this object: as root, the API takes no jobs over TCP.
 class OrdinaryUser {
@@ -56,13 +60,28 @@ protected:
                 changed.notify_all();
             };
         };
+        auto made = std::make_unique<MemoryEngine>();
+        made->output_directory = directory / "output";
+        engine = made.get();
         api = std::make_unique<QueueApi>(
-            QueueApi::Parts{
-                .options = std::move(options), .store = std::move(store), .engine = std::make_unique<MemoryEngine>()},
+            QueueApi::Parts{.options = std::move(options), .store = std::move(store), .engine = std::move(made)},
             allocator::ExtensionContext{.cluster = cluster, .events = events, .clock = clock, .on_thread = on_thread});
     }
 
-    // Asks, and makes the calls that come from the writer's thread until there is an answer.
+    // Makes the calls that come from the writer's thread until `is_done`.
+    void make_calls_until(const std::function<bool()>& is_done) {
+        while (!is_done()) {
+            std::unique_lock lock(mutex);
+            changed.wait(lock, [this] { return !calls.empty(); });
+            const auto call = std::move(calls.front());
+            calls.pop_front();
+            lock.unlock();
+            call();
+            api->tick();
+        }
+    }
+
+    // Asks, and makes calls until there is an answer.
     HttpResponse ask(HttpRequest request, const std::string& body = "") {
         request.body = body;
         std::optional<HttpResponse> answer;
@@ -78,15 +97,7 @@ protected:
             }
             if (routes[i].method != request.method || pattern != segments) continue;
             api->answer(i, request, name, [&](HttpResponse response) { answer = std::move(response); });
-            while (!answer) {
-                std::unique_lock lock(mutex);
-                changed.wait(lock, [this] { return !calls.empty(); });
-                const auto call = std::move(calls.front());
-                calls.pop_front();
-                lock.unlock();
-                call();
-                api->tick();
-            }
+            make_calls_until([&] { return answer.has_value(); });
             return *answer;
         }
         ADD_FAILURE() << "no such route";
@@ -114,8 +125,16 @@ protected:
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<std::function<void()>> calls;
+    MemoryEngine* engine = nullptr;  // owned by `api`
     std::unique_ptr<QueueApi> api;
 };
+
+std::set<std::string> keys_of(const HttpResponse& response) {
+    std::set<std::string> keys;
+    const json::value body = json::parse(response.body);
+    for (const auto& member : body.as_object()) keys.emplace(member.key());
+    return keys;
+}
 
 TEST_F(QueueApiTest, RoleThatRegistersJobsRunsNone) {
     constexpr auto kJob = static_cast<allocator::Roles>(allocator::Role::job);
@@ -125,6 +144,28 @@ TEST_F(QueueApiTest, RoleThatRegistersJobsRunsNone) {
         EXPECT_EQ((route.roles & kJob) != 0, !acts) << route.method << " " << route.path;
         EXPECT_NE(route.roles & kSubmitter, 0) << route.method << " " << route.path;
     }
+}
+
+TEST_F(QueueApiTest, EachRouteOfAJobHasItsOwnAnswer) {
+    ASSERT_EQ(ask(by_user(1001, "POST", {"v1", "queue"}), job_body("mine")).status, 200u);
+    make_calls_until([this] { return !engine->starts.empty(); });
+    const std::string output = engine->output_of(engine->starts[0].first, engine->starts[0].second);
+    test::write_file(output, "epoch 1\nepoch 2\n");
+    const auto shown = ask(by_user(1001, "GET", {"v1", "queue", "mine"}));
+    EXPECT_THAT(keys_of(shown), IsSupersetOf({"name", "command", "log", "attempt"}));
+    EXPECT_EQ(json::parse(shown.body).at("output").as_string(), output);
+    const auto explained = ask(by_user(1001, "GET", {"v1", "queue", "mine", "why"}));
+    EXPECT_THAT(keys_of(explained), UnorderedElementsAre("id", "name", "state", "binding", "why"));
+    HttpRequest reads = by_user(1001, "GET", {"v1", "queue", "mine", "output"});
+    EXPECT_EQ(ask(reads).body, "epoch 1\nepoch 2\n");
+    reads.query = {{"attempt", "1"}, {"offset", "8"}};
+    EXPECT_EQ(ask(reads).body, "epoch 2\n");
+    reads.query = {{"attempt", "2"}};
+    EXPECT_EQ(ask(reads).status, 404u);
+    const json::value listed = json::parse(ask(by_user(1001, "GET", {"v1", "queue"})).body);
+    EXPECT_EQ(listed.at("jobs").as_array().size(), 1u);
+    EXPECT_FALSE(listed.at("jobs").at(0).as_object().contains("log"));
+    EXPECT_THAT(keys_of(ask(by_user(1001, "GET", {"v1", "history"}))), UnorderedElementsAre("jobs"));
 }
 
 TEST_F(QueueApiTest, JobOfATokenBelongsToThatToken) {
@@ -152,6 +193,13 @@ TEST_F(QueueApiTest, JobOfAUserBelongsToThatUser) {
     EXPECT_EQ(ask(by_user(1002, "DELETE", {"v1", "queue", "mine"})).status, 403u);
     EXPECT_EQ(ask(by_token("ci", "DELETE", {"v1", "queue", "mine"})).status, 403u);
     EXPECT_EQ(ask(by_user(1001, "DELETE", {"v1", "queue", "mine"})).status, 200u);
+}
+
+TEST_F(QueueApiTest, AllocatorOfRootRunsNoJobsOfUnknownUsers) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only for an allocator that runs as root";
+    const auto refused = ask(by_token("ci", "POST", {"v1", "queue"}), job_body("theirs"));
+    EXPECT_EQ(refused.status, 403u);
+    EXPECT_THAT(refused.body, HasSubstr("submit on the Unix socket"));
 }
 
 TEST_F(QueueApiTest, SubmitterIsCheckedAgainstTheRulesOfTheTenant) {
