@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import signal
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -69,6 +71,11 @@ def start_up(larder_bin: pathlib.Path, tmp_path_factory: pytest.TempPathFactory)
     for up in started:
         if up.process.poll() is None:
             up.end()
+
+
+def test_only_its_user_and_root_administer(start_up: Callable[..., Up]) -> None:
+    up = start_up()
+    assert stat.S_IMODE(os.stat(up.endpoints["admin_socket"]).st_mode) == 0o600
 
 
 def test_quotas_are_set_automatically(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:

@@ -121,6 +121,23 @@ TEST_F(HostileFilesTest, FrameCannotClaimMoreThanItsBytesHold) {
                 "has 9 bytes, which cannot hold the 536870912 decompressed bytes");
 }
 
+TEST_F(HostileFilesTest, TablesLongerThanTheirFileAreRefused) {
+    const std::string index = litdata_index(1, "batch");
+    write("index.json", index, index.size());
+    write("c.bin", framed_head(1, 1000), 200);
+    EXPECT_EXIT(index_within(256 * kMiB, Format::litdata), testing::ExitedWithCode(0),
+                "1 samples in 1000 frames are longer than the file, which has 200 bytes");
+}
+
+TEST_F(HostileFilesTest, FrameThatEndsBehindItsFileIsRefused) {
+    const std::string index = litdata_index(1, "batch");
+    write("index.json", index, index.size());
+    const std::string file = framed_head(1, 1) + numbers_bytes<std::uint32_t>({0, 100, 0, 1}) +
+                             number_bytes<std::uint64_t>(56) + numbers_bytes<std::uint32_t>({10, 100}) + "the frame";
+    write("c.bin", file, file.size());
+    EXPECT_EXIT(index_within(256 * kMiB, Format::litdata), testing::ExitedWithCode(0), "no complete frame begins here");
+}
+
 TEST_F(HostileFilesTest, CompressedFileCannotHoldMoreSamplesThanItsTable) {
     const std::string index = litdata_index(251, "chunk");
     write("index.json", index, index.size());

@@ -75,6 +75,10 @@ TEST(MegatronIndex, ErrorsSayWhatIsWrongAndWhere) {
     EXPECT_THAT(error_with(17, "\x09"), HasSubstr("token type 9"));
     EXPECT_THAT(error_with(18, number_bytes(std::uint64_t{5})), HasSubstr("do not fit its size"));
     EXPECT_THAT(error_with(18, number_bytes(~std::uint64_t{0})), HasSubstr("do not fit its size"));
+    // 2^62 sequences of 12 bytes, and 2^61 indices of 8 bytes, are a multiple of 2^64 bytes.
+    EXPECT_THAT(error_with(18, number_bytes(std::uint64_t{1} << 62) + number_bytes(std::uint64_t{11})),
+                HasSubstr("do not fit its size"));
+    EXPECT_THAT(error_with(26, number_bytes((std::uint64_t{1} << 61) + 5)), HasSubstr("do not fit its size"));
     EXPECT_THAT(error_with(26, number_bytes(std::uint64_t{0})), HasSubstr("no document indices"));
     EXPECT_THAT(error_of({good.bin, good.idx + "x"}), HasSubstr("do not fit its size"));
     EXPECT_THAT(error_with(34, number_bytes(std::int32_t{-1})), HasSubstr("at offset 34: sequence 0 has -1 tokens"));
