@@ -43,7 +43,10 @@ try:
     import larder
 except ImportError:
     python = ROOT / "build" / "venv" / "bin" / "python"
-    if pathlib.Path(sys.executable) == python or not python.exists():
+    if not python.exists():
+        print(json.dumps({"skipped": "the Python package is not installed: tools/test does so"}), flush=True)
+        sys.exit()
+    if pathlib.Path(sys.executable) == python:
         raise
     os.execv(python, [str(python), *sys.argv])
 

@@ -75,6 +75,21 @@ def test_run_adds_up_counts_and_lists_failures_with_their_commands(tmp_path: pat
     assert good.returncode == 0, good.stdout
 
 
+def test_failure_without_report_shows_the_log_of_its_own_call(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "campaigns"
+    write_campaign(folder, "crashing", "print('call', sys.argv[4], file=sys.stderr); os.abort()")
+    for _ in range(2):
+        ran = run(tmp_path / "state", 2, "--campaigns", folder, "--build", tmp_path)
+    assert ran.stdout.count("call 1") == ran.stdout.count("call 2") == 1, ran.stdout
+
+
+def test_campaign_that_was_skipped_and_runs_later_is_not_called_skipped(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "campaigns"
+    write_campaign(folder, "rare", "print(json.dumps({'skipped': 'no package'} if sys.argv[4] == '1' else {'rounds': 1}))")
+    tables = [run(tmp_path / "state", 2, "--campaigns", folder, "--build", tmp_path).stdout for _ in range(2)]
+    assert "skipped: no package" in tables[0] and "skipped" not in tables[1], tables
+
+
 def test_killed_run_continues(tmp_path: pathlib.Path) -> None:
     folder, state = tmp_path / "campaigns", tmp_path / "state"
     write_campaign(
