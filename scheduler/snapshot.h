@@ -70,7 +70,7 @@ struct Tenant {
 struct DatasetState {
     std::string name;
     double size_bytes = 0;
-    double cached_bytes = 0;
+    double cached_bytes = 0;  // that one job can reach: those of the peer group, or node, that has most of them
 };
 
 struct Storage {

@@ -1,5 +1,7 @@
 #include "scheduler/live/storage_view.h"
 
+#include <algorithm>
+#include <map>
 #include <set>
 
 namespace larder::scheduler {
@@ -20,8 +22,11 @@ StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns)
         DatasetState& state =
             view.datasets.emplace_back(DatasetState{dataset.name, static_cast<double>(dataset.size_bytes)});
         auto& nodes_with_blocks = view.cached_on.emplace_back();
+        std::map<std::uint32_t, double> cached_in_group;
         for (const allocator::NodeCache& cached : dataset.cached) {
-            state.cached_bytes += static_cast<double>(cached.bytes());
+            double& in_group = cached_in_group[now.nodes[cached.node].peer_group];
+            in_group += static_cast<double>(cached.bytes());
+            state.cached_bytes = std::max(state.cached_bytes, in_group);
             if (cached.bytes() > 0) nodes_with_blocks.push_back({cached.node, cached.bytes()});
         }
     }

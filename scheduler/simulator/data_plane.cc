@@ -345,7 +345,10 @@ double DataPlane::cached_bytes(std::uint32_t dataset) const {
 void DataPlane::update_cached_bytes(std::span<DatasetState> datasets) const {
     if (system_->has_store_per_job()) return;
     for (const auto& store : stores_) datasets[store->dataset].cached_bytes = 0;
-    for (const auto& store : stores_) datasets[store->dataset].cached_bytes += store->cached_bytes;
+    for (const auto& store : stores_) {
+        double& cached_bytes = datasets[store->dataset].cached_bytes;
+        cached_bytes = std::max(cached_bytes, store->cached_bytes);
+    }
 }
 
 void DataPlane::update_near_nodes(NearNodes& near) const {
