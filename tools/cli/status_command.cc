@@ -98,7 +98,11 @@ int status(const Context& context) {
         std::printf("problem: %s\n", std::string(found.as_string()).c_str());
     }
     const std::string problem = text_at(fields, "index_problem");
-    if (!problem.empty()) std::printf("the index: %s\n", problem.c_str());
+    if (!problem.empty()) {
+        std::printf(
+            "problem: the index of cached blocks was not saved: %s; after a restart some blocks are fetched again\n",
+            problem.c_str());
+    }
     return kDone;
 }
 

@@ -263,6 +263,13 @@ TEST_F(LarderWithDaemonTest, ShowsStatus) {
     EXPECT_THAT(larder({"status", "--json"}).output, HasSubstr("\"pid\":42"));
 }
 
+TEST_F(LarderWithDaemonTest, StatusExplainsAnIndexThatIsNotSaved) {
+    daemon.answer("GET /v1/status", R"({"pid":42,"index_problem":"commit to the index: No space left on device"})");
+    EXPECT_THAT(larder({"status"}).output,
+                HasSubstr("\nproblem: the index of cached blocks was not saved: commit to the index: No space left on "
+                          "device; after a restart some blocks are fetched again\n"));
+}
+
 TEST_F(LarderWithDaemonTest, AddsDatasetAndFollowsItsTask) {
     daemon.answer("POST /v1/datasets", {202, "application/json", R"({"task":7})", {}});
     daemon.answer("GET /v1/tasks/7",
