@@ -391,6 +391,7 @@ std::string warm_plan_text(const std::string& name, const json::object& plan, co
     if (cached == blocks) return text;
     const bool all_fit = cached + promised + count_at(plan, "peer_blocks") >= blocks;
     const bool may_shrink = !all_fit && compression != "none";
+    if (promised == 0 && sizes.quota_bytes() == 0) return text + "; nothing to fetch: it has no quota";
     if (promised == 0) {
         text += std::string("; nothing to fetch") + (all_fit ? "" : ": ");
     } else {

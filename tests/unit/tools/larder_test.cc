@@ -358,14 +358,20 @@ TEST_F(LarderWithDaemonTest, WarmShowsPromisedAndCachedBytesAndWhyRestIsMissing)
 }
 
 TEST_F(LarderWithDaemonTest, WarmWithoutRoomSaysThatNothingIsFetched) {
-    const std::string counts = R"("blocks":40,"bytes":4194304,"cached_blocks":10,"cached_bytes":1048576,)"
-                               R"("promised_blocks":0,"promised_bytes":0,"quota":{"memory_bytes":4096,"disk_bytes":0})";
-    daemon.answer("POST /v1/datasets/full/warm", {202, "application/json", R"({"task":9})", {}});
-    daemon.answer("GET /v1/tasks/9", R"({"id":9,"kind":"warm","state":"done","seconds":2,"plan":{)" + counts +
-                                         R"(},"result":{"kept":true,)" + counts + "}}");
-    EXPECT_THAT(larder({"dataset", "warm", "full"}).output,
-                StartsWith("full has 40 blocks, 4.00 MiB; cached already: 10 blocks, 1.00 MiB; nothing to fetch: its "
-                           "quota, 4.00 KiB of memory and 0 B of disk, has no room for more\n"));
+    const auto warm = [&](const std::string& cached_blocks, const std::string& quota) {
+        const std::string counts = R"("blocks":40,"bytes":4194304,"promised_blocks":0,"promised_bytes":0,)"
+                                   R"("cached_bytes":1048576,"cached_blocks":)" +
+                                   cached_blocks + R"(,"quota":{"memory_bytes":)" + quota + R"(,"disk_bytes":0})";
+        daemon.answer("POST /v1/datasets/a" + quota + "/warm",
+                      {202, "application/json", R"({"task":)" + quota + "}", {}});
+        daemon.answer("GET /v1/tasks/" + quota, R"({"id":9,"kind":"warm","state":"done","seconds":2,"plan":{)" +
+                                                    counts + R"(},"result":{"kept":true,)" + counts + "}}");
+        return larder({"dataset", "warm", "a" + quota}).output;
+    };
+    EXPECT_THAT(warm("10", "4096"), StartsWith("a4096 has 40 blocks, 4.00 MiB; cached already: 10 blocks, 1.00 MiB; "
+                                               "nothing to fetch: its quota, 4.00 KiB of memory and 0 B of disk, has "
+                                               "no room for more\n"));
+    EXPECT_THAT(warm("0", "0"), StartsWith("a0 has 40 blocks, 4.00 MiB; nothing to fetch: it has no quota\n"));
 }
 
 TEST_F(LarderWithDaemonTest, UpRefusesARemoteBandwidthOf0) {
