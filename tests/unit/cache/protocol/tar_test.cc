@@ -265,6 +265,10 @@ TEST(TarReader, ErrorsSayWhyAndWhereAnArchiveIsBroken) {
                 HasSubstr("malformed record"));
     EXPECT_THAT(error_of(bytes_of({.name = "n", .content = pax_record("size", "-1"), .type = 'x'}) + second),
                 HasSubstr("malformed size"));
+    // Padded to whole blocks, this size is 2^64.
+    EXPECT_THAT(
+        error_of(bytes_of({.name = "n", .content = pax_record("size", "18446744073709551615"), .type = 'x'}) + second),
+        HasSubstr("truncated"));
     EXPECT_THAT(error_of(bytes_of({.name = "n", .content = pax_record("path", "p"), .type = 'g'}) + second),
                 HasSubstr("global PAX header"));
     EXPECT_THAT(error_of(bytes_of({.name = "n", .content = pax_record("GNU.sparse.major", "1"), .type = 'x'}) + second),
