@@ -5,6 +5,7 @@
 #include <boost/asio/post.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <future>
 #include <optional>
@@ -143,6 +144,17 @@ TEST_F(UnderAnAllocator, LostAllocatorLowersRatesToFloorAndKeepsQuotas) {
     ASSERT_TRUE(batch.has_value()) << batch.error().message;
     start_allocator();
     TestDaemon::wait_until([&] { return rate_of(*daemon, "job") == kRemote; });
+}
+
+TEST_F(UnderAnAllocator, UserOfJobIsReported) {
+    start_allocator();
+    const auto daemon = start_node("only");
+    const Loader loader = open(*daemon, "job");
+    TestDaemon::wait_until([&] {
+        const auto jobs = json::parse(http_request(socket, "GET", "/v1/jobs")->body).at("jobs").as_array();
+        const json::value* user = jobs.empty() ? nullptr : jobs[0].as_object().if_contains("user");
+        return user != nullptr && user->to_number<uid_t>() == ::geteuid();
+    });
 }
 
 TEST_F(UnderAnAllocator, RemoteRateOfJobIsReported) {

@@ -7,8 +7,13 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 
+#include "base/hash.h"
+#include "cache/peers/peer_datasets.h"
+#include "cache/protocol/manifest.h"
+#include "cache/protocol/record.h"
 #include "loader/larder.h"
 #include "tests/support/certificates.h"
 #include "tests/support/sample_data.h"
@@ -315,6 +320,34 @@ TEST_F(Peers, BlockNobodyVouchesForIsReadFromTheRemote) {
     });
     EXPECT_GE(counter(*reader, "peer_hits"), files.size());
     EXPECT_EQ(counter(*reader, "peer_failures"), 0u);
+}
+
+TEST_F(Peers, OfferedBytesAreCheckedAgainstTheChecksumsOfTheDataset) {
+    start();
+    lender->add("d", root, 8 * kMiB, 0, {{"checksum", true}});
+    const auto manifest = protocol::Manifest::open(lender->state / "state/datasets/d/manifest-1");
+    ASSERT_TRUE(manifest.has_value()) << manifest.error().message;
+    const std::string endpoint = text_at(lender->get("/v1/status").body.at("peers"), "endpoint");
+    const std::string target = "/v1/peers/d/" + cache::fingerprint_of(*manifest) + "/blocks";
+    const HttpClientOptions as_peer{.bearer_token = "the secret of the group"};
+    TestDaemon::wait_until([&] { return http_request(endpoint, "GET", target, "", as_peer)->status == 200; });
+    const auto crc_of = [](const std::string& text) { return crc32c(std::as_bytes(std::span(text))); };
+    const auto offer = [&](const std::string& payload, std::uint32_t payload_crc) {
+        const auto header = protocol::make_record_header(manifest->header().dataset_id, manifest->block_id(0),
+                                                         static_cast<std::uint32_t>(payload.size()), payload_crc, 0);
+        const std::string body = std::string(reinterpret_cast<const char*>(&header), sizeof header) + payload;
+        const auto answer = http_request(endpoint, "POST", target + "/0", body, as_peer);
+        EXPECT_TRUE(answer.has_value()) << answer.error().message;
+        return answer ? answer->status : 0;
+    };
+    const std::string right = files.at(std::string(manifest->object(manifest->block(0).object).path));
+    std::string wrong = right;
+    wrong[0] ^= 1;
+    EXPECT_EQ(offer(wrong, crc_of(wrong)), 400u);
+    EXPECT_EQ(offer(wrong, crc_of(right)), 400u);
+    EXPECT_EQ(cached_blocks(*lender), 0u);
+    EXPECT_EQ(offer(right, crc_of(right)), 204u);
+    TestDaemon::wait_until([&] { return cached_blocks(*lender) == 1; });
 }
 
 TEST_F(Peers, PeerEndpointServesNothingElse) {
