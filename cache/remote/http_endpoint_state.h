@@ -52,9 +52,9 @@ struct HttpEndpointState {
     std::int64_t next_try_ns() const { return backs_off() ? next_try_ns_ : 0; }
     // Call when a try starts. `draw`: uniform random bits.
     void try_started(std::uint64_t draw, std::int64_t now_ns);
-    // True if a waiting request must fail: tries of the endpoint have failed for longer than `retry_for_ns`, and one has
-    // failed more than `retry_for_ns` after the request was submitted. Time in which nothing was tried does not count:
-    // the endpoint may be well again by the next try.
+    // True if a waiting request must fail: tries of the endpoint have failed for longer than `retry_for_ns`, and one
+    // has failed more than `retry_for_ns` after the request was submitted. Time in which nothing was tried does not
+    // count: the endpoint may be well again by the next try.
     bool is_given_up(std::int64_t submitted_ns, std::int64_t retry_for_ns) const;
 
     ConcurrencyLimit limit;

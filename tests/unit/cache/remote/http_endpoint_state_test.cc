@@ -16,9 +16,7 @@ constexpr std::int64_t kRetryFor_ns = 60 * kSecond_ns;
 
 class HttpEndpointTest : public testing::Test {
 protected:
-    bool is_given_up(std::int64_t submitted_ns) {
-        return endpoint_.is_given_up(submitted_ns, kRetryFor_ns);
-    }
+    bool is_given_up(std::int64_t submitted_ns) { return endpoint_.is_given_up(submitted_ns, kRetryFor_ns); }
 
     ManualClock clock_;
     HttpEndpointState endpoint_{64};
