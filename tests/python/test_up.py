@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import pathlib
 import signal
 import stat
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -271,6 +273,19 @@ def test_daemons_allocator_is_asked_if_none_is_named(start_up: Callable[..., Up]
     alone = subprocess.run([*words, "plan"], capture_output=True, text=True)
     assert alone.returncode == 3
     assert "no daemon answers" in alone.stderr and "start one with `larder up`" in alone.stderr
+
+
+def test_server_that_is_no_allocator_is_named(larder_bin: pathlib.Path) -> None:
+    class NotFound(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+    with http.server.HTTPServer(("127.0.0.1", 0), NotFound) as server:
+        threading.Thread(target=server.handle_request).start()
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        plan = subprocess.run([larder_bin / "larder", "plan", "--allocator", endpoint], capture_output=True, text=True)
+    assert plan.returncode == 3
+    assert plan.stderr.startswith(f"larder: {endpoint}: the server answered HTTP status 404, so no allocator listens there")
 
 
 def test_status_describes_the_daemons_own_allocator(start_up: Callable[..., Up], larder_bin: pathlib.Path) -> None:

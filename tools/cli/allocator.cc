@@ -63,6 +63,14 @@ Error with_hint(Error error) {
     return error;
 }
 
+// Returns the error in an answer. A server that is no allocator answers without one.
+Error refusal_of(const HttpResponse& response, const std::string& endpoint) {
+    json::error_code failure;
+    if (json::parse(response.body, failure).is_object()) return error_of_response(response);
+    return {ErrorCode::unavailable, endpoint + ": " + error_of_response(response).message +
+                                        ", so no allocator listens there: check --allocator or $LARDER_ALLOCATOR"};
+}
+
 }  // namespace
 
 void add_allocator_options(CLI::App& app, Context& context) {
@@ -89,7 +97,7 @@ Result<json::value> call_allocator(const Context& context, std::string_view meth
     const std::string text = body.is_null() ? "" : json_text(body);
     auto response = http_request(allocator->endpoint, method, target, text, allocator->options);
     if (!response) return std::unexpected(with_hint(response.error()));
-    if (response->status >= 400) return std::unexpected(error_of_response(*response));
+    if (response->status >= 400) return std::unexpected(refusal_of(*response, allocator->endpoint));
     json::error_code failure;
     json::value value = json::parse(response->body, failure);
     if (failure) return fail(ErrorCode::protocol, "the allocator's answer to " + target + " is not JSON");
@@ -101,7 +109,7 @@ Result<std::string> get_from_allocator(const Context& context, const std::string
     if (!allocator) return std::unexpected(allocator.error());
     auto response = http_request(allocator->endpoint, "GET", target, "", allocator->options);
     if (!response) return std::unexpected(with_hint(response.error()));
-    if (response->status >= 400) return std::unexpected(error_of_response(*response));
+    if (response->status >= 400) return std::unexpected(refusal_of(*response, allocator->endpoint));
     return std::move(response->body);
 }
 
