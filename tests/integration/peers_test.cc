@@ -9,13 +9,17 @@
 #include <set>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/hash.h"
+#include "cache/peers/digests_answer.h"
+#include "cache/peers/held_answer.h"
 #include "cache/peers/peer_datasets.h"
 #include "cache/protocol/manifest.h"
 #include "cache/protocol/record.h"
 #include "loader/larder.h"
 #include "tests/support/certificates.h"
+#include "tests/support/http_service.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/test_units.h"
@@ -348,6 +352,53 @@ TEST_F(Peers, OfferedBytesAreCheckedAgainstTheChecksumsOfTheDataset) {
     EXPECT_EQ(cached_blocks(*lender), 0u);
     EXPECT_EQ(offer(right, crc_of(right)), 204u);
     TestDaemon::wait_until([&] { return cached_blocks(*lender) == 1; });
+}
+
+// A peer that answers with digests that are wrong.
+TEST_F(Peers, PeerThatContradictsTheRemoteIsNotReadFrom) {
+    write_file(remote / "secret", "the secret of the group\n");
+    const auto block_count = static_cast<std::uint32_t>(files.size());
+    const HttpService liar([&](const HttpRequest& request, const HttpRespond& respond) {
+        const cache::HeldState state{.instance = 1, .changes = 1};
+        if (request.path.back() == "digests") {
+            cache::DigestsAnswer wrong{.state = state, .blocks = {}};
+            for (std::uint32_t block = 0; block < block_count; ++block) {
+                wrong.blocks.emplace_back(block, cache::BlockDigest{.bytes = {1}});
+            }
+            return respond({.body = cache::encode_digests(wrong, block_count)});
+        }
+        EXPECT_EQ(request.path.back(), "blocks") << "a block is asked for";
+        const std::vector<std::uint8_t> all((block_count + 7) / 8, 0xff);
+        respond({.body = cache::encode_held(state, 0, block_count, all)});
+    });
+    reader = std::make_unique<TestDaemon>([&](cache::DaemonConfig& config) {
+        config.peers.others = {"http://127.0.0.1:" + std::to_string(liar.port)};
+        config.peers.witnesses = 2;
+        config.peers.token_file = remote / "secret";
+    });
+    reader->add("d", root, 8 * kMiB);
+    read_epoch(*reader);
+    TestDaemon::wait_until([&] {
+        const std::string problem = text_at(peer(), "problem");
+        return problem.contains("sent wrong bytes or digests") && problem.contains("it is not read from for");
+    });
+    EXPECT_EQ(counter(*reader, "peer_hits"), 0u);
+}
+
+TEST_F(Peers, WrongEndpointCostsItsPeerOnly) {
+    start();
+    lender->add("d", root, 8 * kMiB);
+    read_epoch(*lender);
+    reader->stop();
+    reader->config().peers.others.emplace_back("zzz:1");
+    reader->start();
+    reader->add("d", root, 8 * kMiB);
+    wait_until_peer_holds(files.size());
+    const json::value others = reader->get("/v1/status").body.at("peers").at("others");
+    ASSERT_EQ(others.as_array().size(), 2u);
+    EXPECT_THAT(text_at(others.as_array()[1], "problem"), HasSubstr("has no endpoint"));
+    read_epoch(*reader);
+    EXPECT_EQ(counter(*reader, "peer_hits"), files.size());
 }
 
 TEST_F(Peers, PeerEndpointServesNothingElse) {
