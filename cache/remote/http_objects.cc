@@ -32,6 +32,7 @@ Error error_of(const HttpGet& get) {
     ErrorCode code = ErrorCode::unavailable;
     if (get.system_errno == EACCES) code = ErrorCode::permission_denied;
     if (get.system_errno == ENOENT) code = ErrorCode::not_found;  // the bucket is missing
+    if (get.system_errno == EPROTO) code = ErrorCode::protocol;   // the server answers, but not as it should
     return {.code = code, .message = get.message, .system_errno = get.system_errno};
 }
 

@@ -430,7 +430,7 @@ Verdict HttpAttempt::verdict_of_status(int code) const {
         case 503: verdict = Verdict::overloaded; break;
         default: break;
     }
-    int system_errno = EREMOTEIO;
+    int system_errno = verdict == Verdict::refused ? EPROTO : EREMOTEIO;
     switch (code) {
         case 401:
         case 403:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import os
 import pathlib
 import random
 import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -68,6 +71,23 @@ def test_outage_is_shown_and_logged_once_at_start_and_end(
         ["curl", "-s", "--unix-socket", daemon.state / "admin.sock", "http://larder/metrics"], capture_output=True, text=True
     ).stdout
     assert "larder_http_outages_total 1\n" in metrics
+
+
+def test_server_that_refuses_a_request_is_not_called_away(start_daemon: Callable[..., Any]) -> None:
+    class Moved(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(301)
+            self.end_headers()
+
+    daemon = start_daemon(environment=os.environ | {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Moved) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = f"127.0.0.1:{server.server_port}"
+        moved = daemon.try_command("dataset", "add", "a", "s3://bucket/a", "--endpoint", f"http://{endpoint}")
+        plain = daemon.try_command("dataset", "add", "b", f"https://{endpoint}/all.txt")
+        server.shutdown()
+    assert moved.returncode == 1 and "bucket bucket is in another region: give --region" in moved.stderr
+    assert plain.returncode == 1 and "the server speaks no TLS on this port: write http://" in plain.stderr
 
 
 def test_adding_from_closed_port_names_it_and_has_own_exit_code(
