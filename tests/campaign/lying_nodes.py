@@ -128,8 +128,10 @@ class Liar:
         self.draw = draw
         self.blocks = blocks
         self.evil = evil
-        self.held = draw.choice(self.HELD)
-        self.digests = draw.choice(self.DIGESTS)
+        # Nobody reads blocks from a node that holds none or is not trusted, so half of the rounds lie about blocks only.
+        is_trusted = draw.random() < 0.5
+        self.held = "all" if is_trusted else draw.choice(self.HELD)
+        self.digests = "right" if is_trusted else draw.choice(self.DIGESTS)
         self.block = [draw.choice(self.BLOCKS) for _ in range(draw.choice([1, 1, 3]))]
         self.instance = draw.getrandbits(64)
         self.fingerprint = ""
