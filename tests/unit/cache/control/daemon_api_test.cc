@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include "tests/support/sample_data.h"
 #include "tests/support/test_daemon.h"
@@ -299,6 +301,25 @@ TEST_F(ApiTest, ReindexingWithoutAChangeKeepsTheVersion) {
     daemon.stop();
     daemon.start();
     EXPECT_EQ(text_at(daemon.dataset("d"), "versions"), "[1]");
+}
+
+TEST_F(ApiTest, OneUserHasAtMost64Connections) {
+    std::vector<FileDescriptor> clients;
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    daemon.admin_socket().copy(address.sun_path, sizeof address.sun_path - 1);
+    for (int i = 0; i < 65; ++i) {
+        clients.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        ASSERT_EQ(::connect(clients.back().get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    }
+    const auto is_answered = [](const FileDescriptor& client) {
+        const std::string_view request = "GET /healthz HTTP/1.1\r\nHost: larder\r\n\r\n";
+        ::send(client.get(), request.data(), request.size(), MSG_NOSIGNAL);
+        char byte = 0;
+        return ::recv(client.get(), &byte, 1, 0) == 1;
+    };
+    EXPECT_TRUE(is_answered(clients[63]));
+    EXPECT_FALSE(is_answered(clients[64]));
 }
 
 TEST_F(ApiTest, MetricsListenerServesOnlyMetricsAndHealth) {
