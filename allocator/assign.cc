@@ -162,8 +162,23 @@ Quotas mixed(const ClusterState& state, const Problem& problem, const Quotas& fi
     return both;
 }
 
-// Solves without the bounds of disks and networks, then again with the rates that they allow, while that is better.
-Solution solve_in_rounds(const ClusterState& state, const Problem& problem, ObjectiveKind kind) {
+// Solves for the running jobs, with quotas made for all jobs that take turns (`averages`). If these quotas leave a
+// running job below its equal share, they move towards equal ones as far as needed.
+Solution solve_for_rotation(const ClusterState& state, const Problem& averages, const Problem& running,
+                            ObjectiveKind kind, std::vector<std::vector<NodeCache>> quotas) {
+    Solution solution = solve_with_quotas(state, running, kind, std::move(quotas));
+    if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned ||
+        reaches_equal_shares(running, solution)) {
+        return solution;
+    }
+    const CacheSplit split = towards_equal_split(running, split_of(running, solution.quotas));
+    solution = solve_with_quotas(state, running, kind, place_quotas(state, averages, split, averages.ideals));
+    return towards_equal_quotas(state, running, kind, std::move(solution));
+}
+
+}  // namespace
+
+Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind) {
     std::vector<double> ideals = problem.ideals;
     const auto solution_of = [&](const Problem& bounded) {
         return solve_with_quotas(state, problem, kind, choose_quotas(state, bounded, kind, ideals));
@@ -184,8 +199,9 @@ Solution solve_in_rounds(const ClusterState& state, const Problem& problem, Obje
     return best;
 }
 
-// Moves quotas towards equal ones, as far as needed to let every job reach its equal share's rate.
 Solution towards_equal_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Solution best) {
+    const bool guarantees = kind != ObjectiveKind::equal_shares && kind != ObjectiveKind::pinned;
+    if (!guarantees || reaches_equal_shares(problem, best)) return best;
     const Quotas equal = equal_quotas(state, problem);
     Solution found = solve_with_quotas(state, problem, kind, equal);
     if (!reaches_equal_shares(problem, found)) return best;
@@ -202,30 +218,6 @@ Solution towards_equal_quotas(const ClusterState& state, const Problem& problem,
         }
     }
     return found;
-}
-
-// Solves for the running jobs, with quotas made for all jobs that take turns (`averages`). If these quotas leave a
-// running job below its equal share, they move towards equal ones as far as needed.
-Solution solve_for_rotation(const ClusterState& state, const Problem& averages, const Problem& running,
-                            ObjectiveKind kind, std::vector<std::vector<NodeCache>> quotas) {
-    Solution solution = solve_with_quotas(state, running, kind, std::move(quotas));
-    if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned ||
-        reaches_equal_shares(running, solution)) {
-        return solution;
-    }
-    const CacheSplit split = towards_equal_split(running, split_of(running, solution.quotas));
-    solution = solve_with_quotas(state, running, kind, place_quotas(state, averages, split, averages.ideals));
-    if (reaches_equal_shares(running, solution)) return solution;
-    return towards_equal_quotas(state, running, kind, std::move(solution));
-}
-
-}  // namespace
-
-Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind) {
-    Solution best = solve_in_rounds(state, problem, kind);
-    const bool guarantees = kind != ObjectiveKind::equal_shares && kind != ObjectiveKind::pinned;
-    if (!guarantees || reaches_equal_shares(problem, best)) return best;
-    return towards_equal_quotas(state, problem, kind, std::move(best));
 }
 
 // --- spare room
@@ -458,7 +450,7 @@ Plan assign_by_objective(const ClusterState& given, const Objective& objective) 
     const bool takes_turns = std::ranges::any_of(
         state.jobs, [](const ClusterJob& job) { return job.waits_for_turn() || job.time_share < 1; });
     const Problem problem = problem_of(takes_turns ? CountedJobs::by_time_share : CountedJobs::running);
-    Solution solution = solve(state, problem, objective.kind);
+    Solution solution = towards_equal_quotas(state, problem, objective.kind, solve(state, problem, objective.kind));
     const bool chooses_quotas =
         objective.kind != ObjectiveKind::equal_shares && objective.kind != ObjectiveKind::pinned;
     bool kept = false;

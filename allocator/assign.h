@@ -67,8 +67,12 @@ struct Solution {
     std::vector<double> bandwidths;
 };
 
-// Solves one plan for jobs that all have GPUs: cache split, cache placement, and the resulting rates.
+// Solves one plan for jobs that all have GPUs: cache split, cache placement, and the resulting rates. Where disks or
+// networks bind, jobs may be below their equal shares.
 Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind);
+// Returns the solution with its quotas moved towards equal ones, as far as needed to let every job reach its equal
+// share's rate.
+Solution towards_equal_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Solution solution);
 
 // Gives the room that a plan leaves over to the datasets that no job reads at present: their cached blocks stay, they
 // can be warmed, and their next job finds its quota in place. This costs no remote byte: nothing is fetched for a quota

@@ -233,11 +233,14 @@ private:
     Score solve_and_score(const Gang& gang, const GpuShares& placement) {
         trial_.jobs[job_].placement = placement;
         const Problem problem = make_problem(trial_);
-        const Solution solution = solve(trial_, problem, objective_.kind);
+        Solution solution = solve(trial_, problem, objective_.kind);
         Score score = score_without_rate(gang);
-        for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
-            if (problem.jobs[j].job == job_) score.rate = solution.steady_rates[j];
-        }
+        const auto terms = std::ranges::find(problem.jobs, job_, &JobTerms::job);
+        const auto j = static_cast<std::size_t>(terms - problem.jobs.begin());
+        // An estimate that needs no more quotas: the plan lifts the job to its equal share if need be.
+        score.rate = std::max(solution.steady_rates[j], problem.equal_rates[j]);
+        if (best_ && !score.better_than(best_score_)) return score;
+        score.rate = towards_equal_quotas(trial_, problem, objective_.kind, std::move(solution)).steady_rates[j];
         return score;
     }
 
