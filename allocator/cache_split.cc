@@ -596,9 +596,9 @@ std::vector<std::vector<NodeCache>> choose_quotas(const ClusterState& state, con
 
 void restore_floors(const ClusterState& state, const Problem& problem, std::vector<std::vector<NodeCache>>& quotas) {
     const CacheSplit split = split_of(problem, quotas);
-    std::vector<std::uint64_t> missing;
+    std::vector<std::uint64_t> missing(split.size());
     for (std::size_t i = 0; i < split.size(); ++i) {
-        missing.push_back(static_cast<std::uint64_t>(std::max(0.0, problem.caches[i].floor - split[i])));
+        missing[i] = static_cast<std::uint64_t>(std::max(0.0, problem.caches[i].floor - split[i]));
     }
     if (std::ranges::all_of(missing, [](std::uint64_t bytes) { return bytes == 0; })) return;
     NodeRoom room(state, problem);
@@ -620,9 +620,10 @@ void restore_floors(const ClusterState& state, const Problem& problem, std::vect
 }
 
 std::vector<std::vector<NodeCache>> equal_quotas(const ClusterState& state, const Problem& problem) {
-    std::vector<NodeCache> room;
-    for (const ClusterNode& node : state.nodes) {
-        room.push_back({.memory_bytes = node.memory_bytes, .disk_bytes = node.disk_bytes});
+    std::vector<NodeCache> room(state.nodes.size());
+    for (std::size_t n = 0; n < room.size(); ++n) {
+        room[n].memory_bytes = state.nodes[n].memory_bytes;
+        room[n].disk_bytes = state.nodes[n].disk_bytes;
     }
     std::vector<std::vector<NodeCache>> quotas(state.datasets.size());
     std::vector<double> left = equal_split(problem);

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <csignal>
 #include <future>
+#include <memory>
 #include <new>
 #include <string>
 #include <thread>
@@ -322,10 +323,12 @@ TEST_F(ServiceTest, SighupLooksUsersUpAgainAndNeverWaitsForThem) {
     config.users = {{test::kServedUser, Role::viewer}};
     test::served_uid = kBefore;
     std::promise<void> started;
+    std::atomic<bool> all_reloads_returned = false;
+    std::shared_ptr<void> reload_copies(nullptr, [&](void*) { all_reloads_returned = true; });
     std::thread server([&] {
         EXPECT_TRUE(serve({.config = config,
                            .extend = {},
-                           .reload = [config = config] { return config; },
+                           .reload = [config = config, copy = std::move(reload_copies)] { return config; },
                            .started = [&](const auto&) { started.set_value(); },
                            .stopping = {}}));
     });
@@ -345,7 +348,7 @@ TEST_F(ServiceTest, SighupLooksUsersUpAgainAndNeverWaitsForThem) {
     ::kill(::getpid(), SIGTERM);
     server.join();
     test::service_hangs = false;
-    while (test::look_ups_hanging != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (!all_reloads_returned) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 TEST_F(ServiceTest, SecondAllocatorIsRefusedAndLeavesTheState) {
