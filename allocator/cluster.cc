@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "allocator/user_shares.h"
+#include "base/nearest_name.h"
 #include "base/server/http_target.h"
 #include "base/units.h"
 
@@ -431,7 +432,15 @@ Result<void> Cluster::remove_job(const std::string& name) {
 Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::uint64_t> bytes, std::int64_t now_ns) {
     const ClusterState known = state(now_ns);
     const auto found = std::ranges::find(known.datasets, dataset, &ClusterDataset::name);
-    if (found == known.datasets.end()) return fail(ErrorCode::not_found, "no node has a dataset \"" + dataset + "\"");
+    if (found == known.datasets.end()) {
+        std::vector<std::string> names;
+        names.reserve(known.datasets.size());
+        for (const ClusterDataset& other : known.datasets) names.push_back(other.name);
+        const auto nearest = nearest_name(dataset, names);
+        return fail(ErrorCode::not_found, "no node has a dataset \"" + dataset + "\"" +
+                                              (nearest ? "; did you mean \"" + *nearest + "\"?"
+                                                       : ": `larder dataset ls` lists the datasets"));
+    }
     if (!bytes) {
         if (auto saved = save({.pins = {{dataset, std::nullopt}}}); !saved) return saved;
         pins_.erase(dataset);

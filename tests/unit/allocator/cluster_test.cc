@@ -398,6 +398,10 @@ TEST_F(ClusterTest, PinHoldsUntilReleased) {
     EXPECT_TRUE(cluster.pin_quota("text", 93 * kGB, now_ns)) << "a pin counts up to the dataset's size";
     EXPECT_EQ(cluster.pin_quota("images", 60 * kGB, now_ns).error().code, ErrorCode::no_space);
     EXPECT_EQ(cluster.pin_quota("lost", 1, now_ns).error().code, ErrorCode::not_found);
+    EXPECT_EQ(message(cluster.pin_quota("image", 1, now_ns)),
+              "no node has a dataset \"image\"; did you mean \"images\"?");
+    EXPECT_EQ(message(cluster.pin_quota("lost", 1, now_ns)),
+              "no node has a dataset \"lost\": `larder dataset ls` lists the datasets");
     ASSERT_TRUE(cluster.pin_quota("images", std::nullopt, now_ns).has_value());
     ASSERT_TRUE(cluster.pin_quota("text", std::nullopt, now_ns).has_value());
     replan();
