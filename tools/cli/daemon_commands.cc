@@ -47,7 +47,7 @@ Result<std::uint64_t> free_disk_bytes(const std::string& directory) {
 
 // Returns the size, and a note if the file system of the state directory is smaller.
 std::string disk_text(const cache::DaemonConfig& config) {
-    const std::string text = format_bytes(config.disk_bytes);
+    std::string text = format_bytes(config.disk_bytes);
     std::error_code error;
     const auto space = std::filesystem::space(config.state_directory, error);
     if (error || config.disk_bytes <= space.capacity) return text;
