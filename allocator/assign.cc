@@ -84,6 +84,11 @@ Solution solve_with_quotas(const ClusterState& state, const Problem& problem, Ob
     return solution;
 }
 
+// True if the objective chooses quotas. It then also guarantees each job its equal share.
+bool chooses_quotas(ObjectiveKind kind) {
+    return kind != ObjectiveKind::equal_shares && kind != ObjectiveKind::pinned;
+}
+
 // True if every job reaches its equal share's rate. With `otherwise`: or the rate that it has in that solution.
 bool reaches_equal_shares(const Problem& problem, const Solution& solution, const Solution* otherwise = nullptr) {
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
@@ -167,10 +172,7 @@ Quotas mixed(const ClusterState& state, const Problem& problem, const Quotas& fi
 Solution solve_for_rotation(const ClusterState& state, const Problem& averages, const Problem& running,
                             ObjectiveKind kind, std::vector<std::vector<NodeCache>> quotas) {
     Solution solution = solve_with_quotas(state, running, kind, std::move(quotas));
-    if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned ||
-        reaches_equal_shares(running, solution)) {
-        return solution;
-    }
+    if (!chooses_quotas(kind) || reaches_equal_shares(running, solution)) return solution;
     const CacheSplit split = towards_equal_split(running, split_of(running, solution.quotas));
     solution = solve_with_quotas(state, running, kind, place_quotas(state, averages, split, averages.ideals));
     return towards_equal_quotas(state, running, kind, std::move(solution));
@@ -200,8 +202,7 @@ Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind 
 }
 
 Solution towards_equal_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Solution best) {
-    const bool guarantees = kind != ObjectiveKind::equal_shares && kind != ObjectiveKind::pinned;
-    if (!guarantees || reaches_equal_shares(problem, best)) return best;
+    if (!chooses_quotas(kind) || reaches_equal_shares(problem, best)) return best;
     const Quotas equal = equal_quotas(state, problem);
     Solution found = solve_with_quotas(state, problem, kind, equal);
     if (!reaches_equal_shares(problem, found)) return best;
@@ -451,11 +452,9 @@ Plan assign_by_objective(const ClusterState& given, const Objective& objective) 
         state.jobs, [](const ClusterJob& job) { return job.waits_for_turn() || job.time_share < 1; });
     const Problem problem = problem_of(takes_turns ? CountedJobs::by_time_share : CountedJobs::running);
     Solution solution = towards_equal_quotas(state, problem, objective.kind, solve(state, problem, objective.kind));
-    const bool chooses_quotas =
-        objective.kind != ObjectiveKind::equal_shares && objective.kind != ObjectiveKind::pinned;
     bool kept = false;
     const Quotas in_force = quotas_in_force(state);
-    if (chooses_quotas && objective.hysteresis > 0 && may_keep_quotas(state, problem, in_force)) {
+    if (chooses_quotas(objective.kind) && objective.hysteresis > 0 && may_keep_quotas(state, problem, in_force)) {
         Solution unchanged = solve_with_quotas(state, problem, objective.kind, in_force);
         // No job may stay below its equal share only because the quotas are kept.
         kept = reaches_equal_shares(problem, unchanged, &solution) &&
@@ -472,7 +471,7 @@ Plan assign_by_objective(const ClusterState& given, const Objective& objective) 
         plan = plan_of(state, placed, problem, std::move(solution));
     }
     plan.kept_quotas = kept;
-    if (chooses_quotas && objective.spare_room) give_spare_room(state, plan);
+    if (chooses_quotas(objective.kind) && objective.spare_room) give_spare_room(state, plan);
     return plan;
 }
 

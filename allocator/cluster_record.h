@@ -41,8 +41,8 @@ struct ClusterRecord {
     std::optional<std::uint64_t> plan_number;
     std::map<std::string, std::optional<std::vector<DatasetQuota>>> quotas;  // by node of the plan in force
     std::map<std::string, std::optional<std::vector<Lease>>> leases;         // by node: all that may be in force there
-    // By node: the most that it may take once all its leases have expired. Unlike `leases`, it survives a power cut
-    // before the node is told of a lease.
+    // The most that each node may take once all its leases have expired. A floor must survive a power cut before its
+    // node is told of the lease; leases need not.
     std::map<std::string, std::optional<double>> floors;
     // Set if `leases` lacks some earlier leases: nothing may be leased before this time.
     std::optional<std::int64_t> no_lease_before_ns;

@@ -235,8 +235,7 @@ private:
         const Problem problem = make_problem(trial_);
         Solution solution = solve(trial_, problem, objective_.kind);
         Score score = score_without_rate(gang);
-        const auto terms = std::ranges::find(problem.jobs, job_, &JobTerms::job);
-        const auto j = static_cast<std::size_t>(terms - problem.jobs.begin());
+        const std::uint32_t j = problem.terms_of_job[job_];
         // An estimate that needs no more quotas: the plan lifts the job to its equal share if need be.
         score.rate = std::max(solution.steady_rates[j], problem.equal_rates[j]);
         if (best_ && !score.better_than(best_score_)) return score;

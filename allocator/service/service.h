@@ -29,8 +29,8 @@ public:
     AllocatorService(const AllocatorService&) = delete;
     AllocatorService& operator=(const AllocatorService&) = delete;
 
-    // What a reload renews: tokens, roles of users and of certificates, and the TLS files. Changes to the rest of the
-    // config take effect at a restart.
+    // The settings that a reload renews: tokens, roles of users and of certificates, and the TLS files. Other changes
+    // of the config take effect at a restart.
     struct Renewed;
     // Any thread. Reads the files and looks up the users, which may block for as long as a disk or the name service
     // does.

@@ -135,7 +135,7 @@ struct Daemon::State {
     bool stopped = false;
     asio::io_context waiting{1};  // `run` runs it until a signal arrives or `stop` is called
     std::optional<asio::signal_set> signals;
-    // Of SIGHUP; used in `run` only.
+    // Both count reloads by SIGHUP. Only `run` uses them.
     std::uint64_t reloads = 0;
     std::uint64_t reloads_unread = 0;  // their config is being read
 };

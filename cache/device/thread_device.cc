@@ -104,7 +104,7 @@ void close_opened(TaskQueue& ended) {
     }
 }
 
-// What the owner's thread shares with the others, which keep it if they outlive the device.
+// The state that the owner's thread shares with the others. They keep it if they outlive the device.
 struct Shared {
     FileDescriptor wake;
     std::deque<Task> tasks;  // used on the owner's thread only

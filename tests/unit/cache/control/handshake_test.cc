@@ -193,6 +193,13 @@ protected:
         host.sessions.clear();
         server.reset();
     }
+    // Begins the handshakes of both clients, and expects a further client to be hung up on.
+    void expect_no_third_handshake(Client& first, Client& second) const {
+        EXPECT_EQ(first.open().status, 0u);
+        EXPECT_EQ(second.open().status, 0u);
+        Client third(path);
+        EXPECT_TRUE(third.hung_up());
+    }
 
     test::TempDirectory directory;
     std::string path = directory / "larderd.sock";
@@ -568,10 +575,7 @@ TEST_F(HandshakeTest, ConcurrentHandshakesAreLimited) {
     serve({.handshakes_max = 2});
     Client first(path);
     Client second(path);
-    EXPECT_EQ(first.open().status, 0u);
-    EXPECT_EQ(second.open().status, 0u);
-    Client third(path);
-    EXPECT_TRUE(third.hung_up());
+    expect_no_third_handshake(first, second);
     first.socket.reset();
     for (;;) {
         Client again(path);
@@ -586,10 +590,7 @@ TEST_F(HandshakeTest, FurtherClientOfAUserTakesNoHandshakeOfTheirs) {
     serve({.handshakes_max = 2});
     Client first(path);
     Client second(path);
-    EXPECT_EQ(first.open().status, 0u);
-    EXPECT_EQ(second.open().status, 0u);
-    Client third(path);
-    EXPECT_TRUE(third.hung_up());
+    expect_no_third_handshake(first, second);
     EXPECT_EQ(first.attach(Client::attach_request()).status, 0u);
     EXPECT_EQ(second.attach(Client::attach_request()).status, 0u);
 }

@@ -1,4 +1,4 @@
-// What a node may take before its first lease is what the allocator counts on.
+// Before its first lease, a node takes no more than the allocator counts on.
 
 #include "cache/control/promised_floor.h"
 

@@ -1,4 +1,4 @@
-// What the routes of the API answer, and who may submit, cancel and read output, by role, user and token.
+// Tests the answers of the API's routes. Also tests who may submit, cancel and read output, by role, user and token.
 
 #include "scheduler/live/queue_api.h"
 
