@@ -354,6 +354,26 @@ def test_background_up_serves_until_down(larder_bin: pathlib.Path, tmp_path: pat
     assert run("down", "--state", state).stdout == f"no larder up runs on {state}\n"
 
 
+def test_up_prints_absolute_paths_for_a_relative_state(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [larder_bin / "larder", *arguments, "--state", "./cache"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+
+    started = run("up", "-d", "--json", "--memory", "8 MiB", "--disk", "16 MiB")
+    try:
+        assert started.returncode == 0, started.stderr
+        endpoints = json.loads(started.stdout)
+        directory = tmp_path / "cache"
+        assert endpoints["state_directory"] == str(directory)
+        assert endpoints["socket"] == str(directory / "larderd.sock")
+        assert endpoints["admin_socket"] == str(directory / "admin.sock")
+        assert endpoints["allocator"] == str(directory / "allocator.sock")
+        assert endpoints["log"] == str(directory / "up.log")
+    finally:
+        ended = run("down")
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_up_says_that_its_disk_is_larger_than_the_file_system(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
     state = ("--state", tmp_path / "state")
     up = [larder_bin / "larder", "up", "-d", *state, "--memory", "8 MiB", "--disk", "900 PiB"]

@@ -80,8 +80,11 @@ Result<cache::DaemonConfig> choose_config(const UpOptions& options, std::vector<
     if (!options.state.empty()) overrides.push_back({"state_directory", options.state});
     auto config = cache::load_config("", overrides);
     if (!config) return config;
-    const std::string& directory = config->state_directory;
+    // Absolute, because users copy the paths that are printed to shells in other directories.
     std::error_code failure;
+    const std::string directory = std::filesystem::absolute(config->state_directory, failure).lexically_normal();
+    if (failure) return fail_errno(failure.value(), "find the directory " + config->state_directory + " is in");
+    overrides.push_back({"state_directory", directory});
     std::filesystem::create_directories(directory, failure);
     if (failure) return fail_errno(failure.value(), "create " + directory);
     if (!has_key(overrides, "memory"))

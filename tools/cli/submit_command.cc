@@ -64,6 +64,8 @@ Result<void> put_ideals(json::object& job, const std::vector<std::string>& rates
         const std::size_t equals = text.find('=');
         const auto rate = parse_bytes_per_second(equals == std::string::npos ? text : text.substr(equals + 1));
         if (!rate) return std::unexpected(rate.error().within("--ideal-rate"));
+        if (*rate <= 0)
+            return fail(ErrorCode::invalid_argument, "--ideal-rate: \"" + text + "\" is not a rate above 0");
         if (equals == std::string::npos) {
             job["ideal_bytes_per_second"] = *rate;
         } else {
@@ -200,13 +202,17 @@ void add_submit_command(CLI::App& job, Context& context) {
         "The command to run and its arguments: the first word that is no option, and all words after it. "
         "-- may stand before it");
     command->positionals_at_end();
-    command->add_option("--gpus", options->gpus, "GPUs the job needs at once. Default: 1");
-    command->add_option("--gpus-min", options->gpus_min, "Fewest GPUs the job can run with. Default: --gpus");
-    command->add_option("--gpus-max", options->gpus_max, "Most GPUs the job can use. Default: --gpus");
+    command->add_option("--gpus", options->gpus, "GPUs the job needs at once. Default: 1")->check(CLI::PositiveNumber);
+    command->add_option("--gpus-min", options->gpus_min, "Fewest GPUs the job can run with. Default: --gpus")
+        ->check(CLI::PositiveNumber);
+    command->add_option("--gpus-max", options->gpus_max, "Most GPUs the job can use. Default: --gpus")
+        ->check(CLI::PositiveNumber);
     command->add_option("--gpu-type", options->gpu_type, "GPU type the job needs. Default: any");
     command->add_option("--dataset", options->dataset, "Dataset the job reads, by its name at the node daemons");
-    command->add_option("--epochs", options->epochs,
-                        "Times the job reads the dataset. Default: unknown, so the job's end is unknown");
+    command
+        ->add_option("--epochs", options->epochs,
+                     "Times the job reads the dataset. Default: unknown, so the job's end is unknown")
+        ->check(CLI::PositiveNumber);
     command
         ->add_option("--ideal-rate", options->ideal_rates,
                      "f*: the job's read rate with --gpus when it never waits for data; TYPE=RATE for one GPU type")
@@ -214,7 +220,8 @@ void add_submit_command(CLI::App& job, Context& context) {
     command->add_option("--name", options->name, "Job name that the loaders get in LARDER_JOB. Default: job-NUMBER");
     command->add_option("--tenant", options->tenant,
                         "Tenant the job counts for. Default: the tenant \"default\", or the only one");
-    command->add_option("--priority", options->priority, "Jobs of higher priority go first. Default: 0");
+    command->add_option("--priority", options->priority, "Jobs of higher priority go first. Default: 0")
+        ->check(CLI::Range(-1000000, 1000000));
     command->add_option("--deadline", options->deadline,
                         std::string("Time by which the job must have ended: ") + kWhenForm);
     command
@@ -225,12 +232,18 @@ void add_submit_command(CLI::App& job, Context& context) {
     command->add_option("--after", options->after, "Jobs, by number or name, that must succeed before this job starts")
         ->delimiter(',')
         ->allow_extra_args(false);
-    command->add_option("--grace", options->grace_s,
-                        "Seconds from SIGTERM to SIGKILL when the job is stopped. Default: 30");
-    command->add_option("--weight", options->weight,
-                        "Weight of the job's share, under policies that give shares. Default: 1");
-    command->add_option("--restart-cost", options->restart_s,
-                        "Seconds of its GPUs' time that each restart costs the job. Default: 0");
+    command
+        ->add_option("--grace", options->grace_s,
+                     "Seconds from SIGTERM to SIGKILL when the job is stopped. Default: 30")
+        ->check(CLI::Range(0.0, 86400.0));
+    command
+        ->add_option("--weight", options->weight,
+                     "Weight of the job's share, under policies that give shares. Default: 1")
+        ->check(CLI::PositiveNumber);
+    command
+        ->add_option("--restart-cost", options->restart_s,
+                     "Seconds of its GPUs' time that each restart costs the job. Default: 0")
+        ->check(CLI::Range(0.0, 86400.0));
     command
         ->add_option("--scaling", options->scaling,
                      "The job's rates with --gpus-min to --gpus-max GPUs, relative to its rate with --gpus, such as "
@@ -243,9 +256,11 @@ void add_submit_command(CLI::App& job, Context& context) {
                      "such as 1,0.9,0.7. Default: all 1")
         ->delimiter(',')
         ->allow_extra_args(false);
-    command->add_option("--packed-rate", options->packed_rate,
-                        "Fraction of the job's rate that is left when another job shares its GPUs (gandiva). Default: "
-                        "0, it may not share");
+    command
+        ->add_option("--packed-rate", options->packed_rate,
+                     "Fraction of the job's rate that is left when another job shares its GPUs (gandiva). Default: "
+                     "0, it may not share")
+        ->check(CLI::Range(0.0, 1.0));
     command->add_flag("--no-preempt", options->no_preempt, "Never stop the job for other jobs once it runs");
     command->add_flag("--opportunistic", options->opportunistic,
                       "Run without a claim, on GPUs that others leave free, in any tenant's cells; the job is stopped "

@@ -152,6 +152,14 @@ std::vector<std::string> listed_names(const std::string& text) {
     return names;
 }
 
+// CLI11 prints a limit that is a double with six decimals: "0.100000".
+std::string without_trailing_zeros(std::string number) {
+    if (number.find('.') == std::string::npos) return number;
+    number.erase(number.find_last_not_of('0') + 1);
+    if (number.ends_with('.')) number.pop_back();
+    return number;
+}
+
 // CLI11 has no hook for most of its messages: the sentences of CLI11 2.1 are recognised here and worded again. A
 // sentence that is not recognised is shown as it is.
 std::string in_plain_words(std::string what) {
@@ -185,8 +193,8 @@ std::string in_plain_words(std::string what) {
         const bool is_above_0 = limits && limits->second.size() > 20 && std::atof(limits->first.c_str()) < 1e-9;
         if (value && is_above_0) return value->first + "\"" + value->second + "\" is not a number above 0";
         if (value && limits) {
-            return value->first + "\"" + value->second + "\" is not a number from " + limits->first + " to " +
-                   limits->second;
+            return value->first + "\"" + value->second + "\" is not a number from " +
+                   without_trailing_zeros(limits->first) + " to " + without_trailing_zeros(limits->second);
         }
     }
     return what;
