@@ -51,6 +51,8 @@ struct JobSpec {
     double restart_s = 0;         // time lost at each start after the first
     double checkpoint_bytes = 0;  // written at preemption, read at the next start
     double packed_rate = 0;       // the part of its rate that is left when it shares GPUs; 0: may not share
+    // The part of each GPU's memory that it uses at most. 0: unknown, so it may not share.
+    double gpu_memory_part = 0;
 };
 
 inline bool may_run_on(const JobSpec& job, std::uint32_t gpu_type) {

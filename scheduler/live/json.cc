@@ -117,6 +117,7 @@ void put_submission(json::object& object, const Submission& job) {
     object["weight"] = job.weight;
     object["restart_s"] = job.restart_s;
     object["packed_rate"] = job.packed_rate;
+    object["gpu_memory_part"] = job.gpu_memory_part;
     if (!job.scaling.empty()) object["scaling"] = json::value_from(job.scaling);
     if (!job.rate_by_nodes.empty()) object["rate_by_nodes"] = json::value_from(job.rate_by_nodes);
 }
@@ -171,6 +172,7 @@ Result<Submission> read_submission(const json::object& object, std::string where
     if (reader.has("weight")) job.weight = reader.number("weight");
     if (reader.has("restart_s")) job.restart_s = reader.number("restart_s");
     if (reader.has("packed_rate")) job.packed_rate = reader.number("packed_rate");
+    if (reader.has("gpu_memory_part")) job.gpu_memory_part = reader.number("gpu_memory_part");
     job.scaling = rates_of(reader, "scaling");
     job.rate_by_nodes = rates_of(reader, "rate_by_nodes");
     if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());

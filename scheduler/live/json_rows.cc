@@ -97,6 +97,7 @@ json::object submission_part(const json::object& row) {
                             "weight",
                             "restart_s",
                             "packed_rate",
+                            "gpu_memory_part",
                             "scaling",
                             "rate_by_nodes"}) {
         if (const json::value* value = row.if_contains(key)) part[key] = *value;

@@ -68,7 +68,8 @@ JobSpec spec_of(const JobRecord& job, const GpuCluster& cluster, const LiveNames
                  .preemptible = asked.preemptible,
                  .opportunistic = asked.opportunistic,
                  .restart_s = asked.restart_s,
-                 .packed_rate = asked.packed_rate};
+                 .packed_rate = asked.packed_rate,
+                 .gpu_memory_part = asked.gpu_memory_part};
     if (!asked.gpu_type.empty()) spec.gpu_type = type_of(cluster, asked.gpu_type);
     if (!asked.dataset.empty()) spec.dataset = names.dataset(asked.dataset);
     return spec;

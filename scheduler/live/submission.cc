@@ -62,6 +62,10 @@ Result<void> check_rates(const Submission& job) {
     if (!(job.weight >= kWeightMin && job.weight <= kWeightMax)) return wrong("weight", "must be from 1e-6 to 1e6");
     if (!(job.restart_s >= 0 && job.restart_s <= kRestartMax_s)) return wrong("restart_s", "must be from 0 to 86400");
     if (!(job.packed_rate >= 0 && job.packed_rate <= 1)) return wrong("packed_rate", "must be from 0 to 1");
+    if (!(job.gpu_memory_part >= 0 && job.gpu_memory_part <= 1)) return wrong("gpu_memory_part", "must be from 0 to 1");
+    if (job.packed_rate > 0 && job.gpu_memory_part == 0) {
+        return wrong("packed_rate", "needs gpu_memory_part: jobs share GPUs only if the memory of both fits");
+    }
     if (!job.scaling.empty() && job.scaling.size() != job.most_gpus() - job.least_gpus() + 1) {
         return wrong("scaling", "must have a rate for each number of GPUs from gpus_min to gpus_max");
     }

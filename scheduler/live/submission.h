@@ -54,6 +54,7 @@ struct Submission {
     double weight = 1;
     double restart_s = 0;
     double packed_rate = 0;
+    double gpu_memory_part = 0;
     std::vector<double> scaling;
     std::vector<double> rate_by_nodes;
 

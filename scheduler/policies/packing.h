@@ -2,11 +2,12 @@
 
 // Pairs jobs that share the same GPUs. Each job of a pair runs at a part of the rate that it has alone. The two parts
 // must add up to clearly more than 1, which is the sum if the jobs take turns. A job bound by storage loses less by
-// sharing its GPUs.
+// sharing its GPUs. Jobs whose memory does not fit together are never paired, nor are jobs that do not state theirs.
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <unordered_set>
 #include <vector>
@@ -41,10 +42,25 @@ private:
         double part = 0;
         bool taken = false;
     };
+    // The memory parts of hosts in their queue's order, as a tree: node i has the least of nodes 2i and 2i + 1. The
+    // first host with room for a guest is found in a logarithm of the hosts.
+    class FreeMemory {
+    public:
+        void reset(std::span<const double> memory_parts);
+        // Returns the index of the first host that uses at most `memory_part`.
+        std::optional<std::size_t> first_within(double memory_part) const;
+        void remove(std::size_t index);
+
+    private:
+        std::vector<double> least_;
+        std::size_t leaves_ = 0;
+    };
     struct HostQueue {
         std::vector<std::uint32_t> hosts;  // indices, those that lose least first
-        std::size_t next = 0;
+        FreeMemory memory;                 // of the hosts that are not taken
     };
+
+    void take(HostQueue& queue, std::size_t index);
 
     // Returns the expected rate with the GPUs unshared.
     double rate_alone(const JobState& job, std::uint32_t gpu_type, std::uint32_t gpus) const;

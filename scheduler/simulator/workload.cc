@@ -112,6 +112,7 @@ public:
         spec.restart_s = shape.restart_s;
         spec.checkpoint_bytes = shape.checkpoint_bytes;
         spec.packed_rate = shape.packed_rate;
+        spec.gpu_memory_part = shape.gpu_memory_part;
         if (shape.dataset != kNoDataset) spec.dataset = dataset_of(shape.dataset, job.name);
         workload_.models.push_back(shape.name);
         workload_.jobs.push_back(std::move(spec));

@@ -19,6 +19,7 @@
 //     restart = "30s"              time lost at each start after the first
 //     checkpoint = "1GB"           written when stopped, read when started again
 //     packed = 0.6                 part of the rate that is left when two jobs share GPUs; 0: they may not
+//     gpu_memory = 0.4             part of each GPU's memory that it uses at most; `packed` needs it
 //
 // A job's model is the one that its trace names, if the table has it. Else a model is drawn by weight; the same name
 // and seed draw the same model.
@@ -55,6 +56,7 @@ struct ModelShape {
     double restart_s = 0;
     double checkpoint_bytes = 0;
     double packed_rate = 0;
+    double gpu_memory_part = 0;
 };
 
 struct WorkloadTable {

@@ -35,6 +35,7 @@ rate = {k80 = "16MB/s", p100 = "62MB/s", v100 = "114MB/s", a100 = "180MB/s", h10
 restart = "30s"
 checkpoint = "200MB"
 packed = 0.55
+gpu_memory = 0.4
 
 [[model]]
 name = "resnet50-openimages"
@@ -44,6 +45,7 @@ rate = {k80 = "16MB/s", p100 = "62MB/s", v100 = "114MB/s", a100 = "180MB/s", h10
 restart = "30s"
 checkpoint = "200MB"
 packed = 0.55
+gpu_memory = 0.4
 
 [[model]]
 name = "resnet152"
@@ -53,6 +55,7 @@ rate = {k80 = "6MB/s", p100 = "23MB/s", v100 = "43MB/s", a100 = "80MB/s", h100 =
 restart = "30s"
 checkpoint = "500MB"
 packed = 0.55
+gpu_memory = 0.5
 
 [[model]]
 name = "efficientnet"
@@ -62,6 +65,7 @@ rate = {k80 = "10MB/s", p100 = "40MB/s", v100 = "69MB/s", a100 = "110MB/s", h100
 restart = "30s"
 checkpoint = "100MB"
 packed = 0.6
+gpu_memory = 0.4
 
 [[model]]
 name = "video"
@@ -71,6 +75,7 @@ rate = {k80 = "4MB/s", p100 = "8MB/s", v100 = "10MB/s", a100 = "20MB/s", h100 = 
 restart = "30s"
 checkpoint = "500MB"
 packed = 0.7
+gpu_memory = 0.5
 
 [[model]]
 name = "bert"

@@ -138,11 +138,17 @@ Result<ModelShape> model_of(const toml::table& table, const std::string& where, 
         !put(keys.fractions("scaling", kScalingLimit), model.scaling, error) ||
         !put(keys.quantity("restart", parse_duration_ns, "0"), restart_ns, error) ||
         !put(keys.quantity("checkpoint", parse_bytes, "0"), model.checkpoint_bytes, error) ||
-        !put(keys.number("packed", 0), model.packed_rate, error)) {
+        !put(keys.number("packed", 0), model.packed_rate, error) ||
+        !put(keys.number("gpu_memory", 0), model.gpu_memory_part, error)) {
         return std::unexpected(error);
     }
     model.restart_s = restart_ns / 1e9;
     if (model.packed_rate > 1) return keys.refuse("packed", "a number from 0 to 1");
+    if (model.gpu_memory_part > 1) return keys.refuse("gpu_memory", "a number from 0 to 1");
+    if (model.packed_rate > 0 && model.gpu_memory_part == 0) {
+        return keys.refuse("gpu_memory",
+                           "given for a model with packed: jobs share GPUs only if the memory of both fits");
+    }
     if (!dataset.empty()) {
         const auto found = std::ranges::find(known.datasets, dataset, &DatasetShape::name);
         if (found == known.datasets.end())

@@ -323,11 +323,11 @@ def test_submission_states_what_policies_cannot_measure(start_cluster: Callable[
     cluster = start_cluster("--scheduler.gpus", "4")
     job = cluster.submit(
         "--gpus", "1", "--gpus-max", "3", "--scaling", "1,1.7,2.1", "--rate-by-nodes", "1,0.9", "--restart-cost", "5",
-        "--weight", "2", "--packed-rate", "0.6",
+        "--weight", "2", "--packed-rate", "0.6", "--gpu-memory-part", "0.4",
         script="sleep 60",
     )  # fmt: skip
     shown = cluster.wait(job, "running")
-    said = {"scaling": [1, 1.7, 2.1], "rate_by_nodes": [1, 0.9], "restart_s": 5, "weight": 2, "packed_rate": 0.6}
+    said = {"scaling": [1, 1.7, 2.1], "rate_by_nodes": [1, 0.9], "restart_s": 5, "weight": 2, "packed_rate": 0.6, "gpu_memory_part": 0.4}
     assert {key: shown[key] for key in said} == said
     refused = cluster.try_larder("job", "submit", "--gpus", "2", "--scaling", "1,2", "--", "true")
     assert refused.returncode == 2 and "from gpus_min to gpus_max" in refused.stderr

@@ -48,6 +48,7 @@ struct SubmitOptions {
     std::optional<double> weight;
     std::optional<double> restart_s;
     std::optional<double> packed_rate;
+    std::optional<double> gpu_memory_part;
     std::vector<double> scaling;
     std::vector<double> rate_by_nodes;
 };
@@ -125,6 +126,7 @@ Result<json::object> job_of(const SubmitOptions& options) {
     put("weight", options.weight);
     put("restart_s", options.restart_s);
     put("packed_rate", options.packed_rate);
+    put("gpu_memory_part", options.gpu_memory_part);
     if (!options.scaling.empty()) job["scaling"] = json::value_from(options.scaling);
     if (!options.rate_by_nodes.empty()) job["rate_by_nodes"] = json::value_from(options.rate_by_nodes);
     if (options.no_preempt) job["preemptible"] = false;
@@ -260,6 +262,11 @@ void add_submit_command(CLI::App& job, Context& context) {
         ->add_option("--packed-rate", options->packed_rate,
                      "Fraction of the job's rate that is left when another job shares its GPUs (gandiva). Default: "
                      "0, it may not share")
+        ->check(CLI::Range(0.0, 1.0));
+    command
+        ->add_option("--gpu-memory-part", options->gpu_memory_part,
+                     "Part of each GPU's memory that the job uses at most, such as 0.4. --packed-rate needs it: jobs "
+                     "share GPUs only if the memory of both fits")
         ->check(CLI::Range(0.0, 1.0));
     command->add_flag("--no-preempt", options->no_preempt, "Never stop the job for other jobs once it runs");
     command->add_flag("--opportunistic", options->opportunistic,

@@ -99,6 +99,7 @@ private:
         if (!spec.opportunistic && random_.below(4) == 0) spec.preemptible = false;
         if (random_.below(4) == 0) spec.gpus_max = 2 * spec.gpus;
         if (random_.below(2) == 0) spec.packed_rate = 0.7;
+        spec.gpu_memory_part = spec.packed_rate > 0 ? 0.5 : 0;
         if (!spec.opportunistic && random_.below(3) == 0) {
             spec.service = ServiceClass::soft_deadline;
             spec.deadline_s = random_.below(5000);

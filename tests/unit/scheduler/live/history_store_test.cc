@@ -45,6 +45,7 @@ JobRecord full_record() {
                             .weight = 2,
                             .restart_s = 30,
                             .packed_rate = 0.5,
+                            .gpu_memory_part = 0.25,
                             .scaling = {0.5, 0.75, 1, 1.2, 1.4, 1.5, 1.6},
                             .rate_by_nodes = {1, 0.9}},
                   .after = {3, 4},

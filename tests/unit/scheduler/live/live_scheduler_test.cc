@@ -252,6 +252,7 @@ TEST_F(Live, OnlyPackableJobsShareGpus) {
         asked.epochs = 1e5;
         asked.ideal_by_type = {{"", 1e6}};
         asked.packed_rate = packed_rate;
+        asked.gpu_memory_part = 0.5;
         const JobId first = submit_and_start(asked);
         const JobId second = submit(asked);
         bool packed = false;

@@ -48,21 +48,53 @@ TEST(Gandiva, TurnLastsToEndOfRound) {
     EXPECT_THAT(world.running(), ElementsAre(1));
 }
 
+void let_share(JobSpec& job, double packed_rate, double gpu_memory_part = 0.5) {
+    job.packed_rate = packed_rate;
+    job.gpu_memory_part = gpu_memory_part;
+}
+
 TEST(Gandiva, PacksTwoJobsThatDoMoreTogetherThanInTurns) {
     for (const double packed_rate : {0.7, 0.5, 0.0}) {
         tests::World world(1);
-        world.add(8, kNever).packed_rate = packed_rate;
-        world.add(8, kNever).packed_rate = 0.7;
+        let_share(world.add(8, kNever), packed_rate);
+        let_share(world.add(8, kNever), 0.7);
         const auto policy = gandiva();
         ASSERT_TRUE(world.step(*policy));
         EXPECT_EQ(world.running().size(), packed_rate > 0 ? 2 : 1) << packed_rate;
     }
     tests::World world(1);
-    world.add(8, kNever).packed_rate = 0.5;
-    world.add(8, kNever).packed_rate = 0.5;
+    let_share(world.add(8, kNever), 0.5);
+    let_share(world.add(8, kNever), 0.5);
     const auto policy = gandiva();
     ASSERT_TRUE(world.step(*policy));
     EXPECT_EQ(world.running().size(), 1);
+}
+
+TEST(Gandiva, PacksOnlyJobsWhoseMemoryFitsTogether) {
+    const struct {
+        double host;
+        double guest;
+        std::size_t running;
+    } cases[] = {{0.5, 0.5, 2}, {0.25, 0.75, 2}, {0.5, 0.625, 1}, {1, 0.25, 1}, {0, 0.25, 1}, {0.25, 0, 1}};
+    for (const auto& memory : cases) {
+        tests::World world(1);
+        let_share(world.add(8, kNever), 0.7, memory.host);
+        let_share(world.add(8, kNever), 0.7, memory.guest);
+        const auto policy = gandiva();
+        ASSERT_TRUE(world.step(*policy));
+        EXPECT_EQ(world.running().size(), memory.running) << memory.host << " and " << memory.guest;
+    }
+}
+
+TEST(Gandiva, GuestJoinsTheHostWithRoomThatLosesLeast) {
+    tests::World world(4);
+    const double host_memory[] = {0.75, 0.5, 0.5, 0.25};
+    const double host_rate[] = {0.9, 0.7, 0.8, 0.6};
+    for (int h = 0; h < 4; ++h) let_share(world.add(8, kNever), host_rate[h], host_memory[h]);
+    let_share(world.add(8, kNever), 0.7, 0.5);
+    const auto policy = gandiva();
+    ASSERT_TRUE(world.step(*policy));
+    EXPECT_EQ(world.states[4].packed_with, &world.states[2]);
 }
 
 // A job that storage binds has spare GPU time, so sharing GPUs costs it less.
@@ -74,7 +106,7 @@ TEST(Gandiva, PacksJobsThatStorageBinds) {
         for (int j = 0; j < 2; ++j) {
             JobSpec& spec = world.add(8, kNever);
             spec.dataset = 0;  // the remote gives each job half of its f*
-            spec.packed_rate = 0.45;
+            let_share(spec, 0.45);
         }
         world.storage_aware = aware;
         const auto policy = gandiva();
@@ -85,7 +117,7 @@ TEST(Gandiva, PacksJobsThatStorageBinds) {
 
 TEST(Gandiva, UnpacksJobsAsSoonAsThereIsRoom) {
     tests::World world(1);
-    for (int j = 0; j < 3; ++j) world.add(4, kNever).packed_rate = 0.8;
+    for (int j = 0; j < 3; ++j) let_share(world.add(4, kNever), 0.8);
     const auto policy = gandiva();
     pass_turns(world, *policy, 2);
     ASSERT_THAT(world.running(), ElementsAre(0, 1, 2));
@@ -103,7 +135,7 @@ TEST(Gandiva, UnpacksJobsAsSoonAsThereIsRoom) {
 
 TEST(Gandiva, UnpacksJobsThatRunTooSlowlyTogether) {
     tests::World world(1);
-    for (int j = 0; j < 2; ++j) world.add(8, kNever).packed_rate = 0.8;
+    for (int j = 0; j < 2; ++j) let_share(world.add(8, kNever), 0.8);
     const auto policy = gandiva();
     pass_turns(world, *policy, 1);
     ASSERT_THAT(world.running(), ElementsAre(0, 1));

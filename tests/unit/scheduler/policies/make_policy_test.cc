@@ -56,6 +56,7 @@ TEST(AnyPolicy, EveryJobEndsAndNoGpuIsUsedTwice) {
                 if (random.below(4) == 0) spec.preemptible = false;
                 if (random.below(4) == 0) spec.gpus_max = 2 * spec.gpus;
                 if (random.below(3) == 0) spec.packed_rate = 0.7;
+                spec.gpu_memory_part = spec.packed_rate > 0 ? 0.5 : 0;
                 if (random.below(3) == 0) {
                     spec.service = ServiceClass::soft_deadline;
                     spec.deadline_s = random.below(5000);

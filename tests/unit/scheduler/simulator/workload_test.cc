@@ -77,6 +77,17 @@ TEST(Workload, ElasticJobsScaleLikeTheirModel) {
                 HasSubstr("scaling must be an array of numbers"));
 }
 
+TEST(Workload, ModelThatMayShareGpusStatesItsMemory) {
+    const std::string sharing = std::string(kOneModel) + "packed = 0.6\n";
+    EXPECT_THAT(error_of(sharing), HasSubstr("gpu_memory must be given for a model with packed"));
+    EXPECT_THAT(error_of(sharing + "gpu_memory = 1.5\n"), HasSubstr("gpu_memory must be a number from 0 to 1"));
+    const auto table = parse_workload(sharing + "gpu_memory = 0.4\n");
+    ASSERT_TRUE(table) << table.error().message;
+    const auto made = make_workload(trace_of(1), *table, {"a"}, {});
+    ASSERT_TRUE(made) << made.error().message;
+    EXPECT_DOUBLE_EQ(made->jobs[0].gpu_memory_part, 0.4);
+}
+
 TEST(Workload, TenantsAreAsConfigured) {
     const auto table = parse_workload(kOneModel);
     ASSERT_TRUE(table);
