@@ -332,6 +332,18 @@ struct LowestRates {
     double without(std::uint32_t left_out) const { return node == left_out ? second : lowest; }
 };
 
+// Returns the job's node in the group if it has only one there, else kNoTerms. The job's part in the group then takes
+// nothing from that node's outgoing network.
+std::uint32_t sole_node_in(const Problem& problem, std::span<const JobRun> runs, std::uint32_t group) {
+    std::uint32_t sole = kNoTerms;
+    for (const JobRun& run : runs) {
+        if (problem.group_of_node[run.node] != group) continue;
+        if (sole != kNoTerms) return kNoTerms;
+        sole = run.node;
+    }
+    return sole;
+}
+
 // Bounds equal rates by an equal share of each node's disk and network. With equal shares, a dataset's cache in a group
 // lies on all nodes of the group, in memory and on disk, in proportion to their room. The jobs that run on a node share
 // its incoming network. The jobs of a group share the disks of its nodes, and each node's outgoing network as far as
@@ -382,7 +394,7 @@ void bound_by_nodes(const ClusterState& state, std::span<const double> equal_rat
             // Bytes that are hit in this group, for each byte that the job's part there reads.
             const double hits = problem.steady_hit_ratio(j, equal_ratios) * cache.equal_cache / reached_bytes;
             if (!(hits > 0)) continue;
-            const double network = from_networks[cache.group].without(runs.size() == 1 ? runs.front().node : kNoTerms);
+            const double network = from_networks[cache.group].without(sole_node_in(problem, runs, cache.group));
             equal_rate = std::min(equal_rate, std::min(from_disks[cache.group], network) * job.time_share / hits);
         }
         for (const JobRun& run : runs) {

@@ -35,6 +35,7 @@ constexpr Entry kBenches[] = {
      "how soon is a dataset of ten million samples open, and what does a sample cost in its manifest?"},
     {"sessions", sessions, "how long from opening a loader to its first batch, and what does a session cost?"},
     {"assign", assign, "how long does a plan for thousands of jobs take, compared with a linear program?"},
+    {"optimum", optimum, "how far are plans for small clusters from the best plans there are?"},
     {"joint", joint, "do several jobs on several nodes read as predicted, and better than with static shares or LRU?"},
     {"reality", reality, "how long do six jobs on four nodes take, compared with the simulator's prediction?"},
     {"lru", lru_bench, "does the simulated LRU have the same hits as an LRU of blocks?"},

@@ -46,5 +46,6 @@ Result<boost::json::value> reality(const BenchOptions& options);
 Result<boost::json::value> lru_bench(const BenchOptions& options);
 Result<boost::json::value> simulate(const BenchOptions& options);
 Result<boost::json::value> decide_bench(const BenchOptions& options);
+Result<boost::json::value> optimum(const BenchOptions& options);
 
 }  // namespace larder::bench

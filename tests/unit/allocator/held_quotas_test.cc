@@ -11,7 +11,7 @@
 #include "allocator/cluster.h"
 #include "tests/support/property_cases.h"
 #include "tests/support/test_units.h"
-#include "tests/unit/allocator/random_state.h"
+#include "tests/oracle/random_state.h"
 
 namespace larder::allocator {
 namespace {

@@ -9,7 +9,7 @@
 #include "allocator/assign.h"
 #include "tests/oracle/cluster_lp.h"
 #include "tests/oracle/lp.h"
-#include "tests/unit/allocator/random_state.h"
+#include "tests/oracle/random_state.h"
 
 namespace larder::test {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "allocator/assign.h"
 #include "tests/support/property_cases.h"
-#include "tests/unit/allocator/random_state.h"
+#include "tests/oracle/random_state.h"
 
 namespace larder::test {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Random clusters for the allocator's tests, from a seed.
+// Random clusters from a seed, for the allocator's tests and the optimum bench.
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,29 @@
+#pragma once
+
+// Random clusters that are small enough for steady_optimum.h.
+
+#include <cstdint>
+
+#include "allocator/state.h"
+#include "tests/oracle/random_state.h"
+
+namespace larder::oracle {
+
+// Up to 6 jobs, 4 datasets and 4 nodes with disks, networks and last epochs. Half of the clusters have operators'
+// limits, the other half several peer groups: the model leaves open how a limit is divided among groups.
+inline allocator::ClusterState small_cluster(std::uint64_t seed) {
+    test::RandomStateOptions options{.jobs_max = 6, .datasets_max = 4, .nodes_max = 4, .epochs = false};
+    options.operator_limits = seed % 2 == 1;
+    options.peer_groups = seed % 2 == 0;
+    allocator::ClusterState state = test::RandomState(seed, options).make();
+    if (seed % 4 < 2) {
+        state.remote_bytes_per_second /= 8;
+        for (allocator::ClusterJob& job : state.jobs) job.bandwidth_floor_bytes_per_second /= 8;
+    }
+    for (std::size_t j = 0; j < state.jobs.size(); ++j) {
+        if ((seed / 4 + j) % 10 == 0) state.jobs[j].remaining_epochs = 1;
+    }
+    return state;
+}
+
+}  // namespace larder::oracle

@@ -1,0 +1,54 @@
+// Compares plans with an independent program for small clusters where disks, networks, peer groups, operators' limits
+// and last epochs count.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "allocator/assign.h"
+#include "tests/oracle/small_cluster.h"
+#include "tests/oracle/steady_optimum.h"
+
+namespace larder::test {
+namespace {
+
+using namespace allocator;
+
+constexpr std::uint64_t kSeeds = 200;
+
+TEST(Optimum, EqualSharesAreThoseOfTheIndependentProgram) {
+    int bound_by_a_node = 0;
+    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+        ClusterState state = oracle::small_cluster(seed);
+        const auto plan = assign(state, {.kind = ObjectiveKind::max_min});
+        ASSERT_TRUE(plan) << plan.error().message;
+        const std::vector<double> equal = oracle::equal_share_rates(state);
+        for (ClusterNode& node : state.nodes) {
+            node.disk_read_bytes_per_second = kUnlimited;
+            node.nic_bytes_per_second = kUnlimited;
+        }
+        const std::vector<double> unbound = oracle::equal_share_rates(state);
+        for (std::size_t j = 0; j < equal.size(); ++j) {
+            EXPECT_NEAR(plan->jobs[j].equal_share_bytes_per_second, equal[j], 1e-9 * equal[j]) << "seed " << seed;
+            bound_by_a_node += equal[j] < unbound[j] * 0.99;
+        }
+    }
+    EXPECT_GT(bound_by_a_node, 20) << "nodes bind in too few of the cases to show anything";
+}
+
+TEST(Optimum, NoPlanExceedsTheProgramsBound) {
+    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+        const ClusterState state = oracle::small_cluster(seed);
+        const auto plan = assign(state, {.kind = ObjectiveKind::throughput});
+        ASSERT_TRUE(plan) << plan.error().message;
+        double sum = 0;
+        for (const JobPlan& job : plan->jobs) sum += job.steady_bytes_per_second;
+        const std::vector<double> values(state.jobs.size(), 1);
+        const oracle::LargestSum best = oracle::largest_sum_of_rates(state, values, 0, {.programs = 1});
+        EXPECT_LE(sum, best.relaxed * (1 + 1e-5)) << "seed " << seed;
+    }
+}
+
+}  // namespace
+}  // namespace larder::test
