@@ -6,11 +6,14 @@
 #include <ranges>
 #include <utility>
 
+#include "allocator/balanced_placement.h"
+#include "allocator/bandwidth_limits.h"
 #include "allocator/cache_split.h"
 #include "allocator/gpu_placement.h"
 #include "allocator/model.h"
 #include "allocator/problem.h"
 #include "allocator/rate_limits.h"
+#include "allocator/sorted_indices.h"
 #include "allocator/user_shares.h"
 
 namespace larder::allocator {
@@ -74,10 +77,10 @@ bool lower_to_bounded_rates(const Problem& problem, const Solution& solution, st
 
 // Keeps these quotas, and only grants bandwidth.
 Solution solve_with_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
-                           std::vector<std::vector<NodeCache>> quotas) {
+                           std::vector<std::vector<NodeCache>> quotas, bool* nodes_bind = nullptr) {
     Solution solution{.quotas = std::move(quotas)};
     solution.steady_hit_ratios = steady_hits(problem, solution.quotas);
-    solution.steady_rates = rates_for(state, problem, kind, solution.steady_hit_ratios, solution.quotas);
+    solution.steady_rates = rates_for(state, problem, kind, solution.steady_hit_ratios, solution.quotas, nodes_bind);
     const std::vector<double>& hits = problem.effective_hit_ratios;
     solution.rates = rates_for(state, problem, kind, hits, solution.quotas);
     solution.bandwidths = bandwidth_grants(problem, kind, solution.rates, hits);
@@ -119,8 +122,9 @@ double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, 
         double ratio = std::numeric_limits<double>::infinity();
         for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
             const double equal_rate = problem.equal_rates[j];
-            // A job at f* cannot improve, so it does not hold the others down.
-            if (equal_rate <= 0 || solution.steady_rates[j] >= problem.ideals[j] * (1 - 1e-9)) continue;
+            // A job at the highest rate that f* and its cap allow cannot improve, so it does not hold the others down.
+            const double most = std::isinf(problem.bandwidth_caps[j]) ? problem.ideals[j] : highest_rate(problem, j);
+            if (equal_rate <= 0 || solution.steady_rates[j] >= most * (1 - 1e-6)) continue;
             ratio = std::min(ratio, solution.steady_rates[j] / (problem.jobs[j].weight * equal_rate));
         }
         return ratio;
@@ -178,27 +182,125 @@ Solution solve_for_rotation(const ClusterState& state, const Problem& averages, 
     return towards_equal_quotas(state, running, kind, std::move(solution));
 }
 
+// Looks for better quotas where disks or networks bind, in a limited number of tries. Keeps the best solution it has
+// seen.
+class NodeSearch {
+public:
+    NodeSearch(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Solution first)
+        : state_(state), problem_(problem), kind_(kind), best_(std::move(first)), tries_(tries_in_time(problem)) {
+        for (std::size_t j = 0; j < problem.jobs.size(); ++j) highest_.push_back(highest_rate(problem, j));
+    }
+
+    const Solution& best() const { return best_; }
+    Solution take() { return std::move(best_); }
+
+    // Returns true if every job reaches `rates` with these quotas.
+    bool consider(Quotas quotas, std::span<const double> rates) {
+        Solution solution = solve_with_quotas(state_, problem_, kind_, std::move(quotas));
+        bool reached = true;
+        for (std::size_t j = 0; j < rates.size(); ++j) {
+            reached = reached && solution.steady_rates[j] >= rates[j] * (1 - 1e-6);
+        }
+        if (gain(problem_, kind_, best_, solution) > 0) best_ = std::move(solution);
+        return reached;
+    }
+    // Divides the split among the nodes so that they can carry these rates best.
+    void balance(const CacheSplit& split, const std::vector<double>& rates) {
+        if (tries_-- > 0) consider(balanced_quotas(state_, problem_, split, rates), {});
+    }
+    void raise() {
+        if (kind_ == ObjectiveKind::max_min) return raise_level();
+        raise_one_by_one(problem_.equal_rates);
+        raise_one_by_one(std::vector<double>(best_.steady_rates));
+    }
+
+private:
+    bool carries(std::span<const double> rates) {
+        --tries_;
+        return consider(carrying_quotas(state_, problem_, rates), rates);
+    }
+    double slope(std::size_t job) const { return problem_.jobs[job].weight * problem_.equal_rates[job]; }
+
+    // Looks for the highest level at which the nodes carry all jobs.
+    void raise_level() {
+        double low = std::numeric_limits<double>::infinity();
+        double high = 0;
+        for (std::size_t j = 0; j < highest_.size(); ++j) {
+            if (!(slope(j) > 0)) continue;
+            low = std::min(low, 1 / problem_.jobs[j].weight);
+            high = std::max(high, highest_[j] / slope(j));
+        }
+        std::vector<double> rates(highest_.size());
+        const auto carries_level = [&](double level) {
+            for (std::size_t j = 0; j < rates.size(); ++j) {
+                rates[j] = std::min(std::max(level * slope(j), problem_.equal_rates[j]), highest_[j]);
+            }
+            return carries(rates);
+        };
+        if (tries_ <= 0 || !(low < high) || carries_level(high)) return;
+        while (tries_ > 0 && high > low * (1 + 1e-8)) {
+            const double level = std::sqrt(low * high);
+            (carries_level(level) ? low : high) = level;
+        }
+    }
+
+    // Raises one job after another as far as the nodes carry it, the cheapest first.
+    void raise_one_by_one(std::vector<double> rates) {
+        std::vector<double> costs;
+        for (std::size_t j = 0; j < rates.size(); ++j) {
+            costs.push_back((1 - best_.steady_hit_ratios[j]) / problem_.jobs[j].value);
+        }
+        if (tries_ <= 0 || !carries(rates)) return;
+        for (const std::uint32_t j : ascending(costs)) {
+            constexpr int kHalvings = 6;
+            double low = rates[j];
+            double high = highest_[j];
+            for (int i = 0; i <= kHalvings && high > low * (1 + 1e-3); ++i) {
+                if (tries_ <= 0) return;
+                rates[j] = i == 0 ? high : (low + high) / 2;
+                (carries(rates) ? low : high) = rates[j];
+            }
+            rates[j] = low;
+        }
+    }
+
+    const ClusterState& state_;
+    const Problem& problem_;
+    ObjectiveKind kind_;
+    Solution best_;
+    int tries_;
+    std::vector<double> highest_;
+};
+
 }  // namespace
 
 Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind) {
-    std::vector<double> ideals = problem.ideals;
-    const auto solution_of = [&](const Problem& bounded) {
-        return solve_with_quotas(state, problem, kind, choose_quotas(state, bounded, kind, ideals));
-    };
-    Solution best = solution_of(problem);
-    if (!lower_to_bounded_rates(problem, best, ideals)) return best;
+    bool nodes_bind = false;
+    Solution first =
+        solve_with_quotas(state, problem, kind, choose_quotas(state, problem, kind, problem.ideals), &nodes_bind);
+    if (!nodes_bind || !chooses_quotas(kind)) return first;
 
+    NodeSearch search(state, problem, kind, std::move(first));
+    const auto balance = [&](const Problem& bounded) {
+        const CacheSplit split = split_for(bounded, kind);
+        search.balance(split, bounded.ideals);
+        search.balance(split, std::vector<double>(search.best().steady_rates));
+    };
+    balance(problem);
+    search.raise();
+    // Jobs that stay below f* need less cache: solve again with their rates as their ideals.
     Problem bounded = problem;
     for (int round = 1; round <= kRoundsMax; ++round) {
+        std::vector<double> ideals = bounded.ideals;
+        if (!lower_to_bounded_rates(problem, search.best(), ideals)) break;
         for (std::size_t j = 0; j < ideals.size(); ++j) {
             bounded.ideals[j] = ideals[j];
-            bounded.equal_rates[j] = std::min(bounded.equal_rates[j], ideals[j]);
+            bounded.equal_rates[j] = std::min(problem.equal_rates[j], ideals[j]);
         }
-        Solution solution = solution_of(bounded);
-        if (gain(problem, kind, best, solution) > 0) best = std::move(solution);
-        if (!lower_to_bounded_rates(problem, best, ideals)) break;
+        search.consider(choose_quotas(state, bounded, kind, ideals), {});
+        balance(bounded);
     }
-    return best;
+    return search.take();
 }
 
 Solution towards_equal_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Solution best) {

@@ -343,7 +343,8 @@ CacheSplit pinned_split(const Problem& problem) {
     return split;
 }
 
-// Returns the split that is best by the objective.
+}  // namespace
+
 CacheSplit split_for(const Problem& problem, ObjectiveKind kind) {
     switch (kind) {
         case ObjectiveKind::efficiency: return efficiency_split(problem);
@@ -355,8 +356,6 @@ CacheSplit split_for(const Problem& problem, ObjectiveKind kind) {
     }
     return pinned_split(problem);
 }
-
-}  // namespace
 
 CacheSplit towards_equal_split(const Problem& problem, const CacheSplit& split) {
     const std::vector<double>& equals = problem.equal_rates;

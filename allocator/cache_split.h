@@ -23,6 +23,9 @@ using CacheSplit = std::vector<double>;
 // Returns `split` moved towards the equal one, only as far as needed to let every job reach its equal share's rate.
 CacheSplit towards_equal_split(const Problem& problem, const CacheSplit& split);
 
+// Returns the split that is best by the objective.
+CacheSplit split_for(const Problem& problem, ObjectiveKind kind);
+
 // Returns quotas by dataset, each by node: the split that is best by the objective, placed. `rates` are as
 // place_quotas() has them.
 std::vector<std::vector<NodeCache>> choose_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind,

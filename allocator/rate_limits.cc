@@ -140,12 +140,31 @@ std::vector<double> RateLimits::fill(std::span<const double> low, std::span<cons
 // --- the largest sum
 
 std::vector<double> RateLimits::maximize(std::span<const double> low, std::span<const double> high,
-                                         std::span<const double> cost) const {
-    std::vector<double> rates(low.begin(), low.end());
-    if (fits(high)) {
-        rates.assign(high.begin(), high.end());
-        return rates;
+                                         std::span<const double> cost, std::span<const double> value) const {
+    if (fits(high)) return {high.begin(), high.end()};
+    std::vector<double> cheapest_first = raised(low, high, cost);
+    if (capacities_.size() == 1) return cheapest_first;
+    // Where several bounds bind, the part of the bounds that a job takes may matter more than its cost.
+    std::vector<double> scarcity(low.size());
+    for (std::uint32_t job = 0; job < scarcity.size(); ++job) {
+        for (const Use& use : uses_of_job(job)) {
+            // The largest part, because a sum would depend on the order of the bounds.
+            if (capacities_[use.limit] > 0)
+                scarcity[job] = std::max(scarcity[job], use.per_byte / capacities_[use.limit]);
+        }
+        scarcity[job] /= value[job];
     }
+    std::vector<double> lightest_first = raised(low, high, scarcity);
+    double gained = 0;
+    for (std::size_t job = 0; job < scarcity.size(); ++job) {
+        gained += value[job] * (lightest_first[job] - cheapest_first[job]);
+    }
+    return gained > 0 ? lightest_first : cheapest_first;
+}
+
+std::vector<double> RateLimits::raised(std::span<const double> low, std::span<const double> high,
+                                       std::span<const double> cost) const {
+    std::vector<double> rates(low.begin(), low.end());
     std::vector<double> left(capacities_);
     for (std::uint32_t i = 0; i < left.size(); ++i) left[i] -= used(i, rates);
     // Jobs of one dataset are adjacent and have equal hit ratios: there are far fewer runs of equal costs than jobs.
@@ -299,13 +318,10 @@ RateLimits cluster_limits(const ClusterState& state, const Problem& problem, std
     return limits;
 }
 
-}  // namespace
-
-std::vector<double> rates_for(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
-                              std::span<const double> hits, const std::vector<std::vector<NodeCache>>& quotas) {
-    const RateLimits limits = cluster_limits(state, problem, hits, quotas);
+std::vector<double> rates_within(const RateLimits& limits, const Problem& problem, ObjectiveKind kind,
+                                 std::span<const double> hits) {
     const std::size_t count = problem.jobs.size();
-    std::vector<double> low(count), high(count), slopes, costs;
+    std::vector<double> low(count), high(count), slopes, costs, values;
     for (std::size_t j = 0; j < count; ++j) {
         const JobTerms& job = problem.jobs[j];
         high[j] = predicted_rate(problem.ideals[j], problem.bandwidth_caps[j], hits[j]);
@@ -314,6 +330,7 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
             slopes.push_back(std::max(job.weight * problem.equal_rates[j], 1e-9 * problem.ideals[j]));
         } else {
             costs.push_back((1 - hits[j]) / job.value);
+            values.push_back(job.value);
         }
     }
     if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned) {
@@ -336,7 +353,22 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
         }
         if (!limits.fits(low)) low = limits.fill(std::vector<double>(count), low, low);
     }
-    return kind == ObjectiveKind::max_min ? limits.fill(low, slopes, high) : limits.maximize(low, high, costs);
+    return kind == ObjectiveKind::max_min ? limits.fill(low, slopes, high) : limits.maximize(low, high, costs, values);
+}
+
+}  // namespace
+
+std::vector<double> rates_for(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
+                              std::span<const double> hits, const std::vector<std::vector<NodeCache>>& quotas,
+                              bool* nodes_bind) {
+    const RateLimits limits = cluster_limits(state, problem, hits, quotas);
+    std::vector<double> rates = rates_within(limits, problem, kind, hits);
+    if (nodes_bind == nullptr) return rates;
+    *nodes_bind = false;
+    if (limits.count() <= 1) return rates;
+    const std::vector<double> free = rates_within(RateLimits::of_remote(problem, hits), problem, kind, hits);
+    for (std::size_t j = 0; j < rates.size(); ++j) *nodes_bind = *nodes_bind || rates[j] < free[j] * (1 - 1e-6);
+    return rates;
 }
 
 }  // namespace larder::allocator

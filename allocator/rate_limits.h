@@ -31,6 +31,7 @@ public:
         uses_.push_back({.limit = limit, .job = job, .per_byte = std::max(0.0, per_byte), .least = least});
         uses_begin_[job + 1] = static_cast<std::uint32_t>(uses_.size());
     }
+    std::size_t count() const { return capacities_.size(); }
     // Call it after the last use.
     void finish();
     // Bounds by the remote alone: job j takes 1 - hit_ratios[j] of it, and never less than its floor. finish() was
@@ -42,9 +43,10 @@ public:
     // of a full bound goes on rising until per_byte * rate reaches `least`. The rates `low` must keep all bounds.
     std::vector<double> fill(std::span<const double> low, std::span<const double> slope,
                              std::span<const double> high) const;
-    // Returns rates with a large sum, at least `low`: cheapest `cost` first, each as high as its bounds allow.
+    // Returns rates with a large sum of value * rate, at least `low`: cheapest `cost` first, each as high as its bounds
+    // allow. With several bounds, jobs that take little of them first if that gives a larger sum.
     std::vector<double> maximize(std::span<const double> low, std::span<const double> high,
-                                 std::span<const double> cost) const;
+                                 std::span<const double> cost, std::span<const double> value) const;
 
     // True if no bound is exceeded by more than the fraction `slack` of it.
     bool fits(std::span<const double> rates, double slack = kRounding) const;
@@ -69,6 +71,9 @@ private:
         return all.subspan(limits_begin_[limit], limits_begin_[limit + 1] - limits_begin_[limit]);
     }
     double used(std::uint32_t limit, std::span<const double> rates) const;
+    // Raises jobs from `low` one after another, cheapest first, each as high as its bounds allow.
+    std::vector<double> raised(std::span<const double> low, std::span<const double> high,
+                               std::span<const double> cost) const;
 
     std::vector<double> capacities_;
     std::vector<Use> uses_;  // by job
@@ -79,8 +84,10 @@ private:
 
 // Returns the rates these hit ratios allow, by the objective. No job falls below its equal share's rate. If the cache
 // is not yet as planned and those rates do not fit, the lower bound is the rate from an equal share of bandwidth.
-// `hits` are by index in Problem::jobs, `quotas` by dataset.
+// `hits` are by index in Problem::jobs, `quotas` by dataset. `nodes_bind`, if not null, is set to true if a job would
+// be faster without the limits of disks and networks.
 std::vector<double> rates_for(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
-                              std::span<const double> hits, const std::vector<std::vector<NodeCache>>& quotas);
+                              std::span<const double> hits, const std::vector<std::vector<NodeCache>>& quotas,
+                              bool* nodes_bind = nullptr);
 
 }  // namespace larder::allocator

@@ -44,6 +44,15 @@ def test_plan_matches_the_linear_program(bench) -> None:
             assert row["max_abs_diff"] < 1e-6
 
 
+def test_plans_are_measured_against_the_best_ones(bench) -> None:
+    result = bench("optimum")
+    assert [row["objective"] for row in result["objectives"]] == ["max-min", "throughput", "utilisation", "efficiency"]
+    assert result["equal_share_error"] < 1e-9
+    for row in result["objectives"]:
+        assert row["clusters"] == 60 and row["impossible"] == 0
+        assert 0 <= row["gap_median"] <= 0.001 and row["gap_median"] <= row["gap_p99"] <= row["gap_worst"] < 1
+
+
 def test_decisions_are_made_in_every_setting(bench) -> None:
     rows = bench("decide")
     settings = {(row["gpu_types"], row["tight_deadlines"], row["cells"]) for row in rows}

@@ -444,11 +444,16 @@ TEST(Bounds, ServingNodeIsBoundByOutgoingNetwork) {
     add_dataset(state, "A", 100);
     add_job(state, "a", 0, 5, 1);
     add_job(state, "near", 0, 5, 0);
+    // The job elsewhere gets 0.3 from the node and 0.3 from the remote. Hits in the node's own cache do not use the
+    // network, and what the near job misses comes in at 0.3.
     const Plan plan = planned(state, ObjectiveKind::max_min);
-    expect_quotas(plan, {100});
-    // Hits in the node's own cache do not use the network.
-    EXPECT_NEAR(plan.jobs[0].steady_bytes_per_second / kBytesPerGB, 0.3, kTolerance);
-    EXPECT_NEAR(plan.jobs[1].steady_bytes_per_second / kBytesPerGB, 5, kTolerance);
+    EXPECT_NEAR(static_cast<double>(plan.datasets[0].quota_bytes) / kBytesPerGB, 50, 1e-3);
+    EXPECT_NEAR(plan.jobs[0].steady_bytes_per_second / kBytesPerGB, 0.6, 1e-5);
+    EXPECT_NEAR(plan.jobs[1].steady_bytes_per_second / kBytesPerGB, 0.6, 1e-5);
+    state.datasets[0].quota_floor_bytes = bytes(100);
+    const Plan whole = planned(state, ObjectiveKind::max_min);
+    EXPECT_NEAR(whole.jobs[0].steady_bytes_per_second / kBytesPerGB, 0.3, kTolerance);
+    EXPECT_NEAR(whole.jobs[1].steady_bytes_per_second / kBytesPerGB, 5, kTolerance);
 }
 
 TEST(Bounds, DiskHitsAreBoundByDiskReadRate) {
@@ -456,8 +461,14 @@ TEST(Bounds, DiskHitsAreBoundByDiskReadRate) {
     state.nodes[0].disk_read_bytes_per_second = 0.3 * kBytesPerGB;
     add_dataset(state, "A", 100);
     add_job(state, "a", 0, 5);
+    // The disk gives 0.3 and the remote 1, so the cache holds no more of the dataset than the disk can serve.
+    for (const ObjectiveKind kind : {ObjectiveKind::max_min, ObjectiveKind::throughput}) {
+        EXPECT_NEAR(planned(state, kind).jobs[0].steady_bytes_per_second / kBytesPerGB, 1.3, 0.013);
+    }
     // Half of the bytes read come from the disk.
+    state.datasets[0].quota_floor_bytes = bytes(50);
     expect_steady_rates(planned(state, ObjectiveKind::max_min), {0.6});
+    state.datasets[0].quota_floor_bytes = 0;
     // Memory has no such bound.
     state.nodes[0].memory_bytes = bytes(50);
     state.nodes[0].disk_bytes = 0;

@@ -9,9 +9,9 @@
 
 #include "allocator/assign.h"
 #include "allocator/cluster.h"
+#include "tests/oracle/random_state.h"
 #include "tests/support/property_cases.h"
 #include "tests/support/test_units.h"
-#include "tests/oracle/random_state.h"
 
 namespace larder::allocator {
 namespace {

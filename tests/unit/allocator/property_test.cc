@@ -11,8 +11,8 @@
 #include <set>
 
 #include "allocator/assign.h"
-#include "tests/support/property_cases.h"
 #include "tests/oracle/random_state.h"
+#include "tests/support/property_cases.h"
 
 namespace larder::test {
 namespace {

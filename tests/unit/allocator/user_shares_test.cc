@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "allocator/assign.h"
+#include "tests/oracle/random_state.h"
 #include "tests/support/property_cases.h"
 #include "tests/unit/allocator/by_hand.h"
-#include "tests/oracle/random_state.h"
 
 namespace larder::test {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "allocator/assign.h"
+#include "tests/oracle/random_state.h"
 #include "tests/support/property_cases.h"
 #include "tests/unit/allocator/corruption.h"
-#include "tests/oracle/random_state.h"
 
 namespace larder::test {
 namespace {
