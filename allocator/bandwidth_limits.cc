@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "allocator/model.h"
+#include "allocator/sort_few.h"
 
 namespace larder::allocator {
 namespace {
@@ -41,6 +43,7 @@ std::vector<double> least_cache(const Problem& problem, std::span<const double> 
 
 std::vector<Saving> savings_with_floors(const Problem& problem, std::span<const double> rates) {
     std::vector<Saving> savings;
+    savings.reserve(problem.reads.size());
     for (std::size_t j = 0; j < rates.size(); ++j) {
         const double floor = problem.bandwidth_floors[j];
         if (!has_floor(problem, j) || rates[j] <= floor) continue;
@@ -54,21 +57,28 @@ std::vector<Saving> savings_with_floors(const Problem& problem, std::span<const 
     return savings;
 }
 
-std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> density, std::vector<Saving> savings) {
-    // Sorts from each cache's last bytes, which save only for jobs without a floor, to its first.
-    std::ranges::sort(savings, [](const Saving& a, const Saving& b) {
-        if (a.cache != b.cache) return a.cache < b.cache;
-        return a.up_to_bytes != b.up_to_bytes ? a.up_to_bytes > b.up_to_bytes : a.density < b.density;
-    });
+std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> density,
+                              std::span<const Saving> savings) {
+    std::vector<std::uint32_t> begins(density.size() + 1);
+    for (const Saving& saving : savings) ++begins[saving.cache + 1];
+    std::partial_sum(begins.begin(), begins.end(), begins.begin());
+    std::vector<Saving> by_cache(savings.size());
+    std::vector<std::uint32_t> next(begins.begin(), begins.end() - 1);
+    for (const Saving& saving : savings) by_cache[next[saving.cache]++] = saving;
     std::vector<Saving> pieces;
-    std::size_t next = 0;
+    pieces.reserve(density.size() + savings.size());
     for (std::uint32_t i = 0; i < density.size(); ++i) {
-        pieces.push_back({.cache = i, .up_to_bytes = problem.caches[i].cap, .density = density[i]});
-        for (; next < savings.size() && savings[next].cache == i; ++next) {
-            const Saving& saving = savings[next];
-            pieces.push_back({.cache = i,
-                              .up_to_bytes = std::min(saving.up_to_bytes, problem.caches[i].cap),
-                              .density = pieces.back().density + saving.density});
+        // Sorts from the cache's last bytes, which save only for jobs without a floor, to its first.
+        const auto of_cache = std::span(by_cache).subspan(begins[i], begins[i + 1] - begins[i]);
+        const auto earliness = [](const Saving& saving) { return -saving.up_to_bytes; };
+        sort_few(of_cache, earliness);
+        sort_equal(of_cache, earliness, [](const Saving& a, const Saving& b) { return a.density < b.density; });
+        Saving piece{.cache = i, .up_to_bytes = problem.caches[i].cap, .density = density[i]};
+        if (piece.density > 0) pieces.push_back(piece);
+        for (const Saving& saving : of_cache) {
+            piece.up_to_bytes = std::min(saving.up_to_bytes, problem.caches[i].cap);
+            piece.density += saving.density;
+            pieces.push_back(piece);
         }
     }
     return pieces;
