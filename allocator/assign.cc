@@ -11,6 +11,7 @@
 #include "allocator/cache_split.h"
 #include "allocator/gpu_placement.h"
 #include "allocator/model.h"
+#include "allocator/node_relief.h"
 #include "allocator/problem.h"
 #include "allocator/rate_limits.h"
 #include "allocator/sorted_indices.h"
@@ -305,6 +306,12 @@ Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind 
 
 Solution towards_equal_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Solution best) {
     if (!chooses_quotas(kind) || reaches_equal_shares(problem, best)) return best;
+    Quotas relieved = relieve_nodes(state, problem, best.steady_hit_ratios, best.quotas);
+    if (relieved != best.quotas) {
+        Solution solution = solve_with_quotas(state, problem, kind, std::move(relieved));
+        if (reaches_equal_shares(problem, solution)) return solution;
+    }
+    // Equal quotas are one for each dataset and node: in a large group, this takes long.
     const Quotas equal = equal_quotas(state, problem);
     Solution found = solve_with_quotas(state, problem, kind, equal);
     if (!reaches_equal_shares(problem, found)) return best;

@@ -15,8 +15,9 @@
 // on the bounded rates. So assign() solves without the bounds, places the cache and bounds the rates. If a node binds, it
 // searches: it looks for rates that the nodes can carry (balanced_placement.h), level by level or job by job, and solves
 // again with the bounded rates as the jobs' ideals, at most three times. The best solution is taken. This is no longer
-// exact: `larder bench optimum` measures how far plans are from the best. If a job is then below its equal share, quotas
-// move towards equal ones, spread over all nodes of a group, as far as needed.
+// exact: `larder bench optimum` measures how far plans are from the best. If a job is then below its equal share, nodes
+// that are too slow for what lies on them exchange cache with others (node_relief.h). If that is not enough, quotas move
+// towards equal ones, spread over all nodes of a group, as far as needed.
 //
 // Jobs may belong to users. Each user is guaranteed a fair share of the bandwidth first (user_shares.h). Without users
 // the objective divides everything.
@@ -71,8 +72,8 @@ struct Solution {
 // Solves one plan for jobs that all have GPUs: cache split, cache placement, and the resulting rates. Where disks or
 // networks bind, jobs may be below their equal shares.
 Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind);
-// Returns the solution with its quotas moved towards equal ones, as far as needed to let every job reach its equal
-// share's rate.
+// Returns the solution with its quotas moved, as far as needed to let every job reach its equal share's rate: off nodes
+// that are too slow, or else towards equal quotas.
 Solution towards_equal_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Solution solution);
 
 // Gives the room that a plan leaves over to the datasets that no job reads at present: their cached blocks stay, they

@@ -196,6 +196,27 @@ std::vector<double> RateLimits::raised(std::span<const double> low, std::span<co
 
 // --- the bounds of a cluster, and the rates within them
 
+std::vector<double> hits_per_byte(const Problem& problem, std::span<const double> hit_ratios,
+                                  std::span<const std::vector<NodeCache>> quotas) {
+    const CacheSplit cache_bytes = split_of(problem, quotas);
+    std::vector<double> per_byte(problem.jobs.size());
+    for (std::uint32_t j = 0; j < per_byte.size(); ++j) {
+        double weights = 0;
+        for (const Read& read : problem.reads_of(j)) weights += read.part * cache_bytes[read.cache];
+        per_byte[j] = weights > 0 ? hit_ratios[j] / weights : 0;
+    }
+    return per_byte;
+}
+
+std::vector<double> reads_by_cache(const Problem& problem, std::span<const double> rates,
+                                   std::span<const double> hits_per_byte) {
+    std::vector<double> reads(problem.caches.size());
+    for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
+        for (const Read& read : problem.reads_of(j)) reads[read.cache] += rates[j] * read.part * hits_per_byte[j];
+    }
+    return reads;
+}
+
 namespace {
 
 // Rounding quotas to whole bytes may cost an equal share this fraction of its rate.
@@ -208,25 +229,14 @@ struct NodeDemand {
     double disk = 0;
 };
 
-// Each part of a job hits the nodes of its group in proportion to the bytes they cache. Returns the share of a job's
-// bytes that comes from a node, for each byte the node caches, in a group where all of the job runs.
-double hits_per_byte(const Problem& problem, std::uint32_t job, double hit_ratio, std::span<const double> cache_bytes) {
-    double weights = 0;
-    for (const Read& read : problem.reads_of(job)) weights += read.part * cache_bytes[read.cache];
-    return weights > 0 ? hit_ratio / weights : 0;
-}
-
 // Returns the demand on each node if every job reads at f* and no bytes are found on the node that reads them.
 std::vector<NodeDemand> highest_demand(const Problem& problem, std::span<const double> hits_per_byte,
                                        std::span<const std::vector<NodeCache>> quotas) {
     std::vector<NodeDemand> demand(problem.group_of_node.size());
-    std::vector<double> hits(problem.caches.size());  // bytes per second, for each byte cached
     for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
         for (const JobRun& run : problem.runs_of(j)) demand[run.node].in += problem.ideals[j] * run.part;
-        for (const Read& read : problem.reads_of(j)) {
-            hits[read.cache] += problem.ideals[j] * read.part * hits_per_byte[j];
-        }
     }
+    const std::vector<double> hits = reads_by_cache(problem, problem.ideals, hits_per_byte);
     for (std::uint32_t i = 0; i < quotas.size(); ++i) {
         for (const NodeCache& quota : quotas[i]) {
             const double rate = hits[problem.cache_on(i, quota.node)];
@@ -259,11 +269,7 @@ RateLimits cluster_limits(const ClusterState& state, const Problem& problem, std
     });
     if (!node_bounds) return RateLimits::of_remote(problem, hit_ratios);
 
-    const CacheSplit cache_bytes = split_of(problem, quotas);
-    std::vector<double> per_byte(problem.jobs.size());
-    for (std::uint32_t j = 0; j < per_byte.size(); ++j) {
-        per_byte[j] = hits_per_byte(problem, j, hit_ratios[j], cache_bytes);
-    }
+    const std::vector<double> per_byte = hits_per_byte(problem, hit_ratios, quotas);
     const std::vector<NodeDemand> demand = highest_demand(problem, per_byte, quotas);
     RateLimits limits(problem.jobs.size());
     const std::uint32_t remote = limits.add(problem.remote);

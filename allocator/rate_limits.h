@@ -82,6 +82,14 @@ private:
     std::vector<std::uint32_t> limits_begin_;
 };
 
+// Each part of a job hits the nodes of its group in proportion to the bytes they cache. Returns, by job, the share of
+// its bytes that comes from a node, for each byte the node caches, in a group where all of the job runs.
+std::vector<double> hits_per_byte(const Problem& problem, std::span<const double> hit_ratios,
+                                  std::span<const std::vector<NodeCache>> quotas);
+// Returns, by cache, the bytes per second that jobs at these rates read from it, for each byte cached.
+std::vector<double> reads_by_cache(const Problem& problem, std::span<const double> rates,
+                                   std::span<const double> hits_per_byte);
+
 // Returns the rates these hit ratios allow, by the objective. No job falls below its equal share's rate. If the cache
 // is not yet as planned and those rates do not fit, the lower bound is the rate from an equal share of bandwidth.
 // `hits` are by index in Problem::jobs, `quotas` by dataset. `nodes_bind`, if not null, is set to true if a job would
