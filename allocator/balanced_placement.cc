@@ -17,6 +17,7 @@ constexpr double kTriesMax = 128;
 constexpr double kWorkPerPair = 40;  // a place for a cache, in one try
 constexpr double kWorkPerJob = 50;   // the rates of a job, in one try
 constexpr int kHalvings = 40;
+constexpr double kBusyEnough = 0.8;
 constexpr double kBusiestMax = 1e9;  // how far above its limit a node may be planned
 
 // The room that a node has left, and the rates that its disk and its outgoing network carry already.
@@ -145,7 +146,10 @@ public:
             }
         }
         double left = wanted;
+        // Fewer nodes get a quota if each may be this busy.
+        high = std::max(high, std::min(busiest, kBusyEnough));
         for (const Place& place : places_) {
+            if (left < 1) break;
             const Piece piece = part_of(balance_.fits(place, high), left);
             left -= piece.bytes();
             add(i, place, piece);

@@ -10,7 +10,7 @@
 namespace larder::allocator {
 namespace {
 
-constexpr double kAlmost = 1 - 1e-9;
+constexpr double kWithinLimit = 1 - 1e-9;
 constexpr std::uint32_t kNoDataset = kNoTerms;
 
 // Bytes per second, on a node's outgoing network and on its disk.
@@ -108,8 +108,8 @@ private:
 
     // Returns the load that the node could still take; below 0 if it has too much.
     Load spare(std::uint32_t n) const {
-        return {.out = state_.nodes[n].nic_bytes_per_second * kAlmost - loads_[n].out,
-                .disk = state_.nodes[n].disk_read_bytes_per_second * kAlmost - loads_[n].disk};
+        return {.out = state_.nodes[n].nic_bytes_per_second * kWithinLimit - loads_[n].out,
+                .disk = state_.nodes[n].disk_read_bytes_per_second * kWithinLimit - loads_[n].disk};
     }
     bool is_full(std::uint32_t n) const {
         constexpr double kLittle = 1e-3;
