@@ -104,6 +104,11 @@ std::optional<Placed> Cells::place(const PlaceRequest& request) {
     const std::uint32_t cluster = cluster_of_tenant(request.tenant);
     if (cluster == kNone) return std::nullopt;
     auto placement = take(cluster, request);
+    // A doomed cell may hold healthy nodes. They serve whoever asks first.
+    if (!placement && unbind_doomed(request.gpu_type)) {
+        placement = take(cluster, request);
+        if (!placement) update_bindings();
+    }
     if (!placement) return std::nullopt;
     std::vector<JobId> evicted = opportunistic_on(*placement);
     for (const JobId id : evicted) forget(id);
@@ -386,6 +391,17 @@ bool Cells::bind_all(std::uint32_t cluster, std::uint32_t gpu_type) {
     return any;
 }
 
+// Returns true if cells of the GPU type were doomed.
+bool Cells::unbind_doomed(std::uint32_t gpu_type) {
+    bool any = false;
+    for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
+        if (type_of_[h] != gpu_type || !hierarchies_[h].has_doomed_cells()) continue;
+        any = true;
+        hierarchies_[h].unbind_bad_cells();
+    }
+    return any;
+}
+
 void Cells::unbind_idle() {
     for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
         hierarchies_[h].unbind_unused();
@@ -498,6 +514,25 @@ Placement Cells::take_near(std::uint32_t cluster, const PlaceRequest& request) {
     return placement;
 }
 
+// Takes GPUs of one healthy cell. bind_all() may have spent the healthy nodes on larger cells with bad nodes. Empty:
+// there is no such cell.
+Placement Cells::take_healthy_cell(std::uint32_t cluster, const PlaceRequest& request) {
+    for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
+        SharedHierarchy& shared = hierarchies_[h];
+        if (type_of_[h] != request.gpu_type || shared.cells().all_served()) continue;
+        for (std::uint32_t level = 0; level < shared.cells().levels(); ++level) {
+            if (shared.cells().gpus_in(level) < request.gpus) continue;
+            if (shared.bind(cluster, level, {.near = {}, .only_healthy = true}) == kNone) continue;
+            scarce_[h] = true;
+            const bool enough = collect(cluster, request, request.gpus);
+            Placement placement = enough ? take_few_nodes(cluster, request, request.gpus) : Placement{};
+            unbind_idle();
+            if (!placement.empty()) return placement;
+        }
+    }
+    return {};
+}
+
 void Cells::release_gpus(const Placement& placement) {
     drop(placement);
     unbind_idle();
@@ -522,16 +557,14 @@ std::optional<Placement> Cells::take(std::uint32_t cluster, const PlaceRequest& 
     bool collected = true;
     const auto few_nodes = [&] {
         const bool bound = bind_all(cluster, request.gpu_type);
-        if ((bound || !std::exchange(collected, false)) && !collect(cluster, request, request.gpus)) {
-            return Placement{};
+        if ((!bound && std::exchange(collected, false)) || collect(cluster, request, request.gpus)) {
+            return take_few_nodes(cluster, request, request.gpus);
         }
-        return take_few_nodes(cluster, request, request.gpus);
+        unbind_idle();
+        return take_healthy_cell(cluster, request);
     };
     Placement placement = few_nodes();
-    if (placement.empty()) {
-        unbind_idle();
-        return std::nullopt;
-    }
+    if (placement.empty()) return std::nullopt;
     if (!request.near.empty() && request.rate_far < 1) {
         const double few_nodes_rate = rate(request, placement);
         release_gpus(placement);

@@ -80,12 +80,14 @@ private:
     // Takes and holds GPUs for the request, even if opportunistic jobs run there.
     std::optional<Placement> take(std::uint32_t cluster, const PlaceRequest& request);
     Placement take_few_nodes(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus);
+    Placement take_healthy_cell(std::uint32_t cluster, const PlaceRequest& request);
     Placement take_near(std::uint32_t cluster, const PlaceRequest& request);
     void release_gpus(const Placement& placement);
     double rate(const PlaceRequest& request, const Placement& placement) const;
     // Collects the offers for a gang. Returns false if they have fewer than `gpus` GPUs in all.
     bool collect(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus);
     bool bind_all(std::uint32_t cluster, std::uint32_t gpu_type);
+    bool unbind_doomed(std::uint32_t gpu_type);
     void unbind_idle();
     bool claim_at(std::uint32_t cluster, const Placement& placement);
 

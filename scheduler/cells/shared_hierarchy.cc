@@ -117,7 +117,8 @@ std::optional<CellId> SharedHierarchy::find(std::uint32_t level, const BindPrefe
     Rank best_rank;
     const auto consider = [&](CellId cell) {
         const auto ranked = rank(cell);
-        if (!ranked || (best && best_rank <= *ranked)) return false;
+        if (!ranked || (preference.only_healthy && ranked->bad_nodes > 0)) return false;
+        if (best && best_rank <= *ranked) return false;
         best = cell;
         best_rank = *ranked;
         return ranked->perfect();
@@ -444,11 +445,15 @@ void SharedHierarchy::unbind_bad_cells() {
 
 void SharedHierarchy::bind_bad_cells() {
     if (cells_.bad_nodes() == 0 && doomed_.empty()) return;
+    // All are unbound first: a doomed cell whose node is back must not hide this node from other virtual clusters.
+    std::vector<std::pair<std::uint32_t, CellId>> doomed_before;
     for (const std::uint32_t number : std::vector(doomed_)) {
-        const VirtualCell virtual_cell = virtual_cells_[number];
-        const CellId cell{virtual_cell.level, virtual_cell.index};
+        doomed_before.emplace_back(number, CellId{virtual_cells_[number].level, virtual_cells_[number].index});
         unbind(number);
-        if (cells_.bad_nodes_in(cell) == 0 || highest_short_level(virtual_cell.cluster) == kNone) continue;
+    }
+    for (const auto& [number, cell] : doomed_before) {
+        const std::uint32_t short_level = highest_short_level(virtual_cells_[number].cluster);
+        if (cells_.bad_nodes_in(cell) == 0 || short_level == kNone || cell.level < short_level) continue;
         const bool back = bind_back(number, cell);
         LARDER_ASSERT(back);
         virtual_cells_[number].doomed = true;

@@ -53,6 +53,7 @@ public:
     struct BindPreference {
         std::span<const std::uint32_t> near;  // preferred nodes
         std::uint32_t beside = kNone;         // a node to be close to; kNone: none
+        bool only_healthy = false;            // no cell with a bad node will do
     };
     // Binds one more virtual cell of the level to the best physical cell. Returns its number; kNone: none can be bound.
     std::uint32_t bind(std::uint32_t cluster, std::uint32_t level, const BindPreference& preference);
@@ -83,6 +84,7 @@ public:
     void bind_bad_cells();
     // Unbinds all doomed cells. Call it before asking for specific cells.
     void unbind_bad_cells();
+    bool has_doomed_cells() const { return !doomed_.empty(); }
 
     bool is_sound() const;
 

@@ -127,6 +127,8 @@ private:
         } else {
             ASSERT_FALSE(fits && room.all_served) << asked.gpus << " GPUs fit among " << room.gpus;
             ASSERT_GT(asked.gpus, room.bound_gpus);
+            ASSERT_FALSE(could_bind_healthy_cell(asked.tenant, asked.gpu_type, asked.gpus))
+                << asked.gpus << " GPUs were refused, but a healthy cell is free";
         }
         if (placement != nullptr && room.all_served && asked.near.empty()) {
             ASSERT_LE(placement->size(), room.least_nodes(asked.gpus));

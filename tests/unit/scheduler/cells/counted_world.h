@@ -159,6 +159,10 @@ protected:
                     room.gpus += size;
                     continue;
                 }
+                if (state.cell.doomed) {  // it may be bound elsewhere
+                    room.all_served = false;
+                    room.gpus += size;
+                }
                 const std::uint32_t first = state.cell.index * size;
                 for (std::uint32_t gpu = first; gpu < first + size;) {
                     const std::uint32_t node = gpu / per_node;
@@ -168,12 +172,89 @@ protected:
                         left += (taken >> (gpu % per_node) & 1) == 0 && !is_bad(h, node) ? 1 : 0;
                     }
                     room.by_node.push_back(left);
-                    room.gpus += left;
+                    if (!state.cell.doomed) room.gpus += left;
                     room.bound_gpus += left;
                 }
             }
         }
         return room;
+    }
+
+    // True if a virtual cell of the cluster that no job uses, and that is large enough for the gang, could be bound to
+    // a healthy cell that no job with a claim uses and that no other tenant needs to get all it owns.
+    bool could_bind_healthy_cell(std::uint32_t cluster, std::uint32_t gpu_type, std::uint32_t gpus) const {
+        for (std::uint32_t h = 0; h < config_.hierarchies.size(); ++h) {
+            const HierarchyConfig& hierarchy = config_.hierarchies[h];
+            if (cluster_.nodes[first_node_[h]].gpu_type != gpu_type) continue;
+            std::vector<bool> taken(hierarchy.gpus());
+            std::vector<std::int64_t> idle(hierarchy.levels_count());
+            std::vector<bool> own(hierarchy.levels_count());
+            for (const VirtualCellState& state : states_) {
+                if (state.hierarchy != h) continue;
+                const std::uint32_t level = state.cell.level;
+                if (is_used(state)) {
+                    const std::uint32_t size = hierarchy.gpus_in(level);
+                    for (std::uint32_t gpu = 0; gpu < size; ++gpu) taken[state.cell.index * size + gpu] = true;
+                } else {
+                    ++idle[level];
+                    own[level] = own[level] || state.cluster == cluster;
+                }
+            }
+            for (std::uint32_t level = 0; level < hierarchy.levels_count(); ++level) {
+                if (!own[level] || hierarchy.gpus_in(level) < gpus) continue;
+                --idle[level];
+                for (std::uint32_t index = 0; index < hierarchy.gpus() / hierarchy.gpus_in(level); ++index) {
+                    if (is_healthy_and_free(h, level, index, taken) && leaves_enough(h, level, index, taken, idle)) {
+                        return true;
+                    }
+                }
+                ++idle[level];
+            }
+        }
+        return false;
+    }
+
+    // True if the virtual cell is pinned or a job with a claim holds GPUs of it.
+    bool is_used(const VirtualCellState& state) const {
+        if (state.cell.index == kNone || state.cell.pinned) return state.cell.pinned;
+        const HierarchyConfig& hierarchy = config_.hierarchies[state.hierarchy];
+        const std::uint32_t size = hierarchy.gpus_in(state.cell.level);
+        const std::uint32_t per_node = hierarchy.gpus_in(hierarchy.node_level);
+        for (std::uint32_t gpu = state.cell.index * size; gpu < (state.cell.index + 1) * size; ++gpu) {
+            if ((claimed_gpus(first_node_[state.hierarchy] + gpu / per_node) >> (gpu % per_node) & 1) != 0) return true;
+        }
+        return false;
+    }
+
+    bool is_healthy_and_free(std::uint32_t h, std::uint32_t level, std::uint32_t index,
+                             const std::vector<bool>& taken) const {
+        const HierarchyConfig& hierarchy = config_.hierarchies[h];
+        const std::uint32_t size = hierarchy.gpus_in(level);
+        for (std::uint32_t gpu = index * size; gpu < (index + 1) * size; ++gpu) {
+            if (taken[gpu] || is_bad(h, gpu / hierarchy.gpus_in(hierarchy.node_level))) return false;
+        }
+        return true;
+    }
+
+    // True if, with this cell taken, each level has as many free cells as the idle virtual cells need.
+    bool leaves_enough(std::uint32_t h, std::uint32_t level, std::uint32_t index, std::vector<bool> taken,
+                       const std::vector<std::int64_t>& idle) const {
+        const HierarchyConfig& hierarchy = config_.hierarchies[h];
+        const std::uint32_t size = hierarchy.gpus_in(level);
+        for (std::uint32_t gpu = index * size; gpu < (index + 1) * size; ++gpu) taken[gpu] = true;
+        for (std::uint32_t at = 0; at < hierarchy.levels_count(); ++at) {
+            const std::uint32_t cell = hierarchy.gpus_in(at);
+            std::int64_t spare = 0;
+            for (std::uint32_t first = 0; first < hierarchy.gpus(); first += cell) {
+                const auto from = taken.begin() + first;
+                spare += std::find(from, from + cell, true) == from + cell ? 1 : 0;
+            }
+            for (std::uint32_t high = at; high < idle.size(); ++high) {
+                spare -= idle[high] * (hierarchy.gpus_in(high) / cell);
+            }
+            if (spare < 0) return false;
+        }
+        return true;
     }
 
     CellConfig config_;
