@@ -1,7 +1,9 @@
 #include "scheduler/cells/cell_config.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
+#include <tuple>
 #include <unordered_set>
 
 #include "base/server/config_text.h"
@@ -184,6 +186,28 @@ Result<void> check_cells(const CellConfig& config, std::string_view source) {
     if (auto good = check_names(config, source); !good) return good;
     if (auto good = check_owned(config, source); !good) return good;
     return check_committed(config, source);
+}
+
+void sort_cells(CellConfig& config) {
+    std::vector<std::uint32_t> order(config.hierarchies.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::ranges::sort(order, {}, [&](std::uint32_t h) -> const std::string& { return config.hierarchies[h].name; });
+    std::vector<HierarchyConfig> hierarchies;
+    std::vector<std::uint32_t> index_now(order.size());
+    for (const std::uint32_t before : order) {
+        index_now[before] = static_cast<std::uint32_t>(hierarchies.size());
+        hierarchies.push_back(std::move(config.hierarchies[before]));
+    }
+    config.hierarchies = std::move(hierarchies);
+    for (VirtualClusterConfig& owner : config.virtual_clusters) {
+        for (CellClaim& claim : owner.cells) claim.hierarchy = index_now[claim.hierarchy];
+        for (PinnedCell& pin : owner.pinned) pin.hierarchy = index_now[pin.hierarchy];
+        std::ranges::sort(owner.cells, {},
+                          [](const CellClaim& claim) { return std::tuple(claim.hierarchy, claim.level, claim.count); });
+        std::ranges::sort(owner.pinned, {},
+                          [](const PinnedCell& pin) { return std::tuple(pin.hierarchy, pin.level, pin.index); });
+    }
+    std::ranges::sort(config.virtual_clusters, {}, &VirtualClusterConfig::name);
 }
 
 GpuCluster cluster_of(const CellConfig& config) {

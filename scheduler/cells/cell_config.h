@@ -65,6 +65,10 @@ struct CellConfig {
 // virtual clusters own no more cells than the pinned cells leave. `source` names the config in errors: the file's path.
 Result<void> check_cells(const CellConfig& config, std::string_view source);
 
+// Sorts hierarchies and virtual clusters by name, and cells by hierarchy and level, so that placement does not depend
+// on the order in a file. The order of a hierarchy's nodes stays: the order says which nodes are close together.
+void sort_cells(CellConfig& config);
+
 // Returns the GPUs that a checked config describes: types in the order of first mention, nodes in their order.
 GpuCluster cluster_of(const CellConfig& config);
 // Returns how many GPUs of the type a virtual cluster owns.

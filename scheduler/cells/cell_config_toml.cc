@@ -55,6 +55,7 @@ public:
         }
         if (error_) return std::unexpected(*error_);
         if (auto good = check_cells(config, source_); !good) return std::unexpected(good.error());
+        sort_cells(config);
         return config;
     }
 

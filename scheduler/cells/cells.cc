@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -95,7 +96,7 @@ std::uint32_t Cells::cluster_of_tenant(std::uint32_t tenant) const {
 std::optional<Placed> Cells::place(const PlaceRequest& request) {
     LARDER_ASSERT(!jobs_.contains(request.job) && request.gpu_type < gpus_on_largest_node_.size());
     if (request.opportunistic) {
-        auto placement = pool_.choose(request);
+        auto placement = choose_opportunistic(request);
         if (!placement) return std::nullopt;
         run_opportunistic(request.job, *placement);
         add(request, *placement);
@@ -309,6 +310,11 @@ bool Cells::is_sound() const {
     return std::ranges::all_of(hierarchies_, [](const SharedHierarchy& hierarchy) { return hierarchy.is_sound(); });
 }
 
+std::uint32_t Cells::near_rank(const PlaceRequest& request, std::uint32_t node) {
+    const auto near = std::ranges::find(request.near, node);
+    return near == request.near.end() ? kNone : static_cast<std::uint32_t>(near - request.near.begin());
+}
+
 bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus) {
     offers_.clear();
     std::uint64_t all = 0;
@@ -331,6 +337,7 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
                                        .hierarchy_index = h,
                                        .virtual_cell = number,
                                        .level = virtual_cell.level,
+                                       .pinned = virtual_cell.pinned,
                                        .node = n,
                                        .fresh = true,
                                        .gpus = per_node,
@@ -356,15 +363,12 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
                                 .hierarchy_index = h,
                                 .virtual_cell = number,
                                 .level = virtual_cell.level,
+                                .pinned = virtual_cell.pinned,
                                 .node = node,
                                 .fresh = false,
                                 .gpus = count_of(free),
                                 .without_eviction = count_of(free & ~use.opportunistic)};
-                if (!request.near.empty()) {
-                    const auto near = std::ranges::find(request.near, to_cluster(h, node));
-                    if (near != request.near.end())
-                        offer.near = static_cast<std::uint32_t>(near - request.near.begin());
-                }
+                offer.near = near_rank(request, to_cluster(h, node));
                 offers_.push_back(offer);
             }
             all += virtual_cell_gpus;
@@ -409,6 +413,102 @@ void Cells::unbind_idle() {
     }
 }
 
+// Plans with the last collected offers. One hierarchy takes the whole gang if it can: the network between hierarchies
+// is slower. Pinned cells are left to jobs that find no other place.
+std::vector<OfferTaken> Cells::plan(std::uint32_t gpus, bool may_cross) const {
+    GangPlan best;
+    const std::span<const NodeOffer> offers = offers_;
+    const auto consider = [&](std::size_t first, std::size_t end) {
+        GangPlan found = plan_gang(offers.subspan(first, end - first), gpus);
+        if (found.taken.empty() || (!best.taken.empty() && best.cost <= found.cost)) return;
+        for (OfferTaken& taken : found.taken) taken.offer += static_cast<std::uint32_t>(first);
+        best = std::move(found);
+    };
+    for (std::size_t first = 0; first < offers.size();) {
+        const std::uint32_t hierarchy = offers[first].hierarchy_index;
+        std::size_t end = first;
+        std::size_t first_unpinned = first;  // pinned cells have the lowest numbers
+        for (; end < offers.size() && offers[end].hierarchy_index == hierarchy; ++end) {
+            if (offers[end].pinned) first_unpinned = end + 1;
+        }
+        consider(first_unpinned, end);
+        if (first_unpinned > first) consider(first, end);
+        first = end;
+    }
+    if (best.taken.empty() && may_cross) consider(0, offers.size());
+    return std::move(best.taken);
+}
+
+// Collects the free GPUs of every node that `avoid` leaves, as offers of the cells of the highest level.
+template <typename Avoid>
+void Cells::collect_free(const PlaceRequest& request, Avoid avoid) {
+    offers_.clear();
+    for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
+        if (type_of_[h] != request.gpu_type) continue;
+        const SharedHierarchy& shared = hierarchies_[h];
+        const Hierarchy& cells = shared.cells();
+        const std::uint32_t top = cells.levels() - 1;
+        const std::uint32_t nodes_in_top = cells.node_count(top);
+        for (std::uint32_t cell = 0; cell < cells.cells_at(top); ++cell) {
+            const std::size_t first_offer = offers_.size();
+            std::uint32_t cell_gpus = 0;
+            for (std::uint32_t node = cell * nodes_in_top; node < (cell + 1) * nodes_in_top; ++node) {
+                const std::uint64_t free = pool_.at(to_cluster(h, node));
+                if (free == 0 || cells.is_bad(node)) continue;
+                const std::uint64_t offered = free & ~avoid(shared, node);
+                if (offered == 0) continue;
+                cell_gpus += count_of(offered);
+                offers_.push_back({.hierarchy = &cells,
+                                   .hierarchy_index = h,
+                                   .virtual_cell = cell,
+                                   .level = top,
+                                   .node = node,
+                                   .gpus = count_of(offered),
+                                   .without_eviction = count_of(offered),
+                                   .mask = offered,
+                                   .near = near_rank(request, to_cluster(h, node))});
+            }
+            for (std::size_t o = first_offer; o < offers_.size(); ++o) offers_[o].virtual_cell_gpus = cell_gpus;
+        }
+    }
+}
+
+// Returns the GPUs of a plan that collect_free() made offers for.
+Placement Cells::place_free(std::span<const OfferTaken> plan) const {
+    Placement placement;
+    for (const OfferTaken& taken : plan) {
+        const NodeOffer& offer = offers_[taken.offer];
+        placement.push_back({.node = to_cluster(offer.hierarchy_index, offer.node),
+                             .gpus = pick_gpus(*offer.hierarchy, offer.mask, 0, taken.gpus)});
+    }
+    std::ranges::sort(placement, {}, &NodeGpus::node);
+    return placement;
+}
+
+// Chooses GPUs for a job without a claim, as close together as those of a job with one. Nodes without cells of jobs
+// with a claim come first, then GPUs outside of such cells: the owners of these cells would evict the job.
+std::optional<Placement> Cells::choose_opportunistic(const PlaceRequest& request) {
+    if (request.gpus == 0 || pool_.count(request.gpu_type) < request.gpus) return std::nullopt;
+    enum class From : std::uint8_t { unused_nodes, unbound_cells, anywhere };
+    Placement placement;
+    for (const bool across : {false, true}) {
+        for (const From from : {From::unused_nodes, From::unbound_cells, From::anywhere}) {
+            if (!placement.empty()) break;
+            collect_free(request, [&](const SharedHierarchy& shared, std::uint32_t node) {
+                if (from == From::anywhere) return std::uint64_t{0};
+                const std::uint64_t bound = shared.gpus_bound(node);
+                return from == From::unused_nodes && bound != 0 ? ~std::uint64_t{0} : bound;
+            });
+            placement = place_free(plan(request.gpus, across));
+        }
+    }
+    LARDER_ASSERT(!placement.empty());
+    if (request.near.empty() || request.rate_far >= 1) return placement;
+    auto near = pool_.choose(request);
+    if (hierarchies_in(*near) > hierarchies_in(placement)) return placement;
+    return rate(request, *near) > rate(request, placement) ? near : placement;
+}
+
 // Takes GPUs from the last collected offers, which must suffice.
 Placement Cells::take_few_nodes(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus) {
     Placement placement;
@@ -420,7 +520,7 @@ Placement Cells::take_few_nodes(std::uint32_t cluster, const PlaceRequest& reque
     std::vector<Bound> bound;
     std::uint32_t beside = kNone;
     std::vector<std::uint32_t> near;
-    for (const OfferTaken& taken : plan_gang(offers_, gpus)) {
+    for (const OfferTaken& taken : plan(gpus, true)) {
         const NodeOffer& offer = offers_[taken.offer];
         SharedHierarchy& shared = hierarchies_[offer.hierarchy_index];
         const Hierarchy& cells = shared.cells();
@@ -552,6 +652,12 @@ double Cells::rate(const PlaceRequest& request, const Placement& placement) cons
     return gang_rate(request, count, (request.gpus + most - 1) / most, near);
 }
 
+std::size_t Cells::hierarchies_in(const Placement& placement) const {
+    std::set<std::uint32_t> found;
+    for (const NodeGpus& share : placement) found.insert(locations_[share.node].hierarchy);
+    return found.size();
+}
+
 std::optional<Placement> Cells::take(std::uint32_t cluster, const PlaceRequest& request) {
     if (request.gpus == 0 || !collect(cluster, request, request.gpus)) return std::nullopt;
     bool collected = true;
@@ -567,9 +673,11 @@ std::optional<Placement> Cells::take(std::uint32_t cluster, const PlaceRequest& 
     if (placement.empty()) return std::nullopt;
     if (!request.near.empty() && request.rate_far < 1) {
         const double few_nodes_rate = rate(request, placement);
+        const std::size_t few_nodes_hierarchies = hierarchies_in(placement);
         release_gpus(placement);
         placement = take_near(cluster, request);
-        if (placement.empty() || rate(request, placement) <= few_nodes_rate) {
+        const bool crosses_more = hierarchies_in(placement) > few_nodes_hierarchies;
+        if (placement.empty() || crosses_more || rate(request, placement) <= few_nodes_rate) {
             if (!placement.empty()) release_gpus(placement);
             placement = few_nodes();
             LARDER_ASSERT(!placement.empty());

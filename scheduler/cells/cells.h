@@ -82,6 +82,13 @@ private:
     Placement take_few_nodes(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus);
     Placement take_healthy_cell(std::uint32_t cluster, const PlaceRequest& request);
     Placement take_near(std::uint32_t cluster, const PlaceRequest& request);
+    std::vector<OfferTaken> plan(std::uint32_t gpus, bool may_cross) const;
+    std::optional<Placement> choose_opportunistic(const PlaceRequest& request);
+    template <typename Avoid>
+    void collect_free(const PlaceRequest& request, Avoid avoid);
+    Placement place_free(std::span<const OfferTaken> plan) const;
+    static std::uint32_t near_rank(const PlaceRequest& request, std::uint32_t node);
+    std::size_t hierarchies_in(const Placement& placement) const;
     void release_gpus(const Placement& placement);
     double rate(const PlaceRequest& request, const Placement& placement) const;
     // Collects the offers for a gang. Returns false if they have fewer than `gpus` GPUs in all.

@@ -18,7 +18,20 @@ class Plan {
 public:
     Plan(std::span<const NodeOffer> offers, std::uint32_t gpus) : offers_(offers), gpus_(gpus) {}
 
-    std::vector<OfferTaken> make() {
+    GangPlan make() {
+        std::vector<OfferTaken> taken = choose();
+        if (taken.empty()) return {};
+        const PlanCost cost = cost_of(taken);
+        return {.taken = std::move(taken), .cost = cost};
+    }
+
+private:
+    struct Group {
+        std::uint32_t first = 0;
+        std::uint32_t count = 0;
+    };
+
+    std::vector<OfferTaken> choose() {
         std::array<std::uint32_t, kGpusPerNodeMax + 1> nodes_with{};
         std::uint64_t all = 0;
         std::uint32_t most = 0;
@@ -41,18 +54,33 @@ public:
         return pack(std::move(every));
     }
 
-private:
-    struct Group {
-        std::uint32_t first = 0;
-        std::uint32_t count = 0;
-    };
+    PlanCost cost_of(std::span<const OfferTaken> taken) const {
+        PlanCost cost{.nodes = static_cast<std::uint32_t>(taken.size())};
+        const NodeOffer& first = offers_[taken.front().offer];
+        std::uint32_t level = first.hierarchy->node_level();
+        for (const OfferTaken& one : taken) {
+            const NodeOffer& offer = offers_[one.offer];
+            cost.takes_pinned = cost.takes_pinned || offer.pinned;
+            cost.left_over += offer.gpus - one.gpus;
+            cost.fresh = cost.fresh || offer.fresh;
+            cost.virtual_cell_gpus = std::max(cost.virtual_cell_gpus, offer.virtual_cell_gpus);
+            cost.evictions += evictions_needed(offer, one.gpus);
+            cost.near = std::min(cost.near, offer.near);
+            const bool same_cell =
+                offer.hierarchy_index == first.hierarchy_index && offer.virtual_cell == first.virtual_cell;
+            const auto cell = [&](const NodeOffer& at) { return at.node / first.hierarchy->node_count(level); };
+            while (level < first.hierarchy->levels() && (!same_cell || cell(offer) != cell(first))) ++level;
+        }
+        cost.levels_above_node = level - first.hierarchy->node_level();
+        return cost;
+    }
 
     std::vector<OfferTaken> take_one_node() const {
         std::uint32_t best = kNone;
         const auto key = [&](std::uint32_t o) {
             const NodeOffer& offer = offers_[o];
-            return std::tuple(offer.gpus, offer.fresh, offer.virtual_cell_gpus, evictions_needed(offer, gpus_),
-                              offer.near);
+            return std::tuple(offer.gpus, offer.pinned, offer.fresh, offer.virtual_cell_gpus,
+                              evictions_needed(offer, gpus_), offer.near);
         };
         for (std::uint32_t o = 0; o < offers_.size(); ++o) {
             if (offers_[o].gpus < gpus_) continue;
@@ -120,6 +148,7 @@ private:
             const NodeOffer& x = offers_[a];
             const NodeOffer& y = offers_[b];
             if (x.gpus != y.gpus) return x.gpus > y.gpus;
+            if (x.pinned != y.pinned) return y.pinned;
             if (x.fresh != y.fresh) return y.fresh;
             if (x.virtual_cell_gpus != y.virtual_cell_gpus) return x.virtual_cell_gpus > y.virtual_cell_gpus;
             return std::tuple(y.without_eviction, x.near, a) < std::tuple(x.without_eviction, y.near, b);
@@ -142,7 +171,7 @@ private:
             const NodeOffer& offer = offers_[o];
             const bool in_other_virtual_cell =
                 !std::ranges::binary_search(full_cells, std::pair(offer.hierarchy_index, offer.virtual_cell));
-            return std::tuple(offer.gpus, in_other_virtual_cell, offer.fresh, offer.virtual_cell_gpus,
+            return std::tuple(offer.gpus, offer.pinned, in_other_virtual_cell, offer.fresh, offer.virtual_cell_gpus,
                               evictions_needed(offer, left), offer.near, o);
         };
         std::uint32_t last = kNone;
@@ -198,7 +227,7 @@ std::uint64_t pick_within(const Hierarchy& hierarchy, CellId cell, std::uint64_t
 
 }  // namespace
 
-std::vector<OfferTaken> plan_gang(std::span<const NodeOffer> offers, std::uint32_t gpus) {
+GangPlan plan_gang(std::span<const NodeOffer> offers, std::uint32_t gpus) {
     return Plan(offers, gpus).make();
 }
 

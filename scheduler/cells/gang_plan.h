@@ -18,11 +18,13 @@ struct NodeOffer {
     std::uint32_t hierarchy_index = 0;
     std::uint32_t virtual_cell = 0;  // its number; its offers are consecutive
     std::uint32_t level = 0;         // of the virtual cell
+    bool pinned = false;             // the virtual cell is pinned
     std::uint32_t node = 0;          // in the hierarchy, or in the cell if that is not bound
     bool fresh = false;              // the cell is not bound
     std::uint32_t gpus = 0;
     std::uint32_t without_eviction = 0;   // of these, GPUs that need no eviction
     std::uint32_t virtual_cell_gpus = 0;  // GPUs that the whole virtual cell offers
+    std::uint64_t mask = 0;               // the GPUs, in an offer to a job without a claim
     std::uint32_t near = kNone;           // rank of the node among the nodes near the gang's data; kNone: not near
 };
 
@@ -31,10 +33,28 @@ struct OfferTaken {
     std::uint32_t gpus = 0;
 };
 
+// Compares plans of different hierarchies. Less is better, in the order of the members.
+struct PlanCost {
+    std::uint32_t nodes = 0;
+    bool takes_pinned = false;
+    std::uint32_t levels_above_node = 0;  // of the smallest cell that contains the plan
+    std::uint32_t left_over = 0;          // GPUs on the nodes taken
+    bool fresh = false;
+    std::uint32_t virtual_cell_gpus = 0;
+    std::uint32_t evictions = 0;
+    std::uint32_t near = kNone;
+    auto operator<=>(const PlanCost&) const = default;
+};
+
+struct GangPlan {
+    std::vector<OfferTaken> taken;  // empty: there are too few GPUs
+    PlanCost cost;
+};
+
 // A gang that fits into a node goes where the fewest GPUs are left over, preferably into a bound virtual cell with the
 // fewest GPUs to offer. A larger gang takes as few nodes as possible, within the smallest cell that allows it. Ties go
-// to offers with fewer evictions, then to those nearer the data. Empty: there are too few GPUs.
-std::vector<OfferTaken> plan_gang(std::span<const NodeOffer> offers, std::uint32_t gpus);
+// to offers of cells that are not pinned, then to those with fewer evictions, then to those nearer the data.
+GangPlan plan_gang(std::span<const NodeOffer> offers, std::uint32_t gpus);
 
 // Picks `count` of a node's GPUs in `from`, within the smallest cell that has enough. Among such cells it prefers the
 // one with the fewest GPUs in `avoid`, then the one with the fewest left over.

@@ -62,6 +62,17 @@ std::uint64_t SharedHierarchy::gpus_owned(std::uint32_t cluster, std::uint32_t n
     return owned;
 }
 
+std::uint64_t SharedHierarchy::gpus_bound(std::uint32_t node) const {
+    const CellId cell{cells_.node_level(), node};
+    if (cells_.virtual_cell_above(cell) != kNone) return cells_.gpus_of(cell);
+    if (!cells_.holds_virtual_cells(cell)) return 0;
+    std::uint64_t bound = 0;
+    for (const std::uint32_t number : virtual_cells_in(cell)) {
+        bound |= cells_.gpus_of({virtual_cells_[number].level, virtual_cells_[number].index});
+    }
+    return bound;
+}
+
 std::vector<std::uint32_t> SharedHierarchy::virtual_cells_in(CellId cell) const {
     std::vector<std::uint32_t> found;
     for (std::uint32_t level = 0; level <= cell.level; ++level) {

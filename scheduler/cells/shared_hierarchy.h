@@ -49,6 +49,8 @@ public:
     void list_for_gang(std::uint32_t cluster, std::uint32_t gpus, bool fresh, std::vector<std::uint32_t>& into) const;
     // Returns the GPUs of one node that lie in the virtual cluster's bound cells.
     std::uint64_t gpus_owned(std::uint32_t cluster, std::uint32_t node) const;
+    // Returns the GPUs of one node that lie in any virtual cluster's bound cells.
+    std::uint64_t gpus_bound(std::uint32_t node) const;
 
     struct BindPreference {
         std::span<const std::uint32_t> near;  // preferred nodes

@@ -79,7 +79,7 @@ public:
     virtual bool set_opportunistic(JobId job, bool opportunistic) = 0;
     // Returns the GPUs of the type that the tenant has a claim to when all nodes are usable; kAllGpus: all GPUs.
     virtual std::uint32_t owned_gpus(std::uint32_t tenant, std::uint32_t gpu_type) const = 0;
-    // Returns the doomed cells by tenant, hierarchy and level, in the order of the configuration. For operators.
+    // Returns the doomed cells by tenant, hierarchy and level, sorted as in the configuration. For operators.
     virtual std::vector<DoomedCells> doomed_cells() const { return {}; }
 };
 

@@ -55,8 +55,9 @@ TEST(CellConfig, ValidFileIsParsed) {
 TEST(CellConfig, ExampleIsValid) {
     const auto read = load_cell_config(LARDER_SOURCE_DIRECTORY "/tools/larder-cells.example.toml");
     ASSERT_TRUE(read) << read.error().message;
-    EXPECT_EQ(gpus_owned(*read, 0, "V100"), 2U * 32 + 4);
-    EXPECT_EQ(gpus_owned(*read, 1, "V100"), 3U * 8 + 2 * 4);
+    ASSERT_EQ(read->virtual_clusters[0].name, "speech");
+    EXPECT_EQ(gpus_owned(*read, 0, "V100"), 3U * 8 + 2 * 4);
+    EXPECT_EQ(gpus_owned(*read, 1, "V100"), 2U * 32 + 4);
     const std::vector<std::string> tenants{"vision", "speech"};
     EXPECT_TRUE(Cells::create(*read, cluster_of(*read), tenants));
 }

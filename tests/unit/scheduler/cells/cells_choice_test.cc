@@ -10,6 +10,7 @@ namespace larder::scheduler::tests {
 namespace {
 
 using testing::ElementsAre;
+using testing::IsEmpty;
 
 constexpr std::uint32_t kNodeLevel = 1;
 
@@ -82,6 +83,55 @@ TEST_F(CellsChoice, NodeThatIsBackServesTheFirstOwnerThatAsks) {
         EXPECT_THAT(nodes_of(place(1, 1, 4)), ElementsAre(back));
         cells_->release(1);
     }
+}
+
+TEST_F(CellsChoice, GangStaysInOneHierarchyThatCanHoldIt) {
+    const CellConfig config{.hierarchies = {hierarchy("eth", 1), hierarchy("ib", 2)},
+                            .virtual_clusters = {{.name = "t0", .cells = {{0, 1, 1}, {1, 1, 2}}, .pinned = {}}}};
+    use(config);
+    EXPECT_THAT(nodes_of(place(0, 0, 8)), ElementsAre("ib0", "ib1"));
+    cells_->release(0);
+    EXPECT_THAT(nodes_of(place(1, 0, 12)), ElementsAre("eth0", "ib0", "ib1")) << "no hierarchy can hold it alone";
+    cells_->release(1);
+    EXPECT_THAT(nodes_of(place(2, 0, 8, true)), ElementsAre("ib0", "ib1")) << "opportunistic";
+    cells_->release(2);
+    EXPECT_THAT(nodes_of(place(3, 0, 12, true)), ElementsAre("eth0", "ib0", "ib1"));
+}
+
+TEST_F(CellsChoice, OpportunisticGangIsPlacedCloseTogether) {
+    use({.hierarchies = {hierarchy("n", 6, 3)},
+         .virtual_clusters = {{.name = "t0", .cells = {{0, kNodeLevel, 2}}, .pinned = {}}}});
+    ASSERT_THAT(nodes_of(place(0, 0, 4)), ElementsAre("n0"));
+    ASSERT_THAT(nodes_of(place(1, 0, 4)), ElementsAre("n1"));
+    EXPECT_THAT(nodes_of(place(2, 0, 8, true)), ElementsAre("n3", "n4")) << "in one rack";
+}
+
+TEST_F(CellsChoice, OpportunisticJobAvoidsCellsOfJobsWithClaimWhileOthersAreFree) {
+    use({.hierarchies = {hierarchy("n", 2)},
+         .virtual_clusters = {{.name = "t0", .cells = {{0, kNodeLevel, 1}}, .pinned = {}}}});
+    ASSERT_THAT(nodes_of(place(0, 0, 1)), ElementsAre("n0"));
+    EXPECT_THAT(nodes_of(place(1, 0, 1, true)), ElementsAre("n1"));
+    const auto owner = place(2, 0, 3);
+    EXPECT_THAT(nodes_of(owner), ElementsAre("n0"));
+    EXPECT_THAT(owner->evicted, IsEmpty());
+    cells_->release(2);
+    EXPECT_THAT(nodes_of(place(3, 0, 3, true)), ElementsAre("n1"));
+    EXPECT_THAT(nodes_of(place(4, 0, 2, true)), ElementsAre("n0")) << "no other GPU is free";
+}
+
+TEST_F(CellsChoice, OpportunisticJobAvoidsIdlePinnedCells) {
+    use({.hierarchies = {hierarchy("n", 2)},
+         .virtual_clusters = {{.name = "t0", .cells = {}, .pinned = {{0, kNodeLevel, 0}}}}});
+    EXPECT_THAT(nodes_of(place(0, 0, 4, true)), ElementsAre("n1"));
+    EXPECT_THAT(nodes_of(place(1, 0, 4, true)), ElementsAre("n0"));
+}
+
+TEST_F(CellsChoice, PinnedCellIsTakenLast) {
+    use({.hierarchies = {hierarchy("n", 3)},
+         .virtual_clusters = {{.name = "t0", .cells = {{0, kNodeLevel, 1}}, .pinned = {{0, kNodeLevel, 0}}}}});
+    EXPECT_THAT(nodes_of(place(0, 0, 1)), ElementsAre("n1"));
+    EXPECT_THAT(nodes_of(place(1, 0, 3)), ElementsAre("n1"));
+    EXPECT_THAT(nodes_of(place(2, 0, 1)), ElementsAre("n0"));
 }
 
 }  // namespace

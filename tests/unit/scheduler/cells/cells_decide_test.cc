@@ -80,16 +80,19 @@ TEST_F(CellsDecide, OpportunisticJobStopsForClaim) {
 TEST_F(CellsDecide, JobStoppedForClaimMovesToOtherCells) {
     use_cells(1, 1, true);
     const auto fifo = std::move(*make_policy("fifo-backfill", {}));
+    world_.add(8);
+    ASSERT_TRUE(world_.step(*fifo));
     world_.add(4).opportunistic = true;
     ASSERT_TRUE(world_.step(*fifo));
-    ASSERT_EQ(world_.states[0].placement.front().node, 0U);
+    ASSERT_EQ(world_.states[1].placement.front().node, 0U);
+    world_.end(0);
     world_.add(8).tenant = 1;  // its tenant's only cell is that node
     const auto actions = world_.step(*fifo);
     ASSERT_TRUE(actions);
     EXPECT_THAT(actions->stops, ElementsAre(0));
-    EXPECT_THAT(world_.running(), ElementsAre(0, 1));
-    EXPECT_EQ(world_.states[0].placement.front().node, 1U);
-    EXPECT_TRUE(world_.states[0].opportunistic);
+    EXPECT_THAT(world_.running(), ElementsAre(1, 2));
+    EXPECT_EQ(world_.states[1].placement.front().node, 1U);
+    EXPECT_TRUE(world_.states[1].opportunistic);
     EXPECT_TRUE(cells_->is_sound());
 }
 

@@ -132,6 +132,9 @@ private:
         }
         if (placement != nullptr && room.all_served && asked.near.empty()) {
             ASSERT_LE(placement->size(), room.least_nodes(asked.gpus));
+            if (room.fits_one_hierarchy(asked.gpus)) {
+                ASSERT_EQ(hierarchy_of(placement->front().node), hierarchy_of(placement->back().node));
+            }
         }
     }
 

@@ -23,17 +23,35 @@ struct PlacedJob {
 
 // The free capacity of a virtual cluster, counted from its cells.
 struct CountedRoom {
-    std::uint32_t gpus = 0;              // healthy GPUs that its jobs do not hold, including those of unbound cells
-    std::uint32_t bound_gpus = 0;        // without the GPUs of unbound cells
-    std::vector<std::uint32_t> by_node;  // free GPUs of each of its nodes
-    bool all_served = true;              // at every level, enough healthy cells are free for all that may be claimed
+    std::uint32_t gpus = 0;        // healthy GPUs that its jobs do not hold, including those of unbound cells
+    std::uint32_t bound_gpus = 0;  // without the GPUs of unbound cells
+    std::vector<std::vector<std::uint32_t>> by_node;  // free GPUs of each of its nodes, by hierarchy
+    bool all_served = true;  // at every level, enough healthy cells are free for all that may be claimed
 
-    // The smallest number of nodes that a gang of `wanted` GPUs fits on.
-    std::size_t least_nodes(std::uint32_t wanted) {
-        std::ranges::sort(by_node, std::ranges::greater{});
-        std::size_t nodes = 0;
-        for (std::uint32_t got = 0; got < wanted; ++nodes) got += by_node[nodes];
-        return nodes;
+    // The smallest number of nodes that a gang of `wanted` GPUs fits on: nodes of one hierarchy if one has enough.
+    std::size_t least_nodes(std::uint32_t wanted) const {
+        std::size_t least = 0;
+        std::vector<std::uint32_t> all;
+        for (const auto& nodes : by_node) {
+            const std::size_t here = least_nodes(nodes, wanted);
+            if (here > 0 && (least == 0 || here < least)) least = here;
+            all.insert(all.end(), nodes.begin(), nodes.end());
+        }
+        return least > 0 ? least : least_nodes(all, wanted);
+    }
+
+    // 0: they have too few GPUs.
+    static std::size_t least_nodes(std::vector<std::uint32_t> gpus, std::uint32_t wanted) {
+        std::ranges::sort(gpus, std::ranges::greater{});
+        std::uint32_t got = 0;
+        for (std::size_t nodes = 0; nodes < gpus.size();) {
+            got += gpus[nodes++];
+            if (got >= wanted) return nodes;
+        }
+        return 0;
+    }
+    bool fits_one_hierarchy(std::uint32_t wanted) const {
+        return std::ranges::any_of(by_node, [&](const auto& nodes) { return least_nodes(nodes, wanted) > 0; });
     }
 };
 
@@ -143,6 +161,7 @@ protected:
 
     CountedRoom room(std::uint32_t cluster, std::uint32_t gpu_type) const {
         CountedRoom room;
+        room.by_node.resize(config_.hierarchies.size());
         for (std::uint32_t h = 0; h < config_.hierarchies.size(); ++h) {
             const HierarchyConfig& hierarchy = config_.hierarchies[h];
             if (cluster_.nodes[first_node_[h]].gpu_type != gpu_type) continue;
@@ -154,7 +173,7 @@ protected:
                 const std::uint32_t size = hierarchy.gpus_in(state.cell.level);
                 if (state.cell.index == kNone) {
                     for (std::uint32_t left = size; left > 0; left -= std::min(left, per_node)) {
-                        room.by_node.push_back(std::min(left, per_node));
+                        room.by_node[h].push_back(std::min(left, per_node));
                     }
                     room.gpus += size;
                     continue;
@@ -171,7 +190,7 @@ protected:
                     for (; gpu < first + size && gpu / per_node == node; ++gpu) {
                         left += (taken >> (gpu % per_node) & 1) == 0 && !is_bad(h, node) ? 1 : 0;
                     }
-                    room.by_node.push_back(left);
+                    room.by_node[h].push_back(left);
                     if (!state.cell.doomed) room.gpus += left;
                     room.bound_gpus += left;
                 }

@@ -57,7 +57,7 @@ TEST(GangPlan, UsesFewestAndClosestNodes) {
         }
         for (NodeOffer& offer : offers) offer.virtual_cell_gpus = virtual_cell_gpus[offer.virtual_cell];
         const std::uint32_t gpus = dice.between(1, 26);
-        const auto plan = plan_gang(offers, gpus);
+        const auto plan = plan_gang(offers, gpus).taken;
         ASSERT_EQ(plan.empty(), gpus > all);
         if (plan.empty()) continue;
         std::uint32_t taken = 0;
@@ -105,15 +105,15 @@ TEST(GangPlan, TiesAreBrokenByPreference) {
     offers[1].fresh = true;
     offers[2].without_eviction = 0;
     offers[4].near = 0;
-    ASSERT_EQ(plan_gang(offers, 2).size(), 1U);
-    EXPECT_EQ(plan_gang(offers, 2)[0].offer, 4U);  // near the data
+    ASSERT_EQ(plan_gang(offers, 2).taken.size(), 1U);
+    EXPECT_EQ(plan_gang(offers, 2).taken[0].offer, 4U);  // near the data
     offers[4].without_eviction = 0;
-    EXPECT_EQ(plan_gang(offers, 2)[0].offer, 3U);  // no job has to stop
+    EXPECT_EQ(plan_gang(offers, 2).taken[0].offer, 3U);  // no job has to stop
     offers[3].gpus = 0;
     offers[4].gpus = 0;
-    EXPECT_EQ(plan_gang(offers, 2)[0].offer, 2U);  // bound already
+    EXPECT_EQ(plan_gang(offers, 2).taken[0].offer, 2U);  // bound already
     offers[2].gpus = 0;
-    EXPECT_EQ(plan_gang(offers, 2)[0].offer, 1U);  // fewest GPUs left over
+    EXPECT_EQ(plan_gang(offers, 2).taken[0].offer, 1U);  // fewest GPUs left over
 }
 
 TEST(PickGpus, PicksWithinSmallestCell) {

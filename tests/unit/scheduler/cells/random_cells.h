@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "scheduler/cells/cell_config.h"
 
@@ -70,6 +72,59 @@ inline CellConfig random_config(Dice& dice) {
         if (check_cells(more, "random")) config = std::move(more);
     }
     return config;
+}
+
+template <typename Entries>
+void shuffle(Entries& entries, Dice& dice) {
+    for (std::size_t i = entries.size(); i > 1; --i) {
+        std::swap(entries[i - 1], entries[dice.between(0, static_cast<std::uint32_t>(i) - 1)]);
+    }
+}
+
+// Returns a file of cells with the same content, in a random order.
+inline std::string shuffled_file(const CellConfig& config, Dice& dice) {
+    std::vector<std::string> tables;
+    for (const HierarchyConfig& hierarchy : config.hierarchies) {
+        std::string table = "[[hierarchy]]\nname = \"" + hierarchy.name + "\"\ngpu_type = \"" + hierarchy.gpu_type +
+                            "\"\nnode = \"" + std::string(hierarchy.level_name(hierarchy.node_level)) +
+                            "\"\nlevels = [";
+        for (const CellLevel& level : hierarchy.levels) {
+            table += "{ name = \"" + level.name + "\", of = " + std::to_string(level.of) + " }, ";
+        }
+        table += "]\nnodes = [";
+        for (const std::string& node : hierarchy.nodes) table += "\"" + node + "\", ";
+        tables.push_back(table + "]\n");
+    }
+    for (const VirtualClusterConfig& owner : config.virtual_clusters) {
+        std::vector<std::string> cells;
+        std::vector<std::string> pinned;
+        const auto entry = [&](std::uint32_t h, std::uint32_t level) {
+            return "{ hierarchy = \"" + config.hierarchies[h].name + "\", level = \"" +
+                   std::string(config.hierarchies[h].level_name(level)) + "\", ";
+        };
+        for (const CellClaim& claim : owner.cells) {
+            cells.push_back(entry(claim.hierarchy, claim.level) + "count = " + std::to_string(claim.count) + " }, ");
+        }
+        for (const PinnedCell& pin : owner.pinned) {
+            const HierarchyConfig& hierarchy = config.hierarchies[pin.hierarchy];
+            const std::uint32_t first = pin.index * hierarchy.gpus_in(pin.level);
+            const std::uint32_t per_node = hierarchy.gpus_in(hierarchy.node_level);
+            std::string text = entry(pin.hierarchy, pin.level) + "node = \"" + hierarchy.nodes[first / per_node] + "\"";
+            if (pin.level < hierarchy.node_level) text += ", gpu = " + std::to_string(first % per_node);
+            pinned.push_back(text + " }, ");
+        }
+        shuffle(cells, dice);
+        shuffle(pinned, dice);
+        std::string table = "[[virtual_cluster]]\nname = \"" + owner.name + "\"\ncells = [";
+        for (const std::string& cell : cells) table += cell;
+        table += "]\npinned = [";
+        for (const std::string& pin : pinned) table += pin;
+        tables.push_back(table + "]\n");
+    }
+    shuffle(tables, dice);
+    std::string file;
+    for (const std::string& table : tables) file += table;
+    return file;
 }
 
 }  // namespace larder::scheduler::tests
