@@ -56,7 +56,8 @@ void DecisionRound::choose(const Decision& decision) {
     }
     for (const Want* const want : by_priority(decision, jobs_)) {
         choose_one(decision, *want);
-        const bool blocked = fates_[want->job] == Fate::blocked || fates_[want->job] == Fate::unclaimed;
+        const bool lacks_room = fates_[want->job] == Fate::blocked || fates_[want->job] == Fate::unclaimed;
+        const bool blocked = lacks_room && !runs_without_claim(want->job);
         if (blocked && !decision.skips_blocked) break;
     }
 }
@@ -96,7 +97,11 @@ void DecisionRound::choose_one(const Decision& decision, const Want& want) {
     if (type == kNoGpuType) {
         const bool has_room = claims && type_with_room(want, gpus, false) != kNoGpuType;
         fates_[want.job] = has_room ? Fate::unclaimed : Fate::blocked;
-        if (decision.skips_blocked) hold_up(decision, job);
+        if (has_room && !job.running && !want.packed_with) {
+            unclaimed_.push_back(
+                {.decision = &decision, .want = &want, .gpus = gpus, .gpu_type = type_with_room(want, gpus, false)});
+        }
+        if (decision.skips_blocked && !runs_without_claim(want.job)) hold_up(decision, job);
         return;
     }
     if (is_held_up(job)) {
@@ -113,6 +118,11 @@ void DecisionRound::choose_one(const Decision& decision, const Want& want) {
     only_gains_claim_[want.job] = job.running && job.opportunistic && !want.opportunistic && job.gpus == gpus &&
                                   job.gpu_type == type && !want.packed_with && job.packed_with == nullptr;
     pending_.push_back({.decision = &decision, .want = &want, .gpus = gpus, .gpu_type = type});
+}
+
+// True if the job waits for nothing but its claim: no other job waits for it.
+bool DecisionRound::runs_without_claim(std::uint32_t j) const {
+    return !preempts_ && jobs_[j]->running && jobs_[j]->opportunistic;
 }
 
 void DecisionRound::keep(std::uint32_t j, std::uint32_t gpus) {
@@ -204,6 +214,7 @@ void DecisionRound::carry_out(Actions& actions) {
     }
     keep_grown(actions);
     carry_out_pending(actions);
+    place_unclaimed(actions);
     place_evicted(actions);
     restore_shrunk(actions);
     restore_stopped_and_demoted(actions);
@@ -290,8 +301,23 @@ bool DecisionRound::put_back(PlaceRequest place_request, const Placement& placem
 void DecisionRound::take_claim(std::uint32_t j, Actions& actions) {
     bool has_claim = placer_.set_opportunistic(input_.ids[j], false);
     if (!has_claim && stop_unwanted(false)) has_claim = placer_.set_opportunistic(input_.ids[j], false);
-    if (has_claim) actions.promoted.push_back(j);
+    if (has_claim) {
+        actions.promoted.push_back(j);
+    } else {
+        claims_not_taken_.insert(jobs_[j]->spec->tenant);
+    }
     fates_[j] = Fate::keeps;
+}
+
+// Room was kept for jobs that were to get a claim to their GPUs, but other tenants' cells are there. This room goes to
+// the jobs for which it was too little before.
+void DecisionRound::place_unclaimed(Actions& actions) {
+    for (const Pending& pending : unclaimed_) {
+        const JobSpec& spec = *jobs_[pending.want->job]->spec;
+        if (!claims_not_taken_.contains(spec.tenant) || is_held_up(*jobs_[pending.want->job])) continue;
+        if (quotas_.allowed(spec, pending.gpus) < pending.gpus) continue;
+        if (place(pending, actions)) quotas_.take(spec.tenant, pending.gpus);
+    }
 }
 
 // Stops all running jobs that are not wanted, once a wanted job finds no place. If claims count, an unwanted job

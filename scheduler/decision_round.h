@@ -68,6 +68,7 @@ private:
     bool may_share(const Want& guest) const;
     void hold_up(const Decision& decision, const JobState& job);
     bool is_held_up(const JobState& job) const;
+    bool runs_without_claim(std::uint32_t j) const;
     bool must_stop(std::uint32_t j) const;
     bool is_unwanted(std::uint32_t j) const;
 
@@ -84,6 +85,7 @@ private:
     void stop_guests(Actions& actions);
     bool stop_unwanted(bool opportunistic_only);
     void take_claim(std::uint32_t j, Actions& actions);
+    void place_unclaimed(Actions& actions);
     void evict(JobId id, Actions& actions);
     void place_evicted(Actions& actions);
     void move(std::uint32_t j, Actions& actions);
@@ -116,6 +118,8 @@ private:
     GpuQuotas quotas_;
     std::vector<const Decision*> decisions_;
     std::vector<Pending> pending_;
+    std::vector<Pending> unclaimed_;            // waiting jobs that their tenants' claims left too little room
+    std::set<std::uint32_t> claims_not_taken_;  // tenants of jobs that could not get a claim to their GPUs
     std::vector<std::uint32_t> moves_;
     std::vector<std::uint32_t> stopped_;
     std::map<std::uint32_t, std::vector<HeldCell>> held_before_;  // cells of stopped jobs, which may get them back

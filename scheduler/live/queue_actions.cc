@@ -235,23 +235,35 @@ void JobQueue::place_restored(double now_s) {
         }
     };
     std::set<JobId> placed;
-    for (JobRecord* job : hosts) {
-        const Allotment& held = *job->placed();
+    const auto place = [&](JobRecord& job, bool opportunistic) {
+        const Allotment& held = *job.placed();
         const std::vector<HeldCell> cells = cells_of(held);
         const Placement placement = placement_of(held);
-        const PlaceRequest request{.job = job->id,
-                                   .tenant = job->spec.tenant,
+        const PlaceRequest request{.job = job.id,
+                                   .tenant = job.spec.tenant,
                                    .gpus = held.count,
                                    .gpu_type = type_index(held.gpu_type),
-                                   .priority = job->asked.priority,
-                                   .opportunistic = held.opportunistic,
+                                   .priority = job.asked.priority,
+                                   .opportunistic = opportunistic,
                                    .near = {},
                                    .cells = cells};
-        if (!placement.empty() && placer_.place_at(request, placement)) {
-            placed.insert(job->id);
-        } else {
+        if (placement.empty() || !placer_.place_at(request, placement)) return false;
+        placed.insert(job.id);
+        return true;
+    };
+    std::vector<JobRecord*> without_cells;
+    for (JobRecord* job : hosts) {
+        if (!place(*job, job->placed()->opportunistic)) without_cells.push_back(job);
+    }
+    // The file of cells has changed: a job whose cells have another owner runs on until that owner needs them.
+    for (JobRecord* job : without_cells) {
+        if (job->phase == Phase::placed || !place(*job, true)) {
             give_up(*job);
+            continue;
         }
+        (job->next ? *job->next : *job->held).opportunistic = true;
+        add_log(*job, now_s, "loses its claim, as its cells are no longer its tenant's, and keeps running for now");
+        changed_.insert(job->id);
     }
     for (JobRecord* job : guests) {
         const Allotment& held = *job->placed();

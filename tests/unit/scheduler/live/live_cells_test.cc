@@ -100,6 +100,58 @@ TEST_F(LiveOnCells, NoJobIsStoppedWithoutConflictingClaim) {
     EXPECT_THAT(engine.stops, IsEmpty());
 }
 
+// Tenants own pinned nodes, and a new file of cells may give the nodes other owners.
+class LiveOnChangedCells : public Live {
+protected:
+    LiveOnChangedCells() {
+        tenants = {{.name = "default"}, {.name = "small"}};
+        own_placer = [this](const LiveOptions& options) -> std::unique_ptr<Placer> {
+            HierarchyConfig hierarchy{
+                .name = "h", .gpu_type = "a100", .levels = {{"node", 4}}, .node_level = 1, .nodes = {"n1", "n2"}};
+            CellConfig config{.hierarchies = {hierarchy}, .virtual_clusters = {}};
+            config.virtual_clusters.push_back(
+                {.name = "default", .cells = {}, .pinned = {{0, 1, nodes_swapped ? 1U : 0U}}});
+            config.virtual_clusters.push_back(
+                {.name = "small", .cells = {}, .pinned = {{0, 1, nodes_swapped ? 0U : 1U}}});
+            const std::vector<std::string> names{"default", "small"};
+            return std::move(*Cells::create(config, options.cluster, names));
+        };
+    }
+    bool nodes_swapped = false;
+};
+
+TEST_F(LiveOnChangedCells, JobWhoseCellsHaveANewOwnerRunsOnWithoutClaim) {
+    for (const char* name : {"fifo", "tenant-fifo", "srtf"}) {
+        policy = name;
+        restart();
+        const JobId id = submit_and_start(job_with_gpus(4));
+        ASSERT_FALSE(job(id).held->opportunistic);
+        nodes_swapped = true;
+        restart();
+        tick();
+        EXPECT_EQ(phase(id), Phase::running) << name;
+        EXPECT_TRUE(job(id).held->opportunistic) << name;
+        EXPECT_THAT(engine.stops, IsEmpty()) << name;
+        EXPECT_THAT(job(id).log.back().text, HasSubstr("loses its claim")) << name;
+        // It holds up no other job of its tenant.
+        const JobId other = submit_and_start(job_with_gpus(4));
+        EXPECT_EQ(phase(id), Phase::running) << name;
+        // The new owner takes its own cell.
+        Submission owner = job_with_gpus(4);
+        owner.tenant = "small";
+        const JobId claimant = submit(owner);
+        tick();
+        EXPECT_EQ(phase(id), Phase::stopping) << name;
+        EXPECT_EQ(phase(claimant), Phase::placed) << name;
+        for (const JobId ending : {id, other, claimant}) ASSERT_TRUE(cancel(ending, "the test"));
+        tick();
+        for (const JobId ending : {id, other}) engine.tell_ended({ending, 1}, 0, true);
+        tick();
+        engine.stops.clear();
+        nodes_swapped = false;
+    }
+}
+
 // Four racks of two nodes. "default" owns a rack and a node, "small" a node.
 class LiveOnRacks : public Live {
 protected:
@@ -167,7 +219,8 @@ TEST_F(LiveOnRacks, RecordsWithoutCellsAreAssignedInOrder) {
     tick();
     EXPECT_EQ(phase(neighbour), Phase::running);
     EXPECT_EQ(phase(in_rack), Phase::running);
-    EXPECT_EQ(phase(on_node), Phase::stopping) << "its claim was given to the job before it";
+    EXPECT_EQ(phase(on_node), Phase::running);
+    EXPECT_TRUE(job(on_node).held->opportunistic) << "its claim was given to the job before it";
 }
 
 }  // namespace
