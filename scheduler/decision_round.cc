@@ -348,7 +348,8 @@ PlaceRequest DecisionRound::request(std::uint32_t j, std::uint32_t gpus, std::ui
                                .priority = jobs_[j]->spec->priority,
                                .opportunistic = opportunistic,
                                .near = {},
-                               .rate_by_nodes = jobs_[j]->spec->rate_by_nodes};
+                               .rate_by_nodes = jobs_[j]->spec->rate_by_nodes,
+                               .shape = &jobs_[j]->spec->shape};
     if (input_.near == nullptr) return place_request;
     place_request.near = input_.near(input_.context, j);
     const double ideal = ideal_rate(*jobs_[j]->spec, type, gpus);

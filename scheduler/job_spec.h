@@ -22,6 +22,18 @@ inline constexpr std::uint32_t kNoDataset = std::numeric_limits<std::uint32_t>::
 // less. Best effort: there is no deadline.
 enum class ServiceClass : std::uint8_t { best_effort, soft_deadline, strict_deadline };
 
+// Where a gang may lie, beyond its GPU type. Only cells know hierarchies, levels and pinned cells.
+struct GangShape {
+    std::vector<std::uint32_t> pods;  // the GPUs of each pod, which all lie on one node; empty: any nodes
+    std::string hierarchy;            // the only hierarchy it may use; empty: any
+    std::string together;             // a level: the gang lies within one cell of this level; empty: anywhere
+    std::string cell;                 // the name of its tenant's pinned cell; empty: any cell
+
+    bool is_free() const { return pods.empty() && needs_no_cells(); }
+    bool needs_no_cells() const { return hierarchy.empty() && together.empty() && cell.empty(); }
+    bool operator==(const GangShape&) const = default;
+};
+
 struct JobSpec {
     std::string name;
     std::uint32_t tenant = 0;  // index in Snapshot::tenants
@@ -39,6 +51,7 @@ struct JobSpec {
     // The rate on 1, 2, ... nodes, divided by the rate on the fewest possible nodes. Empty: communication never limits
     // it.
     std::vector<double> rate_by_nodes;
+    GangShape shape;
     std::uint32_t dataset = kNoDataset;  // index in Snapshot::datasets
     double total_bytes = kNever;         // total work; kNever: unknown
     double deadline_s = kNever;          // point in time; kNever: none

@@ -20,6 +20,13 @@ std::string_view HierarchyConfig::level_name(std::uint32_t level) const {
     return level == 0 ? kGpuLevelName : std::string_view(levels[level - 1].name);
 }
 
+std::optional<std::uint32_t> HierarchyConfig::level_named(std::string_view wanted) const {
+    for (std::uint32_t level = 0; level < levels_count(); ++level) {
+        if (level_name(level) == wanted) return level;
+    }
+    return std::nullopt;
+}
+
 namespace {
 
 std::string quoted(std::string_view text) {
@@ -111,7 +118,11 @@ Result<void> check_owned(const CellConfig& config, std::string_view source) {
                 return wrong("owns cells of an unknown hierarchy or level, or 0 cells");
             }
         }
+        std::set<std::string_view> names;
         for (const PinnedCell& pin : cluster.pinned) {
+            if (!pin.name.empty() && !names.insert(pin.name).second) {
+                return wrong("has two pinned cells of the name " + quoted(pin.name));
+            }
             if (pin.hierarchy >= config.hierarchies.size() ||
                 pin.level >= config.hierarchies[pin.hierarchy].levels_count()) {
                 return wrong("pins a cell of an unknown level");

@@ -7,6 +7,7 @@
 // level k is levels[k - 1]. cell_config_toml.h reads the configuration from TOML; docs/policies.md describes the file.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,7 @@ struct HierarchyConfig {
     std::uint32_t gpus_in(std::uint32_t level) const;
     std::uint32_t gpus() const { return static_cast<std::uint32_t>(nodes.size()) * gpus_in(node_level); }
     std::string_view level_name(std::uint32_t level) const;
+    std::optional<std::uint32_t> level_named(std::string_view name) const;
 };
 
 struct CellClaim {
@@ -48,6 +50,7 @@ struct PinnedCell {
     std::uint32_t hierarchy = 0;
     std::uint32_t level = 0;
     std::uint32_t index = 0;  // among the level's cells
+    std::string name = {};    // by which jobs ask for the cell; empty: none
 };
 
 struct VirtualClusterConfig {

@@ -222,8 +222,9 @@ private:
 
     PinnedCell pinned(const toml::table& table, const std::string& prefix, const HierarchyConfig& hierarchy,
                       std::uint32_t h) {
-        check_keys(table, prefix, {"hierarchy", "level", "node", "gpu"});
+        check_keys(table, prefix, {"name", "hierarchy", "level", "node", "gpu"});
         PinnedCell read{.hierarchy = h, .level = level(table, prefix, "level", hierarchy, 0), .index = 0};
+        if (table.contains("name")) read.name = text(table, prefix, "name", "a name, in text");
         const std::string node = text(table, prefix, "node", "the name of a node of the cell");
         const auto found = std::ranges::find(hierarchy.nodes, node);
         if (found == hierarchy.nodes.end()) {

@@ -44,7 +44,10 @@ Result<std::vector<std::uint32_t>> nodes_of(const HierarchyConfig& hierarchy, co
 
 Cells::Cells(const CellConfig& config, const GpuCluster& cluster)
     : locations_(cluster.nodes.size()), gpus_on_largest_node_(cluster.gpu_types.size()), pool_(cluster) {
-    for (const VirtualClusterConfig& owner : config.virtual_clusters) cluster_names_.push_back(owner.name);
+    for (const VirtualClusterConfig& owner : config.virtual_clusters) {
+        cluster_names_.push_back(owner.name);
+        pinned_.push_back(owner.pinned);
+    }
     for (std::uint32_t h = 0; h < config.hierarchies.size(); ++h) hierarchies_.emplace_back(config, h);
     configs_ = config.hierarchies;
     scarce_.resize(hierarchies_.size());
@@ -315,35 +318,155 @@ std::uint32_t Cells::near_rank(const PlaceRequest& request, std::uint32_t node) 
     return near == request.near.end() ? kNone : static_cast<std::uint32_t>(near - request.near.begin());
 }
 
+bool Cells::allows(const PlaceRequest& request, std::uint32_t h) const {
+    if (type_of_[h] != request.gpu_type) return false;
+    const GangShape* const shape = request.shape;
+    if (shape == nullptr) return true;
+    if (!shape->hierarchy.empty() && shape->hierarchy != configs_[h].name) return false;
+    return shape->together.empty() || together_level(request, h) != kNone;
+}
+
+std::uint32_t Cells::together_level(const PlaceRequest& request, std::uint32_t h) const {
+    if (request.shape == nullptr || request.shape->together.empty()) return kNone;
+    return configs_[h].level_named(request.shape->together).value_or(kNone);
+}
+
+std::uint32_t Cells::pinned_cell(const PlaceRequest& request, std::uint32_t cluster, std::uint32_t h) const {
+    if (request.shape == nullptr || request.shape->cell.empty()) return kNone;
+    std::uint32_t number = hierarchies_[h].first_of(cluster);
+    for (const PinnedCell& pin : pinned_[cluster]) {
+        if (pin.hierarchy != h) continue;
+        if (pin.name == request.shape->cell) return number;
+        ++number;
+    }
+    return hierarchies_[h].end_of(cluster);
+}
+
+// Returns the GPUs of `from` in the cell of the level that has room for the gang and leaves the fewest GPUs over; 0:
+// none has room. Levels from the node's up limit nothing on one node.
+std::uint64_t Cells::within_one_cell(const Hierarchy& cells, std::uint32_t level, std::uint64_t from,
+                                     std::uint64_t avoid, std::uint32_t gpus) {
+    if (level >= cells.node_level()) return from;
+    std::uint64_t best = 0;
+    const auto key = [&](std::uint64_t part) {
+        return std::pair(gpus - std::min(gpus, count_of(part & ~avoid)), count_of(part));
+    };
+    for (std::uint32_t index = 0; index < cells.cells_in(cells.node_level(), level); ++index) {
+        const std::uint64_t part = from & cells.gpus_of({level, index});
+        if (count_of(part) >= gpus && (best == 0 || key(part) < key(best))) best = part;
+    }
+    return best;
+}
+
+// Appends what a virtual cell offers while no job uses it, wherever it is bound.
+void Cells::offer_idle(std::uint32_t h, std::uint32_t number, std::uint32_t together,
+                       std::vector<NodeOffer>& into) const {
+    const Hierarchy& cells = hierarchies_[h].cells();
+    const VirtualCell& virtual_cell = hierarchies_[h].virtual_cell(number);
+    const std::uint32_t size = cells.gpus_in(virtual_cell.level);
+    std::uint32_t per_node = std::min(size, cells.node_gpus());
+    if (together < cells.node_level()) per_node = std::min(per_node, cells.gpus_in(together));
+    for (std::uint32_t n = 0; n < cells.node_count(virtual_cell.level); ++n) {
+        into.push_back({.hierarchy = &cells,
+                        .hierarchy_index = h,
+                        .virtual_cell = number,
+                        .level = virtual_cell.level,
+                        .pinned = virtual_cell.pinned,
+                        .node = n,
+                        .fresh = true,
+                        .gpus = per_node,
+                        .without_eviction = per_node,
+                        .virtual_cell_gpus = size});
+    }
+}
+
+Result<void> Cells::check(const PlaceRequest& request) const {
+    if (auto known = check_names(request); !known) return known;
+    const std::uint32_t cluster = cluster_of_tenant(request.tenant);
+    std::vector<NodeOffer> offers;
+    for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
+        if (!allows(request, h)) continue;
+        const SharedHierarchy& shared = hierarchies_[h];
+        const Hierarchy& cells = shared.cells();
+        const std::uint32_t together = together_level(request, h);
+        if (request.opportunistic) {
+            const std::uint32_t top = cells.levels() - 1;
+            std::uint32_t gpus = cells.node_gpus();
+            if (together < cells.node_level()) gpus = cells.gpus_in(together);
+            for (std::uint32_t node = 0; node < cells.nodes(); ++node) {
+                offers.push_back({.hierarchy = &cells,
+                                  .hierarchy_index = h,
+                                  .virtual_cell = node / cells.node_count(top),
+                                  .level = top,
+                                  .node = node,
+                                  .gpus = gpus,
+                                  .virtual_cell_gpus = cells.gpus_in(top)});
+            }
+            continue;
+        }
+        if (cluster == kNone) continue;
+        const std::uint32_t pinned = pinned_cell(request, cluster, h);
+        for (std::uint32_t number = shared.first_of(cluster); number < shared.end_of(cluster); ++number) {
+            if (pinned == kNone || number == pinned) offer_idle(h, number, together, offers);
+        }
+    }
+    if (!plan(offers, request, request.gpus, true).empty()) return {};
+    const std::string where = request.opportunistic ? "no cells of the cluster" : "none of its tenant's cells";
+    return fail(ErrorCode::no_space, where + " can hold the gang as it asks to be placed");
+}
+
+Result<void> Cells::check_names(const PlaceRequest& request) const {
+    if (request.shape == nullptr) return {};
+    const GangShape& shape = *request.shape;
+    const auto unknown = [](const std::string& what, const std::string& name, const std::set<std::string>& known) {
+        std::string list;
+        for (const std::string& one : known) list += (list.empty() ? "" : ", ") + one;
+        return fail(ErrorCode::not_found,
+                    what + " \"" + name + "\" is unknown; known: " + (list.empty() ? "none" : list));
+    };
+    std::set<std::string> hierarchies;
+    std::set<std::string> levels;
+    for (const HierarchyConfig& config : configs_) {
+        hierarchies.insert(config.name);
+        if (!shape.hierarchy.empty() && config.name != shape.hierarchy) continue;
+        for (std::uint32_t level = 1; level < config.levels_count(); ++level) {
+            levels.insert(std::string(config.level_name(level)));
+        }
+    }
+    if (!shape.hierarchy.empty() && !hierarchies.contains(shape.hierarchy)) {
+        return unknown("hierarchy", shape.hierarchy, hierarchies);
+    }
+    if (!shape.together.empty() && !levels.contains(shape.together)) return unknown("level", shape.together, levels);
+    if (shape.cell.empty()) return {};
+    std::set<std::string> pins;
+    const std::uint32_t cluster = cluster_of_tenant(request.tenant);
+    if (cluster != kNone) {
+        for (const PinnedCell& pin : pinned_[cluster]) pins.insert(pin.name);
+    }
+    pins.erase("");
+    if (!pins.contains(shape.cell)) return unknown("its tenant's pinned cell", shape.cell, pins);
+    return {};
+}
+
 bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus) {
     offers_.clear();
     std::uint64_t all = 0;
     bool fits_one_node = false;  // some node has enough: nodes with fewer do not matter
     for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
-        if (type_of_[h] != request.gpu_type) continue;
+        if (!allows(request, h)) continue;
         const SharedHierarchy& shared = hierarchies_[h];
         const Hierarchy& cells = shared.cells();
-        for (std::uint32_t level = 0; level < cells.levels() && !scarce_[h]; ++level) {
+        const std::uint32_t together = together_level(request, h);
+        const std::uint32_t pinned = pinned_cell(request, cluster, h);
+        for (std::uint32_t level = 0; level < cells.levels() && !scarce_[h] && pinned == kNone; ++level) {
             all += std::uint64_t{shared.unbound(cluster, level)} * cells.gpus_in(level);
         }
-        shared.list_for_gang(cluster, gpus, !scarce_[h], gang_cells_);
+        shared.list_for_gang(cluster, gpus, request.pods().size(), !scarce_[h], gang_cells_);
         for (const std::uint32_t number : gang_cells_) {
+            if (pinned != kNone && number != pinned) continue;
             const VirtualCell& virtual_cell = shared.virtual_cell(number);
-            const std::uint32_t size = cells.gpus_in(virtual_cell.level);
             if (virtual_cell.index == kNone) {
-                const std::uint32_t per_node = std::min(size, cells.node_gpus());
-                for (std::uint32_t n = 0; n < cells.node_count(virtual_cell.level); ++n) {
-                    offers_.push_back({.hierarchy = &cells,
-                                       .hierarchy_index = h,
-                                       .virtual_cell = number,
-                                       .level = virtual_cell.level,
-                                       .pinned = virtual_cell.pinned,
-                                       .node = n,
-                                       .fresh = true,
-                                       .gpus = per_node,
-                                       .without_eviction = per_node,
-                                       .virtual_cell_gpus = size});
-                }
+                offer_idle(h, number, together, offers_);
                 continue;
             }
             const CellId cell{virtual_cell.level, virtual_cell.index};
@@ -354,7 +477,8 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
             const std::uint32_t first = cells.first_node(cell);
             for (std::uint32_t node = first; node < first + cells.node_count(virtual_cell.level); ++node) {
                 const NodeUse& use = shared.use(node);
-                const std::uint64_t free = mask & ~use.claimed;
+                const std::uint64_t free =
+                    within_one_cell(cells, together, mask & ~use.claimed, use.opportunistic, request.gpus);
                 if (free == 0 || cells.is_bad(node)) continue;
                 virtual_cell_gpus += count_of(free);
                 if (fits_one_node && count_of(free) < gpus) continue;
@@ -415,11 +539,15 @@ void Cells::unbind_idle() {
 
 // Plans with the last collected offers. One hierarchy takes the whole gang if it can: the network between hierarchies
 // is slower. Pinned cells are left to jobs that find no other place.
-std::vector<OfferTaken> Cells::plan(std::uint32_t gpus, bool may_cross) const {
+std::vector<OfferTaken> Cells::plan(std::span<const NodeOffer> offers, const PlaceRequest& request, std::uint32_t gpus,
+                                    bool may_cross) const {
     GangPlan best;
-    const std::span<const NodeOffer> offers = offers_;
     const auto consider = [&](std::size_t first, std::size_t end) {
-        GangPlan found = plan_gang(offers.subspan(first, end - first), gpus);
+        if (first == end) return;
+        const auto part = offers.subspan(first, end - first);
+        const std::uint32_t together = together_level(request, part.front().hierarchy_index);
+        GangPlan found = together == kNone ? plan_gang(part, gpus, request.pods())
+                                           : plan_gang_within(part, together, gpus, request.pods());
         if (found.taken.empty() || (!best.taken.empty() && best.cost <= found.cost)) return;
         for (OfferTaken& taken : found.taken) taken.offer += static_cast<std::uint32_t>(first);
         best = std::move(found);
@@ -435,7 +563,8 @@ std::vector<OfferTaken> Cells::plan(std::uint32_t gpus, bool may_cross) const {
         if (first_unpinned > first) consider(first, end);
         first = end;
     }
-    if (best.taken.empty() && may_cross) consider(0, offers.size());
+    const bool is_together = request.shape != nullptr && !request.shape->together.empty();
+    if (best.taken.empty() && may_cross && !is_together) consider(0, offers.size());
     return std::move(best.taken);
 }
 
@@ -444,9 +573,10 @@ template <typename Avoid>
 void Cells::collect_free(const PlaceRequest& request, Avoid avoid) {
     offers_.clear();
     for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
-        if (type_of_[h] != request.gpu_type) continue;
+        if (!allows(request, h)) continue;
         const SharedHierarchy& shared = hierarchies_[h];
         const Hierarchy& cells = shared.cells();
+        const std::uint32_t together = together_level(request, h);
         const std::uint32_t top = cells.levels() - 1;
         const std::uint32_t nodes_in_top = cells.node_count(top);
         for (std::uint32_t cell = 0; cell < cells.cells_at(top); ++cell) {
@@ -455,7 +585,8 @@ void Cells::collect_free(const PlaceRequest& request, Avoid avoid) {
             for (std::uint32_t node = cell * nodes_in_top; node < (cell + 1) * nodes_in_top; ++node) {
                 const std::uint64_t free = pool_.at(to_cluster(h, node));
                 if (free == 0 || cells.is_bad(node)) continue;
-                const std::uint64_t offered = free & ~avoid(shared, node);
+                const std::uint64_t offered =
+                    within_one_cell(cells, together, free & ~avoid(shared, node), 0, request.gpus);
                 if (offered == 0) continue;
                 cell_gpus += count_of(offered);
                 offers_.push_back({.hierarchy = &cells,
@@ -499,17 +630,18 @@ std::optional<Placement> Cells::choose_opportunistic(const PlaceRequest& request
                 const std::uint64_t bound = shared.gpus_bound(node);
                 return from == From::unused_nodes && bound != 0 ? ~std::uint64_t{0} : bound;
             });
-            placement = place_free(plan(request.gpus, across));
+            placement = place_free(plan(offers_, request, request.gpus, across));
         }
     }
-    LARDER_ASSERT(!placement.empty());
-    if (request.near.empty() || request.rate_far >= 1) return placement;
+    if (placement.empty()) return std::nullopt;
+    const bool free_shape = request.shape == nullptr || request.shape->is_free();
+    if (request.near.empty() || request.rate_far >= 1 || !free_shape) return placement;
     auto near = pool_.choose(request);
     if (hierarchies_in(*near) > hierarchies_in(placement)) return placement;
     return rate(request, *near) > rate(request, placement) ? near : placement;
 }
 
-// Takes GPUs from the last collected offers, which must suffice.
+// Takes GPUs from the last collected offers. Empty: they do not suffice.
 Placement Cells::take_few_nodes(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus) {
     Placement placement;
     struct Bound {
@@ -520,7 +652,7 @@ Placement Cells::take_few_nodes(std::uint32_t cluster, const PlaceRequest& reque
     std::vector<Bound> bound;
     std::uint32_t beside = kNone;
     std::vector<std::uint32_t> near;
-    for (const OfferTaken& taken : plan(gpus, true)) {
+    for (const OfferTaken& taken : plan(offers_, request, gpus, true)) {
         const NodeOffer& offer = offers_[taken.offer];
         SharedHierarchy& shared = hierarchies_[offer.hierarchy_index];
         const Hierarchy& cells = shared.cells();
@@ -550,7 +682,9 @@ Placement Cells::take_few_nodes(std::uint32_t cluster, const PlaceRequest& reque
         const std::uint64_t mask =
             offer.level >= cells.node_level() ? lowest_bits(~0ULL, cells.node_gpus()) : cells.gpus_of(cell);
         const NodeUse use = shared.use(node);
-        const std::uint64_t picked = pick_gpus(cells, mask & ~use.claimed, use.opportunistic, taken.gpus);
+        const std::uint64_t free = within_one_cell(cells, together_level(request, offer.hierarchy_index),
+                                                   mask & ~use.claimed, use.opportunistic, request.gpus);
+        const std::uint64_t picked = pick_gpus(cells, free, use.opportunistic, taken.gpus);
         beside = to_cluster(offer.hierarchy_index, node);
         hold(beside, picked);
         placement.push_back({.node = beside, .gpus = picked});
@@ -619,11 +753,13 @@ Placement Cells::take_near(std::uint32_t cluster, const PlaceRequest& request) {
 Placement Cells::take_healthy_cell(std::uint32_t cluster, const PlaceRequest& request) {
     for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
         SharedHierarchy& shared = hierarchies_[h];
-        if (type_of_[h] != request.gpu_type || shared.cells().all_served()) continue;
+        if (!allows(request, h) || shared.cells().all_served()) continue;
         for (std::uint32_t level = 0; level < shared.cells().levels(); ++level) {
             if (shared.cells().gpus_in(level) < request.gpus) continue;
             if (shared.bind(cluster, level, {.near = {}, .only_healthy = true}) == kNone) continue;
-            scarce_[h] = true;
+            for (std::uint32_t other = 0; other < hierarchies_.size(); ++other) {
+                scarce_[other] = other == h || !hierarchies_[other].cells().all_served();
+            }
             const bool enough = collect(cluster, request, request.gpus);
             Placement placement = enough ? take_few_nodes(cluster, request, request.gpus) : Placement{};
             unbind_idle();
@@ -664,14 +800,16 @@ std::optional<Placement> Cells::take(std::uint32_t cluster, const PlaceRequest& 
     const auto few_nodes = [&] {
         const bool bound = bind_all(cluster, request.gpu_type);
         if ((!bound && std::exchange(collected, false)) || collect(cluster, request, request.gpus)) {
-            return take_few_nodes(cluster, request, request.gpus);
+            Placement taken = take_few_nodes(cluster, request, request.gpus);
+            if (!taken.empty()) return taken;
         }
         unbind_idle();
         return take_healthy_cell(cluster, request);
     };
     Placement placement = few_nodes();
     if (placement.empty()) return std::nullopt;
-    if (!request.near.empty() && request.rate_far < 1) {
+    const bool free_shape = request.shape == nullptr || request.shape->is_free();
+    if (!request.near.empty() && request.rate_far < 1 && free_shape) {
         const double few_nodes_rate = rate(request, placement);
         const std::size_t few_nodes_hierarchies = hierarchies_in(placement);
         release_gpus(placement);

@@ -42,6 +42,7 @@ public:
     std::optional<Placed> place(const PlaceRequest& request) override;
     bool place_at(const PlaceRequest& request, const Placement& placement) override;
     void release(JobId job) override;
+    Result<void> check(const PlaceRequest& request) const override;
     std::vector<HeldCell> cells_of(JobId job) const override;
     std::uint32_t free_gpus(std::uint32_t gpu_type) const override { return pool_.count(gpu_type); }
     void set_usable(std::uint32_t node, bool usable) override;
@@ -82,7 +83,19 @@ private:
     Placement take_few_nodes(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus);
     Placement take_healthy_cell(std::uint32_t cluster, const PlaceRequest& request);
     Placement take_near(std::uint32_t cluster, const PlaceRequest& request);
-    std::vector<OfferTaken> plan(std::uint32_t gpus, bool may_cross) const;
+    std::vector<OfferTaken> plan(std::span<const NodeOffer> offers, const PlaceRequest& request, std::uint32_t gpus,
+                                 bool may_cross) const;
+    // True if the gang may use the hierarchy.
+    bool allows(const PlaceRequest& request, std::uint32_t hierarchy) const;
+    // Returns the level within one cell of which the gang must lie; kNone: none.
+    std::uint32_t together_level(const PlaceRequest& request, std::uint32_t hierarchy) const;
+    // Returns the number of the only virtual cell that the gang may use; kNone: any.
+    std::uint32_t pinned_cell(const PlaceRequest& request, std::uint32_t cluster, std::uint32_t hierarchy) const;
+    static std::uint64_t within_one_cell(const Hierarchy& cells, std::uint32_t level, std::uint64_t from,
+                                         std::uint64_t avoid, std::uint32_t gpus);
+    void offer_idle(std::uint32_t hierarchy, std::uint32_t number, std::uint32_t together,
+                    std::vector<NodeOffer>& into) const;
+    Result<void> check_names(const PlaceRequest& request) const;
     std::optional<Placement> choose_opportunistic(const PlaceRequest& request);
     template <typename Avoid>
     void collect_free(const PlaceRequest& request, Avoid avoid);
@@ -116,6 +129,7 @@ private:
 
     std::vector<std::string> cluster_names_;
     std::vector<std::uint32_t> cluster_by_tenant_;
+    std::vector<std::vector<PinnedCell>> pinned_;  // by virtual cluster; numbered in this order in each hierarchy
     std::vector<SharedHierarchy> hierarchies_;
     std::vector<HierarchyConfig> configs_;             // config of each hierarchy, for its names
     std::vector<std::uint32_t> type_of_;               // GPU type of each hierarchy

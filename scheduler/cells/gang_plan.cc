@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/assert.h"
+#include "scheduler/placement/pods.h"
 
 namespace larder::scheduler {
 namespace {
@@ -16,7 +17,8 @@ std::uint32_t evictions_needed(const NodeOffer& offer, std::uint32_t gpus) {
 
 class Plan {
 public:
-    Plan(std::span<const NodeOffer> offers, std::uint32_t gpus) : offers_(offers), gpus_(gpus) {}
+    Plan(std::span<const NodeOffer> offers, std::uint32_t gpus, std::span<const std::uint32_t> pods)
+        : offers_(offers), gpus_(gpus), pods_(pods) {}
 
     GangPlan make() {
         std::vector<OfferTaken> taken = choose();
@@ -42,7 +44,11 @@ private:
         }
         if (all < gpus_ || gpus_ == 0) return {};
         if (most >= gpus_) return take_one_node();
-        for (std::uint32_t wanted = gpus_; wanted > 0;) {
+        if (!pods_.empty()) {
+            nodes_least_ = nodes_needed({.first = 0, .count = static_cast<std::uint32_t>(offers_.size())});
+            if (nodes_least_ == 0) return {};
+        }
+        for (std::uint32_t wanted = pods_.empty() ? gpus_ : 0; wanted > 0;) {
             while (nodes_with[most] == 0) --most;
             --nodes_with[most];
             wanted -= std::min(wanted, most);
@@ -99,6 +105,7 @@ private:
         }
         if (all < gpus_) return 0;
         std::ranges::sort(sizes_, std::ranges::greater{});
+        if (!pods_.empty()) return static_cast<std::uint32_t>(pack_pods(sizes_, pods_).size());
         std::uint32_t nodes = 0;
         for (std::uint32_t got = 0; got < gpus_; ++nodes) got += sizes_[nodes];
         return nodes;
@@ -142,6 +149,17 @@ private:
         return offers;
     }
 
+    std::vector<OfferTaken> pack_pods_into(std::span<const std::uint32_t> offers) const {
+        std::vector<std::uint32_t> free;
+        free.reserve(offers.size());
+        for (const std::uint32_t o : offers) free.push_back(offers_[o].gpus);
+        std::vector<OfferTaken> taken;
+        for (const PodNode& one : pack_pods(free, pods_)) {
+            taken.push_back({.offer = offers[one.node], .gpus = one.gpus});
+        }
+        return taken;
+    }
+
     // Takes the nodes with the most GPUs, and as the last node the one with the fewest GPUs left over.
     std::vector<OfferTaken> pack(std::vector<std::uint32_t> offers) const {
         const auto ranks_before = [&](std::uint32_t a, std::uint32_t b) {
@@ -153,6 +171,10 @@ private:
             if (x.virtual_cell_gpus != y.virtual_cell_gpus) return x.virtual_cell_gpus > y.virtual_cell_gpus;
             return std::tuple(y.without_eviction, x.near, a) < std::tuple(x.without_eviction, y.near, b);
         };
+        if (!pods_.empty()) {
+            std::ranges::sort(offers, ranks_before);
+            return pack_pods_into(offers);
+        }
         const auto full_nodes = static_cast<std::ptrdiff_t>(nodes_least_ - 1);
         std::ranges::partial_sort(offers, offers.begin() + full_nodes, ranks_before);
         std::vector<OfferTaken> taken;
@@ -186,6 +208,7 @@ private:
 
     std::span<const NodeOffer> offers_;
     std::uint32_t gpus_;
+    std::span<const std::uint32_t> pods_;
     std::uint32_t nodes_least_ = 0;
     std::vector<std::uint32_t> sizes_;
 };
@@ -227,8 +250,31 @@ std::uint64_t pick_within(const Hierarchy& hierarchy, CellId cell, std::uint64_t
 
 }  // namespace
 
-GangPlan plan_gang(std::span<const NodeOffer> offers, std::uint32_t gpus) {
-    return Plan(offers, gpus).make();
+GangPlan plan_gang(std::span<const NodeOffer> offers, std::uint32_t gpus, std::span<const std::uint32_t> pods) {
+    return Plan(offers, gpus, pods).make();
+}
+
+GangPlan plan_gang_within(std::span<const NodeOffer> offers, std::uint32_t level, std::uint32_t gpus,
+                          std::span<const std::uint32_t> pods) {
+    GangPlan best;
+    for (std::size_t first = 0; first < offers.size();) {
+        const NodeOffer& of_cell = offers[first];
+        const Hierarchy& hierarchy = *of_cell.hierarchy;
+        // A virtual cell below the level lies within one cell of the level.
+        const std::uint32_t nodes = hierarchy.node_count(std::min(level, of_cell.level));
+        std::size_t end = first;
+        while (end < offers.size() && offers[end].virtual_cell == of_cell.virtual_cell &&
+               offers[end].node / nodes == of_cell.node / nodes) {
+            ++end;
+        }
+        GangPlan found = plan_gang(offers.subspan(first, end - first), gpus, pods);
+        if (!found.taken.empty() && (best.taken.empty() || found.cost < best.cost)) {
+            for (OfferTaken& taken : found.taken) taken.offer += static_cast<std::uint32_t>(first);
+            best = std::move(found);
+        }
+        first = end;
+    }
+    return best;
 }
 
 std::uint64_t pick_gpus(const Hierarchy& hierarchy, std::uint64_t from, std::uint64_t avoid, std::uint32_t count) {

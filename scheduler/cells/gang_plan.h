@@ -54,7 +54,12 @@ struct GangPlan {
 // A gang that fits into a node goes where the fewest GPUs are left over, preferably into a bound virtual cell with the
 // fewest GPUs to offer. A larger gang takes as few nodes as possible, within the smallest cell that allows it. Ties go
 // to offers of cells that are not pinned, then to those with fewer evictions, then to those nearer the data.
-GangPlan plan_gang(std::span<const NodeOffer> offers, std::uint32_t gpus);
+// With `pods` (GangShape::pods), each pod lies in one offer.
+GangPlan plan_gang(std::span<const NodeOffer> offers, std::uint32_t gpus, std::span<const std::uint32_t> pods = {});
+// Like plan_gang(), but the gang lies within one cell of the level. The offers are of one hierarchy, each with GPUs of
+// one such cell.
+GangPlan plan_gang_within(std::span<const NodeOffer> offers, std::uint32_t level, std::uint32_t gpus,
+                          std::span<const std::uint32_t> pods = {});
 
 // Picks `count` of a node's GPUs in `from`, within the smallest cell that has enough. Among such cells it prefers the
 // one with the fewest GPUs in `avoid`, then the one with the fewest left over.

@@ -351,7 +351,7 @@ void SharedHierarchy::note_room(std::uint32_t number) {
     with_room_[number / 64] = room ? with_room_[number / 64] | bit : with_room_[number / 64] & ~bit;
 }
 
-void SharedHierarchy::list_for_gang(std::uint32_t cluster, std::uint32_t gpus, bool fresh,
+void SharedHierarchy::list_for_gang(std::uint32_t cluster, std::uint32_t gpus, std::size_t pods, bool fresh,
                                     std::vector<std::uint32_t>& into) const {
     into.clear();
     const std::uint32_t end = end_of(cluster);
@@ -366,7 +366,7 @@ void SharedHierarchy::list_for_gang(std::uint32_t cluster, std::uint32_t gpus, b
         ++number;
     }
     for (std::uint32_t level = 0; level < cells_.levels() && fresh; ++level) {
-        std::uint32_t left = (gpus + cells_.gpus_in(level) - 1) / cells_.gpus_in(level);
+        auto left = std::max<std::size_t>(pods, (gpus + cells_.gpus_in(level) - 1) / cells_.gpus_in(level));
         for (auto next = unbound_[cluster][level].begin(); next != unbound_[cluster][level].end() && left > 0; ++next) {
             into.push_back(*next);
             --left;

@@ -45,8 +45,9 @@ public:
         return static_cast<std::uint32_t>(unbound_[cluster][level].size());
     }
     // Sets `into` to the numbers of the virtual cells that matter to a gang: bound cells with GPUs that no job holds
-    // and, if `fresh`, at each level as many unbound cells as the gang could use.
-    void list_for_gang(std::uint32_t cluster, std::uint32_t gpus, bool fresh, std::vector<std::uint32_t>& into) const;
+    // and, if `fresh`, at each level as many unbound cells as the gang could use. `pods`: how many it has.
+    void list_for_gang(std::uint32_t cluster, std::uint32_t gpus, std::size_t pods, bool fresh,
+                       std::vector<std::uint32_t>& into) const;
     // Returns the GPUs of one node that lie in the virtual cluster's bound cells.
     std::uint64_t gpus_owned(std::uint32_t cluster, std::uint32_t node) const;
     // Returns the GPUs of one node that lie in any virtual cluster's bound cells.

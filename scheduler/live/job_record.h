@@ -106,6 +106,7 @@ struct JobRecord {
     // from the fields above.
     JobSpec spec;
     JobState state;
+    std::vector<bool> types_for_shape;    // GPU types with a place for its GangShape; empty: not known yet
     WaitsFor waits_for = WaitsFor::turn;  // according to the last decision
 
     // Returns the allotment that the placer has for the job, unless the job shares another job's GPUs; null: none.

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/server/json_reader.h"
 
@@ -45,6 +46,30 @@ std::vector<double> rates_of(JsonReader& reader, std::string_view key) {
         rates.push_back(value.to_number<double>());
     }
     return rates;
+}
+
+GangShape shape_of(JsonReader& reader) {
+    GangShape shape;
+    shape.hierarchy = reader.optional_string("hierarchy").value_or("");
+    shape.together = reader.optional_string("together").value_or("");
+    shape.cell = reader.optional_string("cell").value_or("");
+    if (!reader.has("pods")) return shape;
+    for (const json::value& value : reader.array("pods")) {
+        boost::system::error_code error;
+        const auto gpus = value.is_number() ? value.to_number<std::uint32_t>(error) : 0;
+        if (!value.is_number() || error) {
+            reader.reject("pods", "must be whole numbers of GPUs only");
+            return shape;
+        }
+        shape.pods.push_back(gpus);
+    }
+    return shape;
+}
+
+std::uint32_t sum_of(JsonReader& reader, const std::vector<std::uint32_t>& pods) {
+    const std::uint64_t gpus = std::accumulate(pods.begin(), pods.end(), std::uint64_t{0});
+    if (gpus > std::numeric_limits<std::uint32_t>::max() - 1) reader.reject("pods", "have too many GPUs");
+    return static_cast<std::uint32_t>(gpus);
 }
 
 void read_environment(JsonReader& reader, Submission& job) {
@@ -120,6 +145,10 @@ void put_submission(json::object& object, const Submission& job) {
     object["gpu_memory_part"] = job.gpu_memory_part;
     if (!job.scaling.empty()) object["scaling"] = json::value_from(job.scaling);
     if (!job.rate_by_nodes.empty()) object["rate_by_nodes"] = json::value_from(job.rate_by_nodes);
+    if (!job.shape.pods.empty()) object["pods"] = json::value_from(job.shape.pods);
+    if (!job.shape.hierarchy.empty()) object["hierarchy"] = job.shape.hierarchy;
+    if (!job.shape.together.empty()) object["together"] = job.shape.together;
+    if (!job.shape.cell.empty()) object["cell"] = job.shape.cell;
 }
 
 }  // namespace
@@ -154,7 +183,9 @@ Result<Submission> read_submission(const json::object& object, std::string where
     job.directory = reader.string("directory");
     read_environment(reader, job);
     job.tenant = reader.optional_string("tenant").value_or(job.tenant);
-    job.gpus = count_of(reader, "gpus", 1);
+    job.shape = shape_of(reader);
+    const bool counts_pods = !job.shape.pods.empty() && !reader.has("gpus");
+    job.gpus = counts_pods ? sum_of(reader, job.shape.pods) : count_of(reader, "gpus", 1);
     job.gpus_min = count_of(reader, "gpus_min", 0);
     job.gpus_max = count_of(reader, "gpus_max", 0);
     job.gpu_type = reader.optional_string("gpu_type").value_or("");

@@ -99,7 +99,11 @@ json::object submission_part(const json::object& row) {
                             "packed_rate",
                             "gpu_memory_part",
                             "scaling",
-                            "rate_by_nodes"}) {
+                            "rate_by_nodes",
+                            "pods",
+                            "hierarchy",
+                            "together",
+                            "cell"}) {
         if (const json::value* value = row.if_contains(key)) part[key] = *value;
     }
     return part;

@@ -367,6 +367,9 @@ EngineJob LiveScheduler::engine_job(const JobRecord& job) const {
     run.environment["LARDER_TENANT"] = job.asked.tenant;
     run.environment["LARDER_GPUS"] = std::to_string(job.held->count);
     run.environment["LARDER_NODES"] = std::to_string(job.held->gpus.size());
+    std::string pods;
+    for (const std::uint32_t gpus : job.asked.shape.pods) pods += (pods.empty() ? "" : ",") + std::to_string(gpus);
+    if (!pods.empty()) run.environment["LARDER_PODS"] = pods;
     if (!job.asked.dataset.empty()) run.environment["LARDER_DATASET"] = job.asked.dataset;
     return run;
 }

@@ -60,6 +60,7 @@ JobSpec spec_of(const JobRecord& job, const GpuCluster& cluster, const LiveNames
                  .scaling = asked.scaling,
                  .ideal_bytes_per_second = ideals_of(job, cluster, view),
                  .rate_by_nodes = asked.rate_by_nodes,
+                 .shape = asked.shape,
                  .total_bytes = job.total_bytes(),
                  .deadline_s = asked.deadline_s.value_or(kNever),
                  .service = asked.service,
@@ -105,6 +106,7 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
 
 void LiveSnapshot::fill(JobRecord& job, const StorageView& view) {
     job.spec = spec_of(job, cluster_, names_, view);
+    queue_.limit_types(job);
     if (!job.asked.dataset.empty()) {
         if (job.spec.dataset == kNoDataset) {  // no node has it at present, so nothing of it is cached
             job.spec.dataset = static_cast<std::uint32_t>(datasets_.size());

@@ -88,6 +88,8 @@ public:
     void take(const EngineEvent& event, double now_s);
     // Handles the loss of a node. A job placed there that has not begun waits again; a job moving there stops instead.
     void lose_node(std::string_view node, double now_s);
+    // Clears the rates of the job's spec on GPU types that have no place for its GangShape.
+    void limit_types(JobRecord& job) const;
     // Copies the cells that jobs hold into their records. Call it before the records are written.
     void note_cells();
 

@@ -40,6 +40,26 @@ std::vector<HeldCell> JobQueue::cells_of(const Allotment& held) const {
     return cells;
 }
 
+void JobQueue::limit_types(JobRecord& job) const {
+    if (job.spec.shape.is_free()) return;
+    std::vector<bool>& types = job.types_for_shape;
+    for (std::uint32_t type = static_cast<std::uint32_t>(types.size()); type < cluster_.gpu_types.size(); ++type) {
+        const auto checked = placer_.check({.job = job.id,
+                                            .tenant = job.spec.tenant,
+                                            .gpus = job.asked.gang_gpus(),
+                                            .gpu_type = type,
+                                            .opportunistic = job.spec.opportunistic,
+                                            .near = {},
+                                            .shape = &job.spec.shape});
+        types.push_back(checked.has_value());
+    }
+    if (std::ranges::find(types, true) == types.end()) return;  // the file of cells has changed: it waits for a place
+    for (std::uint32_t type = 0; type < types.size(); ++type) {
+        const bool runs_there = job.placed() != nullptr && type_index(job.placed()->gpu_type) == type;
+        if (!types[type] && !runs_there) job.spec.ideal_bytes_per_second[type] = 0;
+    }
+}
+
 void JobQueue::note_cells() {
     for (const JobId id : active_) {
         JobRecord& job = jobs_.at(id);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 
 #include "base/units.h"
 
@@ -19,6 +20,7 @@ constexpr double kWeightMin = 1e-6;
 constexpr double kWeightMax = 1e6;
 constexpr double kScalingMax = 1e4;
 constexpr std::size_t kNodesMax = 1000;
+constexpr std::size_t kPodsMax = 256;
 
 std::unexpected<Error> wrong(const std::string& field, const std::string& why) {
     return fail(ErrorCode::invalid_argument, field + ": " + why);
@@ -79,6 +81,32 @@ Result<void> check_rates(const Submission& job) {
     return {};
 }
 
+Result<void> check_shape(const Submission& job) {
+    const GangShape& shape = job.shape;
+    for (const auto& [field, text] : {std::pair("hierarchy", &shape.hierarchy), std::pair("together", &shape.together),
+                                      std::pair("cell", &shape.cell)}) {
+        if (text->size() > kNameBytesMax) return wrong(field, "must have at most 255 bytes");
+    }
+    if (shape.is_free()) return {};
+    const std::uint64_t gpus = std::accumulate(shape.pods.begin(), shape.pods.end(), std::uint64_t{0});
+    if (shape.pods.size() > kPodsMax || std::ranges::find(shape.pods, 0U) != shape.pods.end()) {
+        return wrong("pods", "must have at most 256 pods of at least 1 GPU");
+    }
+    if (!shape.pods.empty() && gpus != job.gpus) {
+        return wrong("pods", "have " + std::to_string(gpus) + " GPUs in all, but gpus is " + std::to_string(job.gpus));
+    }
+    if (!shape.pods.empty() && job.least_gpus() != job.most_gpus()) {
+        return wrong("pods", "have a fixed number of GPUs: gpus_min and gpus_max must equal gpus");
+    }
+    if (job.packed_rate > 0) {
+        return wrong("packed_rate", "a job that says where its gang may lie shares no GPUs");
+    }
+    if (job.opportunistic && !shape.cell.empty()) {
+        return wrong("cell", "an opportunistic job has no claim to a pinned cell");
+    }
+    return {};
+}
+
 Result<void> check_numbers(const Submission& job, double now_s) {
     if (job.gpus == 0) return wrong("gpus", "must be at least 1");
     if (job.least_gpus() > job.gpus) return wrong("gpus_min", "is above gpus");
@@ -92,6 +120,7 @@ Result<void> check_numbers(const Submission& job, double now_s) {
         return wrong("opportunistic", "nothing can be promised to an opportunistic job: it cannot have a deadline");
     }
     if (auto checked = check_rates(job); !checked) return checked;
+    if (auto checked = check_shape(job); !checked) return checked;
     if (job.epochs) {
         if (!(*job.epochs > 0 && *job.epochs <= kEpochsMax)) return wrong("epochs", "must be above 0, at most 1e6");
         if (job.dataset.empty()) return wrong("epochs", "counts passes over a dataset, but none is named");
@@ -119,17 +148,37 @@ struct MostGpus {
     std::uint32_t owned = 0;  // of these, those that its tenant has a claim to
 };
 
+bool may_run_on_type(const Submission& job, const std::string& type) {
+    if (!job.gpu_type.empty() && job.gpu_type != type) return false;
+    return job.ideal_by_type.empty() || job.ideal_by_type.contains("") || job.ideal_by_type.contains(type);
+}
+
+// Checks that some type has a place for the gang's shape.
+Result<void> check_place(const Submission& job, std::uint32_t tenant, const SubmissionLimits& limits) {
+    if (limits.placer == nullptr || job.shape.is_free()) return {};
+    Result<void> checked;
+    for (std::uint32_t type = 0; type < limits.cluster.gpu_types.size(); ++type) {
+        if (!may_run_on_type(job, limits.cluster.gpu_types[type])) continue;
+        checked = limits.placer->check({.job = 0,
+                                        .tenant = tenant,
+                                        .gpus = job.gang_gpus(),
+                                        .gpu_type = type,
+                                        .opportunistic = job.opportunistic,
+                                        .near = {},
+                                        .shape = &job.shape});
+        if (checked) return {};
+    }
+    return checked;
+}
+
 // Returns the most GPUs of one type that the job may run on, because a gang uses a single type.
 Result<MostGpus> most_of_one_type(const Submission& job, std::uint32_t tenant, const SubmissionLimits& limits) {
     const GpuCluster& cluster = limits.cluster;
     std::vector<std::uint32_t> gpus(cluster.gpu_types.size());
     for (const GpuNode& node : cluster.nodes) gpus[node.gpu_type] += node.gpus;
-    const bool any_rate = job.ideal_by_type.empty() || job.ideal_by_type.contains("");
     MostGpus most;
     for (std::uint32_t type = 0; type < gpus.size(); ++type) {
-        const std::string& name = cluster.gpu_types[type];
-        if (!job.gpu_type.empty() && job.gpu_type != name) continue;
-        if (!any_rate && !job.ideal_by_type.contains(name)) continue;
+        if (!may_run_on_type(job, cluster.gpu_types[type])) continue;
         most.gpus = std::max(most.gpus, gpus[type]);
         const std::uint32_t owned = limits.placer == nullptr ? kAllGpus : limits.placer->owned_gpus(tenant, type);
         most.owned = std::max(most.owned, std::min(owned, gpus[type]));
@@ -206,14 +255,14 @@ std::uint64_t record_bytes(const Submission& job) {
     constexpr std::uint64_t kOthers = 8u << 10;
     constexpr std::uint64_t kNumber = 26;
     std::uint64_t bytes = kOthers;
-    for (const std::string* text :
-         {&job.name, &job.directory, &job.submitter, &job.tenant, &job.gpu_type, &job.dataset})
+    for (const std::string* text : {&job.name, &job.directory, &job.submitter, &job.tenant, &job.gpu_type, &job.dataset,
+                                    &job.shape.hierarchy, &job.shape.together, &job.shape.cell})
         bytes += text_bytes(*text);
     for (const std::string& word : job.command) bytes += text_bytes(word);
     for (const std::string& before : job.after) bytes += text_bytes(before);
     for (const auto& [key, value] : job.environment) bytes += text_bytes(key) + text_bytes(value);
     for (const auto& [type, rate] : job.ideal_by_type) bytes += text_bytes(type) + kNumber;
-    return bytes + kNumber * (job.scaling.size() + job.rate_by_nodes.size() + job.after.size());
+    return bytes + kNumber * (job.scaling.size() + job.rate_by_nodes.size() + job.after.size() + job.shape.pods.size());
 }
 
 Result<std::string> tenant_of(const Submission& job, const SubmissionLimits& limits) {
@@ -273,6 +322,7 @@ Result<void> check_submission(const Submission& job, const SubmissionLimits& lim
                                              std::to_string(most->owned) +
                                              " of one type that it may use; as an opportunistic job it needs no claim");
     }
+    if (auto good = check_place(job, static_cast<std::uint32_t>(index), limits); !good) return good;
     for (const Tenant* at = &*tenant;; at = &limits.tenants[at->parent]) {
         if (job.least_gpus() > at->gpu_quota) {
             return fail(ErrorCode::no_space, asks + ", but tenant \"" + at->name + "\" may have " +

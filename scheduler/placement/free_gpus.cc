@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "scheduler/placement/gang_rate.h"
+#include "scheduler/placement/pods.h"
 
 namespace larder::scheduler {
 
@@ -165,8 +166,31 @@ private:
     std::set<std::uint32_t>::const_iterator at_;
 };
 
+std::optional<Placement> FreeGpus::choose_for_pods(const PlaceRequest& request) const {
+    std::vector<std::uint32_t> nodes;
+    std::vector<std::uint32_t> free;
+    for (std::uint32_t gpus = kGpusPerNodeMax; gpus > 0; --gpus) {
+        const std::set<std::uint32_t>& with_gpus = by_free_[request.gpu_type][gpus];
+        for (const std::uint32_t near : request.near) {
+            if (with_gpus.contains(near)) nodes.push_back(near);
+        }
+        for (const std::uint32_t node : with_gpus) {
+            if (std::ranges::find(request.near, node) == request.near.end()) nodes.push_back(node);
+        }
+        free.resize(nodes.size(), gpus);
+    }
+    Placement placement;
+    for (const PodNode& one : pack_pods(free, request.pods())) {
+        placement.push_back({.node = nodes[one.node], .gpus = lowest_bits(at(nodes[one.node]), one.gpus)});
+    }
+    if (placement.empty()) return std::nullopt;
+    std::ranges::sort(placement, {}, &NodeGpus::node);
+    return placement;
+}
+
 std::optional<Placement> FreeGpus::choose(const PlaceRequest& request) const {
     if (request.gpus == 0 || count_[request.gpu_type] < request.gpus) return std::nullopt;
+    if (!request.pods().empty()) return choose_for_pods(request);
     Choice choice(*this, request);
     Placement few_nodes = choice.choose(false);
     if (!choice.near_matters()) return few_nodes;

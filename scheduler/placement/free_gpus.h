@@ -33,6 +33,8 @@ public:
     std::optional<Placement> choose(const PlaceRequest& request) const;
 
 private:
+    std::optional<Placement> choose_for_pods(const PlaceRequest& request) const;
+
     struct Node {
         std::uint32_t gpu_type = 0;
         std::uint64_t free = 0;

@@ -7,6 +7,28 @@
 
 namespace larder::scheduler {
 
+namespace {
+
+GpuCluster usable(GpuCluster cluster) {
+    for (GpuNode& node : cluster.nodes) node.usable = true;
+    return cluster;
+}
+
+}  // namespace
+
+FreePool::FreePool(const GpuCluster& cluster) : free_(cluster), idle_(usable(cluster)) {}
+
+Result<void> FreePool::check(const PlaceRequest& request) const {
+    if (request.shape != nullptr && !request.shape->needs_no_cells()) {
+        return fail(
+            ErrorCode::unsupported,
+            "hierarchies, levels and pinned cells are those of the file of cells (scheduler.cells), and there is "
+            "none");
+    }
+    if (idle_.choose(request)) return {};
+    return fail(ErrorCode::no_space, "no nodes of the type are large enough for the gang's pods");
+}
+
 std::optional<Placed> FreePool::place(const PlaceRequest& request) {
     LARDER_ASSERT(!placed_.contains(request.job));
     auto placement = free_.choose(request);
@@ -26,7 +48,8 @@ std::optional<Placed> FreePool::place_with_evictions(const PlaceRequest& request
     for (const auto& [arrival, job] : opportunistic_) last_first.push_back(job);
     std::ranges::reverse(last_first);
     for (const JobId job : last_first) {
-        if (free_.count(request.gpu_type) >= request.gpus) break;
+        const bool enough = free_.count(request.gpu_type) >= request.gpus;
+        if (enough && (request.pods().empty() || free_.choose(request))) break;
         if (free_.gpu_type(placed_.at(job).placement.front().node) != request.gpu_type) continue;
         released.emplace_back(job, release_gpus(job));
     }

@@ -12,11 +12,12 @@ namespace larder::scheduler {
 
 class FreePool final : public Placer {
 public:
-    explicit FreePool(const GpuCluster& cluster) : free_(cluster) {}
+    explicit FreePool(const GpuCluster& cluster);
 
     std::optional<Placed> place(const PlaceRequest& request) override;
     bool place_at(const PlaceRequest& request, const Placement& placement) override;
     void release(JobId job) override;
+    Result<void> check(const PlaceRequest& request) const override;
     std::uint32_t free_gpus(std::uint32_t gpu_type) const override { return free_.count(gpu_type); }
     // A job cannot give up its claim here: a job that is passed over is stopped instead.
     bool set_opportunistic(JobId job, bool opportunistic) override;
@@ -36,6 +37,7 @@ private:
     std::optional<Placed> place_with_evictions(const PlaceRequest& request);
 
     FreeGpus free_;
+    FreeGpus idle_;  // all GPUs are free, and all nodes usable
     std::unordered_map<JobId, Taken> placed_;
     std::set<std::pair<std::uint64_t, JobId>> opportunistic_;  // by arrival
     std::uint64_t arrivals_ = 0;

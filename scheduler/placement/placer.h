@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "scheduler/gpu_cluster.h"
+#include "scheduler/job_spec.h"
 
 namespace larder::scheduler {
 
@@ -41,6 +43,11 @@ struct PlaceRequest {
     // For place_at(): the cells by which the job held the GPUs before, from cells_of(). Other cells are used if these
     // cannot be bound.
     std::span<const HeldCell> cells = {};
+    const GangShape* shape = nullptr;  // JobSpec::shape; null: free
+
+    std::span<const std::uint32_t> pods() const {
+        return shape == nullptr ? std::span<const std::uint32_t>() : shape->pods;
+    }
 };
 
 struct Placed {
@@ -67,6 +74,9 @@ public:
     // Takes exactly these GPUs, if all are free and the job may have them.
     virtual bool place_at(const PlaceRequest& request, const Placement& placement) = 0;
     virtual void release(JobId job) = 0;
+    // Checks that the gang could be placed if no other job ran and all nodes were usable. not_found: its hierarchy,
+    // level or pinned cell is unknown; unsupported: there are no cells; no_space.
+    virtual Result<void> check(const PlaceRequest& request) const = 0;
     // Returns the cells by which the job holds its GPUs, or held them when it gave up its claim; empty if there are no
     // cells. The answer may change when other jobs are placed.
     virtual std::vector<HeldCell> cells_of(JobId) const { return {}; }

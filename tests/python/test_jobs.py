@@ -333,6 +333,36 @@ def test_submission_states_what_policies_cannot_measure(start_cluster: Callable[
     assert refused.returncode == 2 and "from gpus_min to gpus_max" in refused.stderr
 
 
+def test_submission_says_where_its_gang_may_lie(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
+    cells = tmp_path / "cells.toml"
+    cells.write_text(
+        """[[hierarchy]]
+name = "h"
+gpu_type = "a100"
+levels = [{ name = "node", of = 4 }]
+node = "node"
+nodes = ["box"]
+
+[[virtual_cluster]]
+name = "default"
+pinned = [{ name = "fast", hierarchy = "h", level = "node", node = "box" }]
+"""
+    )
+    cluster = start_cluster("--scheduler.cells", str(cells))
+    job = cluster.submit(
+        "--pods", "2,1", "--hierarchy", "h", "--together", "node", "--cell", "fast",
+        script='echo "$LARDER_PODS" > pods; sleep 60',
+    )  # fmt: skip
+    shown = cluster.wait(job, "running")
+    said = {"gpus": 3, "pods": [2, 1], "hierarchy": "h", "together": "node", "cell": "fast"}
+    assert {key: shown[key] for key in said} == said
+    cluster.wait_for("pods")
+    refused = cluster.try_larder("job", "submit", "--cell", "slow", "--", "true")
+    assert refused.returncode != 0 and 'pinned cell "slow" is unknown; known: fast' in refused.stderr
+    refused = cluster.try_larder("job", "submit", "--pods", "3,2", "--", "true")
+    assert refused.returncode != 0 and "GPUs" in refused.stderr
+
+
 def test_jobs_keep_running_when_the_daemon_ends(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
     first = start_cluster("--scheduler.gpus", "1")
     job = first.submit("--name", "long", script="echo start >> starts; while [ ! -e end ]; do sleep 0.01; done")

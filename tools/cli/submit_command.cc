@@ -51,6 +51,10 @@ struct SubmitOptions {
     std::optional<double> gpu_memory_part;
     std::vector<double> scaling;
     std::vector<double> rate_by_nodes;
+    std::vector<unsigned> pods;
+    std::string hierarchy;
+    std::string together;
+    std::string cell;
 };
 
 std::string current_directory() {
@@ -129,6 +133,10 @@ Result<json::object> job_of(const SubmitOptions& options) {
     put("gpu_memory_part", options.gpu_memory_part);
     if (!options.scaling.empty()) job["scaling"] = json::value_from(options.scaling);
     if (!options.rate_by_nodes.empty()) job["rate_by_nodes"] = json::value_from(options.rate_by_nodes);
+    if (!options.pods.empty()) job["pods"] = json::value_from(options.pods);
+    put_text("hierarchy", options.hierarchy);
+    put_text("together", options.together);
+    put_text("cell", options.cell);
     if (options.no_preempt) job["preemptible"] = false;
     if (options.opportunistic) job["opportunistic"] = true;
     if (auto ideals = put_ideals(job, options.ideal_rates); !ideals) return std::unexpected(ideals.error());
@@ -268,6 +276,16 @@ void add_submit_command(CLI::App& job, Context& context) {
                      "Part of each GPU's memory that the job uses at most, such as 0.4. --packed-rate needs it: jobs "
                      "share GPUs only if the memory of both fits")
         ->check(CLI::Range(0.0, 1.0));
+    command
+        ->add_option("--pods", options->pods,
+                     "GPUs of each pod of the gang, such as 7,5: a pod lies on one node. Default: the GPUs may be on "
+                     "any nodes")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    command->add_option("--hierarchy", options->hierarchy, "The only hierarchy of the cells that the job may use");
+    command->add_option("--together", options->together,
+                        "A level of the cells, such as rack: all GPUs lie within one cell of this level");
+    command->add_option("--cell", options->cell, "The name of the tenant's pinned cell that the job runs in");
     command->add_flag("--no-preempt", options->no_preempt, "Never stop the job for other jobs once it runs");
     command->add_flag("--opportunistic", options->opportunistic,
                       "Run without a claim, on GPUs that others leave free, in any tenant's cells; the job is stopped "

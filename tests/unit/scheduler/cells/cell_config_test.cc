@@ -121,6 +121,16 @@ TEST(CellConfig, MistakesAreNamedByLineKeyAndValue) {
     EXPECT_EQ(error_of(""), "cells.toml: hierarchy is missing: expected at least one [[hierarchy]]");
 }
 
+TEST(CellConfig, PinnedCellsMayHaveNames) {
+    const auto read = parse_cell_config(config_with("gpu = 2 }", "gpu = 2, name = \"fast\" }"), "cells.toml");
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(read->virtual_clusters[0].pinned[0].name, "fast");
+    const std::string pin = "{ name = \"a\", hierarchy = \"v100\", level = \"gpu\", node = \"a3\", gpu = ";
+    EXPECT_THAT(error_of(config_with("pinned = [{ hierarchy = \"v100\", level = \"gpu\", node = \"a3\", gpu = 2 }]",
+                                     "pinned = [" + pin + "2 }, " + pin + "3 }]")),
+                HasSubstr("two pinned cells of the name \"a\""));
+}
+
 TEST(CellConfig, MissingFileIsNamed) {
     const auto read = load_cell_config("/nowhere/cells.toml");
     ASSERT_FALSE(read);

@@ -25,6 +25,7 @@ struct SituationCounts {
     std::uint64_t doomed = 0;
     std::uint64_t claims_changed = 0;
     std::uint64_t placed_again = 0;
+    std::uint64_t shaped = 0;  // gangs placed with a GangShape
 };
 
 class World : public CountedWorld {
@@ -75,11 +76,71 @@ private:
             asked.near = near_;
             asked.rate_far = dice_.chance(50) ? 0.3 : 1;
         }
+        shape_ = dice_.chance(35) ? random_shape(asked) : GangShape{};
+        asked.shape = &shape_;
         return asked;
+    }
+
+    GangShape random_shape(const PlaceRequest& asked) {
+        GangShape shape;
+        const auto hierarchies = static_cast<std::uint32_t>(config_.hierarchies.size());
+        const HierarchyConfig& any = config_.hierarchies[dice_.between(0, hierarchies - 1)];
+        if (dice_.chance(50)) {
+            for (std::uint32_t left = asked.gpus; left > 0; left -= shape.pods.back()) {
+                shape.pods.push_back(dice_.between(1, std::min(left, 5U)));
+            }
+        }
+        if (dice_.chance(30)) shape.hierarchy = any.name;
+        if (dice_.chance(40)) {
+            const auto levels = static_cast<std::uint32_t>(any.levels.size());
+            shape.together = any.levels[dice_.between(0, levels - 1)].name;
+        }
+        if (asked.opportunistic || asked.tenant + 1 == tenants_ || !dice_.chance(20)) return shape;
+        const auto& pinned = config_.virtual_clusters[asked.tenant].pinned;
+        if (!pinned.empty()) shape.cell = pinned[dice_.between(0, static_cast<std::uint32_t>(pinned.size()) - 1)].name;
+        return shape;
+    }
+
+    // Checks a gang's place by the config alone.
+    void check_shape(const PlaceRequest& asked, const Placement& placement) {
+        if (asked.shape == nullptr || asked.shape->is_free()) return;
+        ++seen_.shaped;
+        const GangShape& shape = *asked.shape;
+        if (!shape.pods.empty()) {
+            std::vector<std::uint32_t> gpus;
+            for (const NodeGpus& share : placement) gpus.push_back(share.count());
+            std::ranges::sort(gpus, std::ranges::greater{});
+            ASSERT_FALSE(pack_pods(gpus, shape.pods).empty()) << "a pod is split";
+        }
+        std::set<std::pair<std::uint32_t, std::uint32_t>> cells;
+        for (const NodeGpus& share : placement) {
+            const std::uint32_t h = hierarchy_of(share.node);
+            const HierarchyConfig& hierarchy = config_.hierarchies[h];
+            if (!shape.hierarchy.empty()) {
+                ASSERT_EQ(hierarchy.name, shape.hierarchy);
+            }
+            const std::uint32_t per_node = hierarchy.gpus_in(hierarchy.node_level);
+            for (std::uint32_t gpu = 0; gpu < per_node; ++gpu) {
+                if ((share.gpus >> gpu & 1) == 0) continue;
+                const std::uint32_t number = (share.node - first_node_[h]) * per_node + gpu;
+                if (!shape.together.empty()) {
+                    const auto level = hierarchy.level_named(shape.together);
+                    ASSERT_TRUE(level);
+                    cells.emplace(h, number / hierarchy.gpus_in(*level));
+                }
+                if (shape.cell.empty()) continue;
+                const auto& pinned = config_.virtual_clusters[asked.tenant].pinned;
+                const auto pin = std::ranges::find(pinned, shape.cell, &PinnedCell::name);
+                ASSERT_EQ(pin->hierarchy, h);
+                ASSERT_EQ(number / hierarchy.gpus_in(pin->level), pin->index);
+            }
+        }
+        ASSERT_LE(cells.size(), 1U) << "the gang is not together";
     }
 
     void check_placement(const PlaceRequest& asked, const Placement& placement) {
         ASSERT_EQ(gpu_count(placement), asked.gpus);
+        ASSERT_NO_FATAL_FAILURE(check_shape(asked, placement));
         std::int64_t last = -1;
         for (const NodeGpus& share : placement) {
             ASSERT_GT(std::int64_t{share.node}, last);
@@ -120,17 +181,22 @@ private:
             return;
         }
         const bool fits = asked.gpus <= room.gpus;
+        const bool free_shape = asked.shape->is_free();
         ++(placement != nullptr ? seen_.placed : seen_.refused);
         seen_.scarce += room.all_served ? 0 : 1;
         if (placement != nullptr) {
             ASSERT_TRUE(fits);
         } else {
-            ASSERT_FALSE(fits && room.all_served) << asked.gpus << " GPUs fit among " << room.gpus;
-            ASSERT_GT(asked.gpus, room.bound_gpus);
-            ASSERT_FALSE(could_bind_healthy_cell(asked.tenant, asked.gpu_type, asked.gpus))
+            ASSERT_FALSE(fits && room.all_served && free_shape) << asked.gpus << " GPUs fit among " << room.gpus;
+            if (free_shape) {
+                ASSERT_GT(asked.gpus, room.bound_gpus);
+            }
+            const bool only_pods = asked.shape->needs_no_cells();
+            ASSERT_FALSE(room.all_served && only_pods && !free_shape && room.holds_pods(asked.pods()));
+            ASSERT_FALSE(could_bind_healthy_cell(asked))
                 << asked.gpus << " GPUs were refused, but a healthy cell is free";
         }
-        if (placement != nullptr && room.all_served && asked.near.empty()) {
+        if (placement != nullptr && room.all_served && asked.near.empty() && free_shape) {
             ASSERT_LE(placement->size(), room.least_nodes(asked.gpus));
             if (room.fits_one_hierarchy(asked.gpus)) {
                 ASSERT_EQ(hierarchy_of(placement->front().node), hierarchy_of(placement->back().node));
@@ -143,7 +209,9 @@ private:
         if (opportunistic) {
             const std::uint32_t free = cells_->free_gpus(asked.gpu_type);
             const auto placed = cells_->place(asked);
-            ASSERT_EQ(placed.has_value(), asked.gpus <= free);
+            if (asked.shape->is_free()) {
+                ASSERT_EQ(placed.has_value(), asked.gpus <= free);
+            }
             if (!placed) return;
             ASSERT_NO_FATAL_FAILURE(check_placement(asked, placed->placement));
             ASSERT_TRUE(placed->evicted.empty() && opportunistic_on(placed->placement).empty());
@@ -247,6 +315,7 @@ private:
     bool prefers_nodes_ = false;
     JobId next_job_ = 0;
     std::vector<std::uint32_t> near_;
+    GangShape shape_;
 };
 
 class CellsProperties : public testing::TestWithParam<std::uint32_t> {};
@@ -269,6 +338,7 @@ TEST_P(CellsProperties, AllHoldAfterEveryOperation) {
     EXPECT_GT(seen.scarce, kOperations / 2000);
     EXPECT_GT(seen.claims_changed, kOperations / 2000);
     EXPECT_GT(seen.placed_again, kOperations / 2000);
+    EXPECT_GT(seen.shaped, kOperations / 2000);
     EXPECT_GT(seen.doomed, 0U);
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "scheduler/cells/cells.h"
+#include "scheduler/placement/pods.h"
 #include "tests/unit/scheduler/cells/random_cells.h"
 
 namespace larder::scheduler::tests {
@@ -49,6 +50,12 @@ struct CountedRoom {
             if (got >= wanted) return nodes;
         }
         return 0;
+    }
+    bool holds_pods(std::span<const std::uint32_t> pods) const {
+        std::vector<std::uint32_t> all;
+        for (const auto& nodes : by_node) all.insert(all.end(), nodes.begin(), nodes.end());
+        std::ranges::sort(all, std::ranges::greater{});
+        return !pack_pods(all, pods).empty();
     }
     bool fits_one_hierarchy(std::uint32_t wanted) const {
         return std::ranges::any_of(by_node, [&](const auto& nodes) { return least_nodes(nodes, wanted) > 0; });
@@ -201,10 +208,10 @@ protected:
 
     // True if a virtual cell of the cluster that no job uses, and that is large enough for the gang, could be bound to
     // a healthy cell that no job with a claim uses and that no other tenant needs to get all it owns.
-    bool could_bind_healthy_cell(std::uint32_t cluster, std::uint32_t gpu_type, std::uint32_t gpus) const {
+    bool could_bind_healthy_cell(const PlaceRequest& asked) const {
         for (std::uint32_t h = 0; h < config_.hierarchies.size(); ++h) {
             const HierarchyConfig& hierarchy = config_.hierarchies[h];
-            if (cluster_.nodes[first_node_[h]].gpu_type != gpu_type) continue;
+            if (cluster_.nodes[first_node_[h]].gpu_type != asked.gpu_type) continue;
             std::vector<bool> taken(hierarchy.gpus());
             std::vector<std::int64_t> idle(hierarchy.levels_count());
             std::vector<bool> own(hierarchy.levels_count());
@@ -216,11 +223,11 @@ protected:
                     for (std::uint32_t gpu = 0; gpu < size; ++gpu) taken[state.cell.index * size + gpu] = true;
                 } else {
                     ++idle[level];
-                    own[level] = own[level] || state.cluster == cluster;
+                    own[level] = own[level] || state.cluster == asked.tenant;
                 }
             }
             for (std::uint32_t level = 0; level < hierarchy.levels_count(); ++level) {
-                if (!own[level] || hierarchy.gpus_in(level) < gpus) continue;
+                if (!own[level] || !fits_cell(hierarchy, level, asked)) continue;
                 --idle[level];
                 for (std::uint32_t index = 0; index < hierarchy.gpus() / hierarchy.gpus_in(level); ++index) {
                     if (is_healthy_and_free(h, level, index, taken) && leaves_enough(h, level, index, taken, idle)) {
@@ -231,6 +238,24 @@ protected:
             }
         }
         return false;
+    }
+
+    // True if the gang fits into an idle cell of the level.
+    static bool fits_cell(const HierarchyConfig& hierarchy, std::uint32_t level, const PlaceRequest& asked) {
+        std::uint32_t limit = level;
+        if (asked.shape != nullptr) {
+            if (!asked.shape->cell.empty()) return false;
+            if (!asked.shape->hierarchy.empty() && asked.shape->hierarchy != hierarchy.name) return false;
+            if (!asked.shape->together.empty()) {
+                const auto together = hierarchy.level_named(asked.shape->together);
+                if (!together) return false;
+                limit = std::min(limit, *together);
+            }
+        }
+        const std::uint32_t per_node = std::min(hierarchy.gpus_in(limit), hierarchy.gpus_in(hierarchy.node_level));
+        const std::vector<std::uint32_t> nodes(hierarchy.gpus_in(limit) / per_node, per_node);
+        if (!asked.pods().empty()) return !pack_pods(nodes, asked.pods()).empty();
+        return hierarchy.gpus_in(limit) >= asked.gpus;
     }
 
     // True if the virtual cell is pinned or a job with a claim holds GPUs of it.

@@ -65,7 +65,10 @@ inline CellConfig random_config(Dice& dice) {
         const std::uint32_t level = dice.between(0, hierarchy.levels_count() - 1);
         if (dice.chance(15)) {
             const std::uint32_t cells = hierarchy.gpus() / hierarchy.gpus_in(level);
-            owner.pinned.push_back({.hierarchy = h, .level = level, .index = dice.between(0, cells - 1)});
+            owner.pinned.push_back({.hierarchy = h,
+                                    .level = level,
+                                    .index = dice.between(0, cells - 1),
+                                    .name = "p" + std::to_string(owner.pinned.size())});
         } else {
             owner.cells.push_back({.hierarchy = h, .level = level, .count = dice.between(1, 2)});
         }
@@ -110,6 +113,7 @@ inline std::string shuffled_file(const CellConfig& config, Dice& dice) {
             const std::uint32_t first = pin.index * hierarchy.gpus_in(pin.level);
             const std::uint32_t per_node = hierarchy.gpus_in(hierarchy.node_level);
             std::string text = entry(pin.hierarchy, pin.level) + "node = \"" + hierarchy.nodes[first / per_node] + "\"";
+            text += ", name = \"" + pin.name + "\"";
             if (pin.level < hierarchy.node_level) text += ", gpu = " + std::to_string(first % per_node);
             pinned.push_back(text + " }, ");
         }

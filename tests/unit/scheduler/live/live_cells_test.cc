@@ -100,6 +100,42 @@ TEST_F(LiveOnCells, NoJobIsStoppedWithoutConflictingClaim) {
     EXPECT_THAT(engine.stops, IsEmpty());
 }
 
+// Nodes of two GPU types: "fast1" has faster GPUs than "slow1".
+class LiveOnTwoTypes : public Live {
+protected:
+    LiveOnTwoTypes() {
+        gpus = {.gpu_types = {"a100", "k80"}, .nodes = {{"fast1", 0, 4, true}, {"slow1", 1, 4, true}}};
+        own_placer = [](const LiveOptions& options) -> std::unique_ptr<Placer> {
+            CellConfig config{.hierarchies = {}, .virtual_clusters = {}};
+            config.hierarchies.push_back(
+                {.name = "fast", .gpu_type = "a100", .levels = {{"node", 4}}, .node_level = 1, .nodes = {"fast1"}});
+            config.hierarchies.push_back(
+                {.name = "slow", .gpu_type = "k80", .levels = {{"node", 4}}, .node_level = 1, .nodes = {"slow1"}});
+            config.virtual_clusters.push_back({.name = "default", .cells = {{0, 1, 1}}, .pinned = {{1, 1, 0, "mine"}}});
+            const std::vector<std::string> names{"default"};
+            return std::move(*Cells::create(config, options.cluster, names));
+        };
+    }
+};
+
+TEST_F(LiveOnTwoTypes, GangThatNamesItsPlaceGetsItsType) {
+    Submission asked = job_with_gpus(4);
+    asked.ideal_by_type = {{"a100", 2e8}, {"k80", 1e8}};
+    asked.shape.hierarchy = "slow";
+    const JobId in_hierarchy = submit_and_start(asked);
+    EXPECT_EQ(job(in_hierarchy).held->gpu_type, "k80");
+    engine.tell_ended({in_hierarchy, 1}, 0);
+    tick();
+    asked.shape = {.cell = "mine"};
+    const JobId in_cell = submit_and_start(asked);
+    EXPECT_EQ(job(in_cell).held->gpu_type, "k80");
+    asked.shape = {.pods = {3, 2}};
+    asked.gpus = 5;
+    const auto refused = try_submit(asked);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::no_space);
+}
+
 // Tenants own pinned nodes, and a new file of cells may give the nodes other owners.
 class LiveOnChangedCells : public Live {
 protected:

@@ -80,6 +80,16 @@ TEST(Submission, InvalidJobIsRefusedWithReason) {
          "gpu_memory_part: must be from"},
         {[](Submission& job) { job.scaling = {1, 2}; }, ErrorCode::invalid_argument, "from gpus_min to gpus_max"},
         {[](Submission& job) { job.rate_by_nodes = {1.5}; }, ErrorCode::invalid_argument, "rate_by_nodes: must have"},
+        {[](Submission& job) { job.shape.pods = {3, 2}; }, ErrorCode::invalid_argument, "5 GPUs in all, but gpus is 4"},
+        {[](Submission& job) { job.shape.pods = {4, 0}; }, ErrorCode::invalid_argument, "at least 1 GPU"},
+        {[](Submission& job) { job.shape.pods = {4}, job.gpus_max = 5; }, ErrorCode::invalid_argument, "fixed number"},
+        {[](Submission& job) { job.shape.pods = {4}, job.packed_rate = 0.5; }, ErrorCode::invalid_argument,
+         "shares no GPUs"},
+        {[](Submission& job) {
+             job.shape.cell = "a", job.opportunistic = true, job.deadline_s.reset(),
+             job.service = ServiceClass::best_effort;
+         },
+         ErrorCode::invalid_argument, "no claim to a pinned cell"},
         {[](Submission& job) { job.grace_s = -1; }, ErrorCode::invalid_argument, "grace_s"},
         {[](Submission& job) { job.opportunistic = true; }, ErrorCode::invalid_argument, "it cannot have a deadline"},
         {[](Submission& job) { job.opportunistic = true, job.preemptible = false; }, ErrorCode::invalid_argument,

@@ -53,6 +53,49 @@ TEST(FreePool, GangTakesLargestNodesAndPutsItsRestWhereItFitsBest) {
     EXPECT_FALSE(pool.place(request(3, 0)));
 }
 
+TEST(FreePool, EachPodLiesOnOneNode) {
+    FreePool pool(cluster_with({8, 4, 8}));
+    const GangShape unequal{.pods = {7, 5}};
+    PlaceRequest asked = request(0, 12);
+    asked.shape = &unequal;
+    EXPECT_THAT(nodes_of(pool.place(asked)), ElementsAre(0, 2));
+    asked.job = 1;
+    EXPECT_FALSE(pool.place(asked));
+    const GangShape small{.pods = {2, 2}};
+    PlaceRequest pair = request(2, 4);
+    pair.shape = &small;
+    EXPECT_THAT(nodes_of(pool.place(pair)), ElementsAre(1));
+}
+
+TEST(FreePool, OpportunisticJobsStopUntilPodsFit) {
+    FreePool pool(cluster_with({8, 8}));
+    PlaceRequest guest = request(0, 2);
+    guest.opportunistic = true;
+    ASSERT_TRUE(pool.place_at(guest, {{0, 0b11}}));
+    guest.job = 1;
+    ASSERT_TRUE(pool.place_at(guest, {{1, 0b11}}));
+    const GangShape pods{.pods = {7, 5}};
+    PlaceRequest asked = request(2, 12);  // 12 GPUs are free, but not 7 on one node
+    asked.shape = &pods;
+    const auto placed = pool.place(asked);
+    ASSERT_TRUE(placed);
+    EXPECT_THAT(placed->evicted, ElementsAre(1));
+}
+
+TEST(FreePool, PlaceThatNoNodeHasIsNamed) {
+    FreePool pool(cluster_with({8, 4}));
+    ASSERT_TRUE(pool.place(request(0, 8)));
+    const auto error = [&](const GangShape& shape, std::uint32_t gpus) {
+        PlaceRequest asked = request(1, gpus);
+        asked.shape = &shape;
+        const auto checked = pool.check(asked);
+        return checked ? std::string() : checked.error().message;
+    };
+    EXPECT_EQ(error({.pods = {7, 4}}, 11), "") << "another job is no obstacle";
+    EXPECT_THAT(error({.pods = {7, 5}}, 12), testing::HasSubstr("large enough for the gang's pods"));
+    EXPECT_THAT(error({.together = "rack"}, 1), testing::HasSubstr("scheduler.cells"));
+}
+
 TEST(FreePool, ReleasedGpusAreFreeAgain) {
     FreePool pool(cluster_with({4}));
     ASSERT_TRUE(pool.place(request(0, 4)));
