@@ -1,7 +1,8 @@
 #pragma once
 
-// The GPUs of the cluster: nodes, each with GPUs of one type, numbered from 0 as the machine numbers them. A job's GPUs
-// are named by node and number, so two jobs share a GPU only if a policy says so.
+// The GPUs of the cluster: nodes, each with GPUs of one type, numbered from 0. A machine with GPUs of two types is two
+// nodes of the same name; first_gpu says how the machine numbers the GPUs. A job's GPUs are named by node and number,
+// so two jobs share a GPU only if a policy says so.
 
 #include <bit>
 #include <cstdint>
@@ -20,9 +21,10 @@ inline constexpr std::uint32_t kGpusPerNodeMax = 64;
 
 struct GpuNode {
     std::string name;
-    std::uint32_t gpu_type = 0;  // index in GpuCluster::gpu_types
-    std::uint32_t gpus = 0;      // at most kGpusPerNodeMax
-    bool usable = true;          // false while the node is lost or drained
+    std::uint32_t gpu_type = 0;   // index in GpuCluster::gpu_types
+    std::uint32_t gpus = 0;       // at most kGpusPerNodeMax
+    bool usable = true;           // false while the node is lost or drained
+    std::uint32_t first_gpu = 0;  // the number of its first GPU on the machine
 };
 
 struct GpuCluster {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -49,10 +50,14 @@ Result<std::unique_ptr<scheduler::Engine>> make_engine(const scheduler::LiveConf
         .queue = store.identity(),
         .first = store.first_number(),
         .runner = config.runner.empty() ? beside_this_program("larder-runner") : config.runner};
+    std::map<std::string_view, unsigned> gpus_of_machine;
+    for (const scheduler::GpuNode& node : cluster.nodes) {
+        unsigned& gpus = gpus_of_machine[node.name];
+        gpus = std::max(gpus, node.first_gpu + node.gpus);
+    }
     unsigned first = 0;
     for (const scheduler::GpuNode& node : cluster.nodes) {
-        options.first_gpus[node.name] = first;
-        first += node.gpus;
+        if (options.first_gpus.emplace(node.name, first).second) first += gpus_of_machine[node.name];
     }
     if (is_sandboxed_service()) {
         log_warn(

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 #include <tuple>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "base/server/config_text.h"
@@ -64,6 +65,10 @@ Result<void> check_shape(const HierarchyConfig& hierarchy, std::string_view sour
     if (node_gpus > kGpusPerNodeMax) {
         return wrong("a node has " + std::to_string(node_gpus) + " GPUs: expected at most 64");
     }
+    if (hierarchy.first_gpu > kGpusPerNodeMax - node_gpus) {
+        return wrong("first_gpu = " + std::to_string(hierarchy.first_gpu) + ": expected at most " +
+                     std::to_string(kGpusPerNodeMax - node_gpus) + ", so that no GPU's number is above 63");
+    }
     const auto top = static_cast<std::uint32_t>(hierarchy.levels.size());
     const std::uint32_t nodes_in_top = hierarchy.gpus_in(top) / node_gpus;
     if (hierarchy.nodes.empty() || hierarchy.nodes.size() % nodes_in_top != 0) {
@@ -76,13 +81,39 @@ Result<void> check_shape(const HierarchyConfig& hierarchy, std::string_view sour
     return {};
 }
 
+// A machine with GPUs of several types is a node of several hierarchies, each with GPUs of its own.
+Result<void> check_machines(const CellConfig& config, std::string_view source) {
+    std::unordered_map<std::string_view, std::vector<const HierarchyConfig*>> parts;
+    for (const HierarchyConfig& hierarchy : config.hierarchies) {
+        const std::uint32_t end = hierarchy.first_gpu + hierarchy.gpus_in(hierarchy.node_level);
+        for (const std::string& node : hierarchy.nodes) {
+            for (const HierarchyConfig* const other : parts[node]) {
+                const std::string both = "hierarchies " + quoted(other->name) + " and " + quoted(hierarchy.name) +
+                                         " both have the node " + quoted(node);
+                const std::uint32_t other_end = other->first_gpu + other->gpus_in(other->node_level);
+                if (other->gpu_type == hierarchy.gpu_type) {
+                    return config_error(source, both + " with GPUs of type " + quoted(hierarchy.gpu_type) +
+                                                    ": GPUs of one type on one machine are one node");
+                }
+                if (hierarchy.first_gpu < other_end && other->first_gpu < end) {
+                    return config_error(source, both + " with GPU " +
+                                                    std::to_string(std::max(hierarchy.first_gpu, other->first_gpu)) +
+                                                    ": set first_gpu to the number of the first GPU of its type");
+                }
+            }
+            parts[node].push_back(&hierarchy);
+        }
+    }
+    return {};
+}
+
 Result<void> check_names(const CellConfig& config, std::string_view source) {
     std::set<std::string_view> hierarchies;
-    std::unordered_set<std::string_view> nodes;
     for (const HierarchyConfig& hierarchy : config.hierarchies) {
         if (!hierarchies.insert(hierarchy.name).second) {
             return config_error(source, "hierarchy " + quoted(hierarchy.name) + " appears twice");
         }
+        std::unordered_set<std::string_view> nodes;
         for (const std::string& node : hierarchy.nodes) {
             if (node.empty() || !nodes.insert(node).second) {
                 return config_error(source, "hierarchy " + quoted(hierarchy.name) + ": node " + quoted(node) +
@@ -90,6 +121,7 @@ Result<void> check_names(const CellConfig& config, std::string_view source) {
             }
         }
     }
+    if (auto good = check_machines(config, source); !good) return good;
     std::set<std::string_view> clusters;
     for (const VirtualClusterConfig& cluster : config.virtual_clusters) {
         if (cluster.name.empty() || !clusters.insert(cluster.name).second) {
@@ -228,8 +260,11 @@ GpuCluster cluster_of(const CellConfig& config) {
         if (type == cluster.gpu_types.end()) type = cluster.gpu_types.insert(type, hierarchy.gpu_type);
         const auto index = static_cast<std::uint32_t>(type - cluster.gpu_types.begin());
         for (const std::string& node : hierarchy.nodes) {
-            cluster.nodes.push_back(
-                {.name = node, .gpu_type = index, .gpus = hierarchy.gpus_in(hierarchy.node_level), .usable = true});
+            cluster.nodes.push_back({.name = node,
+                                     .gpu_type = index,
+                                     .gpus = hierarchy.gpus_in(hierarchy.node_level),
+                                     .usable = true,
+                                     .first_gpu = hierarchy.first_gpu});
         }
     }
     return cluster;

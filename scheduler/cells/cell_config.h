@@ -2,9 +2,10 @@
 
 // Describes the cells and their owners (HiveD, OSDI '20). A hierarchy is a number of machines of one kind: GPUs form
 // cells, cells of one level form the cells of the next level, and one of the levels is the node. All cells of a level
-// have the same shape, so uneven machines need hierarchies of their own. A virtual cluster is a tenant's share: it owns
-// a number of cells of a level, no matter which, or pinned cells, which are specific cells. Level 0 is a single GPU,
-// level k is levels[k - 1]. cell_config_toml.h reads the configuration from TOML; docs/policies.md describes the file.
+// have the same shape, so uneven machines need hierarchies of their own, and a machine with two GPU types is in two
+// hierarchies. A virtual cluster is a tenant's share: it owns a number of cells of a level, no matter which, or pinned
+// cells, which are specific cells. Level 0 is a single GPU, level k is levels[k - 1]. cell_config_toml.h reads the
+// configuration from TOML; docs/policies.md describes the file.
 
 #include <cstdint>
 #include <optional>
@@ -32,6 +33,7 @@ struct HierarchyConfig {
     std::vector<CellLevel> levels;   // the smallest first
     std::uint32_t node_level = 1;    // at least 1
     std::vector<std::string> nodes;  // assigned in this order to the cells of the highest level
+    std::uint32_t first_gpu = 0;     // of each node's GPUs, as the machine numbers them
 
     std::uint32_t levels_count() const { return static_cast<std::uint32_t>(levels.size()) + 1; }
     std::uint32_t gpus_in(std::uint32_t level) const;

@@ -149,7 +149,7 @@ private:
         HierarchyConfig read;
         read.name = text(table, "hierarchy.", "name", "a name, in text");
         const std::string prefix = "hierarchy " + quoted_text(read.name) + " ";
-        check_keys(table, prefix, {"name", "gpu_type", "levels", "node", "nodes"});
+        check_keys(table, prefix, {"name", "gpu_type", "levels", "node", "nodes", "first_gpu"});
         read.gpu_type = text(table, prefix, "gpu_type", "a name, in text");
         std::vector<const toml::table*> levels = tables(table, prefix, "levels");
         if (levels.empty() || levels.size() > kCellLevelsMax) {
@@ -165,6 +165,7 @@ private:
         }
         read.node_level = level(table, prefix, "node", read, 1);
         nodes(table, prefix, read);
+        if (table.contains("first_gpu")) read.first_gpu = count(table, prefix, "first_gpu", 0, kGpusPerNodeMax - 1);
         return read;
     }
 
@@ -236,7 +237,8 @@ private:
         const std::uint32_t per_node = hierarchy.gpus_in(hierarchy.node_level);
         auto gpu = static_cast<std::uint32_t>(found - hierarchy.nodes.begin()) * per_node;
         if (read.level < hierarchy.node_level) {
-            gpu += count(table, prefix, "gpu", 0, per_node - 1);
+            const std::uint32_t first = hierarchy.first_gpu;
+            gpu += count(table, prefix, "gpu", first, first + per_node - 1) - first;
         } else if (const toml::node* at = table.get("gpu")) {
             refuse(*at, prefix + "gpu is given, but level " + quoted_text(hierarchy.level_name(read.level)) +
                             " is not below the node");

@@ -14,8 +14,11 @@ namespace {
 
 constexpr JobId kNoJob = std::numeric_limits<JobId>::max();
 
+// The nodes of a cluster by name and first GPU: a machine with several GPU types is several nodes.
+using NodesByName = std::map<std::pair<std::string_view, std::uint32_t>, std::uint32_t>;
+
 Result<std::vector<std::uint32_t>> nodes_of(const HierarchyConfig& hierarchy, const GpuCluster& cluster,
-                                            const std::unordered_map<std::string_view, std::uint32_t>& by_name) {
+                                            const NodesByName& by_name) {
     std::vector<std::uint32_t> nodes;
     nodes.reserve(hierarchy.nodes.size());
     for (const std::string& name : hierarchy.nodes) {
@@ -23,7 +26,7 @@ Result<std::vector<std::uint32_t>> nodes_of(const HierarchyConfig& hierarchy, co
             return fail(ErrorCode::invalid_argument,
                         "cells: node \"" + name + "\" of hierarchy \"" + hierarchy.name + "\" " + why);
         };
-        const auto found = by_name.find(name);
+        const auto found = by_name.find({name, hierarchy.first_gpu});
         if (found == by_name.end()) return refuse("is not in the cluster");
         const GpuNode& node = cluster.nodes[found->second];
         const std::uint32_t gpus = hierarchy.gpus_in(hierarchy.node_level);
@@ -59,8 +62,10 @@ Cells::Cells(const CellConfig& config, const GpuCluster& cluster)
 
 Result<std::unique_ptr<Cells>> Cells::create(const CellConfig& config, const GpuCluster& cluster,
                                              std::span<const std::string> tenants) {
-    std::unordered_map<std::string_view, std::uint32_t> by_name;
-    for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) by_name.emplace(cluster.nodes[n].name, n);
+    NodesByName by_name;
+    for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) {
+        by_name.emplace(std::pair(std::string_view(cluster.nodes[n].name), cluster.nodes[n].first_gpu), n);
+    }
     std::unique_ptr<Cells> cells(new Cells(config, cluster));
     std::vector<bool> seen(cluster.nodes.size());
     for (std::uint32_t h = 0; h < config.hierarchies.size(); ++h) {

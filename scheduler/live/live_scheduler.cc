@@ -131,11 +131,14 @@ void LiveScheduler::take_events(Moment now) {
             queue_.take(event, now.unix_s);
             continue;
         }
-        const auto node = std::ranges::find(options_.cluster.nodes, event.node, &GpuNode::name);
-        if (node == options_.cluster.nodes.end()) continue;
         const bool usable = event.kind == EngineEvent::Kind::node_back;
-        if (std::exchange(node->usable, usable) == usable) continue;
-        options_.placer->set_usable(static_cast<std::uint32_t>(node - options_.cluster.nodes.begin()), usable);
+        bool changed = false;
+        for (const std::uint32_t n : queue_.nodes_named(event.node)) {
+            if (std::exchange(options_.cluster.nodes[n].usable, usable) == usable) continue;
+            options_.placer->set_usable(n, usable);
+            changed = true;
+        }
+        if (!changed) continue;
         if (!usable) queue_.lose_node(event.node, now.unix_s);
         log_warn(usable ? "a node is back" : "a node is lost", {{"node", event.node}, {"why", event.message}});
     }

@@ -87,8 +87,8 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
       names_(view, tenants) {
     for (const std::string& type : cluster.gpu_types) types_.push_back({.name = type});
     for (const GpuNode& node : cluster.nodes) types_[node.gpu_type].gpus += node.usable ? node.gpus : 0;
-    node_of_.reserve(view.nodes.size());
-    for (const std::string& node : view.nodes) node_of_.push_back(queue.node_index(node));
+    nodes_of_.reserve(view.nodes.size());
+    for (const std::string& node : view.nodes) nodes_of_.push_back(queue.nodes_named(node));
     near_.begin(view.cached_on.size());
     for (const JobId id : ids_) {
         JobRecord& job = queue.job(id);
@@ -150,8 +150,9 @@ std::span<const std::uint32_t> LiveSnapshot::near(std::uint32_t dataset) const {
     if (dataset < looked_up_.size() && !looked_up_[dataset]) {
         looked_up_[dataset] = true;
         for (const CachedOn& cached : view_.cached_on[dataset]) {
-            const std::uint32_t node = node_of_[cached.node];
-            if (node < cluster_.nodes.size()) near_.add(dataset, node, static_cast<double>(cached.bytes));
+            for (const std::uint32_t node : nodes_of_[cached.node]) {
+                near_.add(dataset, node, static_cast<double>(cached.bytes));
+            }
         }
         near_.finish(dataset);
     }

@@ -60,7 +60,7 @@ private:
     std::vector<GpuTypeState> types_;
     std::vector<DatasetState> datasets_;
     const StorageView& view_;
-    std::vector<std::uint32_t> node_of_;  // node of the cluster, by node of the view
+    std::vector<std::span<const std::uint32_t>> nodes_of_;  // nodes of the cluster, by node of the view
     // Filled only for datasets that were asked for: those of the few jobs that are placed.
     mutable NearNodes near_;
     mutable std::vector<bool> looked_up_;

@@ -36,7 +36,7 @@ bool is_stop_from_outside(const JobRecord& job, const EngineEvent& event) {
 
 JobQueue::JobQueue(const GpuCluster& cluster, Placer& placer, std::size_t history_max, std::uint64_t bytes_max)
     : cluster_(cluster), placer_(placer), history_max_(history_max), bytes_max_(bytes_max) {
-    for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) node_by_name_.emplace(cluster.nodes[n].name, n);
+    for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) nodes_by_name_[cluster.nodes[n].name].push_back(n);
 }
 
 // --- users' requests

@@ -114,7 +114,8 @@ public:
 
     Placement placement_of(const Allotment& held) const;  // empty: one of its nodes no longer exists, or has changed
     std::uint32_t type_index(const std::string& gpu_type) const;
-    std::uint32_t node_index(std::string_view name) const;  // the number of nodes if it no longer exists
+    // Returns the nodes of a machine, one for each of its GPU types; empty if it no longer exists.
+    std::span<const std::uint32_t> nodes_named(std::string_view name) const;
 
 private:
     Allotment allotment_of(const Start& start, std::span<const JobId> ids) const;
@@ -139,7 +140,7 @@ private:
     void release(const JobRecord& job, double now_s);
 
     const GpuCluster& cluster_;
-    std::unordered_map<std::string_view, std::uint32_t> node_by_name_;
+    std::unordered_map<std::string_view, std::vector<std::uint32_t>> nodes_by_name_;
     Placer& placer_;
     std::size_t history_max_;
     std::uint64_t bytes_max_;

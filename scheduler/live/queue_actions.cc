@@ -12,21 +12,23 @@ std::uint32_t JobQueue::type_index(const std::string& gpu_type) const {
     return at == cluster_.gpu_types.end() ? kNoGpuType : static_cast<std::uint32_t>(at - cluster_.gpu_types.begin());
 }
 
-std::uint32_t JobQueue::node_index(std::string_view name) const {
-    const auto at = node_by_name_.find(name);
-    return at == node_by_name_.end() ? static_cast<std::uint32_t>(cluster_.nodes.size()) : at->second;
+std::span<const std::uint32_t> JobQueue::nodes_named(std::string_view name) const {
+    const auto at = nodes_by_name_.find(name);
+    return at == nodes_by_name_.end() ? std::span<const std::uint32_t>() : at->second;
 }
 
 Placement JobQueue::placement_of(const Allotment& held) const {
     Placement placement;
     for (const NamedGpus& share : held.gpus) {
-        const std::uint32_t index = node_index(share.node);
-        if (index == cluster_.nodes.size()) return {};
-        const GpuNode& node = cluster_.nodes[index];
+        const auto nodes = nodes_named(share.node);
+        const auto index = std::ranges::find_if(
+            nodes, [&](std::uint32_t n) { return cluster_.gpu_types[cluster_.nodes[n].gpu_type] == held.gpu_type; });
+        if (index == nodes.end()) return {};
+        const GpuNode& node = cluster_.nodes[*index];
         const std::uint64_t all =
-            node.gpus == kGpusPerNodeMax ? ~std::uint64_t{0} : (std::uint64_t{1} << node.gpus) - 1;
-        if ((share.gpus & ~all) != 0 || cluster_.gpu_types[node.gpu_type] != held.gpu_type) return {};
-        placement.push_back({.node = index, .gpus = share.gpus});
+            (node.gpus == kGpusPerNodeMax ? ~std::uint64_t{0} : (std::uint64_t{1} << node.gpus) - 1) << node.first_gpu;
+        if ((share.gpus & ~all) != 0) return {};
+        placement.push_back({.node = *index, .gpus = share.gpus >> node.first_gpu});
     }
     return placement;
 }
@@ -35,7 +37,11 @@ std::vector<HeldCell> JobQueue::cells_of(const Allotment& held) const {
     std::vector<HeldCell> cells;
     cells.reserve(held.cells.size());
     for (const NamedCell& cell : held.cells) {
-        cells.push_back({.node = node_index(cell.node), .gpu = cell.gpu, .level = cell.level});
+        for (const std::uint32_t n : nodes_named(cell.node)) {
+            const std::uint32_t first = cluster_.nodes[n].first_gpu;
+            if (cell.gpu < first || cell.gpu - first >= cluster_.nodes[n].gpus) continue;
+            cells.push_back({.node = n, .gpu = cell.gpu - first, .level = cell.level});
+        }
     }
     return cells;
 }
@@ -66,7 +72,8 @@ void JobQueue::note_cells() {
         if (job.placed() == nullptr || job.placed()->packed_with) continue;
         std::vector<NamedCell> cells;
         for (HeldCell& cell : placer_.cells_of(id)) {
-            cells.push_back({.node = cluster_.nodes[cell.node].name, .gpu = cell.gpu, .level = std::move(cell.level)});
+            const GpuNode& node = cluster_.nodes[cell.node];
+            cells.push_back({.node = node.name, .gpu = node.first_gpu + cell.gpu, .level = std::move(cell.level)});
         }
         Allotment& placed = job.next ? *job.next : *job.held;
         if (cells == placed.cells) continue;
@@ -79,7 +86,8 @@ Allotment JobQueue::allotment_of(const Start& start, std::span<const JobId> ids)
     Allotment held{
         .count = start.gpus, .gpu_type = cluster_.gpu_types[start.gpu_type], .opportunistic = start.opportunistic};
     for (const NodeGpus& share : start.placement) {
-        held.gpus.push_back({.node = cluster_.nodes[share.node].name, .gpus = share.gpus});
+        const GpuNode& node = cluster_.nodes[share.node];
+        held.gpus.push_back({.node = node.name, .gpus = share.gpus << node.first_gpu});
     }
     if (start.packed_with) held.packed_with = ids[*start.packed_with];
     return held;

@@ -1,6 +1,8 @@
 // The Prometheus metrics of submitted jobs.
 
 #include <array>
+#include <map>
+#include <string>
 
 #include "base/server/metric_family.h"
 #include "scheduler/live/queue_api.h"
@@ -27,9 +29,11 @@ std::string queue_metrics(const LiveScheduler& scheduler) {
     auto held = metric_gauge("larder_queue_gpus", "GPUs that jobs hold, by tenant");
     for (const auto& [tenant, gpus] : gpus_by_tenant) held.add({{"tenant", tenant}}, gpus);
     auto usable = metric_gauge("larder_queue_node_gpus", "GPUs of a node that can be used, by node");
+    std::map<std::string, double> gpus_by_machine;
     for (const GpuNode& node : scheduler.options().cluster.nodes) {
-        usable.add({{"node", node.name}}, node.usable ? node.gpus : 0);
+        gpus_by_machine[node.name] += node.usable ? node.gpus : 0;
     }
+    for (const auto& [node, gpus] : gpus_by_machine) usable.add({{"node", node}}, gpus);
     std::map<std::string, double> doomed_by_tenant;
     for (const Tenant& tenant : scheduler.options().tenants) doomed_by_tenant[tenant.name] = 0;
     for (const DoomedCells& cells : scheduler.options().placer->doomed_cells()) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <set>
+#include <string_view>
 
 #include "allocator/protocol/objective.h"
 #include "base/clock.h"
@@ -82,6 +84,14 @@ Result<Scenario> make_scenario(const ScenarioOptions& options) {
         auto cells = load_cell_config(options.cells);
         if (!cells) return std::unexpected(cells.error());
         scenario.cluster = cluster_of(*cells);
+        std::set<std::string_view> machines;
+        for (const GpuNode& node : scenario.cluster.nodes) {
+            if (machines.insert(node.name).second) continue;
+            return fail(ErrorCode::invalid_argument,
+                        options.cells + ": node \"" + node.name +
+                            "\" has GPUs of two types, and simulations know only nodes of one "
+                            "type: give its types different nodes");
+        }
         scenario.cells = std::move(*cells);
     }
     for (const GpuNode& node : scenario.cluster.nodes) scenario.gpus += node.gpus;

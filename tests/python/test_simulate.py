@@ -245,6 +245,11 @@ def test_invalid_arguments_are_named(simulate, tmp_path: pathlib.Path) -> None:
     cells.write_text(OVER_COMMITTED)
     assert 'level "node" of hierarchy "h" is over-committed' in (said := simulate(POISSON, "--cells", str(cells), status=2))
     assert 'own 3 of its cells ("red" 2, "blue" 1), which is 1 more than the 2 available' in said
+    second = ONE_NODE_EACH.split("[[virtual_cluster]]")[0].replace('name = "h"', 'name = "h2"\nfirst_gpu = 8')
+    cells.write_text(ONE_NODE_EACH + re.sub(r'gpu_type = "[^"]*"', 'gpu_type = "other"', second))
+    assert "has GPUs of two types, and simulations know only nodes of one" in simulate(
+        POISSON, "--cells", str(cells), status=2
+    )
     large = json.loads(simulate(trace_file(tmp_path / "large.csv", "0,10,99,a\n1,10,1,a\n"), "--gpus", "8", "--json"))
     assert (large["rejected"], large["finished"]) == (1, 1)
 

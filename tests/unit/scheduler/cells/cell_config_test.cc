@@ -84,7 +84,7 @@ TEST(CellConfig, MistakesAreNamedByLineKeyAndValue) {
               "cells.toml:5: hierarchy \"v100\" node = \"gpu\": expected one of \"node\", \"rack\"");
     EXPECT_EQ(error_of(config_with("node = \"node\"", "nod = \"node\"")),
               "cells.toml:5: hierarchy \"v100\": unknown key \"nod\": expected one of \"name\", \"gpu_type\", "
-              "\"levels\", \"node\", \"nodes\"");
+              "\"levels\", \"node\", \"nodes\", \"first_gpu\"");
     EXPECT_EQ(error_of(config_with("gpu_type = \"V100\"\n", "")),
               "cells.toml:1: hierarchy \"v100\" gpu_type is missing: expected a name, in text");
     EXPECT_EQ(error_of(config_with("\"a[0-3]\"", "\"a[3-0]\"")),
@@ -119,6 +119,43 @@ TEST(CellConfig, MistakesAreNamedByLineKeyAndValue) {
     EXPECT_THAT(error_of(config_with("of = 8", "of = 128")), HasSubstr("a node has 128 GPUs: expected at most 64"));
     EXPECT_THAT(error_of("x ="), HasSubstr("cells.toml:1: "));
     EXPECT_EQ(error_of(""), "cells.toml: hierarchy is missing: expected at least one [[hierarchy]]");
+}
+
+std::string with_second_type(std::string_view gpu_type, std::string_view more) {
+    return std::string(kGood) + R"(
+[[hierarchy]]
+name = "t4"
+gpu_type = ")" +
+           std::string(gpu_type) + R"("
+levels = [{ name = "node", of = 2 }]
+node = "node"
+nodes = ["a0", "b0"]
+)" + std::string(more) +
+           R"(
+[[virtual_cluster]]
+name = "tests"
+pinned = [{ hierarchy = "t4", level = "gpu", node = "a0", gpu = 9 }]
+)";
+}
+
+TEST(CellConfig, MachineMayHaveTwoGpuTypes) {
+    const auto read = parse_cell_config(with_second_type("T4", "first_gpu = 8"), "cells.toml");
+    ASSERT_TRUE(read) << read.error().message;
+    ASSERT_EQ(read->hierarchies[0].name, "t4");
+    EXPECT_EQ(read->virtual_clusters[0].pinned[0].index, 1U) << "GPU 9 of the machine";
+    const GpuCluster cluster = cluster_of(*read);
+    ASSERT_EQ(cluster.nodes.size(), 6U);
+    EXPECT_EQ(cluster.nodes[0].name, "a0");
+    EXPECT_EQ(cluster.nodes[0].first_gpu, 8U);
+    EXPECT_EQ(cluster.nodes[2].name, "a0");
+    EXPECT_EQ(cluster.nodes[2].first_gpu, 0U);
+    EXPECT_THAT(error_of(with_second_type("T4", "first_gpu = 7")), HasSubstr("both have the node \"a0\" with GPU 7"));
+    EXPECT_THAT(error_of(with_second_type("T4", "")),
+                HasSubstr("hierarchies \"v100\" and \"t4\" both have the node \"a0\" with GPU 0: set first_gpu"));
+    EXPECT_THAT(error_of(with_second_type("T4", "first_gpu = 10")),
+                HasSubstr("gpu = 9: expected a whole number, 10 to 11"));
+    EXPECT_THAT(error_of(with_second_type("V100", "first_gpu = 8")), HasSubstr("with GPUs of type \"V100\""));
+    EXPECT_THAT(error_of(with_second_type("T4", "first_gpu = 63")), HasSubstr("first_gpu = 63: expected at most 62"));
 }
 
 TEST(CellConfig, PinnedCellsMayHaveNames) {

@@ -136,6 +136,62 @@ TEST_F(LiveOnTwoTypes, GangThatNamesItsPlaceGetsItsType) {
     EXPECT_EQ(refused.error().code, ErrorCode::no_space);
 }
 
+// One machine with four GPUs of one type, then four of another.
+class LiveOnMixedMachine : public Live {
+protected:
+    LiveOnMixedMachine() {
+        gpus = {.gpu_types = {"a100", "k80"},
+                .nodes = {{.name = "n1", .gpu_type = 0, .gpus = 4},
+                          {.name = "n1", .gpu_type = 1, .gpus = 4, .first_gpu = 4}}};
+        own_placer = [](const LiveOptions& options) -> std::unique_ptr<Placer> {
+            HierarchyConfig a100{
+                .name = "a100", .gpu_type = "a100", .levels = {{"node", 4}}, .node_level = 1, .nodes = {"n1"}};
+            HierarchyConfig k80 = a100;
+            k80.name = k80.gpu_type = "k80";
+            k80.first_gpu = 4;
+            CellConfig config{.hierarchies = {a100, k80}, .virtual_clusters = {}};
+            config.virtual_clusters.push_back({.name = "default", .cells = {{0, 1, 1}, {1, 1, 1}}, .pinned = {}});
+            EXPECT_TRUE(check_cells(config, "test"));
+            const std::vector<std::string> names{"default"};
+            return std::move(*Cells::create(config, options.cluster, names));
+        };
+    }
+    JobId run_on(const std::string& type, std::uint32_t wanted) {
+        Submission asked = job_with_gpus(wanted);
+        asked.gpu_type = type;
+        return submit_and_start(asked);
+    }
+};
+
+TEST_F(LiveOnMixedMachine, GpusAreNumberedAsTheMachineNumbersThem) {
+    const JobId on_a100 = run_on("a100", 3);
+    const JobId on_k80 = run_on("k80", 3);
+    EXPECT_THAT(job(on_a100).held->gpus, ElementsAre(NamedGpus{"n1", 0b0000'0111}));
+    EXPECT_THAT(job(on_k80).held->gpus, ElementsAre(NamedGpus{"n1", 0b0111'0000}));
+    EXPECT_THAT(job(on_k80).held->cells, ElementsAre(NamedCell{"n1", 4, "node"}));
+    EXPECT_EQ(engine.started.at(Attempt{on_k80, 1}).gpus, job(on_k80).held->gpus);
+    restart();
+    tick();
+    for (const JobId id : {on_a100, on_k80}) {
+        EXPECT_EQ(phase(id), Phase::running);
+        EXPECT_FALSE(job(id).held->opportunistic);
+    }
+    EXPECT_THAT(engine.stops, IsEmpty());
+    const JobId rest = run_on("k80", 1);
+    EXPECT_THAT(job(rest).held->gpus, ElementsAre(NamedGpus{"n1", 0b1000'0000}));
+}
+
+TEST_F(LiveOnMixedMachine, AllGpusOfALostMachineAreUnusable) {
+    engine.tell_node(EngineEvent::Kind::node_lost, "n1");
+    tick();
+    EXPECT_EQ(live->options().placer->free_gpus(0) + live->options().placer->free_gpus(1), 0U);
+    EXPECT_THAT(queue_metrics(*live), HasSubstr("larder_queue_node_gpus{node=\"n1\"} 0"));
+    engine.tell_node(EngineEvent::Kind::node_back, "n1");
+    tick();
+    EXPECT_EQ(live->options().placer->free_gpus(0) + live->options().placer->free_gpus(1), 8U);
+    EXPECT_THAT(queue_metrics(*live), HasSubstr("larder_queue_node_gpus{node=\"n1\"} 8"));
+}
+
 // Tenants own pinned nodes, and a new file of cells may give the nodes other owners.
 class LiveOnChangedCells : public Live {
 protected:
