@@ -93,7 +93,7 @@ int run(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? larder::cli::kDone : larder::cli::kUsage;
     }
-    larder::load_name_service();
+    if (const auto loaded = larder::load_name_service(); !loaded) return fail(loaded.error());
     const auto overrides = flags.overrides(app);
     if (!overrides) return fail(overrides.error());
     const auto loaded = load_configs(path, *overrides);

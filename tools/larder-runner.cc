@@ -18,7 +18,10 @@ int main(int argc, char** argv) {
         return 2;
     }
     try {
-        larder::load_name_service();
+        if (const auto loaded = larder::load_name_service(); !loaded) {
+            std::fprintf(stderr, "larder-runner: %s\n", loaded.error().message.c_str());
+            return 1;
+        }
         return larder::scheduler::run_attempt(argv[1]);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "larder-runner: %s\n", error.what());

@@ -4,6 +4,8 @@
 #include <netdb.h>
 #include <pwd.h>
 #include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -46,15 +48,33 @@ std::optional<std::uint32_t> parse_number(std::string_view text) {
     return value;
 }
 
-}  // namespace
-
-void load_name_service() {
+void read_name_service_config() {
     std::make_unique<char[]>(kNameServiceBytes).reset();
     // Protocols are in a file of the machine. The file that says where to look is one for all databases.
     std::array<char, 4096> buffer{};
     protoent entry{};
     protoent* found = nullptr;
     static_cast<void>(::getprotobynumber_r(0, &entry, buffer.data(), buffer.size(), &found));
+}
+
+}  // namespace
+
+Result<void> load_name_service() {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        read_name_service_config();
+        ::_exit(0);
+    }
+    if (child < 0) return fail_errno(errno, "fork to read the configuration of the name service");
+    int status = 0;
+    while (::waitpid(child, &status, 0) < 0) {
+        if (errno != EINTR) return fail_errno(errno, "wait for the first look-up of the name service");
+    }
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        return fail(ErrorCode::no_space, "the first look-up of the name service crashed: is there too little memory?");
+    }
+    read_name_service_config();
+    return {};
 }
 
 Result<std::uint32_t> user_id(std::string_view name_or_number) {

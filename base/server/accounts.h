@@ -10,9 +10,10 @@
 
 namespace larder {
 
-// Reads the configuration of NSS. Call it first in main(): glibc crashes if it runs out of memory in its first look-up,
-// so memory for that is made sure of here. Asks no directory service. Throws std::bad_alloc.
-void load_name_service();
+// Reads the configuration of NSS. Call it first in main(), while there is one thread: glibc crashes if it runs out of
+// memory in its first look-up. So memory for that is made sure of here, and a child process tries it first. Asks no
+// directory service. Error: no_space if there is too little memory. Throws std::bad_alloc.
+Result<void> load_name_service();
 
 // A number stands for itself. Error: not_found.
 Result<std::uint32_t> user_id(std::string_view name_or_number);
