@@ -104,14 +104,16 @@ void LiveScheduler::tick(Moment now) {
     if (decision_due_ || now.unix_s >= next_decision_s_ || now.unix_s - decided_s_ >= options_.decide_every_s)
         decide_now(now);
     queue_.begin_starts(now.unix_s);
+    std::vector<JobRecord*> first_starts;
     for (const JobId id : queue_.unsaved()) {
         const auto at = queue_.jobs().find(id);
         if (at == queue_.jobs().end() || at->second.phase != Phase::starting || at->second.registered) continue;
         JobRecord& job = queue_.job(id);
-        if (job.attempt == 1) begin_reads(cluster_, job);
+        if (job.attempt == 1) first_starts.push_back(&job);
         job.registered = true;
         registered_.insert(id);
     }
+    begin_reads(cluster_, first_starts);
     count_waits();
     if (now.unix_s - progress_saved_s_ >= kProgress_s || now.unix_s < progress_saved_s_) {
         progress_saved_s_ = now.unix_s;
@@ -240,18 +242,26 @@ void LiveScheduler::save() {
     }
     queue_.note_cells();
     LiveRecord change;
+    std::vector<JobId> dropped;
     for (const JobId id : queue_.unsaved()) {
         const auto at = queue_.jobs().find(id);
-        change.jobs[id] = at == queue_.jobs().end() ? std::nullopt : std::optional(at->second);
+        auto& record = change.jobs.emplace_hint(change.jobs.end(), id, std::nullopt)->second;
+        if (at == queue_.jobs().end()) {
+            dropped.push_back(id);
+        } else {
+            record = at->second;
+        }
     }
-    if (progress_unsaved_) change.tenants = gpu_time_by_tenant_;
+    const bool with_progress = progress_unsaved_;
+    if (with_progress) change.tenants = gpu_time_by_tenant_;
     queue_.saving();
     progress_unsaved_ = false;
     saving_ = true;
     auto waiting = std::exchange(wait_for_save_, {});
-    save_(change, [this, change, waiting = std::move(waiting)](const Result<void>& result) {
+    save_(change, [this, dropped = std::move(dropped), with_progress,
+                   waiting = std::move(waiting)](const Result<void>& result) {
         saving_ = false;
-        finish_save(change, result);
+        finish_save(dropped, with_progress, result);
         for (const Done& done : waiting) {
             done(result ? Result<void>()
                         : fail(ErrorCode::unavailable, "the queue cannot be saved at present (" +
@@ -262,16 +272,14 @@ void LiveScheduler::save() {
     });
 }
 
-void LiveScheduler::finish_save(const LiveRecord& change, const Result<void>& result) {
+void LiveScheduler::finish_save(std::span<const JobId> dropped, bool with_progress, const Result<void>& result) {
     if (!result) {
         if (counts_.saves_failed++ == 0) log_error("the queue could not be saved", {{"error", result.error().message}});
         queue_.save_failed();
-        progress_unsaved_ = progress_unsaved_ || !change.tenants.empty();
+        progress_unsaved_ = progress_unsaved_ || with_progress;
         return;
     }
-    for (const auto& [id, job] : change.jobs) {
-        if (!job) engine_.forget(id);
-    }
+    for (const JobId id : dropped) engine_.forget(id);
     queue_.saved();
     tell_engine();
 }

@@ -103,7 +103,8 @@ private:
     void update_turns(double now_s);
     void count_waits();
     void save();
-    void finish_save(const LiveRecord& change, const Result<void>& result);
+    // `dropped`: the jobs that were removed from the history.
+    void finish_save(std::span<const JobId> dropped, bool with_progress, const Result<void>& result);
     void tell_engine();
     void register_job(JobRecord& job);
     void remove_jobs_that_ended();

@@ -81,6 +81,7 @@ Result<std::vector<JobId>> JobQueue::submit(std::span<const Submission> jobs, co
         ids.push_back(record.id);
         by_name_[record.asked.name] = record.id;
         active_.insert(record.id);
+        if (!record.after.empty()) dependents_.insert(record.id);
         count_active(record.asked, true);
         new_.insert(record.id);
         jobs_.emplace(record.id, std::move(record));
@@ -279,7 +280,11 @@ void JobQueue::release(const JobRecord& job, double now_s) {
     if (released == nullptr || released->packed_with) return;
     const std::vector<HeldCell> cells = placer_.cells_of(job.id);
     placer_.release(job.id);
-    for (const JobId id : active_) {
+    const auto is_guest = [](const std::optional<Allotment>& allotment) { return allotment && allotment->packed_with; };
+    std::erase_if(guests_, [&](JobId id) {
+        return !active_.contains(id) || (!is_guest(jobs_.at(id).held) && !is_guest(jobs_.at(id).next));
+    });
+    for (const JobId id : guests_) {
         JobRecord& guest = jobs_.at(id);
         if (!guest.held || guest.held->packed_with != job.id) continue;
         const PlaceRequest request{.job = id,
@@ -349,8 +354,9 @@ void JobQueue::trim_history() {
 }
 
 void JobQueue::tell_dependents(const JobRecord& job, double now_s) {
+    std::erase_if(dependents_, [&](JobId id) { return !active_.contains(id) || jobs_.at(id).after.empty(); });
     std::vector<JobId> dependents;
-    for (const JobId id : active_) {
+    for (const JobId id : dependents_) {
         if (new_.contains(id)) continue;
         if (std::ranges::find(jobs_.at(id).after, job.id) != jobs_.at(id).after.end()) dependents.push_back(id);
     }

@@ -135,7 +135,9 @@ private:
     void handle_stop_from_outside(JobRecord& job, const EngineEvent& event, double now_s);
     void tell_dependents(const JobRecord& job, double now_s);
     void check_dependencies(JobId id, double now_s);
-    bool gpus_are_clear(const JobRecord& job) const;
+    // The GPUs that stopping jobs still hold, by node.
+    using LeavingGpus = std::unordered_map<std::string_view, std::uint64_t>;
+    LeavingGpus leaving_gpus() const;
     // Releases the job's GPUs in the placer, if it has any there. Its guests take them over.
     void release(const JobRecord& job, double now_s);
 
@@ -146,6 +148,9 @@ private:
     std::uint64_t bytes_max_;
     std::map<JobId, JobRecord> jobs_;
     std::set<JobId> active_;  // jobs that have not ended
+    // All active jobs that wait for others, and all that share another job's GPUs. May have a few more.
+    std::set<JobId> dependents_;
+    std::set<JobId> guests_;
     std::set<std::pair<double, JobId>> history_;
     std::uint64_t active_bytes_ = 0;  // on record
     std::uint64_t history_bytes_ = 0;

@@ -175,6 +175,7 @@ void JobQueue::stop(JobRecord& job, StopCause cause) {
 void JobQueue::place(JobRecord& job, Allotment held, bool moved, double now_s) {
     changed_.insert(job.id);
     job.waits_for = WaitsFor::nothing;
+    if (held.packed_with) guests_.insert(job.id);
     job.state.started_s = now_s;
     if (moved && is_with_engine(job.phase)) {
         add_log(job, now_s, "moves to " + text_of(held));
@@ -196,23 +197,25 @@ void JobQueue::set_waits_for(JobId id, WaitsFor why, const std::string& text, do
     changed_.insert(id);
 }
 
-bool JobQueue::gpus_are_clear(const JobRecord& job) const {
+JobQueue::LeavingGpus JobQueue::leaving_gpus() const {
+    LeavingGpus leaving;
     for (const JobId id : active_) {
-        const JobRecord& other = jobs_.at(id);
-        if (other.phase != Phase::stopping || id == job.id) continue;
-        for (const NamedGpus& own_share : job.held->gpus) {
-            for (const NamedGpus& other_share : other.held->gpus) {
-                if (own_share.node == other_share.node && (own_share.gpus & other_share.gpus) != 0) return false;
-            }
-        }
+        const JobRecord& job = jobs_.at(id);
+        if (job.phase != Phase::stopping) continue;
+        for (const NamedGpus& share : job.held->gpus) leaving[share.node] |= share.gpus;
     }
-    return true;
+    return leaving;
 }
 
 void JobQueue::begin_starts(double now_s) {
+    const LeavingGpus leaving = leaving_gpus();
+    const auto is_clear = [&](const NamedGpus& share) {
+        const auto found = leaving.find(share.node);
+        return found == leaving.end() || (found->second & share.gpus) == 0;
+    };
     for (const JobId id : active_) {
         JobRecord& job = jobs_.at(id);
-        if (job.phase != Phase::placed || !gpus_are_clear(job)) continue;
+        if (job.phase != Phase::placed || !std::ranges::all_of(job.held->gpus, is_clear)) continue;
         job.phase = Phase::starting;
         ++job.attempt;
         ++counts_.starts;
@@ -237,6 +240,11 @@ void JobQueue::restore(JobRecord record) {
         history_bytes_ += record_bytes(record.asked);
     } else {
         active_.insert(record.id);
+        if (!record.after.empty()) dependents_.insert(record.id);
+        const auto is_guest = [](const std::optional<Allotment>& allotment) {
+            return allotment && allotment->packed_with;
+        };
+        if (is_guest(record.held) || is_guest(record.next)) guests_.insert(record.id);
         count_active(record.asked, true);
     }
     jobs_.insert_or_assign(record.id, std::move(record));

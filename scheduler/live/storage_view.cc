@@ -1,35 +1,42 @@
 #include "scheduler/live/storage_view.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
 
 namespace larder::scheduler {
 
 StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns) {
-    const allocator::ClusterState now = cluster.state(now_ns);
+    allocator::ClusterState now = cluster.state(now_ns);
     StorageView view{.storage = {.remote_bytes_per_second = now.remote_bytes_per_second}};
     view.storage.nic_bytes_per_second = now.nodes.empty() ? kNever : 0;
     std::set<std::uint32_t> groups;
-    for (const allocator::ClusterNode& node : now.nodes) {
+    view.nodes.reserve(now.nodes.size());
+    for (allocator::ClusterNode& node : now.nodes) {
         groups.insert(node.peer_group);
-        view.nodes.push_back(node.name);
+        view.nodes.push_back(std::move(node.name));
         view.storage.nic_bytes_per_second += node.nic_bytes_per_second;
         view.storage.cache_bytes += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
     }
     view.storage.own_caches = groups.size() == now.nodes.size();
+    std::vector<double> cached_in_group(now.nodes.size());  // numbered by the groups' first nodes
     for (const allocator::ClusterDataset& dataset : now.datasets) {
         DatasetState& state =
             view.datasets.emplace_back(DatasetState{dataset.name, static_cast<double>(dataset.size_bytes)});
         auto& nodes_with_blocks = view.cached_on.emplace_back();
-        std::map<std::uint32_t, double> cached_in_group;
+        nodes_with_blocks.reserve(dataset.cached.size());
         for (const allocator::NodeCache& cached : dataset.cached) {
             double& in_group = cached_in_group[now.nodes[cached.node].peer_group];
             in_group += static_cast<double>(cached.bytes());
             state.cached_bytes = std::max(state.cached_bytes, in_group);
             if (cached.bytes() > 0) nodes_with_blocks.push_back({cached.node, cached.bytes()});
         }
+        for (const allocator::NodeCache& cached : dataset.cached)
+            cached_in_group[now.nodes[cached.node].peer_group] = 0;
     }
+    view.jobs.reserve(now.jobs.size());
     for (const allocator::ClusterJob& job : now.jobs) {
         // Its f* is for the GPUs it had, which may not be those it has now.
         if (job.waits_for_turn()) continue;
@@ -51,7 +58,7 @@ StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns)
 }
 
 void take_reads(const allocator::Cluster& cluster, JobQueue& queue) {
-    std::map<std::string_view, JobId> by_name;
+    std::unordered_map<std::string_view, JobId> by_name;
     for (const JobId id : queue.active()) {
         const JobRecord& job = queue.jobs().at(id);
         if (is_with_engine(job.phase)) by_name[job.asked.name] = id;
@@ -71,10 +78,14 @@ void take_reads(const allocator::Cluster& cluster, JobQueue& queue) {
     }
 }
 
-void begin_reads(const allocator::Cluster& cluster, JobRecord& job) {
+void begin_reads(const allocator::Cluster& cluster, std::span<JobRecord* const> jobs) {
+    if (jobs.empty()) return;
+    std::unordered_map<std::string_view, JobRecord*> by_name;
+    for (JobRecord* const job : jobs) by_name.emplace(job->asked.name, job);
     for (const auto& [node, known] : cluster.nodes()) {
         for (const allocator::JobReport& report : known.last.jobs) {
-            if (report.name == job.asked.name) job.counted[node] = {known.last.instance, report.bytes};
+            const auto found = by_name.find(report.name);
+            if (found != by_name.end()) found->second->counted[node] = {known.last.instance, report.bytes};
         }
     }
 }

@@ -3,8 +3,9 @@
 // The allocator's state that decisions need: datasets and where they are cached, bandwidth, and the jobs' rates as the
 // plan in force predicts them. Also counts the jobs' progress, by what nodes report was read.
 
-#include <map>
+#include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "allocator/cluster.h"
@@ -33,14 +34,14 @@ struct StorageView {
     std::vector<DatasetState> datasets;
     std::vector<std::vector<CachedOn>> cached_on;  // by dataset
     Storage storage;
-    std::map<std::string, JobRates> jobs;  // by the name its loaders connect with
+    std::unordered_map<std::string, JobRates> jobs;  // by the name its loaders connect with
 };
 
 StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns);
 
 // Adds the bytes that nodes report as read to the jobs' records.
 void take_reads(const allocator::Cluster& cluster, JobQueue& queue);
-// Call it when the job first starts: bytes that were read under its name before are not its own.
-void begin_reads(const allocator::Cluster& cluster, JobRecord& job);
+// Call it when the jobs first start: bytes that were read under their names before are not their own.
+void begin_reads(const allocator::Cluster& cluster, std::span<JobRecord* const> jobs);
 
 }  // namespace larder::scheduler
