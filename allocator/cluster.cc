@@ -1,5 +1,7 @@
 #include "allocator/cluster.h"
 
+#include <boost/unordered/unordered_flat_map.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -548,20 +550,22 @@ std::vector<std::string> Cluster::registered_jobs() const {
 
 double Cluster::remaining_epochs(const std::string& job) const {
     const auto found = jobs_.find(job);
-    if (found == jobs_.end() || !found->second.spec) return kUnlimited;
-    const double declared = found->second.spec->epochs;
-    if (!found->second.epochs) return declared;
+    return found == jobs_.end() ? kUnlimited : remaining_epochs(found->second);
+}
+
+double Cluster::remaining_epochs(const KnownJob& job) {
+    if (!job.spec) return kUnlimited;
+    const double declared = job.spec->epochs;
+    if (!job.epochs) return declared;
     // Negative if the job was restarted from an earlier epoch.
-    const double finished =
-        static_cast<double>(found->second.epochs->last) - static_cast<double>(found->second.epochs->first);
+    const double finished = static_cast<double>(job.epochs->last) - static_cast<double>(job.epochs->first);
     return std::max(std::min(declared, 1.0), declared - finished);
 }
 
-double Cluster::ideal_of(const std::string& job) const {
-    if (const auto measured = measured_ideal(job)) return std::min(*measured, kRateMax);
-    const auto found = jobs_.find(job);
-    if (found != jobs_.end() && found->second.spec && found->second.spec->ideal_bytes_per_second) {
-        return *found->second.spec->ideal_bytes_per_second;
+double Cluster::ideal_of(const KnownJob* job) const {
+    if (job != nullptr) {
+        if (const auto measured = job->ideal.bytes_per_second()) return std::min(*measured, kRateMax);
+        if (job->spec && job->spec->ideal_bytes_per_second) return *job->spec->ideal_bytes_per_second;
     }
     // The job may turn out to need the whole remote.
     return std::max(1.0, options_.remote_bytes_per_second);
@@ -741,7 +745,7 @@ void Cluster::set_turns(std::vector<Turn> turns) {
 }
 
 void Cluster::add_turns(ClusterState& state) const {
-    std::map<std::string_view, std::uint32_t> node_at, dataset_at, job_at;
+    boost::unordered_flat_map<std::string_view, std::uint32_t> node_at, dataset_at, job_at;
     if (turns_.empty()) return;
     const auto index_names = [](const auto& things, auto& indices) {
         for (std::uint32_t i = 0; i < things.size(); ++i) indices.emplace(things[i].name, i);
@@ -758,10 +762,12 @@ void Cluster::add_turns(ClusterState& state) const {
         }
         const auto dataset = dataset_at.find(turn.dataset);
         if (dataset == dataset_at.end()) continue;
+        const auto known = jobs_.find(turn.job);
         ClusterJob job{.name = turn.job,
                        .dataset = dataset->second,
-                       .ideal_bytes_per_second =
-                           turn.ideal_bytes_per_second > 0 ? turn.ideal_bytes_per_second : ideal_of(turn.job),
+                       .ideal_bytes_per_second = turn.ideal_bytes_per_second > 0
+                                                     ? turn.ideal_bytes_per_second
+                                                     : ideal_of(known == jobs_.end() ? nullptr : &known->second),
                        .weight = turn.weight,
                        .remaining_epochs = turn.epochs,
                        .time_share = turn.time_share};
@@ -817,10 +823,12 @@ void Cluster::count_lease_floors(ClusterState& state) const {
 ClusterState Cluster::state(std::int64_t now_ns) const {
     ClusterState state{.remote_bytes_per_second = options_.remote_bytes_per_second,
                        .horizon_s = static_cast<double>(options_.lease_ns) * 1e-9};
-    std::map<std::string_view, std::uint32_t> dataset_at;
-    std::map<std::string_view, std::uint32_t> job_at;
-    std::map<std::string_view, std::uint32_t> group_at;  // number of the group's first node
+    boost::unordered_flat_map<std::string_view, std::uint32_t> dataset_at, job_at;
+    boost::unordered_flat_map<std::string_view, std::uint32_t> group_at;  // number of the group's first node
     double capacity = 0;
+    state.nodes.reserve(nodes_.size());
+    state.datasets.reserve(planned_state_.datasets.size());
+    state.jobs.reserve(planned_state_.jobs.size());
     for (const auto& [name, known] : nodes_) {
         if (!is_alive(known, now_ns)) continue;
         const NodeReport& report = known.last;
@@ -859,20 +867,20 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
         for (const JobReport& reported : report.jobs) {
             const auto [found, added] = job_at.emplace(reported.name, static_cast<std::uint32_t>(state.jobs.size()));
             if (added) {
-                ClusterJob job{.name = reported.name,
-                               .user = user_of(reported.name),
-                               .dataset = dataset_at.at(reported.dataset),
-                               .ideal_bytes_per_second = ideal_of(reported.name)};
-                const auto known_job = jobs_.find(reported.name);
-                if (known_job != jobs_.end() && known_job->second.spec) {
-                    const JobRegistration& spec = *known_job->second.spec;
+                const auto at = jobs_.find(reported.name);
+                const KnownJob* const known_job = at == jobs_.end() ? nullptr : &at->second;
+                ClusterJob& job = state.jobs.emplace_back(ClusterJob{.name = reported.name,
+                                                                     .dataset = dataset_at.at(reported.dataset),
+                                                                     .ideal_bytes_per_second = ideal_of(known_job)});
+                if (known_job != nullptr) job.user = known_job->user;
+                if (known_job != nullptr && known_job->spec) {
+                    const JobRegistration& spec = *known_job->spec;
                     job.is_admitted = spec.registered_by_operator();
                     job.weight = spec.weight;
-                    job.remaining_epochs = remaining_epochs(reported.name);
+                    job.remaining_epochs = remaining_epochs(*known_job);
                     job.bandwidth_floor_bytes_per_second = spec.bandwidth_floor_bytes_per_second;
                     job.bandwidth_cap_bytes_per_second = spec.bandwidth_cap_bytes_per_second;
                 }
-                state.jobs.push_back(job);
             }
             ClusterJob& job = state.jobs[found->second];
             job.gpus += reported.ranks;

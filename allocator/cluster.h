@@ -195,7 +195,8 @@ private:
     void job_left_node(const std::string& job, const std::string& node);
     void forget_unless_needed(const std::string& job);
     void forget_node(std::map<std::string, KnownNode>::const_iterator node);
-    double ideal_of(const std::string& job) const;
+    double ideal_of(const KnownJob* job) const;  // null: the job is not known
+    static double remaining_epochs(const KnownJob& job);
     void count_lease_floors(ClusterState& state) const;
     void add_turns(ClusterState& state) const;
     // The bytes of cache that a pin of the dataset can have, and why not more.

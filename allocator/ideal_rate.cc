@@ -74,10 +74,10 @@ void IdealRate::add(const Interval& interval) {
     pieces_.push_back(joining_);
     joining_ = {};
     if (pieces_.size() > kWindow) pieces_.pop_front();
+    if (pieces_.size() >= kPiecesMin) rate_ = measured();
 }
 
-std::optional<double> IdealRate::bytes_per_second() const {
-    if (pieces_.size() < kPiecesMin) return resumed_;
+double IdealRate::measured() const {
     const std::vector<Stretch> stretches = stretches_of(pieces_);
     std::vector<double> values;
     values.reserve(stretches.size());
@@ -104,7 +104,7 @@ void IdealRate::forget() {
     warmed_s_ = 0;
     joining_ = {};
     pieces_.clear();
-    resumed_.reset();
+    rate_.reset();
 }
 
 }  // namespace larder::allocator

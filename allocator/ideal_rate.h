@@ -25,9 +25,11 @@ public:
 
     void add(const Interval& interval);
     // Returns bytes per second of the whole job; nullopt until there are enough measurements.
-    std::optional<double> bytes_per_second() const;
+    std::optional<double> bytes_per_second() const { return rate_; }
     // Sets the rate measured before a restart, used until there are enough measurements again.
-    void resume(double bytes_per_second) { resumed_ = bytes_per_second; }
+    void resume(double bytes_per_second) {
+        if (pieces_.size() < kPiecesMin) rate_ = bytes_per_second;
+    }
     // Drops all measurements, because the job's ranks or its batch changed.
     void forget();
 
@@ -37,10 +39,12 @@ private:
     static constexpr std::size_t kWindow = 60;   // pieces
     static constexpr std::size_t kPiecesMin = 3;
 
+    double measured() const;
+
     double warmed_s_ = 0;
     Interval joining_;
     std::deque<Interval> pieces_;
-    std::optional<double> resumed_;
+    std::optional<double> rate_;  // as measured, or as resumed
 };
 
 }  // namespace larder::allocator
