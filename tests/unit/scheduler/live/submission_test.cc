@@ -83,8 +83,11 @@ TEST(Submission, InvalidJobIsRefusedWithReason) {
         {[](Submission& job) { job.shape.pods = {3, 2}; }, ErrorCode::invalid_argument, "5 GPUs in all, but gpus is 4"},
         {[](Submission& job) { job.shape.pods = {4, 0}; }, ErrorCode::invalid_argument, "at least 1 GPU"},
         {[](Submission& job) { job.shape.pods = {4}, job.gpus_max = 5; }, ErrorCode::invalid_argument, "fixed number"},
-        {[](Submission& job) { job.shape.pods = {4}, job.packed_rate = 0.5; }, ErrorCode::invalid_argument,
-         "shares no GPUs"},
+        {[](Submission& job) {
+             job.shape.pods = {4}, job.packed_rate = 0.5;
+             job.gpu_memory_part = 0.5;
+         },
+         ErrorCode::invalid_argument, "shares no GPUs"},
         {[](Submission& job) {
              job.shape.cell = "a", job.opportunistic = true, job.deadline_s.reset(),
              job.service = ServiceClass::best_effort;
