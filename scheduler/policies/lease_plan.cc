@@ -50,6 +50,7 @@ LeaseFit LeasePlan::fit(const LeaseDemand& demand, std::uint32_t gpu_type, const
     double left_s = demand.remaining_bytes / rate;
     bool continues = demand.runs && (demand.runs_on == kAnyGpuType || demand.runs_on == gpu_type);
     bool started = demand.started;
+    double still_starting_s = 0;  // rest of a restart that is longer than its lease
     std::size_t span = 0;
     for (std::uint32_t lease = 0; lease < leases(); ++lease) {
         bool is_usable = free(demand, gpu_type, lease) >= demand.gpus;
@@ -68,12 +69,13 @@ LeaseFit LeasePlan::fit(const LeaseDemand& demand, std::uint32_t gpu_type, const
             continue;
         }
         // A job whose leases begin later may run earlier in spare room and be stopped again, so it may lose a restart.
-        const double lost_s = continues              ? (lease == 0 ? demand.starting_s : 0)
+        const double lost_s = continues              ? (lease == 0 ? demand.starting_s : still_starting_s)
                               : started || lease > 0 ? demand.restart_s
                                                      : 0;
         const double begins_s = start_s(lease) + lost_s;
         found.leases.push_back(lease);
         continues = started = true;
+        still_starting_s = std::max(0.0, begins_s - end_s(lease));
         if (left_s <= end_s(lease) - begins_s) {
             found.end_s = begins_s + left_s;
             return found;

@@ -42,6 +42,15 @@ TEST_F(LeasePlans, CountsRestartAfterEachGap) {
     EXPECT_EQ(leases.fit(demand_).end_s, 370);
 }
 
+TEST_F(LeasePlans, RestartMayTakeMoreThanOneLease) {
+    LeasePlan leases = plan(6);
+    demand_.started = true;
+    demand_.restart_s = 120;
+    EXPECT_EQ(leases.fit(demand_).end_s, 370);
+    world_.now_s = 90;  // the current lease has 10 s left
+    EXPECT_EQ(plan(6).fit(demand_).end_s, 90 + 120 + 250);
+}
+
 TEST_F(LeasePlans, NonPreemptibleJobGetsConsecutiveLeases) {
     LeasePlan leases = plan(5);
     leases.take(0, 1, 1);
