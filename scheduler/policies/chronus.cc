@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "scheduler/policies/admission_program.h"
 
@@ -93,22 +94,30 @@ void Chronus::admit_by_program(const Snapshot& snapshot, LeasePlan& plan_by_star
 void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promises, LeasePlan& plan,
                    Decision& decision) const {
     const double lease_end_s = period_end_s(snapshot.now_s, lease_s_);
-    const double lease_s = lease_end_s - snapshot.now_s;
     Room room(snapshot);
-    bool all_run = decision.refused.empty();
+    bool all_run = true;
     std::vector<bool> done(snapshot.jobs.size());
     for (const Want& want : decision.wants) {
         room.take(*snapshot.jobs[want.job], want);
         done[want.job] = true;
     }
-    for (const Refused& refused : decision.refused) done[refused.job] = true;
+    std::map<std::uint32_t, double> unpromised_ends_s;  // of waiting jobs with strict deadlines
+    for (const Promise& promise : promises) {
+        const std::uint32_t j = promise.demand.job;
+        const bool waits = !promise.met && !promise.promised_before && !snapshot.jobs[j]->running;
+        if (waits && promise.strict) unpromised_ends_s[j] = promise.fit.end_s;
+        if (waits && promise.strict && promise.hopeless) {  // a late result would be worthless
+            decision.refused.push_back({.job = j, .end_s = promise.fit.end_s});
+            done[j] = true;
+            all_run = false;
+        }
+    }
     const auto want_if_room = [&](std::uint32_t j, std::uint32_t type, bool promised) {
         if (done[j]) return;
         done[j] = true;
         const JobState& job = *snapshot.jobs[j];
         Want want = want_as_it_is(snapshot, j);
         if (!job.running && type != kAnyGpuType) want.gpu_type = type;
-        want.lease_s = lease_s;
         if (!job.spec->preemptible) {
             // This job cannot be stopped later for promised jobs, so it must not take GPUs that they need.
             want.gpu_type = room.type_for(*job.spec, want.gpus);
@@ -127,7 +136,13 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
             }
             plan.hold(want.gpu_type, want.gpus, end_s, job.spec->tenant);
         }
-        if (room.take(job, want) == kNoGpuType) all_run = false;
+        const bool has_room = room.take(job, want) != kNoGpuType;
+        all_run = all_run && has_room;
+        const auto unpromised = unpromised_ends_s.find(j);
+        if (!has_room && unpromised != unpromised_ends_s.end()) {
+            decision.refused.push_back({.job = j, .end_s = unpromised->second});
+            return;
+        }
         decision.wants.push_back(want);
     };
     for (const Promise& promise : promises) {
@@ -136,7 +151,6 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
         all_run = all_run && promise.fit.starts_now();
         want_if_room(promise.demand.job, promise.fit.gpu_type, true);
     }
-    for (const Promise& promise : promises) want_if_room(promise.demand.job, kAnyGpuType, false);
     std::vector<Ranked> shortest;
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
         if (!done[j]) shortest.push_back({.key = remaining_with_restart_s(snapshot, *snapshot.jobs[j]), .job = j});
@@ -169,14 +183,12 @@ Result<Decision> Chronus::decide(const Snapshot& snapshot) {
             decision.promised.push_back(
                 {.job = j, .times = promise.met ? plan.times_of(promise.fit) : PromisedTimes()});
         }
-        if (!promise.met && promise.strict && !promise.promised_before && !snapshot.jobs[j]->running) {
-            decision.refused.push_back({.job = j, .end_s = promise.fit.end_s});
-        }
         if (!promise.met || promise.within_lease || !promise.fit.starts_now()) continue;
         Want want = want_as_it_is(snapshot, j);
         want.gpu_type = promise.fit.gpu_type;
         want.promised = true;
-        want.lease_s = lease_s;
+        // A job with time to spare gets no lease: it would hold up jobs that come later and have none.
+        if (promise.latest_start_s <= snapshot.now_s + lease_s) want.lease_s = lease_s;
         decision.wants.push_back(want);
     }
     fill(snapshot, promises, plan, decision);

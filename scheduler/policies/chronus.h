@@ -2,10 +2,10 @@
 
 // Deadlines with leases (Chronus, SoCC '21). A job with a deadline is admitted, and promised its deadline, if enough
 // leases for its work fit beside those promised before (promises.h). Jobs with strict deadlines are considered before
-// those with soft ones, each by slack; with `exact`, an integer program chooses the jobs instead. A job whose deadline
-// cannot be met is refused if the deadline is strict; if it is soft, the job counts as one without a deadline. Jobs
-// without a deadline fill the GPUs that the promises leave, late jobs first, then the shortest, and keep them to the
-// end of a lease.
+// those with soft ones, each by slack; with `exact`, an integer program chooses the jobs instead. Jobs without a
+// promise fill the GPUs that the promises leave, the shortest first. A job with a strict deadline that it cannot meet
+// any more, or for which no GPUs are left, is refused. Only a promised job with no time to spare keeps its GPUs to the
+// end of a lease: all other jobs make way for jobs that come later and have less time.
 
 #include <vector>
 
