@@ -205,9 +205,14 @@ public:
         if (gain(problem_, kind_, best_, solution) > 0) best_ = std::move(solution);
         return reached;
     }
-    // Divides the split among the nodes so that they can carry these rates best.
-    void balance(const CacheSplit& split, const std::vector<double>& rates) {
-        if (tries_-- > 0) consider(balanced_quotas(state_, problem_, split, rates), {});
+    // Divides the best split of `bounded` among the nodes so that they can carry its ideals best, or the best rates
+    // yet.
+    void balance(const Problem& bounded) {
+        if (tries_ <= 0) return;
+        tries_ -= 2;
+        const CacheSplit split = split_for(bounded, kind_);
+        consider(balanced_quotas(state_, problem_, split, bounded.ideals), {});
+        consider(balanced_quotas(state_, problem_, split, std::vector<double>(best_.steady_rates)), {});
     }
     void raise() {
         if (kind_ == ObjectiveKind::max_min) return raise_level();
@@ -282,12 +287,7 @@ Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind 
     if (!nodes_bind || !chooses_quotas(kind)) return first;
 
     NodeSearch search(state, problem, kind, std::move(first));
-    const auto balance = [&](const Problem& bounded) {
-        const CacheSplit split = split_for(bounded, kind);
-        search.balance(split, bounded.ideals);
-        search.balance(split, std::vector<double>(search.best().steady_rates));
-    };
-    balance(problem);
+    search.balance(problem);
     search.raise();
     // Jobs that stay below f* need less cache: solve again with their rates as their ideals.
     Problem bounded = problem;
@@ -299,7 +299,7 @@ Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind 
             bounded.equal_rates[j] = std::min(problem.equal_rates[j], ideals[j]);
         }
         search.consider(choose_quotas(state, bounded, kind, ideals), {});
-        balance(bounded);
+        search.balance(bounded);
     }
     return search.take();
 }
