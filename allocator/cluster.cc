@@ -213,11 +213,26 @@ Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
     unsaved_nodes_.insert(report.node);
     KnownNode& node = nodes_[report.node];
     if (!same_instance) node.previous_instance = node.last.instance;
+    unindex(report.node, node.last);
     node.last = std::move(report);
+    index(node.last.node, node.last);
     node.heard_ns = now_ns;
     node.excused_ns = excused_ns_;
     node.is_restored = false;
     return {};
+}
+
+void Cluster::index(const std::string& node, const NodeReport& report) {
+    if (!report.peer_group.empty()) groups_[report.peer_group].insert(node);
+    if (report.scans > 0) scanning_.insert(node);
+}
+
+void Cluster::unindex(const std::string& node, const NodeReport& report) {
+    scanning_.erase(node);
+    const auto group = groups_.find(report.peer_group);
+    if (group == groups_.end()) return;
+    group->second.erase(node);
+    if (group->second.empty()) groups_.erase(group);
 }
 
 std::string Cluster::known_name(const JobReport& reported) const {
@@ -628,8 +643,9 @@ double Cluster::lasting_demand_of(const std::string& node, const std::string& jo
 }
 
 std::size_t Cluster::scanning_nodes(std::int64_t now_ns) const {
-    return static_cast<std::size_t>(std::ranges::count_if(nodes_, [&](const auto& item) {
-        return item.second.last.scans > 0 && item.second.last.rates && is_alive(item.second, now_ns);
+    return static_cast<std::size_t>(std::ranges::count_if(scanning_, [&](const std::string& name) {
+        const KnownNode& node = nodes_.at(name);
+        return node.last.rates && is_alive(node, now_ns);
     }));
 }
 
@@ -681,16 +697,17 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
                     "until they have expired");
     }
     NodePlan part{.plan = plan_number_, .quotas = {}, .peers = {}, .lease = {}};
-    const std::string& group = nodes_.at(node).last.peer_group;
-    for (const auto& [name, known] : nodes_) {
-        const NodeReport& last = known.last;
-        if (group.empty() || name == node || last.peer_group != group || !is_alive(known, now_ns)) continue;
-        part.peers.push_back({.node = name, .endpoint = last.peer_endpoint});
+    if (const auto group = groups_.find(nodes_.at(node).last.peer_group); group != groups_.end()) {
+        for (const std::string& name : group->second) {
+            const KnownNode& peer = nodes_.at(name);
+            if (name == node || !is_alive(peer, now_ns)) continue;
+            part.peers.push_back({.node = name, .endpoint = peer.last.peer_endpoint});
+        }
     }
     // A node that has the dataset must be told of a quota of 0.
     for (const std::uint32_t i : planned_datasets_[planned_node]) {
-        const auto quota = std::ranges::find(plan_.datasets[i].quotas, planned_node, &NodeCache::node);
-        const bool given = quota != plan_.datasets[i].quotas.end();
+        const auto quota = std::ranges::lower_bound(plan_.datasets[i].quotas, planned_node, {}, &NodeCache::node);
+        const bool given = quota != plan_.datasets[i].quotas.end() && quota->node == planned_node;
         part.quotas.push_back({.name = planned_state_.datasets[i].name,
                                .memory_bytes = given ? quota->memory_bytes : 0,
                                .disk_bytes = given ? quota->disk_bytes : 0});
@@ -981,6 +998,7 @@ Result<void> Cluster::remove_node(const std::string& node, std::int64_t now_ns) 
 void Cluster::forget_node(std::map<std::string, KnownNode>::const_iterator node) {
     unsaved_nodes_.insert(node->first);
     for (const JobReport& job : node->second.last.jobs) job_left_node(job.name, node->first);
+    unindex(node->first, node->second.last);
     nodes_.erase(node);
 }
 
@@ -1038,6 +1056,7 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
                         .heard_ns = planned ? now_ns : now_ns - options_.lease_ns,
                         .excused_ns = excused_ns_,
                         .is_restored = true};
+        index(name, *report);
     }
     if (!record.plan_number) return {};
     plan_number_ = *record.plan_number;

@@ -179,6 +179,9 @@ private:
         std::map<std::string, std::uint32_t> reported;  // ranks per node, in the open interval
     };
 
+    // Adds the node to groups_ and scanning_ as its report says, or removes it again.
+    void index(const std::string& node, const NodeReport& report);
+    void unindex(const std::string& node, const NodeReport& report);
     // Returns the name under which the cluster knows a job that a node reports.
     std::string known_name(const JobReport& reported) const;
     // Renames the jobs of this name in nodes' last reports, after it was given to another user.
@@ -233,7 +236,9 @@ private:
     std::set<std::string> unsaved_jobs_;    // jobs whose measured rates are unsaved
     std::set<std::string> unsaved_epochs_;  // jobs whose epochs are unsaved
     std::map<std::string, KnownNode> nodes_;
-    std::int64_t excused_ns_ = 0;  // see excuse_silence()
+    std::map<std::string, std::set<std::string>> groups_;  // nodes by peer group
+    std::set<std::string> scanning_;                       // nodes whose last report has scans
+    std::int64_t excused_ns_ = 0;                          // see excuse_silence()
     std::map<std::string, KnownJob> jobs_;
     std::size_t registered_count_ = 0;
     std::map<RegistrationOwner, std::size_t> registered_by_;  // number of registrations, above 0

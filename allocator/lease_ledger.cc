@@ -1,6 +1,8 @@
 #include "allocator/lease_ledger.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 namespace larder::allocator {
 namespace {
@@ -28,11 +30,10 @@ double LeaseLedger::in_force(std::int64_t now_ns) const {
 
 Lease LeaseLedger::lease(const std::string& node, std::vector<LeasedRate> wanted, std::int64_t now_ns,
                          double floor_max_bytes_per_second) {
-    Held& held = nodes_[node];
-    double others = 0;
-    for (const auto& [name, other] : nodes_) {
-        if (&other != &held) others += held_by(other, now_ns);
-    }
+    const auto at = nodes_.try_emplace(node).first;
+    Held& held = at->second;
+    recount(now_ns);
+    const double others = std::max(0.0, counted_ - held.counted);
     const double free = std::max(0.0, remote_ - others);
     const auto jobs = static_cast<double>(wanted.size());
     const double reserve = kReservePart * remote_ / static_cast<double>(nodes_.size());
@@ -53,7 +54,51 @@ Lease LeaseLedger::lease(const std::string& node, std::vector<LeasedRate> wanted
     }
     held.leases.push_back(lease);
     merge_expired(held, now_ns);
+    changed(at);
     return lease;
+}
+
+void LeaseLedger::schedule_recount(Nodes::iterator node, std::int64_t at_ns) {
+    constexpr std::int64_t kNever_ns = std::numeric_limits<std::int64_t>::max();
+    const std::int64_t before_ns = std::exchange(node->second.recount_ns, at_ns);
+    if (before_ns == at_ns) return;
+    if (before_ns != kNever_ns) recounts_due_.erase({before_ns, node->first});
+    if (at_ns != kNever_ns) recounts_due_.emplace(at_ns, node->first);
+}
+
+void LeaseLedger::changed(Nodes::iterator node) {
+    schedule_recount(node, std::numeric_limits<std::int64_t>::min());
+}
+
+void LeaseLedger::recount(std::int64_t now_ns) {
+    // Adding up differences rounds, so the sum is made from nothing again after as many of them as there are nodes.
+    const bool from_nothing = now_ns < counted_ns_ || recounts_ >= nodes_.size();
+    counted_ns_ = now_ns;
+    const auto count = [&](Nodes::iterator node) {
+        Held& held = node->second;
+        held.counted = held_by(held, now_ns);
+        std::int64_t next_ns = std::numeric_limits<std::int64_t>::max();
+        for (const Lease& lease : held.leases) {
+            if (lease.expires_ns > now_ns) next_ns = std::min(next_ns, lease.expires_ns);
+        }
+        schedule_recount(node, next_ns);
+    };
+    if (from_nothing) {
+        counted_ = 0;
+        recounts_ = 0;
+        for (auto node = nodes_.begin(); node != nodes_.end(); ++node) {
+            count(node);
+            counted_ += node->second.counted;
+        }
+        return;
+    }
+    while (!recounts_due_.empty() && recounts_due_.begin()->first <= now_ns) {
+        const auto node = nodes_.find(recounts_due_.begin()->second);
+        const double before = node->second.counted;
+        count(node);
+        counted_ += node->second.counted - before;
+        ++recounts_;
+    }
 }
 
 // Only the largest floors of expired leases can still be in use: keep one lease for all of them.
@@ -68,7 +113,9 @@ void LeaseLedger::merge_expired(Held& held, std::int64_t now_ns) {
 
 void LeaseLedger::applied(const std::string& node, std::uint64_t number) {
     const auto found = nodes_.find(node);
-    if (found != nodes_.end()) drop_superseded(found->second, number);
+    if (found == nodes_.end()) return;
+    drop_superseded(found->second, number);
+    changed(found);
 }
 
 void LeaseLedger::drop_superseded(Held& held, std::uint64_t applied) {
@@ -78,13 +125,16 @@ void LeaseLedger::drop_superseded(Held& held, std::uint64_t applied) {
 
 void LeaseLedger::take_back(const std::string& node, std::uint64_t number) {
     const auto found = nodes_.find(node);
-    if (found != nodes_.end())
-        std::erase_if(found->second.leases, [&](const Lease& lease) { return lease.number == number; });
+    if (found == nodes_.end()) return;
+    std::erase_if(found->second.leases, [&](const Lease& lease) { return lease.number == number; });
+    changed(found);
 }
 
 void LeaseLedger::restore(const std::string& node, std::vector<Lease> held) {
     for (const Lease& lease : held) skip_numbers_up_to(lease.number);
-    nodes_[node].leases = std::move(held);
+    const auto at = nodes_.try_emplace(node).first;
+    at->second.leases = std::move(held);
+    changed(at);
 }
 
 std::int64_t LeaseLedger::wait_ns(std::int64_t now_ns) const {
@@ -107,7 +157,11 @@ double LeaseLedger::expired(const std::string& node) const {
 }
 
 void LeaseLedger::remove(const std::string& node) {
-    nodes_.erase(node);
+    const auto found = nodes_.find(node);
+    if (found == nodes_.end()) return;
+    schedule_recount(found, std::numeric_limits<std::int64_t>::max());
+    counted_ -= found->second.counted;
+    nodes_.erase(found);
 }
 
 }  // namespace larder::allocator

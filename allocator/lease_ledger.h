@@ -9,7 +9,9 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "allocator/protocol/node_plan.h"
@@ -57,7 +59,15 @@ public:
 private:
     struct Held {
         std::vector<Lease> leases;  // the last one known to be applied, and all since
+        double counted = 0;         // its part of counted_
+        std::int64_t recount_ns = std::numeric_limits<std::int64_t>::max();  // when `counted` is out of date
     };
+    using Nodes = std::map<std::string, Held>;
+    // Call it when a node's leases have changed.
+    void changed(Nodes::iterator node);
+    void schedule_recount(Nodes::iterator node, std::int64_t at_ns);
+    // Brings counted_ up to date. Costs as much as nodes have changed, or had leases expire, since the last call.
+    void recount(std::int64_t now_ns);
     // Returns the most bytes per second that the node may be taking.
     static double held_by(const Held& held, std::int64_t now_ns);
     static void merge_expired(Held& held, std::int64_t now_ns);
@@ -68,7 +78,12 @@ private:
     std::int64_t duration_ns_;
     std::uint64_t last_number_ = 0;
     std::int64_t wait_until_ns_ = std::numeric_limits<std::int64_t>::min();
-    std::map<std::string, Held> nodes_;
+    Nodes nodes_;
+    double counted_ = 0;  // the bytes per second that all nodes may take, as of counted_ns_
+    std::int64_t counted_ns_ = 0;
+    std::size_t recounts_ = 0;  // since counted_ was added up from nothing
+    // The nodes whose count goes out of date, by time.
+    std::set<std::pair<std::int64_t, std::string>> recounts_due_;
 };
 
 }  // namespace larder::allocator

@@ -49,6 +49,38 @@ TEST(LeaseLedger, ExpiredLeaseFallsBackToFloor) {
     EXPECT_DOUBLE_EQ(ledger.lease("b", {{"z", 100}}, kLease_ns).sum(), 96);
 }
 
+// The ledger keeps a running sum of what all nodes hold; in_force() adds it up from nothing.
+TEST(LeaseLedger, LeaseLeavesWhatOtherNodesHoldAfterAnyChange) {
+    constexpr double kBandwidth = 1000;
+    LeaseLedger ledger(kBandwidth, 0.5, kLease_ns);
+    std::mt19937_64 random(1);
+    std::int64_t now_ns = 0;
+    std::uint64_t last_number = 0;
+    for (int i = 0; i < 5000; ++i) {
+        now_ns += static_cast<std::int64_t>(random() % kSecond_ns);
+        const std::string node = "node-" + std::to_string(random() % 40);
+        const std::string other = "node-" + std::to_string(random() % 40);
+        switch (random() % 6) {
+            case 0:
+                if (const auto held = ledger.held(other); !held.empty()) ledger.applied(other, held.back().number);
+                break;
+            case 1: ledger.take_back(other, last_number); break;
+            case 2: ledger.remove(other); break;
+            case 3: ledger.restore(other, ledger.held(node)); break;
+            default: break;
+        }
+        LeaseLedger without = ledger;
+        without.remove(node);
+        const double free = std::max(0.0, kBandwidth - without.in_force(now_ns));
+        const Lease lease = ledger.lease(node, {{"x", 2 * kBandwidth}}, now_ns);
+        last_number = lease.number;
+        ASSERT_NEAR(lease.sum(), free, 1e-9 * kBandwidth) << "step " << i;
+        // Smaller leases leave room for the others.
+        if (random() % 2 == 0) ledger.take_back(node, lease.number);
+        if (random() % 2 == 0) last_number = ledger.lease(node, {{"x", 10}}, now_ns).number;
+    }
+}
+
 TEST(LeaseLedger, ExpiredLeasesOfSilentNodeCountOnceByTheirLargestFloor) {
     LeaseLedger ledger(100, 2, kLease_ns);
     std::int64_t now_ns = 0;
