@@ -41,6 +41,7 @@ constexpr Entry kBenches[] = {
     {"lru", lru_bench, "does the simulated LRU have the same hits as an LRU of blocks?"},
     {"simulate", simulate, "how long do months of a cluster take to simulate, and how much memory?"},
     {"decide", decide_bench, "how long does a full decision take for 10,000 running jobs on 4,000 nodes?"},
+    {"reports", reports, "how much of a core do 4,000 nodes' reports a second take?"},
 };
 
 }  // namespace

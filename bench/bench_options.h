@@ -47,5 +47,6 @@ Result<boost::json::value> lru_bench(const BenchOptions& options);
 Result<boost::json::value> simulate(const BenchOptions& options);
 Result<boost::json::value> decide_bench(const BenchOptions& options);
 Result<boost::json::value> optimum(const BenchOptions& options);
+Result<boost::json::value> reports(const BenchOptions& options);
 
 }  // namespace larder::bench

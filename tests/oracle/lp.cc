@@ -11,19 +11,6 @@ namespace {
 
 constexpr double kRounding = 1e-9;  // relative tolerance within which equal shares fit
 
-// Scales bytes and bytes per second to near 1, the range that a simplex code's tolerances are meant for.
-struct Scale {
-    double bytes = 1;
-    double rate = 1;
-};
-
-Scale scale_of(const LpProblem& problem) {
-    Scale scale;
-    for (const LpCache& cache : problem.caches) scale.bytes = std::max(scale.bytes, cache.size);
-    for (const LpJob& job : problem.jobs) scale.rate = std::max(scale.rate, job.ideal);
-    return scale;
-}
-
 // True if any job has a limit. Programs without limits are smaller; the assign bench times those.
 bool has_limits(const LpProblem& problem) {
     return std::ranges::any_of(problem.jobs, [](const LpJob& job) { return job.floor > 0 || std::isfinite(job.cap); });
@@ -130,7 +117,7 @@ public:
 
 private:
     const LpProblem& problem_;
-    Scale scale_;
+    LpScale scale_;
     int caches_;
     int jobs_;
     int first_job_row_ = 1;
@@ -140,7 +127,7 @@ private:
 
 // Returns the largest sum with every job between its equal share, reduced by `slack`, and f*; NaN if infeasible.
 double largest_sum_with(const LpProblem& problem, const std::vector<double>& cache, double slack) {
-    const Scale scale = scale_of(problem);
+    const LpScale scale = scale_of(problem);
     std::vector<double> lower, upper, misses;  // columns: rates, then bandwidths where there are limits
     Rows rows;
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
@@ -179,6 +166,13 @@ double largest_sum_with(const LpProblem& problem, const std::vector<double>& cac
 }
 
 }  // namespace
+
+LpScale scale_of(const LpProblem& problem) {
+    LpScale scale;
+    for (const LpCache& cache : problem.caches) scale.bytes = std::max(scale.bytes, cache.size);
+    for (const LpJob& job : problem.jobs) scale.rate = std::max(scale.rate, job.ideal);
+    return scale;
+}
 
 LpSplit least_remote(const LpProblem& problem, const std::vector<double>& rates, bool keep_shares) {
     return LeastRemote(problem, keep_shares, false).solve(rates);

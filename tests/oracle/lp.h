@@ -39,6 +39,13 @@ struct LpProblem {
     std::vector<LpJob> jobs;
 };
 
+// Scales bytes and bytes per second to near 1, the range that a simplex code's tolerances are meant for.
+struct LpScale {
+    double bytes = 1;
+    double rate = 1;
+};
+LpScale scale_of(const LpProblem& problem);
+
 struct LpSplit {
     bool feasible = false;
     double remote = 0;          // the least sum of bandwidths

@@ -10,6 +10,7 @@
 #include "tests/oracle/cluster_lp.h"
 #include "tests/oracle/lp.h"
 #include "tests/oracle/random_state.h"
+#include "tests/oracle/small_lp.h"
 
 namespace larder::test {
 namespace {
@@ -110,6 +111,39 @@ TEST_P(Oracle, MaxMinReachesTheLinearProgramsLevel) {
         }
     }
     EXPECT_GT(bound, kSeedsEach / 4) << "the remote binds in too few of the cases to show anything";
+}
+
+// The programs of the assign bench, which have no variable for a job.
+TEST_P(Oracle, SmallProgramsSayTheSame) {
+    for (int k = 0; k < kSeedsEach; ++k) {
+        const auto seed = static_cast<std::uint64_t>(GetParam() * kSeedsEach + k);
+        RandomStateOptions options{.operator_limits = false, .node_limits = false, .epochs = false};
+        options.peer_groups = false;
+        ClusterState state = RandomState(seed, options).make();
+        state.remote_bytes_per_second /= 8;
+        const double floors = 0.5 * state.remote_bytes_per_second / static_cast<double>(state.jobs.size());
+        for (std::size_t j = 0; j < state.jobs.size(); ++j) {
+            state.jobs[j].bandwidth_floor_bytes_per_second = (seed + j) % 3 == 0 ? 0 : floors;
+        }
+        const auto plan = assign(state, {.kind = ObjectiveKind::efficiency});
+        ASSERT_TRUE(plan.has_value()) << plan.error().message;
+        const ClusterLp program(state, *plan);
+        const LpProblem& problem = program.problem();
+        const LpSplit split = least_remote(problem, program.ideals(), true);
+        const Simplex simplex = seed % 2 == 0 ? Simplex::primal : Simplex::dual;
+        const LpSplit small = small_least_remote(problem, program.ideals(), true, simplex);
+        ASSERT_TRUE(split.feasible && small.feasible) << "seed " << seed;
+        EXPECT_NEAR(small.remote, split.remote, kOracleTolerance * split.remote) << "seed " << seed;
+        const double sum = largest_sum(problem, split.cache);
+        EXPECT_NEAR(small_largest_sum(problem, split.cache, simplex), sum, kOracleTolerance * sum) << "seed " << seed;
+        // Up to this level, every job has its equal share.
+        double equal_level = std::numeric_limits<double>::infinity();
+        for (const LpJob& job : problem.jobs) equal_level = std::min(equal_level, 1 / job.weight);
+        const double level = std::max(equal_level, max_min_level(problem));
+        const double small_level = std::max(equal_level, small_max_min_level(problem, simplex));
+        EXPECT_TRUE(small_level == level || std::abs(small_level / level - 1) < kOracleTolerance)
+            << "seed " << seed << ": " << small_level << " instead of " << level;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Oracle, testing::Range(0, 10));
