@@ -119,14 +119,16 @@ double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, 
         for (std::size_t j = 0; j < problem.jobs.size(); ++j) total += problem.jobs[j].value * solution.steady_rates[j];
         return total;
     };
-    const auto smallest = [&](const Solution& solution) {
+    // The smallest ratio counts, of the jobs whose rate differs: a job that a node holds down in both says nothing.
+    const auto smallest = [&](const Solution& solution, const Solution& other) {
         double ratio = std::numeric_limits<double>::infinity();
         for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
             const double equal_rate = problem.equal_rates[j];
+            const double rate = solution.steady_rates[j];
+            if (equal_rate <= 0 || std::abs(rate - other.steady_rates[j]) <= 1e-9 * rate) continue;
             // A job at the highest rate that f* and its cap allow cannot improve, so it does not hold the others down.
             const double most = std::isinf(problem.bandwidth_caps[j]) ? problem.ideals[j] : highest_rate(problem, j);
-            if (equal_rate <= 0 || solution.steady_rates[j] >= most * (1 - 1e-6)) continue;
-            ratio = std::min(ratio, solution.steady_rates[j] / (problem.jobs[j].weight * equal_rate));
+            if (rate < most * (1 - 1e-6)) ratio = std::min(ratio, rate / (problem.jobs[j].weight * equal_rate));
         }
         return ratio;
     };
@@ -138,7 +140,7 @@ double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, 
         return old_value > 0 ? (new_value - old_value) / old_value : std::numeric_limits<double>::infinity();
     };
     if (kind == ObjectiveKind::max_min) {
-        const double change = relative(smallest(before), smallest(after));
+        const double change = relative(smallest(before, after), smallest(after, before));
         if (change != 0) return change;
     }
     if (const double change = relative(sum(before), sum(after)); change != 0) return change;

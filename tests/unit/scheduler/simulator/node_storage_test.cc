@@ -102,10 +102,22 @@ TEST(NodeStorage, HitsAreBoundByDiskOfNode) {
     TwoNodes nodes;
     nodes.options.cache.own_caches = true;
     nodes.options.node_disk_bytes_per_second = 150e6;
+    nodes.options.storage.remote_bytes_per_second = 20e6;
     nodes.add(4, 3);
     nodes.add(4, 3);
     const SimulationOutcome outcome = nodes.run();
-    for (const JobOutcome& job : outcome.jobs) EXPECT_NEAR(job.finish_s, kBytes / 400e6 + 2 * kBytes / 150e6, 1);
+    // After the first epoch of 1,000 s, a job gets 150 MB/s from its disk and 10 MB/s from the remote.
+    for (const JobOutcome& job : outcome.jobs) EXPECT_NEAR(job.finish_s, kBytes / 10e6 + 2 * kBytes / 160e6, 10);
+}
+
+TEST(NodeStorage, SlowDisksCacheNothingWhileTheRemoteIsFaster) {
+    TwoNodes nodes;
+    nodes.options.cache.own_caches = true;
+    nodes.options.node_disk_bytes_per_second = 150e6;
+    nodes.add(4, 3);
+    nodes.add(4, 3);
+    const SimulationOutcome outcome = nodes.run();
+    for (const JobOutcome& job : outcome.jobs) EXPECT_NEAR(job.finish_s, 3 * kBytes / 400e6, 1);
 }
 
 TEST(NodeStorage, HitsInPoolAreBoundByAllItsDisks) {
