@@ -14,7 +14,7 @@
 namespace larder::allocator {
 
 enum class ObjectiveKind : std::uint8_t {
-    efficiency,    // the least remote bandwidth with every job at f*; if that does not fit, the most total throughput
+    efficiency,    // the split that needs the least remote bandwidth with every job at f*; its largest sum of rates
     max_min,       // the largest possible smallest rate / (weight * equal share), then the next smallest
     throughput,    // the largest sum of rates
     utilisation,   // the largest sum of GPUs at work: weight * GPUs * rate / f*
