@@ -191,6 +191,7 @@ class NodeSearch {
 public:
     NodeSearch(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Solution first)
         : state_(state), problem_(problem), kind_(kind), best_(std::move(first)), tries_(tries_in_time(problem)) {
+        highest_.reserve(problem.jobs.size());
         for (std::size_t j = 0; j < problem.jobs.size(); ++j) highest_.push_back(highest_rate(problem, j));
     }
 
@@ -255,6 +256,7 @@ private:
     // Raises one job after another as far as the nodes carry it, the cheapest first.
     void raise_one_by_one(std::vector<double> rates) {
         std::vector<double> costs;
+        costs.reserve(rates.size());
         for (std::size_t j = 0; j < rates.size(); ++j) {
             costs.push_back((1 - best_.steady_hit_ratios[j]) / problem_.jobs[j].value);
         }

@@ -12,12 +12,12 @@
 // Cache is chosen for the steady state (quotas filled). The choice is exact: each objective comes down to a fractional
 // knapsack. Bandwidth is granted for the cache that can be hit now: a block admitted in this epoch helps a job only if
 // the job has not read it yet. Disk and network bounds depend on where cache lies, and the placement of cache depends
-// on the bounded rates. So assign() solves without the bounds, places the cache and bounds the rates. If a node binds, it
-// searches: it looks for rates that the nodes can carry (balanced_placement.h), level by level or job by job, and solves
-// again with the bounded rates as the jobs' ideals, at most three times. The best solution is taken. This is no longer
-// exact: `larder bench optimum` measures how far plans are from the best. If a job is then below its equal share, nodes
-// that are too slow for what lies on them exchange cache with others (node_relief.h). If that is not enough, quotas move
-// towards equal ones, spread over all nodes of a group, as far as needed.
+// on the bounded rates. So assign() solves without the bounds, places the cache and bounds the rates. If a node binds,
+// it searches: it looks for rates that the nodes can carry (balanced_placement.h), level by level or job by job, and
+// solves again with the bounded rates as the jobs' ideals, at most three times. The best solution is taken. This is no
+// longer exact: `larder bench optimum` measures how far plans are from the best. If a job is then below its equal
+// share, nodes that are too slow for what lies on them exchange cache with others (node_relief.h). If that is not
+// enough, quotas move towards equal ones, spread over all nodes of a group, as far as needed.
 //
 // Jobs may belong to users. Each user is guaranteed a fair share of the bandwidth first (user_shares.h). Without users
 // the objective divides everything.

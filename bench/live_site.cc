@@ -207,6 +207,7 @@ Result<void> LiveSite::report_all() {
     for (std::uint32_t n = 0; n < nodes.size(); ++n) node_at[nodes[n].name] = n;
     const allocator::ClusterState& planned = cluster_.planned_state();
     std::vector<std::uint32_t> node_of_planned;
+    node_of_planned.reserve(planned.nodes.size());
     for (const allocator::ClusterNode& node : planned.nodes) node_of_planned.push_back(node_at.at(node.name));
     for (std::size_t i = 0; i < cluster_.plan().datasets.size(); ++i) {
         const auto dataset = static_cast<std::uint32_t>(std::stoul(planned.datasets[i].name.substr(1)));

@@ -35,6 +35,7 @@ constexpr double kTolerance = 1e-5;  // within which the programs' values are ex
 // Each job's gain from a byte per second: the same for all jobs, or the GPUs that it keeps at work.
 std::vector<double> values_of(const ClusterState& state, ObjectiveKind kind) {
     std::vector<double> values;
+    values.reserve(state.jobs.size());
     for (const allocator::ClusterJob& job : state.jobs) {
         values.push_back(kind == ObjectiveKind::utilisation ? job.weight * job.gpus / job.ideal_bytes_per_second : 1);
     }

@@ -371,6 +371,7 @@ private:
         point.value = -model.objectiveValue() * columns.value_unit;
         const double* solution = model.primalColumnSolution();
         point.columns.assign(solution, solution + columns.count());
+        point.rates.reserve(cluster_.jobs());
         for (std::size_t j = 0; j < cluster_.jobs(); ++j) {
             point.rates.push_back(point.columns[static_cast<std::size_t>(first_rate) + j] * cluster_.ideal(j));
         }
@@ -445,6 +446,7 @@ std::vector<double> equal_share_rates(const ClusterState& state) {
     double bandwidth_left = state.remote_bytes_per_second;
     for (const ClusterJob& job : state.jobs) bandwidth_left -= job.bandwidth_floor_bytes_per_second;
     std::vector<double> rates;
+    rates.reserve(cluster.jobs());
     for (std::size_t j = 0; j < cluster.jobs(); ++j) {
         const ClusterJob& job = state.jobs[j];
         std::map<std::uint32_t, double> hits_in_group;  // for each byte that the job reads anywhere
@@ -494,6 +496,7 @@ LargestSum largest_sum_of_rates(const ClusterState& state, std::span<const doubl
                                 const SearchLimits& limits) {
     const Programs programs(state);
     Box whole{.low = equal_share_rates(state), .high = {}};
+    whole.high.reserve(whole.low.size());
     for (std::size_t j = 0; j < whole.low.size(); ++j) {
         whole.high.push_back(programs.cluster().ideal(j));
         whole.low[j] *= 1 - kSlack;
@@ -544,6 +547,7 @@ LargestSum largest_sum_of_rates(const ClusterState& state, std::span<const doubl
 std::vector<double> highest_rates(const ClusterState& state) {
     const Cluster cluster(state);
     std::vector<double> rates;
+    rates.reserve(cluster.jobs());
     for (std::size_t j = 0; j < cluster.jobs(); ++j) {
         const double misses = 1 - highest_hit_ratio(cluster, j);
         const double cap = state.jobs[j].bandwidth_cap_bytes_per_second;
@@ -558,6 +562,7 @@ double largest_level(const ClusterState& state) {
     const std::vector<double> highest = highest_rates(state);
     const auto fits = [&](double level) {
         std::vector<double> rates;
+        rates.reserve(equal.size());
         for (std::size_t j = 0; j < equal.size(); ++j) {
             const double wanted = std::max(1.0, level * state.jobs[j].weight) * equal[j];
             rates.push_back(std::min(wanted, highest[j]) * (1 - kSlack));
