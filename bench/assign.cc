@@ -73,6 +73,7 @@ ClusterState cluster(const Size& size, Bounds bounds) {
     const std::uint32_t slow_nodes = bounds == Bounds::slow_nodes ? (size.nodes + 9) / 10 : 0;
     const std::uint32_t fast_nodes = size.nodes - slow_nodes;
     std::vector<std::uint32_t> node_of_job;
+    node_of_job.reserve(size.jobs);
     for (std::uint32_t j = 0; j < slow_nodes; ++j) node_of_job.push_back(j * 10);
     for (std::uint32_t j = 0; node_of_job.size() < size.jobs; ++j) {
         const std::uint32_t fast = j % fast_nodes;

@@ -158,6 +158,7 @@ void LiveSite::end_jobs() {
 
 Result<void> LiveSite::submit(std::uint32_t count) {
     std::vector<Submission> jobs;
+    jobs.reserve(count);
     for (std::uint32_t j = 0; j < count; ++j) jobs.push_back(make_job());
     Result<void> done;
     live_->submit(jobs, {.uid = {}, .name = "bench", .is_operator = true}, now(),

@@ -180,6 +180,7 @@ Result<json::object> measure(const ReportsSize& size, const std::string& directo
     const auto work = WorkDirectory::make(directory);
     if (!work) return std::unexpected(work.error());
     std::vector<ReportingNode> nodes;
+    nodes.reserve(size.nodes);
     for (std::uint32_t n = 0; n < size.nodes; ++n) nodes.emplace_back(size, n);
     auto service = ServiceThread::start(*work, nodes);
     if (!service) return std::unexpected(service.error());
