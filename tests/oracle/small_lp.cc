@@ -149,6 +149,7 @@ double small_largest_sum(const LpProblem& problem, const std::vector<double>& ca
 
 double small_max_min_level(const LpProblem& problem, Simplex simplex) {
     std::vector<double> rates;
+    rates.reserve(problem.jobs.size());
     for (const LpJob& job : problem.jobs) rates.push_back(job.highest);
     if (small_least_remote(problem, rates, false, simplex).remote <= problem.remote)
         return std::numeric_limits<double>::infinity();
