@@ -93,7 +93,7 @@ Piece part_of(const Piece& piece, double bytes) {
     return part;
 }
 
-// Places caches one after another, for jobs that read at these rates.
+// Places caches one after another, for jobs that read at these rates. Held quotas and floors are placed from the start.
 class Placing {
 public:
     Placing(const ClusterState& state, const Problem& problem, std::span<const double> rates)
@@ -103,13 +103,8 @@ public:
           balance_(state, problem),
           quotas_(state.datasets.size()),
           placed_(problem.caches.size()),
-          read_per_byte_(problem.caches.size()),
+          read_per_byte_(densities(problem, rates)),
           local_per_byte_(state.nodes.size()) {
-        for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
-            if (problem.gains[j] == 0) continue;
-            for (const Read& read : problem.reads_of(j)) read_per_byte_[read.cache] += read.part * rates[j];
-        }
-        for (std::uint32_t i = 0; i < read_per_byte_.size(); ++i) read_per_byte_[i] /= problem.caches[i].size;
         for (std::uint32_t d = 0; d < quotas_.size(); ++d) {
             for (const NodeCache& held : state.datasets[d].held) {
                 const std::uint32_t i = problem.cache_on(d, held.node);
@@ -118,6 +113,7 @@ public:
                      .disk_bytes = static_cast<double>(held.disk_bytes)});
             }
         }
+        for (std::uint32_t i = 0; i < problem.caches.size(); ++i) place(i, problem.caches[i].floor, kBusiestMax);
     }
 
     std::vector<std::uint32_t> densest_first() const { return descending(read_per_byte_); }
@@ -263,7 +259,6 @@ int tries_in_time(const Problem& problem) {
 std::vector<std::vector<NodeCache>> balanced_quotas(const ClusterState& state, const Problem& problem,
                                                     const CacheSplit& split, std::span<const double> rates) {
     Placing placing(state, problem, rates);
-    for (std::uint32_t i = 0; i < problem.caches.size(); ++i) placing.place(i, problem.caches[i].floor, kBusiestMax);
     for (const std::uint32_t i : placing.densest_first()) placing.place(i, split[i], kBusiestMax);
     return placing.take();
 }
@@ -271,7 +266,6 @@ std::vector<std::vector<NodeCache>> balanced_quotas(const ClusterState& state, c
 std::vector<std::vector<NodeCache>> carrying_quotas(const ClusterState& state, const Problem& problem,
                                                     std::span<const double> rates) {
     Placing placing(state, problem, rates);
-    for (std::uint32_t i = 0; i < problem.caches.size(); ++i) placing.place(i, problem.caches[i].floor, kBusiestMax);
     // Jobs with a cap reach these rates only with so much cache.
     const std::vector<double> least = least_cache(problem, rates);
     for (std::uint32_t i = 0; i < least.size(); ++i) placing.place(i, least[i], kBusiestMax);

@@ -97,7 +97,8 @@ CacheSplit fill(const Problem& problem, const Savings& savings, std::span<const 
     return filling.take();
 }
 
-// Returns the remote bytes per second that a byte of each cache saves at these rates.
+}  // namespace
+
 std::vector<double> densities(const Problem& problem, std::span<const double> rates) {
     std::vector<double> density(problem.caches.size());
     for (std::size_t j = 0; j < rates.size(); ++j) {
@@ -107,6 +108,8 @@ std::vector<double> densities(const Problem& problem, std::span<const double> ra
     for (std::size_t i = 0; i < density.size(); ++i) density[i] /= problem.caches[i].size;
     return density;
 }
+
+namespace {
 
 Savings savings_of(const Problem& problem, std::span<const double> rates) {
     Savings savings{.density = densities(problem, rates)};

@@ -23,6 +23,9 @@ using CacheSplit = std::vector<double>;
 // Returns `split` moved towards the equal one, only as far as needed to let every job reach its equal share's rate.
 CacheSplit towards_equal_split(const Problem& problem, const CacheSplit& split);
 
+// Returns the remote bytes per second that a byte of each cache saves at these rates, by index in Problem::caches.
+std::vector<double> densities(const Problem& problem, std::span<const double> rates);
+
 // Returns the split that is best by the objective.
 CacheSplit split_for(const Problem& problem, ObjectiveKind kind);
 

@@ -144,7 +144,7 @@ std::vector<double> RateLimits::maximize(std::span<const double> low, std::span<
     if (fits(high)) return {high.begin(), high.end()};
     std::vector<double> cheapest_first = raised(low, high, cost);
     if (capacities_.size() == 1) return cheapest_first;
-    // Where several bounds bind, the part of the bounds that a job takes may matter more than its cost.
+    // Several bounds may bind. The part of them that a job takes may then matter more than its cost.
     std::vector<double> scarcity(low.size());
     for (std::uint32_t job = 0; job < scarcity.size(); ++job) {
         for (const Use& use : uses_of_job(job)) {

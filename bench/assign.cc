@@ -60,7 +60,7 @@ std::string_view name_of(Bounds bounds) {
     return "";
 }
 
-// With cache on nodes whose network or disk binds, products of rates and hit ratios bind: no linear program says that.
+// No linear program says that products of rates and hit ratios bind, as they do for cache on nodes that are too slow.
 bool has_program(Bounds bounds) {
     return bounds != Bounds::shared_nodes;
 }

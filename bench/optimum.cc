@@ -42,17 +42,11 @@ std::vector<double> values_of(const ClusterState& state, ObjectiveKind kind) {
     return values;
 }
 
-// The largest level at which every job of the plan reads, as in oracle::largest_level().
-double level_of(const ClusterState& state, const Plan& plan) {
-    const std::vector<double> equal = oracle::equal_share_rates(state);
-    const std::vector<double> highest = oracle::highest_rates(state);
-    double level = std::numeric_limits<double>::infinity();
-    for (std::size_t j = 0; j < state.jobs.size(); ++j) {
-        const double rate = plan.jobs[j].steady_bytes_per_second;
-        if (equal[j] <= 0 || rate >= highest[j] * (1 - kTolerance)) continue;
-        level = std::min(level, rate / (state.jobs[j].weight * equal[j]));
-    }
-    return level;
+std::vector<double> steady_rates(const Plan& plan) {
+    std::vector<double> rates;
+    rates.reserve(plan.jobs.size());
+    for (const allocator::JobPlan& job : plan.jobs) rates.push_back(job.steady_bytes_per_second);
+    return rates;
 }
 
 struct Gaps {
@@ -67,7 +61,7 @@ struct Gaps {
 
 void judge(const ClusterState& state, std::uint64_t seed, ObjectiveKind kind, const Plan& plan, Gaps& gaps) {
     if (kind == ObjectiveKind::max_min) {
-        const double planned = level_of(state, plan);
+        const double planned = oracle::level_of(state, steady_rates(plan));
         const double best = oracle::largest_level(state);
         if (std::isinf(planned)) return gaps.gaps.emplace_back(0, seed), void();
         if (best < planned * (1 - 0.002)) ++gaps.impossible;

@@ -191,7 +191,7 @@ Result<json::object> measure(const ReportsSize& size, const std::string& directo
         const auto answer = client.request("POST", target, node.body());
         return answer ? node.take(*answer, clock.now_ns()) : std::unexpected(answer.error());
     };
-    // After the second round, all nodes apply their leases.
+    // All nodes apply their leases after the second round.
     for (int round = 0; round < 2; ++round) {
         for (ReportingNode& node : nodes) {
             if (auto done = report(node); !done) return std::unexpected(done.error());

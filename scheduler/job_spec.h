@@ -22,7 +22,7 @@ inline constexpr std::uint32_t kNoDataset = std::numeric_limits<std::uint32_t>::
 // less. Best effort: there is no deadline.
 enum class ServiceClass : std::uint8_t { best_effort, soft_deadline, strict_deadline };
 
-// Where a gang may lie, beyond its GPU type. Only cells know hierarchies, levels and pinned cells.
+// A GangShape limits where a gang may lie, beyond its GPU type. Only cells know hierarchies, levels and pinned cells.
 struct GangShape {
     std::vector<std::uint32_t> pods;  // the GPUs of each pod, which all lie on one node; empty: any nodes
     std::string hierarchy;            // the only hierarchy it may use; empty: any

@@ -189,10 +189,15 @@ double largest_sum(const LpProblem& problem, const std::vector<double>& cache) {
 
 double max_min_level(const LpProblem& problem) {
     LeastRemote least(problem, false, true);
+    return max_min_level(problem, [&](const std::vector<double>& rates) { return least.solve(rates); });
+}
+
+double max_min_level(const LpProblem& problem,
+                     const std::function<LpSplit(const std::vector<double>& rates)>& least_remote_at) {
     std::vector<double> rates;
     rates.reserve(problem.jobs.size());
     for (const LpJob& job : problem.jobs) rates.push_back(job.highest);
-    if (const LpSplit all = least.solve(rates); all.feasible && all.remote <= problem.remote)
+    if (const LpSplit all = least_remote_at(rates); all.feasible && all.remote <= problem.remote)
         return std::numeric_limits<double>::infinity();
     double low = 0;
     double high = 0;
@@ -203,7 +208,7 @@ double max_min_level(const LpProblem& problem) {
             const LpJob& job = problem.jobs[j];
             rates[j] = std::min(std::max(middle * job.weight * job.equal_rate, job.equal_rate), job.highest);
         }
-        const LpSplit split = least.solve(rates);
+        const LpSplit split = least_remote_at(rates);
         (split.feasible && split.remote <= problem.remote ? low : high) = middle;
     }
     return low;

@@ -5,6 +5,7 @@
 // check assign() against them. Node disks and networks are left out; quotas count over all nodes of a group.
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -63,5 +64,8 @@ double largest_sum(const LpProblem& problem, const std::vector<double>& cache);
 // Returns the largest level r at which all jobs can read at clamp(r * weight * equal_rate, equal_rate, highest) within
 // their caps, by bisection over linear programs. Returns infinity if all jobs can read at `highest`.
 double max_min_level(const LpProblem& problem);
+// Does the same with a program of the caller's, which returns the split that needs the least remote bandwidth at rates.
+double max_min_level(const LpProblem& problem,
+                     const std::function<LpSplit(const std::vector<double>& rates)>& least_remote_at);
 
 }  // namespace larder::oracle

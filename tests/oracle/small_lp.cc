@@ -148,24 +148,8 @@ double small_largest_sum(const LpProblem& problem, const std::vector<double>& ca
 }
 
 double small_max_min_level(const LpProblem& problem, Simplex simplex) {
-    std::vector<double> rates;
-    rates.reserve(problem.jobs.size());
-    for (const LpJob& job : problem.jobs) rates.push_back(job.highest);
-    if (small_least_remote(problem, rates, false, simplex).remote <= problem.remote)
-        return std::numeric_limits<double>::infinity();
-    double low = 0;
-    double high = 0;
-    for (const LpJob& job : problem.jobs) high = std::max(high, job.highest / (job.weight * job.equal_rate));
-    while (high - low > 1e-9 * high) {
-        const double middle = (low + high) / 2;
-        for (std::size_t j = 0; j < rates.size(); ++j) {
-            const LpJob& job = problem.jobs[j];
-            rates[j] = std::min(std::max(middle * job.weight * job.equal_rate, job.equal_rate), job.highest);
-        }
-        const LpSplit split = small_least_remote(problem, rates, false, simplex);
-        (split.feasible && split.remote <= problem.remote ? low : high) = middle;
-    }
-    return low;
+    return max_min_level(
+        problem, [&](const std::vector<double>& rates) { return small_least_remote(problem, rates, false, simplex); });
 }
 
 }  // namespace larder::oracle

@@ -12,7 +12,7 @@
 
 namespace larder::oracle {
 
-// Which simplex method is faster depends on the program.
+// The simplex method. Neither is the faster one for every program.
 enum class Simplex : std::uint8_t { primal, dual };
 
 LpSplit small_least_remote(const LpProblem& problem, const std::vector<double>& rates, bool keep_shares,

@@ -415,7 +415,6 @@ double highest_hit_ratio(const Cluster& cluster, std::size_t job) {
 
 std::vector<double> equal_share_rates(const ClusterState& state) {
     const Cluster cluster(state);
-    // How many jobs use each group, each node's network in, and each node's outgoing network.
     std::map<std::uint32_t, double> jobs_of_group, room_of_group;
     for (std::uint32_t n = 0; n < state.nodes.size(); ++n) {
         room_of_group[state.nodes[n].peer_group] += cluster.room(n, false) + cluster.room(n, true);
@@ -554,6 +553,18 @@ std::vector<double> highest_rates(const ClusterState& state) {
         rates.push_back(misses > 0 ? std::min(cluster.ideal(j), cap / misses) : cluster.ideal(j));
     }
     return rates;
+}
+
+double level_of(const ClusterState& state, std::span<const double> rates) {
+    constexpr double kTolerance = 1e-5;  // within which the programs' values are exact
+    const std::vector<double> equal = equal_share_rates(state);
+    const std::vector<double> highest = highest_rates(state);
+    double level = kInfinite;
+    for (std::size_t j = 0; j < equal.size(); ++j) {
+        if (equal[j] <= 0 || rates[j] >= highest[j] * (1 - kTolerance)) continue;
+        level = std::min(level, rates[j] / (state.jobs[j].weight * equal[j]));
+    }
+    return level;
 }
 
 double largest_level(const ClusterState& state) {

@@ -52,4 +52,8 @@ double largest_level(const allocator::ClusterState& state);
 // Returns the highest rates of largest_level().
 std::vector<double> highest_rates(const allocator::ClusterState& state);
 
+// Returns the level at which these rates are: the smallest rate / (weight * equal share's rate) of the jobs below their
+// highest rates; infinity if there are none.
+double level_of(const allocator::ClusterState& state, std::span<const double> rates);
+
 }  // namespace larder::oracle

@@ -447,9 +447,9 @@ TEST(Bounds, ServingNodeIsBoundByOutgoingNetwork) {
     // The job elsewhere gets 0.3 from the node and 0.3 from the remote. Hits in the node's own cache do not use the
     // network, and what the near job misses comes in at 0.3.
     const Plan plan = planned(state, ObjectiveKind::max_min);
-    EXPECT_NEAR(static_cast<double>(plan.datasets[0].quota_bytes) / kBytesPerGB, 50, 1e-3);
-    EXPECT_NEAR(plan.jobs[0].steady_bytes_per_second / kBytesPerGB, 0.6, 1e-5);
-    EXPECT_NEAR(plan.jobs[1].steady_bytes_per_second / kBytesPerGB, 0.6, 1e-5);
+    EXPECT_NEAR(static_cast<double>(plan.datasets[0].quota_bytes) / kBytesPerGB, 50, 1e-4);
+    EXPECT_NEAR(plan.jobs[0].steady_bytes_per_second / kBytesPerGB, 0.6, kTolerance);
+    EXPECT_NEAR(plan.jobs[1].steady_bytes_per_second / kBytesPerGB, 0.6, kTolerance);
     state.datasets[0].quota_floor_bytes = bytes(100);
     const Plan whole = planned(state, ObjectiveKind::max_min);
     EXPECT_NEAR(whole.jobs[0].steady_bytes_per_second / kBytesPerGB, 0.3, kTolerance);
@@ -462,9 +462,9 @@ TEST(Bounds, DiskHitsAreBoundByDiskReadRate) {
     add_dataset(state, "A", 100);
     add_job(state, "a", 0, 5);
     // The disk gives 0.3 and the remote 1, so the cache holds no more of the dataset than the disk can serve.
-    for (const ObjectiveKind kind : {ObjectiveKind::max_min, ObjectiveKind::throughput}) {
-        EXPECT_NEAR(planned(state, kind).jobs[0].steady_bytes_per_second / kBytesPerGB, 1.3, 0.013);
-    }
+    EXPECT_NEAR(planned(state, ObjectiveKind::max_min).jobs[0].steady_bytes_per_second / kBytesPerGB, 1.3, 1e-5);
+    // The search for a sum of rates halves a job's range six times.
+    EXPECT_NEAR(planned(state, ObjectiveKind::throughput).jobs[0].steady_bytes_per_second / kBytesPerGB, 1.3, 0.013);
     // Half of the bytes read come from the disk.
     state.datasets[0].quota_floor_bytes = bytes(50);
     expect_steady_rates(planned(state, ObjectiveKind::max_min), {0.6});

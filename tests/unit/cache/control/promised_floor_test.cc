@@ -1,4 +1,4 @@
-// Before its first lease, a node takes no more than the allocator counts on.
+// A node takes no more than the allocator counts on before its first lease.
 
 #include "cache/control/promised_floor.h"
 

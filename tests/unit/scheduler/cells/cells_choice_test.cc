@@ -1,4 +1,4 @@
-// Which cells a job gets where several would do: hierarchies of one GPU type, pinned cells, cells beside jobs with a
+// The choice between cells that would all do: hierarchies of one GPU type, pinned cells, cells beside jobs with a
 // claim, and cells of nodes that have come back.
 
 #include <gmock/gmock.h>

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "scheduler/placement/free_pool.h"
 #include "scheduler/simulator/scenario.h"
 #include "scheduler/simulator/simulation.h"
@@ -106,8 +109,11 @@ TEST(NodeStorage, HitsAreBoundByDiskOfNode) {
     nodes.add(4, 3);
     nodes.add(4, 3);
     const SimulationOutcome outcome = nodes.run();
-    // After the first epoch of 1,000 s, a job gets 150 MB/s from its disk and 10 MB/s from the remote.
-    for (const JobOutcome& job : outcome.jobs) EXPECT_NEAR(job.finish_s, kBytes / 10e6 + 2 * kBytes / 160e6, 10);
+    // The disk of each job's node gives 150 MB/s. One job also takes all of the remote after the first epoch.
+    std::vector<double> finish_s{outcome.jobs[0].finish_s, outcome.jobs[1].finish_s};
+    std::ranges::sort(finish_s);
+    EXPECT_NEAR(finish_s[0], kBytes / 10e6 + 2 * kBytes / 170e6, 1);
+    EXPECT_NEAR(finish_s[1], kBytes / 10e6 + 2 * kBytes / 150e6, 1);
 }
 
 TEST(NodeStorage, SlowDisksCacheNothingWhileTheRemoteIsFaster) {
