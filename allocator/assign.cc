@@ -16,6 +16,7 @@
 #include "allocator/rate_limits.h"
 #include "allocator/sorted_indices.h"
 #include "allocator/user_shares.h"
+#include "base/assert.h"
 
 namespace larder::allocator {
 
@@ -86,6 +87,10 @@ Solution solve_with_quotas(const ClusterState& state, const Problem& problem, Ob
     solution.rates = rates_for(state, problem, kind, hits, solution.quotas);
     solution.bandwidths = bandwidth_grants(problem, kind, solution.rates, hits);
     return solution;
+}
+
+Problem problem_for(const ClusterState& state, ObjectiveKind kind, CountedJobs counted) {
+    return kind == ObjectiveKind::utilisation ? make_utilisation_problem(state, counted) : make_problem(state, counted);
 }
 
 // True if the objective chooses quotas. It then also guarantees each job its equal share.
@@ -306,6 +311,32 @@ Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind 
         search.balance(bounded);
     }
     return search.take();
+}
+
+bool PlanValue::better_than(const PlanValue& other, double least) const {
+    LARDER_ASSERT(ratios.size() == other.ratios.size());
+    for (std::size_t i = 0; i < ratios.size(); ++i) {
+        if (ratios[i] > other.ratios[i] * (1 + least)) return true;
+        if (ratios[i] * (1 + least) < other.ratios[i]) return false;
+    }
+    return sum > other.sum + least * ideal;
+}
+
+PlanValue plan_value(const ClusterState& state, ObjectiveKind kind, std::uint32_t job) {
+    const Problem problem = problem_for(state, kind, CountedJobs::running);
+    const Solution solution =
+        solve_with_quotas(state, problem, kind, choose_quotas(state, problem, kind, problem.ideals));
+    PlanValue value;
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        const JobTerms& terms = problem.jobs[j];
+        const double rate = solution.steady_rates[j];
+        const double ideal = state.jobs[terms.job].ideal_bytes_per_second;
+        value.sum += terms.value * rate;
+        if (terms.job == job) value.ideal = terms.value * ideal;
+        if (kind == ObjectiveKind::max_min && ideal > 0) value.ratios.push_back(rate / (terms.weight * ideal));
+    }
+    std::ranges::sort(value.ratios);
+    return value;
 }
 
 Solution towards_equal_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Solution best) {
@@ -557,10 +588,7 @@ Plan assign_by_objective(const ClusterState& given, const Objective& objective) 
     if (places_jobs) placed = place_waiting(changed, objective);
     const ClusterState& state = places_jobs || objective.spare_room ? changed : given;
 
-    const auto problem_of = [&](CountedJobs counted) {
-        return objective.kind == ObjectiveKind::utilisation ? make_utilisation_problem(state, counted)
-                                                            : make_problem(state, counted);
-    };
+    const auto problem_of = [&](CountedJobs counted) { return problem_for(state, objective.kind, counted); };
     const bool takes_turns = std::ranges::any_of(
         state.jobs, [](const ClusterJob& job) { return job.waits_for_turn() || job.time_share < 1; });
     const Problem problem = problem_of(takes_turns ? CountedJobs::by_time_share : CountedJobs::running);

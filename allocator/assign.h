@@ -76,6 +76,18 @@ Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind 
 // that are too slow, or else towards equal quotas.
 Solution towards_equal_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Solution solution);
 
+// The value of a plan in its objective's own terms, to compare plans for the same jobs at different places.
+struct PlanValue {
+    std::vector<double> ratios;  // of max_min: each job's rate / (weight * f*), ascending; else empty
+    double sum = 0;              // of the jobs' rates, each times its value to the objective
+    double ideal = 0;            // what `job` would add to the sum at f*
+
+    // True if this plan is better by more than the fraction `least`: of a ratio, or of what the job would add at f*.
+    bool better_than(const PlanValue& other, double least) const;
+};
+// Solves one plan like solve(), but does not look for better quotas where nodes bind. `job` has GPUs.
+PlanValue plan_value(const ClusterState& state, ObjectiveKind kind, std::uint32_t job);
+
 // Gives the room that a plan leaves over to the datasets that no job reads at present: their cached blocks stay, they
 // can be warmed, and their next job finds its quota in place. This costs no remote byte: nothing is fetched for a quota
 // alone, and the next plan takes the room back at once. Deals out each node's spare memory, then disk, in equal parts

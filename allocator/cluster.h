@@ -122,6 +122,7 @@ public:
     ClusterState state(std::int64_t now_ns) const;
     const ClusterState& planned_state() const { return planned_state_; }
     const Plan& plan() const { return plan_; }
+    const Objective& objective() const { return options_.objective; }
     // Returns a node's index in planned_state(); nullopt if the plan in force does not include the node.
     std::optional<std::uint32_t> planned_index(const std::string& node) const;
     // Returns a registered job's remaining epochs, the current one included: the declared epochs less those that nodes

@@ -8,10 +8,12 @@
 // other jobs leave, and any job with a claim may take their GPUs. GPUs left at the end go to elastic jobs, unless the
 // policy sizes jobs itself (growing.h).
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "scheduler/placement/placer.h"
+#include "scheduler/places_by_plan.h"
 #include "scheduler/policy.h"
 
 namespace larder::scheduler {
@@ -56,6 +58,9 @@ struct DecideInput {
     // Returns the nodes that hold the job's data, the largest holder first. May be null.
     std::span<const std::uint32_t> (*near)(const void* context, std::uint32_t job) = nullptr;
     const void* context = nullptr;
+    // Returns what plans are made from. Called at most once, if a job is to be placed. Empty: places are compared by
+    // fit and nearness alone.
+    std::function<PlanInput()> plan_input;
 };
 
 // `placer` must have every running job placed; on success it reflects the actions. An error comes from the policy, and

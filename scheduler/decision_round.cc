@@ -288,6 +288,7 @@ void DecisionRound::stop(std::uint32_t j) {
 void DecisionRound::release_gpus(std::uint32_t j) {
     held_before_[j] = placer_.cells_of(input_.ids[j]);
     placer_.release(input_.ids[j]);
+    if (places_) places_->stop(j);
 }
 
 // Uses the cells that the job held before. Other cells would serve this job as well, but might leave no place for other
@@ -359,11 +360,50 @@ PlaceRequest DecisionRound::request(std::uint32_t j, std::uint32_t gpus, std::ui
 
 bool DecisionRound::place(const Pending& pending, Actions& actions) {
     const Want& want = *pending.want;
-    auto placed = placer_.place(request(want.job, pending.gpus, pending.gpu_type, want.opportunistic));
+    const PlaceRequest place_request = request(want.job, pending.gpus, pending.gpu_type, want.opportunistic);
+    auto placed = placer_.place(place_request);
     if (!placed) return false;
     for (const JobId evicted : placed->evicted) evict(evicted, actions);
+    // A gang that evicts others takes the place for which they are evicted.
+    if (placed->evicted.empty()) {
+        const Gang gang{.job = want.job, .gpus = pending.gpus, .gpu_type = pending.gpu_type};
+        placed->placement = best_place(gang, place_request, std::move(placed->placement));
+    }
     start(pending, std::move(placed->placement), actions);
     return true;
+}
+
+// The gang has the GPUs of `usual`. Moves it if another place makes a better plan. Returns where it is.
+Placement DecisionRound::best_place(const Gang& gang, const PlaceRequest& place_request, Placement usual) {
+    if (!input_.plan_input) return usual;
+    if (!places_) {
+        places_.emplace(input_.snapshot, input_.plan_input());
+        for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
+            if (is_stopped_[j]) places_->stop(j);
+        }
+    }
+    const JobSpec& spec = *jobs_[gang.job]->spec;
+    // The nodes of other gangs follow from their shapes.
+    if (spec.shape.is_free()) {
+        const std::vector<HeldCell> held = placer_.cells_of(place_request.job);
+        placer_.release(place_request.job);
+        const PlacesByPlan::Rules rules{.free_on = [&](std::uint32_t node) { return placer_.free_on(node); },
+                                        .allows =
+                                            [&](const Placement& placement) {
+                                                if (!placer_.place_at(place_request, placement)) return false;
+                                                placer_.release(place_request.job);
+                                                return true;
+                                            },
+                                        // Cells promise gangs the fewest nodes.
+                                        .nodes_max = room_.has_claims() ? usual.size() : kAllGpus};
+        Placement best = places_->choose(gang, usual, rules);
+        const bool is_usual = best == usual;
+        const bool placed = put_back(place_request, best, is_usual ? held : std::vector<HeldCell>());
+        LARDER_ASSERT(placed);
+        usual = std::move(best);
+    }
+    places_->start(gang, usual);
+    return usual;
 }
 
 bool DecisionRound::pack(const Pending& pending, Actions& actions) {
@@ -462,7 +502,10 @@ void DecisionRound::move(std::uint32_t j, Actions& actions) {
         placer_.release(input_.ids[j]);
         placed.reset();
     }
-    if (!placed && put_back(place_request, job.placement, held_before_[j])) return;
+    if (!placed && put_back(place_request, job.placement, held_before_[j])) {
+        if (places_) places_->start({.job = j, .gpus = job.gpus, .gpu_type = job.gpu_type}, job.placement);
+        return;
+    }
     stopped_.push_back(j);
     is_stopped_[j] = true;
     actions.stops.push_back(j);
@@ -483,6 +526,7 @@ bool DecisionRound::restore_stopped(std::uint32_t j) {
     const PlaceRequest place_request = request(j, job.gpus, job.gpu_type, job.opportunistic);
     // `held_before_` has no cells of a job that the placer evicted.
     if (!put_back(place_request, job.placement, held_before_[j])) return false;
+    if (places_) places_->start({.job = j, .gpus = job.gpus, .gpu_type = job.gpu_type}, job.placement);
     fates_[j] = Fate::keeps;
     is_stopped_[j] = false;
     return true;

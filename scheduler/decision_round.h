@@ -5,6 +5,7 @@
 // Nothing changes before carry_out().
 
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -77,6 +78,7 @@ private:
     void set_leases(const Decision& decision, Actions& actions) const;
     PlaceRequest request(std::uint32_t j, std::uint32_t gpus, std::uint32_t type, bool opportunistic) const;
     bool place(const Pending& pending, Actions& actions);
+    Placement best_place(const Gang& gang, const PlaceRequest& place_request, Placement usual);
     bool pack(const Pending& pending, Actions& actions);
     void start(const Pending& pending, Placement placement, Actions& actions);
     void stop(std::uint32_t j);
@@ -111,6 +113,7 @@ private:
     bool grows_;  // decide() sizes elastic jobs, not the policy
     std::vector<Fate> fates_;
     std::vector<bool> is_stopped_;
+    std::optional<PlacesByPlan> places_;  // made when a job is to be placed
     // True for a job that runs opportunistically and is wanted on the same GPUs, but with its tenant's claim.
     std::vector<bool> only_gains_claim_;
     Room room_;                                         // for jobs not chosen yet

@@ -41,6 +41,17 @@ struct NodeGpus {
     bool operator==(const NodeGpus&) const = default;
 };
 
+// Returns the lowest `count` set bits.
+constexpr std::uint64_t lowest_bits(std::uint64_t bits, std::uint32_t count) {
+    std::uint64_t taken = 0;
+    for (; count > 0; --count) {
+        const std::uint64_t bit = bits & -bits;
+        taken |= bit;
+        bits &= ~bit;
+    }
+    return taken;
+}
+
 // Sorted by node, each node at most once.
 using Placement = std::vector<NodeGpus>;
 

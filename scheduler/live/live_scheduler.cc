@@ -168,11 +168,11 @@ void LiveScheduler::decide_now(Moment now) {
     decision_due_ = false;
     decided_s_ = now.unix_s;
     next_decision_s_ = kNever;
-    const StorageView view = storage_view(cluster_, now.steady_ns);
+    StorageView view = storage_view(cluster_, now.steady_ns);
     note_ideals(view);
     const LiveSnapshot live(queue_, options_.cluster, view, options_.tenants, options_.storage_aware, now.unix_s);
     std::vector<WaitsFor> waits_for;
-    const auto actions = decide(*options_.policy, *options_.placer, live.input(), &waits_for);
+    const auto actions = decide(*options_.policy, *options_.placer, live.input(cluster_.objective().kind, view.state), &waits_for);
     ++counts_.decisions;
     if (!actions) {
         ++counts_.decisions_failed;

@@ -137,8 +137,33 @@ void LiveSnapshot::fill(JobRecord& job, const StorageView& view) {
     }
 }
 
-DecideInput LiveSnapshot::input() const {
-    return {.snapshot = snapshot_, .ids = ids_, .near = &LiveSnapshot::near, .context = this};
+DecideInput LiveSnapshot::input(allocator::ObjectiveKind objective, allocator::ClusterState& state) const {
+    DecideInput input{.snapshot = snapshot_, .ids = ids_, .near = &LiveSnapshot::near, .context = this};
+    if (snapshot_.storage_aware) input.plan_input = [this, objective, &state] { return plan_input(objective, std::move(state)); };
+    return input;
+}
+
+PlanInput LiveSnapshot::plan_input(allocator::ObjectiveKind objective, allocator::ClusterState state) const {
+    PlanInput input{.cluster = &cluster_,
+                    .state = std::move(state),
+                    .objective = objective,
+                    .node_of = std::vector(cluster_.nodes.size(), PlanInput::kUnknown),
+                    .job_of = {},
+                    .dataset_of = {}};
+    for (std::uint32_t n = 0; n < nodes_of_.size(); ++n) {
+        for (const std::uint32_t node : nodes_of_[n]) input.node_of[node] = n;
+    }
+    std::unordered_map<std::string_view, std::uint32_t> planned;
+    planned.reserve(input.state.jobs.size());
+    for (std::uint32_t j = 0; j < input.state.jobs.size(); ++j) planned.emplace(input.state.jobs[j].name, j);
+    input.job_of.reserve(jobs_.size());
+    for (const JobState* const job : jobs_) {
+        const auto found = planned.find(job->spec->name);
+        input.job_of.push_back(found == planned.end() ? PlanInput::kUnknown : found->second);
+    }
+    for (std::uint32_t d = 0; d < view_.datasets.size(); ++d)
+        input.dataset_of.emplace_hint(input.dataset_of.end(), d, d);
+    return input;
 }
 
 std::span<const std::uint32_t> LiveSnapshot::near(const void* self, std::uint32_t job) {

@@ -46,12 +46,15 @@ public:
 
     const Snapshot& snapshot() const { return snapshot_; }
     std::span<const JobId> ids() const { return ids_; }
-    DecideInput input() const;
+    // `objective` is that of the plans, `state` what they are made from. A decision may take the contents of `state`,
+    // which must outlive the input.
+    DecideInput input(allocator::ObjectiveKind objective, allocator::ClusterState& state) const;
 
 private:
     void fill(JobRecord& job, const StorageView& view);
     static std::span<const std::uint32_t> near(const void* self, std::uint32_t job);
     std::span<const std::uint32_t> near(std::uint32_t dataset) const;
+    PlanInput plan_input(allocator::ObjectiveKind objective, allocator::ClusterState state) const;
 
     JobQueue& queue_;
     const GpuCluster& cluster_;

@@ -14,9 +14,9 @@ StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns)
     view.storage.nic_bytes_per_second = now.nodes.empty() ? kNever : 0;
     std::set<std::uint32_t> groups;
     view.nodes.reserve(now.nodes.size());
-    for (allocator::ClusterNode& node : now.nodes) {
+    for (const allocator::ClusterNode& node : now.nodes) {
         groups.insert(node.peer_group);
-        view.nodes.push_back(std::move(node.name));
+        view.nodes.push_back(node.name);
         view.storage.nic_bytes_per_second += node.nic_bytes_per_second;
         view.storage.cache_bytes += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
     }
@@ -54,6 +54,7 @@ StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns)
         at->second.granted = plan.bandwidth_bytes_per_second;
         at->second.hit_ratio = plan.hit_ratio;
     }
+    view.state = std::move(now);
     return view;
 }
 

@@ -34,6 +34,7 @@ struct StorageView {
     std::vector<DatasetState> datasets;
     std::vector<std::vector<CachedOn>> cached_on;  // by dataset
     Storage storage;
+    allocator::ClusterState state;  // that the rest was taken from; its nodes and datasets have the same indices
     std::unordered_map<std::string, JobRates> jobs;  // by the name its loaders connect with
 };
 

@@ -8,16 +8,6 @@
 
 namespace larder::scheduler {
 
-std::uint64_t lowest_bits(std::uint64_t bits, std::uint32_t count) {
-    std::uint64_t taken = 0;
-    for (; count > 0; --count) {
-        const std::uint64_t bit = bits & -bits;
-        taken |= bit;
-        bits &= ~bit;
-    }
-    return taken;
-}
-
 FreeGpus::FreeGpus(const GpuCluster& cluster)
     : by_free_(cluster.gpu_types.size(), ByFree(kGpusPerNodeMax + 1)),
       count_(cluster.gpu_types.size()),

@@ -21,6 +21,7 @@ public:
     explicit FreeGpus(const GpuCluster& cluster);
 
     std::uint64_t at(std::uint32_t node) const { return nodes_[node].free; }
+    std::uint64_t usable_at(std::uint32_t node) const { return nodes_[node].usable ? nodes_[node].free : 0; }
     std::uint32_t gpu_type(std::uint32_t node) const { return nodes_[node].gpu_type; }
     bool usable(std::uint32_t node) const { return nodes_[node].usable; }
     // Returns the free GPUs on usable nodes.
@@ -49,8 +50,5 @@ private:
     std::vector<std::uint32_t> count_;                 // by type
     std::vector<std::uint32_t> gpus_on_largest_node_;  // by type
 };
-
-// Returns the lowest `count` set bits.
-std::uint64_t lowest_bits(std::uint64_t bits, std::uint32_t count);
 
 }  // namespace larder::scheduler

@@ -82,6 +82,8 @@ public:
     virtual std::vector<HeldCell> cells_of(JobId) const { return {}; }
     // Returns the GPUs of the type on usable nodes that no job has.
     virtual std::uint32_t free_gpus(std::uint32_t gpu_type) const = 0;
+    // Returns those on one node, as bits; 0 if the node is not usable.
+    virtual std::uint64_t free_on(std::uint32_t node) const = 0;
     // Records that a node was lost or drained, or is back. Jobs on the node keep their GPUs until released.
     virtual void set_usable(std::uint32_t node, bool usable) = 0;
     // Makes a running job give up its claim to the GPUs it has (it runs on until another job takes them), or take one.

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <unordered_map>
 
 #include "allocator/model.h"
 #include "base/assert.h"
 #include "scheduler/simulator/node_bounds.h"
+#include "scheduler/simulator/planned_cluster.h"
 
 namespace larder::scheduler {
 namespace {
@@ -218,8 +221,9 @@ void DataPlane::find_waiting(std::span<SimulatedJob* const> waiting) {
     }
 }
 
-Result<void> DataPlane::plan(double now_s, std::span<SimulatedJob* const> running,
-                             std::span<SimulatedJob* const> waiting) {
+// Lists the jobs that read, the stores, and the jobs that wait for a turn.
+ReadersState DataPlane::describe(double now_s, std::span<SimulatedJob* const> running,
+                                 std::span<SimulatedJob* const> waiting) {
     planned_jobs_.clear();
     readers_.clear();
     gpus_.clear();
@@ -227,12 +231,7 @@ Result<void> DataPlane::plan(double now_s, std::span<SimulatedJob* const> runnin
     time_shares_.clear();
     planned_.clear();
     for (SimulatedJob* job : running) {
-        job->reader.ideal = ideal_of(*job);
-        if (job->parts.empty()) {
-            job->reader.rate = job->reader.ideal;
-            continue;
-        }
-        job->reader.cap = kNever;
+        if (job->parts.empty()) continue;
         planned_jobs_.push_back(job);
         readers_.push_back(&job->reader);
         gpus_.push_back(job->state.gpus);
@@ -246,18 +245,61 @@ Result<void> DataPlane::plan(double now_s, std::span<SimulatedJob* const> runnin
     }
     for (SimulatedJob* job : split_) job->reader.store = job->parts.front().node_reader->store;
     find_waiting(waiting);
-    const ReadersState state{.now_s = now_s,
-                             .readers = readers_,
-                             .stores = planned_,
-                             .gpus = gpus_,
-                             .gpus_all = gpus_all_,
-                             .storage = options_.storage,
-                             .nodes = cluster_.nodes,
-                             .placements = placements_,
-                             .time_shares = time_shares_,
-                             .waiting = waiting_,
-                             .node_disk_bytes_per_second = options_.node_disk_bytes_per_second,
-                             .node_nic_bytes_per_second = options_.node_nic_bytes_per_second};
+    return {.now_s = now_s,
+            .readers = readers_,
+            .stores = planned_,
+            .gpus = gpus_,
+            .gpus_all = gpus_all_,
+            .storage = options_.storage,
+            .nodes = cluster_.nodes,
+            .placements = placements_,
+            .time_shares = time_shares_,
+            .waiting = waiting_,
+            .node_disk_bytes_per_second = options_.node_disk_bytes_per_second,
+            .node_nic_bytes_per_second = options_.node_nic_bytes_per_second};
+}
+
+bool DataPlane::plans_by_place() const {
+    return options_.cache.cache == CacheKind::uniform && options_.cache.bandwidth == BandwidthKind::joint &&
+           (options_.cache.own_caches || has_node_bounds(options_));
+}
+
+PlanInput DataPlane::plan_input(double now_s, std::span<SimulatedJob* const> running,
+                                std::span<SimulatedJob* const> waiting, std::span<const JobState* const> live) {
+    PlannedCluster planned;
+    planned.describe(describe(now_s, running, waiting), options_.cache.own_caches);
+    PlanInput input{.cluster = &cluster_,
+                    .state = std::move(planned.state),
+                    .objective = options_.cache.objective,
+                    .node_of = std::vector<std::uint32_t>(cluster_.nodes.size()),
+                    .job_of = {},
+                    .dataset_of = std::move(planned.dataset_at)};
+    // The readers' own ideals are those that nodes bounded in the last plan.
+    for (std::size_t i = 0; i < planned_jobs_.size(); ++i) {
+        input.state.jobs[i].ideal_bytes_per_second = ideal_of(*planned_jobs_[i]);
+    }
+    std::iota(input.node_of.begin(), input.node_of.end(), 0U);
+    std::unordered_map<const JobState*, std::uint32_t> planned_at;
+    for (std::uint32_t i = 0; i < planned_jobs_.size(); ++i) planned_at.emplace(&planned_jobs_[i]->state, i);
+    input.job_of.reserve(live.size());
+    for (const JobState* const job : live) {
+        const auto found = planned_at.find(job);
+        input.job_of.push_back(found == planned_at.end() ? PlanInput::kUnknown : found->second);
+    }
+    return input;
+}
+
+Result<void> DataPlane::plan(double now_s, std::span<SimulatedJob* const> running,
+                             std::span<SimulatedJob* const> waiting) {
+    for (SimulatedJob* job : running) {
+        job->reader.ideal = ideal_of(*job);
+        if (job->parts.empty()) {
+            job->reader.rate = job->reader.ideal;
+        } else {
+            job->reader.cap = kNever;
+        }
+    }
+    const ReadersState state = describe(now_s, running, waiting);
     const bool bound = has_node_bounds(options_) && !planned_jobs_.empty();
     if (bound && !options_.cache.own_caches) bound_ideals(state, planned_jobs_);
     set_equal_rates(state);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "scheduler/near_nodes.h"
+#include "scheduler/places_by_plan.h"
 #include "scheduler/simulator/reported_plans.h"
 
 namespace larder::scheduler {
@@ -44,6 +45,11 @@ public:
     double cached_bytes(std::uint32_t dataset) const;
     double cached_bytes_all() const;
     void update_cached_bytes(std::span<DatasetState> datasets) const;
+    // True if plans depend on where jobs are.
+    bool plans_by_place() const;
+    // Returns what the next plan would be made from. `live`: the jobs of a snapshot.
+    PlanInput plan_input(double now_s, std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting,
+                         std::span<const JobState* const> live);
     // Sets which nodes hold which dataset if every node caches for itself; else does nothing.
     void update_near_nodes(NearNodes& near) const;
 
@@ -52,6 +58,7 @@ private:
     void find_stores(SimulatedJob& job);
     void begin_epoch(SimulatedJob& job);
     void find_waiting(std::span<SimulatedJob* const> waiting);
+    ReadersState describe(double now_s, std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting);
 
     const SimulationOptions& options_;
     std::span<const DatasetState> datasets_;

@@ -33,6 +33,7 @@ struct SimulationOptions {
     CacheOptions cache;
     Storage storage;
     bool storage_aware = true;
+    bool places_by_plan = true;  // compare places by the plan (places_by_plan.h), if plans depend on them
     std::uint64_t seed = 1;
     double checkpoint_bytes_per_second = kNever;  // of all checkpoints; not part of the remote's bandwidth
     double checkpoint_interval_s = 1800;          // a job whose node is lost repeats the work since its last checkpoint

@@ -170,7 +170,11 @@ Result<void> SimulationRun::decide_now() {
         const auto& simulation = *static_cast<const SimulationRun*>(self);
         return simulation.near_.holders_of(simulation.live_[job]->spec->dataset);
     };
-    const auto actions = decide(policy_, placer_, {.snapshot = snapshot, .ids = ids_, .near = near, .context = this});
+    DecideInput input{.snapshot = snapshot, .ids = ids_, .near = near, .context = this};
+    if (options_.places_by_plan && options_.storage_aware && data_->plans_by_place()) {
+        input.plan_input = [this] { return data_->plan_input(now_s_, running_, waiting(), live_); };
+    }
+    const auto actions = decide(policy_, placer_, input);
     if (!actions) return std::unexpected(actions.error());
     ++outcome_.decisions;
     decide_again_s_ = std::max(actions->next_s, now_s_ + kShortestRound_s);

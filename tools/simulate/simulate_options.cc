@@ -70,6 +70,7 @@ Result<void> SimulateOptions::settle() {
     simulation.cache.own_caches = own_caches || reported_plans;
     simulation.reported_plans = reported_plans;
     simulation.storage_aware = !storage_blind;
+    simulation.places_by_plan = placement == "plan";
     simulation.seed = scenario.workload_options.seed;
     return {};
 }
@@ -138,6 +139,11 @@ void add_cluster_options(CLI::App& app, SimulateOptions& options) {
                     "Bandwidth of each node's network, each way; default: no limit");
     app.add_flag("--own-caches", options.own_caches,
                  "A node's cache serves only the jobs that run there; default: all nodes' cache is one pool");
+    app.add_option("--placement", options.placement,
+                   "How places for a job are compared: plan (by the plan that cache and bandwidth get, if nodes matter "
+                   "to it), or fit (few nodes, near the data)")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"plan", "fit"}));
     app.add_flag("--reported-plans", options.reported_plans,
                  "Plan as the daemons do, from reports once a second, with each node's own cache; for traces of hours, "
                  "not months");

@@ -21,6 +21,7 @@ struct SimulateOptions {
     std::optional<double> node_disk_bytes_per_second;
     std::optional<double> node_nic_bytes_per_second;
     bool own_caches = false;
+    std::string placement = "plan";
     bool reported_plans = false;
     bool storage_blind = false;
     std::string tenants;

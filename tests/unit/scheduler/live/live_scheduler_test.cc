@@ -549,5 +549,27 @@ TEST_F(Live, TenantAccountsContinueAcrossRestart) {
     EXPECT_EQ(phase(id), Phase::running);
 }
 
+TEST_F(Live, JobGoesToTheNodeWhoseNetworkHasRoom) {
+    for (const char* const name : {"n1", "n2"}) {
+        allocator::NodeReport node{.node = name,
+                                   .instance = 1,
+                                   .memory_bytes = 1'000,
+                                   .nic_bytes_per_second = 1e5,
+                                   .datasets = {{.name = "images", .size_bytes = 1'000'000'000}}};
+        ASSERT_TRUE(cluster.report(node, now().steady_ns));
+    }
+    ASSERT_TRUE(cluster.set_remote(1e9));
+    ASSERT_TRUE(cluster.replan(now().steady_ns));
+    std::vector<JobId> ids;
+    for (const char* const name : {"first", "second"}) {
+        Submission asked = job_with_gpus(2, name);
+        asked.dataset = "images";
+        asked.ideal_by_type[""] = 1e5;
+        ids.push_back(submit_and_start(asked));
+    }
+    EXPECT_EQ(job(ids[0]).held->gpus.front().node, "n1");
+    EXPECT_EQ(job(ids[1]).held->gpus.front().node, "n2") << "no report has named the first job yet";
+}
+
 }  // namespace
 }  // namespace larder::scheduler

@@ -103,6 +103,7 @@ TEST(NodeStorage, GangCachesItsPartOnEachOfItsNodes) {
 
 TEST(NodeStorage, HitsAreBoundByDiskOfNode) {
     TwoNodes nodes;
+    nodes.options.places_by_plan = false;  // two disks would serve each gang
     nodes.options.cache.own_caches = true;
     nodes.options.node_disk_bytes_per_second = 150e6;
     nodes.options.storage.remote_bytes_per_second = 20e6;
@@ -203,6 +204,21 @@ TEST(ReportedPlans, NeedOwnCachesAndJointPlans) {
     nodes.options.reported_plans = true;
     nodes.add(4, 1);
     EXPECT_FALSE(nodes.try_run());
+}
+
+TEST(NodeStorage, JobGoesWhereNetworkHasRoom) {
+    for (const bool by_plan : {false, true}) {
+        TwoNodes nodes;
+        nodes.options.places_by_plan = by_plan;
+        nodes.options.node_nic_bytes_per_second = 2 * kRate;
+        nodes.options.storage.cache_bytes = 0;
+        nodes.add(2, 1);
+        nodes.add(2, 1);  // fits on the first node beside the other, where each gets half of the network
+        const SimulationOutcome outcome = nodes.run();
+        const double expected_s = kBytes / (by_plan ? 2 * kRate : kRate);
+        EXPECT_NEAR(outcome.jobs[0].finish_s, expected_s, 1) << by_plan;
+        EXPECT_NEAR(outcome.jobs[1].finish_s, expected_s, 1) << by_plan;
+    }
 }
 
 }  // namespace

@@ -1,0 +1,262 @@
+#include "scheduler/places_by_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "allocator/model.h"
+#include "base/assert.h"
+
+namespace larder::scheduler {
+namespace {
+
+// A better plan must gain this part of what the gang adds at f*. The usual place leaves more room for large gangs.
+constexpr double kLeastGain = 0.02;
+
+// Returns how many plans one decision may solve. The time of a plan grows with the size of the state.
+std::size_t trials(const allocator::ClusterState& state) {
+    constexpr std::size_t kTrialsMax = 64;
+    constexpr std::size_t kWork = 2'000'000;
+    const std::size_t size = (state.jobs.size() + state.datasets.size()) * state.nodes.size();
+    return std::min(kTrialsMax, kWork / std::max<std::size_t>(1, size));
+}
+
+}  // namespace
+
+PlacesByPlan::PlacesByPlan(const Snapshot& snapshot, PlanInput input)
+    : snapshot_(snapshot),
+      input_(std::move(input)),
+      cluster_(*input_.cluster),
+      gpus_on_largest_node_(cluster_.gpu_types.size()),
+      received_(input_.state.nodes.size()),
+      readers_(input_.state.nodes.size()),
+      trials_left_(trials(input_.state)) {
+    LARDER_ASSERT(input_.node_of.size() == cluster_.nodes.size() && input_.job_of.size() == snapshot.jobs.size());
+    for (const GpuNode& node : cluster_.nodes) {
+        gpus_on_largest_node_[node.gpu_type] = std::max(gpus_on_largest_node_[node.gpu_type], node.gpus);
+    }
+    rates_.reserve(input_.state.jobs.size());
+    for (const allocator::ClusterJob& job : input_.state.jobs) rates_.push_back(job.ideal_bytes_per_second);
+    for (std::size_t j = 0; j < snapshot.jobs.size(); ++j) {
+        const double rate = snapshot.jobs[j]->rate_bytes_per_second;
+        if (input_.job_of[j] != PlanInput::kUnknown && rate > 0) rates_[input_.job_of[j]] = rate;
+    }
+    for (std::size_t i = 0; i < rates_.size(); ++i) count_reads(input_.state.jobs[i], rates_[i], 1);
+    // Only a plan says what room for cache is worth.
+    room_.resize(input_.state.nodes.size());
+    if (trials_left_ > 0) find_room();
+    // Jobs that have just started may not be in the state yet.
+    for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
+        const JobState& job = *snapshot.jobs[j];
+        if (!job.running || input_.job_of[j] != PlanInput::kUnknown) continue;
+        start({.job = j, .gpus = job.gpus, .gpu_type = job.gpu_type}, job.placement);
+    }
+}
+
+void PlacesByPlan::find_room() {
+    for (std::size_t n = 0; n < room_.size(); ++n) {
+        const allocator::ClusterNode& node = input_.state.nodes[n];
+        room_[n] = static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
+    }
+    for (const allocator::ClusterDataset& dataset : input_.state.datasets) {
+        for (const allocator::NodeCache& quota : dataset.quotas)
+            room_[quota.node] -= static_cast<double>(quota.bytes());
+    }
+}
+
+double PlacesByPlan::hits_on(std::uint32_t dataset, std::uint32_t state_node) const {
+    const allocator::ClusterDataset& read = input_.state.datasets[dataset];
+    const auto found = std::ranges::lower_bound(read.cached, state_node, {}, &allocator::NodeCache::node);
+    if (found == read.cached.end() || found->node != state_node) return 0;
+    return allocator::hit_ratio(static_cast<double>(found->bytes()), static_cast<double>(read.size_bytes));
+}
+
+// Adds a job's reads to its nodes' networks (`times` is 1), or takes them away (-1).
+void PlacesByPlan::count_reads(const allocator::ClusterJob& job, double rate, int times) {
+    double gpus = 0;
+    for (const allocator::GpuShare& share : job.placement) gpus += share.gpus;
+    for (const allocator::GpuShare& share : job.placement) {
+        const double part = gpus > 0 ? share.gpus / gpus : 1 / static_cast<double>(job.placement.size());
+        received_[share.node] += times * part * rate * (1 - hits_on(job.dataset, share.node));
+        readers_[share.node] += times;
+    }
+}
+
+// Returns what the network has unused, or an equal part for one more job if that is more.
+double PlacesByPlan::network_left(std::uint32_t state_node) const {
+    const double all = input_.state.nodes[state_node].nic_bytes_per_second;
+    return std::max(all - received_[state_node], all / (1 + readers_[state_node]));
+}
+
+bool PlacesByPlan::is_known(const Placement& placement) const {
+    return std::ranges::all_of(
+        placement, [&](const NodeGpus& share) { return input_.node_of[share.node] != PlanInput::kUnknown; });
+}
+
+// Returns f* less the cost of communication between the gang's nodes.
+double PlacesByPlan::ideal_at(const Gang& gang, const Placement& placement) const {
+    const JobSpec& spec = *snapshot_.jobs[gang.job]->spec;
+    const std::uint32_t most = std::max(1U, gpus_on_largest_node_[gang.gpu_type]);
+    const auto nodes = static_cast<std::uint32_t>(placement.size());
+    return ideal_rate(spec, gang.gpu_type, gang.gpus) * consolidation(spec, nodes, (gang.gpus + most - 1) / most);
+}
+
+// The model's bounds f*, nic / (missed on the node) and b / (1 - h), with an equal part of the remote for b.
+double PlacesByPlan::estimated_rate(const Gang& gang, const Placement& placement) const {
+    double rate = ideal_at(gang, placement);
+    const auto at = input_.dataset_of.find(snapshot_.jobs[gang.job]->spec->dataset);
+    double hits_in_reach = 0;
+    for (const NodeGpus& share : placement) {
+        const std::uint32_t node = input_.node_of[share.node];
+        const double part = static_cast<double>(share.count()) / gang.gpus;
+        const double hits = at == input_.dataset_of.end() ? 0 : hits_on(at->second, node);
+        if (hits < 1) rate = std::min(rate, network_left(node) / (part * (1 - hits)));
+        hits_in_reach += part * hits;
+    }
+    // Nodes that read from each other reach the same data wherever the gang is.
+    if (!snapshot_.storage.own_caches) return rate;
+    const double jobs = static_cast<double>(input_.state.jobs.size()) + 1;
+    return allocator::predicted_rate(rate, input_.state.remote_bytes_per_second / jobs, hits_in_reach);
+}
+
+PlacesByPlan::FreeNodes PlacesByPlan::free_nodes(const Gang& gang, const Rules& rules) const {
+    const auto at = input_.dataset_of.find(snapshot_.jobs[gang.job]->spec->dataset);
+    FreeNodes nodes;
+    nodes.reserve(cluster_.nodes.size());
+    for (std::uint32_t n = 0; n < cluster_.nodes.size(); ++n) {
+        const std::uint32_t in_state = input_.node_of[n];
+        if (cluster_.nodes[n].gpu_type != gang.gpu_type || in_state == PlanInput::kUnknown) continue;
+        const std::uint64_t free = rules.free_on(n);
+        if (free == 0) continue;
+        nodes.push_back({.node = n,
+                         .free = free,
+                         .network = network_left(in_state),
+                         .hits = at == input_.dataset_of.end() ? 0 : hits_on(at->second, in_state),
+                         .room = room_[in_state]});
+    }
+    return nodes;
+}
+
+// Returns places on the nodes with the most network or cache to spare and with the most of the data, for few nodes and
+// for more.
+std::vector<Placement> PlacesByPlan::other_places(const Gang& gang, const Placement& usual, FreeNodes nodes) const {
+    std::vector<Placement> places;
+    const auto add = [&](std::uint32_t gpus_per_node) {
+        Placement placement;
+        std::uint32_t missing = gang.gpus;
+        // Nodes with room for their whole part come first.
+        for (const bool whole : {true, false}) {
+            for (const FreeNode& node : nodes) {
+                const std::uint32_t wanted = std::min(missing, gpus_per_node);
+                if (wanted == 0) break;
+                if ((node.count() >= wanted) != whole) continue;
+                const std::uint32_t taken = std::min(wanted, node.count());
+                if (std::ranges::find(placement, node.node, &NodeGpus::node) != placement.end()) continue;
+                placement.push_back({.node = node.node, .gpus = lowest_bits(node.free, taken)});
+                missing -= taken;
+            }
+        }
+        if (missing > 0) return;
+        std::ranges::sort(placement, {}, &NodeGpus::node);
+        if (placement != usual && std::ranges::find(places, placement) == places.end()) {
+            places.push_back(std::move(placement));
+        }
+    };
+    const auto add_in_order_of = [&](auto worth) {
+        std::ranges::stable_sort(nodes, [&](const FreeNode& a, const FreeNode& b) { return worth(a) > worth(b); });
+        for (std::uint32_t parts = 1; parts <= gang.gpus; parts *= 2) add((gang.gpus + parts - 1) / parts);
+    };
+    add_in_order_of([](const FreeNode& node) { return node.network; });
+    if (snapshot_.storage.own_caches) add_in_order_of([](const FreeNode& node) { return node.room; });
+    if (std::ranges::any_of(nodes, [](const FreeNode& node) { return node.hits > 0; })) {
+        add_in_order_of([](const FreeNode& node) { return node.hits; });
+        add_in_order_of([](const FreeNode& node) {
+            return node.hits < 1 ? node.network / (1 - node.hits) : std::numeric_limits<double>::infinity();
+        });
+    }
+    std::ranges::stable_sort(places, [&](const Placement& a, const Placement& b) {
+        return estimated_rate(gang, a) > estimated_rate(gang, b);
+    });
+    return places;
+}
+
+allocator::ClusterJob PlacesByPlan::as_planned(const Gang& gang, const Placement& placement) {
+    const JobState& job = *snapshot_.jobs[gang.job];
+    const DatasetState& read = snapshot_.datasets[job.spec->dataset];
+    const auto [at, added] =
+        input_.dataset_of.try_emplace(job.spec->dataset, static_cast<std::uint32_t>(input_.state.datasets.size()));
+    if (added) {
+        input_.state.datasets.push_back(
+            {.name = read.name, .size_bytes = static_cast<std::uint64_t>(std::max(1.0, read.size_bytes))});
+    }
+    allocator::ClusterJob planned{.name = job.spec->name,
+                                  .dataset = at->second,
+                                  .gpus = gang.gpus,
+                                  .ideal_bytes_per_second = ideal_at(gang, placement),
+                                  .weight = job.spec->weight,
+                                  .remaining_epochs = job.remaining_bytes / std::max(1.0, read.size_bytes)};
+    planned.placement.reserve(placement.size());
+    for (const NodeGpus& share : placement) {
+        planned.placement.push_back({.node = input_.node_of[share.node], .gpus = share.count()});
+    }
+    return planned;
+}
+
+allocator::PlanValue PlacesByPlan::value_at(const Gang& gang, const Placement& placement) {
+    LARDER_ASSERT(trials_left_ > 0);
+    --trials_left_;
+    input_.state.jobs.push_back(as_planned(gang, placement));
+    const auto job = static_cast<std::uint32_t>(input_.state.jobs.size() - 1);
+    allocator::PlanValue value = allocator::plan_value(input_.state, input_.objective, job);
+    input_.state.jobs.pop_back();
+    return value;
+}
+
+Placement PlacesByPlan::choose(const Gang& gang, const Placement& usual, const Rules& rules) {
+    if (snapshot_.jobs[gang.job]->spec->dataset == kNoDataset || !is_known(usual)) return usual;
+    const double ideal = ideal_at(gang, usual);
+    if (!(ideal > 0)) return usual;
+    std::vector<Placement> places = other_places(gang, usual, free_nodes(gang, rules));
+    std::erase_if(places,
+                  [&](const Placement& place) { return place.size() > rules.nodes_max || !rules.allows(place); });
+    if (places.empty()) return usual;
+    if (trials_left_ < 2) {
+        const double gain = estimated_rate(gang, places.front()) - estimated_rate(gang, usual);
+        return gain > kLeastGain * ideal ? places.front() : usual;
+    }
+    Placement best = usual;
+    allocator::PlanValue best_value = value_at(gang, usual);
+    for (const Placement& place : places) {
+        if (trials_left_ == 0) break;
+        allocator::PlanValue value = value_at(gang, place);
+        if (!value.better_than(best_value, kLeastGain)) continue;
+        best = place;
+        best_value = std::move(value);
+    }
+    return best;
+}
+
+void PlacesByPlan::start(const Gang& gang, const Placement& placement) {
+    if (snapshot_.jobs[gang.job]->spec->dataset == kNoDataset || !is_known(placement)) return;
+    stop(gang.job);
+    const double rate = std::min(ideal_at(gang, placement), estimated_rate(gang, placement));
+    std::uint32_t& at = input_.job_of[gang.job];
+    if (at == PlanInput::kUnknown) {
+        at = static_cast<std::uint32_t>(input_.state.jobs.size());
+        input_.state.jobs.push_back(as_planned(gang, placement));
+        rates_.push_back(rate);
+    } else {
+        input_.state.jobs[at] = as_planned(gang, placement);
+        rates_[at] = rate;
+    }
+    count_reads(input_.state.jobs[at], rate, 1);
+}
+
+void PlacesByPlan::stop(std::uint32_t job) {
+    const std::uint32_t at = input_.job_of[job];
+    if (at == PlanInput::kUnknown) return;
+    count_reads(input_.state.jobs[at], rates_[at], -1);
+    input_.state.jobs[at].placement.clear();
+    input_.state.jobs[at].last_placement.clear();
+}
+
+}  // namespace larder::scheduler
