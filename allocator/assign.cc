@@ -89,10 +89,6 @@ Solution solve_with_quotas(const ClusterState& state, const Problem& problem, Ob
     return solution;
 }
 
-Problem problem_for(const ClusterState& state, ObjectiveKind kind, CountedJobs counted) {
-    return kind == ObjectiveKind::utilisation ? make_utilisation_problem(state, counted) : make_problem(state, counted);
-}
-
 // True if the objective chooses quotas. It then also guarantees each job its equal share.
 bool chooses_quotas(ObjectiveKind kind) {
     return kind != ObjectiveKind::equal_shares && kind != ObjectiveKind::pinned;
@@ -322,10 +318,8 @@ bool PlanValue::better_than(const PlanValue& other, double least) const {
     return sum > other.sum + least * ideal;
 }
 
-PlanValue plan_value(const ClusterState& state, ObjectiveKind kind, std::uint32_t job) {
-    const Problem problem = problem_for(state, kind, CountedJobs::running);
-    const Solution solution =
-        solve_with_quotas(state, problem, kind, choose_quotas(state, problem, kind, problem.ideals));
+PlanValue plan_value(const ClusterState& state, const Problem& problem, ObjectiveKind kind, const Solution& solution,
+                     std::uint32_t job) {
     PlanValue value;
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
         const JobTerms& terms = problem.jobs[j];
@@ -337,6 +331,13 @@ PlanValue plan_value(const ClusterState& state, ObjectiveKind kind, std::uint32_
     }
     std::ranges::sort(value.ratios);
     return value;
+}
+
+PlanValue quick_plan_value(const ClusterState& state, ObjectiveKind kind, std::uint32_t job) {
+    const Problem problem = problem_for(state, kind, CountedJobs::running);
+    return plan_value(state, problem, kind,
+                      solve_with_quotas(state, problem, kind, choose_quotas(state, problem, kind, problem.ideals)),
+                      job);
 }
 
 Solution towards_equal_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Solution best) {

@@ -85,8 +85,10 @@ struct PlanValue {
     // True if this plan is better by more than the fraction `least`: of a ratio, or of what the job would add at f*.
     bool better_than(const PlanValue& other, double least) const;
 };
+PlanValue plan_value(const ClusterState& state, const Problem& problem, ObjectiveKind kind, const Solution& solution,
+                     std::uint32_t job);
 // Solves one plan like solve(), but does not look for better quotas where nodes bind. `job` has GPUs.
-PlanValue plan_value(const ClusterState& state, ObjectiveKind kind, std::uint32_t job);
+PlanValue quick_plan_value(const ClusterState& state, ObjectiveKind kind, std::uint32_t job);
 
 // Gives the room that a plan leaves over to the datasets that no job reads at present: their cached blocks stay, they
 // can be warmed, and their next job finds its quota in place. This costs no remote byte: nothing is fetched for a quota

@@ -24,6 +24,7 @@ using Gang = std::vector<Taken>;
 
 // Ranks gangs. More is better; fields are compared in this order.
 struct Score {
+    PlanValue plan;  // empty in estimates
     double rate = 0;
     double near_bytes = 0;
     std::size_t nodes = 0;
@@ -31,6 +32,9 @@ struct Score {
 
     bool better_than(const Score& other) const {
         constexpr double kSame = 1e-9;
+        constexpr double kSamePlan = 1e-6;  // levels of max_min are found by bisection
+        if (plan.better_than(other.plan, kSamePlan)) return true;
+        if (other.plan.better_than(plan, kSamePlan)) return false;
         if (rate > other.rate * (1 + kSame)) return true;
         if (rate < other.rate * (1 - kSame)) return false;
         if (near_bytes > other.near_bytes * (1 + kSame)) return true;
@@ -232,14 +236,12 @@ private:
 
     Score solve_and_score(const Gang& gang, const GpuShares& placement) {
         trial_.jobs[job_].placement = placement;
-        const Problem problem = make_problem(trial_);
-        Solution solution = solve(trial_, problem, objective_.kind);
+        const Problem problem = problem_for(trial_, objective_.kind);
+        const Solution solution =
+            towards_equal_quotas(trial_, problem, objective_.kind, solve(trial_, problem, objective_.kind));
         Score score = score_without_rate(gang);
-        const std::uint32_t j = problem.terms_of_job[job_];
-        // An estimate that needs no more quotas: the plan lifts the job to its equal share if need be.
-        score.rate = std::max(solution.steady_rates[j], problem.equal_rates[j]);
-        if (best_ && !score.better_than(best_score_)) return score;
-        score.rate = towards_equal_quotas(trial_, problem, objective_.kind, std::move(solution)).steady_rates[j];
+        score.plan = plan_value(trial_, problem, objective_.kind, solution, job_);
+        score.rate = solution.steady_rates[problem.terms_of_job[job_]];
         return score;
     }
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// Finds GPUs for a job that waits for them: of the candidate sets of free GPUs, the one with which the whole plan gives
-// the job the highest rate. Ties go to the set with more of the job's data on its nodes, then to the set on fewer
-// nodes, then to the set that leaves fewer GPUs over on them.
+// Finds GPUs for a job that waits for them: of the candidate sets of free GPUs, the one with the best plan in the
+// objective's own terms. Ties go to the set with which the job has the highest rate, then to the one with more of the
+// job's data on its nodes, then to the one on fewer nodes, then to the one that leaves fewer GPUs over on them.
 //
 // The candidates are the nodes in a few orders (most of the job's data, most network, most disk, ...), and, on small
 // clusters, sets made from these by moving GPUs between nodes. Trying a candidate means solving a whole plan, so the

@@ -163,7 +163,8 @@ double deal(double bytes, std::span<const double> weights, std::span<const doubl
     return bytes;
 }
 
-void find_reads_on_several_nodes(const GpuShares& placement, std::uint32_t dataset, Problem& problem) {
+void find_reads_on_several_nodes(const GpuShares& placement, std::uint32_t dataset,
+                                 std::span<const std::uint32_t> ranks, Problem& problem) {
     std::uint32_t gpus = 0;
     for (const GpuShare& share : placement) gpus += share.gpus;
     const auto begin = static_cast<std::ptrdiff_t>(problem.reads.size());
@@ -175,6 +176,9 @@ void find_reads_on_several_nodes(const GpuShares& placement, std::uint32_t datas
     for (const GpuShare& share : placement) {
         problem.runs.push_back({.node = share.node, .part = (gpus > 0 ? share.gpus : 1) / whole});
     }
+    const auto job_runs =
+        std::ranges::subrange(problem.runs.end() - static_cast<std::ptrdiff_t>(placement.size()), problem.runs.end());
+    std::ranges::sort(job_runs, {}, [&](const JobRun& run) { return ranks[run.node]; });
     const auto job_reads = std::ranges::subrange(problem.reads.begin() + begin, problem.reads.end());
     std::ranges::sort(job_reads, {}, &Read::cache);
     // Parts are still whole numbers here, so that a job within one group gets a part of exactly 1.
@@ -190,11 +194,13 @@ void find_reads_on_several_nodes(const GpuShares& placement, std::uint32_t datas
     for (auto read = problem.reads.begin() + begin; read != problem.reads.end(); ++read) read->part /= whole;
 }
 
-// Finds the parts of a job's bytes that it reads on each node, and in each group.
-[[gnu::always_inline]] inline void find_reads(const ClusterJob& job, std::uint32_t dataset, Problem& problem) {
+// Finds the parts of a job's bytes that it reads on each node, and in each group. `ranks`: the places of nodes in
+// Problem::nodes_in_order.
+[[gnu::always_inline]] inline void find_reads(const ClusterJob& job, std::uint32_t dataset,
+                                              std::span<const std::uint32_t> ranks, Problem& problem) {
     const GpuShares& placement = place_of(job);
     if (placement.size() > 1) {
-        find_reads_on_several_nodes(placement, dataset, problem);
+        find_reads_on_several_nodes(placement, dataset, ranks, problem);
         return;
     }
     const std::uint32_t node = placement.front().node;
@@ -204,7 +210,8 @@ void find_reads_on_several_nodes(const GpuShares& placement, std::uint32_t datas
 
 // Returns how much of the time each cache is read, summed over jobs: the jobs that count, each for its part of the
 // time, and the jobs that wait for their next turn.
-std::vector<double> count_readers(const ClusterState& state, std::span<const double> parts_of_time, Problem& problem) {
+std::vector<double> count_readers(const ClusterState& state, std::span<const double> parts_of_time,
+                                  std::span<const std::uint32_t> ranks, Problem& problem) {
     std::vector<double> readers(problem.caches.size());
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
         for (const Read& read : problem.reads_of(j)) readers[read.cache] += read.part * parts_of_time[j];
@@ -215,7 +222,7 @@ std::vector<double> count_readers(const ClusterState& state, std::span<const dou
     for (std::size_t i = 0; i < state.jobs.size(); ++i) {
         const ClusterJob& job = state.jobs[i];
         if (problem.terms_of_job[i] != kNoTerms || !job.waits_for_turn()) continue;
-        find_reads(job, job.dataset, problem);
+        find_reads(job, job.dataset, ranks, problem);
         for (const Read& read : std::span(problem.reads).subspan(reads)) {
             waiting.emplace_back(read.cache, read.part * job.time_share);
         }
@@ -418,6 +425,8 @@ Problem make_problem(const ClusterState& state, CountedJobs counted) {
     problem.remote = state.remote_bytes_per_second;
     const std::vector<std::uint32_t> datasets_in_order = in_order(state.datasets);
     problem.nodes_in_order = in_order(state.nodes);
+    std::vector<std::uint32_t> ranks(state.nodes.size());
+    for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) ranks[problem.nodes_in_order[rank]] = rank;
     problem.datasets.resize(state.datasets.size());
     find_groups(state, problem);
     const std::vector<std::uint32_t> jobs = jobs_that_count(state, counted, datasets_in_order, problem.datasets);
@@ -449,7 +458,7 @@ Problem make_problem(const ClusterState& state, CountedJobs counted) {
         const bool limited =
             job.bandwidth_floor_bytes_per_second > 0 || !std::isinf(job.bandwidth_cap_bytes_per_second);
         problem.limits_bandwidth = problem.limits_bandwidth || (gains && limited);
-        find_reads(job, job.dataset, problem);
+        find_reads(job, job.dataset, ranks, problem);
         problem.reads_begin[j + 1] = static_cast<std::uint32_t>(problem.reads.size());
         problem.runs_begin[j + 1] = static_cast<std::uint32_t>(problem.runs.size());
         double hits = 0;
@@ -460,7 +469,7 @@ Problem make_problem(const ClusterState& state, CountedJobs counted) {
         const double horizon_bytes = gains ? state.horizon_s * job.ideal_bytes_per_second : 0;
         problem.effective_hit_ratios[j] = effective_hit_ratio(job, std::min(1.0, hits), horizon_bytes);
     }
-    const std::vector<double> readers = count_readers(state, parts_of_time, problem);
+    const std::vector<double> readers = count_readers(state, parts_of_time, ranks, problem);
     apply_held_quotas(state, problem);
     share_limits(state, datasets_in_order, readers, problem);
     if (problem.jobs.empty()) return problem;
@@ -477,6 +486,10 @@ Problem make_utilisation_problem(const ClusterState& state, CountedJobs counted)
         terms.value = terms.weight * std::max(1U, gpus) / state.jobs[terms.job].ideal_bytes_per_second;
     }
     return problem;
+}
+
+Problem problem_for(const ClusterState& state, ObjectiveKind kind, CountedJobs counted) {
+    return kind == ObjectiveKind::utilisation ? make_utilisation_problem(state, counted) : make_problem(state, counted);
 }
 
 }  // namespace larder::allocator

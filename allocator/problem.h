@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "allocator/protocol/objective.h"
 #include "allocator/state.h"
 #include "base/assert.h"
 
@@ -115,5 +116,7 @@ enum class CountedJobs : std::uint8_t { running, by_time_share };
 Problem make_problem(const ClusterState& state, CountedJobs counted = CountedJobs::running);
 // Does the same, but a job's value is its weight times the number of its GPUs that a byte per second keeps at work.
 Problem make_utilisation_problem(const ClusterState& state, CountedJobs counted = CountedJobs::running);
+// Makes the problem whose values are those of the objective.
+Problem problem_for(const ClusterState& state, ObjectiveKind kind, CountedJobs counted = CountedJobs::running);
 
 }  // namespace larder::allocator

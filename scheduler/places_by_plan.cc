@@ -206,7 +206,7 @@ allocator::PlanValue PlacesByPlan::value_at(const Gang& gang, const Placement& p
     --trials_left_;
     input_.state.jobs.push_back(as_planned(gang, placement));
     const auto job = static_cast<std::uint32_t>(input_.state.jobs.size() - 1);
-    allocator::PlanValue value = allocator::plan_value(input_.state, input_.objective, job);
+    allocator::PlanValue value = allocator::quick_plan_value(input_.state, input_.objective, job);
     input_.state.jobs.pop_back();
     return value;
 }
