@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 
@@ -41,3 +42,17 @@ def test_up_shows_sizes_and_how_to_stop_it(larder_bin: pathlib.Path, tmp_path: p
     assert background.run("down").returncode == 0
     assert "8.00 MiB" in shown and "16.00 MiB" in shown
     assert f"; larder down --state {background.state} stops it\n" in shown and "Ctrl-C" not in shown
+
+
+def test_down_ends_the_daemon_that_other_commands_ask(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    other, asked = Background(larder_bin, tmp_path / "other"), Background(larder_bin, tmp_path / "asked")
+    pids = [json.loads(background.up("-d", "--json").stdout)["pid"] for background in (other, asked)]
+    environment = {**os.environ, "HOME": str(tmp_path), "LARDER_ADMIN_SOCKET": f"{asked.state}/admin.sock"}
+
+    def down(*options: object) -> str:
+        words = [larder_bin / "larder", "down", *map(str, options)]
+        return subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=120).stdout
+
+    assert down() == f"larder daemon is down (it was pid {pids[1]})\n"
+    assert down() == f"no larder up runs on {asked.state}; --state names another state directory\n"
+    assert down("--state-directory", other.state) == f"larder daemon is down (it was pid {pids[0]})\n"

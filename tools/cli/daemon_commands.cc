@@ -177,19 +177,23 @@ int up(const Context& context, const UpOptions& options, const CLI::App& app) {
 }
 
 struct DownOptions {
-    std::string state = cache::default_state_directory();
+    std::string state;
     unsigned timeout_s = 60;
 };
 
 int down(const Context& context, const DownOptions& options) {
-    const auto ended = stop_up(options.state, options.timeout_s);
+    // Without --state, the daemon that all other commands ask.
+    const std::string state =
+        options.state.empty() ? std::filesystem::path(context.admin_socket).parent_path().string() : options.state;
+    const auto ended = stop_up(state, options.timeout_s);
     if (!ended) return report(context, ended.error());
     if (context.json) {
         print_json(json::object{{"pid", *ended ? json::value(**ended) : json::value(nullptr)}});
     } else if (*ended) {
         std::printf("larder daemon is down (it was pid %d)\n", **ended);
     } else {
-        std::printf("no larder up runs on %s\n", options.state.c_str());
+        std::printf("no larder up runs on %s%s\n", state.c_str(),
+                    options.state.empty() ? "; --state names another state directory" : "");
     }
     return kDone;
 }
@@ -226,8 +230,8 @@ void add_daemon_commands(CLI::App& app, Context& context) {
     auto down_options = std::make_shared<DownOptions>();
     CLI::App* down_app = app.add_subcommand(
         "down", "Stop the daemon that larder up started on this machine, and wait until it has ended");
-    down_app->add_option("--state", down_options->state,
-                         "The --state that larder up was given. Default: ~/.local/share/larder");
+    down_app->add_option("--state,--state-directory", down_options->state,
+                         "The --state that larder up was given. Default: the directory of the admin socket");
     down_app->add_option("--timeout", down_options->timeout_s, "Seconds to wait. Default: 60")
         ->check(CLI::Range(1, 3600));
     down_app->callback([&context, down_options] {
