@@ -52,10 +52,9 @@ Result<Allocator> find_allocator(const Context& context) {
     return allocator;
 }
 
-Error with_hint(Error error) {
+Error with_hint(Error error, const std::string& other = kNameAnother) {
     if (error.code == ErrorCode::unavailable) {
-        error.message =
-            "no allocator answers (" + error.message + "): start larder-allocator, or name another with --allocator";
+        error.message = "no allocator answers (" + error.message + "): start larder-allocator, or " + other;
     }
     if (error.message.contains("certificate verify failed")) {
         error.message += "; --allocator-ca or $LARDER_ALLOCATOR_CA names the CA file that signed it";
@@ -91,12 +90,12 @@ void add_allocator_options(CLI::App& app, Context& context) {
 }
 
 Result<json::value> call_allocator(const Context& context, std::string_view method, const std::string& target,
-                                   const json::value& body) {
+                                   const json::value& body, const std::string& other) {
     const auto allocator = find_allocator(context);
     if (!allocator) return std::unexpected(allocator.error());
     const std::string text = body.is_null() ? "" : json_text(body);
     auto response = http_request(allocator->endpoint, method, target, text, allocator->options);
-    if (!response) return std::unexpected(with_hint(response.error()));
+    if (!response) return std::unexpected(with_hint(response.error(), other));
     if (response->status >= 400) return std::unexpected(refusal_of(*response, allocator->endpoint));
     json::error_code failure;
     json::value value = json::parse(response->body, failure);

@@ -43,7 +43,8 @@ std::string allocator_text(Context context, const json::object& known) {
     if (known.empty()) return "none: quotas and limits are set by hand";
     context.allocator.endpoint = text_at(known, "endpoint");
     const std::string& endpoint = context.allocator.endpoint;
-    const auto answer = call_allocator(context, "GET", "/v1/status");
+    const auto answer =
+        call_allocator(context, "GET", "/v1/status", nullptr, "set allocator.endpoint of this daemon to another");
     if (answer) {
         const json::object& status = as_object(*answer);
         std::string text = endpoint + ", up for " + format_seconds(number_at(status, "uptime_s")) + " since " +

@@ -521,7 +521,8 @@ TEST_F(LarderWithDaemonTest, StatusShowsTheAllocator) {
     second.answer("GET /v1/status", status(with_allocator));
     const auto ask = [&] { return larder({"--admin-socket", directory / "other.sock", "status"}).output; };
     EXPECT_THAT(ask(), HasSubstr(allocator_socket + ", DOES NOT ANSWER: "));
-    EXPECT_THAT(ask(), HasSubstr("start larder-allocator"));
+    // --allocator changes which allocator a command asks, not which one the daemon has.
+    EXPECT_THAT(ask(), HasSubstr("start larder-allocator, or set allocator.endpoint of this daemon to another;"));
     FakeAdminApi allocator(allocator_socket);
     allocator.answer("GET /v1/status", R"({"pid":9,"started_unix_ms":1700000000000,"uptime_s":90,"plan":3,"nodes":1,)"
                                        R"("jobs_waiting":2,"jobs_running":1,"warning":"no groups"})");
