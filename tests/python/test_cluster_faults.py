@@ -86,6 +86,27 @@ def test_dataset_without_quota_names_the_allocator_that_does_not_answer(
     assert f"the allocator at {socket}, which sets quotas, does not answer" in added
 
 
+def test_dataset_without_quota_says_that_the_allocator_has_no_plan_yet(
+    larder_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    write_tree(tmp_path / "files", per_class=2, seed=3)
+    # A new allocator grants no lease for as long as an earlier lease could hold.
+    allocator = Allocator(larder_bin, tmp_path, "--lease", "3600 s", "--state", str(tmp_path / "allocator"))
+    daemon = Daemon(
+        larder_bin, tmp_path / "node", "--allocator.endpoint", str(allocator.socket), "--allocator.node", "a"
+    )
+    try:
+        daemon.start()
+        while not json.loads(daemon.command("--json", "status"))["allocator"]["problem"]:
+            time.sleep(0.01)
+        added = daemon.command("dataset", "add", "files", f"file://{tmp_path / 'files'}")
+    finally:
+        daemon.end()
+        allocator.end()
+    assert "which sets quotas, has no plan for this node yet: " in added
+    assert "no lease is granted until they have expired" in added
+
+
 def test_ended_job_has_no_limit_to_show(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
     write_tree(tmp_path / "files", per_class=2, seed=3)
     allocator = Allocator(larder_bin, tmp_path)

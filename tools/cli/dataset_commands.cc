@@ -11,6 +11,7 @@
 #include "cache/protocol/manifest.h"
 #include "cache/store/compression.h"
 #include "tools/cli/admin_calls.h"
+#include "tools/cli/allocator.h"
 #include "tools/cli/context.h"
 #include "tools/cli/remote_flags.h"
 #include "tools/cli/table.h"
@@ -159,7 +160,7 @@ int show_dataset(const Context& context, const std::string& name) {
 }
 
 // Says that a new dataset has no quota, unless an allocator will set one at once.
-void note_missing_quota(const Context& context, const std::string& name) {
+void note_missing_quota(Context context, const std::string& name) {
     const auto status = call(context, "GET", "/v1/status");
     const bool has_allocator =
         status && as_object(*status).contains("allocator") && as_object(*status).at("allocator").is_object();
@@ -171,10 +172,16 @@ void note_missing_quota(const Context& context, const std::string& name) {
     }
     const json::object& allocator = object_at(as_object(*status), "allocator");
     if (flag_at(allocator, "connected")) return;
+    context.allocator.endpoint = text_at(allocator, "endpoint");
+    // A daemon without a plan is not connected. The allocator may run all the same: it waits after its start until
+    // leases that it does not know have expired.
+    const bool answers = call_allocator(context, "GET", "/v1/status").has_value();
+    const std::string reason =
+        answers ? "has no plan for this node yet: " + text_at(allocator, "problem") : std::string("does not answer");
     std::printf(
-        "note: the dataset has no quota, so nothing is cached yet: the allocator at %s, which sets quotas, does not "
-        "answer; larder quota set %s --memory SIZE --disk SIZE sets one by hand\n",
-        text_at(allocator, "endpoint").c_str(), name.c_str());
+        "note: the dataset has no quota, so nothing is cached yet: the allocator at %s, which sets quotas, %s; larder "
+        "quota set %s --memory SIZE --disk SIZE sets one by hand\n",
+        context.allocator.endpoint.c_str(), reason.c_str(), name.c_str());
 }
 
 std::string survey_text(const json::object& survey, bool format_was_given) {
