@@ -67,9 +67,13 @@ void print_tables(const json::object& answer) {
     Table datasets({"DATASET", ">NEEDS", ">QUOTA NOW", ">THEN", ">CHANGE"});
     for (const json::value& value : array_at(answer, "datasets")) {
         const json::object& row = as_object(value);
-        datasets.add({text_at(row, "name"), bytes_at(row, "size_bytes"),
-                      bytes_at(object_at(row, "before"), "quota_bytes"),
-                      bytes_at(object_at(row, "after"), "quota_bytes"), change(row, "quota_bytes")});
+        const json::object& quota_before = object_at(row, "before");
+        const json::object& quota_after = object_at(row, "after");
+        const std::uint64_t quota_bytes = count_at(quota_before, "quota_bytes");
+        const UnitFamily family = unit_family_of(quota_bytes > 0 ? quota_bytes : count_at(row, "size_bytes"));
+        datasets.add({text_at(row, "name"), bytes_at(row, "size_bytes", family),
+                      bytes_at(quota_before, "quota_bytes", family), bytes_at(quota_after, "quota_bytes", family),
+                      change(row, "quota_bytes")});
     }
     if (!datasets.empty()) std::printf("%s\n", datasets.text().c_str());
 

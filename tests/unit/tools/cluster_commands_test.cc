@@ -86,6 +86,9 @@ TEST_F(ClusterCommands, QuotasArePinnedAndReleased) {
     EXPECT_EQ(output({"quota", "pin", "images", "512KiB"}),
               "the quota of images is fixed at 512.00 KiB over all nodes\n");
     EXPECT_THAT(output({"plan", "--json"}), HasSubstr("\"quota_bytes\":524288,"));
+    // A row has one family of units: that of the quota.
+    EXPECT_THAT(output({"whatif", "--remote-bandwidth", "400Mbit"}),
+                ContainsRegex("images +3.81 MiB +512.00 KiB +512.00 KiB"));
     EXPECT_EQ(output({"quota", "pin", "images", "--release"}), "the allocator plans the quota of images again\n");
     EXPECT_THAT(output({"plan", "--json"}), HasSubstr("\"quota_bytes\":1000000,"));
     EXPECT_EQ(larder({"quota", "pin", "lost", "512KiB"}).exit_code, 4);
