@@ -37,7 +37,8 @@ int show_plan(const Context& context) {
     const std::string remote = format_bytes_per_second(number_at(plan, "remote_bytes_per_second"));
     std::fputs(name_value_text({{"plan", text_at(plan, "plan")},
                                 {"objective", text_at(plan, "objective")},
-                                {"remote", remote + ", of which " + steady + " are taken once caches are filled"},
+                                {"remote", remote + (remote == "no limit" ? "; " : ", of which ") + steady +
+                                               " are taken once caches are filled"},
                                 {"to fetch", format_bytes(count_at(plan, "moved_bytes"))}})
                    .c_str(),
                stdout);
