@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/units.h"
 #include "cache/protocol/record.h"
 #include "loader/batch.h"
 
@@ -145,7 +146,7 @@ Result<void> BlockClient::check_interrupted() const {
 
 // The error when the time to wait for a daemon is over.
 Error BlockClient::timeout_error(const Error& cause) const {
-    const std::string within = " within " + std::to_string(options_.reconnect_timeout_ms) + " ms: ";
+    const std::string within = " within " + format_duration_ns(options_.reconnect_timeout_ms * 1'000'000) + ": ";
     const bool opened = attach_options_.slot_bytes > 0;
     return {ErrorCode::unavailable,
             (opened ? "lost the Larder daemon and could not reconnect" : "no Larder daemon answered") + within +
