@@ -406,8 +406,12 @@ void AllocatorApi::push_to_streams() {
 std::optional<HttpResponse> AllocatorApi::post_whatif(const Asked& asked) {
     const auto object = request_object(asked.http);
     if (!object) return http_error(object.error());
-    const auto change = read_change(*object, "");
+    auto change = read_change(*object, "");
     if (!change) return http_error(change.error());
+    // A job that somebody would start shares the bandwidth of that user's other jobs.
+    for (AddedJob& added : change->add_jobs) {
+        if (asked.http.peer) added.spec.user = asked.http.peer->uid;
+    }
     const auto comparison = what_if(cluster_.state(clock_.now_ns()), cluster_.options().objective, *change);
     if (!comparison) return http_error(comparison.error());
     return json_response(to_json(*comparison));

@@ -118,6 +118,7 @@ Result<void> add_job(ClusterState& state, const AddedJob& added, const std::stri
     if (!placement) return std::unexpected(placement.error());
     state.jobs.push_back(
         {.name = spec.name,
+         .user = spec.user,
          .dataset = *dataset,
          .gpus = added.gpus,
          // Without a declared f*, a new job may turn out to need the whole remote.

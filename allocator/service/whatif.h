@@ -16,7 +16,7 @@
 namespace larder::allocator {
 
 struct AddedJob {
-    JobRegistration spec;
+    JobRegistration spec;  // of it, `user` is whose job it would be
     std::string dataset;
     std::optional<std::uint64_t> dataset_size_bytes;  // for a dataset that no node has yet
     // The nodes the job runs on, with `gpus` spread over them. Empty: free GPUs are found for it, or, without GPUs, it

@@ -187,6 +187,30 @@ TEST_F(AllocatorLists, WhatIfAnswersAndChangesNothing) {
     EXPECT_EQ(ask("GET", {"v1", "plan"}).body, before);
 }
 
+// "vision" belongs to user 7. A user of only the added jobs gets half of the remote's bandwidth for both of them.
+TEST_F(AllocatorLists, WhatIfAddsJobsForTheUserWhoAsks) {
+    NodeReport sent = report_of("a");
+    sent.jobs[0].user = 7;
+    ASSERT_EQ(report(sent).status, 200u);
+    const auto granted = [&](std::uint32_t uid) {
+        const HttpResponse response = ask_as_user(
+            uid, "POST", {"v1", "whatif"},
+            R"({"add_jobs":[{"name":"big","dataset":"new","dataset_size_bytes":1000000000000,)"
+            R"("ideal_bytes_per_second":1e10},{"name":"large","dataset":"new","ideal_bytes_per_second":1e10}]})");
+        EXPECT_EQ(response.status, 200u) << response.body;
+        const json::object answer = object(response);
+        double sum = 0;
+        for (const json::value& job : answer.at("jobs").as_array()) {
+            if (text(job, "name") != "vision") {
+                sum += number(job.at("after").as_object(), "bandwidth_bytes_per_second");
+            }
+        }
+        return sum;
+    };
+    EXPECT_NEAR(granted(8), 0.5e9, 1e6);
+    EXPECT_GT(granted(7), 0.6e9);
+}
+
 TEST_F(AllocatorLists, WhatIfRefusesUnknownKeysAndNames) {
     ASSERT_EQ(report(report_of("a")).status, 200u);
     const auto refused = [&](const std::string& body) {
