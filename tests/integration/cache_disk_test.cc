@@ -89,9 +89,8 @@ TEST_F(CacheDisk, HungMountHoldsUpNoOtherDataset) {
     {
         const HungMount hung(remote / "hung");
         if (!hung.mounted()) GTEST_SKIP() << "no FUSE file system may be mounted";
-        const auto began = std::chrono::steady_clock::now();
         daemon.start();
-        EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
+        EXPECT_TRUE(hung.is_asked()) << "the start is over while the mount still owes its answer";
         EXPECT_TRUE(is_offline());
         EXPECT_THAT(text_at(daemon.dataset("hung"), "offline"), HasSubstr("has not answered"));
         read_epoch(daemon.socket());
