@@ -51,7 +51,7 @@ std::string progress_line(const std::string& label, const ProgressState& state, 
             line += "  " + format_bytes_per_second(static_cast<double>(state.bytes_done) / state.seconds);
         } else if (state.unit != "bytes") {
             const double per_second = static_cast<double>(state.done) / state.seconds;
-            line += "  " + format_count(static_cast<std::uint64_t>(per_second)) + "/s";
+            if (per_second >= 1) line += "  " + format_count(static_cast<std::uint64_t>(per_second)) + "/s";
         }
         if (known && part > 0 && part < 1) {
             line +=

@@ -95,6 +95,9 @@ TEST(ProgressLine, OmitsUnknownValues) {
               "x  1,500 objects (1,200 from before)");
     EXPECT_EQ(progress_line("x", {.done = 12, .total = 0, .unit = "objects", .bytes_done = 0, .seconds = 0.1}, 200),
               "x  12 objects");
+    EXPECT_EQ(progress_line("x", {.done = 2, .total = 24, .unit = "simulations", .seconds = 10}, 200),
+              "x  [==>                     ] 8%  2 of 24 simulations  1m 50s left")
+        << "no rate below 1/s";
     EXPECT_EQ(progress_line("x", {.done = 5, .total = 4, .unit = "objects", .bytes_done = 0, .seconds = 0}, 200),
               "x  [========================] 100%  5 of 4 objects")
         << "never above 100 %, even with more objects than expected";
