@@ -53,6 +53,10 @@ def test_down_ends_the_daemon_that_other_commands_ask(larder_bin: pathlib.Path, 
         words = [larder_bin / "larder", "down", *map(str, options)]
         return subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=120).stdout
 
-    assert down() == f"larder daemon is down (it was pid {pids[1]})\n"
-    assert down() == f"no larder up runs on {asked.state}; --state names another state directory\n"
-    assert down("--state-directory", other.state) == f"larder daemon is down (it was pid {pids[0]})\n"
+    try:
+        assert down() == f"larder daemon is down (it was pid {pids[1]})\n"
+        assert down() == f"no larder up runs on {asked.state}; --state names another state directory\n"
+        assert down("--state-directory", other.state) == f"larder daemon is down (it was pid {pids[0]})\n"
+    finally:
+        for background in (other, asked):
+            background.run("down")
