@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cache/store/segment_header.h"
 #include "tests/unit/cache/store/store_fixture.h"
 
 namespace larder::cache {
@@ -197,6 +198,19 @@ TEST(StoreFault, DiskThatFailsAsAWholeCostsLittleRoom) {
     EXPECT_TRUE(f.holds(1, 1000));
     EXPECT_TRUE(f.holds(2, 1000));
     f.store->check_invariants();
+}
+
+TEST(StoreFault, InterruptedWriteOfAHeaderIsRepeated) {
+    StoreFixture f;
+    f.store->set_quota({.memory_bytes = 0, .disk_bytes = 64 * kMiB}, {});
+    f.device.inject({.action = FakeAction::write, .times = 2, .error = EINTR});
+    EXPECT_EQ(f.admit_to_disk(1, 1000), 0);
+    ASSERT_EQ(f.disk.paths().size(), 1u);
+    const std::string file = f.disk.content(f.disk.paths()[0]);
+    const auto header = read_segment_header(std::as_bytes(std::span(file)).first(kSegmentHeaderBytes));
+    ASSERT_TRUE(header) << "no restart would find the segment";
+    EXPECT_EQ(header->dataset_id, test::kDatasetId);
+    EXPECT_TRUE(f.holds(1, 1000));
 }
 
 TEST(StoreFault, HeaderThatCannotBeWrittenIsTriedElsewhere) {
