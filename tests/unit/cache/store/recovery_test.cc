@@ -213,6 +213,27 @@ TEST_F(Recovery, RetiredPlaceStaysRetired) {
     store_->check_invariants();
 }
 
+// Its records begin further apart than its own alignment asks for, so there are gaps between them.
+TEST_F(Recovery, SegmentOfAnotherAlignmentIsServedButTakesNoRecords) {
+    constexpr Quota kQuota{.memory_bytes = 0, .disk_bytes = 64 * test::kMiB};
+    start(kQuota, false);
+    admit(0, 10);
+    const Segment& segment = *store_->find(0)->segment;
+    const std::uint32_t id = segment.id();
+    std::vector<std::byte> header(kSegmentHeaderBytes);
+    write_segment_header(header, kDatasetId, id, segment.size_bytes(), 64);
+    const std::string path = path_of(0);
+    stop();
+    std::fstream(path, std::ios::in | std::ios::out | std::ios::binary)
+        .write(reinterpret_cast<const char*>(header.data()), kSegmentHeaderBytes);
+    start(kQuota, false);
+    EXPECT_EQ(store_->find(0)->segment->alignment(), 64u);
+    expect_held(0, 10);
+    admit(10, 11);
+    EXPECT_NE(store_->find(10)->segment->id(), id);
+    store_->check_invariants();
+}
+
 // A file whose reads fail with EIO lies over a segment file while the object lives. Needs root.
 class UnreadableFile {
 public:
