@@ -153,6 +153,28 @@ TEST_F(WarmTest, FailedBlockIsReportedWithItsCause) {
     EXPECT_LT(progress->bytes_done, world.total_bytes) << "the failed block was not read";
 }
 
+// The remote is not asked again after 32 failures in a row.
+TEST_F(WarmTest, ObjectThatIsGoneCountsForNoRowOfFailures) {
+    ShardWorld world({.blocks = 200, .quota = test::kMemory});
+    world.disk.unlink(world.path(0));
+    for (std::uint32_t block = 1; block < 32; ++block) {
+        world.device->inject({.action = test::FakeAction::read, .path_part = world.path(block), .times = 1000});
+    }
+    const auto progress = warm(world);
+    EXPECT_EQ(progress->outcome.failed_blocks, 32u);
+    EXPECT_EQ(progress->outcome.not_asked_blocks, 0u);
+    EXPECT_EQ(progress->outcome.cached_blocks, 168u);
+}
+
+TEST_F(WarmTest, RemoteThatFailsTooOftenInARowIsAskedNoMore) {
+    ShardWorld world({.blocks = 200, .quota = test::kMemory});
+    world.device->inject({.action = test::FakeAction::read, .path_part = world.root().string(), .times = 100'000});
+    const auto progress = warm(world);
+    EXPECT_GE(progress->outcome.failed_blocks, 32u);
+    EXPECT_EQ(progress->outcome.not_asked_blocks, 200 - progress->outcome.failed_blocks);
+    EXPECT_GT(progress->outcome.not_asked_blocks, 0u);
+}
+
 TEST_F(WarmTest, BlockRefusedAsBusyIsRetried) {
     // Only a few blocks of this size may be in flight to disk at a time.
     ShardWorld world({.blocks = 12, .block_bytes_max = 12'000'000, .quota = {.disk_bytes = 200 * test::kMiB}});
