@@ -132,6 +132,28 @@ TEST_P(CompressionTest, ClientLeavingDuringCompressionIsCleanedUp) {
     world.read_epoch(other, 1);
 }
 
+// A block above the limit is not admitted this time.
+TEST_P(CompressionTest, BytesBeingCompressedAreBounded) {
+    constexpr std::uint32_t kBlocks = 16;
+    constexpr std::uint64_t kCompressingBytesMax = 64 * test::kMiB;
+    ShardWorld world({.blocks = kBlocks,
+                      .block_bytes_max = 12'000'000,
+                      .quota = quota(on_disk(), 1024 * test::kMiB),
+                      .compression = kZstd,
+                      .compressible = true});
+    ASSERT_GT(world.total_bytes, kCompressingBytesMax);
+    constexpr std::uint32_t kSlotPages = 3000;
+    RingClient& client = world.attach({.slot_bytes = std::uint64_t{kBlocks} * kSlotPages * protocol::kPageBytes});
+    for (std::uint32_t block = 0; block < kBlocks; ++block) client.fetch(block, block * kSlotPages, block, 1);
+    for (std::uint32_t block = 0; block < kBlocks; ++block) ASSERT_TRUE(world.completion(client));
+    world.turns(200);
+    std::uint64_t expected_bytes = 0;
+    for (const std::string& block : world.content) {
+        if (expected_bytes + block.size() <= kCompressingBytesMax) expected_bytes += block.size();
+    }
+    EXPECT_EQ(world.dataset().usage.payload_bytes, expected_bytes);
+}
+
 INSTANTIATE_TEST_SUITE_P(Tiers, CompressionTest, ::testing::Bool(),
                          [](const auto& tier) { return tier.param ? "disk" : "memory"; });
 
