@@ -112,6 +112,14 @@ INSTANTIATE_TEST_SUITE_P(
                                world.completion(bad);
                                bad.fetch(3, 0);
                            }},
+                    Breach{"later_page_of_a_slot_still_held", "still held",
+                           [](ShardWorld& world, RingClient& bad) {
+                               std::uint32_t block = 0;
+                               while (world.content[block].size() < 9000) ++block;
+                               bad.fetch(block, 63);
+                               world.completion(bad);
+                               bad.fetch(3, 65);
+                           }},
                     Breach{"slot_released_before_its_fetch_is_complete", "release of slot page 0",
                            [](ShardWorld& world, RingClient& bad) {
                                bad.fetch(2, 0);
