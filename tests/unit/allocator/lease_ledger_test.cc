@@ -93,6 +93,16 @@ TEST(LeaseLedger, ExpiredLeasesOfSilentNodeCountOnceByTheirLargestFloor) {
     }
 }
 
+TEST(LeaseLedger, LargestFloorRemainsOnceAllLeasesOfNodeHaveExpired) {
+    LeaseLedger ledger(100, 2, kLease_ns);
+    EXPECT_EQ(ledger.expired("a"), 0) << "a node without leases may take nothing";
+    ledger.lease("a", {{"x", 60}, {"y", 30}}, 0);
+    ledger.lease("a", {{"x", 60}}, 0);
+    EXPECT_DOUBLE_EQ(ledger.expired("a"), 4);
+    ledger.remove("a");
+    EXPECT_EQ(ledger.expired("a"), 0);
+}
+
 TEST(LeaseLedger, NodeWithoutJobsHoldsFloorForJobsThatStartWhileCutOff) {
     LeaseLedger ledger(1000, 8, kLease_ns);
     const Lease none = ledger.lease("a", {}, 0);
@@ -134,6 +144,17 @@ TEST(LeaseLedger, LeaseTakenBackHoldsNothingAndEarlierOnesStay) {
     EXPECT_EQ(ledger.held("a")[0].number, kept.number);
     EXPECT_DOUBLE_EQ(ledger.in_force(0), 20);
     EXPECT_GT(ledger.lease("a", {{"x", 20}}, 0).number, withdrawn.number) << "its number is not reused";
+}
+
+TEST(LeaseLedger, RateOfLeaseTakenBackIsFreeForOtherNodes) {
+    LeaseLedger ledger(100, 1, kLease_ns);
+    // Among many nodes, the ledger adds up what all hold from nothing only once in many leases.
+    for (int i = 0; i < 20; ++i) ledger.restore("other-" + std::to_string(i), {});
+    for (int i = 0; i < 5; ++i) ledger.lease("a", {{"x", 20}}, 0);
+    const Lease withdrawn = ledger.lease("a", {{"x", 90}}, 0);
+    EXPECT_DOUBLE_EQ(ledger.lease("b", {{"y", 100}}, 0).sum(), 10);
+    ledger.take_back("a", withdrawn.number);
+    EXPECT_DOUBLE_EQ(ledger.lease("b", {{"y", 100}}, 0).sum(), 80);
 }
 
 TEST(LeaseLedger, AppliedLeaseAndThoseAfterItAreHeld) {
