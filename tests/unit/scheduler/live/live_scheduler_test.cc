@@ -165,6 +165,31 @@ TEST_F(Live, JobPlacedOnLostNodeWaitsForAnotherPlace) {
     EXPECT_THAT(engine.starts, ElementsAre(Attempt{first, 1}, Attempt{second, 1}));
 }
 
+TEST_F(Live, RunningJobIsStoppedIfItsNodeIsGoneAfterRestart) {
+    const JobId id = submit_and_start(job_with_gpus(8));
+    gpus.nodes.pop_back();
+    restart();
+    EXPECT_EQ(phase(id), Phase::stopping);
+    EXPECT_THAT(job(id).log.back().text, HasSubstr("its GPUs are gone"));
+    tick();
+    EXPECT_THAT(engine.stops, ElementsAre(Attempt{id, 1}));
+    engine.tell_ended({id, 1}, 0, true);
+    tick();
+    EXPECT_EQ(phase(id), Phase::waiting);
+}
+
+TEST_F(Live, PlacedJobWaitsAgainIfItsNodeIsGoneAfterRestart) {
+    use_shortest_first();
+    submit_and_start(job_reading_images("slow", 1000));
+    const JobId id = submit(job_reading_images("quick", 1));
+    tick();
+    ASSERT_EQ(phase(id), Phase::placed);
+    gpus.nodes.pop_back();
+    restart();
+    EXPECT_EQ(phase(id), Phase::waiting);
+    EXPECT_FALSE(job(id).held);
+}
+
 // Wants every job to have a given number of GPUs.
 class WantsEach final : public Policy {
 public:
