@@ -172,7 +172,8 @@ void LiveScheduler::decide_now(Moment now) {
     note_ideals(view);
     const LiveSnapshot live(queue_, options_.cluster, view, options_.tenants, options_.storage_aware, now.unix_s);
     std::vector<WaitsFor> waits_for;
-    const auto actions = decide(*options_.policy, *options_.placer, live.input(cluster_.objective().kind, view.state), &waits_for);
+    const auto actions =
+        decide(*options_.policy, *options_.placer, live.input(cluster_.objective().kind, view.state), &waits_for);
     ++counts_.decisions;
     if (!actions) {
         ++counts_.decisions_failed;
