@@ -36,10 +36,12 @@ std::vector<std::pair<std::string, std::string>> power_cut_environment(const std
 // Leaves only what had reached the disk.
 void cut_power_of(test::KilledServer& server, const std::string& state, const std::string& images) {
     server.kill_and_restart([&] {
-        fs::remove_all(state);
         fs::create_directories(images);  // in case nothing has reached the disk
-        // Moves the images out of reach of jobs' processes, which a real power cut would have ended.
+        // Moves both out of reach of jobs' processes, which a real power cut would have ended.
+        static int cuts = 0;
+        const std::string lost = state + ".lost" + std::to_string(++cuts);
         const std::string left = images + ".left";
+        fs::rename(state, lost);
         fs::rename(images, left);
         fs::copy(left, state, fs::copy_options::recursive);
         fs::remove_all(left);
