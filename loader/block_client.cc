@@ -146,7 +146,8 @@ Result<void> BlockClient::check_interrupted() const {
 
 // The error when the time to wait for a daemon is over.
 Error BlockClient::timeout_error(const Error& cause) const {
-    const std::string within = " within " + format_duration_ns(options_.reconnect_timeout_ms * 1'000'000) + ": ";
+    const std::int64_t waited_ns = options_.reconnect_timeout_ms * 1'000'000;
+    const std::string within = (waited_ns > 0 ? " within " + format_duration_ns(waited_ns) : " at once") + ": ";
     const bool opened = attach_options_.slot_bytes > 0;
     return {ErrorCode::unavailable,
             (opened ? "lost the Larder daemon and could not reconnect" : "no Larder daemon answered") + within +

@@ -1,6 +1,8 @@
 #include "scheduler/places_by_plan.h"
 
 #include <algorithm>
+#include <cmath>
+#include <span>
 #include <utility>
 
 #include "allocator/model.h"
@@ -11,6 +13,8 @@ namespace {
 
 // A better plan must gain this part of what the gang adds at f*. The usual place leaves more room for large gangs.
 constexpr double kLeastGain = 0.02;
+// Of each order of the nodes, only so many are looked at: a gang gains most from the best of them.
+constexpr std::ptrdiff_t kNodesMax = 64;
 
 // Returns how many plans one decision may solve. The time of a plan grows with the size of the state.
 std::size_t trials(const allocator::ClusterState& state) {
@@ -30,6 +34,11 @@ PlacesByPlan::PlacesByPlan(const Snapshot& snapshot, PlanInput input)
       received_(input_.state.nodes.size()),
       readers_(input_.state.nodes.size()),
       trials_left_(trials(input_.state)) {
+    place_matters_ =
+        snapshot.storage.own_caches || std::ranges::any_of(input_.state.nodes, [](const allocator::ClusterNode& node) {
+            return !std::isinf(node.nic_bytes_per_second);
+        });
+    if (!place_matters_) return;
     LARDER_ASSERT(input_.node_of.size() == cluster_.nodes.size() && input_.job_of.size() == snapshot.jobs.size());
     for (const GpuNode& node : cluster_.nodes) {
         gpus_on_largest_node_[node.gpu_type] = std::max(gpus_on_largest_node_[node.gpu_type], node.gpus);
@@ -57,9 +66,16 @@ void PlacesByPlan::find_room() {
         const allocator::ClusterNode& node = input_.state.nodes[n];
         room_[n] = static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
     }
-    for (const allocator::ClusterDataset& dataset : input_.state.datasets) {
-        for (const allocator::NodeCache& quota : dataset.quotas)
+    // Datasets without running jobs give their room up.
+    std::vector<bool> is_read(input_.state.datasets.size());
+    for (const allocator::ClusterJob& job : input_.state.jobs) {
+        if (!job.waits_for_gpus()) is_read[job.dataset] = true;
+    }
+    for (std::size_t d = 0; d < is_read.size(); ++d) {
+        if (!is_read[d]) continue;
+        for (const allocator::NodeCache& quota : input_.state.datasets[d].quotas) {
             room_[quota.node] -= static_cast<double>(quota.bytes());
+        }
     }
 }
 
@@ -145,7 +161,7 @@ std::vector<Placement> PlacesByPlan::other_places(const Gang& gang, const Placem
         std::uint32_t missing = gang.gpus;
         // Nodes with room for their whole part come first.
         for (const bool whole : {true, false}) {
-            for (const FreeNode& node : nodes) {
+            for (const FreeNode& node : std::span(nodes).first(std::min<std::size_t>(kNodesMax, nodes.size()))) {
                 const std::uint32_t wanted = std::min(missing, gpus_per_node);
                 if (wanted == 0) break;
                 if ((node.count() >= wanted) != whole) continue;
@@ -162,7 +178,10 @@ std::vector<Placement> PlacesByPlan::other_places(const Gang& gang, const Placem
         }
     };
     const auto add_in_order_of = [&](auto worth) {
-        std::ranges::stable_sort(nodes, [&](const FreeNode& a, const FreeNode& b) { return worth(a) > worth(b); });
+        const auto best = std::min(kNodesMax, std::ssize(nodes));
+        std::ranges::partial_sort(nodes, nodes.begin() + best, [&](const FreeNode& a, const FreeNode& b) {
+            return worth(a) != worth(b) ? worth(a) > worth(b) : a.node < b.node;
+        });
         for (std::uint32_t parts = 1; parts <= gang.gpus; parts *= 2) add((gang.gpus + parts - 1) / parts);
     };
     add_in_order_of([](const FreeNode& node) { return node.network; });
@@ -212,7 +231,7 @@ allocator::PlanValue PlacesByPlan::value_at(const Gang& gang, const Placement& p
 }
 
 Placement PlacesByPlan::choose(const Gang& gang, const Placement& usual, const Rules& rules) {
-    if (snapshot_.jobs[gang.job]->spec->dataset == kNoDataset || !is_known(usual)) return usual;
+    if (!place_matters_ || !reads(gang) || !is_known(usual)) return usual;
     const double ideal = ideal_at(gang, usual);
     if (!(ideal > 0)) return usual;
     std::vector<Placement> places = other_places(gang, usual, free_nodes(gang, rules));
@@ -236,7 +255,7 @@ Placement PlacesByPlan::choose(const Gang& gang, const Placement& usual, const R
 }
 
 void PlacesByPlan::start(const Gang& gang, const Placement& placement) {
-    if (snapshot_.jobs[gang.job]->spec->dataset == kNoDataset || !is_known(placement)) return;
+    if (!place_matters_ || !reads(gang) || !is_known(placement) || !(ideal_at(gang, placement) > 0)) return;
     stop(gang.job);
     const double rate = std::min(ideal_at(gang, placement), estimated_rate(gang, placement));
     std::uint32_t& at = input_.job_of[gang.job];
@@ -252,6 +271,7 @@ void PlacesByPlan::start(const Gang& gang, const Placement& placement) {
 }
 
 void PlacesByPlan::stop(std::uint32_t job) {
+    if (!place_matters_) return;
     const std::uint32_t at = input_.job_of[job];
     if (at == PlanInput::kUnknown) return;
     count_reads(input_.state.jobs[at], rates_[at], -1);

@@ -62,7 +62,7 @@ private:
         std::uint64_t free = 0;
         double network = 0;  // bytes/s that one more job could receive here
         double hits = 0;     // the part of the gang's data that lies here
-        double room = 0;     // bytes of cache without a quota
+        double room = 0;     // bytes of cache that no running job's dataset has
 
         std::uint32_t count() const { return static_cast<std::uint32_t>(std::popcount(free)); }
     };
@@ -75,6 +75,7 @@ private:
     allocator::PlanValue value_at(const Gang& gang, const Placement& placement);
 
     allocator::ClusterJob as_planned(const Gang& gang, const Placement& placement);
+    bool reads(const Gang& gang) const { return snapshot_.jobs[gang.job]->spec->dataset != kNoDataset; }
     bool is_known(const Placement& placement) const;
     double hits_on(std::uint32_t dataset, std::uint32_t state_node) const;
     double network_left(std::uint32_t state_node) const;
@@ -88,7 +89,8 @@ private:
     std::vector<double> rates_;                        // by job of the state
     std::vector<double> received_;                     // by node of the state: bytes/s by its network
     std::vector<int> readers_;                         // by node of the state
-    std::vector<double> room_;                         // by node of the state: bytes of cache without a quota
+    std::vector<double> room_;    // by node of the state: bytes of cache that no running job's dataset has
+    bool place_matters_ = false;  // some network is limited, or nodes cache for themselves
     std::size_t trials_left_ = 0;
 };
 

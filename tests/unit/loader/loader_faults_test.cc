@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -212,13 +213,14 @@ TEST_F(LoaderTest, MissingDaemonErrorSaysHowToStartOne) {
     LoaderOptions settings;
     settings.dataset = "test";
     settings.socket = directory / "none.sock";
-    for (const std::int64_t timeout_ms : {0, 50}) {
+    const std::map<std::int64_t, std::string> texts{{0, "answered at once"}, {50, "answered within 50 ms"}};
+    for (const auto& [timeout_ms, text] : texts) {
         settings.reconnect_timeout_ms = timeout_ms;
         auto loader = Loader::open(settings);
         ASSERT_FALSE(loader.has_value());
         EXPECT_EQ(loader.error().code, ErrorCode::unavailable);
         EXPECT_NE(loader.error().message.find("larder up"), std::string::npos);
-        EXPECT_NE(loader.error().message.find("within " + std::to_string(timeout_ms) + " ms"), std::string::npos);
+        EXPECT_NE(loader.error().message.find(text), std::string::npos) << loader.error().message;
     }
     settings.socket = std::string(200, 'x');
     EXPECT_EQ(Loader::open(settings).error().code, ErrorCode::invalid_argument);
