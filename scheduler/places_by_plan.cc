@@ -13,7 +13,7 @@ namespace {
 
 // A better plan must gain this part of what the gang adds at f*. The usual place leaves more room for large gangs.
 constexpr double kLeastGain = 0.02;
-// Of each order of the nodes, only so many are looked at: a gang gains most from the best of them.
+// The most nodes that are looked at in each order: a gang gains most from the best of them.
 constexpr std::ptrdiff_t kNodesMax = 64;
 
 // Returns how many plans one decision may solve. The time of a plan grows with the size of the state.

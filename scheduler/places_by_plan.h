@@ -40,8 +40,8 @@ struct Gang {
 
 class PlacesByPlan {
 public:
-    // What choose() asks the placer. `free_on` returns a node's free GPUs as bits; `allows` says whether the gang may
-    // have these GPUs.
+    // The questions that choose() asks the placer. `free_on` returns a node's free GPUs as bits; `allows` says whether
+    // the gang may have these GPUs.
     struct Rules {
         std::function<std::uint64_t(std::uint32_t node)> free_on;
         std::function<bool(const Placement& placement)> allows;
