@@ -29,7 +29,7 @@ struct NodeLoad {
 };
 
 // Bytes of a dataset on one node.
-struct Piece {
+struct PlacedBytes {
     double memory_bytes = 0;
     double disk_bytes = 0;
 
@@ -58,7 +58,7 @@ public:
 
     // Returns how many bytes the place takes if its node may be `busiest` times as busy as its limits allow. Memory
     // comes first: it needs no disk.
-    Piece fits(const Place& place, double busiest) const {
+    PlacedBytes fits(const Place& place, double busiest) const {
         const ClusterNode& node = state_.nodes[place.node];
         const NodeLoad& load = loads_[place.node];
         const auto most = [&](double limit, double rate, double per_byte) {
@@ -66,13 +66,13 @@ public:
             return std::max(0.0, limit * busiest - rate) / per_byte;
         };
         const double out_bytes = most(node.nic_bytes_per_second, load.out_rate, place.out_per_byte);
-        Piece piece{.memory_bytes = std::min(load.memory_bytes, out_bytes)};
+        PlacedBytes piece{.memory_bytes = std::min(load.memory_bytes, out_bytes)};
         piece.disk_bytes = std::min({load.disk_bytes, out_bytes - piece.memory_bytes,
                                      most(node.disk_read_bytes_per_second, load.disk_rate, place.read_per_byte)});
         return piece;
     }
 
-    void take(const Place& place, const Piece& piece) {
+    void take(const Place& place, const PlacedBytes& piece) {
         NodeLoad& load = loads_[place.node];
         load.memory_bytes = std::max(0.0, load.memory_bytes - piece.memory_bytes);
         load.disk_bytes = std::max(0.0, load.disk_bytes - piece.disk_bytes);
@@ -87,8 +87,8 @@ private:
 };
 
 // Takes up to `bytes` of a piece, memory first.
-Piece part_of(const Piece& piece, double bytes) {
-    Piece part{.memory_bytes = std::min(piece.memory_bytes, bytes)};
+PlacedBytes part_of(const PlacedBytes& piece, double bytes) {
+    PlacedBytes part{.memory_bytes = std::min(piece.memory_bytes, bytes)};
     part.disk_bytes = std::min(piece.disk_bytes, bytes - part.memory_bytes);
     return part;
 }
@@ -146,7 +146,7 @@ public:
         high = std::max(high, std::min(busiest, kBusyEnough));
         for (const Place& place : places_) {
             if (left < 1) break;
-            const Piece piece = part_of(balance_.fits(place, high), left);
+            const PlacedBytes piece = part_of(balance_.fits(place, high), left);
             left -= piece.bytes();
             add(i, place, piece);
         }
@@ -186,7 +186,7 @@ public:
                                   .read_per_byte = read_per_byte_[i],
                                   .out_per_byte = std::max(0.0, read_per_byte_[i] - relief_per_byte)};
                 const double useful = std::min(excess[n] / relief_per_byte, problem_.caches[i].cap - placed_[i]);
-                const Piece piece = part_of(balance_.fits(place, 1), std::max(0.0, useful));
+                const PlacedBytes piece = part_of(balance_.fits(place, 1), std::max(0.0, useful));
                 excess[n] -= piece.bytes() * relief_per_byte;
                 add(i, place, piece);
             }
@@ -223,7 +223,7 @@ private:
         }
     }
 
-    void add(std::uint32_t i, const Place& place, const Piece& piece) {
+    void add(std::uint32_t i, const Place& place, const PlacedBytes& piece) {
         const auto memory_bytes = static_cast<std::uint64_t>(piece.memory_bytes);
         const auto disk_bytes = static_cast<std::uint64_t>(piece.disk_bytes);
         if (memory_bytes + disk_bytes == 0) return;

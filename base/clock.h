@@ -29,6 +29,10 @@ std::int64_t unix_time_ns();
 // Puts the calling thread to sleep, for pauses between retries. Never called on a data-plane thread.
 void sleep_ns(std::int64_t duration_ns);
 
+inline double seconds_since(const Clock& clock, std::int64_t began_ns) {
+    return static_cast<double>(clock.now_ns() - began_ns) * 1e-9;
+}
+
 // A clock that moves only when told to. Any thread may read and advance it.
 class ManualClock final : public Clock {
 public:

@@ -46,7 +46,7 @@ struct Size {
 
 constexpr double kLeaseFloor = 1 << 20;
 
-bool is_slow(std::uint32_t node) {
+bool is_slow_node(std::uint32_t node) {
     return node % 10 == 0;
 }
 
@@ -85,10 +85,10 @@ ClusterState cluster(const Size& size, Bounds bounds) {
                                .memory_bytes = 16'000'000'000,
                                .disk_bytes = 100'000'000'000});
         ClusterNode& node = state.nodes.back();
-        if (bounds == Bounds::slow_nodes && is_slow(n)) node.memory_bytes = node.disk_bytes = 0;
+        if (bounds == Bounds::slow_nodes && is_slow_node(n)) node.memory_bytes = node.disk_bytes = 0;
         if (bounds != Bounds::shared_nodes) continue;
-        node.nic_bytes_per_second = is_slow(n) ? 1e9 : 12.5e9;
-        node.disk_read_bytes_per_second = is_slow(n) ? 5e8 : 12e9;
+        node.nic_bytes_per_second = is_slow_node(n) ? 1e9 : 12.5e9;
+        node.disk_read_bytes_per_second = is_slow_node(n) ? 5e8 : 12e9;
     }
     for (std::uint32_t i = 0; i < size.datasets; ++i) {
         state.datasets.push_back({.name = "dataset-" + std::to_string(i),

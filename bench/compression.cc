@@ -87,7 +87,7 @@ Result<void> read_and_count(Run& run, std::int64_t least_ns) {
     do {
         if (auto read = read_epoch(run); !read) return read;
     } while (clock.now_ns() - began_ns < least_ns);
-    const double seconds = static_cast<double>(clock.now_ns() - began_ns) * 1e-9;
+    const double seconds = seconds_since(clock, began_ns);
     const FeederTotals after = run.feeder->totals();
     run.rates.push_back(static_cast<double>(after.bytes - before.bytes) / seconds);
     run.hit_ratios.push_back(static_cast<double>(after.hits - before.hits) /

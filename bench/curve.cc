@@ -68,8 +68,7 @@ Result<Measured> measure(Feeder& feeder, const Scenario& scenario) {
     }
     const FeederTotals after = feeder.totals();
     Measured measured;
-    measured.throughput =
-        static_cast<double>(after.bytes - before.bytes) / (static_cast<double>(clock.now_ns() - began_ns) * 1e-9);
+    measured.throughput = static_cast<double>(after.bytes - before.bytes) / seconds_since(clock, began_ns);
     measured.hit_ratio =
         static_cast<double>(after.hits - before.hits) / static_cast<double>(after.blocks - before.blocks);
     return measured;

@@ -54,10 +54,6 @@ Plan make_hits_plan(bool quick) {
     return {512 * kMiB, 1024 * kMiB, 65536, 7, 2, 21, 1, {128 * kKiB, kMiB}, {128 * kKiB, kMiB, 8 * kMiB}};
 }
 
-double seconds_since(std::int64_t began_ns) {
-    return static_cast<double>(SteadyClock().now_ns() - began_ns) * 1e-9;
-}
-
 struct EpochResult {
     std::uint64_t bytes = 0;
     std::uint64_t samples = 0;
@@ -83,7 +79,7 @@ Result<EpochResult> read_epoch(Loader& loader, bool every_byte, std::vector<std:
             if (order != nullptr) order->push_back(sample.index);
         }
     }
-    result.seconds = seconds_since(began_ns);
+    result.seconds = seconds_since(SteadyClock(), began_ns);
     return result;
 }
 
@@ -163,7 +159,7 @@ struct HitsBench {
             std::uint64_t checksum = 0;
             for (const std::uint64_t index : order)
                 checksum += sum_bytes(peer->data() + index * block_bytes, block_bytes);
-            const double loop_seconds = seconds_since(began_ns);
+            const double loop_seconds = seconds_since(SteadyClock(), began_ns);
             exact &= checksum == ours->checksum && ours->samples == files->count;
             rates.push_back(static_cast<double>(ours->bytes) / ours->seconds);
             loop_rates.push_back(static_cast<double>(files->total_bytes()) / loop_seconds);
@@ -180,12 +176,12 @@ struct HitsBench {
     static Result<double> measure_disk_rate(Loader& loader, double seconds) {
         std::uint64_t bytes = 0;
         const std::int64_t began_ns = SteadyClock().now_ns();
-        while (seconds_since(began_ns) < seconds) {
+        while (seconds_since(SteadyClock(), began_ns) < seconds) {
             const auto ours = read_epoch(loader, false, nullptr);
             if (!ours) return std::unexpected(ours.error());
             bytes += ours->bytes;
         }
-        return static_cast<double>(bytes) / seconds_since(began_ns);
+        return static_cast<double>(bytes) / seconds_since(SteadyClock(), began_ns);
     }
 
     Result<boost::json::object> measure_disk(std::uint64_t block_bytes) {
@@ -240,12 +236,12 @@ struct HitsBench {
         for (std::uint32_t i = 0; i < plan.pairs; ++i) {
             std::uint64_t samples = 0;
             const std::int64_t began_ns = SteadyClock().now_ns();
-            while (seconds_since(began_ns) < plan.seconds / 2) {
+            while (seconds_since(SteadyClock(), began_ns) < plan.seconds / 2) {
                 const auto epoch = read_epoch(*loader, false, nullptr);
                 if (!epoch) return std::unexpected(epoch.error());
                 samples += epoch->samples;
             }
-            rates.push_back(static_cast<double>(samples) / seconds_since(began_ns));
+            rates.push_back(static_cast<double>(samples) / seconds_since(SteadyClock(), began_ns));
         }
         return median(rates);
     }

@@ -58,7 +58,7 @@ Result<PolicyResult> measure(const JointScenario& scenario, const JointRuns& run
     if (!read) return std::unexpected(read.error());
     const std::vector<std::uint64_t> after = bytes_of(runs);
     const auto remote_after = remote_bytes();
-    const double seconds = static_cast<double>(clock.now_ns() - began_ns) * 1e-9;
+    const double seconds = seconds_since(clock, began_ns);
     watch.stop();
     if (!remote_before) return std::unexpected(remote_before.error());
     if (!remote_after) return std::unexpected(remote_after.error());

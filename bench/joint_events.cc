@@ -204,7 +204,7 @@ Result<json::object> EventsRun::outcome_of(const Event& event) {
     test::RateWatch watch([this] { return cluster_.remote().bytes(); }, scenario_.remote_bytes_per_second);
     const std::int64_t began_ns = clock_.now_ns();
     if (auto triggered = event.trigger(); !triggered) return std::unexpected(triggered.error().within(event.name));
-    const double trigger_s = static_cast<double>(clock_.now_ns() - began_ns) * 1e-9;
+    const double trigger_s = seconds_since(clock_, began_ns);
     auto outcome = converge(event);
     watch.stop();
     if (!outcome) return std::unexpected(outcome.error().within(event.name));

@@ -50,7 +50,7 @@ void JointJobRun::run(const Open& open, double ideal_bytes_per_second, std::uint
         const auto batch = (*feeder)->next();
         if (!batch) return fail_with(batch.error());
         if (!*batch) {
-            seconds_ = static_cast<double>(clock_.now_ns() - constructed_ns_) * 1e-9;
+            seconds_ = seconds_since(clock_, constructed_ns_);
             if (epochs_.fetch_add(1, std::memory_order_relaxed) + 1 == epochs) return;
             continue;
         }

@@ -132,10 +132,6 @@ struct Layout {
     std::uint64_t epoch_sum = 0;  // of the first epoch
 };
 
-double seconds_since(std::int64_t began_ns) {
-    return static_cast<double>(SteadyClock().now_ns() - began_ns) * 1e-9;
-}
-
 // Reads one epoch, which warms the caches, and keeps the sum of its tokens.
 Result<void> read_epoch(Layout& layout, std::uint64_t samples) {
     Counted counted;
@@ -154,7 +150,7 @@ Result<void> measure(Layout& layout, double seconds) {
         for (int i = 0; i < 8; ++i) {
             if (auto read = layout.read(counted); !read) return read;
         }
-        elapsed = seconds_since(began_ns);
+        elapsed = seconds_since(SteadyClock(), began_ns);
     }
     layout.rates.push_back(static_cast<double>(counted.samples) / elapsed);
     return {};

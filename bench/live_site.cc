@@ -22,7 +22,7 @@ std::string dataset_name(std::uint32_t dataset) {
 }
 
 // A tenth of the nodes have a network and a disk that may be too slow.
-bool is_slow(std::uint32_t node) {
+bool is_slow_node(std::uint32_t node) {
     return node % 10 == 0;
 }
 
@@ -244,8 +244,8 @@ Result<void> LiveSite::report_all() {
                                      .gpus = 8,
                                      .memory_bytes = kMemoryBytes,
                                      .disk_bytes = kDiskBytes,
-                                     .disk_read_bytes_per_second = is_slow(n) ? 5e7 : 6e9,
-                                     .nic_bytes_per_second = is_slow(n) ? 1e8 : 12.5e9,
+                                     .disk_read_bytes_per_second = is_slow_node(n) ? 5e7 : 6e9,
+                                     .nic_bytes_per_second = is_slow_node(n) ? 1e8 : 12.5e9,
                                      .peer_group = "all",
                                      .peer_endpoint = "http://127.0.0.1:7700"};
         for (const auto& [dataset, quota] : datasets[n]) {

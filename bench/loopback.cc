@@ -81,7 +81,7 @@ Result<double> loopback_rate(std::span<const std::byte> data, std::span<std::byt
         sum += sum_bytes(received.data() + bytes, static_cast<std::size_t>(got));
         bytes += static_cast<std::size_t>(got);
     }
-    const double seconds = static_cast<double>(clock.now_ns() - began_ns) * 1e-9;
+    const double seconds = seconds_since(clock, began_ns);
     if (sum == 0) return fail(ErrorCode::internal, "nothing but zeros came over loopback");
     return static_cast<double>(bytes) / seconds;
 }

@@ -139,7 +139,7 @@ Result<boost::json::object> run_jobs(DaemonProcess& daemon, DatasetOptions datas
     const std::int64_t began_ns = clock.now_ns();
     const auto before = snapshot();
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-    const double elapsed = static_cast<double>(clock.now_ns() - began_ns) * 1e-9;
+    const double elapsed = seconds_since(clock, began_ns);
     const auto after = snapshot();
     stop = true;
     Result<void> limits_removed;

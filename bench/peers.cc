@@ -88,7 +88,7 @@ Result<double> epoch_rate(LarderFeeder& feeder) {
         if (!batch) return std::unexpected(batch.error());
         if (!*batch) break;
     }
-    const double seconds = static_cast<double>(clock.now_ns() - began_ns) * 1e-9;
+    const double seconds = seconds_since(clock, began_ns);
     return static_cast<double>(feeder.totals().bytes - before) / seconds;
 }
 

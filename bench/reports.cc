@@ -208,7 +208,7 @@ Result<json::object> measure(const ReportsSize& size, const std::string& directo
             if (auto done = report(nodes[n]); !done) return std::unexpected(done.error());
         }
     }
-    const double seconds = static_cast<double>(clock.now_ns() - began_ns) / 1e9;
+    const double seconds = seconds_since(clock, began_ns);
     const double cpu_s = (cpu_ms() - cpu_before_ms - thread_cpu_ms() + own_before_ms) / 1e3;
     const double reports = static_cast<double>(size.nodes) * size.seconds;
     return json::object{{"nodes", size.nodes},

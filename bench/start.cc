@@ -28,13 +28,13 @@
 namespace larder::bench {
 namespace {
 
-constexpr std::uint32_t kSampleBytes = 400;
+constexpr std::uint32_t kSmallSampleBytes = 400;
 constexpr std::uint32_t kSamplesPerShard = 40'000;
 
 // Writes tar shards of tiny samples, one member each.
 Result<void> write_shards(const std::string& directory, std::uint32_t samples) {
     std::filesystem::create_directories(directory);
-    std::vector<std::uint64_t> words(kSampleBytes / 8);
+    std::vector<std::uint64_t> words(kSmallSampleBytes / 8);
     for (std::uint32_t first = 0; first < samples; first += kSamplesPerShard) {
         char name[32];
         std::snprintf(name, sizeof name, "/%06u.tar", first / kSamplesPerShard);
@@ -47,12 +47,12 @@ Result<void> write_shards(const std::string& directory, std::uint32_t samples) {
         for (std::uint32_t i = first; i < std::min(samples, first + kSamplesPerShard); ++i) {
             std::snprintf(name, sizeof name, "%09u.bin", i);
             archive_entry_set_pathname(entry.get(), name);
-            archive_entry_set_size(entry.get(), kSampleBytes);
+            archive_entry_set_size(entry.get(), kSmallSampleBytes);
             archive_entry_set_filetype(entry.get(), AE_IFREG);
             archive_entry_set_perm(entry.get(), 0644);
             for (std::size_t word = 0; word < words.size(); ++word) words[word] = mix64(i * words.size() + word);
             if (archive_write_header(tar.get(), entry.get()) != ARCHIVE_OK ||
-                archive_write_data(tar.get(), words.data(), kSampleBytes) != kSampleBytes) {
+                archive_write_data(tar.get(), words.data(), kSmallSampleBytes) != kSmallSampleBytes) {
                 return fail(ErrorCode::io, "write " + directory + ": " + archive_error_string(tar.get()));
             }
         }
@@ -94,11 +94,11 @@ Result<Restart> restart(const std::string& state_directory) {
     if (!loader) return std::unexpected(loader.error());
     const auto batch = loader->next();
     if (!batch) return std::unexpected(batch.error());
-    if (!*batch || (**batch)[0].bytes().size() != kSampleBytes) {
+    if (!*batch || (**batch)[0].bytes().size() != kSmallSampleBytes) {
         return fail(ErrorCode::internal, "the first sample is not what was written");
     }
     Restart result;
-    result.first_byte_s = static_cast<double>(clock.now_ns() - began_ns) * 1e-9;
+    result.first_byte_s = seconds_since(clock, began_ns);
     result.heap_bytes = anonymous_bytes(daemon->pid());
     result.hit = loader->statistics().disk_blocks > 0;
     return result;

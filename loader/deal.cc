@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "loader/divide.h"
 
 namespace larder::detail {
 namespace {
@@ -11,10 +12,6 @@ namespace {
 // first total % parts stretches take one more.
 std::uint64_t stretch_begin(std::uint64_t total, std::uint64_t parts, std::uint64_t part) {
     return part * (total / parts) + std::min(part, total % parts);
-}
-
-std::uint64_t divide_rounding_up(std::uint64_t value, std::uint64_t divisor) {
-    return value / divisor + (value % divisor != 0);
 }
 
 bool is_same_dealing(const DealLevel& level, const DealOptions& options) {

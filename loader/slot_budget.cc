@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "cache/protocol/record.h"
 #include "cache/protocol/wire.h"
+#include "loader/divide.h"
 
 namespace larder::detail {
 namespace {
@@ -15,10 +16,6 @@ constexpr std::uint64_t kSlotOverhead_bytes = protocol::kRecordHeaderBytes + pro
 
 constexpr std::uint64_t kAutomaticMin_bytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kAutomaticMax_bytes = std::uint64_t{1} << 30;
-
-std::uint64_t divide_rounding_up(std::uint64_t value, std::uint64_t divisor) {
-    return (value + divisor - 1) / divisor;
-}
 
 std::uint64_t round_up_to_pages(std::uint64_t bytes) {
     return divide_rounding_up(bytes, protocol::kPageBytes) * protocol::kPageBytes;

@@ -21,7 +21,7 @@ constexpr HeaderField kName{0, 100};
 constexpr HeaderField kSize{124, 12};
 constexpr HeaderField kChecksum{148, 8};
 constexpr std::size_t kTypeOffset = 156;
-constexpr HeaderField kMagic{257, 6};
+constexpr HeaderField kMagicField{257, 6};
 constexpr HeaderField kPrefix{345, 155};
 
 std::unexpected<Error> corrupt(std::uint64_t offset, std::string_view what) {
@@ -249,7 +249,8 @@ Result<TarMember> TarReader::read_member(std::span<const std::byte> header, std:
     } else {
         member.name = up_to_nul(field(header, kName));
         // GNU's own format uses the prefix field for other data.
-        if (field(header, kMagic) == std::string_view("ustar\0", 6)) member.prefix = up_to_nul(field(header, kPrefix));
+        if (field(header, kMagicField) == std::string_view("ustar\0", 6))
+            member.prefix = up_to_nul(field(header, kPrefix));
     }
     if (member.type == '0' && member.name.ends_with('/')) member.type = '5';  // old tar's directory
     if (member.type == 'S') return unsupported(position_, "sparse members are not supported");

@@ -11,7 +11,7 @@ namespace larder::scheduler {
 namespace {
 
 // Time between records of jobs' progress. Progress lost in a crash is counted again from the nodes' counters.
-constexpr double kProgress_s = 5;
+constexpr double kProgressSavedEvery_s = 5;
 // Time from a failed decision to the next attempt.
 constexpr double kRetryDelay_s = 1;
 
@@ -115,7 +115,7 @@ void LiveScheduler::tick(Moment now) {
     }
     begin_reads(cluster_, first_starts);
     count_waits();
-    if (now.unix_s - progress_saved_s_ >= kProgress_s || now.unix_s < progress_saved_s_) {
+    if (now.unix_s - progress_saved_s_ >= kProgressSavedEvery_s || now.unix_s < progress_saved_s_) {
         progress_saved_s_ = now.unix_s;
         for (const JobId id : queue_.active()) {
             if (is_with_engine(queue_.jobs().at(id).phase)) queue_.changed(id);

@@ -13,7 +13,7 @@ namespace {
 // A job whose process is lost this many times in a row fails: the cause must be the job itself.
 constexpr std::uint32_t kLostMax = 5;
 // A process that ran this long before it was lost begins a new row: a job that gets on is not the cause.
-constexpr double kProgress_s = 600;
+constexpr double kProgressAtLeast_s = 600;
 
 std::string how_it_ended(const EngineEvent& event) {
     if (!event.message.empty()) return event.message;
@@ -263,7 +263,7 @@ void JobQueue::handle_stop_from_outside(JobRecord& job, const EngineEvent& event
 void JobQueue::handle_loss(JobRecord& job, const EngineEvent& event, double now_s) {
     if (is_stop_from_outside(job, event)) return handle_stop_from_outside(job, event, now_s);
     ++counts_.lost;
-    const bool got_on = job.phase == Phase::running && now_s - job.state.started_s >= kProgress_s;
+    const bool got_on = job.phase == Phase::running && now_s - job.state.started_s >= kProgressAtLeast_s;
     job.lost = got_on ? 1 : job.lost + 1;
     add_log(job, now_s, "lost: " + event.message);
     const StopCause cause = std::exchange(job.stop_cause, StopCause::none);

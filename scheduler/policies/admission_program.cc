@@ -19,9 +19,9 @@ constexpr double kLateLeaseCost = 1e-4;  // cost of a late lease, so that ties g
 
 // The columns of each job and type: first one that says whether the job is admitted on the type, then one for each
 // lease that says whether the job has it.
-class Program {
+class AdmissionProgram {
 public:
-    Program(const LeasePlan& plan, std::uint32_t types, std::span<const AdmissionCandidate> candidates)
+    AdmissionProgram(const LeasePlan& plan, std::uint32_t types, std::span<const AdmissionCandidate> candidates)
         : plan_(plan), types_(types), candidates_(candidates) {
         for (std::size_t c = 0; c < candidates.size(); ++c) {
             for (std::uint32_t type = 0; type < types; ++type) add_columns(c, type);
@@ -164,7 +164,7 @@ private:
 std::optional<std::vector<LeaseFit>> admit_by_program(const LeasePlan& plan, std::uint32_t types,
                                                       std::span<const AdmissionCandidate> candidates) {
     if (candidates.empty()) return std::vector<LeaseFit>{};
-    return Program(plan, types, candidates).solve();
+    return AdmissionProgram(plan, types, candidates).solve();
 }
 
 }  // namespace larder::scheduler

@@ -14,7 +14,7 @@ constexpr std::size_t kRemainingBytes = 0;
 constexpr std::size_t kElapsedS = 1;
 constexpr std::size_t kAloneS = 2;  // total time in a cluster of its own
 
-constexpr double kTolerance = 1e-6;
+constexpr double kFairEnough = 1e-6;
 
 // rho takes steps, 128 to each doubling, so that the search ends at the same value wherever it begins.
 constexpr int kStepsPerDoubling = 128;
@@ -57,7 +57,7 @@ Result<Shares> FinishTimeFairness::allocate(const Snapshot&, const Kinds& kinds)
         }
         return shares_at_highest_level(kinds, needs, {}, spreads_rest);
     };
-    const auto reached = [](const Result<Shares>& shares) { return shares && shares->level >= 1 - kTolerance; };
+    const auto reached = [](const Result<Shares>& shares) { return shares && shares->level >= 1 - kFairEnough; };
 
     auto all_the_time = shares_at(0, true);
     if (!all_the_time || reached(all_the_time)) return all_the_time;

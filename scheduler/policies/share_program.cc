@@ -18,9 +18,9 @@ using Statuses = std::vector<unsigned char>;
 // Columns: each group's part of the time on each type, then the level. Rows: each group's time and rate, then the GPUs
 // of each type. Rates are relative to the group's fastest type and GPUs to all of a type, so that all numbers are near
 // 1.
-class Program {
+class LevelProgram {
 public:
-    explicit Program(const ShareProblem& problem)
+    explicit LevelProgram(const ShareProblem& problem)
         : problem_(problem),
           groups_(static_cast<int>(problem.groups.size())),
           types_(static_cast<int>(problem.gpus_by_type.size())),
@@ -221,7 +221,7 @@ Result<Shares> ShareProgram::solve(const ShareProblem& problem, bool spreads_res
     const std::size_t types = problem.gpus_by_type.size();
     const std::size_t groups = problem.groups.size();
     LARDER_ASSERT(groups > 0 && types > 0);
-    Program program(problem);
+    LevelProgram program(problem);
     const auto columns = static_cast<std::size_t>(program.columns());
     const auto rows = static_cast<std::size_t>(program.rows());
 

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstdint>
+
+namespace larder::detail {
+
+constexpr std::uint64_t divide_rounding_up(std::uint64_t value, std::uint64_t divisor) {
+    return value / divisor + (value % divisor != 0);
+}
+
+}  // namespace larder::detail
