@@ -22,6 +22,7 @@
 #include "bench/bench_options.h"
 #include "bench/cost.h"
 #include "bench/median.h"
+#include "bench/slow_nodes.h"
 #include "tests/oracle/cluster_lp.h"
 #include "tests/oracle/small_lp.h"
 #include "tools/cli/table.h"
@@ -45,10 +46,6 @@ struct Size {
 };
 
 constexpr double kLeaseFloor = 1 << 20;
-
-bool is_slow_node(std::uint32_t node) {
-    return node % 10 == 0;
-}
 
 std::string_view name_of(Bounds bounds) {
     switch (bounds) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include "bench/slow_nodes.h"
 #include "scheduler/placement/free_pool.h"
 #include "scheduler/simulator/scenario.h"
 
@@ -19,11 +20,6 @@ constexpr std::uint64_t kDiskBytes = 100'000'000'000;
 
 std::string dataset_name(std::uint32_t dataset) {
     return "d" + std::to_string(dataset);
-}
-
-// A tenth of the nodes have a network and a disk that may be too slow.
-bool is_slow_node(std::uint32_t node) {
-    return node % 10 == 0;
 }
 
 }  // namespace
