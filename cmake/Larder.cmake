@@ -10,7 +10,7 @@ function(larder_library folder)
         # Fused multiply-add would make plans and simulations differ between machines.
         target_compile_options(${name} PRIVATE -ffp-contract=off)
     endif()
-    if(LARDER_SANITIZE AND CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND folder MATCHES "^(base|cache|allocator|scheduler(/live)?$)")
+    if(LARDER_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND folder MATCHES "^(base|cache|allocator|scheduler(/live)?$)")
         # The coverage that libFuzzer needs, as the fuzz targets link these libraries.
         target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link)
     endif()

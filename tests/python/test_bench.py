@@ -33,6 +33,7 @@ def test_curve_hit_ratios_equal_the_cached_share(bench, tmp_path: pathlib.Path) 
     assert xml.etree.ElementTree.parse(svg).getroot().tag.endswith("svg")
 
 
+@pytest.mark.decisions
 def test_plan_matches_the_linear_program(bench) -> None:
     rows = bench("assign")
     bounds = ["none", "floors", "floors, slow nodes", "floors, shared nodes"]
@@ -48,6 +49,7 @@ def test_plan_matches_the_linear_program(bench) -> None:
             assert row["max_abs_diff"] < (1e-3 if "slow" in row["bounds"] else 1e-6)
 
 
+@pytest.mark.decisions
 def test_plans_are_measured_against_the_best_ones(bench) -> None:
     result = bench("optimum")
     assert [row["objective"] for row in result["objectives"]] == ["max-min", "throughput", "utilisation", "efficiency"]
@@ -57,6 +59,7 @@ def test_plans_are_measured_against_the_best_ones(bench) -> None:
         assert 0 <= row["gap_median"] <= 0.001 and row["gap_median"] <= row["gap_p99"] <= row["gap_worst"] < 1
 
 
+@pytest.mark.decisions
 def test_decisions_are_made_in_every_setting(bench) -> None:
     rows = bench("decide")
     settings = {(row["gpu_types"], row["tight_deadlines"], row["cells"]) for row in rows}
@@ -90,6 +93,7 @@ def test_simulated_lru_matches_lru_of_blocks(bench) -> None:
         assert row["blocks"] == pytest.approx(row["simulated"], abs=0.06)
 
 
+@pytest.mark.decisions
 def test_every_policy_is_simulated(bench) -> None:
     rows = bench("simulate", "--policy", "fifo", "--policy", "max-min", "--policy", "srtf")
     assert [row["policy"] for row in rows] == ["fifo", "max-min", "srtf"]

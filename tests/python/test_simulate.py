@@ -81,6 +81,7 @@ def test_run_reports_every_job(simulate, tmp_path: pathlib.Path) -> None:
     assert "completion time" in text and "events/s" in text
 
 
+@pytest.mark.decisions
 def test_run_is_plotted(simulate, tmp_path: pathlib.Path) -> None:
     simulate(POISSON, "--gpus", "24", *STORAGE, "--plot", str(tmp_path / "drawings"))
     for name in ("jct.svg", "utilisation.svg", "datasets.svg"):
@@ -90,6 +91,7 @@ def test_run_is_plotted(simulate, tmp_path: pathlib.Path) -> None:
         assert drawing.read_bytes() == (tmp_path / "again" / drawing.name).read_bytes()
 
 
+@pytest.mark.decisions
 def test_plot_names_its_policy_cache_and_trace(simulate, tmp_path: pathlib.Path) -> None:
     simulate(POISSON, "--gpus", "24", "--cache-size", "20TB", "--bandwidth", "2GB/s", "--dataset-copies", "0",
              "--policy", "srtf", "--plot", str(tmp_path))  # fmt: skip
@@ -98,6 +100,7 @@ def test_plot_names_its_policy_cache_and_trace(simulate, tmp_path: pathlib.Path)
     assert "<!-- cached (TB) -->" in (tmp_path / "datasets.svg").read_text()
 
 
+@pytest.mark.decisions
 def test_comparison_is_plotted(simulate, tmp_path: pathlib.Path) -> None:
     drawing = tmp_path / "compare.svg"
     simulate("compare", POISSON, "--gpus", "24", "--policies", "fifo,srtf", "--caches", "uniform+joint,lru",
@@ -123,6 +126,7 @@ def test_file_that_cannot_be_written_is_named_before_the_simulation(
     assert said == f"larder: write {path}: No such file or directory\n"
 
 
+@pytest.mark.decisions
 def test_only_the_largest_of_many_datasets_are_plotted(simulate, tmp_path: pathlib.Path) -> None:
     timeline = tmp_path / "timeline.csv"
     simulate(POISSON, "--gpus", "24", *STORAGE, "--dataset-copies", "0",
@@ -156,6 +160,7 @@ def test_tenants_are_read_like_the_allocators_config(simulate, tmp_path: pathlib
     assert "--cells" in simulate("guarantee", trace, "--tenants", str(tenants), status=2)
 
 
+@pytest.mark.decisions
 def test_compare_has_a_row_for_each_combination(simulate) -> None:
     rows = json.loads(simulate("compare", POISSON, "--gpus", "24", "--policies", "fifo,srtf,srtf/blind", "--caches",
                                "uniform+joint,lru,none", "--cache-sizes", "1TB,2TB", "--bandwidths", "200MB/s", "--json"))  # fmt: skip
@@ -166,6 +171,7 @@ def test_compare_has_a_row_for_each_combination(simulate) -> None:
     assert by_choice["fifo", "uniform+joint", 1e12] < by_choice["fifo", "none+fair", 1e12]
 
 
+@pytest.mark.decisions
 def test_capacity_found_reaches_its_target_and_less_does_not(simulate) -> None:
     found = json.loads(simulate("capacity", POISSON, "--gpus", "24", "--bandwidth", "200MB/s", "--of", "cache", "--most", "4TB",
                                 "--metric", "utilisation", "--within", "0.1", "--json"))  # fmt: skip
@@ -178,6 +184,7 @@ def test_capacity_found_reaches_its_target_and_less_does_not(simulate) -> None:
     assert "even --most, " in refused
 
 
+@pytest.mark.decisions
 def test_no_tenant_waits_longer_than_alone(simulate, tmp_path: pathlib.Path) -> None:
     rows = "".join(f"{60 * i},{900 + 37 * (i % 11)},{(1, 2, 8, 4)[i % 4]},{'abc'[i % 3]}\n" for i in range(200))
     found = json.loads(simulate("guarantee", trace_file(tmp_path / "t.csv", rows), "--gpus", "96", "--json"))
@@ -207,6 +214,7 @@ def test_option_without_effect_is_refused(simulate, command: list[str], option: 
     assert option[0] in simulate(*command, *option, status=2)
 
 
+@pytest.mark.decisions
 def test_objectives_are_named_as_in_the_allocators_config(simulate) -> None:
     def plan(objective: str) -> dict:
         return json.loads(simulate(POISSON, "--gpus", "24", *STORAGE, "--objective", objective, "--json"))
@@ -280,6 +288,7 @@ def test_trace_may_follow_options(simulate) -> None:
     assert "completion time" in simulate("--gpus", "8", "poisson:20,5")
 
 
+@pytest.mark.decisions
 def test_sizes_of_a_table_have_one_family_of_units(simulate) -> None:
     capacity = ["capacity", POISSON, "--gpus", "24", "--bandwidth", "200MB/s", "--of", "cache", "--most"]
     compare = ["compare", POISSON, "--gpus", "24", "--bandwidths", "200MB/s", "--cache-sizes"]
@@ -289,6 +298,7 @@ def test_sizes_of_a_table_have_one_family_of_units(simulate) -> None:
         assert " TiB" in (text := simulate(*command, size)) and not re.search(r" [KMGT]B(?!/s)", text)
 
 
+@pytest.mark.decisions
 def test_results_say_what_they_measure(simulate) -> None:
     capacity = ["capacity", POISSON, "--gpus", "24", "--bandwidth", "200MB/s", "--most", "4TB"]
     text = simulate(*capacity)
@@ -357,6 +367,7 @@ def test_cache_name_may_include_a_bandwidth_rule(simulate) -> None:
     assert 'remote bandwidth "fairest" is unknown; known: ' in simulate(POISSON, "--cache", "lru+fairest", status=2)
 
 
+@pytest.mark.decisions
 @pytest.mark.parametrize(
     ("policy", "option"),
     [
@@ -392,6 +403,7 @@ THROUGHPUTS = """{"simulation": {
 "fast": {"1": {"v100": 40, "p100": 12, "k80": 2}}, "even": {"1": {"v100": 11, "p100": 10, "k80": 8}}}}"""
 
 
+@pytest.mark.decisions
 def test_gavel_gains_from_knowing_gpu_types(mean_jct, tmp_path: pathlib.Path) -> None:
     table = TRACES / "gavel_throughputs_isolated.json"
     if not table.is_file():
@@ -402,6 +414,7 @@ def test_gavel_gains_from_knowing_gpu_types(mean_jct, tmp_path: pathlib.Path) ->
     assert rows["max-min-agnostic"]["jct_s"]["mean"] > 1.1 * rows["max-min"]["jct_s"]["mean"]
 
 
+@pytest.mark.decisions
 def test_tiresias_beats_fifo(mean_jct, tmp_path: pathlib.Path) -> None:
     trace = TRACES / "tiresias_60_job.csv"
     path = str(trace)
@@ -413,6 +426,7 @@ def test_tiresias_beats_fifo(mean_jct, tmp_path: pathlib.Path) -> None:
     assert rows["fifo"]["jct_s"]["mean"] > 1.5 * rows["las"]["jct_s"]["mean"]
 
 
+@pytest.mark.decisions
 def test_hived_keeps_its_guarantee(simulate, tmp_path: pathlib.Path) -> None:
     trace = TRACES / "philly_jobs.csv"
     path, jobs = str(trace), 3000
@@ -425,6 +439,7 @@ def test_hived_keeps_its_guarantee(simulate, tmp_path: pathlib.Path) -> None:
     assert found["later"] == 0
 
 
+@pytest.mark.decisions
 def test_chronus_misses_fewer_deadlines(mean_jct, tmp_path: pathlib.Path) -> None:
     rows = "".join(f"{40 * i},{300 + 211 * (i % 17)},{(1, 2, 8, 4)[i % 4]},a\n" for i in range(300))
     path = trace_file(tmp_path / "t.csv", rows)

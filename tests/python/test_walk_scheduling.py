@@ -38,6 +38,7 @@ def shapes(text: str) -> list[str]:
     return page.shapes(re.sub(r"q-[0-9a-f]+", "QUEUE", text))
 
 
+@pytest.mark.decisions
 @pytest.mark.parametrize(
     ("name", "least", "files"),
     [
