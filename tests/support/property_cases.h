@@ -1,7 +1,7 @@
 #pragma once
 
-// The number of random cases per property. Under a sanitizer each case takes ten to thirty times as long, and the first
-// thousands show what a sanitizer can find. The build without sanitizers runs the full number.
+// The number of random cases per property. Under a sanitizer each case takes ten to thirty times as long, and the
+// first hundreds or thousands show what a sanitizer can find. The build without sanitizers runs the full number.
 
 #include <cstdint>
 

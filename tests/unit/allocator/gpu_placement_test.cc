@@ -21,7 +21,7 @@ namespace {
 
 using namespace allocator;
 
-constexpr std::uint64_t kCases = test::property_cases(10'000);
+constexpr std::uint64_t kCases = test::property_cases(10'000, 40);
 constexpr double kSame = 1e-6;  // plans that differ by less are equal
 
 Objective objective_of(std::uint64_t seed) {

@@ -23,7 +23,7 @@ constexpr double kRounding = 1e-9;
 
 std::uint64_t plan_count() {
     const char* wanted = std::getenv("LARDER_PLANS");
-    return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : test::property_cases(100'000, 50);
+    return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : test::property_cases(100'000, 100);
 }
 
 ObjectiveKind kind_of(std::uint64_t seed) {

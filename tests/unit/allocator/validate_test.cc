@@ -288,7 +288,7 @@ TEST(Validate, NamesFirstOfSeveralInvalidFields) {
 }
 
 TEST(Validate, BrokenStateGivesErrorWithFieldOrFinitePlan) {
-    constexpr std::uint64_t kStates = test::property_cases(20'000);
+    constexpr std::uint64_t kStates = test::property_cases(20'000, 40);
     int refused = 0;
     for (std::uint64_t seed = 0; seed < kStates; ++seed) {
         ClusterState state = RandomState(seed, {.waiting = true}).make();
