@@ -77,15 +77,12 @@ bool lower_to_bounded_rates(const Problem& problem, const Solution& solution, st
     return any;
 }
 
-// Keeps these quotas, and only grants bandwidth.
+// Keeps these quotas, and only finds the rates.
 Solution solve_with_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
                            std::vector<std::vector<NodeCache>> quotas, bool* nodes_bind = nullptr) {
     Solution solution{.quotas = std::move(quotas)};
     solution.steady_hit_ratios = steady_hits(problem, solution.quotas);
     solution.steady_rates = rates_for(state, problem, kind, solution.steady_hit_ratios, solution.quotas, nodes_bind);
-    const std::vector<double>& hits = problem.effective_hit_ratios;
-    solution.rates = rates_for(state, problem, kind, hits, solution.quotas);
-    solution.bandwidths = bandwidth_grants(problem, kind, solution.rates, hits);
     return solution;
 }
 
@@ -533,7 +530,10 @@ std::uint64_t moved_bytes(const ClusterState& state, const Quotas& quotas) {
 
 // `placed` lists the jobs that had no GPUs before this plan.
 Plan plan_of(const ClusterState& state, std::span<const std::uint32_t> placed, const Problem& problem,
-             Solution solution) {
+             ObjectiveKind kind, Solution solution) {
+    const std::vector<double>& hits = problem.effective_hit_ratios;
+    const std::vector<double> rates = rates_for(state, problem, kind, hits, solution.quotas);
+    const std::vector<double> bandwidths = bandwidth_grants(problem, kind, rates, hits);
     Plan plan;
     plan.steady_remote_bytes_per_second = steady_remote(problem, solution);
     plan.moved_bytes = moved_bytes(state, solution.quotas);
@@ -548,10 +548,10 @@ Plan plan_of(const ClusterState& state, std::span<const std::uint32_t> placed, c
         JobPlan& job = plan.jobs.emplace_back();
         if (j == kNoTerms) continue;
         job.running = true;
-        job.bandwidth_bytes_per_second = solution.bandwidths[j];
+        job.bandwidth_bytes_per_second = bandwidths[j];
         job.equal_share_bytes_per_second = problem.equal_rates[j];
-        job.hit_ratio = problem.effective_hit_ratios[j];
-        job.predicted_bytes_per_second = solution.rates[j];
+        job.hit_ratio = hits[j];
+        job.predicted_bytes_per_second = rates[j];
         job.steady_hit_ratio = solution.steady_hit_ratios[j];
         job.steady_bytes_per_second = solution.steady_rates[j];
     }
@@ -608,9 +608,9 @@ Plan assign_by_objective(const ClusterState& given, const Objective& objective) 
         const Problem running = problem_of(CountedJobs::running);
         Solution in_turn = solve_for_rotation(state, problem, running, objective.kind, std::move(solution.quotas));
         kept = kept && in_turn.quotas == in_force;
-        plan = plan_of(state, placed, running, std::move(in_turn));
+        plan = plan_of(state, placed, running, objective.kind, std::move(in_turn));
     } else {
-        plan = plan_of(state, placed, problem, std::move(solution));
+        plan = plan_of(state, placed, problem, objective.kind, std::move(solution));
     }
     plan.kept_quotas = kept;
     if (chooses_quotas(objective.kind) && objective.spare_room) give_spare_room(state, plan);

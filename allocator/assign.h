@@ -65,8 +65,6 @@ struct Solution {
     // Each vector is indexed as Problem::jobs.
     std::vector<double> steady_hit_ratios;
     std::vector<double> steady_rates;
-    std::vector<double> rates;
-    std::vector<double> bandwidths;
 };
 
 // Solves one plan for jobs that all have GPUs: cache split, cache placement, and the resulting rates. Where disks or
