@@ -10,9 +10,14 @@ function(larder_library folder)
         # Fused multiply-add would make plans and simulations differ between machines.
         target_compile_options(${name} PRIVATE -ffp-contract=off)
     endif()
-    if(LARDER_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND folder MATCHES "^(base|cache|allocator|scheduler(/live)?$)")
-        # The coverage that libFuzzer needs, as the fuzz targets link these libraries.
-        target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link)
+    # The coverage that libFuzzer needs, as the fuzz targets link these libraries. In the planner, recording the operands
+    # of every comparison would take longer than planning.
+    if(LARDER_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+        if(folder STREQUAL "allocator")
+            target_compile_options(${name} PRIVATE -fsanitize-coverage=inline-8bit-counters,pc-table)
+        elseif(folder MATCHES "^(base|cache|allocator/|scheduler/live$)")
+            target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link)
+        endif()
     endif()
     string(REPLACE "larder_" "larder::" alias ${name})
     if(NOT TARGET ${alias})
