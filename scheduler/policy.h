@@ -96,7 +96,7 @@ public:
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyOptions& options);
 std::vector<std::string_view> policy_names();
 // Returns the default objective of the allocator's plans under the policy: fair shares of storage for policies with
-// fair shares of GPUs, else the least remote traffic.
+// fair shares of GPUs, the most throughput for fifo, else the least remote traffic.
 allocator::ObjectiveKind objective_of(std::string_view policy);
 
 }  // namespace larder::scheduler

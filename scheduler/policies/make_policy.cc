@@ -40,8 +40,9 @@ std::unique_ptr<Policy> make_with_options(const PolicyOptions& options) {
 }
 
 constexpr auto kFair = allocator::ObjectiveKind::max_min;
+constexpr auto kThroughput = allocator::ObjectiveKind::throughput;
 constexpr std::array kMakers{
-    Maker{"fifo", make_plain<Fifo, false>},
+    Maker{"fifo", make_plain<Fifo, false>, kThroughput},
     Maker{"fifo-backfill", make_plain<Fifo, true>},
     Maker{"tenant-fifo", make_plain<TenantFifo>},
     Maker{"sjf", make_plain<Shortest, false>},

@@ -164,7 +164,7 @@ void add_policy_options(CLI::App& app, SimulateOptions& options) {
                  "Let policies take f* as every job's rate, as policies without knowledge of storage do");
     app.add_option("--objective", options.scenario.objective,
                    "Objective of the plan: " + allocator::objective_names() +
-                       ", except pinned; default: max-min under fair policies, else efficiency");
+                       ", except pinned; default: max-min under fair policies, throughput under fifo, else efficiency");
     app.add_option("--round", policy.round_s, "Seconds of a round, for policies that slice time")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);

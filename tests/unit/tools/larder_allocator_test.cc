@@ -176,8 +176,9 @@ TEST(LarderAllocator, ObjectiveFollowsPolicyUnlessSet) {
     };
     EXPECT_EQ(objective({}), "max-min");
     EXPECT_EQ(with_jobs({}), "efficiency");
+    EXPECT_EQ(with_jobs({"--scheduler.policy", "fifo"}), "throughput");
     EXPECT_EQ(with_jobs({"--scheduler.policy", "max-min"}), "max-min");
-    EXPECT_EQ(with_jobs({"--objective", "throughput"}), "throughput");
+    EXPECT_EQ(with_jobs({"--objective", "utilisation"}), "utilisation");
 }
 
 TEST(LarderAllocator, SocketThatCannotBeCreatedIsAnError) {

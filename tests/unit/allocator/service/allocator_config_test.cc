@@ -29,7 +29,7 @@ std::string message_of(std::string_view toml, const std::vector<ConfigOverride>&
     return config.error().message;
 }
 
-std::string refused(const std::string& toml, const std::vector<ConfigOverride>& overrides = {}) {
+std::string config_refusal(const std::string& toml, const std::vector<ConfigOverride>& overrides = {}) {
     return message_of(std::string(kRequiredKeys) + toml, overrides);
 }
 
@@ -118,53 +118,58 @@ TEST(AllocatorConfig, FlagOverridesFile) {
 }
 
 TEST(AllocatorConfig, ErrorNamesKeyValueAndWhatIsAllowed) {
-    EXPECT_EQ(refused("lense = \"1 s\""), "a.toml:3: unknown key \"lense\": did you mean \"lease\"?");
-    EXPECT_EQ(refused("state_directory = \"/x\""),
+    EXPECT_EQ(config_refusal("lense = \"1 s\""), "a.toml:3: unknown key \"lense\": did you mean \"lease\"?");
+    EXPECT_EQ(config_refusal("state_directory = \"/x\""),
               "a.toml:3: unknown key \"state_directory\": did you mean \"state\"?");
-    EXPECT_EQ(refused("lease = \"10 ms\""),
+    EXPECT_EQ(config_refusal("lease = \"10 ms\""),
               "a.toml:3: lease = \"10 ms\": expected a time from \"1 s\" to \"1 h\", in text");
-    EXPECT_EQ(refused("objective = \"luck\""),
+    EXPECT_EQ(config_refusal("objective = \"luck\""),
               "a.toml:3: objective = \"luck\": expected \"efficiency\", \"max-min\", \"throughput\", \"utilisation\", "
               "\"equal-shares\" or "
               "\"pinned\"");
     for (const auto& [kind, text] : kObjectiveTexts) {
-        EXPECT_THAT(refused("objective = \"luck\""), HasSubstr('"' + std::string(text) + '"'));
+        EXPECT_THAT(config_refusal("objective = \"luck\""), HasSubstr('"' + std::string(text) + '"'));
     }
-    EXPECT_THAT(refused("hysteresis = 1.5"), HasSubstr("hysteresis = 1.5: expected a number from 0 to 1"));
-    EXPECT_THAT(refused("hysteresis = \"0.5\""), HasSubstr("expected a number"));
-    EXPECT_THAT(refused("plain_tcp = \"yes\""), HasSubstr("plain_tcp = \"yes\": expected true or false"));
-    EXPECT_THAT(refused("listen = \"7600\""), HasSubstr("expected IP:PORT"));
-    EXPECT_THAT(refused("[certificate.a]\nrole = \"admin\""), HasSubstr("role = \"admin\": expected \"viewer\""));
-    EXPECT_THAT(refused("[certificate.a]\npeer_endpoint = \"a:1\""),
+    EXPECT_THAT(config_refusal("hysteresis = 1.5"), HasSubstr("hysteresis = 1.5: expected a number from 0 to 1"));
+    EXPECT_THAT(config_refusal("hysteresis = \"0.5\""), HasSubstr("expected a number"));
+    EXPECT_THAT(config_refusal("plain_tcp = \"yes\""), HasSubstr("plain_tcp = \"yes\": expected true or false"));
+    EXPECT_THAT(config_refusal("listen = \"7600\""), HasSubstr("expected IP:PORT"));
+    EXPECT_THAT(config_refusal("[certificate.a]\nrole = \"admin\""),
+                HasSubstr("role = \"admin\": expected \"viewer\""));
+    EXPECT_THAT(config_refusal("[certificate.a]\npeer_endpoint = \"a:1\""),
                 HasSubstr("peer_endpoint = \"a:1\": expected http://"));
-    EXPECT_THAT(refused("[limits]\nbody = \"1 KiB\""), HasSubstr("expected a size from \"64 KiB\" to \"256 MiB\""));
-    EXPECT_THAT(refused("", {{"limits.connections", "0"}}),
+    EXPECT_THAT(config_refusal("[limits]\nbody = \"1 KiB\""),
+                HasSubstr("expected a size from \"64 KiB\" to \"256 MiB\""));
+    EXPECT_THAT(config_refusal("", {{"limits.connections", "0"}}),
                 HasSubstr("--limits.connections 0: expected a whole number"));
     EXPECT_THAT(message_of("socket = \"/s\"\nremote_bandwidth = 0"), HasSubstr("expected a rate above 0"));
     EXPECT_THAT(message_of("socket = \"/s\""), HasSubstr("a.toml: remote_bandwidth is missing"));
     EXPECT_THAT(message_of(""),
                 testing::AllOf(HasSubstr("remote_bandwidth is missing"), HasSubstr("socket are missing")));
     EXPECT_THAT(message_of("remote_bandwidth = \"1 Gbit\""), HasSubstr("state and socket are missing"));
-    EXPECT_THAT(refused("floor = \"10 Gbit\""), HasSubstr("is above remote_bandwidth"));
+    EXPECT_THAT(config_refusal("floor = \"10 Gbit\""), HasSubstr("is above remote_bandwidth"));
     EXPECT_EQ(parse_config("state = \"/s\"\nremote_bandwidth = \"1 Gbit\"", "a.toml")->socket, "/s/allocator.sock");
 }
 
 TEST(AllocatorConfig, PlainTcpToOtherMachinesNeedsExplicitKey) {
     const std::string tokens = "[access]\ntokens = \"/t\"\n";
-    EXPECT_THAT(refused("listen = \"0.0.0.0:7600\"\n" + tokens), HasSubstr("without TLS would show every token"));
-    EXPECT_THAT(refused("listen = \"10.0.0.1:7600\"\n" + tokens), HasSubstr("plain_tcp = true"));
+    EXPECT_THAT(config_refusal("listen = \"0.0.0.0:7600\"\n" + tokens),
+                HasSubstr("without TLS would show every token"));
+    EXPECT_THAT(config_refusal("listen = \"10.0.0.1:7600\"\n" + tokens), HasSubstr("plain_tcp = true"));
     EXPECT_EQ(parsed("listen = \"127.0.0.1:7600\"\n" + tokens).listen, "127.0.0.1:7600");
     EXPECT_EQ(parsed("listen = \"[::1]:7600\"\n" + tokens).listen, "[::1]:7600");
     EXPECT_TRUE(parsed("listen = \"0.0.0.0:7600\"\nplain_tcp = true\n" + tokens).plain_tcp);
 }
 
 TEST(AllocatorConfig, MissingCompanionKeyIsNamed) {
-    EXPECT_THAT(refused("listen = \"127.0.0.1:0\""), HasSubstr("set access.tokens or certificate.NAME.role"));
-    EXPECT_THAT(refused("listen = \"127.0.0.1:0\"\n[tls]\ncertificate = \"/c\""), HasSubstr("tls.key is missing"));
-    EXPECT_THAT(refused("[tls]\nkey = \"/k\""), HasSubstr("tls.certificate is missing"));
-    EXPECT_THAT(refused("[tls]\ncertificate = \"/c\"\nkey = \"/k\""), HasSubstr("listen is not"));
-    EXPECT_THAT(refused("[tls]\nclient_ca = \"/a\""), HasSubstr("tls.client_ca needs tls.certificate"));
-    EXPECT_THAT(refused("[certificate.a]\nrole = \"node\""), HasSubstr("certificate.NAME.role needs tls.client_ca"));
+    EXPECT_THAT(config_refusal("listen = \"127.0.0.1:0\""), HasSubstr("set access.tokens or certificate.NAME.role"));
+    EXPECT_THAT(config_refusal("listen = \"127.0.0.1:0\"\n[tls]\ncertificate = \"/c\""),
+                HasSubstr("tls.key is missing"));
+    EXPECT_THAT(config_refusal("[tls]\nkey = \"/k\""), HasSubstr("tls.certificate is missing"));
+    EXPECT_THAT(config_refusal("[tls]\ncertificate = \"/c\"\nkey = \"/k\""), HasSubstr("listen is not"));
+    EXPECT_THAT(config_refusal("[tls]\nclient_ca = \"/a\""), HasSubstr("tls.client_ca needs tls.certificate"));
+    EXPECT_THAT(config_refusal("[certificate.a]\nrole = \"node\""),
+                HasSubstr("certificate.NAME.role needs tls.client_ca"));
 }
 
 TEST(AllocatorConfig, ExampleIsValidAndShowsEveryKey) {
