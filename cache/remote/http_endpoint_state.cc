@@ -50,6 +50,7 @@ std::optional<HttpOutage> HttpEndpointState::end_forgotten_outage(std::int64_t n
 }
 
 std::optional<HttpOutage> HttpEndpointState::answered(std::int64_t now_ns) {
+    has_answered = true;
     return end_silence(now_ns, true);
 }
 

@@ -66,6 +66,7 @@ struct HttpEndpointState {
     std::int64_t last_failed_ns = 0;
     std::uint64_t failures = 0;  // since silent_since_ns
     bool is_outage = false;
+    bool has_answered = false;  // since the start
 
     // A flaky endpoint, too, fails a few times in a row.
     static constexpr std::uint64_t kFailuresBeforeBackoff = 8;

@@ -463,7 +463,10 @@ Verdict HttpAttempt::verdict_of_code(CURLcode code) const {
         case CURLE_OUT_OF_MEMORY: system_errno = ENOMEM; break;
         case CURLE_GOT_NOTHING:
         case CURLE_RECV_ERROR:
-            if (status() == 0 && get_->url.starts_with("http://")) what += "; if the server speaks TLS, write https://";
+            // A server that has answered before does not speak TLS on this port.
+            if (status() == 0 && get_->url.starts_with("http://") && !get_->tries.endpoint->has_answered) {
+                what += "; if the server speaks TLS, write https://";
+            }
             [[fallthrough]];
         case CURLE_SEND_ERROR:
         case CURLE_PARTIAL_FILE: system_errno = ECONNRESET; break;
