@@ -101,6 +101,14 @@ def test_plot_names_its_policy_cache_and_trace(simulate, tmp_path: pathlib.Path)
 
 
 @pytest.mark.decisions
+def test_plot_without_cache_shows_no_negative_bytes(simulate, tmp_path: pathlib.Path) -> None:
+    simulate(POISSON, "--gpus", "24", "--plot", str(tmp_path))
+    text = (tmp_path / "datasets.svg").read_text()
+    assert "<!-- cached (B) -->" in text
+    assert "<!-- \N{MINUS SIGN}" not in text
+
+
+@pytest.mark.decisions
 def test_comparison_is_plotted(simulate, tmp_path: pathlib.Path) -> None:
     drawing = tmp_path / "compare.svg"
     simulate("compare", POISSON, "--gpus", "24", "--policies", "fifo,srtf", "--caches", "uniform+joint,lru",

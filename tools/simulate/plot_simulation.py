@@ -62,10 +62,11 @@ def draw_datasets(title: str, samples: list[dict], datasets: list[str], path: pa
         (panels[0], "cached", "cached_bytes", BYTES),
         (panels[1], "remote", "dataset_bytes_per_second", BYTES_PER_SECOND),
     ):
-        scale, unit = scale_of(max((sum(sample[key]) for sample in samples), default=0), units)
+        most = max((sum(sample[key]) for sample in samples), default=0)
+        scale, unit = scale_of(most, units)
         if datasets and samples:
             axes.stackplot(hours, *([s[key][d] / scale for s in samples] for d in range(len(datasets))), labels=datasets)
-        axes.set(ylabel=f"{what} ({unit})")
+        axes.set(ylabel=f"{what} ({unit})", ylim=(0, None if most > 0 else 1))
     if datasets and samples:
         panels[0].legend(fontsize="small")
     panels[1].set(xlabel="hours")
