@@ -179,10 +179,13 @@ UnitFamily unit_family_of(std::uint64_t bytes) {
 }
 
 UnitFamily common_unit_family(std::span<const std::uint64_t> sizes_bytes) {
-    const auto is_decimal = [](std::uint64_t bytes) {
-        return bytes < kLeastOfKnownFamily_bytes || unit_family_of(bytes) == UnitFamily::decimal;
-    };
-    return std::ranges::all_of(sizes_bytes, is_decimal) ? UnitFamily::decimal : UnitFamily::binary;
+    UnitFamily family = UnitFamily::binary;
+    for (const std::uint64_t bytes : sizes_bytes) {
+        if (bytes < kLeastOfKnownFamily_bytes) continue;
+        family = unit_family_of(bytes);
+        if (family == UnitFamily::binary) break;
+    }
+    return family;
 }
 
 std::string format_bytes(std::uint64_t bytes) {

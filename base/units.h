@@ -27,8 +27,8 @@ enum class UnitFamily : std::uint8_t { decimal, binary };
 // KiB, MiB, ..., else binary. So "10 GB" is shown as "10.00 GB" and "10 GiB" as "10.00 GiB", however the bytes were
 // passed on.
 UnitFamily unit_family_of(std::uint64_t bytes);
-// Returns the family for sizes that stand in one line: decimal if each of 10 kB and more
-// was most likely given so, else binary.
+// Returns the family for sizes that stand in one line: decimal if some size is 10 kB or more and each of those was most
+// likely given so, else binary.
 UnitFamily common_unit_family(std::span<const std::uint64_t> sizes_bytes);
 // Formats a size: "1.50 GiB", "10.00 GB", "812 B".
 std::string format_bytes(std::uint64_t bytes);

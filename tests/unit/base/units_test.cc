@@ -173,6 +173,8 @@ TEST(Units, FormatsSizes) {
     EXPECT_EQ(format_bytes(1000, UnitFamily::decimal), "1.00 kB");
     EXPECT_EQ(common_unit_family(std::array<std::uint64_t, 3>{5'000'000, 0, 7'000}), UnitFamily::decimal);
     EXPECT_EQ(common_unit_family(std::array<std::uint64_t, 2>{5'000'000, 1 << 20}), UnitFamily::binary);
+    // A small size alone has the family that it has anywhere else.
+    EXPECT_EQ(common_unit_family(std::array<std::uint64_t, 2>{4'608, 0}), unit_family_of(4'608));
     EXPECT_EQ(format_bytes(999'999'999, UnitFamily::decimal), "1.00 GB");
     EXPECT_EQ(format_bytes(20'000'000'000'000, UnitFamily::decimal), "20.00 TB");
     EXPECT_EQ(format_bytes(10'000'000'000, UnitFamily::binary), "9.31 GiB");
