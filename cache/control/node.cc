@@ -245,6 +245,7 @@ std::vector<std::string> Node::problems() const {
         problems.push_back("dataset \"" + name + "\" is damaged and is not served: " + dataset.reason.message);
     for (const auto& [name, dataset] : datasets_->all()) {
         if (!dataset.cache_problem.empty()) problems.push_back("dataset \"" + name + "\": " + dataset.cache_problem);
+        if (dataset.offline) problems.push_back("dataset \"" + name + "\" is not served: " + dataset.offline->message);
     }
     return problems;
 }

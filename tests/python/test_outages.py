@@ -74,6 +74,29 @@ def test_outage_is_shown_and_logged_once_at_start_and_end(
     assert "larder_http_outages_total 1\n" in metrics
 
 
+def test_dataset_without_its_directory_is_said_to_be_not_served(
+    start_daemon: Callable[..., Any], tmp_path: pathlib.Path
+) -> None:
+    daemon = start_daemon()
+    directory = tmp_path / "files"
+    directory.mkdir()
+    (directory / "1.bin").write_bytes(b"1")
+    daemon.command("dataset", "add", "files", directory)
+    assert daemon.try_command("dataset", "ls").stderr == ""
+    daemon.end()
+    directory.rename(tmp_path / "away")
+    daemon.start()
+    reason = f"the directory {directory} does not exist here"
+    listed = daemon.try_command("dataset", "ls")
+    assert listed.returncode == 0
+    assert listed.stderr.startswith("not served: files: ") and reason in listed.stderr
+    assert 'problem: dataset "files" is not served: ' in daemon.command("status")
+    assert reason in daemon.command("status")
+    (tmp_path / "away").rename(directory)
+    wait_until(lambda: status(daemon)["problems"] == [])
+    assert daemon.try_command("dataset", "ls").stderr == ""
+
+
 def test_server_that_refuses_a_request_is_not_called_away(start_daemon: Callable[..., Any]) -> None:
     class Moved(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

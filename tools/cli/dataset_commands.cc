@@ -266,6 +266,12 @@ int list_datasets(const Context& context) {
     } else {
         std::fputs(dataset_table(datasets).c_str(), stdout);
     }
+    for (const json::value& value : datasets) {
+        const json::object& dataset = as_object(value);
+        const std::string offline = text_at(dataset, "offline");
+        if (offline.empty()) continue;
+        std::fprintf(stderr, "not served: %s: %s\n", text_at(dataset, "name").c_str(), offline.c_str());
+    }
     for (const json::value& value : array_at(as_object(*answer), "damaged")) {
         const json::object& damaged = as_object(value);
         std::fprintf(stderr, "damaged: %s: %s\n", text_at(damaged, "name").c_str(), text_at(damaged, "reason").c_str());
