@@ -1,5 +1,7 @@
 #pragma once
 
+// Division that rounds up, for counts of batches, shares and slabs. Pure arithmetic.
+
 #include <cstdint>
 
 namespace larder::detail {
