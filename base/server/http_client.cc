@@ -43,7 +43,7 @@ void set_common(CURL* easy, const std::string& url, std::int64_t timeout_ms) {
 
 // True if a server that gave no answer in plain HTTP speaks TLS.
 bool speaks_tls(const HttpEndpoint& endpoint) {
-    constexpr std::int64_t kTimeout_ms = 2000;
+    constexpr std::int64_t kTimeout_ms = 10'000;
     if (endpoint.tls || !endpoint.path.empty()) return false;
     CURL* easy = curl_easy_init();
     set_common(easy, url_of(endpoint, true), kTimeout_ms);
