@@ -160,7 +160,7 @@ Result<std::unique_ptr<AllocatorService>> AllocatorService::start(boost::asio::i
         }
     }
     log_info("allocating", {{"socket", config.socket},
-                            {"remote", format_bytes_per_second(config.cluster.remote_bytes_per_second)},
+                            {"remote", format_bytes_per_second(state->cluster.options().remote_bytes_per_second)},
                             {"lease", format_duration_ns(config.cluster.lease_ns)}});
     return std::unique_ptr<AllocatorService>(new AllocatorService(std::move(state)));
 }

@@ -126,11 +126,12 @@ Result<void> HistoryStore::set_identity() {
         auto drawn = draw_identity();
         if (!drawn) return std::unexpected(drawn.error());
         identity_ = std::move(*drawn);
-        if (reserved_ > 0) {
+        const JobId used = std::max(reserved_, options_.number_seen);
+        if (used > 0) {
             log_warn("the queue of this directory is lost: a new, empty one begins; jobs that still run are not in it",
-                     {{"numbers_used", reserved_}});
+                     {{"numbers_used", used}});
         }
-        last_ = std::max({last_, reserved_, options_.number_seen});
+        last_ = std::max(last_, used);
         first_ = last_ + 1;
         const std::array rows{Row{std::string(kQueue), json_text(json::object{{"id", identity_}, {"first", first_}})},
                               Row{std::string(kNumbers), json_text(json::object{{"last", last_}})}};

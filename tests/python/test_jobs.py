@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import time
@@ -372,6 +373,29 @@ def test_jobs_keep_running_when_the_daemon_ends(start_cluster: Callable[..., Clu
     second = start_cluster("--scheduler.gpus", "1")
     second.wait(job, "succeeded")
     assert (tmp_path / "starts").read_text() == "start\n"
+
+
+def test_lost_queue_is_reported_even_without_its_numbers(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
+    first = start_cluster("--scheduler.gpus", "1")
+    first.wait(first.submit("--name", "quick", script="exit 0"), "succeeded")
+    assert first.allocator.end() == 0
+    (numbers,) = tmp_path.rglob("job-numbers")
+    shutil.rmtree(numbers.parent / "queue")
+    numbers.unlink()
+    second = start_cluster("--scheduler.gpus", "1")
+    assert "the queue of this directory is lost" in second.allocator.log.read_text()
+
+
+def test_restarted_allocator_logs_the_remote_bandwidth_in_force(
+    start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path
+) -> None:
+    options = ("--scheduler.gpus", "1", "--state", str(tmp_path / "state"))
+    first = start_cluster(*options)
+    first.larder("remote", "set", "--bandwidth", "80 MB/s")
+    assert first.allocator.end() == 0
+    second = start_cluster(*options)
+    lines = [line for line in second.allocator.log.read_text().splitlines() if " allocating " in line]
+    assert 'remote="80.00 MB/s"' in lines[-1]
 
 
 @pytest.mark.parametrize("on_term", ["exit 0", "-"], ids=["traps TERM", "dies of TERM"])
