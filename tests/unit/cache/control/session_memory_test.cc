@@ -63,6 +63,9 @@ TEST(SessionMemory, BothSidesCanWriteRingsOfFixedSize) {
 // Closes the client's descriptors and lets the keeper share the slots.
 std::shared_ptr<const SlotKeeper::Slots> keep(SlotKeeper& keeper, SessionMemory memory,
                                               std::function<void()> on_released) {
+    // A parameter may live until the caller's whole expression ends, which may be after the keeper's thread has looked.
+    memory.client_ring_fd.reset();
+    memory.client_slot_fd.reset();
     return keeper.keep(
         std::move(memory.slots), std::move(memory.slot_fd), std::move(memory.ring_fd), [] {}, std::move(on_released));
 }
