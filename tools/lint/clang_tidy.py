@@ -5,7 +5,8 @@ Reads BUILD/compile_commands.json. It is of a g++ build, so clang's own compiler
 compiled together are checked together, which takes a fourth of the time. A unit is checked again only when one of its
 files, a project header they include, .clang-tidy or its command has changed: clean results are kept by a hash of all
 of these in build/clang-tidy. Tests are left to the compiler and the sanitizers. With --seconds it stops in time,
-names the files that it did not reach, and checks those the next time; units never seen clean go first.
+names the files that it did not reach, and checks those the next time. Units never seen clean go first, those with the
+latest commits before the others.
 """
 
 import argparse
@@ -59,6 +60,19 @@ def key_of(entry: dict, config: bytes) -> str:
     return digest.hexdigest()
 
 
+def last_commits() -> dict[pathlib.Path, int]:
+    """The time of each file's last commit, of the files that changed in the last commits."""
+    log = ["git", "log", "--max-count=300", "--format=@%ct", "--name-only"]
+    times: dict[pathlib.Path, int] = {}
+    time_s = 0
+    for line in subprocess.run(log, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
+        if line.startswith("@"):
+            time_s = int(line[1:])
+        elif line:
+            times.setdefault(ROOT / line, time_s)
+    return times
+
+
 def run(build: pathlib.Path, path: str) -> str:
     """Returns what clang-tidy found; empty if the unit is clean."""
     command = [TOOL, "-p", str(build), "--quiet", "--extra-arg=-Wno-everything", path]
@@ -84,8 +98,14 @@ def main() -> int:
         if all(is_checked(source) for source in sources_of(path)):
             key_by_unit.setdefault(str(path), key_of(entry, config))
     to_check = {path: key for path, key in key_by_unit.items() if not (CLEAN / key).exists()}
-    # Each clean file also leaves its name, so that files never seen clean come first.
-    order = sorted(to_check, key=lambda path: (CLEAN / hashlib.sha256(path.encode()).hexdigest()).exists())
+    changed = last_commits()
+
+    def rank(path: str) -> tuple[bool, int]:
+        # Each clean unit also leaves its name, so that units never seen clean come first.
+        seen_clean = (CLEAN / hashlib.sha256(path.encode()).hexdigest()).exists()
+        return seen_clean, -max(changed.get(source, 0) for source in sources_of(pathlib.Path(path)))
+
+    order = sorted(to_check, key=rank)
 
     deadline = time.monotonic() + arguments.seconds
     dirty, late = [], []
