@@ -139,7 +139,8 @@ void LiveSnapshot::fill(JobRecord& job, const StorageView& view) {
 
 DecideInput LiveSnapshot::input(allocator::ObjectiveKind objective, allocator::ClusterState& state) const {
     DecideInput input{.snapshot = snapshot_, .ids = ids_, .near = &LiveSnapshot::near, .context = this};
-    if (snapshot_.storage_aware) input.plan_input = [this, objective, &state] { return plan_input(objective, std::move(state)); };
+    if (snapshot_.storage_aware)
+        input.plan_input = [this, objective, &state] { return plan_input(objective, std::move(state)); };
     return input;
 }
 
