@@ -113,30 +113,31 @@ void expect_network_and_disks_carry_rates(const ClusterState& state, const Plan&
     }
 }
 
-// The objectives that choose quotas guarantee each job its equal share.
-void expect_no_job_below_its_equal_share(const Plan& plan) {
-    for (const JobPlan& job : plan.jobs) {
-        EXPECT_GE(job.steady_bytes_per_second, job.equal_share_bytes_per_second * (1 - 1e-6));
-    }
-}
-
-TEST(PlanProperties, LimitsHoldAndNoJobIsBelowItsEqualShare) {
-    std::uint64_t limited = 0;
+TEST(PlanProperties, CapacityBandwidthNetworkAndDiskLimitsHold) {
     for (std::uint64_t seed = 0; seed < plan_count(); ++seed) {
         const ClusterState state = RandomState(seed, {.turns = true}).make();
-        const ObjectiveKind kind = kind_of(seed);
-        const auto plan = assign(state, {.kind = kind});
+        const auto plan = assign(state, {.kind = kind_of(seed)});
         ASSERT_TRUE(plan.has_value()) << "seed " << seed << ": " << plan.error().message;
         expect_within_capacity(state, *plan);
         expect_within_bandwidth(state, *plan);
         expect_network_and_disks_carry_rates(state, *plan);
-        if (kind != ObjectiveKind::equal_shares && kind != ObjectiveKind::pinned) {
-            expect_no_job_below_its_equal_share(*plan);
-            limited += std::ranges::any_of(state.jobs, [](const ClusterJob& job) {
-                return job.bandwidth_cap_bytes_per_second < job.ideal_bytes_per_second;
-            });
-        }
         if (HasFailure()) FAIL() << "seed " << seed << " objective " << seed % 6;
+    }
+}
+
+TEST(PlanProperties, NoJobIsBelowItsEqualShare) {
+    std::uint64_t limited = 0;
+    for (std::uint64_t seed = 0; seed < plan_count(); ++seed) {
+        const ClusterState state = RandomState(seed, {.turns = true}).make();
+        const auto plan = assign(state, {.kind = static_cast<ObjectiveKind>(seed % 4)});
+        ASSERT_TRUE(plan.has_value());
+        for (const JobPlan& job : plan->jobs) {
+            EXPECT_GE(job.steady_bytes_per_second, job.equal_share_bytes_per_second * (1 - 1e-6));
+        }
+        limited += std::ranges::any_of(state.jobs, [](const ClusterJob& job) {
+            return job.bandwidth_cap_bytes_per_second < job.ideal_bytes_per_second;
+        });
+        if (HasFailure()) FAIL() << "seed " << seed;
     }
     EXPECT_GT(limited, plan_count() / 10);
 }
@@ -202,7 +203,7 @@ TEST(PlanProperties, PlanIsIndependentOfListOrder) {
     for (std::uint64_t seed = 0; seed < plan_count(); ++seed) {
         // Some states have more jobs and nodes, so that rounding of sums differs more.
         RandomStateOptions options{.turns = true};
-        if (seed % 100 == 0) options = {.jobs_max = 120, .datasets_max = 8, .nodes_max = 12, .turns = true};
+        if (seed % 20 == 0) options = {.jobs_max = 120, .datasets_max = 8, .nodes_max = 12, .turns = true};
         const ClusterState state = RandomState(seed, options).make();
         ClusterState shuffled = state;
         std::mt19937_64 random(seed);
