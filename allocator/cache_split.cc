@@ -307,7 +307,8 @@ CacheSplit equal_split(const Problem& problem) {
     return split;
 }
 
-// Returns the split with the largest sum of rates found by alternating rates and cache from several starts.
+// Returns the split with the largest sum of rates found by alternating rates and cache from several starts. With many
+// jobs there are fewer starts, so that a plan stays fast.
 CacheSplit throughput_split(const Problem& problem) {
     Climb climb(problem);
     climb.climb_from(split_for_equal_rates(problem));
@@ -316,13 +317,15 @@ CacheSplit throughput_split(const Problem& problem) {
 
     // Local search: fill one cache before all others, and fill the rest as in the best split so far.
     constexpr std::size_t kMovesMax = 64;
+    constexpr std::size_t kJobsMax = 20'000;  // looked at by all moves together
+    const std::size_t moves_max = std::min(kMovesMax, kJobsMax / std::max<std::size_t>(1, problem.jobs.size()));
     std::size_t moves = 0;
     for (std::size_t first = 0; first < problem.caches.size(); ++first) {
         const std::vector<double> found = largest_rates(problem, climb.best());
         if (found.empty()) break;
         Savings savings = savings_of(problem, found);
         if (savings.density[first] == 0) continue;
-        if (++moves > kMovesMax) break;
+        if (++moves > moves_max) break;
         savings.density[first] = std::numeric_limits<double>::max();
         if (!savings.unbounded.empty()) savings.unbounded[first] = std::numeric_limits<double>::max();
         climb.climb_from(fill(problem, savings, least_cache(problem, problem.equal_rates)));
