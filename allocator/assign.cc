@@ -47,9 +47,9 @@ std::vector<double> bandwidth_grants(const Problem& problem, ObjectiveKind kind,
 }
 
 std::vector<double> steady_hits(const Problem& problem, const std::vector<std::vector<NodeCache>>& quotas) {
-    const std::vector<double> ratios = problem.hit_ratios(split_of(problem, quotas));
+    const std::vector<CachedPart> parts = problem.cached_parts(split_of(problem, quotas));
     std::vector<double> hits(problem.jobs.size());
-    for (std::size_t j = 0; j < hits.size(); ++j) hits[j] = problem.steady_hit_ratio(j, ratios);
+    for (std::size_t j = 0; j < hits.size(); ++j) hits[j] = problem.steady_hit_ratio(j, parts);
     return hits;
 }
 

@@ -9,11 +9,12 @@
 // same state and objective give the same plan, whatever the order of the lists; no clock, no I/O, no randomness. The
 // allocator's daemon, the simulator, the what-if command and the tests all call it. Any thread.
 //
-// Cache is chosen for the steady state (quotas filled). The choice is exact: each objective comes down to a fractional
-// knapsack. Bandwidth is granted for the cache that can be hit now: a block admitted in this epoch helps a job only if
-// the job has not read it yet. Disk and network bounds depend on where cache lies, and the placement of cache depends
-// on the bounded rates. So assign() solves without the bounds, places the cache and bounds the rates. If a node binds,
-// it searches: it looks for rates that the nodes can carry (balanced_placement.h), level by level or job by job, and
+// Cache is chosen for the steady state: quotas fill as jobs read, and a job that ends soon gains less by cache than one
+// that reads on (cache_gains() in model.h). The choice is exact: each objective comes down to a fractional knapsack.
+// Bandwidth is granted for the cache that can be hit now: a block admitted in this epoch helps a job only if the job
+// has not read it yet. Disk and network bounds depend on where cache lies, and the placement of cache depends on the
+// bounded rates. So assign() solves without the bounds, places the cache and bounds the rates. If a node binds, it
+// searches: it looks for rates that the nodes can carry (balanced_placement.h), level by level or job by job, and
 // solves again with the bounded rates as the jobs' ideals, at most three times. The best solution is taken. This is no
 // longer exact: `larder bench optimum` measures how far plans are from the best. If a job is then below its equal
 // share, nodes that are too slow for what lies on them exchange cache with others (node_relief.h). If that is not

@@ -103,7 +103,7 @@ public:
           balance_(state, problem),
           quotas_(state.datasets.size()),
           placed_(problem.caches.size()),
-          read_per_byte_(densities(problem, rates)),
+          read_per_byte_(reads_per_byte(problem, rates)),
           local_per_byte_(state.nodes.size()) {
         for (std::uint32_t d = 0; d < quotas_.size(); ++d) {
             for (const NodeCache& held : state.datasets[d].held) {
@@ -167,13 +167,14 @@ public:
             const DatasetTerms& terms = problem_.datasets[d];
             if (terms.caches_begin != first) continue;
             for (std::uint32_t j = terms.jobs_begin; j < terms.jobs_end; ++j) {
-                if (problem_.gains[j] == 0) continue;
+                const double rate = rates_[j] * problem_.gains_of_kept[j];
+                if (rate <= 0) continue;
                 for (const JobRun& run : problem_.runs_of(j)) {
                     if (!(excess[run.node] > 0)) continue;
                     const std::uint32_t i = problem_.cache_on(d, run.node);
                     auto& on_node = local[run.node];
                     if (on_node.empty() || on_node.back().second != i) on_node.emplace_back(0, i);
-                    on_node.back().first += rates_[j] * run.part / problem_.caches[i].size;
+                    on_node.back().first += rate * run.part / problem_.caches[i].size;
                 }
             }
         }
@@ -205,10 +206,8 @@ private:
         const GroupCache& cache = problem_.caches[i];
         const DatasetTerms& terms = problem_.datasets[cache.dataset];
         for (std::uint32_t j = terms.jobs_begin; j < terms.jobs_end; ++j) {
-            if (problem_.gains[j] == 0) continue;
-            for (const JobRun& run : problem_.runs_of(j)) {
-                local_per_byte_[run.node] += run.part * rates_[j] / cache.size;
-            }
+            const double rate = rates_[j] * problem_.gains_of_kept[j];
+            for (const JobRun& run : problem_.runs_of(j)) local_per_byte_[run.node] += run.part * rate / cache.size;
         }
         places_.clear();
         for (const std::uint32_t n : balance_.nodes_of(cache.group)) {

@@ -13,28 +13,29 @@ namespace {
 constexpr double kRounding = 1e-9;
 
 bool cache_relieves_cap(const Problem& problem, std::size_t job) {
-    return problem.gains[job] != 0 && std::isfinite(problem.bandwidth_caps[job]);
+    return problem.gains_of_kept[job] > 0 && std::isfinite(problem.bandwidth_caps[job]);
 }
 
 }  // namespace
 
 std::vector<double> least_cache(const Problem& problem, std::span<const double> rates) {
     if (!problem.limits_bandwidth) return {};
+    std::vector<double> equal_bytes;
+    equal_bytes.reserve(problem.caches.size());
+    for (const GroupCache& cache : problem.caches) equal_bytes.push_back(cache.equal_cache);
+    const std::vector<CachedPart> equal_parts = problem.cached_parts(equal_bytes);
     std::vector<double> least(problem.caches.size());
     for (std::size_t j = 0; j < rates.size(); ++j) {
         const double cap = problem.bandwidth_caps[j];
         if (!cache_relieves_cap(problem, j) || rates[j] <= cap) continue;
         const double hits = 1 - cap / rates[j];
         const std::span<const Read> reads = problem.reads_of(j);
-        double hits_at_equal_share = 0;
-        for (const Read& read : reads) {
-            const GroupCache& cache = problem.caches[read.cache];
-            hits_at_equal_share += read.part * hit_ratio(cache.equal_cache, cache.size);
-        }
+        const double hits_at_equal_share = problem.steady_hit_ratio(j, equal_parts);
         for (const Read& read : reads) {
             const GroupCache& cache = problem.caches[read.cache];
             const bool in_several_groups = reads.size() > 1 && hits_at_equal_share > 0;
-            const double bytes = in_several_groups ? cache.equal_cache * hits / hits_at_equal_share : cache.size * hits;
+            const double bytes =
+                in_several_groups ? cache.equal_cache * hits / hits_at_equal_share : problem.bytes_for(j, cache, hits);
             least[read.cache] = std::max(least[read.cache], std::min(bytes, cache.cap));
         }
     }
@@ -43,15 +44,20 @@ std::vector<double> least_cache(const Problem& problem, std::span<const double> 
 
 std::vector<Saving> savings_with_floors(const Problem& problem, std::span<const double> rates) {
     std::vector<Saving> savings;
-    savings.reserve(problem.reads.size());
+    savings.reserve(2 * problem.reads.size());
     for (std::size_t j = 0; j < rates.size(); ++j) {
         const double floor = problem.bandwidth_floors[j];
         if (!has_floor(problem, j) || rates[j] <= floor) continue;
         for (const Read& read : problem.reads_of(j)) {
-            const double size = problem.caches[read.cache].size;
+            const GroupCache& cache = problem.caches[read.cache];
+            const double reads = read.part * rates[j] / cache.size;
+            const double up_to_bytes = problem.bytes_for(j, cache, 1 - floor / rates[j]);
+            const double added = problem.gains_of_added[j];
+            savings.push_back({.cache = read.cache, .up_to_bytes = up_to_bytes, .density = reads * added});
+            if (cache.cached <= 0 || problem.gains_of_kept[j] <= added) continue;
             savings.push_back({.cache = read.cache,
-                               .up_to_bytes = size * (1 - floor / rates[j]),
-                               .density = read.part * rates[j] / size});
+                               .up_to_bytes = std::min(up_to_bytes, cache.cached),
+                               .density = reads * (problem.gains_of_kept[j] - added)});
         }
     }
     return savings;
@@ -88,21 +94,24 @@ double highest_rate(const Problem& problem, std::size_t index) {
     const double cap = problem.bandwidth_caps[index];
     const double ideal = problem.ideals[index];
     if (std::isinf(cap)) return ideal;
-    if (problem.gains[index] == 0) return predicted_rate(ideal, cap, problem.effective_hit_ratios[index]);
-    double hits = 0;
+    double kept = 0;
+    double added = 0;
     for (const Read& read : problem.reads_of(index)) {
         const GroupCache& cache = problem.caches[read.cache];
-        hits += read.part * hit_ratio(std::min(cache.cap, problem.group_bytes[cache.group]), cache.size);
+        const CachedPart most = cache.part(std::min(cache.cap, problem.group_bytes[cache.group]));
+        kept += read.part * most.kept;
+        added += read.part * most.added;
     }
+    const double hits = kept * problem.gains_of_kept[index] + added * problem.gains_of_added[index];
     return predicted_rate(ideal, cap, std::min(1.0, hits));
 }
 
-double largest_cap_excess(const Problem& problem, std::span<const double> rates, std::span<const double> ratios) {
+double largest_cap_excess(const Problem& problem, std::span<const double> rates, std::span<const CachedPart> parts) {
     double most = 0;
     if (!problem.limits_bandwidth) return most;
     for (std::size_t j = 0; j < rates.size(); ++j) {
         if (!cache_relieves_cap(problem, j)) continue;
-        const double misses = rates[j] * (1 - problem.steady_hit_ratio(j, ratios));
+        const double misses = rates[j] * (1 - problem.steady_hit_ratio(j, parts));
         const double cap = problem.bandwidth_caps[j];
         if (misses > cap * (1 + kRounding)) most = std::max(most, misses / cap);
     }

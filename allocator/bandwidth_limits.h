@@ -28,7 +28,7 @@ std::vector<double> least_cache(const Problem& problem, std::span<const double> 
 
 // True if the job (an index in Problem::jobs) has a floor, and more cache can bring its misses below that floor.
 inline bool has_floor(const Problem& problem, std::size_t job) {
-    return problem.gains[job] != 0 && problem.bandwidth_floors[job] > 0;
+    return problem.gains_of_kept[job] > 0 && problem.bandwidth_floors[job] > 0;
 }
 
 // Returns the savings of the jobs with floors, at these rates.
@@ -43,7 +43,7 @@ std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> de
 double highest_rate(const Problem& problem, std::size_t index);
 
 // Returns the largest factor by which a job's need exceeds its cap at these rates; 0 if all caps allow the rates.
-// `ratios` are the caches' hit ratios, by index in Problem::caches.
-double largest_cap_excess(const Problem& problem, std::span<const double> rates, std::span<const double> ratios);
+// `parts` are what the caches hold, by index in Problem::caches.
+double largest_cap_excess(const Problem& problem, std::span<const double> rates, std::span<const CachedPart> parts);
 
 }  // namespace larder::allocator

@@ -69,16 +69,16 @@ private:
 
 // The savings of cache at some rates.
 struct Savings {
-    std::vector<double> density;    // remote bytes per second that a byte of each cache saves
-    std::vector<double> unbounded;  // the same without jobs that have floors; empty if no job has one
-    std::vector<Saving> bounded;    // of the jobs that have floors
+    std::vector<double> density;    // remote bytes per second that a byte of each cache saves, if it has yet to be read
+    std::vector<double> unbounded;  // the same without jobs that have floors
+    std::vector<Saving> bounded;    // of jobs that have floors, and what cached bytes save beyond bytes yet to be read
 };
 
 // Fills the caches in order of density, after each has its bytes in `least` (empty: 0).
 CacheSplit fill(const Problem& problem, const Savings& savings, std::span<const double> least) {
     Filling filling(problem);
     for (std::uint32_t i = 0; i < least.size(); ++i) filling.give(i, least[i]);
-    if (savings.unbounded.empty()) {
+    if (savings.bounded.empty()) {
         filling.give_by(savings.density);
         filling.keep_cached();
         return filling.take();
@@ -97,33 +97,43 @@ CacheSplit fill(const Problem& problem, const Savings& savings, std::span<const 
     return filling.take();
 }
 
+// Returns the sum over each cache's readers of rate * part, divided by the dataset's size.
+std::vector<double> per_byte(const Problem& problem, auto&& rate) {
+    std::vector<double> sums(problem.caches.size());
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        const double of_job = rate(j);
+        if (of_job == 0) continue;
+        for (const Read& read : problem.reads_of(j)) sums[read.cache] += read.part * of_job;
+    }
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] /= problem.caches[i].size;
+    return sums;
+}
+
 }  // namespace
 
-std::vector<double> densities(const Problem& problem, std::span<const double> rates) {
-    std::vector<double> density(problem.caches.size());
-    for (std::size_t j = 0; j < rates.size(); ++j) {
-        if (problem.gains[j] == 0) continue;
-        for (const Read& read : problem.reads_of(j)) density[read.cache] += read.part * rates[j];
-    }
-    for (std::size_t i = 0; i < density.size(); ++i) density[i] /= problem.caches[i].size;
-    return density;
+std::vector<double> reads_per_byte(const Problem& problem, std::span<const double> rates) {
+    return per_byte(problem, [&](std::size_t j) { return rates[j] * problem.gains_of_kept[j]; });
 }
 
 namespace {
 
 Savings savings_of(const Problem& problem, std::span<const double> rates) {
-    Savings savings{.density = densities(problem, rates)};
-    if (!problem.limits_bandwidth) return savings;
-    std::vector<double> without_floors(rates.begin(), rates.end());
-    bool any = false;
-    for (std::size_t j = 0; j < rates.size(); ++j) {
-        if (!has_floor(problem, j)) continue;
-        without_floors[j] = 0;
-        any = true;
+    const auto saved_if_added = [&](std::size_t j) { return rates[j] * problem.gains_of_added[j]; };
+    Savings savings{.density = per_byte(problem, saved_if_added)};
+    savings.unbounded = savings.density;
+    if (problem.limits_bandwidth) {
+        savings.bounded = savings_with_floors(problem, rates);
+        savings.unbounded =
+            per_byte(problem, [&](std::size_t j) { return has_floor(problem, j) ? 0 : saved_if_added(j); });
     }
-    if (!any) return savings;
-    savings.unbounded = densities(problem, without_floors);
-    savings.bounded = savings_with_floors(problem, rates);
+    const std::vector<double> more_if_kept = per_byte(problem, [&](std::size_t j) {
+        return has_floor(problem, j) ? 0 : rates[j] * problem.gains_of_kept[j] - saved_if_added(j);
+    });
+    for (std::uint32_t i = 0; i < more_if_kept.size(); ++i) {
+        const double cached = problem.caches[i].cached;
+        if (cached <= 0 || more_if_kept[i] <= 0) continue;
+        savings.bounded.push_back({.cache = i, .up_to_bytes = cached, .density = more_if_kept[i]});
+    }
     return savings;
 }
 
@@ -155,13 +165,13 @@ CacheSplit best_split(const Problem& problem, std::span<const double> rates, std
 // Returns the remote bandwidth that the jobs need at these rates. The result also exceeds Problem::remote if one job
 // needs more than its cap.
 double least_remote(const Problem& problem, std::span<const double> rates, const CacheSplit& split) {
-    const std::vector<double> ratios = problem.hit_ratios(split);
+    const std::vector<CachedPart> parts = problem.cached_parts(split);
     double needed = 0;
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
-        const double misses = rates[j] * (1 - problem.steady_hit_ratio(j, ratios));
+        const double misses = rates[j] * (1 - problem.steady_hit_ratio(j, parts));
         needed += std::max(misses, problem.bandwidth_floors[j]);
     }
-    return std::max(needed, problem.remote * largest_cap_excess(problem, rates, ratios));
+    return std::max(needed, problem.remote * largest_cap_excess(problem, rates, parts));
 }
 
 // Returns rates between equal shares and f* with the largest sum, for this split. Empty if equal shares do not fit.
@@ -169,11 +179,11 @@ std::vector<double> largest_rates(const Problem& problem, const CacheSplit& spli
     std::vector<double> rates = problem.equal_rates;
     double left = problem.remote - least_remote(problem, rates, split);
     if (left < -1e-9 * problem.remote) return {};
-    const std::vector<double> ratios = problem.hit_ratios(split);
+    const std::vector<CachedPart> parts = problem.cached_parts(split);
     std::vector<double> miss(rates.size());
     std::vector<double> cost(rates.size());
     for (std::uint32_t j = 0; j < rates.size(); ++j) {
-        miss[j] = 1 - problem.steady_hit_ratio(j, ratios);
+        miss[j] = 1 - problem.steady_hit_ratio(j, parts);
         cost[j] = miss[j] / problem.jobs[j].value;
     }
     for (const std::uint32_t j : ascending(cost)) {
@@ -327,7 +337,7 @@ CacheSplit throughput_split(const Problem& problem) {
         if (savings.density[first] == 0) continue;
         if (++moves > moves_max) break;
         savings.density[first] = std::numeric_limits<double>::max();
-        if (!savings.unbounded.empty()) savings.unbounded[first] = std::numeric_limits<double>::max();
+        savings.unbounded[first] = std::numeric_limits<double>::max();
         climb.climb_from(fill(problem, savings, least_cache(problem, problem.equal_rates)));
     }
     return climb.best();
@@ -338,7 +348,7 @@ CacheSplit utilisation_split(const Problem& problem) {
     Climb climb(problem);
     // One start values a cache by the work that its hits alone keep going.
     const auto values = rates_of(problem, [&](std::size_t j) { return problem.jobs[j].value * problem.ideals[j]; });
-    climb.climb_from(fill(problem, {.density = densities(problem, values)}, least_cache(problem, problem.equal_rates)));
+    climb.climb_from(fill(problem, savings_of(problem, values), least_cache(problem, problem.equal_rates)));
     climb.climb_from(split_for_equal_rates(problem));
     return climb.best();
 }

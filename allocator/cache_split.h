@@ -2,8 +2,9 @@
 
 // Splits the cluster's cache. First it decides how much cache each dataset gets in each peer group, for each objective.
 // At given rates, the least remote bandwidth is a fractional knapsack per group: a byte of cache of dataset i saves
-// (sum of the rates at which the group's ranks read i) / size_i, so filling the densest first is exact. The objectives
-// differ in the rates they use.
+// (sum of the rates at which the group's ranks read i) / size_i, so filling the densest first is exact. The rate of a
+// job that ends counts in part, by the hits that it still gets (cache_gains() in model.h): a block that is cached
+// already saves more than one that has yet to be read. The objectives differ in the rates they use.
 //
 // Then it chooses the nodes, and the tiers there, where each dataset's cache lies. Cached bytes stay where they are.
 // More cache goes to the nodes where the dataset's jobs run, then to the nodes with most room in the group. The dataset
@@ -23,8 +24,9 @@ using CacheSplit = std::vector<double>;
 // Returns `split` moved towards the equal one, only as far as needed to let every job reach its equal share's rate.
 CacheSplit towards_equal_split(const Problem& problem, const CacheSplit& split);
 
-// Returns the remote bytes per second that a byte of each cache saves at these rates, by index in Problem::caches.
-std::vector<double> densities(const Problem& problem, std::span<const double> rates);
+// Returns the rate at which each byte of a cache is read in the steady state if jobs read at these rates, by index in
+// Problem::caches.
+std::vector<double> reads_per_byte(const Problem& problem, std::span<const double> rates);
 
 // Returns the split that is best by the objective.
 CacheSplit split_for(const Problem& problem, ObjectiveKind kind);

@@ -38,4 +38,22 @@ inline double effective_hit_ratio(const ClusterJob& job, double dataset_hit_rati
     return std::min({1.0, cached / unread, looking_ahead});
 }
 
+// The parts of a job's remaining reads of a block that hit. With endless epochs both are 1.
+struct CacheGains {
+    double of_kept = 1;   // of a block that is cached now
+    double of_added = 1;  // of a block that is cached when the job reads it next
+};
+
+// `cached_part` is the part of the dataset that is cached, and `unread_part` the part that the job has yet to read in
+// this epoch, with this hit ratio. `epochs_after` follow.
+inline CacheGains cache_gains(double cached_part, double unread_part, double unread_hit_ratio, double epochs_after) {
+    if (std::isinf(epochs_after)) return {};
+    const double reads = unread_part + epochs_after;
+    if (reads <= 0) return {.of_kept = 0, .of_added = 0};
+    const double hits_in_epoch = cached_part > 0 ? std::min(1.0, unread_hit_ratio * unread_part / cached_part) : 0;
+    // A block is read next in this epoch or in the one after it, and hits from then on.
+    const double hits_of_added = unread_part * epochs_after + (1 - unread_part) * std::max(0.0, epochs_after - 1);
+    return {.of_kept = std::min(1.0, (hits_in_epoch + epochs_after) / reads), .of_added = hits_of_added / reads};
+}
+
 }  // namespace larder::allocator

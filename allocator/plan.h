@@ -20,8 +20,8 @@ struct JobPlan {
     GpuShares found_placement;                // for a job that had none
     double bandwidth_bytes_per_second = 0;    // b: the grant
     double equal_share_bytes_per_second = 0;  // e: its rate from an equal share of everything
-    // Predictions: with the present cache; and in the steady state, in which quotas are filled and were already filled
-    // when every epoch began.
+    // Predictions: with the present cache; and in the steady state, in which quotas fill as the job reads, averaged
+    // over all that it has left to read. For a job that reads on for ever, quotas are filled.
     double hit_ratio = 0;
     double predicted_bytes_per_second = 0;
     double steady_hit_ratio = 0;

@@ -294,8 +294,8 @@ void share_limits(const ClusterState& state, std::span<const std::uint32_t> data
     }
 }
 
-// Makes each job's equal share of cache and bandwidth, and its rate from them. Returns the hit ratio of each cache.
-std::vector<double> share_equally(std::span<const double> readers, Problem& problem) {
+// Makes each job's equal share of cache and bandwidth, and its rate from them. Returns what each cache then holds.
+std::vector<CachedPart> share_equally(std::span<const double> readers, Problem& problem) {
     std::vector<double> left = problem.group_bytes;
     for (const GroupCache& cache : problem.caches) left[cache.group] -= cache.floor;
     std::vector<double> readers_in_group(problem.group_bytes.size());
@@ -308,7 +308,7 @@ std::vector<double> share_equally(std::span<const double> readers, Problem& prob
         cache.equal_cache = std::min(cache.cap, cache.floor + std::max(0.0, left[cache.group]) * share);
         equal_bytes.push_back(cache.equal_cache);
     }
-    std::vector<double> equal_ratios = problem.hit_ratios(equal_bytes);
+    std::vector<CachedPart> equal_parts = problem.cached_parts(equal_bytes);
     double count = 0;
     double remote_left = problem.remote;
     for (const JobTerms& job : problem.jobs) count += job.time_share;
@@ -318,10 +318,10 @@ std::vector<double> share_equally(std::span<const double> readers, Problem& prob
         JobTerms& job = problem.jobs[j];
         const double share = std::max(0.0, remote_left) * job.time_share / count;
         job.equal_bandwidth = std::min(problem.bandwidth_caps[j], problem.bandwidth_floors[j] + share);
-        const double hits = problem.steady_hit_ratio(j, equal_ratios);
+        const double hits = problem.steady_hit_ratio(j, equal_parts);
         problem.equal_rates[j] = predicted_rate(problem.ideals[j], job.equal_bandwidth, hits);
     }
-    return equal_ratios;
+    return equal_parts;
 }
 
 // The lowest and the second lowest of the rates that nodes of a group allow.
@@ -355,7 +355,7 @@ std::uint32_t sole_node_in(const Problem& problem, std::span<const JobRun> runs,
 // lies on all nodes of the group, in memory and on disk, in proportion to their room. The jobs that run on a node share
 // its incoming network. The jobs of a group share the disks of its nodes, and each node's outgoing network as far as
 // they run on other nodes.
-void bound_by_nodes(const ClusterState& state, std::span<const double> equal_ratios, Problem& problem) {
+void bound_by_nodes(const ClusterState& state, std::span<const CachedPart> equal_parts, Problem& problem) {
     const bool node_bounds = std::ranges::any_of(state.nodes, [](const ClusterNode& node) {
         return std::isfinite(node.nic_bytes_per_second) || std::isfinite(node.disk_read_bytes_per_second);
     });
@@ -399,7 +399,7 @@ void bound_by_nodes(const ClusterState& state, std::span<const double> equal_rat
         for (const Read& read : problem.reads_of(j)) {
             const GroupCache& cache = problem.caches[read.cache];
             // Bytes that are hit in this group, for each byte that the job's part there reads.
-            const double hits = problem.steady_hit_ratio(j, equal_ratios) * cache.equal_cache / reached_bytes;
+            const double hits = problem.steady_hit_ratio(j, equal_parts) * cache.equal_cache / reached_bytes;
             if (!(hits > 0)) continue;
             const double network = from_networks[cache.group].without(sole_node_in(problem, runs, cache.group));
             equal_rate = std::min(equal_rate, std::min(from_disks[cache.group], network) * job.time_share / hits);
@@ -411,13 +411,29 @@ void bound_by_nodes(const ClusterState& state, std::span<const double> equal_rat
     }
 }
 
+CacheGains gains_of(const ClusterJob& job, const ClusterDataset& dataset, double cached_part) {
+    const double epochs_after = std::max(0.0, job.remaining_epochs - 1);
+    if (job.unread_bytes == 0) return cache_gains(cached_part, 1, cached_part, epochs_after);
+    const auto unread = static_cast<double>(job.unread_bytes);
+    return cache_gains(cached_part, std::min(1.0, unread / static_cast<double>(dataset.size_bytes)),
+                       static_cast<double>(job.unread_cached_bytes) / unread, epochs_after);
+}
+
 }  // namespace
 
-std::vector<double> Problem::hit_ratios(std::span<const double> cached_bytes) const {
-    std::vector<double> ratios;
-    ratios.reserve(caches.size());
-    for (std::size_t i = 0; i < caches.size(); ++i) ratios.push_back(hit_ratio(cached_bytes[i], caches[i].size));
-    return ratios;
+std::vector<CachedPart> Problem::cached_parts(std::span<const double> bytes) const {
+    std::vector<CachedPart> parts;
+    parts.reserve(caches.size());
+    for (std::size_t i = 0; i < caches.size(); ++i) parts.push_back(caches[i].part(bytes[i]));
+    return parts;
+}
+
+double Problem::bytes_for(std::size_t job, const GroupCache& cache, double hits) const {
+    const double kept = std::min(cache.cached, cache.size);
+    const double hits_of_kept = gains_of_kept[job] * kept / cache.size;
+    if (hits <= hits_of_kept) return kept * (hits / hits_of_kept);
+    const double added = (hits - hits_of_kept) * cache.size;
+    return gains_of_added[job] > 0 ? std::min(cache.size, kept + added / gains_of_added[job]) : kept;
 }
 
 Problem make_problem(const ClusterState& state, CountedJobs counted) {
@@ -435,11 +451,10 @@ Problem make_problem(const ClusterState& state, CountedJobs counted) {
     problem.terms_of_job.resize(state.jobs.size(), kNoTerms);
     for (std::uint32_t j = 0; j < jobs.size(); ++j) problem.terms_of_job[jobs[j]] = j;
     problem.jobs.resize(jobs.size());
-    for (auto* column :
-         {&problem.ideals, &problem.effective_hit_ratios, &problem.bandwidth_floors, &problem.bandwidth_caps}) {
+    for (auto* column : {&problem.ideals, &problem.effective_hit_ratios, &problem.bandwidth_floors,
+                         &problem.bandwidth_caps, &problem.gains_of_kept, &problem.gains_of_added}) {
         column->resize(jobs.size());
     }
-    problem.gains.resize(jobs.size());
     std::vector<double> parts_of_time(jobs.size());
     problem.reads.reserve(jobs.size());
     problem.runs.reserve(jobs.size());
@@ -453,11 +468,9 @@ Problem make_problem(const ClusterState& state, CountedJobs counted) {
         problem.ideals[j] = part * job.ideal_bytes_per_second;
         problem.bandwidth_floors[j] = part * job.bandwidth_floor_bytes_per_second;
         problem.bandwidth_caps[j] = part * job.bandwidth_cap_bytes_per_second;
-        const bool gains = job.remaining_epochs > 1;
-        problem.gains[j] = gains ? 1 : 0;
         const bool limited =
             job.bandwidth_floor_bytes_per_second > 0 || !std::isinf(job.bandwidth_cap_bytes_per_second);
-        problem.limits_bandwidth = problem.limits_bandwidth || (gains && limited);
+        problem.limits_bandwidth = problem.limits_bandwidth || limited;
         find_reads(job, job.dataset, ranks, problem);
         problem.reads_begin[j + 1] = static_cast<std::uint32_t>(problem.reads.size());
         problem.runs_begin[j + 1] = static_cast<std::uint32_t>(problem.runs.size());
@@ -466,15 +479,18 @@ Problem make_problem(const ClusterState& state, CountedJobs counted) {
             const GroupCache& cache = problem.caches[read.cache];
             hits += read.part * hit_ratio(cache.cached, cache.size);
         }
-        const double horizon_bytes = gains ? state.horizon_s * job.ideal_bytes_per_second : 0;
+        const double horizon_bytes = job.remaining_epochs > 1 ? state.horizon_s * job.ideal_bytes_per_second : 0;
         problem.effective_hit_ratios[j] = effective_hit_ratio(job, std::min(1.0, hits), horizon_bytes);
+        const CacheGains parts = gains_of(job, state.datasets[job.dataset], hits);
+        problem.gains_of_kept[j] = parts.of_kept;
+        problem.gains_of_added[j] = parts.of_added;
     }
     const std::vector<double> readers = count_readers(state, parts_of_time, ranks, problem);
     apply_held_quotas(state, problem);
     share_limits(state, datasets_in_order, readers, problem);
     if (problem.jobs.empty()) return problem;
-    const std::vector<double> equal_ratios = share_equally(readers, problem);
-    bound_by_nodes(state, equal_ratios, problem);
+    const std::vector<CachedPart> equal_parts = share_equally(readers, problem);
+    bound_by_nodes(state, equal_parts, problem);
     return problem;
 }
 

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "allocator/model.h"
 #include "allocator/protocol/objective.h"
 #include "allocator/state.h"
 #include "base/assert.h"
@@ -37,6 +38,12 @@ struct JobRun {
     double part = 0;
 };
 
+// The parts of a dataset in one cache: what is cached now and stays, and what is added.
+struct CachedPart {
+    double kept = 0;
+    double added = 0;
+};
+
 // The cache of one dataset in one peer group.
 struct GroupCache {
     std::uint32_t dataset = 0;
@@ -46,6 +53,12 @@ struct GroupCache {
     double cap = 0;     // at most the size
     double cached = 0;  // now
     double equal_cache = 0;
+
+    CachedPart part(double bytes) const {
+        const double whole = hit_ratio(bytes, size);
+        const double kept = std::min(whole, hit_ratio(cached, size));
+        return {.kept = kept, .added = whole - kept};
+    }
 };
 
 struct DatasetTerms {
@@ -69,7 +82,8 @@ struct Problem {
     std::vector<double> effective_hit_ratios;  // from the cache as it is
     std::vector<double> bandwidth_floors;
     std::vector<double> bandwidth_caps;
-    std::vector<std::uint8_t> gains;          // 1: reads on after this epoch, so cache given now pays
+    std::vector<double> gains_of_kept;        // of_kept of cache_gains() in model.h
+    std::vector<double> gains_of_added;       // of_added, likewise
     std::vector<std::uint32_t> reads_begin;   // in `reads`; one more than there are jobs
     std::vector<std::uint32_t> runs_begin;    // in `runs`, likewise
     std::vector<std::uint32_t> terms_of_job;  // in `jobs`, by index in the state; kNoTerms: not counted
@@ -97,15 +111,20 @@ struct Problem {
         LARDER_ASSERT(found != of_dataset.end() && found->group == group);
         return terms.caches_begin + static_cast<std::uint32_t>(found - of_dataset.begin());
     }
-    // Returns each cache's hit ratio if it holds `cached_bytes`; both are by index in `caches`.
-    std::vector<double> hit_ratios(std::span<const double> cached_bytes) const;
-    // Returns a job's hit ratio if its epochs begin with caches of these hit ratios.
-    double steady_hit_ratio(std::size_t job, std::span<const double> ratios) const {
-        if (gains[job] == 0) return effective_hit_ratios[job];
-        double hits = 0;
-        for (const Read& read : reads_of(job)) hits += read.part * ratios[read.cache];
-        return std::min(1.0, hits);
+    // Returns how much of its dataset each cache holds with these bytes; both are by index in `caches`.
+    std::vector<CachedPart> cached_parts(std::span<const double> bytes) const;
+    // Returns the part of the job's remaining reads that hit if caches hold these parts from now on.
+    double steady_hit_ratio(std::size_t job, std::span<const CachedPart> parts) const {
+        double kept = 0;
+        double added = 0;
+        for (const Read& read : reads_of(job)) {
+            kept += read.part * parts[read.cache].kept;
+            added += read.part * parts[read.cache].added;
+        }
+        return std::min(1.0, kept * gains_of_kept[job] + added * gains_of_added[job]);
     }
+    // Returns the bytes that a cache must hold for the job to hit this part of its reads there, as far as cache helps.
+    double bytes_for(std::size_t job, const GroupCache& cache, double hits) const;
 };
 
 // Selects the jobs that count. `running`: the running jobs, as they are. `by_time_share`: also the jobs that take

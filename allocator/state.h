@@ -83,7 +83,8 @@ struct ClusterJob {
     std::uint32_t gpus = 0;
     double ideal_bytes_per_second = 0;  // f*
     double weight = 1;                  // of max-min
-    // The current epoch included. At 1 or less, blocks cached from now on are not read again.
+    // The current epoch included. At 1 or less, blocks cached from now on are not read again. What is cached counts by
+    // how often it is read until the job ends.
     double remaining_epochs = kUnlimited;
     std::uint64_t unread_bytes = 0;         // of the current epoch; 0: between epochs
     std::uint64_t unread_cached_bytes = 0;  // of those, the cached ones

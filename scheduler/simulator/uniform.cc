@@ -64,11 +64,11 @@ private:
             allocator::ClusterJob& job = cluster_.jobs[i];
             describe(reader, state, job);
             job.gpus = state.gpus[i];
-            // Only the ratio counts, since plans are made again at an epoch's end. The ratio is scaled up, since the
-            // last few bytes of an epoch would round it too coarsely.
-            constexpr std::uint64_t kWhole = 1'000'000'000'000;
-            job.unread_bytes = reader.unread_bytes > 0 ? kWhole : 0;
-            job.unread_cached_bytes = std::min(kWhole, bytes(rest_hit_ratio(reader) * static_cast<double>(kWhole)));
+            // The last few bytes of an epoch would round the hit ratio too coarsely.
+            const double unread_min = std::min(1e9, state.stores[reader.store]->size_bytes);
+            job.unread_bytes = reader.unread_bytes > 0 ? bytes(std::max(unread_min, reader.unread_bytes)) : 0;
+            job.unread_cached_bytes =
+                std::min(job.unread_bytes, bytes(rest_hit_ratio(reader) * static_cast<double>(job.unread_bytes)));
             job.time_share = state.time_shares[i];
             job.placement.assign(1, {.node = 0, .gpus = state.gpus[i]});
             job.last_placement.clear();

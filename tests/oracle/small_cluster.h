@@ -9,7 +9,7 @@
 
 namespace larder::oracle {
 
-// Up to 6 jobs, 4 datasets and 4 nodes with disks, networks and last epochs. Half of the clusters have operators'
+// Up to 6 jobs, 4 datasets and 4 nodes with disks, networks and jobs with few epochs left. Half of the clusters have operators'
 // limits, the other half several peer groups: the model leaves open how a limit is divided among groups.
 inline allocator::ClusterState small_cluster(std::uint64_t seed) {
     test::RandomStateOptions options{.jobs_max = 6, .datasets_max = 4, .nodes_max = 4, .epochs = false};
@@ -21,7 +21,9 @@ inline allocator::ClusterState small_cluster(std::uint64_t seed) {
         for (allocator::ClusterJob& job : state.jobs) job.bandwidth_floor_bytes_per_second /= 8;
     }
     for (std::size_t j = 0; j < state.jobs.size(); ++j) {
-        if ((seed / 4 + j) % 10 == 0) state.jobs[j].remaining_epochs = 1;
+        const std::uint64_t kind = (seed / 4 + j) % 10;
+        if (kind == 0) state.jobs[j].remaining_epochs = 1;
+        if (kind == 1) state.jobs[j].remaining_epochs = 2 + static_cast<double>(seed % 16) / 4;
     }
     return state;
 }

@@ -49,8 +49,9 @@ public:
 
     const ClusterState& state() const { return state_; }
     std::size_t jobs() const { return state_.jobs.size(); }
-    // Cache that is given now does not help a job in its last epoch.
-    bool gains(std::size_t job) const { return state_.jobs[job].remaining_epochs > 1; }
+    // Returns the part of a job's reads of cached blocks that hit. The first read of each block misses, because nothing
+    // is cached yet.
+    double gain(std::size_t job) const { return 1 - 1 / std::max(1.0, state_.jobs[job].remaining_epochs); }
     double ideal(std::size_t job) const { return state_.jobs[job].ideal_bytes_per_second; }
     double run(std::size_t job, std::uint32_t node) const { return part(runs_[job], node); }
     double part_of_group(std::size_t job, std::uint32_t group) const { return part(groups_[job], group); }
@@ -132,7 +133,7 @@ public:
         }
         for (std::size_t j = 0; j < cluster_.jobs(); ++j) {
             for (std::size_t k = 0; k < places_.size(); ++k) {
-                const bool hits = cluster_.gains(j) && places_[k].dataset == state.jobs[j].dataset &&
+                const bool hits = cluster_.gain(j) > 0 && places_[k].dataset == state.jobs[j].dataset &&
                                   cluster_.part_near(j, places_[k].node) > 0;
                 if (hits) products_.push_back({.job = j, .place = k});
             }
@@ -257,8 +258,9 @@ private:
         int count() const { return static_cast<int>(lower.size()); }
     };
 
+    // Returns the part of the job's bytes that hit in the place, for the whole dataset cached there.
     double part_of(const Product& product) const {
-        return cluster_.part_near(product.job, places_[product.place].node);
+        return cluster_.part_near(product.job, places_[product.place].node) * cluster_.gain(product.job);
     }
     std::uint32_t group_of(const Product& product) const {
         return cluster_.state().nodes[places_[product.place].node].peer_group;
@@ -276,7 +278,7 @@ private:
         for (std::size_t i = 0; i < products_.size(); ++i) {
             const Place& place = places_[products_[i].place];
             if (place.node != n) continue;
-            const double run = cluster_.run(products_[i].job, n);
+            const double run = cluster_.run(products_[i].job, n) * cluster_.gain(products_[i].job);
             in.of_products[i] = -run;
             out.of_products[i] = part_of(products_[i]) - run;
             if (place.on_disk) disk.of_products[i] = part_of(products_[i]);
@@ -387,7 +389,6 @@ private:
 
 // Returns the largest hit ratio of the job if it had the cache of its groups for itself.
 double highest_hit_ratio(const Cluster& cluster, std::size_t job) {
-    if (!cluster.gains(job)) return 0;
     const ClusterState& state = cluster.state();
     const ClusterDataset& dataset = state.datasets[state.jobs[job].dataset];
     const double size = static_cast<double>(dataset.size_bytes);
@@ -408,7 +409,7 @@ double highest_hit_ratio(const Cluster& cluster, std::size_t job) {
         hits += part * bytes / size;
         cap_left -= bytes;
     }
-    return std::min(1.0, hits);
+    return std::min(1.0, hits) * cluster.gain(job);
 }
 
 }  // namespace
@@ -451,11 +452,10 @@ std::vector<double> equal_share_rates(const ClusterState& state) {
         std::map<std::uint32_t, double> hits_in_group;  // for each byte that the job reads anywhere
         double hits = 0;
         for (const auto& [group, part] : cluster.groups_of(j)) {
-            if (!cluster.gains(j)) continue;
             const std::pair key{job.dataset, group};
             const double share = std::max(0.0, left[group]) * readers_of(job.dataset, group) / jobs_of_group[group];
             const double bytes = std::min(caps[key], floors[key] + share);
-            hits_in_group[group] = part * bytes / cluster.size(job.dataset);
+            hits_in_group[group] = part * bytes / cluster.size(job.dataset) * cluster.gain(j);
             hits += hits_in_group[group];
         }
         const double bandwidth = std::min(
@@ -474,7 +474,7 @@ std::vector<double> equal_share_rates(const ClusterState& state) {
             const double run = cluster.run(j, n);
             if (run > 0) rate = std::min(rate, node.nic_bytes_per_second / jobs_here / run);
             const double near = cluster.part_near(j, n);
-            if (near <= 0 || !cluster.gains(j) || room <= 0) continue;
+            if (near <= 0 || room <= 0) continue;
             // Loads and shares are both in proportion to the part of the job that uses the node.
             const double hits_here = hits_in_group[node.peer_group] / near * room / group_room;
             const double from_disk = hits_here * cluster.room(n, true) / room;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "allocator/assign.h"
+#include "allocator/model.h"
 #include "tests/unit/allocator/by_hand.h"
 
 namespace larder::test {
@@ -31,12 +32,12 @@ TEST(Epochs, JobInLastEpochGivesItsCacheAway) {
     plan = planned(state, ObjectiveKind::max_min);
     expect_quotas(plan, {0, 100});
     EXPECT_EQ(plan.moved_bytes, bytes(100));
-    // The cached part of a's unread bytes still counts: a misses a fifth, and b misses everything for now.
+    // For now a still hits four fifths of its unread bytes.
     EXPECT_DOUBLE_EQ(plan.jobs[0].hit_ratio, 0.8);
-    EXPECT_DOUBLE_EQ(plan.jobs[0].steady_hit_ratio, 0.8);
-    expect_rates_now(plan, {1, 0.3});
-    expect_bandwidths(plan, {0.2, 0.3});
-    expect_steady_rates(plan, {1, 0.5});
+    EXPECT_DOUBLE_EQ(plan.jobs[0].steady_hit_ratio, 0);
+    expect_rates_now(plan, {5.0 / 12, 5.0 / 12});
+    expect_bandwidths(plan, {1.0 / 12, 5.0 / 12});
+    expect_steady_rates(plan, {0.5, 0.5});
 }
 
 TEST(MovedBytes, QuotaSetByHandCountsUpToDatasetSize) {
@@ -55,6 +56,51 @@ TEST(Epochs, JobThatReadsOnceGetsNoCache) {
     add_job(state, "once", 0, 3).remaining_epochs = 1;
     add_job(state, "often", 1, 0.1);
     expect_quotas(planned(state, ObjectiveKind::efficiency), {0, 100});
+}
+
+TEST(Epochs, CacheGoesWhereMoreEpochsAreLeft) {
+    ClusterState state = cluster(5, 100);
+    add_dataset(state, "A", 100);
+    add_dataset(state, "B", 100);
+    add_job(state, "a", 0, 1).remaining_epochs = 2;
+    add_job(state, "b", 1, 0.6);
+    const Plan plan = planned(state, ObjectiveKind::efficiency);
+    expect_quotas(plan, {0, 100});
+
+    state.jobs[0].remaining_epochs = 3;
+    const Plan later = planned(state, ObjectiveKind::efficiency);
+    expect_quotas(later, {100, 0});
+    EXPECT_DOUBLE_EQ(later.jobs[0].steady_hit_ratio, 2.0 / 3) << "the first of three epochs misses";
+}
+
+TEST(Epochs, CacheThatIsFilledCountsInFullUntilTheJobEnds) {
+    ClusterState state = cluster(5, 100);
+    add_dataset(state, "A", 100).cached = {{.node = 0, .disk_bytes = bytes(70)}};
+    add_dataset(state, "B", 100);
+    add_job(state, "a", 0, 1).remaining_epochs = 2;
+    add_job(state, "b", 1, 0.6);
+    const Plan plan = planned(state, ObjectiveKind::efficiency);
+    expect_quotas(plan, {70, 30});
+    EXPECT_DOUBLE_EQ(plan.jobs[0].steady_hit_ratio, 0.7);
+}
+
+TEST(Epochs, GainsOfCacheFallAsEpochsGoBy) {
+    const auto expect = [](double kept, double added, const CacheGains& gains) {
+        EXPECT_DOUBLE_EQ(gains.of_kept, kept);
+        EXPECT_DOUBLE_EQ(gains.of_added, added);
+    };
+    expect(1, 1, cache_gains(0.5, 1, 0.5, kUnlimited));
+    expect(1, 0.5, cache_gains(0.5, 1, 0.5, 1));
+    expect(1, 0, cache_gains(0.5, 0, 0, 1));  // read next in the last epoch
+    expect(1, 1.0 / 3, cache_gains(0.5, 0.5, 0.5, 1));
+    expect(0.8, 0, cache_gains(1, 0.5, 0.8, 0));  // the last epoch has read a part of what is cached
+    expect(0, 0, cache_gains(1, 0, 0, 0));        // nothing is left to read
+    for (double epochs_after = 8, before = 1; epochs_after >= 0; epochs_after -= 0.25) {
+        const CacheGains gains = cache_gains(0.3, 0.6, 0.3, epochs_after);
+        EXPECT_LT(gains.of_added, before);
+        EXPECT_GE(gains.of_kept, gains.of_added);
+        before = gains.of_added > 0 ? gains.of_added : 1;
+    }
 }
 
 TEST(Epochs, CacheThatSavesNothingStaysInPlace) {
