@@ -2,14 +2,22 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <map>
+#include <numeric>
 #include <string>
+#include <utility>
 
 #include "allocator/model.h"
+#include "scheduler/simulator/rule_based_cache.h"
 
 namespace larder::scheduler {
 
 std::unique_ptr<CacheSystem> make_uniform(const CacheOptions& options);
 std::unique_ptr<CacheSystem> make_uniform_by_node(const CacheOptions& options);
+std::unique_ptr<CacheSystem> make_static_per_job(const CacheOptions& options);
+std::unique_ptr<CacheSystem> make_coordl(const CacheOptions& options);
+std::unique_ptr<CacheSystem> make_quiver(const CacheOptions& options);
 
 namespace {
 
@@ -23,7 +31,9 @@ constexpr std::array kCaches{
     Named{"uniform", CacheKind::uniform},
     Named{"lru", CacheKind::lru},
     Named{"static-per-job", CacheKind::static_per_job},
+    Named{"coordl", CacheKind::coordl},
     Named{"whole-dataset", CacheKind::whole_dataset},
+    Named{"quiver", CacheKind::quiver},
     Named{"none", CacheKind::none},
 };
 constexpr std::array kBandwidths{
@@ -39,31 +49,6 @@ std::string all_names(const Table& table) {
     return names;
 }
 
-// Sets quotas by a rule, hit ratios from the stores (or by LRU's formula), and bandwidth by the given bandwidth rule.
-class RuleBasedCache : public CacheSystem {
-public:
-    explicit RuleBasedCache(BandwidthKind bandwidth) : bandwidth_(bandwidth) {}
-
-    Result<void> plan(const ReadersState& state) override {
-        set_quotas(state);
-        for (Store* store : state.stores) cut_to_quota(*store);
-        for (SimulatedReader* reader : state.readers) {
-            reader->hit_ratio = rest_hit_ratio(*reader);
-        }
-        set_rates(state);
-        return {};
-    }
-
-protected:
-    virtual void set_quotas(const ReadersState& state) = 0;
-    virtual void set_rates(const ReadersState& state) {
-        share_bandwidth(bandwidth_, state.readers, state.storage.remote_bytes_per_second);
-    }
-
-private:
-    BandwidthKind bandwidth_;
-};
-
 class NoCache final : public RuleBasedCache {
 public:
     using RuleBasedCache::RuleBasedCache;
@@ -71,22 +56,6 @@ public:
 private:
     void set_quotas(const ReadersState& state) override {
         for (Store* store : state.stores) store->quota_bytes = 0;
-    }
-};
-
-class StaticPerJob final : public RuleBasedCache {
-public:
-    using RuleBasedCache::RuleBasedCache;
-    bool has_store_per_job() const override { return true; }
-
-private:
-    void set_quotas(const ReadersState& state) override {
-        for (Store* store : state.stores) store->quota_bytes = 0;
-        for (std::size_t i = 0; i < state.readers.size(); ++i) {
-            Store& store = *state.stores[state.readers[i]->store];
-            const double part = static_cast<double>(state.gpus[i]) / std::max(1U, state.gpus_all);
-            store.quota_bytes = std::min(store.size_bytes, state.storage.cache_bytes * part);
-        }
     }
 };
 
@@ -189,26 +158,58 @@ std::string name(const CacheOptions& options) {
 }
 
 void share_bandwidth(BandwidthKind kind, std::span<SimulatedReader* const> readers, double remote_bytes_per_second) {
+    // One or several readers: those that share what they fetch take bandwidth as one.
     struct Taker {
-        SimulatedReader* reader = nullptr;
         double need = 0;
+        double readers = 0;  // each has a claim to a fair share
+        std::uint64_t started = std::numeric_limits<std::uint64_t>::max();
+        double bandwidth = 0;
+        SimulatedReader* fetches = nullptr;  // the reader that misses most
     };
     std::vector<Taker> takers;
     takers.reserve(readers.size());
-    for (SimulatedReader* reader : readers)
-        takers.push_back({.reader = reader, .need = reader->ideal * (1 - reader->hit_ratio)});
+    std::vector<std::size_t> taker_of;
+    taker_of.reserve(readers.size());
+    std::map<std::uint32_t, std::size_t> taker_of_store;
+    for (const SimulatedReader* reader : readers) {
+        std::size_t at = takers.size();
+        if (reader->shares_fetches) at = taker_of_store.emplace(reader->store, at).first->second;
+        if (at == takers.size()) takers.emplace_back();
+        taker_of.push_back(at);
+        Taker& taker = takers[at];
+        taker.need = std::max(taker.need, reader->ideal * (1 - reader->hit_ratio));
+        taker.readers += 1;
+        taker.started = std::min(taker.started, reader->started);
+    }
     const bool fair = kind != BandwidthKind::first_come;
-    std::ranges::sort(takers, [&](const Taker& a, const Taker& b) {
-        if (fair && a.need != b.need) return a.need < b.need;
-        return a.reader->started < b.reader->started;
+    std::vector<std::size_t> order(takers.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
+        const double need_a = takers[a].need / takers[a].readers;
+        const double need_b = takers[b].need / takers[b].readers;
+        if (fair && need_a != need_b) return need_a < need_b;
+        return takers[a].started < takers[b].started;
     });
     double left = remote_bytes_per_second;
-    for (std::size_t i = 0; i < takers.size(); ++i) {
-        const double most = fair ? left / static_cast<double>(takers.size() - i) : left;
-        SimulatedReader& reader = *takers[i].reader;
-        reader.bandwidth = std::min(takers[i].need, most);
-        left -= reader.bandwidth;
-        reader.rate = allocator::predicted_rate(reader.ideal, reader.bandwidth, reader.hit_ratio);
+    auto readers_left = static_cast<double>(readers.size());
+    for (const std::size_t at : order) {
+        Taker& taker = takers[at];
+        const double most = fair ? left / readers_left * taker.readers : left;
+        taker.bandwidth = std::min(taker.need, most);
+        left -= taker.bandwidth;
+        readers_left -= taker.readers;
+    }
+    for (std::size_t i = 0; i < readers.size(); ++i) {
+        SimulatedReader& reader = *readers[i];
+        Taker& taker = takers[taker_of[i]];
+        reader.bandwidth = taker.bandwidth;
+        set_rate(reader);
+        reader.fetch_part = 1;
+        if (!reader.shares_fetches) continue;
+        SimulatedReader*& fetches = taker.fetches;
+        const bool misses_most = fetches == nullptr || miss_rate(reader) > miss_rate(*fetches);
+        SimulatedReader* const follows = misses_most ? std::exchange(fetches, &reader) : &reader;
+        if (follows != nullptr) follows->fetch_part = 0;
     }
 }
 
@@ -232,8 +233,10 @@ std::unique_ptr<CacheSystem> make_cache_system(const CacheOptions& options) {
     switch (options.cache) {
         case CacheKind::uniform: return options.own_caches ? make_uniform_by_node(options) : make_uniform(options);
         case CacheKind::lru: return std::make_unique<Lru>(options.bandwidth);
-        case CacheKind::static_per_job: return std::make_unique<StaticPerJob>(options.bandwidth);
+        case CacheKind::static_per_job: return make_static_per_job(options);
+        case CacheKind::coordl: return make_coordl(options);
         case CacheKind::whole_dataset: return std::make_unique<WholeDataset>(options.bandwidth);
+        case CacheKind::quiver: return make_quiver(options);
         case CacheKind::none: return std::make_unique<NoCache>(options.bandwidth);
     }
     return nullptr;

@@ -6,8 +6,10 @@
 //
 //     uniform              Larder's own: quotas and (with `joint`) bandwidth from allocator::assign
 //     lru                  one LRU cache over all datasets
-//     static-per-job       a private cache for each job, in proportion to its GPUs (CoorDL, VLDB '21)
-//     whole-dataset        whole datasets, by benefit per byte (Quiver, FAST '20)
+//     static-per-job       a private cache for each job, in proportion to its GPUs
+//     coordl               the same, and jobs of one dataset on one node share caches and fetches (coordl.cc)
+//     whole-dataset        whole datasets, by benefit per byte
+//     quiver               parts of datasets, by benefit per byte, and hits that stand in for misses (quiver.cc)
 //     none
 //
 // Bandwidth rules: `joint` takes bandwidth from the plan; `fair` is max-min fair over the bandwidth that the jobs could
@@ -27,7 +29,7 @@
 
 namespace larder::scheduler {
 
-enum class CacheKind : std::uint8_t { uniform, lru, static_per_job, whole_dataset, none };
+enum class CacheKind : std::uint8_t { uniform, lru, static_per_job, coordl, whole_dataset, quiver, none };
 enum class BandwidthKind : std::uint8_t { joint, fair, first_come };
 
 struct CacheOptions {
@@ -72,8 +74,12 @@ public:
     virtual Result<void> plan(const ReadersState& state) = 0;
     // True if every job has a store of its own.
     virtual bool has_store_per_job() const { return false; }
+    // For systems with a store per job: true if jobs of one dataset that run on one node have one store together.
+    virtual bool shares_stores_on_node() const { return false; }
     // True if hit ratios follow from the contents of the stores. If false, plan() sets them.
     virtual bool is_fluid() const { return true; }
+    // True if readers read hits first (SimulatedReader::substitutes_above_bytes).
+    virtual bool substitutes_hits() const { return false; }
     // For systems that are not fluid: when to plan again even if nothing happens.
     virtual double next_plan_s(std::span<const std::unique_ptr<Store>> stores, double now_s) const {
         static_cast<void>(stores), static_cast<void>(now_s);
@@ -85,7 +91,8 @@ std::unique_ptr<CacheSystem> make_cache_system(const CacheOptions& options);
 
 // Building blocks, public for tests.
 
-// Sets each reader's remote bandwidth, at most f* (1 - h), and its rate.
+// Sets each reader's remote bandwidth, at most f* (1 - h), and its rate. Readers of one store that share what they
+// fetch have the shares of all of them together, and the one that misses most fetches for all.
 void share_bandwidth(BandwidthKind kind, std::span<SimulatedReader* const> readers, double remote_bytes_per_second);
 // Sets the hit ratios of readers that share one LRU cache, at their present rates. A block is evicted after a time T,
 // in which the readers read as many distinct bytes as the cache holds (Che, Tung, Wang 2002). Requests follow one

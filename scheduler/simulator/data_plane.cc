@@ -19,9 +19,10 @@ double ideal_of(const SimulatedJob& job) {
     return shares ? job.ideal_rate_unshared * job.state.spec->packed_rate : job.ideal_rate_unshared;
 }
 
-void set_rate(SimulatedReader& reader) {
+// Sets the rate for the reader's present hit ratio.
+void refresh_rate(SimulatedReader& reader) {
     reader.hit_ratio = rest_hit_ratio(reader);
-    reader.rate = allocator::predicted_rate(std::min(reader.ideal, reader.cap), reader.bandwidth, reader.hit_ratio);
+    set_rate(reader);
 }
 
 // Sets the job's unread bytes to the sum over its parts.
@@ -55,9 +56,11 @@ DataPlane::DataPlane(const SimulationOptions& options, std::span<const DatasetSt
     if (options.reported_plans) reported_ = std::make_unique<ReportedPlans>(options, datasets, cluster);
 }
 
-Store& DataPlane::store_for(std::uint32_t dataset, std::uint32_t node) {
-    if (!system_->has_store_per_job()) {
-        const auto found = by_place_.find({dataset, node});
+Store& DataPlane::store_for(std::uint32_t dataset, std::uint32_t node, std::uint32_t shared_on) {
+    const bool is_shared = !system_->has_store_per_job() || shared_on != kAllNodes;
+    const std::pair place(dataset, shared_on != kAllNodes ? shared_on : node);
+    if (is_shared) {
+        const auto found = by_place_.find(place);
         if (found != by_place_.end()) return *found->second;
     }
     auto created = std::make_unique<Store>();
@@ -66,7 +69,7 @@ Store& DataPlane::store_for(std::uint32_t dataset, std::uint32_t node) {
     created->size_bytes = datasets_[dataset].size_bytes;
     Store& store = *created;
     stores_.push_back(std::move(created));
-    if (!system_->has_store_per_job()) by_place_[{dataset, node}] = &store;
+    if (is_shared) by_place_[place] = &store;
     return store;
 }
 
@@ -74,7 +77,9 @@ Store& DataPlane::store_for(std::uint32_t dataset, std::uint32_t node) {
 void DataPlane::find_stores(SimulatedJob& job) {
     const std::uint32_t dataset = job.state.spec->dataset;
     if (!options_.cache.own_caches) {
-        job.parts.push_back({.store = &store_for(dataset, kAllNodes)});
+        const bool may_share = system_->shares_stores_on_node() && job.state.placement.size() == 1;
+        const std::uint32_t shared_on = may_share ? job.state.placement.front().node : kAllNodes;
+        job.parts.push_back({.store = &store_for(dataset, kAllNodes, shared_on)});
     } else {
         const double gpus = gpu_count(job.state.placement);
         for (const NodeGpus& share : job.state.placement) {
@@ -98,6 +103,8 @@ void DataPlane::start(SimulatedJob& job, std::uint32_t index, double now_s) {
     reader.bandwidth = 0;
     reader.hit_ratio = 0;
     reader.rate = 0;
+    reader.shares_fetches = false;
+    reader.fetch_part = 1;
     job.parts.clear();
     if (job.reads_nothing()) return;
     find_stores(job);
@@ -110,14 +117,16 @@ void DataPlane::start(SimulatedJob& job, std::uint32_t index, double now_s) {
         begin_epoch(job);
         return;
     }
-    // The job resumes within its epoch. It has read the same part of the cached blocks as of all others.
+    // The job resumes within its epoch. It has read the same part of the cached blocks as of all others, or more of
+    // them if it reads them first.
     const double unread = reader.unread_bytes;
+    const double unread_cached_max = system_->substitutes_hits() ? reader.unread_cached_bytes : unread;
     for (const ReaderPart& part : job.parts) {
         SimulatedReader& reader_on_node = reader_of(job, part);
         reader_on_node.unread_bytes = unread * part.fraction;
         reader_on_node.unread_cached_bytes =
-            std::min(reader_on_node.unread_bytes,
-                     part.store->cached_bytes * reader_on_node.unread_bytes / part.store->size_bytes);
+            std::min({reader_on_node.unread_bytes, unread_cached_max,
+                      part.store->cached_bytes * reader_on_node.unread_bytes / part.store->size_bytes});
     }
     if (job.parts.size() > 1) add_up(job);
 }
@@ -134,13 +143,14 @@ void DataPlane::stop(SimulatedJob& job, bool dataset_is_done, double now_s) {
     const std::uint32_t dataset = job.state.spec->dataset;
     const Store* first = job.parts.front().store;
     const auto is_removed = [&](const std::unique_ptr<Store>& store) {
-        if (system_->has_store_per_job()) return store.get() == first;
+        if (system_->has_store_per_job()) return store.get() == first && store->readers.empty();
         return dataset_is_done && reported_ == nullptr && store->dataset == dataset && store->readers.empty();
     };
     job.parts.clear();
     if (!dataset_is_done && !system_->has_store_per_job()) return;
     for (const auto& store : stores_) {
-        if (is_removed(store)) by_place_.erase({store->dataset, store->node});
+        if (!is_removed(store)) continue;
+        std::erase_if(by_place_, [&](const auto& at_place) { return at_place.second == store.get(); });
     }
     std::erase_if(stores_, is_removed);
 }
@@ -170,7 +180,7 @@ void DataPlane::advance(double seconds, std::span<SimulatedJob* const> running, 
         const double bytes = std::min(reader.rate * seconds, reader.remaining_bytes);
         reader.remaining_bytes -= bytes;
         outcome.read_bytes += bytes;
-        outcome.remote_bytes += job->reads_nothing() ? 0 : bytes * (1 - reader.hit_ratio);
+        outcome.remote_bytes += job->reads_nothing() ? 0 : bytes * (1 - reader.hit_ratio) * reader.fetch_part;
         const double gpu_s = seconds * job->state.gpus;
         if (job->state.packed_with == nullptr) outcome.allocated_gpu_s += gpu_s;
         if (job->paused) continue;
@@ -188,6 +198,12 @@ void DataPlane::begin_epoch(SimulatedJob& job) {
     if (job.parts.size() > 1) add_up(job);
 }
 
+void DataPlane::end_hits(SimulatedJob& job) {
+    SimulatedReader& reader = job.reader;
+    // Rounding must not leave a last bit of hits to be read first.
+    reader.unread_cached_bytes = std::min(reader.unread_cached_bytes, reader.substitutes_above_bytes);
+}
+
 bool DataPlane::end_epoch(SimulatedJob& job) {
     SimulatedReader& reader = job.reader;
     const double need_before = reader.ideal * (1 - reader.hit_ratio);
@@ -195,7 +211,7 @@ bool DataPlane::end_epoch(SimulatedJob& job) {
     const bool first = std::exchange(reader.first_epoch, false);
     begin_epoch(job);
     if (!system_->is_fluid()) return first;
-    set_rate(reader);
+    refresh_rate(reader);
     // A plan for every epoch of every job would cost most of the run time, and change nothing where caches are full.
     constexpr double kNeedChangeMin = 0.002;
     constexpr double kRateChangeMin = 0.02;
@@ -304,7 +320,7 @@ Result<void> DataPlane::plan(double now_s, std::span<SimulatedJob* const> runnin
     if (bound && !options_.cache.own_caches) bound_ideals(state, planned_jobs_);
     set_equal_rates(state);
     if (reported_ != nullptr) {
-        for (SimulatedReader* reader : readers_) set_rate(*reader);
+        for (SimulatedReader* reader : readers_) refresh_rate(*reader);
     } else if (auto planned = system_->plan(state); !planned) {
         return planned;
     }
@@ -331,7 +347,7 @@ bool DataPlane::refresh_shared() {
     bool changed = false;
     const auto refresh = [&](SimulatedReader& reader) {
         const double before = reader.hit_ratio;
-        if (reader.rate > 0) set_rate(reader);
+        if (reader.rate > 0) refresh_rate(reader);
         changed = changed || std::abs(reader.hit_ratio - before) > 1e-3;
     };
     for (SimulatedJob* job : split_) {
@@ -353,7 +369,7 @@ double DataPlane::next_refresh_s(double now_s) const {
     for (const auto& store : stores_) {
         if (store->readers.size() < 2 || !store->fills()) continue;
         double admitted = 0;
-        for (const SimulatedReader* reader : store->readers) admitted += reader->rate * (1 - reader->hit_ratio);
+        for (const SimulatedReader* reader : store->readers) admitted += larder::scheduler::remote_rate(*reader);
         if (!(admitted > 0)) continue;
         // Limits how far an epoch's hit ratio moves between two refreshes.
         const double step = std::max(std::min(store->size_bytes / 32, store->quota_bytes - store->cached_bytes), 1e6);
@@ -365,7 +381,7 @@ double DataPlane::next_refresh_s(double now_s) const {
 double DataPlane::remote_rate(std::span<SimulatedJob* const> running) const {
     double rate = 0;
     for (const SimulatedJob* job : running) {
-        if (!job->reads_nothing()) rate += job->reader.rate * (1 - job->reader.hit_ratio);
+        if (!job->reads_nothing()) rate += larder::scheduler::remote_rate(job->reader);
     }
     return rate;
 }

@@ -26,6 +26,8 @@ public:
     void forget(const SimulatedJob& job);
     // Lets all readers read for `seconds`, and adds the bytes read to the jobs and to `outcomes`.
     void advance(double seconds, std::span<SimulatedJob* const> running, std::vector<JobOutcome>& outcomes);
+    // Call it when the job has read the hits that it reads first. A plan is due then.
+    static void end_hits(SimulatedJob& job);
     // Call it when the job's epoch has ended. Returns true if its needs have changed enough to warrant a new plan.
     bool end_epoch(SimulatedJob& job);
     // `waiting`: jobs that wait for their next turns. They keep their part of the cache.
@@ -54,7 +56,8 @@ public:
     void update_near_nodes(NearNodes& near) const;
 
 private:
-    Store& store_for(std::uint32_t dataset, std::uint32_t node);
+    // `shared_on`: if each job has a store, the node whose jobs share one; kAllNodes: none.
+    Store& store_for(std::uint32_t dataset, std::uint32_t node, std::uint32_t shared_on = kAllNodes);
     void find_stores(SimulatedJob& job);
     void begin_epoch(SimulatedJob& job);
     void find_waiting(std::span<SimulatedJob* const> waiting);
@@ -67,7 +70,7 @@ private:
     std::unique_ptr<CacheSystem> system_;
     std::unique_ptr<ReportedPlans> reported_;  // null: plans are made immediately
     std::uint64_t starts_ = 0;
-    std::vector<std::unique_ptr<Store>> stores_;                          // one per dataset and node, or per job start
+    std::vector<std::unique_ptr<Store>> stores_;  // one per dataset and node, or per job start (or node)
     std::map<std::pair<std::uint32_t, std::uint32_t>, Store*> by_place_;  // dataset, node
     std::vector<SimulatedJob*> split_;                                    // jobs that read through several stores
     // Buffers of one plan, kept to reuse their memory.

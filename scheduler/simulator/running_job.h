@@ -35,12 +35,14 @@ struct SimulatedJob {
     // The job's next event, at its present rate.
     double next_s = kNever;
     bool finishes_next = false;
+    bool ends_hits_next = false;  // the reader has then read the hits that it reads first
 
     // True if the job has no dataset: it runs at its own rate f*, bound only by its GPUs.
     bool reads_nothing() const { return state.spec->dataset == kNoDataset; }
 
     void predict(double now_s) {
         next_s = kNever;
+        ends_hits_next = false;
         if (paused) {
             next_s = ready_s;
             return;
@@ -50,6 +52,11 @@ struct SimulatedJob {
         const double to_epoch = reads_nothing() ? kNever : reader.unread_bytes;
         finishes_next = to_end <= to_epoch * (1 + 1e-12);
         next_s = now_s + std::max(0.0, std::min(to_end, to_epoch)) / reader.rate;
+        if (!reads_hits_first(reader) || !(reader.hit_ratio > 0)) return;
+        const double hits = reader.unread_cached_bytes - reader.substitutes_above_bytes;
+        const double hits_end_s = now_s + hits / (reader.rate * reader.hit_ratio);
+        ends_hits_next = hits_end_s < next_s;
+        next_s = std::min(next_s, hits_end_s);
     }
 };
 

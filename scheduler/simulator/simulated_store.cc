@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "allocator/model.h"
 #include "base/assert.h"
 
 namespace larder::scheduler {
@@ -13,13 +14,23 @@ double rest_hit_ratio(const SimulatedReader& reader) {
     return ratio > 1 - kRounding ? 1 : ratio;
 }
 
+void set_rate(SimulatedReader& reader) {
+    const double ideal = std::min(reader.ideal, reader.cap);
+    if (!reads_hits_first(reader)) {
+        reader.rate = allocator::predicted_rate(ideal, reader.bandwidth, reader.hit_ratio);
+        return;
+    }
+    reader.rate = ideal;
+    reader.hit_ratio = std::max(reader.hit_ratio, 1 - reader.bandwidth / ideal);
+}
+
 void advance(Store& store, std::span<const double> read) {
     LARDER_ASSERT(read.size() == store.readers.size());
     double missed = 0;
     for (std::size_t i = 0; i < read.size(); ++i) {
         SimulatedReader& reader = *store.readers[i];
         const double bytes = std::min(read[i], reader.unread_bytes);
-        missed += bytes * (1 - reader.hit_ratio);
+        missed += bytes * (1 - reader.hit_ratio) * reader.fetch_part;
         reader.unread_bytes -= bytes;
         reader.unread_cached_bytes = std::max(0.0, reader.unread_cached_bytes - bytes * reader.hit_ratio);
     }
@@ -30,7 +41,7 @@ void advance(Store& store, std::span<const double> read) {
     if (store.readers.size() == 1) return;
     for (std::size_t i = 0; i < read.size(); ++i) {
         SimulatedReader& reader = *store.readers[i];
-        const double own = std::min(read[i], reader.unread_bytes) * (1 - reader.hit_ratio);
+        const double own = std::min(read[i], reader.unread_bytes) * (1 - reader.hit_ratio) * reader.fetch_part;
         const double by_others = admitted * std::max(0.0, 1 - own / missed);
         // Blocks admitted by others are a uniform sample of the uncached blocks.
         const double unread = (reader.unread_bytes - reader.unread_cached_bytes) / uncached;

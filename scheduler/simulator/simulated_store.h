@@ -40,6 +40,10 @@ struct SimulatedReader {
     double rate = 0;
     double cap = std::numeric_limits<double>::infinity();  // bound by the disks and networks of its nodes
     const SimulatedReader* job_reader = nullptr;           // set if this reader is a job's part on one node
+    // Cached samples stand in for missing ones while more bytes than this are cached and unread (Quiver).
+    double substitutes_above_bytes = std::numeric_limits<double>::infinity();
+    bool shares_fetches = false;  // what it fetches serves the other readers of its store, too
+    double fetch_part = 1;        // of its misses; the rest comes from fetches of others
     // The turns before this one, oldest first; empty if the job was never stopped.
     std::vector<ReadTurn> turns{};
     double turn_s = 0;                   // when this turn began
@@ -62,6 +66,20 @@ struct Store {
 // The reader's hit ratio in the rest of its epoch. A ratio that differs from 1 only by rounding is 1: a job that needs
 // nothing from the remote is granted nothing.
 double rest_hit_ratio(const SimulatedReader& reader);
+// Returns the reader's misses, and those of them that it fetches from the remote, in bytes per second.
+inline double miss_rate(const SimulatedReader& reader) {
+    return reader.rate * (1 - reader.hit_ratio);
+}
+inline double remote_rate(const SimulatedReader& reader) {
+    return miss_rate(reader) * reader.fetch_part;
+}
+// True if the reader need not wait for misses: it reads cached samples first.
+inline bool reads_hits_first(const SimulatedReader& reader) {
+    return reader.unread_cached_bytes > reader.substitutes_above_bytes;
+}
+// Sets the rate from f*, the bandwidth and the hit ratio. A reader that reads hits first reads at f*, and hits what the
+// bandwidth does not bring.
+void set_rate(SimulatedReader& reader);
 // Advances all readers of the store and admits their misses up to the quota. `read` has the bytes read by each of
 // store.readers, in the same order.
 void advance(Store& store, std::span<const double> read);

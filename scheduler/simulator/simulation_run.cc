@@ -97,6 +97,10 @@ Result<void> SimulationRun::handle_events() {
             job.paused = false;
             plan_due_ = true;
             data_->resume(job, now_s_);
+        } else if (job.ends_hits_next) {
+            DataPlane::end_hits(job);
+            plan_due_ = true;
+            job.predict(now_s_);
         } else if (job.finishes_next) {
             finish(job);
             continue;  // the last running job took its place

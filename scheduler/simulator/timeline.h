@@ -49,7 +49,7 @@ public:
             const auto dataset = std::ranges::find(outcome_.sampled_datasets, job->state.spec->dataset);
             if (dataset == outcome_.sampled_datasets.end()) continue;
             sample.dataset_bytes_per_second[dataset - outcome_.sampled_datasets.begin()] +=
-                job->reader.rate * (1 - job->reader.hit_ratio);
+                remote_rate(job->reader);
         }
         for (const std::uint32_t dataset : outcome_.sampled_datasets)
             sample.cached_bytes.push_back(data.cached_bytes(dataset));

@@ -196,8 +196,8 @@ void add_choice_options(CLI::App& app, SimulateOptions& options) {
                    "The policy, one of " + comma_separated(scheduler::policy_names()))
         ->capture_default_str();
     app.add_option("--cache", options.scenario.cache,
-                   "uniform+joint, uniform, lru, static-per-job, whole-dataset, none; +RULE adds the bandwidth rule, "
-                   "such as lru+first-come")
+                   "uniform+joint, uniform, lru, static-per-job, coordl, whole-dataset, quiver, none; +RULE adds the "
+                   "bandwidth rule, such as lru+first-come")
         ->capture_default_str();
     app.add_option("--bandwidth-rule", options.scenario.bandwidth_rule,
                    "Bandwidth rule: joint, fair or first-come; default: joint with uniform, else fair");

@@ -131,7 +131,7 @@ Cluster contended_cluster() {
 
 TEST(Simulation, RemoteAndCacheLimitsAlwaysHold) {
     for (const std::string_view cache :
-         {"uniform+joint", "uniform", "lru", "static-per-job", "whole-dataset", "none"}) {
+         {"uniform+joint", "uniform", "lru", "static-per-job", "coordl", "whole-dataset", "quiver", "none"}) {
         Cluster cluster = contended_cluster();
         const SimulationOutcome outcome = cluster.run("fifo", 1.2 * kSize, 90e6, cache);
         for (const TimelineSample& sample : outcome.timeline) {

@@ -1,0 +1,180 @@
+// The cache systems that Larder is compared with, and the rules that are the same for all of them.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "scheduler/simulator/cache_system.h"
+#include "tests/unit/scheduler/simulator/simulated_cluster.h"
+
+namespace larder::scheduler {
+namespace {
+
+double remote_bytes_all(const SimulationOutcome& outcome) {
+    double bytes = 0;
+    for (const JobOutcome& job : outcome.jobs) bytes += job.remote_bytes;
+    return bytes;
+}
+
+// Stores of one dataset each, with readers of these f*, for one call of CacheSystem::plan.
+class PlannedReaders {
+public:
+    SimulatedReader& add(std::uint32_t dataset, double ideal) {
+        while (stores_.size() <= dataset) {
+            stores_.push_back(std::make_unique<Store>());
+            stores_.back()->dataset = stores_.back()->index = static_cast<std::uint32_t>(stores_.size() - 1);
+            stores_.back()->size_bytes = kSize;
+        }
+        SimulatedReader& reader = *readers_.emplace_back(std::make_unique<SimulatedReader>());
+        reader.job = static_cast<std::uint32_t>(readers_.size() - 1);
+        reader.started = reader.job;
+        reader.store = dataset;
+        reader.ideal = ideal;
+        reader.unread_bytes = kSize;
+        reader.remaining_bytes = 5 * kSize;
+        stores_[dataset]->readers.push_back(&reader);
+        return reader;
+    }
+    void plan(std::string_view cache, Storage storage) {
+        std::vector<SimulatedReader*> readers;
+        for (const auto& reader : readers_) readers.push_back(reader.get());
+        std::vector<Store*> stores;
+        for (const auto& store : stores_) stores.push_back(store.get());
+        const std::vector<std::uint32_t> gpus(readers.size(), 1);
+        const auto system = make_cache_system(*parse_cache(cache, ""));
+        ReadersState state{
+            .readers = readers, .stores = stores, .gpus = gpus, .gpus_all = 8, .storage = storage, .nodes = {}};
+        EXPECT_TRUE(system->plan(state));
+    }
+    double quota(std::uint32_t dataset) const { return stores_[dataset]->quota_bytes; }
+    Store& store(std::uint32_t dataset) { return *stores_[dataset]; }
+
+private:
+    std::vector<std::unique_ptr<Store>> stores_;
+    std::vector<std::unique_ptr<SimulatedReader>> readers_;
+};
+
+TEST(Quiver, CachesWholeChunksOfADataset) {
+    SimulatedCluster cluster(8);
+    cluster.add(0, 1, 5);
+    const double first_s = kSize / 20e6;
+    // Of room for 0.57 of the dataset, five chunks of a tenth are used.
+    EXPECT_NEAR(cluster.run("fifo", 0.57 * kSize, 20e6, "quiver").jobs[0].finish_s, first_s * (1 + 4 * 0.5), 1);
+}
+
+TEST(Quiver, JobReadsCachedSamplesFirst) {
+    SimulatedReader reader{
+        .ideal = 100, .unread_bytes = 1000, .unread_cached_bytes = 500, .bandwidth = 20, .hit_ratio = 0.5};
+    set_rate(reader);
+    EXPECT_DOUBLE_EQ(reader.rate, 40);
+    reader.substitutes_above_bytes = 10;
+    set_rate(reader);
+    EXPECT_DOUBLE_EQ(reader.rate, 100);
+    EXPECT_DOUBLE_EQ(reader.hit_ratio, 0.8);
+    reader.unread_cached_bytes = 10;
+    reader.hit_ratio = 0.01;
+    set_rate(reader);
+    EXPECT_DOUBLE_EQ(reader.rate, 20 / 0.99);
+}
+
+TEST(Quiver, EpochsBeginAtFullSpeedAndEndAtThatOfTheRemote) {
+    SimulatedCluster cluster(8);
+    cluster.add(0, 1, 2);
+    cluster.options.samples = 1000;
+    const double remote = 20e6;
+    const SimulationOutcome outcome = cluster.run("fifo", 0.5 * kSize, remote, "quiver");
+    const double first_s = kSize / remote;
+    const double hits_s = 0.49 * kSize / (kIdeal - remote);
+    for (const TimelineSample& sample : outcome.timeline) {
+        if (sample.at_s < first_s + 1 || sample.at_s > outcome.jobs[0].finish_s - 1) continue;
+        const bool hits = sample.at_s < first_s + hits_s - 1;
+        if (!hits && sample.at_s < first_s + hits_s + 1) continue;
+        EXPECT_NEAR(sample.gpus_useful, hits ? 1 : remote / kIdeal, 0.02) << "at " << sample.at_s;
+    }
+    EXPECT_NEAR(outcome.jobs[0].finish_s, 1.5 * first_s, 1);
+}
+
+TEST(Quiver, PreemptedJobDoesNotReadItsHitsTwice) {
+    for (const bool stops : {false, true}) {
+        SimulatedCluster cluster(8);
+        cluster.add(0, 8, 2);
+        // A shorter job takes all GPUs when the first has read its hits of the second epoch.
+        if (stops) cluster.add(kSize / 20e6 + 2000, 8, 0.001).dataset = kNoDataset;
+        const SimulationOutcome outcome = cluster.run("srtf", 0.5 * kSize, 20e6, "quiver");
+        EXPECT_NEAR(outcome.jobs[0].remote_bytes, 1.5 * kSize, 0.01 * kSize) << stops;
+    }
+}
+
+TEST(Quiver, ChunksGoWhereEachByteGainsMost) {
+    PlannedReaders readers;
+    readers.add(0, 1 * kIdeal);
+    readers.add(1, 3 * kIdeal);
+    readers.add(2, 2 * kIdeal);
+    readers.plan("quiver", {.cache_bytes = 1.35 * kSize, .remote_bytes_per_second = 1.5 * kIdeal});
+    EXPECT_NEAR(readers.quota(1), kSize, 1);
+    EXPECT_NEAR(readers.quota(2), 0.3 * kSize, 1);
+    EXPECT_NEAR(readers.quota(0), 0, 1);
+}
+
+TEST(Quiver, JobsOfADatasetFetchOnceIfTwoOfItsChunksFit) {
+    const auto remote_bytes = [](std::string_view cache, double cached) {
+        SimulatedCluster cluster(8);
+        cluster.add(0, 4, 3);
+        cluster.add(0, 4, 3);
+        return remote_bytes_all(cluster.run("fifo", cached * kSize, 1e12, cache));
+    };
+    EXPECT_NEAR(remote_bytes("quiver", 0.2), (1 + 2 * 0.8) * kSize, 0.2 * kSize);
+    EXPECT_NEAR(remote_bytes("quiver", 0.1), 2 * (1 + 2 * 0.9) * kSize, 0.2 * kSize);
+    EXPECT_NEAR(remote_bytes("whole-dataset", 0.2), 6 * kSize, 1e3);
+}
+
+TEST(CoorDl, JobsOfADatasetOnANodeShareCacheAndFetches) {
+    const auto remote_bytes = [](std::string_view cache, std::uint32_t gpus) {
+        SimulatedCluster cluster(2 * gpus);
+        cluster.add(0, gpus, 3);
+        cluster.add(0, gpus, 3);
+        return remote_bytes_all(cluster.run("fifo", 0.5 * kSize, 1e12, cache));
+    };
+    EXPECT_NEAR(remote_bytes("coordl", 4), (1 + 2 * 0.5) * kSize, 0.3 * kSize);
+    EXPECT_NEAR(remote_bytes("static-per-job", 4), 2 * (1 + 2 * 0.75) * kSize, 1e4);
+    // Nodes have eight GPUs: each of these jobs has one.
+    EXPECT_NEAR(remote_bytes("coordl", 8), 2 * (1 + 2 * 0.75) * kSize, 1e4);
+}
+
+TEST(CoorDl, LastJobOfANodeLeavesNoCacheBehind) {
+    SimulatedCluster cluster(8);
+    cluster.add(0, 4, 2);
+    cluster.add(0, 4, 4);
+    cluster.add(20000, 4, 2);
+    const SimulationOutcome outcome = cluster.run("fifo", 2 * kSize, 1e12, "coordl");
+    EXPECT_EQ(outcome.jobs[2].end, JobEnd::finished);
+    EXPECT_NEAR(outcome.jobs[2].remote_bytes, kSize, 1e4);
+}
+
+TEST(SharedFetches, GroupHasTheSharesOfAllItsReaders) {
+    std::array<SimulatedReader, 3> all;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        all[i].started = i;
+        all[i].store = i < 2 ? 0 : 1;
+        all[i].ideal = 100;
+        all[i].shares_fetches = i < 2;
+    }
+    const std::array<SimulatedReader*, 3> readers{&all[0], &all[1], &all[2]};
+    share_bandwidth(BandwidthKind::fair, readers, 90);
+    EXPECT_DOUBLE_EQ(all[0].rate, 60);
+    EXPECT_DOUBLE_EQ(all[1].rate, 60);
+    EXPECT_DOUBLE_EQ(all[2].rate, 30);
+    EXPECT_DOUBLE_EQ(remote_rate(all[0]) + remote_rate(all[1]), 60);
+    all[1].ideal = 150;  // the faster reader fetches for both
+    share_bandwidth(BandwidthKind::first_come, readers, 200);
+    EXPECT_DOUBLE_EQ(all[0].fetch_part, 0);
+    EXPECT_DOUBLE_EQ(all[1].fetch_part, 1);
+    EXPECT_DOUBLE_EQ(all[0].rate, 100);
+    EXPECT_DOUBLE_EQ(all[1].rate, 150);
+    EXPECT_DOUBLE_EQ(all[2].rate, 50);
+}
+
+}  // namespace
+}  // namespace larder::scheduler
