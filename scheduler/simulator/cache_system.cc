@@ -213,22 +213,6 @@ void share_bandwidth(BandwidthKind kind, std::span<SimulatedReader* const> reade
     }
 }
 
-void set_equal_rates(const ReadersState& state) {
-    const auto count = static_cast<double>(state.readers.size());
-    for (SimulatedReader* reader : state.readers) {
-        reader->equal_rate = reader->ideal;
-    }
-    for (const Store* store : state.stores) {
-        if (store->readers.empty()) continue;
-        const double share = state.storage.cache_bytes * static_cast<double>(store->readers.size()) / count;
-        const double hits = allocator::hit_ratio(share, store->size_bytes);
-        for (SimulatedReader* reader : store->readers) {
-            reader->equal_rate =
-                allocator::predicted_rate(reader->ideal, state.storage.remote_bytes_per_second / count, hits);
-        }
-    }
-}
-
 std::unique_ptr<CacheSystem> make_cache_system(const CacheOptions& options) {
     switch (options.cache) {
         case CacheKind::uniform: return options.own_caches ? make_uniform_by_node(options) : make_uniform(options);

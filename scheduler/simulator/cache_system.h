@@ -104,6 +104,5 @@ double next_lru_refresh_s(std::span<const std::unique_ptr<Store>> stores, double
 // Returns the part of a dataset that one job reads in a window of `epochs` epochs, averaged over all places where the
 // window may begin.
 double distinct_part(double epochs);
-void set_equal_rates(const ReadersState& state);
 
 }  // namespace larder::scheduler

@@ -51,7 +51,11 @@ SimulatedReader& reader_of(SimulatedJob& job, const ReaderPart& part) {
 
 DataPlane::DataPlane(const SimulationOptions& options, std::span<const DatasetState> datasets,
                      const GpuCluster& cluster)
-    : options_(options), datasets_(datasets), cluster_(cluster), system_(make_cache_system(options.cache)) {
+    : options_(options),
+      datasets_(datasets),
+      cluster_(cluster),
+      system_(make_cache_system(options.cache)),
+      equal_shares_(options, datasets, cluster.nodes.size()) {
     for (const GpuNode& node : cluster.nodes) gpus_all_ += node.gpus;
     if (options.reported_plans) reported_ = std::make_unique<ReportedPlans>(options, datasets, cluster);
 }
@@ -316,9 +320,9 @@ Result<void> DataPlane::plan(double now_s, std::span<SimulatedJob* const> runnin
         }
     }
     const ReadersState state = describe(now_s, running, waiting);
+    equal_shares_.set(state.storage.remote_bytes_per_second, planned_jobs_, waiting);
     const bool bound = has_node_bounds(options_) && !planned_jobs_.empty();
     if (bound && !options_.cache.own_caches) bound_ideals(state, planned_jobs_);
-    set_equal_rates(state);
     if (reported_ != nullptr) {
         for (SimulatedReader* reader : readers_) refresh_rate(*reader);
     } else if (auto planned = system_->plan(state); !planned) {

@@ -11,6 +11,7 @@
 
 #include "scheduler/near_nodes.h"
 #include "scheduler/places_by_plan.h"
+#include "scheduler/simulator/equal_shares.h"
 #include "scheduler/simulator/reported_plans.h"
 
 namespace larder::scheduler {
@@ -69,6 +70,7 @@ private:
     std::uint32_t gpus_all_ = 0;
     std::unique_ptr<CacheSystem> system_;
     std::unique_ptr<ReportedPlans> reported_;  // null: plans are made immediately
+    EqualShares equal_shares_;
     std::uint64_t starts_ = 0;
     std::vector<std::unique_ptr<Store>> stores_;  // one per dataset and node, or per job start (or node)
     std::map<std::pair<std::uint32_t, std::uint32_t>, Store*> by_place_;  // dataset, node

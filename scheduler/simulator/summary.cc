@@ -23,6 +23,16 @@ Quantiles quantiles(std::vector<double> values) {
             .most = values.back()};
 }
 
+Spread spread(std::span<const double> values) {
+    if (values.empty()) return {};
+    Spread found{.least = std::ranges::min(values), .most = std::ranges::max(values)};
+    for (const double value : values) found.mean += value / static_cast<double>(values.size());
+    double squares = 0;
+    for (const double value : values) squares += (value - found.mean) * (value - found.mean);
+    if (values.size() > 1) found.deviation = std::sqrt(squares / static_cast<double>(values.size() - 1));
+    return found;
+}
+
 Summary summarise(const Workload& workload, const SimulationOutcome& outcome, std::uint32_t gpus,
                   MeasuredJobs measured) {
     Summary summary;
@@ -33,6 +43,7 @@ Summary summarise(const Workload& workload, const SimulationOutcome& outcome, st
     double useful_s = 0;
     double allocated_s = 0;
     double last_s = 0;
+    double asked_gpu_s = 0;
     const double first_s = workload.jobs.empty() ? 0 : workload.jobs.front().submit_s;
     for (std::size_t j = 0; j < outcome.jobs.size(); ++j) {
         const JobSpec& spec = workload.jobs[j];
@@ -46,6 +57,9 @@ Summary summarise(const Workload& workload, const SimulationOutcome& outcome, st
         if (spec.deadline_s != kNever) {
             ++summary.deadlines;
             if (!(job.finish_s <= spec.deadline_s)) ++summary.deadlines_missed;
+        }
+        if (job.end != JobEnd::rejected) {
+            asked_gpu_s += spec.gpus * spec.total_bytes / std::ranges::max(spec.ideal_bytes_per_second);
         }
         if (job.end == JobEnd::rejected) {
             ++summary.rejected;
@@ -69,6 +83,8 @@ Summary summarise(const Workload& workload, const SimulationOutcome& outcome, st
     summary.queueing_s = quantiles(std::move(queueing_s));
     summary.fairness = quantiles(std::move(fairness));
     summary.tenant_fairness = quantiles(outcome.tenant_ratios);
+    const double submitted_s = workload.jobs.empty() ? 0 : workload.jobs.back().submit_s - first_s;
+    summary.offered_load = submitted_s > 0 ? asked_gpu_s / (submitted_s * gpus) : 0;
     summary.gpu_utilisation = allocated_s > 0 ? useful_s / allocated_s : 0;
     summary.gpu_allocation = summary.makespan_s > 0 ? allocated_s / (summary.makespan_s * gpus) : 0;
     return summary;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "scheduler/simulator/simulation.h"
@@ -27,9 +28,12 @@ struct Summary {
     std::uint64_t larger_than_cluster = 0;  // of the rejected; the others are larger than their tenant's claim
     std::uint64_t expired = 0;
     std::uint64_t unfinished = 0;
-    double makespan_s = 0;       // from the first submission to the last end
-    Quantiles jct_s;             // job completion time: end minus submission
-    Quantiles queueing_s;        // the part of the completion time without GPUs
+    double makespan_s = 0;  // from the first submission to the last end
+    Quantiles jct_s;        // job completion time: end minus submission
+    Quantiles queueing_s;   // the part of the completion time without GPUs
+    // GPU time that jobs ask for at f* over that of the cluster, between the first and the last submission; 0 if all
+    // come at once. Rejected jobs do not count.
+    double offered_load = 0;
     double gpu_utilisation = 0;  // useful over allocated GPU time
     double gpu_allocation = 0;   // allocated over available GPU time until the last end
     Quantiles fairness;          // bytes that jobs read over those under equal shares, while they ran
@@ -49,7 +53,16 @@ struct MeasuredJobs {
     std::size_t end = std::numeric_limits<std::size_t>::max();
 };
 
+// The values of one figure over several seeds. `deviation` is the standard deviation of a sample; 0 of one value.
+struct Spread {
+    double mean = 0;
+    double deviation = 0;
+    double least = 0;
+    double most = 0;
+};
+
 Quantiles quantiles(std::vector<double> values);
+Spread spread(std::span<const double> values);
 Summary summarise(const Workload& workload, const SimulationOutcome& outcome, std::uint32_t gpus,
                   MeasuredJobs measured = {});
 

@@ -33,7 +33,6 @@ public:
             reader.hit_ratio = rest_hit_ratio(reader);
             reader.bandwidth = plan->jobs[i].bandwidth_bytes_per_second;
             reader.rate = allocator::predicted_rate(reader.ideal, reader.bandwidth, reader.hit_ratio);
-            reader.equal_rate = plan->jobs[i].equal_share_bytes_per_second;
         }
         if (options_.bandwidth != BandwidthKind::joint) {
             share_bandwidth(options_.bandwidth, state.readers, state.storage.remote_bytes_per_second);

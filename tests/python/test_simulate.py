@@ -5,6 +5,7 @@ import csv
 import json
 import pathlib
 import re
+import statistics
 import subprocess
 
 import pytest
@@ -177,6 +178,25 @@ def test_compare_has_a_row_for_each_combination(simulate) -> None:
     assert all(row["finished"] == 300 for row in rows)
     by_choice = {(row["policy"], row["cache"], row["cache_bytes"]): row["jct_s"]["mean"] for row in rows}
     assert by_choice["fifo", "uniform+joint", 1e12] < by_choice["fifo", "none+fair", 1e12]
+
+
+@pytest.mark.decisions
+def test_compare_spreads_over_seeds(simulate) -> None:
+    words = ["compare", POISSON, "--gpus", "24", "--caches", "uniform+joint,quiver", "--cache-sizes", "500GB",
+             "--bandwidths", "200MB/s"]  # fmt: skip
+    rows = json.loads(simulate(*words, "--seeds", "3", "--seed", "5", "--json"))
+    (sixth, _) = json.loads(simulate(*words, "--seed", "6", "--json"))
+    assert [one["seed"] for one in rows[1]["seeds"]] == [5, 6, 7]
+    assert rows[0]["seeds"][1]["jct_s"] == sixth["jct_s"]
+    means = [one["jct_s"]["mean"] for one in rows[1]["seeds"]]
+    assert rows[1]["jct_s"]["mean"] == pytest.approx(statistics.mean(means))
+    spread = rows[1]["spread"]["jct_s"]
+    assert spread["deviation"] == pytest.approx(statistics.stdev(means))
+    assert (spread["min"], spread["max"]) == pytest.approx((min(means), max(means)))
+    ratios = [one["jct_s"]["mean"] / base["jct_s"]["mean"] for one, base in zip(rows[1]["seeds"], rows[0]["seeds"], strict=True)]
+    assert rows[1]["spread"]["jct_ratio"]["mean"] == pytest.approx(statistics.mean(ratios))
+    assert 0 < rows[0]["offered_load"] < 10
+    assert "Means over 3 seeds" in simulate(*words, "--seeds", "3")
 
 
 @pytest.mark.decisions

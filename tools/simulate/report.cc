@@ -64,6 +64,7 @@ json::object summary_json(const scheduler::ScenarioReport& report, const schedul
             {"unfinished", summary.unfinished},
             {"rows_skipped", report.scenario.trace.skipped},
             {"makespan_s", summary.makespan_s},
+            {"offered_load", summary.offered_load},
             {"jct_s", quantiles_json(summary.jct_s)},
             {"queueing_s", quantiles_json(summary.queueing_s)},
             {"gpu_utilisation", summary.gpu_utilisation},

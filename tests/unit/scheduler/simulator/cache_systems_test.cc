@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <vector>
 
 #include "scheduler/simulator/cache_system.h"
+#include "scheduler/simulator/summary.h"
 #include "tests/unit/scheduler/simulator/simulated_cluster.h"
 
 namespace larder::scheduler {
@@ -174,6 +176,67 @@ TEST(SharedFetches, GroupHasTheSharesOfAllItsReaders) {
     EXPECT_DOUBLE_EQ(all[0].rate, 100);
     EXPECT_DOUBLE_EQ(all[1].rate, 150);
     EXPECT_DOUBLE_EQ(all[2].rate, 50);
+}
+
+constexpr std::array<std::string_view, 8> kAllCaches{"uniform+joint", "uniform+fair",  "lru",    "static-per-job",
+                                                     "coordl",        "whole-dataset", "quiver", "none"};
+
+TEST(EqualShares, SystemsHaveTheSameForTheSameJobs) {
+    for (const std::string_view cache : kAllCaches) {
+        SimulatedCluster cluster(8);
+        cluster.add(0, 2, 50, 0);
+        cluster.add(0, 2, 50, 0);
+        cluster.add(0, 4, 1, 1).total_bytes = kSize / 100;  // in its last epoch
+        const SimulationOutcome outcome = cluster.run("fifo", 0.9 * kSize, 90e6, cache);
+        const JobOutcome& job = outcome.jobs[2];
+        EXPECT_NEAR(job.equal_bytes / job.ran_s, 30e6 / (1 - 0.3), 10) << cache;
+    }
+}
+
+TEST(EqualShares, JobsOfADatasetHaveTheSharesOfAllOfThem) {
+    for (const std::string_view cache : kAllCaches) {
+        SimulatedCluster cluster(8);
+        cluster.add(0, 4, 5, 0);
+        cluster.add(0, 4, 5, 0);
+        const SimulationOutcome outcome = cluster.run("fifo", 0.5 * kSize, 90e6, cache);
+        const JobOutcome& job = *std::ranges::min_element(outcome.jobs, {}, &JobOutcome::finish_s);
+        EXPECT_NEAR(job.equal_bytes / job.ran_s, 45e6 / (1 - 0.5), 10) << cache;
+    }
+}
+
+TEST(EqualShares, CountDisksAndNetworksOfNodes) {
+    for (const std::string_view cache : {"uniform+joint", "none"}) {
+        for (const bool own : {false, true}) {
+            SimulatedCluster cluster(16);
+            cluster.options.storage = {.cache_bytes = 4 * kSize, .remote_bytes_per_second = 1e12};
+            cluster.options.cache = *parse_cache(cache, "");
+            cluster.options.cache.own_caches = own;
+            cluster.options.node_nic_bytes_per_second = 300e6;
+            cluster.add(0, 4, 3, 0);
+            const auto policy = make_policy("fifo", cluster.options.policy);
+            const JobOutcome job = cluster.run(**policy).jobs[0];
+            EXPECT_NEAR(job.equal_bytes / job.ran_s, 300e6, 1) << cache << own;
+        }
+    }
+}
+
+TEST(Spread, OfOneFigureOverSeeds) {
+    const std::array<double, 4> values{2, 4, 4, 6};
+    const Spread found = spread(values);
+    EXPECT_DOUBLE_EQ(found.mean, 4);
+    EXPECT_NEAR(found.deviation, 1.632993, 1e-6);
+    EXPECT_DOUBLE_EQ(found.least, 2);
+    EXPECT_DOUBLE_EQ(found.most, 6);
+    EXPECT_DOUBLE_EQ(spread(std::span(values).first(1)).deviation, 0);
+}
+
+TEST(Summary, OfferedLoadIsWhatJobsAskForOverWhatThereIs) {
+    SimulatedCluster cluster(8);
+    cluster.add(0, 4, 1).dataset = kNoDataset;
+    cluster.add(100, 16, 1).dataset = kNoDataset;  // rejected: too large
+    cluster.add(1000, 2, 1).dataset = kNoDataset;
+    const Summary summary = summarise(cluster.workload, cluster.run("fifo", 0, 1e12), 8);
+    EXPECT_NEAR(summary.offered_load, 2 * (kSize / kIdeal) / (8 * 1000), 1e-9);
 }
 
 }  // namespace
