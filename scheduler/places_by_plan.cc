@@ -211,8 +211,8 @@ allocator::ClusterJob PlacesByPlan::as_planned(const Gang& gang, const Placement
                                   .dataset = at->second,
                                   .gpus = gang.gpus,
                                   .ideal_bytes_per_second = ideal_at(gang, placement),
-                                  .weight = job.spec->weight,
-                                  .remaining_epochs = job.remaining_bytes / std::max(1.0, read.size_bytes)};
+                                  .weight = job.spec->weight};
+    if (input_.epochs_known) planned.remaining_epochs = job.remaining_bytes / std::max(1.0, read.size_bytes);
     planned.placement.reserve(placement.size());
     for (const NodeGpus& share : placement) {
         planned.placement.push_back({.node = input_.node_of[share.node], .gpus = share.count()});

@@ -30,6 +30,7 @@ struct PlanInput {
     std::vector<std::uint32_t> node_of;                 // by GPU node; kUnknown: plans do not know the node
     std::vector<std::uint32_t> job_of;                  // by index in Snapshot::jobs; kUnknown: not in the state
     std::map<std::uint32_t, std::uint32_t> dataset_of;  // by index in Snapshot::datasets; others are not in the state
+    bool epochs_known = true;                           // if not, every job counts as reading on after its epoch
 };
 
 struct Gang {

@@ -68,24 +68,30 @@ private:
     void set_quotas(const ReadersState& state) override {
         struct Choice {
             Store* store = nullptr;
+            double bytes = 0;
             double benefit = 0;
         };
         std::vector<Choice> choices;
         choices.reserve(state.stores.size());
         for (Store* store : state.stores) {
             double ideal = 0;
-            for (const SimulatedReader* reader : store->readers) ideal += reader->ideal;
-            choices.push_back({.store = store, .benefit = ideal / store->size_bytes});
+            Choice& choice = choices.emplace_back(Choice{.store = store, .bytes = store->cached_bytes});
+            for (const SimulatedReader* reader : store->readers) {
+                // In its last epoch, a job is served by what is cached already, and by no more.
+                const bool gains = state.gains(*reader);
+                ideal += told_ideal(*reader) * (gains ? 1 : store->cached_bytes / store->size_bytes);
+                if (gains) choice.bytes = store->size_bytes;
+            }
+            choice.benefit = ideal / store->size_bytes;
         }
         std::ranges::sort(choices, [](const Choice& a, const Choice& b) {
             return a.benefit != b.benefit ? a.benefit > b.benefit : a.store->dataset < b.store->dataset;
         });
         double left = state.storage.cache_bytes;
         for (const Choice& choice : choices) {
-            const bool fits =
-                choice.store->size_bytes <= left && (choice.benefit > 0 || choice.store->cached_bytes > 0);
-            choice.store->quota_bytes = fits ? choice.store->size_bytes : 0;
-            if (fits) left -= choice.store->size_bytes;
+            const bool fits = choice.bytes <= left;
+            choice.store->quota_bytes = fits ? choice.bytes : 0;
+            if (fits) left -= choice.bytes;
         }
     }
 };

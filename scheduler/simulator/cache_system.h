@@ -38,6 +38,7 @@ struct CacheOptions {
     allocator::ObjectiveKind objective = allocator::ObjectiveKind::efficiency;
     // Each node's cache, an equal part of the whole, serves only the jobs that run there. For uniform and none only.
     bool own_caches = false;
+    bool epochs_known = true;  // how many epochs each job has to go; if not, every job counts as reading on
 };
 
 // Parses names from the table above. `cache` may name both ("uniform+joint", "lru+first-come"). invalid_argument lists
@@ -66,6 +67,10 @@ struct ReadersState {
     std::span<const WaitingReader> waiting{};
     double node_disk_bytes_per_second = std::numeric_limits<double>::infinity();
     double node_nic_bytes_per_second = std::numeric_limits<double>::infinity();
+    bool epochs_known = true;
+
+    // True if the reader counts as gaining by cache that has yet to fill.
+    bool gains(const SimulatedReader& reader) const { return !epochs_known || reads_on(reader); }
 };
 
 class CacheSystem {

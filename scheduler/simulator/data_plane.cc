@@ -276,7 +276,8 @@ ReadersState DataPlane::describe(double now_s, std::span<SimulatedJob* const> ru
             .time_shares = time_shares_,
             .waiting = waiting_,
             .node_disk_bytes_per_second = options_.node_disk_bytes_per_second,
-            .node_nic_bytes_per_second = options_.node_nic_bytes_per_second};
+            .node_nic_bytes_per_second = options_.node_nic_bytes_per_second,
+            .epochs_known = options_.cache.epochs_known};
 }
 
 bool DataPlane::plans_by_place() const {
@@ -293,10 +294,12 @@ PlanInput DataPlane::plan_input(double now_s, std::span<SimulatedJob* const> run
                     .objective = options_.cache.objective,
                     .node_of = std::vector<std::uint32_t>(cluster_.nodes.size()),
                     .job_of = {},
-                    .dataset_of = std::move(planned.dataset_at)};
+                    .dataset_of = std::move(planned.dataset_at),
+                    .epochs_known = options_.cache.epochs_known};
     // The readers' own ideals are those that nodes bounded in the last plan.
     for (std::size_t i = 0; i < planned_jobs_.size(); ++i) {
-        input.state.jobs[i].ideal_bytes_per_second = ideal_of(*planned_jobs_[i]);
+        const SimulatedJob& job = *planned_jobs_[i];
+        input.state.jobs[i].ideal_bytes_per_second = ideal_of(job) * job.reader.told_part;
     }
     std::iota(input.node_of.begin(), input.node_of.end(), 0U);
     std::unordered_map<const JobState*, std::uint32_t> planned_at;

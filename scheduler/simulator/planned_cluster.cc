@@ -96,8 +96,11 @@ void PlannedCluster::describe(const SimulatedReader& reader, const ReadersState&
     const Store& store = *readers.stores[reader.store];
     job.name = std::to_string(reader.job);
     job.dataset = dataset_at.at(store.dataset);
-    job.ideal_bytes_per_second = reader.ideal;
-    job.remaining_epochs = 1 + std::max(0.0, reader.remaining_bytes - reader.unread_bytes) / store.size_bytes;
+    job.ideal_bytes_per_second = told_ideal(reader);
+    job.remaining_epochs = allocator::kUnlimited;
+    if (readers.epochs_known) {
+        job.remaining_epochs = 1 + std::max(0.0, reader.remaining_bytes - reader.unread_bytes) / store.size_bytes;
+    }
     job.weight = reader.weight;
 }
 

@@ -38,7 +38,7 @@ private:
             state.storage.remote_bytes_per_second / std::max(1.0, static_cast<double>(state.readers.size()));
         for (Store* store : state.stores) {
             store->quota_bytes = 0;
-            add_choices(*store, bandwidth);
+            add_choices(state, *store, bandwidth);
         }
         std::ranges::stable_sort(choices_, [](const Choice& a, const Choice& b) {
             if (a.benefit != b.benefit) return a.benefit > b.benefit;
@@ -64,39 +64,51 @@ private:
         }
     }
 
-    void add_choices(Store& store, double bandwidth) {
-        double gain_all = 0;
-        double gain_most = 0;
-        double rate_all = 0;
-        double rate_most = 0;
-        for (const SimulatedReader* reader : store.readers) {
-            const double gain = reader->ideal - allocator::predicted_rate(reader->ideal, bandwidth, 0);
-            gain_all += gain;
-            gain_most = std::max(gain_most, gain);
-            rate_all += reader->ideal;
-            rate_most = std::max(rate_most, reader->ideal);
+    // What a reader gains: by hits, and by bytes that others fetch.
+    struct Gains {
+        double all = 0;
+        double most = 0;
+
+        void add(double gain) {
+            all += gain;
+            most = std::max(most, gain);
         }
-        if (store.readers.empty()) {
-            choices_.push_back({.store = &store, .bytes = store.cached_bytes});
-            return;
+    };
+
+    void add_choices(const ReadersState& state, Store& store, double bandwidth) {
+        Gains measured, measured_hits, remote, remote_hits;
+        double room = store.cached_bytes;
+        for (const SimulatedReader* reader : store.readers) {
+            // In its last epoch, a job is served by what is cached already, and by no more.
+            const bool gains = state.gains(*reader);
+            const double of_hits = gains ? 1 : store.cached_bytes / store.size_bytes;
+            if (gains) room = store.size_bytes;
+            const double ideal = told_ideal(*reader);
+            const double gain = ideal - allocator::predicted_rate(ideal, bandwidth, 0);
+            measured.add(gain);
+            measured_hits.add(gain * of_hits);
+            remote.add(ideal);
+            remote_hits.add(ideal * of_hits);
         }
         const double size = store.size_bytes;
-        if (store.readers.size() == 1) {
-            choices_.push_back(
-                {.store = &store, .bytes = size, .benefit = gain_all / size, .remote_cut = rate_all / size});
+        if (store.readers.size() < 2) {
+            choices_.push_back({.store = &store,
+                                .bytes = room,
+                                .benefit = measured_hits.all / size,
+                                .remote_cut = remote_hits.all / size});
             return;
         }
         // The first chunks let one reader fetch for all. The others save only its fetches.
         const double shared = kSharedChunks / kChunks;
-        const auto first = [&](double all, double most) { return (all - most * (1 - shared)) / (shared * size); };
+        const auto first = [&](const Gains& gains) {
+            return (gains.all - gains.most * (1 - shared)) / (shared * size);
+        };
+        choices_.push_back(
+            {.store = &store, .bytes = shared * size, .benefit = first(measured), .remote_cut = first(remote)});
         choices_.push_back({.store = &store,
-                            .bytes = shared * size,
-                            .benefit = first(gain_all, gain_most),
-                            .remote_cut = first(rate_all, rate_most)});
-        choices_.push_back({.store = &store,
-                            .bytes = (1 - shared) * size,
-                            .benefit = gain_most / size,
-                            .remote_cut = rate_most / size});
+                            .bytes = std::max(0.0, room - shared * size),
+                            .benefit = measured_hits.most / size,
+                            .remote_cut = remote_hits.most / size});
     }
 
     std::vector<Choice> choices_;

@@ -64,6 +64,7 @@ ReportedPlans::ReportedPlans(const SimulationOptions& options, std::span<const D
       node_cache_bytes_(options.storage.cache_bytes / static_cast<double>(cluster.nodes.size())),
       node_disk_bytes_per_second_(options.node_disk_bytes_per_second),
       node_nic_bytes_per_second_(options.node_nic_bytes_per_second),
+      epochs_known_(options.cache.epochs_known),
       cluster_(cluster_options(options)),
       agents_(cluster.nodes.size()) {
     LARDER_ASSERT(options.report_ages_s.empty() || options.report_ages_s.size() == agents_.size());
@@ -102,12 +103,13 @@ void ReportedPlans::update_turns(std::span<SimulatedJob* const> running, std::sp
     const auto add_unreported = [&](const SimulatedJob& job, const Placement& on) {
         if (job.reads_nothing()) return;
         const double size = datasets_[job.state.spec->dataset].size_bytes;
-        allocator::Turn turn{.job = job_name(job),
-                             .time_share = job.state.time_share,
-                             .dataset = dataset_name(job.state.spec->dataset),
-                             .epochs = std::max(1.0, job.reader.remaining_bytes / size),
-                             .ideal_bytes_per_second = job.reader.ideal,
-                             .weight = job.reader.weight};
+        allocator::Turn turn{
+            .job = job_name(job),
+            .time_share = job.state.time_share,
+            .dataset = dataset_name(job.state.spec->dataset),
+            .epochs = epochs_known_ ? std::max(1.0, job.reader.remaining_bytes / size) : allocator::kUnlimited,
+            .ideal_bytes_per_second = told_ideal(job.reader),
+            .weight = job.reader.weight};
         for (const NodeGpus& share : on) turn.ran_on.emplace_back(nodes_.nodes[share.node].name, share.count());
         turns.push_back(std::move(turn));
     };
@@ -134,8 +136,9 @@ Result<void> ReportedPlans::report(double now_s, std::span<SimulatedJob* const> 
         // A job declares as its ideal rate the rate that nodes will measure.
         for (SimulatedJob* job : running) {
             if (cluster_.registered(job_name(*job)) != nullptr || !part_on(*job, n)) continue;
-            auto registered = cluster_.register_job(
-                {.name = job_name(*job), .weight = job->reader.weight, .ideal_bytes_per_second = job->reader.ideal});
+            auto registered = cluster_.register_job({.name = job_name(*job),
+                                                     .weight = job->reader.weight,
+                                                     .ideal_bytes_per_second = told_ideal(job->reader)});
             if (!registered) return registered;
         }
         if (auto taken = cluster_.report(report_of(n, running, stores), now_ns); !taken) return taken;
@@ -173,7 +176,7 @@ allocator::NodeReport ReportedPlans::report_of(std::uint32_t node, std::span<Sim
              .dataset = dataset_name(job->state.spec->dataset),
              .ranks = on_node->gpus,
              .bytes = to_bytes(done_bytes * on_node->fraction),
-             .busy_s = on_node->gpus * done_bytes / job->reader.ideal,
+             .busy_s = on_node->gpus * done_bytes / told_ideal(job->reader),
              .demand_bytes_per_second = job->reader.ideal * on_node->fraction * (1 - rest_hit_ratio(*on_node->reader)),
              .unread_bytes = unread,
              .unread_cached_bytes = std::min(unread, to_bytes(on_node->reader->unread_cached_bytes))});

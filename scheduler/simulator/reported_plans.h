@@ -51,6 +51,7 @@ private:
     double node_cache_bytes_;
     double node_disk_bytes_per_second_;
     double node_nic_bytes_per_second_;
+    bool epochs_known_;
     allocator::Cluster cluster_;
     std::vector<Agent> agents_;
     bool any_started_ = false;

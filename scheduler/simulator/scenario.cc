@@ -120,6 +120,7 @@ Result<ScenarioReport> run_scenario(Scenario scenario, const ScenarioOptions& op
         cache->objective = *objective;
     }
     cache->own_caches = options.simulation.cache.own_caches;
+    cache->epochs_known = options.simulation.cache.epochs_known;
     report.cache = *cache;
     SimulationOptions simulation = options.simulation;
     simulation.cache = *cache;

@@ -28,7 +28,8 @@ struct SimulatedReader {
     std::uint32_t job = 0;           // index in the simulation's jobs
     std::uint32_t store = kNoStore;  // index in the planned stores
     double weight = 1;
-    double ideal = 0;  // f* with the present GPUs, placement and packing
+    double ideal = 0;      // f* with the present GPUs, placement and packing
+    double told_part = 1;  // what plans and policies are told of f*, over f*
     double remaining_bytes = 0;
     double unread_bytes = 0;  // of the current epoch
     double unread_cached_bytes = 0;
@@ -66,6 +67,14 @@ struct Store {
 // The reader's hit ratio in the rest of its epoch. A ratio that differs from 1 only by rounding is 1: a job that needs
 // nothing from the remote is granted nothing.
 double rest_hit_ratio(const SimulatedReader& reader);
+// Returns what plans are told of f*.
+inline double told_ideal(const SimulatedReader& reader) {
+    return reader.ideal * reader.told_part;
+}
+// True if the reader reads on after its present epoch.
+inline bool reads_on(const SimulatedReader& reader) {
+    return reader.remaining_bytes > reader.unread_bytes * (1 + 1e-9);
+}
 // Returns the reader's misses, and those of them that it fetches from the remote, in bytes per second.
 inline double miss_rate(const SimulatedReader& reader) {
     return reader.rate * (1 - reader.hit_ratio);

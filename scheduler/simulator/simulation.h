@@ -35,6 +35,8 @@ struct SimulationOptions {
     bool storage_aware = true;
     bool places_by_plan = true;  // compare places by the plan (places_by_plan.h), if plans depend on them
     std::uint64_t seed = 1;
+    // Plans and policies are told f* times a factor for each job, drawn by seed from 1 - error to 1 + error. Below 1.
+    double rate_error = 0;
     double checkpoint_bytes_per_second = kNever;  // of all checkpoints; not part of the remote's bandwidth
     double checkpoint_interval_s = 1800;          // a job whose node is lost repeats the work since its last checkpoint
     double node_lifetime_s = kNever;              // mean time between failures of a node

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "scheduler/simulator/random.h"
+
 namespace larder::scheduler {
 
 SimulationRun::SimulationRun(const Workload& workload, const GpuCluster& cluster, Policy& policy, Placer& placer,
@@ -31,10 +33,16 @@ SimulationRun::SimulationRun(const Workload& workload, const GpuCluster& cluster
     }
     shares_.set_gpus(gpus_all_);
     data_ = std::make_unique<DataPlane>(options_, workload_.datasets, cluster);
+    if (options.rate_error > 0) told_ = workload.jobs;
+    Random errors(options.seed ^ 0x6572726f72U);
     for (std::size_t j = 0; j < jobs_.size(); ++j) {
         const JobSpec& spec = workload.jobs[j];
+        if (!told_.empty()) {
+            jobs_[j].reader.told_part = 1 + options.rate_error * (2 * errors.uniform() - 1);
+            for (double& ideal : told_[j].ideal_bytes_per_second) ideal *= jobs_[j].reader.told_part;
+        }
         if (spec.dataset != kNoDataset) ++users_left_[spec.dataset];
-        jobs_[j].state.spec = &spec;
+        jobs_[j].state.spec = told_.empty() ? &spec : &told_[j];
         jobs_[j].state.remaining_bytes = spec.total_bytes;
         jobs_[j].state.ran_s_by_type.resize(gpu_types_.size());
         jobs_[j].reader.remaining_bytes = spec.total_bytes;

@@ -80,6 +80,7 @@ private:
     TenantShares shares_;
     NodeFailures failures_;
     Checkpoints checkpoints_;
+    std::vector<JobSpec> told_;  // the jobs as policies know them, if that differs from the workload
     std::vector<SimulatedJob> jobs_;
     std::vector<std::uint32_t> users_left_;  // by dataset: jobs that have yet to finish
     std::vector<GpuTypeState> gpu_types_;

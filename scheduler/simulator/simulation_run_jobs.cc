@@ -160,7 +160,7 @@ void SimulationRun::start(std::uint32_t j, const Start& start) {
     note_start(state, start, now_s_);
     outcome_.jobs[j].start_s = state.first_started_s;
     const std::uint32_t largest = std::max(1U, gpus_on_largest_node_[start.gpu_type]);
-    job.ideal_rate_unshared = ideal_rate(*state.spec, start.gpu_type, start.gpus) *
+    job.ideal_rate_unshared = ideal_rate(workload_.jobs[j], start.gpu_type, start.gpus) *
                               consolidation(*state.spec, static_cast<std::uint32_t>(start.placement.size()),
                                             (start.gpus + largest - 1) / largest);
     if (start.packed_with) {

@@ -48,8 +48,7 @@ public:
             if (job->ideal_rate_unshared > 0) sample.gpus_useful += gpus * job->reader.rate / job->ideal_rate_unshared;
             const auto dataset = std::ranges::find(outcome_.sampled_datasets, job->state.spec->dataset);
             if (dataset == outcome_.sampled_datasets.end()) continue;
-            sample.dataset_bytes_per_second[dataset - outcome_.sampled_datasets.begin()] +=
-                remote_rate(job->reader);
+            sample.dataset_bytes_per_second[dataset - outcome_.sampled_datasets.begin()] += remote_rate(job->reader);
         }
         for (const std::uint32_t dataset : outcome_.sampled_datasets)
             sample.cached_bytes.push_back(data.cached_bytes(dataset));

@@ -88,9 +88,10 @@ private:
     static void describe(const SimulatedReader& reader, const ReadersState& state, allocator::ClusterJob& job) {
         job.name = std::to_string(reader.job);
         job.dataset = reader.store;
-        job.ideal_bytes_per_second = reader.ideal;
+        job.ideal_bytes_per_second = told_ideal(reader);
         const double size = state.stores[reader.store]->size_bytes;
-        job.remaining_epochs = reader.remaining_bytes <= reader.unread_bytes
+        job.remaining_epochs = !state.epochs_known ? allocator::kUnlimited
+                               : reader.remaining_bytes <= reader.unread_bytes
                                    ? 1
                                    : 1 + (reader.remaining_bytes - reader.unread_bytes) / size;
         job.weight = reader.weight;

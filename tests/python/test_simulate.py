@@ -200,6 +200,20 @@ def test_compare_spreads_over_seeds(simulate) -> None:
 
 
 @pytest.mark.decisions
+def test_compare_shows_what_knowledge_is_worth(simulate) -> None:
+    words = ["compare", POISSON, "--gpus", "24", "--caches", "uniform+joint,lru", "--cache-sizes", "500GB",
+             "--bandwidths", "200MB/s"]  # fmt: skip
+    rows = json.loads(simulate(*words, "--epochs-known", "both", "--json"))
+    assert [(row["cache_system"], row["epochs_known"]) for row in rows] == [
+        ("uniform+joint", True), ("lru", True), ("uniform+joint", False), ("lru", False)]  # fmt: skip
+    assert rows[0]["jct_s"] != rows[2]["jct_s"] and rows[1]["jct_s"] == rows[3]["jct_s"]
+    assert rows[3]["spread"]["jct_ratio"]["mean"] == pytest.approx(rows[3]["jct_s"]["mean"] / rows[2]["jct_s"]["mean"])
+    assert "EPOCHS KNOWN" in simulate(*words, "--epochs-known", "both")
+    (misled, _) = json.loads(simulate(*words, "--rate-error", "0.3", "--json"))
+    assert misled["jct_s"] != rows[0]["jct_s"]
+
+
+@pytest.mark.decisions
 def test_capacity_found_reaches_its_target_and_less_does_not(simulate) -> None:
     found = json.loads(simulate("capacity", POISSON, "--gpus", "24", "--bandwidth", "200MB/s", "--of", "cache", "--most", "4TB",
                                 "--metric", "utilisation", "--within", "0.1", "--json"))  # fmt: skip

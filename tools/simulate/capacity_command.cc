@@ -195,6 +195,7 @@ void add_capacity_command(CLI::App& simulate, Context& context) {
     capacity->get_option("TRACE")->required();
     add_cluster_options(*capacity, options->simulate);
     add_policy_options(*capacity, options->simulate);
+    add_knowledge_options(*capacity, options->simulate);
     add_choice_options(*capacity, options->simulate);
     capacity->add_option("--of", options->resource, "Resource to search for: cache or bandwidth")
         ->check(CLI::IsMember({"cache", "bandwidth"}))

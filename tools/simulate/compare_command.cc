@@ -40,31 +40,37 @@ struct Choice {
     double cache_bytes = 0;
     double remote_bytes_per_second = 0;
     double arrival_speedup = 1;
+    bool epochs_known = true;
     std::size_t baseline = 0;  // the first choice that differs in policy and cache only
 };
 
 Result<std::vector<Choice>> choices_of(const CompareOptions& options) {
     std::vector<Choice> choices;
-    for (const std::string& arrivals : options.arrivals) {
-        for (const std::string& size : options.cache_sizes) {
-            for (const std::string& bandwidth : options.bandwidths) {
-                const std::size_t baseline = choices.size();
-                const auto bytes = parse_bytes(size);
-                if (!bytes) return std::unexpected(bytes.error().within("--cache-sizes"));
-                const auto rate = parse_bytes_per_second(bandwidth);
-                if (!rate) return std::unexpected(rate.error().within("--bandwidths"));
-                const double faster = std::atof(arrivals.c_str());
-                if (!(faster > 0))
-                    return fail(ErrorCode::invalid_argument,
-                                "--arrivals: \"" + arrivals + "\" is not a number above 0");
-                for (const std::string& policy : options.policies) {
-                    for (const std::string& cache : options.caches) {
-                        choices.push_back({.policy = policy,
-                                           .cache = cache,
-                                           .cache_bytes = static_cast<double>(*bytes),
-                                           .remote_bytes_per_second = *rate,
-                                           .arrival_speedup = faster,
-                                           .baseline = baseline});
+    const bool both = options.simulate.epochs_known == "both";
+    for (const bool epochs_known :
+         both ? std::vector{true, false} : std::vector{options.simulate.epochs_known == "yes"}) {
+        for (const std::string& arrivals : options.arrivals) {
+            for (const std::string& size : options.cache_sizes) {
+                for (const std::string& bandwidth : options.bandwidths) {
+                    const std::size_t baseline = choices.size();
+                    const auto bytes = parse_bytes(size);
+                    if (!bytes) return std::unexpected(bytes.error().within("--cache-sizes"));
+                    const auto rate = parse_bytes_per_second(bandwidth);
+                    if (!rate) return std::unexpected(rate.error().within("--bandwidths"));
+                    const double faster = std::atof(arrivals.c_str());
+                    if (!(faster > 0))
+                        return fail(ErrorCode::invalid_argument,
+                                    "--arrivals: \"" + arrivals + "\" is not a number above 0");
+                    for (const std::string& policy : options.policies) {
+                        for (const std::string& cache : options.caches) {
+                            choices.push_back({.policy = policy,
+                                               .cache = cache,
+                                               .cache_bytes = static_cast<double>(*bytes),
+                                               .remote_bytes_per_second = *rate,
+                                               .arrival_speedup = faster,
+                                               .epochs_known = epochs_known,
+                                               .baseline = baseline});
+                        }
                     }
                 }
             }
@@ -84,6 +90,7 @@ scheduler::ScenarioOptions scenario_of(const CompareOptions& options, const Choi
     scenario.cache = choice.cache;
     scenario.simulation.storage = {.cache_bytes = choice.cache_bytes,
                                    .remote_bytes_per_second = choice.remote_bytes_per_second};
+    scenario.simulation.cache.epochs_known = choice.epochs_known;
     scenario.workload_options.arrival_speedup = choice.arrival_speedup;
     scenario.simulation.samples = 0;
     return scenario;
@@ -101,6 +108,7 @@ Result<std::string> run_one(const CompareOptions& options, const Choice& choice,
     row["policy"] = choice.policy;
     row["cache_system"] = choice.cache;
     row["arrivals_faster"] = choice.arrival_speedup;
+    row["epochs_known"] = choice.epochs_known;
     row["seed"] = scenario_options.workload_options.seed;
     return json_text(row);
 }
@@ -194,9 +202,12 @@ void print_table(const json::array& rows, const std::vector<Choice>& choices, st
     const auto size = [family = family_of(choices)](double bytes) {
         return format_bytes(static_cast<std::uint64_t>(bytes), family);
     };
-    Table table({"POLICY", "CACHE", ">ARRIVALS", ">LOAD", ">CACHE SIZE", ">BANDWIDTH", ">MEAN JCT", ">P99 JCT",
-                 ">MAKESPAN", ">UTILISATION", ">FAIRNESS", ">TENANTS", ">REMOTE", ">MISSED", ">JCT RATIO",
-                 ">UTIL RATIO", ">FAIR RATIO"});
+    const bool shows_epochs = !choices.empty() && choices.front().epochs_known != choices.back().epochs_known;
+    std::vector<std::string> headings({"POLICY", "CACHE", ">ARRIVALS", ">LOAD", ">CACHE SIZE", ">BANDWIDTH",
+                                       ">MEAN JCT", ">P99 JCT", ">MAKESPAN", ">UTILISATION", ">FAIRNESS", ">TENANTS",
+                                       ">REMOTE", ">MISSED", ">JCT RATIO", ">UTIL RATIO", ">FAIR RATIO"});
+    if (shows_epochs) headings.insert(headings.begin() + 2, "EPOCHS KNOWN");
+    Table table(std::move(headings));
     const auto fixed = [](double value, int digits) {
         char text[32];
         std::snprintf(text, sizeof text, "%.*f", digits, value);
@@ -208,17 +219,20 @@ void print_table(const json::array& rows, const std::vector<Choice>& choices, st
         const auto deviation = [&](const char* key, auto text) {
             return seeds > 1 ? " ±" + text(number_at(object_at(spread, key), "deviation")) : std::string();
         };
-        table.add({text_at(row, "policy"), choices[i].cache, ratio_text(choices[i].arrival_speedup),
-                   ratio_text(number_at(row, "offered_load")), size(choices[i].cache_bytes),
-                   format_bytes_per_second(choices[i].remote_bytes_per_second),
-                   time_text(mean_jct_s(row)) + deviation("jct_s", time_text),
-                   time_text(number_at(object_at(row, "jct_s"), "p99")), time_text(number_at(row, "makespan_s")),
-                   fixed(100 * utilisation(row), 1) +
-                       deviation("gpu_utilisation", [&](double part) { return fixed(100 * part, 1); }) + " %",
-                   fixed(fairness(row), 3) + deviation("fairness", [&](double value) { return fixed(value, 3); }),
-                   fixed(number_at(object_at(row, "tenant_fairness"), "mean"), 3), size(number_at(row, "remote_bytes")),
-                   fixed(number_at(row, "deadlines_missed"), 0), ratio_text(row, "jct_ratio", seeds > 1),
-                   ratio_text(row, "utilisation_ratio", seeds > 1), ratio_text(row, "fairness_ratio", seeds > 1)});
+        std::vector<std::string> cells(
+            {text_at(row, "policy"), choices[i].cache, ratio_text(choices[i].arrival_speedup),
+             ratio_text(number_at(row, "offered_load")), size(choices[i].cache_bytes),
+             format_bytes_per_second(choices[i].remote_bytes_per_second),
+             time_text(mean_jct_s(row)) + deviation("jct_s", time_text),
+             time_text(number_at(object_at(row, "jct_s"), "p99")), time_text(number_at(row, "makespan_s")),
+             fixed(100 * utilisation(row), 1) +
+                 deviation("gpu_utilisation", [&](double part) { return fixed(100 * part, 1); }) + " %",
+             fixed(fairness(row), 3) + deviation("fairness", [&](double value) { return fixed(value, 3); }),
+             fixed(number_at(object_at(row, "tenant_fairness"), "mean"), 3), size(number_at(row, "remote_bytes")),
+             fixed(number_at(row, "deadlines_missed"), 0), ratio_text(row, "jct_ratio", seeds > 1),
+             ratio_text(row, "utilisation_ratio", seeds > 1), ratio_text(row, "fairness_ratio", seeds > 1)});
+        if (shows_epochs) cells.insert(cells.begin() + 2, choices[i].epochs_known ? "yes" : "no");
+        table.add(std::move(cells));
     }
     std::fputs(table.text().c_str(), stdout);
     std::puts("JCT: the completion time of a job, from its submission to its end.");
@@ -282,6 +296,7 @@ void add_compare_command(CLI::App& simulate, Context& context) {
     compare->get_option("TRACE")->required();
     add_cluster_options(*compare, options->simulate);
     add_policy_options(*compare, options->simulate);
+    add_knowledge_options(*compare, options->simulate, true);
     compare->add_option("--policies", options->policies, "Policies, separated by commas; NAME/blind ignores storage")
         ->delimiter(',')
         ->allow_extra_args(false);

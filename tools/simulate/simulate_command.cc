@@ -74,6 +74,7 @@ void add_simulate_command(CLI::App& app, Context& context) {
     add_measure_option(*simulate, options->simulate);
     add_cluster_options(*simulate, options->simulate);
     add_policy_options(*simulate, options->simulate);
+    add_knowledge_options(*simulate, options->simulate);
     add_choice_options(*simulate, options->simulate);
     simulate->add_option("--jobs-csv", options->jobs_csv, "Write a row per job to this CSV file");
     simulate->add_option("--timeline-csv", options->timeline_csv,

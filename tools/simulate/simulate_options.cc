@@ -6,6 +6,7 @@
 #include <charconv>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include "allocator/protocol/objective.h"
 #include "scheduler/simulator/tenants.h"
@@ -70,6 +71,7 @@ Result<void> SimulateOptions::settle() {
     simulation.cache.own_caches = own_caches || reported_plans;
     simulation.reported_plans = reported_plans;
     simulation.storage_aware = !storage_blind;
+    simulation.cache.epochs_known = epochs_known != "no";
     simulation.places_by_plan = placement == "plan";
     simulation.seed = scenario.workload_options.seed;
     return {};
@@ -189,6 +191,18 @@ void add_policy_options(CLI::App& app, SimulateOptions& options) {
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
     app.add_flag("--exact", policy.exact, "chronus: admit jobs by an integer program");
+}
+
+void add_knowledge_options(CLI::App& app, SimulateOptions& options, bool both) {
+    app.add_option("--epochs-known", options.epochs_known,
+                   std::string("Whether cache systems know how many epochs each job has to go: yes, no") +
+                       (both ? ", or both in turn" : ""))
+        ->capture_default_str()
+        ->check(CLI::IsMember(both ? std::set<std::string>{"yes", "no", "both"} : std::set<std::string>{"yes", "no"}));
+    app.add_option("--rate-error", options.scenario.simulation.rate_error,
+                   "Tell plans and policies an f* that is off by up to this part, drawn for each job; below 1")
+        ->capture_default_str()
+        ->check(CLI::Range(0.0, 0.99));
 }
 
 void add_choice_options(CLI::App& app, SimulateOptions& options) {

@@ -24,6 +24,7 @@ struct SimulateOptions {
     std::string placement = "plan";
     bool reported_plans = false;
     bool storage_blind = false;
+    std::string epochs_known = "yes";
     std::string tenants;
     std::string tenant_weights;
     std::string measure;
@@ -42,6 +43,8 @@ void add_gpu_options(CLI::App& app, SimulateOptions& options);
 // Adds options for the GPUs as add_gpu_options does, and for checkpoints, disks, networks and failures of nodes.
 void add_cluster_options(CLI::App& app, SimulateOptions& options);
 void add_policy_options(CLI::App& app, SimulateOptions& options);
+// Adds options for what plans know of jobs. `both`: epochs may be known and not known, in turn.
+void add_knowledge_options(CLI::App& app, SimulateOptions& options, bool both = false);
 // Adds options for one policy, one cache system, one cache size and one bandwidth.
 void add_choice_options(CLI::App& app, SimulateOptions& options);
 

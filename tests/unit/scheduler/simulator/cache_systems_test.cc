@@ -39,18 +39,27 @@ public:
         stores_[dataset]->readers.push_back(&reader);
         return reader;
     }
-    void plan(std::string_view cache, Storage storage) {
+    void plan(std::string_view cache, Storage storage, bool epochs_known = true) {
         std::vector<SimulatedReader*> readers;
         for (const auto& reader : readers_) readers.push_back(reader.get());
         std::vector<Store*> stores;
         for (const auto& store : stores_) stores.push_back(store.get());
         const std::vector<std::uint32_t> gpus(readers.size(), 1);
         const auto system = make_cache_system(*parse_cache(cache, ""));
-        ReadersState state{
-            .readers = readers, .stores = stores, .gpus = gpus, .gpus_all = 8, .storage = storage, .nodes = {}};
+        const std::vector<double> time_shares(readers.size(), 1);
+        const ReadersState state{.readers = readers,
+                                 .stores = stores,
+                                 .gpus = gpus,
+                                 .gpus_all = 8,
+                                 .storage = storage,
+                                 .nodes = {},
+                                 .placements = {},
+                                 .time_shares = time_shares,
+                                 .epochs_known = epochs_known};
         EXPECT_TRUE(system->plan(state));
     }
     double quota(std::uint32_t dataset) const { return stores_[dataset]->quota_bytes; }
+    SimulatedReader& reader(std::size_t index) { return *readers_[index]; }
     Store& store(std::uint32_t dataset) { return *stores_[dataset]; }
 
 private:
@@ -176,6 +185,56 @@ TEST(SharedFetches, GroupHasTheSharesOfAllItsReaders) {
     EXPECT_DOUBLE_EQ(all[0].rate, 100);
     EXPECT_DOUBLE_EQ(all[1].rate, 150);
     EXPECT_DOUBLE_EQ(all[2].rate, 50);
+}
+
+TEST(EpochsKnown, LastEpochTakesNoCacheFromJobsThatReadOn) {
+    for (const std::string_view cache : {"uniform+joint", "whole-dataset", "quiver"}) {
+        for (const bool known : {false, true}) {
+            PlannedReaders readers;
+            readers.add(0, 2 * kIdeal).remaining_bytes = kSize;
+            readers.add(1, kIdeal);
+            readers.plan(cache, {.cache_bytes = kSize, .remote_bytes_per_second = kIdeal}, known);
+            EXPECT_NEAR(readers.quota(known ? 1 : 0), kSize, 0.01 * kSize) << cache << known;
+            EXPECT_NEAR(readers.quota(known ? 0 : 1), 0, 0.01 * kSize) << cache << known;
+        }
+    }
+}
+
+TEST(EpochsKnown, LastEpochKeepsWhatIsCachedForIt) {
+    for (const std::string_view cache : {"whole-dataset", "quiver"}) {
+        PlannedReaders readers;
+        readers.add(0, 4 * kIdeal).remaining_bytes = kSize;
+        readers.add(1, kIdeal);
+        readers.store(0).cached_bytes = 0.5 * kSize;
+        readers.plan(cache, {.cache_bytes = 1.5 * kSize, .remote_bytes_per_second = kIdeal});
+        EXPECT_NEAR(readers.quota(0), 0.5 * kSize, 1) << cache;
+        EXPECT_NEAR(readers.quota(1), kSize, 1) << cache;
+    }
+}
+
+TEST(RateError, MisleadsPlansAndPoliciesButNotTheJobs) {
+    const auto mean_s = [](std::string_view policy, std::string_view cache, double error, std::uint64_t seed) {
+        SimulatedCluster cluster(8);
+        for (std::uint32_t j = 0; j < 20; ++j) cluster.add(0, 4, 1 + 0.05 * j, j);
+        cluster.options.rate_error = error;
+        cluster.options.seed = seed;
+        const SimulationOutcome outcome = cluster.run(policy, 2 * kSize, 1e9, cache);
+        return summarise(cluster.workload, outcome, 8).jct_s.mean;
+    };
+    // Under fifo, and without a plan, nobody is told rates.
+    EXPECT_DOUBLE_EQ(mean_s("fifo", "none", 0.3, 1), mean_s("fifo", "none", 0, 1));
+    EXPECT_GT(mean_s("srtf", "none", 0.3, 1), mean_s("srtf", "none", 0, 1));
+    EXPECT_NE(mean_s("srtf", "none", 0.3, 1), mean_s("srtf", "none", 0.3, 2));
+}
+
+TEST(RateError, PlanThatIsToldTooLittleGrantsTooLittle) {
+    for (const double told : {0.7, 1.0}) {
+        PlannedReaders readers;
+        readers.add(0, kIdeal).told_part = told;
+        readers.add(1, 5 * kIdeal);
+        readers.plan("uniform+joint", {.cache_bytes = 0, .remote_bytes_per_second = 3 * kIdeal});
+        EXPECT_EQ(readers.reader(0).rate < 0.99 * kIdeal, told < 1) << told;
+    }
 }
 
 constexpr std::array<std::string_view, 8> kAllCaches{"uniform+joint", "uniform+fair",  "lru",    "static-per-job",
