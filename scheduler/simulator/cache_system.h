@@ -68,6 +68,8 @@ struct ReadersState {
     double node_disk_bytes_per_second = std::numeric_limits<double>::infinity();
     double node_nic_bytes_per_second = std::numeric_limits<double>::infinity();
     bool epochs_known = true;
+    bool caches_by_job = false;   // each job's cache lies on its own nodes
+    bool stores_set_hits = true;  // if not, a plan sets hit ratios
 
     // True if the reader counts as gaining by cache that has yet to fill.
     bool gains(const SimulatedReader& reader) const { return !epochs_known || reads_on(reader); }

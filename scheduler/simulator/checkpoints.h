@@ -1,6 +1,7 @@
 #pragma once
 
-// Simulates checkpoint transfers. They have a bandwidth of their own, shared equally by all transfers in flight. A
+// Simulates checkpoint transfers. They have a bandwidth of their own or a part of the remote's, shared equally by all
+// transfers in flight. A
 // preempted job writes a checkpoint before it may start again, and reads it when it starts. A running job writes a
 // checkpoint every interval, without stopping its training, and goes back to its last complete one when its node is
 // lost.
@@ -27,6 +28,10 @@ public:
 
     // True if a checkpoint of this size takes any time to transfer.
     bool take_time(double bytes) const { return bytes > 0 && options_.bytes_per_second < kNever; }
+
+    std::size_t in_flight() const { return transfers_.size(); }
+    // Sets the bandwidth of all transfers together, from now on; above 0.
+    void set_bandwidth(double bytes_per_second) { options_.bytes_per_second = bytes_per_second; }
 
     // Starts to write or read a checkpoint. The job stands still until the transfer ends.
     void begin_transfer(std::uint32_t job, double bytes);

@@ -55,7 +55,8 @@ DataPlane::DataPlane(const SimulationOptions& options, std::span<const DatasetSt
       datasets_(datasets),
       cluster_(cluster),
       system_(make_cache_system(options.cache)),
-      equal_shares_(options, datasets, cluster.nodes.size()) {
+      equal_shares_(options, datasets, cluster.nodes.size()),
+      storage_(options.storage) {
     for (const GpuNode& node : cluster.nodes) gpus_all_ += node.gpus;
     if (options.reported_plans) reported_ = std::make_unique<ReportedPlans>(options, datasets, cluster);
 }
@@ -221,7 +222,7 @@ bool DataPlane::end_epoch(SimulatedJob& job) {
     constexpr double kRateChangeMin = 0.02;
     const double need = reader.ideal * (1 - reader.hit_ratio);
     return has_node_bounds(options_) ||
-           std::abs(need - need_before) > kNeedChangeMin * options_.storage.remote_bytes_per_second ||
+           std::abs(need - need_before) > kNeedChangeMin * storage_.remote_bytes_per_second ||
            std::abs(reader.rate - rate_before) > kRateChangeMin * rate_before;
 }
 
@@ -270,14 +271,16 @@ ReadersState DataPlane::describe(double now_s, std::span<SimulatedJob* const> ru
             .stores = planned_,
             .gpus = gpus_,
             .gpus_all = gpus_all_,
-            .storage = options_.storage,
+            .storage = storage_,
             .nodes = cluster_.nodes,
             .placements = placements_,
             .time_shares = time_shares_,
             .waiting = waiting_,
             .node_disk_bytes_per_second = options_.node_disk_bytes_per_second,
             .node_nic_bytes_per_second = options_.node_nic_bytes_per_second,
-            .epochs_known = options_.cache.epochs_known};
+            .epochs_known = options_.cache.epochs_known,
+            .caches_by_job = system_->has_store_per_job(),
+            .stores_set_hits = system_->is_fluid()};
 }
 
 bool DataPlane::plans_by_place() const {
@@ -325,6 +328,10 @@ Result<void> DataPlane::plan(double now_s, std::span<SimulatedJob* const> runnin
     const ReadersState state = describe(now_s, running, waiting);
     equal_shares_.set(state.storage.remote_bytes_per_second, planned_jobs_, waiting);
     const bool bound = has_node_bounds(options_) && !planned_jobs_.empty();
+    if (bound && !system_->is_fluid()) {
+        // Bounds need the hit ratios, which only a plan sets.
+        if (auto planned = system_->plan(state); !planned) return planned;
+    }
     if (bound && !options_.cache.own_caches) bound_ideals(state, planned_jobs_);
     if (reported_ != nullptr) {
         for (SimulatedReader* reader : readers_) refresh_rate(*reader);

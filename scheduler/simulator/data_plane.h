@@ -31,6 +31,8 @@ public:
     static void end_hits(SimulatedJob& job);
     // Call it when the job's epoch has ended. Returns true if its needs have changed enough to warrant a new plan.
     bool end_epoch(SimulatedJob& job);
+    // Sets what jobs may take from the remote together, from the next plan on. At first it is all of the storage's.
+    void set_remote(double bytes_per_second) { storage_.remote_bytes_per_second = bytes_per_second; }
     // `waiting`: jobs that wait for their next turns. They keep their part of the cache.
     Result<void> plan(double now_s, std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting);
     // Call it when a job that had its GPUs but was paused begins to read.
@@ -71,6 +73,7 @@ private:
     std::unique_ptr<CacheSystem> system_;
     std::unique_ptr<ReportedPlans> reported_;  // null: plans are made immediately
     EqualShares equal_shares_;
+    Storage storage_;
     std::uint64_t starts_ = 0;
     std::vector<std::unique_ptr<Store>> stores_;  // one per dataset and node, or per job start (or node)
     std::map<std::pair<std::uint32_t, std::uint32_t>, Store*> by_place_;  // dataset, node

@@ -3,7 +3,8 @@
 // Bounds of the disks and networks of single nodes, in addition to the remote's. A node's disk reads the cache that
 // lies on the node. A node's network carries what its jobs receive and what its cache sends to other nodes. If the
 // caches of all nodes form one pool, the pool is spread evenly over the nodes. If each node caches for itself, all hits
-// of a job are on its own nodes.
+// of a job are on its own nodes. If each job has a cache, it lies on the job's nodes, by its GPUs there. A cache of
+// another node is read over the network.
 
 #include "scheduler/simulator/running_job.h"
 

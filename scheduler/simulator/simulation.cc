@@ -12,6 +12,10 @@ Result<SimulationOutcome> simulate(const Workload& workload, const GpuCluster& c
         return fail(ErrorCode::invalid_argument,
                     "reported plans need cache uniform+joint, and a cache of its own for each node");
     }
+    if (options.reported_plans && options.checkpoints_share_remote) {
+        return fail(ErrorCode::invalid_argument,
+                    "reported plans do not know of checkpoints that take bandwidth from the remote");
+    }
     if (options.cache.own_caches && cache != CacheKind::uniform && cache != CacheKind::none) {
         return fail(ErrorCode::invalid_argument,
                     "nodes with their own caches need cache uniform or none, not " + name(options.cache));

@@ -38,8 +38,11 @@ struct SimulationOptions {
     // Plans and policies are told f* times a factor for each job, drawn by seed from 1 - error to 1 + error. Below 1.
     double rate_error = 0;
     double checkpoint_bytes_per_second = kNever;  // of all checkpoints; not part of the remote's bandwidth
-    double checkpoint_interval_s = 1800;          // a job whose node is lost repeats the work since its last checkpoint
-    double node_lifetime_s = kNever;              // mean time between failures of a node
+    // Instead: each checkpoint in flight has an equal share of the remote's bandwidth, as a job has, and what jobs
+    // leave.
+    bool checkpoints_share_remote = false;
+    double checkpoint_interval_s = 1800;  // a job whose node is lost repeats the work since its last checkpoint
+    double node_lifetime_s = kNever;      // mean time between failures of a node
     double node_repair_s = 3600;
     // Limits of each node: reads of its cache, and network traffic in each direction.
     double node_disk_bytes_per_second = kNever;

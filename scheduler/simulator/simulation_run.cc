@@ -18,7 +18,8 @@ SimulationRun::SimulationRun(const Workload& workload, const GpuCluster& cluster
       tenants_(workload.tenants),
       shares_(options.policy, tenants_),
       failures_(options, cluster.nodes.size()),
-      checkpoints_({.bytes_per_second = options.checkpoint_bytes_per_second,
+      checkpoints_({.bytes_per_second = options.checkpoints_share_remote ? options.storage.remote_bytes_per_second
+                                                                         : options.checkpoint_bytes_per_second,
                     .interval_s = options.checkpoint_interval_s,
                     .jobs_may_be_lost = options.node_lifetime_s < kNever},
                    workload.jobs.size()),
@@ -131,6 +132,7 @@ Result<void> SimulationRun::handle_events() {
         if (auto reported = data_->report(now_s_, running_, waiting()); !reported) return reported;
         plan_due_ = true;
     }
+    if (options_.checkpoints_share_remote && checkpoints_.in_flight() != planned_transfers_) plan_due_ = true;
     return plan_due_ ? plan_now() : Result<void>();
 }
 
@@ -233,10 +235,27 @@ std::span<SimulatedJob* const> SimulationRun::waiting() {
 Result<void> SimulationRun::plan_now() {
     plan_due_ = false;
     ++outcome_.plans;
+    if (options_.checkpoints_share_remote) share_remote_with_checkpoints();
     if (auto planned = data_->plan(now_s_, running_, waiting()); !planned) return planned;
     for (SimulatedJob* job : running_) job->predict(now_s_);
     next_refresh_s_ = data_->next_refresh_s(now_s_);
     return {};
+}
+
+void SimulationRun::share_remote_with_checkpoints() {
+    planned_transfers_ = checkpoints_.in_flight();
+    const double remote = options_.storage.remote_bytes_per_second;
+    double readers = 0;
+    double needed = 0;
+    for (const SimulatedJob* job : running_) {
+        if (job->reads_nothing()) continue;
+        readers += 1;
+        needed += job->reader.ideal * (1 - job->reader.hit_ratio) * job->reader.fetch_part;
+    }
+    const auto transfers = static_cast<double>(planned_transfers_);
+    const double taken = transfers > 0 ? std::max(remote * transfers / (transfers + readers), remote - needed) : 0;
+    data_->set_remote(remote - taken);
+    if (taken > 0) checkpoints_.set_bandwidth(taken);
 }
 
 void SimulationRun::report_progress() {

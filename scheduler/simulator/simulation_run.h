@@ -39,6 +39,8 @@ private:
     // Returns the jobs that wait for their next turns.
     std::span<SimulatedJob* const> waiting();
     Result<void> plan_now();
+    // Splits the remote's bandwidth between checkpoints in flight and jobs, if they share it.
+    void share_remote_with_checkpoints();
     void report_progress();
 
     // --- what happens to one job
@@ -101,6 +103,7 @@ private:
     std::vector<SimulatedJob*> waiting_;                // returned by waiting(), kept to reuse its memory
     std::map<std::uint32_t, std::uint32_t> packed_on_;  // guest to host
     std::vector<std::uint32_t> transferred_;
+    std::size_t planned_transfers_ = 0;  // checkpoints in flight when the plan was made
     bool decide_due_ = false;
     bool plan_due_ = false;
     double decide_again_s_ = kNever;

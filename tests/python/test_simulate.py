@@ -214,6 +214,24 @@ def test_compare_shows_what_knowledge_is_worth(simulate) -> None:
 
 
 @pytest.mark.decisions
+def test_checkpoints_may_take_from_the_remote(simulate, tmp_path: pathlib.Path) -> None:
+    table = tmp_path / "table.toml"
+    table.write_text(
+        "reference = 'v100'\n[[dataset]]\nname = 'd'\nsize = '100GB'\n[[model]]\nname = 'm'\ndataset = 'd'\n"
+        "rate = { any = '100MB/s' }\ncheckpoint = '10GB'\n"
+    )
+    words = [POISSON, "--gpus", "24", "--workload", str(table), "--cache", "none", "--bandwidth", "1GB/s"]
+    own, shared = (
+        json.loads(simulate(*words, "--checkpoint-bandwidth", bandwidth, "--json")) for bandwidth in ("1GB/s", "remote")
+    )
+    assert shared["jct_s"]["mean"] > own["jct_s"]["mean"]
+    assert "--checkpoint-bandwidth: " in simulate(*words, "--checkpoint-bandwidth", "fast", status=2)
+    assert "reported plans do not know" in simulate(
+        POISSON, "--reported-plans", "--checkpoint-bandwidth", "remote", status=2
+    )
+
+
+@pytest.mark.decisions
 def test_capacity_found_reaches_its_target_and_less_does_not(simulate) -> None:
     found = json.loads(simulate("capacity", POISSON, "--gpus", "24", "--bandwidth", "200MB/s", "--of", "cache", "--most", "4TB",
                                 "--metric", "utilisation", "--within", "0.1", "--json"))  # fmt: skip

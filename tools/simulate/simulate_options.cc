@@ -65,7 +65,12 @@ Result<void> SimulateOptions::settle() {
     scheduler::SimulationOptions& simulation = scenario.simulation;
     simulation.storage.cache_bytes = static_cast<double>(cache_bytes.value_or(0));
     simulation.storage.remote_bytes_per_second = remote_bytes_per_second.value_or(1e15);
-    simulation.checkpoint_bytes_per_second = checkpoint_bytes_per_second.value_or(scheduler::kNever);
+    simulation.checkpoints_share_remote = checkpoint_bandwidth == "remote";
+    if (!checkpoint_bandwidth.empty() && !simulation.checkpoints_share_remote) {
+        const auto rate = parse_bytes_per_second(checkpoint_bandwidth);
+        if (!rate) return std::unexpected(rate.error().within("--checkpoint-bandwidth"));
+        simulation.checkpoint_bytes_per_second = *rate;
+    }
     simulation.node_disk_bytes_per_second = node_disk_bytes_per_second.value_or(scheduler::kNever);
     simulation.node_nic_bytes_per_second = node_nic_bytes_per_second.value_or(scheduler::kNever);
     simulation.cache.own_caches = own_caches || reported_plans;
@@ -133,8 +138,10 @@ void add_gpu_options(CLI::App& app, SimulateOptions& options) {
 void add_cluster_options(CLI::App& app, SimulateOptions& options) {
     scheduler::SimulationOptions& simulation = options.scenario.simulation;
     add_gpu_options(app, options);
-    add_rate_option(app, "--checkpoint-bandwidth", options.checkpoint_bytes_per_second,
-                    "Bandwidth of all checkpoints together; default: checkpoints take no time");
+    app.add_option("--checkpoint-bandwidth", options.checkpoint_bandwidth,
+                   "Bandwidth of all checkpoints together, or remote: they share the remote's with the data; default: "
+                   "checkpoints take no time")
+        ->type_name("RATE|remote");
     add_rate_option(app, "--node-disk", options.node_disk_bytes_per_second,
                     "Read rate of each node's cache disk; default: no limit");
     add_rate_option(app, "--node-network", options.node_nic_bytes_per_second,

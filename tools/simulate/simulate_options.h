@@ -17,7 +17,7 @@ struct SimulateOptions {
     std::vector<std::string> gpus{"96"};
     std::optional<std::uint64_t> cache_bytes;
     std::optional<double> remote_bytes_per_second;
-    std::optional<double> checkpoint_bytes_per_second;
+    std::string checkpoint_bandwidth;
     std::optional<double> node_disk_bytes_per_second;
     std::optional<double> node_nic_bytes_per_second;
     bool own_caches = false;

@@ -279,6 +279,34 @@ TEST(EqualShares, CountDisksAndNetworksOfNodes) {
     }
 }
 
+TEST(SharedRemote, CheckpointsAndDataTakeTurnsAtIt) {
+    for (const bool shared : {false, true}) {
+        SimulatedCluster cluster(8);
+        cluster.add(0, 1, 1).checkpoint_bytes = 0.1 * kSize;
+        cluster.options.checkpoint_interval_s = 1800;
+        cluster.options.checkpoint_bytes_per_second = 20e6;
+        cluster.options.checkpoints_share_remote = shared;
+        const SimulationOutcome outcome = cluster.run("fifo", 0, 20e6);
+        // Three checkpoints are written in this time, each of half a thousand seconds of the remote.
+        EXPECT_NEAR(outcome.jobs[0].finish_s, kSize / 20e6 + (shared ? 1500 : 0), 1) << shared;
+        for (const TimelineSample& sample : outcome.timeline) {
+            if (sample.at_s < 1801 || sample.at_s > 2799) continue;
+            EXPECT_NEAR(sample.remote_bytes_per_second, shared ? 10e6 : 20e6, 1) << shared << " at " << sample.at_s;
+        }
+    }
+}
+
+TEST(SharedRemote, CheckpointsHaveWhatJobsLeave) {
+    SimulatedCluster cluster(8);
+    cluster.add(0, 1, 3).checkpoint_bytes = 0.1 * kSize;  // reads from its cache after the first epoch
+    cluster.add(0, 1, 1).dataset = kNoDataset;
+    cluster.options.checkpoint_interval_s = 1500;
+    cluster.options.checkpoints_share_remote = true;
+    const SimulationOutcome outcome = cluster.run("fifo", kSize, 2 * kIdeal);
+    EXPECT_NEAR(outcome.jobs[0].finish_s, 3 * kSize / kIdeal, 1);
+    EXPECT_NEAR(outcome.jobs[1].finish_s, kSize / kIdeal, 1);
+}
+
 TEST(Spread, OfOneFigureOverSeeds) {
     const std::array<double, 4> values{2, 4, 4, 6};
     const Spread found = spread(values);

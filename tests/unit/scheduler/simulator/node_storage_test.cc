@@ -147,6 +147,35 @@ TEST(NodeStorage, ReadsOverNetworkAreBoundByNetwork) {
     }
 }
 
+TEST(NodeStorage, DisksBindEveryCacheSystem) {
+    for (const std::string_view cache :
+         {"uniform+joint", "uniform+fair", "lru", "whole-dataset", "quiver", "static-per-job", "coordl"}) {
+        TwoNodes nodes;
+        nodes.options.cache = *parse_cache(cache, "");
+        nodes.options.node_disk_bytes_per_second = 150e6;
+        nodes.add(8, 3);
+        EXPECT_NEAR(nodes.run().jobs[0].finish_s, kBytes / 800e6 + 2 * kBytes / 300e6, 1.5) << cache;
+    }
+}
+
+TEST(NodeStorage, CachesOfOtherNodesAreReadOverTheNetwork) {
+    const auto finish_s = [](std::string_view cache, std::uint32_t gpus, double nic) {
+        TwoNodes nodes;
+        nodes.options.cache = *parse_cache(cache, "");
+        nodes.options.node_nic_bytes_per_second = nic;
+        nodes.add(gpus, 3);
+        return nodes.run().jobs[0].finish_s;
+    };
+    for (const std::string_view cache : {"uniform+joint", "uniform+fair", "lru", "whole-dataset", "quiver"}) {
+        EXPECT_NEAR(finish_s(cache, 4, 100e6), kBytes / 100e6 + 2 * kBytes / 200e6, 5) << cache;
+    }
+    for (const std::string_view cache : {"static-per-job", "coordl"}) {
+        // A job on one node has its cache there. A job on both nodes reads half of it over the network.
+        EXPECT_NEAR(finish_s(cache, 4, 100e6), kBytes / 100e6 + 2 * kBytes / 400e6, 5) << cache;
+        EXPECT_NEAR(finish_s(cache, 8, 100e6), kBytes / 200e6 + 2 * kBytes / 400e6, 5) << cache;
+    }
+}
+
 TEST(NodeStorage, OwnCachesNeedUniformOrNone) {
     TwoNodes nodes;
     nodes.options.cache = *parse_cache("lru", "");
