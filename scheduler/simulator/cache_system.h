@@ -7,7 +7,7 @@
 //     uniform              Larder's own: quotas and (with `joint`) bandwidth from allocator::assign
 //     lru                  one LRU cache over all datasets
 //     static-per-job       a private cache for each job, in proportion to its GPUs
-//     coordl               the same, and jobs of one dataset on one node share caches and fetches (coordl.cc)
+//     coordl               each node's cache for its jobs; those of one dataset share cache and fetches (coordl.cc)
 //     whole-dataset        whole datasets, by benefit per byte
 //     quiver               parts of datasets, by benefit per byte, and hits that stand in for misses (quiver.cc)
 //     none

@@ -154,6 +154,19 @@ TEST(CoorDl, JobsOfADatasetOnANodeShareCacheAndFetches) {
     EXPECT_NEAR(remote_bytes("coordl", 8), 2 * (1 + 2 * 0.75) * kSize, 1e4);
 }
 
+TEST(CoorDl, FirstJobsFillTheCacheOfTheirNode) {
+    SimulatedCluster cluster(8);
+    cluster.add(0, 1, 5, 0);
+    cluster.add(2000, 1, 3, 1);  // finds the cache full
+    cluster.add(100000, 7, 3, 2);
+    const SimulationOutcome outcome = cluster.run("fifo", 0.5 * kSize, 1e12, "coordl");
+    EXPECT_NEAR(outcome.jobs[0].remote_bytes, (1 + 4 * 0.5) * kSize, 1e4);
+    EXPECT_NEAR(outcome.jobs[1].remote_bytes, 3 * kSize, 1e4);
+    EXPECT_NEAR(outcome.jobs[2].remote_bytes, (1 + 2 * 0.5) * kSize, 1e4);
+    EXPECT_NEAR(cluster.run("fifo", 0.5 * kSize, 1e12, "static-per-job").jobs[0].remote_bytes,
+                (1 + 4 * (1 - 0.5 / 8)) * kSize, 1e4);
+}
+
 TEST(CoorDl, LastJobOfANodeLeavesNoCacheBehind) {
     SimulatedCluster cluster(8);
     cluster.add(0, 4, 2);
