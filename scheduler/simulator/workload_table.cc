@@ -238,6 +238,7 @@ Result<WorkloadTable> read_throughputs(const std::string& path, const std::strin
     if (models == nullptr || !models->is_object()) return refuse("there is no table \"" + name + "\"");
     constexpr double kBytesPerStep = 1e6;
     WorkloadTable table;
+    table.reference = "v100";  // of durations in Gavel's traces
     for (const auto& [model, by_gpus] : models->get_object()) {
         ModelShape& shape = table.models.emplace_back();
         shape.name = model;
