@@ -17,6 +17,7 @@ namespace larder::scheduler {
 
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
 inline constexpr std::uint32_t kNoDataset = std::numeric_limits<std::uint32_t>::max();
+inline constexpr std::uint32_t kNoModel = std::numeric_limits<std::uint32_t>::max();
 
 // The kind of a job's deadline (Chronus, SoCC '21). Strict: a late result is worthless. Soft: a late result is worth
 // less. Best effort: there is no deadline.
@@ -66,6 +67,7 @@ struct JobSpec {
     double packed_rate = 0;       // the part of its rate that is left when it shares GPUs; 0: may not share
     // The part of each GPU's memory that it uses at most. 0: unknown, so it may not share.
     double gpu_memory_part = 0;
+    std::uint32_t model = kNoModel;  // its row in Snapshot::pair_rates
 };
 
 inline bool may_run_on(const JobSpec& job, std::uint32_t gpu_type) {

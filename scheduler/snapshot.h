@@ -13,6 +13,7 @@
 
 #include "scheduler/gpu_time.h"
 #include "scheduler/job_spec.h"
+#include "scheduler/pair_rates.h"
 
 namespace larder::scheduler {
 
@@ -121,7 +122,8 @@ struct Snapshot {
     // claim to all. Set by decide() from the placer.
     std::span<const std::uint32_t> claims = {};
     Storage storage;
-    bool storage_aware = true;  // false: policies use f* as the rate, like schedulers unaware of storage
+    const PairRates* pair_rates = nullptr;  // measured rates of jobs that share GPUs; null: none
+    bool storage_aware = true;              // false: policies use f* as the rate, like schedulers unaware of storage
 
     std::uint32_t gpus() const;
 };

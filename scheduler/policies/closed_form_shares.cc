@@ -19,7 +19,11 @@ double rate_of(const ShareProblem& problem, const Shares& shares, std::size_t gr
     for (std::size_t type = 0; type < shares.types; ++type) {
         rate += problem.groups[group].rates[type] * shares.part(group, type);
     }
-    return rate;
+    double shared = 0;
+    for (std::size_t i = 0; i < shares.pair_gpus.size(); ++i) {
+        shared += problem.pairs[i].rate_of(group) * shares.pair_gpus[i];
+    }
+    return rate + shared / problem.groups[group].jobs;
 }
 
 double level_reached(const ShareProblem& problem, const Shares& shares) {

@@ -50,6 +50,7 @@ constexpr std::array kMakers{
     Maker{"las", make_with_options<Las>},
     Maker{"max-min", make_with_options<MaxMin, true>, kFair},
     Maker{"max-min-agnostic", make_with_options<MaxMin, false>, kFair},
+    Maker{"max-min-packed", make_with_options<MaxMinPacked>, kFair},
     Maker{"makespan", make_with_options<Makespan>},
     Maker{"finish-time-fairness", make_with_options<FinishTimeFairness>, kFair},
     Maker{"water-filling", make_with_options<WaterFilling>, kFair},

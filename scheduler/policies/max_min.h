@@ -24,4 +24,21 @@ private:
     bool knows_types_;
 };
 
+// "max-min-packed": as "max-min", but two rigid jobs of one GPU each may share a GPU (Gavel, section 4.4). The shares
+// say how many GPUs which kinds of jobs share.
+class MaxMinPacked final : public Fair {
+public:
+    explicit MaxMinPacked(const PolicyOptions& options) : Fair(options.round_s, kKindsMax) {}
+    std::string_view name() const override { return "max-min-packed"; }
+
+private:
+    static constexpr std::size_t kKindsMax = 64;  // small, because the linear program has a column for each pair
+
+    std::size_t terms(const Snapshot& snapshot) const override;
+    void set_terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
+                   std::span<double> terms) const override;
+    std::size_t exact_terms() const override;
+    Result<Shares> allocate(const Snapshot& snapshot, const Kinds& kinds) override;
+};
+
 }  // namespace larder::scheduler

@@ -20,6 +20,8 @@ class Packing {
 public:
     explicit Packing(const Snapshot& snapshot);
 
+    // Returns the expected rate with the GPUs unshared.
+    double rate_alone(const JobState& job, std::uint32_t gpu_type, std::uint32_t gpus) const;
     // Returns the job's rate when it shares these GPUs, as a part of its rate alone; 0: it may not share.
     double part(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus) const;
     // Returns the sum of both parts of a sharing pair, by the rates in force; 2 while they are unknown.
@@ -61,9 +63,6 @@ private:
     };
 
     void take(HostQueue& queue, std::size_t index);
-
-    // Returns the expected rate with the GPUs unshared.
-    double rate_alone(const JobState& job, std::uint32_t gpu_type, std::uint32_t gpus) const;
 
     const Snapshot& snapshot_;
     std::unordered_set<const JobState*> sharing_;  // hosts that share at present

@@ -2,7 +2,9 @@
 #include <coin/CoinPackedMatrix.hpp>
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <tuple>
 
 #include "base/assert.h"
 #include "scheduler/policies/shares.h"
@@ -15,7 +17,8 @@ constexpr unsigned char kBasic = ClpSimplex::basic;
 
 using Statuses = std::vector<unsigned char>;
 
-// Columns: each group's part of the time on each type, then the level. Rows: each group's time and rate, then the GPUs
+// Columns: each group's part of the time on each type, then the pairs, then the level. A pair's column is 1 if as many
+// of its groups' jobs share GPUs all the time as can. Rows: each group's time and rate, then the GPUs
 // of each type. Rates are relative to the group's fastest type and GPUs to all of a type, so that all numbers are near
 // 1.
 class LevelProgram {
@@ -24,12 +27,17 @@ public:
         : problem_(problem),
           groups_(static_cast<int>(problem.groups.size())),
           types_(static_cast<int>(problem.gpus_by_type.size())),
-          level_column_(groups_ * types_) {
+          pairs_(static_cast<int>(problem.pairs.size())),
+          level_column_(groups_ * types_ + pairs_) {
         for (const ShareGroup& group : problem.groups) {
             fastest_.push_back(*std::ranges::max_element(group.rates));
             level_unit_ = std::max(level_unit_, group.need / fastest_.back());
         }
         if (level_unit_ <= 0) level_unit_ = 1;
+        for (const SharePair& pair : problem.pairs) {
+            const double jobs = std::min(problem.groups[pair.first].jobs, problem.groups[pair.second].jobs);
+            pair_unit_.push_back(pair.first == pair.second ? jobs / 2 : jobs);
+        }
         load();
     }
 
@@ -68,6 +76,11 @@ public:
                 model_.setObjectiveCoefficient(column(g, type), -gained / gpus_);
             }
         }
+        for (int i = 0; i < pairs_; ++i) {
+            const SharePair& pair = pair_at(i);
+            const double gained = pair.first_rate / fastest_[pair.first] + pair.second_rate / fastest_[pair.second];
+            model_.setObjectiveCoefficient(groups_ * types_ + i, -gained * pair_unit_at(i) / gpus_);
+        }
         model_.primal();
         return model_.isProvenOptimal();
     }
@@ -84,7 +97,12 @@ public:
         Shares shares;
         shares.types = static_cast<std::uint32_t>(types_);
         const double* const parts = model_.primalColumnSolution();
-        for (int i = 0; i < level_column_; ++i) shares.parts.push_back(std::clamp(parts[i], 0.0, 1.0));
+        shares.parts.reserve(static_cast<std::size_t>(groups_ * types_));
+        for (int i = 0; i < groups_ * types_; ++i) shares.parts.push_back(std::clamp(parts[i], 0.0, 1.0));
+        shares.pair_gpus.reserve(static_cast<std::size_t>(pairs_));
+        for (int i = 0; i < pairs_; ++i) {
+            shares.pair_gpus.push_back(std::clamp(parts[groups_ * types_ + i], 0.0, 1.0) * pair_unit_at(i));
+        }
         shares.level = level_reached(problem_, shares);
         return shares;
     }
@@ -95,6 +113,8 @@ private:
         return group_at(group).rates[static_cast<std::size_t>(type)] / fastest_[static_cast<std::size_t>(group)];
     }
     int column(int group, int type) const { return group * types_ + type; }
+    const SharePair& pair_at(int pair) const { return problem_.pairs[static_cast<std::size_t>(pair)]; }
+    double pair_unit_at(int pair) const { return pair_unit_[static_cast<std::size_t>(pair)]; }
 
     void load() {
         std::vector<CoinBigIndex> starts{0};
@@ -120,6 +140,20 @@ private:
                 if (gpus > 0) add_coefficient(2 * groups_ + type, group_at(g).jobs * group_at(g).gpus / gpus);
                 end_column(rate > 0 && gpus > 0 ? 1 : 0, 0);
             }
+        }
+        for (int i = 0; i < pairs_; ++i) {
+            const SharePair& pair = pair_at(i);
+            const auto add_group = [&](std::uint32_t group) {
+                const double units = pair_unit_at(i) / problem_.groups[group].jobs;
+                add_coefficient(row_of_time(static_cast<int>(group)), pair.jobs_of(group) * units);
+                add_coefficient(row_of_rate(static_cast<int>(group)), pair.rate_of(group) / fastest_[group] * units);
+            };
+            add_group(pair.first);
+            if (pair.second != pair.first) add_group(pair.second);
+            const double gpus = problem_.gpus_by_type[pair.type];
+            if (gpus > 0) add_coefficient(2 * groups_ + static_cast<int>(pair.type), pair_unit_at(i) / gpus);
+            const bool has_jobs = pair.first != pair.second || problem_.groups[pair.first].jobs > 1;
+            end_column(gpus > 0 && has_jobs ? 1 : 0, 0);
         }
         for (int g = 0; g < groups_; ++g) {
             add_coefficient(row_of_rate(g), -group_at(g).need / fastest_[static_cast<std::size_t>(g)] / level_unit_);
@@ -147,9 +181,11 @@ private:
     const ShareProblem& problem_;
     int groups_;
     int types_;
+    int pairs_;
     int level_column_;
     std::vector<double> fastest_;
-    double level_unit_ = 0;  // unit of the level: the largest need of a group
+    std::vector<double> pair_unit_;  // the GPUs of a pair whose column is 1
+    double level_unit_ = 0;          // unit of the level: the largest need of a group
     double gpus_ = 0;
     ClpSimplex model_;
 };
@@ -159,6 +195,7 @@ private:
 // The last basis, by group.
 struct ShareProgram::Basis {
     std::vector<ShareGroup> groups;
+    std::vector<SharePair> pairs;
     std::size_t types = 0;
     Statuses statuses;
 };
@@ -196,6 +233,27 @@ std::vector<int> inherit(const std::vector<ShareGroup>& before, const std::vecto
     return from;
 }
 
+// Sets the statuses of the columns of pairs from those of the last solution. `from`: by group, as inherit() returns it.
+template <typename Basis>
+void inherit_pairs(const Basis& before, const ShareProblem& problem, const std::vector<int>& from, Statuses& statuses) {
+    if (before.pairs.empty()) return;
+    const std::size_t begin_before = before.groups.size() * before.types;
+    std::map<std::tuple<int, int, std::uint32_t>, unsigned char> basic;
+    for (std::size_t i = 0; i < before.pairs.size(); ++i) {
+        const SharePair& pair = before.pairs[i];
+        const unsigned char status = before.statuses[begin_before + i];
+        if (status == ClpSimplex::atLowerBound) continue;
+        basic.emplace(std::tuple(static_cast<int>(pair.first), static_cast<int>(pair.second), pair.type), status);
+    }
+    const std::size_t begin = problem.groups.size() * problem.gpus_by_type.size();
+    for (std::size_t i = 0; i < problem.pairs.size(); ++i) {
+        const SharePair& pair = problem.pairs[i];
+        const auto [first, second] = std::minmax({from[pair.first], from[pair.second]});
+        const auto found = basic.find({first, second, pair.type});
+        if (found != basic.end()) statuses[begin + i] = found->second;
+    }
+}
+
 // Makes as many variables basic as there are rows, after groups have come or gone: adds slacks, or takes columns out.
 void repair_basis(Statuses& statuses, std::size_t columns) {
     const auto rows = statuses.size() - columns;
@@ -228,7 +286,7 @@ Result<Shares> ShareProgram::solve(const ShareProblem& problem, bool spreads_res
     Statuses start;
     if (basis_->types == types) {
         start.assign(columns + rows, ClpSimplex::atLowerBound);
-        const std::size_t columns_before = basis_->groups.size() * types + 1;
+        const std::size_t columns_before = basis_->groups.size() * types + basis_->pairs.size() + 1;
         const std::vector<int> from = inherit(basis_->groups, problem.groups);
         for (std::size_t g = 0; g < groups; ++g) {
             const auto before = static_cast<std::size_t>(from[g]);
@@ -240,6 +298,7 @@ Result<Shares> ShareProgram::solve(const ShareProblem& problem, bool spreads_res
                     from[g] >= 0 ? basis_->statuses[columns_before + 2 * before + row] : kBasic;
             }
         }
+        inherit_pairs(*basis_, problem, from, start);
         start[columns - 1] = basis_->statuses[columns_before - 1];
         for (std::size_t type = 0; type < types; ++type) {
             start[columns + 2 * groups + type] = basis_->statuses[columns_before + 2 * basis_->groups.size() + type];
@@ -255,6 +314,7 @@ Result<Shares> ShareProgram::solve(const ShareProblem& problem, bool spreads_res
     if (!program.solve_from(start)) return failed();
     basis_->statuses = program.statuses();
     basis_->groups = problem.groups;
+    basis_->pairs = problem.pairs;
     basis_->types = types;
     std::vector<bool> binding = program.binding();
     if (spreads_rest && !program.spread_rest()) return failed();

@@ -26,15 +26,34 @@ struct ShareGroup {
     double floor = 0;
 };
 
+// Two jobs of one GPU each that may share a GPU of the type: one job of each group or, if the groups are the same, two
+// jobs of it.
+struct SharePair {
+    std::uint32_t first = 0;  // at most `second`
+    std::uint32_t second = 0;
+    std::uint32_t type = 0;
+    double first_rate = 0;  // beside the other job
+    double second_rate = 0;
+
+    double jobs_of(std::size_t group) const { return (first == group ? 1 : 0) + (second == group ? 1 : 0); }
+    // Returns the rate of all its jobs that belong to the group.
+    double rate_of(std::size_t group) const {
+        return (first == group ? first_rate : 0) + (second == group ? second_rate : 0);
+    }
+};
+
 struct ShareProblem {
     std::vector<double> gpus_by_type;
     std::vector<ShareGroup> groups;
+    std::vector<SharePair> pairs;  // only ShareProgram uses them
 };
 
 struct Shares {
     std::uint32_t types = 0;
-    // The part of the time that each job of a group runs on a type. Index: group * types + type.
+    // The part of the time that each job of a group runs on a type without sharing. Index: group * types + type.
     std::vector<double> parts;
+    // By pair: how many GPUs have such a pair at a time, on average.
+    std::vector<double> pair_gpus;
     double level = 0;           // the level that all groups reach
     std::vector<bool> binding;  // by group, set by ShareProgram: true if the group keeps the level from being higher
 

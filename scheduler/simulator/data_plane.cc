@@ -15,8 +15,7 @@ namespace {
 
 // Returns f* of the job with its present GPUs, less what jobs that share them cost.
 double ideal_of(const SimulatedJob& job) {
-    const bool shares = job.guests > 0 || job.state.packed_with != nullptr;
-    return shares ? job.ideal_rate_unshared * job.state.spec->packed_rate : job.ideal_rate_unshared;
+    return job.ideal_rate_unshared * job.shared_part;
 }
 
 // Sets the rate for the reader's present hit ratio.

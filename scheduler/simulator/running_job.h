@@ -26,6 +26,7 @@ struct SimulatedJob {
     bool paused = false;             // has GPUs, but loads its checkpoint or starts up
     double ready_s = 0;              // when a paused job begins to read
     double ideal_rate_unshared = 0;  // f* with its present GPUs if no other job shared them
+    double shared_part = 1;          // the part of it that is left beside the job that shares them
     double accounted_s = 0;          // add_run() covers the time until then
     std::uint32_t guests = 0;        // number of jobs packed onto its GPUs
     Placement last_placement;        // where it ran, while it waits for its next turn

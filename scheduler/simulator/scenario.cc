@@ -27,7 +27,14 @@ Result<allocator::ObjectiveKind> simulated_objective(std::string_view text) {
 }
 
 Result<WorkloadTable> table_of(const ScenarioOptions& options) {
-    if (!options.throughputs.empty()) return read_throughputs(options.throughputs, options.throughput_table);
+    if (!options.throughputs.empty()) {
+        auto table = read_throughputs(options.throughputs, options.throughput_table);
+        if (!table || options.pair_throughputs.empty()) return table;
+        if (auto read = read_pair_throughputs(options.pair_throughputs, *table); !read) {
+            return std::unexpected(read.error());
+        }
+        return table;
+    }
     return options.workload.empty() ? parse_workload(default_workload()) : read_workload(options.workload);
 }
 

@@ -27,6 +27,7 @@ struct ScenarioOptions {
     std::string workload;          // a file; empty: default_workload()
     std::string throughputs;       // instead of a workload: a file of isolated throughputs
     std::string throughput_table;  // the name of the table in that file
+    std::string pair_throughputs;  // a file of throughputs of pairs, beside `throughputs`
     WorkloadOptions workload_options;
     std::vector<GpuGroup> gpus{{.type = "v100", .gpus = 96}};
     std::uint32_t gpus_per_node = 8;

@@ -178,6 +178,7 @@ Result<void> SimulationRun::decide_now() {
                             .tenants = tenants_,
                             .datasets = datasets_,
                             .storage = storage,
+                            .pair_rates = &workload_.pair_rates,
                             .storage_aware = options_.storage_aware};
     data_->update_near_nodes(near_);
     const auto near = [](const void* self, std::uint32_t job) {

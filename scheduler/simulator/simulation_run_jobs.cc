@@ -118,7 +118,11 @@ void SimulationRun::stop_running(SimulatedJob& job, bool dataset_is_done) {
 }
 
 void SimulationRun::unpack(SimulatedJob& job) {
-    if (job.state.packed_with != nullptr) --jobs_[packed_on_[index(job)]].guests;
+    job.shared_part = 1;
+    if (job.state.packed_with != nullptr) {
+        SimulatedJob& host = jobs_[packed_on_[index(job)]];
+        if (--host.guests == 0) host.shared_part = 1;
+    }
     job.state.packed_with = nullptr;
     packed_on_.erase(index(job));
     if (job.guests == 0) return;
@@ -168,6 +172,10 @@ void SimulationRun::start(std::uint32_t j, const Start& start) {
         state.packed_with = &jobs_[host].state;
         ++jobs_[host].guests;
         packed_on_[j] = host;
+        const JobSpec& host_spec = *jobs_[host].state.spec;
+        const PairParts parts = pair_parts(&workload_.pair_rates, host_spec, *state.spec, start.gpu_type, start.gpus);
+        jobs_[host].shared_part = parts.first;
+        job.shared_part = parts.second;
     }
     job.accounted_s = now_s_;
     job.paused = is_restart;

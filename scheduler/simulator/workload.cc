@@ -40,6 +40,7 @@ public:
             workload_.tenants.push_back(tenant);
         }
         for (const ModelShape& model : table.models) weight_sum_ += model.weight;
+        add_pair_rates();
         for (std::uint32_t d = 0; d < table.datasets.size(); ++d) {
             const DatasetShape& shape = table.datasets[d];
             const std::uint32_t copies = copies_of(shape);
@@ -60,6 +61,7 @@ public:
                           "the workload table has no model \"" + job.model + "\", and none with a weight");
         const ModelShape& shape = table_.models[*model];
         JobSpec spec;
+        spec.model = static_cast<std::uint32_t>(*model);
         spec.name = job.name;
         spec.tenant = tenant_of(job.tenant);
         spec.submit_s = job.submit_s / options_.arrival_speedup;
@@ -135,6 +137,22 @@ private:
             if (drawn < 0) break;
         }
         return last;
+    }
+
+    void add_pair_rates() {
+        if (table_.pairs.empty()) return;
+        workload_.pair_rates =
+            PairRates(static_cast<std::uint32_t>(gpu_types_.size()), static_cast<std::uint32_t>(table_.models.size()));
+        for (const PairShape& pair : table_.pairs) {
+            const auto type = std::ranges::find(gpu_types_, pair.gpu_type);
+            if (type == gpu_types_.end()) continue;
+            const double first_alone = rate_on(table_.models[pair.first], pair.gpu_type, 1);
+            const double second_alone = rate_on(table_.models[pair.second], pair.gpu_type, 1);
+            if (first_alone <= 0 || second_alone <= 0) continue;
+            workload_.pair_rates.set(
+                static_cast<std::uint32_t>(type - gpu_types_.begin()), pair.first, pair.second,
+                {.first = pair.first_rate / first_alone, .second = pair.second_rate / second_alone});
+        }
     }
 
     void draw_deadline(const TraceJob& job, JobSpec& spec) const {

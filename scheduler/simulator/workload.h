@@ -59,10 +59,20 @@ struct ModelShape {
     double gpu_memory_part = 0;
 };
 
+// What two jobs of one GPU each do beside each other on one GPU.
+struct PairShape {
+    std::string gpu_type;
+    std::uint32_t first = 0;  // index in WorkloadTable::models
+    std::uint32_t second = 0;
+    double first_rate = 0;  // f*
+    double second_rate = 0;
+};
+
 struct WorkloadTable {
     std::string reference;
     std::vector<DatasetShape> datasets;
     std::vector<ModelShape> models;
+    std::vector<PairShape> pairs;
 };
 
 // invalid_argument names the key, the value and what is allowed.
@@ -72,13 +82,18 @@ std::string_view default_workload();
 
 // Reads a table of isolated throughputs, as Gavel publishes them: {TABLE: {MODEL: {GPUS: {TYPE: steps per second}}}}. A
 // step counts as 1 MB of work. The models read no dataset, so storage never limits a job.
+// Durations are times on "v100", as in Gavel.
 Result<WorkloadTable> read_throughputs(const std::string& path, const std::string& table);
+// Reads throughputs of pairs of the table's models, as Gavel measures them: CSV with a header line
+// worker_type,job_a,gpus,job_b,tput_a,tput_b. Rows of several GPUs are left out. The last row of a pair counts.
+Result<void> read_pair_throughputs(const std::string& path, WorkloadTable& table);
 
 struct Workload {
-    std::vector<JobSpec> jobs;        // by submission time
+    std::vector<JobSpec> jobs;        // by submission time; JobSpec::model is the model's index in the table
     std::vector<std::string> models;  // the model of each job
     std::vector<DatasetState> datasets;
     std::vector<Tenant> tenants;
+    PairRates pair_rates;
 };
 
 struct WorkloadOptions {

@@ -259,4 +259,48 @@ Result<WorkloadTable> read_throughputs(const std::string& path, const std::strin
     return table;
 }
 
+Result<void> read_pair_throughputs(const std::string& path, WorkloadTable& table) {
+    std::ifstream file(path);
+    if (!file) return fail_errno(errno, "open throughputs of pairs " + path);
+    constexpr std::string_view kHeader = "worker_type,job_a,gpus,job_b,tput_a,tput_b";
+    std::map<std::string, std::uint32_t, std::less<>> models;
+    for (std::uint32_t m = 0; m < table.models.size(); ++m) models.emplace(table.models[m].name, m);
+    std::string line;
+    for (std::uint64_t number = 1; std::getline(file, line); ++number) {
+        const auto refuse = [&](const std::string& why) {
+            return fail(ErrorCode::invalid_argument, path + ": line " + std::to_string(number) + ": " + why);
+        };
+        if (line.ends_with('\r')) line.pop_back();
+        if (number == 1 && line != kHeader) return refuse("the header must be " + std::string(kHeader));
+        if (number == 1 || line.empty()) continue;
+        std::vector<std::string> fields;
+        std::istringstream text(line);
+        for (std::string field; std::getline(text, field, ',');) fields.push_back(field);
+        if (fields.size() != 6) return refuse("it does not have 6 fields");
+        const auto number_of = [](const std::string& field) -> std::optional<double> {
+            char* end = nullptr;
+            const double value = std::strtod(field.c_str(), &end);
+            const bool valid = end != field.c_str() && *end == '\0' && value >= 0 && value < 1e12;
+            return valid ? std::optional(value) : std::nullopt;
+        };
+        const auto gpus = number_of(fields[2]);
+        const auto first_rate = number_of(fields[4]);
+        const auto second_rate = number_of(fields[5]);
+        if (!gpus || *gpus < 1) return refuse("\"" + fields[2] + "\" is not a number of GPUs");
+        if (!first_rate || !second_rate) return refuse("a throughput is not a number from 0 on");
+        if (*gpus != 1) continue;
+        PairShape pair{.gpu_type = fields[0]};
+        for (const auto& [name, model] : {std::pair(&fields[1], &pair.first), std::pair(&fields[3], &pair.second)}) {
+            const auto found = models.find(*name);
+            if (found == models.end()) return refuse("--throughputs has no model \"" + *name + "\"");
+            *model = found->second;
+        }
+        pair.first_rate = *first_rate * table.models[pair.first].bytes_per_step;
+        pair.second_rate = *second_rate * table.models[pair.second].bytes_per_step;
+        table.pairs.push_back(std::move(pair));
+    }
+    if (table.pairs.empty()) return fail(ErrorCode::invalid_argument, path + ": no row is of jobs with one GPU");
+    return {};
+}
+
 }  // namespace larder::scheduler

@@ -89,8 +89,12 @@ void add_trace_options(CLI::App& app, SimulateOptions& options) {
     app.add_option("--jobs", scenario.trace_options.jobs_max, "Use only the first N jobs");
     app.add_option("--workload", scenario.workload,
                    "Table of the models and datasets that jobs train on; default: see larder simulate workload");
-    app.add_option("--throughputs", scenario.throughputs,
-                   "File of measured throughputs as Gavel publishes them (JSON), in place of --workload");
+    CLI::Option* const throughputs =
+        app.add_option("--throughputs", scenario.throughputs,
+                       "File of measured throughputs as Gavel publishes them (JSON), in place of --workload");
+    app.add_option("--pair-throughputs", scenario.pair_throughputs,
+                   "File of measured throughputs of two jobs on one GPU (CSV), for policies that let jobs share GPUs")
+        ->needs(throughputs);
     app.add_option("--throughput-table", scenario.throughput_table, "The table in that file")
         ->default_val("simulation");
     app.add_option("--seed", scenario.workload_options.seed,
