@@ -22,14 +22,27 @@ std::size_t PairRates::index(std::uint32_t gpu_type, std::uint32_t model, std::u
     return found;
 }
 
+namespace {
+
+bool is_measured(const PairRates* measured, const JobSpec& first, const JobSpec& second, std::uint32_t gpus) {
+    return measured != nullptr && !measured->empty() && gpus == 1 && first.model != kNoModel &&
+           second.model != kNoModel;
+}
+
+}  // namespace
+
+PairParts shared_parts(const PairRates* measured, const JobSpec& first, const JobSpec& second, std::uint32_t gpu_type,
+                       std::uint32_t gpus) {
+    if (is_measured(measured, first, second, gpus)) return measured->at(gpu_type, first.model, second.model);
+    return {.first = first.packed_rate, .second = second.packed_rate};
+}
+
 PairParts pair_parts(const PairRates* measured, const JobSpec& first, const JobSpec& second, std::uint32_t gpu_type,
                      std::uint32_t gpus) {
-    if (measured != nullptr && !measured->empty() && first.model != kNoModel && second.model != kNoModel) {
-        return gpus == 1 ? measured->at(gpu_type, first.model, second.model) : PairParts();
-    }
-    const bool declared = first.gpu_memory_part > 0 && second.gpu_memory_part > 0;
-    if (!declared || first.gpu_memory_part + second.gpu_memory_part > 1) return {};
-    return {.first = first.packed_rate, .second = second.packed_rate};
+    const bool fits =
+        first.gpu_memory_part > 0 && second.gpu_memory_part > 0 && first.gpu_memory_part + second.gpu_memory_part <= 1;
+    if (!fits && !is_measured(measured, first, second, gpus)) return {};
+    return shared_parts(measured, first, second, gpu_type, gpus);
 }
 
 }  // namespace larder::scheduler

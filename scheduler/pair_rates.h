@@ -37,8 +37,11 @@ private:
     std::vector<double> parts_;  // of the first model of a pair
 };
 
-// Returns the parts of two jobs with `gpus` GPUs of the type. `measured` may be null. If it has the models of both
-// jobs, it decides alone: only jobs of one GPU then share.
+// Returns what is left to two jobs that share `gpus` GPUs of the type: as measured for jobs of one GPU whose models
+// `measured` has, else as declared. `measured` may be null.
+PairParts shared_parts(const PairRates* measured, const JobSpec& first, const JobSpec& second, std::uint32_t gpu_type,
+                       std::uint32_t gpus);
+// The same, but 0 for two jobs without measured rates whose memory does not fit, or is unknown.
 PairParts pair_parts(const PairRates* measured, const JobSpec& first, const JobSpec& second, std::uint32_t gpu_type,
                      std::uint32_t gpus);
 

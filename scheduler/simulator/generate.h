@@ -10,14 +10,18 @@
 
 namespace larder::scheduler {
 
-struct PoissonOptions {
+struct DrawnTrace {
     double jobs_per_hour = 1;
     std::uint64_t jobs = 1000;
     std::uint64_t seed = 1;
+    // Draws the very jobs, with their models, that Gavel's simulator draws from the seed.
+    bool as_gavel = false;
 };
 
-// Parses "poisson:JOBS_PER_HOUR,JOBS".
-Result<PoissonOptions> parse_poisson(std::string_view text);
-Trace generate_poisson(const PoissonOptions& options);
+// True if the trace is to be drawn, so that it names no file.
+bool is_drawn(std::string_view trace);
+// Parses "poisson:JOBS_PER_HOUR,JOBS" and "gavel:JOBS_PER_HOUR,JOBS".
+Result<DrawnTrace> parse_drawn(std::string_view text);
+Trace draw(const DrawnTrace& options);
 
 }  // namespace larder::scheduler

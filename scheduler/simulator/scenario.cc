@@ -70,11 +70,11 @@ Result<GpuGroup> parse_gpu_group(std::string_view text) {
 
 Result<Scenario> make_scenario(const ScenarioOptions& options) {
     Scenario scenario;
-    if (options.trace.starts_with("poisson:")) {
-        auto drawn = parse_poisson(options.trace);
+    if (is_drawn(options.trace)) {
+        auto drawn = parse_drawn(options.trace);
         if (!drawn) return std::unexpected(drawn.error());
         drawn->seed = options.workload_options.seed;
-        scenario.trace = generate_poisson(*drawn);
+        scenario.trace = draw(*drawn);
     } else {
         auto read = read_trace(options.trace, options.trace_options);
         if (!read) return std::unexpected(read.error());

@@ -22,7 +22,7 @@ struct GpuGroup {
 };
 
 struct ScenarioOptions {
-    std::string trace;  // a file, or "poisson:JOBS_PER_HOUR,JOBS"
+    std::string trace;  // a file, or one that parse_drawn() reads
     TraceOptions trace_options;
     std::string workload;          // a file; empty: default_workload()
     std::string throughputs;       // instead of a workload: a file of isolated throughputs

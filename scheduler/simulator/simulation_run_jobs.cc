@@ -173,7 +173,7 @@ void SimulationRun::start(std::uint32_t j, const Start& start) {
         ++jobs_[host].guests;
         packed_on_[j] = host;
         const JobSpec& host_spec = *jobs_[host].state.spec;
-        const PairParts parts = pair_parts(&workload_.pair_rates, host_spec, *state.spec, start.gpu_type, start.gpus);
+        const PairParts parts = shared_parts(&workload_.pair_rates, host_spec, *state.spec, start.gpu_type, start.gpus);
         jobs_[host].shared_part = parts.first;
         job.shared_part = parts.second;
     }

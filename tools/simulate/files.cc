@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/server/json_text.h"
+#include "scheduler/simulator/generate.h"
 #include "tools/cli/data_file.h"
 #include "tools/cli/run_program.h"
 #include "tools/simulate/report.h"
@@ -117,7 +118,7 @@ namespace {
 
 // Returns the trace's file name: a drawing needs no path.
 std::string trace_name(const std::string& trace) {
-    return trace.starts_with("poisson:") ? trace : std::filesystem::path(trace).filename().string();
+    return scheduler::is_drawn(trace) ? trace : std::filesystem::path(trace).filename().string();
 }
 
 Result<void> draw(const std::string& path, const json::object& drawn) {

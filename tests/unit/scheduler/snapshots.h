@@ -83,6 +83,7 @@ public:
                 .tenants = tenants,
                 .datasets = datasets,
                 .storage = storage,
+                .pair_rates = measured,
                 .storage_aware = storage_aware};
     }
 
@@ -182,6 +183,7 @@ public:
     std::vector<Tenant> tenants;
     std::vector<DatasetState> datasets;
     Storage storage;
+    const PairRates* measured = nullptr;
     bool storage_aware = true;
     std::unique_ptr<Placer> pool;
     std::vector<WaitsFor> waits;

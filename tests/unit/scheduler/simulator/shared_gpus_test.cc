@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <map>
 #include <optional>
 #include <set>
 
@@ -79,6 +80,45 @@ TEST(SharedGpus, GuestRunsOnAfterItsHostEnds) {
     EXPECT_NEAR(outcome.jobs[1].finish_s, 3 * alone_s, 1e-3) << "at its full rate, and without a restart";
     EXPECT_EQ(outcome.jobs[1].preemptions, 0u);
     EXPECT_NEAR(outcome.jobs[1].allocated_gpu_s, alone_s, 1e-3) << "counted from when it was alone";
+}
+
+TEST(SharedGpus, MeasuredRatesOfAPairReplaceDeclaredRates) {
+    SimulatedCluster cluster(1);
+    cluster.options.cache = *parse_cache("none", "");
+    cluster.workload.pair_rates = PairRates(1, 2);
+    cluster.workload.pair_rates.set(0, 0, 1, {.first = 0.8, .second = 0.4});
+    for (const std::uint32_t model : {0U, 1U}) {
+        JobSpec& job = cluster.add(0, 1, 1);
+        job.dataset = kNoDataset;
+        job.packed_rate = 0.1;
+        job.model = model;
+    }
+    PacksSecondJob policy;
+    const SimulationOutcome outcome = cluster.run(policy);
+    const double alone_s = kSize / kIdeal;
+    EXPECT_NEAR(outcome.jobs[0].finish_s, alone_s / 0.8, 1e-3);
+    EXPECT_NEAR(outcome.jobs[1].finish_s, alone_s / 0.8 + alone_s / 2, 1e-3) << "alone once the first job has ended";
+}
+
+TEST(SharedGpus, MaxMinPackedEndsJobsSoonerThanMaxMin) {
+    std::map<std::string, double> mean_s;
+    for (const std::string policy : {"max-min", "max-min-packed"}) {
+        SimulatedCluster cluster(8);
+        cluster.workload.pair_rates = PairRates(1, 2);
+        cluster.workload.pair_rates.set(0, 0, 0, {.first = 0.6, .second = 0.6});
+        cluster.workload.pair_rates.set(0, 0, 1, {.first = 0.9, .second = 0.7});
+        for (std::uint32_t j = 0; j < 60; ++j) {
+            JobSpec& job = cluster.add(100.0 * j, j % 7 == 0 ? 2 : 1, 1 + j % 5);
+            job.dataset = kNoDataset;
+            job.model = j % 2;
+        }
+        const SimulationOutcome outcome = cluster.run(policy, 0, 1e12, "none");
+        for (std::uint32_t j = 0; j < 60; ++j) {
+            ASSERT_EQ(outcome.jobs[j].end, JobEnd::finished) << policy;
+            mean_s[policy] += (outcome.jobs[j].finish_s - 100.0 * j) / 60;
+        }
+    }
+    EXPECT_LT(mean_s["max-min-packed"], 0.9 * mean_s["max-min"]);
 }
 
 TEST(SharedGpus, GuestIsLostWithItsNode) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "scheduler/simulator/generate.h"
+#include "scheduler/simulator/python_random.h"
 #include "scheduler/simulator/tenants.h"
 #include "tests/support/temp_directory.h"
 
@@ -15,7 +16,7 @@ namespace {
 using testing::HasSubstr;
 
 Trace trace_of(std::uint64_t jobs) {
-    return generate_poisson({.jobs_per_hour = 100, .jobs = jobs, .seed = 3});
+    return draw({.jobs_per_hour = 100, .jobs = jobs, .seed = 3});
 }
 
 std::string error_of(std::string_view toml) {
@@ -222,13 +223,71 @@ TEST(Workload, ReadsMeasuredThroughputs) {
     EXPECT_DOUBLE_EQ(made->jobs[0].total_bytes / made->jobs[0].ideal_bytes_per_second[0], 40);
     EXPECT_DOUBLE_EQ(made->jobs[0].total_bytes / made->jobs[0].ideal_bytes_per_second[1], 10);
     EXPECT_EQ(made->jobs[0].dataset, kNoDataset);
+    trace.jobs[0].total_steps = 0;
+    trace.jobs[0].duration_s = 10;
+    const auto timed = make_workload(trace, *table, {"k80", "v100"}, {});
+    ASSERT_TRUE(timed) << timed.error().message;
+    EXPECT_DOUBLE_EQ(timed->jobs[0].total_bytes / timed->jobs[0].ideal_bytes_per_second[0], 40)
+        << "a duration is a time on v100";
     EXPECT_THAT(read_throughputs(path, "physical").error().message, HasSubstr("no table \"physical\""));
     std::ofstream(path) << "{";
     EXPECT_THAT(read_throughputs(path, "simulation").error().message, HasSubstr("it is not JSON"));
 }
 
+TEST(Workload, DurationsAreTimesOnV100WhereItIsSlower) {
+    larder::test::TempDirectory directory;
+    const std::string path = directory / "t.json";
+    std::ofstream(path) << R"({"simulation": {"A3C": {"1": {"v100": 2, "p100": 8}}}})";
+    const auto table = read_throughputs(path, "simulation");
+    ASSERT_TRUE(table) << table.error().message;
+    Trace trace;
+    trace.jobs.push_back({.name = "j", .model = "A3C", .duration_s = 80, .gpus = 1, .gpus_min = 1, .gpus_max = 1});
+    const auto made = make_workload(trace, *table, {"p100", "v100"}, {});
+    ASSERT_TRUE(made) << made.error().message;
+    EXPECT_DOUBLE_EQ(made->jobs[0].total_bytes / made->jobs[0].ideal_bytes_per_second[0], 20);
+}
+
+TEST(Workload, ReadsThroughputsOfPairs) {
+    larder::test::TempDirectory directory;
+    const std::string alone = directory / "t.json";
+    const std::string pairs = directory / "p.csv";
+    std::ofstream(alone) << R"({"simulation": {"A": {"1": {"v100": 8, "k80": 2}}, "B": {"1": {"v100": 10}}}})";
+    const auto error_of_pairs = [&](std::string_view rows) {
+        std::ofstream(pairs) << "worker_type,job_a,gpus,job_b,tput_a,tput_b\n" << rows;
+        auto table = *read_throughputs(alone, "simulation");
+        const auto read = read_pair_throughputs(pairs, table);
+        return read ? std::string("no error") : read.error().message;
+    };
+    EXPECT_EQ(error_of_pairs("v100,A,1,B,6,4\n"), "no error");
+    EXPECT_THAT(error_of_pairs("v100,A,1,B,6\n"), HasSubstr("line 2: it does not have 6 fields"));
+    EXPECT_THAT(error_of_pairs("v100,A,1,C,6,4\n"), HasSubstr("no model \"C\""));
+    EXPECT_THAT(error_of_pairs("v100,A,1,B,-6,4\n"), HasSubstr("not a number from 0 on"));
+    EXPECT_THAT(error_of_pairs("v100,A,x,B,6,4\n"), HasSubstr("\"x\" is not a number of GPUs"));
+    EXPECT_THAT(error_of_pairs("v100,A,2,B,6,4\n"), HasSubstr("no row is of jobs with one GPU"));
+    std::ofstream(pairs) << "a,b\n";
+    auto table = *read_throughputs(alone, "simulation");
+    EXPECT_THAT(read_pair_throughputs(pairs, table).error().message, HasSubstr("the header must be"));
+    std::ofstream(pairs)
+        << "worker_type,job_a,gpus,job_b,tput_a,tput_b\r\nv100,A,1,B,6,4\r\nv100,A,2,B,1,1\nk80,A,1,A,1,1\n"
+        << "t4,A,1,A,2,2\n";
+    ASSERT_TRUE(read_pair_throughputs(pairs, table));
+    Trace trace;
+    for (const char* const model : {"A", "B"}) {
+        trace.jobs.push_back(
+            {.name = model, .model = model, .total_steps = 80, .gpus = 1, .gpus_min = 1, .gpus_max = 1});
+    }
+    const auto made = make_workload(trace, table, {"k80", "v100"}, {});
+    ASSERT_TRUE(made) << made.error().message;
+    const PairParts parts = pair_parts(&made->pair_rates, made->jobs[1], made->jobs[0], 1, 1);
+    EXPECT_DOUBLE_EQ(parts.first, 0.4);
+    EXPECT_DOUBLE_EQ(parts.second, 0.75);
+    EXPECT_DOUBLE_EQ(pair_parts(&made->pair_rates, made->jobs[0], made->jobs[0], 0, 1).second, 0.5);
+    EXPECT_FALSE(pair_parts(&made->pair_rates, made->jobs[0], made->jobs[1], 0, 1).may_share())
+        << "B has no rate on k80";
+}
+
 TEST(Poisson, ArrivalsFollowRateAndGavelDurations) {
-    const Trace trace = generate_poisson({.jobs_per_hour = 10, .jobs = 20000, .seed = 1});
+    const Trace trace = draw({.jobs_per_hour = 10, .jobs = 20000, .seed = 1});
     const double hours = trace.jobs.back().submit_s / 3600;
     EXPECT_NEAR(20000 / hours, 10, 0.3);
     std::size_t longer = 0;
@@ -238,9 +297,36 @@ TEST(Poisson, ArrivalsFollowRateAndGavelDurations) {
         if (job.duration_s > 60000) ++longer;
     }
     EXPECT_NEAR(static_cast<double>(longer) / 20000, 0.2, 0.01);
-    EXPECT_FALSE(parse_poisson("poisson:0,10"));
-    EXPECT_FALSE(parse_poisson("poisson:5"));
-    EXPECT_FALSE(parse_poisson("poisson:5,ten"));
+    EXPECT_FALSE(parse_drawn("poisson:0,10"));
+    EXPECT_FALSE(parse_drawn("gauss:5,10"));
+    EXPECT_FALSE(parse_drawn("poisson:5"));
+    EXPECT_FALSE(parse_drawn("poisson:5,ten"));
+}
+
+// The values are those of CPython's random.Random.
+TEST(PythonRandom, DrawsTheNumbersOfPython) {
+    PythonRandom random(2);
+    EXPECT_DOUBLE_EQ(random.uniform(), 0.9560342718892494);
+    EXPECT_DOUBLE_EQ(random.uniform(), 0.9478274870593494);
+    EXPECT_DOUBLE_EQ(1.5 + 1.5 * random.uniform(), 1.584827051590213);
+    EXPECT_EQ(random.below(26), 2u);
+    PythonRandom wide(0x123456789aU);
+    EXPECT_DOUBLE_EQ(wide.uniform(), 0.5407839131400379);
+    for (int i = 0; i < 999; ++i) wide.uniform();
+    EXPECT_DOUBLE_EQ(wide.uniform(), 0.24522098229729394);
+}
+
+TEST(Gavel, JobsAreThoseOfGavelsSimulator) {
+    const Trace trace = draw({.jobs_per_hour = 6, .jobs = 5000, .seed = 1, .as_gavel = true});
+    EXPECT_EQ(trace.jobs[0].submit_s, 0);
+    EXPECT_EQ(trace.jobs[0].model, "Recommendation (batch size 512)");
+    EXPECT_NEAR(trace.jobs[0].duration_s, 6809.010, 2e-3);
+    EXPECT_EQ(trace.jobs[1].model, "LM (batch size 10)");
+    EXPECT_NEAR(trace.jobs[1].duration_s, 15365.636, 2e-3);
+    EXPECT_NEAR(trace.jobs[1].submit_s, 161.550, 2e-3);
+    EXPECT_EQ(trace.jobs[4999].model, "ResNet-50 (batch size 16)");
+    EXPECT_NEAR(trace.jobs[4999].duration_s, 35510.955, 2e-3);
+    EXPECT_NEAR(trace.jobs[4999].submit_s, 2995716.774, 2e-3);
 }
 
 }  // namespace
