@@ -474,6 +474,37 @@ def test_gavel_gains_from_knowing_gpu_types(mean_jct, tmp_path: pathlib.Path) ->
     assert rows["max-min-agnostic"]["jct_s"]["mean"] > 1.1 * rows["max-min"]["jct_s"]["mean"]
 
 
+PAIRS = """worker_type,job_a,gpus,job_b,tput_a,tput_b
+v100,fast,1,even,36,9
+p100,fast,1,even,10,9
+p100,even,1,even,8,8
+k80,even,1,even,7,7
+"""
+
+
+@pytest.mark.decisions
+def test_gavel_gains_from_sharing_gpus(mean_jct, tmp_path: pathlib.Path) -> None:
+    table, pairs = TRACES / "gavel_throughputs_isolated.json", TRACES / "gavel_throughputs_pairs.csv"
+    if not table.is_file() or not pairs.is_file():
+        table, pairs = tmp_path / "throughputs.json", tmp_path / "pairs.csv"
+        table.write_text(THROUGHPUTS)
+        pairs.write_text(PAIRS)
+    rows = mean_jct("gavel:1.4,400", "max-min,max-min-packed", "--gpus", "v100:8,p100:8,k80:8",
+                    "--throughputs", str(table), "--pair-throughputs", str(pairs))  # fmt: skip
+    assert rows["max-min"]["finished"] == rows["max-min-packed"]["finished"] == 400
+    assert rows["max-min"]["jct_s"]["mean"] > 1.1 * rows["max-min-packed"]["jct_s"]["mean"]
+
+
+def test_pair_throughputs_need_throughputs(simulate, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "pairs.csv").write_text(PAIRS)
+    assert "--throughputs" in simulate(POISSON, "--pair-throughputs", str(tmp_path / "pairs.csv"), status=2)
+    (tmp_path / "throughputs.json").write_text(THROUGHPUTS)
+    (tmp_path / "pairs.csv").write_text(PAIRS.replace("k80,even,1,even,7,7", "k80,even,1,odd,7,7"))
+    refused = simulate(POISSON, "--throughputs", str(tmp_path / "throughputs.json"),
+                       "--pair-throughputs", str(tmp_path / "pairs.csv"), status=2)  # fmt: skip
+    assert 'line 5: --throughputs has no model "odd"' in refused
+
+
 @pytest.mark.decisions
 def test_tiresias_beats_fifo(mean_jct, tmp_path: pathlib.Path) -> None:
     trace = TRACES / "tiresias_60_job.csv"

@@ -15,7 +15,7 @@ import page
 import pytest
 
 # Smaller sizes for slow commands of the pages: the number of jobs, and the range of jobs that is measured.
-SMALLER = {"poisson:3,9000": "poisson:3,90", "4000-4999": "40-49"}
+SMALLER = {"gavel:6,9000": "gavel:6,90", "4000-4999": "40-49"}
 MODELS = {"fast": {"1": {"v100": 40, "p100": 12, "k80": 2}}, "even": {"1": {"v100": 11, "p100": 10, "k80": 8}}}
 
 
@@ -29,6 +29,8 @@ def directory(repository: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
     header = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n"
     (tmp_path / "tiresias_60_job.csv").write_text(header + tiresias)
     (tmp_path / "gavel_throughputs_isolated.json").write_text(json.dumps({"simulation": MODELS}))
+    pairs = "v100,fast,1,even,30,8\nk80,even,1,even,6,6\n"
+    (tmp_path / "gavel_throughputs_pairs.csv").write_text("worker_type,job_a,gpus,job_b,tput_a,tput_b\n" + pairs)
     (tmp_path / "astraea_philly_tenant_shares.csv").write_text("name,share\na,3\nb,2\nc,1\n")
     return tmp_path
 
