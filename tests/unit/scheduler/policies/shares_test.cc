@@ -136,6 +136,7 @@ TEST(Shares, ProgramWithPairsReachesLevelOfTextbookSimplex) {
         tests::TestRandom random(seed);
         const std::size_t types = 1 + random.below(3);
         ShareProblem problem = random_problem(random, types, 1 + random.below(5));
+        for (double& gpus : problem.gpus_by_type) gpus = 1 + random.below(3);  // few, so that sharing gains
         add_random_pairs(random, problem);
         ShareProblem unpacked = problem;
         unpacked.pairs.clear();
