@@ -63,9 +63,8 @@ private:
                 if (!bytes) return std::unexpected(bytes.error().within(path));
                 crc = crc32c(*bytes, crc);
                 at += piece;
-                if (!progress(bytes_before + std::min(object.size_bytes, block.offset + at))) {
-                    return fail(ErrorCode::cancelled, "indexing was cancelled");
-                }
+                const std::uint64_t done_bytes = bytes_before + std::min(object.size_bytes, block.offset + at);
+                if (auto on = progress(done_bytes, 0); !on) return std::unexpected(on.error());
             }
             summed.checksums.push_back(crc);
         }

@@ -22,7 +22,7 @@ std::string_view file_name(std::string_view path) {
 
 // Returns the format whose writers write an index.json of this form; nullopt: unknown.
 Result<std::optional<Format>> format_of_index(ObjectSource& source, const std::string& path) {
-    boost::json::value memory;
+    std::optional<boost::json::value> memory;
     const auto index = read_index_json(source, path, memory);
     // The index.json may be a sample of a raw dataset, so a malformed one is not an error.
     if (!index) {

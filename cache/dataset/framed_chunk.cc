@@ -85,7 +85,9 @@ Result<void> add_frame(const Frame& frame, std::uint32_t& begin, protocol::Claim
     const std::uint32_t frame_begin = begin;
     bool fill_frame = true;
     for (std::uint32_t i = 0; i < frame.samples && fill_frame; ++i) {
-        if (i % kSamplesPerProgress == 0 && !progress(0)) return fail(ErrorCode::cancelled, "indexing was cancelled");
+        if (i % kSamplesPerProgress == 0) {
+            if (auto on = progress(0, index_bytes(object)); !on) return on;
+        }
         const auto end = ends.next();
         if (!end) return std::unexpected(end.error());
         fill_frame = *end >= begin && *end - frame_begin <= frame.raw_bytes;

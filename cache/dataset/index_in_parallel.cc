@@ -13,8 +13,9 @@ constexpr std::size_t kThreadsMax = 8;
 
 class ParallelRun {
 public:
-    ParallelRun(std::size_t count, const ObjectWork& work, const IndexProgressCallback& progress, std::stop_token stop)
-        : work_(work), progress_(progress), stop_(std::move(stop)), objects_(count) {}
+    ParallelRun(std::size_t count, const ObjectWork& work, const IndexProgressCallback& progress, std::stop_token stop,
+                std::uint64_t bytes_max)
+        : work_(work), progress_(progress), stop_(std::move(stop)), bytes_max_(bytes_max), objects_(count) {}
 
     Result<std::vector<IndexedObject>> run() {
         {
@@ -36,15 +37,28 @@ private:
                 return stop_with(i, Error{ErrorCode::cancelled, "indexing was cancelled"});
             }
             std::uint64_t reported = 0;
-            auto object = work_(i, [&](std::uint64_t bytes) {
+            std::uint64_t counted = 0;
+            auto object = work_(i, [&](std::uint64_t bytes, std::uint64_t taken_bytes) -> Result<void> {
                 report(0, bytes - reported);
                 reported = bytes;
-                return !stop_.stop_requested() && !failed_.load();
+                if (stop_.stop_requested() || failed_.load()) {
+                    return fail(ErrorCode::cancelled, "indexing was cancelled");
+                }
+                return count(taken_bytes, counted);
             });
             if (!object) return stop_with(i, object.error());
+            if (auto fits = count(index_bytes(*object), counted); !fits) return stop_with(i, fits.error());
             report(1, object->size_bytes - std::min(reported, object->size_bytes));
             objects_[i] = std::move(*object);
         }
+    }
+
+    // Counts what the index of an object takes now. `counted`: what was counted for the object before.
+    Result<void> count(std::uint64_t taken_bytes, std::uint64_t& counted) {
+        const std::uint64_t more = taken_bytes - counted;
+        counted = taken_bytes;
+        if (index_bytes_.fetch_add(more) + more > bytes_max_) return index_too_large(bytes_max_);
+        return {};
     }
 
     // Keeps the error with the lowest index. `cancelled` never replaces another error, which may have caused it.
@@ -69,7 +83,9 @@ private:
     const ObjectWork& work_;
     const IndexProgressCallback& progress_;
     std::stop_token stop_;
+    std::uint64_t bytes_max_;
     std::vector<IndexedObject> objects_;
+    std::atomic<std::uint64_t> index_bytes_{0};
     std::atomic<std::size_t> next_{0};
     std::atomic<bool> failed_{false};
     std::mutex mutex_;  // guards the members below
@@ -81,8 +97,9 @@ private:
 }  // namespace
 
 Result<std::vector<IndexedObject>> index_in_parallel(std::size_t count, const ObjectWork& work,
-                                                     const IndexProgressCallback& progress, std::stop_token stop) {
-    return ParallelRun(count, work, progress, std::move(stop)).run();
+                                                     const IndexProgressCallback& progress, std::stop_token stop,
+                                                     std::uint64_t bytes_max) {
+    return ParallelRun(count, work, progress, std::move(stop), bytes_max).run();
 }
 
 }  // namespace larder::cache

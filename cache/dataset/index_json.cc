@@ -1,6 +1,7 @@
 #include "cache/dataset/index_json.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/units.h"
 #include "cache/protocol/manifest.h"
@@ -65,7 +66,8 @@ Result<JsonList> JsonAt::list(std::string_view key) const {
     return value ? value->list() : std::unexpected(value.error());
 }
 
-Result<JsonAt> read_index_json(ObjectSource& source, const std::string& path, json::value& memory) {
+Result<JsonAt> read_index_json(ObjectSource& source, const std::string& path, std::optional<json::value>& memory,
+                               std::uint64_t bytes_max) try {
     auto reader = source.open(path);
     if (!reader) return std::unexpected(reader.error());
     const std::uint64_t file_bytes = (*reader)->size_bytes();
@@ -73,7 +75,10 @@ Result<JsonAt> read_index_json(ObjectSource& source, const std::string& path, js
         return fail(ErrorCode::unsupported, path + " of " + source.description() + " has " + format_bytes(file_bytes) +
                                                 "; at most " + format_bytes(kIndexBytesMax) + " can be read");
     }
-    json::stream_parser parser;
+    // The parser's own memory and that of the result, which is copied from it array by array.
+    const auto bounded = json::make_shared_resource<BoundedJsonMemory>(bytes_max);
+    json::stream_parser parser(bounded);
+    parser.reset(bounded);
     boost::system::error_code error;
     // Each read quadruples what has been read, so that a large index needs few requests to its remote.
     for (std::uint64_t at = 0; at < file_bytes && !error;) {
@@ -85,8 +90,10 @@ Result<JsonAt> read_index_json(ObjectSource& source, const std::string& path, js
     }
     if (!error) parser.finish(error);
     if (error) return fail(ErrorCode::corrupt, path + " is not JSON: " + error.message());
-    memory = parser.release();
-    return JsonAt(memory, path + ": ");
+    memory.emplace(parser.release());
+    return JsonAt(*memory, path + ": ");
+} catch (const std::bad_alloc&) {
+    return std::unexpected(index_too_large(bytes_max).error().within(path));
 }
 
 Result<std::string> path_beside(const std::string& index_path, const JsonAt& entry, std::string_view key) {

@@ -1,10 +1,10 @@
 #pragma once
 
-// Reads the index.json that another tool wrote for a dataset. The size of the file is bounded, and the file is parsed
-// as it is read, so that memory follows the text that is JSON and not the size of the file. Values are read by name, so
-// that an error names the file and the value ("train/index.json: shards[3].samples is not a whole number"). Other keys
-// are ignored, because writers add keys with each version. A JsonAt is valid as long as the `memory` given to
-// read_index_json. One thread.
+// Reads the index.json that another tool wrote for a dataset. The size of the file is bounded, and so is the memory
+// that its values take. The file is parsed as it is read, so that memory follows the text that is JSON and not the size
+// of the file. Values are read by name, so that an error names the file and the value ("train/index.json:
+// shards[3].samples is not a whole number"). Other keys are ignored, because writers add keys with each version. A
+// JsonAt is valid as long as the `memory` given to read_index_json. One thread.
 
 #include <boost/json.hpp>
 
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cache/dataset/index_memory.h"
 #include "cache/remote/object_source.h"
 
 namespace larder::cache {
@@ -78,7 +79,8 @@ private:
 };
 
 // Returns the root value of the file. `memory` owns the value.
-Result<JsonAt> read_index_json(ObjectSource& source, const std::string& path, boost::json::value& memory);
+Result<JsonAt> read_index_json(ObjectSource& source, const std::string& path, std::optional<boost::json::value>& memory,
+                               std::uint64_t bytes_max = index_bytes_max());
 
 // Returns the path that `entry` has under `key`, relative to the dataset: "a/b" for an index.json in "a" that names
 // "b". Fails if the path leads out of the dataset.

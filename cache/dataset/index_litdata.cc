@@ -198,7 +198,7 @@ Result<TableFile> read_chunk(const std::string& index_path, const JsonAt& chunk,
 }
 
 Result<void> read_index(ObjectSource& source, const std::string& path, TableFiles& tables, FormatInfo& info) {
-    json::value memory;
+    std::optional<json::value> memory;
     const auto index = read_index_json(source, path, memory);
     if (!index) return std::unexpected(index.error());
     const auto config = index->at("config");

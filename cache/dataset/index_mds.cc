@@ -115,7 +115,7 @@ Error within_index(const Error& error, const std::string& path) {
 // until that shard is read.
 Result<void> read_index(ObjectSource& source, const std::string& path, TableFiles& tables,
                         std::vector<FormatColumn>& columns) {
-    boost::json::value memory;
+    std::optional<boost::json::value> memory;
     const auto index = read_index_json(source, path, memory);
     if (!index) return std::unexpected(index.error());
     const auto shards = index->list("shards");

@@ -9,8 +9,6 @@
 namespace larder::cache {
 namespace {
 
-constexpr std::uint64_t kDocumentsPerProgress = 65536;
-
 // The token type that all files of the dataset must share. `check_same` may be called from any thread.
 class TokenType {
 public:
@@ -33,10 +31,30 @@ private:
     std::string path_;
 };
 
+// An index that reports each read of it. A document may have any number of empty sequences, which only reads show.
+class ReportedIndex : public protocol::ByteSource {
+public:
+    ReportedIndex(ObjectReader& idx, const IndexedObject& object, const ObjectProgress& progress)
+        : idx_(idx), object_(object), progress_(progress) {}
+    std::uint64_t size_bytes() const override { return idx_.size_bytes(); }
+    Result<std::span<const std::byte>> read(std::uint64_t offset, std::size_t bytes) override {
+        const std::uint64_t done_bytes = object_.blocks.empty() ? 0 : object_.blocks.back().offset;
+        if (auto on = progress_(done_bytes, index_bytes(object_)); !on) return std::unexpected(on.error());
+        return idx_.read(offset, bytes);
+    }
+
+private:
+    ObjectReader& idx_;
+    const IndexedObject& object_;
+    const ObjectProgress& progress_;
+};
+
 // Cuts consecutive documents into windows. A window may span several documents.
 class Windows {
 public:
-    Windows(BlockGrouper& grouper, std::uint64_t window_bytes) : grouper_(grouper), window_bytes_(window_bytes) {}
+    Windows(BlockGrouper& grouper, const IndexedObject& object, std::uint64_t window_bytes,
+            const ObjectProgress& progress)
+        : grouper_(grouper), object_(object), window_bytes_(window_bytes), progress_(progress) {}
 
     Result<void> add(const protocol::MegatronDocument& document) {
         if (document.bytes == 0) return {};
@@ -48,6 +66,8 @@ public:
         end_ = document.offset + document.bytes;
         for (; end_ - begin_ >= window_bytes_; begin_ += window_bytes_) {
             if (auto added = grouper_.add(begin_, window_bytes_); !added) return added;
+            if (object_.samples.size() % kSamplesPerProgress != 0) continue;
+            if (auto on = progress_(begin_, index_bytes(object_)); !on) return on;
         }
         return {};
     }
@@ -55,7 +75,9 @@ public:
 
 private:
     BlockGrouper& grouper_;
+    const IndexedObject& object_;
     std::uint64_t window_bytes_;
+    const ObjectProgress& progress_;
     std::uint64_t begin_ = 0;  // offset of the next window
     std::uint64_t end_ = 0;    // end of the documents so far
     std::uint64_t left_over_bytes_ = 0;
@@ -93,18 +115,16 @@ Result<IndexedObject> index_pair(const Pair& pair, const BlockGoal& goal, std::u
     const std::string& bin_path = pair.bin_path;
     const std::string& idx_path = pair.idx_path;
     IndexedObject object{.path = bin_path, .size_bytes = pair.bin->size_bytes(), .tag = pair.bin->tag()};
-    auto index = protocol::MegatronIndex::open(*pair.idx, object.size_bytes);
+    ReportedIndex idx(*pair.idx, object, progress);
+    auto index = protocol::MegatronIndex::open(idx, object.size_bytes);
     if (!index) return std::unexpected(index.error().within(idx_path));
     object.shared = std::string(1, static_cast<char>(index->element()));
     BlockGrouper grouper(goal, object);
-    Windows windows(grouper, std::uint64_t{tokens_per_sample} * size_bytes(index->element()));
-    for (std::uint64_t documents = 1;; ++documents) {
+    Windows windows(grouper, object, std::uint64_t{tokens_per_sample} * size_bytes(index->element()), progress);
+    for (;;) {
         const auto document = index->next();
         if (!document) return std::unexpected(document.error().within(idx_path));
         if (!*document) break;
-        if (documents % kDocumentsPerProgress == 0 && !progress((*document)->offset)) {
-            return fail(ErrorCode::cancelled, "indexing was cancelled");
-        }
         auto added =
             tokens_per_sample > 0 ? windows.add(**document) : grouper.add((*document)->offset, (*document)->bytes);
         if (!added) return std::unexpected(added.error().within(bin_path));

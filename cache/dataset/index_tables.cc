@@ -32,8 +32,8 @@ Result<IndexedObject> index_plain(ObjectReader& reader, const TableFile& file, c
     BlockGrouper grouper(goal, object);
     std::uint64_t data_begin = 0;
     for (std::uint32_t i = 0; i < table->sample_count(); ++i) {
-        if (i % kSamplesPerProgress == 0 && !progress(0)) {
-            return fail(ErrorCode::cancelled, "indexing was cancelled");
+        if (i % kSamplesPerProgress == 0) {
+            if (auto on = progress(0, index_bytes(object)); !on) return std::unexpected(on.error());
         }
         const auto extent = table->next();
         if (!extent) return std::unexpected(extent.error());
@@ -45,6 +45,9 @@ Result<IndexedObject> index_plain(ObjectReader& reader, const TableFile& file, c
         std::uint64_t at = data_begin;
         for (; object.size_bytes - at >= window_bytes; at += window_bytes) {
             if (auto added = grouper.add(at, window_bytes); !added) return std::unexpected(added.error());
+            if (object.samples.size() % kSamplesPerProgress == 0) {
+                if (auto on = progress(at, index_bytes(object)); !on) return std::unexpected(on.error());
+            }
         }
         object.left_over_bytes = object.size_bytes - at;
     }

@@ -20,8 +20,8 @@ Result<IndexedObject> index_file(ObjectReader& file, const std::string& path, co
         const auto record = reader.next();
         if (!record) return std::unexpected(record.error().within(path));
         if (!*record) return object;
-        if (records % kRecordsPerProgress == 0 && !progress((*record)->offset)) {
-            return fail(ErrorCode::cancelled, "indexing was cancelled");
+        if (records % kRecordsPerProgress == 0) {
+            if (auto on = progress((*record)->offset, index_bytes(object)); !on) return std::unexpected(on.error());
         }
         if (auto added = grouper.add((*record)->offset, (*record)->bytes); !added) {
             return std::unexpected(added.error().within(path));

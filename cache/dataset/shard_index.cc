@@ -130,8 +130,8 @@ Result<IndexedObject> index_shard(ObjectReader& shard, const std::string& path, 
         if (!next) return within(next.error());
         if (!*next) break;
         const TarMember& member = **next;
-        if (members % kMembersPerProgress == 0 && !progress(member.offset)) {
-            return fail(ErrorCode::cancelled, "indexing was cancelled");
+        if (members % kMembersPerProgress == 0) {
+            if (auto on = progress(member.offset, index_bytes(index)); !on) return std::unexpected(on.error());
         }
         if (!member.is_file()) {
             if (member.type != '5') ++index.members_not_files;
