@@ -123,7 +123,8 @@ private:
     }
 
     std::optional<AttemptExit> start(const sigset_t& former_mask) {
-        const auto output = open_file(files_.output(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+        // Only the job's user, and those whom the allocator lets read it, may read what a job writes.
+        const auto output = open_file(files_.output(), O_WRONLY | O_CREAT | O_APPEND, 0600);
         if (!output) return AttemptExit{.code = kCannotRun, .message = output.error().message};
         if (job_.user && ::geteuid() == 0 && ::fchown(output->get(), job_.user->uid, job_.user->gid) != 0) {
             return cannot("give its output to its user", errno);

@@ -515,6 +515,9 @@ def test_users_manage_only_their_own_jobs(start_cluster: Callable[..., Cluster],
     for command in (("cancel", "own"), ("logs", "own")):
         refused = as_user(65533, "job", *command)
         assert refused.returncode == 5 and "belongs to another user" in refused.stderr, refused
+    output = cluster.job("own")["output"]
+    reads = {user: subprocess.run(["setpriv", f"--reuid={user}", "--clear-groups", "cat", output]).returncode for user in (65534, 65533)}
+    assert reads == {65534: 0, 65533: 1}, "no other user reads the file itself either"
     assert cluster.job("own")["state"] == "running"
     assert as_user(65534, "job", "cancel", "own").returncode == 0
     cluster.wait("own", "cancelled")
