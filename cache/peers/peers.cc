@@ -1,8 +1,10 @@
 #include "cache/peers/peers.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <utility>
 
 #include "base/server/http_client.h"
@@ -28,6 +30,16 @@ std::string endpoint_of(const PeersOptions& options, std::uint16_t port) {
     return (options.certificate_file.empty() ? "http://" : "https://") + host + ":" + std::to_string(port);
 }
 
+// Whoever can read the token can read all that is cached.
+Result<void> check_hidden(const std::string& token_file) {
+    struct stat status{};
+    if (::stat(token_file.c_str(), &status) != 0) return fail_errno(errno, "peers: token file " + token_file);
+    if ((status.st_mode & 0027) == 0) return {};
+    return fail(ErrorCode::permission_denied, "peers: token file " + token_file +
+                                                  " can be read or changed by others than its owner: chmod 0600 " +
+                                                  token_file);
+}
+
 }  // namespace
 
 HttpTransfersOptions peer_transfers_options(const std::string& ca_file) {
@@ -42,6 +54,9 @@ Result<std::unique_ptr<Peers>> Peers::start(const PeersOptions& options, HttpTra
     if (!client) return std::unexpected(client.error().within("peers"));
     if (client->bearer_token.empty() && (!options.listen.empty() || !options.others.empty())) {
         return fail(ErrorCode::invalid_argument, "peers: token_file is missing: peers share a secret");
+    }
+    if (!options.token_file.empty()) {
+        if (auto hidden = check_hidden(options.token_file); !hidden) return std::unexpected(hidden.error());
     }
     if (!options.listen.empty()) {
         auto server = PeerServer::start({.listen = options.listen,

@@ -43,7 +43,7 @@ protected:
     // `witnesses` says otherwise.
     void start(const cache::PeersConfig& lender_config = {}, const cache::PeersConfig& reader_config = {},
                unsigned witnesses = 0) {
-        write_file(remote / "secret", "the secret of the group\n");
+        write_secret();
         lender = std::make_unique<TestDaemon>([&](cache::DaemonConfig& config) {
             config.peers = lender_config;
             config.peers.listen = "127.0.0.1:0";
@@ -57,6 +57,11 @@ protected:
             config.peers.witnesses = witnesses;
             if (config.peers.token_file.empty()) config.peers.token_file = remote / "secret";
         });
+    }
+
+    void write_secret(const std::string& name = "secret", const std::string& text = "the secret of the group\n") const {
+        write_file(remote / name, text);
+        std::filesystem::permissions(remote / name, std::filesystem::perms(0600));
     }
 
     json::value peer() const { return reader->get("/v1/status").body.at("peers").at("others").as_array().at(0); }
@@ -266,8 +271,8 @@ TEST_F(Peers, OtherVersionOfPeerIsNotUsed) {
 }
 
 TEST_F(Peers, NothingIsLentWithoutToken) {
-    write_file(remote / "right", "the right secret\n");
-    write_file(remote / "wrong", "another secret\n");
+    write_secret("right", "the right secret\n");
+    write_secret("wrong", "another secret\n");
     start({.token_file = remote / "right"}, {.token_file = remote / "wrong"});
     lender->add("d", root, 8 * kMiB);
     reader->add("d", root);
@@ -301,6 +306,13 @@ TEST_F(Peers, LoopbackNeedsTokenToo) {
     const auto started = cache::Daemon::start(config);
     ASSERT_FALSE(started.has_value());
     EXPECT_THAT(started.error().message, HasSubstr("token_file is missing"));
+    config.peers.token_file = remote / "secret";
+    for (const unsigned mode : {0604u, 0620u, 0666u}) {
+        std::filesystem::permissions(remote / "secret", std::filesystem::perms(mode));
+        const auto refused = cache::Daemon::start(config);
+        ASSERT_FALSE(refused.has_value()) << mode;
+        EXPECT_THAT(refused.error().message, HasSubstr("can be read or changed by others than its owner"));
+    }
 }
 
 // A node takes no block from a peer before it has read the block itself: with one other node there are no two
@@ -356,7 +368,7 @@ TEST_F(Peers, OfferedBytesAreCheckedAgainstTheChecksumsOfTheDataset) {
 
 // A peer that answers with digests that are wrong.
 TEST_F(Peers, PeerThatContradictsTheRemoteIsNotReadFrom) {
-    write_file(remote / "secret", "the secret of the group\n");
+    write_secret();
     const auto block_count = static_cast<std::uint32_t>(files.size());
     const HttpService liar([&](const HttpRequest& request, const HttpRespond& respond) {
         const cache::HeldState state{.instance = 1, .changes = 1};

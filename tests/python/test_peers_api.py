@@ -160,6 +160,7 @@ def test_peers_ask_what_is_described(
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Peer) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         (tmp_path / "token").write_text(TOKEN + "\n")
+        (tmp_path / "token").chmod(0o600)
         daemon = Daemon(
             larder_bin,
             tmp_path / "node",
