@@ -75,6 +75,7 @@ private:
     boost::json::array outages_json() const;
     // Calls `then` once the names of the datasets' users and groups are known, or cannot be had in time.
     void learn_names(const std::function<void()>& then);
+    HttpResponse jobs_response(const std::vector<JobStatistics>& running) const;
 
     Node& node_;
     const HandshakeServer& handshakes_;

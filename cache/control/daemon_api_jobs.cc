@@ -13,8 +13,9 @@ namespace larder::cache {
 namespace json = boost::json;
 namespace {
 
-json::object job_json(const JobStatistics& job, double rate_bytes_per_second) {
+json::object job_json(const JobStatistics& job, const std::optional<std::string>& user, double rate_bytes_per_second) {
     return {{"job", job.job},
+            {"user", user ? json::value(*user) : json::value()},
             {"dataset", job.dataset},
             {"sessions", job.sessions},
             {"epoch", job.epoch},
@@ -54,23 +55,34 @@ json::object task_json(const TaskView& task, const Node& node) {
 void DaemonApi::get_jobs(const Asked&, const HttpRespond& respond) {
     node_.shards().collect([this, respond](const Result<ShardStatistics>& statistics) {
         if (!statistics) return respond(http_error(statistics.error()));
-        json::array jobs;
-        std::set<std::string> seen;
+        UserDirectory::Wanted wanted;
+        std::set<uid_t> users;
         for (const JobStatistics& job : statistics->jobs) {
-            const double rate = job.sessions == 0 ? 0 : node_.rates().bytes_per_second(job.dataset_id, job.job);
-            jobs.push_back(job_json(job, rate));
-            seen.insert(job.job);
+            if (const auto user = node_.job_limits().user_of(job.job)) users.insert(*user);
         }
-        // Limits of jobs that have not started yet.
-        for (const auto& [name, limit] : node_.job_limits().explicit_limits()) {
-            if (seen.contains(name)) continue;
-            const JobStatistics waiting{.job = name,
-                                        .rate_limit_bytes_per_second = limit.rate_bytes_per_second,
-                                        .burst_bytes = limit.burst_bytes};
-            jobs.push_back(job_json(waiting, 0));
-        }
-        respond(json_response({{"jobs", std::move(jobs)}}));
+        wanted.users.assign(users.begin(), users.end());
+        node_.users().learn(wanted, [this, respond, jobs = statistics->jobs] { respond(jobs_response(jobs)); });
     });
+}
+
+HttpResponse DaemonApi::jobs_response(const std::vector<JobStatistics>& running) const {
+    json::array jobs;
+    std::set<std::string> seen;
+    for (const JobStatistics& job : running) {
+        const auto uid = node_.job_limits().user_of(job.job);
+        const auto user = uid ? std::optional(node_.users().user_name(*uid)) : std::nullopt;
+        const double rate = job.sessions == 0 ? 0 : node_.rates().bytes_per_second(job.dataset_id, job.job);
+        jobs.push_back(job_json(job, user, rate));
+        seen.insert(job.job);
+    }
+    // Limits of jobs that have not started yet.
+    for (const auto& [name, limit] : node_.job_limits().explicit_limits()) {
+        if (seen.contains(name)) continue;
+        const JobStatistics waiting{
+            .job = name, .rate_limit_bytes_per_second = limit.rate_bytes_per_second, .burst_bytes = limit.burst_bytes};
+        jobs.push_back(job_json(waiting, std::nullopt, 0));
+    }
+    return json_response({{"jobs", std::move(jobs)}});
 }
 
 void DaemonApi::put_job_limit(const Asked& asked, const HttpRespond& respond) {

@@ -5,8 +5,10 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import json
+import os
 import pathlib
 import pickle
+import pwd
 import random
 import signal
 import subprocess
@@ -186,6 +188,16 @@ def test_statistics_count_delivered_samples(raw: Any) -> None:
         second = loader.statistics() - first
         assert second.samples == first.samples and second.remote_blocks == 0 and second.hit_ratio == 1
         assert loader.statistics().stall_s >= 0
+
+
+def test_node_says_whose_job_it_is(raw: Any) -> None:
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    with larder.Loader(**raw.options(job="whose")) as loader:
+        next(iter(loader))
+        jobs = {job["job"]: job for job in json.loads(raw.daemon.command("--json", "jobs"))["jobs"]}
+        rows = [line.split()[:3] for line in raw.daemon.command("jobs").splitlines()]
+    assert jobs["whose"]["user"] == me
+    assert rows[0][:3] == ["JOB", "USER", "DATASET"] and ["whose", me, raw.name] in rows
 
 
 def test_every_block_counts_once_per_epoch_despite_held_batches(daemon: Any, make_raw: Callable[..., Any]) -> None:

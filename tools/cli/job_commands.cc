@@ -46,14 +46,15 @@ int list_jobs(const Context& context) {
     const auto limit_text = [](const json::object& job) {
         return has_no_share(job) ? "-" : format_limit(number_at(job, "remote_rate"));
     };
-    Table table({"JOB", "DATASET", ">SESSIONS", ">EPOCH", ">RATE", ">HITS", ">MEMORY", ">DISK", ">REMOTE", ">LIMIT",
-                 ">UNREAD", ">CACHED AHEAD", ">STALL"});
+    Table table({"JOB", "USER", "DATASET", ">SESSIONS", ">EPOCH", ">RATE", ">HITS", ">MEMORY", ">DISK", ">REMOTE",
+                 ">LIMIT", ">UNREAD", ">CACHED AHEAD", ">STALL"});
     for (const json::value& value : jobs) {
         const json::object& job = as_object(value);
         const json::object& counters = object_at(job, "counters");
         const double hits = number_at(counters, "memory_hits") + number_at(counters, "disk_hits");
-        table.add({text_at(job, "job"), or_dash(text_at(job, "dataset")), text_at(job, "sessions"),
-                   text_at(job, "epoch"), format_bytes_per_second(number_at(job, "rate_bytes_per_second")),
+        table.add({text_at(job, "job"), or_dash(text_at(job, "user")), or_dash(text_at(job, "dataset")),
+                   text_at(job, "sessions"), text_at(job, "epoch"),
+                   format_bytes_per_second(number_at(job, "rate_bytes_per_second")),
                    format_part(hits, hits + number_at(counters, "misses")),
                    format_bytes(count_at(counters, "bytes_memory")), format_bytes(count_at(counters, "bytes_disk")),
                    format_bytes(count_at(counters, "bytes_remote")), limit_text(job),
