@@ -7,6 +7,7 @@ nothing outside of it is served. Needs root, to run programs as other users."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import time
 
-from hostile_user import OTHERS_JOBS, REGISTERED_MAX
+from hostile_user import OTHERS_JOBS, OTHERS_RUN, OTHERS_TENANT, REGISTERED_MAX, ROUND, SUBMITTED
 from programs import (
     END_S, Campaign, Child, Failure, Reader, add_data, allocator, descriptors, larderd, resident_bytes, wait_until, write_files,
 )  # fmt: skip
@@ -72,7 +73,8 @@ class Round:
             # So long that no lease expires on a busy machine.
             self.scheduler = allocator(
                 campaign, work, "--remote-bandwidth", f"{REMOTE} B/s", "--floor", "1 MB/s", "--socket-mode", "0666",
-                lease="4 s",
+                "--objective", "max-min", "--scheduler.gpus", "3", "--scheduler.tenant.default.priority-max", "0",
+                f"--scheduler.tenant.{OTHERS_TENANT}.submitters", str(VICTIM), lease="4 s",
             )  # fmt: skip
             self.scheduler.start()
             options = ["--allocator.endpoint", self.scheduler.socket, "--allocator.node", "node"]
@@ -104,16 +106,28 @@ class Round:
         return ["/usr/bin/python3", "-I", self.user_program, *words]
 
     def register_victims(self) -> list[dict[str, object]]:
-        """The victim registers its job and another one; an operator registers a third. Returns their rows."""
+        """The victim registers its job and another one, and submits a third; an operator registers a fourth. Returns the
+        rows of those that are registered."""
         assert self.scheduler is not None
-        bodies = [json.dumps({"name": name, "bandwidth_cap_bytes_per_second": 1e12}) for name in ("victim", "victim-later")]
-        subprocess.run(
-            list(map(str, self.user_command("register", self.scheduler.socket, *bodies))),
-            user=VICTIM, group=VICTIM, extra_groups=[], check=True,
-        )  # fmt: skip
+        bodies = [{"name": name, "bandwidth_cap_bytes_per_second": 1e12} for name in ("victim", "victim-later")]
+        script = f"touch {self.work}/victims/$LARDER_ATTEMPT; echo secret; exec sleep 1000"
+        (self.work / "victims").mkdir()
+        os.chown(self.work / "victims", VICTIM, VICTIM)
+        run = {
+            "name": OTHERS_RUN, "tenant": OTHERS_TENANT, "command": ["sh", "-c", script], "directory": "/", "gpus": 1,
+            "environment": {ROUND: str(self.work)},
+        }  # fmt: skip
+        for target, posted in (("/v1/jobs", bodies), ("/v1/queue", [{"jobs": [run]}])):
+            subprocess.run(
+                list(map(str, self.user_command("post", self.scheduler.socket, target, *map(json.dumps, posted)))),
+                user=VICTIM, group=VICTIM, extra_groups=[], check=True,
+            )  # fmt: skip
         answer = self.scheduler.ask("POST", "/v1/jobs", {"name": "operators", "weight": 3, "bandwidth_floor_bytes_per_second": 9.0})
         if answer.status != 200:
             raise Failure(f"the operator could not register a job: {answer.body!r}")
+        wait_until(
+            lambda: len(self.registrations()[0]) == len(OTHERS_JOBS), 30, "the victim's jobs are registered", self.scheduler.check
+        )
         return self.registrations()[0]
 
     def registrations(self) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
@@ -129,13 +143,42 @@ class Round:
         others, attackers = self.registrations()
         if others != self.registered:
             raise Failure(f"registrations of others have changed: they were {self.registered}, and are {others}")
-        if len(attackers) > REGISTERED_MAX:
-            raise Failure(f"the attacker has registered {len(attackers)} jobs")
+        own = [row for row in attackers if not str(row["name"]).startswith(SUBMITTED)]
+        if len(own) > REGISTERED_MAX:
+            raise Failure(f"the attacker has registered {len(own)} jobs")
         for row in attackers:
             floor = 0 if row["running"] else row["bandwidth_floor_bytes_per_second"]
             if row.get("user") != ATTACKER or row["weight"] > 1 or floor > 0:  # type: ignore[operator]
                 raise Failure(f"the attacker has registered what it must not: {row}")
-        self.campaign.report(registrations=len(attackers))
+        self.campaign.report(registrations=len(own))
+
+    def check_queue(self) -> None:
+        """The victim's job runs in its first attempt. Ends all jobs: their processes must go with them."""
+        assert self.scheduler is not None
+        scheduler = self.scheduler
+        job = scheduler.get(f"/v1/queue/{OTHERS_RUN}")
+        attempts = os.listdir(self.work / "victims")
+        if job["state"] != "running" or job["attempt"] != 1 or attempts != ["1"]:
+            raise Failure(f"the victim's job was disturbed: {job}, attempts {attempts}")
+        self.end_jobs()
+        self.campaign.report(submissions=len(scheduler.get("/v1/history?limit=100000")["jobs"]) - 1)
+        wait_until(lambda: not self.jobs_processes(), 30, "no process of a job is left", self.check_daemon)
+
+    def end_jobs(self) -> None:
+        assert self.scheduler is not None
+        scheduler = self.scheduler
+        for job in scheduler.get("/v1/queue")["jobs"]:
+            scheduler.ask("DELETE", f"/v1/queue/{job['id']}")
+        wait_until(lambda: not scheduler.get("/v1/queue")["jobs"], 60, "all jobs have ended", scheduler.check)
+
+    def jobs_processes(self) -> list[str]:
+        """The processes of this round's jobs."""
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                if f"{ROUND}={self.work}".encode() in pathlib.Path("/proc", name, "environ").read_bytes().split(b"\0"):
+                    found.append(name)
+        return found
 
     def make_trap(self, seed: int) -> None:
         """Adds a dataset "theirs" whose files belong to the attacker. Files of the same names and sizes, which only root
@@ -295,6 +338,7 @@ class Round:
         self.end_attackers()
         if self.leased:
             self.check_registrations()
+            self.check_queue()
         else:
             self.check_nothing_stolen()
         if share is not None and share < SHARE:
@@ -366,6 +410,9 @@ class Round:
         subprocess.run(["rm", "-rf", self.work / "theirs"], check=False)
         if self.scheduler is not None:
             self.scheduler.discard()
+            for pid in self.jobs_processes():
+                with contextlib.suppress(OSError):
+                    os.kill(int(pid), signal.SIGKILL)
 
 
 def main() -> int:

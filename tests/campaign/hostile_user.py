@@ -4,7 +4,7 @@ with the machine's own interpreter, so it needs nothing but the standard library
     hostile_user.py allocator SOCKET VICTIM_UID SECONDS SEED    registers jobs, and tries what only others may do
     hostile_user.py files TREE SECRETS SECONDS SEED KINDS       changes the files below TREE while a daemon reads them,
                                                                 in ways that follow from the number KINDS
-    hostile_user.py register SOCKET BODY...                     registers jobs; not an attack
+    hostile_user.py post SOCKET TARGET BODY...                  posts each body; not an attack
 
 Exit code 4, and a line with BREACH: the allocator did what it must not."""
 
@@ -24,7 +24,11 @@ import time
 
 BREACH = 4
 REGISTERED_MAX = 1000  # limits.jobs_per_owner
-OTHERS_JOBS = ("victim", "victim-later", "operators")
+SUBMITTED = "run-"  # begins the names of submitted jobs, which the scheduler registers
+OTHERS_RUN = "victim-runs"  # a submitted job of the victim that runs
+OTHERS_JOBS = ("victim", "victim-later", "operators", OTHERS_RUN)
+ROUND = "LARDER_CAMPAIGN_ROUND"  # marks the processes of a round's jobs
+OTHERS_TENANT = "theirs"  # only the victim may submit for it
 
 
 class Connection(http.client.HTTPConnection):
@@ -38,17 +42,20 @@ class Connection(http.client.HTTPConnection):
         self.sock.connect(self.path)
 
 
-def ask(path: str, method: str, target: str, body: object = None, connection: Connection | None = None) -> int:
-    """The status of the answer; 0: there was none."""
+def ask_text(path: str, method: str, target: str, body: object = None, connection: Connection | None = None) -> tuple[int, bytes]:
+    """The status and the text of the answer; 0: there was none."""
     used = connection or Connection(path)
     try:
         used.request(method, target, None if body is None else json.dumps(body))
         answer = used.getresponse()
-        answer.read()
-        return answer.status
+        return answer.status, answer.read()
     except (OSError, http.client.HTTPException):
         used.close()
-        return 0
+        return 0, b""
+
+
+def ask(path: str, method: str, target: str, body: object = None, connection: Connection | None = None) -> int:
+    return ask_text(path, method, target, body, connection)[0]
 
 
 def remove_tree(path: pathlib.Path) -> None:
@@ -98,6 +105,35 @@ class AllocatorAttack:
         for _ in range(20):
             ask(self.path, "DELETE", f"/v1/jobs/{self.name()}")
 
+    def job(self, **more: object) -> dict[str, object]:
+        # Its child leaves its session, and must end with it.
+        command = ["sh", "-c", "setsid sleep 60 & sleep 0.2"]
+        work = str(pathlib.Path(self.path).parents[1])
+        return {"command": command, "directory": "/", "gpus": 1, "environment": {ROUND: work}} | more
+
+    def submit(self) -> None:
+        for _ in range(self.draw.randrange(1, 4)):
+            ask(self.path, "POST", "/v1/queue", {"jobs": [self.job(name=SUBMITTED + self.name())]})
+
+    def submit_wrongly(self) -> None:
+        more = self.draw.choice([{"priority": 1}, {"weight": 1.1}, {"tenant": OTHERS_TENANT}, {"name": OTHERS_RUN}])
+        # All of a submission are refused or none.
+        self.must_fail("POST", "/v1/queue", {"jobs": [self.job(name=SUBMITTED + self.name()), self.job() | more]})
+
+    def take_over_job(self) -> None:
+        status, text = ask_text(self.path, "GET", f"/v1/queue/{OTHERS_RUN}")
+        if status != 200:
+            return
+        job = json.loads(text)
+        name = self.draw.choice([OTHERS_RUN, job["id"]])
+        self.must_fail("DELETE", f"/v1/queue/{name}")
+        self.must_fail("GET", f"/v1/queue/{name}/output")
+        with contextlib.suppress(OSError):
+            mode = self.draw.choice([os.O_RDONLY, os.O_WRONLY])
+            os.close(os.open(job["output"], mode))
+            print(f"BREACH: {job['output']} was opened", flush=True)
+            sys.exit(BREACH)
+
     def act_as_operator(self) -> None:
         self.must_fail("PUT", "/v1/remote", {"bytes_per_second": 1.0})
         self.must_fail("PUT", "/v1/datasets/data/pin", {"bytes": 0})
@@ -108,7 +144,7 @@ class AllocatorAttack:
     def use_one(self) -> None:
         weapons = [
             self.register_many, self.give_floors, self.give_weights, self.take_names, self.remove_registrations,
-            self.remove_own, self.act_as_operator,
+            self.remove_own, self.act_as_operator, self.submit, self.submit_wrongly, self.take_over_job,
         ]  # fmt: skip
         self.draw.choice(weapons)()
 
@@ -246,8 +282,8 @@ class FileAttack:
 
 def main() -> int:
     mode, path, *rest = sys.argv[1:]
-    if mode == "register":
-        return 0 if all(ask(path, "POST", "/v1/jobs", json.loads(body)) == 200 for body in rest) else 1
+    if mode == "post":
+        return 0 if all(ask(path, "POST", rest[0], json.loads(body)) == 200 for body in rest[1:]) else 1
     about, seconds, seed, *kinds = rest
     draw = random.Random(int(seed))
     attack: AllocatorAttack | FileAttack
