@@ -29,6 +29,7 @@ STACKS = 1 << 17
 HEADER = struct.Struct("<4Q29Q")
 SCENARIOS = ("daemon", "allocator")
 HANG_S = 60.0
+BANDWIDTH = 1_000_000_000  # of the remote, until it is set through the API
 
 
 class Injection:
@@ -135,14 +136,20 @@ def settle(server: Server, holds: Any, what: str) -> None:
     wait_until(holds, HANG_S, what, check)
 
 
-def wait_for_task(daemon: Server, started: Any) -> None:
+def wait_for_task(daemon: Server, started: Any) -> str:
+    """The state in which the task ended; empty if the daemon did not say."""
     status, body = started
     if status != 202 or "task" not in body:
-        return
-    settle(
-        daemon, lambda: ask(daemon, "GET", f"/v1/tasks/{body['task']}")[1].get("state", "gone") != "running",
-        "a task ends",
-    )  # fmt: skip
+        return ""
+    state = ""
+
+    def has_ended() -> bool:
+        nonlocal state
+        state = ask(daemon, "GET", f"/v1/tasks/{body['task']}")[1].get("state", "")
+        return state != "running"
+
+    settle(daemon, has_ended, "a task ends")
+    return state
 
 
 class DaemonScenario:
@@ -154,6 +161,7 @@ class DaemonScenario:
         # Blocks that shrink, for the compressor.
         for i in range(24):
             (self.files / "class_0" / f"zeros-{i:05}.bin").write_bytes(b"0" * (8_000 + 100 * i))
+        self.has_dataset = False  # the daemon said that it was added
         # libc's reads and writes are the data plane's only without io_uring.
         self.io = "threads" if call in ("write", "read") else "auto"
 
@@ -175,7 +183,7 @@ class DaemonScenario:
             "compression": "zstd:1",
             "quota": {"memory_bytes": 400_000, "disk_bytes": 8_000_000},
         }
-        wait_for_task(daemon, ask(daemon, "POST", "/v1/datasets", body))
+        self.has_dataset = wait_for_task(daemon, ask(daemon, "POST", "/v1/datasets", body)) == "done"
         wait_for_task(daemon, ask(daemon, "POST", "/v1/datasets/data/warm", {}))
         self.read_with_failure(daemon)
         ask(daemon, "GET", "/v1/datasets/data")
@@ -200,6 +208,8 @@ class DaemonScenario:
             listed: Any = daemon.get("/v1/datasets")
             if listed["damaged"]:
                 raise Failure(f"the dataset is damaged after the failure: {listed['damaged']}")
+            if self.has_dataset:
+                raise Failure("the dataset, whose addition had ended, is gone")
             add_data(daemon, self.files, 400_000, 8_000_000)
         reader = self.reader("reader-2.log")
         try:
@@ -216,12 +226,14 @@ class AllocatorScenario:
     def __init__(self, campaign: Campaign, work: pathlib.Path, call: str) -> None:
         self.campaign = campaign
         self.work = work
-        self.acknowledged: list[int] = []
+        self.acknowledged: dict[int, str] = {}  # what each job writes, by number
+        # The bandwidth last acknowledged, and the one that was asked for since.
+        self.rates: set[float] = {BANDWIDTH}
         self.output = work / "ran"
 
     def server(self, environment: dict[str, str]) -> Server:
         made = allocator(
-            self.campaign, self.work, "--remote-bandwidth", "1 GB/s", "--scheduler.gpus", "2",
+            self.campaign, self.work, "--remote-bandwidth", f"{BANDWIDTH} B/s", "--scheduler.gpus", "2",
             "--scheduler.directory", self.work / "jobs",
         )  # fmt: skip
         return without_random_addresses(made, environment)
@@ -232,8 +244,10 @@ class AllocatorScenario:
             job = {"name": f"n{i}x", "command": ["sh", "-c", f"echo {i} >>{self.output}"], "directory": "/", "gpus": 1}
             status, body = ask(scheduler, "POST", "/v1/queue", {"jobs": [job]})
             if status == 200:
-                self.acknowledged.append(int(body["jobs"][0]["id"]))
-        ask(scheduler, "PUT", "/v1/remote", {"bytes_per_second": 5e8})
+                self.acknowledged[int(body["jobs"][0]["id"])] = f"{i}\n"
+        self.rates.add(5e8)
+        if ask(scheduler, "PUT", "/v1/remote", {"bytes_per_second": 5e8})[0] == 200:
+            self.rates = {5e8}
         settle(
             scheduler, lambda: self.ended(ask(scheduler, "GET", "/v1/history?limit=100")[1]), "the jobs end",
         )  # fmt: skip
@@ -245,12 +259,23 @@ class AllocatorScenario:
     def ended(self, history: Any) -> bool:
         return set(self.acknowledged) <= {job["id"] for job in history.get("jobs", [])}
 
+    def check_jobs(self, history: Any) -> None:
+        ran = self.output.read_text().splitlines(keepends=True) if self.output.exists() else []
+        for job in history["jobs"]:
+            text = self.acknowledged.get(job["id"])
+            if text is not None and job["state"] == "succeeded" and text not in ran:
+                raise Failure(f"job {job['id']} succeeded, but wrote nothing: {job}")
+
     def without_failure(self, scheduler: Server) -> None:
         scheduler.start()
+        rate = scheduler.get("/v1/status")["remote_bytes_per_second"]
+        if rate not in self.rates:
+            raise Failure(f"the remote bandwidth is {rate}, not one of {self.rates}")
         wait_until(
             lambda: self.ended(scheduler.get("/v1/history?limit=100")), HANG_S, f"jobs {self.acknowledged} have ended",
             scheduler.check,
         )  # fmt: skip
+        self.check_jobs(scheduler.get("/v1/history?limit=100"))
         scheduler.end()
 
 
