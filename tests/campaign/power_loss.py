@@ -87,6 +87,7 @@ class Round:
         self.campaign = campaign
         self.work = work
         self.draw = random.Random(seed)
+        self.recovered = 0  # blocks that the disk had after the cut
 
     def ask(self, server: Server, method: str, target: str, body: object = None) -> Any:
         """The answer's JSON. Raises PowerIsOff if the program has ended."""
@@ -184,6 +185,7 @@ class Node(Round):
                 raise Failure(f"the quota is {quota}, not one of {self.memory_bytes}")
             if self.read_epoch("reader-2.log") != 0:
                 raise Failure(f"the reader failed: {self.said}\n{daemon.tail()}")
+            self.recovered = daemon.get("/v1/datasets/data")["counters"]["disk_hits"]
         rates = {job["job"]: job["remote_rate"] for job in daemon.get("/v1/jobs")["jobs"]}
         if rates.get("job", 0) not in self.rate:
             raise Failure(f"the limit of the job is {rates.get('job')}, not one of {self.rate}")
@@ -271,20 +273,26 @@ class Walks:
     def of(self, kind: str) -> dict[str, int]:
         return self.values.setdefault(kind, {"next": 1, "walks": 0, "rounds": 0})
 
-    def advance(self, kind: str, cut: bool) -> None:
-        """After a round: the power was cut at the flush, or there was no flush of that number."""
+    def advance(self, kind: str, cut: bool, recovered: int) -> int:
+        """After a round: the power was cut at the flush, or there was no flush of that number. Returns the blocks that
+        were recovered in this walk so far."""
         walk = self.of(kind)
+        recovered += walk.pop("recovered", 0)
+        if cut and recovered > 0:
+            walk["recovered"] = recovered
         walk["rounds"] += 1
         walk["next"] = walk["next"] + 1 if cut else 1
         walk["walks"] += not cut
         copy = self._path.with_suffix(".new")
         copy.write_text(json.dumps(self.values))
         copy.rename(self._path)
+        return recovered
 
 
-def run_round(campaign: Campaign, kind: str, cut_at: int, seed: int) -> bool:
-    """Cuts the power at a flush, or after the last. Returns False if there were fewer flushes."""
-    cut = False
+def run_round(campaign: Campaign, kind: str, cut_at: int, seed: int) -> tuple[bool, int]:
+    """Cuts the power at a flush, or after the last. Returns False if there were fewer flushes, and the blocks that the
+    disk had after the cut."""
+    cut, recovered = False, 0
     with campaign.directory(f"{kind}-{cut_at}-{seed}") as work:
         this = KINDS[kind](campaign, work, seed)
         disk = Disk(campaign, work, this.state)
@@ -299,6 +307,7 @@ def run_round(campaign: Campaign, kind: str, cut_at: int, seed: int) -> bool:
             server.discard()
             disk.restore()
             this.after_cut(later)
+            recovered = this.recovered if cut else 0
         except Failure as failure:
             cut = disk.is_cut()
             repeat = campaign.command(only=kind, at=cut_at, seed=seed)
@@ -307,8 +316,8 @@ def run_round(campaign: Campaign, kind: str, cut_at: int, seed: int) -> bool:
             disk.end_all_processes()
             server.discard()
             later.discard()
-    campaign.report(rounds=1, cuts=int(cut))
-    return cut
+    campaign.report(rounds=1, cuts=int(cut), blocks_recovered=recovered)
+    return cut, recovered
 
 
 def main() -> int:
@@ -328,10 +337,12 @@ def main() -> int:
     draw = random.Random(campaign.seed)
     while campaign.left_s() > 0:
         kind = min(kinds, key=lambda name: walks.of(name)["rounds"])
-        cut = run_round(campaign, kind, walks.of(kind)["next"], draw.randrange(1, 1 << 31))
-        walks.advance(kind, cut)
+        cut, recovered = run_round(campaign, kind, walks.of(kind)["next"], draw.randrange(1, 1 << 31))
+        recovered = walks.advance(kind, cut, recovered)
         if not cut:
             campaign.report(**{f"{kind}.walks": 1})
+        if not cut and kind == "node" and walks.of(kind)["rounds"] > 1 and recovered == 0:
+            campaign.fail("no block was on the disk after any cut of a whole walk: no byte that survives is checked")
     return campaign.exit_code()
 
 
