@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -33,6 +34,8 @@ Result<FileDescriptor> lock_file(const std::string& path, unsigned mode) {
     const bool is_read_only = !file && file.error().system_errno == EROFS;
     if (is_read_only) file = open_file(path, O_RDONLY);
     if (!file) return file;
+    // An earlier version may have made it so that others can lock it.
+    if (!is_read_only) static_cast<void>(::fchmod(file->get(), mode));
     for (int tries = 1; ::flock(file->get(), LOCK_EX | LOCK_NB) != 0; ++tries) {
         if (errno != EWOULDBLOCK) return fail_errno(errno, "lock " + path);
         const pid_t owner = owner_of(path);

@@ -27,6 +27,18 @@ TEST(StateDirectory, DamagedNumberIsReplaced) {
     EXPECT_EQ(load_or_create_directory_number(directory.path()).value(), *number);
 }
 
+// Who can open a file can lock it, and so keep the next daemon from starting.
+TEST(StateDirectory, OnlyTheDaemonsUserCanOpenItsLock) {
+    const test::TempDirectory directory;
+    const auto mode = [&] { return std::filesystem::status(directory / "larderd.lock").permissions(); };
+    const auto owner_only = std::filesystem::perms::owner_read | std::filesystem::perms::owner_write;
+    ASSERT_TRUE(lock_state_directory(directory.path()).has_value());
+    EXPECT_EQ(mode(), owner_only);
+    std::filesystem::permissions(directory / "larderd.lock", std::filesystem::perms(0644));
+    ASSERT_TRUE(lock_state_directory(directory.path()).has_value());
+    EXPECT_EQ(mode(), owner_only);
+}
+
 TEST(StateDirectory, ErrorNamesTheFile) {
     const auto number = load_or_create_directory_number("/nowhere/at/all");
     ASSERT_FALSE(number.has_value());
