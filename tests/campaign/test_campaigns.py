@@ -183,6 +183,17 @@ def test_power_loss_wants_the_acknowledged_rate_or_the_one_that_was_in_flight(
             round_.after_cut(FakeAllocator(rate))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("walks", "recovered", "is_doubtful"), [(9, 0, False), (10, 0, True), (10, 1, False)])
+def test_power_loss_fails_if_no_block_is_ever_left(
+    walks: int, recovered: int, is_doubtful: bool, tmp_path: pathlib.Path
+) -> None:
+    made = power_loss.Walks(tmp_path / "walks.json")
+    made.advance("node", True, recovered)
+    for _ in range(walks):
+        made.advance("node", False, 0)
+    assert power_loss.Walks(tmp_path / "walks.json").tests_no_blocks() is is_doubtful
+
+
 def test_power_loss_knows_a_cut_that_comes_while_it_looks_at_the_program(tmp_path: pathlib.Path) -> None:
     class Dying:
         polls = 0
