@@ -335,6 +335,7 @@ class Round:
         wait_until(
             lambda: self.reader.epochs() > epochs, EPOCH_S_MAX, "the victim has read an epoch under attack", self.check_daemon
         )
+        self.check_counts()
         self.end_attackers()
         if self.leased:
             self.check_registrations()
@@ -371,6 +372,17 @@ class Round:
             self.daemon.end(END_S)
             self.reader.end()
         self.campaign.report(rounds=1)
+
+    def check_counts(self) -> None:
+        """What the node counts for the victim's job is what the victim has read, and nothing of the attackers."""
+        before, epochs = self.reader.bytes(), self.reader.epochs()
+        counted = next(job["bytes"] for job in self.daemon.get("/v1/jobs")["jobs"] if job["job"] == "victim")
+        # The epoch in progress has ended by then, and so has the one whose first batches may be counted.
+        wait_until(
+            lambda: self.reader.epochs() >= epochs + 2, EPOCH_S_MAX, "the victim has read two epochs", self.check_daemon
+        )
+        if not before <= counted <= self.reader.bytes():
+            raise Failure(f"the node counted {counted} bytes for the victim, which has read {before} to {self.reader.bytes()}")
 
     def is_planned(self) -> bool:
         assert self.scheduler is not None

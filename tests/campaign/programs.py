@@ -241,6 +241,10 @@ class Reader:
     def epochs(self) -> int:
         return self._log.read_text(errors="replace").count("\nepoch ")
 
+    def bytes(self) -> int:
+        """What it had read at the end of its last epoch."""
+        return max((int(line.split()[3]) for line in self.output().splitlines() if line.startswith("epoch ")), default=0)
+
     def wait(self, seconds: float) -> int:
         """The exit code once it has ended: 0, 1: the daemon gave an error, 3: wrong bytes or samples."""
         return self._child.process.wait(seconds)
