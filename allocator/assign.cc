@@ -82,7 +82,8 @@ Solution solve_with_quotas(const ClusterState& state, const Problem& problem, Ob
                            std::vector<std::vector<NodeCache>> quotas, bool* nodes_bind = nullptr) {
     Solution solution{.quotas = std::move(quotas)};
     solution.steady_hit_ratios = steady_hits(problem, solution.quotas);
-    solution.steady_rates = rates_for(state, problem, kind, solution.steady_hit_ratios, solution.quotas, nodes_bind);
+    solution.steady_rates = rates_for(state, problem, kind, solution.steady_hit_ratios, filled_hits_per_byte(problem),
+                                      solution.quotas, nodes_bind);
     return solution;
 }
 
@@ -339,7 +340,7 @@ PlanValue quick_plan_value(const ClusterState& state, ObjectiveKind kind, std::u
 
 Solution towards_equal_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Solution best) {
     if (!chooses_quotas(kind) || reaches_equal_shares(problem, best)) return best;
-    Quotas relieved = relieve_nodes(state, problem, best.steady_hit_ratios, best.quotas);
+    Quotas relieved = relieve_nodes(state, problem, best.quotas);
     if (relieved != best.quotas) {
         Solution solution = solve_with_quotas(state, problem, kind, std::move(relieved));
         if (reaches_equal_shares(problem, solution)) return solution;
@@ -532,7 +533,8 @@ std::uint64_t moved_bytes(const ClusterState& state, const Quotas& quotas) {
 Plan plan_of(const ClusterState& state, std::span<const std::uint32_t> placed, const Problem& problem,
              ObjectiveKind kind, Solution solution) {
     const std::vector<double>& hits = problem.effective_hit_ratios;
-    const std::vector<double> rates = rates_for(state, problem, kind, hits, solution.quotas);
+    const std::vector<double> rates =
+        rates_for(state, problem, kind, hits, hits_per_byte(problem, hits, solution.quotas), solution.quotas);
     const std::vector<double> bandwidths = bandwidth_grants(problem, kind, rates, hits);
     Plan plan;
     plan.steady_remote_bytes_per_second = steady_remote(problem, solution);

@@ -167,7 +167,7 @@ public:
             const DatasetTerms& terms = problem_.datasets[d];
             if (terms.caches_begin != first) continue;
             for (std::uint32_t j = terms.jobs_begin; j < terms.jobs_end; ++j) {
-                const double rate = rates_[j] * problem_.gains_of_kept[j];
+                const double rate = rates_[j] * problem_.gains_once_filled[j];
                 if (rate <= 0) continue;
                 for (const JobRun& run : problem_.runs_of(j)) {
                     if (!(excess[run.node] > 0)) continue;
@@ -206,7 +206,7 @@ private:
         const GroupCache& cache = problem_.caches[i];
         const DatasetTerms& terms = problem_.datasets[cache.dataset];
         for (std::uint32_t j = terms.jobs_begin; j < terms.jobs_end; ++j) {
-            const double rate = rates_[j] * problem_.gains_of_kept[j];
+            const double rate = rates_[j] * problem_.gains_once_filled[j];
             for (const JobRun& run : problem_.runs_of(j)) local_per_byte_[run.node] += run.part * rate / cache.size;
         }
         places_.clear();

@@ -112,7 +112,7 @@ std::vector<double> per_byte(const Problem& problem, auto&& rate) {
 }  // namespace
 
 std::vector<double> reads_per_byte(const Problem& problem, std::span<const double> rates) {
-    return per_byte(problem, [&](std::size_t j) { return rates[j] * problem.gains_of_kept[j]; });
+    return per_byte(problem, [&](std::size_t j) { return rates[j] * problem.gains_once_filled[j]; });
 }
 
 namespace {

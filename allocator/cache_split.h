@@ -24,7 +24,7 @@ using CacheSplit = std::vector<double>;
 // Returns `split` moved towards the equal one, only as far as needed to let every job reach its equal share's rate.
 CacheSplit towards_equal_split(const Problem& problem, const CacheSplit& split);
 
-// Returns the rate at which each byte of a cache is read in the steady state if jobs read at these rates, by index in
+// Returns the rate at which each byte of a cache is read once it is filled, if jobs read at these rates, by index in
 // Problem::caches.
 std::vector<double> reads_per_byte(const Problem& problem, std::span<const double> rates);
 

@@ -30,10 +30,9 @@ struct Piece {
 
 class Relief {
 public:
-    Relief(const ClusterState& state, const Problem& problem, std::span<const double> hits,
-           const std::vector<std::vector<NodeCache>>& quotas)
+    Relief(const ClusterState& state, const Problem& problem, const std::vector<std::vector<NodeCache>>& quotas)
         : state_(state), problem_(problem), pieces_(state.nodes.size()), loads_(state.nodes.size()) {
-        const std::vector<double> per_byte = hits_per_byte(problem, hits, quotas);
+        const std::vector<double> per_byte = filled_hits_per_byte(problem);
         const std::vector<double> reads = reads_by_cache(problem, problem.equal_rates, per_byte);
         std::vector<NodeCache> room(state.nodes.size());
         for (std::uint32_t n = 0; n < room.size(); ++n) {
@@ -207,9 +206,8 @@ private:
 }  // namespace
 
 std::vector<std::vector<NodeCache>> relieve_nodes(const ClusterState& state, const Problem& problem,
-                                                  std::span<const double> hits,
                                                   const std::vector<std::vector<NodeCache>>& quotas) {
-    return Relief(state, problem, hits, quotas).run();
+    return Relief(state, problem, quotas).run();
 }
 
 }  // namespace larder::allocator

@@ -4,17 +4,15 @@
 // most read bytes with the least read bytes of nodes of its group that have load to spare, tier by tier. So each
 // dataset keeps its bytes in the group, and every job its hit ratio.
 
-#include <span>
 #include <vector>
 
 #include "allocator/problem.h"
 
 namespace larder::allocator {
 
-// Returns the quotas (by dataset, each by node) after the exchanges. Held quotas stay. `hits` are the jobs' hit ratios
-// under these quotas, by index in Problem::jobs. Loads stay too high where no exchange helps.
+// Returns the quotas (by dataset, each by node) after the exchanges. Held quotas stay. Loads stay
+// too high where no exchange helps.
 std::vector<std::vector<NodeCache>> relieve_nodes(const ClusterState& state, const Problem& problem,
-                                                  std::span<const double> hits,
                                                   const std::vector<std::vector<NodeCache>>& quotas);
 
 }  // namespace larder::allocator

@@ -294,8 +294,8 @@ void share_limits(const ClusterState& state, std::span<const std::uint32_t> data
     }
 }
 
-// Makes each job's equal share of cache and bandwidth, and its rate from them. Returns what each cache then holds.
-std::vector<CachedPart> share_equally(std::span<const double> readers, Problem& problem) {
+// Makes each job's equal share of cache and bandwidth, and its rate from them.
+void share_equally(std::span<const double> readers, Problem& problem) {
     std::vector<double> left = problem.group_bytes;
     for (const GroupCache& cache : problem.caches) left[cache.group] -= cache.floor;
     std::vector<double> readers_in_group(problem.group_bytes.size());
@@ -308,7 +308,7 @@ std::vector<CachedPart> share_equally(std::span<const double> readers, Problem& 
         cache.equal_cache = std::min(cache.cap, cache.floor + std::max(0.0, left[cache.group]) * share);
         equal_bytes.push_back(cache.equal_cache);
     }
-    std::vector<CachedPart> equal_parts = problem.cached_parts(equal_bytes);
+    const std::vector<CachedPart> equal_parts = problem.cached_parts(equal_bytes);
     double count = 0;
     double remote_left = problem.remote;
     for (const JobTerms& job : problem.jobs) count += job.time_share;
@@ -321,7 +321,6 @@ std::vector<CachedPart> share_equally(std::span<const double> readers, Problem& 
         const double hits = problem.steady_hit_ratio(j, equal_parts);
         problem.equal_rates[j] = predicted_rate(problem.ideals[j], job.equal_bandwidth, hits);
     }
-    return equal_parts;
 }
 
 // The lowest and the second lowest of the rates that nodes of a group allow.
@@ -355,7 +354,7 @@ std::uint32_t sole_node_in(const Problem& problem, std::span<const JobRun> runs,
 // lies on all nodes of the group, in memory and on disk, in proportion to their room. The jobs that run on a node share
 // its incoming network. The jobs of a group share the disks of its nodes, and each node's outgoing network as far as
 // they run on other nodes.
-void bound_by_nodes(const ClusterState& state, std::span<const CachedPart> equal_parts, Problem& problem) {
+void bound_by_nodes(const ClusterState& state, Problem& problem) {
     const bool node_bounds = std::ranges::any_of(state.nodes, [](const ClusterNode& node) {
         return std::isfinite(node.nic_bytes_per_second) || std::isfinite(node.disk_read_bytes_per_second);
     });
@@ -393,13 +392,10 @@ void bound_by_nodes(const ClusterState& state, std::span<const CachedPart> equal
         const JobTerms& job = problem.jobs[j];
         const std::span<const JobRun> runs = problem.runs_of(j);
         double& equal_rate = problem.equal_rates[j];
-        double reached_bytes = 0;
-        for (const Read& read : problem.reads_of(j))
-            reached_bytes += read.part * problem.caches[read.cache].equal_cache;
         for (const Read& read : problem.reads_of(j)) {
             const GroupCache& cache = problem.caches[read.cache];
             // Bytes that are hit in this group, for each byte that the job's part there reads.
-            const double hits = problem.steady_hit_ratio(j, equal_parts) * cache.equal_cache / reached_bytes;
+            const double hits = problem.gains_once_filled[j] * hit_ratio(cache.equal_cache, cache.size);
             if (!(hits > 0)) continue;
             const double network = from_networks[cache.group].without(sole_node_in(problem, runs, cache.group));
             equal_rate = std::min(equal_rate, std::min(from_disks[cache.group], network) * job.time_share / hits);
@@ -451,8 +447,9 @@ Problem make_problem(const ClusterState& state, CountedJobs counted) {
     problem.terms_of_job.resize(state.jobs.size(), kNoTerms);
     for (std::uint32_t j = 0; j < jobs.size(); ++j) problem.terms_of_job[jobs[j]] = j;
     problem.jobs.resize(jobs.size());
-    for (auto* column : {&problem.ideals, &problem.effective_hit_ratios, &problem.bandwidth_floors,
-                         &problem.bandwidth_caps, &problem.gains_of_kept, &problem.gains_of_added}) {
+    for (auto* column :
+         {&problem.ideals, &problem.effective_hit_ratios, &problem.bandwidth_floors, &problem.bandwidth_caps,
+          &problem.gains_of_kept, &problem.gains_of_added, &problem.gains_once_filled}) {
         column->resize(jobs.size());
     }
     std::vector<double> parts_of_time(jobs.size());
@@ -484,13 +481,14 @@ Problem make_problem(const ClusterState& state, CountedJobs counted) {
         const CacheGains parts = gains_of(job, state.datasets[job.dataset], hits);
         problem.gains_of_kept[j] = parts.of_kept;
         problem.gains_of_added[j] = parts.of_added;
+        problem.gains_once_filled[j] = job.remaining_epochs > 1 ? 1 : parts.of_kept;
     }
     const std::vector<double> readers = count_readers(state, parts_of_time, ranks, problem);
     apply_held_quotas(state, problem);
     share_limits(state, datasets_in_order, readers, problem);
     if (problem.jobs.empty()) return problem;
-    const std::vector<CachedPart> equal_parts = share_equally(readers, problem);
-    bound_by_nodes(state, equal_parts, problem);
+    share_equally(readers, problem);
+    bound_by_nodes(state, problem);
     return problem;
 }
 

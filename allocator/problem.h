@@ -82,8 +82,10 @@ struct Problem {
     std::vector<double> effective_hit_ratios;  // from the cache as it is
     std::vector<double> bandwidth_floors;
     std::vector<double> bandwidth_caps;
-    std::vector<double> gains_of_kept;        // of_kept of cache_gains() in model.h
-    std::vector<double> gains_of_added;       // of_added, likewise
+    std::vector<double> gains_of_kept;   // of_kept of cache_gains() in model.h
+    std::vector<double> gains_of_added;  // of_added, likewise
+    std::vector<double>
+        gains_once_filled;  // the same of a block in all epochs but the first: 1, or less in the last epoch
     std::vector<std::uint32_t> reads_begin;   // in `reads`; one more than there are jobs
     std::vector<std::uint32_t> runs_begin;    // in `runs`, likewise
     std::vector<std::uint32_t> terms_of_job;  // in `jobs`, by index in the state; kNoTerms: not counted

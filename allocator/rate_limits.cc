@@ -208,6 +208,15 @@ std::vector<double> hits_per_byte(const Problem& problem, std::span<const double
     return per_byte;
 }
 
+std::vector<double> filled_hits_per_byte(const Problem& problem) {
+    std::vector<double> per_byte(problem.jobs.size());
+    for (std::uint32_t j = 0; j < per_byte.size(); ++j) {
+        const std::span<const Read> reads = problem.reads_of(j);
+        if (!reads.empty()) per_byte[j] = problem.gains_once_filled[j] / problem.caches[reads.front().cache].size;
+    }
+    return per_byte;
+}
+
 std::vector<double> reads_by_cache(const Problem& problem, std::span<const double> rates,
                                    std::span<const double> hits_per_byte) {
     std::vector<double> reads(problem.caches.size());
@@ -260,16 +269,16 @@ struct NodeLimits {
 
 // Bounds the jobs' rates by the remote, each node's network in and out, and each node's disk. Nodes that can carry the
 // highest possible demand of their jobs and their cache are left out. This leaves out most nodes. Every other node
-// costs a few terms for each job that runs there or whose data it caches. `hit_ratios` are by index in Problem::jobs,
-// `quotas` by dataset. The bounds hold for rates up to Problem::ideals.
+// costs a few terms for each job that runs there or whose data it caches. `hit_ratios` and `per_byte` (hits_per_byte())
+// are by index in Problem::jobs, `quotas` by dataset. The bounds hold for rates up to Problem::ideals.
 RateLimits cluster_limits(const ClusterState& state, const Problem& problem, std::span<const double> hit_ratios,
-                          std::span<const std::vector<NodeCache>> quotas) {
+                          std::span<const double> per_byte, std::span<const std::vector<NodeCache>> quotas) {
     const bool node_bounds = std::ranges::any_of(state.nodes, [](const ClusterNode& node) {
         return std::isfinite(node.nic_bytes_per_second) || std::isfinite(node.disk_read_bytes_per_second);
     });
     if (!node_bounds) return RateLimits::of_remote(problem, hit_ratios);
 
-    const std::vector<double> per_byte = hits_per_byte(problem, hit_ratios, quotas);
+    const std::vector<double> average_per_byte = hits_per_byte(problem, hit_ratios, quotas);
     const std::vector<NodeDemand> demand = highest_demand(problem, per_byte, quotas);
     RateLimits limits(problem.jobs.size());
     const std::uint32_t remote = limits.add(problem.remote);
@@ -306,8 +315,10 @@ RateLimits cluster_limits(const ClusterState& state, const Problem& problem, std
         for (const NodeCache& quota : quotas_on_limited_nodes) {
             const double in_group = part_of_group[problem.group_of_node[quota.node]];
             if (in_group <= 0) continue;
-            hits_at[quota.node] = per_byte[j] * in_group * static_cast<double>(quota.bytes());
-            limits.use(limits_of[quota.node].out, j, hits_at[quota.node] * (1 - part_of_node[quota.node] / in_group));
+            const auto bytes = static_cast<double>(quota.bytes());
+            hits_at[quota.node] = average_per_byte[j] * in_group * bytes;
+            limits.use(limits_of[quota.node].out, j,
+                       per_byte[j] * in_group * bytes * (1 - part_of_node[quota.node] / in_group));
             limits.use(limits_of[quota.node].disk, j, per_byte[j] * in_group * static_cast<double>(quota.disk_bytes));
         }
         // Bytes that a node caches itself do not cross its network.
@@ -365,9 +376,9 @@ std::vector<double> rates_within(const RateLimits& limits, const Problem& proble
 }  // namespace
 
 std::vector<double> rates_for(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
-                              std::span<const double> hits, const std::vector<std::vector<NodeCache>>& quotas,
-                              bool* nodes_bind) {
-    const RateLimits limits = cluster_limits(state, problem, hits, quotas);
+                              std::span<const double> hits, std::span<const double> hits_per_byte,
+                              const std::vector<std::vector<NodeCache>>& quotas, bool* nodes_bind) {
+    const RateLimits limits = cluster_limits(state, problem, hits, hits_per_byte, quotas);
     std::vector<double> rates = rates_within(limits, problem, kind, hits);
     if (nodes_bind == nullptr) return rates;
     *nodes_bind = false;

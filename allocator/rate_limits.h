@@ -86,16 +86,19 @@ private:
 // its bytes that comes from a node, for each byte the node caches, in a group where all of the job runs.
 std::vector<double> hits_per_byte(const Problem& problem, std::span<const double> hit_ratios,
                                   std::span<const std::vector<NodeCache>> quotas);
+// Returns the same for quotas that are filled.
+std::vector<double> filled_hits_per_byte(const Problem& problem);
 // Returns, by cache, the bytes per second that jobs at these rates read from it, for each byte cached.
 std::vector<double> reads_by_cache(const Problem& problem, std::span<const double> rates,
                                    std::span<const double> hits_per_byte);
 
 // Returns the rates these hit ratios allow, by the objective. No job falls below its equal share's rate. If the cache
 // is not yet as planned and those rates do not fit, the lower bound is the rate from an equal share of bandwidth.
-// `hits` are by index in Problem::jobs, `quotas` by dataset. `nodes_bind`, if not null, is set to true if a job would
-// be faster without the limits of disks and networks.
+// `hits` are by index in Problem::jobs, `quotas` by dataset. `hits_per_byte` are what nodes read and send: once quotas
+// are filled, that is more than the average hits of a job whose quota has yet to be filled. `nodes_bind`, if not null,
+// is set to true if a job would be faster without the limits of disks and networks.
 std::vector<double> rates_for(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
-                              std::span<const double> hits, const std::vector<std::vector<NodeCache>>& quotas,
-                              bool* nodes_bind = nullptr);
+                              std::span<const double> hits, std::span<const double> hits_per_byte,
+                              const std::vector<std::vector<NodeCache>>& quotas, bool* nodes_bind = nullptr);
 
 }  // namespace larder::allocator

@@ -18,15 +18,14 @@ public:
     }
 
     Result<void> plan(const ReadersState& state) override {
-        cluster_.describe(state, true);
-        const auto plan = allocator::assign(cluster_.state, objective_);
+        auto plan = make_plan(state);
         if (!plan) return std::unexpected(plan.error());
-        for (Store* store : state.stores) {
-            const auto& quotas = plan->datasets[cluster_.dataset_at.at(store->dataset)].quotas;
-            const auto quota = std::ranges::find(quotas, store->node, &allocator::NodeCache::node);
-            store->quota_bytes =
-                quota == quotas.end() ? 0 : std::min(store->size_bytes, static_cast<double>(quota->bytes()));
-            cut_to_quota(*store);
+        // Bandwidth is granted for what can be hit, so where a quota has cut the cache it is granted anew, as the
+        // daemon does within a second.
+        if (cut_to_quotas(state, *plan)) {
+            plan = make_plan(state);
+            if (!plan) return std::unexpected(plan.error());
+            cut_to_quotas(state, *plan);
         }
         for (std::size_t i = 0; i < state.readers.size(); ++i) {
             SimulatedReader& reader = *state.readers[i];
@@ -41,6 +40,25 @@ public:
     }
 
 private:
+    Result<allocator::Plan> make_plan(const ReadersState& state) {
+        cluster_.describe(state, true);
+        return allocator::assign(cluster_.state, objective_);
+    }
+
+    // Returns true if some store held more than its quota.
+    bool cut_to_quotas(const ReadersState& state, const allocator::Plan& plan) const {
+        bool any = false;
+        for (Store* store : state.stores) {
+            const auto& quotas = plan.datasets[cluster_.dataset_at.at(store->dataset)].quotas;
+            const auto quota = std::ranges::find(quotas, store->node, &allocator::NodeCache::node);
+            store->quota_bytes =
+                quota == quotas.end() ? 0 : std::min(store->size_bytes, static_cast<double>(quota->bytes()));
+            any = any || store->cached_bytes > store->quota_bytes + 1;  // quotas are whole bytes
+            cut_to_quota(*store);
+        }
+        return any;
+    }
+
     CacheOptions options_;
     allocator::Objective objective_;
     PlannedCluster cluster_;

@@ -9,8 +9,8 @@
 
 namespace larder::oracle {
 
-// Up to 6 jobs, 4 datasets and 4 nodes with disks, networks and jobs with few epochs left. Half of the clusters have operators'
-// limits, the other half several peer groups: the model leaves open how a limit is divided among groups.
+// Up to 6 jobs, 4 datasets and 4 nodes with disks, networks and jobs with few epochs left. Half of the clusters have
+// operators' limits, the other half several peer groups: the model leaves open how a limit is divided among groups.
 inline allocator::ClusterState small_cluster(std::uint64_t seed) {
     test::RandomStateOptions options{.jobs_max = 6, .datasets_max = 4, .nodes_max = 4, .epochs = false};
     options.operator_limits = seed % 2 == 1;

@@ -172,7 +172,7 @@ public:
             rows.add(first_bandwidth + static_cast<int>(j), 1);
             rows.add(first_rate + static_cast<int>(j), -1);
             for (std::size_t i = 0; i < products_.size(); ++i) {
-                if (products_[i].job == j) rows.add(first_product + static_cast<int>(i), part_of(products_[i]));
+                if (products_[i].job == j) rows.add(first_product + static_cast<int>(i), hits_of(products_[i]));
             }
             rows.end(0, COIN_DBL_MAX);
         }
@@ -236,7 +236,7 @@ public:
         for (std::size_t j = 0; j < cluster_.jobs(); ++j) {
             double misses = 1;
             for (const Product& product : products_) {
-                if (product.job == j) misses -= part_of(product) * split.columns[product.place];
+                if (product.job == j) misses -= hits_of(product) * split.columns[product.place];
             }
             rows.add(static_cast<int>(j), -std::max(0.0, misses));
             rows.add(first_bandwidth + static_cast<int>(j), 1);
@@ -258,10 +258,12 @@ private:
         int count() const { return static_cast<int>(lower.size()); }
     };
 
-    // Returns the part of the job's bytes that hit in the place, for the whole dataset cached there.
+    // Returns the part of the job's bytes that it reads from the place once the whole dataset is cached there.
     double part_of(const Product& product) const {
-        return cluster_.part_near(product.job, places_[product.place].node) * cluster_.gain(product.job);
+        return cluster_.part_near(product.job, places_[product.place].node);
     }
+    // Returns the part of the job's bytes that hit in the place until it ends.
+    double hits_of(const Product& product) const { return part_of(product) * cluster_.gain(product.job); }
     std::uint32_t group_of(const Product& product) const {
         return cluster_.state().nodes[places_[product.place].node].peer_group;
     }
@@ -278,8 +280,8 @@ private:
         for (std::size_t i = 0; i < products_.size(); ++i) {
             const Place& place = places_[products_[i].place];
             if (place.node != n) continue;
-            const double run = cluster_.run(products_[i].job, n) * cluster_.gain(products_[i].job);
-            in.of_products[i] = -run;
+            const double run = cluster_.run(products_[i].job, n);
+            in.of_products[i] = -run * cluster_.gain(products_[i].job);
             out.of_products[i] = part_of(products_[i]) - run;
             if (place.on_disk) disk.of_products[i] = part_of(products_[i]);
         }
@@ -455,8 +457,8 @@ std::vector<double> equal_share_rates(const ClusterState& state) {
             const std::pair key{job.dataset, group};
             const double share = std::max(0.0, left[group]) * readers_of(job.dataset, group) / jobs_of_group[group];
             const double bytes = std::min(caps[key], floors[key] + share);
-            hits_in_group[group] = part * bytes / cluster.size(job.dataset) * cluster.gain(j);
-            hits += hits_in_group[group];
+            hits_in_group[group] = part * bytes / cluster.size(job.dataset);
+            hits += hits_in_group[group] * cluster.gain(j);
         }
         const double bandwidth = std::min(
             job.bandwidth_cap_bytes_per_second,
@@ -474,7 +476,7 @@ std::vector<double> equal_share_rates(const ClusterState& state) {
             const double run = cluster.run(j, n);
             if (run > 0) rate = std::min(rate, node.nic_bytes_per_second / jobs_here / run);
             const double near = cluster.part_near(j, n);
-            if (near <= 0 || room <= 0) continue;
+            if (near <= 0 || cluster.gain(j) <= 0 || room <= 0) continue;
             // Loads and shares are both in proportion to the part of the job that uses the node.
             const double hits_here = hits_in_group[node.peer_group] / near * room / group_room;
             const double from_disk = hits_here * cluster.room(n, true) / room;

@@ -4,14 +4,15 @@
 // of its input. A steady state is a split of the cache and the jobs' rates. Disks, networks in and out, peer groups,
 // the operator's limits and last epochs count as the model says:
 //
-//     remote       sum of b_j <= B,  b_j >= f_j (1 - h_j),  h_j = sum of g_j part_jg y_dn over the nodes n of each group
-//     disk of n    sum of f_j g_j part_jg y_dn (on disk) <= disk
+//     remote       sum of b_j <= B,  b_j >= f_j (1 - h_j),  h_j = sum of g_j part_jk y_dn over the nodes n of each
+//                  group k
+//     disk of n    sum of f_j part_jk y_dn (on disk) <= disk
 //     network in   sum of f_j run_jn (1 - g_j y_dn) <= nic
-//     network out  sum of f_j g_j (part_jg - run_jn) y_dn <= nic
+//     network out  sum of f_j (part_jk - run_jn) y_dn <= nic
 //
-// where y_dn is the part of dataset d that node n caches, part_jg the part of job j that runs in group g, run_jn the
-// part that runs on node n, and g_j = 1 - 1 / epochs, since nothing is cached before the first epoch. Every job reads
-// at least at its equal share's rate.
+// where y_dn is the part of dataset d that node n caches, part_jk the part of job j that runs in group k, run_jn the
+// part that runs on node n, and g_j = 1 - 1 / epochs, since nothing is cached before the first epoch. Disks and
+// networks out carry what is read once the cache is filled. Every job reads at least at its equal share's rate.
 //
 // For given rates these are linear programs. The products f_j y_dn make the largest sum of rates a bilinear program. It
 // is solved by branching on the rates: within a box of rates, McCormick's bounds on each product give a linear program

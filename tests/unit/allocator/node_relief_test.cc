@@ -46,8 +46,7 @@ Quotas relieved(const ClusterState& state) {
     Problem problem = make_problem(state);
     // Bounds of the nodes are no part of these tests' equal shares.
     problem.equal_rates = problem.ideals;
-    const std::vector<double> hits{1, 1};
-    return relieve_nodes(state, problem, hits, kHotOnSlow);
+    return relieve_nodes(state, problem, kHotOnSlow);
 }
 
 TEST(NodeRelief, NodesThatCarryTheirLoadKeepTheirCache) {

@@ -138,6 +138,7 @@ TEST(NodeStorage, HitsInPoolAreBoundByAllItsDisks) {
 TEST(NodeStorage, ReadsOverNetworkAreBoundByNetwork) {
     for (const bool own : {false, true}) {
         TwoNodes nodes;
+        nodes.options.places_by_plan = false;  // a gang on both nodes would have both networks
         nodes.options.cache.own_caches = own;
         nodes.options.node_nic_bytes_per_second = 100e6;
         nodes.add(4, 3);
