@@ -202,12 +202,6 @@ void DataPlane::begin_epoch(SimulatedJob& job) {
     if (job.parts.size() > 1) add_up(job);
 }
 
-void DataPlane::end_hits(SimulatedJob& job) {
-    SimulatedReader& reader = job.reader;
-    // Rounding must not leave a last bit of hits to be read first.
-    reader.unread_cached_bytes = std::min(reader.unread_cached_bytes, reader.substitutes_above_bytes);
-}
-
 bool DataPlane::end_epoch(SimulatedJob& job) {
     SimulatedReader& reader = job.reader;
     const double need_before = reader.ideal * (1 - reader.hit_ratio);

@@ -27,8 +27,6 @@ public:
     void forget(const SimulatedJob& job);
     // Lets all readers read for `seconds`, and adds the bytes read to the jobs and to `outcomes`.
     void advance(double seconds, std::span<SimulatedJob* const> running, std::vector<JobOutcome>& outcomes);
-    // Call it when the job has read the hits that it reads first. A plan is due then.
-    static void end_hits(SimulatedJob& job);
     // Call it when the job's epoch has ended. Returns true if its needs have changed enough to warrant a new plan.
     bool end_epoch(SimulatedJob& job);
     // Sets what jobs may take from the remote together, from the next plan on. At first it is all of the storage's.

@@ -51,6 +51,7 @@ void advance(Store& store, std::span<const double> read) {
 }
 
 void begin_epoch(const Store& store, SimulatedReader& reader, double part) {
+    reader.has_read_hits = false;
     reader.unread_bytes = std::min(store.size_bytes * part, reader.remaining_bytes);
     reader.unread_cached_bytes =
         std::min(store.cached_bytes, store.size_bytes) * (reader.unread_bytes / store.size_bytes);

@@ -43,6 +43,7 @@ struct SimulatedReader {
     const SimulatedReader* job_reader = nullptr;           // set if this reader is a job's part on one node
     // Cached samples stand in for missing ones while more bytes than this are cached and unread (Quiver).
     double substitutes_above_bytes = std::numeric_limits<double>::infinity();
+    bool has_read_hits = false;   // in this epoch, for the first time: hits that others add later are mixed with misses
     bool shares_fetches = false;  // what it fetches serves the other readers of its store, too
     double fetch_part = 1;        // of its misses; the rest comes from fetches of others
     // The turns before this one, oldest first; empty if the job was never stopped.
@@ -84,7 +85,7 @@ inline double remote_rate(const SimulatedReader& reader) {
 }
 // True if the reader need not wait for misses: it reads cached samples first.
 inline bool reads_hits_first(const SimulatedReader& reader) {
-    return reader.unread_cached_bytes > reader.substitutes_above_bytes;
+    return !reader.has_read_hits && reader.unread_cached_bytes > reader.substitutes_above_bytes;
 }
 // Sets the rate from f*, the bandwidth and the hit ratio. A reader that reads hits first reads at f*, and hits what the
 // bandwidth does not bring.

@@ -107,7 +107,7 @@ Result<void> SimulationRun::handle_events() {
             plan_due_ = true;
             data_->resume(job, now_s_);
         } else if (job.ends_hits_next) {
-            DataPlane::end_hits(job);
+            job.reader.has_read_hits = true;
             plan_due_ = true;
             job.predict(now_s_);
         } else if (job.finishes_next) {

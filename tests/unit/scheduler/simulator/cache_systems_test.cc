@@ -141,6 +141,12 @@ TEST(Quiver, JobsOfADatasetFetchOnceIfTwoOfItsChunksFit) {
     EXPECT_NEAR(remote_bytes("whole-dataset", 0.2), 6 * kSize, 1e3);
 }
 
+TEST(Quiver, HitsThatOthersAddCostNoEventsEach) {
+    SimulatedCluster cluster(16);
+    for (int job = 0; job < 16; ++job) cluster.add(100 * job, 1, 4);
+    EXPECT_LT(cluster.run("fifo", 0.9 * kSize, 90e6, "quiver").events, 16 * 4 * 16);
+}
+
 TEST(CoorDl, JobsOfADatasetOnANodeShareCacheAndFetches) {
     const auto remote_bytes = [](std::string_view cache, std::uint32_t gpus) {
         SimulatedCluster cluster(2 * gpus);
