@@ -34,7 +34,7 @@ constexpr const char* kDataset =
     R"("counters":{"memory_hits":30,"disk_hits":10,"misses":60,"bytes_memory":30720,"bytes_disk":10240,)"
     R"("bytes_remote":61440,"crc_failures":1,"remote_errors":0,"admissions_refused":5},"versions":[1,2]})";
 constexpr const char* kJob =
-    R"({"job":"resnet","dataset":"images","sessions":2,"epoch":3,"remote_rate":2e8,"remote_burst_bytes":16777216,)"
+    R"({"job":"resnet","user":"ada","dataset":"images","sessions":2,"epoch":3,"remote_rate":2e8,"remote_burst_bytes":16777216,)"
     R"("counters":{"memory_hits":3,"disk_hits":1,"misses":4,"bytes_memory":3072,"bytes_disk":1024,"bytes_remote":4096},)"
     R"("unread_bytes":524288,"effective_cache_bytes":131072,"stall_s":1.5,"samples":8,"bytes":8192,)"
     R"("rate_bytes_per_second":125000000})";
@@ -453,9 +453,10 @@ TEST_F(LarderWithDaemonTest, SetsQuotas) {
 TEST_F(LarderWithDaemonTest, ShowsAndLimitsJobs) {
     daemon.answer("GET /v1/jobs", std::string("{\"jobs\":[") + kJob + "]}");
     daemon.answer("PUT /v1/jobs/resnet/limit", "{}");
-    EXPECT_THAT(larder({"jobs"}).output,
-                MatchesRegex("JOB .*STALL\nresnet  images +2 +3 +125.00 MB/s +50.0 % +3.00 KiB +1.00 KiB +4.00 KiB +"
-                             "200.00 MB/s +512.00 KiB +128.00 KiB +1.5 s\n"));
+    EXPECT_THAT(
+        larder({"jobs"}).output,
+        MatchesRegex("JOB .*STALL\nresnet  ada +images +2 +3 +125.00 MB/s +50.0 % +3.00 KiB +1.00 KiB +4.00 KiB +"
+                     "200.00 MB/s +512.00 KiB +128.00 KiB +1.5 s\n"));
     const auto limited = larder({"job", "limit", "resnet", "--rate", "200MB/s", "--burst", "16MiB"});
     EXPECT_EQ(limited.output, "resnet may take 200.00 MB/s from the remote on this node\n");
     EXPECT_EQ(daemon.requests().back(),
