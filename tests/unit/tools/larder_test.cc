@@ -36,7 +36,8 @@ constexpr const char* kDataset =
 constexpr const char* kJob =
     R"({"job":"resnet","user":"ada","dataset":"images","sessions":2,"epoch":3,"remote_rate":2e8,)"
     R"("remote_burst_bytes":16777216,)"
-    R"("counters":{"memory_hits":3,"disk_hits":1,"misses":4,"bytes_memory":3072,"bytes_disk":1024,"bytes_remote":4096},)"
+    R"("counters":{"memory_hits":3,"disk_hits":1,"misses":4,)"
+    R"("bytes_memory":3072,"bytes_disk":1024,"bytes_remote":4096},)"
     R"("unread_bytes":524288,"effective_cache_bytes":131072,"stall_s":1.5,"samples":8,"bytes":8192,)"
     R"("rate_bytes_per_second":125000000})";
 
