@@ -25,8 +25,9 @@ public:
                 use_own_nodes(state, j, *jobs[j], hits[j]);
             } else {
                 const double fetched = (1 - hits[j]) * jobs[j]->reader.fetch_part;
+                const double gpus = gpu_count(*state.placements[j]);
                 for (const NodeGpus& share : *state.placements[j]) {
-                    const double part = share.count() / gpu_count(*state.placements[j]);
+                    const double part = share.count() / gpus;
                     limits_.use(nic_in_[share.node], j, part * (fetched + (1 - fetched) * (1 - 1 / nodes)));
                 }
                 limits_.use(all_out, j, (1 - fetched) * (1 - 1 / nodes));

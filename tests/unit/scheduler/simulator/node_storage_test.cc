@@ -148,6 +148,14 @@ TEST(NodeStorage, ReadsOverNetworkAreBoundByNetwork) {
     }
 }
 
+TEST(NodeStorage, GangReadsOverTheNetworksOfAllItsNodes) {
+    TwoNodes nodes;
+    nodes.options.node_nic_bytes_per_second = 100e6;
+    nodes.add(8, 3);
+    // Each node reads half of the bytes: all of them over its network at first, then the half that the other caches.
+    EXPECT_NEAR(nodes.run().jobs[0].finish_s, kBytes / 200e6 + 2 * kBytes / 400e6, 5);
+}
+
 TEST(NodeStorage, DisksBindEveryCacheSystem) {
     for (const std::string_view cache :
          {"uniform+joint", "uniform+fair", "lru", "whole-dataset", "quiver", "static-per-job", "coordl"}) {
