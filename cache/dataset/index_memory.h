@@ -19,7 +19,7 @@ namespace larder::cache {
 // A quarter of the memory that this process can have.
 std::uint64_t index_bytes_max();
 
-// What an object takes until it is in the manifest.
+// Returns the memory that an object takes until it is in the manifest.
 constexpr std::uint64_t index_bytes(const IndexedObject& object) {
     constexpr std::uint64_t kSampleBytes = 16;
     constexpr std::uint64_t kBlockBytes = 64;

@@ -5,9 +5,9 @@
 // GPUs are left. Jobs keep their GPUs to the end of a round, by a lease. All rounds end together, so that large gangs
 // are not passed over for ever. GPUs that the shares leave idle go to any job that can use them.
 //
-// Where shares have pairs, as many GPUs of a round as the shares say are shared by two jobs. A job that is taken then
-// runs alone, or beside the first job by priority of a kind that the shares pair it with. Fractions of a GPU are
-// rounded up in as many rounds as they should.
+// Shares may have pairs of kinds of jobs. A round lets two jobs share as many GPUs as the shares say. A job that is
+// taken then runs alone, or beside another job of a kind that the shares pair it with, the first by priority. A
+// fraction of a GPU is a whole GPU in that fraction of the rounds.
 
 #include <span>
 #include <vector>
@@ -23,7 +23,7 @@ struct RoundJob {
     std::span<const double> parts;  // of the time, by type
 };
 
-// What rounds must know to let jobs share GPUs.
+// The shares by which rounds let jobs share GPUs.
 struct PackedShares {
     const Shares* shares = nullptr;
     std::span<const SharePair> pairs;        // of the shares; empty: no job shares

@@ -52,7 +52,7 @@ struct Shares {
     std::uint32_t types = 0;
     // The part of the time that each job of a group runs on a type without sharing. Index: group * types + type.
     std::vector<double> parts;
-    // By pair: how many GPUs have such a pair at a time, on average.
+    // The number of GPUs that have such a pair at a time, on average. Index: pair.
     std::vector<double> pair_gpus;
     double level = 0;           // the level that all groups reach
     std::vector<bool> binding;  // by group, set by ShareProgram: true if the group keeps the level from being higher

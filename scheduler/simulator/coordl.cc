@@ -51,7 +51,7 @@ private:
                                  state.storage.cache_bytes / static_cast<double>(state.nodes.size()));
         for (Store* store : state.stores) store->quota_bytes = store->cached_bytes;
         for (const Part& part : parts_) room[part.node] -= part.store->cached_bytes * part.fraction;
-        // What full stores leave goes to the others, in a few rounds.
+        // Each round gives the room that full stores leave to the others.
         constexpr int kRounds = 4;
         for (int round = 0; round < kRounds; ++round) give(state, room);
     }

@@ -64,7 +64,7 @@ private:
         }
     }
 
-    // What a reader gains: by hits, and by bytes that others fetch.
+    // The gains of readers: their sum and the largest.
     struct Gains {
         double all = 0;
         double most = 0;

@@ -59,7 +59,7 @@ struct ModelShape {
     double gpu_memory_part = 0;
 };
 
-// What two jobs of one GPU each do beside each other on one GPU.
+// The rates of two jobs that share one GPU.
 struct PairShape {
     std::string gpu_type;
     std::uint32_t first = 0;  // index in WorkloadTable::models

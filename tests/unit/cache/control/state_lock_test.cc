@@ -27,7 +27,7 @@ TEST(StateDirectory, DamagedNumberIsReplaced) {
     EXPECT_EQ(load_or_create_directory_number(directory.path()).value(), *number);
 }
 
-// Who can open a file can lock it, and so keep the next daemon from starting.
+// A user who can open the file can lock it, and the next daemon then does not start.
 TEST(StateDirectory, OnlyTheDaemonsUserCanOpenItsLock) {
     const test::TempDirectory directory;
     const auto mode = [&] { return std::filesystem::status(directory / "larderd.lock").permissions(); };

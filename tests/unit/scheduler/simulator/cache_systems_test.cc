@@ -71,7 +71,7 @@ TEST(Quiver, CachesWholeChunksOfADataset) {
     SimulatedCluster cluster(8);
     cluster.add(0, 1, 5);
     const double first_s = kSize / 20e6;
-    // Of room for 0.57 of the dataset, five chunks of a tenth are used.
+    // Five chunks of a tenth fit into room for 0.57 of the dataset.
     EXPECT_NEAR(cluster.run("fifo", 0.57 * kSize, 20e6, "quiver").jobs[0].finish_s, first_s * (1 + 4 * 0.5), 1);
 }
 
