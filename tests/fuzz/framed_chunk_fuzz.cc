@@ -18,7 +18,8 @@ namespace {
 void index(std::string_view file, std::uint32_t expected_samples) {
     test::MemoryReader reader(file);
     IndexedObject object{.path = "c", .size_bytes = file.size()};
-    const auto indexed = index_framed_chunk(reader, expected_samples, object, [](std::uint64_t) { return true; });
+    const auto indexed = index_framed_chunk(reader, expected_samples, object,
+                                            [](std::uint64_t, std::uint64_t) { return Result<void>{}; });
     LARDER_ASSERT(object.samples.size() * sizeof(std::uint32_t) <= file.size());
     if (!indexed) {
         LARDER_ASSERT(!indexed.error().message.empty());
