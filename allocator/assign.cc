@@ -13,6 +13,7 @@
 #include "allocator/model.h"
 #include "allocator/node_relief.h"
 #include "allocator/problem.h"
+#include "allocator/quota_program.h"
 #include "allocator/rate_limits.h"
 #include "allocator/sorted_indices.h"
 #include "allocator/user_shares.h"
@@ -79,11 +80,11 @@ bool lower_to_bounded_rates(const Problem& problem, const Solution& solution, st
 
 // Keeps these quotas, and only finds the rates.
 Solution solve_with_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
-                           std::vector<std::vector<NodeCache>> quotas, bool* nodes_bind = nullptr) {
+                           std::vector<std::vector<NodeCache>> quotas, Effort effort, bool* nodes_bind = nullptr) {
     Solution solution{.quotas = std::move(quotas)};
     solution.steady_hit_ratios = steady_hits(problem, solution.quotas);
     solution.steady_rates = rates_for(state, problem, kind, solution.steady_hit_ratios, filled_hits_per_byte(problem),
-                                      solution.quotas, nodes_bind);
+                                      solution.quotas, effort, nodes_bind);
     return solution;
 }
 
@@ -176,20 +177,25 @@ Quotas mixed(const ClusterState& state, const Problem& problem, const Quotas& fi
 // Solves for the running jobs, with quotas made for all jobs that take turns (`averages`). If these quotas leave a
 // running job below its equal share, they move towards equal ones as far as needed.
 Solution solve_for_rotation(const ClusterState& state, const Problem& averages, const Problem& running,
-                            ObjectiveKind kind, std::vector<std::vector<NodeCache>> quotas) {
-    Solution solution = solve_with_quotas(state, running, kind, std::move(quotas));
+                            ObjectiveKind kind, Effort effort, std::vector<std::vector<NodeCache>> quotas) {
+    Solution solution = solve_with_quotas(state, running, kind, std::move(quotas), effort);
     if (!chooses_quotas(kind) || reaches_equal_shares(running, solution)) return solution;
     const CacheSplit split = towards_equal_split(running, split_of(running, solution.quotas));
-    solution = solve_with_quotas(state, running, kind, place_quotas(state, averages, split, averages.ideals));
-    return towards_equal_quotas(state, running, kind, std::move(solution));
+    solution = solve_with_quotas(state, running, kind, place_quotas(state, averages, split, averages.ideals), effort);
+    return towards_equal_quotas(state, running, kind, effort, std::move(solution));
 }
 
 // Looks for better quotas where disks or networks bind, in a limited number of tries. Keeps the best solution it has
 // seen.
 class NodeSearch {
 public:
-    NodeSearch(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Solution first)
-        : state_(state), problem_(problem), kind_(kind), best_(std::move(first)), tries_(tries_in_time(problem)) {
+    NodeSearch(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Effort effort, Solution first)
+        : state_(state),
+          problem_(problem),
+          kind_(kind),
+          best_(std::move(first)),
+          tries_(tries_in_time(problem)),
+          uses_programs_(effort == Effort::thorough && has_small_programs(state, problem)) {
         highest_.reserve(problem.jobs.size());
         for (std::size_t j = 0; j < problem.jobs.size(); ++j) highest_.push_back(highest_rate(problem, j));
     }
@@ -199,12 +205,12 @@ public:
 
     // Returns true if every job reaches `rates` with these quotas.
     bool consider(Quotas quotas, std::span<const double> rates) {
-        Solution solution = solve_with_quotas(state_, problem_, kind_, std::move(quotas));
+        Solution solution = solve_with_quotas(state_, problem_, kind_, std::move(quotas), Effort::usual);
         bool reached = true;
         for (std::size_t j = 0; j < rates.size(); ++j) {
             reached = reached && solution.steady_rates[j] >= rates[j] * (1 - 1e-6);
         }
-        if (gain(problem_, kind_, best_, solution) > 0) best_ = std::move(solution);
+        take_if_better(std::move(solution));
         return reached;
     }
     // Divides the best split of `bounded` among the nodes so that they can carry its ideals best, or the best rates
@@ -218,14 +224,21 @@ public:
     }
     void raise() {
         if (kind_ == ObjectiveKind::max_min) return raise_level();
+        if (uses_programs_) return climb_from_several_starts();
         raise_one_by_one(problem_.equal_rates);
         raise_one_by_one(std::vector<double>(best_.steady_rates));
     }
 
 private:
+    void take_if_better(Solution solution) {
+        if (gain(problem_, kind_, best_, solution) > 0) best_ = std::move(solution);
+    }
+
     bool carries(std::span<const double> rates) {
         --tries_;
-        return consider(carrying_quotas(state_, problem_, rates), rates);
+        if (!uses_programs_) return consider(carrying_quotas(state_, problem_, rates), rates);
+        auto quotas = quotas_that_carry(state_, problem_, rates);
+        return quotas && consider(*std::move(quotas), rates);
     }
     double slope(std::size_t job) const { return problem_.jobs[job].weight * problem_.equal_rates[job]; }
 
@@ -273,23 +286,81 @@ private:
         }
     }
 
+    double value_of(const Solution& solution) const {
+        double value = 0;
+        for (std::size_t j = 0; j < problem_.jobs.size(); ++j) {
+            value += problem_.jobs[j].value * solution.steady_rates[j];
+        }
+        return value;
+    }
+
+    // Goes from solution to better solution until no step improves much.
+    void climb_from(Quotas start) {
+        Solution at = solve_with_quotas(state_, problem_, kind_, std::move(start), Effort::thorough);
+        constexpr double kReachMax = 0.5;
+        constexpr double kReachMin = 1e-3;
+        double reach = kReachMax;
+        bool reaches = reaches_equal_shares(problem_, at);
+        while (reach > kReachMin && tries_-- > 0) {
+            auto quotas = quotas_a_step_from(state_, problem_, at.quotas, at.steady_rates, reach);
+            if (!quotas) {
+                reach /= 4;
+                continue;
+            }
+            Solution next = solve_with_quotas(state_, problem_, kind_, *std::move(quotas), Effort::thorough);
+            const bool next_reaches = reaches_equal_shares(problem_, next);
+            if (next_reaches < reaches || (next_reaches == reaches && value_of(next) <= value_of(at) * (1 + 1e-6))) {
+                reach /= 4;
+                continue;
+            }
+            at = std::move(next);
+            reaches = next_reaches;
+            reach = std::min(kReachMax, 2 * reach);
+        }
+        if (reaches) take_if_better(std::move(at));
+    }
+
+    void climb_from_several_starts() {
+        climb_from(best_.quotas);
+        climb_from(equal_quotas(state_, problem_));
+        // One job after another about as fast as it can be, the others at their equal shares.
+        std::vector<double> rates = problem_.equal_rates;
+        for (std::size_t j = 0; j < rates.size(); ++j) {
+            for (const double part : {1.0, 0.5, 0.25, 0.125}) {
+                rates[j] = std::lerp(problem_.equal_rates[j], highest_[j], part);
+                auto quotas = quotas_that_carry(state_, problem_, rates);
+                if (!quotas) continue;
+                climb_from(*std::move(quotas));
+                break;
+            }
+            rates[j] = problem_.equal_rates[j];
+        }
+        // The same rates with as little remote bandwidth as possible.
+        rates = best_.steady_rates;
+        for (double& rate : rates) rate *= 1 - 1e-8;
+        if (auto quotas = quotas_that_carry(state_, problem_, rates)) {
+            take_if_better(solve_with_quotas(state_, problem_, kind_, *std::move(quotas), Effort::thorough));
+        }
+    }
+
     const ClusterState& state_;
     const Problem& problem_;
     ObjectiveKind kind_;
     Solution best_;
     int tries_;
+    bool uses_programs_;
     std::vector<double> highest_;
 };
 
 }  // namespace
 
-Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind) {
+Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Effort effort) {
     bool nodes_bind = false;
-    Solution first =
-        solve_with_quotas(state, problem, kind, choose_quotas(state, problem, kind, problem.ideals), &nodes_bind);
+    Solution first = solve_with_quotas(state, problem, kind, choose_quotas(state, problem, kind, problem.ideals),
+                                       Effort::usual, &nodes_bind);
     if (!nodes_bind || !chooses_quotas(kind)) return first;
 
-    NodeSearch search(state, problem, kind, std::move(first));
+    NodeSearch search(state, problem, kind, effort, std::move(first));
     search.balance(problem);
     search.raise();
     // Jobs that stay below f* need less cache: solve again with their rates as their ideals.
@@ -333,27 +404,30 @@ PlanValue plan_value(const ClusterState& state, const Problem& problem, Objectiv
 
 PlanValue quick_plan_value(const ClusterState& state, ObjectiveKind kind, std::uint32_t job) {
     const Problem problem = problem_for(state, kind, CountedJobs::running);
-    return plan_value(state, problem, kind,
-                      solve_with_quotas(state, problem, kind, choose_quotas(state, problem, kind, problem.ideals)),
-                      job);
+    return plan_value(
+        state, problem, kind,
+        solve_with_quotas(state, problem, kind, choose_quotas(state, problem, kind, problem.ideals), Effort::usual),
+        job);
 }
 
-Solution towards_equal_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Solution best) {
+Solution towards_equal_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Effort effort,
+                              Solution best) {
     if (!chooses_quotas(kind) || reaches_equal_shares(problem, best)) return best;
     Quotas relieved = relieve_nodes(state, problem, best.quotas);
     if (relieved != best.quotas) {
-        Solution solution = solve_with_quotas(state, problem, kind, std::move(relieved));
+        Solution solution = solve_with_quotas(state, problem, kind, std::move(relieved), effort);
         if (reaches_equal_shares(problem, solution)) return solution;
     }
     // Equal quotas are one for each dataset and node: in a large group, this takes long.
     const Quotas equal = equal_quotas(state, problem);
-    Solution found = solve_with_quotas(state, problem, kind, equal);
+    Solution found = solve_with_quotas(state, problem, kind, equal, effort);
     if (!reaches_equal_shares(problem, found)) return best;
     double reaches = 0;
     double misses = 1;
     for (int i = 0; i < 5; ++i) {
         const double part = (reaches + misses) / 2;
-        Solution trial = solve_with_quotas(state, problem, kind, mixed(state, problem, equal, best.quotas, part));
+        Solution trial =
+            solve_with_quotas(state, problem, kind, mixed(state, problem, equal, best.quotas, part), effort);
         if (reaches_equal_shares(problem, trial)) {
             reaches = part;
             found = std::move(trial);
@@ -531,10 +605,10 @@ std::uint64_t moved_bytes(const ClusterState& state, const Quotas& quotas) {
 
 // `placed` lists the jobs that had no GPUs before this plan.
 Plan plan_of(const ClusterState& state, std::span<const std::uint32_t> placed, const Problem& problem,
-             ObjectiveKind kind, Solution solution) {
+             ObjectiveKind kind, Effort effort, Solution solution) {
     const std::vector<double>& hits = problem.effective_hit_ratios;
     const std::vector<double> rates =
-        rates_for(state, problem, kind, hits, hits_per_byte(problem, hits, solution.quotas), solution.quotas);
+        rates_for(state, problem, kind, hits, hits_per_byte(problem, hits, solution.quotas), solution.quotas, effort);
     const std::vector<double> bandwidths = bandwidth_grants(problem, kind, rates, hits);
     Plan plan;
     plan.steady_remote_bytes_per_second = steady_remote(problem, solution);
@@ -595,11 +669,12 @@ Plan assign_by_objective(const ClusterState& given, const Objective& objective) 
     const bool takes_turns = std::ranges::any_of(
         state.jobs, [](const ClusterJob& job) { return job.waits_for_turn() || job.time_share < 1; });
     const Problem problem = problem_of(takes_turns ? CountedJobs::by_time_share : CountedJobs::running);
-    Solution solution = towards_equal_quotas(state, problem, objective.kind, solve(state, problem, objective.kind));
+    Solution solution = towards_equal_quotas(state, problem, objective.kind, objective.effort,
+                                             solve(state, problem, objective.kind, objective.effort));
     bool kept = false;
     const Quotas in_force = quotas_in_force(state);
     if (chooses_quotas(objective.kind) && objective.hysteresis > 0 && may_keep_quotas(state, problem, in_force)) {
-        Solution unchanged = solve_with_quotas(state, problem, objective.kind, in_force);
+        Solution unchanged = solve_with_quotas(state, problem, objective.kind, in_force, objective.effort);
         // No job may stay below its equal share only because the quotas are kept.
         kept = reaches_equal_shares(problem, unchanged, &solution) &&
                gain(problem, objective.kind, unchanged, solution) < objective.hysteresis;
@@ -608,11 +683,12 @@ Plan assign_by_objective(const ClusterState& given, const Objective& objective) 
     Plan plan;
     if (takes_turns) {
         const Problem running = problem_of(CountedJobs::running);
-        Solution in_turn = solve_for_rotation(state, problem, running, objective.kind, std::move(solution.quotas));
+        Solution in_turn =
+            solve_for_rotation(state, problem, running, objective.kind, objective.effort, std::move(solution.quotas));
         kept = kept && in_turn.quotas == in_force;
-        plan = plan_of(state, placed, running, objective.kind, std::move(in_turn));
+        plan = plan_of(state, placed, running, objective.kind, objective.effort, std::move(in_turn));
     } else {
-        plan = plan_of(state, placed, problem, objective.kind, std::move(solution));
+        plan = plan_of(state, placed, problem, objective.kind, objective.effort, std::move(solution));
     }
     plan.kept_quotas = kept;
     if (chooses_quotas(objective.kind) && objective.spare_room) give_spare_room(state, plan);

@@ -34,6 +34,7 @@
 
 #include "allocator/plan.h"
 #include "allocator/protocol/objective.h"
+#include "allocator/rate_limits.h"
 #include "allocator/state.h"
 
 namespace larder::allocator {
@@ -47,6 +48,7 @@ public:
 
 struct Objective {
     ObjectiveKind kind = ObjectiveKind::max_min;
+    Effort effort = Effort::thorough;
     // Quotas stay as they are if new ones would improve the objective by less than this fraction.
     double hysteresis = 0.02;
     bool spare_room = false;  // give datasets without running jobs quotas from the spare cache (give_spare_room)
@@ -70,10 +72,11 @@ struct Solution {
 
 // Solves one plan for jobs that all have GPUs: cache split, cache placement, and the resulting rates. Where disks or
 // networks bind, jobs may be below their equal shares.
-Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind);
+Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Effort effort);
 // Returns the solution with its quotas moved, as far as needed to let every job reach its equal share's rate: off nodes
 // that are too slow, or else towards equal quotas.
-Solution towards_equal_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Solution solution);
+Solution towards_equal_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Effort effort,
+                              Solution solution);
 
 // The value of a plan in its objective's own terms, to compare plans for the same jobs at different places.
 struct PlanValue {

@@ -317,18 +317,11 @@ CacheSplit equal_split(const Problem& problem) {
     return split;
 }
 
-// Returns the split with the largest sum of rates found by alternating rates and cache from several starts. With many
-// jobs there are fewer starts, so that a plan stays fast.
-CacheSplit throughput_split(const Problem& problem) {
-    Climb climb(problem);
-    climb.climb_from(split_for_equal_rates(problem));
-    climb.climb_from(max_min_split(problem));
-    climb.climb_from(equal_split(problem));
-
-    // Local search: fill one cache before all others, and fill the rest as in the best split so far.
+// Local search: fills one cache before all others, and the rest as in the best split so far. With many jobs there are
+// fewer moves, so that a plan stays fast: all moves together look at `jobs_max` jobs.
+void move_caches(const Problem& problem, Climb& climb, std::size_t jobs_max) {
     constexpr std::size_t kMovesMax = 64;
-    constexpr std::size_t kJobsMax = 20'000;  // looked at by all moves together
-    const std::size_t moves_max = std::min(kMovesMax, kJobsMax / std::max<std::size_t>(1, problem.jobs.size()));
+    const std::size_t moves_max = std::min(kMovesMax, jobs_max / std::max<std::size_t>(1, problem.jobs.size()));
     std::size_t moves = 0;
     for (std::size_t first = 0; first < problem.caches.size(); ++first) {
         const std::vector<double> found = largest_rates(problem, climb.best());
@@ -340,6 +333,15 @@ CacheSplit throughput_split(const Problem& problem) {
         savings.unbounded[first] = std::numeric_limits<double>::max();
         climb.climb_from(fill(problem, savings, least_cache(problem, problem.equal_rates)));
     }
+}
+
+// Returns the split with the largest sum of rates found by alternating rates and cache from several starts.
+CacheSplit throughput_split(const Problem& problem) {
+    Climb climb(problem);
+    climb.climb_from(split_for_equal_rates(problem));
+    climb.climb_from(max_min_split(problem));
+    climb.climb_from(equal_split(problem));
+    move_caches(problem, climb, 20'000);
     return climb.best();
 }
 
@@ -350,6 +352,7 @@ CacheSplit utilisation_split(const Problem& problem) {
     const auto values = rates_of(problem, [&](std::size_t j) { return problem.jobs[j].value * problem.ideals[j]; });
     climb.climb_from(fill(problem, savings_of(problem, values), least_cache(problem, problem.equal_rates)));
     climb.climb_from(split_for_equal_rates(problem));
+    move_caches(problem, climb, 500);
     return climb.best();
 }
 

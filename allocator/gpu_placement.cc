@@ -237,8 +237,8 @@ private:
     Score solve_and_score(const Gang& gang, const GpuShares& placement) {
         trial_.jobs[job_].placement = placement;
         const Problem problem = problem_for(trial_, objective_.kind);
-        const Solution solution =
-            towards_equal_quotas(trial_, problem, objective_.kind, solve(trial_, problem, objective_.kind));
+        const Solution solution = towards_equal_quotas(trial_, problem, objective_.kind, Effort::usual,
+                                                       solve(trial_, problem, objective_.kind, Effort::usual));
         Score score = score_without_rate(gang);
         score.plan = plan_value(trial_, problem, objective_.kind, solution, job_);
         score.rate = solution.steady_rates[problem.terms_of_job[job_]];

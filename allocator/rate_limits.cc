@@ -9,6 +9,7 @@
 
 #include "allocator/cache_split.h"
 #include "allocator/largest_within.h"
+#include "allocator/linear_program.h"
 #include "allocator/model.h"
 #include "allocator/sorted_indices.h"
 
@@ -140,10 +141,15 @@ std::vector<double> RateLimits::fill(std::span<const double> low, std::span<cons
 // --- the largest sum
 
 std::vector<double> RateLimits::maximize(std::span<const double> low, std::span<const double> high,
-                                         std::span<const double> cost, std::span<const double> value) const {
+                                         std::span<const double> cost, std::span<const double> value,
+                                         Effort effort) const {
     if (fits(high)) return {high.begin(), high.end()};
     std::vector<double> cheapest_first = raised(low, high, cost);
     if (capacities_.size() == 1) return cheapest_first;
+    constexpr std::size_t kUsesMax = 128;
+    if (effort == Effort::thorough && uses_.size() <= kUsesMax) {
+        if (auto largest = largest_sum(low, high, value)) return *std::move(largest);
+    }
     // Several bounds may bind. The part of them that a job takes may then matter more than its cost.
     std::vector<double> scarcity(low.size());
     for (std::uint32_t job = 0; job < scarcity.size(); ++job) {
@@ -160,6 +166,52 @@ std::vector<double> RateLimits::maximize(std::span<const double> low, std::span<
         gained += value[job] * (lightest_first[job] - cheapest_first[job]);
     }
     return gained > 0 ? lightest_first : cheapest_first;
+}
+
+std::optional<std::vector<double>> RateLimits::largest_sum(std::span<const double> low, std::span<const double> high,
+                                                           std::span<const double> value) const {
+    LinearProgram program;
+    // Rates count as parts of the way from low to high.
+    double unit = 0;
+    for (std::size_t job = 0; job < low.size(); ++job) unit = std::max(unit, value[job] * (high[job] - low[job]));
+    for (std::size_t job = 0; job < low.size(); ++job) {
+        program.add_column(0, 1, unit > 0 ? -value[job] * (high[job] - low[job]) / unit : 0);
+    }
+    for (std::uint32_t limit = 0; limit < capacities_.size(); ++limit) {
+        const double capacity = capacities_[limit];
+        if (capacity <= 0) return std::nullopt;
+        // Every row of a load that a floor carries stands before the row of the bound.
+        std::vector<std::pair<int, double>> terms;
+        double left = capacity;
+        for (const Use& use : uses_of_limit(limit)) {
+            const double at_low = use.per_byte * low[use.job];
+            const double rise = use.per_byte * (high[use.job] - low[use.job]);
+            if (use.least <= at_low) {
+                left -= at_low;
+                terms.emplace_back(static_cast<int>(use.job), rise / capacity);
+                continue;
+            }
+            left -= use.least;
+            const int above = program.add_column(0, LinearProgram::kNoBound);
+            program.add(above, 1);
+            program.add(static_cast<int>(use.job), -rise / capacity);
+            program.end_row((at_low - use.least) / capacity, LinearProgram::kNoBound);
+            terms.emplace_back(above, 1);
+        }
+        for (const auto& [column, factor] : terms) program.add(column, factor);
+        program.end_row(-LinearProgram::kNoBound, std::max(0.0, left / capacity));
+    }
+    const auto solution = program.minimise();
+    if (!solution) return std::nullopt;
+    // The program is exact to 1e-9 of its numbers.
+    std::vector<double> rates(low.begin(), low.end());
+    for (const double part : {1.0, 1 - 1e-9, 1 - 1e-8, 1 - 1e-7}) {
+        for (std::size_t job = 0; job < low.size(); ++job) {
+            rates[job] = low[job] + part * std::clamp((*solution)[job], 0.0, 1.0) * (high[job] - low[job]);
+        }
+        if (fits(rates)) return rates;
+    }
+    return std::nullopt;
 }
 
 std::vector<double> RateLimits::raised(std::span<const double> low, std::span<const double> high,
@@ -336,7 +388,7 @@ RateLimits cluster_limits(const ClusterState& state, const Problem& problem, std
 }
 
 std::vector<double> rates_within(const RateLimits& limits, const Problem& problem, ObjectiveKind kind,
-                                 std::span<const double> hits) {
+                                 std::span<const double> hits, Effort effort) {
     const std::size_t count = problem.jobs.size();
     std::vector<double> low(count), high(count), slopes, costs, values;
     for (std::size_t j = 0; j < count; ++j) {
@@ -370,20 +422,21 @@ std::vector<double> rates_within(const RateLimits& limits, const Problem& proble
         }
         if (!limits.fits(low)) low = limits.fill(std::vector<double>(count), low, low);
     }
-    return kind == ObjectiveKind::max_min ? limits.fill(low, slopes, high) : limits.maximize(low, high, costs, values);
+    return kind == ObjectiveKind::max_min ? limits.fill(low, slopes, high)
+                                          : limits.maximize(low, high, costs, values, effort);
 }
 
 }  // namespace
 
 std::vector<double> rates_for(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
                               std::span<const double> hits, std::span<const double> hits_per_byte,
-                              const std::vector<std::vector<NodeCache>>& quotas, bool* nodes_bind) {
+                              const std::vector<std::vector<NodeCache>>& quotas, Effort effort, bool* nodes_bind) {
     const RateLimits limits = cluster_limits(state, problem, hits, hits_per_byte, quotas);
-    std::vector<double> rates = rates_within(limits, problem, kind, hits);
+    std::vector<double> rates = rates_within(limits, problem, kind, hits, effort);
     if (nodes_bind == nullptr) return rates;
     *nodes_bind = false;
     if (limits.count() <= 1) return rates;
-    const std::vector<double> free = rates_within(RateLimits::of_remote(problem, hits), problem, kind, hits);
+    const std::vector<double> free = rates_within(RateLimits::of_remote(problem, hits), problem, kind, hits, effort);
     for (std::size_t j = 0; j < rates.size(); ++j) *nodes_bind = *nodes_bind || rates[j] < free[j] * (1 - 1e-6);
     return rates;
 }

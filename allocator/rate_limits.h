@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,10 @@
 #include "allocator/protocol/objective.h"
 
 namespace larder::allocator {
+
+// `thorough`: in small clusters where nodes bind, linear programs find what heuristics miss. This takes tens of
+// milliseconds for a plan.
+enum class Effort : std::uint8_t { usual, thorough };
 
 class RateLimits {
 public:
@@ -44,9 +49,10 @@ public:
     std::vector<double> fill(std::span<const double> low, std::span<const double> slope,
                              std::span<const double> high) const;
     // Returns rates with a large sum of value * rate, at least `low`: cheapest `cost` first, each as high as its bounds
-    // allow. With several bounds, jobs that take little of them first if that gives a larger sum.
+    // allow. With several bounds, jobs that take little of them first if that gives a larger sum. `thorough`: the
+    // largest sum there is, if there are few jobs.
     std::vector<double> maximize(std::span<const double> low, std::span<const double> high,
-                                 std::span<const double> cost, std::span<const double> value) const;
+                                 std::span<const double> cost, std::span<const double> value, Effort effort) const;
 
     // True if no bound is exceeded by more than the fraction `slack` of it.
     bool fits(std::span<const double> rates, double slack = kRounding) const;
@@ -71,6 +77,9 @@ private:
         return all.subspan(limits_begin_[limit], limits_begin_[limit + 1] - limits_begin_[limit]);
     }
     double used(std::uint32_t limit, std::span<const double> rates) const;
+    // Returns the rates with the largest sum, by a linear program.
+    std::optional<std::vector<double>> largest_sum(std::span<const double> low, std::span<const double> high,
+                                                   std::span<const double> value) const;
     // Raises jobs from `low` one after another, cheapest first, each as high as its bounds allow.
     std::vector<double> raised(std::span<const double> low, std::span<const double> high,
                                std::span<const double> cost) const;
@@ -99,6 +108,7 @@ std::vector<double> reads_by_cache(const Problem& problem, std::span<const doubl
 // is set to true if a job would be faster without the limits of disks and networks.
 std::vector<double> rates_for(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
                               std::span<const double> hits, std::span<const double> hits_per_byte,
-                              const std::vector<std::vector<NodeCache>>& quotas, bool* nodes_bind = nullptr);
+                              const std::vector<std::vector<NodeCache>>& quotas, Effort effort,
+                              bool* nodes_bind = nullptr);
 
 }  // namespace larder::allocator

@@ -43,7 +43,7 @@ target_link_libraries(larder_cache_control PUBLIC larder_cache_peers larder_cach
 target_compile_definitions(larder_cache_control PRIVATE LARDER_VERSION="${PROJECT_VERSION}")
 
 larder_library(allocator)
-target_link_libraries(larder_allocator PUBLIC larder_base larder_allocator_protocol)
+target_link_libraries(larder_allocator PUBLIC larder_base larder_allocator_protocol PRIVATE PkgConfig::CLP)
 larder_library(allocator/service)
 target_link_libraries(larder_allocator_service PUBLIC larder_allocator larder_base_server
     PRIVATE Boost::json OpenSSL::Crypto ${LMDB_LIBRARY} Threads::Threads)

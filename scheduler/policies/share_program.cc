@@ -97,7 +97,7 @@ public:
         Shares shares;
         shares.types = static_cast<std::uint32_t>(types_);
         const double* const parts = model_.primalColumnSolution();
-        shares.parts.reserve(static_cast<std::size_t>(groups_ * types_));
+        shares.parts.reserve(static_cast<std::size_t>(groups_) * static_cast<std::size_t>(types_));
         for (int i = 0; i < groups_ * types_; ++i) shares.parts.push_back(std::clamp(parts[i], 0.0, 1.0));
         shares.pair_gpus.reserve(static_cast<std::size_t>(pairs_));
         for (int i = 0; i < pairs_; ++i) {

@@ -9,9 +9,15 @@
 #include <string>
 #include <utility>
 
+#include "allocator/rate_limits.h"
 #include "allocator/state.h"
 
 namespace larder::test {
+
+// Plans by linear programs take a thousand times as long as others, so few cases have them.
+inline allocator::Effort effort_of(std::uint64_t seed) {
+    return seed / 8 % 128 == 0 ? allocator::Effort::thorough : allocator::Effort::usual;
+}
 
 struct RandomStateOptions {
     std::uint32_t jobs_max = 12;

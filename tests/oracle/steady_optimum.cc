@@ -147,13 +147,93 @@ public:
     // exact. Without values it only tells whether the box has a steady state.
     Point maximise(const Box& box, std::span<const double> values) const {
         Columns columns;
+        Rows rows;
+        const auto [first_rate, first_product] = build(box, values, columns, rows);
+        Point point = solve(rows, columns, first_rate);
+        if (!point.feasible) return point;
+        point.product_errors.resize(cluster_.jobs());
+        for (std::size_t i = 0; i < products_.size(); ++i) {
+            const auto [job, place] = products_[i];
+            const double product = point.columns[static_cast<std::size_t>(first_product) + i] * cluster_.ideal(job);
+            point.product_errors[job] +=
+                part_of(products_[i]) * std::abs(product - point.rates[job] * point.columns[place]);
+        }
+        return point;
+    }
+
+    // Returns the least remote bytes per second that jobs need if every job reads at its ideal, of the splits with
+    // which the jobs can read at the rates of a box of one point. nullopt if there is none.
+    std::optional<double> least_remote_at_ideals(const Box& box) const {
+        Columns columns;
+        Rows rows;
+        build(box, {}, columns, rows);
+        double unit = 0;
+        for (std::size_t j = 0; j < cluster_.jobs(); ++j) unit += cluster_.ideal(j);
+        columns.value_unit = unit;
+        for (std::size_t j = 0; j < cluster_.jobs(); ++j) {
+            const int needed = columns.count();
+            columns.add(cluster_.state().jobs[j].bandwidth_floor_bytes_per_second / unit, kInfinite, -1);
+            rows.add(needed, unit / cluster_.ideal(j));
+            for (const Product& product : products_) {
+                if (product.job == j) rows.add(static_cast<int>(product.place), hits_of(product));
+            }
+            rows.end(1, COIN_DBL_MAX);
+        }
+        const Point point = solve(rows, columns, static_cast<int>(places_.size()));
+        if (!point.feasible) return std::nullopt;
+        return -point.value;
+    }
+
+    // Maximises the sum of values * rates for the split of the cache that `split` has.
+    Point rates_for(const Point& split, const Box& box, std::span<const double> values) const {
+        Columns columns;
+        const int first_bandwidth = add_rates(columns, box, values);
+        Rows rows;
+        for (const Resource& resource : resources_) {
+            std::vector<double> of_rates = resource.of_rates;
+            for (std::size_t i = 0; i < products_.size(); ++i) {
+                of_rates[products_[i].job] += resource.of_products[i] * split.columns[products_[i].place];
+            }
+            const double unit = unit_of(resource);
+            for (std::size_t j = 0; j < of_rates.size(); ++j) {
+                rows.add(static_cast<int>(j), of_rates[j] * cluster_.ideal(j) / unit);
+            }
+            rows.end(-COIN_DBL_MAX, resource.capacity / unit);
+        }
+        add_remote_row(rows, first_bandwidth);
+        for (std::size_t j = 0; j < cluster_.jobs(); ++j) {
+            double misses = 1;
+            for (const Product& product : products_) {
+                if (product.job == j) misses -= hits_of(product) * split.columns[product.place];
+            }
+            rows.add(static_cast<int>(j), -std::max(0.0, misses));
+            rows.add(first_bandwidth + static_cast<int>(j), 1);
+            rows.end(0, COIN_DBL_MAX);
+        }
+        return solve(rows, columns, 0);
+    }
+
+private:
+    struct Columns {
+        std::vector<double> lower, upper, cost;
+        double value_unit = 1;
+
+        void add(double low, double high, double value) {
+            lower.push_back(low);
+            upper.push_back(std::isfinite(high) ? high : COIN_DBL_MAX);
+            cost.push_back(-value);
+        }
+        int count() const { return static_cast<int>(lower.size()); }
+    };
+
+    // Adds all columns and rows of the program. Returns the first columns of rates and of products.
+    std::pair<int, int> build(const Box& box, std::span<const double> values, Columns& columns, Rows& rows) const {
         for (const Place& place : places_) columns.add(0, place.most, 0);
         const int first_rate = columns.count();
         const int first_bandwidth = add_rates(columns, box, values);
         const int first_product = columns.count();
         for (std::size_t i = 0; i < products_.size(); ++i) columns.add(0, kInfinite, 0);
 
-        Rows rows;
         add_cache_rows(rows);
         for (const Resource& resource : resources_) {
             const double unit = unit_of(resource);
@@ -204,59 +284,8 @@ public:
             bound(high, 0, -COIN_DBL_MAX, 0);
             bound(low, most, -COIN_DBL_MAX, -low * most);
         }
-        Point point = solve(rows, columns, first_rate);
-        if (!point.feasible) return point;
-        point.product_errors.resize(cluster_.jobs());
-        for (std::size_t i = 0; i < products_.size(); ++i) {
-            const auto [job, place] = products_[i];
-            const double product = point.columns[static_cast<std::size_t>(first_product) + i] * cluster_.ideal(job);
-            point.product_errors[job] +=
-                part_of(products_[i]) * std::abs(product - point.rates[job] * point.columns[place]);
-        }
-        return point;
+        return {first_rate, first_product};
     }
-
-    // Maximises the sum of values * rates for the split of the cache that `split` has.
-    Point rates_for(const Point& split, const Box& box, std::span<const double> values) const {
-        Columns columns;
-        const int first_bandwidth = add_rates(columns, box, values);
-        Rows rows;
-        for (const Resource& resource : resources_) {
-            std::vector<double> of_rates = resource.of_rates;
-            for (std::size_t i = 0; i < products_.size(); ++i) {
-                of_rates[products_[i].job] += resource.of_products[i] * split.columns[products_[i].place];
-            }
-            const double unit = unit_of(resource);
-            for (std::size_t j = 0; j < of_rates.size(); ++j) {
-                rows.add(static_cast<int>(j), of_rates[j] * cluster_.ideal(j) / unit);
-            }
-            rows.end(-COIN_DBL_MAX, resource.capacity / unit);
-        }
-        add_remote_row(rows, first_bandwidth);
-        for (std::size_t j = 0; j < cluster_.jobs(); ++j) {
-            double misses = 1;
-            for (const Product& product : products_) {
-                if (product.job == j) misses -= hits_of(product) * split.columns[product.place];
-            }
-            rows.add(static_cast<int>(j), -std::max(0.0, misses));
-            rows.add(first_bandwidth + static_cast<int>(j), 1);
-            rows.end(0, COIN_DBL_MAX);
-        }
-        return solve(rows, columns, 0);
-    }
-
-private:
-    struct Columns {
-        std::vector<double> lower, upper, cost;
-        double value_unit = 1;
-
-        void add(double low, double high, double value) {
-            lower.push_back(low);
-            upper.push_back(std::isfinite(high) ? high : COIN_DBL_MAX);
-            cost.push_back(-value);
-        }
-        int count() const { return static_cast<int>(lower.size()); }
-    };
 
     // Returns the part of the job's bytes that it reads from the place once the whole dataset is cached there.
     double part_of(const Product& product) const {
@@ -555,6 +584,17 @@ std::vector<double> highest_rates(const ClusterState& state) {
         rates.push_back(misses > 0 ? std::min(cluster.ideal(j), cap / misses) : cluster.ideal(j));
     }
     return rates;
+}
+
+double largest_saving(const ClusterState& state) {
+    const Programs programs(state);
+    std::vector<double> equal = equal_share_rates(state);
+    double without_cache = 0;
+    for (std::size_t j = 0; j < equal.size(); ++j) {
+        equal[j] *= 1 - kSlack;
+        without_cache += std::max(programs.cluster().ideal(j), state.jobs[j].bandwidth_floor_bytes_per_second);
+    }
+    return without_cache - programs.least_remote_at_ideals({.low = equal, .high = equal}).value_or(without_cache);
 }
 
 double level_of(const ClusterState& state, std::span<const double> rates) {

@@ -46,6 +46,10 @@ struct SearchLimits {
 LargestSum largest_sum_of_rates(const allocator::ClusterState& state, std::span<const double> values, double known,
                                 const SearchLimits& limits = {});
 
+// Returns the most by which cache can lower the remote bytes per second that jobs need at f*, with every job at least
+// at its equal share's rate. A job with a floor counts as needing that much.
+double largest_saving(const allocator::ClusterState& state);
+
 // Returns the largest level r, within 0.1 %, at which every job reads at the least of weight * r * its equal share's
 // rate and the highest rate that its f* and its cap allow. The level at which every job reaches its highest rate is the
 // largest that counts. Jobs whose weight is below 1 never fall below their equal share.

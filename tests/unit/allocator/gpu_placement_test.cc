@@ -25,7 +25,7 @@ constexpr std::uint64_t kCases = test::property_cases(10'000, 40);
 constexpr double kSame = 1e-6;  // plans that differ by less are equal
 
 Objective objective_of(std::uint64_t seed) {
-    return {.kind = static_cast<ObjectiveKind>(seed % 3)};
+    return {.kind = static_cast<ObjectiveKind>(seed % 3), .effort = Effort::usual};
 }
 
 // The value of a plan that places `job`, by the rates that it predicts.

@@ -49,8 +49,10 @@ TEST(HeldQuotas, EveryPlanKeepsHeldQuotasAndFitsOthersBesideThem) {
         std::mt19937_64 random(seed);
         hold_some(state, random);
         for (ClusterDataset& dataset : state.datasets) dataset.quota_floor_bytes = 0;
-        const auto plan = assign(
-            state, {.kind = static_cast<ObjectiveKind>(seed % 6), .spare_room = seed % 2 == 0, .place_jobs = false});
+        const auto plan = assign(state, {.kind = static_cast<ObjectiveKind>(seed % 6),
+                                         .effort = test::effort_of(seed),
+                                         .spare_room = seed % 2 == 0,
+                                         .place_jobs = false});
         ASSERT_TRUE(plan.has_value()) << seed << ": " << plan.error().message;
         std::vector<NodeCache> used(state.nodes.size());
         for (std::uint32_t i = 0; i < state.datasets.size(); ++i) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -38,8 +39,7 @@ TEST(Optimum, EqualSharesAreThoseOfTheIndependentProgram) {
 }
 
 // 16 of these clusters miss more than 2 % of the best level if no quotas are searched that nodes can serve.
-TEST(Optimum, MaxMinPlansAreNearTheBestLevel) {
-    int missed = 0;
+TEST(Optimum, MaxMinPlansReachTheBestLevel) {
     constexpr std::uint64_t kClusters = 100;
     for (std::uint64_t seed = 0; seed < kClusters; ++seed) {
         const ClusterState state = oracle::small_cluster(seed);
@@ -48,9 +48,43 @@ TEST(Optimum, MaxMinPlansAreNearTheBestLevel) {
         std::vector<double> rates;
         rates.reserve(plan->jobs.size());
         for (const JobPlan& job : plan->jobs) rates.push_back(job.steady_bytes_per_second);
-        missed += oracle::level_of(state, rates) < oracle::largest_level(state) * 0.98;
+        EXPECT_GE(oracle::level_of(state, rates), oracle::largest_level(state) * 0.999) << "seed " << seed;
     }
-    EXPECT_LE(missed, 3);
+}
+
+// Without linear programs several of these clusters miss more than 5 % of the largest sum.
+TEST(Optimum, ThroughputPlansReachTheLargestSum) {
+    constexpr std::uint64_t kClusters = 60;
+    for (std::uint64_t seed = 0; seed < kClusters; ++seed) {
+        const ClusterState state = oracle::small_cluster(seed);
+        const auto plan = assign(state, {.kind = ObjectiveKind::throughput});
+        ASSERT_TRUE(plan) << plan.error().message;
+        double sum = 0;
+        for (const JobPlan& job : plan->jobs) sum += job.steady_bytes_per_second;
+        const std::vector<double> values(state.jobs.size(), 1);
+        EXPECT_GE(sum, oracle::largest_sum_of_rates(state, values, sum).reached * 0.99) << "seed " << seed;
+    }
+}
+
+TEST(Optimum, EfficiencySavesTheMostRemoteBandwidth) {
+    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+        ClusterState state = oracle::small_cluster(seed);
+        for (ClusterNode& node : state.nodes) {
+            node.disk_read_bytes_per_second = kUnlimited;
+            node.nic_bytes_per_second = kUnlimited;
+        }
+        const auto plan = assign(state, {.kind = ObjectiveKind::efficiency});
+        ASSERT_TRUE(plan) << plan.error().message;
+        double saved = 0;
+        double ideals = 0;
+        for (std::size_t j = 0; j < state.jobs.size(); ++j) {
+            const double ideal = state.jobs[j].ideal_bytes_per_second;
+            const double floor = state.jobs[j].bandwidth_floor_bytes_per_second;
+            saved += std::max(ideal, floor) - std::max(ideal * (1 - plan->jobs[j].steady_hit_ratio), floor);
+            ideals += ideal;
+        }
+        EXPECT_NEAR(saved, oracle::largest_saving(state), 1e-5 * ideals) << "seed " << seed;
+    }
 }
 
 TEST(Optimum, NoPlanExceedsTheProgramsBound) {

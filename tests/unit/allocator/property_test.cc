@@ -116,7 +116,7 @@ void expect_network_and_disks_carry_rates(const ClusterState& state, const Plan&
 TEST(PlanProperties, CapacityBandwidthNetworkAndDiskLimitsHold) {
     for (std::uint64_t seed = 0; seed < plan_count(); ++seed) {
         const ClusterState state = RandomState(seed, {.turns = true}).make();
-        const auto plan = assign(state, {.kind = kind_of(seed)});
+        const auto plan = assign(state, {.kind = kind_of(seed), .effort = effort_of(seed)});
         ASSERT_TRUE(plan.has_value()) << "seed " << seed << ": " << plan.error().message;
         expect_within_capacity(state, *plan);
         expect_within_bandwidth(state, *plan);
@@ -129,7 +129,7 @@ TEST(PlanProperties, NoJobIsBelowItsEqualShare) {
     std::uint64_t limited = 0;
     for (std::uint64_t seed = 0; seed < plan_count(); ++seed) {
         const ClusterState state = RandomState(seed, {.turns = true}).make();
-        const auto plan = assign(state, {.kind = static_cast<ObjectiveKind>(seed % 4)});
+        const auto plan = assign(state, {.kind = static_cast<ObjectiveKind>(seed % 4), .effort = effort_of(seed)});
         ASSERT_TRUE(plan.has_value());
         for (const JobPlan& job : plan->jobs) {
             EXPECT_GE(job.steady_bytes_per_second, job.equal_share_bytes_per_second * (1 - 1e-6));
@@ -155,8 +155,8 @@ TEST(PlanProperties, MoreRemoteOrCacheIsNeverWorse) {
         } else {
             more.nodes[seed % more.nodes.size()].disk_bytes += std::uint64_t{1} << 36;
         }
-        const auto before = assign(state, {.kind = ObjectiveKind::efficiency});
-        const auto after = assign(more, {.kind = ObjectiveKind::efficiency});
+        const auto before = assign(state, {.kind = ObjectiveKind::efficiency, .effort = effort_of(seed)});
+        const auto after = assign(more, {.kind = ObjectiveKind::efficiency, .effort = effort_of(seed)});
         double needed_before = 0;
         double needed_after = 0;
         for (std::size_t j = 0; j < state.jobs.size(); ++j) {
@@ -222,9 +222,9 @@ TEST(PlanProperties, PlanIsIndependentOfListOrder) {
             job.placement = with_new_indices(job.placement, node_at);
             job.last_placement = with_new_indices(job.last_placement, node_at);
         }
-        const auto plan = assign(state, {.kind = kind_of(seed)});
-        const auto other = assign(shuffled, {.kind = kind_of(seed)});
-        const auto again = seed % 10 == 0 ? assign(state, {.kind = kind_of(seed)}) : plan;
+        const auto plan = assign(state, {.kind = kind_of(seed), .effort = effort_of(seed)});
+        const auto other = assign(shuffled, {.kind = kind_of(seed), .effort = effort_of(seed)});
+        const auto again = seed % 10 == 0 ? assign(state, {.kind = kind_of(seed), .effort = effort_of(seed)}) : plan;
         for (std::uint32_t i = 0; i < dataset_at.size(); ++i) {
             EXPECT_EQ(with_new_indices(plan->datasets[i].quotas, node_at), other->datasets[dataset_at[i]].quotas);
             EXPECT_EQ(plan->datasets[i].quotas, again->datasets[i].quotas);

@@ -82,7 +82,7 @@ TEST(UserShares, NoUserGetsLessThanItNeedsOrItsFairShare) {
     std::uint64_t raised = 0;
     for (std::uint64_t seed = 0; seed < count; ++seed) {
         ClusterState state = RandomState(seed, {.operator_limits = false, .node_limits = false}).make();
-        const Objective objective{.kind = kObjectives[seed % std::size(kObjectives)]};
+        const Objective objective{.kind = kObjectives[seed % std::size(kObjectives)], .effort = effort_of(seed)};
         const Plan without_users = planned(state, objective);
         std::mt19937_64 random(seed);
         const auto user_count = static_cast<std::uint32_t>(2 + random() % 3);
