@@ -16,6 +16,12 @@ double ideal_rate(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus
     return stated_rate * job.scaling[std::min(index, job.scaling.size() - 1)];
 }
 
+double value_of_end(const JobSpec& job, double end_s) {
+    if (job.values.empty()) return end_s <= job.deadline_s ? 1 : 0;
+    const auto step = std::ranges::find_if(job.values, [&](const ValueUntil& one) { return end_s <= one.until_s; });
+    return step == job.values.end() ? 0 : step->value;
+}
+
 double consolidation(std::span<const double> rate_by_nodes, std::uint32_t nodes, std::uint32_t nodes_least) {
     if (rate_by_nodes.empty() || nodes <= nodes_least) return 1;
     const auto at = [&](std::uint32_t count) {

@@ -23,6 +23,14 @@ inline constexpr std::uint32_t kNoModel = std::numeric_limits<std::uint32_t>::ma
 // less. Best effort: there is no deadline.
 enum class ServiceClass : std::uint8_t { best_effort, soft_deadline, strict_deadline };
 
+// What a job's result is worth if the job ends by `until_s`, a point in time.
+struct ValueUntil {
+    double until_s = 0;
+    double value = 0;
+
+    bool operator==(const ValueUntil&) const = default;
+};
+
 // A GangShape limits where a gang may lie, beyond its GPU type. Only cells know hierarchies, levels and pinned cells.
 struct GangShape {
     std::vector<std::uint32_t> pods;  // the GPUs of each pod, which all lie on one node; empty: any nodes
@@ -57,6 +65,9 @@ struct JobSpec {
     double total_bytes = kNever;         // total work; kNever: unknown
     double deadline_s = kNever;          // point in time; kNever: none
     ServiceClass service = ServiceClass::best_effort;
+    // The value of its result by the time of its end: later times, lower values, and none after the last. The first
+    // time is the deadline. Empty: 1 by the deadline, then none.
+    std::vector<ValueUntil> values;
     double weight = 1;          // weight of the job's share, in policies with shares
     std::int32_t priority = 0;  // higher goes first
     bool preemptible = true;
@@ -73,6 +84,8 @@ struct JobSpec {
 inline bool may_run_on(const JobSpec& job, std::uint32_t gpu_type) {
     return job.ideal_bytes_per_second[gpu_type] > 0 && (job.gpu_type == kAnyGpuType || job.gpu_type == gpu_type);
 }
+// Returns what the result of a job with a deadline is worth if the job ends at `end_s`; kNever: it does not end.
+double value_of_end(const JobSpec& job, double end_s);
 // Returns f* with `gpus` GPUs of the type, in bytes/s.
 double ideal_rate(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus);
 // Returns the part of the rate left on `nodes` nodes, where `nodes_least` nodes would suffice.

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "scheduler/simulator/chronus_trace.h"
 #include "scheduler/simulator/python_random.h"
 #include "scheduler/simulator/random.h"
 
@@ -12,6 +13,7 @@ namespace {
 
 constexpr std::string_view kPoisson = "poisson:";
 constexpr std::string_view kGavel = "gavel:";
+constexpr std::string_view kChronus = "chronus:";
 
 // In the order of Gavel's job table, from which it draws by index.
 constexpr std::array<std::string_view, 26> kGavelModels{
@@ -96,30 +98,37 @@ Trace draw_as_gavel(const DrawnTrace& options) {
 }  // namespace
 
 bool is_drawn(std::string_view trace) {
-    return trace.starts_with(kPoisson) || trace.starts_with(kGavel);
+    return trace.starts_with(kPoisson) || trace.starts_with(kGavel) || trace.starts_with(kChronus);
 }
 
 Result<DrawnTrace> parse_drawn(std::string_view text) {
     const auto refuse = [&] {
         return fail(ErrorCode::invalid_argument, "\"" + std::string(text) +
-                                                     "\" is neither poisson:JOBS_PER_HOUR,JOBS nor "
-                                                     "gavel:JOBS_PER_HOUR,JOBS");
+                                                     "\" is none of poisson:JOBS_PER_HOUR,JOBS, "
+                                                     "gavel:JOBS_PER_HOUR,JOBS and chronus:FILE,JOBS");
     };
     if (!is_drawn(text)) return refuse();
     DrawnTrace options{.as_gavel = text.starts_with(kGavel)};
-    const std::string_view numbers = text.substr(text.find(':') + 1);
-    const char* const begin = numbers.data();
-    const char* const end = begin + numbers.size();
-    const auto rate = std::from_chars(begin, end, options.jobs_per_hour);
-    if (rate.ec != std::errc() || rate.ptr == end || *rate.ptr != ',') return refuse();
-    const auto jobs = std::from_chars(rate.ptr + 1, end, options.jobs);
+    const std::size_t colon = text.find(':');
+    const std::size_t comma = text.rfind(',');
+    if (comma == std::string_view::npos || comma <= colon + 1) return refuse();
+    const std::string_view before = text.substr(colon + 1, comma - colon - 1);
+    const char* const end = text.data() + text.size();
+    if (text.starts_with(kChronus)) {
+        options.file = before;
+    } else {
+        const auto rate = std::from_chars(before.data(), before.data() + before.size(), options.jobs_per_hour);
+        if (rate.ec != std::errc() || rate.ptr != before.data() + before.size()) return refuse();
+    }
+    const auto jobs = std::from_chars(text.data() + comma + 1, end, options.jobs);
     constexpr std::uint64_t kJobsMax = 10'000'000;
     if (jobs.ec != std::errc() || jobs.ptr != end || options.jobs == 0 || options.jobs > kJobsMax) return refuse();
     if (!(options.jobs_per_hour > 0) || options.jobs_per_hour > 1e9) return refuse();
     return options;
 }
 
-Trace draw(const DrawnTrace& options) {
+Result<Trace> draw(const DrawnTrace& options) {
+    if (!options.file.empty()) return draw_as_chronus(options.file, options.jobs, options.seed);
     return options.as_gavel ? draw_as_gavel(options) : draw_poisson(options);
 }
 

@@ -74,7 +74,9 @@ Result<Scenario> make_scenario(const ScenarioOptions& options) {
         auto drawn = parse_drawn(options.trace);
         if (!drawn) return std::unexpected(drawn.error());
         drawn->seed = options.workload_options.seed;
-        scenario.trace = draw(*drawn);
+        auto trace = draw(*drawn);
+        if (!trace) return std::unexpected(trace.error());
+        scenario.trace = std::move(*trace);
     } else {
         auto read = read_trace(options.trace, options.trace_options);
         if (!read) return std::unexpected(read.error());

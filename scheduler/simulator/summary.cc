@@ -44,6 +44,8 @@ Summary summarise(const Workload& workload, const SimulationOutcome& outcome, st
     double allocated_s = 0;
     double last_s = 0;
     double asked_gpu_s = 0;
+    double value = 0;
+    double value_most = 0;
     const double first_s = workload.jobs.empty() ? 0 : workload.jobs.front().submit_s;
     for (std::size_t j = 0; j < outcome.jobs.size(); ++j) {
         const JobSpec& spec = workload.jobs[j];
@@ -55,8 +57,15 @@ Summary summarise(const Workload& workload, const SimulationOutcome& outcome, st
         summary.preemptions += job.preemptions;
         summary.failures += job.failures;
         if (spec.deadline_s != kNever) {
+            const bool missed = !(job.finish_s <= spec.deadline_s);
             ++summary.deadlines;
-            if (!(job.finish_s <= spec.deadline_s)) ++summary.deadlines_missed;
+            if (missed) ++summary.deadlines_missed;
+            if (spec.service == ServiceClass::strict_deadline) {
+                ++summary.strict_deadlines;
+                if (missed) ++summary.strict_missed;
+            }
+            value += value_of_end(spec, job.finish_s);
+            value_most += value_of_end(spec, spec.deadline_s);
         }
         if (job.end != JobEnd::rejected) {
             asked_gpu_s += spec.gpus * spec.total_bytes / std::ranges::max(spec.ideal_bytes_per_second);
@@ -78,6 +87,7 @@ Summary summarise(const Workload& workload, const SimulationOutcome& outcome, st
         queueing_s.push_back(queued_s < 1e-6 ? 0 : queued_s);
         if (job.equal_bytes > 0) fairness.push_back(job.read_bytes / job.equal_bytes);
     }
+    summary.deadline_value = value_most > 0 ? value / value_most : 0;
     summary.makespan_s = std::max(0.0, last_s - first_s);
     summary.jct_s = quantiles(std::move(jct_s));
     summary.queueing_s = quantiles(std::move(queueing_s));

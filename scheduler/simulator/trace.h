@@ -7,7 +7,7 @@
 //               gpus_max, priority, deadline_s (a point in time), service (best_effort, soft, strict), preemptible,
 //               opportunistic
 //     tiresias  job_id,num_gpu,submit_time,iterations,model_name,duration,interval     (Tiresias, NSDI '19)
-//     chronus   the same with user, expect_time_list, best_effort, job_type            (Chronus, SoCC '21)
+//     chronus   the same with user, expect_time_list, expect_value_list, best_effort, job_type   (Chronus, SoCC '21)
 //     gavel     tab-separated: job type, command, ..., steps, arrival, GPUs            (Gavel, OSDI '20)
 //
 // Rows need not be sorted by time. An invalid row is an error with its line number; with `skip_bad` it is counted and
@@ -38,6 +38,7 @@ struct TraceJob {
     std::int32_t priority = 0;
     double deadline_s = kNever;
     ServiceClass service = ServiceClass::best_effort;
+    std::vector<ValueUntil> values;  // as in JobSpec
     bool preemptible = true;
     bool opportunistic = false;
 };

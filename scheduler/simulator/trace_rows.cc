@@ -25,6 +25,7 @@ class Cell {
 public:
     Cell(std::string_view column, std::string_view text) : column_(column), text_(text) {}
 
+    std::string_view column() const { return column_; }
     Result<void> parse_into(double& value) const {
         double parsed = 0;
         const auto [end, error] = std::from_chars(text_.data(), text_.data() + text_.size(), parsed);
@@ -111,12 +112,20 @@ constexpr std::array kLarderColumns{
 };
 
 // The columns of Tiresias, and those that Chronus adds. expect_time_list holds times after the submission by which a
-// job should end. Soft deadlines have several, separated by "-"; the first is the deadline.
+// job should end, and expect_value_list what its result is then worth. Soft deadlines have several, separated by "-";
+// the first is the deadline.
+template <double ValueUntil::* Member>
 Result<void> take_expected(TraceJob& job, const Cell& cell) {
     std::string all;
     if (auto taken = cell.parse_into(all); !taken) return taken;
-    return Cell("expect_time_list", std::string_view(all).substr(0, all.find_first_of("-;|")))
-        .parse_into(job.deadline_s);
+    std::string_view rest = all;
+    for (std::size_t i = 0;; ++i) {
+        if (i == job.values.size()) job.values.push_back({.until_s = kNever, .value = kNever});
+        const std::size_t end = std::min(rest.find_first_of("-;|"), rest.size());
+        if (auto read = Cell(cell.column(), rest.substr(0, end)).parse_into(job.values[i].*Member); !read) return read;
+        if (end == rest.size()) return {};
+        rest.remove_prefix(end + 1);
+    }
 }
 
 constexpr std::array kTiresiasColumns{
@@ -128,8 +137,8 @@ constexpr std::array kTiresiasColumns{
     Column{"duration", take<&TraceJob::duration_s>},
     Column{"interval", ignore},
     Column{"user", take<&TraceJob::tenant>},
-    Column{"expect_time_list", take_expected},
-    Column{"expect_value_list", ignore},
+    Column{"expect_time_list", take_expected<&ValueUntil::until_s>},
+    Column{"expect_value_list", take_expected<&ValueUntil::value>},
     Column{"best_effort", ignore},
     Column{"job_type", take<&TraceJob::service>},
 };
@@ -168,13 +177,43 @@ public:
 private:
     Result<void> settle_deadline(TraceJob& job, bool names_service) const {
         if (deadlines_ == Deadlines::after_submission) {
-            job.deadline_s = job.service == ServiceClass::best_effort ? kNever : job.deadline_s + job.submit_s;
+            return settle_values(job);
         } else if (job.service == ServiceClass::best_effort && job.deadline_s != kNever) {
             if (names_service) {
                 return fail(ErrorCode::invalid_argument,
                             "deadline_s: a best_effort job has no deadline (service: soft, strict)");
             }
             job.service = ServiceClass::strict_deadline;
+        }
+        return {};
+    }
+
+    // Makes points in time of the times after the submission. A job of best effort has neither deadline nor values.
+    static Result<void> settle_values(TraceJob& job) {
+        if (job.service == ServiceClass::best_effort) job.values.clear();
+        if (job.values.empty()) return {};
+        if (job.values.front().until_s == kNever) {
+            return fail(ErrorCode::invalid_argument, "expect_value_list: values without times in expect_time_list");
+        }
+        job.deadline_s = job.submit_s + job.values.front().until_s;
+        // Only times: the job has a deadline, and no values.
+        if (std::ranges::all_of(job.values, [](const ValueUntil& step) { return step.value == kNever; })) {
+            job.values.clear();
+        }
+        double before_s = 0;
+        double value_before = kNever;
+        for (ValueUntil& step : job.values) {
+            if (step.until_s == kNever || step.value == kNever) {
+                return fail(ErrorCode::invalid_argument,
+                            "expect_value_list: not as many values as times in expect_time_list");
+            }
+            if (step.until_s <= before_s || step.value < 0 || step.value > value_before) {
+                return fail(ErrorCode::invalid_argument,
+                            "expect_time_list: times must rise and values must fall, down to 0");
+            }
+            before_s = step.until_s;
+            value_before = step.value;
+            step.until_s += job.submit_s;
         }
         return {};
     }

@@ -74,7 +74,14 @@ public:
         spec.preemptible = job.preemptible;
         spec.opportunistic = job.opportunistic;
         if (job.deadline_s != kNever) {
-            spec.deadline_s = spec.submit_s + (job.deadline_s - job.submit_s) * options_.duration_factor;
+            const auto moved = [&](double time_s) {
+                return spec.submit_s + (time_s - job.submit_s) * options_.duration_factor;
+            };
+            spec.deadline_s = moved(job.deadline_s);
+            spec.values.reserve(job.values.size());
+            for (const auto& [until_s, value] : job.values) {
+                spec.values.push_back({.until_s = moved(until_s), .value = value});
+            }
         }
         draw_deadline(job, spec);
         draw_claim(job, spec);

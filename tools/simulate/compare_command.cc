@@ -172,6 +172,7 @@ json::object row_over_seeds(std::span<const json::value> seeds, std::span<const 
         {"jct_s", over_seeds([](Row own, Row) { return mean_jct_s(own); })},
         {"gpu_utilisation", over_seeds([](Row own, Row) { return utilisation(own); })},
         {"fairness", over_seeds([](Row own, Row) { return fairness(own); })},
+        {"deadline_value", over_seeds([](Row own, Row) { return number_at(own, "deadline_value"); })},
         {"jct_ratio", over_seeds([](Row own, Row to) { return mean_jct_s(own) / mean_jct_s(to); })},
         {"utilisation_ratio", over_seeds([](Row own, Row to) { return utilisation(to) / utilisation(own); })},
         {"fairness_ratio", over_seeds([](Row own, Row to) { return fairness(to) / fairness(own); })}};
@@ -205,7 +206,8 @@ void print_table(const json::array& rows, const std::vector<Choice>& choices, st
     const bool shows_epochs = !choices.empty() && choices.front().epochs_known != choices.back().epochs_known;
     std::vector<std::string> headings({"POLICY", "CACHE", ">ARRIVALS", ">LOAD", ">CACHE SIZE", ">BANDWIDTH",
                                        ">MEAN JCT", ">P99 JCT", ">MAKESPAN", ">UTILISATION", ">FAIRNESS", ">TENANTS",
-                                       ">REMOTE", ">MISSED", ">JCT RATIO", ">UTIL RATIO", ">FAIR RATIO"});
+                                       ">REMOTE", ">MISSED", ">STRICT", ">VALUE", ">JCT RATIO", ">UTIL RATIO",
+                                       ">FAIR RATIO"});
     if (shows_epochs) headings.insert(headings.begin() + 2, "EPOCHS KNOWN");
     Table table(std::move(headings));
     const auto fixed = [](double value, int digits) {
@@ -229,8 +231,16 @@ void print_table(const json::array& rows, const std::vector<Choice>& choices, st
                  deviation("gpu_utilisation", [&](double part) { return fixed(100 * part, 1); }) + " %",
              fixed(fairness(row), 3) + deviation("fairness", [&](double value) { return fixed(value, 3); }),
              fixed(number_at(object_at(row, "tenant_fairness"), "mean"), 3), size(number_at(row, "remote_bytes")),
-             fixed(number_at(row, "deadlines_missed"), 0), ratio_text(row, "jct_ratio", seeds > 1),
-             ratio_text(row, "utilisation_ratio", seeds > 1), ratio_text(row, "fairness_ratio", seeds > 1)});
+             fixed(number_at(row, "deadlines_missed"), 0),
+             number_at(row, "strict_deadlines") > 0
+                 ? fixed(number_at(row, "strict_missed"), 0) + " of " + fixed(number_at(row, "strict_deadlines"), 0)
+                 : "",
+             number_at(row, "deadlines") > 0
+                 ? fixed(number_at(row, "deadline_value"), 3) +
+                       deviation("deadline_value", [&](double value) { return fixed(value, 3); })
+                 : "",
+             ratio_text(row, "jct_ratio", seeds > 1), ratio_text(row, "utilisation_ratio", seeds > 1),
+             ratio_text(row, "fairness_ratio", seeds > 1)});
         if (shows_epochs) cells.insert(cells.begin() + 2, choices[i].epochs_known ? "yes" : "no");
         table.add(std::move(cells));
     }

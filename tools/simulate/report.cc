@@ -75,6 +75,9 @@ json::object summary_json(const scheduler::ScenarioReport& report, const schedul
             {"remote_bytes", summary.remote_bytes},
             {"deadlines", summary.deadlines},
             {"deadlines_missed", summary.deadlines_missed},
+            {"strict_deadlines", summary.strict_deadlines},
+            {"strict_missed", summary.strict_missed},
+            {"deadline_value", summary.deadline_value},
             {"preemptions", summary.preemptions},
             {"jobs_stopped_by_lost_nodes", summary.failures},
             {"node_failures", report.outcome.node_failures},
@@ -140,6 +143,9 @@ void print_summary(const scheduler::ScenarioReport& report, const scheduler::Sce
     add("of it from the remote", size(summary.remote_bytes));
     if (summary.deadlines > 0) {
         add("deadlines missed", format_count(summary.deadlines_missed) + " of " + format_count(summary.deadlines));
+        add("strict deadlines missed",
+            format_count(summary.strict_missed) + " of " + format_count(summary.strict_deadlines));
+        add("value of results by their deadlines", percent(summary.deadline_value));
     }
     add("preemptions", format_count(summary.preemptions));
     if (report.outcome.node_failures > 0) {

@@ -85,7 +85,8 @@ Result<void> SimulateOptions::settle() {
 void add_trace_options(CLI::App& app, SimulateOptions& options) {
     scheduler::ScenarioOptions& scenario = options.scenario;
     app.add_option("TRACE", scenario.trace,
-                   "A trace (see docs/simulating.md), poisson:JOBS_PER_HOUR,JOBS or gavel:JOBS_PER_HOUR,JOBS");
+                   "A trace (see docs/simulating.md), poisson:JOBS_PER_HOUR,JOBS, gavel:JOBS_PER_HOUR,JOBS or "
+                   "chronus:FILE,JOBS");
     app.add_flag("--skip-bad", scenario.trace_options.skip_bad, "Skip invalid rows, and count them");
     app.add_option("--jobs", scenario.trace_options.jobs_max, "Use only the first N jobs");
     app.add_option("--workload", scenario.workload,

@@ -16,7 +16,7 @@ namespace {
 using testing::HasSubstr;
 
 Trace trace_of(std::uint64_t jobs) {
-    return draw({.jobs_per_hour = 100, .jobs = jobs, .seed = 3});
+    return *draw({.jobs_per_hour = 100, .jobs = jobs, .seed = 3});
 }
 
 std::string error_of(std::string_view toml) {
@@ -287,7 +287,7 @@ TEST(Workload, ReadsThroughputsOfPairs) {
 }
 
 TEST(Poisson, ArrivalsFollowRateAndGavelDurations) {
-    const Trace trace = draw({.jobs_per_hour = 10, .jobs = 20000, .seed = 1});
+    const Trace trace = *draw({.jobs_per_hour = 10, .jobs = 20000, .seed = 1});
     const double hours = trace.jobs.back().submit_s / 3600;
     EXPECT_NEAR(20000 / hours, 10, 0.3);
     std::size_t longer = 0;
@@ -317,7 +317,7 @@ TEST(PythonRandom, DrawsTheNumbersOfPython) {
 }
 
 TEST(Gavel, JobsAreThoseOfGavelsSimulator) {
-    const Trace trace = draw({.jobs_per_hour = 6, .jobs = 5000, .seed = 1, .as_gavel = true});
+    const Trace trace = *draw({.jobs_per_hour = 6, .jobs = 5000, .seed = 1, .as_gavel = true});
     EXPECT_EQ(trace.jobs[0].submit_s, 0);
     EXPECT_EQ(trace.jobs[0].model, "Recommendation (batch size 512)");
     EXPECT_NEAR(trace.jobs[0].duration_s, 6809.010, 2e-3);
