@@ -16,10 +16,23 @@ double ideal_rate(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus
     return stated_rate * job.scaling[std::min(index, job.scaling.size() - 1)];
 }
 
-double value_of_end(const JobSpec& job, double end_s) {
-    if (job.values.empty()) return end_s <= job.deadline_s ? 1 : 0;
+namespace {
+
+// Returns the step of the job's values that an end at `end_s` falls into.
+ValueUntil value_step(const JobSpec& job, double end_s) {
+    if (job.values.empty() && end_s <= job.deadline_s) return {.until_s = job.deadline_s, .value = 1};
     const auto step = std::ranges::find_if(job.values, [&](const ValueUntil& one) { return end_s <= one.until_s; });
-    return step == job.values.end() ? 0 : step->value;
+    return step == job.values.end() ? ValueUntil{.until_s = kNever, .value = 0} : *step;
+}
+
+}  // namespace
+
+double value_of_end(const JobSpec& job, double end_s) {
+    return value_step(job, end_s).value;
+}
+
+double value_until_s(const JobSpec& job, double end_s) {
+    return value_step(job, end_s).until_s;
 }
 
 double consolidation(std::span<const double> rate_by_nodes, std::uint32_t nodes, std::uint32_t nodes_least) {

@@ -86,6 +86,8 @@ inline bool may_run_on(const JobSpec& job, std::uint32_t gpu_type) {
 }
 // Returns what the result of a job with a deadline is worth if the job ends at `end_s`; kNever: it does not end.
 double value_of_end(const JobSpec& job, double end_s);
+// Returns until when a result has the value that it has at `end_s`; kNever: it has none any more.
+double value_until_s(const JobSpec& job, double end_s);
 // Returns f* with `gpus` GPUs of the type, in bytes/s.
 double ideal_rate(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus);
 // Returns the part of the rate left on `nodes` nodes, where `nodes_least` nodes would suffice.

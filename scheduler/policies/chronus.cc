@@ -5,12 +5,38 @@
 #include <map>
 
 #include "scheduler/policies/admission_program.h"
+#include "scheduler/policies/goals.h"
 
 namespace larder::scheduler {
 namespace {
 
 constexpr std::uint32_t kLeasesMaxExact = 24;
 constexpr std::size_t kJobsMaxExact = 24;
+
+// A job that takes GPUs which neither promises nor urgent jobs need now.
+struct Filler {
+    bool waits_for_values = false;  // jobs with a value to lose go first
+    double remaining_s = 0;
+    std::uint32_t job = 0;  // index in Snapshot::jobs
+
+    auto operator<=>(const Filler&) const = default;
+};
+
+Filler filler_of(const Snapshot& snapshot, std::uint32_t j, bool tight) {
+    const JobState& job = *snapshot.jobs[j];
+    Filler filler{.remaining_s = remaining_with_restart_s(snapshot, job), .job = j};
+    const bool has_value = has_deadline(job) && value_of_end(*job.spec, snapshot.now_s + filler.remaining_s) > 0;
+    filler.waits_for_values = tight && !has_value;
+    const bool promised = job.admitted_s != kNever;
+    if (job.spec->service == ServiceClass::strict_deadline && has_deadline(job) && !has_value && !promised) {
+        filler = {.waits_for_values = true, .remaining_s = kNever, .job = j};  // a late result would be worthless
+    } else if (job.running) {
+        // As in Shortest: a running job that the plan gives less would otherwise change places with a waiting job again
+        // and again.
+        filler.remaining_s = std::min(filler.remaining_s, remaining_if_waiting_s(snapshot, job));
+    }
+    return filler;
+}
 
 }  // namespace
 
@@ -20,7 +46,9 @@ LeasePlan Chronus::make_plan(const Snapshot& snapshot, std::uint32_t leases_max)
     const double first_end_s = period_end_s(snapshot.now_s, lease_s_);
     double last_s = first_end_s;
     for (const JobState* const job : snapshot.jobs) {
-        if (has_deadline(*job)) last_s = std::max(last_s, job->spec->deadline_s);
+        if (!has_deadline(*job)) continue;
+        const std::vector<ValueUntil>& values = job->spec->values;
+        last_s = std::max(last_s, values.empty() ? job->spec->deadline_s : values.back().until_s);
     }
     std::vector<double> ends_s = widening_ends_s(first_end_s, lease_s_, last_s);
     if (leases_max != 0 && ends_s.size() > leases_max) {
@@ -97,6 +125,10 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
     Room room(snapshot);
     bool all_run = true;
     std::vector<bool> done(snapshot.jobs.size());
+    std::vector<const Promise*> promises_met(snapshot.jobs.size());
+    for (const Promise& promise : promises) {
+        if (promise.met) promises_met[promise.demand.job] = &promise;
+    }
     for (const Want& want : decision.wants) {
         room.take(*snapshot.jobs[want.job], want);
         done[want.job] = true;
@@ -145,24 +177,24 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
         }
         decision.wants.push_back(want);
     };
-    for (const Promise& promise : promises) {
-        if (!promise.met) continue;
-        // A promised job that runs before its leases is decided upon again at the end of this lease.
-        all_run = all_run && promise.fit.starts_now();
-        want_if_room(promise.demand.job, promise.fit.gpu_type, true);
-    }
-    std::vector<Ranked> shortest;
+    const GoalPlan goals = plan_goals(snapshot, promises, plan);
+    for (const UrgentJob& urgent : goals.urgent) want_if_room(urgent.job, urgent.gpu_type, false);
+    std::vector<Filler> fillers;
+    fillers.reserve(snapshot.jobs.size());
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
-        if (!done[j]) shortest.push_back({.key = remaining_with_restart_s(snapshot, *snapshot.jobs[j]), .job = j});
+        if (!done[j]) fillers.push_back(filler_of(snapshot, j, goals.tight));
     }
-    std::ranges::sort(shortest);
-    for (const Ranked& ranked : shortest) want_if_room(ranked.job, kAnyGpuType, false);
+    std::ranges::sort(fillers);
+    for (const Filler& filler : fillers) {
+        const Promise* const promise = promises_met[filler.job];
+        want_if_room(filler.job, promise == nullptr ? kAnyGpuType : promise->fit.gpu_type, promise != nullptr);
+    }
     if (!all_run) decision.next_s = lease_end_s;
 }
 
 Result<Decision> Chronus::decide(const Snapshot& snapshot) {
     LeasePlan plan = make_plan(snapshot, 0);
-    std::vector<Promise> promises = find_promises(snapshot);
+    std::vector<Promise> promises = find_promises(snapshot, exact_);
     admit_by_latest_start(snapshot, plan, promises);
     const auto settled = [](const Promise& promise) { return promise.met || promise.hopeless; };
     if (exact_ && !std::ranges::all_of(promises, settled)) admit_by_program(snapshot, plan, promises);

@@ -1,11 +1,12 @@
 #pragma once
 
-// Deadlines with leases (Chronus, SoCC '21). A job with a deadline is admitted, and promised its deadline, if enough
-// leases for its work fit beside those promised before (promises.h). Jobs with strict deadlines are considered before
-// those with soft ones, each by slack; with `exact`, an integer program chooses the jobs instead. Jobs without a
-// promise fill the GPUs that the promises leave, the shortest first. A job with a strict deadline that it cannot meet
-// any more, or for which no GPUs are left, is refused. Only a promised job with no time to spare keeps its GPUs to the
-// end of a lease: all other jobs make way for jobs that come later and have less time.
+// Deadlines with leases (Chronus, SoCC '21). A job with a strict deadline is admitted, and promised its deadline, if
+// enough leases for its work fit beside those promised before (promises.h). With `exact`, an integer program chooses
+// the jobs, also of those with soft deadlines. Soft deadlines are otherwise not promised but planned anew at each
+// decision, by their value over time, with the leases that promises leave (goals.h). Promises and plans hold the latest
+// leases, so all other GPU time goes to the shortest jobs. A job with a strict deadline that it cannot meet any more,
+// or for which no GPUs are left, is refused. Only a promised job with no time to spare keeps its GPUs to the end of a
+// lease: all other jobs make way for jobs that come later and have less time.
 
 #include <vector>
 

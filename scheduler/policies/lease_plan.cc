@@ -96,6 +96,46 @@ LeaseFit LeasePlan::fit(const LeaseDemand& demand) const {
     return best;
 }
 
+LeaseFit LeasePlan::fit_late(const LeaseDemand& demand, std::uint32_t gpu_type) const {
+    LeaseFit found{.gpu_type = gpu_type};
+    // Each span of leases costs a restart, except one that the job begins where it runs.
+    double left_s = demand.remaining_bytes / demand.rates[gpu_type] + demand.restart_s;
+    const bool goes_on = demand.runs && (demand.runs_on == kAnyGpuType || demand.runs_on == gpu_type);
+    const auto last = std::ranges::lower_bound(ends_s_, demand.deadline_s);
+    auto lease = static_cast<std::uint32_t>(std::min(last, ends_s_.end() - 1) - ends_s_.begin());
+    for (++lease; lease-- > 0;) {
+        if (free(demand, gpu_type, lease) < demand.gpus) {
+            if (!found.leases.empty() && found.leases.back() == lease + 1) left_s += demand.restart_s;
+            continue;
+        }
+        const double usable_s = std::min(end_s(lease), demand.deadline_s) - start_s(lease);
+        if (usable_s <= 0) continue;
+        if (lease == 0 && (goes_on || !demand.started)) left_s += demand.starting_s - demand.restart_s;
+        found.leases.push_back(lease);
+        left_s -= usable_s;
+        if (left_s > kRounding_s) continue;
+        std::ranges::reverse(found.leases);
+        const PromisedTimes times = times_of(found);
+        return fit(demand, gpu_type, &times);
+    }
+    found.leases.clear();
+    return found;
+}
+
+LeaseFit LeasePlan::fit_late(const LeaseDemand& demand) const {
+    if (!demand.preemptible) return fit(demand);
+    LeaseFit best;
+    for (std::uint32_t type = 0; type < free_.size(); ++type) {
+        if (demand.rates[type] <= 0 || (demand.stays_on != kAnyGpuType && demand.stays_on != type)) continue;
+        LeaseFit found = fit_late(demand, type);
+        if (found.leases.empty()) continue;
+        if (best.gpu_type == kNoGpuType || start_s(found.leases.front()) > start_s(best.leases.front())) {
+            best = std::move(found);
+        }
+    }
+    return best;
+}
+
 LeaseFit LeasePlan::follow(const LeaseDemand& demand, const PromisedTimes& times) const {
     if (times.gpu_type >= free_.size() || demand.rates[times.gpu_type] <= 0) return {};
     return fit(demand, times.gpu_type, &times);

@@ -60,6 +60,9 @@ public:
 
     // Returns the earliest possible leases, on the type that lets the job end first.
     LeaseFit fit(const LeaseDemand& demand) const;
+    // Returns the latest possible leases that meet the deadline, on the type that lets the job start last. The end is
+    // kNever if there are not enough. A job that may not be stopped gets the earliest leases.
+    LeaseFit fit_late(const LeaseDemand& demand) const;
     // Uses only the leases within `times`, as far as needed. The end is kNever if they are not enough, or not free.
     LeaseFit follow(const LeaseDemand& demand, const PromisedTimes& times) const;
     // Returns the times of the leases.
@@ -73,6 +76,7 @@ public:
 
 private:
     LeaseFit fit(const LeaseDemand& demand, std::uint32_t gpu_type, const PromisedTimes* within) const;
+    LeaseFit fit_late(const LeaseDemand& demand, std::uint32_t gpu_type) const;
 
     double now_s_;
     std::vector<double> ends_s_;

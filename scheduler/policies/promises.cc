@@ -12,33 +12,6 @@ namespace {
 // promises leave free.
 constexpr std::size_t kFitsMax = 20'000;
 
-// `all`: the room of the whole cluster.
-LeaseDemand demand_of(const Snapshot& snapshot, const Room& all, std::uint32_t j) {
-    const JobState& job = *snapshot.jobs[j];
-    LeaseDemand demand;
-    demand.job = j;
-    demand.tenant = job.spec->tenant;
-    demand.gpus = job.running ? job.gpus : gpus_asked(snapshot, *job.spec);
-    for (std::uint32_t type = 0; type < snapshot.gpu_types.size(); ++type) {
-        const bool elsewhere = job.spec->gpu_type != kAnyGpuType && job.spec->gpu_type != type;
-        // A job might wait forever for GPUs beyond its tenant's claim.
-        const bool unclaimed = !job.running && all.claim_left(*job.spec, type) < demand.gpus;
-        demand.rates.push_back(elsewhere || unclaimed ? 0 : expected_rate(snapshot, job, type, demand.gpus));
-    }
-    demand.remaining_bytes = job.remaining_bytes;
-    demand.restart_s = job.spec->restart_s;
-    demand.started = job.first_started_s != kNever;
-    demand.runs = job.running;
-    if (job.running) demand.runs_on = job.gpu_type;
-    if (holds_lease(job, snapshot.now_s)) demand.stays_on = job.gpu_type;
-    if (job.running && job.started_s > job.first_started_s) {
-        demand.starting_s = std::max(0.0, job.started_s + job.spec->restart_s - snapshot.now_s);
-    }
-    demand.preemptible = job.spec->preemptible;
-    demand.deadline_s = job.spec->deadline_s;
-    return demand;
-}
-
 // A plan with the leases of some promises.
 struct PlannedPromises {
     LeasePlan plan;
@@ -62,7 +35,7 @@ public:
         return planned;
     }
 
-    // Gives leases at the promised times. A promise whose times no longer work gets the earliest leases that are left.
+    // Gives leases at the promised times. A promise whose times no longer work gets the latest leases that are left.
     PlannedPromises plan_at_promised_times(const Snapshot& snapshot, const std::vector<std::size_t>& indices) const {
         PlannedPromises planned{.plan = base_, .indices = {}, .fits = {}};
         std::vector<std::size_t> lost;
@@ -76,7 +49,8 @@ public:
 
     // Adds a promise with free leases, if these meet its deadline.
     void add_if_met(PlannedPromises& planned, std::size_t p) const {
-        if (planned.plan.fit(promises_[p].demand).meets(promises_[p].demand.deadline_s)) add(planned, p, nullptr);
+        const LeaseDemand& demand = promises_[p].demand;
+        if (planned.plan.fit_late(demand).meets(demand.deadline_s)) add(planned, p, nullptr);
     }
 
     // Returns the free leases in which the job would end earliest.
@@ -90,7 +64,7 @@ private:
         const Promise& promise = promises_[p];
         const LeaseDemand& demand = promise.demand;
         if (promise.within_lease) planned.plan.release(demand.runs_on, 0, demand.gpus, promise.holds_claim_of);
-        LeaseFit fit = times == nullptr ? planned.plan.fit(demand) : planned.plan.follow(demand, *times);
+        LeaseFit fit = times == nullptr ? planned.plan.fit_late(demand) : planned.plan.follow(demand, *times);
         const bool met = fit.meets(demand.deadline_s);
         if (met) planned.plan.take(fit, demand);
         if (promise.within_lease && !(met && fit.starts_now() && fit.gpu_type == demand.runs_on)) {
@@ -118,17 +92,45 @@ std::uint32_t claim_of(const JobState& job) {
     return job.running && !job.opportunistic ? job.spec->tenant : kNoTenant;
 }
 
-std::vector<Promise> find_promises(const Snapshot& snapshot) {
+LeaseDemand demand_of(const Snapshot& snapshot, const Room& all, std::uint32_t j) {
+    const JobState& job = *snapshot.jobs[j];
+    LeaseDemand demand;
+    demand.job = j;
+    demand.tenant = job.spec->tenant;
+    demand.gpus = job.running ? job.gpus : gpus_asked(snapshot, *job.spec);
+    for (std::uint32_t type = 0; type < snapshot.gpu_types.size(); ++type) {
+        const bool elsewhere = job.spec->gpu_type != kAnyGpuType && job.spec->gpu_type != type;
+        // A job might wait forever for GPUs beyond its tenant's claim.
+        const bool unclaimed = !job.running && all.claim_left(*job.spec, type) < demand.gpus;
+        demand.rates.push_back(elsewhere || unclaimed ? 0 : expected_rate(snapshot, job, type, demand.gpus));
+    }
+    demand.remaining_bytes = job.remaining_bytes;
+    demand.restart_s = job.spec->restart_s;
+    demand.started = job.first_started_s != kNever;
+    demand.runs = job.running;
+    if (job.running) demand.runs_on = job.gpu_type;
+    if (holds_lease(job, snapshot.now_s)) demand.stays_on = job.gpu_type;
+    if (job.running && job.started_s > job.first_started_s) {
+        demand.starting_s = std::max(0.0, job.started_s + job.spec->restart_s - snapshot.now_s);
+    }
+    demand.preemptible = job.spec->preemptible;
+    demand.deadline_s = job.spec->deadline_s;
+    return demand;
+}
+
+std::vector<Promise> find_promises(const Snapshot& snapshot, bool soft_too) {
     std::vector<Promise> promises;
     const Room all(snapshot);
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
         const JobState& job = *snapshot.jobs[j];
         if (!has_deadline(job) || is_unstoppable(job)) continue;
+        const bool strict = job.spec->service == ServiceClass::strict_deadline;
+        if (!strict && !soft_too && job.admitted_s == kNever) continue;
         Promise& promise = promises.emplace_back();
         promise.demand = demand_of(snapshot, all, j);
         const double rate = std::ranges::max(promise.demand.rates);
         promise.latest_start_s = rate > 0 ? job.spec->deadline_s - job.remaining_bytes / rate : -kNever;
-        promise.strict = job.spec->service == ServiceClass::strict_deadline;
+        promise.strict = strict;
         promise.promised_before = job.admitted_s != kNever;
         promise.within_lease = holds_lease(job, snapshot.now_s);
         promise.holds_claim_of = claim_of(job);

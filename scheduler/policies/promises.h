@@ -1,7 +1,8 @@
 #pragma once
 
-// Decides which deadlines are promised, and by which leases (Chronus, SoCC '21). Leases are given in the order of
-// latest starts, so that long jobs with time to spare make way for short jobs with none. The order is computed again
+// Decides which deadlines are promised, and by which leases (Chronus, SoCC '21). A promised job gets the latest leases
+// that meet its deadline, so that all GPUs before them are left to whatever comes later. Leases are given in the order
+// of latest starts, so that jobs with the least time to spare choose first. The order is computed again
 // at each decision, and gangs that fitted together once may not fit when others have come or gone. So the times behind
 // a promise are kept (JobState::promised), and apply wherever the new order would break a promise. A new job is
 // promised its deadline if the order with this job keeps its promise and all earlier ones, or if the leases that
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "scheduler/policies/lease_plan.h"
+#include "scheduler/room.h"
 
 namespace larder::scheduler {
 
@@ -31,9 +33,13 @@ bool has_deadline(const JobState& job);
 // Returns the tenant whose claim covers the job's GPUs; kNoTenant: none.
 std::uint32_t claim_of(const JobState& job);
 
-// Returns a Promise for every job that may be stopped and has a deadline, in the order in which promises are
-// considered: jobs promised before, then strict ones, then the others, each by latest start.
-std::vector<Promise> find_promises(const Snapshot& snapshot);
+// Returns what the job needs from a plan. `all` is the room of the whole cluster.
+LeaseDemand demand_of(const Snapshot& snapshot, const Room& all, std::uint32_t job);
+
+// Returns a Promise for every job that may be stopped and has a strict deadline, or with `soft_too` any deadline, and
+// for jobs promised before. The order is that in which promises are considered: jobs promised before, then strict ones,
+// then the others, each by latest start.
+std::vector<Promise> find_promises(const Snapshot& snapshot, bool soft_too);
 
 // Adds to `ends_s` each start and end of promised times that is later than its first element, so that leases end there.
 // Leaves out starts that are not before its last element. `ends_s` is ascending on entry and on return.
