@@ -22,14 +22,13 @@ struct Filler {
     auto operator<=>(const Filler&) const = default;
 };
 
-Filler filler_of(const Snapshot& snapshot, std::uint32_t j, bool tight) {
+Filler filler_of(const Snapshot& snapshot, std::uint32_t j, bool tight, bool will_be_worthless) {
     const JobState& job = *snapshot.jobs[j];
     Filler filler{.remaining_s = remaining_with_restart_s(snapshot, job), .job = j};
     const bool has_value = has_deadline(job) && value_of_end(*job.spec, snapshot.now_s + filler.remaining_s) > 0;
     filler.waits_for_values = tight && !has_value;
-    const bool promised = job.admitted_s != kNever;
-    if (job.spec->service == ServiceClass::strict_deadline && has_deadline(job) && !has_value && !promised) {
-        filler = {.waits_for_values = true, .remaining_s = kNever, .job = j};  // a late result would be worthless
+    if (will_be_worthless) {
+        filler = {.waits_for_values = true, .remaining_s = kNever, .job = j};
     } else if (job.running) {
         // As in Shortest: a running job that the plan gives less would otherwise change places with a waiting job again
         // and again.
@@ -125,9 +124,11 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
     Room room(snapshot);
     bool all_run = true;
     std::vector<bool> done(snapshot.jobs.size());
-    std::vector<const Promise*> promises_met(snapshot.jobs.size());
+    std::vector<const Promise*> promise_of(snapshot.jobs.size());
     for (const Promise& promise : promises) {
-        if (promise.met) promises_met[promise.demand.job] = &promise;
+        promise_of[promise.demand.job] = &promise;
+        // A promised job that runs before its leases is decided upon again at the end of this lease.
+        if (promise.met && !promise.fit.starts_now()) all_run = false;
     }
     for (const Want& want : decision.wants) {
         room.take(*snapshot.jobs[want.job], want);
@@ -182,12 +183,18 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
     std::vector<Filler> fillers;
     fillers.reserve(snapshot.jobs.size());
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
-        if (!done[j]) fillers.push_back(filler_of(snapshot, j, goals.tight));
+        if (done[j]) continue;
+        const Promise* const promise = promise_of[j];
+        // Its deadline could be met neither with a promise nor beside those of others.
+        const bool will_be_worthless =
+            promise != nullptr && promise->strict && !promise->met && !promise->promised_before;
+        fillers.push_back(filler_of(snapshot, j, goals.tight, will_be_worthless));
     }
     std::ranges::sort(fillers);
     for (const Filler& filler : fillers) {
-        const Promise* const promise = promises_met[filler.job];
-        want_if_room(filler.job, promise == nullptr ? kAnyGpuType : promise->fit.gpu_type, promise != nullptr);
+        const Promise* const promise = promise_of[filler.job];
+        const bool is_promised = promise != nullptr && promise->met;
+        want_if_room(filler.job, is_promised ? promise->fit.gpu_type : kAnyGpuType, is_promised);
     }
     if (!all_run) decision.next_s = lease_end_s;
 }

@@ -10,6 +10,7 @@ namespace larder::scheduler {
 namespace {
 
 constexpr std::size_t kGoalsMax = 1000;  // a decision plans no more jobs than these
+constexpr double kLittleSlack = 0.2;     // time to spare, relative to the remaining time, below which time is tight
 
 struct Goal {
     double value_per_gpu_s = 0;
@@ -23,7 +24,8 @@ std::vector<Goal> goals_of(const Snapshot& snapshot, std::span<const Promise> pr
     std::vector<Goal> goals;
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
         const JobState& job = *snapshot.jobs[j];
-        if (!has_deadline(job) || !job.spec->preemptible || is_promised[j]) continue;
+        if (!has_deadline(job) || job.spec->service != ServiceClass::soft_deadline) continue;
+        if (!job.spec->preemptible || is_promised[j]) continue;
         const double remaining_s = remaining_with_restart_s(snapshot, job);
         const double end_s = snapshot.now_s + remaining_s;
         const double value = value_of_end(*job.spec, end_s);
@@ -50,6 +52,9 @@ GoalPlan plan_goals(const Snapshot& snapshot, std::span<const Promise> promises,
             const LeaseFit fit = plan.fit_late(demand);
             if (fit.meets(until_s)) {
                 plan.take(fit, demand);
+                const double start_s = plan.start_s(fit.leases.front());
+                const double slack_s = start_s - snapshot.now_s;
+                if (slack_s < kLittleSlack * (goal.end_s - snapshot.now_s)) found.tight = true;
                 if (fit.starts_now()) found.urgent.push_back({.job = goal.job, .gpu_type = fit.gpu_type});
                 break;
             }
@@ -57,7 +62,6 @@ GoalPlan plan_goals(const Snapshot& snapshot, std::span<const Promise> promises,
             found.tight = true;
         }
     }
-    found.tight = found.tight || !found.urgent.empty();
     return found;
 }
 

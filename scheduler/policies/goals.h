@@ -1,9 +1,8 @@
 #pragma once
 
-// Plans deadlines that are not promised: soft ones, and strict ones that could not be promised. Jobs with the most
-// value for their GPU time choose first, each the latest leases that keep the highest value still possible
-// (JobSpec::values). A plan holds for one decision only, so it never stands in the way of a promise to a job that comes
-// later.
+// Plans soft deadlines, which are not promised. Jobs with the most value for their GPU time choose first, each the
+// latest leases that keep the highest value still possible (JobSpec::values). A plan holds for one decision only, so it
+// never stands in the way of a promise to a job that comes later.
 
 #include <cstdint>
 #include <span>
@@ -20,8 +19,8 @@ struct UrgentJob {
 
 struct GoalPlan {
     std::vector<UrgentJob> urgent;  // jobs that lose value unless they run now, the most value for GPU time first
-    // True if a job is urgent, or is planned to end with less than its highest value. Then time goes first to jobs that
-    // have a value to lose.
+    // True if a job has little time to spare, or cannot have the highest value still possible. Then GPUs go first to
+    // jobs that have a value to lose.
     bool tight = false;
 };
 

@@ -123,6 +123,123 @@ TEST(Chronus, JobsWithoutPromiseGoShortestFirst) {
     EXPECT_THAT(actions->refused, IsEmpty());
 }
 
+// A soft deadline is no promise, so it gives way to a strict one that comes later.
+TEST(Chronus, SoftDeadlineGivesWayToLaterStrictOne) {
+    tests::World world(1);
+    add(world, 8, 300, ServiceClass::soft_deadline, 350);
+    const auto chronus = lease_policy("chronus");
+    ASSERT_TRUE(world.step(*chronus));
+    EXPECT_THAT(world.running(), ElementsAre(0));
+    world.pass(50);
+    add(world, 8, 100, ServiceClass::strict_deadline, 200);
+    const auto actions = world.step(*chronus);
+    ASSERT_TRUE(actions);
+    EXPECT_THAT(actions->admitted, ElementsAre(1));
+    EXPECT_LE(run(world, *chronus)[1], 200);
+}
+
+TEST(Chronus, ShortJobRunsBeforeAPromisedJobWithTimeToSpare) {
+    tests::World world(1);
+    add(world, 8, 300, ServiceClass::strict_deadline, 2000);
+    world.add(8, tests::work_bytes(8, 150));
+    const auto chronus = lease_policy("chronus");
+    const auto ends = run(world, *chronus);
+    EXPECT_EQ(ends[1], 150);
+    EXPECT_LE(ends[0], 2000);
+}
+
+TEST(Chronus, SoftJobOfHigherValueGoesFirst) {
+    tests::World world(1);
+    add(world, 8, 220, ServiceClass::soft_deadline, 250).values = {{.until_s = 250, .value = 2}};
+    add(world, 8, 200, ServiceClass::soft_deadline, 250).values = {{.until_s = 250, .value = 10}};
+    const auto chronus = lease_policy("chronus");
+    const auto ends = run(world, *chronus);
+    EXPECT_EQ(ends[1], 200);
+}
+
+// The first time of the job is out of reach. Short jobs without a deadline must not cost it the next one as well.
+TEST(Chronus, SoftJobKeepsItsNextValueAfterItsDeadline) {
+    tests::World world(1);
+    add(world, 8, 200, ServiceClass::soft_deadline, 100).values = {{.until_s = 100, .value = 10},
+                                                                   {.until_s = 400, .value = 5}};
+    for (int j = 0; j < 4; ++j) world.add(8, tests::work_bytes(8, 90));
+    const auto chronus = lease_policy("chronus");
+    EXPECT_LE(run(world, *chronus)[0], 400);
+}
+
+struct Played {
+    std::size_t strict_missed = 0;
+    double value = 0;
+};
+
+// Plays arrivals like those of Chronus's trace: 60% soft, 30% strict, 10% best effort.
+Played play_mixed_trace(std::string_view name, std::uint32_t jobs, std::uint32_t between_s) {
+    Played played;
+    for (std::uint32_t seed = 0; seed < 20; ++seed) {
+        tests::TestRandom random(seed);
+        tests::World world(2);
+        const auto policy = lease_policy(name);
+        std::vector<double> ends;
+        double arrives_s = 0;
+        for (std::uint32_t left = jobs; left > 0 || !world.jobs.empty();) {
+            while (left > 0 && arrives_s <= world.now_s) {
+                --left;
+                const double seconds = 200 + random.below(10) * random.below(400);
+                const std::uint32_t kind = random.below(10);
+                JobSpec& spec = world.add(1U << random.below(4), 1);
+                spec.total_bytes = tests::work_bytes(spec.gpus, seconds);
+                world.states.back().remaining_bytes = spec.total_bytes;
+                ends.push_back(kNever);
+                arrives_s += random.below(2 * between_s);
+                if (kind == 9) continue;
+                spec.service = kind < 6 ? ServiceClass::soft_deadline : ServiceClass::strict_deadline;
+                double until_s = world.now_s + (1.1 + 0.9 * random.part()) * seconds + random.below(600);
+                spec.deadline_s = until_s;
+                for (const double value : {10, 8, 5, 2}) {
+                    spec.values.push_back({.until_s = until_s, .value = value});
+                    until_s += std::max(200.0, 0.2 * seconds);
+                    if (kind >= 6) break;
+                }
+            }
+            const auto actions = world.step(*policy);
+            EXPECT_TRUE(actions) << actions.error().message;
+            if (!actions) return played;
+            for (const Refused& refused : actions->refused) {
+                JobState& state = *world.present[refused.job];
+                if (!state.running && state.spec->deadline_s <= world.now_s) state.remaining_bytes = 0;  // expired
+            }
+            const double next_s =
+                std::min({world.next_end_s(), actions->next_s, left > 0 ? arrives_s : kNever, world.now_s + 500});
+            world.pass(std::max(0.0, next_s - world.now_s));
+            world.end_finished();
+            for (std::size_t j = 0; j < ends.size(); ++j) {
+                const bool is_present = std::ranges::find(world.jobs, &world.states[j]) != world.jobs.end();
+                if (!is_present && ends[j] == kNever) ends[j] = world.now_s;
+            }
+        }
+        for (std::size_t j = 0; j < ends.size(); ++j) {
+            const JobSpec& spec = world.specs[j];
+            if (spec.values.empty()) continue;
+            played.value += value_of_end(spec, ends[j] - 1e-3);
+            const bool missed = ends[j] > spec.deadline_s + 1e-3;
+            played.strict_missed += missed && spec.service == ServiceClass::strict_deadline ? 1 : 0;
+            EXPECT_FALSE(missed && world.states[j].admitted_s != kNever) << "seed " << seed << ", job " << j;
+        }
+    }
+    return played;
+}
+
+TEST(Chronus, MissesNoMoreThanOthersOnMixedTraces) {
+    for (const std::uint32_t between_s : {1100U, 700U, 500U}) {  // from a light load to an overload
+        const Played chronus = play_mixed_trace("chronus", 60, between_s);
+        for (const std::string_view name : {"edf", "srtf", "las", "fifo"}) {
+            const Played other = play_mixed_trace(name, 60, between_s);
+            EXPECT_LE(chronus.strict_missed, other.strict_missed) << name << ", " << between_s << " s";
+            EXPECT_GE(chronus.value, other.value) << name << ", " << between_s << " s";
+        }
+    }
+}
+
 // A lease is 100 s. A promised job with time to spare must not hold up a short job that has none.
 TEST(Chronus, ShortJobInterruptsALeaseThatHasTimeToSpare) {
     tests::World world(1);

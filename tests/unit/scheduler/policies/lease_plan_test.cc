@@ -31,6 +31,22 @@ TEST_F(LeasePlans, TakesFirstFreeLeases) {
     EXPECT_EQ(leases.fit(demand_).end_s, 650);  // the job continues after the last lease
 }
 
+TEST_F(LeasePlans, TakesLatestFreeLeasesBeforeTheDeadline) {
+    LeasePlan leases = plan(8);
+    leases.take(0, 4, 1);
+    demand_.deadline_s = 650;
+    EXPECT_THAT(leases.fit_late(demand_).leases, ElementsAre(3, 5, 6));
+    EXPECT_EQ(leases.fit_late(demand_).end_s, 650);
+    demand_.restart_s = 60;  // of each of two spans
+    EXPECT_THAT(leases.fit_late(demand_).leases, ElementsAre(1, 2, 3, 5));
+    EXPECT_EQ(leases.fit_late(demand_).end_s, 570);
+    demand_.deadline_s = 240;
+    EXPECT_FALSE(leases.fit_late(demand_).meets(240)) << "a started job restarts";
+    demand_.restart_s = 0;
+    demand_.deadline_s = 260;
+    EXPECT_TRUE(leases.fit_late(demand_).starts_now());
+}
+
 TEST_F(LeasePlans, CountsRestartAfterEachGap) {
     LeasePlan leases = plan(6);
     leases.take(0, 1, 1);

@@ -117,6 +117,26 @@ TEST(Simulation, UnpromisedStrictDeadlineExpires) {
     EXPECT_EQ(summary.finished, 1);
     EXPECT_EQ(summary.expired, 2);
     EXPECT_EQ(summary.deadlines_missed, 2);
+    EXPECT_EQ(summary.strict_deadlines, 3);
+    EXPECT_EQ(summary.strict_missed, 2);
+    EXPECT_DOUBLE_EQ(summary.deadline_value, 1.0 / 3);
+}
+
+TEST(Simulation, SummaryCountsTheValueOfLateResults) {
+    Workload workload;
+    SimulationOutcome outcome;
+    for (const double end_s : {90.0, 110.0, 300.0, kNever}) {
+        JobSpec& job = workload.jobs.emplace_back();
+        job.service = ServiceClass::soft_deadline;
+        job.deadline_s = 100;
+        job.values = {{.until_s = 100, .value = 10}, {.until_s = 120, .value = 8}};
+        job.ideal_bytes_per_second = {1};
+        outcome.jobs.push_back({.end = JobEnd::finished, .finish_s = end_s});
+    }
+    const Summary summary = summarise(workload, outcome, 8);
+    EXPECT_EQ(summary.deadlines_missed, 3);
+    EXPECT_EQ(summary.strict_deadlines, 0);
+    EXPECT_DOUBLE_EQ(summary.deadline_value, 18.0 / 40);
 }
 
 // Four jobs: two datasets are worth caching, one for one job and one for two, and the remote is too slow for all.

@@ -7,7 +7,9 @@
 namespace larder::scheduler {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 Result<Trace> parse(const std::string& text, const TraceOptions& options = {}) {
     std::istringstream stream(text);
@@ -94,6 +96,19 @@ TEST(Trace, ReadsChronusDeadlinesRelativeToSubmission) {
     EXPECT_EQ(trace->jobs[1].deadline_s, 1300);
     EXPECT_EQ(trace->jobs[1].service, ServiceClass::soft_deadline);
     EXPECT_EQ(trace->jobs[2].deadline_s, kNever);
+    EXPECT_THAT(trace->jobs[0].values, ElementsAre(ValueUntil{.until_s = 1282, .value = 10}));
+    EXPECT_THAT(trace->jobs[1].values,
+                ElementsAre(ValueUntil{.until_s = 1300, .value = 10}, ValueUntil{.until_s = 1600, .value = 5}));
+    EXPECT_THAT(trace->jobs[2].values, IsEmpty());
+}
+
+TEST(Trace, NamesLineOfInvalidValuesOverTime) {
+    const std::string header = "num_gpu,submit_time,duration,expect_time_list,expect_value_list,job_type\n";
+    EXPECT_THAT(trace_error_of(header + "1,0,9,10-20,10,soft\n"), HasSubstr("line 2: expect_value_list: not as many"));
+    EXPECT_THAT(trace_error_of(header + "1,0,9,20-10,10-5,soft\n"), HasSubstr("times must rise"));
+    EXPECT_THAT(trace_error_of(header + "1,0,9,10-20,5-10,soft\n"), HasSubstr("values must fall"));
+    EXPECT_THAT(trace_error_of(header + "1,0,9,10-x,5-1,soft\n"), HasSubstr("expect_time_list: \"x\" is not a number"));
+    EXPECT_THAT(trace_error_of(header + "1,0,9,,10,strict\n"), HasSubstr("values without times"));
 }
 
 TEST(Trace, ReadsAllThreeGavelFormats) {

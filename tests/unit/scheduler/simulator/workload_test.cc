@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <fstream>
 #include <set>
 
@@ -301,6 +302,55 @@ TEST(Poisson, ArrivalsFollowRateAndGavelDurations) {
     EXPECT_FALSE(parse_drawn("gauss:5,10"));
     EXPECT_FALSE(parse_drawn("poisson:5"));
     EXPECT_FALSE(parse_drawn("poisson:5,ten"));
+}
+
+TEST(ChronusTrace, HasTheShapeOfChronussOwn) {
+    larder::test::TempDirectory directory;
+    const std::string path = directory / "jobs.csv";
+    std::ofstream file(path);
+    file << "submit_s,duration_s,gpus\n0,1199,1\n0,259201,1\n";  // too short, too long
+    for (int j = 0; j < 5000; ++j) file << 1000 * j << ',' << 1200 + 7 * j << ",2\n";
+    file.close();
+    const auto trace = draw({.jobs = 5000, .seed = 1, .file = path});
+    ASSERT_TRUE(trace) << trace.error().message;
+    ASSERT_EQ(trace->jobs.size(), 5000U);
+    std::set<std::string> names;
+    double soft = 0;
+    double strict = 0;
+    for (const TraceJob& job : trace->jobs) {
+        names.insert(job.name);
+        EXPECT_GE(job.duration_s, 1200);
+        EXPECT_LT(job.submit_s, 14 * 86400);
+        if (job.service == ServiceClass::best_effort) {
+            EXPECT_EQ(job.deadline_s, kNever);
+            continue;
+        }
+        const double first_s = job.deadline_s - job.submit_s;
+        EXPECT_GE(first_s, std::floor(1.1 * job.duration_s));
+        EXPECT_LE(first_s, std::ceil(2 * job.duration_s + 3600));
+        EXPECT_EQ(job.values.front().until_s, job.deadline_s);
+        const bool is_soft = job.service == ServiceClass::soft_deadline;
+        (is_soft ? soft : strict) += 1;
+        ASSERT_EQ(job.values.size(), is_soft ? 4U : 1U);
+        for (std::size_t v = 1; v < job.values.size(); ++v) {
+            EXPECT_GE(job.values[v].until_s - job.values[v - 1].until_s, 20 * 60);
+            EXPECT_LT(job.values[v].value, job.values[v - 1].value);
+        }
+    }
+    EXPECT_EQ(names.size(), 5000U) << "a job is drawn at most once";
+    EXPECT_NEAR(soft / 5000, 0.6, 0.03);
+    EXPECT_NEAR(strict / 5000, 0.3, 0.03);
+    const auto other = draw({.jobs = 100, .seed = 2, .file = path});
+    const auto again = draw({.jobs = 100, .seed = 2, .file = path});
+    ASSERT_TRUE(other && again);
+    EXPECT_EQ(other->jobs[7].name, again->jobs[7].name);
+    EXPECT_EQ(other->jobs[7].deadline_s, again->jobs[7].deadline_s);
+    const auto more = draw({.jobs = 5001, .seed = 1, .file = path});
+    ASSERT_FALSE(more);
+    EXPECT_THAT(more.error().message, HasSubstr("5000 jobs of 20 minutes to 3 days, fewer than 5001"));
+    EXPECT_EQ(parse_drawn("chronus:a,b.csv,60")->file, "a,b.csv");
+    EXPECT_FALSE(parse_drawn("chronus:,60"));
+    EXPECT_FALSE(parse_drawn("chronus:a.csv"));
 }
 
 // The values are those of CPython's random.Random.
