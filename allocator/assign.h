@@ -15,8 +15,9 @@
 // has not read it yet. Disk and network bounds depend on where cache lies, and the placement of cache depends on the
 // bounded rates. So assign() solves without the bounds, places the cache and bounds the rates. If a node binds, it
 // searches: it looks for rates that the nodes can carry (balanced_placement.h), level by level or job by job, and
-// solves again with the bounded rates as the jobs' ideals, at most three times. The best solution is taken. This is no
-// longer exact: `larder bench optimum` measures how far plans are from the best. If a job is then below its equal
+// solves again with the bounded rates as the jobs' ideals, at most three times. In small clusters, linear programs look
+// for them (quota_program.h). The best solution is taken. A max-min level is then exact in small clusters. Else, plans
+// are near the best, and `larder bench optimum` measures how near. If a job is then below its equal
 // share, nodes that are too slow for what lies on them exchange cache with others (node_relief.h). If that is not
 // enough, quotas move towards equal ones, spread over all nodes of a group, as far as needed.
 //
