@@ -110,11 +110,13 @@ TEST(NodeStorage, HitsAreBoundByDiskOfNode) {
     nodes.add(4, 3);
     nodes.add(4, 3);
     const SimulationOutcome outcome = nodes.run();
-    // The disk of each job's node gives 150 MB/s. One job also takes all of the remote after the first epoch.
-    std::vector<double> finish_s{outcome.jobs[0].finish_s, outcome.jobs[1].finish_s};
-    std::ranges::sort(finish_s);
-    EXPECT_NEAR(finish_s[0], kBytes / 10e6 + 2 * kBytes / 170e6, 1);
-    EXPECT_NEAR(finish_s[1], kBytes / 10e6 + 2 * kBytes / 150e6, 1);
+    // After the first epoch, the disk of each job's node gives 150 MB/s, and the jobs divide the remote's 20 MB/s in
+    // any way: all of it for one of them, or half for each, gives the same sum of rates.
+    const double first_epoch_s = kBytes / 10e6;
+    const auto [first, last] = std::minmax(outcome.jobs[0].finish_s, outcome.jobs[1].finish_s);
+    EXPECT_GE(first, first_epoch_s + 2 * kBytes / 170e6 - 1);
+    EXPECT_LE(last, first_epoch_s + 2 * kBytes / 150e6 + 1);
+    EXPECT_NEAR((first + last) / 2, first_epoch_s + 2 * kBytes / 160e6, 1);
 }
 
 TEST(NodeStorage, SlowDisksCacheNothingWhileTheRemoteIsFaster) {
