@@ -18,6 +18,16 @@ using namespace allocator;
 
 constexpr std::uint64_t kSeeds = 200;
 
+// Returns the sum of rates of a plan for the largest one.
+double planned_sum(const ClusterState& state) {
+    const auto plan = assign(state, {.kind = ObjectiveKind::throughput});
+    EXPECT_TRUE(plan) << plan.error().message;
+    double sum = 0;
+    if (!plan) return sum;
+    for (const JobPlan& job : plan->jobs) sum += job.steady_bytes_per_second;
+    return sum;
+}
+
 TEST(Optimum, EqualSharesAreThoseOfTheIndependentProgram) {
     int bound_by_a_node = 0;
     for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
@@ -57,10 +67,7 @@ TEST(Optimum, ThroughputPlansReachTheLargestSum) {
     constexpr std::uint64_t kClusters = 60;
     for (std::uint64_t seed = 0; seed < kClusters; ++seed) {
         const ClusterState state = oracle::small_cluster(seed);
-        const auto plan = assign(state, {.kind = ObjectiveKind::throughput});
-        ASSERT_TRUE(plan) << plan.error().message;
-        double sum = 0;
-        for (const JobPlan& job : plan->jobs) sum += job.steady_bytes_per_second;
+        const double sum = planned_sum(state);
         const std::vector<double> values(state.jobs.size(), 1);
         EXPECT_GE(sum, oracle::largest_sum_of_rates(state, values, sum).reached * 0.99) << "seed " << seed;
     }
@@ -90,10 +97,7 @@ TEST(Optimum, EfficiencySavesTheMostRemoteBandwidth) {
 TEST(Optimum, NoPlanExceedsTheProgramsBound) {
     for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
         const ClusterState state = oracle::small_cluster(seed);
-        const auto plan = assign(state, {.kind = ObjectiveKind::throughput});
-        ASSERT_TRUE(plan) << plan.error().message;
-        double sum = 0;
-        for (const JobPlan& job : plan->jobs) sum += job.steady_bytes_per_second;
+        const double sum = planned_sum(state);
         const std::vector<double> values(state.jobs.size(), 1);
         const oracle::LargestSum best = oracle::largest_sum_of_rates(state, values, 0, {.programs = 1});
         EXPECT_LE(sum, best.relaxed * (1 + 1e-5)) << "seed " << seed;
