@@ -112,13 +112,15 @@ double steady_remote(const Problem& problem, const Solution& solution) {
     return sum;
 }
 
+// Returns the sum of the jobs' rates, each times its value to the objective.
+double sum_of_values(const Problem& problem, const Solution& solution) {
+    double sum = 0;
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) sum += problem.jobs[j].value * solution.steady_rates[j];
+    return sum;
+}
+
 // Returns the fraction by which `after` is better than `before`, in the objective's own terms.
 double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, const Solution& after) {
-    const auto sum = [&](const Solution& solution) {
-        double total = 0;
-        for (std::size_t j = 0; j < problem.jobs.size(); ++j) total += problem.jobs[j].value * solution.steady_rates[j];
-        return total;
-    };
     // The smallest ratio counts, of the jobs whose rate differs: a job that a node holds down in both says nothing.
     const auto smallest = [&](const Solution& solution, const Solution& other) {
         double ratio = std::numeric_limits<double>::infinity();
@@ -143,7 +145,8 @@ double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, 
         const double change = relative(smallest(before, after), smallest(after, before));
         if (change != 0) return change;
     }
-    if (const double change = relative(sum(before), sum(after)); change != 0) return change;
+    const double change = relative(sum_of_values(problem, before), sum_of_values(problem, after));
+    if (change != 0) return change;
     return relative(steady_remote(problem, after), steady_remote(problem, before));
 }
 
@@ -286,13 +289,7 @@ private:
         }
     }
 
-    double value_of(const Solution& solution) const {
-        double value = 0;
-        for (std::size_t j = 0; j < problem_.jobs.size(); ++j) {
-            value += problem_.jobs[j].value * solution.steady_rates[j];
-        }
-        return value;
-    }
+    double value_of(const Solution& solution) const { return sum_of_values(problem_, solution); }
 
     // Goes from solution to better solution until no step improves much.
     void climb_from(Quotas start) {

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <utility>
 
-#include "allocator/bandwidth_limits.h"
 #include "allocator/cache_split.h"
 #include "allocator/linear_program.h"
 
@@ -56,7 +54,7 @@ std::vector<TierPlace> places_of(const ClusterState& state, const Problem& probl
     return places;
 }
 
-// A sum of factors times the parts of datasets, some of them given by the sum's value at the present quotas.
+// A sum of factors times columns of parts.
 struct PartSum {
     std::vector<std::pair<int, double>> terms;  // column, factor
 
@@ -77,9 +75,9 @@ public:
     QuotaProgram(const ClusterState& state, const Problem& problem)
         : state_(state), problem_(problem), places_(places_of(state, problem)) {}
 
-    // Products of rates and parts are those of the point `rates` and `columns` and their changes along each of the two.
-    // They are exact where low and high are equal to `rates`.
-    // No part of a dataset moves by more than `reach`.
+    // Finds rates between `low` and `high`, and parts that differ from `columns` by at most `reach`. A product of both
+    // is linear around `rates` and `columns`, so it is exact if `low` and `high` are `rates`. `maximises`: the largest
+    // sum of value * rate, else the least remote bandwidth.
     std::optional<Quotas> solve(std::span<const double> rates, std::span<const double> columns,
                                 std::span<const double> low, std::span<const double> high, double reach,
                                 bool maximises) {

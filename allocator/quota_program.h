@@ -25,7 +25,8 @@ std::optional<std::vector<std::vector<NodeCache>>> quotas_that_carry(const Clust
                                                                      std::span<const double> rates);
 
 // Returns quotas that allow about the largest sum of value * rate that there is near `quotas` and `rates`: no rate is
-// to move by more than the part `reach` of its ideal, or to fall below its equal share. nullopt if there are none.
+// to move by more than the part `reach` of its ideal, or to fall below its equal share. No part of a dataset in one
+// place moves by more than `reach`. nullopt if there are none.
 std::optional<std::vector<std::vector<NodeCache>>> quotas_a_step_from(const ClusterState& state, const Problem& problem,
                                                                       const std::vector<std::vector<NodeCache>>& quotas,
                                                                       std::span<const double> rates, double reach);

@@ -100,7 +100,7 @@ void judge(const ClusterState& state, std::uint64_t seed, ObjectiveKind kind, co
         double ideals = 0;
         for (const allocator::ClusterJob& job : state.jobs) ideals += job.ideal_bytes_per_second;
         if (planned > best + kTolerance * ideals) ++gaps.impossible;
-        // Where nothing is saved, the difference is only rounding.
+        // The difference is only rounding where nothing is saved.
         gaps.gaps.emplace_back(best > kTolerance * ideals ? std::max(0.0, 1 - planned / best) : 0, seed);
         return;
     }

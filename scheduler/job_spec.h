@@ -23,7 +23,7 @@ inline constexpr std::uint32_t kNoModel = std::numeric_limits<std::uint32_t>::ma
 // less. Best effort: there is no deadline.
 enum class ServiceClass : std::uint8_t { best_effort, soft_deadline, strict_deadline };
 
-// What a job's result is worth if the job ends by `until_s`, a point in time.
+// A job's result is worth `value` if the job ends by `until_s`, a point in time.
 struct ValueUntil {
     double until_s = 0;
     double value = 0;

@@ -44,8 +44,8 @@ struct Summary {
     std::uint64_t deadlines_missed = 0;
     std::uint64_t strict_deadlines = 0;  // of `deadlines`
     std::uint64_t strict_missed = 0;
-    double deadline_value =
-        0;  // of the results of all jobs with deadlines, over the most possible; 0 if there are none
+    // Of the results of all jobs with deadlines, over the most possible; 0 if there are none.
+    double deadline_value = 0;
     std::uint64_t preemptions = 0;
     std::uint64_t failures = 0;  // jobs stopped by lost nodes
 };

@@ -167,6 +167,14 @@ TEST(Chronus, SoftJobKeepsItsNextValueAfterItsDeadline) {
     EXPECT_LE(run(world, *chronus)[0], 400);
 }
 
+// Notes the present time as the end of each job that has left the world since the last call.
+void note_ends(const tests::World& world, std::vector<double>& ends) {
+    for (std::size_t j = 0; j < ends.size(); ++j) {
+        const bool is_present = std::ranges::find(world.jobs, &world.states[j]) != world.jobs.end();
+        if (!is_present && ends[j] == kNever) ends[j] = world.now_s;
+    }
+}
+
 struct Played {
     std::size_t strict_missed = 0;
     double value = 0;
@@ -212,10 +220,7 @@ Played play_mixed_trace(std::string_view name, std::uint32_t jobs, std::uint32_t
                 std::min({world.next_end_s(), actions->next_s, left > 0 ? arrives_s : kNever, world.now_s + 500});
             world.pass(std::max(0.0, next_s - world.now_s));
             world.end_finished();
-            for (std::size_t j = 0; j < ends.size(); ++j) {
-                const bool is_present = std::ranges::find(world.jobs, &world.states[j]) != world.jobs.end();
-                if (!is_present && ends[j] == kNever) ends[j] = world.now_s;
-            }
+            note_ends(world, ends);
         }
         for (std::size_t j = 0; j < ends.size(); ++j) {
             const JobSpec& spec = world.specs[j];
@@ -336,10 +341,7 @@ TEST(Chronus, EveryPromiseIsKeptWhateverArrivesLater) {
                 std::min({world.next_end_s(), actions->next_s, left > 0 ? arrives_s : kNever, world.now_s + 1000});
             world.pass(std::max(0.0, next_s - world.now_s));
             world.end_finished();
-            for (std::size_t j = 0; j < ends.size(); ++j) {
-                const bool is_present = std::ranges::find(world.jobs, &world.states[j]) != world.jobs.end();
-                if (!is_present && ends[j] == kNever) ends[j] = world.now_s;
-            }
+            note_ends(world, ends);
         }
         for (std::size_t j = 0; j < ends.size(); ++j) {
             if (world.states[j].admitted_s == kNever) continue;
