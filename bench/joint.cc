@@ -46,9 +46,10 @@ Result<PolicyResult> measure(const JointScenario& scenario, const JointRuns& run
     const SteadyClock clock;
     test::RateWatch watch(remote_bytes, scenario.remote_bytes_per_second);
     if (auto warm = wait_for_epochs(runs, 1, interrupt, [] {}); !warm) return std::unexpected(warm.error());
-    const std::vector<std::uint64_t> before = bytes_of(runs);
+    // Reading the remote's count can take long on a busy machine, so no time is read after it.
     const auto remote_before = remote_bytes();
     const std::int64_t began_ns = clock.now_ns();
+    const std::vector<std::uint64_t> before = bytes_of(runs);
     std::int64_t watched_ns = 0;
     auto read = wait_for_epochs(runs, scenario.epochs, interrupt, [&] {
         if (clock.now_ns() - watched_ns < 1'000'000'000) return;
@@ -57,8 +58,8 @@ Result<PolicyResult> measure(const JointScenario& scenario, const JointRuns& run
     });
     if (!read) return std::unexpected(read.error());
     const std::vector<std::uint64_t> after = bytes_of(runs);
-    const auto remote_after = remote_bytes();
     const double seconds = seconds_since(clock, began_ns);
+    const auto remote_after = remote_bytes();
     watch.stop();
     if (!remote_before) return std::unexpected(remote_before.error());
     if (!remote_after) return std::unexpected(remote_after.error());

@@ -64,19 +64,21 @@ protected:
         std::filesystem::permissions(remote / name, std::filesystem::perms(0600));
     }
 
-    json::value peer() const { return reader->get("/v1/status").body.at("peers").at("others").as_array().at(0); }
-    void wait_until_peer_holds(std::uint64_t blocks) const {
+    // Returns the reader's status of its peer, when the reader has first asked it.
+    json::value peer() const {
+        json::value others;
         TestDaemon::wait_until([&] {
-            const json::value status = reader->get("/v1/status").body.at("peers").at("others");
-            return !status.as_array().empty() && number_at(status.as_array()[0], "held_blocks") == blocks;
+            others = reader->get("/v1/status").body.at("peers").at("others");
+            return !others.as_array().empty();
         });
+        return others.as_array()[0];
+    }
+    void wait_until_peer_holds(std::uint64_t blocks) const {
+        TestDaemon::wait_until([&] { return number_at(peer(), "held_blocks") == blocks; });
     }
 
     void wait_until_peer_has_room() const {
-        TestDaemon::wait_until([&] {
-            const json::value others = reader->get("/v1/status").body.at("peers").at("others");
-            return !others.as_array().empty() && number_at(others.as_array()[0], "room_bytes") > 0;
-        });
+        TestDaemon::wait_until([&] { return number_at(peer(), "room_bytes") > 0; });
     }
 
     Loader open(const TestDaemon& daemon, const std::string& job = "job") const {
@@ -277,10 +279,7 @@ TEST_F(Peers, NothingIsLentWithoutToken) {
     lender->add("d", root, 8 * kMiB);
     reader->add("d", root);
     read_epoch(*lender);
-    TestDaemon::wait_until([&] {
-        const json::value others = reader->get("/v1/status").body.at("peers").at("others");
-        return !others.as_array().empty() && text_at(others.as_array()[0], "problem") != "";
-    });
+    TestDaemon::wait_until([&] { return text_at(peer(), "problem") != ""; });
     EXPECT_THAT(text_at(peer(), "problem"), HasSubstr("token"));
     read_epoch(*reader);
     EXPECT_EQ(counter(*reader, "peer_hits"), 0u);
