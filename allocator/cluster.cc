@@ -340,6 +340,7 @@ void Cluster::forget_unless_needed(const std::string& job) {
 
 void Cluster::set_spec(KnownJob& job, std::optional<JobRegistration> spec) {
     if (job.spec) {
+        with_dataset_.erase(job.spec->name);
         --registered_count_;
         floors_bytes_per_second_ -= job.spec->bandwidth_floor_bytes_per_second;
         if (job.spec->owner) {
@@ -354,6 +355,7 @@ void Cluster::set_spec(KnownJob& job, std::optional<JobRegistration> spec) {
         job.user = job.spec->user;
     }
     if (job.spec) {
+        if (!job.spec->dataset.empty()) with_dataset_.insert(job.spec->name);
         ++registered_count_;
         if (job.spec->owner) ++registered_by_[*job.spec->owner];
         floors_bytes_per_second_ += job.spec->bandwidth_floor_bytes_per_second;
@@ -412,7 +414,8 @@ Result<void> Cluster::register_job(const JobRegistration& spec) {
         if (auto may = check_owned(spec); !may) return may;
     }
     if (floors_bytes_per_second_ + spec.bandwidth_floor_bytes_per_second > options_.remote_bytes_per_second) {
-        return wrong("bandwidth_floor_bytes_per_second", "the floors of all jobs do not fit the remote's bandwidth");
+        return fail(ErrorCode::no_space,
+                    "bandwidth_floor_bytes_per_second: the floors of all jobs do not fit the remote's bandwidth");
     }
     const auto known = jobs_.find(spec.name);
     if (known != jobs_.end() && known->second.spec) {
@@ -448,28 +451,20 @@ Result<void> Cluster::remove_job(const std::string& name) {
 
 Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::uint64_t> bytes, std::int64_t now_ns) {
     const ClusterState known = state(now_ns);
-    const auto found = std::ranges::find(known.datasets, dataset, &ClusterDataset::name);
-    if (found == known.datasets.end()) {
-        std::vector<std::string> names;
-        names.reserve(known.datasets.size());
-        for (const ClusterDataset& other : known.datasets) names.push_back(other.name);
-        const auto nearest = nearest_name(dataset, names);
-        return fail(ErrorCode::not_found, "no node has a dataset \"" + dataset + "\"" +
-                                              (nearest ? "; did you mean \"" + *nearest + "\"?"
-                                                       : ": `larder dataset ls` lists the datasets"));
-    }
+    const auto at = find_dataset(known, dataset);
+    if (!at) return std::unexpected(at.error());
     if (!bytes) {
         if (auto saved = save({.pins = {{dataset, std::nullopt}}}); !saved) return saved;
         pins_.erase(dataset);
         return {};
     }
-    const Room room = room_for_pin(known, *found);
+    const Room room = room_for_pin(known, known.datasets[*at]);
     if (static_cast<double>(*bytes) > room.free()) {
         const auto text = [](double size) { return format_bytes(static_cast<std::uint64_t>(size)); };
         return fail(ErrorCode::no_space,
                     "dataset \"" + dataset + "\" cannot have " + text(static_cast<double>(*bytes)) + ": at most " +
                         text(room.free()) + " is free, because the caches of the nodes that have it hold " +
-                        text(room.capacity) + " and other datasets' quotas that operators fixed have " +
+                        text(room.capacity) + " and other datasets' quotas that are fixed or reserved have " +
                         text(room.others));
     }
     if (auto saved = save({.pins = {{dataset, *bytes}}}); !saved) return saved;
@@ -499,6 +494,7 @@ Cluster::Room Cluster::room_for_pin(const ClusterState& state, const ClusterData
         std::size_t nodes_elsewhere;
     };
     std::vector<Pinned> pinned;
+    const auto reserved = reservations();
     for (const ClusterDataset& other : state.datasets) {
         if (other.name == dataset.name) continue;
         double held_bytes = 0;
@@ -509,11 +505,13 @@ Cluster::Room Cluster::room_for_pin(const ClusterState& state, const ClusterData
             if (has_dataset[held.node]) room.others += bytes;
         }
         const auto pin = pins_.find(other.name);
-        if (pin == pins_.end()) continue;
+        const auto reserved_for = reserved.find(other.name);
+        if (pin == pins_.end() && reserved_for == reserved.end()) continue;
+        const std::uint64_t fixed_bytes = pin != pins_.end() ? pin->second : reserved_for->second;
         const auto elsewhere =
             std::ranges::count_if(other.quotas, [&](const NodeCache& quota) { return !has_dataset[quota.node]; });
         pinned.push_back({.dataset = &other,
-                          .unheld_bytes = pinned_bytes(state, other, pin->second) - held_bytes,
+                          .unheld_bytes = pinned_bytes(state, other, fixed_bytes) - held_bytes,
                           .nodes_elsewhere = static_cast<std::size_t>(elsewhere)});
     }
     std::ranges::stable_sort(pinned, {}, &Pinned::nodes_elsewhere);
@@ -696,7 +694,7 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
                     "rates leased before the allocator's start may still be in force: no lease is granted "
                     "until they have expired");
     }
-    NodePlan part{.plan = plan_number_, .quotas = {}, .peers = {}, .lease = {}};
+    NodePlan part{.plan = plan_number_, .quotas = {}, .peers = {}, .lease = {}, .warm = {}};
     if (const auto group = groups_.find(nodes_.at(node).last.peer_group); group != groups_.end()) {
         for (const std::string& name : group->second) {
             const KnownNode& peer = nodes_.at(name);
@@ -711,6 +709,9 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
         part.quotas.push_back({.name = planned_state_.datasets[i].name,
                                .memory_bytes = given ? quota->memory_bytes : 0,
                                .disk_bytes = given ? quota->disk_bytes : 0});
+        const bool has_room = given && quota->bytes() > 0;
+        if (has_room && is_to_be_warmed(planned_state_.datasets[i]))
+            part.warm.push_back(planned_state_.datasets[i].name);
     }
     if (!rates) return part;
     const std::size_t scanning = scanning_nodes(now_ns);
@@ -889,15 +890,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
                 ClusterJob& job = state.jobs.emplace_back(ClusterJob{.name = reported.name,
                                                                      .dataset = dataset_at.at(reported.dataset),
                                                                      .ideal_bytes_per_second = ideal_of(known_job)});
-                if (known_job != nullptr) job.user = known_job->user;
-                if (known_job != nullptr && known_job->spec) {
-                    const JobRegistration& spec = *known_job->spec;
-                    job.is_admitted = spec.registered_by_operator();
-                    job.weight = spec.weight;
-                    job.remaining_epochs = remaining_epochs(*known_job);
-                    job.bandwidth_floor_bytes_per_second = spec.bandwidth_floor_bytes_per_second;
-                    job.bandwidth_cap_bytes_per_second = spec.bandwidth_cap_bytes_per_second;
-                }
+                if (known_job != nullptr) declare(job, *known_job);
             }
             ClusterJob& job = state.jobs[found->second];
             job.gpus += reported.ranks;
@@ -906,10 +899,17 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
             job.unread_cached_bytes += reported.unread_cached_bytes;
         }
     }
+    add_placed_jobs(state);
     count_lease_floors(state);
     add_turns(state);
+    const auto reserved = reservations();
     for (ClusterDataset& dataset : state.datasets) {
         const auto pin = pins_.find(dataset.name);
+        if (const auto least = reserved.find(dataset.name); least != reserved.end() && pin == pins_.end()) {
+            const double bytes = std::min(pinned_bytes(state, dataset, least->second), std::max(0.0, capacity));
+            dataset.quota_floor_bytes = static_cast<std::uint64_t>(bytes);
+            capacity -= bytes;
+        }
         if (pin == pins_.end()) continue;
         dataset.quota_cap_bytes = pin->second;
         // After nodes have gone, the pins may no longer fit. A pin that does not fit is a target (a cap), not a floor.

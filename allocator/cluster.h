@@ -99,6 +99,13 @@ public:
     // already_exists; no_space if too many jobs are registered, or too many of the owner's.
     Result<void> register_job(const JobRegistration& spec);
     Result<void> remove_job(const std::string& name);
+    // Checks that the job's dataset is known, and that the cache which it reserves (JobRegistration::cache_bytes) is
+    // free. Call it before register_job. Errors: not_found; no_space.
+    Result<void> check_reservation(const JobRegistration& spec, std::int64_t now_ns) const;
+    // Notes that another scheduler runs the registered job on the node, on so many GPUs; nullopt: no longer. The job
+    // counts in plans from now on, if its dataset is declared or it reads. Errors: not_found if the job is not
+    // registered.
+    Result<void> place_job(const std::string& name, const std::string& node, std::optional<std::uint32_t> gpus);
     // Replaces the set of all jobs that take turns; `turns` has each job at most once. Nodes' reports say which of them
     // run. Turns do not survive a restart: the scheduler sends them again.
     void set_turns(std::vector<Turn> turns);
@@ -145,6 +152,8 @@ public:
     // Returns the user whom the job's name belongs to; nullopt: nobody, or unknown.
     std::optional<std::uint32_t> user_of(const std::string& job) const;
     const std::map<std::string, std::uint64_t>& pins() const { return pins_; }
+    // True if the cache that the registered job reserves is filled as far as its nodes' quotas allow.
+    bool is_staged(const JobRegistration& job) const;
     // Returns the sum of all registered jobs' bandwidth floors.
     double floors_bytes_per_second() const { return floors_bytes_per_second_; }
     const ClusterOptions& options() const { return options_; }
@@ -203,6 +212,13 @@ private:
     static double remaining_epochs(const KnownJob& job);
     void count_lease_floors(ClusterState& state) const;
     void add_turns(ClusterState& state) const;
+    void add_placed_jobs(ClusterState& state) const;
+    static void declare(ClusterJob& job, const KnownJob& known);
+    // Returns the largest reservation of each dataset.
+    std::map<std::string_view, std::uint64_t> reservations() const;
+    // True if a job that has not started yet reserves more of the dataset than is cached.
+    bool is_to_be_warmed(const ClusterDataset& dataset) const;
+    Result<std::size_t> find_dataset(const ClusterState& state, const std::string& name) const;
     // The bytes of cache that a pin of the dataset can have, and why not more.
     struct Room {
         double capacity = 0;  // of the nodes that have the dataset
@@ -245,6 +261,7 @@ private:
     std::map<RegistrationOwner, std::size_t> registered_by_;  // number of registrations, above 0
     double floors_bytes_per_second_ = 0;
     std::map<std::string, std::uint64_t> pins_;
+    std::set<std::string> with_dataset_;  // registered jobs whose dataset is declared
     std::vector<Turn> turns_;
     std::set<std::string> in_turns_;  // names of the jobs in turns_
     std::uint64_t plan_number_ = 0;

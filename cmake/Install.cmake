@@ -25,7 +25,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/larderConfig.cmake ${CMAKE_CURRENT_BIN
 if(LARDER_CLIENT_ONLY)
     return()
 endif()
-install(TARGETS larderd larder-allocator larder-check-lmdb larder-runner larder larder-simulate RUNTIME)
+install(TARGETS larderd larder-allocator larder-check-lmdb larder-runner larder-slurm larder larder-simulate RUNTIME)
 # The units name the installed programs' paths, which are known only at install time.
 install(CODE "set(units ${CMAKE_CURRENT_SOURCE_DIR}/tools)")
 install(CODE [[
@@ -39,6 +39,11 @@ install(CODE [[
 ]])
 install(FILES tools/larderd.example.toml tools/larder-allocator.example.toml tools/larder-allocator-jobs.conf
     tools/larder-cells.example.toml tools/grafana-dashboard.json DESTINATION ${CMAKE_INSTALL_DATADIR}/larder/examples)
+# Slurm finds burst_buffer.lua beside slurm.conf, and the other two by slurm.conf.
+install(FILES scheduler/engines/slurm/burst_buffer.lua tools/larder-slurm.example.toml
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/larder/slurm)
+install(PROGRAMS scheduler/engines/slurm/prolog scheduler/engines/slurm/epilog
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/larder/slurm)
 install(FILES tools/simulate/plot_simulation.py DESTINATION ${CMAKE_INSTALL_DATADIR}/larder/tools/simulate)
 if(LARDER_BENCH)
     install(TARGETS larder-bench RUNTIME)

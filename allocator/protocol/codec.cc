@@ -25,13 +25,14 @@ BOOST_DESCRIBE_STRUCT(JobReport, (),
                        unread_cached_bytes, epoch, user))
 BOOST_DESCRIBE_STRUCT(NodeReport, (),
                       (node, instance, state_directory, lease_applied, rates, scans, gpus, memory_bytes, disk_bytes,
-                       disk_read_bytes_per_second, nic_bytes_per_second, peer_group, peer_endpoint, datasets, jobs))
+                       disk_read_bytes_per_second, nic_bytes_per_second, peer_group, peer_endpoint, datasets, jobs,
+                       warmed))
 BOOST_DESCRIBE_STRUCT(DatasetQuota, (), (name, memory_bytes, disk_bytes))
 BOOST_DESCRIBE_STRUCT(LeasedRate, (), (job, bytes_per_second))
 BOOST_DESCRIBE_STRUCT(PeerNode, (), (node, endpoint))
 BOOST_DESCRIBE_STRUCT(JobRegistration, (),
                       (name, weight, epochs, ideal_bytes_per_second, bandwidth_floor_bytes_per_second,
-                       bandwidth_cap_bytes_per_second, user))
+                       bandwidth_cap_bytes_per_second, user, dataset, cache_bytes))
 
 namespace {
 
@@ -48,6 +49,7 @@ struct SentPlan {
     std::vector<DatasetQuota> quotas;
     std::vector<PeerNode> peers;
     SentLease lease;
+    std::vector<std::string> warm;  // left out if empty
 };
 // As SentPlan is sent in versions 1 and 2.
 struct SentPlan2 {
@@ -58,11 +60,13 @@ struct SentPlan2 {
 };
 constexpr unsigned kNamedPeers = 3;  // the first version in which peers have names
 BOOST_DESCRIBE_STRUCT(SentLease, (), (number, lease_ms, floor_bytes_per_second, rates, cut))
-BOOST_DESCRIBE_STRUCT(SentPlan, (), (plan, quotas, peers, lease))
+BOOST_DESCRIBE_STRUCT(SentPlan, (), (plan, quotas, peers, lease, warm))
 BOOST_DESCRIBE_STRUCT(SentPlan2, (), (plan, quotas, peers, lease))
 
 constexpr std::array<std::string_view, 8> kOptionalInVersion1{"state_directory", "rates",         "scans", "quota_held",
                                                               "peer_group",      "peer_endpoint", "peers", "cut"};
+
+constexpr std::array<std::string_view, 2> kLeftOutIfEmpty{"warm", "warmed"};
 
 template <typename T>
 using Members = boost::describe::describe_members<T, boost::describe::mod_public>;
@@ -109,6 +113,10 @@ template <typename Message>
 json::object write(const Message& message) {
     json::object object;
     boost::mp11::mp_for_each<Members<Message>>([&](auto member) { put(object, member.name, message.*member.pointer); });
+    for (const std::string_view key : kLeftOutIfEmpty) {
+        const json::value* const list = object.if_contains(key);
+        if (list != nullptr && list->as_array().empty()) object.erase(key);
+    }
     return object;
 }
 
@@ -177,13 +185,17 @@ Result<Message> read(const json::object& object, const std::string& where, unsig
     JsonReader reader(object, where);
     Message message;
     const auto is_left_out = [&](std::string_view key) {
-        return version == 1 && !reader.has(key) &&
-               std::ranges::find(kOptionalInVersion1, key) != kOptionalInVersion1.end();
+        if (reader.has(key)) return false;
+        const auto is_among = [key](const auto& keys) { return std::ranges::find(keys, key) != keys.end(); };
+        return is_among(kLeftOutIfEmpty) || (version == 1 && is_among(kOptionalInVersion1));
     };
     boost::mp11::mp_for_each<Members<Message>>([&](auto member) {
         auto& into = message.*member.pointer;
         using Value = std::remove_reference_t<decltype(into)>;
         if (is_left_out(member.name)) return;
+        const bool is_too_new =
+            version < kProtocolWithWarming && std::ranges::find(kLeftOutIfEmpty, member.name) != kLeftOutIfEmpty.end();
+        if (is_too_new) return;  // `finish` refuses the key as unknown
         if constexpr (is_vector<Value>) {
             reader.array(member.name);
         } else if constexpr (is_nested<Value>) {
@@ -243,7 +255,9 @@ json::object to_json(const NodePlan& plan, std::int64_t now_ns, unsigned version
                           .rates = plan.lease.rates,
                           .cut = plan.lease.cut};
     if (version >= kNamedPeers) {
-        return write(SentPlan{.plan = plan.plan, .quotas = plan.quotas, .peers = plan.peers, .lease = lease});
+        SentPlan sent{.plan = plan.plan, .quotas = plan.quotas, .peers = plan.peers, .lease = lease, .warm = {}};
+        if (version >= kProtocolWithWarming) sent.warm = plan.warm;
+        return write(sent);
     }
     SentPlan2 sent{.plan = plan.plan, .quotas = plan.quotas, .peers = {}, .lease = lease};
     for (const PeerNode& peer : plan.peers) sent.peers.push_back(peer.endpoint);
@@ -263,12 +277,15 @@ Result<NodePlan> read_node_plan(const json::object& object, std::string_view whe
                                   .expires_ns = now_ns + lease_ms * 1'000'000,
                                   .floor_bytes_per_second = sent.lease.floor_bytes_per_second,
                                   .rates = std::move(sent.lease.rates),
-                                  .cut = sent.lease.cut}};
+                                  .cut = sent.lease.cut},
+                        .warm = {}};
     };
     if (version >= kNamedPeers) {
         auto sent = read<SentPlan>(object, std::string(where), version);
         if (!sent) return std::unexpected(sent.error());
-        return plan_of(*sent, std::move(sent->peers));
+        NodePlan plan = plan_of(*sent, std::move(sent->peers));
+        plan.warm = std::move(sent->warm);
+        return plan;
     }
     auto sent = read<SentPlan2>(object, std::string(where), version);
     if (!sent) return std::unexpected(sent.error());
@@ -278,7 +295,10 @@ Result<NodePlan> read_node_plan(const json::object& object, std::string_view whe
 }
 
 json::object to_json(const JobRegistration& job) {
-    return write(job);
+    json::object object = write(job);
+    if (job.dataset.empty()) object.erase("dataset");
+    if (job.cache_bytes == 0) object.erase("cache_bytes");
+    return object;
 }
 
 JobRegistration read_job_registration(JsonReader& reader) {

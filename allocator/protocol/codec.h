@@ -11,6 +11,7 @@
 //   2: every key is there.
 //   3: a job may have the key "user". A plan names its peers: "peers" has objects of a node and an endpoint; before,
 //      endpoints.
+//   4: a plan may have the key "warm", a report the key "warmed".
 // A new key needs a new version: readers of older versions refuse it.
 
 #include <boost/json/object.hpp>
@@ -28,8 +29,9 @@
 namespace larder::allocator {
 
 inline constexpr unsigned kProtocolOldest = 1;
-inline constexpr unsigned kProtocolNewest = 3;
+inline constexpr unsigned kProtocolNewest = 4;
 inline constexpr unsigned kProtocolWithUsers = 3;
+inline constexpr unsigned kProtocolWithWarming = 4;
 inline constexpr const char* kProtocolHeader = "Larder-Protocol";
 inline constexpr const char* kProtocolQuery = "protocol";
 

@@ -5,6 +5,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -30,6 +31,14 @@ struct JobRegistration {
     // The uid that the job's loaders have on every node. Sessions of other users under this name are other jobs. Empty:
     // any user.
     std::optional<std::uint32_t> user;
+    // The dataset that the job will read. Empty: not known before it reads.
+    std::string dataset;
+    // The least quota of the dataset over all nodes while the job is registered. Nodes warm the dataset up to this size
+    // until the job runs.
+    std::uint64_t cache_bytes = 0;
+    // Set by the allocator, never sent: the GPUs by node on which another scheduler, such as Slurm, runs the job. The
+    // job counts there before its first read.
+    std::map<std::string, std::uint32_t> runs_on;
     // Set by the allocator, never sent. The owner and operators may remove the registration. Empty: operators only.
     std::optional<RegistrationOwner> owner;
 

@@ -53,6 +53,8 @@ struct NodePlan {
     std::vector<DatasetQuota> quotas;
     std::vector<PeerNode> peers;  // the other nodes of its group
     Lease lease;
+    // Datasets to warm now, for jobs that start soon. The node stops warming a dataset once it is no longer listed.
+    std::vector<std::string> warm;
 };
 
 }  // namespace larder::allocator

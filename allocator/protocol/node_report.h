@@ -61,6 +61,8 @@ struct NodeReport {
     std::string peer_endpoint;
     std::vector<DatasetReport> datasets;
     std::vector<JobReport> jobs;
+    // Datasets of NodePlan::warm that have been warmed to their present quota. Sent from version 4 on.
+    std::vector<std::string> warmed;
 };
 
 }  // namespace larder::allocator

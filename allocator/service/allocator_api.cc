@@ -133,6 +133,7 @@ std::span<const AllocatorApi::Route> AllocatorApi::routes() {
         Route{"GET", "/v1/jobs", "", &AllocatorApi::get_jobs},
         Route{"POST", "/v1/jobs", "", &AllocatorApi::post_job, true},
         Route{"DELETE", "/v1/jobs/{name}", "", &AllocatorApi::delete_job, true},
+        Route{"POST", "/v1/jobs/{name}/placement", "", &AllocatorApi::post_placement, true},
         Route{"PUT", "/v1/remote", "", &AllocatorApi::put_remote, true},
         Route{"DELETE", "/v1/remote", "", &AllocatorApi::delete_remote, true},
         Route{"POST", "/v1/whatif", "", &AllocatorApi::post_whatif},
@@ -440,9 +441,13 @@ std::optional<HttpResponse> AllocatorApi::post_job(const Asked& asked) {
             return http_error(
                 Error{ErrorCode::permission_denied, "user: only operators register jobs for a user that they name"});
         }
+        if (spec->cache_bytes > 0) {
+            return http_error(Error{ErrorCode::permission_denied, "cache_bytes: only operators reserve cache"});
+        }
         spec->owner = owner_of(asked.http);
         spec->user = spec->owner->uid;
     }
+    if (auto free = cluster_.check_reservation(*spec, clock_.now_ns()); !free) return http_error(free.error());
     undo_ = [this, name = spec->name] { static_cast<void>(cluster_.remove_job(name)); };
     // Not planned at once, because a thousand jobs may be registered in a second.
     return answer_change(cluster_.register_job(*spec), EventKind::job_registered, spec->name,
@@ -464,6 +469,34 @@ std::optional<HttpResponse> AllocatorApi::delete_job(const Asked& asked) {
     }
     return answer_change(cluster_.remove_job(asked.name), EventKind::job_removed, asked.name,
                          "job " + asked.name + " is no longer registered", false);
+}
+
+std::optional<HttpResponse> AllocatorApi::post_placement(const Asked& asked) {
+    const auto object = request_object(asked.http);
+    if (!object) return http_error(object.error());
+    JsonReader reader(*object, "");
+    const std::string node = reader.string("node");
+    const bool runs = reader.boolean("runs");
+    const std::uint64_t gpus = reader.optional_unsigned_integer("gpus").value_or(0);
+    constexpr std::uint64_t kGpusMax = 1 << 16;  // sums over all nodes stay exact
+    if (gpus > kGpusMax) reader.reject("gpus", "is too large");
+    if (node.empty()) reader.reject("node", "must not be empty");
+    if (auto finished = reader.finish(); !finished) return http_error(finished.error());
+    if (asked.http.node && node != asked.http.authenticated_as) {
+        return http_error(Error{ErrorCode::permission_denied, "the token of node \"" + asked.http.authenticated_as +
+                                                                  "\" cannot place jobs on node \"" + node + "\""});
+    }
+    if (const JobRegistration* const before = cluster_.registered(asked.name)) {
+        undo_ = [this, name = asked.name, node, runs_on = before->runs_on] {
+            const auto at = runs_on.find(node);
+            static_cast<void>(
+                cluster_.place_job(name, node, at == runs_on.end() ? std::nullopt : std::optional(at->second)));
+        };
+    }
+    const auto placed =
+        cluster_.place_job(asked.name, node, runs ? std::optional(static_cast<std::uint32_t>(gpus)) : std::nullopt);
+    return answer_change(placed, EventKind::job_placed, asked.name,
+                         "job " + asked.name + (runs ? " runs on node \"" : " has ended on node \"") + node + "\"");
 }
 
 std::function<void()> AllocatorApi::undo_pin(const std::string& dataset) {

@@ -33,8 +33,9 @@ enum class EventKind : std::uint8_t {
     job_started,
     job_stopped,
     job_ended,
+    job_placed,  // another scheduler runs a registered job on a node, or no longer
 };
-inline constexpr std::size_t kEventKinds = 16;
+inline constexpr std::size_t kEventKinds = 17;
 
 // Returns for example "node_came", as in JSON and in the label of the metric.
 std::string_view name(EventKind kind);

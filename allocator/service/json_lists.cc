@@ -98,8 +98,12 @@ json::object to_json(const JobView& job) {
     put(object, "user", job.user);
     put(object, "declared_ideal_bytes_per_second", job.declared_ideal_bytes_per_second);
     put(object, "measured_ideal_bytes_per_second", job.measured_ideal_bytes_per_second);
+    if (!job.dataset.empty()) object["dataset"] = job.dataset;
+    if (job.cache_bytes > 0) {
+        object["cache_bytes"] = job.cache_bytes;
+        object["staged"] = job.staged;
+    }
     if (!job.running) return object;
-    object["dataset"] = job.dataset;
     object["nodes"] = names_json(job.nodes);
     object["ranks"] = job.ranks;
     object["ideal_bytes_per_second"] = job.ideal_bytes_per_second;
@@ -127,6 +131,7 @@ json::object list_of(std::uint64_t plan, const char* key, const std::vector<View
 AddedJob read_added_job(JsonReader& reader) {
     AddedJob job;
     job.spec = read_job_registration(reader);
+    if (job.spec.cache_bytes > 0) reader.reject("cache_bytes", "is for registered jobs only");
     job.dataset = reader.string("dataset");
     job.dataset_size_bytes = reader.optional_unsigned_integer("dataset_size_bytes");
     const std::uint64_t gpus = reader.optional_unsigned_integer("gpus").value_or(0);

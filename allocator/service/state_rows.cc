@@ -29,6 +29,13 @@ json::object json_of(const JobRegistration& spec) {
     }
     if (spec.user) object["user"] = *spec.user;
     if (spec.owner) object["owner"] = json_of(*spec.owner);
+    if (!spec.dataset.empty()) object["dataset"] = spec.dataset;
+    if (spec.cache_bytes > 0) object["cache_bytes"] = spec.cache_bytes;
+    if (!spec.runs_on.empty()) {
+        json::object nodes;
+        for (const auto& [node, gpus] : spec.runs_on) nodes[node] = gpus;
+        object["runs_on"] = std::move(nodes);
+    }
     return object;
 }
 
@@ -93,8 +100,14 @@ Result<JobRegistration> registration_of(json::object object) {
         }
         object.erase("owner");
     }
+    std::map<std::string, std::uint32_t> runs_on;
+    if (const json::value* found = object.if_contains("runs_on")) {
+        for (const auto& [node, gpus] : found->as_object()) runs_on[node] = gpus.to_number<std::uint32_t>();
+        object.erase("runs_on");
+    }
     auto spec = read_job_registration(object, "");
     if (spec) spec->owner = std::move(owner);
+    if (spec) spec->runs_on = std::move(runs_on);
     return spec;
 }
 

@@ -63,6 +63,7 @@ JobView running_job(const Cluster& cluster, std::size_t index) {
 
 JobView waiting_job(const Cluster& cluster, const JobRegistration& spec) {
     return {.name = spec.name,
+            .dataset = spec.dataset,
             .weight = spec.weight,
             .remaining_epochs = cluster.remaining_epochs(spec.name),
             .bandwidth_floor_bytes_per_second = spec.bandwidth_floor_bytes_per_second,
@@ -86,7 +87,11 @@ std::vector<JobView> jobs_of(const Cluster& cluster, const Observed& observed, s
         const JobRegistration* spec = cluster.registered(name);
         view.user = cluster.user_of(name);
         view.registered = spec != nullptr;
-        if (spec != nullptr) view.declared_ideal_bytes_per_second = spec->ideal_bytes_per_second;
+        if (spec != nullptr) {
+            view.declared_ideal_bytes_per_second = spec->ideal_bytes_per_second;
+            view.cache_bytes = spec->cache_bytes;
+            view.staged = spec->cache_bytes > 0 && cluster.is_staged(*spec);
+        }
         view.measured_ideal_bytes_per_second = cluster.measured_ideal(name);
         jobs.push_back(std::move(view));
     }

@@ -61,7 +61,7 @@ struct JobView {
     std::string name;
     std::optional<std::uint32_t> user;  // whom the name belongs to; nullopt: unknown
     bool registered = false;
-    bool running = false;  // a node reports it; otherwise values from reports are empty
+    bool running = false;  // a node reports it, or another scheduler runs it
     std::string dataset;
     std::vector<std::string> nodes;
     std::uint32_t ranks = 0;
@@ -73,6 +73,8 @@ struct JobView {
     std::optional<double> declared_ideal_bytes_per_second;
     std::optional<double> measured_ideal_bytes_per_second;
     double ideal_bytes_per_second = 0;
+    std::uint64_t cache_bytes = 0;  // reserved for the job
+    bool staged = false;            // the reserved cache is filled as far as it can be
     std::uint64_t unread_bytes = 0;
     std::uint64_t unread_cached_bytes = 0;
     JobPlan plan;

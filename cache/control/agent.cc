@@ -214,7 +214,8 @@ Result<AllocatorAnswer> read_allocator_answer(std::string_view text, unsigned ve
                            .lease = plan->lease.number,
                            .rates = {},
                            .peers = {},
-                           .cut = plan->lease.cut};
+                           .cut = plan->lease.cut,
+                           .warm = std::move(plan->warm)};
     for (const allocator::DatasetQuota& quota : plan->quotas) {
         answer.quotas[quota.name] = {.memory_bytes = quota.memory_bytes, .disk_bytes = quota.disk_bytes};
     }
@@ -314,6 +315,7 @@ void AllocatorAgent::report() {
         if (protocol_ >= allocator::kProtocolWithUsers) {
             for (allocator::JobReport& job : report.jobs) job.user = node_.job_limits().user_of(job.name);
         }
+        if (protocol_ >= allocator::kProtocolWithWarming) report.warmed = node_.warming().warmed();
         send(json_text(allocator::to_json(report)), now_ns, slept_before_ns);
     });
 }
@@ -376,7 +378,7 @@ Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t se
     if (!answer) return std::unexpected(answer.error());
     status_.plan = answer->plan;
     if (node_.peers() != nullptr) node_.peers()->set_others(std::move(answer->peers));
-    if (!node_.config().allocator.rates) return node_.quotas().apply_plan(answer->quotas, sent_ns);
+    if (!node_.config().allocator.rates) return apply_quotas(*answer, sent_ns);
     // Other nodes rely on these rates, so apply them even if the quotas do not fit.
     if (const auto floor = floor_.apply(answer->lease, answer->rates.expired_bytes_per_second())) {
         node_.save_promised_floor(*floor, [this](const Result<void>& saved) { floor_.saved(saved); });
@@ -386,7 +388,13 @@ Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t se
     report_early_ = answer->cut || node_.job_limits().exceeds_lease(answer->rates);
     status_.lease_expires_ns = answer->rates.expires_ns;
     node_.job_limits().lease(std::move(answer->rates), clock_.now_ns());
-    return node_.quotas().apply_plan(answer->quotas, sent_ns);
+    return apply_quotas(*answer, sent_ns);
+}
+
+Result<void> AllocatorAgent::apply_quotas(const AllocatorAnswer& answer, std::int64_t sent_ns) {
+    auto applied = node_.quotas().apply_plan(answer.quotas, sent_ns);
+    if (applied) node_.warming().follow(answer.warm);
+    return applied;
 }
 
 }  // namespace larder::cache

@@ -113,6 +113,7 @@ struct AllocatorAnswer {
     RateLease rates;
     std::vector<PeerAddress> peers;  // nodes whose cache may be read; their endpoints are not checked
     bool cut = false;                // the lease is less than planned: other nodes still hold the rest
+    std::vector<std::string> warm;   // datasets to warm now
 };
 
 // `version` is the protocol's (allocator/protocol/codec.h). The lease begins at `from_ns`. Errors name the JSON path of
@@ -152,6 +153,7 @@ private:
     // `slept_before_ns`: slept_ns() when the report was sent.
     void handle_answer(const Result<HttpResponse>& response, std::int64_t sent_ns, std::int64_t slept_before_ns);
     Result<void> apply(const HttpResponse& response, std::int64_t sent_ns, std::int64_t slept_before_ns);
+    Result<void> apply_quotas(const AllocatorAnswer& answer, std::int64_t sent_ns);
     void log_problem(const Error& error);
 
     boost::asio::io_context& context_;

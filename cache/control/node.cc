@@ -169,6 +169,7 @@ void Node::make_parts() {
                                                            .files = *files_,
                                                            .control = control_});
     scans_ = std::make_unique<Scans>(clock_, *datasets_, job_limits_, tasks_);
+    warming_ = std::make_unique<Warming>(*datasets_, *scans_, tasks_);
     sessions_ = std::make_unique<NodeSessions>(clock_, *datasets_, job_limits_, users_, control_);
 }
 

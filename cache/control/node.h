@@ -8,7 +8,7 @@
 //   Quotas         the cache that each dataset may use             LimitSettings  job limits set through the API
 //   ShardThreads   the data plane and its statistics               JobLimits      the bandwidth of each job
 //   Peers          sharing cached blocks with other nodes          Tasks          long work, and its progress
-//   UserDirectory  users and groups of the machine
+//   UserDirectory  users and groups of the machine                 Warming        what the allocator wants warmed
 // Unless noted, call everything on the control thread. None of these calls blocks: results that need the data plane or
 // a disk come through a callback, also on the control thread.
 
@@ -32,6 +32,7 @@
 #include "cache/control/tasks.h"
 #include "cache/control/user_directory.h"
 #include "cache/control/versions.h"
+#include "cache/control/warming.h"
 #include "cache/control/work_thread.h"
 #include "cache/peers/peers.h"
 #include "cache/remote/http_transfers.h"
@@ -70,6 +71,7 @@ public:
     Quotas& quotas() { return *quotas_; }
     Indexing& indexing() { return *indexing_; }
     Scans& scans() { return *scans_; }
+    Warming& warming() { return *warming_; }
     NodeSessions& sessions() { return *sessions_; }
     LimitSettings& limit_settings() { return *limit_settings_; }
     // Saves what the allocator promised (promised_floor.h), then calls `done` on the control thread.
@@ -121,6 +123,7 @@ private:
     std::unique_ptr<Quotas> quotas_;
     std::unique_ptr<Indexing> indexing_;
     std::unique_ptr<Scans> scans_;
+    std::unique_ptr<Warming> warming_;
     std::unique_ptr<NodeSessions> sessions_;
 };
 

@@ -107,6 +107,17 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
     ask("POST", "/v1/reports", node_report("b", gpus=0, jobs=[], nic_bytes_per_second=1e9, disk_read_bytes_per_second=2e9))
     ask("POST", "/v1/reports", node_report(instance=2), 409)
     ask("POST", "/v1/reports", node_report(datasets=[]), 400)
+    ask("POST", "/v1/jobs", {"name": "slurm-7", "dataset": "images", "cache_bytes": 10**9})
+    ask("POST", "/v1/jobs", {"name": "slurm-8", "dataset": "lost"}, 404)
+    ask("POST", "/v1/jobs", {"name": "slurm-8", "dataset": "texts", "cache_bytes": 10**15}, 404)
+    ask("POST", "/v1/jobs", {"name": "slurm-8", "cache_bytes": 10**9}, 400)
+    ask("GET", "/v1/jobs")
+    ask("POST", "/v1/jobs/slurm-7/placement", {"node": "a", "runs": True, "gpus": 2})
+    ask("POST", "/v1/jobs/slurm-7/placement", {"node": "a", "runs": True, "gpus": 10**9}, 400)
+    ask("POST", "/v1/jobs/slurm-9/placement", {"node": "a", "runs": True}, 404)
+    assert {job["name"]: job["running"] for job in ask("GET", "/v1/jobs")["jobs"]}["slurm-7"]
+    ask("POST", "/v1/jobs/slurm-7/placement", {"node": "a", "runs": False})
+    ask("DELETE", "/v1/jobs/slurm-7")
     measured = [job for job in ask("GET", "/v1/jobs")["jobs"] if "prediction_error_ratio" in job]
     assert [job["name"] for job in measured] == ["vision"]
     ask("PUT", "/v1/datasets/images/pin", {"bytes": 10**9})

@@ -31,6 +31,7 @@ def bodies() -> dict[tuple[str, str], object]:
     return {
         ("POST", "/v1/reports"): node_report("evil"),
         ("POST", "/v1/jobs"): {"name": "evil"},
+        ("POST", "/v1/jobs/{name}/placement"): {"node": "evil", "runs": True},
         ("PUT", "/v1/datasets/{name}/pin"): {"bytes": 1},
         ("PUT", "/v1/remote"): {"bytes_per_second": 1.0},
         ("POST", "/v1/whatif"): {},
@@ -67,6 +68,13 @@ def test_every_route_refuses_without_token_and_nothing_changes(
 def test_role_may_use_only_its_own_routes(guarded: Allocator, description: Description) -> None:
     assert guarded.ask_tcp("POST", "/v1/reports", node_report("a-node"), TOKENS["node"]).status == 200
     assert guarded.ask_tcp("POST", "/v1/reports", node_report("another"), TOKENS["node"]).status == 403
+    assert guarded.ask("POST", "/v1/jobs", {"name": "slurm-1"}).status == 200
+    for node, status in (("a-node", 200), ("another", 403)):
+        body = {"node": node, "runs": True}
+        assert guarded.ask_tcp("POST", "/v1/jobs/slurm-1/placement", body, TOKENS["node"]).status == status
+    for role in ("viewer", "job", "submitter"):
+        body = {"node": "a-node", "runs": True}
+        assert guarded.ask_tcp("POST", "/v1/jobs/slurm-1/placement", body, TOKENS[role]).status == 403, role
     assert guarded.ask_tcp("GET", "/v1/plan", None, TOKENS["viewer"]).status == 200
     assert guarded.ask_tcp("GET", "/metrics", None, TOKENS["viewer"]).status == 200
     assert guarded.ask_tcp("POST", "/v1/jobs", {"name": "x"}, TOKENS["job"]).status == 200

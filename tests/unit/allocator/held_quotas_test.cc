@@ -150,7 +150,7 @@ protected:
 TEST_F(PinsOfNodesTest, PinMustFitTheNodesThatHaveTheDataset) {
     EXPECT_EQ(refusal_of("images", 150),
               "dataset \"images\" cannot have 150.00 GB: at most 100.00 GB is free, because the caches of the nodes "
-              "that have it hold 100.00 GB and other datasets' quotas that operators fixed have 0 B");
+              "that have it hold 100.00 GB and other datasets' quotas that are fixed or reserved have 0 B");
     EXPECT_EQ(refusal_of("text", 200), "");
     EXPECT_NE(refusal_of("audio", 101).find("at most 100.00 GB is free"), std::string::npos);
     EXPECT_EQ(refusal_of("audio", 100), "");

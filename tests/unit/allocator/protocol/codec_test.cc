@@ -137,6 +137,31 @@ TEST(Codec, EachSideReadsThePreviousVersion) {
     EXPECT_NE(error_of(more, 1), "") << "unknown keys are refused in every version";
 }
 
+TEST(Codec, WarmingIsSentFromVersion4OnAndLeftOutIfThereIsNone) {
+    NodePlan plan = full_plan();
+    EXPECT_FALSE(to_json(plan, 0).contains("warm"));
+    plan.warm = {"images"};
+    EXPECT_FALSE(to_json(plan, 0, 3).contains("warm"));
+    const json::object sent = to_json(plan, 0);
+    EXPECT_EQ(read_node_plan(sent, "", 0)->warm, plan.warm);
+    EXPECT_FALSE(read_node_plan(sent, "", 0, 3)) << "version 3 has no such key";
+    NodeReport report = full_report();
+    EXPECT_FALSE(to_json(report).contains("warmed"));
+    report.warmed = {"images"};
+    EXPECT_EQ(read_node_report(to_json(report), "")->warmed, report.warmed);
+    EXPECT_FALSE(read_node_report(to_json(report), "", 3));
+}
+
+TEST(Codec, RegistrationHasItsDatasetOnlyIfOneIsDeclared) {
+    const json::object plain = to_json(JobRegistration{.name = "x"});
+    EXPECT_FALSE(plain.contains("dataset") || plain.contains("cache_bytes"));
+    const JobRegistration job{.name = "x", .dataset = "images", .cache_bytes = 7};
+    const auto read = read_job_registration(to_json(job), "");
+    ASSERT_TRUE(read);
+    EXPECT_EQ(read->dataset, "images");
+    EXPECT_EQ(read->cache_bytes, 7u);
+}
+
 TEST(Codec, LeaseOfYearsLastsAnHour) {
     json::object plan = to_json(full_plan(), 0);
     plan["lease"].as_object()["lease_ms"] = std::uint64_t{900'000'000'000'000'000};
@@ -147,7 +172,8 @@ TEST(Codec, OnlyKnownProtocolVersionsAreParsed) {
     EXPECT_EQ(*parse_protocol("1"), 1u);
     EXPECT_EQ(*parse_protocol("2"), 2u);
     EXPECT_EQ(*parse_protocol("3"), 3u);
-    for (const char* wrong : {"0", "4", "", "1x", "-1", "99999999999"}) EXPECT_FALSE(parse_protocol(wrong)) << wrong;
+    EXPECT_EQ(*parse_protocol("4"), 4u);
+    for (const char* wrong : {"0", "5", "", "1x", "-1", "99999999999"}) EXPECT_FALSE(parse_protocol(wrong)) << wrong;
     EXPECT_EQ(*parse_protocol("7", 1000), 7u) << "every version up to the newest one given";
 }
 

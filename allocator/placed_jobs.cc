@@ -1,0 +1,167 @@
+// Jobs that another scheduler starts, such as Slurm: the cache that they reserve before they start, and where they run.
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "allocator/cluster.h"
+#include "base/nearest_name.h"
+#include "base/units.h"
+
+namespace larder::allocator {
+
+Result<std::size_t> Cluster::find_dataset(const ClusterState& state, const std::string& name) const {
+    const auto found = std::ranges::find(state.datasets, name, &ClusterDataset::name);
+    if (found != state.datasets.end()) return static_cast<std::size_t>(found - state.datasets.begin());
+    std::vector<std::string> names;
+    names.reserve(state.datasets.size());
+    for (const ClusterDataset& other : state.datasets) names.push_back(other.name);
+    const auto nearest = nearest_name(name, names);
+    return fail(ErrorCode::not_found,
+                "no node has a dataset \"" + name + "\"" +
+                    (nearest ? "; did you mean \"" + *nearest + "\"?" : ": `larder dataset ls` lists the datasets"));
+}
+
+Result<void> Cluster::check_reservation(const JobRegistration& spec, std::int64_t now_ns) const {
+    if (spec.dataset.empty()) {
+        if (spec.cache_bytes == 0) return {};
+        return fail(ErrorCode::invalid_argument, "cache_bytes: needs a dataset");
+    }
+    const ClusterState known = state(now_ns);
+    const auto at = find_dataset(known, spec.dataset);
+    if (!at) return std::unexpected(at.error());
+    if (spec.cache_bytes == 0) return {};
+    const ClusterDataset& dataset = known.datasets[*at];
+    const Room room = room_for_pin(known, dataset);
+    const double wanted = pinned_bytes(known, dataset, spec.cache_bytes);
+    const auto pin = pins_.find(spec.dataset);
+    const double free =
+        pin == pins_.end() ? room.free() : std::min(room.free(), pinned_bytes(known, dataset, pin->second));
+    if (wanted <= free) return {};
+    const auto text = [](double bytes) { return format_bytes(static_cast<std::uint64_t>(bytes)); };
+    return fail(ErrorCode::no_space, "job \"" + spec.name + "\" cannot reserve " + text(wanted) +
+                                         " of cache for dataset \"" + spec.dataset + "\": " + text(free) +
+                                         " is free now");
+}
+
+Result<void> Cluster::place_job(const std::string& name, const std::string& node, std::optional<std::uint32_t> gpus) {
+    const auto found = jobs_.find(name);
+    if (found == jobs_.end() || !found->second.spec) {
+        return fail(ErrorCode::not_found, "job \"" + name + "\" is not registered");
+    }
+    JobRegistration changed = *found->second.spec;
+    if (gpus) {
+        changed.runs_on[node] = *gpus;
+    } else {
+        changed.runs_on.erase(node);
+    }
+    if (changed.runs_on == found->second.spec->runs_on) return {};
+    if (auto saved = save({.jobs = {{name, changed}}}); !saved) return saved;
+    found->second.spec->runs_on = std::move(changed.runs_on);
+    return {};
+}
+
+std::map<std::string_view, std::uint64_t> Cluster::reservations() const {
+    std::map<std::string_view, std::uint64_t> bytes;
+    for (const std::string& name : with_dataset_) {
+        const JobRegistration& spec = *jobs_.at(name).spec;
+        if (spec.cache_bytes == 0) continue;
+        std::uint64_t& most = bytes[spec.dataset];
+        most = std::max(most, spec.cache_bytes);
+    }
+    return bytes;
+}
+
+bool Cluster::is_to_be_warmed(const ClusterDataset& dataset) const {
+    std::uint64_t cached_bytes = 0;
+    for (const NodeCache& cached : dataset.cached) cached_bytes += cached.bytes();
+    return std::ranges::any_of(with_dataset_, [&](const std::string& name) {
+        const KnownJob& job = jobs_.at(name);
+        const bool has_started = !job.spec->runs_on.empty() || !job.last_counters.empty();
+        return !has_started && job.spec->dataset == dataset.name &&
+               cached_bytes < std::min(job.spec->cache_bytes, dataset.size_bytes);
+    });
+}
+
+// A quota seldom holds a whole number of blocks. So a dataset also counts as staged once each node with a part of its
+// quota says that no further block fits.
+bool Cluster::is_staged(const JobRegistration& job) const {
+    if (job.cache_bytes == 0) return true;
+    for (std::size_t i = 0; i < planned_state_.datasets.size(); ++i) {
+        const ClusterDataset& dataset = planned_state_.datasets[i];
+        if (dataset.name != job.dataset) continue;
+        std::uint64_t cached_bytes = 0;
+        for (const NodeCache& cached : dataset.cached) cached_bytes += cached.bytes();
+        const std::uint64_t wanted_bytes = std::min(job.cache_bytes, dataset.size_bytes);
+        if (cached_bytes >= wanted_bytes) return true;
+        // The quota may not have grown to the reservation yet.
+        if (plan_.datasets[i].quota_bytes < wanted_bytes) return false;
+        return std::ranges::all_of(plan_.datasets[i].quotas, [&](const NodeCache& quota) {
+            const auto node = nodes_.find(planned_state_.nodes[quota.node].name);
+            if (quota.bytes() == 0 || node == nodes_.end()) return true;
+            const auto applied = std::ranges::find(node->second.last.datasets, job.dataset, &DatasetReport::name);
+            const bool has_quota = applied != node->second.last.datasets.end() &&
+                                   applied->quota_memory_bytes + applied->quota_disk_bytes >= quota.bytes();
+            return has_quota &&
+                   std::ranges::find(node->second.last.warmed, job.dataset) != node->second.last.warmed.end();
+        });
+    }
+    return false;
+}
+
+void Cluster::declare(ClusterJob& job, const KnownJob& known) {
+    job.user = known.user;
+    if (!known.spec) return;
+    const JobRegistration& spec = *known.spec;
+    job.is_admitted = spec.registered_by_operator();
+    job.weight = spec.weight;
+    job.remaining_epochs = remaining_epochs(known);
+    job.bandwidth_floor_bytes_per_second = spec.bandwidth_floor_bytes_per_second;
+    job.bandwidth_cap_bytes_per_second = spec.bandwidth_cap_bytes_per_second;
+}
+
+// Adds the jobs that other schedulers run and that no node reports yet. GPUs that a scheduler has given a job count
+// instead of the loaders that a node reports.
+void Cluster::add_placed_jobs(ClusterState& state) const {
+    bool any = false;
+    for (const std::string& name : with_dataset_) {
+        const KnownJob& known = jobs_.at(name);
+        if (known.spec->runs_on.empty()) continue;
+        const auto dataset = std::ranges::find(state.datasets, known.spec->dataset, &ClusterDataset::name);
+        auto job = std::ranges::find(state.jobs, name, &ClusterJob::name);
+        if (job == state.jobs.end() && dataset == state.datasets.end()) continue;
+        ClusterJob added{.name = name, .ideal_bytes_per_second = ideal_of(&known)};
+        ClusterJob& placed = job == state.jobs.end() ? added : *job;
+        for (const auto& [node_name, gpus] : known.spec->runs_on) {
+            const auto node = std::ranges::find(state.nodes, node_name, &ClusterNode::name);
+            if (node == state.nodes.end()) continue;
+            const auto index = static_cast<std::uint32_t>(node - state.nodes.begin());
+            const auto share = std::ranges::find(placed.placement, index, &GpuShare::node);
+            if (share == placed.placement.end()) {
+                placed.placement.push_back({index, gpus});
+            } else {
+                share->gpus = gpus;
+            }
+        }
+        placed.gpus = 0;
+        for (const GpuShare& share : placed.placement) placed.gpus += share.gpus;
+        if (job == state.jobs.end() && !added.placement.empty()) {
+            declare(added, known);
+            added.dataset = static_cast<std::uint32_t>(dataset - state.datasets.begin());
+            state.jobs.push_back(std::move(added));
+        }
+        any = true;
+    }
+    if (!any) return;
+    // A node may have more jobs than it says it has GPUs.
+    std::vector<std::uint32_t> used(state.nodes.size());
+    for (const ClusterJob& job : state.jobs) {
+        for (const GpuShare& share : job.placement) used[share.node] += share.gpus;
+    }
+    for (std::size_t n = 0; n < used.size(); ++n) state.nodes[n].gpus = std::max(state.nodes[n].gpus, used[n]);
+}
+
+}  // namespace larder::allocator

@@ -1,0 +1,292 @@
+"""Slurm places jobs and Larder follows, on a real Slurm with a real allocator, daemon and loader: docs/slurm.md."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from allocator_process import Allocator
+from conftest import Daemon, write_tree
+from servers import ServerProgram
+
+USERS = {"nobody": 65534, "daemon": 1}  # root may not use burst buffers
+NODE = "n1"
+# Reads an epoch as a training job does, and says under which name.
+READ = """\
+import os, larder
+with larder.Loader(os.environ["LARDER_DATASET"], batch_size=16, memory_budget="24MiB") as loader:
+    size = sum(sample.bytes.nbytes for batch in loader for sample in batch)
+    print(os.environ["LARDER_JOB"], size, loader.statistics().remote_bytes, flush=True)
+"""
+
+
+class Cluster:
+    """One Slurm of two nodes, an allocator and one node's daemon. All users reach their sockets."""
+
+    def __init__(self, programs: pathlib.Path, repository: pathlib.Path, directory: pathlib.Path) -> None:
+        self.directory = directory
+        self._programs = programs
+        self.config = directory / "slurm.toml"
+        self.start_allocator()
+        socket = self.allocator.socket
+        self.daemon = Daemon(
+            programs, directory / "node", "--memory", "64 MiB", "--disk", "0", "--socket-mode", "0666",
+            "--allocator.endpoint", str(socket), "--allocator.node", NODE, "--allocator.gpus", "2",
+        )  # fmt: skip
+        self.daemon.start()
+        # A busy machine takes longer to start a program than slurmctld should wait for one.
+        self.config.write_text(
+            f'socket = "{self.daemon.socket}"\nlimit = "10 s"\n[allocator]\nendpoint = "{socket}"\n'
+        )
+        self.contents = {}
+        for name in ("images", "texts"):
+            self.contents[name], _ = write_tree(directory / name, 300, seed=3)
+            self.daemon.command("dataset", "add", name, directory / name, "--format", "raw", "--mode", "0444")
+        self.until(lambda: len(self.datasets()) == 2)
+        (directory / "slurm").mkdir()
+        (directory / "jobs").mkdir()
+        (directory / "jobs").chmod(0o1777)
+        self.server = ServerProgram(
+            "slurm.py", directory / "slurm", "--nodes", 2, "--program", programs / "larder-slurm",
+            "--lua", repository / "scheduler" / "engines" / "slurm" / "burst_buffer.lua", "--config", self.config,
+        )  # fmt: skip
+        self._environment = os.environ | {"SLURM_CONF": self.server.values["conf"], "HOME": "/tmp"}
+
+    def start_allocator(self) -> None:
+        self.allocator = Allocator(self._programs, self.directory, "--state", str(self.directory / "allocator"))
+
+    def stop(self) -> None:
+        self.server.stop()
+        self.daemon.end(signal.SIGTERM)
+        if self.allocator.runs():
+            self.allocator.end()
+
+    def rows(self, kind: str) -> dict[str, dict[str, object]]:
+        """The allocator's nodes, datasets or jobs, by name."""
+        return {row["name"]: row for row in self.allocator.ask("GET", f"/v1/{kind}").json()[kind]}
+
+    def datasets(self) -> dict[str, dict[str, object]]:
+        return self.rows("datasets")
+
+    def jobs(self) -> dict[str, dict[str, object]]:
+        return self.rows("jobs")
+
+    def until(self, condition: Callable[[], object]) -> None:
+        end = time.monotonic() + 120
+        while not condition():
+            assert time.monotonic() < end, self.logs()
+            time.sleep(0.05)
+
+    def logs(self) -> str:
+        """The ends of Slurm's logs, for a test that fails."""
+        logs = (self.directory / "slurm").glob("*.log")
+        return "\n".join(f"{log.name}:\n{log.read_text()[-3000:]}" for log in logs) + self.scontrol("show", "job")
+
+    def run(self, *command: object, user: str = "nobody") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            list(map(str, command)), env=self._environment, cwd=self.directory / "jobs", capture_output=True, text=True,
+            user=USERS.get(user, 0), group=USERS.get(user, 0), extra_groups=[], timeout=60, check=False,
+        )  # fmt: skip
+
+    def scontrol(self, *arguments: object) -> str:
+        return self.run("scontrol", *arguments, user="root").stdout
+
+    def submit(self, words: str, command: str = "true", *options: object, user: str = "nobody") -> "subprocess.CompletedProcess[str]":
+        script = self.directory / "jobs" / "job.sh"
+        script.write_text(f"#!/bin/bash\n#SBATCH --nodelist={NODE}\n#BB_LUA larder {words}\n{command}\n")
+        return self.run("sbatch", "--parsable", *options, script, user=user)
+
+    def submitted(self, words: str, command: str = "true", *options: object, user: str = "nobody") -> str:
+        ran = self.submit(words, command, *options, user=user)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.strip()
+
+    def state(self, job: str) -> str:
+        found = re.search(r"JobState=(\w+)", self.scontrol("show", "job", job))
+        return found[1] if found else ""
+
+    def bb_state(self, job: str) -> str:
+        found = re.search(r"BurstBufferState=(\S+)", self.scontrol("show", "job", job))
+        return found[1] if found else ""
+
+    def output(self, job: str) -> str:
+        return (self.directory / "jobs" / f"slurm-{job}.out").read_text()
+
+    def ends(self, job: str, state: str = "COMPLETED") -> None:
+        """Waits until the job has ended, and what it had reserved is released."""
+        over = ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL", "TIMEOUT")
+        self.until(lambda: self.state(job) in over)
+        assert self.state(job) == state, self.logs()
+        self.until(lambda: f"slurm-{job}" not in self.jobs() or not self.jobs()[f"slurm-{job}"]["registered"])
+
+
+@pytest.fixture(scope="module")
+def cluster(larder_bin: pathlib.Path, repository: pathlib.Path) -> Iterator[Cluster]:
+    # Not below pytest's directory, which other users cannot enter.
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
+    directory.chmod(0o755)
+    started = Cluster(larder_bin, repository, directory)
+    yield started
+    started.stop()
+    shutil.rmtree(directory)
+
+
+def reader(cluster: Cluster, then: str = "") -> str:
+    program = cluster.directory / "jobs" / "read.py"
+    program.write_text(READ)
+    return f"{sys.executable} {program} {then}"
+
+
+def test_job_reads_its_warm_dataset_and_counts_where_slurm_runs_it(cluster: Cluster) -> None:
+    go = cluster.directory / "jobs" / "go"
+    command = f"env | grep ^LARDER_ | sort; until [ -e {go} ]; do sleep 0.05; done; {reader(cluster)}"
+    job = cluster.submitted("dataset=images cache=32MiB bandwidth=100MB/s gpus=2", command, "--gres=gpu:2")
+    name = f"slurm-{job}"
+    cluster.until(lambda: cluster.state(job) == "RUNNING" and cluster.jobs().get(name, {}).get("running"))
+    placed = cluster.jobs()[name]
+    assert placed["nodes"] == [NODE] and placed["ranks"] == 2, "it has read nothing yet"
+    assert placed["user"] == USERS["nobody"] and placed["dataset"] == "images"
+    assert placed["bandwidth_bytes_per_second"] >= 100e6
+    assert placed["cache_bytes"] == 32 << 20 and placed["staged"]
+    size = sum(map(len, cluster.contents["images"].values()))
+    assert cluster.datasets()["images"]["cached_bytes"] >= size, "stage-in has warmed all of it"
+    go.touch()
+    cluster.ends(job)
+    assert cluster.output(job).splitlines() == [
+        "LARDER_DATASET=images", f"LARDER_JOB={name}", f"LARDER_SOCKET={cluster.daemon.socket}", f"{name} {size} 0"
+    ], "it reads nothing from the remote"  # fmt: skip
+
+
+REFUSALS = {
+    "dataset=imagse": 'no node has a dataset "imagse"; did you mean "images"?',
+    "dataset=images cache=1TiB": 'cache=1.00 TiB is more than the nodes with dataset "images" have: 64.00 MiB',
+    "dataset=images bandwidth=9GB/s": "bandwidth=9.00 GB/s is more than the remote gives to all jobs: 1.00 GB/s",
+    "dataset=images gpus=3": "gpus=3 is more than the nodes have: 2",
+    "dataset=images cache=much": '"cache=much": ',
+    "dataset=images gpus=-1": '"gpus=-1": expected a whole number above 0',
+    "dataset=images quota=1": '"quota=1": unknown; expected #BB_LUA larder dataset=NAME',
+    "dataset=images dataset=texts": '"dataset=texts": was given before',
+    "cache=1GiB": "dataset=NAME is missing",
+}
+
+
+@pytest.mark.parametrize("words", REFUSALS)
+def test_refusal_reaches_the_user_of_sbatch(cluster: Cluster, words: str) -> None:
+    refused = cluster.submit(words)
+    assert refused.returncode != 0
+    assert f"larder: {REFUSALS[words]}" in refused.stderr
+    assert cluster.run("squeue", "-h").stdout == ""
+
+
+def test_root_may_not_use_burst_buffers_and_jobs_without_the_line_are_left_alone(cluster: Cluster) -> None:
+    plain = cluster.run("sbatch", "--parsable", "--wrap", "env | grep -c ^LARDER_")
+    assert plain.returncode == 0, plain.stderr
+    cluster.until(lambda: cluster.state(plain.stdout.strip()) == "FAILED")
+    assert cluster.output(plain.stdout.strip()) == "0\n"
+    assert cluster.submit("dataset=images", user="root").returncode != 0
+
+
+def test_slurm_shows_the_cache_and_the_plan(cluster: Cluster) -> None:
+    job = cluster.submitted("dataset=images cache=16MiB", "sleep 1000")
+    cluster.until(lambda: cluster.jobs().get(f"slurm-{job}", {}).get("running"))
+    shown = cluster.run("scontrol", "show", "bbstat").stdout
+    lines = [line.split() for line in shown.splitlines()]
+    assert ["remote", "1.00", "GB/s"] in lines
+    assert [line[0] for line in lines if line and line[-1] == f"slurm-{job}"] == ["images"], shown
+    assert any(line[:3] == [f"slurm-{job}", "runs", "images"] and line[-1] == NODE for line in lines), shown
+    pool = re.search(r"PoolName\[0\]=larder .*TotalSpace=(\S+) FreeSpace=(\S+)", cluster.scontrol("show", "burst"))
+    assert pool and pool[1] == "64M", cluster.scontrol("show", "burst")
+    cluster.run("scancel", job)
+    cluster.ends(job, "CANCELLED")
+
+
+def test_cancelled_job_ends_its_stage_in(cluster: Cluster) -> None:
+    """Two jobs reserve more bandwidth than there is: the second one waits in its stage-in."""
+    holder = cluster.submitted("dataset=images bandwidth=800MB/s", "sleep 1000")
+    cluster.until(lambda: cluster.state(holder) == "RUNNING")
+    waiting = cluster.submitted("dataset=images bandwidth=800MB/s")
+    cluster.until(lambda: cluster.bb_state(waiting) == "staging-in")
+    cluster.until(lambda: stage_ins(waiting))
+    cluster.run("scancel", waiting)
+    cluster.ends(waiting, "CANCELLED")
+    cluster.until(lambda: not stage_ins(waiting))
+    third = cluster.submitted("dataset=images bandwidth=800MB/s")
+    cluster.until(lambda: stage_ins(third))
+    cluster.run("scancel", holder)
+    cluster.ends(holder, "CANCELLED")
+    cluster.ends(third)
+
+
+def stage_ins(job: str) -> list[str]:
+    """The processes that stage the job in."""
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if len(words) > 2 and words[1:3] == [b"stage-in", job.encode()]:
+            found.append(process.name)
+    return found
+
+
+def test_two_users_have_jobs_of_their_own(cluster: Cluster) -> None:
+    command = reader(cluster)
+    jobs = {user: cluster.submitted("dataset=images cache=16MiB", f"sleep 1; {command}", user=user) for user in USERS}
+    seen: dict[str, object] = {}
+
+    def all_seen() -> bool:
+        for user, job in jobs.items():
+            row = cluster.jobs().get(f"slurm-{job}", {})
+            if "user" in row:
+                seen[user] = row["user"]
+        return seen == USERS
+
+    cluster.until(all_seen)
+    for job in jobs.values():
+        cluster.ends(job)
+        assert cluster.output(job).startswith(f"slurm-{job} ")
+
+
+def test_slurmctld_may_restart_while_a_job_is_staged_in(cluster: Cluster) -> None:
+    holder = cluster.submitted("dataset=images bandwidth=800MB/s", "sleep 1000")
+    cluster.until(lambda: cluster.state(holder) == "RUNNING")
+    waiting = cluster.submitted("dataset=texts bandwidth=800MB/s cache=16MiB", reader(cluster))
+    cluster.until(lambda: stage_ins(waiting))
+    cluster.server.ask({"do": "restart"})
+    assert cluster.state(holder) == "RUNNING"
+    cluster.run("scancel", holder)
+    cluster.ends(holder, "CANCELLED")
+    cluster.ends(waiting)
+    size = sum(map(len, cluster.contents["texts"].values()))
+    assert cluster.output(waiting) == f"slurm-{waiting} {size} 0\n"
+
+
+def test_slurm_answers_while_no_allocator_does(cluster: Cluster) -> None:
+    running = cluster.submitted("dataset=images", "sleep 1000")
+    cluster.until(lambda: cluster.jobs().get(f"slurm-{running}", {}).get("running"))
+    cluster.config.write_text(cluster.config.read_text().replace("10 s", "200 ms"))
+    pid = cluster.allocator.ask("GET", "/v1/status").json()["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    refused = cluster.submit("dataset=images")
+    assert refused.returncode != 0 and "no allocator has answered within 200 ms" in refused.stderr, refused.stderr
+    os.kill(pid, signal.SIGCONT)
+    cluster.allocator.kill()
+    refused = cluster.submit("dataset=images")
+    assert refused.returncode != 0 and f"no allocator answers at {cluster.allocator.socket}" in refused.stderr
+    plain = cluster.run("sbatch", "--parsable", "--wrap", "true").stdout.strip()
+    cluster.until(lambda: cluster.state(plain) == "COMPLETED")
+    cluster.run("scancel", running)
+    cluster.until(lambda: cluster.state(running) == "CANCELLED")
+    cluster.config.write_text(cluster.config.read_text().replace("200 ms", "10 s"))
+    cluster.start_allocator()
+    cluster.until(lambda: f"slurm-{running}" not in cluster.jobs())

@@ -1,0 +1,169 @@
+// Jobs that another scheduler starts: the cache that they reserve, and where they run before their first read.
+
+#include <gtest/gtest.h>
+
+#include "allocator/cluster.h"
+#include "tests/support/test_units.h"
+
+namespace larder::test {
+namespace {
+
+using namespace allocator;
+
+constexpr std::uint64_t kGB = 1'000'000'000;
+
+class PlacedJobs : public testing::Test {
+protected:
+    Cluster cluster{{.remote_bytes_per_second = 1e9}};
+    std::int64_t now_ns = 20 * kSecond_ns;
+
+    // Nodes "a" and "b" of 50 GB each. Both have "images" of 80 GB and "texts" of 60 GB.
+    void report(std::uint64_t images_on_a = 0, std::vector<std::string> warmed = {}) {
+        for (const char* node : {"a", "b"}) {
+            const bool is_a = std::string(node) == "a";
+            NodeReport sent{
+                .node = node,
+                .instance = 1,
+                .gpus = 8,
+                .memory_bytes = 50 * kGB,
+                .datasets = {{.name = "images", .size_bytes = 80 * kGB}, {.name = "texts", .size_bytes = 60 * kGB}}};
+            for (DatasetReport& dataset : sent.datasets) dataset.quota_memory_bytes = quota(dataset.name, node);
+            if (is_a) sent.datasets[0].cached_memory_bytes = images_on_a;
+            sent.peer_group = "default";
+            sent.peer_endpoint = std::string("http://") + node + ":1";
+            sent.warmed = warmed;
+            ASSERT_TRUE(cluster.report(sent, now_ns));
+        }
+        ASSERT_TRUE(cluster.replan(now_ns));
+    }
+    std::uint64_t quota(const std::string& dataset, const std::string& node) const {
+        for (std::size_t i = 0; i < cluster.plan().datasets.size(); ++i) {
+            if (cluster.planned_state().datasets[i].name != dataset) continue;
+            for (const NodeCache& part : cluster.plan().datasets[i].quotas) {
+                if (cluster.planned_state().nodes[part.node].name == node) return part.bytes();
+            }
+        }
+        return 0;
+    }
+    std::uint64_t quota(const std::string& dataset) const { return quota(dataset, "a") + quota(dataset, "b"); }
+    Result<void> add(const std::string& name, const std::string& dataset, std::uint64_t cache_bytes) {
+        const JobRegistration spec{.name = name, .dataset = dataset, .cache_bytes = cache_bytes};
+        if (auto free = cluster.check_reservation(spec, now_ns); !free) return free;
+        return cluster.register_job(spec);
+    }
+    std::vector<std::string> warm(const std::string& node) const {
+        auto plan = const_cast<Cluster&>(cluster).plan_for(node, now_ns);
+        return plan ? plan->warm : std::vector<std::string>{"no plan"};
+    }
+};
+
+TEST_F(PlacedJobs, JobCountsWhereItsSchedulerRunsItBeforeItsFirstRead) {
+    report();
+    ASSERT_TRUE(add("slurm-1", "images", 0));
+    report();
+    EXPECT_TRUE(cluster.planned_state().jobs.empty());
+    ASSERT_TRUE(cluster.place_job("slurm-1", "a", 2));
+    ASSERT_TRUE(cluster.place_job("slurm-1", "b", 6));
+    report();
+    ASSERT_EQ(cluster.planned_state().jobs.size(), 1u);
+    const ClusterJob& job = cluster.planned_state().jobs[0];
+    EXPECT_EQ(job.gpus, 8u);
+    EXPECT_EQ(job.placement, (GpuShares{{0, 2}, {1, 6}}));
+    EXPECT_GT(quota("images"), 0u) << "the plan gives its dataset cache";
+    const auto part = cluster.plan_for("a", now_ns);
+    ASSERT_TRUE(part);
+    ASSERT_EQ(part->lease.rates.size(), 1u);
+    EXPECT_EQ(part->lease.rates[0].job, "slurm-1") << "its rate is leased before it connects";
+    ASSERT_TRUE(cluster.place_job("slurm-1", "a", std::nullopt));
+    ASSERT_TRUE(cluster.place_job("slurm-1", "b", std::nullopt));
+    report();
+    EXPECT_TRUE(cluster.planned_state().jobs.empty());
+}
+
+TEST_F(PlacedJobs, GpusOfTheSchedulerCountInsteadOfReportedLoaders) {
+    report();
+    ASSERT_TRUE(add("slurm-1", "images", 0));
+    ASSERT_TRUE(cluster.place_job("slurm-1", "a", 12));
+    NodeReport reading{.node = "a", .instance = 1, .gpus = 8, .memory_bytes = 50 * kGB};
+    reading.datasets = {{.name = "images", .size_bytes = 80 * kGB}};
+    reading.jobs = {{.name = "slurm-1", .dataset = "images", .ranks = 1}};
+    ASSERT_TRUE(cluster.report(reading, now_ns));
+    ASSERT_TRUE(cluster.replan(now_ns)) << "a node may have fewer GPUs than its scheduler gives";
+    ASSERT_EQ(cluster.planned_state().jobs.size(), 1u);
+    EXPECT_EQ(cluster.planned_state().jobs[0].gpus, 12u);
+    EXPECT_EQ(cluster.planned_state().jobs[0].placement, (GpuShares{{0, 12}}));
+}
+
+TEST_F(PlacedJobs, ReservationIsAFloorOfTheQuotaWhileTheJobIsRegistered) {
+    report();
+    ASSERT_TRUE(add("reads", "texts", 0));
+    ASSERT_TRUE(cluster.place_job("reads", "a", 1));
+    report();
+    const std::uint64_t before = quota("images");
+    ASSERT_TRUE(add("slurm-1", "images", 70 * kGB));
+    ASSERT_TRUE(add("slurm-2", "images", 60 * kGB)) << "jobs of one dataset share its cache";
+    report();
+    EXPECT_GE(quota("images"), 70 * kGB - 1);
+    EXPECT_LT(before, 70 * kGB);
+    EXPECT_GE(quota("texts"), 29 * kGB) << "what is left goes to the other dataset";
+    ASSERT_TRUE(cluster.remove_job("slurm-1"));
+    ASSERT_TRUE(cluster.remove_job("slurm-2"));
+    report();
+    EXPECT_EQ(quota("images"), before);
+}
+
+TEST_F(PlacedJobs, ReservationThatIsNotFreeIsRefused) {
+    report();
+    ASSERT_TRUE(add("slurm-1", "images", 70 * kGB));
+    report();
+    const auto refused = add("slurm-2", "texts", 40 * kGB);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::no_space);
+    EXPECT_EQ(refused.error().message,
+              "job \"slurm-2\" cannot reserve 40.00 GB of cache for dataset \"texts\": 30.00 GB is free now");
+    EXPECT_TRUE(add("slurm-3", "texts", 30 * kGB));
+    EXPECT_EQ(add("slurm-4", "image", 1).error().code, ErrorCode::not_found);
+    EXPECT_EQ(cluster.pin_quota("texts", 31 * kGB, now_ns).error().code, ErrorCode::no_space);
+    EXPECT_TRUE(add("slurm-5", "images", 500 * kGB)) << "a dataset needs no more than all of it";
+}
+
+TEST_F(PlacedJobs, ReservedDatasetIsWarmedUntilTheJobStarts) {
+    report();
+    EXPECT_EQ(warm("a"), std::vector<std::string>{});
+    ASSERT_TRUE(add("slurm-1", "images", 40 * kGB));
+    const JobRegistration& job = *cluster.registered("slurm-1");
+    report();
+    EXPECT_FALSE(cluster.is_staged(job));
+    EXPECT_EQ(warm("a").size() + warm("b").size(), (quota("images", "a") > 0) + (quota("images", "b") > 0));
+    EXPECT_TRUE(warm("a") == std::vector<std::string>{"images"} || warm("b") == std::vector<std::string>{"images"});
+    report(39 * kGB);
+    EXPECT_FALSE(cluster.is_staged(job));
+    report(39 * kGB, {"images"});
+    EXPECT_TRUE(cluster.is_staged(job)) << "no further block fits";
+    report(40 * kGB);
+    EXPECT_TRUE(cluster.is_staged(job));
+    EXPECT_EQ(warm("a"), std::vector<std::string>{}) << "no more than was asked";
+    report(10 * kGB);
+    ASSERT_TRUE(cluster.place_job("slurm-1", "a", 1));
+    EXPECT_EQ(warm("a"), std::vector<std::string>{}) << "the job itself reads now";
+}
+
+TEST_F(PlacedJobs, PlacementSurvivesARestart) {
+    ClusterRecord record;
+    cluster.set_save([&](const ClusterRecord& change) -> Result<void> {
+        for (const auto& [name, spec] : change.jobs) record.jobs[name] = spec;
+        return {};
+    });
+    report();
+    ASSERT_TRUE(add("slurm-1", "images", kGB));
+    ASSERT_TRUE(cluster.place_job("slurm-1", "a", 3));
+    Cluster restarted({.remote_bytes_per_second = 1e9});
+    ASSERT_TRUE(restarted.restore(record, now_ns));
+    ASSERT_NE(restarted.registered("slurm-1"), nullptr);
+    EXPECT_EQ(restarted.registered("slurm-1")->runs_on.at("a"), 3u);
+    EXPECT_EQ(restarted.registered("slurm-1")->cache_bytes, kGB);
+    EXPECT_EQ(restarted.place_job("slurm-2", "a", 1).error().code, ErrorCode::not_found);
+}
+
+}  // namespace
+}  // namespace larder::test

@@ -1,0 +1,315 @@
+// larder-slurm: the steps of Slurm's burst_buffer.lua, prolog and epilog (scheduler/engines/slurm). The steps of
+// burst_buffer.lua print "ok" or "error" and then their answer, because Lua 5.1 cannot see an exit code.
+
+#include <CLI/CLI.hpp>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/server/config_text.h"
+#include "base/server/config_values.h"
+#include "base/units.h"
+#include "scheduler/engines/slurm/followed_jobs.h"
+#include "tools/cli/context.h"
+#include "tools/cli/table.h"
+
+namespace {
+
+using larder::ErrorCode;
+using larder::Result;
+namespace slurm = larder::scheduler::slurm;
+
+constexpr const char* kConfigFile = "/etc/larder/slurm.toml";
+constexpr std::int64_t kSecond_ns = 1'000'000'000;
+// slurmctld waits for these steps.
+constexpr std::int64_t kStepLimit_ns = 80'000'000;
+constexpr std::int64_t kNodeStepLimit_ns = 2 * kSecond_ns;
+// Slurm ends setup after OtherTimeout, 300 s by default, and then holds the job.
+constexpr std::int64_t kBeginLimit_ns = 240 * kSecond_ns;
+constexpr std::int64_t kPoll_ns = kSecond_ns / 2;
+constexpr std::int64_t kRetry_ns = 5 * kSecond_ns;
+
+struct Config {
+    slurm::FollowOptions allocator;
+    std::string socket;
+    std::string node;
+    std::int64_t limit_ns = kStepLimit_ns;
+};
+
+using Rule = larder::ConfigRule<Config>;
+using larder::set_config_duration;
+using larder::set_config_path;
+using larder::set_config_text;
+using larder::set_member;
+constexpr std::array kRules{
+    Rule{{"socket", larder::kConfigPath, "the socket of each node's larderd, for jobs"},
+         set_member<set_config_path, &Config::socket>},
+    Rule{{"node", "a name, in text", "this machine's name at the allocator"},
+         set_member<set_config_text, &Config::node>},
+    Rule{{"limit", "a time from \"10 ms\" to \"10 s\", in text", "how long slurmctld may wait for an answer"},
+         set_member<set_config_duration<10'000'000, 10 * kSecond_ns>, &Config::limit_ns>},
+    Rule{{"allocator.endpoint", "an endpoint, in text", "where the allocator is"},
+         set_member<set_config_text, &Config::allocator, &slurm::FollowOptions::endpoint>},
+    Rule{{"allocator.token_file", larder::kConfigPath, "file with the bearer token"},
+         set_member<set_config_path, &Config::allocator, &slurm::FollowOptions::credentials,
+                    &larder::HttpCredentials::token_file>},
+    Rule{{"allocator.ca", larder::kConfigPath, "PEM file of the authorities"},
+         set_member<set_config_path, &Config::allocator, &slurm::FollowOptions::credentials,
+                    &larder::HttpCredentials::ca_file>},
+    Rule{{"allocator.certificate", larder::kConfigPath, "PEM file of the client's certificate"},
+         set_member<set_config_path, &Config::allocator, &slurm::FollowOptions::credentials,
+                    &larder::HttpCredentials::certificate_file>},
+    Rule{{"allocator.key", larder::kConfigPath, "PEM file of the client's key"},
+         set_member<set_config_path, &Config::allocator, &slurm::FollowOptions::credentials,
+                    &larder::HttpCredentials::key_file>}};
+
+Result<Config> load_config(const std::string& path) {
+    const std::span<const Rule> rules(kRules);
+    return larder::load_config_text(path, [&](std::string_view toml, std::string_view source) -> Result<Config> {
+        const auto text = larder::read_config_text(toml, source, larder::keys_of(rules), {});
+        if (!text) return std::unexpected(text.error());
+        Config config;
+        for (const larder::ConfigSetting& setting : text->settings) {
+            if (auto applied = larder::apply_setting(config, rules, setting); !applied) {
+                return std::unexpected(applied.error());
+            }
+        }
+        if (config.allocator.endpoint.empty()) return larder::config_error(source, "allocator.endpoint is missing");
+        return config;
+    });
+}
+
+// What the program prints when its time is over. Written before the timer starts.
+std::array<char, 512> last_words{};
+
+// Ends the program whatever it waits for: a lookup of a host name, a file on a mount that hangs, an allocator.
+void end_after(std::int64_t limit_ns) {
+    const std::string words = "error\nno allocator has answered within " + larder::format_duration_ns(limit_ns) +
+                              "; submit again later, or without the line #BB_LUA larder\n";
+    std::strncpy(last_words.data(), words.c_str(), last_words.size() - 1);
+    std::signal(SIGALRM, [](int) {
+        static_cast<void>(!::write(STDOUT_FILENO, last_words.data(), std::strlen(last_words.data())));
+        ::_exit(1);
+    });
+    itimerval timer{};
+    timer.it_value.tv_sec = limit_ns / kSecond_ns;
+    timer.it_value.tv_usec = limit_ns % kSecond_ns / 1000;
+    ::setitimer(ITIMER_REAL, &timer, nullptr);
+}
+
+int print_error(const larder::Error& error) {
+    std::printf("error\n%s\n", error.message.c_str());
+    return larder::cli::kFailed;
+}
+
+template <typename Value>
+int print_result(const Result<Value>& result) {
+    if (!result) return print_error(result.error());
+    if constexpr (std::is_void_v<Value>) {
+        std::puts("ok");
+    } else {
+        std::printf("ok\n%s", result->c_str());
+    }
+    return larder::cli::kDone;
+}
+
+// Slurm calls these steps for scripts with a #BB_LUA line only.
+Result<slurm::JobRequest> request_of(const std::string& script) {
+    const auto text = larder::read_file(script);
+    if (!text) return std::unexpected(text.error());
+    auto request = slurm::parse_job_request(*text);
+    if (!request) return std::unexpected(request.error());
+    if (!*request) return larder::fail(ErrorCode::invalid_argument, "the script has no line #BB_LUA larder");
+    return **request;
+}
+
+bool may_pass(const larder::Error& error) {
+    return error.code == ErrorCode::unavailable || error.code == ErrorCode::timeout ||
+           error.code == ErrorCode::no_space;
+}
+
+// Repeats `step` until it succeeds, fails for good, or `limit_ns` have passed.
+Result<void> retry(const std::function<Result<void>()>& step, std::optional<std::int64_t> limit_ns = {}) {
+    const larder::SteadyClock clock;
+    const std::int64_t begun_ns = clock.now_ns();
+    while (true) {
+        auto done = step();
+        if (done || !may_pass(done.error())) return done;
+        if (limit_ns && clock.now_ns() - begun_ns >= *limit_ns) return done;
+        larder::sleep_ns(kRetry_ns);
+    }
+}
+
+Result<void> check(const Config& config, const std::string& script) {
+    const auto request = request_of(script);
+    if (!request) return std::unexpected(request.error());
+    auto checked = slurm::FollowedJobs(config.allocator).check(*request);
+    if (checked || checked.error().code != ErrorCode::unavailable) return checked;
+    return larder::fail(ErrorCode::unavailable,
+                        checked.error().message + "; submit again once it does, or without the line #BB_LUA larder");
+}
+
+Result<void> begin(const Config& config, const std::string& job, std::uint32_t user, const std::string& script) {
+    const auto request = request_of(script);
+    if (!request) return std::unexpected(request.error());
+    slurm::FollowedJobs jobs(config.allocator);
+    return retry([&] { return jobs.begin(job, user, *request); }, kBeginLimit_ns);
+}
+
+Result<void> stage_in(const Config& config, const std::string& job, const std::string& script) {
+    const auto request = request_of(script);
+    if (!request) return std::unexpected(request.error());
+    slurm::FollowedJobs jobs(config.allocator);
+    if (auto reserved = retry([&] { return jobs.reserve(job, *request); }); !reserved) return reserved;
+    while (true) {
+        const auto staged = jobs.is_staged(job);
+        if (!staged && !may_pass(staged.error())) return std::unexpected(staged.error());
+        if (staged.value_or(false)) return {};
+        larder::sleep_ns(kPoll_ns);
+    }
+}
+
+Result<std::string> environment(const Config& config, const std::string& job, const std::string& script) {
+    const auto request = request_of(script);
+    if (!request) return std::unexpected(request.error());
+    std::string lines = "LARDER_JOB=" + slurm::job_name(job) + "\nLARDER_DATASET=" + request->dataset + "\n";
+    if (!config.socket.empty()) lines += "LARDER_SOCKET=" + config.socket + "\n";
+    return lines;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : " ") + name;
+    return larder::cli::or_dash(text);
+}
+
+Result<std::string> status_text(const Config& config) {
+    const auto status = slurm::FollowedJobs(config.allocator).status();
+    if (!status) return std::unexpected(status.error());
+    larder::cli::Table datasets({"DATASET", ">SIZE", ">CACHED", ">C/D", ">QUOTA", ">GRANTED", "JOBS"});
+    for (const auto& dataset : status->datasets) {
+        datasets.add({dataset.name, larder::format_bytes(dataset.size_bytes),
+                      larder::format_bytes(dataset.cached_bytes),
+                      larder::cli::format_part(static_cast<double>(dataset.cached_bytes),
+                                               static_cast<double>(dataset.size_bytes)),
+                      larder::format_bytes(dataset.quota_bytes),
+                      larder::format_bytes_per_second(dataset.granted_bytes_per_second), joined(dataset.jobs)});
+    }
+    larder::cli::Table jobs({"JOB", "STATE", "DATASET", ">RESERVED", ">GRANTED", ">GPUS", "NODES"});
+    for (const auto& job : status->jobs) {
+        const bool runs = job.state == "runs";
+        jobs.add({job.name, job.state, larder::cli::or_dash(job.dataset),
+                  job.cache_bytes > 0 ? larder::format_bytes(job.cache_bytes) : "-",
+                  runs ? larder::format_bytes_per_second(job.granted_bytes_per_second) : "-",
+                  runs ? std::to_string(job.gpus) : "-", joined(job.nodes)});
+    }
+    std::string text = "remote " + larder::format_bytes_per_second(status->remote_bytes_per_second) + "\n";
+    if (!datasets.empty()) text += "\n" + datasets.text();
+    if (!jobs.empty()) text += "\n" + jobs.text();
+    return text;
+}
+
+std::string variable(const char* name) {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? "" : value;
+}
+
+// Slurm runs this on each node of a job, with the job in the environment.
+int place(const Config& config, bool starts) {
+    const std::string job = variable("SLURM_JOB_ID");
+    const std::string node = config.node.empty() ? variable("SLURMD_NODENAME") : config.node;
+    const auto gpus = slurm::count_gpus(variable("SLURM_JOB_GPUS"));
+    if (job.empty() || node.empty()) {
+        std::fprintf(stderr, "larder-slurm: SLURM_JOB_ID or SLURMD_NODENAME is not set: Slurm runs this as prolog\n");
+        return larder::cli::kUsage;
+    }
+    const auto placed =
+        slurm::FollowedJobs(config.allocator).place(job, node, starts ? std::optional(gpus.value_or(0)) : std::nullopt);
+    if (placed) return larder::cli::kDone;
+    std::fprintf(stderr, "larder-slurm: %s\n", placed.error().message.c_str());
+    return larder::cli::kFailed;
+}
+
+int run(int argc, char** argv) {
+    CLI::App app("larder-slurm: connects Slurm with Larder's allocator; Slurm's scripts run it, see docs/slurm.md");
+    app.name("larder-slurm");
+    app.set_version_flag("--version", "larder-slurm " LARDER_VERSION);
+    app.require_subcommand(1);
+    std::string path = variable("LARDER_SLURM_CONFIG");
+    if (path.empty()) path = kConfigFile;
+    app.add_option("--config", path, "The TOML file. Default: $LARDER_SLURM_CONFIG, else /etc/larder/slurm.toml");
+    std::string job;
+    std::string script;
+    std::uint32_t user = 0;
+    std::function<int(Config)> step;
+    std::int64_t limit_ns = 0;
+    const auto add = [&](const char* name, const char* help, std::int64_t step_limit_ns, auto run_step) {
+        return app.add_subcommand(name, help)->callback([&step, &limit_ns, step_limit_ns, run_step] {
+            step = run_step;
+            limit_ns = step_limit_ns;
+        });
+    };
+    const auto needs_job = [&](CLI::App* command) {
+        command->add_option("JOB", job, "Slurm's number of the job")->required();
+        return command;
+    };
+    const auto needs_script = [&](CLI::App* command) {
+        command->add_option("SCRIPT", script, "The batch script")->required();
+    };
+    needs_script(add("check", "Check what a batch script asks for", kStepLimit_ns,
+                     [&](const Config& config) { return print_result(check(config, script)); }));
+    CLI::App* const begins = needs_job(add("begin", "Register a job with the allocator", 0, [&](const Config& config) {
+        return print_result(begin(config, job, user, script));
+    }));
+    begins->add_option("UID", user, "The job's user")->required();
+    needs_script(begins);
+    needs_script(needs_job(add("stage-in", "Reserve a job's cache and bandwidth, and wait until its cache is filled", 0,
+                               [&](const Config& config) { return print_result(stage_in(config, job, script)); })));
+    needs_script(needs_job(add("environment", "Print the variables of a job", kStepLimit_ns,
+                               [&](const Config& config) { return print_result(environment(config, job, script)); })));
+    needs_job(add("release", "Release what a job had reserved", 0, [&](const Config& config) {
+        return print_result(slurm::FollowedJobs(config.allocator).release(job));
+    }));
+    add("pools", "Print the cluster's cache as a pool", kStepLimit_ns,
+        [](const Config& config) { return print_result(slurm::FollowedJobs(config.allocator).pools_json()); });
+    add("status", "Print datasets and jobs", kStepLimit_ns,
+        [](const Config& config) { return print_result(status_text(config)); });
+    add("prolog", "Tell the allocator that a job starts on this node", kNodeStepLimit_ns,
+        [](const Config& config) { return place(config, true); });
+    add("epilog", "Tell the allocator that a job has ended on this node", kNodeStepLimit_ns,
+        [](const Config& config) { return place(config, false); });
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? larder::cli::kDone : larder::cli::kUsage;
+    }
+    // Reading the config may hang, too.
+    if (limit_ns > 0) end_after(limit_ns);
+    auto config = load_config(path);
+    if (!config) return print_error(config.error());
+    if (limit_ns == kStepLimit_ns) end_after(config->limit_ns);
+    return step(std::move(*config));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        return run(argc, argv);
+    } catch (const std::exception& error) {
+        return print_error({ErrorCode::internal, error.what()});
+    }
+}
