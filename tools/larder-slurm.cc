@@ -104,6 +104,11 @@ void end_after(std::int64_t limit_ns) {
         static_cast<void>(!::write(STDOUT_FILENO, last_words.data(), std::strlen(last_words.data())));
         ::_exit(1);
     });
+    // slurmctld blocks signals, and its children inherit that.
+    sigset_t alarm_only;
+    sigemptyset(&alarm_only);
+    sigaddset(&alarm_only, SIGALRM);
+    ::pthread_sigmask(SIG_UNBLOCK, &alarm_only, nullptr);
     itimerval timer{};
     timer.it_value.tv_sec = limit_ns / kSecond_ns;
     timer.it_value.tv_usec = limit_ns % kSecond_ns / 1000;

@@ -30,8 +30,13 @@ function slurm_bb_job_process(job_script)
     return run("check", job_script)
 end
 
+-- While no allocator answers, the pool stays as it was. An error would make Slurm accept jobs without asking
+-- job_process, and start none of them.
 function slurm_bb_pools()
-    return run("pools")
+    local status, text = run("pools")
+    if status == slurm.SUCCESS then return status, text end
+    slurm.log_error("%s", text)
+    return slurm.SUCCESS
 end
 
 function slurm_bb_setup(job_id, uid, gid, pool, size, job_script)
