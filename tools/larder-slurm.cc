@@ -40,7 +40,7 @@ constexpr std::int64_t kNodeStepLimit_ns = 2 * kSecond_ns;
 // Slurm ends setup after OtherTimeout, 300 s by default, and then holds the job.
 constexpr std::int64_t kBeginLimit_ns = 240 * kSecond_ns;
 constexpr std::int64_t kPoll_ns = kSecond_ns / 2;
-constexpr std::int64_t kRetry_ns = 5 * kSecond_ns;
+constexpr std::int64_t kRetry_ns = 2 * kSecond_ns;
 
 struct Config {
     slurm::FollowOptions allocator;

@@ -447,7 +447,9 @@ std::optional<HttpResponse> AllocatorApi::post_job(const Asked& asked) {
         spec->owner = owner_of(asked.http);
         spec->user = spec->owner->uid;
     }
-    if (auto free = cluster_.check_reservation(*spec, clock_.now_ns()); !free) return http_error(free.error());
+    if (!spec->dataset.empty() || spec->cache_bytes > 0) {
+        if (auto free = cluster_.check_reservation(*spec, clock_.now_ns()); !free) return http_error(free.error());
+    }
     undo_ = [this, name = spec->name] { static_cast<void>(cluster_.remove_job(name)); };
     // Not planned at once, because a thousand jobs may be registered in a second.
     return answer_change(cluster_.register_job(*spec), EventKind::job_registered, spec->name,

@@ -28,12 +28,12 @@ enum class EventKind : std::uint8_t {
     remote_set,
     lease_cut,
     report_refused,
+    job_placed,  // another scheduler runs a registered job on a node, or no longer
     // The mounted scheduler, if any, records these about its jobs (extension.h).
     job_submitted,
     job_started,
     job_stopped,
     job_ended,
-    job_placed,  // another scheduler runs a registered job on a node, or no longer
 };
 inline constexpr std::size_t kEventKinds = 17;
 

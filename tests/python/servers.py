@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -18,10 +19,11 @@ HERE = pathlib.Path(__file__).resolve().parent.parent / "servers"
 class ServerProgram:
     """One program of tests/servers. It is ready; `values` holds the values that it has printed."""
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(self, *arguments: object, environment: dict[str, str] | None = None) -> None:
         name, *rest = map(str, arguments)
         self._process = subprocess.Popen(
-            [sys.executable, HERE / name, *rest], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, HERE / name, *rest], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env=os.environ | (environment or {}),
         )  # fmt: skip
         self.values: dict[str, str] = {}
         assert self._process.stdout is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -98,3 +99,13 @@ def test_installed_units_and_examples_match_the_programs(installed: pathlib.Path
         assert checked.returncode == 0, checked.stderr
     json.loads((installed / "share" / "larder" / "examples" / "grafana-dashboard.json").read_text())
     assert (installed / "share" / "larder" / "examples" / "larder-allocator-jobs.conf").exists()
+    assert (installed / "share" / "larder" / "slurm" / "burst_buffer.lua").exists()
+    for name in ("prolog", "epilog"):
+        assert os.access(installed / "share" / "larder" / "slurm" / name, os.X_OK)
+    slurm = installed / "share" / "larder" / "slurm" / "larder-slurm.example.toml"
+    script = installed / "job.sh"
+    script.write_text("#BB_LUA larder dataset=images\n")
+    environment = subprocess.run(
+        [installed / "bin" / "larder-slurm", "--config", slurm, "environment", "7", script], capture_output=True, text=True
+    )
+    assert environment.stdout.startswith("ok\nLARDER_JOB=slurm-7\n"), environment.stdout

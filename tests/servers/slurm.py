@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """slurm.py DIRECTORY: runs a Slurm cluster on loopback ports that the kernel picks: munged, slurmctld and one slurmd for
-each of --nodes. They share this machine. Jobs may run as any user, and must be submitted by one who is not root.
+each of --nodes, which share this machine. Jobs may run as any user.
 
-burst_buffer.lua is --lua; prolog and epilog are those beside it. All three find larder-slurm at --program with --config.
+Takes its configuration from --etc, as /etc/slurm: slurm.conf and the files beside it. Its own settings replace those of
+the same names in slurm.conf.
 
 Prints `conf`, the value of SLURM_CONF. Answers lines on standard input: {"do": "restart"} ends slurmctld and starts it
 again. Ends when its standard input is closed.
@@ -14,6 +15,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -45,9 +47,6 @@ SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 MailProg=/bin/true
 GresTypes=gpu
-BurstBufferType=burst_buffer/lua
-Prolog={directory}/etc/prolog
-Epilog={directory}/etc/epilog
 """
 
 
@@ -56,16 +55,13 @@ class Slurm:
         self._directory: pathlib.Path = arguments.directory
         self.conf = self._directory / "etc" / "slurm.conf"
         self._nodes = [f"n{number}" for number in range(1, arguments.nodes + 1)]
-        self._environment = os.environ | {
-            "SLURM_CONF": str(self.conf),
-            "LARDER_SLURM": str(arguments.program),
-            "LARDER_SLURM_CONFIG": str(arguments.config),
-        }
+        self._environment = os.environ | {"SLURM_CONF": str(self.conf)}
         self._children: list[program.Child] = []
-        self._write(arguments)
+        self._write(arguments.etc)
 
-    def _write(self, arguments: argparse.Namespace) -> None:
-        for name in ("etc", "state", "munge", *(f"spool-{node}" for node in self._nodes)):
+    def _write(self, given: pathlib.Path) -> None:
+        shutil.copytree(given, self.conf.parent)
+        for name in ("state", "munge", *(f"spool-{node}" for node in self._nodes)):
             (self._directory / name).mkdir()
         (self._directory / "munge").chmod(0o700)
         key = self._directory / "munge" / "key"
@@ -79,22 +75,15 @@ class Slurm:
         text = CONFIGURATION.format(host=host, port=port, directory=self._directory)
         for node, node_port in zip(self._nodes, ports):
             text += f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=4 Gres=gpu:2\n"
-        self.conf.write_text(f"{text}PartitionName=p Nodes={','.join(self._nodes)} Default=YES State=UP\n")
+        text += f"PartitionName=p Nodes={','.join(self._nodes)} Default=YES State=UP\n"
+        own = {line.split("=")[0] for line in text.splitlines()}
+        kept = [line for line in self.conf.read_text().splitlines() if line.split("=")[0] not in own]
+        self.conf.write_text(text + "\n".join(kept) + "\n")
         gres = ""
         for number in range(2):
             (self._directory / f"gpu{number}").symlink_to("/dev/null")  # Slurm wants a character device
             gres += f"Name=gpu File={self._directory}/gpu{number}\n"
         (self.conf.parent / "gres.conf").write_text(gres)
-        (self.conf.parent / "burst_buffer.conf").write_text("Directive=BB_LUA\nStageInTimeout=600\n")
-        (self.conf.parent / "burst_buffer.lua").symlink_to(arguments.lua)
-        for name in ("prolog", "epilog"):
-            # slurmd starts them with an environment of its own.
-            script = self.conf.parent / name
-            script.write_text(
-                f"#!/bin/sh\nexport LARDER_SLURM={arguments.program} LARDER_SLURM_CONFIG={arguments.config}\n"
-                f"exec {arguments.lua.parent}/{name}\n"
-            )
-            script.chmod(0o755)
         for one in held:
             one.close()
 
@@ -148,9 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("--nodes", type=int, default=1)
-    parser.add_argument("--lua", type=pathlib.Path, required=True)
-    parser.add_argument("--program", type=pathlib.Path, required=True)
-    parser.add_argument("--config", type=pathlib.Path, required=True)
+    parser.add_argument("--etc", type=pathlib.Path, required=True)
     arguments = parser.parse_args()
     program.end_on_sigterm()
     slurm = Slurm(arguments)

@@ -124,6 +124,7 @@ TEST_F(PlacedJobs, ReservationThatIsNotFreeIsRefused) {
     EXPECT_TRUE(add("slurm-3", "texts", 30 * kGB));
     EXPECT_EQ(add("slurm-4", "image", 1).error().code, ErrorCode::not_found);
     EXPECT_EQ(cluster.pin_quota("texts", 31 * kGB, now_ns).error().code, ErrorCode::no_space);
+    ASSERT_TRUE(cluster.remove_job("slurm-3"));
     EXPECT_TRUE(add("slurm-5", "images", 500 * kGB)) << "a dataset needs no more than all of it";
 }
 

@@ -51,8 +51,9 @@ protected:
         record.jobs["vision"]->owner = RegistrationOwner{.uid = 1001, .token = {}};
         record.jobs["language"] = JobRegistration{.name = "language", .bandwidth_cap_bytes_per_second = 7e7};
         record.jobs["language"]->owner = RegistrationOwner{.uid = {}, .token = "ci"};
-        record.jobs["slurm-1"] = JobRegistration{.name = "slurm-1", .dataset = "images", .cache_bytes = 5};
-        record.jobs["slurm-1"]->runs_on = {{"a", 2}, {"b", 0}};
+        record.jobs["language"]->dataset = "images";
+        record.jobs["language"]->cache_bytes = 5;
+        record.jobs["language"]->runs_on = {{"a", 2}, {"b", 0}};
         record.pins["images"] = 12345;
         record.remote = RemoteRecord{5e8, 1e9};
         record.nodes["a"] = NodeReport{.node = "a", .instance = 7, .datasets = {{.name = "images", .size_bytes = 9}}};
@@ -99,9 +100,9 @@ TEST_F(StateStoreTest, SavedRecordIsFound) {
     ASSERT_EQ(found.jobs.size(), 2u);
     EXPECT_EQ(found.jobs.at("vision")->weight, 2);
     EXPECT_EQ(found.jobs.at("vision")->epochs, 3);
-    EXPECT_EQ(found.jobs.at("slurm-1")->dataset, "images");
-    EXPECT_EQ(found.jobs.at("slurm-1")->cache_bytes, 5u);
-    EXPECT_EQ(found.jobs.at("slurm-1")->runs_on, (std::map<std::string, std::uint32_t>{{"a", 2}, {"b", 0}}));
+    EXPECT_EQ(found.jobs.at("language")->dataset, "images");
+    EXPECT_EQ(found.jobs.at("language")->cache_bytes, 5u);
+    EXPECT_EQ(found.jobs.at("language")->runs_on, (std::map<std::string, std::uint32_t>{{"a", 2}, {"b", 0}}));
     EXPECT_EQ(found.jobs.at("vision")->ideal_bytes_per_second, 1.5e8);
     EXPECT_EQ(found.jobs.at("vision")->bandwidth_cap_bytes_per_second, kUnlimited);
     EXPECT_EQ(found.jobs.at("language")->bandwidth_cap_bytes_per_second, 7e7);
