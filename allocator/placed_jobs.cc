@@ -97,8 +97,7 @@ bool Cluster::is_staged(const JobRegistration& job) const {
         for (const NodeCache& cached : dataset.cached) cached_bytes += cached.bytes();
         const std::uint64_t wanted_bytes = std::min(job.cache_bytes, dataset.size_bytes);
         if (cached_bytes >= wanted_bytes) return true;
-        // The quota may not have grown to the reservation yet.
-        if (plan_.datasets[i].quota_bytes < wanted_bytes) return false;
+        if (dataset.quota_floor_bytes < wanted_bytes) return false;  // the plan does not have the reservation yet
         return std::ranges::all_of(plan_.datasets[i].quotas, [&](const NodeCache& quota) {
             const auto node = nodes_.find(planned_state_.nodes[quota.node].name);
             if (quota.bytes() == 0 || node == nodes_.end()) return true;

@@ -251,6 +251,28 @@ def test_cancelled_job_ends_its_stage_in(cluster: Cluster) -> None:
     cluster.until(lambda: cluster.state(third) in ("RUNNING", "COMPLETING", "COMPLETED"))
 
 
+def test_cancelled_job_ends_its_warming(cluster: Cluster) -> None:
+    write_tree(cluster.directory / "slow", 300, seed=5)
+    cluster.daemon.command("dataset", "add", "slow", cluster.directory / "slow", "--format", "raw", "--mode", "0444")
+    cluster.until(lambda: "slow" in cluster.datasets())
+    assert cluster.allocator.ask("PUT", "/v1/remote", {"bytes_per_second": 1e5}).status == 200
+    job = cluster.submitted("dataset=slow cache=32MiB")
+    cluster.until(lambda: cluster.datasets()["slow"]["cached_bytes"] > 0)
+    cluster.until(lambda: busy(cluster, "slow"))
+    assert stage_ins(job)
+    cluster.run("scancel", job)
+    cluster.ends(job, "CANCELLED")
+    cluster.until(lambda: not busy(cluster, "slow"))
+    assert cluster.datasets()["slow"]["cached_bytes"] < cluster.datasets()["slow"]["size_bytes"]
+    assert cluster.allocator.ask("DELETE", "/v1/remote").status == 200
+
+
+def busy(cluster: Cluster, dataset: str) -> bool:
+    """True while a task of the node works on the dataset."""
+    ran = cluster.daemon.try_command("dataset", "index", dataset)
+    return ran.returncode != 0 and "task" in ran.stderr
+
+
 def stage_ins(job: str) -> list[str]:
     """The processes that stage the job in."""
     found = []
@@ -307,7 +329,10 @@ def test_slurm_answers_while_no_allocator_does(cluster: Cluster) -> None:
     os.kill(pid, signal.SIGSTOP)
     refused = cluster.submit("dataset=images")
     assert refused.returncode != 0 and "no allocator has answered within 200 ms" in refused.stderr, refused.stderr
+    shown = cluster.run("scontrol", "show", "bbstat")
+    assert "no allocator has answered within 200 ms" in shown.stdout + shown.stderr, shown
     os.kill(pid, signal.SIGCONT)
+    cluster.config.write_text(cluster.config.read_text().replace("200 ms", "10 s"))
     cluster.allocator.kill()
     refused = cluster.submit("dataset=images")
     assert refused.returncode != 0 and f"no allocator answers at {cluster.allocator.socket}" in refused.stderr
@@ -315,6 +340,5 @@ def test_slurm_answers_while_no_allocator_does(cluster: Cluster) -> None:
     cluster.until(lambda: cluster.state(plain) == "COMPLETED")
     cluster.run("scancel", running)
     cluster.until(lambda: cluster.state(running) == "CANCELLED")
-    cluster.config.write_text(cluster.config.read_text().replace("200 ms", "10 s"))
     cluster.start_allocator()
     cluster.until(lambda: f"slurm-{running}" not in cluster.jobs())

@@ -36,6 +36,8 @@ class Machine:
             "/usr/share/larder/slurm": f"{repository}/scheduler/engines/slurm",
             "/etc/larder": f"{root}/etc-larder",
             "/etc/slurm": f"{root}/etc-slurm",
+            # A busy machine takes longer to start a program than slurmctld should wait for one.
+            'socket = "/srv/demo': f'limit = "10 s"\nsocket = "{root}/demo',
             "/srv/demo": f"{root}/demo",
             # A new allocator gives nodes no plan for as long as a lease lasts.
             "larder-allocator --state": "larder-allocator --lease '1 s' --state",

@@ -64,9 +64,10 @@ function slurm_bb_job_teardown(job_id, job_script, hurry)
     return run("release", job_id)
 end
 
--- scontrol show bbstat
+-- scontrol show bbstat. Slurm shows no text of an error.
 function slurm_bb_get_status(...)
-    return run("status")
+    local status, text = run("status")
+    return slurm.SUCCESS, status == slurm.SUCCESS and text or text .. "\n"
 end
 
 -- The plugin wants all of its functions.
