@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <exception>
 #include <functional>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -36,6 +38,7 @@ constexpr const char* kConfigFile = "/etc/larder/slurm.toml";
 constexpr std::int64_t kSecond_ns = 1'000'000'000;
 // slurmctld waits for these steps.
 constexpr std::int64_t kStepLimit_ns = 80'000'000;
+constexpr std::int64_t kLeast_ns = 10'000'000;
 constexpr std::int64_t kNodeStepLimit_ns = 2 * kSecond_ns;
 // Slurm ends setup after OtherTimeout, 300 s by default, and then holds the job.
 constexpr std::int64_t kBeginLimit_ns = 240 * kSecond_ns;
@@ -95,7 +98,23 @@ Result<Config> load_config(const std::string& path) {
 // What the program prints when its time is over. Written before the timer starts.
 std::array<char, 512> last_words{};
 
-// Ends the program whatever it waits for: a lookup of a host name, a file on a mount that hangs, an allocator.
+// Returns how long ago the kernel started this process. Loading its libraries takes time, too, on a busy machine.
+std::int64_t age_ns() {
+    const auto stat = larder::read_file("/proc/self/stat");
+    if (!stat) return 0;
+    // The 20th field after the name, which ends with the last parenthesis.
+    std::istringstream fields(stat->substr(std::min(stat->size(), stat->rfind(')') + 1)));
+    std::string field;
+    for (int i = 0; i < 20; ++i) fields >> field;
+    const std::int64_t started_ticks = std::strtoll(field.c_str(), nullptr, 10);
+    timespec now{};
+    ::clock_gettime(CLOCK_BOOTTIME, &now);
+    const std::int64_t started_ns = started_ticks * (kSecond_ns / ::sysconf(_SC_CLK_TCK));
+    return std::max<std::int64_t>(0, now.tv_sec * kSecond_ns + now.tv_nsec - started_ns);
+}
+
+// Ends the program `limit_ns` after its start, but not at once, whatever it waits for: a lookup of a host name, a file
+// on a mount that hangs, an allocator.
 void end_after(std::int64_t limit_ns) {
     const std::string words = "error\nno allocator has answered within " + larder::format_duration_ns(limit_ns) +
                               "; submit again later, or without the line #BB_LUA larder\n";
@@ -109,9 +128,10 @@ void end_after(std::int64_t limit_ns) {
     sigemptyset(&alarm_only);
     sigaddset(&alarm_only, SIGALRM);
     ::pthread_sigmask(SIG_UNBLOCK, &alarm_only, nullptr);
+    const std::int64_t left_ns = std::max(kLeast_ns, limit_ns - age_ns());
     itimerval timer{};
-    timer.it_value.tv_sec = limit_ns / kSecond_ns;
-    timer.it_value.tv_usec = limit_ns % kSecond_ns / 1000;
+    timer.it_value.tv_sec = left_ns / kSecond_ns;
+    timer.it_value.tv_usec = left_ns % kSecond_ns / 1000;
     ::setitimer(ITIMER_REAL, &timer, nullptr);
 }
 
