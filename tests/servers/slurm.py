@@ -128,7 +128,18 @@ class Slurm:
                 return
             self._wait()
 
+    def _end_jobs(self) -> None:
+        """Ends the jobs that a failed test has left: they would outlive slurmd."""
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            jobs = subprocess.run(["squeue", "-h", "-o", "%A"], env=self._environment, capture_output=True, text=True)
+            if jobs.returncode != 0 or not jobs.stdout:
+                return
+            subprocess.run(["scancel", *jobs.stdout.split()], env=self._environment, check=False)
+            time.sleep(0.2)
+
     def stop(self) -> None:
+        self._end_jobs()
         for child in reversed(self._children):
             child.stop()
 
