@@ -53,7 +53,6 @@ struct Config {
 };
 
 using Rule = larder::ConfigRule<Config>;
-using larder::set_config_duration;
 using larder::set_config_path;
 using larder::set_config_text;
 using larder::set_member;
@@ -63,7 +62,7 @@ constexpr std::array kRules{
     Rule{{"node", "a name, in text", "this machine's name at the allocator"},
          set_member<set_config_text, &Config::node>},
     Rule{{"limit", "a time from \"10 ms\" to \"10 s\", in text", "how long slurmctld may wait for an answer"},
-         set_member<set_config_duration<10'000'000, 10 * kSecond_ns>, &Config::limit_ns>},
+         set_member<larder::set_config_duration<10'000'000, 10 * kSecond_ns>, &Config::limit_ns>},
     Rule{{"allocator.endpoint", "an endpoint, in text", "where the allocator is"},
          set_member<set_config_text, &Config::allocator, &slurm::FollowOptions::endpoint>},
     Rule{{"allocator.token_file", larder::kConfigPath, "file with the bearer token"},

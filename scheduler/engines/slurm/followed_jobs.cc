@@ -214,7 +214,7 @@ Result<void> FollowedJobs::reserve(const std::string& job, const JobRequest& req
     const auto reserved = ask("POST", "/v1/jobs", json_text(allocator::to_json(spec)));
     if (reserved) return {};
     // The name stays its user's while the job waits for room.
-    const Error refusal = reserved.error();
+    const Error& refusal = reserved.error();
     spec.bandwidth_floor_bytes_per_second = 0;
     spec.cache_bytes = 0;
     if (auto back = ask("POST", "/v1/jobs", json_text(allocator::to_json(spec))); !back) {
