@@ -19,6 +19,7 @@ from allocator_process import Allocator
 from conftest import Daemon, write_tree
 from servers import ServerProgram
 
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a Slurm for several users")
 USERS = {"nobody": 65534, "daemon": 1}  # root may not use burst buffers
 NODE = "n1"
 # Reads an epoch as a training job does, and says under which name.

@@ -16,6 +16,7 @@ import page
 import pytest
 from servers import ServerProgram
 
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a Slurm for several users")
 USER = 65534
 RESTART = "systemctl restart munge slurmctld slurmd"
 # Blocks that are not run here, by their first words, with their reasons.
