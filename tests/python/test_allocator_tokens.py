@@ -78,6 +78,9 @@ def test_role_may_use_only_its_own_routes(guarded: Allocator, description: Descr
     assert guarded.ask_tcp("GET", "/v1/plan", None, TOKENS["viewer"]).status == 200
     assert guarded.ask_tcp("GET", "/metrics", None, TOKENS["viewer"]).status == 200
     assert guarded.ask_tcp("POST", "/v1/jobs", {"name": "x"}, TOKENS["job"]).status == 200
+    reserves = {"name": "y", "dataset": "images", "cache_bytes": 1}
+    assert guarded.ask_tcp("POST", "/v1/jobs", reserves, TOKENS["job"]).status == 403
+    assert guarded.ask_tcp("POST", "/v1/jobs", reserves, TOKENS["operator"]).status == 200
     assert guarded.ask_tcp("PUT", "/v1/remote", {"bytes_per_second": 2e9}, TOKENS["operator"]).status == 200
     for role in ("viewer", "job", "node"):
         assert guarded.ask_tcp("GET", "/v1/queue", None, TOKENS[role]).status == 200, role
