@@ -253,19 +253,26 @@ def test_cancelled_job_ends_its_stage_in(cluster: Cluster) -> None:
 
 
 def test_cancelled_job_ends_its_warming(cluster: Cluster) -> None:
-    write_tree(cluster.directory / "slow", 300, seed=5)
+    (cluster.directory / "slow").mkdir()
+    for number in range(64):  # more than the burst of a rate limit
+        (cluster.directory / "slow" / f"{number}.bin").write_bytes(os.urandom(1 << 20))
     cluster.daemon.command("dataset", "add", "slow", cluster.directory / "slow", "--format", "raw", "--mode", "0444")
     cluster.until(lambda: "slow" in cluster.datasets())
     assert cluster.allocator.ask("PUT", "/v1/remote", {"bytes_per_second": 1e5}).status == 200
-    job = cluster.submitted("dataset=slow cache=32MiB")
-    cluster.until(lambda: cluster.datasets()["slow"]["cached_bytes"] > 0)
-    cluster.until(lambda: busy(cluster, "slow"))
-    assert stage_ins(job)
-    cluster.run("scancel", job)
-    cluster.ends(job, "CANCELLED")
-    cluster.until(lambda: not busy(cluster, "slow"))
-    assert cluster.datasets()["slow"]["cached_bytes"] < cluster.datasets()["slow"]["size_bytes"]
-    assert cluster.allocator.ask("DELETE", "/v1/remote").status == 200
+    try:
+        # The lease of the time before has ended, or is replaced.
+        number = cluster.rows("nodes")[NODE]["lease"]["number"]
+        cluster.until(lambda: cluster.rows("nodes")[NODE]["lease_applied"] > number)
+        job = cluster.submitted("dataset=slow cache=128MiB")
+        cluster.until(lambda: cluster.datasets()["slow"]["cached_bytes"] > 0)
+        cluster.until(lambda: busy(cluster, "slow"))
+        assert stage_ins(job)
+        cluster.run("scancel", job)
+        cluster.ends(job, "CANCELLED")
+        cluster.until(lambda: not busy(cluster, "slow"))
+        assert cluster.datasets()["slow"]["cached_bytes"] < cluster.datasets()["slow"]["size_bytes"]
+    finally:
+        assert cluster.allocator.ask("DELETE", "/v1/remote").status == 200
 
 
 def busy(cluster: Cluster, dataset: str) -> bool:

@@ -14,6 +14,8 @@ end
 -- Returns what a Slurm function returns: a status and a text.
 local function run(...)
     local words = {quoted(program)}
+    -- When a job is cancelled in its stage-in, Slurm may kill the process group of its teardown, too, and not try again.
+    if (...) == "release" then table.insert(words, 1, "setsid --wait") end
     for _, word in ipairs({...}) do words[#words + 1] = quoted(word) end
     local pipe = io.popen(table.concat(words, " ") .. " 2>&1 </dev/null", "r")
     if not pipe then return slurm.ERROR, "larder: " .. program .. " cannot be run" end
