@@ -390,16 +390,7 @@ Result<void> Cluster::check_owned(const JobRegistration& spec) const {
     return {};
 }
 
-Result<void> Cluster::register_job(const JobRegistration& spec) {
-    if (auto named = check_job_name("name", spec.name); !named) return named;
-    if (auto good = check_number("weight", spec.weight, false); !good) return good;
-    if (spec.weight == 0) return wrong("weight", "must be above 0");
-    if (spec.weight < kWeightMin || spec.weight > kWeightMax) return wrong("weight", "is not from 1e-6 to 1e6");
-    if (auto good = check_number("epochs", spec.epochs, true); !good) return good;
-    if (spec.ideal_bytes_per_second) {
-        if (auto good = check_number("ideal_bytes_per_second", *spec.ideal_bytes_per_second, false); !good) return good;
-        if (*spec.ideal_bytes_per_second == 0) return wrong("ideal_bytes_per_second", "must be above 0");
-    }
+Result<void> Cluster::check_bandwidths(const JobRegistration& spec, double other_floors_bytes_per_second) const {
     if (auto good = check_number("bandwidth_floor_bytes_per_second", spec.bandwidth_floor_bytes_per_second, false);
         !good) {
         return good;
@@ -410,13 +401,27 @@ Result<void> Cluster::register_job(const JobRegistration& spec) {
     if (spec.bandwidth_floor_bytes_per_second > spec.bandwidth_cap_bytes_per_second) {
         return wrong("bandwidth_floor_bytes_per_second", "is above bandwidth_cap_bytes_per_second");
     }
-    if (spec.owner) {
-        if (auto may = check_owned(spec); !may) return may;
-    }
-    if (floors_bytes_per_second_ + spec.bandwidth_floor_bytes_per_second > options_.remote_bytes_per_second) {
+    if (other_floors_bytes_per_second + spec.bandwidth_floor_bytes_per_second > options_.remote_bytes_per_second) {
         return fail(ErrorCode::no_space,
                     "bandwidth_floor_bytes_per_second: the floors of all jobs do not fit the remote's bandwidth");
     }
+    return {};
+}
+
+Result<void> Cluster::register_job(const JobRegistration& spec) {
+    if (auto named = check_job_name("name", spec.name); !named) return named;
+    if (auto good = check_number("weight", spec.weight, false); !good) return good;
+    if (spec.weight == 0) return wrong("weight", "must be above 0");
+    if (spec.weight < kWeightMin || spec.weight > kWeightMax) return wrong("weight", "is not from 1e-6 to 1e6");
+    if (auto good = check_number("epochs", spec.epochs, true); !good) return good;
+    if (spec.ideal_bytes_per_second) {
+        if (auto good = check_number("ideal_bytes_per_second", *spec.ideal_bytes_per_second, false); !good) return good;
+        if (*spec.ideal_bytes_per_second == 0) return wrong("ideal_bytes_per_second", "must be above 0");
+    }
+    if (spec.owner) {
+        if (auto may = check_owned(spec); !may) return may;
+    }
+    if (auto good = check_bandwidths(spec, floors_bytes_per_second_); !good) return good;
     const auto known = jobs_.find(spec.name);
     if (known != jobs_.end() && known->second.spec) {
         return fail(ErrorCode::already_exists, "job \"" + spec.name + "\" is already registered");

@@ -102,6 +102,10 @@ public:
     // Checks that the job's dataset is known, and that the cache which it reserves (JobRegistration::cache_bytes) is
     // free. Call it before register_job. Errors: not_found; no_space.
     Result<void> check_reservation(const JobRegistration& spec, std::int64_t now_ns) const;
+    // Changes what a registered job reserves: cache of its dataset, and bandwidth. After an error it has what it had.
+    // Errors: not_found; invalid_argument; no_space.
+    Result<void> reserve_for_job(const std::string& name, std::uint64_t cache_bytes,
+                                 double bandwidth_floor_bytes_per_second, std::int64_t now_ns);
     // Notes that another scheduler runs the registered job on the node, on so many GPUs; nullopt: no longer. The job
     // counts in plans from now on, if its dataset is declared or it reads. Errors: not_found if the job is not
     // registered.
@@ -202,6 +206,7 @@ private:
     void count_epochs(const std::string& name, KnownJob& job);
     // Checks the limits on registrations that no operator made.
     Result<void> check_owned(const JobRegistration& spec) const;
+    Result<void> check_bandwidths(const JobRegistration& spec, double other_floors_bytes_per_second) const;
     // Registers the job, or unregisters it, and updates the sums over registered jobs.
     void set_spec(KnownJob& job, std::optional<JobRegistration> spec);
     // Called when the node's report no longer has the job.

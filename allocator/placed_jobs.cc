@@ -47,6 +47,23 @@ Result<void> Cluster::check_reservation(const JobRegistration& spec, std::int64_
                                          " is free now");
 }
 
+Result<void> Cluster::reserve_for_job(const std::string& name, std::uint64_t cache_bytes,
+                                      double bandwidth_floor_bytes_per_second, std::int64_t now_ns) {
+    const auto found = jobs_.find(name);
+    if (found == jobs_.end() || !found->second.spec) {
+        return fail(ErrorCode::not_found, "job \"" + name + "\" is not registered");
+    }
+    JobRegistration changed = *found->second.spec;
+    const double floor_before = changed.bandwidth_floor_bytes_per_second;
+    changed.cache_bytes = cache_bytes;
+    changed.bandwidth_floor_bytes_per_second = bandwidth_floor_bytes_per_second;
+    if (auto good = check_bandwidths(changed, floors_bytes_per_second_ - floor_before); !good) return good;
+    if (auto free = check_reservation(changed, now_ns); !free) return free;
+    if (auto saved = save({.jobs = {{name, changed}}}); !saved) return saved;
+    set_spec(found->second, std::move(changed));
+    return {};
+}
+
 Result<void> Cluster::place_job(const std::string& name, const std::string& node, std::optional<std::uint32_t> gpus) {
     const auto found = jobs_.find(name);
     if (found == jobs_.end() || !found->second.spec) {

@@ -41,6 +41,7 @@ constexpr std::array kRules{
     AccessRule{.method = "GET", .path = "/v1/jobs", .roles = kReaders},
     AccessRule{.method = "POST", .path = "/v1/jobs", .roles = kRegistrars},
     AccessRule{.method = "DELETE", .path = "/v1/jobs/{name}", .roles = kRegistrars},
+    AccessRule{.method = "PUT", .path = "/v1/jobs/{name}/reservation", .roles = kOperator},
     AccessRule{.method = "POST", .path = "/v1/jobs/{name}/placement", .roles = kNode | kOperator},
     AccessRule{.method = "PUT", .path = "/v1/remote", .roles = kOperator},
     AccessRule{.method = "DELETE", .path = "/v1/remote", .roles = kOperator},

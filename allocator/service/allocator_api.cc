@@ -133,6 +133,7 @@ std::span<const AllocatorApi::Route> AllocatorApi::routes() {
         Route{"GET", "/v1/jobs", "", &AllocatorApi::get_jobs},
         Route{"POST", "/v1/jobs", "", &AllocatorApi::post_job, true},
         Route{"DELETE", "/v1/jobs/{name}", "", &AllocatorApi::delete_job, true},
+        Route{"PUT", "/v1/jobs/{name}/reservation", "", &AllocatorApi::put_reservation, true},
         Route{"POST", "/v1/jobs/{name}/placement", "", &AllocatorApi::post_placement, true},
         Route{"PUT", "/v1/remote", "", &AllocatorApi::put_remote, true},
         Route{"DELETE", "/v1/remote", "", &AllocatorApi::delete_remote, true},
@@ -471,6 +472,25 @@ std::optional<HttpResponse> AllocatorApi::delete_job(const Asked& asked) {
     }
     return answer_change(cluster_.remove_job(asked.name), EventKind::job_removed, asked.name,
                          "job " + asked.name + " is no longer registered", false);
+}
+
+std::optional<HttpResponse> AllocatorApi::put_reservation(const Asked& asked) {
+    const auto object = request_object(asked.http);
+    if (!object) return http_error(object.error());
+    JsonReader reader(*object, "");
+    const std::uint64_t cache_bytes = reader.unsigned_integer("cache_bytes");
+    const double floor = reader.number("bandwidth_floor_bytes_per_second");
+    if (auto finished = reader.finish(); !finished) return http_error(finished.error());
+    if (const JobRegistration* const before = cluster_.registered(asked.name)) {
+        undo_ = [this, spec = *before] {
+            static_cast<void>(cluster_.reserve_for_job(spec.name, spec.cache_bytes,
+                                                       spec.bandwidth_floor_bytes_per_second, clock_.now_ns()));
+        };
+    }
+    return answer_change(cluster_.reserve_for_job(asked.name, cache_bytes, floor, clock_.now_ns()),
+                         EventKind::job_registered, asked.name,
+                         "job " + asked.name + " reserves " + format_bytes(cache_bytes) + " of cache and " +
+                             format_bytes_per_second(floor));
 }
 
 std::optional<HttpResponse> AllocatorApi::post_placement(const Asked& asked) {

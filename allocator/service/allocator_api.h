@@ -113,6 +113,7 @@ private:
     std::optional<HttpResponse> get_jobs(const Asked& asked);
     std::optional<HttpResponse> post_job(const Asked& asked);
     std::optional<HttpResponse> delete_job(const Asked& asked);
+    std::optional<HttpResponse> put_reservation(const Asked& asked);
     std::optional<HttpResponse> post_placement(const Asked& asked);
     std::optional<HttpResponse> put_remote(const Asked& asked);
     std::optional<HttpResponse> delete_remote(const Asked& asked);

@@ -31,6 +31,7 @@ def bodies() -> dict[tuple[str, str], object]:
     return {
         ("POST", "/v1/reports"): node_report("evil"),
         ("POST", "/v1/jobs"): {"name": "evil"},
+        ("PUT", "/v1/jobs/{name}/reservation"): {"cache_bytes": 1, "bandwidth_floor_bytes_per_second": 1.0},
         ("POST", "/v1/jobs/{name}/placement"): {"node": "evil", "runs": True},
         ("PUT", "/v1/datasets/{name}/pin"): {"bytes": 1},
         ("PUT", "/v1/remote"): {"bytes_per_second": 1.0},

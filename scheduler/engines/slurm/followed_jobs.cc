@@ -199,28 +199,12 @@ Result<void> FollowedJobs::begin(const std::string& job, std::uint32_t user, con
 
 Result<void> FollowedJobs::reserve(const std::string& job, const JobRequest& request) {
     if (request.cache_bytes == 0 && request.bandwidth_bytes_per_second == 0) return {};
-    const auto jobs = ask("GET", "/v1/jobs");
-    if (!jobs) return std::unexpected(jobs.error());
-    const json::object* const row = find_named(objects_in(jobs->object, "jobs"), job_name(job));
-    if (row == nullptr || !flag_in(*row, "registered")) {
-        return fail(ErrorCode::not_found, "job " + job_name(job) + " is no longer registered with the allocator");
-    }
-    allocator::JobRegistration spec{.name = job_name(job),
-                                    .bandwidth_floor_bytes_per_second = request.bandwidth_bytes_per_second,
-                                    .dataset = request.dataset,
-                                    .cache_bytes = request.cache_bytes};
-    if (row->contains("user")) spec.user = static_cast<std::uint32_t>(bytes_in(*row, "user"));
-    if (auto released = release(job); !released) return released;
-    const auto reserved = ask("POST", "/v1/jobs", json_text(allocator::to_json(spec)));
-    if (reserved) return {};
-    // The name stays its user's while the job waits for room.
-    const Error& refusal = reserved.error();
-    spec.bandwidth_floor_bytes_per_second = 0;
-    spec.cache_bytes = 0;
-    if (auto back = ask("POST", "/v1/jobs", json_text(allocator::to_json(spec))); !back) {
-        return std::unexpected(back.error());
-    }
-    return std::unexpected(refusal);
+    const auto reserved =
+        ask("PUT", job_target(job, "/reservation"),
+            json_text(json::object{{"cache_bytes", request.cache_bytes},
+                                   {"bandwidth_floor_bytes_per_second", request.bandwidth_bytes_per_second}}));
+    if (!reserved) return std::unexpected(reserved.error());
+    return {};
 }
 
 Result<bool> FollowedJobs::is_staged(const std::string& job) {

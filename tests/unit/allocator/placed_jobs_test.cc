@@ -128,6 +128,18 @@ TEST_F(PlacedJobs, ReservationThatIsNotFreeIsRefused) {
     EXPECT_TRUE(add("slurm-5", "images", 500 * kGB)) << "a dataset needs no more than all of it";
 }
 
+TEST_F(PlacedJobs, ReservationChangesAndIsKeptIfTheChangeIsRefused) {
+    report();
+    ASSERT_TRUE(add("slurm-1", "images", 40 * kGB));
+    ASSERT_TRUE(cluster.reserve_for_job("slurm-1", 20 * kGB, 5e8, now_ns));
+    EXPECT_EQ(cluster.registered("slurm-1")->cache_bytes, 20 * kGB);
+    EXPECT_EQ(cluster.reserve_for_job("slurm-1", 10 * kGB, 2e9, now_ns).error().code, ErrorCode::no_space);
+    EXPECT_EQ(cluster.registered("slurm-1")->cache_bytes, 20 * kGB);
+    EXPECT_EQ(cluster.registered("slurm-1")->bandwidth_floor_bytes_per_second, 5e8);
+    ASSERT_TRUE(cluster.reserve_for_job("slurm-1", 0, 9e8, now_ns)) << "its own floor does not count against it";
+    EXPECT_EQ(cluster.reserve_for_job("slurm-2", kGB, 0, now_ns).error().code, ErrorCode::not_found);
+}
+
 TEST_F(PlacedJobs, ReservedDatasetIsWarmedUntilTheJobStarts) {
     report();
     EXPECT_EQ(warm("a"), std::vector<std::string>{});
