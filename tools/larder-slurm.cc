@@ -39,6 +39,9 @@ constexpr std::int64_t kSecond_ns = 1'000'000'000;
 // slurmctld waits for these steps.
 constexpr std::int64_t kStepLimit_ns = 80'000'000;
 constexpr std::int64_t kLeast_ns = 10'000'000;
+// Steps that need no allocator may take longer: only a file system that hangs keeps them. Slurm holds a job whose
+// environment it does not get.
+constexpr std::int64_t kLocalLimit_ns = 2 * kSecond_ns;
 constexpr std::int64_t kNodeStepLimit_ns = 2 * kSecond_ns;
 // Slurm ends setup after OtherTimeout, 300 s by default, and then holds the job.
 constexpr std::int64_t kBeginLimit_ns = 240 * kSecond_ns;
@@ -94,7 +97,7 @@ Result<Config> load_config(const std::string& path) {
     });
 }
 
-// What the program prints when its time is over. Written before the timer starts.
+// The answer when the time is over. It is written before the timer starts.
 std::array<char, 512> last_words{};
 
 // Returns how long ago the kernel started this process. Loading its libraries takes time, too, on a busy machine.
@@ -113,10 +116,11 @@ std::int64_t age_ns() {
 }
 
 // Ends the program `limit_ns` after its start, but not at once, whatever it waits for: a lookup of a host name, a file
-// on a mount that hangs, an allocator.
-void end_after(std::int64_t limit_ns) {
-    const std::string words = "error\nno allocator has answered within " + larder::format_duration_ns(limit_ns) +
-                              "; submit again later, or without the line #BB_LUA larder\n";
+// on a mount that hangs, an allocator. Then the answer is the error `why`. Replaces an earlier limit.
+void end_after(std::int64_t limit_ns, const std::string& why) {
+    itimerval timer{};
+    ::setitimer(ITIMER_REAL, &timer, nullptr);
+    const std::string words = "error\n" + why + "\n";
     std::strncpy(last_words.data(), words.c_str(), last_words.size() - 1);
     std::signal(SIGALRM, [](int) {
         static_cast<void>(!::write(STDOUT_FILENO, last_words.data(), std::strlen(last_words.data())));
@@ -128,7 +132,6 @@ void end_after(std::int64_t limit_ns) {
     sigaddset(&alarm_only, SIGALRM);
     ::pthread_sigmask(SIG_UNBLOCK, &alarm_only, nullptr);
     const std::int64_t left_ns = std::max(kLeast_ns, limit_ns - age_ns());
-    itimerval timer{};
     timer.it_value.tv_sec = left_ns / kSecond_ns;
     timer.it_value.tv_usec = left_ns % kSecond_ns / 1000;
     ::setitimer(ITIMER_REAL, &timer, nullptr);
@@ -212,6 +215,35 @@ Result<std::string> environment(const Config& config, const std::string& job, co
     std::string lines = "LARDER_JOB=" + slurm::job_name(job) + "\nLARDER_DATASET=" + request->dataset + "\n";
     if (!config.socket.empty()) lines += "LARDER_SOCKET=" + config.socket + "\n";
     return lines;
+}
+
+// Returns what squeue prints. An error if it cannot be run, or fails: then nothing is known of Slurm's jobs.
+Result<std::string> ask_squeue() {
+    std::FILE* const pipe = ::popen("squeue --noheader --states=all --format '%A %T'", "r");
+    if (pipe == nullptr) return larder::fail(ErrorCode::unavailable, "squeue cannot be run");
+    std::string text;
+    std::array<char, 4096> part{};
+    while (const std::size_t read = std::fread(part.data(), 1, part.size(), pipe)) text.append(part.data(), read);
+    const bool is_whole = std::ferror(pipe) == 0;
+    if (::pclose(pipe) != 0 || !is_whole) return larder::fail(ErrorCode::unavailable, "squeue failed");
+    return text;
+}
+
+// Slurm runs no teardown of a job whose state it has lost. When a job is cancelled in its stage-in, Slurm may kill the
+// teardown together with the stage-in, and not run it again.
+Result<void> release_ended(const Config& config) {
+    slurm::FollowedJobs jobs(config.allocator);
+    const auto registered = jobs.registered();
+    if (!registered) return std::unexpected(registered.error());
+    // Asked after the allocator: a job is in Slurm before it is registered.
+    const auto squeue = ask_squeue();
+    if (!squeue) return std::unexpected(squeue.error());
+    const auto unended = slurm::unended_jobs(*squeue);
+    for (const std::string& job : *registered) {
+        if (unended.contains(job)) continue;
+        if (auto released = jobs.release(job); !released) return released;
+    }
+    return {};
 }
 
 std::string joined(const std::vector<std::string>& names) {
@@ -302,11 +334,13 @@ int run(int argc, char** argv) {
     needs_script(begins);
     needs_script(needs_job(add("stage-in", "Reserve a job's cache and bandwidth, and wait until its cache is filled", 0,
                                [&](const Config& config) { return print_result(stage_in(config, job, script)); })));
-    needs_script(needs_job(add("environment", "Print the variables of a job", kStepLimit_ns,
+    needs_script(needs_job(add("environment", "Print the variables of a job", kLocalLimit_ns,
                                [&](const Config& config) { return print_result(environment(config, job, script)); })));
     needs_job(add("release", "Release what a job had reserved", 0, [&](const Config& config) {
         return print_result(slurm::FollowedJobs(config.allocator).release(job));
     }));
+    add("release-ended", "Release the jobs that have ended, or that Slurm no longer knows", 0,
+        [](const Config& config) { return print_result(release_ended(config)); });
     add("pools", "Print the cluster's cache as a pool", kStepLimit_ns,
         [](const Config& config) { return print_result(slurm::FollowedJobs(config.allocator).pools_json()); });
     add("status", "Print datasets and jobs", kStepLimit_ns,
@@ -320,11 +354,16 @@ int run(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? larder::cli::kDone : larder::cli::kUsage;
     }
-    // Reading the config may hang, too.
-    if (limit_ns > 0) end_after(limit_ns);
+    if (limit_ns > 0) {
+        end_after(kLocalLimit_ns,
+                  "reading " + path + " takes longer than " + larder::format_duration_ns(kLocalLimit_ns));
+    }
     auto config = load_config(path);
     if (!config) return print_error(config.error());
-    if (limit_ns == kStepLimit_ns) end_after(config->limit_ns);
+    if (limit_ns == kStepLimit_ns) {
+        end_after(config->limit_ns, "no allocator has answered within " + larder::format_duration_ns(config->limit_ns) +
+                                        "; submit again later, or without the line #BB_LUA larder");
+    }
     return step(std::move(*config));
 }
 

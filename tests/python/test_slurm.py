@@ -88,10 +88,12 @@ class Cluster:
         environment = {"LARDER_SLURM": str(programs / "larder-slurm"), "LARDER_SLURM_CONFIG": str(self.config)}
         self.server = ServerProgram("slurm.py", directory / "slurm", "--nodes", 2, "--etc", etc, environment=environment)
         self._stack.callback(self.server.stop)
-        self._environment = os.environ | {"SLURM_CONF": self.server.values["conf"], "HOME": "/tmp"}
+        # sbatch gives a job the environment of its user.
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("LARDER_")}
+        self._environment = clean | {"SLURM_CONF": self.server.values["conf"], "HOME": "/tmp"}
 
     def start_allocator(self) -> None:
-        self.allocator = Allocator(self._programs, self.directory, "--state", str(self.directory / "allocator"), "--lease", "1 s")
+        self.allocator = Allocator(self._programs, self.directory, "--state", str(self.directory / "allocator"), "--lease", "10 s")
         self._stack.callback(self.allocator.kill)
 
     def stop(self) -> None:
@@ -154,7 +156,7 @@ class Cluster:
         over = ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL", "TIMEOUT")
         self.until(lambda: self.state(job) in over)
         assert self.state(job) == state, self.logs()
-        self.until(lambda: f"slurm-{job}" not in self.jobs() or not self.jobs()[f"slurm-{job}"]["registered"])
+        self.until(lambda: not self.jobs().get(f"slurm-{job}", {}).get("registered"))
 
 
 @pytest.fixture(scope="module")
@@ -310,6 +312,19 @@ def test_two_users_have_jobs_of_their_own(cluster: Cluster) -> None:
     for job in jobs.values():
         cluster.ends(job)
         assert cluster.output(job).startswith(f"slurm-{job} ")
+
+
+def test_jobs_that_slurm_does_not_know_are_released(cluster: Cluster) -> None:
+    running = cluster.submitted("dataset=images", "sleep 1000")
+    cluster.until(lambda: cluster.jobs().get(f"slurm-{running}", {}).get("running"))
+    for name in ("slurm-999999", "other-999999"):
+        assert cluster.allocator.ask("POST", "/v1/jobs", {"name": name, "dataset": "images"}).status in (200, 201)
+    cluster.server.ask({"do": "restart"})  # slurmctld asks for the pools when it starts
+    cluster.until(lambda: "slurm-999999" not in cluster.jobs())
+    assert cluster.jobs()[f"slurm-{running}"]["registered"] and cluster.jobs()["other-999999"]["registered"]
+    assert cluster.allocator.ask("DELETE", "/v1/jobs/other-999999").status in (200, 204)
+    cluster.run("scancel", running)
+    cluster.ends(running, "CANCELLED")
 
 
 def test_slurmctld_may_restart_while_a_job_is_staged_in(cluster: Cluster) -> None:

@@ -1,10 +1,10 @@
 -- Connects Slurm's burst_buffer/lua plugin with Larder's allocator: docs/slurm.md. Lua 5.1.
 -- Each function runs larder-slurm, which prints "ok" or "error" on its first line, and its answer below.
--- slurmctld waits for job_process, pools, paths and get_status: for these larder-slurm ends after 80 ms at the latest.
+-- slurmctld waits for job_process, pools, paths and get_status. For these, larder-slurm ends after 80 ms at the latest.
 
 lua_script_name = "burst_buffer.lua of Larder"
 
--- By its path, if slurmctld does not find it in its PATH.
+-- LARDER_SLURM names the program if slurmctld does not find it in its PATH.
 local program = os.getenv("LARDER_SLURM") or "larder-slurm"
 
 local function quoted(word)
@@ -32,9 +32,11 @@ function slurm_bb_job_process(job_script)
     return run("check", job_script)
 end
 
+-- Slurm calls this every 30 s.
 -- While no allocator answers, the pool stays as it was. An error would make Slurm accept jobs without asking
 -- job_process, and start none of them.
 function slurm_bb_pools()
+    os.execute("setsid " .. quoted(program) .. " release-ended </dev/null >/dev/null 2>&1 &")
     local status, text = run("pools")
     if status == slurm.SUCCESS then return status, text end
     slurm.log_error("%s", text)

@@ -3,8 +3,10 @@
 #include <boost/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "allocator/protocol/codec.h"
@@ -124,6 +126,20 @@ std::optional<std::uint64_t> count_gpus(std::string_view list) {
     return count;
 }
 
+std::set<std::string> unended_jobs(std::string_view squeue) {
+    static constexpr std::array<std::string_view, 9> kEndedStates{"BOOT_FAIL", "CANCELLED",     "COMPLETED",
+                                                                  "DEADLINE",  "FAILED",        "NODE_FAIL",
+                                                                  "PREEMPTED", "OUT_OF_MEMORY", "TIMEOUT"};
+    std::set<std::string> jobs;
+    std::istringstream lines{std::string(squeue)};
+    std::string job;
+    std::string state;
+    while (lines >> job >> state) {
+        if (std::ranges::find(kEndedStates, state) == kEndedStates.end()) jobs.insert(job);
+    }
+    return jobs;
+}
+
 // An answer's object, which its fields point into.
 struct FollowedJobs::Answer {
     json::object object;
@@ -221,6 +237,18 @@ Result<void> FollowedJobs::release(const std::string& job) {
     const auto released = ask("DELETE", job_target(job));
     if (released || released.error().code == ErrorCode::not_found) return {};
     return std::unexpected(released.error());
+}
+
+Result<std::vector<std::string>> FollowedJobs::registered() {
+    const auto jobs = ask("GET", "/v1/jobs");
+    if (!jobs) return std::unexpected(jobs.error());
+    const std::string prefix = job_name("");
+    std::vector<std::string> numbers;
+    for (const json::object* row : objects_in(jobs->object, "jobs")) {
+        const std::string name = text_in(*row, "name");
+        if (name.starts_with(prefix) && flag_in(*row, "registered")) numbers.push_back(name.substr(prefix.size()));
+    }
+    return numbers;
 }
 
 Result<void> FollowedJobs::place(const std::string& job, const std::string& node, std::optional<std::uint64_t> gpus) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,9 @@ std::string job_name(std::string_view job);
 // Returns the number of GPUs in a list as Slurm writes it: "0,1" or "0-3,6". nullopt: it is no such list.
 std::optional<std::uint64_t> count_gpus(std::string_view list);
 
+// Returns the numbers of the jobs that have not ended. `squeue` is what `squeue --states=all --format "%A %T"` prints.
+std::set<std::string> unended_jobs(std::string_view squeue);
+
 class FollowedJobs {
 public:
     explicit FollowedJobs(FollowOptions options);
@@ -43,6 +47,8 @@ public:
     Result<bool> is_staged(const std::string& job);
     // Succeeds also if the job is not registered.
     Result<void> release(const std::string& job);
+    // Returns the numbers of the jobs that are registered.
+    Result<std::vector<std::string>> registered();
     // nullopt: the job has ended there. Succeeds also if the job is not registered.
     Result<void> place(const std::string& job, const std::string& node, std::optional<std::uint64_t> gpus);
 

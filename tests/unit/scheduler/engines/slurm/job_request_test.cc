@@ -61,5 +61,11 @@ TEST(JobRequest, GpusAreCountedInSlurmsLists) {
     }
 }
 
+TEST(UnendedJobs, JobsInEndedStatesAreLeftOut) {
+    EXPECT_EQ(unended_jobs("7 RUNNING\n8 COMPLETED\n9 PENDING\n10 CANCELLED\n11 COMPLETING\n12 NODE_FAIL\n"),
+              (std::set<std::string>{"11", "7", "9"}));
+    EXPECT_TRUE(unended_jobs("").empty());
+}
+
 }  // namespace
 }  // namespace larder::scheduler::slurm
