@@ -3,10 +3,10 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <future>
 #include <optional>
 #include <thread>
@@ -15,6 +15,7 @@
 #include "base/server/http.h"
 #include "base/server/http_client.h"
 #include "loader/larder.h"
+#include "tests/cluster/rate_timeline.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/test_daemon.h"
 
@@ -23,7 +24,6 @@ namespace {
 
 namespace asio = boost::asio;
 namespace json = boost::json;
-using testing::HasSubstr;
 
 constexpr double kRemote = 50e6;
 constexpr double kFloor = 1e6;
@@ -94,6 +94,9 @@ protected:
         }
         return -1;
     }
+    static bool is_connected(const TestDaemon& daemon) {
+        return daemon.get("/v1/status").body.at("allocator").at("connected").as_bool();
+    }
     static std::uint64_t quota_of(const TestDaemon& daemon) {
         const auto quota = daemon.dataset("images").at("quota");
         return number_at(quota, "memory_bytes") + number_at(quota, "disk_bytes");
@@ -109,24 +112,31 @@ protected:
 };
 
 TEST_F(UnderAnAllocator, QuotasAndRatesComeWithThePlan) {
-    start_allocator();
     const auto first = start_node("first");
-    const auto second = start_node("second");
     EXPECT_EQ(quota_of(*first), 0u);
     Loader one = open(*first, "one");
+    EXPECT_EQ(rate_of(*first, "one"), kFloor / 2) << "the node's own floor, until an allocator answers";
+    start_allocator();
+    const auto second = start_node("second");
+    // The allocator counts a node's rates from the node's first lease on.
+    TestDaemon::wait_until([&] { return is_connected(*first) && is_connected(*second); });
+    RateTimeline timeline(2, [&](std::size_t node) {
+        return std::max(0.0, node == 0 ? rate_of(*first, "one") : rate_of(*second, "two"));
+    });
     Loader two = open(*second, "two");
-    // The rate is half the floor until the allocator knows the job. A report may already have told the allocator.
-    EXPECT_THAT(rate_of(*first, "one"),
-                ::testing::AnyOf(kFloor / 2, ::testing::AllOf(::testing::Gt(kFloor), ::testing::Le(kRemote))));
     TestDaemon::wait_until([&] { return rate_of(*first, "one") > kFloor && rate_of(*second, "two") > kFloor; });
     // Everything fits the nodes' caches.
     TestDaemon::wait_until([&] { return quota_of(*first) > 0 && quota_of(*second) > 0; });
-    EXPECT_LE(rate_of(*first, "one") + rate_of(*second, "two"), kRemote * 1.001);
-    const auto status = first->get("/v1/status").body.at("allocator");
-    EXPECT_TRUE(status.at("connected").as_bool());
+    timeline.stop();
+    EXPECT_LE(timeline.largest_sum(), kRemote * 1.001);
+    // A busy machine may delay a report, so that a lease expires for a moment.
+    json::value status;
+    TestDaemon::wait_until([&] {
+        status = first->get("/v1/status").body.at("allocator");
+        return status.at("connected").as_bool() && status.at("lease_left_s").to_number<double>() > 0;
+    });
     EXPECT_EQ(status.at("node").as_string(), "first");
-    EXPECT_GT(status.at("lease_left_s").to_number<double>(), 0);
-    EXPECT_THAT(first->get("/metrics").text, HasSubstr("larder_allocator_connected 1"));
+    TestDaemon::wait_until([&] { return first->get("/metrics").text.contains("larder_allocator_connected 1"); });
 }
 
 TEST_F(UnderAnAllocator, LostAllocatorLowersRatesToFloorAndKeepsQuotas) {
@@ -134,11 +144,13 @@ TEST_F(UnderAnAllocator, LostAllocatorLowersRatesToFloorAndKeepsQuotas) {
     const auto daemon = start_node("only");
     Loader loader = open(*daemon, "job");
     TestDaemon::wait_until([&] { return rate_of(*daemon, "job") == kRemote && quota_of(*daemon) > 0; });
-    const std::uint64_t quota = quota_of(*daemon);
     server.reset();
+    // Until a report has failed, an answer that was on its way may still set another quota.
+    TestDaemon::wait_until([&] { return !is_connected(*daemon); });
+    const std::uint64_t quota = quota_of(*daemon);
+    EXPECT_GT(quota, 0u);
     TestDaemon::wait_until([&] { return rate_of(*daemon, "job") == kFloor; });
     EXPECT_EQ(quota_of(*daemon), quota);
-    EXPECT_FALSE(daemon->get("/v1/status").body.at("allocator").at("connected").as_bool());
     // The job reads slowly, but it reads.
     const auto batch = loader.next();
     ASSERT_TRUE(batch.has_value()) << batch.error().message;
@@ -262,7 +274,7 @@ TEST_F(UnderAnAllocator, CapacityLoweredBelowUseHoldsAfterRestart) {
     daemon->start();
     EXPECT_LE(quota_of(*daemon), 512u << 10);
     TestDaemon::wait_until([&] { return used() <= 512u << 10; });
-    TestDaemon::wait_until([&] { return daemon->get("/v1/status").body.at("allocator").at("connected").as_bool(); });
+    TestDaemon::wait_until([&] { return is_connected(*daemon); });
     EXPECT_LE(quota_of(*daemon), 512u << 10);
     Loader loader = open(*daemon, "job");
     for (;;) {
