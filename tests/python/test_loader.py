@@ -350,8 +350,8 @@ import larder, pathlib, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # the process that runs the tests may ignore it
 loader = larder.Loader({data.name!r}, socket={daemon.socket!r}, memory_budget="1MiB")
 pathlib.Path({str(waiting)!r}).touch()
-input()
 try:
+    input()
     while True: list(loader)
 except KeyboardInterrupt:
     print("interrupted")
