@@ -228,8 +228,9 @@ def in_child() -> Callable[[Callable[[], None]], None]:
 
 @pytest.fixture
 def allocator(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Allocator]:
-    """A larder-allocator with four GPUs for jobs. No node has reported to it yet."""
-    started = Allocator(larder_bin, tmp_path, "--scheduler.directory", str(tmp_path / "jobs"), "--scheduler.gpus", "4")
+    """A larder-allocator with four GPUs for jobs. No node has reported to it yet. Leases outlive every test."""
+    jobs = ("--scheduler.directory", str(tmp_path / "jobs"), "--scheduler.gpus", "4")
+    started = Allocator(larder_bin, tmp_path, "--lease", "1 h", *jobs)
     yield started
     assert started.end() == 0, started.log.read_text()
 
