@@ -166,7 +166,7 @@ def test_warm_reports_what_is_not_cached_and_why(start_up: Callable[..., Up], tm
 
 
 def test_interrupted_warm_has_ended_when_its_command_ends(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
-    up = start_up("--remote-bandwidth", "1 MB/s")
+    up = start_up("--remote-bandwidth", "100 KB/s")
     up.command("dataset", "add", "files", write_files(tmp_path / "files", 160))
     for _ in range(3):
         warm = subprocess.Popen(
