@@ -1,7 +1,7 @@
 #pragma once
 
-// Counts the remote bytes of all jobs on several node daemons. The count never goes back, even if jobs end, daemons are
-// killed and restarted, or a daemon does not answer. Any thread.
+// Counts the remote bytes of all jobs on several node daemons. The count never goes back, even if jobs end, or daemons
+// are killed and restarted. Any thread.
 
 #include <cstdint>
 #include <map>
@@ -15,9 +15,10 @@ namespace larder::test {
 
 class RemoteCounter {
 public:
-    explicit RemoteCounter(std::vector<std::string> admin_sockets) : sockets_(std::move(admin_sockets)) {}
+    explicit RemoteCounter(std::vector<std::string> admin_sockets, std::int64_t answer_timeout_ms = 30'000)
+        : sockets_(std::move(admin_sockets)), answer_timeout_ms_(answer_timeout_ms) {}
 
-    // Asks every daemon. A daemon that does not answer keeps its last count.
+    // Asks every daemon. A daemon that is gone keeps its last count. An error if a daemon does not answer in time.
     Result<std::uint64_t> bytes();
     // Returns the bytes that all jobs seen since `forget_bursts` may have taken in bursts beyond their rates. A job
     // counts twice if its daemon was restarted, because the new bucket is full.
@@ -32,9 +33,10 @@ private:
         std::uint64_t burst_bytes = 0;
     };
 
-    void update_counts(const std::string& socket);
+    Result<void> update_counts(const std::string& socket);
 
     std::vector<std::string> sockets_;
+    std::int64_t answer_timeout_ms_;
     std::mutex mutex_;
     std::map<std::string, Job> jobs_;  // by daemon, job and dataset
 };

@@ -22,6 +22,7 @@
 #include "tests/cluster/rate_timeline.h"
 #include "tests/cluster/rate_watch.h"
 #include "tests/cluster/remote_counter.h"
+#include "tests/support/http_service.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/test_daemon.h"
 
@@ -209,6 +210,26 @@ TEST(RateTimeline, SeesASumThatWasTooLargeForAMoment) {
     EXPECT_EQ(largest_sum_of({giving, taking_at(12)}), 8) << "it may have been given before";
     EXPECT_EQ(largest_sum_of({giving, taking_at(6)}), 11) << "taken at 7 to 10, when the other still had all";
     EXPECT_EQ(largest_sum_of({giving, {}}), 4);
+}
+
+// RateWatch would take bytes that were not counted in time for bytes read all at once.
+TEST(RemoteCounter, DaemonThatAnswersTooLateIsAnError) {
+    std::vector<HttpRespond> late;  // used by the server's thread until it ends
+    bool answers = true;
+    test::HttpService daemon([&](const HttpRequest&, const HttpRespond& respond) {
+        if (!answers) return late.push_back(respond);
+        respond({.body = R"({"jobs":[{"job":"j","dataset":"d","remote_burst_bytes":1,)"
+                         R"("counters":{"bytes_remote_read":5}}]})"});
+    });
+    test::RemoteCounter counter({daemon.socket});
+    EXPECT_EQ(counter.bytes().value(), 5u);
+    daemon.on_thread([&] { answers = false; });
+    test::RemoteCounter impatient({daemon.socket}, 1);
+    const auto bytes = impatient.bytes();
+    ASSERT_FALSE(bytes.has_value());
+    EXPECT_EQ(bytes.error().code, ErrorCode::timeout);
+    test::RemoteCounter of_none({daemon.directory / "none.sock"});
+    EXPECT_EQ(of_none.bytes().value(), 0u) << "a daemon that is gone reads nothing";
 }
 
 TEST_F(Partition, NodeFallsToFloorWithinRemoteAndThePlanReturns) {
