@@ -25,7 +25,8 @@ struct HttpOutage {
 // The outages of all endpoints. Call `tell` on one thread, the rest on any.
 class HttpOutages {
 public:
-    // `listener` is called when an outage begins and when it ends, on the thread of `tell`. May be empty.
+    // `listener` is called when an outage begins and when it ends, on the thread of `tell`, before `lasting` shows the
+    // change: what a status shows is in the log. May be empty.
     explicit HttpOutages(std::function<void(const HttpOutage&)> listener) : listener_(std::move(listener)) {}
 
     // Records that an outage of `endpoint` has begun or ended. Does nothing if `outage` is nullopt.
