@@ -29,6 +29,7 @@ namespace larder::bench {
 namespace {
 
 constexpr std::uint64_t kBlockBytes = 64 << 10;
+constexpr std::uint64_t kBurstBytes = 16 * kBlockBytes;
 
 struct JobRun {
     std::string name;
@@ -36,7 +37,14 @@ struct JobRun {
     std::uint64_t epochs = 0;
     FeederTotals totals;
     std::optional<Error> error;
+    std::atomic<bool> ended = false;
     std::thread reader;
+};
+
+// The bytes that the jobs had taken from the remote at one moment.
+struct Snapshot {
+    std::int64_t at_ns = 0;
+    std::vector<std::uint64_t> bytes;
 };
 
 std::uint64_t remote_bytes(const boost::json::object& job) {
@@ -109,7 +117,7 @@ Result<boost::json::object> run_jobs(DaemonProcess& daemon, DatasetOptions datas
         jobs[i].granted = rates[i];
         dataset.name = jobs[i].name;
         if (auto added = daemon.add_dataset(dataset); !added) return std::unexpected(added.error());
-        if (auto set = daemon.limit_job(jobs[i].name, rates[i], 16 * kBlockBytes); !set) {
+        if (auto set = daemon.limit_job(jobs[i].name, rates[i], kBurstBytes); !set) {
             return std::unexpected(set.error());
         }
     }
@@ -117,30 +125,35 @@ Result<boost::json::object> run_jobs(DaemonProcess& daemon, DatasetOptions datas
         jobs[i].reader = std::thread([&job = jobs[i], &daemon, &stop, ends_with_epoch, seed = i] {
             auto feeder = LarderFeeder::open(
                 {{.dataset = job.name, .job = job.name, .socket = daemon.socket()}, seed, true, 16, 8});
-            if (!feeder) {
+            if (feeder) {
+                read(job, *feeder, stop, ends_with_epoch);
+            } else {
                 job.error = feeder.error();
-                return;
             }
-            read(job, *feeder, stop, ends_with_epoch);
+            job.ended = true;
         });
     }
     const SteadyClock clock;
-    const auto snapshot = [&]() -> Result<std::vector<std::uint64_t>> {
-        std::vector<std::uint64_t> bytes;
-        for (const JobRun& job : jobs) {
-            const auto now = daemon.job(job.name);
-            if (!now) return std::unexpected(now.error());
-            bytes.push_back(remote_bytes(*now));
+    // Returns the first snapshot in which every job has taken more than this, or has ended.
+    const auto wait_until_above = [&](const std::vector<std::uint64_t>& bytes) -> Result<Snapshot> {
+        for (;;) {
+            Snapshot seen{.at_ns = clock.now_ns(), .bytes = {}};
+            bool all_above = true;
+            for (std::size_t i = 0; i < jobs.size(); ++i) {
+                const bool ended = jobs[i].ended;
+                const auto now = daemon.job(jobs[i].name);
+                if (!now) return std::unexpected(now.error());
+                seen.bytes.push_back(remote_bytes(*now));
+                all_above &= ended || seen.bytes[i] > bytes[i];
+            }
+            if (all_above) return seen;
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
         }
-        return bytes;
     };
-    // Waits until the first burst and the opening are over.
-    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
-    const std::int64_t began_ns = clock.now_ns();
-    const auto before = snapshot();
+    // The first burst is no part of the rate.
+    const auto before = wait_until_above(std::vector<std::uint64_t>(jobs.size(), kBurstBytes));
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-    const double elapsed = seconds_since(clock, began_ns);
-    const auto after = snapshot();
+    const auto after = before ? wait_until_above(before->bytes) : before;
     stop = true;
     Result<void> limits_removed;
     for (const JobRun& job : jobs) {
@@ -151,12 +164,13 @@ Result<boost::json::object> run_jobs(DaemonProcess& daemon, DatasetOptions datas
     if (!before) return std::unexpected(before.error());
     if (!after) return std::unexpected(after.error());
 
+    const double elapsed_s = static_cast<double>(after->at_ns - before->at_ns) * 1e-9;
     boost::json::array rows;
     double lowest = 1e9;
     double highest = 0;
     for (std::size_t i = 0; i < jobs.size(); ++i) {
         if (jobs[i].error) return std::unexpected(jobs[i].error->within("job " + jobs[i].name));
-        const double measured = static_cast<double>((*after)[i] - (*before)[i]) / elapsed;
+        const double measured = static_cast<double>(after->bytes[i] - before->bytes[i]) / elapsed_s;
         const double ratio = measured / jobs[i].granted;
         lowest = std::min(lowest, ratio);
         highest = std::max(highest, ratio);
