@@ -139,7 +139,10 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
         const std::uint32_t j = promise.demand.job;
         const bool waits = !promise.met && !promise.promised_before && !snapshot.jobs[j]->running;
         if (waits && promise.strict) unpromised_ends_s[j] = promise.fit.end_s;
-        if (waits && promise.strict && promise.hopeless) {  // a late result would be worthless
+        // A late result would be worthless. But the expected end may be wrong, and spare GPUs cost nothing.
+        const JobSpec& spec = *snapshot.jobs[j]->spec;
+        const bool may_try = spec.preemptible && snapshot.now_s < spec.deadline_s;
+        if (waits && promise.strict && promise.hopeless && !may_try) {
             decision.refused.push_back({.job = j, .end_s = promise.fit.end_s});
             done[j] = true;
             all_run = false;

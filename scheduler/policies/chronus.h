@@ -4,9 +4,9 @@
 // enough leases for its work fit beside those promised before (promises.h). With `exact`, an integer program chooses
 // the jobs, also of those with soft deadlines. Soft deadlines are otherwise not promised but planned anew at each
 // decision, by their value over time, with the leases that promises leave (goals.h). Promises and plans hold the latest
-// leases, so all other GPU time goes to the shortest jobs. A job with a strict deadline that it cannot meet any more,
-// or for which no GPUs are left, is refused. Only a promised job with no time to spare keeps its GPUs to the end of a
-// lease: all other jobs make way for jobs that come later and have less time.
+// leases, so all other GPU time goes to the shortest jobs. A strict job that seems late already goes last, because its
+// end may be wrong. It is refused without GPUs, if it may not be stopped, or after its deadline. Only a promised job
+// with no time to spare keeps its GPUs to the end of a lease: all others make way for jobs with less time.
 
 #include <vector>
 

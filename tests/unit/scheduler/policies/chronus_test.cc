@@ -67,6 +67,40 @@ TEST(Chronus, StrictJobThatWouldBeLateIsRefusedWithItsEarliestEnd) {
     EXPECT_EQ(world.waits[1], WaitsFor::deadline);
 }
 
+// The expected end may be wrong, so a job that seems late already runs while no other job wants its GPUs.
+TEST(Chronus, StrictJobThatSeemsLateRunsOnSpareGpusUntilOthersCome) {
+    tests::World world(1);
+    add(world, 8, 500, ServiceClass::strict_deadline, 400);
+    const auto chronus = lease_policy("chronus");
+    auto actions = world.step(*chronus);
+    ASSERT_TRUE(actions);
+    EXPECT_THAT(world.running(), ElementsAre(0));
+    EXPECT_THAT(actions->admitted, IsEmpty());
+    EXPECT_THAT(actions->refused, IsEmpty());
+    world.pass(30);
+    world.add(1, tests::work_bytes(1, 1000));
+    actions = world.step(*chronus);
+    ASSERT_TRUE(actions);
+    EXPECT_THAT(world.running(), ElementsAre(1));
+    actions = world.step(*chronus);
+    ASSERT_TRUE(actions);
+    EXPECT_EQ(actions->refused.size(), 1);
+    EXPECT_EQ(world.waits[0], WaitsFor::deadline);
+}
+
+TEST(Chronus, StrictJobThatSeemsLateIsRefusedAfterItsDeadlineOrIfItCannotBeStopped) {
+    for (const bool preemptible : {true, false}) {
+        tests::World world(1);
+        add(world, 8, 500, ServiceClass::strict_deadline, 400).preemptible = preemptible;
+        if (preemptible) world.pass(400);
+        const auto chronus = lease_policy("chronus");
+        const auto actions = world.step(*chronus);
+        ASSERT_TRUE(actions);
+        EXPECT_THAT(world.running(), IsEmpty());
+        EXPECT_EQ(actions->refused.size(), 1);
+    }
+}
+
 TEST(Chronus, PromiseHoldsAgainstLaterTighterDeadline) {
     tests::World world(1);
     add(world, 8, 300, ServiceClass::strict_deadline, 350);
