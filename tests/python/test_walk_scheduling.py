@@ -15,7 +15,12 @@ import page
 import pytest
 
 # Smaller sizes for slow commands of the pages: the number of jobs, and the range of jobs that is measured.
-SMALLER = {"gavel:6,9000": "gavel:6,90", "4000-4999": "40-49", "philly_jobs.csv,6000": "philly_jobs.csv,50"}
+SMALLER = {
+    "gavel:6,9000": "gavel:6,90",
+    "4000-4999": "40-49",
+    "philly_jobs.csv,6000": "philly_jobs.csv,50",
+    "philly_jobs.csv,3000": "philly_jobs.csv,50",
+}
 MODELS = {"fast": {"1": {"v100": 40, "p100": 12, "k80": 2}}, "even": {"1": {"v100": 11, "p100": 10, "k80": 8}}}
 
 
