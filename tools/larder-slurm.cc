@@ -26,6 +26,7 @@
 #include "base/units.h"
 #include "scheduler/engines/slurm/followed_jobs.h"
 #include "tools/cli/context.h"
+#include "tools/cli/run_program.h"
 #include "tools/cli/table.h"
 
 namespace {
@@ -217,18 +218,6 @@ Result<std::string> environment(const Config& config, const std::string& job, co
     return lines;
 }
 
-// Returns what squeue prints. An error if it cannot be run, or fails: then nothing is known of Slurm's jobs.
-Result<std::string> ask_squeue() {
-    std::FILE* const pipe = ::popen("squeue --noheader --states=all --format '%A %T'", "r");
-    if (pipe == nullptr) return larder::fail(ErrorCode::unavailable, "squeue cannot be run");
-    std::string text;
-    std::array<char, 4096> part{};
-    while (const std::size_t read = std::fread(part.data(), 1, part.size(), pipe)) text.append(part.data(), read);
-    const bool is_whole = std::ferror(pipe) == 0;
-    if (::pclose(pipe) != 0 || !is_whole) return larder::fail(ErrorCode::unavailable, "squeue failed");
-    return text;
-}
-
 // Slurm runs no teardown of a job whose state it has lost. When a job is cancelled in its stage-in, Slurm may kill the
 // teardown together with the stage-in, and not run it again.
 Result<void> release_ended(const Config& config) {
@@ -236,7 +225,7 @@ Result<void> release_ended(const Config& config) {
     const auto registered = jobs.registered();
     if (!registered) return std::unexpected(registered.error());
     // Asked after the allocator: a job is in Slurm before it is registered.
-    const auto squeue = ask_squeue();
+    const auto squeue = larder::cli::run_program({"squeue", "--noheader", "--states=all", "--format", "%A %T"});
     if (!squeue) return std::unexpected(squeue.error());
     const auto unended = slurm::unended_jobs(*squeue);
     for (const std::string& job : *registered) {
