@@ -58,7 +58,11 @@ Result<void> Cluster::reserve_for_job(const std::string& name, std::uint64_t cac
     changed.cache_bytes = cache_bytes;
     changed.bandwidth_floor_bytes_per_second = bandwidth_floor_bytes_per_second;
     if (auto good = check_bandwidths(changed, floors_bytes_per_second_ - floor_before); !good) return good;
-    if (auto free = check_reservation(changed, now_ns); !free) return free;
+    if (auto free = check_reservation(changed, now_ns); !free) {
+        // The dataset was known when the job was registered, so its nodes may come back.
+        if (free.error().code != ErrorCode::not_found) return free;
+        return fail(ErrorCode::unavailable, free.error().message);
+    }
     if (auto saved = save({.jobs = {{name, changed}}}); !saved) return saved;
     set_spec(found->second, std::move(changed));
     return {};

@@ -12,6 +12,7 @@ import random
 import signal
 import subprocess
 import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -224,6 +225,15 @@ def in_child() -> Callable[[Callable[[], None]], None]:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
     return run
+
+
+@pytest.fixture(scope="module")
+def open_directory() -> Iterator[pathlib.Path]:
+    """A directory that other users can enter, as they cannot enter those of pytest."""
+    with tempfile.TemporaryDirectory(prefix="larder-", dir="/tmp") as made:
+        directory = pathlib.Path(made)
+        directory.chmod(0o755)
+        yield directory
 
 
 @pytest.fixture

@@ -168,9 +168,15 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
     (tmp_path / "brief").mkdir()
     brief = Allocator(larder_bin, tmp_path / "brief", "--lease", "1 s")
     assert brief.ask("POST", "/v1/reports", node_report()).status == 200
+    while brief.ask("POST", "/v1/jobs", {"name": "slurm-7", "dataset": "images"}).status == 404:
+        brief.ask("POST", "/v1/reports", node_report())
     while (answer := brief.ask("DELETE", "/v1/nodes/a")).status == 409:
         time.sleep(0.05)
     description.check_answer("DELETE", "/v1/nodes/a", answer)
+    reservation = "/v1/jobs/slurm-7/reservation"
+    answer = brief.ask("PUT", reservation, {"cache_bytes": 1, "bandwidth_floor_bytes_per_second": 0.0})
+    assert answer.status == 503
+    description.check_answer("PUT", reservation, answer)
     assert brief.end() == 0
 
     # Leaves out `default` answers, which are refusals over TCP: test_allocator_tokens.py sees those.

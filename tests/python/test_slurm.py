@@ -6,11 +6,9 @@ import contextlib
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 
@@ -98,7 +96,6 @@ class Cluster:
 
     def stop(self) -> None:
         self._stack.close()
-        shutil.rmtree(self.directory)
 
     def rows(self, kind: str) -> dict[str, dict[str, object]]:
         """The allocator's nodes, datasets or jobs, by name."""
@@ -160,11 +157,8 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(larder_bin: pathlib.Path, repository: pathlib.Path) -> Iterator[Cluster]:
-    # Not below pytest's directory, which other users cannot enter.
-    directory = pathlib.Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
-    directory.chmod(0o755)
-    started = Cluster(larder_bin, repository, directory)
+def cluster(open_directory: pathlib.Path, larder_bin: pathlib.Path, repository: pathlib.Path) -> Iterator[Cluster]:
+    started = Cluster(larder_bin, repository, open_directory)
     yield started
     started.stop()
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 
@@ -41,7 +39,7 @@ class Machine:
             'socket = "/srv/demo': f'limit = "10 s"\nsocket = "{root}/demo',
             "/srv/demo": f"{root}/demo",
             # A new allocator gives nodes no plan for as long as a lease lasts.
-            "larder-allocator --state": "larder-allocator --lease '1 s' --state",
+            "larder-allocator --state": "larder-allocator --lease '10 s' --state",
         }
         path = f"{programs}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("LARDER_", "SLURM_"))}
@@ -96,15 +94,11 @@ class Machine:
 
     def stop(self) -> None:
         self._stack.close()
-        shutil.rmtree(self.root)
 
 
 @pytest.fixture(scope="module")
-def machine(larder_bin: pathlib.Path, repository: pathlib.Path) -> Iterator[Machine]:
-    # Not below pytest's directory, which other users cannot enter.
-    root = pathlib.Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
-    root.chmod(0o755)
-    started = Machine(root, larder_bin, repository)
+def machine(open_directory: pathlib.Path, larder_bin: pathlib.Path, repository: pathlib.Path) -> Iterator[Machine]:
+    started = Machine(open_directory, larder_bin, repository)
     yield started
     started.stop()
 

@@ -209,8 +209,10 @@ Result<void> FollowedJobs::begin(const std::string& job, std::uint32_t user, con
     if (auto released = release(job); !released) return released;
     const allocator::JobRegistration spec{.name = job_name(job), .user = user, .dataset = request.dataset};
     const auto registered = ask("POST", "/v1/jobs", json_text(allocator::to_json(spec)));
-    if (!registered) return std::unexpected(registered.error());
-    return {};
+    if (registered) return {};
+    // The dataset was known when the job was submitted, so its nodes may come back.
+    if (registered.error().code != ErrorCode::not_found) return std::unexpected(registered.error());
+    return fail(ErrorCode::unavailable, registered.error().message);
 }
 
 Result<void> FollowedJobs::reserve(const std::string& job, const JobRequest& request) {

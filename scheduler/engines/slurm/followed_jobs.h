@@ -40,6 +40,7 @@ public:
     // Checks that the cluster can give what the job asks. Errors: not_found, no_space, unavailable, timeout.
     Result<void> check(const JobRequest& request);
     // Registers the job for its user, without a reservation. Replaces what an earlier run of the job left.
+    // unavailable: no node has the dataset now, or no allocator answers.
     Result<void> begin(const std::string& job, std::uint32_t user, const JobRequest& request);
     // One attempt at reserving what the job asks. no_space: other jobs hold it, ask again later.
     Result<void> reserve(const std::string& job, const JobRequest& request);

@@ -1,7 +1,8 @@
 #pragma once
 
-// What a Slurm job asks of Larder, in its batch script: #BB_LUA larder dataset=imagenet cache=200GiB bandwidth=500MB/s
-// gpus=8. Slurm reads such lines up to the first line that is neither empty nor a comment, and so does this parser.
+// Reads the line by which a batch script asks Larder for cache and bandwidth:
+//   #BB_LUA larder dataset=imagenet cache=200GiB bandwidth=500MB/s gpus=8
+// Slurm reads such lines up to the first line that is neither empty nor a comment, and so does this parser.
 
 #include <cstdint>
 #include <optional>

@@ -140,6 +140,15 @@ TEST_F(PlacedJobs, ReservationChangesAndIsKeptIfTheChangeIsRefused) {
     EXPECT_EQ(cluster.reserve_for_job("slurm-2", kGB, 0, now_ns).error().code, ErrorCode::not_found);
 }
 
+TEST_F(PlacedJobs, ReservationMayBeTriedAgainOnceTheNodesAreBack) {
+    report();
+    ASSERT_TRUE(add("slurm-1", "images", 0));
+    now_ns += std::int64_t{3600} * 1'000'000'000;
+    EXPECT_EQ(cluster.reserve_for_job("slurm-1", kGB, 0, now_ns).error().code, ErrorCode::unavailable);
+    report();
+    EXPECT_TRUE(cluster.reserve_for_job("slurm-1", kGB, 0, now_ns));
+}
+
 TEST_F(PlacedJobs, ReservedDatasetIsWarmedUntilTheJobStarts) {
     report();
     EXPECT_EQ(warm("a"), std::vector<std::string>{});
