@@ -59,6 +59,9 @@ larder_library(scheduler/engines)
 target_link_libraries(larder_scheduler_live PUBLIC larder_scheduler larder_scheduler_policies larder_allocator_service
     larder_base_server PRIVATE Boost::json)
 target_link_libraries(larder_scheduler_engines PUBLIC larder_scheduler_live PRIVATE Boost::json)
+# Running jobs through a cluster manager whose agent is another process.
+larder_library(scheduler/engines/agent)
+target_link_libraries(larder_scheduler_engines_agent PUBLIC larder_scheduler_live larder_allocator_service larder_base_server PRIVATE Boost::json)
 # Following the jobs of Slurm.
 larder_library(scheduler/engines/slurm)
 target_link_libraries(larder_scheduler_engines_slurm PUBLIC larder_base_server larder_allocator_protocol PRIVATE Boost::json)

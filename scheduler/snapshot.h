@@ -83,7 +83,7 @@ struct Storage {
 
 struct GpuTypeState {
     std::string name;
-    std::uint32_t gpus = 0;  // on usable nodes
+    std::uint32_t gpus = 0;  // on usable nodes, and those that jobs still hold on others
 };
 
 // The fair policies weigh past time by age: age_weight() returns the weight of a second that lies `age_s` back. It

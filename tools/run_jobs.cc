@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <random>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -14,6 +15,8 @@
 #include "base/server/logging.h"
 #include "scheduler/cells/cell_config_toml.h"
 #include "scheduler/cells/cells.h"
+#include "scheduler/engines/agent/agent_api.h"
+#include "scheduler/engines/agent/agent_engine.h"
 #include "scheduler/engines/control_group.h"
 #include "scheduler/engines/local_engine.h"
 #include "scheduler/live/queue_api.h"
@@ -41,10 +44,10 @@ bool is_sandboxed_service() {
     return std::getenv("INVOCATION_ID") != nullptr && ::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1;
 }
 
-Result<std::unique_ptr<scheduler::Engine>> make_engine(const scheduler::LiveConfig& config,
-                                                       const scheduler::GpuCluster& cluster,
-                                                       const std::string& jobs_directory,
-                                                       const scheduler::HistoryStore& store) {
+Result<std::unique_ptr<scheduler::Engine>> make_local_engine(const scheduler::LiveConfig& config,
+                                                             const scheduler::GpuCluster& cluster,
+                                                             const std::string& jobs_directory,
+                                                             const scheduler::HistoryStore& store) {
     scheduler::LocalEngineOptions options{
         .directory = jobs_directory,
         .queue = store.identity(),
@@ -75,6 +78,28 @@ Result<std::unique_ptr<scheduler::Engine>> make_engine(const scheduler::LiveConf
     auto engine = scheduler::LocalEngine::open(std::move(options));
     if (!engine) return std::unexpected(engine.error());
     return std::unique_ptr<scheduler::Engine>(std::move(*engine));
+}
+
+// Tells this process's sessions with agents from those of others.
+std::string random_name() {
+    std::random_device random;
+    return std::to_string(random()) + std::to_string(random());
+}
+
+Result<void> make_engine(scheduler::QueueApi::Parts& parts, const scheduler::LiveConfig& config,
+                         const std::string& jobs_directory, const Clock& clock) {
+    if (!config.has_agent) {
+        auto engine = make_local_engine(config, parts.options.cluster, jobs_directory, *parts.store);
+        if (!engine) return std::unexpected(engine.error());
+        parts.engine = std::move(*engine);
+        return {};
+    }
+    std::vector<std::string> nodes;
+    for (const scheduler::GpuNode& node : parts.options.cluster.nodes) nodes.push_back(node.name);
+    auto engine = std::make_unique<scheduler::AgentEngine>(std::move(nodes), random_name(), config.output_url);
+    parts.engine_api = std::make_unique<scheduler::AgentApi>(*engine, clock);
+    parts.engine = std::move(engine);
+    return {};
 }
 
 Result<scheduler::CellConfig> load_cells(const scheduler::LiveConfig& config,
@@ -126,6 +151,8 @@ Result<std::unique_ptr<allocator::Extension>> mount(const scheduler::LiveConfig&
     options.tenants = std::move(*tenants);
     options.submit_rules = submit_rules_of(config);
     options.own_user = ::geteuid();
+    options.start_timeout_s = config.start_timeout_s;
+    options.engine_takes_parameters = config.has_agent;
     auto policy = scheduler::make_policy(config.policy, config.policy_options);
     if (!policy) return std::unexpected(policy.error());
     options.policy = std::move(*policy);
@@ -138,12 +165,11 @@ Result<std::unique_ptr<allocator::Extension>> mount(const scheduler::LiveConfig&
                                                 .gpu_types = options.cluster.gpu_types,
                                                 .number_seen = scheduler::highest_job_number(jobs_directory)});
     if (!store) return std::unexpected(store.error());
-    auto engine = make_engine(config, options.cluster, jobs_directory, **store);
-    if (!engine) return std::unexpected(engine.error());
-    return std::make_unique<scheduler::QueueApi>(
-        scheduler::QueueApi::Parts{
-            .options = std::move(options), .store = std::move(*store), .engine = std::move(*engine)},
-        place);
+    scheduler::QueueApi::Parts parts{
+        .options = std::move(options), .store = std::move(*store), .engine = nullptr, .engine_api = nullptr};
+    if (auto made = make_engine(parts, config, jobs_directory, place.clock); !made)
+        return std::unexpected(made.error());
+    return std::make_unique<scheduler::QueueApi>(std::move(parts), place);
 }
 
 }  // namespace

@@ -1,11 +1,12 @@
 #pragma once
 
-// Runs jobs, as processes of this machine (engines/local_engine.h) or through a cluster manager. The scheduler tells
-// the engine which attempts to start and stop, and polls the engine for events; policies do not know the engine. A
-// restarted daemon repeats its starts. So an engine starts each (job, attempt) at most once, however often it is asked,
-// and finds the attempts of a former daemon by the same pair. Only the engine, which knows the processes on a node,
-// reports the node lost; a node whose daemon no longer reports need not be lost. The local engine never reports a lost
-// node: its nodes are parts of this machine, and are lost together with the scheduler. One thread; no call blocks.
+// Runs jobs, as processes of this machine (engines/local_engine.h) or through a cluster manager, whose agent is another
+// process (engines/agent/agent_engine.h). The scheduler tells the engine which attempts to start and stop, and polls
+// the engine for events; policies do not know the engine. A restarted daemon repeats its starts. So an engine starts
+// each (job, attempt) at most once, however often it is asked, and finds the attempts of a former daemon by the same
+// pair. Only the engine, which knows the processes on a node, reports the node lost; a node whose daemon no longer
+// reports need not be lost. The local engine never reports a lost node: its nodes are parts of this machine, and are
+// lost together with the scheduler. Events may come late, or twice. One thread; no call blocks.
 
 #include <cstdint>
 #include <map>
@@ -28,14 +29,19 @@ struct EngineJob {
     std::vector<NamedGpus> gpus;
     double grace_s = 30;
     std::optional<RunAs> user;
+    std::map<std::string, std::string> parameters;  // what the submitter tells the cluster manager: image, account
 };
 
 struct EngineEvent {
     enum class Kind : std::uint8_t {
+        pending,  // the cluster manager has it, but it has not begun, for the reason in `message`
         started,
-        ended,      // by itself, or because it was told to stop
-        lost,       // how it ended is unknown; its processes are gone
-        node_lost,  // jobs with GPUs there are reported lost, too
+        rejected,      // the cluster manager does not run it; it has not begun and will not begin
+        ended,         // by itself, or because it was told to stop
+        evicted,       // the cluster manager ended it for reasons of its own; the job is not at fault
+        lost,          // how it ended is unknown; its processes are gone
+        node_lost,     // jobs with GPUs there are reported lost, too
+        node_drained,  // takes no further job; those that run there go on
         node_back,
     };
     Kind kind = Kind::started;
@@ -47,7 +53,9 @@ struct EngineEvent {
     bool was_stopping = false;    // it was still running when told to stop, by the engine or by somebody else
     bool stop_came_late = false;  // it was told to stop just after it had ended
     std::string stopped_by;       // who told it to stop, for people
-    std::string message;          // why the attempt is lost or could not be started
+    std::string message;          // why: for pending, rejected, evicted, lost and node events
+    bool for_good = false;        // for rejected: asking again is in vain
+    std::optional<double> at_s;   // when it happened, Unix time; nullopt: when it is taken
     std::string node;             // for node events
 };
 
@@ -63,9 +71,12 @@ public:
     virtual void stop(JobId job, std::uint32_t attempt) = 0;
     // Returns the events since the last call, in order.
     virtual std::vector<EngineEvent> poll() = 0;
+    // Tells that the effects of the first `events` of all events that poll() has returned are on record, and that the
+    // engine has been told all that follows from the record. Called often; the number never falls.
+    virtual void recorded([[maybe_unused]] std::uint64_t events) {}
     // Drops all data about a job's attempts. The scheduler does not ask about them again.
     virtual void forget(JobId job) = 0;
-    // Returns where an attempt's output is, for people; empty: nowhere.
+    // Returns where an attempt's output is, for people: a path of this machine, or a URL; empty: nowhere.
     virtual std::string output_of(JobId job, std::uint32_t attempt) const = 0;
     // Returns what an operator should know about how this engine runs jobs; empty: nothing.
     virtual std::string warning() const { return ""; }

@@ -10,7 +10,7 @@ constexpr std::size_t kLogMax = 100;
 
 constexpr std::array<std::string_view, kPhases> kPhaseNames{"waiting",  "placed",    "starting", "running",
                                                             "stopping", "succeeded", "failed",   "cancelled"};
-constexpr std::array<std::string_view, 4> kCauseNames{"none", "preempted", "moved", "cancelled"};
+constexpr std::array<std::string_view, 5> kCauseNames{"none", "preempted", "moved", "cancelled", "start_timeout"};
 
 std::string range(unsigned from, unsigned to) {
     return from == to ? std::to_string(from) : std::to_string(from) + "-" + std::to_string(to);

@@ -37,7 +37,7 @@ inline bool is_with_engine(Phase phase) {
     return phase == Phase::starting || phase == Phase::running || phase == Phase::stopping;
 }
 
-enum class StopCause : std::uint8_t { none, preempted, moved, cancelled };
+enum class StopCause : std::uint8_t { none, preempted, moved, cancelled, start_timeout };
 std::string_view name(StopCause cause);
 
 struct NamedGpus {
@@ -108,6 +108,9 @@ struct JobRecord {
     JobState state;
     std::vector<bool> types_for_shape;    // GPU types with a place for its GangShape; empty: not known yet
     WaitsFor waits_for = WaitsFor::turn;  // according to the last decision
+    std::string pending_for;              // while starting: why the cluster manager has not begun it
+    std::uint32_t rejected = 0;           // times in a row that the engine did not begin it
+    double not_before_s = 0;              // after a rejection: when it may be placed again
 
     // Returns the allotment that the placer has for the job, unless the job shares another job's GPUs; null: none.
     const Allotment* placed() const;

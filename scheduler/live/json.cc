@@ -81,6 +81,15 @@ void read_environment(JsonReader& reader, Submission& job) {
     }
 }
 
+void read_parameters(JsonReader& reader, Submission& job) {
+    const json::object* parameters = reader.optional_object("engine_parameters");
+    if (parameters == nullptr) return;
+    for (const auto& [key, value] : *parameters) {
+        if (!value.is_string()) return reader.reject("engine_parameters", "must have strings for values");
+        job.engine_parameters[std::string(key)] = value.get_string();
+    }
+}
+
 void read_ideals(JsonReader& reader, Submission& job) {
     if (reader.has("ideal_bytes_per_second")) job.ideal_by_type[""] = reader.number("ideal_bytes_per_second");
     const json::object* by_type = reader.optional_object("ideal_bytes_per_second_by_type");
@@ -149,6 +158,9 @@ void put_submission(json::object& object, const Submission& job) {
     if (!job.shape.hierarchy.empty()) object["hierarchy"] = job.shape.hierarchy;
     if (!job.shape.together.empty()) object["together"] = job.shape.together;
     if (!job.shape.cell.empty()) object["cell"] = job.shape.cell;
+    json::object parameters;
+    for (const auto& [key, value] : job.engine_parameters) parameters[key] = value;
+    if (!parameters.empty()) object["engine_parameters"] = std::move(parameters);
 }
 
 }  // namespace
@@ -182,6 +194,7 @@ Result<Submission> read_submission(const json::object& object, std::string where
     job.command = texts_of(reader, "command", true);
     job.directory = reader.string("directory");
     read_environment(reader, job);
+    read_parameters(reader, job);
     job.tenant = reader.optional_string("tenant").value_or(job.tenant);
     job.shape = shape_of(reader);
     const bool counts_pods = !job.shape.pods.empty() && !reader.has("gpus");
@@ -220,6 +233,7 @@ json::object to_json(const JobRecord& job) {
     object["waits_for_jobs"] = std::move(after);
     object["attempt"] = job.attempt;
     object["preemptions"] = job.state.preemptions;
+    if (!job.pending_for.empty()) object["pending_for"] = job.pending_for;
     if (job.held) object["holds"] = to_json(*job.held);
     if (job.next) object["moves_to"] = to_json(*job.next);
     object["submitted_unix_s"] = job.submitted_s;

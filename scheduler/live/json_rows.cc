@@ -65,7 +65,8 @@ Phase phase_of(std::string_view text) {
 }
 
 StopCause cause_of(std::string_view text) {
-    for (const StopCause cause : {StopCause::none, StopCause::preempted, StopCause::moved, StopCause::cancelled}) {
+    for (const StopCause cause :
+         {StopCause::none, StopCause::preempted, StopCause::moved, StopCause::cancelled, StopCause::start_timeout}) {
         if (name(cause) == text) return cause;
     }
     throw std::out_of_range("why a job stops");
@@ -103,7 +104,8 @@ json::object submission_part(const json::object& row) {
                             "pods",
                             "hierarchy",
                             "together",
-                            "cell"}) {
+                            "cell",
+                            "engine_parameters"}) {
         if (const json::value* value = row.if_contains(key)) part[key] = *value;
     }
     return part;

@@ -46,6 +46,13 @@ bool set_promote_after(double& into, const ConfigValue& value) {
     return set_config_number<0, 1'000'000>(into, value) && into > 0;
 }
 
+bool set_engine(bool& has_agent, const ConfigValue& value) {
+    std::string name;
+    if (!set_config_text(name, value) || (name != "local" && name != "agent")) return false;
+    has_agent = name == "agent";
+    return true;
+}
+
 bool set_policy(std::string& into, const ConfigValue& value) {
     const auto known = policy_names();
     return set_config_text(into, value) && std::ranges::find(known, std::string_view(into)) != known.end();
@@ -76,6 +83,15 @@ constexpr std::array kRules{
          set_member<set_config_path, &LiveConfig::socket>},
     Rule{{"scheduler.history", "a whole number, 1 to 1000000", "ended jobs to keep; default: 10000"},
          set_member<set_config_count<1, 1'000'000>, &LiveConfig::history>},
+    Rule{{"scheduler.engine", "\"local\" or \"agent\"",
+          "what runs jobs: this machine, or the agent of a cluster manager; default: local"},
+         set_member<set_engine, &LiveConfig::has_agent>},
+    Rule{{"scheduler.start_timeout", kTime,
+          "time for a job to begin after it got its GPUs; then it waits again; default: none"},
+         set_member<set_seconds, &LiveConfig::start_timeout_s>},
+    Rule{{"scheduler.output_url", "a URL, in text",
+          "engine \"agent\": where people find a job's output; {job} and {attempt} stand for numbers"},
+         set_member<set_config_text, &LiveConfig::output_url>},
     Rule{{"scheduler.runner", kConfigPath, "the program that runs one job; default: larder-runner beside this one"},
          set_member<set_config_path, &LiveConfig::runner>},
     Rule{{"scheduler.round", kTime, "policies that share by time: time that a decision stands; default: 6 m"},

@@ -30,10 +30,13 @@ struct LiveConfig {
     std::string policy = "fifo-backfill";
     PolicyOptions policy_options;
     bool storage_blind = false;
-    std::string directory;      // for the queue's record and jobs' files; empty: the allocator's state
-    std::string socket;         // socket of the node's daemon, for jobs' loaders
-    unsigned history = 10'000;  // number of ended jobs to keep
-    std::string runner;         // empty: larder-runner beside this program
+    std::string directory;       // for the queue's record and jobs' files; empty: the allocator's state
+    std::string socket;          // socket of the node's daemon, for jobs' loaders
+    unsigned history = 10'000;   // number of ended jobs to keep
+    bool has_agent = false;      // jobs run through a cluster manager's agent, not as processes of this machine
+    double start_timeout_s = 0;  // for an attempt to begin; 0: none
+    std::string output_url;      // as in AgentEngine
+    std::string runner;          // empty: larder-runner beside this program
 
     bool runs_jobs() const { return gpus > 0 || !nodes.empty() || !cells.empty(); }
 };

@@ -61,7 +61,8 @@ void LiveScheduler::submit(std::span<const Submission> jobs, const Submitter& by
                                   .now_s = now.unix_s,
                                   .placer = options_.placer.get(),
                                   .by = by,
-                                  .rules = options_.submit_rules};
+                                  .rules = options_.submit_rules,
+                                  .engine_takes_parameters = options_.engine_takes_parameters};
     // A job that runs outside the queue keeps its name.
     const auto name_is_used = [&](const std::string& name) {
         const auto user = cluster_.user_of(name);
@@ -104,6 +105,7 @@ void LiveScheduler::tick(Moment now) {
     if (decision_due_ || now.unix_s >= next_decision_s_ || now.unix_s - decided_s_ >= options_.decide_every_s)
         decide_now(now);
     queue_.begin_starts(now.unix_s);
+    if (options_.start_timeout_s > 0) queue_.time_out_starts(options_.start_timeout_s, now.unix_s);
     std::vector<JobRecord*> first_starts;
     for (const JobId id : queue_.unsaved()) {
         const auto at = queue_.jobs().find(id);
@@ -127,23 +129,31 @@ void LiveScheduler::tick(Moment now) {
 
 void LiveScheduler::take_events(Moment now) {
     for (const EngineEvent& event : engine_.poll()) {
+        ++events_taken_;
         decision_due_ = true;
-        if (event.kind != EngineEvent::Kind::node_lost && event.kind != EngineEvent::Kind::node_back) {
-            account(now.unix_s);
-            queue_.take(event, now.unix_s);
-            continue;
+        switch (event.kind) {
+            case EngineEvent::Kind::node_lost:
+            case EngineEvent::Kind::node_drained:
+            case EngineEvent::Kind::node_back: take_node_event(event, now); break;
+            default: account(now.unix_s); queue_.take(event, now.unix_s);
         }
-        const bool usable = event.kind == EngineEvent::Kind::node_back;
-        bool changed = false;
-        for (const std::uint32_t n : queue_.nodes_named(event.node)) {
-            if (std::exchange(options_.cluster.nodes[n].usable, usable) == usable) continue;
-            options_.placer->set_usable(n, usable);
-            changed = true;
-        }
-        if (!changed) continue;
-        if (!usable) queue_.lose_node(event.node, now.unix_s);
-        log_warn(usable ? "a node is back" : "a node is lost", {{"node", event.node}, {"why", event.message}});
     }
+}
+
+void LiveScheduler::take_node_event(const EngineEvent& event, Moment now) {
+    const bool usable = event.kind == EngineEvent::Kind::node_back;
+    bool changed = false;
+    for (const std::uint32_t n : queue_.nodes_named(event.node)) {
+        if (std::exchange(options_.cluster.nodes[n].usable, usable) == usable) continue;
+        options_.placer->set_usable(n, usable);
+        changed = true;
+    }
+    if (!changed) return;
+    const std::string what = usable                                          ? "is back"
+                             : event.kind == EngineEvent::Kind::node_drained ? "was drained"
+                                                                             : "was lost";
+    if (!usable) queue_.close_node(event.node, what, now.unix_s);
+    log_warn("a node " + what, {{"node", event.node}, {"why", event.message}});
 }
 
 // Adds the GPU time since the last call to the jobs and to their tenants.
@@ -181,7 +191,7 @@ void LiveScheduler::decide_now(Moment now) {
         update_turns(now.unix_s);
         return log_error("could not decide: running jobs continue", {{"error", actions.error().message}});
     }
-    next_decision_s_ = actions->next_s;
+    next_decision_s_ = std::min(actions->next_s, queue_.next_retry_s(now.unix_s));
     const std::vector<JobId> ids(live.ids().begin(), live.ids().end());
     queue_.apply(*actions, ids, options_.policy->name(), now.unix_s);
     for (std::size_t j = 0; j < ids.size(); ++j) {
@@ -239,7 +249,7 @@ void LiveScheduler::save() {
     if (saving_) return;
     if (queue_.unsaved().empty() && !progress_unsaved_) {
         for (const Done& done : std::exchange(wait_for_save_, {})) done({});
-        return tell_engine();
+        return tell_engine(events_taken_);
     }
     queue_.note_cells();
     LiveRecord change;
@@ -259,10 +269,10 @@ void LiveScheduler::save() {
     progress_unsaved_ = false;
     saving_ = true;
     auto waiting = std::exchange(wait_for_save_, {});
-    save_(change, [this, dropped = std::move(dropped), with_progress,
+    save_(change, [this, dropped = std::move(dropped), with_progress, events = events_taken_,
                    waiting = std::move(waiting)](const Result<void>& result) {
         saving_ = false;
-        finish_save(dropped, with_progress, result);
+        finish_save(dropped, with_progress, events, result);
         for (const Done& done : waiting) {
             done(result ? Result<void>()
                         : fail(ErrorCode::unavailable, "the queue cannot be saved at present (" +
@@ -273,7 +283,8 @@ void LiveScheduler::save() {
     });
 }
 
-void LiveScheduler::finish_save(std::span<const JobId> dropped, bool with_progress, const Result<void>& result) {
+void LiveScheduler::finish_save(std::span<const JobId> dropped, bool with_progress, std::uint64_t events,
+                                const Result<void>& result) {
     if (!result) {
         if (counts_.saves_failed++ == 0) log_error("the queue could not be saved", {{"error", result.error().message}});
         queue_.save_failed();
@@ -282,12 +293,12 @@ void LiveScheduler::finish_save(std::span<const JobId> dropped, bool with_progre
     }
     for (const JobId id : dropped) engine_.forget(id);
     queue_.saved();
-    tell_engine();
+    tell_engine(events);
 }
 
 // --- carrying out recorded changes
 
-void LiveScheduler::tell_engine() {
+void LiveScheduler::tell_engine(std::uint64_t events) {
     remove_jobs_that_ended();
     for (const JobId id : queue_.active()) {
         JobRecord& job = queue_.job(id);
@@ -305,6 +316,7 @@ void LiveScheduler::tell_engine() {
             engine_.stop(id, job.attempt);
         }
     }
+    engine_.recorded(events);
 }
 
 void LiveScheduler::register_job(JobRecord& job) {
@@ -371,14 +383,18 @@ EngineJob LiveScheduler::engine_job(const JobRecord& job) const {
                   .environment = options_.environment,
                   .gpus = job.held->gpus,
                   .grace_s = job.asked.grace_s,
-                  .user = job.asked.user};
+                  .user = job.asked.user,
+                  .parameters = job.asked.engine_parameters};
     for (const auto& [key, value] : job.asked.environment) run.environment[key] = value;
     run.environment["LARDER_JOB"] = job.asked.name;
     run.environment["LARDER_JOB_ID"] = std::to_string(job.id);
     run.environment["LARDER_ATTEMPT"] = std::to_string(job.attempt);
     run.environment["LARDER_TENANT"] = job.asked.tenant;
     run.environment["LARDER_GPUS"] = std::to_string(job.held->count);
-    run.environment["LARDER_NODES"] = std::to_string(job.held->gpus.size());
+    std::string nodes;
+    for (const NamedGpus& share : job.held->gpus) nodes += (nodes.empty() ? "" : ",") + share.node;
+    run.environment["LARDER_NODES"] = nodes;
+    run.environment["LARDER_NODE_COUNT"] = std::to_string(job.held->gpus.size());
     std::string pods;
     for (const std::uint32_t gpus : job.asked.shape.pods) pods += (pods.empty() ? "" : ",") + std::to_string(gpus);
     if (!pods.empty()) run.environment["LARDER_PODS"] = pods;

@@ -44,6 +44,8 @@ struct LiveOptions {
     std::uint64_t queue_bytes_max = JobQueue::kBytesMax;
     double decide_every_s = 10;                      // even if nothing happens, because rates change
     TimeWindow window;                               // for GPU time, from the policy's options
+    double start_timeout_s = 0;                      // for an attempt to begin; 0: none
+    bool engine_takes_parameters = false;            // Submission::engine_parameters
     std::optional<std::uint32_t> own_user;           // runs the jobs that have no user of their own; nullopt: unknown
     std::map<std::string, std::string> environment;  // of all jobs; a job's own variables take precedence
 };
@@ -97,6 +99,7 @@ private:
     };
 
     void take_events(Moment now);
+    void take_node_event(const EngineEvent& event, Moment now);
     void account(double now_s);
     void decide_now(Moment now);
     void note_ideals(const StorageView& view);
@@ -104,8 +107,10 @@ private:
     void count_waits();
     void save();
     // `dropped`: the jobs that were removed from the history.
-    void finish_save(std::span<const JobId> dropped, bool with_progress, const Result<void>& result);
-    void tell_engine();
+    void finish_save(std::span<const JobId> dropped, bool with_progress, std::uint64_t events,
+                     const Result<void>& result);
+    // `events`: as in Engine::recorded().
+    void tell_engine(std::uint64_t events);
     void register_job(JobRecord& job);
     void remove_jobs_that_ended();
     EngineJob engine_job(const JobRecord& job) const;
@@ -115,6 +120,7 @@ private:
     allocator::Cluster& cluster_;
     Save save_;
     JobQueue queue_;
+    std::uint64_t events_taken_ = 0;   // from the engine
     bool saving_ = false;              // a change is being put on record; the next waits for it
     std::vector<Done> wait_for_save_;  // waiting for the next change to be put on record
     std::map<JobId, SentToEngine> sent_to_engine_;

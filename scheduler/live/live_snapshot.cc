@@ -1,6 +1,7 @@
 #include "scheduler/live/live_snapshot.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace larder::scheduler {
 namespace {
@@ -80,7 +81,7 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
                            std::span<const Tenant> tenants, bool storage_aware, double now_s)
     : queue_(queue),
       cluster_(cluster),
-      ids_(queue.schedulable()),
+      ids_(queue.schedulable(now_s)),
       datasets_(view.datasets),
       view_(view),
       looked_up_(view.cached_on.size()),
@@ -94,6 +95,12 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
         JobRecord& job = queue.job(id);
         fill(job, view);
         jobs_.push_back(&job.state);
+        if (job.state.packed_with != nullptr) continue;
+        // Jobs go on on a drained node, and take nothing from the others.
+        for (const NodeGpus& share : job.state.placement) {
+            const GpuNode& node = cluster.nodes[share.node];
+            if (!node.usable) types_[node.gpu_type].gpus += static_cast<std::uint32_t>(std::popcount(share.gpus));
+        }
     }
     snapshot_ = {.now_s = now_s,
                  .gpu_types = types_,

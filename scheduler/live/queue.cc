@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <functional>
 
 #include "base/units.h"
@@ -12,6 +13,9 @@ namespace {
 
 // A job whose process is lost this many times in a row fails: the cause must be the job itself.
 constexpr std::uint32_t kLostMax = 5;
+// How long a job that the engine did not begin waits before it is placed again: the first time, and at most.
+constexpr double kRetryFirst_s = 1;
+constexpr double kRetryMost_s = 300;
 // A process that ran this long before it was lost begins a new row: a job that gets on is not the cause.
 constexpr double kProgressAtLeast_s = 600;
 
@@ -194,22 +198,33 @@ void JobQueue::take(const EngineEvent& event, double now_s) {
     JobRecord& job = at->second;
     if (event.attempt != job.attempt || !is_with_engine(job.phase)) return;
     changed_.insert(job.id);
+    // The engine's clock may differ from ours.
+    if (event.at_s) now_s = std::clamp(*event.at_s, std::min(job.state.started_s, now_s), now_s);
     switch (event.kind) {
+        case EngineEvent::Kind::pending:
+            if (job.phase != Phase::starting || job.pending_for == event.message) return;
+            job.pending_for = event.message;
+            add_log(job, now_s, "is pending: " + event.message);
+            return;
         case EngineEvent::Kind::started:
             if (job.phase != Phase::starting) return;
             job.phase = Phase::running;
+            job.rejected = 0;
             add_log(job, now_s, "runs on " + text_of(*job.held));
             notes_.push_back(
                 {QueueNote::Kind::started, job.asked.name, "job " + title(job) + " runs on " + text_of(*job.held)});
             return;
         case EngineEvent::Kind::ended: return handle_end(job, event, now_s);
         case EngineEvent::Kind::lost: return handle_loss(job, event, now_s);
+        case EngineEvent::Kind::rejected: return handle_rejection(job, event, now_s);
+        case EngineEvent::Kind::evicted: return handle_eviction(job, event, now_s);
         case EngineEvent::Kind::node_lost:
+        case EngineEvent::Kind::node_drained:
         case EngineEvent::Kind::node_back: return;
     }
 }
 
-void JobQueue::lose_node(std::string_view node, double now_s) {
+void JobQueue::close_node(std::string_view node, std::string_view what, double now_s) {
     const auto is_on_node = [&](const std::optional<Allotment>& on) {
         return on && std::ranges::find(on->gpus, node, &NamedGpus::node) != on->gpus.end();
     };
@@ -219,13 +234,26 @@ void JobQueue::lose_node(std::string_view node, double now_s) {
         const bool was_moving = job.phase == Phase::stopping && is_on_node(job.next);
         if (!was_placed && !was_moving) continue;
         changed_.insert(id);
-        add_log(job, now_s, "node " + std::string(node) + " was lost before the job began there");
+        add_log(job, now_s, "node " + std::string(node) + " " + std::string(what) + " before the job began there");
         release(job, now_s);
         if (was_placed) {
             requeue(job, now_s);
         } else {
             stop(job, StopCause::preempted);
         }
+    }
+}
+
+void JobQueue::time_out_starts(double timeout_s, double now_s) {
+    for (const JobId id : active_) {
+        JobRecord& job = jobs_.at(id);
+        if (job.phase != Phase::starting || now_s - job.state.started_s < timeout_s) continue;
+        changed_.insert(id);
+        add_log(job, now_s,
+                "did not begin within " + format_duration_ns(static_cast<std::int64_t>(timeout_s * 1e9)) +
+                    (job.pending_for.empty() ? "" : ": " + job.pending_for));
+        release(job, now_s);
+        stop(job, StopCause::start_timeout);
     }
 }
 
@@ -237,6 +265,7 @@ void JobQueue::handle_end(JobRecord& job, const EngineEvent& event, double now_s
     if (job.phase == Phase::stopping && event.was_stopping) {
         const StopCause cause = std::exchange(job.stop_cause, StopCause::none);
         if (cause == StopCause::cancelled) return end(job, Phase::cancelled, job.end_reason, now_s);
+        if (cause == StopCause::start_timeout) return requeue_later(job, now_s);
         ++job.state.preemptions;
         ++counts_.preemptions;
         if (cause == StopCause::moved) {
@@ -260,6 +289,42 @@ void JobQueue::handle_stop_from_outside(JobRecord& job, const EngineEvent& event
     requeue(job, now_s);
 }
 
+void JobQueue::handle_rejection(JobRecord& job, const EngineEvent& event, double now_s) {
+    if (job.phase == Phase::running) return;  // it has begun
+    add_log(job, now_s, "rejected by the cluster manager: " + event.message);
+    const StopCause cause = std::exchange(job.stop_cause, StopCause::none);
+    release(job, now_s);
+    if (cause == StopCause::cancelled) return end(job, Phase::cancelled, job.end_reason, now_s);
+    if (event.for_good) {
+        ++counts_.rejections;
+        return end(job, Phase::failed, "rejected by the cluster manager: " + event.message, now_s);
+    }
+    job.pending_for = event.message;
+    requeue_later(job, now_s);
+}
+
+void JobQueue::handle_eviction(JobRecord& job, EngineEvent event, double now_s) {
+    ++counts_.evictions;
+    add_log(job, now_s, "evicted by the cluster manager: " + event.message);
+    if (job.phase == Phase::stopping) {
+        event.was_stopping = true;
+        return handle_end(job, event, now_s);
+    }
+    release(job, now_s);
+    requeue(job, now_s);
+}
+
+void JobQueue::requeue_later(JobRecord& job, double now_s) {
+    ++counts_.rejections;
+    const double delay_s =
+        std::min(kRetryMost_s, std::ldexp(kRetryFirst_s, static_cast<int>(std::min(job.rejected, 16u))));
+    ++job.rejected;
+    job.not_before_s = now_s + delay_s;
+    const std::string pending_for = job.pending_for;
+    requeue(job, now_s);
+    job.pending_for = pending_for;
+}
+
 void JobQueue::handle_loss(JobRecord& job, const EngineEvent& event, double now_s) {
     if (is_stop_from_outside(job, event)) return handle_stop_from_outside(job, event, now_s);
     ++counts_.lost;
@@ -269,6 +334,7 @@ void JobQueue::handle_loss(JobRecord& job, const EngineEvent& event, double now_
     const StopCause cause = std::exchange(job.stop_cause, StopCause::none);
     release(job, now_s);
     if (cause == StopCause::cancelled) return end(job, Phase::cancelled, job.end_reason, now_s);
+    if (cause == StopCause::start_timeout) return requeue_later(job, now_s);
     if (job.lost >= kLostMax) {
         return end(job, Phase::failed, "lost " + std::to_string(job.lost) + " times in a row: " + event.message, now_s);
     }
@@ -311,6 +377,7 @@ void JobQueue::requeue(JobRecord& job, double now_s) {
     job.state.waiting_since_s = now_s;
     job.state.lease_until_s = 0;
     job.waits_for = WaitsFor::turn;
+    job.pending_for.clear();
     add_log(job, now_s, "waits again");
     notes_.push_back({QueueNote::Kind::stopped, job.asked.name, "job " + title(job) + " is stopped, and waits again"});
 }

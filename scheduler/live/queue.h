@@ -34,6 +34,8 @@ struct QueueCounts {
     std::uint64_t starts = 0;  // attempts
     std::uint64_t preemptions = 0;
     std::uint64_t lost = 0;
+    std::uint64_t evictions = 0;
+    std::uint64_t rejections = 0;  // starts that timed out included
     std::map<Phase, std::uint64_t> ended;
     std::vector<double> waits_s;  // from submission to the first start; the reader empties it
 };
@@ -77,8 +79,11 @@ public:
     // changed: the job has already ended.
     Result<void> cancel(JobId job, const std::string& by, double now_s);
 
-    // Returns the jobs to decide on, by id: those that run, or wait only for GPUs.
-    std::vector<JobId> schedulable() const;
+    // Returns the jobs to decide on, by id: those that run, or wait only for GPUs. A rejected job waits some time
+    // first.
+    std::vector<JobId> schedulable(double now_s) const;
+    // Returns when the next rejected job may be placed again; kNever: there is none.
+    double next_retry_s(double now_s) const;
     // Applies a decision. `ids`: by index in its snapshot. `by`: the policy, for the log.
     void apply(const Actions& actions, std::span<const JobId> ids, std::string_view by, double now_s);
     void set_waits_for(JobId job, WaitsFor why, const std::string& text, double now_s);
@@ -86,8 +91,11 @@ public:
     void begin_starts(double now_s);
     // Handles the engine's events, except those about nodes.
     void take(const EngineEvent& event, double now_s);
-    // Handles the loss of a node. A job placed there that has not begun waits again; a job moving there stops instead.
-    void lose_node(std::string_view node, double now_s);
+    // Handles that a node takes no more jobs. A job placed there that has not begun waits again; a job moving there
+    // stops instead. `what`: what became of the node, for the log ("was lost").
+    void close_node(std::string_view node, std::string_view what, double now_s);
+    // Stops the attempts that the engine has not begun within `timeout_s`. Their jobs wait again.
+    void time_out_starts(double timeout_s, double now_s);
     // Clears the rates of the job's spec on GPU types that have no place for its GangShape.
     void limit_types(JobRecord& job) const;
     // Copies the cells that jobs hold into their records. Call it before the records are written.
@@ -133,6 +141,10 @@ private:
     void handle_end(JobRecord& job, const EngineEvent& event, double now_s);
     void handle_loss(JobRecord& job, const EngineEvent& event, double now_s);
     void handle_stop_from_outside(JobRecord& job, const EngineEvent& event, double now_s);
+    void handle_rejection(JobRecord& job, const EngineEvent& event, double now_s);
+    void handle_eviction(JobRecord& job, EngineEvent event, double now_s);
+    // Lets the job wait again, but not be placed at once: longer with each time in a row.
+    void requeue_later(JobRecord& job, double now_s);
     void tell_dependents(const JobRecord& job, double now_s);
     void check_dependencies(JobId id, double now_s);
     // The GPUs that stopping jobs still hold, by node.

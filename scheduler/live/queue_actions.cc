@@ -93,14 +93,24 @@ Allotment JobQueue::allotment_of(const Start& start, std::span<const JobId> ids)
     return held;
 }
 
-std::vector<JobId> JobQueue::schedulable() const {
+std::vector<JobId> JobQueue::schedulable(double now_s) const {
     std::vector<JobId> ids;
     for (const JobId id : active_) {
         const JobRecord& job = jobs_.at(id);
         const bool is_leaving = job.phase == Phase::stopping && !job.next;
-        if (!is_leaving && job.after.empty() && !new_.contains(id)) ids.push_back(id);
+        const bool is_rejected = job.phase == Phase::waiting && job.not_before_s > now_s;
+        if (!is_leaving && !is_rejected && job.after.empty() && !new_.contains(id)) ids.push_back(id);
     }
     return ids;
+}
+
+double JobQueue::next_retry_s(double now_s) const {
+    double next_s = kNever;
+    for (const JobId id : active_) {
+        const JobRecord& job = jobs_.at(id);
+        if (job.phase == Phase::waiting && job.not_before_s > now_s) next_s = std::min(next_s, job.not_before_s);
+    }
+    return next_s;
 }
 
 void JobQueue::apply(const Actions& actions, std::span<const JobId> ids, std::string_view by, double now_s) {
@@ -220,6 +230,7 @@ void JobQueue::begin_starts(double now_s) {
         ++job.attempt;
         ++counts_.starts;
         job.state.started_s = now_s;
+        job.pending_for.clear();
         job.exit_code.reset();
         job.exit_signal.reset();
         if (job.state.first_started_s == kNever) {

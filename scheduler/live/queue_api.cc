@@ -92,10 +92,13 @@ QueueApi::QueueApi(Parts parts, const allocator::ExtensionContext& place)
       events_(place.events),
       store_(std::move(parts.store)),
       engine_(std::move(parts.engine)),
+      engine_api_(std::move(parts.engine_api)),
+      routes_(kRoutes.begin(), kRoutes.end()),
       scheduler_(std::move(parts.options), *engine_, place.cluster,
                  [this, on_thread = place.on_thread](const LiveRecord& change, LiveScheduler::Done saved) {
                      store_->save(change, on_thread(std::move(saved)));
                  }) {
+    if (engine_api_) routes_.insert(routes_.end(), engine_api_->routes().begin(), engine_api_->routes().end());
     scheduler_.restore(store_->found(), now());
 }
 
@@ -105,11 +108,12 @@ Moment QueueApi::now() const {
 }
 
 std::span<const allocator::Extension::Route> QueueApi::routes() const {
-    return kRoutes;
+    return routes_;
 }
 
 void QueueApi::tick() {
     scheduler_.tick(now());
+    if (engine_api_) engine_api_->tick();
     for (QueueNote& note : scheduler_.take_notes()) {
         const auto kind = std::ranges::find(kEventKinds, note.kind, &decltype(kEventKinds)::value_type::first);
         events_.add(kind->second, std::move(note.job), std::move(note.text));
@@ -122,6 +126,7 @@ std::string QueueApi::metrics_text() {
 
 void QueueApi::answer(std::size_t route, const HttpRequest& request, const std::string& name,
                       const HttpRespond& respond) {
+    if (route >= kRoutes.size()) return engine_api_->answer(route - kRoutes.size(), request, name, respond);
     const auto which = static_cast<Answer>(route);
     if (which == Answer::submit) return submit(request, respond);
     if (which == Answer::list) return respond(list());
@@ -160,7 +165,7 @@ bool QueueApi::may_manage(const JobRecord& job, const HttpRequest& request) {
     return job.asked.user && job.asked.user->uid == request.peer->uid;
 }
 
-Result<std::vector<Submission>> QueueApi::read_submissions(const HttpRequest& request) {
+Result<std::vector<Submission>> QueueApi::read_submissions(const HttpRequest& request) const {
     const auto object = request_object(request);
     if (!object) return std::unexpected(object.error());
     JsonReader reader(*object, "");
@@ -175,7 +180,9 @@ Result<std::vector<Submission>> QueueApi::read_submissions(const HttpRequest& re
         if (!job) return std::unexpected(job.error());
         if (request.peer) job->user = RunAs{request.peer->uid, request.peer->gid};
         if (!request.peer) job->submitter = request.authenticated_as;
-        if (!request.peer && ::geteuid() == 0) {
+        // A cluster manager has its own rules about users.
+        const bool runs_here = engine_api_ == nullptr;
+        if (!request.peer && runs_here && ::geteuid() == 0) {
             return fail(ErrorCode::permission_denied,
                         "jobs run as the user who submits them, and over TCP that user is unknown: submit on the Unix "
                         "socket, or run larder-allocator as the user for all jobs");
@@ -245,6 +252,10 @@ HttpResponse QueueApi::output(const JobRecord& job, const HttpRequest& request) 
             "job " + title(job) + " has no attempt " + std::to_string(*attempt) + ", or less output than that offset"});
     }
     const std::string path = engine_->output_of(job.id, static_cast<std::uint32_t>(*attempt));
+    if (path.find("://") != std::string::npos) {
+        return http_error(
+            Error{ErrorCode::not_found, "the output of job " + title(job) + " is not kept here, but at " + path});
+    }
     auto part = path.empty() ? Result<std::string>(std::string()) : read_part(path, *offset);
     if (!part) return http_error(part.error());
     return {.content_type = "application/octet-stream", .body = std::move(*part)};

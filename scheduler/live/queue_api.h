@@ -1,7 +1,8 @@
 #pragma once
 
 // Serves submitted jobs over the allocator's HTTP API: the routes under /v1/queue and /v1/history, their metrics, and
-// the ticks that drive the scheduler. Owns the scheduler, its engine and its history store.
+// the ticks that drive the scheduler. Owns the scheduler, its engine and its history store. An engine may have routes
+// of its own.
 
 #include <memory>
 #include <span>
@@ -20,6 +21,7 @@ public:
         LiveOptions options;
         std::unique_ptr<HistoryStore> store;
         std::unique_ptr<Engine> engine;
+        std::unique_ptr<allocator::Extension> engine_api;  // the engine's own routes; null: none. Refers to the engine
     };
     QueueApi(Parts parts, const allocator::ExtensionContext& place);
 
@@ -32,7 +34,7 @@ public:
 
 private:
     static Submitter submitter_of(const HttpRequest& request);
-    static Result<std::vector<Submission>> read_submissions(const HttpRequest& request);
+    Result<std::vector<Submission>> read_submissions(const HttpRequest& request) const;
     void submit(const HttpRequest& request, const HttpRespond& respond);
     HttpResponse list() const;
     HttpResponse show(const JobRecord& job) const;
@@ -48,6 +50,8 @@ private:
     allocator::EventLog& events_;
     std::unique_ptr<HistoryStore> store_;
     std::unique_ptr<Engine> engine_;
+    std::unique_ptr<allocator::Extension> engine_api_;  // may be null
+    std::vector<Route> routes_;                         // of the queue, then of the engine
     LiveScheduler scheduler_;
 };
 

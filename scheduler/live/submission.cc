@@ -261,6 +261,7 @@ std::uint64_t record_bytes(const Submission& job) {
     for (const std::string& word : job.command) bytes += text_bytes(word);
     for (const std::string& before : job.after) bytes += text_bytes(before);
     for (const auto& [key, value] : job.environment) bytes += text_bytes(key) + text_bytes(value);
+    for (const auto& [key, value] : job.engine_parameters) bytes += text_bytes(key) + text_bytes(value);
     for (const auto& [type, rate] : job.ideal_by_type) bytes += text_bytes(type) + kNumber;
     return bytes + kNumber * (job.scaling.size() + job.rate_by_nodes.size() + job.after.size() + job.shape.pods.size());
 }
@@ -294,6 +295,9 @@ Result<void> check_submission(const Submission& job, const SubmissionLimits& lim
     if (auto good = check_name(job.name); !good) return good;
     if (auto good = check_command(job); !good) return good;
     if (auto good = check_numbers(job, limits.now_s); !good) return good;
+    if (!job.engine_parameters.empty() && !limits.engine_takes_parameters) {
+        return wrong("engine_parameters", "only a cluster manager takes them, but jobs run on the allocator's machine");
+    }
     if (const std::uint64_t bytes = record_bytes(job); bytes > kRecordBytesMax) {
         return wrong("command", "and environment are too long: the job would take " + format_bytes(bytes) +
                                     " in the queue, of at most " + format_bytes(kRecordBytesMax));

@@ -58,6 +58,8 @@ struct Submission {
     std::vector<double> scaling;
     std::vector<double> rate_by_nodes;
     GangShape shape;
+    // What the cluster manager should know: image, account, partition. Only its agent reads it.
+    std::map<std::string, std::string> engine_parameters;
 
     std::uint32_t least_gpus() const { return gpus_min == 0 ? gpus : gpus_min; }
     // The fewest GPUs that its gang may have.
@@ -95,6 +97,7 @@ struct SubmissionLimits {
     const Placer* placer = nullptr;  // knows the tenants' claims; null: every tenant has a claim to all GPUs
     Submitter by{.uid = {}, .name = {}, .is_operator = true};
     std::span<const SubmitRule> rules = {};  // by tenant; empty: all tenants are open
+    bool engine_takes_parameters = false;
 };
 
 // Returns the tenant that the job counts for. If the job names none, that is "default" if the submitter may submit for

@@ -95,6 +95,11 @@ std::uint64_t waiting_before(const JobRecord& job, const WhyContext& context) {
 Why why_waiting(const JobRecord& job, const WhyContext& context) {
     const std::string begin =
         "Job " + title(job) + " has waited " + duration_text(context.now_s - job.state.waiting_since_s) + " for ";
+    if (job.not_before_s > context.now_s) {
+        return {"engine", "Job " + title(job) + " did not begin when it was last placed" +
+                              (job.pending_for.empty() ? "" : ": " + job.pending_for) + "; it is placed again in " +
+                              duration_text(job.not_before_s - context.now_s) + " at the earliest."};
+    }
     if (!job.after.empty()) {
         std::string text;
         for (const JobId id : job.after) {
@@ -104,8 +109,9 @@ Why why_waiting(const JobRecord& job, const WhyContext& context) {
         return {"dependencies", begin + "the success of job " + text + "."};
     }
     const Free counts = free_gpus(job, context);
-    const std::string state = gpus(counts.free) + " of " + std::to_string(counts.all) + " are free" +
-                              (counts.lost > 0 ? ", " + std::to_string(counts.lost) + " are on lost nodes" : "");
+    const std::string state =
+        gpus(counts.free) + " of " + std::to_string(counts.all) + " are free" +
+        (counts.lost > 0 ? ", " + std::to_string(counts.lost) + " are on lost or drained nodes" : "");
     switch (job.waits_for) {
         case WaitsFor::gpus:
             return {"gpus", begin + "GPUs: it needs " + asked_for(job) + " at once, and " + state +
@@ -212,7 +218,8 @@ Why why(const JobRecord& job, const WhyContext& context) {
         }
         case Phase::starting:
             return {"engine", who + " is being started on " + text_of(*job.held) + ", attempt " +
-                                  std::to_string(job.attempt) + "."};
+                                  std::to_string(job.attempt) +
+                                  (job.pending_for.empty() ? "" : "; it is pending: " + job.pending_for) + "."};
         case Phase::running: return why_running(job, context);
         case Phase::stopping:
             return {"engine", who + " was asked to end (" + std::string(name(job.stop_cause)) + ") and is killed " +

@@ -30,6 +30,7 @@ struct SubmitOptions {
     std::string file;
     std::string directory;
     std::vector<std::string> environment;
+    std::vector<std::string> engine_parameters;
     std::string tenant;
     std::optional<unsigned> gpus;
     std::optional<unsigned> gpus_min;
@@ -103,6 +104,18 @@ Result<json::object> environment_of(const std::vector<std::string>& requested) {
     return environment;
 }
 
+Result<json::object> parameters_of(const std::vector<std::string>& given) {
+    json::object parameters;
+    for (const std::string& text : given) {
+        const std::size_t equals = text.find('=');
+        if (equals == std::string::npos || equals == 0) {
+            return fail(ErrorCode::invalid_argument, "--engine-parameter: \"" + text + "\" is not KEY=VALUE");
+        }
+        parameters[text.substr(0, equals)] = text.substr(equals + 1);
+    }
+    return parameters;
+}
+
 Result<json::object> job_of(const SubmitOptions& options) {
     auto environment = environment_of(options.environment);
     if (!environment) return std::unexpected(environment.error());
@@ -111,6 +124,9 @@ Result<json::object> job_of(const SubmitOptions& options) {
     json::object job{{"command", std::move(command)},
                      {"directory", options.directory.empty() ? current_directory() : options.directory},
                      {"environment", std::move(*environment)}};
+    auto parameters = parameters_of(options.engine_parameters);
+    if (!parameters) return std::unexpected(parameters.error());
+    if (!parameters->empty()) job["engine_parameters"] = std::move(*parameters);
     const auto put_text = [&](const char* key, const std::string& text) {
         if (!text.empty()) job[key] = text;
     };
@@ -281,6 +297,10 @@ void add_submit_command(CLI::App& job, Context& context) {
                      "GPUs of each pod of the gang, such as 7,5: a pod lies on one node. Default: the GPUs may be on "
                      "any nodes")
         ->delimiter(',')
+        ->allow_extra_args(false);
+    command
+        ->add_option("--engine-parameter", options->engine_parameters,
+                     "KEY=VALUE for the cluster manager that runs the job, such as image=pytorch:2.4")
         ->allow_extra_args(false);
     command->add_option("--hierarchy", options->hierarchy, "The only hierarchy of the cells that the job may use");
     command->add_option("--together", options->together,

@@ -29,7 +29,8 @@ protected:
                             .submit_rules = submit_rules,
                             .policy = std::move(make_policy(policy, {}).value()),
                             .history_max = history_max,
-                            .queue_bytes_max = queue_bytes_max};
+                            .queue_bytes_max = queue_bytes_max,
+                            .start_timeout_s = start_timeout_s};
         if (own_policy) options.policy = own_policy();
         options.placer = std::make_unique<FreePool>(options.cluster);
         if (own_placer) options.placer = own_placer(options);
@@ -136,6 +137,7 @@ protected:
     std::function<std::unique_ptr<Placer>(const LiveOptions&)> own_placer;
     std::size_t history_max = 100;
     std::uint64_t queue_bytes_max = JobQueue::kBytesMax;
+    double start_timeout_s = 0;
     bool saving_fails = false;
     bool disk_is_slow = false;
     std::vector<std::pair<LiveRecord, LiveScheduler::Done>> unwritten;  // while the disk is slow

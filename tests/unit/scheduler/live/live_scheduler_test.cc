@@ -137,7 +137,7 @@ TEST_F(Live, LostNodeRequeuesItsJobs) {
     tick();
     EXPECT_EQ(phase(on_first), Phase::waiting);
     EXPECT_EQ(phase(on_second), Phase::running);
-    EXPECT_THAT(why(on_first), HasSubstr("4 are on lost nodes"));
+    EXPECT_THAT(why(on_first), HasSubstr("4 are on lost or drained nodes"));
     tick(20);
     EXPECT_EQ(engine.starts.size(), 2u);
     engine.tell_node(Kind::node_back, lost);

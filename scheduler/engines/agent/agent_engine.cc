@@ -1,0 +1,191 @@
+#include "scheduler/engines/agent/agent_engine.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace larder::scheduler {
+namespace {
+
+using Kind = EngineEvent::Kind;
+
+constexpr const char* kNoAgent = "no agent of the cluster manager is connected";
+
+bool is_end(Kind kind) {
+    return kind == Kind::ended || kind == Kind::lost || kind == Kind::rejected || kind == Kind::evicted;
+}
+
+std::string replaced(std::string text, std::string_view what, const std::string& by) {
+    if (const auto at = text.find(what); at != std::string::npos) text.replace(at, what.size(), by);
+    return text;
+}
+
+}  // namespace
+
+AgentEngine::AgentEngine(std::vector<std::string> nodes, std::string instance, std::string output_url)
+    : instance_(std::move(instance)), output_url_(std::move(output_url)) {
+    for (std::string& node : nodes) nodes_.emplace(std::move(node), Kind::node_back);
+}
+
+// --- the scheduler's side
+
+void AgentEngine::start(const EngineJob& job) {
+    attempts_[job.job] = {.job = job};
+    if (sessions_ > 0) return add_start(job);
+    add_event({.kind = Kind::pending, .job = job.job, .attempt = job.attempt, .message = kNoAgent});
+}
+
+void AgentEngine::adopt(const EngineJob& job) {
+    attempts_[job.job] = {.job = job, .has_begun = true};
+}
+
+void AgentEngine::stop(JobId job, std::uint32_t attempt) {
+    const auto at = attempts_.find(job);
+    if (at == attempts_.end() || at->second.job.attempt != attempt) return;
+    at->second.is_stopping = true;
+    if (sessions_ > 0) add_stop(job, attempt);
+}
+
+std::vector<EngineEvent> AgentEngine::poll() {
+    return std::exchange(events_, {});
+}
+
+void AgentEngine::recorded(std::uint64_t events) {
+    recorded_ = std::max(recorded_, events);
+    is_resumed_ = true;
+}
+
+std::string AgentEngine::output_of(JobId job, std::uint32_t attempt) const {
+    if (attempt == 0) return "";
+    return replaced(replaced(output_url_, "{job}", std::to_string(job)), "{attempt}", std::to_string(attempt));
+}
+
+std::string AgentEngine::warning() const {
+    if (sessions_ == 0) return kNoAgent;
+    if (is_silent_) return "agent " + agent_ + " of the cluster manager has not been heard of lately";
+    if (unknown_nodes_.empty()) return "";
+    std::string names;
+    for (const std::string& node : unknown_nodes_) names += (names.empty() ? "" : ", ") + node;
+    return "the cluster manager has nodes that scheduler.node lacks: " + names;
+}
+
+// --- the agent's side
+
+Result<void> AgentEngine::check_session(const std::string& session) const {
+    if (sessions_ > 0 && session == instance_ + "-" + std::to_string(sessions_)) return {};
+    return fail(ErrorCode::changed, "session \"" + session + "\" has ended: attach again");
+}
+
+Result<std::string> AgentEngine::attach(const AgentState& state) {
+    if (!is_resumed_) return fail(ErrorCode::unavailable, "the scheduler is still resuming its jobs: try again");
+    agent_ = state.agent;
+    ++sessions_;
+    actions_.clear();
+    last_action_ = 0;
+    last_report_ = 0;
+    is_silent_ = false;
+    set_nodes(state);
+    std::set<std::pair<JobId, std::uint32_t>> had;
+    for (const EngineEvent& event : state.attempts) {
+        had.emplace(event.job, event.attempt);
+        const auto wanted = attempts_.find(event.job);
+        const bool is_wanted = wanted != attempts_.end() && wanted->second.job.attempt == event.attempt;
+        if (is_wanted) {
+            if (wanted->second.is_stopping && !is_end(event.kind)) add_stop(event.job, event.attempt);
+            take_attempt_event(event);
+        } else if (!is_end(event.kind)) {
+            add_stop(event.job, event.attempt);  // an orphan
+        }
+    }
+    std::vector<EngineEvent> missing;
+    for (const auto& [id, attempt] : attempts_) {
+        if (had.contains({id, attempt.job.attempt})) continue;
+        if (!attempt.has_begun && !attempt.is_stopping) {
+            add_start(attempt.job);
+        } else if (attempt.is_stopping) {
+            missing.push_back({.kind = Kind::ended,
+                               .job = id,
+                               .attempt = attempt.job.attempt,
+                               .was_stopping = true,
+                               .message = "the cluster manager no longer has it"});
+        } else {
+            missing.push_back({.kind = Kind::lost,
+                               .job = id,
+                               .attempt = attempt.job.attempt,
+                               .message = "the cluster manager no longer has it"});
+        }
+    }
+    for (EngineEvent& event : missing) take_attempt_event(std::move(event));
+    return instance_ + "-" + std::to_string(sessions_);
+}
+
+void AgentEngine::set_nodes(const AgentState& state) {
+    unknown_nodes_.clear();
+    std::map<std::string, EngineEvent> given;
+    for (const EngineEvent& event : state.nodes) {
+        if (!nodes_.contains(event.node)) unknown_nodes_.push_back(event.node);
+        given[event.node] = event;
+    }
+    for (auto& [node, last] : nodes_) {
+        const auto at = given.find(node);
+        EngineEvent event =
+            at != given.end()
+                ? at->second
+                : EngineEvent{.kind = Kind::node_lost, .message = "the cluster manager does not have it", .node = node};
+        if (std::exchange(last, event.kind) != event.kind) add_event(std::move(event));
+    }
+}
+
+Result<std::vector<AgentAction>> AgentEngine::actions(const std::string& session, std::uint64_t after) {
+    if (auto current = check_session(session); !current) return std::unexpected(current.error());
+    if (after > last_action_) {
+        return fail(ErrorCode::invalid_argument, "after: there is no action " + std::to_string(after));
+    }
+    std::erase_if(actions_, [after](const AgentAction& action) { return action.number <= after; });
+    return actions_;
+}
+
+Result<void> AgentEngine::report(const std::string& session, std::uint64_t number, std::vector<EngineEvent> events) {
+    if (auto current = check_session(session); !current) return current;
+    if (number <= last_report_) return {};
+    if (number != last_report_ + 1) {
+        return fail(ErrorCode::invalid_argument, "number: report " + std::to_string(last_report_ + 1) +
+                                                     " is missing: send it first, or attach again");
+    }
+    last_report_ = number;
+    for (EngineEvent& event : events) {
+        if (event.node.empty()) {
+            take_attempt_event(std::move(event));
+            continue;
+        }
+        const auto node = nodes_.find(event.node);
+        if (node == nodes_.end()) continue;
+        node->second = event.kind;
+        add_event(std::move(event));
+    }
+    return {};
+}
+
+void AgentEngine::add_event(EngineEvent event) {
+    ++taken_;
+    events_.push_back(std::move(event));
+}
+
+void AgentEngine::take_attempt_event(EngineEvent event) {
+    const auto at = attempts_.find(event.job);
+    if (at == attempts_.end() || at->second.job.attempt != event.attempt) return;
+    Attempt& attempt = at->second;
+    if (event.kind == Kind::started) attempt.has_begun = true;
+    if (is_end(event.kind)) attempts_.erase(at);
+    add_event(std::move(event));
+}
+
+void AgentEngine::add_start(const EngineJob& job) {
+    actions_.push_back({.number = ++last_action_, .job = job});
+}
+
+void AgentEngine::add_stop(JobId job, std::uint32_t attempt) {
+    actions_.push_back({.number = ++last_action_, .job = std::nullopt, .stop_job = job, .stop_attempt = attempt});
+}
+
+}  // namespace larder::scheduler

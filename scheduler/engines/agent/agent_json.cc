@@ -1,0 +1,188 @@
+#include "scheduler/engines/agent/agent_json.h"
+
+#include <boost/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "base/server/json_reader.h"
+
+namespace larder::scheduler {
+namespace json = boost::json;
+namespace {
+
+using Kind = EngineEvent::Kind;
+
+constexpr std::size_t kEventsMax = 100'000;  // of one message
+constexpr std::size_t kTextMax = 2000;       // bytes of a message to people
+
+constexpr std::array kKindNames{
+    std::pair{Kind::pending, std::string_view("pending")},
+    std::pair{Kind::started, std::string_view("started")},
+    std::pair{Kind::rejected, std::string_view("rejected")},
+    std::pair{Kind::ended, std::string_view("ended")},
+    std::pair{Kind::evicted, std::string_view("evicted")},
+    std::pair{Kind::lost, std::string_view("lost")},
+    std::pair{Kind::node_lost, std::string_view("node_lost")},
+    std::pair{Kind::node_drained, std::string_view("node_drained")},
+    std::pair{Kind::node_back, std::string_view("node_back")},
+};
+
+bool is_about_node(Kind kind) {
+    return kind == Kind::node_lost || kind == Kind::node_drained || kind == Kind::node_back;
+}
+
+json::object to_json(const std::map<std::string, std::string>& texts) {
+    json::object object;
+    for (const auto& [key, text] : texts) object[key] = text;
+    return object;
+}
+
+// Every task of a gang knows its rank and where rank 0 is. Gangs that share their first node need ports of their own.
+json::array tasks_of(const EngineJob& job) {
+    constexpr JobId kFirstPort = 20'000;
+    constexpr JobId kPorts = 10'000;
+    json::array tasks;
+    for (std::size_t rank = 0; rank < job.gpus.size(); ++rank) {
+        const NamedGpus& share = job.gpus[rank];
+        json::array gpus;
+        for (unsigned gpu = 0; gpu < kGpusPerNodeMax; ++gpu) {
+            if ((share.gpus >> gpu & 1) != 0) gpus.push_back(gpu);
+        }
+        json::object environment{{"LARDER_NODE_RANK", std::to_string(rank)},
+                                 {"MASTER_ADDR", job.gpus.front().node},
+                                 {"MASTER_PORT", std::to_string(kFirstPort + job.job % kPorts)}};
+        tasks.push_back(json::object{
+            {"node", share.node}, {"rank", rank}, {"gpus", std::move(gpus)}, {"environment", std::move(environment)}});
+    }
+    return tasks;
+}
+
+std::optional<int> exit_number(JsonReader& reader, std::string_view key) {
+    const auto number = reader.optional_integer(key);
+    if (!number) return std::nullopt;
+    if (*number < 0 || *number > 255) {
+        reader.reject(key, "must be from 0 to 255");
+        return std::nullopt;
+    }
+    return static_cast<int>(*number);
+}
+
+std::string text_of(JsonReader& reader, std::string_view key) {
+    std::string text = reader.optional_string(key).value_or("");
+    if (text.size() > kTextMax) reader.reject(key, "must have at most 2000 bytes");
+    return text;
+}
+
+Result<std::vector<EngineEvent>> read_events(const json::array& list, std::string_view key, bool of_nodes) {
+    std::vector<EngineEvent> events;
+    events.reserve(list.size());
+    for (std::size_t i = 0; i < list.size(); ++i) {
+        const std::string where = std::string(key) + "[" + std::to_string(i) + "]";
+        if (!list[i].is_object()) return fail(ErrorCode::invalid_argument, where + " is not an object");
+        auto event = read_engine_event(list[i].get_object(), where);
+        if (!event) return std::unexpected(event.error());
+        if (is_about_node(event->kind) != of_nodes) {
+            return fail(ErrorCode::invalid_argument,
+                        where + ": kind must be about " + (of_nodes ? "a node" : "an attempt"));
+        }
+        events.push_back(std::move(*event));
+    }
+    return events;
+}
+
+}  // namespace
+
+json::object to_json(const AgentAction& action) {
+    if (!action.job) {
+        return {{"number", action.number}, {"do", "stop"}, {"job", action.stop_job}, {"attempt", action.stop_attempt}};
+    }
+    const EngineJob& job = *action.job;
+    json::array command;
+    for (const std::string& word : job.command) command.push_back(json::value(word));
+    json::object object{{"number", action.number},
+                        {"do", "start"},
+                        {"job", job.job},
+                        {"attempt", job.attempt},
+                        {"command", std::move(command)},
+                        {"directory", job.directory},
+                        {"environment", to_json(job.environment)},
+                        {"parameters", to_json(job.parameters)},
+                        {"grace_s", job.grace_s},
+                        {"tasks", tasks_of(job)}};
+    if (job.user) object["user"] = json::object{{"uid", job.user->uid}, {"gid", job.user->gid}};
+    return object;
+}
+
+Result<EngineEvent> read_engine_event(const json::object& object, const std::string& where) {
+    JsonReader reader(object, where);
+    EngineEvent event;
+    const std::string kind = reader.string("kind");
+    const auto known = std::ranges::find(kKindNames, kind, &std::pair<Kind, std::string_view>::second);
+    if (known == kKindNames.end()) {
+        std::string names;
+        for (const auto& [one, name] : kKindNames) names += (names.empty() ? "" : ", ") + std::string(name);
+        reader.reject("kind", "must be one of " + names);
+    } else {
+        event.kind = known->first;
+    }
+    event.message = text_of(reader, "message");
+    if (reader.has("at_unix_s")) event.at_s = reader.number("at_unix_s");
+    if (known != kKindNames.end() && is_about_node(event.kind)) {
+        event.node = reader.string("node");
+        if (event.node.empty()) reader.reject("node", "is empty");
+    } else {
+        event.job = reader.unsigned_integer("job");
+        const std::uint64_t attempt = reader.unsigned_integer("attempt");
+        if (attempt > std::numeric_limits<std::uint32_t>::max()) reader.reject("attempt", "is too large");
+        event.attempt = static_cast<std::uint32_t>(attempt);
+        event.exit_code = exit_number(reader, "exit_code");
+        event.exit_signal = exit_number(reader, "exit_signal");
+        event.was_stopping = reader.optional_boolean("was_stopping").value_or(false);
+        event.stopped_by = text_of(reader, "stopped_by");
+        event.for_good = reader.optional_boolean("for_good").value_or(false);
+        if (event.kind == Kind::ended && event.exit_code.has_value() == event.exit_signal.has_value()) {
+            reader.reject("exit_code", "or exit_signal must be there for \"ended\", and not both");
+        }
+    }
+    if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
+    return event;
+}
+
+Result<AgentState> read_agent_state(const json::object& object) {
+    JsonReader reader(object, "");
+    AgentState state{.agent = reader.string("agent"), .nodes = {}, .attempts = {}};
+    const json::array& nodes = reader.array("nodes");
+    const json::array& attempts = reader.array("attempts");
+    if (state.agent.empty() || state.agent.size() > 255) reader.reject("agent", "must be a name of 1 to 255 bytes");
+    if (nodes.size() + attempts.size() > kEventsMax) reader.reject("attempts", "are too many");
+    if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
+    auto of_nodes = read_events(nodes, "nodes", true);
+    if (!of_nodes) return std::unexpected(of_nodes.error());
+    auto of_attempts = read_events(attempts, "attempts", false);
+    if (!of_attempts) return std::unexpected(of_attempts.error());
+    state.nodes = std::move(*of_nodes);
+    state.attempts = std::move(*of_attempts);
+    return state;
+}
+
+Result<AgentReport> read_agent_report(const json::object& object) {
+    JsonReader reader(object, "");
+    AgentReport report{.session = reader.string("session"), .number = reader.unsigned_integer("number"), .events = {}};
+    const json::array& events = reader.array("events");
+    if (report.number == 0) reader.reject("number", "must be at least 1");
+    if (events.size() > kEventsMax) reader.reject("events", "are too many");
+    if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
+    report.events.reserve(events.size());
+    for (std::size_t i = 0; i < events.size(); ++i) {
+        const std::string where = "events[" + std::to_string(i) + "]";
+        if (!events[i].is_object()) return fail(ErrorCode::invalid_argument, where + " is not an object");
+        auto event = read_engine_event(events[i].get_object(), where);
+        if (!event) return std::unexpected(event.error());
+        report.events.push_back(std::move(*event));
+    }
+    return report;
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,120 @@
+"""Compares docs/openapi/engine.yaml with a running allocator: both have the same routes, every answer fits its schema,
+and every documented answer is seen."""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+from allocator_process import Allocator
+from description import Description
+
+NODES = [{"kind": "node_back", "node": "n1"}]
+
+
+@pytest.fixture
+def allocator(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Allocator]:
+    started = Allocator(
+        larder_bin, tmp_path, "--scheduler.directory", str(tmp_path / "jobs"), "--scheduler.engine", "agent",
+        "--scheduler.node.n1.gpus", "4", "--scheduler.output_url", "https://logs/{job}/{attempt}",
+    )  # fmt: skip
+    yield started
+    assert started.end() == 0
+
+
+@pytest.fixture
+def engine(repository: pathlib.Path) -> Description:
+    return Description(repository / "docs" / "openapi" / "engine.yaml")
+
+
+def test_description_is_valid(engine: Description) -> None:
+    engine.check_document()
+
+
+def test_server_and_description_have_the_same_routes(allocator: Allocator, engine: Description) -> None:
+    listed = allocator.ask("GET", "/v1").json()["routes"]
+    served = {(route["method"], route["path"]) for route in listed if route["path"].startswith("/v1/engine")}
+    assert served == set(engine.operations())
+
+
+def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(allocator: Allocator, engine: Description) -> None:
+    def ask(method: str, target: str, body: object = None, status: int = 200) -> dict:
+        answer = allocator.ask(method, target, body)
+        assert answer.status == status, f"{method} {target}: {answer.status} {answer.body!r}"
+        engine.check_answer(method, target, answer)
+        if body is not None and status == 200:
+            assert engine.fits_request(method, target, body), body
+        return answer.json()
+
+    def report(number: int, *events: dict, status: int = 200) -> dict:
+        return ask("POST", "/v1/engine/events", {"session": session, "number": number, "events": list(events)}, status)
+
+    # The first tick may not have come yet.
+    while allocator.ask("POST", "/v1/engine/attach", {"agent": "a", "nodes": NODES, "attempts": []}).status == 503:
+        pass
+    session = ask("POST", "/v1/engine/attach", {"agent": "a", "nodes": NODES, "attempts": []})["session"]
+    assert ask("GET", f"/v1/engine/actions?session={session}")["actions"] == []
+    answers: list[dict] = []
+    waiting = threading.Thread(
+        target=lambda: answers.append(ask("GET", f"/v1/engine/actions?session={session}&after=0&wait_s=60"))
+    )
+    waiting.start()
+    job = {"name": "one", "command": ["true"], "directory": "/", "gpus": 2, "engine_parameters": {"image": "x"}}
+    assert allocator.ask("POST", "/v1/queue", {"jobs": [job]}).status == 200
+    waiting.join()
+    (start,) = answers[0]["actions"]
+    assert start["do"] == "start" and start["parameters"] == {"image": "x"} and len(start["tasks"][0]["gpus"]) == 2
+    about = {"job": start["job"], "attempt": start["attempt"]}
+    report(1, {"kind": "pending", "message": "no image"} | about)
+    report(1)
+    report(2, {"kind": "started", "at_unix_s": 1e9} | about, {"kind": "node_drained", "node": "n1", "message": "by hand"})
+    assert allocator.ask("DELETE", "/v1/queue/one").status == 200
+    (stop,) = ask("GET", f"/v1/engine/actions?session={session}&after={start['number']}&wait_s=60")["actions"]
+    assert (stop["do"], stop["job"]) == ("stop", start["job"])
+    report(3, {"kind": "ended", "exit_signal": 15, "was_stopping": True, "stopped_by": "root"} | about)
+    shown = allocator.ask("GET", "/v1/queue/one").json()
+    assert (shown["state"], shown["output"]) == ("cancelled", f"https://logs/{start['job']}/1")
+    output = allocator.ask("GET", "/v1/queue/one/output")
+    assert output.status == 404 and "https://logs/" in output.json()["error"]["message"]
+
+    for bad in (
+        {"kind": "gone"} | about, {"kind": "ended"} | about, {"kind": "ended", "exit_code": 256} | about,
+        {"kind": "started", "job": 1}, {"kind": "node_back"}, {"kind": "started", "node": "n1"} | about,
+        {"kind": "lost", "message": "x" * 2001} | about,
+    ):  # fmt: skip
+        report(4, bad, status=400)
+        assert not engine.fits_request("POST", "/v1/engine/events", {"session": session, "number": 4, "events": [bad]}) or (
+            bad == {"kind": "ended"} | about
+        )
+    report(9, status=400)
+    report(0, status=400)
+    ask("POST", "/v1/engine/attach", {"agent": "", "nodes": [], "attempts": []}, 400)
+    ask("POST", "/v1/engine/attach", {"agent": "a", "nodes": [{"kind": "lost"} | about], "attempts": []}, 400)
+    ask("GET", "/v1/engine/actions", None, 400)
+    ask("GET", f"/v1/engine/actions?session={session}&after=x", None, 400)
+    ask("GET", f"/v1/engine/actions?session={session}&after=99", None, 400)
+    ask("GET", f"/v1/engine/actions?session={session}&wait_s=61", None, 400)
+    ask("POST", "/v1/engine/attach", {"agent": "b", "nodes": [], "attempts": []})
+    ask("GET", f"/v1/engine/actions?session={session}", None, 409)
+    report(4, status=409)
+    engine.check_all_seen()
+
+
+def test_only_operators_may_be_agents(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("submitter ci a-token-of-a-submitter\noperator k8s a-token-of-an-operator\n")
+    tokens.chmod(0o600)
+    started = Allocator(
+        larder_bin, tmp_path, "--scheduler.directory", str(tmp_path / "jobs"), "--scheduler.engine", "agent",
+        "--scheduler.node.n1.gpus", "4", "--listen", "127.0.0.1:0", "--access.tokens", str(tokens),
+    )  # fmt: skip
+    try:
+        state = {"agent": "a", "nodes": NODES, "attempts": []}
+        assert started.ask_tcp("POST", "/v1/engine/attach", state, "a-token-of-a-submitter").status == 403
+        while (answer := started.ask_tcp("POST", "/v1/engine/attach", state, "a-token-of-an-operator")).status == 503:
+            pass
+        assert answer.status == 200
+    finally:
+        started.kill()

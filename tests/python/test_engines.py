@@ -1,0 +1,398 @@
+"""The same cases for each engine that runs jobs: the local one, and one behind /v1/engine whose agent is a process of
+its own (tests/servers/process_agent.py). What only a cluster manager does is tried with the latter alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from allocator_process import Allocator, node_report
+
+NODES = ("--scheduler.node.n1.gpus", "4", "--scheduler.node.n2.gpus", "4")
+FOREVER = 'trap "exit 0" TERM; touch runs-$LARDER_ATTEMPT; while :; do sleep 0.01; done'
+
+
+class Runs:
+    """An allocator that runs jobs by one engine, in a directory of its own."""
+
+    def __init__(self, programs: pathlib.Path, directory: pathlib.Path, repository: pathlib.Path, engine: str) -> None:
+        self.programs = programs
+        self.directory = directory
+        self.agent_program = repository / "tests" / "servers" / "process_agent.py"
+        self.engine = engine
+        self.agent: subprocess.Popen[bytes] | None = None
+        self.agent_directory = directory / "agent"
+        self.agent_directory.mkdir()
+        self.nodes(n1="node_back", n2="node_back")
+        self.options: tuple[str, ...] = ()
+
+    def start(self, *options: str, agent: bool = True) -> Runs:
+        self.options = options
+        given = (*NODES, "--scheduler.engine", self.engine, *options)
+        self.allocator = Allocator(
+            self.programs, self.directory, "--scheduler.directory", str(self.directory / "jobs"), *given
+        )
+        if self.engine == "agent" and agent and self.agent is None:
+            self.start_agent()
+        return self
+
+    def restart_allocator(self) -> None:
+        self.allocator.kill()
+        self.start(*self.options)
+
+    def start_agent(self) -> None:
+        with open(self.directory / "agent.log", "ab") as log:
+            self.agent = subprocess.Popen(
+                [sys.executable, self.agent_program, self.allocator.socket, self.agent_directory], stdout=log, stderr=log
+            )
+
+    def kill_agent(self) -> None:
+        if self.agent is not None:
+            self.agent.kill()
+            self.agent.wait()
+            self.agent = None
+
+    def steer(self, file: str, text: str) -> None:
+        """Writes a file that steers the agent; "" removes it."""
+        path = self.agent_directory / file
+        if not text:
+            return path.unlink()
+        new = self.agent_directory / f"{file}.new"
+        new.write_text(text)
+        new.rename(path)
+        return None
+
+    def nodes(self, **kinds: str) -> None:
+        self.steer("nodes", "\n".join(f"{name} {kind}" for name, kind in kinds.items()))
+
+    def larder(self, *arguments: object, status: int = 0) -> str:
+        ran = subprocess.run(
+            [self.programs / "larder", "--allocator", self.allocator.socket, *map(str, arguments)],
+            capture_output=True, text=True, cwd=self.directory,
+        )  # fmt: skip
+        assert ran.returncode == status, f"larder {arguments}: {ran.stdout}{ran.stderr}"
+        return ran.stdout + ran.stderr
+
+    def submit(self, *options: object, script: str) -> int:
+        answer = self.larder("--json", "job", "submit", *options, "--", "sh", "-c", script)
+        return json.loads(answer)["jobs"][0]["id"]
+
+    def job(self, job: object) -> dict:
+        return json.loads(self.larder("--json", "job", "show", job))
+
+    def wait(self, job: object, state: str) -> dict:
+        while (seen := self.job(job))["state"] != state:
+            assert self.agent is None or self.agent.poll() is None, (self.directory / "agent.log").read_text()
+            time.sleep(0.02)
+        return seen
+
+    def wait_for_log(self, job: object, text: str) -> None:
+        while not any(text in entry["text"] for entry in self.job(job)["log"]):
+            time.sleep(0.02)
+
+    def wait_for(self, file: str) -> None:
+        while not (self.directory / file).exists():
+            time.sleep(0.01)
+
+    def output(self, job: int, attempt: int = 1) -> str:
+        if self.engine == "local":
+            return pathlib.Path(self.job(job)["output"]).read_text()
+        ranks = sorted((self.agent_directory / f"{job}.{attempt}").glob("*/output"))
+        return "".join(file.read_text() for file in ranks)
+
+    def processes(self) -> list[int]:
+        """The processes of all attempts: their working directory is below ours, or was."""
+        found = []
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                where = os.readlink(process / "cwd")
+            except OSError:
+                continue
+            if where.startswith(str(self.directory)):
+                found.append(int(process.name))
+        return found
+
+    def end(self) -> None:
+        self.kill_agent()
+        self.allocator.kill()
+        while left := self.processes():
+            for process in left:
+                try:
+                    os.kill(process, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.01)
+
+
+def runs_of(engine: str, larder_bin: pathlib.Path, tmp_path: pathlib.Path, repository: pathlib.Path) -> Iterator[Runs]:
+    made = Runs(larder_bin, tmp_path, repository, engine)
+    yield made
+    made.end()
+
+
+@pytest.fixture(params=["local", "agent"])
+def engine(
+    request: pytest.FixtureRequest, larder_bin: pathlib.Path, tmp_path: pathlib.Path, repository: pathlib.Path
+) -> Iterator[Runs]:
+    yield from runs_of(request.param, larder_bin, tmp_path, repository)
+
+
+@pytest.fixture
+def agent(larder_bin: pathlib.Path, tmp_path: pathlib.Path, repository: pathlib.Path) -> Iterator[Runs]:
+    yield from runs_of("agent", larder_bin, tmp_path, repository)
+
+
+def test_command_runs_with_its_environment_and_gpus(engine: Runs) -> None:
+    runs = engine.start()
+    job = runs.submit(
+        "--gpus", "3", "--name", "resnet", "--env", "SEED=7",
+        script='echo "$LARDER_JOB $LARDER_JOB_ID $LARDER_ATTEMPT $LARDER_GPUS $LARDER_NODES $LARDER_NODE_COUNT $SEED $PWD"',
+    )  # fmt: skip
+    shown = runs.wait(job, "succeeded")
+    node = shown["log"][1]["text"].split(" of ")[1].split()[0]
+    assert runs.output(job) == f"resnet {job} 1 3 {node} 1 7 {runs.directory}\n"
+
+
+@pytest.mark.parametrize(("script", "state", "how"), [
+    ("exit 0", "succeeded", ("exit_code", 0)), ("exit 3", "failed", ("exit_code", 3)),
+    ("kill -9 $$", "failed", ("exit_signal", 9)), ("/nonexistent", "failed", ("exit_code", 127)),
+])  # fmt: skip
+def test_end_of_a_job_is_told(engine: Runs, script: str, state: str, how: tuple[str, int]) -> None:
+    runs = engine.start()
+    shown = runs.wait(runs.submit(script=script), state)
+    assert shown[how[0]] == how[1]
+
+
+def test_cancelled_job_ends(engine: Runs) -> None:
+    runs = engine.start()
+    job = runs.submit(script=FOREVER)
+    runs.wait_for("runs-1")
+    runs.larder("job", "cancel", job)
+    runs.wait(job, "cancelled")
+
+
+def test_job_that_ignores_the_request_to_end_is_killed_after_its_grace(engine: Runs) -> None:
+    runs = engine.start()
+    job = runs.submit("--grace", "0.1", script='trap "" TERM; touch runs; while :; do sleep 0.01; done')
+    runs.wait_for("runs")
+    runs.larder("job", "cancel", job)
+    runs.wait(job, "cancelled")
+
+
+def test_job_that_waits_is_cancelled_without_a_start(engine: Runs) -> None:
+    runs = engine.start()
+    first = runs.submit("--gpus", "4", script=FOREVER)
+    second = runs.submit("--gpus", "4", script=FOREVER)
+    third = runs.submit("--gpus", "4", script="touch never")
+    for job in (first, second):
+        runs.wait(job, "running")
+    runs.larder("job", "cancel", third)
+    assert runs.wait(third, "cancelled")["attempt"] == 0
+    assert not (runs.directory / "never").exists()
+
+
+def test_preempted_job_starts_again(engine: Runs) -> None:
+    runs = engine.start("--scheduler.policy", "srtf")
+    assert runs.allocator.ask("POST", "/v1/reports", node_report()).status == 200
+    common = ("--gpus", "8", "--dataset", "images")
+    slow = runs.submit(*common, "--epochs", "100", script=FOREVER)
+    runs.wait_for("runs-1")
+    quick = runs.submit(*common, "--epochs", "1", script="exit 0")
+    runs.wait(quick, "succeeded")
+    runs.wait_for("runs-2")
+    shown = runs.wait(slow, "running")
+    assert (shown["attempt"], shown["preemptions"]) == (2, 1)
+
+
+def test_job_goes_on_while_the_allocator_restarts(engine: Runs) -> None:
+    runs = engine.start()
+    job = runs.submit(script="touch runs; while [ ! -e end ]; do sleep 0.01; done; echo done")
+    runs.wait_for("runs")
+    runs.wait(job, "running")
+    runs.restart_allocator()
+    (runs.directory / "end").touch()
+    assert runs.wait(job, "succeeded")["attempt"] == 1
+    assert runs.output(job) == "done\n"
+
+
+def test_job_that_ends_while_the_allocator_is_away_has_succeeded(engine: Runs) -> None:
+    runs = engine.start()
+    job = runs.submit(script="touch runs; while [ ! -e end ]; do sleep 0.01; done; touch ended")
+    runs.wait_for("runs")
+    runs.wait(job, "running")
+    runs.allocator.kill()
+    (runs.directory / "end").touch()
+    runs.wait_for("ended")
+    runs.start(*runs.options)
+    assert runs.wait(job, "succeeded")["attempt"] == 1
+
+
+def test_jobs_that_wait_when_the_allocator_is_killed_start_once(engine: Runs) -> None:
+    runs = engine.start()
+    jobs = [runs.submit("--gpus", "1", script=f"echo {i} >> order") for i in range(5)]
+    runs.restart_allocator()
+    for job in jobs:
+        runs.wait(job, "succeeded")
+    assert sorted((runs.directory / "order").read_text().split()) == ["0", "1", "2", "3", "4"]
+
+
+def test_job_of_two_nodes_has_a_task_on_each(agent: Runs) -> None:
+    runs = agent.start()
+    job = runs.submit(
+        "--gpus", "6",
+        script='echo "$LARDER_NODE_RANK $NODE $LARDER_NODES $LARDER_NODE_COUNT $CUDA_VISIBLE_DEVICES $MASTER_ADDR $MASTER_PORT"',
+    )  # fmt: skip
+    runs.wait(job, "succeeded")
+    first, second = (line.split() for line in runs.output(job).splitlines())
+    nodes = [first[1], second[1]]
+    assert sorted(nodes) == ["n1", "n2"]
+    assert [first[0], second[0]] == ["0", "1"]
+    assert first[2] == second[2] == ",".join(nodes)
+    assert first[3] == second[3] == "2"
+    assert len((first[4] + "," + second[4]).split(",")) == 6
+    assert first[5:] == second[5:] == [nodes[0], str(20000 + job)]
+
+
+def test_engine_parameters_reach_the_agent(agent: Runs) -> None:
+    runs = agent.start()
+    job = runs.submit("--engine-parameter", "image=pytorch:2.4", "--engine-parameter", "account=a=b", script=FOREVER)
+    runs.wait_for("runs-1")
+    action = json.loads((runs.agent_directory / f"{job}.1" / "action").read_text())
+    assert action["parameters"] == {"image": "pytorch:2.4", "account": "a=b"}
+    assert runs.job(job)["engine_parameters"] == action["parameters"]
+
+
+def test_local_engine_refuses_engine_parameters(
+    larder_bin: pathlib.Path, tmp_path: pathlib.Path, repository: pathlib.Path
+) -> None:
+    runs = Runs(larder_bin, tmp_path, repository, "local").start()
+    try:
+        said = runs.larder("job", "submit", "--engine-parameter", "image=x", "--", "true", status=2)
+        assert "engine_parameters: only a cluster manager takes them" in said
+    finally:
+        runs.end()
+
+
+def test_pending_job_says_why(agent: Runs) -> None:
+    runs = agent.start()
+    runs.steer("hold", "no machine with this image")
+    job = runs.submit(script="exit 0")
+    runs.wait_for_log(job, "is pending: no machine with this image")
+    assert "it is pending: no machine with this image." in runs.larder("job", "why", job)
+    runs.steer("hold", "")
+    assert runs.wait(job, "succeeded")["attempt"] == 1
+
+
+def test_job_that_does_not_begin_in_time_is_placed_again(agent: Runs) -> None:
+    runs = agent.start("--scheduler.start_timeout", "200 ms")
+    runs.steer("hold", "no machine with this image")
+    job = runs.submit(script="exit 0")
+    runs.wait_for_log(job, "did not begin within 200 ms: no machine with this image")
+    runs.wait(job, "waiting")
+    assert "did not begin when it was last placed: no machine" in runs.larder("job", "why", job)
+    runs.steer("hold", "")
+    assert runs.wait(job, "succeeded")["attempt"] >= 2
+
+
+def test_job_rejected_for_now_is_placed_again(agent: Runs) -> None:
+    runs = agent.start()
+    runs.steer("reject", "now the partition is full")
+    job = runs.submit(script="exit 0")
+    runs.wait_for_log(job, "rejected by the cluster manager: the partition is full")
+    runs.steer("reject", "")
+    shown = runs.wait(job, "succeeded")
+    assert shown["attempt"] >= 2
+    assert shown["preemptions"] == 0
+
+
+def test_job_rejected_for_good_fails(agent: Runs) -> None:
+    runs = agent.start()
+    runs.steer("reject", "good no such account")
+    shown = runs.wait(runs.submit(script="exit 0"), "failed")
+    assert shown["end_reason"] == "rejected by the cluster manager: no such account"
+
+
+def test_evicted_job_waits_again_and_is_not_at_fault(agent: Runs) -> None:
+    runs = agent.start()
+    job = runs.submit(script=FOREVER)
+    for attempt in range(1, 8):  # more often than a job may be lost
+        runs.wait_for(f"runs-{attempt}")
+        runs.wait(job, "running")
+        runs.steer("evict", f"{job}.{attempt}")
+    runs.wait_for("runs-8")
+    runs.wait_for_log(job, "evicted by the cluster manager: the nodes are needed for others")
+    metrics = runs.allocator.ask("GET", "/metrics").body.decode()
+    assert "larder_queue_evictions_total 7" in metrics
+
+
+def test_drained_node_takes_no_job_and_its_job_goes_on(agent: Runs) -> None:
+    runs = agent.start()
+    first = runs.submit("--gpus", "4", script="while [ ! -e end ]; do sleep 0.01; done")
+    drained = runs.wait(first, "running")["holds"]["placement"][0]["node"]
+    other = {"n1": "n2", "n2": "n1"}[drained]
+    runs.nodes(**{drained: "node_drained", other: "node_back"})
+    while f'larder_queue_node_gpus{{node="{drained}"}} 0' not in runs.allocator.ask("GET", "/metrics").body.decode():
+        time.sleep(0.02)
+    second = runs.submit("--gpus", "4", script=FOREVER)
+    assert runs.wait(second, "running")["holds"]["placement"][0]["node"] == other
+    third = runs.submit("--gpus", "4", script="exit 0")
+    (runs.directory / "end").touch()
+    assert runs.wait(first, "succeeded")["attempt"] == 1
+    assert "4 are on lost or drained nodes" in runs.larder("job", "why", third)
+    runs.nodes(n1="node_back", n2="node_back")
+    runs.wait(third, "succeeded")
+
+
+def test_job_goes_on_while_the_agent_restarts(agent: Runs) -> None:
+    runs = agent.start()
+    job = runs.submit(script="touch runs; while [ ! -e end ]; do sleep 0.01; done")
+    runs.wait_for("runs")
+    runs.kill_agent()
+    (runs.directory / "end").touch()
+    runs.start_agent()
+    assert runs.wait(job, "succeeded")["attempt"] == 1
+
+
+def test_agent_that_lost_its_attempts_gets_them_again(agent: Runs) -> None:
+    runs = agent.start()
+    job = runs.submit(script=FOREVER)
+    runs.wait_for("runs-1")
+    runs.wait(job, "running")
+    runs.kill_agent()
+    (runs.agent_directory / f"{job}.1" / "action").unlink()
+    runs.start_agent()
+    runs.wait_for("runs-2")
+    runs.wait_for_log(job, "lost: the cluster manager no longer has it")
+
+
+def test_attempt_that_nobody_wants_is_ended(agent: Runs) -> None:
+    runs = agent.start()
+    job = runs.submit(script=FOREVER)
+    runs.wait_for("runs-1")
+    runs.wait(job, "running")
+    runs.kill_agent()
+    orphan = runs.agent_directory / f"{job}.1" / "action"
+    action = json.loads(orphan.read_text())
+    (runs.agent_directory / "99.1").mkdir()
+    (runs.agent_directory / "99.1" / "action").write_text(json.dumps(action | {"job": 99}))
+    runs.start_agent()
+    while not (runs.agent_directory / "99.1" / "reported").exists():
+        time.sleep(0.02)
+    assert runs.job(job)["state"] == "running"
+
+
+def test_without_an_agent_a_job_waits_for_one(agent: Runs) -> None:
+    runs = agent.start(agent=False)
+    job = runs.submit(script="exit 0")
+    runs.wait_for_log(job, "is pending: no agent of the cluster manager is connected")
+    status = runs.allocator.ask("GET", "/v1/status").json()
+    assert status["warning"] == "no agent of the cluster manager is connected"
+    runs.start_agent()
+    runs.wait(job, "succeeded")

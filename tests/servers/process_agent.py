@@ -1,0 +1,273 @@
+#!/usr/bin/python3
+"""process_agent.py SOCKET DIRECTORY: an agent of larder-allocator's /v1/engine that runs attempts as processes of this
+machine, one for each task. It stands for a cluster manager in tests. All it must remember is in DIRECTORY, so that an
+agent that is started there later goes on with the processes of the former one.
+
+A test steers it by files in DIRECTORY: `nodes` has a line "NAME KIND" for each node (node_back, node_drained,
+node_lost); `hold` with a reason keeps attempts pending; `reject` with "now REASON" or "good REASON" rejects them;
+`evict` with "JOB.ATTEMPT" ends that attempt for the manager's own reasons."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import pathlib
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+# The shell outlives a SIGTERM to its group, and writes down how the command ended.
+_WRAPPER = 'trap : TERM; "$@"; code=$?; echo $code >exit.new; mv exit.new exit'
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("larder", timeout=60)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _ask(path: str, method: str, target: str, body: object = None) -> tuple[int, dict]:
+    """Asks until there is an answer other than "try again"."""
+    while True:
+        connection = _Connection(path)
+        try:
+            connection.request(method, target, None if body is None else json.dumps(body))
+            response = connection.getresponse()
+            status, text = response.status, response.read()
+            if status != 503:
+                return status, json.loads(text)
+        except (OSError, http.client.HTTPException):
+            pass
+        finally:
+            connection.close()
+        time.sleep(0.05)
+
+
+def _start_time(process: int) -> str | None:
+    """When the process began, in ticks; None: there is none, or it is a zombie."""
+    try:
+        fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else fields[19]
+
+
+class Attempt:
+    """The processes of one attempt, in a directory of their own: `action` is what to run, rank R has `R/pid`."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self.directory = directory
+        self.action = json.loads((directory / "action").read_text())
+        self.key = (self.action["job"], self.action["attempt"])
+        self.kill_at: float | None = None
+        self.last: dict | None = None  # the last event
+
+    def has(self, flag: str) -> bool:
+        return (self.directory / flag).exists()
+
+    def mark(self, flag: str) -> None:
+        (self.directory / flag).touch()
+
+    def start(self) -> None:
+        self.mark("started")
+        for task in self.action["tasks"]:
+            where = self.directory / str(task["rank"])
+            where.mkdir()
+            environment = self.action["environment"] | task["environment"]
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, task["gpus"]))
+            environment["NODE"] = task["node"]
+            arguments = ["env", "-C", self.action["directory"], *self.action["command"]]
+            with open(where / "output", "ab") as output:
+                process = subprocess.Popen(
+                    ["/bin/sh", "-c", _WRAPPER, "sh", *arguments],
+                    cwd=where, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                    start_new_session=True,
+                )  # fmt: skip
+            (where / "pid").write_text(f"{process.pid} {_start_time(process.pid)}")
+
+    def processes(self) -> list[int]:
+        found = []
+        for file in self.directory.glob("*/pid"):
+            process, began = file.read_text().split()
+            if _start_time(int(process)) == began:
+                found.append(int(process))
+        return found
+
+    def send(self, what: signal.Signals) -> None:
+        for process in self.processes():
+            try:
+                os.killpg(process, what)
+            except ProcessLookupError:
+                pass
+
+    def stop(self) -> None:
+        if self.has("stopping"):
+            return
+        self.mark("stopping")
+        if self.processes():
+            self.mark("was_stopping")
+        self.kill_at = time.monotonic() + self.action["grace_s"]
+        self.send(signal.SIGTERM)
+
+    def end(self) -> dict | None:
+        """The event of its end; None: it has not ended."""
+        if not self.has("started"):
+            return {"kind": "ended", "exit_code": 0, "was_stopping": True} if self.has("stopping") else None
+        if self.processes():
+            if self.kill_at is not None and time.monotonic() >= self.kill_at:
+                self.send(signal.SIGKILL)
+            return None
+        if self.has("evicted"):
+            return {"kind": "evicted", "message": "the nodes are needed for others"}
+        codes = [file.read_text() for file in sorted(self.directory.glob("*/exit"))]
+        if len(codes) < len(self.action["tasks"]):
+            if self.has("was_stopping"):
+                return {"kind": "ended", "exit_signal": 9, "was_stopping": True}
+            return {"kind": "lost", "message": "its processes are gone"}
+        worst = max(map(int, codes))
+        how = {"exit_signal": worst - 128} if worst > 128 else {"exit_code": worst}
+        return {"kind": "ended", "was_stopping": self.has("was_stopping")} | how
+
+
+class Agent:
+    def __init__(self, path: str, directory: pathlib.Path) -> None:
+        self.path = path
+        self.directory = directory
+        self.attempts: dict[tuple[int, int], Attempt] = {}
+        self.actions: queue.Queue[tuple[str, dict]] = queue.Queue()
+        self.session = ""
+        self.number = 0
+        self.nodes: dict[str, str] = {}
+
+    def setting(self, name: str) -> str:
+        try:
+            return (self.directory / name).read_text().strip()
+        except OSError:
+            return ""
+
+    def node_events(self) -> list[dict]:
+        lines = (line.split() for line in self.setting("nodes").splitlines())
+        return [{"kind": kind, "node": name, "message": "so it was decided"} for name, kind in lines]
+
+    def attach(self) -> None:
+        events = [self.event_of(attempt) for attempt in self.attempts.values()]
+        nodes = self.node_events()
+        self.nodes = {event["node"]: event["kind"] for event in nodes}
+        state = {"agent": "processes", "nodes": nodes, "attempts": events}
+        status, answer = _ask(self.path, "POST", "/v1/engine/attach", state)
+        assert status == 200, answer
+        self.session = answer["session"]
+        self.number = 0
+        for event in events:
+            self.forget_if_ended(event)
+        threading.Thread(target=self.poll, args=(self.session,), daemon=True).start()
+
+    def poll(self, session: str) -> None:
+        after = 0
+        while True:
+            status, answer = _ask(self.path, "GET", f"/v1/engine/actions?session={session}&after={after}&wait_s=5")
+            if status != 200:
+                return self.actions.put((session, {"do": "attach"}))
+            for action in answer["actions"]:
+                self.actions.put((session, action))
+                after = action["number"]
+
+    def event_of(self, attempt: Attempt) -> dict:
+        event = attempt.end() or ({"kind": "started"} if attempt.has("started") else {"kind": "pending"})
+        if event["kind"] == "pending":
+            event["message"] = self.setting("hold")
+            kind, _, reason = self.setting("reject").partition(" ")
+            if kind:
+                event = {"kind": "rejected", "for_good": kind == "good", "message": reason}
+        return {"job": attempt.key[0], "attempt": attempt.key[1], "at_unix_s": time.time()} | event
+
+    def forget_if_ended(self, event: dict) -> None:
+        """Forgets an attempt whose end the allocator has on record; its output stays."""
+        if event["kind"] in ("ended", "lost", "evicted", "rejected"):
+            attempt = self.attempts.pop((event["job"], event["attempt"]))
+            (attempt.directory / "action").rename(attempt.directory / "reported")
+
+    def report(self, events: list[dict]) -> None:
+        self.number += 1
+        message = {"session": self.session, "number": self.number, "events": events}
+        status, answer = _ask(self.path, "POST", "/v1/engine/events", message)
+        if status == 409:
+            return self.attach()
+        assert status == 200, answer
+        for event in events:
+            if "job" in event:
+                self.forget_if_ended(event)
+
+    def carry_out(self, action: dict) -> None:
+        if action["do"] == "attach":
+            return self.attach()
+        key = (action["job"], action["attempt"])
+        if action["do"] == "stop":
+            if key in self.attempts:
+                self.attempts[key].stop()
+            return None
+        directory = self.directory / f"{key[0]}.{key[1]}"
+        if key in self.attempts or directory.exists():
+            return None
+        # A whole directory or none, so that no restart finds half of it.
+        new = self.directory / "new"
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir()
+        (new / "action").write_text(json.dumps(action))
+        new.rename(directory)
+        self.attempts[key] = Attempt(directory)
+        return None
+
+    def look(self) -> list[dict]:
+        """What has changed since the last look, as events."""
+        evicted = self.setting("evict")
+        for attempt in self.attempts.values():
+            if not attempt.has("started") and not attempt.has("stopping"):
+                if not self.setting("hold") and not self.setting("reject"):
+                    attempt.start()
+            if evicted == attempt.directory.name and not attempt.has("evicted"):
+                attempt.mark("evicted")
+                attempt.send(signal.SIGKILL)
+        events = []
+        for attempt in self.attempts.values():
+            event = self.event_of(attempt)
+            seen = {key: value for key, value in event.items() if key != "at_unix_s"}
+            if attempt.last != seen:
+                attempt.last = seen
+                events.append(event)
+        for event in self.node_events():
+            if self.nodes.get(event["node"]) != event["kind"]:
+                self.nodes[event["node"]] = event["kind"]
+                events.append(event)
+        return events
+
+    def run(self) -> None:
+        for file in self.directory.glob("*/action"):
+            attempt = Attempt(file.parent)
+            self.attempts[attempt.key] = attempt
+        self.attach()
+        while True:
+            try:
+                session, action = self.actions.get(timeout=0.02)
+                if session == self.session:
+                    self.carry_out(action)
+            except queue.Empty:
+                pass
+            if events := self.look():
+                self.report(events)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that no zombies are left
+    Agent(sys.argv[1], pathlib.Path(sys.argv[2])).run()

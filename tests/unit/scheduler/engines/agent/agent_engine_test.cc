@@ -1,0 +1,165 @@
+#include "scheduler/engines/agent/agent_engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace larder::scheduler {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Kind = EngineEvent::Kind;
+
+class AgentEngineTest : public ::testing::Test {
+protected:
+    static EngineJob job(JobId id, std::uint32_t attempt = 1) {
+        return {.job = id, .attempt = attempt, .command = {"true"}, .gpus = {{"n1", 1}}};
+    }
+    static EngineEvent event(Kind kind, JobId id, std::uint32_t attempt = 1) {
+        return {.kind = kind, .job = id, .attempt = attempt};
+    }
+    static EngineEvent node(Kind kind, const std::string& name) { return {.kind = kind, .node = name}; }
+    static std::vector<EngineEvent> all_nodes() { return {node(Kind::node_back, "n1"), node(Kind::node_back, "n2")}; }
+
+    std::string attach(std::vector<EngineEvent> attempts = {}) {
+        engine.recorded(0);
+        const auto session = engine.attach({.agent = "a", .nodes = all_nodes(), .attempts = std::move(attempts)});
+        EXPECT_TRUE(session) << session.error().message;
+        return *session;
+    }
+    std::vector<std::string> actions(const std::string& session, std::uint64_t after = 0) {
+        std::vector<std::string> texts;
+        const auto list = engine.actions(session, after);
+        for (const AgentAction& action : *list) {
+            texts.push_back(std::to_string(action.number) + (action.job ? " start " : " stop ") +
+                            std::to_string(action.job ? action.job->job : action.stop_job));
+        }
+        return texts;
+    }
+    std::vector<std::pair<Kind, JobId>> events() {
+        std::vector<std::pair<Kind, JobId>> found;
+        for (const EngineEvent& one : engine.poll()) found.emplace_back(one.kind, one.job);
+        return found;
+    }
+
+    AgentEngine engine{{"n1", "n2"}, "x", "https://logs/{job}/{attempt}"};
+};
+
+TEST_F(AgentEngineTest, AgentAttachesOnlyOnceTheSchedulerHasResumed) {
+    EXPECT_EQ(engine.attach({.agent = "a", .nodes = {}, .attempts = {}}).error().code, ErrorCode::unavailable);
+    attach();
+}
+
+TEST_F(AgentEngineTest, ActionsAreNumberedAndKeptUntilCarriedOut) {
+    const std::string session = attach();
+    engine.start(job(1));
+    engine.start(job(2));
+    engine.stop(1, 1);
+    EXPECT_THAT(actions(session), ElementsAre("1 start 1", "2 start 2", "3 stop 1"));
+    EXPECT_THAT(actions(session), SizeIs(3)) << "the answer may have been lost";
+    EXPECT_THAT(actions(session, 2), ElementsAre("3 stop 1"));
+    EXPECT_EQ(engine.actions(session, 4).error().code, ErrorCode::invalid_argument);
+}
+
+TEST_F(AgentEngineTest, NewSessionEndsTheOneBefore) {
+    const std::string first = attach();
+    const std::string second = attach();
+    EXPECT_EQ(engine.actions(first, 0).error().code, ErrorCode::changed);
+    EXPECT_EQ(engine.report(first, 1, {}).error().code, ErrorCode::changed);
+    EXPECT_TRUE(engine.actions(second, 0));
+    EXPECT_EQ(engine.actions("y-2", 0).error().code, ErrorCode::changed) << "a session of another process";
+}
+
+TEST_F(AgentEngineTest, ReportIsTakenOnceAndInOrder) {
+    const std::string session = attach();
+    engine.start(job(1));
+    ASSERT_TRUE(engine.report(session, 1, {event(Kind::started, 1)}));
+    ASSERT_TRUE(engine.report(session, 1, {event(Kind::started, 1)})) << "sent again";
+    EXPECT_THAT(events(), ElementsAre(std::pair(Kind::started, JobId{1})));
+    const auto gap = engine.report(session, 3, {});
+    ASSERT_FALSE(gap);
+    EXPECT_THAT(gap.error().message, HasSubstr("report 2 is missing"));
+}
+
+TEST_F(AgentEngineTest, EventsOfOtherAttemptsAreIgnored) {
+    const std::string session = attach();
+    engine.start(job(1, 2));
+    ASSERT_TRUE(engine.report(session, 1, {event(Kind::lost, 1, 1), event(Kind::started, 7)}));
+    EXPECT_THAT(events(), IsEmpty());
+}
+
+TEST_F(AgentEngineTest, StartsWithoutAnAgentWaitForOne) {
+    engine.start(job(1));
+    EXPECT_THAT(events(), ElementsAre(std::pair(Kind::pending, JobId{1})));
+    EXPECT_EQ(engine.warning(), "no agent of the cluster manager is connected");
+    const std::string session = attach();
+    EXPECT_THAT(actions(session), ElementsAre("1 start 1"));
+    EXPECT_EQ(engine.warning(), "");
+}
+
+TEST_F(AgentEngineTest, AttemptsOfAnAgentThatAttachesAreCompared) {
+    engine.adopt(job(1));  // runs there, too
+    engine.adopt(job(2));  // is gone
+    engine.adopt(job(3));  // has ended in the meantime
+    engine.start(job(4));  // had been started, which we did not hear
+    engine.start(job(5));  // is not there yet
+    engine.adopt(job(6));  // is to stop
+    engine.stop(6, 1);
+    engine.adopt(job(7));  // is to stop, and is gone
+    engine.stop(7, 1);
+    events();
+    const std::string session = attach({event(Kind::started, 1),
+                                        {.kind = Kind::ended, .job = 3, .attempt = 1, .exit_code = 0},
+                                        event(Kind::started, 4),
+                                        event(Kind::started, 6),
+                                        event(Kind::started, 99),
+                                        {.kind = Kind::ended, .job = 98, .attempt = 1, .exit_code = 0}});
+    EXPECT_THAT(actions(session), ElementsAre("1 stop 6", "2 stop 99", "3 start 5"));
+    EXPECT_THAT(events(), ElementsAre(std::pair(Kind::started, JobId{1}), std::pair(Kind::ended, JobId{3}),
+                                      std::pair(Kind::started, JobId{4}), std::pair(Kind::started, JobId{6}),
+                                      std::pair(Kind::lost, JobId{2}), std::pair(Kind::ended, JobId{7})));
+    // Whatever has ended is wanted no more.
+    EXPECT_THAT(actions(attach({event(Kind::started, 2)})), ElementsAre("1 stop 2", "2 start 5"));
+}
+
+TEST_F(AgentEngineTest, NodesAreComparedWithThoseKnown) {
+    engine.recorded(0);
+    ASSERT_TRUE(engine.attach(
+        {.agent = "a", .nodes = {node(Kind::node_drained, "n1"), node(Kind::node_back, "n9")}, .attempts = {}}));
+    const auto first = engine.poll();
+    ASSERT_THAT(first, SizeIs(2));
+    EXPECT_EQ(first[0].kind, Kind::node_drained);
+    EXPECT_EQ(first[1].kind, Kind::node_lost) << "n2 is not in the list";
+    EXPECT_EQ(first[1].node, "n2");
+    EXPECT_EQ(engine.warning(), "the cluster manager has nodes that scheduler.node lacks: n9");
+    attach();
+    const auto second = engine.poll();
+    ASSERT_THAT(second, SizeIs(2));
+    EXPECT_EQ(second[0].kind, Kind::node_back);
+    attach();
+    EXPECT_THAT(engine.poll(), IsEmpty()) << "nothing has changed";
+}
+
+TEST_F(AgentEngineTest, ReportCountsAsRecordedOnceItsEventsAre) {
+    const std::string session = attach();
+    engine.start(job(1));
+    ASSERT_TRUE(engine.report(session, 1, {event(Kind::started, 1)}));
+    const std::uint64_t taken = engine.taken();
+    EXPECT_FALSE(engine.is_recorded(taken));
+    engine.poll();
+    engine.recorded(taken - 1);
+    EXPECT_FALSE(engine.is_recorded(taken));
+    engine.recorded(taken);
+    EXPECT_TRUE(engine.is_recorded(taken));
+}
+
+TEST_F(AgentEngineTest, OutputIsAtItsUrl) {
+    EXPECT_EQ(engine.output_of(7, 2), "https://logs/7/2");
+    EXPECT_EQ(engine.output_of(7, 0), "");
+    EXPECT_EQ(AgentEngine({}, "x").output_of(7, 2), "");
+}
+
+}  // namespace
+}  // namespace larder::scheduler

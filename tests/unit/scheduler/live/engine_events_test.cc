@@ -1,0 +1,187 @@
+// What becomes of jobs when a cluster manager does things of its own.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/scheduler/live/live_fixture.h"
+
+namespace larder::scheduler {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Attempt = MemoryEngine::Attempt;
+using Kind = EngineEvent::Kind;
+
+class EngineEvents : public Live {
+protected:
+    JobId submit_and_place(std::uint32_t gpus_asked = 1) {
+        const JobId id = submit(job_with_gpus(gpus_asked));
+        tick();
+        EXPECT_EQ(phase(id), Phase::starting);
+        return id;
+    }
+    void reject(Attempt attempt, const std::string& message, bool for_good = false) {
+        engine.tell({.kind = Kind::rejected,
+                     .job = attempt.first,
+                     .attempt = attempt.second,
+                     .message = message,
+                     .for_good = for_good});
+    }
+    std::size_t times_logged(JobId id, const std::string& text) const {
+        return static_cast<std::size_t>(
+            std::ranges::count_if(job(id).log, [&](const LogEntry& entry) { return entry.text == text; }));
+    }
+};
+
+TEST_F(EngineEvents, PendingIsLoggedOnceForEachReason) {
+    const JobId id = submit_and_place();
+    for (const char* reason : {"no image", "no image", "no room", "no room"}) {
+        engine.tell({.kind = Kind::pending, .job = id, .attempt = 1, .message = reason});
+        tick();
+    }
+    EXPECT_EQ(times_logged(id, "is pending: no image"), 1u);
+    EXPECT_EQ(times_logged(id, "is pending: no room"), 1u);
+    EXPECT_EQ(phase(id), Phase::starting);
+    EXPECT_THAT(why(id), HasSubstr("it is pending: no room"));
+}
+
+TEST_F(EngineEvents, RejectedJobWaitsLongerEachTime) {
+    const JobId id = submit_and_place();
+    double delay_s = 1;
+    for (std::uint32_t attempt = 1; attempt <= 4; ++attempt, delay_s *= 2) {
+        reject({id, attempt}, "full");
+        tick();
+        ASSERT_EQ(phase(id), Phase::waiting);
+        EXPECT_THAT(why(id), HasSubstr("did not begin when it was last placed: full"));
+        tick(delay_s - 0.25);
+        ASSERT_EQ(phase(id), Phase::waiting) << attempt;
+        tick(0.25);
+        ASSERT_EQ(phase(id), Phase::starting) << attempt;
+    }
+    EXPECT_EQ(live->queue().counts().rejections, 4u);
+    EXPECT_EQ(job(id).state.preemptions, 0u);
+    EXPECT_EQ(job(id).lost, 0u);
+    engine.tell(Kind::started, {id, 5});
+    tick();
+    EXPECT_EQ(job(id).rejected, 0u) << "it begins anew";
+}
+
+TEST_F(EngineEvents, RejectionForGoodFailsTheJob) {
+    const JobId id = submit_and_place();
+    reject({id, 1}, "no such account", true);
+    tick();
+    EXPECT_EQ(phase(id), Phase::failed);
+    EXPECT_EQ(job(id).end_reason, "rejected by the cluster manager: no such account");
+}
+
+TEST_F(EngineEvents, RejectionOfARunningJobIsIgnored) {
+    const JobId id = submit_and_start(job_with_gpus(1));
+    reject({id, 1}, "late", true);
+    tick();
+    EXPECT_EQ(phase(id), Phase::running);
+}
+
+TEST_F(EngineEvents, RejectionOfACancelledJobEndsIt) {
+    const JobId id = submit_and_place();
+    ASSERT_TRUE(cancel(id, "alice"));
+    reject({id, 1}, "full");
+    tick();
+    EXPECT_EQ(phase(id), Phase::cancelled);
+}
+
+TEST_F(EngineEvents, EvictedJobWaitsAgainHoweverOften) {
+    const JobId id = submit_and_start(job_with_gpus(1));
+    for (std::uint32_t attempt = 1; attempt <= 10; ++attempt) {
+        engine.tell(Kind::started, {id, attempt});
+        tick();
+        engine.tell(Kind::evicted, {id, attempt});
+        tick();
+        ASSERT_EQ(phase(id), Phase::starting) << "of its next attempt";
+    }
+    EXPECT_EQ(live->queue().counts().evictions, 10u);
+    EXPECT_EQ(live->queue().counts().lost, 0u);
+    EXPECT_EQ(job(id).state.preemptions, 0u);
+}
+
+TEST_F(EngineEvents, EvictionOfACancelledJobCancelsIt) {
+    const JobId id = submit_and_start(job_with_gpus(1));
+    ASSERT_TRUE(cancel(id, "alice"));
+    tick();
+    engine.tell(Kind::evicted, {id, 1});
+    tick();
+    EXPECT_EQ(phase(id), Phase::cancelled);
+}
+
+TEST_F(EngineEvents, DrainedNodeKeepsItsJobsAndGetsNoOthers) {
+    const JobId on_drained = submit_and_start(job_with_gpus(4));
+    const std::string drained = engine.started.at({on_drained, 1}).gpus[0].node;
+    engine.tell_node(Kind::node_drained, drained);
+    tick();
+    EXPECT_EQ(phase(on_drained), Phase::running);
+    const JobId elsewhere = submit_and_start(job_with_gpus(4));
+    EXPECT_NE(engine.started.at({elsewhere, 1}).gpus[0].node, drained);
+    const JobId waits = submit(job_with_gpus(4));
+    engine.tell_ended({on_drained, 1}, 0);
+    tick();
+    tick(20);
+    EXPECT_EQ(phase(waits), Phase::waiting);
+    engine.tell_node(Kind::node_back, drained);
+    tick();
+    EXPECT_EQ(phase(waits), Phase::starting);
+}
+
+TEST_F(EngineEvents, AttemptThatDoesNotBeginIsStoppedAndPlacedAgain) {
+    start_timeout_s = 30;
+    restart();
+    const JobId id = submit_and_place(4);
+    tick(29);
+    EXPECT_EQ(phase(id), Phase::starting);
+    tick(1);
+    EXPECT_EQ(phase(id), Phase::stopping);
+    EXPECT_THAT(engine.stops, ElementsAre(Attempt{id, 1}));
+    engine.tell_ended({id, 1}, 0, true);
+    tick();
+    EXPECT_EQ(phase(id), Phase::waiting);
+    EXPECT_EQ(job(id).state.preemptions, 0u);
+    tick(1);
+    EXPECT_EQ(phase(id), Phase::starting);
+    engine.tell(Kind::started, {id, 2});
+    tick();
+    tick(1000);
+    EXPECT_EQ(phase(id), Phase::running);
+}
+
+TEST_F(EngineEvents, EventIsLoggedWithItsOwnTime) {
+    const JobId id = submit_and_place();
+    tick(100);
+    engine.tell({.kind = Kind::started, .job = id, .attempt = 1, .at_s = now_s - 40});
+    tick();
+    EXPECT_EQ(job(id).log.back().at_s, now_s - 41);
+    engine.tell({.kind = Kind::ended, .job = id, .attempt = 1, .exit_code = 0, .at_s = now_s + 1e6});
+    tick();
+    EXPECT_EQ(job(id).ended_s, now_s) << "the engine's clock is ahead";
+}
+
+TEST_F(EngineEvents, EventsAreRecordedWhenTheirEffectsAre) {
+    const JobId id = submit(job_with_gpus(1));
+    disk_is_slow = true;
+    tick();
+    write_all();
+    EXPECT_THAT(engine.starts, ElementsAre(Attempt{id, 1}));
+    EXPECT_EQ(engine.recorded_events, 0u);
+    engine.tell(Kind::started, {id, 1});
+    tick();
+    EXPECT_EQ(engine.recorded_events, 0u) << "not on disk yet";
+    engine.tell_ended({id, 1}, 0);
+    tick();
+    write_all();
+    EXPECT_EQ(engine.recorded_events, 1u) << "the end came after the change that was written";
+    tick();
+    write_all();
+    EXPECT_EQ(engine.recorded_events, 2u);
+    EXPECT_EQ(record.jobs.at(id)->phase, Phase::succeeded);
+}
+
+}  // namespace
+}  // namespace larder::scheduler
