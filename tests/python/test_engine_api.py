@@ -7,6 +7,7 @@ import pathlib
 import threading
 from collections.abc import Iterator
 
+import page
 import pytest
 from allocator_process import Allocator
 from description import Description
@@ -27,6 +28,18 @@ def allocator(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Allo
 @pytest.fixture
 def engine(repository: pathlib.Path) -> Description:
     return Description(repository / "docs" / "openapi" / "engine.yaml")
+
+
+def test_config_of_the_page_is_taken(larder_bin: pathlib.Path, tmp_path: pathlib.Path, repository: pathlib.Path) -> None:
+    ((_, block),) = page.blocks(repository / "docs" / "engines.md")
+    (tmp_path / "allocator.toml").write_text("\n".join(block))
+    started = Allocator(
+        larder_bin, tmp_path, "--config", str(tmp_path / "allocator.toml"), "--scheduler.directory", str(tmp_path / "jobs")
+    )
+    try:
+        assert started.ask("POST", "/v1/engine/attach", {}).status == 400
+    finally:
+        started.kill()
 
 
 def test_description_is_valid(engine: Description) -> None:
