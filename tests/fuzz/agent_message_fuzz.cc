@@ -1,0 +1,55 @@
+// Any bytes as a message of a cluster manager's agent. A refused message says why. An accepted one is given to an
+// engine that has attempts and a session; the engine's events are about attempts and nodes that it has been given, and
+// its actions can be sent.
+
+#include <boost/json/serialize.hpp>
+
+#include <cstdint>
+#include <string>
+
+#include "base/assert.h"
+#include "base/server/json_reader.h"
+#include "scheduler/engines/agent/agent_json.h"
+
+namespace larder::scheduler {
+namespace {
+
+template <typename Value>
+bool accepted(const Result<Value>& result) {
+    LARDER_ASSERT(result || !result.error().message.empty());
+    return result.has_value();
+}
+
+void check(AgentEngine& engine, const std::string& session) {
+    const auto actions = engine.actions(session, 0);
+    LARDER_ASSERT(actions.has_value());
+    for (const AgentAction& action : *actions) LARDER_ASSERT(!boost::json::serialize(to_json(action)).empty());
+    for (const EngineEvent& event : engine.poll()) {
+        const bool is_known = event.node.empty() ? event.job == 1 || event.job == 2 : event.node == "n1";
+        LARDER_ASSERT(is_known);
+    }
+}
+
+void give(const boost::json::object& message) {
+    AgentEngine engine({"n1"}, "x");
+    engine.adopt({.job = 1, .attempt = 1, .gpus = {{"n1", 1}}});
+    engine.start({.job = 2, .attempt = 3, .gpus = {{"n1", 2}}});
+    engine.recorded(0);
+    auto session = engine.attach({.agent = "a", .nodes = {}, .attempts = {{.job = 1, .attempt = 1}}});
+    LARDER_ASSERT(session.has_value());
+    if (const auto state = read_agent_state(message); accepted(state)) session = engine.attach(*state);
+    if (auto report = read_agent_report(message); accepted(report)) {
+        static_cast<void>(accepted(engine.report(*session, report->number, std::move(report->events))));
+    }
+    check(engine, *session);
+}
+
+}  // namespace
+}  // namespace larder::scheduler
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    const auto object = larder::parse_json_object({reinterpret_cast<const char*>(data), size}, "request body");
+    LARDER_ASSERT(object || !object.error().message.empty());
+    if (object) larder::scheduler::give(*object);
+    return 0;
+}
