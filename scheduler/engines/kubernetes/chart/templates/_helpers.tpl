@@ -1,0 +1,26 @@
+{{/* Labels of every object; give (list . COMPONENT). */}}
+{{- define "larder.labels" -}}
+app.kubernetes.io/name: larder
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{/* The URL of the allocator in the cluster. */}}
+{{- define "larder.allocatorURL" -}}
+https://{{ .Release.Name }}-allocator.{{ .Release.Namespace }}.svc:7600
+{{- end }}
+
+{{/* What containers without a reason for more may do. */}}
+{{- define "larder.noRights" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* Settings of every pod: how images are pulled. */}}
+{{- define "larder.pull" -}}
+{{- with .Values.images.pullSecrets }}
+imagePullSecrets: {{ toJson . }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"larder.io/larder/scheduler/engines/kubernetes/internal/allocator"
+	"larder.io/larder/scheduler/engines/kubernetes/internal/datasets"
+	"larder.io/larder/scheduler/engines/kubernetes/internal/follow"
+	"larder.io/larder/scheduler/engines/kubernetes/internal/remote"
+	"larder.io/larder/scheduler/engines/kubernetes/internal/wire"
+)
+
+const leaderElectionID = "larder-kubernetes"
+
+func runController(ctx context.Context, flags *flag.FlagSet, arguments []string) error {
+	var options wire.Options
+	flags.StringVar(&options.Endpoint, "allocator", "", "where the allocator is: a socket or a URL")
+	flags.StringVar(&options.TokenFile, "allocator-token-file", "", "file with an operator's token")
+	flags.StringVar(&options.CAFile, "allocator-ca", "", "PEM file of the authorities of the allocator's certificate")
+	gpuResources := flags.String("gpu-resources", "nvidia.com/gpu", "resources that are GPUs, separated by commas")
+	interval := flags.Duration("interval", 5*time.Second, "how often all is compared when nothing happens")
+	elect := flags.Bool("leader-election", true, "let one of several controllers act")
+	namespace := flags.String("leader-election-namespace", "", "namespace of the lease; default: that of the pod")
+	leaseDuration := flags.Duration("lease-duration", 15*time.Second, "after which time a leader that is silent is replaced")
+	metrics := flags.String("metrics-listen", "0", "HOST:PORT of /metrics; 0: none")
+	health := flags.String("health-listen", "0", "HOST:PORT of /healthz and /readyz; 0: none")
+	if err := parse(flags, arguments); err != nil {
+		return err
+	}
+	if err := require("allocator", options.Endpoint); err != nil {
+		return err
+	}
+	api, err := allocator.New(options)
+	if err != nil {
+		return fmt.Errorf("--allocator: %w", err)
+	}
+	followed, err := labels.NewRequirement(follow.DatasetLabel, selection.Exists, nil)
+	if err != nil {
+		return fmt.Errorf("select pods: %w", err)
+	}
+	renew, retry := *leaseDuration*2/3, *leaseDuration/6
+	manager, err := newManager(ctrl.Options{
+		// Pods without the label are not kept in memory.
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}: {Label: labels.NewSelector().Add(*followed)},
+		}},
+		Metrics:                       server.Options{BindAddress: *metrics},
+		HealthProbeBindAddress:        *health,
+		LeaderElection:                *elect,
+		LeaderElectionID:              leaderElectionID,
+		LeaderElectionNamespace:       *namespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 leaseDuration,
+		RenewDeadline:                 &renew,
+		RetryPeriod:                   &retry,
+	})
+	if err != nil {
+		return err
+	}
+	resources := strings.Split(*gpuResources, ",")
+	if err := follow.SetUp(manager, follow.NewFollower(api), resources, *interval); err != nil {
+		return fmt.Errorf("set up the jobs: %w", err)
+	}
+	if err := (&datasets.Reconciler{Client: manager.GetClient(), Allocator: api}).SetUp(manager, *interval); err != nil {
+		return fmt.Errorf("set up the Datasets: %w", err)
+	}
+	if err := (&remote.Reconciler{Client: manager.GetClient(), Allocator: api}).SetUp(manager, *interval); err != nil {
+		return fmt.Errorf("set up the RemoteBudgets: %w", err)
+	}
+	if err := addHealthChecks(manager); err != nil {
+		return err
+	}
+	return manager.Start(ctx)
+}
+
+func addHealthChecks(manager ctrl.Manager) error {
+	alive := func(*http.Request) error { return nil }
+	if err := manager.AddHealthzCheck("alive", alive); err != nil {
+		return fmt.Errorf("add the health check: %w", err)
+	}
+	if err := manager.AddReadyzCheck("alive", alive); err != nil {
+		return fmt.Errorf("add the readiness check: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+// Package follow tells the allocator which pods run where, and on how many GPUs. Kubernetes places the pods.
+package follow
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// Labels of pods.
+const (
+	// DatasetLabel names the dataset that a pod reads. Pods without it are not followed.
+	DatasetLabel = "larder.io/dataset"
+	// JobLabel makes all pods of a namespace with the same value one job. Without it, a job is the pods of one owner.
+	JobLabel = "larder.io/job"
+)
+
+// NamePrefix begins the names of all jobs that come from Kubernetes, and of no other jobs.
+const NamePrefix = "kubernetes-"
+
+// Job is a job as its pods make it.
+type Job struct {
+	Name    string
+	Dataset string
+	// The uid of the job's processes. Nil if the pods do not say it.
+	User *int64
+	// GPUs by node.
+	Nodes map[string]int64
+}
+
+// JobName returns the name under which the loaders of a pod connect. The chart's admission policy sets LARDER_JOB to the
+// same name.
+func JobName(pod *corev1.Pod) string {
+	name := pod.Name
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		name = owner.Name
+	}
+	if label := pod.Labels[JobLabel]; label != "" {
+		name = label
+	}
+	return NamePrefix + pod.Namespace + "." + name
+}
+
+// JobsOf returns the jobs that the pods make, by name. A pod counts from its binding to a node until it has ended or is
+// gone: a pod that is being deleted still runs.
+func JobsOf(pods []corev1.Pod, gpuResources []string) map[string]Job {
+	counted := make([]*corev1.Pod, 0, len(pods))
+	for i := range pods {
+		if runs(&pods[i]) {
+			counted = append(counted, &pods[i])
+		}
+	}
+	// The oldest pod decides about what all pods of a job should agree on.
+	slices.SortFunc(counted, func(a, b *corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	jobs := make(map[string]Job)
+	for _, pod := range counted {
+		name := JobName(pod)
+		job, known := jobs[name]
+		if !known {
+			job = Job{Name: name, Dataset: pod.Labels[DatasetLabel], User: userOf(pod), Nodes: make(map[string]int64)}
+			jobs[name] = job
+		}
+		job.Nodes[pod.Spec.NodeName] += gpusOf(pod, gpuResources)
+	}
+	return jobs
+}
+
+func runs(pod *corev1.Pod) bool {
+	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	return pod.Labels[DatasetLabel] != "" && pod.Spec.NodeName != "" && !ended
+}
+
+func gpusOf(pod *corev1.Pod, resources []string) int64 {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	var gpus int64
+	for _, name := range resources {
+		quantity := requests[corev1.ResourceName(name)]
+		gpus += quantity.Value()
+	}
+	return gpus
+}
+
+// userOf returns the uid of the pod's processes as larderd sees it, if all containers have the same.
+func userOf(pod *corev1.Pod) *int64 {
+	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+		return nil // The kernel maps the uids.
+	}
+	var common *int64
+	for i := range pod.Spec.Containers {
+		user := containerUser(pod, &pod.Spec.Containers[i])
+		if user == nil || (common != nil && *common != *user) {
+			return nil
+		}
+		common = user
+	}
+	return common
+}
+
+func containerUser(pod *corev1.Pod, container *corev1.Container) *int64 {
+	if context := container.SecurityContext; context != nil && context.RunAsUser != nil {
+		return context.RunAsUser
+	}
+	if context := pod.Spec.SecurityContext; context != nil {
+		return context.RunAsUser
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+
+	"larder.io/larder/scheduler/engines/kubernetes/api/v1alpha1"
+)
+
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("register types: %w", err)
+		}
+	}
+	return scheme, nil
+}
+
+// newManager makes a manager for the cluster of the pod, or of $KUBECONFIG or --kubeconfig outside of one.
+func newManager(options ctrl.Options) (ctrl.Manager, error) {
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w", err)
+	}
+	if options.Scheme, err = newScheme(); err != nil {
+		return nil, err
+	}
+	options.Cache.DefaultTransform = cache.TransformStripManagedFields()
+	manager, err := ctrl.NewManager(config, options)
+	if err != nil {
+		return nil, fmt.Errorf("set up the manager: %w", err)
+	}
+	return manager, nil
+}
