@@ -74,9 +74,9 @@ FIRST = (
 def has_nothing_to_show(item: pytest.Item) -> bool:
     """True for a test that a build with a sanitizer cannot add to: it runs no program of the build; or decision code
     alone, which unit tests run under the sanitizers, too; or it preloads a library, which such a program refuses because
-    its sanitizer's runtime must come first."""
-    marked = item.get_closest_marker("preloads") or item.get_closest_marker("decisions")
-    return marked is not None or "larder_bin" not in getattr(item, "fixturenames", ())
+    its sanitizer's runtime must come first; or it drives others' programs beside those of the build."""
+    marked = any(item.get_closest_marker(name) for name in ("preloads", "decisions", "control_plane"))
+    return marked or "larder_bin" not in getattr(item, "fixturenames", ())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

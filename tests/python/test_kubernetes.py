@@ -1,0 +1,329 @@
+"""Kubernetes places pods and Larder follows: a real control plane with fake nodes, a real allocator and real daemons."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pathlib
+from collections.abc import Iterator
+
+import kubernetes
+import pytest
+from conftest import write_tree
+from kubernetes_cluster import EMPTY_NODE, GPUS, NODES, Cluster
+
+pytestmark = [
+    pytest.mark.skipif(kubernetes.find_go() is None, reason=kubernetes.GO_MISSING),
+    pytest.mark.control_plane,
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    larder_bin: pathlib.Path, repository: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp("k")
+    started = Cluster(larder_bin, kubernetes.build_larder_kubernetes(), repository, directory)
+    try:
+        write_tree(directory / "images", 20, seed=3)
+        write_tree(directory / "texts", 10, seed=4)
+        started.add_dataset("images", f"file://{directory}/images", format="raw")
+        started.until(lambda: len(started.rows("datasets").get("images", {}).get("nodes", [])) == len(NODES))
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_pods_left(cluster: Cluster) -> Iterator[None]:
+    yield
+    cluster.kubectl("delete", "jobs,pods", "--all", "--wait=true")
+    cluster.until(lambda: not [name for name in cluster.rows("jobs") if name.startswith("kubernetes-")])
+
+
+def train_job(dataset: str, pods: int, gpus: int, **labels: str) -> dict[str, object]:
+    """A Job of one pod for each of so many nodes."""
+    container = {"name": "train", "image": "train:1", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+    nodes = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(NODES)}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": nodes}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train"},
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "completionMode": "Indexed",
+            "template": {
+                "metadata": {"labels": {"larder.io/dataset": dataset} | labels},
+                "spec": {"restartPolicy": "Never", "affinity": affinity, "containers": [container]},
+            },
+        },
+    }
+
+
+def environment_of(pod: dict) -> dict[str, str]:
+    return {one["name"]: one.get("value", "") for one in pod["spec"]["containers"][0].get("env", [])}
+
+
+def test_dataset_becomes_known_on_daemons(cluster: Cluster) -> None:
+    for daemon in cluster.daemons.values():
+        assert "images" in daemon.command("dataset", "ls")
+    ready = "--for=condition=Ready"
+    cluster.kubectl("wait", ready, "dataset/images", "--timeout=60s")
+    status = cluster.get("dataset", "images")["status"]
+    assert status["nodes"] == len(NODES)
+    assert status["sizeBytes"] == cluster.rows("datasets")["images"]["size_bytes"]
+    header, row = cluster.kubectl("get", "datasets").splitlines()
+    assert header.split() == ["NAME", "URL", "SIZE", "CACHED", "NODES", "READY", "AGE"]
+    assert row.split()[:2] == ["images", f"file://{cluster.directory}/images"]
+    assert row.split()[-3:-1] == [str(len(NODES)), "True"]
+
+
+def test_labelled_pod_gets_environment_and_socket(cluster: Cluster) -> None:
+    cluster.apply(cluster.pod("alone", "images", "n1"), train_job("images", 1, 1))
+    pod = cluster.get("pod", "alone")
+    socket = f"{cluster.sockets}/larderd.sock"
+    # The kubelet puts in the name of a pod that belongs to nobody.
+    wanted = {"LARDER_POD": "", "LARDER_SOCKET": socket, "LARDER_DATASET": "images", "LARDER_JOB": "kubernetes-default.$(LARDER_POD)"}
+    assert environment_of(pod) == wanted
+    mounts = [mount for mount in pod["spec"]["containers"][0]["volumeMounts"] if mount["name"] == "larder-socket"]
+    assert mounts == [{"name": "larder-socket", "mountPath": str(cluster.sockets), "readOnly": True}]
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    assert volumes["larder-socket"]["hostPath"]["path"] == str(cluster.sockets)
+    cluster.until(lambda: cluster.jobs().keys() == {"kubernetes-default.alone", "kubernetes-default.train"})
+    of_job = json.loads(cluster.kubectl("get", "pods", "--selector=job-name=train", "--output=json"))["items"][0]
+    assert environment_of(of_job)["LARDER_JOB"] == "kubernetes-default.train"
+
+
+def test_own_environment_of_a_pod_stays(cluster: Cluster) -> None:
+    pod = cluster.pod("own", "images", "n1")
+    container = pod["spec"]["containers"][0]  # type: ignore[index]
+    container["env"] = [{"name": "LARDER_SOCKET", "value": "/elsewhere"}]
+    pod["spec"]["initContainers"] = [{"name": "prepare", "image": "train:1"}]  # type: ignore[index]
+    cluster.apply(pod)
+    made = cluster.get("pod", "own")
+    assert environment_of(made)["LARDER_SOCKET"] == "/elsewhere"
+    prepared = {one["name"] for one in made["spec"]["initContainers"][0]["env"]}
+    assert prepared == {"LARDER_POD", "LARDER_SOCKET", "LARDER_DATASET", "LARDER_JOB"}
+
+
+def test_pod_without_label_is_left_alone(cluster: Cluster) -> None:
+    cluster.apply(cluster.pod("other", "images", "n1", labels={}))
+    pod = cluster.get("pod", "other")
+    assert environment_of(pod) == {}
+    assert "larder-socket" not in [volume["name"] for volume in pod["spec"]["volumes"]]
+
+
+def test_job_is_known_with_nodes_and_gpus_until_it_ends(cluster: Cluster) -> None:
+    cluster.apply(train_job("images", 2, GPUS))
+    cluster.until(lambda: cluster.jobs() == {"kubernetes-default.train": ("images", list(NODES), 2 * GPUS)})
+    cluster.delete("job", "train")
+    cluster.until(lambda: "kubernetes-default.train" not in cluster.rows("jobs"))
+
+
+def test_label_joins_pods_of_several_owners(cluster: Cluster) -> None:
+    labels = {"larder.io/dataset": "images", "larder.io/job": "both"}
+    cluster.apply(
+        cluster.pod("a", "images", "n1", 2, labels=labels), cluster.pod("b", "images", "n2", 3, labels=labels)
+    )
+    cluster.until(lambda: cluster.jobs() == {"kubernetes-default.both": ("images", list(NODES), 5)})
+    cluster.delete("pod", "b")
+    cluster.until(lambda: cluster.jobs() == {"kubernetes-default.both": ("images", ["n1"], 2)})
+
+
+def test_pod_that_ends_by_itself_ends_its_job(cluster: Cluster) -> None:
+    cluster.apply(cluster.pod("short", "images", "n1", annotations={"larder.io/runs-for": "2s"}))
+    cluster.until(lambda: "kubernetes-default.short" in cluster.jobs())
+    cluster.until(lambda: "kubernetes-default.short" not in cluster.rows("jobs"))
+    assert cluster.get("pod", "short")["status"]["phase"] == "Succeeded"
+
+
+def test_pod_of_unknown_dataset_does_not_stop_others(cluster: Cluster) -> None:
+    cluster.apply(cluster.pod("a-wrong", "imagenot", "n1"), cluster.pod("right", "images", "n1"))
+    cluster.until(lambda: cluster.jobs().keys() == {"kubernetes-default.right"})
+
+
+def test_pod_on_node_without_daemon_is_no_part_of_a_plan(cluster: Cluster) -> None:
+    cluster.apply(cluster.pod("far", "images", EMPTY_NODE), cluster.pod("near", "images", "n1"))
+    cluster.until(lambda: cluster.jobs().keys() == {"kubernetes-default.near"})
+    assert "kubernetes-default.far" in cluster.rows("jobs")
+
+
+def test_killed_controller_catches_up(cluster: Cluster) -> None:
+    labels = {"larder.io/dataset": "images", "larder.io/job": "both"}
+    cluster.apply(
+        cluster.pod("gone", "images", "n1"),
+        cluster.pod("a", "images", "n1", 2, labels=labels),
+        cluster.pod("b", "images", "n2", 2, labels=labels),
+    )
+    cluster.until(lambda: cluster.jobs().keys() == {"kubernetes-default.gone", "kubernetes-default.both"})
+    cluster.controllers["c1"].kill()
+    cluster.delete("pod", "gone")
+    cluster.delete("pod", "b")
+    cluster.apply(cluster.pod("new", "images", "n2"))
+    assert cluster.jobs()["kubernetes-default.both"] == ("images", list(NODES), 4)
+    cluster.controllers["c1"].start()
+    wanted = {"kubernetes-default.both": ("images", ["n1"], 2), "kubernetes-default.new": ("images", ["n2"], 1)}
+    cluster.until(lambda: cluster.jobs() == wanted)
+
+
+@pytest.mark.parametrize("state", ["kept", "lost"])
+def test_restarted_allocator_learns_jobs_again(cluster: Cluster, state: str) -> None:
+    cluster.apply(cluster.pod("before", "images", "n1", 2), cluster.pod("gone", "images", "n2"))
+    cluster.until(lambda: len(cluster.jobs()) == 2)
+    assert cluster.allocator.end() == 0
+    cluster.delete("pod", "gone")
+    cluster.apply(cluster.pod("meanwhile", "images", "n2", 3))
+    if state == "lost":
+        (cluster.directory / "state").rename(cluster.directory / "lost")
+    cluster.start_allocator()
+    wanted = {"kubernetes-default.before": ("images", ["n1"], 2), "kubernetes-default.meanwhile": ("images", ["n2"], 3)}
+    cluster.until(lambda: cluster.jobs() == wanted)
+    assert "kubernetes-default.gone" not in cluster.rows("jobs")
+
+
+def test_second_controller_takes_over(cluster: Cluster) -> None:
+    def leader() -> str:
+        found: str = cluster.get("lease", "larder-kubernetes", "larder")["spec"]["holderIdentity"]
+        return found
+
+    cluster.until(leader)
+    first = leader()
+    second = cluster.start_controller("c2")
+    cluster.apply(cluster.pod("one", "images", "n1"))
+    cluster.until(lambda: "kubernetes-default.one" in cluster.jobs())
+    assert leader() == first
+    assert "Starting workers" not in second.log.read_text()
+    cluster.controllers.pop("c1").kill()
+    cluster.delete("pod", "one")
+    cluster.until(lambda: "kubernetes-default.one" not in cluster.rows("jobs"))
+    assert leader() != first
+    cluster.controllers["c1"] = cluster.controllers.pop("c2")
+
+
+def test_restarted_api_server_loses_nothing(cluster: Cluster) -> None:
+    cluster.apply(cluster.pod("before", "images", "n1"))
+    cluster.until(lambda: "kubernetes-default.before" in cluster.jobs())
+    cluster.server.ask({"do": "stop", "name": "kube-apiserver"})
+    assert "kubernetes-default.before" in cluster.jobs()
+    cluster.server.ask({"do": "start", "name": "kube-apiserver"})
+    # A controller that could not renew its lease has ended, as it must. In a cluster it is started again.
+    cluster.until(lambda: not cluster.try_kubectl("get", "pods").returncode)
+    cluster.delete("pod", "before")
+    cluster.apply(cluster.pod("after", "images", "n2"))
+
+    def followed() -> bool:
+        for started in (*cluster.controllers.values(), *cluster.nodes.values()):
+            if not started.runs():
+                started.start()
+        return cluster.jobs().keys() == {"kubernetes-default.after"}
+
+    cluster.until(followed)
+
+
+def test_dataset_is_changed_and_removed(cluster: Cluster) -> None:
+    cluster.add_dataset("texts", f"file://{cluster.directory}/texts", format="raw")
+    cluster.kubectl("wait", "--for=condition=Ready", "dataset/texts", "--timeout=60s")
+    small = cluster.rows("datasets")["texts"]["size_bytes"]
+    cluster.add_dataset("texts", f"file://{cluster.directory}/images", format="raw")
+    images = cluster.rows("datasets")["images"]["size_bytes"]
+    assert images != small
+    cluster.until(lambda: cluster.get("dataset", "texts").get("status", {}).get("sizeBytes") == images)
+    # A node that is away when the Dataset is deleted removes it later.
+    cluster.nodes["n2"].kill()
+    cluster.delete("dataset", "texts")
+    cluster.until(lambda: "texts" not in cluster.daemons["n1"].command("dataset", "ls"))
+    assert "texts" in cluster.daemons["n2"].command("dataset", "ls")
+    cluster.nodes["n2"].start()
+    cluster.until(lambda: "texts" not in cluster.daemons["n2"].command("dataset", "ls"))
+
+
+def test_dataset_added_by_hand_stays(cluster: Cluster) -> None:
+    daemon = cluster.daemons["n1"]
+    daemon.command("dataset", "add", "mine", cluster.directory / "texts", "--format", "raw")
+    cluster.add_dataset("mine", f"file://{cluster.directory}/images", format="raw")
+    cluster.until(lambda: "NameTaken" in cluster.kubectl("events", "--for=dataset/mine"))
+    cluster.delete("dataset", "mine")
+    assert "mine" in daemon.command("dataset", "ls")
+    daemon.command("dataset", "rm", "mine")
+
+
+def test_quota_is_pinned_and_released(cluster: Cluster) -> None:
+    url = f"file://{cluster.directory}/images"
+    cluster.add_dataset("images", url, format="raw", quota="1Mi")
+    cluster.until(lambda: cluster.rows("datasets")["images"].get("pinned_bytes") == 1 << 20)
+    cluster.kubectl("wait", "--for=condition=QuotaPinned", "dataset/images", "--timeout=60s")
+    cluster.add_dataset("images", url, format="raw", quota="1Pi")
+    cluster.kubectl("wait", "--for=condition=QuotaPinned=false", "dataset/images", "--timeout=60s")
+    cluster.add_dataset("images", url, format="raw", quota=None)
+    cluster.until(lambda: "pinned_bytes" not in cluster.rows("datasets")["images"])
+
+
+def test_dataset_is_warmed(cluster: Cluster) -> None:
+    cluster.add_dataset("warm", f"file://{cluster.directory}/texts", format="raw", warm=True)
+    cluster.until(lambda: cluster.get("dataset", "warm").get("status", {}).get("cachedBytes", 0) > 0)
+    cluster.delete("dataset", "warm")
+    cluster.until(lambda: "warm" not in cluster.rows("datasets"))
+
+
+def test_credentials_come_from_the_secret(cluster: Cluster) -> None:
+    cluster.add_dataset(
+        "secret", "s3://bucket/data", endpoint="http://127.0.0.1:9", secretRef={"name": "keys"}, format="raw"
+    )
+    cluster.until(lambda: "SecretNotUsable" in cluster.kubectl("events", "--for=dataset/secret"))
+    data = {"aws_access_key_id": "id-of-test", "aws_secret_access_key": "key-of-test"}
+    encoded = {name: base64.b64encode(text.encode()).decode() for name, text in data.items()}
+    keys = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys", "namespace": "larder"}, "data": encoded}
+    cluster.apply(keys)
+    profile = "[kubernetes-secret]\naws_access_key_id = id-of-test\naws_secret_access_key = key-of-test\n"
+    files = [cluster.directory / node / "s3-credentials" for node in NODES]
+    cluster.until(lambda: all(path.exists() and path.read_text() == profile for path in files))
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    cluster.delete("dataset", "secret")
+    cluster.until(lambda: all(path.read_text() == "" for path in files))
+
+
+def test_remote_budget_is_applied_and_reset(cluster: Cluster) -> None:
+    def remote() -> float:
+        status = cluster.allocator.ask("GET", "/v1/status").json()
+        assert isinstance(status, dict)
+        return float(status["remote_bytes_per_second"])
+
+    before = remote()
+    budget = {"apiVersion": "larder.io/v1alpha1", "kind": "RemoteBudget", "metadata": {"name": "all"}}
+    cluster.apply(budget | {"spec": {"bytesPerSecond": "300M"}})
+    cluster.kubectl("wait", "--for=condition=Applied", "remotebudget/all", "--timeout=60s")
+    assert remote() == 300e6
+    cluster.apply(budget | {"metadata": {"name": "zweite"}, "spec": {"bytesPerSecond": "1G"}})
+    cluster.kubectl("wait", "--for=condition=Applied=false", "remotebudget/zweite", "--timeout=60s")
+    assert remote() == 300e6
+    cluster.delete("remotebudget", "all")
+    cluster.until(lambda: remote() == 1e9)
+    cluster.delete("remotebudget", "zweite")
+    cluster.until(lambda: remote() == before)
+
+
+def test_chart_is_linted_and_its_pods_start(cluster: Cluster) -> None:
+    assert "0 chart(s) failed" in cluster.helm("lint", "--strict", cluster.chart)
+    monitored = cluster.helm("template", "larder", cluster.chart, "--set", "serviceMonitor.enabled=true")
+    assert "kind: ServiceMonitor" in monitored
+    for kind, name in (("daemonset", "larder-node"), ("deployment", "larder-controller")):
+        cluster.kubectl("rollout", "status", f"{kind}/{name}", "--namespace=larder", "--timeout=60s")
+    again = cluster.get("secret", "larder-allocator-tokens", "larder")["data"]
+    cluster.helm("upgrade", "larder", cluster.chart, "--namespace=larder", "--reuse-values")
+    assert cluster.get("secret", "larder-allocator-tokens", "larder")["data"] == again
+
+
+def test_service_accounts_have_least_rights(cluster: Cluster) -> None:
+    def may(component: str, *what: str) -> bool:
+        account = f"--as=system:serviceaccount:larder:larder-{component}"
+        return cluster.try_kubectl("auth", "can-i", *what, account).returncode == 0
+
+    assert may("node", "get", "secrets", "--namespace=larder")
+    assert not may("node", "get", "secrets", "--namespace=default")
+    assert not may("node", "list", "secrets", "--namespace=larder")
+    assert not may("node", "list", "pods", "--all-namespaces")
+    assert may("controller", "list", "pods", "--all-namespaces")
+    assert not may("controller", "get", "secrets", "--namespace=larder")
+    assert not may("controller", "delete", "pods", "--all-namespaces")

@@ -1,0 +1,25 @@
+"""The Go code of what follows Kubernetes: its own tests, and its format."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+
+import kubernetes
+import pytest
+
+pytestmark = pytest.mark.skipif(kubernetes.find_go() is None, reason=kubernetes.GO_MISSING)
+
+
+def test_go_code_is_formatted_and_its_tests_pass(repository: pathlib.Path) -> None:
+    go = kubernetes.find_go()
+    assert go is not None
+    module = repository / "scheduler" / "engines" / "kubernetes"
+    folders = [module, repository / "tests" / "servers" / "kubernetes"]
+    formatted = subprocess.run([pathlib.Path(go).parent / "gofmt", "-l", *folders], capture_output=True, text=True)
+    assert (formatted.returncode, formatted.stdout) == (0, "")
+    for words in (["vet", "./..."], ["test", "./..."]):
+        ran = subprocess.run(
+            [go, *words], cwd=module, env=kubernetes.go_environment(), capture_output=True, text=True, timeout=600
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -1,0 +1,288 @@
+#!/usr/bin/python3
+"""kubernetes.py DIRECTORY: runs the control plane of a Kubernetes cluster on loopback ports that the kernel picks: etcd,
+kube-apiserver, kube-controller-manager, kube-scheduler, and kwok, which fakes nodes and the life of their pods.
+
+No container runs. A pod with a node is Running at once, and ends after the time in its annotation "larder.io/runs-for",
+such as "2s"; without it, when it is deleted. Nodes are fake if they have the annotation "kwok.x-k8s.io/node: fake".
+
+Prints `kubeconfig`, of an administrator, and `kubectl`. Answers lines on standard input: {"do": "stop", "name": NAME}
+ends a program of the control plane, {"do": "start", "name": NAME} starts it again. Ends when its standard input is
+closed.
+
+The programs are one, which is built with Go from the module kubernetes/ beside this file, once for each content of that
+module, into ~/.cache/larder (or $XDG_CACHE_HOME/larder). `--install` does only that. A first
+build takes ten minutes of a core and 5 GB of Go's caches. `--install` also builds larder-kubernetes, into build/kubernetes.
+Without Go it says so and succeeds: the tests that need it say what they left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import program
+
+PRODUCT = program.ROOT / "scheduler" / "engines" / "kubernetes"
+MODULE = pathlib.Path(__file__).resolve().parent / "kubernetes"
+GO_VERSION = (1, 26)
+GO_MISSING = "Go 1.26 is missing: install it from https://go.dev/dl, or put its folder into the PATH"
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok", "helm")
+# etcd and kube-apiserver do not always end at SIGTERM while clients are connected.
+KILL_AFTER_S = 10
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters:
+- name: test
+  cluster: {{server: "https://127.0.0.1:{port}", certificate-authority: {directory}/ca.crt}}
+users:
+- name: admin
+  user: {{client-certificate: {directory}/admin.crt, client-key: {directory}/admin.key}}
+contexts:
+- name: test
+  context: {{cluster: test, user: admin}}
+current-context: test
+"""
+
+
+def find_go() -> str | None:
+    """The go command, if it is recent enough."""
+    for go in (shutil.which("go"), "/usr/local/go/bin/go"):
+        if go is None or not os.path.exists(go):
+            continue
+        ran = subprocess.run([go, "env", "GOVERSION"], env=go_environment(), capture_output=True, text=True, check=False)
+        found = re.match(r"go(\d+)\.(\d+)", ran.stdout)
+        if found and (int(found[1]), int(found[2])) >= GO_VERSION:
+            return go
+    return None
+
+
+def go_environment() -> dict[str, str]:
+    # Another version of Go must not be fetched unasked. The same flags everywhere, so that packages are compiled once.
+    flags = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -buildvcs=false"}
+    return os.environ | flags | {"GOTOOLCHAIN": "local"}
+
+
+def install() -> pathlib.Path:
+    """The directory of the programs. Builds them if they are missing; safe if several processes do so."""
+    digest = hashlib.sha256()
+    for path in sorted(MODULE.iterdir()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "larder"
+    folder = cache / f"kubernetes-{digest.hexdigest()[:16]}"
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / "kubernetes.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            for old in cache.glob("kubernetes-*"):
+                shutil.rmtree(old)
+            build(folder)
+    return folder
+
+
+def build(folder: pathlib.Path) -> None:
+    go = find_go()
+    if go is None:
+        sys.exit(f"kubernetes.py: {GO_MISSING}")
+    version = re.search(r"k8s\.io/kubernetes (v(\d+)\.(\d+)\.\d+)", (MODULE / "go.mod").read_text())
+    assert version, "go.mod names the version of Kubernetes"
+    # Kubernetes' own build sets these; clients take a server without a version for one that is too old.
+    names = {"gitVersion": version[1], "gitMajor": version[2], "gitMinor": version[3], "gitTreeState": "clean"}
+    flags = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in names.items())
+    unfinished = folder.with_name("kubernetes-unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    command = ["nice", "-n", "10", go, "build", "-ldflags", f"-s -w {flags}"]
+    ran = subprocess.run(
+        [*command, "-o", unfinished / "kubernetes", "."], cwd=MODULE, env=go_environment(), stdin=subprocess.DEVNULL,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    if ran.returncode != 0:
+        sys.exit(f"kubernetes.py: cannot build the control plane:\n{(ran.stdout + ran.stderr)[-4000:]}")
+    for name in COMPONENTS:
+        (unfinished / name).symlink_to("kubernetes")
+    unfinished.rename(folder)
+
+
+def build_larder_kubernetes() -> pathlib.Path:
+    """The program under test. A build that changes nothing takes a second."""
+    go = find_go()
+    assert go is not None, "tests are skipped without Go"
+    output = program.ROOT / "build" / "kubernetes" / "larder-kubernetes"
+    ran = subprocess.run(
+        ["nice", "-n", "10", go, "build", "-o", output, "."], cwd=PRODUCT,
+        env=go_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+    if ran.returncode != 0:
+        sys.exit(f"kubernetes.py: cannot build larder-kubernetes:\n{(ran.stdout + ran.stderr)[-4000:]}")
+    return output
+
+
+class ControlPlane:
+    def __init__(self, directory: pathlib.Path, programs: pathlib.Path) -> None:
+        self._directory = directory
+        self._programs = programs
+        self._children: dict[str, program.Child] = {}
+        self.kubeconfig = directory / "kubeconfig"
+        self._certificates()
+        with contextlib.ExitStack() as held:  # all at once, so that no port is picked twice
+            sockets = [held.enter_context(socket.socket()) for _ in range(6)]
+            for one in sockets:
+                one.bind(("127.0.0.1", 0))
+            etcd, peer, self._port, manager, scheduler, kwok = (one.getsockname()[1] for one in sockets)
+        self.kubeconfig.write_text(KUBECONFIG.format(port=self._port, directory=directory))
+        as_admin = [
+            f"{name}={self.kubeconfig}"
+            for name in ("--kubeconfig", "--authentication-kubeconfig", "--authorization-kubeconfig")
+        ]
+        server = f"https://127.0.0.1:{self._port}"
+        self._options: dict[str, list[object]] = {
+            "etcd": [
+                f"--data-dir={directory}/etcd", f"--listen-client-urls=http://127.0.0.1:{etcd}",
+                f"--advertise-client-urls=http://127.0.0.1:{etcd}", f"--listen-peer-urls=http://127.0.0.1:{peer}",
+                f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
+                f"--initial-cluster=default=http://127.0.0.1:{peer}", "--unsafe-no-fsync",
+            ],
+            "kube-apiserver": [
+                f"--etcd-servers=http://127.0.0.1:{etcd}", "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+                f"--secure-port={self._port}", "--endpoint-reconciler-type=none", "--authorization-mode=RBAC",
+                f"--tls-cert-file={directory}/server.crt", f"--tls-private-key-file={directory}/server.key",
+                f"--client-ca-file={directory}/ca.crt", f"--service-account-issuer={server}",
+                f"--service-account-key-file={directory}/accounts.pub",
+                f"--service-account-signing-key-file={directory}/accounts.key",
+                "--service-cluster-ip-range=10.0.0.0/24", "--allow-privileged",
+            ],
+            "kube-controller-manager": [
+                *as_admin, "--bind-address=127.0.0.1", f"--secure-port={manager}", "--leader-elect=false",
+                f"--service-account-private-key-file={directory}/accounts.key", f"--root-ca-file={directory}/ca.crt",
+            ],
+            "kube-scheduler": [*as_admin, "--bind-address=127.0.0.1", f"--secure-port={scheduler}", "--leader-elect=false"],
+            "kwok": [
+                f"--kubeconfig={self.kubeconfig}", f"--config={MODULE / 'stages.yaml'}",
+                "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--node-lease-duration-seconds=40",
+                f"--server-address=127.0.0.1:{kwok}",
+            ],
+        }  # fmt: skip
+        self._health = {"kube-controller-manager": manager, "kube-scheduler": scheduler}
+
+    def _openssl(self, *arguments: object) -> None:
+        subprocess.run(["openssl", *map(str, arguments)], cwd=self._directory, check=True, capture_output=True)
+
+    def _certificates(self) -> None:
+        """One authority, the API server's certificate, an administrator's, and the key of service accounts' tokens."""
+        new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+        self._openssl(
+            "req", "-x509", *new_key, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.crt",
+            "-addext", "keyUsage=critical,keyCertSign",
+        )  # fmt: skip
+        names = "subjectAltName=IP:127.0.0.1,IP:10.0.0.1,DNS:localhost"
+        signed = ("-CA", "ca.crt", "-CAkey", "ca.key")
+        self._openssl(
+            "req", "-x509", *new_key, *signed, "-subj", "/CN=kube-apiserver", "-keyout", "server.key",
+            "-out", "server.crt", "-addext", names, "-addext", "basicConstraints=critical,CA:FALSE",
+        )  # fmt: skip
+        self._openssl(
+            "req", "-x509", *new_key, *signed, "-subj", "/O=system:masters/CN=admin", "-keyout", "admin.key",
+            "-out", "admin.crt", "-addext", "extendedKeyUsage=clientAuth",
+            "-addext", "basicConstraints=critical,CA:FALSE",
+        )  # fmt: skip
+        self._openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", "accounts.key")
+        self._openssl("ec", "-in", "accounts.key", "-pubout", "-out", "accounts.pub")
+
+    def start_one(self, name: str) -> None:
+        log = self._directory / f"{name}.log"
+        self._children[name] = program.Child([self._programs / name, *self._options[name]], log)
+        if name == "kube-apiserver":
+            self._wait_until_healthy(name, self._port, "/readyz")
+        elif name in self._health:
+            self._wait_until_healthy(name, self._health[name], "/healthz")
+
+    def _wait_until_healthy(self, name: str, port: int, path: str) -> None:
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE  # the scheduler signs its own certificate
+        if port == self._port:
+            context.load_cert_chain(self._directory / "admin.crt", self._directory / "admin.key")
+        while True:
+            self._children[name].check()
+            try:
+                with urllib.request.urlopen(f"https://127.0.0.1:{port}{path}", context=context, timeout=5):
+                    return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.05)
+
+    def stop_some(self, names: list[str]) -> None:
+        children = [self._children.pop(name) for name in names]
+        for child in children:
+            if child.process.poll() is None:
+                child.process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + KILL_AFTER_S
+        for child in children:
+            try:
+                child.process.wait(max(0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.process.kill()
+                child.process.wait()
+
+    def start(self) -> None:
+        for name in self._options:
+            self.start_one(name)
+
+    def stop(self) -> None:
+        for name in reversed(self._options):
+            if name in self._children:
+                self.stop_some([name])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=pathlib.Path, nargs="?")
+    parser.add_argument("--install", action="store_true", help="build the programs if need be, and end")
+    arguments = parser.parse_args()
+    if arguments.install and find_go() is None:
+        print(f"tests of Kubernetes are left out: {GO_MISSING}")
+        return
+    programs = install()
+    if arguments.install:
+        build_larder_kubernetes()
+        return
+    if arguments.directory is None:
+        parser.error("DIRECTORY is missing")
+    program.end_on_sigterm()
+    plane = ControlPlane(arguments.directory.resolve(), programs)
+
+    def answer(line: bytes) -> str:
+        command = json.loads(line)
+        if command["do"] == "stop":
+            plane.stop_some([command["name"]])
+        elif command["do"] == "start":
+            plane.start_one(command["name"])
+        else:
+            sys.exit(f"unknown command: {line!r}")
+        return "{}"
+
+    try:
+        plane.start()
+        program.announce(kubeconfig=plane.kubeconfig, kubectl=programs / "kubectl", helm=programs / "helm")
+        program.until_input_closes(answer)
+    finally:
+        plane.stop()
+
+
+if __name__ == "__main__":
+    main()
