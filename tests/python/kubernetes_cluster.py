@@ -23,7 +23,7 @@ NAMESPACE = "larder"
 NODES = ("n1", "n2")
 EMPTY_NODE = "n3"
 GPUS = 8
-LEASE_S = 3  # of the controller that acts
+LEASE_S = 10  # of the controller that acts
 
 
 class Mode:
@@ -91,6 +91,8 @@ class Cluster:
         self._stack.callback(self.server.stop)
         self.kubeconfig = pathlib.Path(self.server.values["kubeconfig"])
         self.apply(*(self._node(name) for name in (*NODES, EMPTY_NODE)))
+        # Until its service account is there, a namespace takes no pods.
+        self.until(lambda: not self.try_kubectl("get", "serviceaccount", "default").returncode)
         self._certificate()
         self.kubectl("create", "namespace", NAMESPACE)
         self.kubectl(
@@ -233,7 +235,7 @@ class Cluster:
                 "apiVersion": "larder.io/v1alpha1",
                 "kind": "Dataset",
                 "metadata": {"name": name},
-                "spec": {"url": url} | spec,
+                "spec": {"url": url} | {name: value for name, value in spec.items() if value is not None},
             }
         )
 

@@ -84,8 +84,7 @@ def test_labelled_pod_gets_environment_and_socket(cluster: Cluster) -> None:
     cluster.apply(cluster.pod("alone", "images", "n1"), train_job("images", 1, 1))
     pod = cluster.get("pod", "alone")
     socket = f"{cluster.sockets}/larderd.sock"
-    # The kubelet puts in the name of a pod that belongs to nobody.
-    wanted = {"LARDER_POD": "", "LARDER_SOCKET": socket, "LARDER_DATASET": "images", "LARDER_JOB": "kubernetes-default.$(LARDER_POD)"}
+    wanted = {"LARDER_SOCKET": socket, "LARDER_DATASET": "images", "LARDER_JOB": "kubernetes-default.alone"}
     assert environment_of(pod) == wanted
     mounts = [mount for mount in pod["spec"]["containers"][0]["volumeMounts"] if mount["name"] == "larder-socket"]
     assert mounts == [{"name": "larder-socket", "mountPath": str(cluster.sockets), "readOnly": True}]
@@ -105,7 +104,17 @@ def test_own_environment_of_a_pod_stays(cluster: Cluster) -> None:
     made = cluster.get("pod", "own")
     assert environment_of(made)["LARDER_SOCKET"] == "/elsewhere"
     prepared = {one["name"] for one in made["spec"]["initContainers"][0]["env"]}
-    assert prepared == {"LARDER_POD", "LARDER_SOCKET", "LARDER_DATASET", "LARDER_JOB"}
+    assert prepared == {"LARDER_SOCKET", "LARDER_DATASET", "LARDER_JOB"}
+
+
+def test_pods_of_one_generated_name_are_one_job(cluster: Cluster) -> None:
+    for node in NODES:
+        pod = cluster.pod("", "images", node)
+        pod["metadata"] = {"generateName": "run-", "labels": {"larder.io/dataset": "images"}}
+        cluster.kubectl("create", "-f", "-", text=json.dumps(pod))
+    cluster.until(lambda: cluster.jobs() == {"kubernetes-default.run-": ("images", list(NODES), 2)})
+    for made in json.loads(cluster.kubectl("get", "pods", "--output=json"))["items"]:
+        assert environment_of(made)["LARDER_JOB"] == "kubernetes-default.run-"
 
 
 def test_pod_without_label_is_left_alone(cluster: Cluster) -> None:

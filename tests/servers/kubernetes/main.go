@@ -1,6 +1,6 @@
 // Package main is a whole Kubernetes control plane in one program, for tests. The name that the program is called by
-// chooses what it is: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, helm, or kwok, which fakes
-// nodes and the life of their pods. One program takes a third of the space of seven, which share most of their packages.
+// chooses what it is: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, or kwok, which fakes nodes
+// and the life of their pods. One program takes a third of the space of six, because they share most of their packages.
 package main
 
 import (
@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/server/v3/etcdmain"
-	helm "helm.sh/helm/v4/pkg/cmd"
 	"k8s.io/component-base/cli"
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
@@ -40,10 +39,6 @@ func main() {
 	switch name {
 	case "etcd":
 		etcdmain.Main(os.Args)
-	case "helm":
-		if err := runHelm(); err != nil {
-			os.Exit(1) // helm has printed why
-		}
 	case "kwok":
 		if err := runKwok(kwoksignals.SetupSignalContext()); err != nil {
 			fmt.Fprintln(os.Stderr, "kwok:", err)
@@ -53,15 +48,6 @@ func main() {
 		fmt.Fprintf(os.Stderr, "%s: call this program by the name of a component, such as kubectl\n", name)
 		os.Exit(2)
 	}
-}
-
-func runHelm() error {
-	command, err := helm.NewRootCmd(os.Stdout, os.Args[1:], helm.SetupLogging)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "helm:", err)
-		return err
-	}
-	return command.Execute()
 }
 
 func runKwok(ctx context.Context) error {

@@ -103,6 +103,15 @@ func (c *Client) Remove(ctx context.Context, name string) error {
 	return err
 }
 
+// Cancel ends a task soon. It succeeds if there is none.
+func (c *Client) Cancel(ctx context.Context, id int64) error {
+	err := c.wire.Do(ctx, http.MethodDelete, fmt.Sprintf("/v1/tasks/%d", id), nil, nil)
+	if wire.IsStatus(err, http.StatusNotFound) {
+		return nil
+	}
+	return err
+}
+
 // Task tells how a task does. Nil: the daemon does not know it, because it has restarted.
 func (c *Client) Task(ctx context.Context, id int64) (*Task, error) {
 	var task Task

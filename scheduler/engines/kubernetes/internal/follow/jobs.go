@@ -35,6 +35,9 @@ type Job struct {
 // same name.
 func JobName(pod *corev1.Pod) string {
 	name := pod.Name
+	if pod.GenerateName != "" {
+		name = pod.GenerateName // The policy does not know the name yet.
+	}
 	if owner := metav1.GetControllerOf(pod); owner != nil {
 		name = owner.Name
 	}

@@ -55,6 +55,7 @@ func TestJobName(t *testing.T) {
 		want string
 	}{
 		{"pod of nobody", pod("p", "n1", 1), "kubernetes-team.p"},
+		{"generated name", pod("p-x1", "n1", 1, func(pod *corev1.Pod) { pod.GenerateName = "p-" }), "kubernetes-team.p-"},
 		{"pod of a Job", pod("p", "n1", 1, ownedBy("train")), "kubernetes-team.train"},
 		{"label goes first", pod("p", "n1", 1, ownedBy("train"), labelled(JobLabel, "gang")), "kubernetes-team.gang"},
 		{"empty label", pod("p", "n1", 1, labelled(JobLabel, "")), "kubernetes-team.p"},

@@ -26,6 +26,7 @@ type Daemon interface {
 	Warm(ctx context.Context, name string) (int64, error)
 	Remove(ctx context.Context, name string) error
 	Task(ctx context.Context, id int64) (*daemon.Task, error)
+	Cancel(ctx context.Context, id int64) error
 }
 
 // Warn tells an administrator what is wrong with a Dataset on this node.
@@ -122,12 +123,15 @@ func (k *Keeper) Compare(ctx context.Context) error {
 }
 
 func (k *Keeper) keep(ctx context.Context, dataset *v1alpha1.Dataset, local map[string]daemon.Dataset) error {
+	wanted := newDataset(dataset)
+	digest := digestOf(wanted)
 	running, err := k.awaitTask(ctx, dataset)
+	if err == nil && running && k.record.Datasets[dataset.Name].Digest != digest {
+		err = k.daemon.Cancel(ctx, k.tasks[dataset.Name].id) // It may wait for a remote that does not exist.
+	}
 	if err != nil || running {
 		return err
 	}
-	wanted := newDataset(dataset)
-	digest := digestOf(wanted)
 	entry, ours := k.record.Datasets[dataset.Name]
 	if present, is := local[dataset.Name]; is {
 		if !ours && present.URL != dataset.Spec.URL {
@@ -178,6 +182,7 @@ func (k *Keeper) awaitTask(ctx context.Context, dataset *v1alpha1.Dataset) (bool
 	delete(k.tasks, dataset.Name)
 	switch {
 	case state == nil: // larderd has restarted
+	case state.State == "cancelled": // the Dataset has changed
 	case state.State == "done" && started.warms:
 		entry := k.record.Datasets[dataset.Name]
 		entry.Warmed = true
@@ -211,11 +216,14 @@ func (k *Keeper) warm(ctx context.Context, dataset *v1alpha1.Dataset, entry adde
 }
 
 func (k *Keeper) remove(ctx context.Context, name string) error {
-	// A dataset that is being indexed is not there yet. It is removed once it is.
+	// A dataset that is being indexed is not there yet. The next comparison removes what the task leaves.
 	if started, is := k.tasks[name]; is && !started.warms {
 		state, err := k.daemon.Task(ctx, started.id)
-		if err != nil || (state != nil && state.State == "running") {
+		if err != nil {
 			return err
+		}
+		if state != nil && state.State == "running" {
+			return k.daemon.Cancel(ctx, started.id)
 		}
 	}
 	delete(k.tasks, name)

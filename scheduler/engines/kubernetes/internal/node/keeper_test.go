@@ -62,6 +62,11 @@ func (f *fakeDaemon) Task(_ context.Context, id int64) (*daemon.Task, error) {
 	return &f.tasks[id], nil
 }
 
+func (f *fakeDaemon) Cancel(_ context.Context, id int64) error {
+	f.tasks[id].State = "cancelled"
+	return nil
+}
+
 func (f *fakeDaemon) finish(state string) {
 	for i := range f.tasks {
 		if f.tasks[i].State != "running" {
@@ -180,10 +185,24 @@ func TestDatasetThatIsDeletedWhileItIsIndexedGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.compare()
-	b.daemon.finish("done")
+	if state := b.daemon.tasks[0].State; state != "cancelled" {
+		t.Errorf("the task is %s, want cancelled", state)
+	}
 	b.compare()
-	if b.has("images") {
-		t.Error("the dataset is still there")
+	if len(b.keeper.record.Datasets) != 0 {
+		t.Errorf("the record has %v, want nothing", b.keeper.record.Datasets)
+	}
+}
+
+func TestURLThatChangesWhileItIsIndexedIsAddedNext(t *testing.T) {
+	b := newBench(t, images())
+	b.compare()
+	b.change("images", func(spec *v1alpha1.DatasetSpec) { spec.URL = "file:///data/others" })
+	b.compare()
+	b.compare()
+	b.daemon.finish("done")
+	if got := b.daemon.datasets["images"].URL; got != "file:///data/others" || len(b.warnings) != 0 {
+		t.Errorf("the URL is %q, warnings %v", got, b.warnings)
 	}
 }
 
