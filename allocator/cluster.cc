@@ -254,7 +254,8 @@ void Cluster::rename_reported(const std::string& job) {
             reported.name = known_name(reported);
             if (reported.name == before) continue;
             // The counters are compared with those of the next report, which has the new name.
-            jobs_[reported.name].last_counters[name] = {.epoch = reported.epoch, .comparable = false};
+            KnownJob& renamed = jobs_[reported.name];
+            change_job(renamed, [&] { renamed.last_counters[name] = {.epoch = reported.epoch, .comparable = false}; });
             if (!jobs_[reported.name].user) jobs_[reported.name].user = reported.user;
             job_left_node(before, name);
             unsaved_nodes_.insert(name);
@@ -300,7 +301,7 @@ void Cluster::measure(const NodeReport& report, const NodeReport* last, bool sam
             if (known.reported.empty()) known.open_interval.ranks = 0;
             known.reported[report.node] = job.ranks;
         }
-        known.last_counters[report.node] = now;
+        change_job(known, [&] { known.last_counters[report.node] = now; });
         count_epochs(job.name, known);
     }
     if (last == nullptr) return;
@@ -325,7 +326,7 @@ void Cluster::job_left_node(const std::string& job, const std::string& node) {
     const auto found = jobs_.find(job);
     if (found == jobs_.end()) return;
     KnownJob& left = found->second;
-    left.last_counters.erase(node);
+    change_job(left, [&] { left.last_counters.erase(node); });
     if (left.last_counters.empty()) left.user = left.spec ? left.spec->user : std::nullopt;
     forget_unless_needed(job);
 }
@@ -340,7 +341,6 @@ void Cluster::forget_unless_needed(const std::string& job) {
 
 void Cluster::set_spec(KnownJob& job, std::optional<JobRegistration> spec) {
     if (job.spec) {
-        with_dataset_.erase(job.spec->name);
         --registered_count_;
         floors_bytes_per_second_ -= job.spec->bandwidth_floor_bytes_per_second;
         if (job.spec->owner) {
@@ -348,14 +348,13 @@ void Cluster::set_spec(KnownJob& job, std::optional<JobRegistration> spec) {
             if (--count->second == 0) registered_by_.erase(count);
         }
     }
-    job.spec = std::move(spec);
+    change_job(job, [&] { job.spec = std::move(spec); });
     if (job.spec && job.spec->user && job.user != job.spec->user) {
         // The measurements are another user's.
         if (job.user) job.ideal.forget();
         job.user = job.spec->user;
     }
     if (job.spec) {
-        if (!job.spec->dataset.empty()) with_dataset_.insert(job.spec->name);
         ++registered_count_;
         if (job.spec->owner) ++registered_by_[*job.spec->owner];
         floors_bytes_per_second_ += job.spec->bandwidth_floor_bytes_per_second;
@@ -499,7 +498,6 @@ Cluster::Room Cluster::room_for_pin(const ClusterState& state, const ClusterData
         std::size_t nodes_elsewhere;
     };
     std::vector<Pinned> pinned;
-    const auto reserved = reservations();
     for (const ClusterDataset& other : state.datasets) {
         if (other.name == dataset.name) continue;
         double held_bytes = 0;
@@ -510,9 +508,8 @@ Cluster::Room Cluster::room_for_pin(const ClusterState& state, const ClusterData
             if (has_dataset[held.node]) room.others += bytes;
         }
         const auto pin = pins_.find(other.name);
-        const auto reserved_for = reserved.find(other.name);
-        if (pin == pins_.end() && reserved_for == reserved.end()) continue;
-        const std::uint64_t fixed_bytes = pin != pins_.end() ? pin->second : reserved_for->second;
+        const std::uint64_t fixed_bytes = pin != pins_.end() ? pin->second : reserved_bytes(other.name);
+        if (pin == pins_.end() && fixed_bytes == 0) continue;
         const auto elsewhere =
             std::ranges::count_if(other.quotas, [&](const NodeCache& quota) { return !has_dataset[quota.node]; });
         pinned.push_back({.dataset = &other,
@@ -907,11 +904,10 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
     add_placed_jobs(state);
     count_lease_floors(state);
     add_turns(state);
-    const auto reserved = reservations();
     for (ClusterDataset& dataset : state.datasets) {
         const auto pin = pins_.find(dataset.name);
-        if (const auto least = reserved.find(dataset.name); least != reserved.end() && pin == pins_.end()) {
-            const double bytes = std::min(pinned_bytes(state, dataset, least->second), std::max(0.0, capacity));
+        if (const std::uint64_t least = reserved_bytes(dataset.name); least > 0 && pin == pins_.end()) {
+            const double bytes = std::min(pinned_bytes(state, dataset, least), std::max(0.0, capacity));
             dataset.quota_floor_bytes = static_cast<std::uint64_t>(bytes);
             capacity -= bytes;
         }
@@ -1023,7 +1019,7 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
         if (!report) continue;
         for (const JobReport& job : report->jobs) {
             KnownJob& known = jobs_[job.name];
-            known.last_counters[name] = {.epoch = job.epoch, .comparable = false};
+            change_job(known, [&] { known.last_counters[name] = {.epoch = job.epoch, .comparable = false}; });
             if (!known.user) known.user = job.user;
         }
     }

@@ -208,6 +208,17 @@ private:
     // Checks the limits on registrations that no operator made.
     Result<void> check_owned(const JobRegistration& spec) const;
     Result<void> check_bandwidths(const JobRegistration& spec, double other_floors_bytes_per_second) const;
+    // True if the job reserves cache and neither its scheduler nor a node says that it runs.
+    static bool waits_for_cache(const KnownJob& job);
+    // Every change of a job's registration, runs_on or last_counters goes through here: it keeps dataset_needs_ and
+    // placed_ right.
+    template <typename Change>
+    void change_job(KnownJob& job, Change change) {
+        count_needs(job, false);
+        change();
+        count_needs(job, true);
+    }
+    void count_needs(const KnownJob& job, bool add);
     // Registers the job, or unregisters it, and updates the sums over registered jobs.
     void set_spec(KnownJob& job, std::optional<JobRegistration> spec);
     // Called when the node's report no longer has the job.
@@ -220,8 +231,8 @@ private:
     void add_turns(ClusterState& state) const;
     void add_placed_jobs(ClusterState& state) const;
     static void declare(ClusterJob& job, const KnownJob& known);
-    // Returns the largest reservation of each dataset.
-    std::map<std::string_view, std::uint64_t> reservations() const;
+    // Returns the largest reservation of the dataset; 0: none.
+    std::uint64_t reserved_bytes(const std::string& dataset) const;
     // True if a job that has not started yet reserves more of the dataset than is cached.
     bool is_to_be_warmed(const ClusterDataset& dataset) const;
     Result<std::size_t> find_dataset(const ClusterState& state, const std::string& name) const;
@@ -267,7 +278,13 @@ private:
     std::map<RegistrationOwner, std::size_t> registered_by_;  // number of registrations, above 0
     double floors_bytes_per_second_ = 0;
     std::map<std::string, std::uint64_t> pins_;
-    std::set<std::string> with_dataset_;  // registered jobs whose dataset is declared
+    // What registered jobs reserve of a dataset. One report or plan must not cost more with more waiting jobs.
+    struct DatasetNeeds {
+        std::multiset<std::uint64_t> reserved_bytes;  // of all jobs, each above 0
+        std::multiset<std::uint64_t> waiting_bytes;   // of the jobs that have not started
+    };
+    std::map<std::string, DatasetNeeds> dataset_needs_;  // by dataset, without datasets that no job reserves
+    std::set<std::string> placed_;                       // registered jobs with a dataset and a node in runs_on
     std::vector<Turn> turns_;
     std::set<std::string> in_turns_;  // names of the jobs in turns_
     std::uint64_t plan_number_ = 0;

@@ -81,30 +81,47 @@ Result<void> Cluster::place_job(const std::string& name, const std::string& node
     }
     if (changed.runs_on == found->second.spec->runs_on) return {};
     if (auto saved = save({.jobs = {{name, changed}}}); !saved) return saved;
-    found->second.spec->runs_on = std::move(changed.runs_on);
+    change_job(found->second, [&] { found->second.spec->runs_on = std::move(changed.runs_on); });
     return {};
 }
 
-std::map<std::string_view, std::uint64_t> Cluster::reservations() const {
-    std::map<std::string_view, std::uint64_t> bytes;
-    for (const std::string& name : with_dataset_) {
-        const JobRegistration& spec = *jobs_.at(name).spec;
-        if (spec.cache_bytes == 0) continue;
-        std::uint64_t& most = bytes[spec.dataset];
-        most = std::max(most, spec.cache_bytes);
+bool Cluster::waits_for_cache(const KnownJob& job) {
+    return job.spec && job.spec->cache_bytes > 0 && job.spec->runs_on.empty() && job.last_counters.empty();
+}
+
+void Cluster::count_needs(const KnownJob& job, bool add) {
+    if (!job.spec || job.spec->dataset.empty()) return;
+    const JobRegistration& spec = *job.spec;
+    if (!spec.runs_on.empty()) {
+        if (add) {
+            placed_.insert(spec.name);
+        } else {
+            placed_.erase(spec.name);
+        }
     }
-    return bytes;
+    if (spec.cache_bytes == 0) return;
+    DatasetNeeds& needs = dataset_needs_[spec.dataset];
+    if (add) {
+        needs.reserved_bytes.insert(spec.cache_bytes);
+        if (waits_for_cache(job)) needs.waiting_bytes.insert(spec.cache_bytes);
+        return;
+    }
+    needs.reserved_bytes.erase(needs.reserved_bytes.find(spec.cache_bytes));
+    if (waits_for_cache(job)) needs.waiting_bytes.erase(needs.waiting_bytes.find(spec.cache_bytes));
+    if (needs.reserved_bytes.empty()) dataset_needs_.erase(spec.dataset);
+}
+
+std::uint64_t Cluster::reserved_bytes(const std::string& dataset) const {
+    const auto needs = dataset_needs_.find(dataset);
+    return needs == dataset_needs_.end() ? 0 : *needs->second.reserved_bytes.rbegin();
 }
 
 bool Cluster::is_to_be_warmed(const ClusterDataset& dataset) const {
+    const auto needs = dataset_needs_.find(dataset.name);
+    if (needs == dataset_needs_.end() || needs->second.waiting_bytes.empty()) return false;
     std::uint64_t cached_bytes = 0;
     for (const NodeCache& cached : dataset.cached) cached_bytes += cached.bytes();
-    return std::ranges::any_of(with_dataset_, [&](const std::string& name) {
-        const KnownJob& job = jobs_.at(name);
-        const bool has_started = !job.spec->runs_on.empty() || !job.last_counters.empty();
-        return !has_started && job.spec->dataset == dataset.name &&
-               cached_bytes < std::min(job.spec->cache_bytes, dataset.size_bytes);
-    });
+    return cached_bytes < std::min(*needs->second.waiting_bytes.rbegin(), dataset.size_bytes);
 }
 
 // A quota seldom holds a whole number of blocks. So a dataset also counts as staged once each node with a part of its
@@ -147,9 +164,8 @@ void Cluster::declare(ClusterJob& job, const KnownJob& known) {
 // instead of the loaders that a node reports.
 void Cluster::add_placed_jobs(ClusterState& state) const {
     bool any = false;
-    for (const std::string& name : with_dataset_) {
+    for (const std::string& name : placed_) {
         const KnownJob& known = jobs_.at(name);
-        if (known.spec->runs_on.empty()) continue;
         const auto dataset = std::ranges::find(state.datasets, known.spec->dataset, &ClusterDataset::name);
         auto job = std::ranges::find(state.jobs, name, &ClusterJob::name);
         if (job == state.jobs.end() && dataset == state.datasets.end()) continue;

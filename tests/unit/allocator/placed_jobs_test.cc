@@ -2,6 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
 #include "allocator/cluster.h"
 #include "tests/support/test_units.h"
 
@@ -16,6 +23,7 @@ class PlacedJobs : public testing::Test {
 protected:
     Cluster cluster{{.remote_bytes_per_second = 1e9}};
     std::int64_t now_ns = 20 * kSecond_ns;
+    std::vector<JobReport> reads;  // on node "a"
 
     // Nodes "a" and "b" of 50 GB each. Both have "images" of 80 GB and "texts" of 60 GB.
     void report(std::uint64_t images_on_a = 0, std::vector<std::string> warmed = {}) {
@@ -32,6 +40,7 @@ protected:
             sent.peer_group = "default";
             sent.peer_endpoint = std::string("http://") + node + ":1";
             sent.warmed = warmed;
+            if (is_a) sent.jobs = reads;
             ASSERT_TRUE(cluster.report(sent, now_ns));
         }
         ASSERT_TRUE(cluster.replan(now_ns));
@@ -50,6 +59,14 @@ protected:
         const JobRegistration spec{.name = name, .dataset = dataset, .cache_bytes = cache_bytes};
         if (auto free = cluster.check_reservation(spec, now_ns); !free) return free;
         return cluster.register_job(spec);
+    }
+    std::set<std::string> jobs_on(const std::string& node) const {
+        const std::uint32_t index = *cluster.planned_index(node);
+        std::set<std::string> names;
+        for (const ClusterJob& job : cluster.planned_state().jobs) {
+            if (std::ranges::find(job.placement, index, &GpuShare::node) != job.placement.end()) names.insert(job.name);
+        }
+        return names;
     }
     std::vector<std::string> warm(const std::string& node) const {
         auto plan = const_cast<Cluster&>(cluster).plan_for(node, now_ns);
@@ -168,6 +185,70 @@ TEST_F(PlacedJobs, ReservedDatasetIsWarmedUntilTheJobStarts) {
     report(10 * kGB);
     ASSERT_TRUE(cluster.place_job("slurm-1", "a", 1));
     EXPECT_EQ(warm("a"), std::vector<std::string>{}) << "the job itself reads now";
+}
+
+// The cluster keeps sums over jobs instead of looking at all of them. This compares them with a look at all of them.
+TEST_F(PlacedJobs, ReservationsAndWarmingFollowEveryChangeOfManyJobs) {
+    struct Known {
+        std::string dataset;
+        std::uint64_t cache_bytes = 0;
+        std::set<std::string> placed;
+        bool reads = false;  // on node "a"
+    };
+    std::map<std::string, Known> jobs;
+    std::mt19937_64 random(7);
+    const auto any_job = [&] { return std::next(jobs.begin(), static_cast<std::ptrdiff_t>(random() % jobs.size())); };
+    for (int step = 0; step < 600; ++step) {
+        const auto cache_bytes = [&] { return random() % 4 * 8 * kGB; };
+        const std::string node = random() % 2 == 0 ? "a" : "b";
+        if (jobs.empty() || (jobs.size() < 12 && random() % 4 == 0)) {
+            const Known job{.dataset = random() % 2 == 0 ? "images" : "texts", .cache_bytes = cache_bytes()};
+            const std::string name = "slurm-" + std::to_string(step);
+            ASSERT_TRUE(cluster.register_job({.name = name, .dataset = job.dataset, .cache_bytes = job.cache_bytes}));
+            jobs[name] = job;
+        } else if (const auto changed = any_job(); random() % 8 == 0) {
+            ASSERT_TRUE(cluster.remove_job(changed->first));
+            jobs.erase(changed);
+        } else if (random() % 3 == 0) {
+            const std::uint64_t bytes = cache_bytes();
+            if (cluster.reserve_for_job(changed->first, bytes, 0, now_ns)) changed->second.cache_bytes = bytes;
+        } else if (random() % 3 == 0) {
+            changed->second.reads = !changed->second.reads;
+        } else if (random() % 2 == 0) {
+            ASSERT_TRUE(cluster.place_job(changed->first, node, 1));
+            changed->second.placed.insert(node);
+        } else {
+            ASSERT_TRUE(cluster.place_job(changed->first, node, std::nullopt));
+            changed->second.placed.erase(node);
+        }
+        reads.clear();
+        for (const auto& [name, job] : jobs) {
+            if (job.reads) reads.push_back({.name = name, .dataset = job.dataset, .ranks = 1});
+        }
+        report(10 * kGB);
+        for (const std::string dataset : {"images", "texts"}) {
+            std::uint64_t reserved = 0;
+            std::uint64_t waited_for = 0;
+            for (const auto& [name, job] : jobs) {
+                if (job.dataset != dataset) continue;
+                reserved = std::max(reserved, job.cache_bytes);
+                if (job.placed.empty() && !job.reads) waited_for = std::max(waited_for, job.cache_bytes);
+            }
+            const auto planned = std::ranges::find(cluster.planned_state().datasets, dataset, &ClusterDataset::name);
+            ASSERT_EQ(planned->quota_floor_bytes, reserved) << dataset << " in step " << step;
+            std::vector<std::string> warmed = warm("a");
+            for (const std::string& name : warm("b")) warmed.push_back(name);
+            const std::uint64_t cached = dataset == "images" ? 10 * kGB : 0;
+            ASSERT_EQ(std::ranges::count(warmed, dataset) > 0, waited_for > cached) << dataset << " in step " << step;
+        }
+        for (const char* where : {"a", "b"}) {
+            std::set<std::string> expected;
+            for (const auto& [name, job] : jobs) {
+                if (job.placed.contains(where) || (job.reads && where == std::string("a"))) expected.insert(name);
+            }
+            ASSERT_EQ(jobs_on(where), expected) << where << " in step " << step;
+        }
+    }
 }
 
 TEST_F(PlacedJobs, PlacementSurvivesARestart) {
