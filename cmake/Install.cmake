@@ -40,7 +40,7 @@ install(CODE [[
 install(FILES tools/larderd.example.toml tools/larder-allocator.example.toml tools/larder-allocator-jobs.conf
     tools/larder-cells.example.toml tools/grafana-dashboard.json DESTINATION ${CMAKE_INSTALL_DATADIR}/larder/examples)
 # Slurm finds burst_buffer.lua beside slurm.conf, and the other two by slurm.conf.
-install(FILES scheduler/engines/slurm/burst_buffer.lua tools/larder-slurm.example.toml
+install(FILES scheduler/engines/slurm/burst_buffer.lua scheduler/engines/slurm/job_submit.lua tools/larder-slurm.example.toml
     DESTINATION ${CMAKE_INSTALL_DATADIR}/larder/slurm)
 install(PROGRAMS scheduler/engines/slurm/prolog scheduler/engines/slurm/epilog
     DESTINATION ${CMAKE_INSTALL_DATADIR}/larder/slurm)

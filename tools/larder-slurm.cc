@@ -47,6 +47,8 @@ constexpr std::int64_t kNodeStepLimit_ns = 2 * kSecond_ns;
 // Slurm ends setup after OtherTimeout, 300 s by default, and then holds the job.
 constexpr std::int64_t kBeginLimit_ns = 240 * kSecond_ns;
 constexpr std::int64_t kPoll_ns = kSecond_ns / 2;
+constexpr std::int64_t kPollMax_ns = 10 * kSecond_ns;
+constexpr std::int64_t kPollPart = 20;  // a stage-in waits this many times as long as the answer took
 constexpr std::int64_t kRetry_ns = 2 * kSecond_ns;
 
 struct Config {
@@ -202,11 +204,14 @@ Result<void> stage_in(const Config& config, const std::string& job, const std::s
     if (!request) return std::unexpected(request.error());
     slurm::FollowedJobs jobs(config.allocator);
     if (auto reserved = retry([&] { return jobs.reserve(job, *request); }); !reserved) return reserved;
+    const larder::SteadyClock clock;
     while (true) {
+        const std::int64_t asked_ns = clock.now_ns();
         const auto staged = jobs.is_staged(job);
         if (!staged && !may_pass(staged.error())) return std::unexpected(staged.error());
         if (staged.value_or(false)) return {};
-        larder::sleep_ns(kPoll_ns);
+        // With many jobs an answer takes longer, and more stage-ins ask.
+        larder::sleep_ns(std::clamp(kPollPart * (clock.now_ns() - asked_ns), kPoll_ns, kPollMax_ns));
     }
 }
 
@@ -218,12 +223,24 @@ Result<std::string> environment(const Config& config, const std::string& job, co
     return lines;
 }
 
+// Prints nothing if the job asks for no bandwidth. Slurm refuses licences that it does not have without saying why, so
+// the job is checked first.
+Result<std::string> licences(const Config& config, const std::string& script) {
+    const auto request = request_of(script);
+    if (!request) return std::unexpected(request.error());
+    const std::uint64_t count = slurm::licence_count(*request);
+    if (count == 0) return "";
+    if (auto checked = check(config, script); !checked) return std::unexpected(checked.error());
+    return "remoteio:" + std::to_string(count) + "\n";
+}
+
 // Slurm runs no teardown of a job whose state it has lost. When a job is cancelled in its stage-in, Slurm may kill the
 // teardown together with the stage-in, and not run it again.
 Result<void> release_ended(const Config& config) {
     slurm::FollowedJobs jobs(config.allocator);
     const auto registered = jobs.registered();
     if (!registered) return std::unexpected(registered.error());
+    if (registered->empty()) return {};
     // Asked after the allocator: a job is in Slurm before it is registered.
     const auto squeue = larder::cli::run_program({"squeue", "--noheader", "--states=all", "--format", "%A %T"});
     if (!squeue) return std::unexpected(squeue.error());
@@ -325,6 +342,8 @@ int run(int argc, char** argv) {
                                [&](const Config& config) { return print_result(stage_in(config, job, script)); })));
     needs_script(needs_job(add("environment", "Print the variables of a job", kLocalLimit_ns,
                                [&](const Config& config) { return print_result(environment(config, job, script)); })));
+    needs_script(add("licences", "Check a batch script, and print the licences that it needs", kStepLimit_ns,
+                     [&](const Config& config) { return print_result(licences(config, script)); }));
     needs_job(add("release", "Release what a job had reserved", 0, [&](const Config& config) {
         return print_result(slurm::FollowedJobs(config.allocator).release(job));
     }));

@@ -99,7 +99,8 @@ def test_installed_units_and_examples_match_the_programs(installed: pathlib.Path
         assert checked.returncode == 0, checked.stderr
     json.loads((installed / "share" / "larder" / "examples" / "grafana-dashboard.json").read_text())
     assert (installed / "share" / "larder" / "examples" / "larder-allocator-jobs.conf").exists()
-    assert (installed / "share" / "larder" / "slurm" / "burst_buffer.lua").exists()
+    for name in ("burst_buffer.lua", "job_submit.lua"):
+        assert (installed / "share" / "larder" / "slurm" / name).exists()
     for name in ("prolog", "epilog"):
         assert os.access(installed / "share" / "larder" / "slurm" / name, os.X_OK)
     slurm = installed / "share" / "larder" / "slurm" / "larder-slurm.example.toml"

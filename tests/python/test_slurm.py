@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -43,16 +44,18 @@ def write_etc(directory: pathlib.Path, scripts: pathlib.Path, programs: pathlib.
         )
         script.chmod(0o755)
         lines += f"{name.capitalize()}={script}\n"
+    (etc / "job_submit.lua").symlink_to(scripts / "job_submit.lua")
+    lines += "JobSubmitPlugins=lua\nLicenses=remoteio:100000,other:4\n"
     (etc / "slurm.conf").write_text(lines)
     return etc
 
 
 class Cluster:
-    """One Slurm of two nodes, an allocator and one node's daemon. All users reach their sockets."""
+    """One Slurm of eight nodes, an allocator and one node's daemon. All users reach their sockets."""
 
     def __init__(self, programs: pathlib.Path, repository: pathlib.Path, directory: pathlib.Path) -> None:
         self.directory = directory
-        self._programs = programs
+        self.programs = programs
         self.config = directory / "slurm.toml"
         self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as started:
@@ -61,8 +64,10 @@ class Cluster:
             started.pop_all()
 
     def _start(self, repository: pathlib.Path, directory: pathlib.Path) -> None:
-        programs = self._programs
+        programs = self.programs
         self.start_allocator()
+        # Slurm ends before the allocator that now runs: the teardown of its jobs waits for one.
+        self._stack.callback(lambda: self.allocator.kill())
         socket = self.allocator.socket
         self.daemon = Daemon(
             programs, directory / "node", "--socket-mode", "0666",
@@ -84,15 +89,14 @@ class Cluster:
         (directory / "jobs").chmod(0o1777)
         etc = write_etc(directory, repository / "scheduler" / "engines" / "slurm", programs, self.config)
         environment = {"LARDER_SLURM": str(programs / "larder-slurm"), "LARDER_SLURM_CONFIG": str(self.config)}
-        self.server = ServerProgram("slurm.py", directory / "slurm", "--nodes", 2, "--etc", etc, environment=environment)
+        self.server = ServerProgram("slurm.py", directory / "slurm", "--nodes", 8, "--etc", etc, environment=environment)
         self._stack.callback(self.server.stop)
         # sbatch gives a job the environment of its user.
         clean = {name: value for name, value in os.environ.items() if not name.startswith("LARDER_")}
         self._environment = clean | {"SLURM_CONF": self.server.values["conf"], "HOME": "/tmp"}
 
     def start_allocator(self) -> None:
-        self.allocator = Allocator(self._programs, self.directory, "--state", str(self.directory / "allocator"), "--lease", "10 s")
-        self._stack.callback(self.allocator.kill)
+        self.allocator = Allocator(self.programs, self.directory, "--state", str(self.directory / "allocator"), "--lease", "4 s")
 
     def stop(self) -> None:
         self._stack.close()
@@ -129,8 +133,8 @@ class Cluster:
 
     def submit(self, words: str, command: str = "true", *options: object, user: str = "nobody") -> "subprocess.CompletedProcess[str]":
         script = self.directory / "jobs" / "job.sh"
-        script.write_text(f"#!/bin/bash\n#SBATCH --nodelist={NODE}\n#BB_LUA larder {words}\n{command}\n")
-        return self.run("sbatch", "--parsable", *options, script, user=user)
+        script.write_text(f"#!/bin/bash\n#BB_LUA larder {words}\n{command}\n")
+        return self.run("sbatch", "--parsable", f"--nodelist={NODE}", *options, script, user=user)
 
     def submitted(self, words: str, command: str = "true", *options: object, user: str = "nobody") -> str:
         ran = self.submit(words, command, *options, user=user)
@@ -336,6 +340,203 @@ def test_slurmctld_may_restart_while_a_job_is_staged_in(cluster: Cluster) -> Non
     cluster.ends(waiting)
     size = sum(map(len, cluster.contents["texts"].values()))
     assert cluster.output(waiting) == f"slurm-{waiting} {size} 0\n"
+
+
+def runs_on(cluster: Cluster, job: str) -> list[str]:
+    """The nodes on which the allocator says that the job runs."""
+    row = cluster.jobs().get(f"slurm-{job}", {})
+    return list(row.get("nodes", [])) if row.get("running") else []
+
+
+def test_cancelled_job_that_runs_is_released(cluster: Cluster) -> None:
+    job = cluster.submitted("dataset=images cache=16MiB bandwidth=900MB/s", "sleep 1000")
+    cluster.until(lambda: runs_on(cluster, job) == [NODE])
+    cluster.run("scancel", job)
+    cluster.ends(job, "CANCELLED")
+    after = cluster.submitted("dataset=images bandwidth=900MB/s")
+    cluster.ends(after)
+
+
+def test_job_counts_while_slurmd_is_killed_and_started_again(cluster: Cluster) -> None:
+    go = cluster.directory / "jobs" / "go-killed"
+    began = cluster.directory / "jobs" / "began-killed"
+    job = cluster.submitted("dataset=images bandwidth=100MB/s", f"touch {began}; until [ -e {go} ]; do sleep 0.05; done")
+    cluster.until(began.exists)  # after its prolog
+    assert runs_on(cluster, job) == [NODE]
+    cluster.server.ask({"do": "kill", "node": NODE})
+    try:
+        assert runs_on(cluster, job) == [NODE] and cluster.state(job) == "RUNNING"
+    finally:
+        cluster.server.ask({"do": "start", "node": NODE})
+    go.touch()
+    cluster.ends(job)
+
+
+def test_drained_node_keeps_its_job(cluster: Cluster) -> None:
+    go = cluster.directory / "jobs" / "go-drained"
+    job = cluster.submitted("dataset=images bandwidth=100MB/s", f"until [ -e {go} ]; do sleep 0.05; done")
+    cluster.until(lambda: runs_on(cluster, job) == [NODE])
+    cluster.scontrol("update", f"NodeName={NODE}", "State=DRAIN", "Reason=test")
+    try:
+        waiting = cluster.submitted("dataset=images")
+        assert runs_on(cluster, job) == [NODE] and cluster.jobs()[f"slurm-{job}"]["ranks"] == 0
+        go.touch()
+        cluster.ends(job)
+        assert cluster.state(waiting) == "PENDING"
+    finally:
+        cluster.scontrol("update", f"NodeName={NODE}", "State=RESUME")
+    cluster.ends(waiting)
+
+
+REQUEUED = {
+    "operator": ["requeue"],
+    "node failure": ["update", f"NodeName={NODE}", "State=DOWN", "Reason=test"],
+}
+
+
+@pytest.mark.parametrize("reason", REQUEUED)
+def test_requeued_job_is_released_and_registered_again(cluster: Cluster, reason: str) -> None:
+    """It reserves 900 MB/s: what its first run had must be free again for its second run."""
+    go = cluster.directory / "jobs" / f"go-{reason.split()[0]}"
+    loop = f"until [ -e {go} ]; do sleep 0.05; done"
+    job = cluster.submitted("dataset=images cache=16MiB bandwidth=900MB/s", f"{loop}; {reader(cluster)}", "--requeue")
+    cluster.until(lambda: runs_on(cluster, job) == [NODE])
+    words = REQUEUED[reason]
+    cluster.scontrol(*words, *([job] if words == ["requeue"] else []))
+    cluster.until(lambda: "Restarts=1" in cluster.scontrol("show", "job", job))
+    cluster.until(lambda: not runs_on(cluster, job))
+    if words != ["requeue"]:
+        cluster.scontrol("update", f"NodeName={NODE}", "State=RESUME")
+    go.touch()
+    # Slurm lets a requeued job start after two minutes.
+    cluster.until(lambda: cluster.state(job) == "PENDING")
+    cluster.scontrol("update", f"JobId={job}", "StartTime=now")
+    cluster.ends(job)
+    assert cluster.output(job).split()[0] == f"slurm-{job}"
+
+
+def test_tasks_of_an_array_are_jobs_of_their_own(cluster: Cluster) -> None:
+    master = cluster.submitted(
+        "dataset=images cache=16MiB bandwidth=100MB/s", reader(cluster), "--array=1-3", "--output=array-%a.out"
+    )
+    seen: set[str] = set()
+
+    def ended() -> bool:
+        seen.update(name for name, row in cluster.jobs().items() if row.get("registered"))
+        return not cluster.run("squeue", "-h", "-j", master, user="root").stdout
+
+    cluster.until(ended)
+    names = {(cluster.directory / "jobs" / f"array-{task}.out").read_text().split()[0] for task in (1, 2, 3)}
+    assert len(names) == 3 and names == {name for name in seen if name.startswith("slurm-")}
+    assert f"slurm-{master}" in names, "the last task has the number of the array"
+    cluster.until(lambda: not any(row.get("registered") for row in cluster.jobs().values()))
+
+
+def test_job_on_two_nodes_counts_on_both_and_has_its_paths_on_both(cluster: Cluster) -> None:
+    second = Daemon(
+        cluster.programs, cluster.directory / "node2", "--socket-mode", "0666",
+        "--allocator.endpoint", str(cluster.allocator.socket), "--allocator.node", "n2", "--allocator.gpus", "2",
+    )  # fmt: skip
+    second.start()
+    try:
+        cluster.until(lambda: "n2" in cluster.rows("nodes"))
+        go = cluster.directory / "jobs" / "go-two"
+        command = f"srun env | grep ^LARDER_ | sort; until [ -e {go} ]; do sleep 0.05; done"
+        job = cluster.submitted(
+            "dataset=images cache=16MiB bandwidth=100MB/s", command,
+            f"--nodelist={NODE},n2", "--nodes=2", "--ntasks-per-node=1", "--gres=gpu:2",
+        )  # fmt: skip
+        cluster.until(lambda: sorted(runs_on(cluster, job)) == [NODE, "n2"])
+        row = cluster.jobs()[f"slurm-{job}"]
+        assert row["ranks"] == 4, row
+        go.touch()
+        cluster.ends(job)
+        lines = ["LARDER_DATASET=images", f"LARDER_JOB=slurm-{job}", f"LARDER_SOCKET={cluster.daemon.socket}"]
+        assert cluster.output(job).splitlines() == sorted(lines * 2)
+    finally:
+        second.end()
+        cluster.until(lambda: not cluster.rows("nodes")["n2"]["alive"])
+        cluster.until(lambda: cluster.allocator.ask("DELETE", "/v1/nodes/n2").status == 200)
+
+
+def as_user(cluster: Cluster, user: str, method: str, target: str, body: object = None) -> int:
+    """Asks the allocator as a user of the machine, without a token."""
+    code = (
+        "import http.client, json, socket, sys\n"
+        "connection = http.client.HTTPConnection('localhost')\n"
+        "connection.sock = socket.socket(socket.AF_UNIX)\n"
+        "connection.sock.connect(sys.argv[1])\n"
+        "connection.request(sys.argv[2], sys.argv[3], sys.argv[4] or None, {'Content-Type': 'application/json'})\n"
+        "print(connection.getresponse().status)\n"
+    )
+    text = "" if body is None else json.dumps(body)
+    ran = cluster.run("/usr/bin/python3", "-c", code, cluster.allocator.socket, method, target, text, user=user)
+    assert ran.returncode == 0, ran.stderr
+    return int(ran.stdout)
+
+
+def test_user_cannot_use_or_release_what_another_has_reserved(cluster: Cluster) -> None:
+    cluster.allocator.socket.chmod(0o666)
+    cluster.daemon.command(
+        "dataset", "add", "private", cluster.directory / "texts", "--format", "raw", "--mode", "0400", "--owner", "nobody"
+    )
+    cluster.until(lambda: "private" in cluster.datasets())
+    go = cluster.directory / "jobs" / "go-users"
+    loop = f"until [ -e {go} ]; do sleep 0.05; done"
+    job = cluster.submitted("dataset=private cache=16MiB", f"{loop}; {reader(cluster)}")
+    name = f"slurm-{job}"
+    cluster.until(lambda: runs_on(cluster, job) == [NODE])
+    assert as_user(cluster, "daemon", "DELETE", f"/v1/jobs/{name}") == 403
+    body = {"cache_bytes": 0, "bandwidth_floor_bytes_per_second": 0}
+    assert as_user(cluster, "daemon", "PUT", f"/v1/jobs/{name}/reservation", body) == 403
+    assert as_user(cluster, "daemon", "POST", f"/v1/jobs/{name}/placement", {"node": NODE, "runs": False}) == 403
+    assert cluster.run("scancel", job, user="daemon").returncode != 0
+    # Neither does the job's name give another user the private dataset.
+    program = cluster.directory / "jobs" / "read.py"
+    environment = ["LARDER_DATASET=private", f"LARDER_JOB={name}", f"LARDER_SOCKET={cluster.daemon.socket}"]
+    refused = cluster.run("env", *environment, sys.executable, program, user="daemon")
+    assert refused.returncode != 0 and "private" in refused.stderr, refused
+    other = cluster.submitted("dataset=private", reader(cluster), user="daemon")
+    cluster.ends(other, "FAILED")
+    assert cluster.jobs()[name]["registered"]
+    go.touch()
+    cluster.ends(job)
+    cluster.daemon.command("dataset", "rm", "private")
+
+
+def licences(cluster: Cluster) -> int:
+    """The licences of the remote that Slurm says are in use."""
+    found = re.search(r"LicenseName=remoteio\s+Total=100000 Used=(\d+)", cluster.scontrol("show", "licenses"))
+    assert found, cluster.scontrol("show", "licenses")
+    return int(found[1])
+
+
+def test_licences_are_kept_at_the_bandwidth_that_is_granted(cluster: Cluster) -> None:
+    assert licences(cluster) == 0
+    go = cluster.directory / "jobs" / "go-licences"
+    loop = f"until [ -e {go} ]; do sleep 0.05; done"
+    first = cluster.submitted("dataset=images bandwidth=600.5MB/s", loop, "--licenses=other:2")
+    cluster.until(lambda: runs_on(cluster, first) == [NODE])
+    assert licences(cluster) == 601
+    plain = cluster.submitted("dataset=images", loop)
+    cluster.until(lambda: runs_on(cluster, plain) == [NODE])
+    assert licences(cluster) == 601
+    second = cluster.submitted("dataset=images bandwidth=400MB/s", loop)
+    cluster.until(lambda: stage_ins(second))
+    assert licences(cluster) == 601, "the allocator has not granted it yet"
+    for words in ("--licenses=remoteio:1", "-Lother:1,remoteio:1"):
+        refused = cluster.submit("dataset=images bandwidth=1MB/s", "true", words)
+        assert refused.returncode != 0 and "remoteio follows from bandwidth=" in refused.stderr, refused.stderr
+    changed = cluster.run("scontrol", "update", f"JobId={second}", "Licenses=remoteio:1")
+    assert changed.returncode != 0 and "Invalid license" in changed.stderr, changed
+    assert cluster.run("scontrol", "update", f"JobId={second}", "Comment=mine").returncode == 0
+    assert "Licenses=remoteio:400 " in cluster.scontrol("show", "job", second)
+    wrong = cluster.submit("dataset=images bandwidth=much")
+    assert wrong.returncode != 0 and '"bandwidth=much": ' in wrong.stderr
+    go.touch()
+    for job in (first, plain, second):
+        cluster.ends(job)
+    assert licences(cluster) == 0
 
 
 def test_slurm_answers_while_no_allocator_does(cluster: Cluster) -> None:

@@ -17,6 +17,7 @@ from servers import ServerProgram
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a Slurm for several users")
 USER = 65534
 RESTART = "systemctl restart munge slurmctld slurmd"
+RESTART_CONTROLLER = "systemctl restart slurmctld"
 # Blocks that are not run here, by their first words, with their reasons.
 ELSEWHERE = {"apt-get install": "tools/install-packages test does it", "#BB_LUA larder": "see test_first_line_is_read"}
 
@@ -39,7 +40,7 @@ class Machine:
             'socket = "/srv/demo': f'limit = "10 s"\nsocket = "{root}/demo',
             "/srv/demo": f"{root}/demo",
             # A new allocator gives nodes no plan for as long as a lease lasts.
-            "larder-allocator --state": "larder-allocator --lease '10 s' --state",
+            "larder-allocator --state": "larder-allocator --lease '4 s' --state",
         }
         path = f"{programs}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("LARDER_", "SLURM_"))}
@@ -83,8 +84,17 @@ class Machine:
 
     def start_slurm(self) -> None:
         (self.root / "slurm").mkdir()
-        slurm = ServerProgram("slurm.py", self.root / "slurm", "--etc", self.root / "etc-slurm", environment=self.environment)
-        self._stack.callback(slurm.stop)
+        self.slurm = ServerProgram("slurm.py", self.root / "slurm", "--etc", self.root / "etc-slurm", environment=self.environment)
+        self._stack.callback(self.slurm.stop)
+        self._conf = (self.root / "etc-slurm" / "slurm.conf").read_text()
+
+    def restart_controller(self) -> None:
+        """Takes up what the page has added to /etc/slurm."""
+        (self.root / "slurm" / "etc" / "job_submit.lua").write_bytes((self.root / "etc-slurm" / "job_submit.lua").read_bytes())
+        added = (self.root / "etc-slurm" / "slurm.conf").read_text().removeprefix(self._conf)
+        with open(self.root / "slurm" / "etc" / "slurm.conf", "a") as conf:
+            conf.write(added)
+        self.slurm.ask({"do": "restart"})
 
     def until(self, command: str) -> None:
         end = time.monotonic() + 120
@@ -111,11 +121,15 @@ def walk(machine: Machine, repository: pathlib.Path) -> dict[page.Command, page.
         if step.text.startswith("cat >job.sh"):
             machine.until("larder-slurm status | grep -q ^imagenet")  # the daemon reports once a second
             user = USER
+        if step.text.startswith("cp ") and "job_submit.lua" in step.text:
+            user = 0
         if step.text.endswith("&"):
             machine.start(step.text)
             machine.until(f"test -S {'/srv/demo/n1/admin.sock' if 'larderd' in step.text else '/srv/demo/allocator/allocator.sock'}")
         elif step.text == RESTART:
             machine.start_slurm()
+        elif step.text == RESTART_CONTROLLER:
+            machine.restart_controller()
         else:
             ran[step] = machine.run(step.text, user)
     return ran

@@ -6,7 +6,8 @@ Takes its configuration from --etc, as /etc/slurm: slurm.conf and the files besi
 the same names in slurm.conf.
 
 Prints `conf`, the value of SLURM_CONF. Answers lines on standard input: {"do": "restart"} ends slurmctld and starts it
-again. Ends when its standard input is closed.
+again; {"do": "kill", "node": "n1"} kills a slurmd, whose jobs live on; {"do": "start", "node": "n1"} starts it again.
+Ends when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -41,7 +43,7 @@ StateSaveLocation={directory}/state
 SlurmUser=root
 SwitchType=switch/none
 SchedulerType=sched/backfill
-SchedulerParameters=sched_interval=1,bf_interval=1
+SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
@@ -73,7 +75,8 @@ class Slurm:
             one.bind(("127.0.0.1", 0))
         port, *ports = [one.getsockname()[1] for one in held]
         text = CONFIGURATION.format(host=host, port=port, directory=self._directory)
-        for node, node_port in zip(self._nodes, ports):
+        self._ports = dict(zip(self._nodes, ports))
+        for node, node_port in self._ports.items():
             text += f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=4 Gres=gpu:2\n"
         text += f"PartitionName=p Nodes={','.join(self._nodes)} Default=YES State=UP\n"
         own = {line.split("=")[0] for line in text.splitlines()}
@@ -102,9 +105,20 @@ class Slurm:
         while not (self._directory / "munge.sock").exists():
             self._wait()
         self._controller = self._start("slurmctld", "-D", "-f", self.conf)
-        for node in self._nodes:
-            self._start("slurmd", "-D", "-f", self.conf, "-N", node)
+        self._slurmd = {node: self._start("slurmd", "-D", "-f", self.conf, "-N", node) for node in self._nodes}
         self._wait_until_idle()
+
+    def kill(self, node: str) -> None:
+        slurmd = self._slurmd[node]
+        self._children.remove(slurmd)
+        slurmd.stop(signal.SIGKILL)
+
+    def start_node(self, node: str) -> None:
+        """Starts the node's slurmd, and waits until it listens: slurmctld would tell it only later that a job has ended."""
+        self._slurmd[node] = self._start("slurmd", "-D", "-f", self.conf, "-N", node)
+        with socket.socket() as connection:
+            while connection.connect_ex(("127.0.0.1", self._ports[node])) != 0:
+                self._wait()
 
     def restart(self) -> None:
         self._controller.stop()
@@ -154,9 +168,15 @@ def main() -> None:
     slurm = Slurm(arguments)
 
     def answer(line: bytes) -> str:
-        if json.loads(line) != {"do": "restart"}:
-            sys.exit(f"unknown command: {line!r}")
-        slurm.restart()
+        match json.loads(line):
+            case {"do": "restart"}:
+                slurm.restart()
+            case {"do": "kill", "node": str(node)}:
+                slurm.kill(node)
+            case {"do": "start", "node": str(node)}:
+                slurm.start_node(node)
+            case _:
+                sys.exit(f"unknown command: {line!r}")
         return "{}"
 
     try:

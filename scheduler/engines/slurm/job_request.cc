@@ -1,6 +1,9 @@
 #include "scheduler/engines/slurm/job_request.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <limits>
 #include <set>
 
 #include "base/units.h"
@@ -69,6 +72,13 @@ Result<void> parse_words(std::string_view words, JobRequest& request) {
 }
 
 }  // namespace
+
+std::uint64_t licence_count(const JobRequest& request) {
+    constexpr double kLicence_bytes_per_second = 1e6;
+    constexpr double kMax = std::numeric_limits<std::uint32_t>::max();  // Slurm's
+    return static_cast<std::uint64_t>(
+        std::ceil(std::min(request.bandwidth_bytes_per_second / kLicence_bytes_per_second, kMax)));
+}
 
 Result<std::optional<JobRequest>> parse_job_request(std::string_view script) {
     std::optional<JobRequest> request;

@@ -20,6 +20,9 @@ struct JobRequest {
     std::uint64_t gpus = 0;                 // 0: not given
 };
 
+// Returns the licences that stand for the job's bandwidth in Slurm: one for each MB/s, rounded up.
+std::uint64_t licence_count(const JobRequest& request);
+
 // Returns nullopt if the script has no such line. Errors are invalid_argument and name the word.
 Result<std::optional<JobRequest>> parse_job_request(std::string_view script);
 

@@ -67,5 +67,14 @@ TEST(UnendedJobs, JobsInEndedStatesAreLeftOut) {
     EXPECT_TRUE(unended_jobs("").empty());
 }
 
+TEST(LicenceCount, BandwidthIsRoundedUpToWholeLicences) {
+    EXPECT_EQ(licence_count({.dataset = "images"}), 0u);
+    EXPECT_EQ(licence_count({.bandwidth_bytes_per_second = 1}), 1u);
+    EXPECT_EQ(licence_count({.bandwidth_bytes_per_second = 1e6}), 1u);
+    EXPECT_EQ(licence_count({.bandwidth_bytes_per_second = 1e6 + 1}), 2u);
+    EXPECT_EQ(licence_count({.bandwidth_bytes_per_second = 500e6}), 500u);
+    EXPECT_EQ(licence_count({.bandwidth_bytes_per_second = 1e17}), 4'294'967'295u) << "Slurm counts 32 bits";
+}
+
 }  // namespace
 }  // namespace larder::scheduler::slurm
