@@ -4,9 +4,9 @@
 // process (engines/agent/agent_engine.h). The scheduler tells the engine which attempts to start and stop, and polls
 // the engine for events; policies do not know the engine. A restarted daemon repeats its starts. So an engine starts
 // each (job, attempt) at most once, however often it is asked, and finds the attempts of a former daemon by the same
-// pair. Only the engine, which knows the processes on a node, reports the node lost; a node whose daemon no longer
-// reports need not be lost. The local engine never reports a lost node: its nodes are parts of this machine, and are
-// lost together with the scheduler. Events may come late, or twice. One thread; no call blocks.
+// pair. Only the engine, which knows the processes on a node, reports the node lost or drained; a node whose daemon no
+// longer reports need not be lost. The local engine reports neither: its nodes are parts of this machine, and are lost
+// together with the scheduler. Events may come late, or twice. One thread; no call blocks.
 
 #include <cstdint>
 #include <map>
@@ -74,6 +74,8 @@ public:
     // Tells that the effects of the first `events` of all events that poll() has returned are on record, and that the
     // engine has been told all that follows from the record. Called often; the number never falls.
     virtual void recorded([[maybe_unused]] std::uint64_t events) {}
+    // False while nobody carries out what the engine is told, so that no attempt can begin.
+    virtual bool is_connected() const { return true; }
     // Drops all data about a job's attempts. The scheduler does not ask about them again.
     virtual void forget(JobId job) = 0;
     // Returns where an attempt's output is, for people: a path of this machine, or a URL; empty: nowhere.

@@ -108,9 +108,9 @@ struct JobRecord {
     JobState state;
     std::vector<bool> types_for_shape;    // GPU types with a place for its GangShape; empty: not known yet
     WaitsFor waits_for = WaitsFor::turn;  // according to the last decision
-    std::string pending_for;              // while starting: why the cluster manager has not begun it
-    std::uint32_t rejected = 0;           // times in a row that the engine did not begin it
-    double not_before_s = 0;              // after a rejection: when it may be placed again
+    std::string pending_for;              // why the cluster manager has not begun it, or did not last time
+    std::uint32_t rejected = 0;           // times in a row that it was rejected or did not begin in time
+    double not_before_s = 0;              // after that: when it may be placed again
 
     // Returns the allotment that the placer has for the job, unless the job shares another job's GPUs; null: none.
     const Allotment* placed() const;

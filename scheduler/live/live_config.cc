@@ -46,6 +46,10 @@ bool set_promote_after(double& into, const ConfigValue& value) {
     return set_config_number<0, 1'000'000>(into, value) && into > 0;
 }
 
+bool set_url(std::string& url, const ConfigValue& value) {
+    return set_config_text(url, value) && url.find("://") != std::string::npos;
+}
+
 bool set_engine(bool& has_agent, const ConfigValue& value) {
     std::string name;
     if (!set_config_text(name, value) || (name != "local" && name != "agent")) return false;
@@ -91,7 +95,7 @@ constexpr std::array kRules{
          set_member<set_seconds, &LiveConfig::start_timeout_s>},
     Rule{{"scheduler.output_url", "a URL, in text",
           "engine \"agent\": where people find a job's output; {job} and {attempt} stand for numbers"},
-         set_member<set_config_text, &LiveConfig::output_url>},
+         set_member<set_url, &LiveConfig::output_url>},
     Rule{{"scheduler.runner", kConfigPath, "the program that runs one job; default: larder-runner beside this one"},
          set_member<set_config_path, &LiveConfig::runner>},
     Rule{{"scheduler.round", kTime, "policies that share by time: time that a decision stands; default: 6 m"},

@@ -39,10 +39,15 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
     queue_.place_restored(now.unix_s);
     for (const JobId id : queue_.active()) {
         JobRecord& job = queue_.job(id);
-        if (job.phase != Phase::running && job.phase != Phase::stopping) continue;
-        engine_.adopt(engine_job(job));
+        if (!is_with_engine(job.phase)) continue;
         sent_to_engine_[id] = {.attempt = job.attempt};
         if (job.registered) register_job(job);
+        // A start that is on record may have been carried out. So the engine must know of it before anything else.
+        if (job.phase == Phase::starting) {
+            engine_.start(engine_job(job));
+        } else {
+            engine_.adopt(engine_job(job));
+        }
     }
     accounted_s_ = now.unix_s;
     // The first plan may come before the first decision.
@@ -105,7 +110,10 @@ void LiveScheduler::tick(Moment now) {
     if (decision_due_ || now.unix_s >= next_decision_s_ || now.unix_s - decided_s_ >= options_.decide_every_s)
         decide_now(now);
     queue_.begin_starts(now.unix_s);
-    if (options_.start_timeout_s > 0) queue_.time_out_starts(options_.start_timeout_s, now.unix_s);
+    if (!engine_.is_connected()) connected_since_s_ = now.unix_s;
+    if (options_.start_timeout_s > 0) {
+        queue_.time_out_starts(options_.start_timeout_s, connected_since_s_, now.unix_s);
+    }
     std::vector<JobRecord*> first_starts;
     for (const JobId id : queue_.unsaved()) {
         const auto at = queue_.jobs().find(id);

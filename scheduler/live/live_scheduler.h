@@ -120,6 +120,7 @@ private:
     allocator::Cluster& cluster_;
     Save save_;
     JobQueue queue_;
+    double connected_since_s_ = 0;     // when the engine was last seen without a connection
     std::uint64_t events_taken_ = 0;   // from the engine
     bool saving_ = false;              // a change is being put on record; the next waits for it
     std::vector<Done> wait_for_save_;  // waiting for the next change to be put on record

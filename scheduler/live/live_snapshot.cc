@@ -96,10 +96,13 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
         fill(job, view);
         jobs_.push_back(&job.state);
         if (job.state.packed_with != nullptr) continue;
-        // Jobs go on on a drained node, and take nothing from the others.
+        // GPUs of an unusable node count as long as a job holds them, so that this job takes no room from others. Its
+        // GPUs are of no use to others, so it is not stopped for them.
         for (const NodeGpus& share : job.state.placement) {
             const GpuNode& node = cluster.nodes[share.node];
-            if (!node.usable) types_[node.gpu_type].gpus += static_cast<std::uint32_t>(std::popcount(share.gpus));
+            if (node.usable) continue;
+            types_[node.gpu_type].gpus += static_cast<std::uint32_t>(std::popcount(share.gpus));
+            job.spec.preemptible = false;
         }
     }
     snapshot_ = {.now_s = now_s,

@@ -209,7 +209,9 @@ void JobQueue::take(const EngineEvent& event, double now_s) {
         case EngineEvent::Kind::started:
             if (job.phase != Phase::starting) return;
             job.phase = Phase::running;
+            job.state.started_s = now_s;
             job.rejected = 0;
+            job.pending_for.clear();
             add_log(job, now_s, "runs on " + text_of(*job.held));
             notes_.push_back(
                 {QueueNote::Kind::started, job.asked.name, "job " + title(job) + " runs on " + text_of(*job.held)});
@@ -244,10 +246,10 @@ void JobQueue::close_node(std::string_view node, std::string_view what, double n
     }
 }
 
-void JobQueue::time_out_starts(double timeout_s, double now_s) {
+void JobQueue::time_out_starts(double timeout_s, double since_s, double now_s) {
     for (const JobId id : active_) {
         JobRecord& job = jobs_.at(id);
-        if (job.phase != Phase::starting || now_s - job.state.started_s < timeout_s) continue;
+        if (job.phase != Phase::starting || now_s - std::max(since_s, job.state.started_s) < timeout_s) continue;
         changed_.insert(id);
         add_log(job, now_s,
                 "did not begin within " + format_duration_ns(static_cast<std::int64_t>(timeout_s * 1e9)) +
@@ -262,22 +264,24 @@ void JobQueue::handle_end(JobRecord& job, const EngineEvent& event, double now_s
     job.exit_signal = event.exit_signal;
     job.lost = 0;
     if (is_stop_from_outside(job, event)) return handle_stop_from_outside(job, event, now_s);
-    if (job.phase == Phase::stopping && event.was_stopping) {
-        const StopCause cause = std::exchange(job.stop_cause, StopCause::none);
-        if (cause == StopCause::cancelled) return end(job, Phase::cancelled, job.end_reason, now_s);
-        if (cause == StopCause::start_timeout) return requeue_later(job, now_s);
-        ++job.state.preemptions;
-        ++counts_.preemptions;
-        if (cause == StopCause::moved) {
-            job.phase = Phase::placed;
-            job.last = std::exchange(job.held, std::exchange(job.next, std::nullopt));
-            return;
-        }
-        return requeue(job, now_s);
-    }
+    if (job.phase == Phase::stopping && event.was_stopping) return finish_stop(job, now_s);
     release(job, now_s);
     const bool good = event.exit_code == 0;
     end(job, good ? Phase::succeeded : Phase::failed, how_it_ended(event), now_s);
+}
+
+void JobQueue::finish_stop(JobRecord& job, double now_s) {
+    const StopCause cause = std::exchange(job.stop_cause, StopCause::none);
+    if (cause == StopCause::cancelled) return end(job, Phase::cancelled, job.end_reason, now_s);
+    if (cause == StopCause::start_timeout) return requeue_later(job, now_s);
+    ++job.state.preemptions;
+    ++counts_.preemptions;
+    if (cause == StopCause::moved) {
+        job.phase = Phase::placed;
+        job.last = std::exchange(job.held, std::exchange(job.next, std::nullopt));
+        return;
+    }
+    requeue(job, now_s);
 }
 
 // Such an end says nothing about the job, so it does not count among the losses after which a job fails.
@@ -290,26 +294,24 @@ void JobQueue::handle_stop_from_outside(JobRecord& job, const EngineEvent& event
 }
 
 void JobQueue::handle_rejection(JobRecord& job, const EngineEvent& event, double now_s) {
-    if (job.phase == Phase::running) return;  // it has begun
-    add_log(job, now_s, "rejected by the cluster manager: " + event.message);
-    const StopCause cause = std::exchange(job.stop_cause, StopCause::none);
+    // A cluster manager that takes back what it has begun evicts it.
+    if (job.phase == Phase::running) return handle_eviction(job, event, now_s);
+    const std::string why = "rejected by the cluster manager: " + event.message;
+    add_log(job, now_s, why);
+    if (job.phase == Phase::stopping) return finish_stop(job, now_s);
     release(job, now_s);
-    if (cause == StopCause::cancelled) return end(job, Phase::cancelled, job.end_reason, now_s);
     if (event.for_good) {
         ++counts_.rejections;
-        return end(job, Phase::failed, "rejected by the cluster manager: " + event.message, now_s);
+        return end(job, Phase::failed, why, now_s);
     }
     job.pending_for = event.message;
     requeue_later(job, now_s);
 }
 
-void JobQueue::handle_eviction(JobRecord& job, EngineEvent event, double now_s) {
+void JobQueue::handle_eviction(JobRecord& job, const EngineEvent& event, double now_s) {
     ++counts_.evictions;
     add_log(job, now_s, "evicted by the cluster manager: " + event.message);
-    if (job.phase == Phase::stopping) {
-        event.was_stopping = true;
-        return handle_end(job, event, now_s);
-    }
+    if (job.phase == Phase::stopping) return finish_stop(job, now_s);
     release(job, now_s);
     requeue(job, now_s);
 }
@@ -327,6 +329,7 @@ void JobQueue::requeue_later(JobRecord& job, double now_s) {
 
 void JobQueue::handle_loss(JobRecord& job, const EngineEvent& event, double now_s) {
     if (is_stop_from_outside(job, event)) return handle_stop_from_outside(job, event, now_s);
+    if (job.stop_cause == StopCause::start_timeout) return finish_stop(job, now_s);
     ++counts_.lost;
     const bool got_on = job.phase == Phase::running && now_s - job.state.started_s >= kProgressAtLeast_s;
     job.lost = got_on ? 1 : job.lost + 1;
@@ -334,7 +337,6 @@ void JobQueue::handle_loss(JobRecord& job, const EngineEvent& event, double now_
     const StopCause cause = std::exchange(job.stop_cause, StopCause::none);
     release(job, now_s);
     if (cause == StopCause::cancelled) return end(job, Phase::cancelled, job.end_reason, now_s);
-    if (cause == StopCause::start_timeout) return requeue_later(job, now_s);
     if (job.lost >= kLostMax) {
         return end(job, Phase::failed, "lost " + std::to_string(job.lost) + " times in a row: " + event.message, now_s);
     }
@@ -393,6 +395,7 @@ void JobQueue::end_with_dependents(JobRecord& job, Phase outcome, const std::str
     job.stop_cause = StopCause::none;
     job.held.reset();
     job.next.reset();
+    job.pending_for.clear();
     job.ended_s = now_s;
     job.end_reason = why;
     add_log(job, now_s, std::string(name(outcome)) + ": " + why);

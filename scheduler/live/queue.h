@@ -94,8 +94,9 @@ public:
     // Handles that a node takes no more jobs. A job placed there that has not begun waits again; a job moving there
     // stops instead. `what`: what became of the node, for the log ("was lost").
     void close_node(std::string_view node, std::string_view what, double now_s);
-    // Stops the attempts that the engine has not begun within `timeout_s`. Their jobs wait again.
-    void time_out_starts(double timeout_s, double now_s);
+    // Stops the attempts that the engine has not begun within `timeout_s`, counted from `since_s` at the earliest.
+    // Their jobs wait again.
+    void time_out_starts(double timeout_s, double since_s, double now_s);
     // Clears the rates of the job's spec on GPU types that have no place for its GangShape.
     void limit_types(JobRecord& job) const;
     // Copies the cells that jobs hold into their records. Call it before the records are written.
@@ -142,7 +143,9 @@ private:
     void handle_loss(JobRecord& job, const EngineEvent& event, double now_s);
     void handle_stop_from_outside(JobRecord& job, const EngineEvent& event, double now_s);
     void handle_rejection(JobRecord& job, const EngineEvent& event, double now_s);
-    void handle_eviction(JobRecord& job, EngineEvent event, double now_s);
+    void handle_eviction(JobRecord& job, const EngineEvent& event, double now_s);
+    // Handles that a stopping job is gone because it was told to stop.
+    void finish_stop(JobRecord& job, double now_s);
     // Lets the job wait again, but not be placed at once: longer with each time in a row.
     void requeue_later(JobRecord& job, double now_s);
     void tell_dependents(const JobRecord& job, double now_s);

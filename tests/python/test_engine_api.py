@@ -77,6 +77,7 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(allocator
     job = {"name": "one", "command": ["true"], "directory": "/", "gpus": 2, "engine_parameters": {"image": "x"}}
     assert allocator.ask("POST", "/v1/queue", {"jobs": [job]}).status == 200
     waiting.join()
+    assert answers, "the answer did not fit its schema"
     (start,) = answers[0]["actions"]
     assert start["do"] == "start" and start["parameters"] == {"image": "x"} and len(start["tasks"][0]["gpus"]) == 2
     about = {"job": start["job"], "attempt": start["attempt"]}
@@ -95,7 +96,7 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(allocator
     for bad in (
         {"kind": "gone"} | about, {"kind": "ended"} | about, {"kind": "ended", "exit_code": 256} | about,
         {"kind": "started", "job": 1}, {"kind": "node_back"}, {"kind": "started", "node": "n1"} | about,
-        {"kind": "lost", "message": "x" * 2001} | about,
+        {"kind": "lost", "message": "x" * 501} | about, {"kind": "ended", "exit_signal": 0} | about,
     ):  # fmt: skip
         report(4, bad, status=400)
         assert not engine.fits_request("POST", "/v1/engine/events", {"session": session, "number": 4, "events": [bad]}) or (
@@ -109,7 +110,9 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(allocator
     ask("GET", f"/v1/engine/actions?session={session}&after=x", None, 400)
     ask("GET", f"/v1/engine/actions?session={session}&after=99", None, 400)
     ask("GET", f"/v1/engine/actions?session={session}&wait_s=61", None, 400)
-    ask("POST", "/v1/engine/attach", {"agent": "b", "nodes": [], "attempts": []})
+    other = allocator.ask("POST", "/v1/engine/attach", {"agent": "b", "nodes": [], "attempts": []})
+    assert other.status == 503 and "agent a is attached" in other.json()["error"]["message"]
+    ask("POST", "/v1/engine/attach", {"agent": "a", "nodes": [], "attempts": []})
     ask("GET", f"/v1/engine/actions?session={session}", None, 409)
     report(4, status=409)
     engine.check_all_seen()

@@ -16,6 +16,7 @@ import pytest
 from allocator_process import Allocator, node_report
 
 NODES = ("--scheduler.node.n1.gpus", "4", "--scheduler.node.n2.gpus", "4")
+ENDED = ("succeeded", "failed", "cancelled")
 FOREVER = 'trap "exit 0" TERM; touch runs-$LARDER_ATTEMPT; while :; do sleep 0.01; done'
 
 
@@ -32,6 +33,7 @@ class Runs:
         self.agent_directory.mkdir()
         self.nodes(n1="node_back", n2="node_back")
         self.options: tuple[str, ...] = ()
+        self.allocator: Allocator | None = None
 
     def start(self, *options: str, agent: bool = True) -> Runs:
         self.options = options
@@ -87,19 +89,28 @@ class Runs:
     def job(self, job: object) -> dict:
         return json.loads(self.larder("--json", "job", "show", job))
 
-    def wait(self, job: object, state: str) -> dict:
-        while (seen := self.job(job))["state"] != state:
+    def until(self, holds: Callable[[], object], what: str) -> None:
+        """Waits until `holds`. Fails if the agent has died, or after a time that no busy machine needs."""
+        gives_up = time.monotonic() + 300
+        while not holds():
             assert self.agent is None or self.agent.poll() is None, (self.directory / "agent.log").read_text()
+            assert time.monotonic() < gives_up, what
             time.sleep(0.02)
-        return seen
+
+    def wait(self, job: object, state: str) -> dict:
+        def reached() -> bool:
+            now = self.job(job)["state"]
+            assert now == state or now not in ENDED, self.job(job)
+            return now == state
+
+        self.until(reached, f"{job} is not {state}")
+        return self.job(job)
 
     def wait_for_log(self, job: object, text: str) -> None:
-        while not any(text in entry["text"] for entry in self.job(job)["log"]):
-            time.sleep(0.02)
+        self.until(lambda: any(text in entry["text"] for entry in self.job(job)["log"]), text)
 
     def wait_for(self, file: str) -> None:
-        while not (self.directory / file).exists():
-            time.sleep(0.01)
+        self.until((self.directory / file).exists, file)
 
     def output(self, job: int, attempt: int = 1) -> str:
         if self.engine == "local":
@@ -121,7 +132,8 @@ class Runs:
 
     def end(self) -> None:
         self.kill_agent()
-        self.allocator.kill()
+        if self.allocator is not None:
+            self.allocator.kill()
         while left := self.processes():
             for process in left:
                 try:
@@ -186,6 +198,18 @@ def test_job_that_ignores_the_request_to_end_is_killed_after_its_grace(engine: R
     runs.wait(job, "cancelled")
 
 
+def test_grace_goes_on_after_a_restart_of_the_agent(agent: Runs) -> None:
+    runs = agent.start()
+    job = runs.submit("--grace", "1", script='trap "touch asked" TERM; touch runs; while :; do sleep 0.01; done')
+    runs.wait_for("runs")
+    runs.wait(job, "running")
+    runs.larder("job", "cancel", job)
+    runs.wait_for("asked")
+    runs.kill_agent()
+    runs.start_agent()
+    runs.wait(job, "cancelled")
+
+
 def test_job_that_waits_is_cancelled_without_a_start(engine: Runs) -> None:
     runs = engine.start()
     first = runs.submit("--gpus", "4", script=FOREVER)
@@ -236,8 +260,10 @@ def test_job_that_ends_while_the_allocator_is_away_has_succeeded(engine: Runs) -
 
 def test_jobs_that_wait_when_the_allocator_is_killed_start_once(engine: Runs) -> None:
     runs = engine.start()
-    jobs = [runs.submit("--gpus", "1", script=f"echo {i} >> order") for i in range(5)]
+    script = "while [ ! -e go ]; do sleep 0.01; done; echo {} >> order"
+    jobs = [runs.submit("--gpus", "4", script=script.format(i)) for i in range(5)]
     runs.restart_allocator()
+    (runs.directory / "go").touch()
     for job in jobs:
         runs.wait(job, "succeeded")
     assert sorted((runs.directory / "order").read_text().split()) == ["0", "1", "2", "3", "4"]
@@ -295,8 +321,8 @@ def test_job_that_does_not_begin_in_time_is_placed_again(agent: Runs) -> None:
     runs.steer("hold", "no machine with this image")
     job = runs.submit(script="exit 0")
     runs.wait_for_log(job, "did not begin within 200 ms: no machine with this image")
-    runs.wait(job, "waiting")
-    assert "did not begin when it was last placed: no machine" in runs.larder("job", "why", job)
+    why = "did not begin when it was last placed: no machine"
+    runs.until(lambda: why in runs.larder("job", "why", job), why)
     runs.steer("hold", "")
     assert runs.wait(job, "succeeded")["attempt"] >= 2
 
@@ -338,8 +364,8 @@ def test_drained_node_takes_no_job_and_its_job_goes_on(agent: Runs) -> None:
     drained = runs.wait(first, "running")["holds"]["placement"][0]["node"]
     other = {"n1": "n2", "n2": "n1"}[drained]
     runs.nodes(**{drained: "node_drained", other: "node_back"})
-    while f'larder_queue_node_gpus{{node="{drained}"}} 0' not in runs.allocator.ask("GET", "/metrics").body.decode():
-        time.sleep(0.02)
+    closed = f'larder_queue_node_gpus{{node="{drained}"}} 0'
+    runs.until(lambda: closed in runs.allocator.ask("GET", "/metrics").body.decode(), closed)
     second = runs.submit("--gpus", "4", script=FOREVER)
     assert runs.wait(second, "running")["holds"]["placement"][0]["node"] == other
     third = runs.submit("--gpus", "4", script="exit 0")
@@ -354,6 +380,7 @@ def test_job_goes_on_while_the_agent_restarts(agent: Runs) -> None:
     runs = agent.start()
     job = runs.submit(script="touch runs; while [ ! -e end ]; do sleep 0.01; done")
     runs.wait_for("runs")
+    runs.wait(job, "running")
     runs.kill_agent()
     (runs.directory / "end").touch()
     runs.start_agent()
@@ -383,8 +410,7 @@ def test_attempt_that_nobody_wants_is_ended(agent: Runs) -> None:
     (runs.agent_directory / "99.1").mkdir()
     (runs.agent_directory / "99.1" / "action").write_text(json.dumps(action | {"job": 99}))
     runs.start_agent()
-    while not (runs.agent_directory / "99.1" / "reported").exists():
-        time.sleep(0.02)
+    runs.wait_for("agent/99.1/reported")
     assert runs.job(job)["state"] == "running"
 
 

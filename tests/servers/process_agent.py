@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """process_agent.py SOCKET DIRECTORY: an agent of larder-allocator's /v1/engine that runs attempts as processes of this
 machine, one for each task. It stands for a cluster manager in tests. All it must remember is in DIRECTORY, so that an
-agent that is started there later goes on with the processes of the former one.
+agent that is started there later goes on with the processes of the former one. It ends with its parent.
 
 A test steers it by files in DIRECTORY: `nodes` has a line "NAME KIND" for each node (node_back, node_drained,
 node_lost); `hold` with a reason keeps attempts pending; `reject` with "now REASON" or "good REASON" rejects them;
@@ -24,6 +24,9 @@ import time
 
 # The shell outlives a SIGTERM to its group, and writes down how the command ended.
 _WRAPPER = 'trap : TERM; "$@"; code=$?; echo $code >exit.new; mv exit.new exit'
+
+
+_PARENT = os.getppid()
 
 
 class _Connection(http.client.HTTPConnection):
@@ -51,6 +54,8 @@ def _ask(path: str, method: str, target: str, body: object = None) -> tuple[int,
             pass
         finally:
             connection.close()
+        if os.getppid() != _PARENT:  # the test is gone, and its allocator will not come back
+            sys.exit(1)
         time.sleep(0.05)
 
 
@@ -112,11 +117,11 @@ class Attempt:
                 pass
 
     def stop(self) -> None:
-        if self.has("stopping"):
+        if self.kill_at is not None:
             return
-        self.mark("stopping")
-        if self.processes():
+        if not self.has("stopping") and self.processes():
             self.mark("was_stopping")
+        self.mark("stopping")
         self.kill_at = time.monotonic() + self.action["grace_s"]
         self.send(signal.SIGTERM)
 
@@ -195,8 +200,9 @@ class Agent:
     def forget_if_ended(self, event: dict) -> None:
         """Forgets an attempt whose end the allocator has on record; its output stays."""
         if event["kind"] in ("ended", "lost", "evicted", "rejected"):
-            attempt = self.attempts.pop((event["job"], event["attempt"]))
-            (attempt.directory / "action").rename(attempt.directory / "reported")
+            attempt = self.attempts.pop((event["job"], event["attempt"]), None)
+            if attempt is not None:
+                (attempt.directory / "action").rename(attempt.directory / "reported")
 
     def report(self, events: list[dict]) -> None:
         self.number += 1
@@ -216,6 +222,9 @@ class Agent:
         if action["do"] == "stop":
             if key in self.attempts:
                 self.attempts[key].stop()
+            else:
+                event = {"kind": "ended", "exit_code": 0, "was_stopping": True}
+                self.report([{"job": key[0], "attempt": key[1]} | event])
             return None
         directory = self.directory / f"{key[0]}.{key[1]}"
         if key in self.attempts or directory.exists():

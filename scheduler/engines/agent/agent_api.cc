@@ -22,9 +22,16 @@ constexpr std::array kRoutes{
 };
 enum class Answer : std::uint8_t { attach, actions, events };
 
+constexpr std::int64_t kSecond_ns = 1'000'000'000;
 constexpr std::uint64_t kWaitMost_s = 60;
-// An agent polls all the time, so one that is silent for longer than its polls may wait has gone.
-constexpr std::int64_t kSilence_ns = std::int64_t{2} * 60 * 1'000'000'000;
+// An agent polls all the time, so one that is silent for longer has gone.
+constexpr std::int64_t kSilence_ns = 30 * kSecond_ns;
+
+std::shared_ptr<bool> watch_client(const HttpRequest& request) {
+    auto gone = std::make_shared<bool>(false);
+    if (request.on_gone) request.on_gone([gone] { *gone = true; });
+    return gone;
+}
 
 Result<std::uint64_t> number_in(const HttpRequest& request, const std::string& key, std::uint64_t most) {
     const auto given = request.query.find(key);
@@ -33,8 +40,8 @@ Result<std::uint64_t> number_in(const HttpRequest& request, const std::string& k
     std::uint64_t number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error == std::errc{} && end == text.data() + text.size() && number <= most) return number;
-    return fail(ErrorCode::invalid_argument, "query: " + key + " is \"" + text + "\", but must be a whole number" +
-                                                 (most == kWaitMost_s ? " up to 60" : ""));
+    return fail(ErrorCode::invalid_argument,
+                "query: " + key + " is \"" + text + "\", but must be a whole number up to " + std::to_string(most));
 }
 
 }  // namespace
@@ -56,12 +63,18 @@ void AgentApi::attach(const HttpRequest& request, const HttpRespond& respond) {
     if (!object) return respond(http_error(object.error()));
     const auto state = read_agent_state(*object);
     if (!state) return respond(http_error(state.error()));
+    // Two agents that took over from each other by turns would each lose the other's attempts.
+    if (!engine_.agent().empty() && engine_.agent() != state->agent && !agent_is_silent()) {
+        return respond(http_error(Error{
+            ErrorCode::unavailable,
+            "agent " + engine_.agent() + " is attached: another takes over once that one has been silent for 30 s"}));
+    }
     const auto session = engine_.attach(*state);
     if (!session) return respond(http_error(session.error()));
     heard_ns_ = clock_.now_ns();
     log_info("an agent of the cluster manager is attached",
              {{"agent", state->agent}, {"nodes", state->nodes.size()}, {"attempts", state->attempts.size()}});
-    answer_when_recorded(json_response({{"session", *session}}), respond);
+    answer_when_recorded(json_response({{"session", *session}}), request, respond);
 }
 
 void AgentApi::poll_actions(const HttpRequest& request, const HttpRespond& respond) {
@@ -75,11 +88,11 @@ void AgentApi::poll_actions(const HttpRequest& request, const HttpRespond& respo
     }
     WaitingPoll poll{.session = session->second,
                      .after = *after,
-                     .until_ns = clock_.now_ns() + static_cast<std::int64_t>(*wait_s) * 1'000'000'000,
+                     .until_ns = clock_.now_ns() + static_cast<std::int64_t>(*wait_s) * kSecond_ns,
                      .respond = respond,
                      .gone = std::make_shared<bool>(false)};
     if (try_answer(poll)) return;
-    if (request.on_gone) request.on_gone([gone = poll.gone] { *gone = true; });
+    poll.gone = watch_client(request);
     polls_.push_back(std::move(poll));
 }
 
@@ -106,18 +119,24 @@ void AgentApi::report(const HttpRequest& request, const HttpRespond& respond) {
     const auto taken = engine_.report(report->session, report->number, std::move(report->events));
     if (!taken) return respond(http_error(taken.error()));
     heard_ns_ = clock_.now_ns();
-    answer_when_recorded(json_response({}), respond);
+    answer_when_recorded(json_response({}), request, respond);
 }
 
-void AgentApi::answer_when_recorded(HttpResponse answer, const HttpRespond& respond) {
+bool AgentApi::agent_is_silent() const {
+    return clock_.now_ns() - heard_ns_ > kSilence_ns;
+}
+
+void AgentApi::answer_when_recorded(HttpResponse answer, const HttpRequest& request, const HttpRespond& respond) {
     if (engine_.is_recorded(engine_.taken())) return respond(std::move(answer));
-    reports_.push_back({.events = engine_.taken(), .answer = std::move(answer), .respond = respond});
+    reports_.push_back(
+        {.events = engine_.taken(), .answer = std::move(answer), .respond = respond, .gone = watch_client(request)});
 }
 
 void AgentApi::tick() {
-    engine_.set_silent(clock_.now_ns() - heard_ns_ > kSilence_ns);
+    engine_.set_silent(agent_is_silent());
     std::erase_if(polls_, [this](const WaitingPoll& poll) { return try_answer(poll); });
     std::erase_if(reports_, [this](WaitingReport& report) {
+        if (*report.gone) return true;
         if (!engine_.is_recorded(report.events)) return false;
         report.respond(std::move(report.answer));
         return true;

@@ -2,7 +2,7 @@
 
 // How the agent of a cluster manager drives an AgentEngine over HTTP: it attaches with its full state, takes actions by
 // long poll, and reports events. A report is answered once its effects are on record, so the agent may forget what it
-// has reported. docs/engines.md describes the protocol, docs/openapi/allocator.yaml each message.
+// has reported. docs/engines.md describes the protocol, docs/openapi/engine.yaml each message.
 
 #include <boost/json/object.hpp>
 
@@ -45,12 +45,14 @@ private:
         std::uint64_t events = 0;
         HttpResponse answer;
         HttpRespond respond;
+        std::shared_ptr<bool> gone;
     };
 
     void attach(const HttpRequest& request, const HttpRespond& respond);
     void poll_actions(const HttpRequest& request, const HttpRespond& respond);
     void report(const HttpRequest& request, const HttpRespond& respond);
-    void answer_when_recorded(HttpResponse answer, const HttpRespond& respond);
+    void answer_when_recorded(HttpResponse answer, const HttpRequest& request, const HttpRespond& respond);
+    bool agent_is_silent() const;
     // True if the poll was answered.
     bool try_answer(const WaitingPoll& poll);
 

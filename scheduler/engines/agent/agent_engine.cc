@@ -15,6 +15,10 @@ bool is_end(Kind kind) {
     return kind == Kind::ended || kind == Kind::lost || kind == Kind::rejected || kind == Kind::evicted;
 }
 
+EngineEvent end_of(Kind kind, JobId job, std::uint32_t attempt, const char* message) {
+    return {.kind = kind, .job = job, .attempt = attempt, .was_stopping = kind == Kind::ended, .message = message};
+}
+
 std::string replaced(std::string text, std::string_view what, const std::string& by) {
     if (const auto at = text.find(what); at != std::string::npos) text.replace(at, what.size(), by);
     return text;
@@ -36,13 +40,16 @@ void AgentEngine::start(const EngineJob& job) {
 }
 
 void AgentEngine::adopt(const EngineJob& job) {
-    attempts_[job.job] = {.job = job, .has_begun = true};
+    // The scheduler resumes by adopting what a former process had started. Later it adopts only what it stops before it
+    // has started it.
+    attempts_[job.job] = {.job = job, .was_sent = !is_resumed_, .may_have_begun = !is_resumed_};
 }
 
 void AgentEngine::stop(JobId job, std::uint32_t attempt) {
     const auto at = attempts_.find(job);
     if (at == attempts_.end() || at->second.job.attempt != attempt) return;
     at->second.is_stopping = true;
+    if (!at->second.was_sent) return take_attempt_event(end_of(Kind::ended, job, attempt, "it never began"));
     if (sessions_ > 0) add_stop(job, attempt);
 }
 
@@ -98,23 +105,17 @@ Result<std::string> AgentEngine::attach(const AgentState& state) {
         }
     }
     std::vector<EngineEvent> missing;
+    std::vector<EngineJob> to_start;
     for (const auto& [id, attempt] : attempts_) {
         if (had.contains({id, attempt.job.attempt})) continue;
-        if (!attempt.has_begun && !attempt.is_stopping) {
-            add_start(attempt.job);
-        } else if (attempt.is_stopping) {
-            missing.push_back({.kind = Kind::ended,
-                               .job = id,
-                               .attempt = attempt.job.attempt,
-                               .was_stopping = true,
-                               .message = "the cluster manager no longer has it"});
+        if (!attempt.may_have_begun && !attempt.is_stopping) {
+            to_start.push_back(attempt.job);
         } else {
-            missing.push_back({.kind = Kind::lost,
-                               .job = id,
-                               .attempt = attempt.job.attempt,
-                               .message = "the cluster manager no longer has it"});
+            missing.push_back(end_of(attempt.is_stopping ? Kind::ended : Kind::lost, id, attempt.job.attempt,
+                                     "the cluster manager no longer has it"));
         }
     }
+    for (EngineJob& job : to_start) add_start(std::move(job));
     for (EngineEvent& event : missing) take_attempt_event(std::move(event));
     return instance_ + "-" + std::to_string(sessions_);
 }
@@ -142,7 +143,8 @@ Result<std::vector<AgentAction>> AgentEngine::actions(const std::string& session
         return fail(ErrorCode::invalid_argument, "after: there is no action " + std::to_string(after));
     }
     std::erase_if(actions_, [after](const AgentAction& action) { return action.number <= after; });
-    return actions_;
+    const auto count = static_cast<std::ptrdiff_t>(std::min(actions_.size(), kActionsMax));
+    return std::vector(actions_.begin(), actions_.begin() + count);
 }
 
 Result<void> AgentEngine::report(const std::string& session, std::uint64_t number, std::vector<EngineEvent> events) {
@@ -175,13 +177,21 @@ void AgentEngine::take_attempt_event(EngineEvent event) {
     const auto at = attempts_.find(event.job);
     if (at == attempts_.end() || at->second.job.attempt != event.attempt) return;
     Attempt& attempt = at->second;
-    if (event.kind == Kind::started) attempt.has_begun = true;
+    if (event.kind == Kind::started) attempt.may_have_begun = true;
     if (is_end(event.kind)) attempts_.erase(at);
     add_event(std::move(event));
 }
 
-void AgentEngine::add_start(const EngineJob& job) {
-    actions_.push_back({.number = ++last_action_, .job = job});
+void AgentEngine::add_start(EngineJob job) {
+    for (const NamedGpus& share : job.gpus) {
+        const auto node = nodes_.find(share.node);
+        if (node == nodes_.end() || node->second == Kind::node_back) continue;
+        return take_attempt_event({.kind = Kind::rejected,
+                                   .job = job.job,
+                                   .attempt = job.attempt,
+                                   .message = "node " + share.node + " takes no jobs"});
+    }
+    actions_.push_back({.number = ++last_action_, .job = std::move(job)});
 }
 
 void AgentEngine::add_stop(JobId job, std::uint32_t attempt) {

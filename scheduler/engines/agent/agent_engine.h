@@ -50,11 +50,13 @@ public:
     void forget(JobId) override {}
     std::string output_of(JobId job, std::uint32_t attempt) const override;
     std::string warning() const override;
+    bool is_connected() const override { return sessions_ > 0 && !is_silent_; }
 
+    static constexpr std::size_t kActionsMax = 100;
     // Begins a session and returns its name. Actions for the agent follow from its state.
     // unavailable: the scheduler has not resumed its own state yet.
     Result<std::string> attach(const AgentState& state);
-    // Forgets the actions up to `after`, which the agent has carried out, and returns those that follow.
+    // Forgets the actions up to `after`, which the agent has carried out, and returns the next, at most kActionsMax.
     // changed: another session has begun. invalid_argument: there never was such an action.
     Result<std::vector<AgentAction>> actions(const std::string& session, std::uint64_t after);
     // Takes a report. One that was taken before is ignored.
@@ -64,13 +66,15 @@ public:
     // is_recorded(n) tells if the effects of the first n of all events taken() from agents are on record.
     std::uint64_t taken() const { return taken_; }
     bool is_recorded(std::uint64_t events) const { return recorded_ >= events; }
+    const std::string& agent() const { return agent_; }  // empty: none has attached
     // Tells whether the agent was heard of lately, for warning().
     void set_silent(bool is_silent) { is_silent_ = is_silent; }
 
 private:
     struct Attempt {
         EngineJob job;
-        bool has_begun = false;
+        bool was_sent = true;  // to an agent, by this process or a former one
+        bool may_have_begun = false;
         bool is_stopping = false;
     };
 
@@ -79,7 +83,8 @@ private:
     // Handles an event of an attempt; those of attempts that the scheduler does not know are ignored.
     void take_attempt_event(EngineEvent event);
     void set_nodes(const AgentState& state);
-    void add_start(const EngineJob& job);
+    // Adds the action, or rejects the attempt if one of its nodes takes no jobs.
+    void add_start(EngineJob job);
     void add_stop(JobId job, std::uint32_t attempt);
 
     std::string instance_;

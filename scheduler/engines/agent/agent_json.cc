@@ -15,7 +15,7 @@ namespace {
 using Kind = EngineEvent::Kind;
 
 constexpr std::size_t kEventsMax = 100'000;  // of one message
-constexpr std::size_t kTextMax = 2000;       // bytes of a message to people
+constexpr std::size_t kTextMax = 500;        // bytes of a message to people
 
 constexpr std::array kKindNames{
     std::pair{Kind::pending, std::string_view("pending")},
@@ -59,11 +59,11 @@ json::array tasks_of(const EngineJob& job) {
     return tasks;
 }
 
-std::optional<int> exit_number(JsonReader& reader, std::string_view key) {
+std::optional<int> exit_number(JsonReader& reader, std::string_view key, int least) {
     const auto number = reader.optional_integer(key);
     if (!number) return std::nullopt;
-    if (*number < 0 || *number > 255) {
-        reader.reject(key, "must be from 0 to 255");
+    if (*number < least || *number > 255) {
+        reader.reject(key, "must be from " + std::to_string(least) + " to 255");
         return std::nullopt;
     }
     return static_cast<int>(*number);
@@ -71,11 +71,13 @@ std::optional<int> exit_number(JsonReader& reader, std::string_view key) {
 
 std::string text_of(JsonReader& reader, std::string_view key) {
     std::string text = reader.optional_string(key).value_or("");
-    if (text.size() > kTextMax) reader.reject(key, "must have at most 2000 bytes");
+    if (text.size() > kTextMax) reader.reject(key, "must have at most 500 bytes");
     return text;
 }
 
-Result<std::vector<EngineEvent>> read_events(const json::array& list, std::string_view key, bool of_nodes) {
+enum class About : std::uint8_t { nodes, attempts, both };
+
+Result<std::vector<EngineEvent>> read_events(const json::array& list, std::string_view key, About about) {
     std::vector<EngineEvent> events;
     events.reserve(list.size());
     for (std::size_t i = 0; i < list.size(); ++i) {
@@ -83,9 +85,9 @@ Result<std::vector<EngineEvent>> read_events(const json::array& list, std::strin
         if (!list[i].is_object()) return fail(ErrorCode::invalid_argument, where + " is not an object");
         auto event = read_engine_event(list[i].get_object(), where);
         if (!event) return std::unexpected(event.error());
-        if (is_about_node(event->kind) != of_nodes) {
+        if (about != About::both && is_about_node(event->kind) != (about == About::nodes)) {
             return fail(ErrorCode::invalid_argument,
-                        where + ": kind must be about " + (of_nodes ? "a node" : "an attempt"));
+                        where + ": kind must be about " + (about == About::nodes ? "a node" : "an attempt"));
         }
         events.push_back(std::move(*event));
     }
@@ -137,8 +139,8 @@ Result<EngineEvent> read_engine_event(const json::object& object, const std::str
         const std::uint64_t attempt = reader.unsigned_integer("attempt");
         if (attempt > std::numeric_limits<std::uint32_t>::max()) reader.reject("attempt", "is too large");
         event.attempt = static_cast<std::uint32_t>(attempt);
-        event.exit_code = exit_number(reader, "exit_code");
-        event.exit_signal = exit_number(reader, "exit_signal");
+        event.exit_code = exit_number(reader, "exit_code", 0);
+        event.exit_signal = exit_number(reader, "exit_signal", 1);
         event.was_stopping = reader.optional_boolean("was_stopping").value_or(false);
         event.stopped_by = text_of(reader, "stopped_by");
         event.for_good = reader.optional_boolean("for_good").value_or(false);
@@ -158,9 +160,9 @@ Result<AgentState> read_agent_state(const json::object& object) {
     if (state.agent.empty() || state.agent.size() > 255) reader.reject("agent", "must be a name of 1 to 255 bytes");
     if (nodes.size() + attempts.size() > kEventsMax) reader.reject("attempts", "are too many");
     if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
-    auto of_nodes = read_events(nodes, "nodes", true);
+    auto of_nodes = read_events(nodes, "nodes", About::nodes);
     if (!of_nodes) return std::unexpected(of_nodes.error());
-    auto of_attempts = read_events(attempts, "attempts", false);
+    auto of_attempts = read_events(attempts, "attempts", About::attempts);
     if (!of_attempts) return std::unexpected(of_attempts.error());
     state.nodes = std::move(*of_nodes);
     state.attempts = std::move(*of_attempts);
@@ -174,14 +176,9 @@ Result<AgentReport> read_agent_report(const json::object& object) {
     if (report.number == 0) reader.reject("number", "must be at least 1");
     if (events.size() > kEventsMax) reader.reject("events", "are too many");
     if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
-    report.events.reserve(events.size());
-    for (std::size_t i = 0; i < events.size(); ++i) {
-        const std::string where = "events[" + std::to_string(i) + "]";
-        if (!events[i].is_object()) return fail(ErrorCode::invalid_argument, where + " is not an object");
-        auto event = read_engine_event(events[i].get_object(), where);
-        if (!event) return std::unexpected(event.error());
-        report.events.push_back(std::move(*event));
-    }
+    auto read = read_events(events, "events", About::both);
+    if (!read) return std::unexpected(read.error());
+    report.events = std::move(*read);
     return report;
 }
 

@@ -75,11 +75,31 @@ TEST_F(EngineEvents, RejectionForGoodFailsTheJob) {
     EXPECT_EQ(job(id).end_reason, "rejected by the cluster manager: no such account");
 }
 
-TEST_F(EngineEvents, RejectionOfARunningJobIsIgnored) {
+TEST_F(EngineEvents, RejectionOfARunningJobEvictsIt) {
     const JobId id = submit_and_start(job_with_gpus(1));
     reject({id, 1}, "late", true);
     tick();
-    EXPECT_EQ(phase(id), Phase::running);
+    EXPECT_EQ(phase(id), Phase::starting) << "of its next attempt";
+    EXPECT_EQ(live->queue().counts().evictions, 1u);
+}
+
+TEST_F(EngineEvents, RejectionOrEvictionOfAPreemptedJobIsItsEnd) {
+    use_shortest_first();
+    for (const Kind kind : {Kind::rejected, Kind::evicted}) {
+        const JobId slow = submit_and_start(job_reading_images("slow", 1000));
+        const JobId quick = submit(job_reading_images("quick", 1));
+        tick();
+        ASSERT_EQ(phase(slow), Phase::stopping);
+        engine.tell(kind, {slow, 1});
+        tick();
+        EXPECT_EQ(phase(slow), Phase::waiting);
+        EXPECT_EQ(job(slow).state.preemptions, 1u);
+        EXPECT_EQ(job(slow).rejected, 0u);
+        EXPECT_EQ(phase(quick), Phase::starting);
+        ASSERT_TRUE(cancel(slow, "alice"));
+        engine.tell_ended({quick, 1}, 0);
+        tick();
+    }
 }
 
 TEST_F(EngineEvents, RejectionOfACancelledJobEndsIt) {
@@ -129,6 +149,48 @@ TEST_F(EngineEvents, DrainedNodeKeepsItsJobsAndGetsNoOthers) {
     engine.tell_node(Kind::node_back, drained);
     tick();
     EXPECT_EQ(phase(waits), Phase::starting);
+}
+
+TEST_F(EngineEvents, JobOnADrainedNodeIsNotStoppedForOthers) {
+    use_shortest_first();
+    Submission asked = job_reading_images("slow", 1000);
+    asked.gpus = 4;
+    const JobId slow = submit_and_start(asked);
+    const std::string drained = engine.started.at({slow, 1}).gpus[0].node;
+    engine.tell_node(Kind::node_drained, drained);
+    tick();
+    asked.name = "middle";
+    asked.epochs = 100;
+    const JobId middle = submit_and_start(asked);
+    asked.name = "quick";
+    asked.epochs = 1;
+    const JobId quick = submit(asked);
+    tick();
+    EXPECT_EQ(phase(slow), Phase::running);
+    EXPECT_EQ(phase(middle), Phase::stopping);
+    EXPECT_EQ(phase(quick), Phase::placed);
+}
+
+TEST_F(EngineEvents, TimeWithoutAConnectionIsNoDelay) {
+    start_timeout_s = 30;
+    restart();
+    const JobId id = submit_and_place();
+    engine.connected = false;
+    tick(100);
+    EXPECT_EQ(phase(id), Phase::starting);
+    engine.connected = true;
+    tick(29);
+    EXPECT_EQ(phase(id), Phase::starting);
+    tick(1);
+    EXPECT_EQ(phase(id), Phase::stopping);
+}
+
+TEST_F(EngineEvents, RestartTellsTheEngineOfStartsBeforeAnythingElse) {
+    const JobId id = submit_and_place();
+    restart();
+    EXPECT_THAT(engine.starts, ElementsAre(Attempt{id, 1}, Attempt{id, 1}));
+    tick();
+    EXPECT_EQ(engine.starts.size(), 2u);
 }
 
 TEST_F(EngineEvents, AttemptThatDoesNotBeginIsStoppedAndPlacedAgain) {

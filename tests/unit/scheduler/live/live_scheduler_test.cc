@@ -315,6 +315,7 @@ TEST_F(Live, LossAfterTenMinutesOfRunningBeginsANewRow) {
         tick();
         ASSERT_THAT(engine.starts.back(), (Attempt{id, ++attempt}));
         engine.tell(Kind::started, {id, attempt});
+        tick();
         tick(seconds);
         engine.tell(Kind::lost, {id, attempt});
         tick();

@@ -23,6 +23,7 @@ public:
     void stop(JobId job, std::uint32_t attempt) override { stops.push_back({job, attempt}); }
     std::vector<EngineEvent> poll() override { return std::exchange(events, {}); }
     void recorded(std::uint64_t count) override { recorded_events = count; }
+    bool is_connected() const override { return connected; }
     void forget(JobId job) override { forgotten.push_back(job); }
     std::string output_of(JobId job, std::uint32_t attempt) const override {
         return output_directory + "/" + std::to_string(job) + "/" + std::to_string(attempt);
@@ -49,6 +50,7 @@ public:
     std::vector<JobId> forgotten;
     std::vector<EngineEvent> events;
     std::uint64_t recorded_events = 0;
+    bool connected = true;
 };
 
 }  // namespace larder::scheduler

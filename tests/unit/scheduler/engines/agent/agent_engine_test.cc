@@ -124,6 +124,47 @@ TEST_F(AgentEngineTest, AttemptsOfAnAgentThatAttachesAreCompared) {
     EXPECT_THAT(actions(attach({event(Kind::started, 2)})), ElementsAre("1 stop 2", "2 start 5"));
 }
 
+TEST_F(AgentEngineTest, AttemptThatIsStoppedBeforeItsStartHasEnded) {
+    const std::string session = attach();
+    engine.adopt(job(1));
+    engine.stop(1, 1);
+    const auto ends = engine.poll();
+    ASSERT_THAT(ends, SizeIs(1));
+    EXPECT_EQ(ends[0].kind, Kind::ended);
+    EXPECT_TRUE(ends[0].was_stopping);
+    EXPECT_THAT(actions(session), IsEmpty()) << "no agent knows it";
+}
+
+TEST_F(AgentEngineTest, ClosedNodeRejectsAttempts) {
+    const std::string session = attach();
+    ASSERT_TRUE(engine.report(session, 1, {node(Kind::node_drained, "n1")}));
+    engine.poll();
+    engine.start(job(1));
+    const auto rejected = engine.poll();
+    ASSERT_THAT(rejected, SizeIs(1));
+    EXPECT_EQ(rejected[0].kind, Kind::rejected);
+    EXPECT_EQ(rejected[0].message, "node n1 takes no jobs");
+    EXPECT_FALSE(rejected[0].for_good);
+    EXPECT_THAT(actions(session), IsEmpty());
+}
+
+TEST_F(AgentEngineTest, StartsWaitForNoAgentWhoseNodeIsClosed) {
+    engine.start(job(1));
+    engine.poll();
+    engine.recorded(0);
+    const auto session = engine.attach({.agent = "a", .nodes = {node(Kind::node_drained, "n1")}, .attempts = {}});
+    EXPECT_THAT(actions(*session), IsEmpty());
+    const auto seen = events();
+    EXPECT_THAT(seen.back(), std::pair(Kind::rejected, JobId{1}));
+}
+
+TEST_F(AgentEngineTest, AnswerHasALimitedNumberOfActions) {
+    const std::string session = attach();
+    for (JobId id = 1; id <= 150; ++id) engine.start(job(id));
+    EXPECT_THAT(actions(session), SizeIs(100));
+    EXPECT_THAT(actions(session, 100), SizeIs(50));
+}
+
 TEST_F(AgentEngineTest, NodesAreComparedWithThoseKnown) {
     engine.recorded(0);
     ASSERT_TRUE(engine.attach(
