@@ -11,7 +11,7 @@ end
 -- slurmctld waits for this: larder-slurm ends after 80 ms at the latest.
 function larder_add_licences(job_desc)
     local script = job_desc.script
-    if not script or not ("\n" .. script):find("\n#BB_LUA%s+larder%s") then return slurm.SUCCESS end
+    if not script or not ("\n" .. script):find("\n#BB_LUA%s+larder%s[^\n]*bandwidth=") then return slurm.SUCCESS end
     if (job_desc.licenses or ""):find("remoteio", 1, true) then
         slurm.log_user("larder: remoteio follows from bandwidth= in the script: ask for no such licence")
         return slurm.ERROR
