@@ -173,6 +173,12 @@ class Cluster:
         )  # fmt: skip
         return self.controllers[name]
 
+    def revive(self) -> None:
+        """Starts what has ended, as the kubelet does: a controller ends when it cannot renew its lease."""
+        for started in (*self.controllers.values(), *self.nodes.values()):
+            if not started.runs():
+                started.start()
+
     def mode(self, account: str, name: str, *arguments: object) -> Mode:
         started = Mode(self.larder_kubernetes, self.directory / f"{name}.log", self.account(account), *arguments)
         self._stack.callback(started.end)
