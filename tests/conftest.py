@@ -55,6 +55,7 @@ def removed_when_passed(request: pytest.FixtureRequest, tmp_path: pathlib.Path) 
 FIRST = (
     "test_bench.py",
     "test_remotes.py",
+    "test_kubernetes.py",
     "test_bench_cluster.py",
     "test_bench_events.py",
     "test_ideal_rate.py",

@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import pathlib
+import re
+import subprocess
+import textwrap
 from collections.abc import Iterator
 
 import kubernetes
@@ -335,3 +338,21 @@ def test_service_accounts_have_least_rights(cluster: Cluster) -> None:
     assert may("controller", "list", "pods", "--all-namespaces")
     assert not may("controller", "get", "secrets", "--namespace=larder")
     assert not may("controller", "delete", "pods", "--all-namespaces")
+
+
+def test_page_is_accepted(cluster: Cluster, repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """docs/kubernetes.md: the API server takes its objects, and the chart its values."""
+    text = (repository / "docs" / "kubernetes.md").read_text()
+    documents = re.findall(r"^    \$ (kubectl apply -f -|cat >values.yaml) <<'END'\n(.*?)^    END$", text, re.M | re.S)
+    assert [command.split()[0] for command, _ in documents] == ["cat", "kubectl", "kubectl", "kubectl"]
+    for command, document in documents:
+        if command.startswith("kubectl"):
+            cluster.kubectl("apply", "--dry-run=server", "-f", "-", text=textwrap.dedent(document))
+            continue
+        values = tmp_path / "values.yaml"
+        values.write_text(textwrap.dedent(document))
+        rendered = cluster.helm("template", "larder", cluster.chart, "--values", values)
+        assert "--remote-bandwidth=10 Gbit" in rendered and "image: registry.example/larder-kubernetes:0.1.0" in rendered
+    (certificate,) = re.findall(r"^    \$ (openssl req .*?-out tls.crt)$", text, re.M | re.S)
+    subprocess.run(["bash", "-ec", certificate], cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "tls.crt").exists()
