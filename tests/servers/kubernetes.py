@@ -46,6 +46,7 @@ COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-schedul
 HELM = MODULE / "helm"
 # etcd and kube-apiserver do not always end at SIGTERM while clients are connected.
 KILL_AFTER_S = 10
+UNUSED_S = 14 * 86400
 KUBECONFIG = """\
 apiVersion: v1
 kind: Config
@@ -91,9 +92,11 @@ def install() -> pathlib.Path:
     with open(cache / "kubernetes.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            for old in cache.glob("kubernetes-*"):
-                shutil.rmtree(old)
             build(folder)
+            for old in cache.glob("kubernetes-*"):
+                if time.time() - old.stat().st_mtime > UNUSED_S:  # other clones may use other versions
+                    shutil.rmtree(old)
+        os.utime(folder)
     return folder
 
 
