@@ -306,12 +306,12 @@ def test_remote_budget_is_applied_and_reset(cluster: Cluster) -> None:
     cluster.apply(budget | {"spec": {"bytesPerSecond": "300M"}})
     cluster.kubectl("wait", "--for=condition=Applied", "remotebudget/all", "--timeout=60s")
     assert remote() == 300e6
-    cluster.apply(budget | {"metadata": {"name": "zweite"}, "spec": {"bytesPerSecond": "1G"}})
-    cluster.kubectl("wait", "--for=condition=Applied=false", "remotebudget/zweite", "--timeout=60s")
+    cluster.apply(budget | {"metadata": {"name": "second"}, "spec": {"bytesPerSecond": "1G"}})
+    cluster.kubectl("wait", "--for=condition=Applied=false", "remotebudget/second", "--timeout=60s")
     assert remote() == 300e6
     cluster.delete("remotebudget", "all")
     cluster.until(lambda: remote() == 1e9)
-    cluster.delete("remotebudget", "zweite")
+    cluster.delete("remotebudget", "second")
     cluster.until(lambda: remote() == before)
 
 

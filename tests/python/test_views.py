@@ -165,7 +165,7 @@ def test_loader_refuses_second_thread_but_any_thread_may_drop_batches(
     start_daemon: Callable[[], Any], make_raw: Callable[..., Any]
 ) -> None:
     daemon = start_daemon()
-    data = make_raw(daemon)
+    data = make_raw(daemon, per_class=300)  # far more than the budget
     loader = larder.Loader(**data.options(batch_size=4, memory_budget="1MiB"))
     iterator = iter(loader)
     batches = [next(iterator)]
