@@ -120,6 +120,7 @@ void HttpSession::read(std::int64_t timeout_ms) {
 
 // Runs with the header alone, so that no body of a refused client is held in memory.
 void HttpSession::admit() {
+    if (core_->stopping) return close();  // it was read before the server stopped, and this call came after
     const auto& message = parser_->get();
     keep_alive_ = message.keep_alive() && !core_->stopping;
     head_only_ = message.method() == http::verb::head;
@@ -181,6 +182,7 @@ void HttpSession::refuse(HttpResponse response) {
 }
 
 void HttpSession::handle() {
+    if (core_->stopping) return close();
     answering_ = true;
     handler_has_request_ = true;
     transport_.expires_after_ms(0);

@@ -291,6 +291,24 @@ TEST_F(HttpTest, AnswerAfterTheServerIsGoneIsIgnored) {
     EXPECT_EQ(answer.error().code, ErrorCode::unavailable);
 }
 
+TEST_F(HttpTest, RequestThatWasReadWhenTheServerEndsIsNotHandled) {
+    bool is_handled = false;
+    boost::asio::io_context own;
+    server = std::make_unique<HttpServer>(own, [&](const HttpRequest&, const HttpRespond&) { is_handled = true; });
+    ASSERT_TRUE(server->listen_unix(socket, 0600));
+    const FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, socket.data(), socket.size());
+    ASSERT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    const std::string request = "GET / HTTP/1.1\r\nHost: larder\r\n\r\n";
+    ASSERT_EQ(::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
+    while (server->connections() == 0) own.run_one();  // the request is read when its connection is accepted
+    server.reset();
+    own.run();
+    EXPECT_FALSE(is_handled);
+}
+
 TEST_F(HttpTest, TakesOverOnlyADeadServersSocket) {
     start();
     HttpServer other(context, echo);
