@@ -278,7 +278,8 @@ private:
     std::map<RegistrationOwner, std::size_t> registered_by_;  // number of registrations, above 0
     double floors_bytes_per_second_ = 0;
     std::map<std::string, std::uint64_t> pins_;
-    // What registered jobs reserve of a dataset. One report or plan must not cost more with more waiting jobs.
+    // The cache that registered jobs reserve of a dataset, kept here so that more waiting jobs do not make a report or
+    // a plan cost more.
     struct DatasetNeeds {
         std::multiset<std::uint64_t> reserved_bytes;  // of all jobs, each above 0
         std::multiset<std::uint64_t> waiting_bytes;   // of the jobs that have not started

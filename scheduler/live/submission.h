@@ -58,7 +58,7 @@ struct Submission {
     std::vector<double> scaling;
     std::vector<double> rate_by_nodes;
     GangShape shape;
-    // What the cluster manager should know: image, account, partition. Only its agent reads it.
+    // Settings for the cluster manager: image, account, partition. Only its agent reads them.
     std::map<std::string, std::string> engine_parameters;
 
     std::uint32_t least_gpus() const { return gpus_min == 0 ? gpus : gpus_min; }

@@ -1,4 +1,4 @@
-// What becomes of jobs when a cluster manager does things of its own.
+// Jobs whose cluster manager does things of its own.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -38,7 +38,7 @@ type DatasetSpec struct {
 	// aws_session_token. For s3:// only. Default: the credentials of the node.
 	// +optional
 	SecretRef *SecretReference `json:"secretRef,omitempty"`
-	// Who may read the dataset, as the octal mode of a file. 0444 allows every user of every pod.
+	// The users who may read the dataset, as the octal mode of a file. 0444 allows every user of every pod.
 	// +kubebuilder:validation:Pattern=`^0?[0-7]{3}$`
 	// +kubebuilder:default="0444"
 	// +optional

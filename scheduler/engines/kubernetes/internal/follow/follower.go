@@ -24,7 +24,7 @@ type Allocator interface {
 // every difference is seen again at the next comparison, and every request may be repeated. One goroutine at a time.
 type Follower struct {
 	allocator Allocator
-	// What this process has told the allocator that has started at this time: GPUs by job and node.
+	// The GPUs by job and node that this process has told the allocator which started at this time.
 	started int64
 	told    map[string]map[string]int64
 }

@@ -59,7 +59,7 @@ func (c *credentials) update(ctx context.Context, wanted []v1alpha1.Dataset, now
 		}
 		text, err := c.profile(ctx, dataset)
 		if err != nil {
-			// What was read before goes on to count: the API server may be away.
+			// The former reading goes on to count: the API server may be away.
 			refused[dataset.Name] = err
 			continue
 		}

@@ -12,7 +12,7 @@ import (
 
 // added is what the record says of a dataset that this program has added.
 type added struct {
-	// What it was added with: see digestOf.
+	// The digest of the settings with which it was added: see digestOf.
 	Digest string `json:"digest"`
 	// True once its quota was filled, if the spec asks for that.
 	Warmed bool `json:"warmed"`
