@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <limits>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "base/server/json_http.h"
 #include "base/server/json_reader.h"
 #include "scheduler/live/json.h"
+#include "scheduler/live/query_number.h"
 
 namespace larder::scheduler {
 namespace json = boost::json;
@@ -51,18 +51,6 @@ constexpr std::array kEventKinds{
     std::pair{QueueNote::Kind::stopped, EventKind::job_stopped},
     std::pair{QueueNote::Kind::ended, EventKind::job_ended},
 };
-
-Result<std::uint64_t> number_of(const HttpRequest& request, const std::string& key, std::uint64_t default_number,
-                                std::uint64_t least = 0) {
-    const auto given = request.query.find(key);
-    if (given == request.query.end()) return default_number;
-    const std::string& text = given->second;
-    std::uint64_t number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error == std::errc{} && end == text.data() + text.size() && number >= least) return number;
-    return fail(ErrorCode::invalid_argument,
-                "query: " + key + " is \"" + text + "\", but must be a whole number" + (least > 0 ? " above 0" : ""));
-}
 
 // Returns at most kOutputBytesMax of a file from `offset` on; nothing if the file does not exist.
 Result<std::string> read_part(const std::string& path, std::uint64_t offset) {
@@ -242,9 +230,9 @@ HttpResponse QueueApi::explain(const JobRecord& job) const {
 }
 
 HttpResponse QueueApi::output(const JobRecord& job, const HttpRequest& request) const {
-    const auto attempt = number_of(request, "attempt", job.attempt);
+    const auto attempt = query_number(request, "attempt", job.attempt);
     if (!attempt) return http_error(attempt.error());
-    const auto offset = number_of(request, "offset", 0);
+    const auto offset = query_number(request, "offset", 0);
     if (!offset) return http_error(offset.error());
     if (*attempt > job.attempt || *offset > std::numeric_limits<std::int64_t>::max()) {
         return http_error(Error{
@@ -272,7 +260,7 @@ void QueueApi::put_status(json::object& status) const {
 }
 
 HttpResponse QueueApi::history(const HttpRequest& request) const {
-    const auto limit = number_of(request, "limit", kHistoryShown, 1);
+    const auto limit = query_number(request, "limit", kHistoryShown, 1);
     if (!limit) return http_error(limit.error());
     std::vector<const JobRecord*> ended;
     for (const auto& [id, job] : scheduler_.queue().jobs()) {

@@ -3,12 +3,12 @@
 #include <boost/json.hpp>
 
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include "base/server/json_http.h"
 #include "base/server/logging.h"
 #include "scheduler/engines/agent/agent_json.h"
+#include "scheduler/live/query_number.h"
 
 namespace larder::scheduler {
 namespace json = boost::json;
@@ -31,17 +31,6 @@ std::shared_ptr<bool> watch_client(const HttpRequest& request) {
     auto gone = std::make_shared<bool>(false);
     if (request.on_gone) request.on_gone([gone] { *gone = true; });
     return gone;
-}
-
-Result<std::uint64_t> number_in(const HttpRequest& request, const std::string& key, std::uint64_t most) {
-    const auto given = request.query.find(key);
-    if (given == request.query.end()) return 0;
-    const std::string& text = given->second;
-    std::uint64_t number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error == std::errc{} && end == text.data() + text.size() && number <= most) return number;
-    return fail(ErrorCode::invalid_argument,
-                "query: " + key + " is \"" + text + "\", but must be a whole number up to " + std::to_string(most));
 }
 
 }  // namespace
@@ -78,9 +67,9 @@ void AgentApi::attach(const HttpRequest& request, const HttpRespond& respond) {
 }
 
 void AgentApi::poll_actions(const HttpRequest& request, const HttpRespond& respond) {
-    const auto after = number_in(request, "after", ~std::uint64_t{0});
+    const auto after = query_number(request, "after", 0);
     if (!after) return respond(http_error(after.error()));
-    const auto wait_s = number_in(request, "wait_s", kWaitMost_s);
+    const auto wait_s = query_number(request, "wait_s", 0, 0, kWaitMost_s);
     if (!wait_s) return respond(http_error(wait_s.error()));
     const auto session = request.query.find("session");
     if (session == request.query.end()) {
