@@ -46,6 +46,11 @@ Result<LoadedConfigs> load_configs(const std::string& path, const std::vector<la
     if (auto runs = larder::tools::make_job_extension(*jobs, config->state_directory); !runs) {
         return std::unexpected(runs.error());
     }
+    if (jobs->runs_jobs() && !jobs->has_agent && !config->etcd.options.endpoints.empty()) {
+        return larder::config_error(path.empty() ? "flags" : path,
+                                    "etcd.endpoints needs scheduler.engine = \"agent\": jobs of the local engine run "
+                                    "on one allocator's machine, where no other could follow them");
+    }
     if (jobs->runs_jobs() && !config->objective_is_set) {
         config->cluster.objective.kind = larder::scheduler::objective_of(jobs->policy);
     }
@@ -64,6 +69,7 @@ Result<void> serve(const LoadedConfigs& loaded, const std::function<Result<Alloc
                                             .extend = std::move(*jobs),
                                             .reload = load,
                                             .started = [](const auto&) { larder::tell_systemd("READY=1"); },
+                                            .standing_by = [] { larder::tell_systemd("READY=1"); },
                                             .stopping = [] { larder::tell_systemd("STOPPING=1"); }});
     // main() prints the error on stderr, where the log goes unless it has a file.
     if (!served && !config.log_file.empty()) larder::log_error("cannot serve", {{"error", served.error().message}});

@@ -95,6 +95,7 @@ Result<void> make_engine(scheduler::QueueApi::Parts& parts, const scheduler::Liv
         return {};
     }
     std::vector<std::string> nodes;
+    nodes.reserve(parts.options.cluster.nodes.size());
     for (const scheduler::GpuNode& node : parts.options.cluster.nodes) nodes.push_back(node.name);
     auto engine = std::make_unique<scheduler::AgentEngine>(std::move(nodes), random_name(), config.output_url);
     parts.engine_api = std::make_unique<scheduler::AgentApi>(*engine, clock);
@@ -162,6 +163,7 @@ Result<std::unique_ptr<allocator::Extension>> mount(const scheduler::LiveConfig&
     if (!config.socket.empty()) options.environment["LARDER_SOCKET"] = config.socket;
     const std::string jobs_directory = directory + "/jobs";
     auto store = scheduler::HistoryStore::open({.directory = directory,
+                                                .shared_rows = place.shared_rows,
                                                 .gpu_types = options.cluster.gpu_types,
                                                 .number_seen = scheduler::highest_job_number(jobs_directory)});
     if (!store) return std::unexpected(store.error());

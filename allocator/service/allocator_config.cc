@@ -1,11 +1,13 @@
 #include "allocator/service/allocator_config.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
 #include "allocator/protocol/objective.h"
 #include "base/file.h"
 #include "base/server/config_values.h"
+#include "base/server/http_client.h"
 #include "base/server/http_target.h"
 #include "base/units.h"
 
@@ -43,6 +45,15 @@ bool set_peer_endpoint(std::string& into, const ConfigValue& value) {
     into = *text;
     return true;
 }
+
+// "http://10.0.0.1:2379, http://10.0.0.2:2379"
+bool set_etcd_endpoints(EtcdOptions& into, const ConfigValue& value) {
+    if (config_text_of(value) == nullptr) return false;
+    into.endpoints = split_http_endpoints(value.text);
+    return !into.endpoints.empty() && std::ranges::all_of(into.endpoints, is_tcp_endpoint);
+}
+
+constexpr auto set_etcd_lease = set_config_duration<3 * kSecond_ns, 60 * kSecond_ns>;
 
 constexpr auto set_timeout = set_config_duration<10 * kMillisecond_ns, 3600 * kSecond_ns>;
 bool set_jobs(std::size_t& into, const ConfigValue& value) {
@@ -136,6 +147,22 @@ constexpr std::array kAllocatorRules{
          set_member<set_timeout, &AllocatorConfig::limits, &ServiceLimits::request_timeout_ns>},
     Rule{{"limits.idle_timeout", kTime, "most time between two requests of one connection"},
          set_member<set_timeout, &AllocatorConfig::limits, &ServiceLimits::idle_timeout_ns>},
+    Rule{{"etcd.endpoints", "http://HOST:PORT or https://HOST:PORT, several separated by commas, in text",
+          "members of the etcd that elects one of several allocators and has their state; default: no etcd"},
+         set_member<set_etcd_endpoints, &AllocatorConfig::etcd, &EtcdConfig::options>},
+    Rule{{"etcd.name", "a name, in text", "name of this allocator in messages of the others; default: the machine's"},
+         set_member<set_config_text, &AllocatorConfig::etcd, &EtcdConfig::name>},
+    Rule{{"etcd.prefix", "text such as \"/larder/\"", "start of every key in etcd"},
+         set_member<set_config_text, &AllocatorConfig::etcd, &EtcdConfig::options, &EtcdOptions::prefix>},
+    Rule{{"etcd.lease", "a time from \"3 s\" to \"60 s\", in text",
+          "time after which another allocator leads if the leader cannot reach etcd; counted in whole seconds"},
+         set_member<set_etcd_lease, &AllocatorConfig::etcd, &EtcdConfig::lease_ns>},
+    Rule{{"etcd.ca", kConfigPath, "PEM file of the CAs of etcd's certificates; default: the system's"},
+         set_member<set_config_path, &AllocatorConfig::etcd, &EtcdConfig::options, &EtcdOptions::ca_file>},
+    Rule{{"etcd.certificate", kConfigPath, "PEM file of the certificate for etcd, whose common name is the user there"},
+         set_member<set_config_path, &AllocatorConfig::etcd, &EtcdConfig::options, &EtcdOptions::certificate_file>},
+    Rule{{"etcd.key", kConfigPath, "PEM file of that certificate's key"},
+         set_member<set_config_path, &AllocatorConfig::etcd, &EtcdConfig::options, &EtcdOptions::key_file>},
     Rule{{"log.level", kConfigLogLevel, "lowest level to log"},
          set_member<set_config_log_level, &AllocatorConfig::log_level>},
     Rule{{"log.file", kConfigPath, "log file; default: stderr"},
@@ -185,6 +212,15 @@ Result<void> check_listen(const AllocatorConfig& config, std::string_view source
     return {};
 }
 
+Result<void> check_etcd(const EtcdConfig& etcd, std::string_view source) {
+    const EtcdOptions& options = etcd.options;
+    if (options.certificate_file.empty() != options.key_file.empty()) {
+        return config_error(source, options.key_file.empty() ? "etcd.certificate is given, but etcd.key is missing"
+                                                             : "etcd.key is given, but etcd.certificate is missing");
+    }
+    return {};
+}
+
 Result<AllocatorConfig> complete(AllocatorConfig config, std::string_view source) {
     std::string missing;
     if (config.cluster.remote_bytes_per_second == 0) {
@@ -207,6 +243,7 @@ Result<AllocatorConfig> complete(AllocatorConfig config, std::string_view source
     }
     if (auto good = check_tls(config, source); !good) return std::unexpected(good.error());
     if (auto good = check_listen(config, source); !good) return std::unexpected(good.error());
+    if (auto good = check_etcd(config.etcd, source); !good) return std::unexpected(good.error());
     return config;
 }
 

@@ -14,6 +14,7 @@
 #include "allocator/service/access.h"
 #include "base/error.h"
 #include "base/server/config_text.h"
+#include "base/server/etcd.h"
 #include "base/server/tls.h"
 
 namespace larder::allocator {
@@ -31,6 +32,13 @@ struct ServiceLimits {
     std::int64_t idle_timeout_ns = 60'000'000'000;
 };
 
+// One of several allocators that stand in for each other.
+struct EtcdConfig {
+    EtcdOptions options;
+    std::string name;  // the machine's when not given
+    std::int64_t lease_ns = 5'000'000'000;
+};
+
 struct AllocatorConfig {
     std::string state_directory;  // empty: the state is in memory only
     // Has no key: only a cluster of millions of nodes needs more.
@@ -46,6 +54,7 @@ struct AllocatorConfig {
     std::map<std::string, Grant> certificates;  // by common name
     std::map<std::string, Role> users;          // of the Unix socket, by name or uid
     Role local_role = Role::submitter;          // of all others on the Unix socket
+    EtcdConfig etcd;                            // without endpoints: this allocator is the only one
     ServiceLimits limits;
     ClusterOptions cluster;
     bool objective_is_set = false;

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/server/http.h"
+#include "base/server/row_store.h"
 
 namespace larder::allocator {
 
@@ -56,6 +57,7 @@ struct ExtensionContext {
     EventLog& events;
     const Clock& clock;
     OnServiceThread on_thread;
+    OpenRows shared_rows;  // where one of several allocators keeps its rows; empty: each keeps its own
 };
 
 // Empty if no extension is wanted.

@@ -4,20 +4,25 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "allocator/service/allocator_api.h"
+#include "allocator/service/leadership.h"
 #include "allocator/service/state_store.h"
 #include "allocator/service/ticks.h"
 #include "base/server/accounts.h"
 #include "base/server/blocking_calls.h"
+#include "base/server/etcd_rows.h"
 #include "base/server/http.h"
 #include "base/server/logging.h"
 #include "base/units.h"
@@ -40,12 +45,13 @@ Result<std::shared_ptr<TlsContext>> read_tls(const AllocatorConfig& config) {
 }
 
 // Opens the state, restores the cluster from it, and makes the cluster save to it.
-Result<std::unique_ptr<StateStore>> open_and_restore(const AllocatorConfig& config, std::int64_t now_ns,
-                                                     Cluster& cluster) {
+Result<std::unique_ptr<StateStore>> open_and_restore(const AllocatorConfig& config, const OpenRows& shared_rows,
+                                                     std::int64_t now_ns, Cluster& cluster) {
     auto store = StateStore::open({.directory = config.state_directory,
                                    .map_bytes = config.state_bytes_max,
                                    .lease_ns = config.cluster.lease_ns,
-                                   .lease_holders_end_with_process = config.only_this_process},
+                                   .lease_holders_end_with_process = config.only_this_process,
+                                   .shared_settings = shared_rows},
                                   now_ns);
     if (!store) return store;
     const ClusterRecord& found = (*store)->found();
@@ -64,6 +70,20 @@ Result<std::unique_ptr<StateStore>> open_and_restore(const AllocatorConfig& conf
                                     {"pins", found.pins.size()},
                                     {"nodes", found.nodes.size()}});
     return store;
+}
+
+// Empty without leadership.
+OpenRows shared_rows_of(const AllocatorConfig& config, const Leadership* leadership) {
+    if (leadership == nullptr) return {};
+    return [etcd = config.etcd.options, fence = leadership->fence()](const RowStoreOptions& options) {
+        return open_etcd_rows(etcd, fence, options);
+    };
+}
+
+// `leader` may be empty.
+HttpResponse not_leading(const std::string& leader) {
+    return http_error(421, name(ErrorCode::unavailable),
+                      "this allocator stands by" + (leader.empty() ? "" : ": " + leader + " leads"));
 }
 
 OnServiceThread on_thread_of(boost::asio::io_context& context) {
@@ -88,6 +108,25 @@ HttpServerOptions http_options(const ServiceLimits& limits, HttpAdmit admit) {
 
 }  // namespace
 
+namespace {
+
+// Returns the TCP port, or 0 without one.
+Result<std::uint16_t> listen(HttpServer& http, const AllocatorConfig& config, const std::shared_ptr<TlsContext>& tls) {
+    if (auto listening = http.listen_unix(config.socket, config.socket_mode); !listening) {
+        return std::unexpected(listening.error());
+    }
+    if (config.listen.empty()) return 0;
+    const auto port = http.listen_tcp(config.listen, tls);
+    if (!port) return port;
+    log_info("listening", {{"address", config.listen}, {"port", *port}, {"tls", tls != nullptr}});
+    if (tls == nullptr && config.plain_tcp) {
+        log_warn("without TLS, anyone who can read the network can read every token", {{"address", config.listen}});
+    }
+    return port;
+}
+
+}  // namespace
+
 struct AllocatorService::Renewed {
     std::vector<Token> tokens;
     std::map<std::string, Grant> certificates;
@@ -96,19 +135,31 @@ struct AllocatorService::Renewed {
 };
 
 struct AllocatorService::State {
-    State(boost::asio::io_context& context, const AllocatorConfig& given, const Clock& clock)
+    State(boost::asio::io_context& context, const AllocatorConfig& given, const Clock& clock,
+          const Leadership* given_leadership)
         : config(given),
+          leadership(given_leadership),
           cluster(given.cluster),
           api(cluster, clock),
           ticks(context, api),
-          http(context, api.handler(),
+          http(context, handler(),
                http_options(given.limits, [this](HttpRequest& request) { return access.admit(request); })) {}
+
+    HttpHandler handler() {
+        if (leadership == nullptr) return api.handler();
+        return [this, answer = api.handler()](const HttpRequest& request, HttpRespond respond) {
+            // Another allocator may lead if this one was stopped for a while.
+            if (!leadership->leads()) return respond(not_leading(""));
+            answer(request, std::move(respond));
+        };
+    }
 
     void take_access(const Renewed& renewed) {
         access = Access(renewed.tokens, renewed.certificates, rules_of(extension.get()), renewed.local);
     }
 
     AllocatorConfig config;
+    const Leadership* leadership;
     Access access{{}, {}};
     std::unique_ptr<StateStore> store;  // null: memory only; declared before its users
     Cluster cluster;
@@ -125,14 +176,16 @@ AllocatorService::~AllocatorService() = default;
 
 Result<std::unique_ptr<AllocatorService>> AllocatorService::start(boost::asio::io_context& context,
                                                                   const AllocatorConfig& config, const Clock& clock,
-                                                                  const MakeExtension& extend) {
+                                                                  const MakeExtension& extend,
+                                                                  const Leadership* leadership) {
     const auto renewed = read_renewed(config);
     if (!renewed) return std::unexpected(renewed.error());
     const std::shared_ptr<TlsContext>& tls = (*renewed)->tls;
-    auto state = std::make_unique<State>(context, config, clock);
+    auto state = std::make_unique<State>(context, config, clock, leadership);
     const OnServiceThread on_thread = on_thread_of(context);
-    if (!config.state_directory.empty()) {
-        auto taken = open_and_restore(config, clock.now_ns(), state->cluster);
+    const OpenRows shared_rows = shared_rows_of(config, leadership);
+    if (shared_rows || !config.state_directory.empty()) {
+        auto taken = open_and_restore(config, shared_rows, clock.now_ns(), state->cluster);
         if (!taken) return std::unexpected(taken.error());
         state->store = std::move(*taken);
         StateStore* store = state->store.get();
@@ -140,25 +193,19 @@ Result<std::unique_ptr<AllocatorService>> AllocatorService::start(boost::asio::i
                                     [store] { return store->all_durable(); });
     }
     if (extend) {
-        auto extension =
-            extend({.cluster = state->cluster, .events = state->api.events(), .clock = clock, .on_thread = on_thread});
+        auto extension = extend({.cluster = state->cluster,
+                                 .events = state->api.events(),
+                                 .clock = clock,
+                                 .on_thread = on_thread,
+                                 .shared_rows = shared_rows});
         if (!extension) return std::unexpected(extension.error());
         state->extension = std::move(*extension);
         state->api.extend(*state->extension);
     }
     state->take_access(**renewed);
-    if (auto listening = state->http.listen_unix(config.socket, config.socket_mode); !listening) {
-        return std::unexpected(listening.error());
-    }
-    if (!config.listen.empty()) {
-        const auto port = state->http.listen_tcp(config.listen, tls);
-        if (!port) return std::unexpected(port.error());
-        state->tcp_port = *port;
-        log_info("listening", {{"address", config.listen}, {"port", *port}, {"tls", tls != nullptr}});
-        if (tls == nullptr && config.plain_tcp) {
-            log_warn("without TLS, anyone who can read the network can read every token", {{"address", config.listen}});
-        }
-    }
+    const auto port = listen(state->http, config, tls);
+    if (!port) return std::unexpected(port.error());
+    state->tcp_port = *port;
     log_info("allocating", {{"socket", config.socket},
                             {"remote", format_bytes_per_second(state->cluster.options().remote_bytes_per_second)},
                             {"lease", format_duration_ns(config.cluster.lease_ns)}});
@@ -264,32 +311,118 @@ private:
     BlockingCalls calls_;
 };
 
+std::string machine_name() {
+    char name[256] = "localhost";
+    ::gethostname(name, sizeof name - 1);
+    return name;
+}
+
+// The program: serves or, as one of several allocators, stands by and serves by turns.
+class Program {
+public:
+    explicit Program(const ServeOptions& options) : options_(options), signals_(context_, SIGTERM, SIGINT) {}
+
+    Result<void> run() {
+        const EtcdConfig& etcd = options_.config.etcd;
+        if (etcd.options.endpoints.empty()) return serve();
+        leadership_.emplace(LeadershipOptions{.etcd = etcd.options,
+                                              .name = etcd.name.empty() ? machine_name() : etcd.name,
+                                              .lease_ns = etcd.lease_ns},
+                            clock_, [this] { boost::asio::post(context_, [this] { end_phase_if_over(); }); });
+        while (!is_asked_to_end_) {
+            if (auto stood_by = stand_by(); !stood_by) return stood_by;
+            if (is_asked_to_end_) break;
+            if (auto served = serve(); !served) {
+                // Another allocator may fare better. If none does, this one says so once in a while.
+                log_error("this allocator cannot lead", {{"error", served.error().message}});
+                leadership_->resign();
+            }
+        }
+        return {};
+    }
+
+private:
+    // Answers all requests by naming the leader, until this allocator leads.
+    Result<void> stand_by() {
+        const auto tls = read_tls(options_.config);
+        if (!tls) return std::unexpected(tls.error());
+        HttpServer http(
+            context_,
+            [this](const HttpRequest& request, const HttpRespond& respond) {
+                // A machine that stands by is well: only the leader can answer anything else.
+                if (request.path == std::vector<std::string>{"healthz"}) return respond({.content_type = "text/plain", .body = "ok\n"});
+                // Over TCP nobody has been asked for a token yet.
+                respond(not_leading(request.peer ? leadership_->leader() : ""));
+            },
+            http_options(options_.config.limits, {}));
+        if (const auto port = listen(http, options_.config, *tls); !port) return std::unexpected(port.error());
+        if (options_.standing_by) options_.standing_by();
+        run_phase(false, [&] { http.stop(); });
+        return {};
+    }
+
+    // Serves until asked to end or, as one of several, until another allocator may lead.
+    Result<void> serve() {
+        const auto service = AllocatorService::start(context_, options_.config, clock_, options_.extend,
+                                                     leadership_ ? &*leadership_ : nullptr);
+        if (!service) return std::unexpected(service.error());
+        Reloads reloads(context_, **service, options_.reload);
+        if (options_.started) options_.started(**service);
+        run_phase(true, [&] {
+            if (is_asked_to_end_ && options_.stopping) options_.stopping();
+            reloads.stop();
+            (*service)->stop();
+        });
+        return {};
+    }
+
+    // Runs the context until `stop`, which ends the phase, has been called and all requests are answered.
+    void run_phase(bool leads, std::function<void()> stop) {
+        phase_leads_ = leads;
+        stop_phase_ = std::move(stop);
+        signals_.async_wait([this](const boost::system::error_code& error, int signal) {
+            if (error) return;
+            log_info("asked to end", {{"signal", signal == SIGTERM ? "SIGTERM" : "SIGINT"}});
+            is_asked_to_end_ = true;
+            end_phase();
+        });
+        end_phase_if_over();
+        context_.restart();
+        // An exception ends the program here. If it were thrown on, the default action of SIGTERM would be in force
+        // before the program had ended.
+        try {
+            context_.run();
+        } catch (...) {
+            std::terminate();
+        }
+    }
+
+    void end_phase_if_over() {
+        if (leadership_ && stop_phase_ && leadership_->leads() != phase_leads_) end_phase();
+    }
+
+    void end_phase() {
+        if (!stop_phase_) return;
+        std::exchange(stop_phase_, nullptr)();
+        signals_.cancel();
+    }
+
+    const ServeOptions& options_;
+    boost::asio::io_context context_{1};
+    const SteadyClock clock_;
+    // SIGTERM and SIGINT are caught before any client can know that the service runs. Those that come between two
+    // phases are kept for the next one.
+    boost::asio::signal_set signals_;
+    bool is_asked_to_end_ = false;
+    bool phase_leads_ = false;
+    std::function<void()> stop_phase_;      // empty: the phase has ended
+    std::optional<Leadership> leadership_;  // ends first: its thread posts to the context
+};
+
 }  // namespace
 
 Result<void> serve(const ServeOptions& options) {
-    boost::asio::io_context context{1};
-    const SteadyClock clock;
-    // SIGTERM and SIGINT are caught before any client can know that the service runs.
-    boost::asio::signal_set signals(context, SIGTERM, SIGINT);
-    const auto service = AllocatorService::start(context, options.config, clock, options.extend);
-    if (!service) return std::unexpected(service.error());
-    Reloads reloads(context, **service, options.reload);
-    signals.async_wait([&](const boost::system::error_code& error, int signal) {
-        if (error) return;
-        log_info("asked to end", {{"signal", signal == SIGTERM ? "SIGTERM" : "SIGINT"}});
-        if (options.stopping) options.stopping();
-        reloads.stop();
-        (*service)->stop();
-    });
-    if (options.started) options.started(**service);
-    // An exception ends the program here. If it were thrown on, the default action of SIGTERM would be in force before
-    // the program had ended.
-    try {
-        context.run();
-    } catch (...) {
-        std::terminate();
-    }
-    return {};
+    return Program(options).run();
 }
 
 }  // namespace larder::allocator

@@ -18,13 +18,17 @@ class io_context;
 
 namespace larder::allocator {
 
+class Leadership;
+
 class AllocatorService {
 public:
     // Returns a service that listens. Requests are answered once `context` runs. `context` and `clock` must outlive the
     // service.
+    // `leadership`, if not null, outlives the service too: its state is in etcd, and it answers only while it leads.
     static Result<std::unique_ptr<AllocatorService>> start(boost::asio::io_context& context,
                                                            const AllocatorConfig& config, const Clock& clock,
-                                                           const MakeExtension& extend = {});
+                                                           const MakeExtension& extend = {},
+                                                           const Leadership* leadership = nullptr);
     ~AllocatorService();
     AllocatorService(const AllocatorService&) = delete;
     AllocatorService& operator=(const AllocatorService&) = delete;
@@ -57,10 +61,12 @@ struct ServeOptions {
     // must own all that it uses.
     std::function<Result<AllocatorConfig>()> reload;
     std::function<void(const AllocatorService&)> started;  // called when the service listens
+    std::function<void()> standing_by;                     // called when it listens, but another allocator leads
     std::function<void()> stopping;
 };
 
-// Serves until SIGTERM or SIGINT.
+// Serves until SIGTERM or SIGINT. One of several allocators stands by until it leads: then it answers every request
+// with 421, which names the leader.
 Result<void> serve(const ServeOptions& options);
 
 }  // namespace larder::allocator

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/file_lock.h"
+#include "base/server/lmdb_rows.h"
 #include "base/server/logging.h"
 #include "base/units.h"
 
@@ -38,15 +39,28 @@ Result<FileDescriptor> lock(const std::string& state_directory) {
 }  // namespace
 
 Result<std::unique_ptr<StateStore>> StateStore::open(const StateStoreOptions& options, std::int64_t now_ns) {
+    std::unique_ptr<StateStore> store(new StateStore);
+    std::vector<Row> moved;
+    if (!options.shared_settings) {
+        if (auto opened = store->open_cluster(options, moved); !opened) return std::unexpected(opened.error());
+    }
+    if (auto taken = store->open_settings(options, std::move(moved)); !taken) {
+        return std::unexpected(taken.error());
+    }
+    const auto begun = options.shared_settings ? store->begin_term(options, now_ns) : store->begin_run(options, now_ns);
+    if (!begun) return std::unexpected(begun.error());
+    return store;
+}
+
+// Adds to `moved` the settings that an older version had in cluster/.
+Result<void> StateStore::open_cluster(const StateStoreOptions& options, std::vector<Row>& moved) {
     std::error_code error;
     fs::create_directories(options.directory, error);
     if (error) return fail_errno(error.value(), "make state directory " + options.directory);
-    std::unique_ptr<StateStore> store(new StateStore);
     auto locked = lock(options.directory);
     if (!locked) return std::unexpected(locked.error());
-    store->lock_ = std::move(*locked);
-    StoredState& stored = store->stored_;
-    std::vector<Row> moved;
+    lock_ = std::move(*locked);
+    StoredState& stored = stored_;
     const auto take = [&stored, &moved](std::string_view key, std::string_view text) -> Result<void> {
         // Versions 1 and 2 kept settings in cluster/.
         if (is_durable(key)) {
@@ -65,7 +79,7 @@ Result<std::unique_ptr<StateStore>> StateStore::open(const StateStoreOptions& op
         log_error("the record of reports, the plan and leases is damaged: starting without it until nodes report again",
                   {{"damage", why}, {"put_aside_as", aside}});
     };
-    auto rows = RowStore::open({.directory = options.directory + "/cluster",
+    auto rows = open_lmdb_rows({.directory = options.directory + "/cluster",
                                 .durability = Durability::process,
                                 .map_bytes = options.map_bytes,
                                 .version = kStateVersion,
@@ -73,15 +87,10 @@ Result<std::unique_ptr<StateStore>> StateStore::open(const StateStoreOptions& op
                                 .take = take,
                                 .lost = lost});
     if (!rows) return std::unexpected(rows.error());
-    store->rows_ = std::move(*rows);
-    if (auto taken = store->open_settings(options, std::move(moved)); !taken) {
-        return std::unexpected(taken.error());
-    }
-    if (auto begun = store->begin_run(options, now_ns); !begun) return std::unexpected(begun.error());
-    return store;
+    rows_ = std::move(*rows);
+    return {};
 }
 
-// `moved`: settings that an older version had in cluster/.
 Result<void> StateStore::open_settings(const StateStoreOptions& options, std::vector<Row> moved) {
     StoredState found;
     std::set<std::string, std::less<>> keys;
@@ -95,13 +104,14 @@ Result<void> StateStore::open_settings(const StateStoreOptions& options, std::ve
         log_error("the record of registered jobs, pins and the remote's bandwidth is damaged: starting without them",
                   {{"damage", why}, {"put_aside_as", aside}});
     };
-    auto settings = RowStore::open({.directory = options.directory + "/settings",
-                                    .map_bytes = options.map_bytes,
-                                    .version = kStateVersion,
-                                    .noun = "settings",
-                                    .program = "larder-allocator",
-                                    .take = take,
-                                    .lost = lost});
+    const OpenRows open = options.shared_settings ? options.shared_settings : open_lmdb_rows;
+    auto settings = open({.directory = options.directory + "/settings",
+                          .map_bytes = options.map_bytes,
+                          .version = kStateVersion,
+                          .noun = "settings",
+                          .program = "larder-allocator",
+                          .take = take,
+                          .lost = lost});
     if (!settings) return std::unexpected(settings.error());
     settings_ = std::move(*settings);
     // An earlier start may have ended before moving all rows.
@@ -111,8 +121,11 @@ Result<void> StateStore::open_settings(const StateStoreOptions& options, std::ve
     for (const Row& row : moved) {
         if (auto taken = read_row(found, row.key, *row.text); !taken) return taken;
     }
-    if (auto written = settings_->write(moved); !written) return written;
-    if (auto written = rows_->write(rows_to_remove); !written) return written;
+    if (!rows_to_remove.empty()) {
+        if (auto written = settings_->write(moved); !written) return written;
+        if (auto written = rows_->write(rows_to_remove); !written) return written;
+    }
+    if (options.shared_settings) stored_.run = found.run;
     stored_.record.jobs = std::move(found.record.jobs);
     stored_.record.pins = std::move(found.record.pins);
     stored_.record.remote = found.record.remote;
@@ -151,12 +164,24 @@ Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_
     return rows_->write(rows);
 }
 
+// Records the length of this leader's leases. All leases of earlier leaders have to be waited out: their times are by
+// other machines' clocks.
+Result<void> StateStore::begin_term(const StateStoreOptions& options, std::int64_t now_ns) {
+    const std::int64_t wait_ns = std::max(options.lease_ns, stored_.run.lease_ns);
+    stored_.record.no_lease_before_ns = now_ns + wait_ns;
+    expire_leases(stored_.record, now_ns);
+    log_info("the first leases are granted when those of an earlier leader would have expired",
+             {{"wait", format_duration_ns(wait_ns)}});
+    const Row run = row_of(StateRun{.boot = "", .lease_ns = options.lease_ns, .no_lease_before_ns = std::nullopt});
+    return settings_->write(std::span(&run, 1));
+}
+
 Result<void> StateStore::save(const ClusterRecord& change) {
     std::vector<Row> rows = rows_of(change);
     const auto durable = std::ranges::stable_partition(rows, [](const Row& row) { return !is_durable(row.key); });
     std::vector<Row> durable_rows(std::make_move_iterator(durable.begin()), std::make_move_iterator(durable.end()));
     rows.erase(durable.begin(), durable.end());
-    if (!rows.empty()) {
+    if (!rows.empty() && rows_ != nullptr) {
         if (auto written = rows_->write(rows); !written) return written;
     }
     if (!durable_rows.empty()) {

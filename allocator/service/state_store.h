@@ -6,6 +6,8 @@
 // they survive a power cut.
 // - cluster/ has reports, plans and leases, and is written many times a second. It survives the process once save()
 // returns, but no power cut. A reboot is noticed by its boot id; then nothing is leased for the length of a lease.
+// With `shared_settings`, one of several allocators that stand in for each other has the settings where all of them can
+// read them, and no cluster/: after each change of leader nothing is leased for the length of a lease.
 // A lost or damaged environment starts empty, and a damaged one is put aside; reports then fill it again. A state from
 // a newer version is refused. Only one process at a time can open the directory. Call from one thread.
 
@@ -26,11 +28,12 @@
 namespace larder::allocator {
 
 struct StateStoreOptions {
-    std::string directory;                             // made if missing
+    std::string directory;                             // made if missing; not used with shared_settings
     std::uint64_t map_bytes = std::uint64_t{1} << 30;  // address space, and the most the state can take
     std::int64_t lease_ns = 0;                         // the length of leases from now on
     std::string boot_id;                               // empty: the kernel's
     bool lease_holders_end_with_process = false;       // the holders of leases end with this process
+    OpenRows shared_settings;                          // empty: an LMDB environment in the directory
 };
 
 class StateStore {
@@ -52,12 +55,14 @@ public:
 
 private:
     StateStore() = default;
+    Result<void> open_cluster(const StateStoreOptions& options, std::vector<Row>& moved);
     Result<void> open_settings(const StateStoreOptions& options, std::vector<Row> moved);
+    Result<void> begin_term(const StateStoreOptions& options, std::int64_t now_ns);
     Result<void> begin_run(const StateStoreOptions& options, std::int64_t now_ns);
 
     FileDescriptor lock_;
     StoredState stored_;
-    std::unique_ptr<RowStore> rows_;
+    std::unique_ptr<RowStore> rows_;  // of cluster/; null with shared settings
     std::unique_ptr<RowStore> settings_;
     // Writes of settings and floors.
     struct Writes {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <exception>
 #include <optional>
+#include <ranges>
 
 #include "base/environment.h"
 #include "base/file.h"
@@ -22,6 +23,9 @@ using Steady = std::chrono::steady_clock;
 
 constexpr std::size_t kHeaderBytesMax = 64u << 10;
 constexpr long kConnectionLifetime_s = 60;
+// A machine that is off must not use up the time in which another server could answer.
+constexpr std::int64_t kConnectTimeoutAmongSeveral_ms = 2'000;
+constexpr unsigned kMisdirected = 421;
 
 std::string url_of(const HttpEndpoint& endpoint, bool tls) {
     if (!endpoint.path.empty()) return "http://localhost/";
@@ -104,6 +108,24 @@ Result<HttpEndpoint> parse_http_endpoint(std::string_view text) {
     return HttpEndpoint{.host = std::move(host_port->host), .port = host_port->port, .tls = tls};
 }
 
+std::vector<std::string> split_http_endpoints(std::string_view text) {
+    std::vector<std::string> endpoints;
+    for (const auto part : std::views::split(text, ',')) {
+        std::string_view endpoint(part);
+        while (endpoint.starts_with(' ')) endpoint.remove_prefix(1);
+        while (endpoint.ends_with(' ')) endpoint.remove_suffix(1);
+        endpoints.emplace_back(endpoint);
+    }
+    return endpoints;
+}
+
+Result<void> check_http_endpoints(std::string_view text) {
+    for (const std::string& endpoint : split_http_endpoints(text)) {
+        if (const auto parsed = parse_http_endpoint(endpoint); !parsed) return std::unexpected(parsed.error());
+    }
+    return {};
+}
+
 Result<HttpClientOptions> http_client_options(const HttpCredentials& credentials) {
     HttpClientOptions options{.ca_file = credentials.ca_file,
                               .certificate_file = credentials.certificate_file,
@@ -130,6 +152,10 @@ public:
     Transfer(const Transfer&) = delete;
     Transfer& operator=(const Transfer&) = delete;
 
+    void limit_connecting(std::int64_t timeout_ms) { connect_timeout_ms_ = timeout_ms; }
+    // After an error: true if the server may have the request.
+    bool may_be_taken() const { return connected_; }
+
     Result<HttpResponse> run(const std::string& method, const std::string& target, std::string_view body,
                              const std::function<bool(std::string_view part)>* take) {
         const auto endpoint = parse_http_endpoint(address_);
@@ -137,6 +163,9 @@ public:
         take_ = take;
         const std::int64_t timeout_ms = std::max<std::int64_t>(options_.timeout_ms, 0);
         set_common(easy_, url_of(*endpoint, endpoint->tls), timeout_ms);
+        if (connect_timeout_ms_ > 0 && (timeout_ms == 0 || connect_timeout_ms_ < timeout_ms)) {
+            curl_easy_setopt(easy_, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(connect_timeout_ms_));
+        }
         if (!endpoint->path.empty()) curl_easy_setopt(easy_, CURLOPT_UNIX_SOCKET_PATH, endpoint->path.c_str());
         if (endpoint->tls) set_tls(easy_, options_);
         curl_easy_setopt(easy_, CURLOPT_MAXLIFETIME_CONN, kConnectionLifetime_s);
@@ -164,6 +193,9 @@ public:
         }
         const CURLcode code = curl_easy_perform(easy_);
         if (code == CURLE_OK || receiver_is_done_) return response();
+        curl_off_t ready_us = 0;
+        curl_easy_getinfo(easy_, CURLINFO_PRETRANSFER_TIME_T, &ready_us);
+        connected_ = ready_us > 0;
         if (fault_) return std::unexpected(*fault_);
         return error_of(code, *endpoint);
     }
@@ -245,17 +277,14 @@ private:
     }
 
     std::unexpected<Error> error_of(CURLcode code, const HttpEndpoint& endpoint) const {
-        curl_off_t ready_us = 0;
         long system_errno = 0;
-        curl_easy_getinfo(easy_, CURLINFO_PRETRANSFER_TIME_T, &ready_us);
         curl_easy_getinfo(easy_, CURLINFO_OS_ERRNO, &system_errno);
-        const bool connected = ready_us > 0;
-        const std::string what = (connected ? "read from " : "connect to ") + address_;
+        const std::string what = (connected_ ? "read from " : "connect to ") + address_;
         const std::string why = message_[0] != '\0' ? message_ : curl_easy_strerror(code);
         if (code == CURLE_OPERATION_TIMEDOUT || code == CURLE_ABORTED_BY_CALLBACK) {
             return fail(ErrorCode::timeout, what + ": no answer in time");
         }
-        if (connected && speaks_tls(endpoint)) {
+        if (connected_ && speaks_tls(endpoint)) {
             const std::size_t scheme = address_.find("://");
             return fail(ErrorCode::invalid_argument, address_ + ": the server speaks TLS: write https://" +
                                                          address_.substr(scheme == std::string::npos ? 0 : scheme + 3));
@@ -301,6 +330,8 @@ private:
     Steady::time_point last_part_at_ = Steady::now();
     std::size_t header_bytes_ = 0;
     std::string body_;
+    std::int64_t connect_timeout_ms_ = 0;  // 0: as long as the whole request may take
+    bool connected_ = false;
     std::optional<Error> fault_;  // why reading the answer was ended
     char message_[CURL_ERROR_SIZE] = "";
 };
@@ -309,16 +340,35 @@ void HttpClient::Cleanup::operator()(void* easy) const {
     curl_easy_cleanup(easy);
 }
 
+HttpClient::HttpClient(std::string_view endpoints) : endpoints_(split_http_endpoints(endpoints)) {
+    if (endpoints_.empty()) endpoints_.emplace_back();  // no endpoint, which each request reports
+}
+
+Result<HttpResponse> HttpClient::request_of_any(const std::string& method, const std::string& target,
+                                                std::string_view body,
+                                                const std::function<bool(std::string_view part)>* take,
+                                                const HttpClientOptions& options) {
+    if (auto ready = open(); !ready) return std::unexpected(ready.error());
+    for (std::size_t tried = 1;; ++tried) {
+        Transfer transfer(easy_.get(), endpoints_[current_], options);
+        if (endpoints_.size() > 1) transfer.limit_connecting(kConnectTimeoutAmongSeveral_ms);
+        auto answer = transfer.run(method, target, body, take);
+        const bool in_charge = answer && answer->status != kMisdirected;
+        if (in_charge || endpoints_.size() == 1) return answer;
+        current_ = (current_ + 1) % endpoints_.size();
+        const bool may_have_effect = method != "GET" || take != nullptr;
+        if (tried == endpoints_.size() || (!answer && transfer.may_be_taken() && may_have_effect)) return answer;
+    }
+}
+
 Result<HttpResponse> HttpClient::request(std::string_view method, std::string_view target, std::string_view body,
                                          const HttpClientOptions& options) {
-    if (auto ready = open(); !ready) return std::unexpected(ready.error());
-    return Transfer(easy_.get(), endpoint_, options).run(std::string(method), std::string(target), body, nullptr);
+    return request_of_any(std::string(method), std::string(target), body, nullptr, options);
 }
 
 Result<void> HttpClient::get_stream(std::string_view target, const std::function<bool(std::string_view part)>& take,
                                     const HttpClientOptions& options) {
-    if (auto ready = open(); !ready) return std::unexpected(ready.error());
-    const auto answer = Transfer(easy_.get(), endpoint_, options).run("GET", std::string(target), {}, &take);
+    const auto answer = request_of_any("GET", std::string(target), {}, &take, options);
     if (!answer) return std::unexpected(answer.error());
     if (answer->status != 200) return std::unexpected(error_of_response(*answer));
     return {};

@@ -6,6 +6,11 @@
 //     http://HOST:PORT, or IP:PORT              TCP
 //     https://HOST:PORT                         TCP with TLS 1.2 or newer; the server's certificate must be for HOST
 //
+// Several endpoints, separated by commas, are servers that stand in for each other. A request goes to the one that
+// answered last. If nobody takes it there, or the answer is 421 (this server is not in charge), the request goes to the
+// next, to each once. A request other than GET that may have been taken is an error, and the next request goes to the
+// next endpoint.
+//
 // An answer of any status is a value: redirects are not followed. No proxy is used. Errors: `unavailable` means nobody
 // listens there or the connection broke, `timeout` that no answer came in time, `protocol` that the two could not agree
 // on TLS or that the answer is larger than it may be.
@@ -55,13 +60,17 @@ struct HttpEndpoint {
 };
 // Parses an endpoint; the error invalid_argument lists the known forms.
 Result<HttpEndpoint> parse_http_endpoint(std::string_view text);
+// Divides a list at its commas, without the spaces around them.
+std::vector<std::string> split_http_endpoints(std::string_view text);
+// Parses one or several endpoints, and returns the first error.
+Result<void> check_http_endpoints(std::string_view text);
 
 // Keeps the connection for its next request, for a minute at most, so that renewed certificates and addresses come into
 // use. A request is sent again if its kept connection breaks before any answer. One thread at a time.
 class HttpClient {
 public:
     // A wrong endpoint is an error of each request.
-    explicit HttpClient(std::string endpoint) : endpoint_(std::move(endpoint)) {}
+    explicit HttpClient(std::string_view endpoints);
 
     Result<HttpResponse> request(std::string_view method, std::string_view target, std::string_view body = {},
                                  const HttpClientOptions& options = {});
@@ -77,8 +86,12 @@ private:
         void operator()(void* easy) const;
     };
     Result<void> open();
+    Result<HttpResponse> request_of_any(const std::string& method, const std::string& target, std::string_view body,
+                                        const std::function<bool(std::string_view part)>* take,
+                                        const HttpClientOptions& options);
 
-    std::string endpoint_;
+    std::vector<std::string> endpoints_;
+    std::size_t current_ = 0;
     std::unique_ptr<void, Cleanup> easy_;  // libcurl's handle, which has the connection
 };
 

@@ -1,9 +1,7 @@
 #pragma once
 
-// A durable store of text rows under text keys: an LMDB environment whose every value carries a CRC32C of key and text,
-// because LMDB returns flipped bits as good data. A change is saved when `write` returns; Durability says what it
-// survives. A lost or damaged environment starts afresh, and the damaged one is moved to DIRECTORY.damaged; one of a
-// newer version is refused. One process at a time, which the owner ensures, and one thread at a time.
+// A durable store of text rows under text keys. A change is saved when `write` returns. LMDB keeps the rows of one
+// machine (base/server/lmdb_rows.h), and etcd those of several that stand in for each other (base/server/etcd_rows.h).
 
 #include <cstdint>
 #include <functional>
@@ -15,8 +13,6 @@
 
 #include "base/error.h"
 
-struct MDB_env;
-
 namespace larder {
 
 struct Row {
@@ -24,7 +20,8 @@ struct Row {
     std::optional<std::string> text;  // none: the row is removed
 };
 
-// seal_row adds the CRC to a row's text, as values store it. open_row removes it; nullopt if the CRC is wrong.
+// seal_row adds a CRC32C of key and text to a row's text, as values store it. open_row removes it; nullopt if the CRC
+// is wrong.
 std::string seal_row(std::string_view key, std::string_view text);
 std::optional<std::string_view> open_row(std::string_view key, std::string_view value);
 
@@ -35,49 +32,43 @@ enum class Durability : std::uint8_t {
     process,
 };
 
+// The row with the version of all others: {"version": 1}.
+inline constexpr std::string_view kVersionKey = "version";
+
 struct RowStoreOptions {
-    std::string directory;  // for the environment alone; created if missing, its parent is not
+    // LMDB's: for the environment alone; created if missing, its parent is not.
+    std::string directory;
     Durability durability = Durability::machine;
     const char* database = "state";
     std::uint64_t map_bytes = std::uint64_t{1} << 30;  // address space, and the most the store can take
-    std::uint64_t version = 1;                         // in the row "version", as {"version": 1}
-    std::string_view noun = "state";                   // for messages: "open the state in ..."
-    std::string_view program;                          // for messages: the program that must be newer
+
+    std::uint64_t version = 1;
+    std::string_view noun = "state";  // for messages: "open the state in ..."; etcd's keys have it, too
+    std::string_view program;         // for messages: the program that must be newer
     // Called with each row except the version, in the order of keys. The error `corrupt` means the row is not what was
     // written; the whole store then counts as damaged.
     std::function<Result<void>(std::string_view key, std::string_view text)> take;
-    // Called if the store is damaged: the callee discards all rows that `take` has given it. `why` is for the log.
+    // Called if LMDB's store is damaged: the callee discards all rows that `take` has given it. `why` is for the log.
     std::function<void(const std::string& why, const std::string& put_aside_as)> lost;
 };
 
 class RowStore {
 public:
-    static Result<std::unique_ptr<RowStore>> open(const RowStoreOptions& options);
-    ~RowStore();
-    RowStore(const RowStore&) = delete;
-    RowStore& operator=(const RowStore&) = delete;
+    virtual ~RowStore() = default;
 
     // True if there was no store, or a damaged one.
-    bool is_new() const { return is_new_; }
-    // Writes all of the rows or, on error, none. Error: no_space if the map or the disk is full. May be called again
+    virtual bool is_new() const = 0;
+    // Writes all of the rows or, on error, none. Error: no_space if the store or its disk is full. May be called again
     // after any error.
-    Result<void> write(std::span<const Row> rows);
-
-private:
-    RowStore() = default;
-    Result<void> open_environment();
-    int try_write(std::span<const Row> rows);
-    Result<void> load(const RowStoreOptions& options);
-    void grow_file_over_pages();
-
-    std::string directory_;
-    std::string noun_;
-    std::string database_name_;
-    std::uint64_t map_bytes_ = 0;
-    Durability durability_ = Durability::machine;
-    MDB_env* environment_ = nullptr;
-    unsigned database_ = 0;
-    bool is_new_ = false;
+    virtual Result<void> write(std::span<const Row> rows) = 0;
 };
+
+// Opens a store. A store of a newer version is refused.
+using OpenRows = std::function<Result<std::unique_ptr<RowStore>>(const RowStoreOptions& options)>;
+
+Row version_row(std::uint64_t version);
+// Returns an error if the version in this row's text is newer than `options.version`, or is none. `where` names the
+// store for messages.
+Result<void> check_version(std::string_view text, const RowStoreOptions& options, const std::string& where);
 
 }  // namespace larder

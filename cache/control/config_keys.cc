@@ -54,9 +54,9 @@ bool set_compression(Compression& into, const ConfigValue& value) {
     return compression.has_value();
 }
 
-// Accepts every form of endpoint that http_request takes, also a Unix socket.
+// Accepts every form of endpoint that http_request takes, also a Unix socket, and several of them.
 bool set_allocator_endpoint(std::string& into, const ConfigValue& value) {
-    return parse_http_endpoint(value.text).has_value() && set_config_text(into, value);
+    return check_http_endpoints(value.text).has_value() && set_config_text(into, value);
 }
 
 // Accepts any size above 0. A new dataset's size is checked when the dataset is added.
@@ -83,15 +83,8 @@ bool set_endpoint(std::string& into, const ConfigValue& value) {
 // "http://a:7474, http://b:7474"
 bool set_endpoints(std::vector<std::string>& into, const ConfigValue& value) {
     if (config_text_of(value) == nullptr) return false;
-    into.clear();
-    for (const auto part : std::views::split(std::string_view(value.text), ',')) {
-        std::string_view endpoint(part);
-        while (endpoint.starts_with(' ')) endpoint.remove_prefix(1);
-        while (endpoint.ends_with(' ')) endpoint.remove_suffix(1);
-        if (!is_http_url(std::string(endpoint))) return false;
-        into.emplace_back(endpoint);
-    }
-    return true;
+    into = split_http_endpoints(value.text);
+    return std::ranges::all_of(into, is_http_url);
 }
 
 constexpr std::int64_t kRetryForMost_ns = 3600 * std::int64_t{1'000'000'000};
@@ -102,7 +95,8 @@ constexpr std::string_view kSize = "a size such as \"8 GiB\", in text";
 constexpr std::string_view kRate = "a rate such as \"200 MB/s\" or \"1 Gbit\", in text; 0 for no limit";
 constexpr std::string_view kBurst = "a size such as \"16 MiB\", in text; 0 to choose it from the rate";
 constexpr std::string_view kSlots = "a size such as \"4 GiB\", in text, above 0";
-constexpr std::string_view kEndpoint = "a Unix socket's path, http://HOST:PORT or https://HOST:PORT, in text";
+constexpr std::string_view kEndpoint =
+    "a Unix socket's path, http://HOST:PORT or https://HOST:PORT, several separated by commas, in text";
 constexpr std::string_view kPeerEndpoint = "http://HOST:PORT or https://HOST:PORT, in text";
 constexpr std::string_view kAccount = "a name or a number, in text";
 

@@ -15,6 +15,7 @@
 #include "base/file_lock.h"
 #include "base/server/json_reader.h"
 #include "base/server/json_text.h"
+#include "base/server/lmdb_rows.h"
 #include "base/server/logging.h"
 #include "scheduler/live/json.h"
 
@@ -85,28 +86,31 @@ Result<JobId> read_reserved(const std::string& path) {
 Result<std::unique_ptr<HistoryStore>> HistoryStore::open(HistoryStoreOptions options) {
     std::unique_ptr<HistoryStore> store(new HistoryStore(std::move(options)));
     const std::string& directory = store->options_.directory;
-    auto locked = lock(directory);
-    if (!locked) return std::unexpected(locked.error());
-    store->lock_ = std::move(*locked);
+    const bool is_shared = static_cast<bool>(store->options_.shared_rows);
+    if (!is_shared) {
+        auto locked = lock(directory);
+        if (!locked) return std::unexpected(locked.error());
+        store->lock_ = std::move(*locked);
+    }
     HistoryStore& into = *store;
-    auto rows = RowStore::open(
-        {.directory = directory + "/queue",
-         .database = "jobs",
-         .map_bytes = kMapBytes,
-         .version = kVersion,
-         .noun = "queue",
-         .program = "larder-allocator",
-         .take = [&into](std::string_view key, std::string_view text) { return into.load_row(key, text); },
-         .lost =
-             [&into](const std::string& why, const std::string& aside) {
-                 into.found_ = {};
-                 into.identity_.clear();
-                 into.last_ = 0;
-                 log_error(
-                     "the queue is damaged: starting without submitted jobs and history; running "
-                     "processes of jobs are no longer tracked",
-                     {{"damage", why}, {"put_aside_as", aside}});
-             }});
+    const OpenRows open = is_shared ? store->options_.shared_rows : open_lmdb_rows;
+    auto rows = open({.directory = directory + "/queue",
+                      .database = "jobs",
+                      .map_bytes = kMapBytes,
+                      .version = kVersion,
+                      .noun = "queue",
+                      .program = "larder-allocator",
+                      .take = [&into](std::string_view key, std::string_view text) { return into.load_row(key, text); },
+                      .lost =
+                          [&into](const std::string& why, const std::string& aside) {
+                              into.found_ = {};
+                              into.identity_.clear();
+                              into.last_ = 0;
+                              log_error(
+                                  "the queue is damaged: starting without submitted jobs and history; running "
+                                  "processes of jobs are no longer tracked",
+                                  {{"damage", why}, {"put_aside_as", aside}});
+                          }});
     if (!rows) return std::unexpected(rows.error());
     store->rows_ = std::move(*rows);
     if (auto given = store->set_identity(); !given) return std::unexpected(given.error());
@@ -118,7 +122,8 @@ Result<std::unique_ptr<HistoryStore>> HistoryStore::open(HistoryStoreOptions opt
 HistoryStore::~HistoryStore() = default;
 
 Result<void> HistoryStore::set_identity() {
-    const auto reserved = read_reserved(numbers_path());
+    // Shared rows are lost together with this file, if at all.
+    const auto reserved = options_.shared_rows ? Result<JobId>(0) : read_reserved(numbers_path());
     if (!reserved) return std::unexpected(reserved.error());
     reserved_ = *reserved;
     if (!found_.jobs.empty()) last_ = std::max(last_, found_.jobs.rbegin()->first);
@@ -189,7 +194,7 @@ void HistoryStore::save(const LiveRecord& change, Done done) {
 Result<void> HistoryStore::commit(std::span<const Row> rows) {
     JobId highest = 0;
     for (const Row& row : rows) highest = std::max(highest, number_of_key(row.key));
-    if (highest > reserved_) {
+    if (highest > reserved_ && !options_.shared_rows) {
         const JobId reserved = highest + kNumbersReserved;
         if (auto written = replace_file(numbers_path(), std::to_string(reserved) + "\n"); !written) return written;
         reserved_ = reserved;

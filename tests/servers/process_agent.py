@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""process_agent.py SOCKET DIRECTORY: an agent of larder-allocator's /v1/engine that runs attempts as processes of this
+"""process_agent.py SOCKET[,SOCKET...] DIRECTORY: an agent of larder-allocator's /v1/engine that runs attempts as processes of this
 machine, one for each task. It stands for a cluster manager in tests. All it must remember is in DIRECTORY, so that an
 agent that is started there later goes on with the processes of the former one. It ends with its parent.
 
@@ -10,6 +10,7 @@ node_lost); `hold` with a reason keeps attempts pending; `reject` with "now REAS
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import os
 import pathlib
@@ -40,15 +41,15 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def _ask(path: str, method: str, target: str, body: object = None) -> tuple[int, dict]:
-    """Asks until there is an answer other than "try again"."""
-    while True:
+def _ask(paths: str, method: str, target: str, body: object = None) -> tuple[int, dict]:
+    """Asks allocators that stand in for each other, in turn, until one answers other than "try again" or "not me"."""
+    for path in itertools.cycle(paths.split(",")):
         connection = _Connection(path)
         try:
             connection.request(method, target, None if body is None else json.dumps(body))
             response = connection.getresponse()
             status, text = response.status, response.read()
-            if status != 503:
+            if status not in (421, 503):
                 return status, json.loads(text)
         except (OSError, http.client.HTTPException):
             pass

@@ -70,6 +70,20 @@ Error refusal_of(const HttpResponse& response, const std::string& endpoint) {
                                         ", so no allocator listens there: check --allocator or $LARDER_ALLOCATOR"};
 }
 
+// One of several allocators may have been stopped without closing its connections. A request that changes something
+// could not be sent to another one after a wait in vain, so the one that leads is found out first.
+HttpClient client_of(const Allocator& allocator) {
+    constexpr std::int64_t kTimeout_ms = 2'000;
+    HttpClient client(allocator.endpoint);
+    if (allocator.endpoint.contains(',')) {
+        HttpClientOptions options = allocator.options;
+        options.timeout_ms = kTimeout_ms;
+        // Whatever it says: the request that follows reports what is wrong.
+        static_cast<void>(client.request("GET", "/v1", "", options));
+    }
+    return client;
+}
+
 }  // namespace
 
 void add_allocator_options(CLI::App& app, Context& context) {
@@ -77,7 +91,9 @@ void add_allocator_options(CLI::App& app, Context& context) {
     const auto add = [&](const char* name, std::string& field, const char* variable, const char* type,
                          const char* help) { app.add_option(name, field, help)->envname(variable)->type_name(type); };
     add("--allocator", access.endpoint, "LARDER_ALLOCATOR", "ENDPOINT",
-        "The cluster's allocator: a Unix socket, http://HOST:PORT or https://HOST:PORT. Default: $LARDER_ALLOCATOR, "
+        "The cluster's allocator: a Unix socket, http://HOST:PORT or https://HOST:PORT, or several that stand in for "
+        "each "
+        "other, separated by commas. Default: $LARDER_ALLOCATOR, "
         "else the daemon's allocator");
     add("--allocator-token-file", access.credentials.token_file, "LARDER_ALLOCATOR_TOKEN_FILE", "FILE",
         "File with the token for the allocator. Default: $LARDER_ALLOCATOR_TOKEN_FILE");
@@ -94,7 +110,8 @@ Result<json::value> call_allocator(const Context& context, std::string_view meth
     const auto allocator = find_allocator(context);
     if (!allocator) return std::unexpected(allocator.error());
     const std::string text = body.is_null() ? "" : json_text(body);
-    auto response = http_request(allocator->endpoint, method, target, text, allocator->options);
+    HttpClient client = client_of(*allocator);
+    auto response = client.request(method, target, text, allocator->options);
     if (!response) return std::unexpected(with_hint(response.error(), other));
     if (response->status >= 400) return std::unexpected(refusal_of(*response, allocator->endpoint));
     json::error_code failure;
@@ -106,7 +123,8 @@ Result<json::value> call_allocator(const Context& context, std::string_view meth
 Result<std::string> get_from_allocator(const Context& context, const std::string& target) {
     const auto allocator = find_allocator(context);
     if (!allocator) return std::unexpected(allocator.error());
-    auto response = http_request(allocator->endpoint, "GET", target, "", allocator->options);
+    HttpClient client = client_of(*allocator);
+    auto response = client.request("GET", target, "", allocator->options);
     if (!response) return std::unexpected(with_hint(response.error()));
     if (response->status >= 400) return std::unexpected(refusal_of(*response, allocator->endpoint));
     return std::move(response->body);
@@ -117,7 +135,8 @@ Result<void> stream_from_allocator(const Context& context, const std::string& ta
     auto allocator = find_allocator(context);
     if (!allocator) return std::unexpected(allocator.error());
     allocator->options.timeout_ms = silence_ms;
-    const auto ended = http_get_stream(allocator->endpoint, target, on_part, allocator->options);
+    HttpClient client = client_of(*allocator);
+    const auto ended = client.get_stream(target, on_part, allocator->options);
     if (!ended) return std::unexpected(with_hint(ended.error()));
     return {};
 }

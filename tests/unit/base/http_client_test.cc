@@ -5,15 +5,21 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "base/file.h"
 #include "base/server/http.h"
 #include "tests/support/http_service.h"
+#include "tests/support/temp_directory.h"
 
 namespace larder {
 namespace {
@@ -122,6 +128,84 @@ TEST(HttpClientAddresses, ClosedPortIsUnavailable) {
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code, ErrorCode::unavailable);
     EXPECT_EQ(answer.error().message, "connect to " + address + ": Connection refused");
+}
+
+// Servers that stand in for each other. Each answers with its own name, or 421 if it is not in charge.
+class HttpClientOfSeveral : public ::testing::Test {
+protected:
+    HttpHandler named(const std::string& name, const std::atomic<bool>& in_charge) {
+        return [this, name, &in_charge](const HttpRequest&, const HttpRespond& respond) {
+            ++requests;
+            if (!in_charge) return respond(http_error(421, "unavailable", name + " stands by"));
+            respond({.content_type = "text/plain", .body = name});
+        };
+    }
+
+    static std::string ask(HttpClient& asked) {
+        const auto answer = asked.request("GET", "/");
+        return answer ? answer->body : answer.error().message;
+    }
+
+    std::atomic<int> requests = 0;
+    std::atomic<bool> a_leads = true;
+    std::atomic<bool> b_leads = false;
+    test::HttpService a{named("a", a_leads)};
+    test::HttpService b{named("b", b_leads)};
+    HttpClient client{a.socket + ", " + b.socket};
+};
+
+TEST_F(HttpClientOfSeveral, GoesToTheServerInChargeAndStaysThere) {
+    EXPECT_EQ(ask(client), "a");
+    EXPECT_EQ(requests, 1);
+    a_leads = false;
+    b_leads = true;
+    EXPECT_EQ(ask(client), "b");
+    EXPECT_EQ(requests, 3);
+    EXPECT_EQ(ask(client), "b");
+    EXPECT_EQ(requests, 4);
+    b_leads = false;
+    EXPECT_THAT(ask(client), HasSubstr("stands by"));
+    EXPECT_EQ(requests, 6) << "each is asked once";
+}
+
+TEST_F(HttpClientOfSeveral, PassesOverServersThatAreGone) {
+    b_leads = true;
+    HttpClient with_gone("/nowhere/a.sock,http://127.0.0.1:1," + b.socket);
+    EXPECT_EQ(ask(with_gone), "b");
+    std::string streamed;
+    EXPECT_TRUE(with_gone.get_stream("/", [&](std::string_view part) {
+        streamed += part;
+        return true;
+    }));
+    EXPECT_EQ(streamed, "b");
+    HttpClient all_gone("/nowhere/a.sock,/nowhere/b.sock");
+    EXPECT_THAT(ask(all_gone), HasSubstr("connect to /nowhere/b.sock"));
+}
+
+TEST_F(HttpClientOfSeveral, RequestThatMayHaveBeenTakenIsNotSentToAnother) {
+    b_leads = true;
+    // Accepts connections, and never answers.
+    const int silent = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const FileDescriptor listening(silent);
+    const test::TempDirectory directory;
+    const std::string path = directory / "silent.sock";
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.data(), path.size());
+    ASSERT_EQ(::bind(silent, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    ASSERT_EQ(::listen(silent, 8), 0);
+    HttpClient with_silent(path + "," + b.socket);
+    const auto answer = with_silent.request("POST", "/", "body", {.timeout_ms = 50});
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, ErrorCode::timeout);
+    EXPECT_EQ(requests, 0);
+    EXPECT_EQ(ask(with_silent), "b") << "the next request begins with the next server";
+}
+
+TEST_F(HttpClientOfSeveral, WrongEndpointOfListIsAnError) {
+    EXPECT_TRUE(check_http_endpoints("unix:/a.sock, https://b:7600"));
+    EXPECT_FALSE(check_http_endpoints("/a.sock,"));
+    EXPECT_FALSE(check_http_endpoints("/a.sock,ftp://b:1"));
 }
 
 }  // namespace

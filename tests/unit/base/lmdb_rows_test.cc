@@ -1,7 +1,7 @@
 // A store of rows whose disk fails for a moment. The tests of the allocator's state and of the queue's history try all
 // else.
 
-#include "base/server/row_store.h"
+#include "base/server/lmdb_rows.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using Rows = std::map<std::string, std::string>;
 
 std::unique_ptr<RowStore> open_store(const std::string& directory, Rows& rows) {
-    auto opened = RowStore::open({.directory = directory,
+    auto opened = open_lmdb_rows({.directory = directory,
                                   .program = "larder",
                                   .take = [&rows](std::string_view key, std::string_view text) -> Result<void> {
                                       rows[std::string(key)] = text;
@@ -44,7 +44,7 @@ int commit_descriptor(const std::string& path) {
     return -1;
 }
 
-TEST(RowStoreTest, WritesAgainAfterCommitThatFailedAtItsLastStep) {
+TEST(LmdbRowsTest, WritesAgainAfterCommitThatFailedAtItsLastStep) {
     const test::TempDirectory directory;
     const std::string path = directory / "rows";
     Rows rows;

@@ -1,0 +1,78 @@
+#pragma once
+
+// Elects, through etcd, the one allocator of several that serves. Each stands for election with a lease that it renews
+// once a second, and the first to create the leader's key leads until its lease ends. A leader that cannot renew stops
+// by its own clock before etcd lets another one lead: so two never lead at a time, whatever is stopped or cut off. A
+// thread of its own talks to etcd.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/server/etcd.h"
+#include "base/server/etcd_rows.h"
+
+namespace larder::allocator {
+
+struct LeadershipOptions {
+    EtcdOptions etcd;
+    std::string name;                       // what clients and operators are told of this allocator
+    std::int64_t lease_ns = 5'000'000'000;  // whole seconds, 3 at least
+};
+
+class Leadership {
+public:
+    // `changed` is called on the own thread whenever leads() or leader() may have changed; it must return soon.
+    Leadership(LeadershipOptions options, const Clock& clock, std::function<void()> changed);
+    // Resigns. Waits for etcd's answer, for a few seconds at most.
+    ~Leadership();
+    Leadership(const Leadership&) = delete;
+    Leadership& operator=(const Leadership&) = delete;
+
+    // Any thread. True as long as no other allocator can lead, suspended time counted. A caller that acts on it later
+    // checks again.
+    bool leads() const;
+    // Any thread. The name of the allocator that led when etcd was last asked; empty: none, or unknown.
+    std::string leader() const;
+    // For the rows of this term of leadership. Call it while leads().
+    EtcdFence fence() const;
+    // Lets another allocator lead, and stands again after the length of a lease.
+    void resign();
+
+private:
+    void run();
+    void step();
+    void renew(std::int64_t sent_ns);
+    void stand(std::int64_t until_ns);
+    void check_key(std::int64_t until_ns);
+    void lose(const std::string& why);
+    void note(const Error& error);
+    void set_leader(std::string name);
+
+    const LeadershipOptions options_;
+    const Clock& clock_;
+    const std::function<void()> changed_;
+
+    // Used on the own thread.
+    EtcdClient etcd_;
+    std::int64_t lease_ = 0;  // 0: none
+    std::int64_t stands_from_ns_ = 0;
+    bool etcd_answers_ = true;
+
+    std::atomic<std::int64_t> leads_until_ns_ = 0;   // 0: does not lead
+    std::atomic<std::int64_t> create_revision_ = 0;  // of the leader's key, which this allocator created
+    mutable std::mutex mutex_;
+    std::condition_variable wake_;
+    std::string leader_;
+    bool resigning_ = false;
+    bool stopping_ = false;
+    std::thread thread_;
+};
+
+}  // namespace larder::allocator

@@ -1,0 +1,232 @@
+#include "base/server/etcd.h"
+
+#include <boost/json.hpp>
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <charconv>
+#include <exception>
+#include <utility>
+
+#include "base/server/json_reader.h"
+#include "base/server/json_text.h"
+
+namespace larder {
+namespace {
+
+namespace json = boost::json;
+
+// A range of rows of a queue has some MB.
+constexpr std::size_t kAnswerBytesMax = 64u << 20;
+
+std::string to_base64(std::string_view text) {
+    std::string encoded((text.size() + 2) / 3 * 4, '\0');
+    // OpenSSL writes one more byte, a 0, which a string has anyway.
+    EVP_EncodeBlock(reinterpret_cast<unsigned char*>(encoded.data()),
+                    reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()));
+    return encoded;
+}
+
+Result<std::string> of_base64(std::string_view encoded) {
+    std::string text(encoded.size() / 4 * 3, '\0');
+    const int bytes =
+        EVP_DecodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                        reinterpret_cast<const unsigned char*>(encoded.data()), static_cast<int>(encoded.size()));
+    if (bytes < 0 || encoded.size() % 4 != 0) return fail(ErrorCode::protocol, "a value of etcd is not base64");
+    // OpenSSL counts the padding as bytes.
+    const auto padding = static_cast<std::size_t>(
+        std::ranges::count(encoded.substr(encoded.size() - std::min<std::size_t>(encoded.size(), 2)), '='));
+    text.resize(static_cast<std::size_t>(bytes) - padding);
+    return text;
+}
+
+// The gateway writes 64-bit numbers as text, and leaves out those that are 0.
+std::int64_t number_at(const json::object& object, std::string_view key) {
+    const json::value* value = object.if_contains(key);
+    if (value == nullptr) return 0;
+    if (const json::string* text = value->if_string()) {
+        std::int64_t number = 0;
+        std::from_chars(text->data(), text->data() + text->size(), number);
+        return number;
+    }
+    return value->to_number<std::int64_t>();
+}
+
+Result<EtcdKey> key_of(const json::object& object, std::size_t prefix_bytes) {
+    const auto key = of_base64(object.at("key").as_string());
+    if (!key) return std::unexpected(key.error());
+    if (key->size() < prefix_bytes) return fail(ErrorCode::protocol, "etcd answered with a key outside the prefix");
+    const json::value* value = object.if_contains("value");
+    auto text = of_base64(value == nullptr ? std::string_view() : std::string_view(value->as_string()));
+    if (!text) return std::unexpected(text.error());
+    return EtcdKey{.key = key->substr(prefix_bytes),
+                   .value = std::move(*text),
+                   .create_revision = number_at(object, "create_revision"),
+                   .lease = number_at(object, "lease")};
+}
+
+// The keys of a range's answer. `at` and `as_...` throw on an answer of another shape; `EtcdClient::call` has checked
+// only that it is an object.
+Result<std::vector<EtcdKey>> keys_of(const json::object& range, std::size_t prefix_bytes) {
+    std::vector<EtcdKey> keys;
+    const json::value* found = range.if_contains("kvs");
+    if (found == nullptr) return keys;
+    for (const json::value& entry : found->as_array()) {
+        auto key = key_of(entry.as_object(), prefix_bytes);
+        if (!key) return std::unexpected(key.error());
+        keys.push_back(std::move(*key));
+    }
+    return keys;
+}
+
+// Runs a reader of an answer, which throws if the answer has another shape.
+template <typename Read>
+auto read_answer(std::string_view what, Read read) -> decltype(read()) {
+    try {
+        return read();
+    } catch (const std::exception& error) {
+        return fail(ErrorCode::protocol, "etcd's answer to " + std::string(what) + " cannot be read: " + error.what());
+    }
+}
+
+json::object create_revision_is(const std::string& key, std::int64_t revision) {
+    return {{"target", "CREATE"},
+            {"result", "EQUAL"},
+            {"key", to_base64(key)},
+            {"create_revision", std::to_string(revision)}};
+}
+
+bool succeeded(const json::object& answer) {
+    const json::value* value = answer.if_contains("succeeded");
+    return value != nullptr && value->as_bool();
+}
+
+std::string message_of(const HttpResponse& response) {
+    const auto body = parse_json_object(response.body, "the answer");
+    const json::value* message = body ? body->if_contains("message") : nullptr;
+    if (message != nullptr && message->is_string()) return std::string(message->as_string());
+    return "status " + std::to_string(response.status);
+}
+
+// True if another member may be able to do what this one cannot now: it has no leader, or is overloaded or stopping.
+bool may_go_elsewhere(unsigned status) {
+    return status >= 500 || status == 429;
+}
+
+}  // namespace
+
+EtcdClient::EtcdClient(EtcdOptions options) : options_(std::move(options)) {
+    for (const std::string& endpoint : options_.endpoints) members_.emplace_back(endpoint);
+}
+
+Result<json::object> EtcdClient::call(std::string_view path, const json::object& body) {
+    HttpClientOptions options{.timeout_ms = options_.timeout_ms,
+                              .bearer_token = "",
+                              .ca_file = options_.ca_file,
+                              .certificate_file = options_.certificate_file,
+                              .key_file = options_.key_file,
+                              .answer_bytes_max = kAnswerBytesMax,
+                              .headers = {}};
+    const std::string text = json_text(body);
+    Error error{ErrorCode::unavailable, "no member of etcd is configured", 0};
+    for (std::size_t tried = 0; tried < members_.size(); ++tried) {
+        const auto response = members_[current_].request("POST", path, text, options);
+        if (response && response->status == 200) return parse_json_object(response->body, "etcd's answer");
+        if (response && !may_go_elsewhere(response->status)) {
+            return fail(ErrorCode::invalid_argument,
+                        "etcd at " + options_.endpoints[current_] + ": " + message_of(*response));
+        }
+        error = response ? Error{ErrorCode::unavailable,
+                                 "etcd at " + options_.endpoints[current_] + ": " + message_of(*response), 0}
+                         : response.error().within("etcd");
+        current_ = (current_ + 1) % members_.size();
+    }
+    return std::unexpected(std::move(error));
+}
+
+Result<std::optional<EtcdKey>> EtcdClient::get(std::string_view key) {
+    const auto answer = call("/v3/kv/range", {{"key", to_base64(options_.prefix + std::string(key))}});
+    if (!answer) return std::unexpected(answer.error());
+    return read_answer("a read", [&]() -> Result<std::optional<EtcdKey>> {
+        auto keys = keys_of(*answer, options_.prefix.size());
+        if (!keys) return std::unexpected(keys.error());
+        if (keys->empty()) return std::nullopt;
+        return std::move(keys->front());
+    });
+}
+
+Result<std::vector<EtcdKey>> EtcdClient::list(std::string_view start, std::string_view after, std::size_t limit) {
+    const std::string first = options_.prefix + std::string(start);
+    // The range ends before the first key that no longer starts with `start`.
+    std::string end = first;
+    end.back() = static_cast<char>(static_cast<unsigned char>(end.back()) + 1);
+    const std::string from = after.empty() ? first : options_.prefix + std::string(after) + '\0';
+    const auto answer = call("/v3/kv/range", {{"key", to_base64(from)},
+                                              {"range_end", to_base64(end)},
+                                              {"limit", std::to_string(limit)},
+                                              {"sort_target", "KEY"},
+                                              {"sort_order", "ASCEND"}});
+    if (!answer) return std::unexpected(answer.error());
+    return read_answer("a read", [&] { return keys_of(*answer, options_.prefix.size()); });
+}
+
+Result<EtcdKey> EtcdClient::create(std::string_view key, std::string_view value, std::int64_t lease) {
+    const std::string whole = options_.prefix + std::string(key);
+    const json::object read{{"request_range", json::object{{"key", to_base64(whole)}}}};
+    const json::object put{
+        {"request_put",
+         json::object{{"key", to_base64(whole)}, {"value", to_base64(value)}, {"lease", std::to_string(lease)}}}};
+    const auto answer = call("/v3/kv/txn", {{"compare", json::array{create_revision_is(whole, 0)}},
+                                            {"success", json::array{put, read}},
+                                            {"failure", json::array{read}}});
+    if (!answer) return std::unexpected(answer.error());
+    return read_answer("a creation", [&]() -> Result<EtcdKey> {
+        const json::array& responses = answer->at("responses").as_array();
+        const json::object& range = responses.at(responses.size() - 1).at("response_range").as_object();
+        auto keys = keys_of(range, options_.prefix.size());
+        if (!keys) return std::unexpected(keys.error());
+        if (keys->empty()) return fail(ErrorCode::protocol, "etcd has no key that it has just created");
+        return std::move(keys->front());
+    });
+}
+
+Result<bool> EtcdClient::write(std::span<const Row> rows, std::string_view fence, std::int64_t create_revision) {
+    json::array operations;
+    operations.reserve(rows.size());
+    for (const Row& row : rows) {
+        const std::string key = to_base64(options_.prefix + row.key);
+        operations.push_back(
+            row.text ? json::object{{"request_put", json::object{{"key", key}, {"value", to_base64(*row.text)}}}}
+                     : json::object{{"request_delete_range", json::object{{"key", key}}}});
+    }
+    const std::string fence_key = options_.prefix + std::string(fence);
+    const auto answer = call("/v3/kv/txn", {{"compare", json::array{create_revision_is(fence_key, create_revision)}},
+                                            {"success", std::move(operations)}});
+    if (!answer) return std::unexpected(answer.error());
+    return read_answer("a transaction", [&]() -> Result<bool> { return succeeded(*answer); });
+}
+
+Result<std::int64_t> EtcdClient::grant_lease(std::int64_t seconds) {
+    const auto answer = call("/v3/lease/grant", {{"TTL", std::to_string(seconds)}});
+    if (!answer) return std::unexpected(answer.error());
+    return read_answer("a lease", [&]() -> Result<std::int64_t> {
+        const std::int64_t lease = number_at(*answer, "ID");
+        if (lease == 0) return fail(ErrorCode::protocol, "etcd granted a lease without a number");
+        return lease;
+    });
+}
+
+Result<std::int64_t> EtcdClient::keep_lease(std::int64_t lease) {
+    const auto answer = call("/v3/lease/keepalive", {{"ID", std::to_string(lease)}});
+    if (!answer) return std::unexpected(answer.error());
+    return read_answer("a renewal",
+                       [&]() -> Result<std::int64_t> { return number_at(answer->at("result").as_object(), "TTL"); });
+}
+
+Result<void> EtcdClient::revoke_lease(std::int64_t lease) {
+    const auto answer = call("/v3/lease/revoke", {{"ID", std::to_string(lease)}});
+    if (!answer) return std::unexpected(answer.error());
+    return {};
+}
+
+}  // namespace larder

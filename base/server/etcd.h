@@ -1,0 +1,75 @@
+#pragma once
+
+// A blocking client of etcd 3.4 or newer, over the JSON gateway that every member serves beside gRPC. It knows only
+// what a replicated store of rows needs: ranges, transactions that are fenced by a key, and leases. Calls go to one
+// member at a time. If that member does not answer, or answers that it cannot serve now, the call goes to the next
+// member, to each once. So a call may take effect twice, or after it was given up: callers make only calls for which
+// that does no harm. Reads are linearizable. One thread at a time.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/server/http_client.h"
+#include "base/server/row_store.h"
+
+namespace boost::json {
+class object;
+}
+
+namespace larder {
+
+struct EtcdOptions {
+    std::vector<std::string> endpoints;  // "https://10.0.0.1:2379", one for each member
+    std::string prefix = "/larder/";     // of every key
+    // For https://: PEM files. With a certificate, etcd knows the user by the certificate's common name.
+    std::string ca_file;
+    std::string certificate_file;
+    std::string key_file;
+    std::int64_t timeout_ms = 2'000;  // for each member to answer
+};
+
+struct EtcdKey {
+    std::string key;
+    std::string value;
+    std::int64_t create_revision = 0;
+    std::int64_t lease = 0;  // 0: none
+};
+
+class EtcdClient {
+public:
+    explicit EtcdClient(EtcdOptions options);
+
+    // Keys are without the prefix. Returns the key as it is now; nullopt if there is none.
+    Result<std::optional<EtcdKey>> get(std::string_view key);
+    // Returns at most `limit` keys that start with `start` and sort after `after`, in order.
+    Result<std::vector<EtcdKey>> list(std::string_view start, std::string_view after, std::size_t limit);
+
+    // Creates the key with a lease, unless there is one. Returns the key as it is then: whose it is, its lease tells.
+    Result<EtcdKey> create(std::string_view key, std::string_view value, std::int64_t lease);
+
+    // Writes values, or removes keys, in one transaction, if `fence` still has this revision of creation. False if it
+    // does not: then nothing was written. At most kRowsMax rows.
+    static constexpr std::size_t kRowsMax = 100;  // etcd takes 128 operations by default
+    Result<bool> write(std::span<const Row> rows, std::string_view fence, std::int64_t create_revision);
+
+    Result<std::int64_t> grant_lease(std::int64_t seconds);
+    // Renews a lease. Returns the seconds that it now has; 0 if it has expired.
+    Result<std::int64_t> keep_lease(std::int64_t lease);
+    // Ends a lease and removes its keys.
+    Result<void> revoke_lease(std::int64_t lease);
+
+private:
+    Result<boost::json::object> call(std::string_view path, const boost::json::object& body);
+
+    EtcdOptions options_;
+    std::vector<HttpClient> members_;
+    std::size_t current_ = 0;  // the member that answered last
+};
+
+}  // namespace larder

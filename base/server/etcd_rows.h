@@ -1,0 +1,34 @@
+#pragma once
+
+// Rows in etcd, for several processes of which one at a time leads and writes. Every write holds only as long as the
+// leader's key is the one of this process, so a process that has been replaced without knowing it writes nothing. etcd
+// takes 128 changes in a transaction: a larger change is recorded as a journal first, and carried out in parts. The
+// next leader finishes a journal that it finds.
+//
+// The keys of the rows are PREFIX NOUN "/" KEY, and their values are sealed (seal_row). The journal's key is PREFIX
+// "journal/" NOUN. A value that does not match its CRC is an error, and so is a row that cannot be read: etcd has
+// replicas, so only a person can tell what to do.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "base/server/etcd.h"
+#include "base/server/row_store.h"
+
+namespace larder {
+
+struct EtcdFence {
+    std::string key;  // the leader's, without the prefix
+    std::int64_t create_revision = 0;
+    std::function<bool()> is_held;  // any thread; false for ever once the process no longer leads
+};
+
+// A write that etcd does not answer is tried again until `fence` is no longer held. Then it is an error, but it may
+// have been carried out. Use the store on one thread at a time.
+Result<std::unique_ptr<RowStore>> open_etcd_rows(const EtcdOptions& etcd, EtcdFence fence,
+                                                 const RowStoreOptions& options);
+
+}  // namespace larder

@@ -1,0 +1,326 @@
+"""Several allocators that stand in for each other, with a real etcd of three members."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from allocator_process import node_report
+from http_api import Answer, UnixConnection, ask
+from servers import ServerProgram
+
+REMOTE = 1e9  # bytes per second
+LEASE_S = 3
+FLOOR = 1e6  # bytes per second of a node without a lease
+
+
+class Allocators:
+    """Three allocators, by number, and the etcd that they share."""
+
+    def __init__(self, programs: pathlib.Path, directory: pathlib.Path, *options: str) -> None:
+        self.programs = programs
+        self.directory = directory
+        self.options = options
+        self.etcd = ServerProgram("etcd.py", "--members", "3")
+        self.sockets = [directory / f"a{number}.sock" for number in range(3)]
+        self.endpoints = ",".join(map(str, self.sockets))
+        self.processes: list[subprocess.Popen[bytes] | None] = [None, None, None]
+
+    def start(self, *numbers: int) -> None:
+        for number in numbers:
+            with open(self.log(number), "ab") as log:
+                self.processes[number] = subprocess.Popen(
+                    [self.programs / "larder-allocator", "--socket", self.sockets[number], "--remote-bandwidth", "1 GB/s",
+                     "--lease", f"{LEASE_S} s", "--floor", "1 MB/s", "--etcd.lease", "3 s", "--etcd.name", f"a{number}",
+                     "--etcd.endpoints", self.etcd.values["endpoints"], *self.options],
+                    stdout=log, stderr=log,
+                )  # fmt: skip
+
+    def log(self, number: int) -> pathlib.Path:
+        return self.directory / f"a{number}.log"
+
+    def logs(self) -> str:
+        return "\n".join(self.log(number).read_text() for number in range(3) if self.log(number).exists())
+
+    def ask(
+        self, number: int, method: str, target: str, body: object = None, timeout_s: float = 60
+    ) -> Answer | None:
+        """None: nobody listens or answers there."""
+        connection = UnixConnection(self.sockets[number])
+        connection.timeout = timeout_s
+        try:
+            return ask(connection, method, target, body)
+        except (OSError, http.client.HTTPException):
+            return None
+
+    def leads(self, number: int) -> bool:
+        process = self.processes[number]
+        if process is None or process.poll() is not None or is_stopped(process.pid):
+            return False
+        answer = self.ask(number, "GET", "/v1/status")
+        assert answer is None or answer.status in (200, 421), answer
+        return answer is not None and answer.status == 200
+
+    def names_leader(self, number: int) -> bool:
+        """True if this allocator stands by and knows who leads. None listens while it changes its part."""
+        answer = self.ask(number, "GET", "/v1/plan")
+        return answer is not None and re.search(rb"this allocator stands by: a\d leads", answer.body) is not None
+
+    def leader(self) -> int:
+        """Waits until one leads."""
+        leaders: list[int] = []
+        self.until(lambda: leaders.extend(filter(self.leads, range(3))) or leaders, "nobody leads")
+        assert len(leaders) == 1, leaders
+        return leaders[0]
+
+    def until(self, holds: Callable[[], object], what: str) -> None:
+        gives_up = time.monotonic() + 300
+        while not holds():
+            assert time.monotonic() < gives_up, f"{what}\n{self.logs()}"
+            time.sleep(0.05)
+
+    def larder(self, *arguments: object) -> dict:
+        """Runs the command until an allocator takes it."""
+        while True:
+            ran = subprocess.run(
+                [self.programs / "larder", "--json", "--allocator", self.endpoints, *map(str, arguments)],
+                capture_output=True, text=True, cwd=self.directory,
+            )  # fmt: skip
+            if ran.returncode == 0:
+                return json.loads(ran.stdout)
+            # Or the leader was replaced while it wrote.
+            refused = ("stands by", "no allocator answers", "leads now", "no longer leads")
+            assert any(words in ran.stderr for words in refused), ran.stderr
+
+    def signal(self, number: int, what: signal.Signals) -> None:
+        process = self.processes[number]
+        assert process is not None
+        process.send_signal(what)
+        if what == signal.SIGSTOP:
+            self.until(lambda: is_stopped(process.pid), "not stopped")
+
+    def kill(self, number: int) -> None:
+        process = self.processes[number]
+        assert process is not None
+        process.kill()
+        process.wait()
+
+    def end(self) -> None:
+        for number, process in enumerate(self.processes):
+            if process is not None and process.poll() is None:
+                self.kill(number)
+        self.etcd.stop()
+
+
+def is_stopped(process: int) -> bool:
+    return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+@pytest.fixture
+def allocators(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Allocators]:
+    several = Allocators(larder_bin, tmp_path)
+    yield several
+    several.end()
+
+
+def test_one_leads_and_the_others_name_it(allocators: Allocators) -> None:
+    allocators.start(0)
+    assert allocators.leader() == 0
+    allocators.start(1, 2)
+    for number in (1, 2):
+        allocators.until(lambda number=number: allocators.ask(number, "GET", "/healthz"), "does not listen")
+        health = allocators.ask(number, "GET", "/healthz")
+        assert health is not None and (health.status, health.body) == (200, b"ok\n")
+        # It may have begun to listen before it heard of the leader.
+        allocators.until(lambda number=number: allocators.names_leader(number), "no leader")
+        assert allocators.ask(number, "POST", "/v1/jobs", {"name": "vision"}).status == 421
+
+
+def test_next_leader_has_what_was_acknowledged(allocators: Allocators) -> None:
+    allocators.start(0, 1, 2)
+    for turn in range(3):
+        leader = allocators.leader()
+        allocators.larder("job", "register", f"job-{turn}", "--weight", turn + 1)
+        # Killed, then ended; the last one goes on.
+        if turn == 0:
+            allocators.kill(leader)
+        else:
+            allocators.signal(leader, signal.SIGTERM)
+            assert allocators.processes[leader].wait(60) == 0
+        allocators.until(lambda: not allocators.leads(leader), "still leads")
+        allocators.start(leader)
+    jobs = {job["name"]: job["weight"] for job in allocators.larder("job", "list")["jobs"]}
+    assert jobs == {"job-0": 1, "job-1": 2, "job-2": 3}
+
+
+def test_stopped_leader_answers_nothing_once_another_leads(allocators: Allocators) -> None:
+    allocators.start(0, 1, 2)
+    old = allocators.leader()
+    # A request that waits in the old leader's socket while it is stopped.
+    allocators.signal(old, signal.SIGSTOP)
+    answers: list[Answer | None] = []
+    waiting = threading.Thread(
+        target=lambda: answers.append(allocators.ask(old, "POST", "/v1/jobs", {"name": "late"})), daemon=True
+    )
+    waiting.start()
+    new = allocators.leader()
+    assert new != old
+    allocators.larder("job", "register", "vision")
+    allocators.signal(old, signal.SIGCONT)
+    waiting.join()
+    # It either refused, or its connection was closed as it gave up.
+    assert answers[0] is None or answers[0].status == 421, answers
+    allocators.until(lambda: allocators.names_leader(old), "does not stand by")
+    assert [job["name"] for job in allocators.larder("job", "list")["jobs"]] == ["vision"]
+
+
+def test_leader_stops_without_etcd_and_leads_again_with_it(allocators: Allocators) -> None:
+    allocators.start(0)
+    allocators.leader()
+    allocators.larder("job", "register", "vision")
+    allocators.etcd.ask({"pause": 0})
+    allocators.larder("job", "register", "vision-2")  # two of three members are enough
+    allocators.etcd.ask({"pause": 1})
+    allocators.until(lambda: not allocators.leads(0), "leads without etcd")
+    for member in (0, 1):
+        allocators.etcd.ask({"resume": member})
+    allocators.leader()
+    assert len(allocators.larder("job", "list")["jobs"]) == 2
+    assert "etcd has not renewed its lease in time" in allocators.logs()
+
+
+class Node(threading.Thread):
+    """Reports for a node as larderd does, and records when which rates are in force there."""
+
+    def __init__(self, allocators: Allocators, name: str) -> None:
+        super().__init__(daemon=True)
+        self.allocators = allocators
+        self.name = name
+        self.in_force: list[tuple[float, float, float]] = []  # from, until, bytes per second
+        self.leases = 0
+        self.ends = threading.Event()
+
+    def run(self) -> None:
+        applied = 0
+        at = 0
+        while not self.ends.wait(0.1):
+            report = node_report(self.name, lease_applied=applied)
+            report["jobs"][0] |= {"name": f"job-{self.name}", "user": 0}
+            sent = time.monotonic()
+            answer = self.allocators.ask(at, "POST", "/v1/reports", report, timeout_s=2)
+            if answer is None or answer.status == 421:
+                at = (at + 1) % 3
+                continue
+            if answer.status == 503:  # earlier leases have not expired
+                continue
+            assert answer.status == 200, answer
+            lease = answer.json()["lease"]
+            now = time.monotonic()
+            applied = lease["number"]
+            self.leases += 1
+            rate = sum(rate["bytes_per_second"] for rate in lease["rates"])
+            self.in_force.append((now, sent + lease["lease_ms"] / 1000, rate))
+
+
+@pytest.mark.parametrize("fault", ["kill", "stop"])
+def test_leases_of_two_leaders_never_exceed_the_remote(allocators: Allocators, fault: str) -> None:
+    allocators.start(0, 1, 2)
+    leader = allocators.leader()
+    nodes = [Node(allocators, name) for name in ("a", "b", "c")]
+    for node in nodes:
+        node.start()
+
+    def leased_since(before: list[int]) -> bool:
+        assert all(node.is_alive() for node in nodes)
+        return all(node.leases > leases for node, leases in zip(nodes, before))
+
+    for _ in range(2):
+        before = [node.leases for node in nodes]
+        allocators.until(lambda: leased_since(before), "no leases")
+        if fault == "kill":
+            allocators.kill(leader)
+            allocators.start(leader)
+        else:
+            allocators.signal(leader, signal.SIGSTOP)
+        following = allocators.leader()
+        if fault == "stop":
+            assert following != leader
+            before = [node.leases for node in nodes]
+            allocators.until(lambda: leased_since(before), "no leases of the next leader")
+            allocators.signal(leader, signal.SIGCONT)
+        leader = following
+    before = [node.leases for node in nodes]
+    allocators.until(lambda: leased_since(before), "no leases")
+    for node in nodes:
+        node.ends.set()
+        node.join()
+    starts = [start for node in nodes for start, _, _ in node.in_force]
+    most = max(
+        sum(
+            max((rate for start, end, rate in node.in_force if start <= at < end), default=FLOOR)
+            for node in nodes
+        )
+        for at in starts
+    )  # fmt: skip
+    assert 0.5 * REMOTE < most <= REMOTE * (1 + 1e-9), most
+
+
+def test_jobs_of_an_agent_outlive_their_leader(
+    larder_bin: pathlib.Path, tmp_path: pathlib.Path, repository: pathlib.Path
+) -> None:
+    allocators = Allocators(larder_bin, tmp_path, "--scheduler.engine", "agent", "--scheduler.node.n1.gpus", "4",
+                            "--scheduler.directory", str(tmp_path / "jobs"))  # fmt: skip
+    agent_directory = tmp_path / "agent"
+    agent_directory.mkdir()
+    (agent_directory / "nodes").write_text("n1 node_back\n")
+    agent = None
+    try:
+        allocators.start(0, 1, 2)
+        leader = allocators.leader()
+        with open(tmp_path / "agent.log", "ab") as log:
+            agent = subprocess.Popen(
+                [sys.executable, repository / "tests" / "servers" / "process_agent.py", allocators.endpoints,
+                 agent_directory], stdout=log, stderr=log,
+            )  # fmt: skip
+        script = f"echo began >>{tmp_path}/runs-$LARDER_JOB; while [ ! -e {tmp_path}/end ]; do sleep 0.05; done"
+        submitted = [
+            allocators.larder("job", "submit", "--gpus", gpus, "--", "sh", "-c", script)["jobs"][0]["id"]
+            for gpus in (2, 2, 4)
+        ]
+
+        def states() -> list[str]:
+            return [allocators.larder("job", "show", job)["state"] for job in submitted]
+
+        allocators.until(lambda: states() == ["running", "running", "waiting"], "do not run")
+        allocators.kill(leader)
+        assert allocators.leader() != leader
+        assert states() == ["running", "running", "waiting"]
+        (tmp_path / "end").touch()
+        allocators.until(lambda: states() == ["succeeded"] * 3, "do not end")
+        runs = [path.read_text() for path in sorted(tmp_path.glob("runs-*"))]
+        assert runs == ["began\n"] * 3
+    finally:
+        if agent is not None:
+            agent.kill()
+            agent.wait()
+        allocators.end()
+
+
+def test_local_engine_is_refused(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    ran = subprocess.run(
+        [larder_bin / "larder-allocator", "--check", "--socket", tmp_path / "a.sock", "--remote-bandwidth", "1 GB/s",
+         "--etcd.endpoints", "http://127.0.0.1:2379", "--scheduler.node.n1.gpus", "4",
+         "--scheduler.directory", tmp_path],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert ran.returncode == 2
+    assert 'etcd.endpoints needs scheduler.engine = "agent"' in ran.stderr

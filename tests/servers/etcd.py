@@ -1,0 +1,106 @@
+#!/usr/bin/python3
+"""etcd.py [--members N] [--max-txn-ops N]: runs the members of one etcd on loopback (1 if not told).
+
+Each member has a loopback address of its own. Prints `endpoints`, separated by commas, and `pids` in the same order.
+A line of JSON on standard input is a command: {"kill": 0} kills that member with SIGKILL, {"start": 0} starts it again,
+{"pause": 0} and {"resume": 0} stop it for a while. The answer is {"pid": ...}. Ends when its standard input is closed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import random
+import signal
+import socket
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+import program
+
+
+class Member:
+    def __init__(self, state: pathlib.Path, index: int) -> None:
+        self.name = f"m{index}"
+        self.state = state
+        # A random address, so that nothing else takes the ports while the member does not run.
+        address = f"127.{random.randrange(1, 255)}.{random.randrange(256)}.{random.randrange(1, 255)}"
+        sockets = [socket.create_server((address, 0)) for _ in range(2)]
+        self.client, self.peer = (f"http://{address}:{listening.getsockname()[1]}" for listening in sockets)
+        for listening in sockets:
+            listening.close()
+        self.child: program.Child | None = None
+
+    def start(self, cluster: str, options: list[str]) -> None:
+        self.child = program.Child(
+            ["etcd", "--name", self.name, "--data-dir", self.state / self.name, "--initial-cluster", cluster,
+             "--listen-client-urls", self.client, "--advertise-client-urls", self.client,
+             "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer,
+             "--logger", "zap", "--log-level", "warn", "--log-outputs", "stderr",
+             # A loaded machine of two processors must not lose its leader by chance.
+             "--heartbeat-interval", "200", "--election-timeout", "2000", *options],
+            self.state / f"{self.name}.log",
+        )  # fmt: skip
+
+    def is_healthy(self) -> bool:
+        assert self.child is not None
+        self.child.check()
+        try:
+            with urllib.request.urlopen(f"{self.client}/health", timeout=5) as answer:
+                return json.load(answer)["health"] == "true"
+        except (urllib.error.URLError, OSError, ValueError):
+            return False
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.child is not None
+        self.child.process.send_signal(number)
+        if number == signal.SIGKILL:
+            self.child.process.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--members", type=int, default=1)
+    parser.add_argument("--max-txn-ops", type=int)
+    arguments = parser.parse_args()
+    program.end_on_sigterm()
+    options = [] if arguments.max_txn_ops is None else ["--max-txn-ops", str(arguments.max_txn_ops)]
+
+    with tempfile.TemporaryDirectory(prefix="larder-etcd-") as directory:
+        members = [Member(pathlib.Path(directory), index) for index in range(arguments.members)]
+        cluster = ",".join(f"{member.name}={member.peer}" for member in members)
+
+        def answer(line: bytes) -> str:
+            ((command, index),) = json.loads(line).items()
+            member = members[index]
+            if command == "start":
+                member.start(cluster, options)
+            else:
+                numbers = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP, "resume": signal.SIGCONT}
+                member.signal(numbers[command])
+            assert member.child is not None
+            return json.dumps({"pid": member.child.process.pid})
+
+        try:
+            for member in members:
+                member.start(cluster, options)
+            while not all(member.is_healthy() for member in members):
+                time.sleep(0.05)
+            program.announce(
+                endpoints=",".join(member.client for member in members),
+                pids=",".join(str(member.child.process.pid) for member in members if member.child),
+            )
+            program.until_input_closes(answer)
+        finally:
+            for member in members:
+                if member.child is not None:
+                    if member.child.process.poll() is None:
+                        member.signal(signal.SIGCONT)
+                    member.child.stop()
+
+
+if __name__ == "__main__":
+    main()
