@@ -18,6 +18,12 @@ std::int64_t slept_ns() {
     return static_cast<std::int64_t>(all.tv_sec - awake.tv_sec) * 1'000'000'000 + (all.tv_nsec - awake.tv_nsec);
 }
 
+std::int64_t boot_time_ns() {
+    timespec now{};
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
 std::int64_t unix_time_ns() {
     timespec now{};
     clock_gettime(CLOCK_REALTIME, &now);

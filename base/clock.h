@@ -23,6 +23,9 @@ public:
 // SteadyClock stands still meanwhile. A deadline that others rely on, such as a lease's end, must count this time.
 std::int64_t slept_ns();
 
+// Returns the time since the machine booted, suspended time included (CLOCK_BOOTTIME).
+std::int64_t boot_time_ns();
+
 // Wall-clock time, for time stamps in files, messages and logs; never for measuring.
 std::int64_t unix_time_ns();
 

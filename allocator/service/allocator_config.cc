@@ -53,7 +53,10 @@ bool set_etcd_endpoints(EtcdOptions& into, const ConfigValue& value) {
     return !into.endpoints.empty() && std::ranges::all_of(into.endpoints, is_tcp_endpoint);
 }
 
-constexpr auto set_etcd_lease = set_config_duration<3 * kSecond_ns, 60 * kSecond_ns>;
+// etcd counts leases in seconds.
+bool set_etcd_lease(std::int64_t& into_ns, const ConfigValue& value) {
+    return set_config_duration<3 * kSecond_ns, 60 * kSecond_ns>(into_ns, value) && into_ns % kSecond_ns == 0;
+}
 
 constexpr auto set_timeout = set_config_duration<10 * kMillisecond_ns, 3600 * kSecond_ns>;
 bool set_jobs(std::size_t& into, const ConfigValue& value) {
@@ -154,12 +157,12 @@ constexpr std::array kAllocatorRules{
          set_member<set_config_text, &AllocatorConfig::etcd, &EtcdConfig::name>},
     Rule{{"etcd.prefix", "text such as \"/larder/\"", "start of every key in etcd"},
          set_member<set_config_text, &AllocatorConfig::etcd, &EtcdConfig::options, &EtcdOptions::prefix>},
-    Rule{{"etcd.lease", "a time from \"3 s\" to \"60 s\", in text",
-          "time after which another allocator leads if the leader cannot reach etcd; counted in whole seconds"},
+    Rule{{"etcd.lease", "a time of whole seconds from \"3 s\" to \"60 s\", in text",
+          "time after which another allocator leads if the leader cannot reach etcd"},
          set_member<set_etcd_lease, &AllocatorConfig::etcd, &EtcdConfig::lease_ns>},
     Rule{{"etcd.ca", kConfigPath, "PEM file of the CAs of etcd's certificates; default: the system's"},
          set_member<set_config_path, &AllocatorConfig::etcd, &EtcdConfig::options, &EtcdOptions::ca_file>},
-    Rule{{"etcd.certificate", kConfigPath, "PEM file of the certificate for etcd, whose common name is the user there"},
+    Rule{{"etcd.certificate", kConfigPath, "PEM file of the client certificate for etcd"},
          set_member<set_config_path, &AllocatorConfig::etcd, &EtcdConfig::options, &EtcdOptions::certificate_file>},
     Rule{{"etcd.key", kConfigPath, "PEM file of that certificate's key"},
          set_member<set_config_path, &AllocatorConfig::etcd, &EtcdConfig::options, &EtcdOptions::key_file>},

@@ -23,6 +23,11 @@
 
 namespace larder::allocator {
 
+// Wraps a call so that any thread may make it, once. The call runs on the service's thread, which does not end before
+// the call.
+using Done = std::function<void(Result<void> result)>;
+using OnServiceThread = std::function<Done(Done call)>;
+
 class Extension {
 public:
     struct Route {
@@ -42,14 +47,13 @@ public:
     virtual void tick() = 0;
     // Adds the extension's members to the answer of GET /v1/status.
     virtual void put_status(boost::json::object& status) const = 0;
+    // True if the extension's record has all its changes. when_saved() calls `done` on the service's thread once the
+    // record has all those made so far, or with an error if the last could not be written.
+    virtual bool all_saved() const { return true; }
+    virtual void when_saved(Done done) { done({}); }
     // Returns metrics in Prometheus' text format.
     virtual std::string metrics_text() = 0;
 };
-
-// Wraps a call so that any thread may make it, once. The call runs on the service's thread, which does not end before
-// the call.
-using Done = std::function<void(Result<void> result)>;
-using OnServiceThread = std::function<Done(Done call)>;
 
 // The arguments for making an extension. All of them outlive it.
 struct ExtensionContext {

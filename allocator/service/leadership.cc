@@ -2,9 +2,11 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/server/logging.h"
 
 namespace larder::allocator {
@@ -14,6 +16,7 @@ constexpr const char* kLeaderKey = "leader";
 constexpr std::int64_t kLeaseUnit_ns = 1'000'000'000;
 // A member of etcd that led, and has been cut off, may renew a lease for another second, until it notices.
 constexpr std::int64_t kMargin_ns = 3 * kLeaseUnit_ns / 2;
+constexpr const char* kNotRenewed = "etcd has not renewed its lease in time";
 constexpr auto kPauseOfLeader = std::chrono::milliseconds(1000);
 constexpr auto kPauseOfOthers = std::chrono::milliseconds(500);
 
@@ -24,9 +27,8 @@ EtcdOptions with_timeout(EtcdOptions etcd, std::int64_t lease_ns) {
 
 }  // namespace
 
-Leadership::Leadership(LeadershipOptions options, const Clock& clock, std::function<void()> changed)
+Leadership::Leadership(LeadershipOptions options, std::function<void()> changed)
     : options_(std::move(options)),
-      clock_(clock),
       changed_(std::move(changed)),
       etcd_(with_timeout(options_.etcd, options_.lease_ns)),
       thread_([this] { run(); }) {
@@ -43,7 +45,12 @@ Leadership::~Leadership() {
 }
 
 bool Leadership::leads() const {
-    return clock_.now_ns() + slept_ns() < leads_until_ns_;
+    return boot_time_ns() < leads_until_ns_;
+}
+
+// True if this allocator led, and its time has passed.
+bool Leadership::is_over() const {
+    return leads_until_ns_ != 0 && !leads();
 }
 
 std::string Leadership::leader() const {
@@ -54,7 +61,7 @@ std::string Leadership::leader() const {
 EtcdFence Leadership::fence() const {
     const std::int64_t revision = create_revision_;
     return {.key = kLeaderKey, .create_revision = revision, .is_held = [this, revision] {
-                return create_revision_ == revision && leads();
+                return revision != 0 && create_revision_ == revision && leads();
             }};
 }
 
@@ -74,11 +81,13 @@ void Leadership::run() {
         lock.unlock();
         if (resigns) {
             lose("it has resigned");
-            stands_from_ns_ = clock_.now_ns() + options_.lease_ns;
+            stands_from_ns_ = boot_time_ns() + options_.lease_ns;
         }
         step();
         lock.lock();
-        wake_.wait_for(lock, leads_until_ns_ != 0 ? kPauseOfLeader : kPauseOfOthers,
+        const std::int64_t until_ns = leads_until_ns_;
+        const std::chrono::nanoseconds left(until_ns - boot_time_ns());
+        wake_.wait_for(lock, until_ns != 0 ? std::min<std::chrono::nanoseconds>(kPauseOfLeader, left) : kPauseOfOthers,
                        [this] { return stopping_ || resigning_; });
     }
     lock.unlock();
@@ -88,10 +97,11 @@ void Leadership::run() {
 }
 
 void Leadership::step() {
+    // Checked before etcd is asked, too: a term that is over is never extended.
+    if (is_over()) lose(kNotRenewed);
     // Read before etcd is asked: the lease is renewed at this time at the earliest.
-    const std::int64_t sent_ns = clock_.now_ns() + slept_ns();
-    renew(sent_ns);
-    if (leads_until_ns_ != 0 && !leads()) lose("etcd has not renewed its lease in time");
+    renew(boot_time_ns());
+    if (is_over()) lose(kNotRenewed);
 }
 
 void Leadership::renew(std::int64_t sent_ns) {
@@ -109,13 +119,13 @@ void Leadership::renew(std::int64_t sent_ns) {
     }
     const std::int64_t until_ns = sent_ns + options_.lease_ns - kMargin_ns;
     if (leads_until_ns_ != 0) return check_key(until_ns);
-    if (clock_.now_ns() >= stands_from_ns_) stand(until_ns);
+    if (boot_time_ns() >= stands_from_ns_) stand(until_ns);
 }
 
 void Leadership::stand(std::int64_t until_ns) {
     const auto key = etcd_.create(kLeaderKey, options_.name, lease_);
     if (!key) return note(key.error());
-    if (!std::exchange(etcd_answers_, true)) log_info("etcd answers again");
+    if (!std::exchange(etcd_answers_, true)) log_info("etcd can be used again");
     set_leader(key->value);
     if (key->lease != lease_) return;
     create_revision_ = key->create_revision;
@@ -128,28 +138,25 @@ void Leadership::stand(std::int64_t until_ns) {
 void Leadership::check_key(std::int64_t until_ns) {
     const auto key = etcd_.get(kLeaderKey);
     if (!key) return note(key.error());
-    if (!std::exchange(etcd_answers_, true)) log_info("etcd answers again");
+    if (!std::exchange(etcd_answers_, true)) log_info("etcd can be used again");
     if (!*key || (*key)->create_revision != create_revision_) return lose("the leader's key is no longer its own");
-    // Not if it has resigned meanwhile.
+    // resign() may have set 0 meanwhile, which stays.
     std::int64_t before_ns = leads_until_ns_;
-    if (before_ns != 0) leads_until_ns_.compare_exchange_strong(before_ns, until_ns);
+    if (before_ns != 0 && boot_time_ns() < before_ns) leads_until_ns_.compare_exchange_strong(before_ns, until_ns);
 }
 
 void Leadership::lose(const std::string& why) {
     const bool led = leads_until_ns_.exchange(0) != 0;
     create_revision_ = 0;
     set_leader("");
-    // A new term has a new lease, so that nothing written for this term counts in it.
-    if (lease_ != 0) {
-        static_cast<void>(etcd_.revoke_lease(lease_));
-        lease_ = 0;
-    }
     if (led) log_warn("this allocator no longer leads", {{"name", options_.name}, {"why", why}});
     changed_();
+    // The next term has a lease of its own, so that nothing written for this one counts in it.
+    if (lease_ != 0) static_cast<void>(etcd_.revoke_lease(std::exchange(lease_, 0)));
 }
 
 void Leadership::note(const Error& error) {
-    if (std::exchange(etcd_answers_, false)) log_warn("etcd does not answer", {{"error", error.message}});
+    if (std::exchange(etcd_answers_, false)) log_warn("etcd cannot be used", {{"error", error.message}});
 }
 
 void Leadership::set_leader(std::string name) {

@@ -13,7 +13,6 @@
 #include <string>
 #include <thread>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/server/etcd.h"
 #include "base/server/etcd_rows.h"
@@ -28,19 +27,19 @@ struct LeadershipOptions {
 
 class Leadership {
 public:
-    // `changed` is called on the own thread whenever leads() or leader() may have changed; it must return soon.
-    Leadership(LeadershipOptions options, const Clock& clock, std::function<void()> changed);
+    // `changed` is called on its own thread whenever this allocator begins or ends to lead; it must return soon.
+    Leadership(LeadershipOptions options, std::function<void()> changed);
     // Resigns. Waits for etcd's answer, for a few seconds at most.
     ~Leadership();
     Leadership(const Leadership&) = delete;
     Leadership& operator=(const Leadership&) = delete;
 
     // Any thread. True as long as no other allocator can lead, suspended time counted. A caller that acts on it later
-    // checks again.
+    // checks again. Whoever serves a term uses the term's fence instead.
     bool leads() const;
     // Any thread. The name of the allocator that led when etcd was last asked; empty: none, or unknown.
     std::string leader() const;
-    // For the rows of this term of leadership. Call it while leads().
+    // Returns the fence of the present term of leadership. It is not held if there is none.
     EtcdFence fence() const;
     // Lets another allocator lead, and stands again after the length of a lease.
     void resign();
@@ -49,6 +48,7 @@ private:
     void run();
     void step();
     void renew(std::int64_t sent_ns);
+    bool is_over() const;
     void stand(std::int64_t until_ns);
     void check_key(std::int64_t until_ns);
     void lose(const std::string& why);
@@ -56,13 +56,12 @@ private:
     void set_leader(std::string name);
 
     const LeadershipOptions options_;
-    const Clock& clock_;
     const std::function<void()> changed_;
 
     // Used on the own thread.
     EtcdClient etcd_;
-    std::int64_t lease_ = 0;  // 0: none
-    std::int64_t stands_from_ns_ = 0;
+    std::int64_t lease_ = 0;           // 0: none
+    std::int64_t stands_from_ns_ = 0;  // by boot_time_ns()
     bool etcd_answers_ = true;
 
     std::atomic<std::int64_t> leads_until_ns_ = 0;   // 0: does not lead

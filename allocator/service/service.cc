@@ -9,10 +9,12 @@
 #include <csignal>
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -72,10 +74,10 @@ Result<std::unique_ptr<StateStore>> open_and_restore(const AllocatorConfig& conf
     return store;
 }
 
-// Empty without leadership.
-OpenRows shared_rows_of(const AllocatorConfig& config, const Leadership* leadership) {
-    if (leadership == nullptr) return {};
-    return [etcd = config.etcd.options, fence = leadership->fence()](const RowStoreOptions& options) {
+// Empty without a fence.
+OpenRows shared_rows_of(const AllocatorConfig& config, const std::optional<EtcdFence>& fence) {
+    if (!fence) return {};
+    return [etcd = config.etcd.options, fence = *fence](const RowStoreOptions& options) {
         return open_etcd_rows(etcd, fence, options);
     };
 }
@@ -112,6 +114,11 @@ namespace {
 
 // Returns the TCP port, or 0 without one.
 Result<std::uint16_t> listen(HttpServer& http, const AllocatorConfig& config, const std::shared_ptr<TlsContext>& tls) {
+    if (!config.state_directory.empty()) {
+        std::error_code error;
+        std::filesystem::create_directories(config.state_directory, error);
+        if (error) return fail_errno(error.value(), "make state directory " + config.state_directory);
+    }
     if (auto listening = http.listen_unix(config.socket, config.socket_mode); !listening) {
         return std::unexpected(listening.error());
     }
@@ -135,10 +142,11 @@ struct AllocatorService::Renewed {
 };
 
 struct AllocatorService::State {
-    State(boost::asio::io_context& context, const AllocatorConfig& given, const Clock& clock,
-          const Leadership* given_leadership)
-        : config(given),
-          leadership(given_leadership),
+    State(boost::asio::io_context& given_context, const AllocatorConfig& given, const Clock& clock,
+          std::optional<EtcdFence> given_term)
+        : context(given_context),
+          config(given),
+          term(std::move(given_term)),
           cluster(given.cluster),
           api(cluster, clock),
           ticks(context, api),
@@ -146,20 +154,39 @@ struct AllocatorService::State {
                http_options(given.limits, [this](HttpRequest& request) { return access.admit(request); })) {}
 
     HttpHandler handler() {
-        if (leadership == nullptr) return api.handler();
+        if (!term) return api.handler();
         return [this, answer = api.handler()](const HttpRequest& request, HttpRespond respond) {
             // Another allocator may lead if this one was stopped for a while.
-            if (!leadership->leads()) return respond(not_leading(""));
-            answer(request, std::move(respond));
+            if (!term->is_held()) return respond(not_leading(""));
+            answer(request, [this, respond = std::move(respond)](HttpResponse response) {
+                respond_when_settled(respond, std::move(response));
+            });
         };
+    }
+
+    // An answer may show changes that are not in etcd yet. If this allocator is replaced before they are, nobody may
+    // have seen them. So each answer waits for them.
+    void respond_when_settled(const HttpRespond& respond, HttpResponse response) {
+        const bool is_settled = store->all_durable() && (extension == nullptr || extension->all_saved());
+        if (is_settled) return respond(std::move(response));
+        const auto then = [this, respond, response = std::move(response)](const Result<void>& durable) {
+            const Done last = [this, respond, response](const Result<void>& saved) {
+                if (!saved) return respond(http_error(saved.error()));
+                respond(term->is_held() ? response : not_leading(""));
+            };
+            if (!durable || extension == nullptr) return last(durable);
+            extension->when_saved(last);
+        };
+        store->when_durable(on_thread_of(context)(then));
     }
 
     void take_access(const Renewed& renewed) {
         access = Access(renewed.tokens, renewed.certificates, rules_of(extension.get()), renewed.local);
     }
 
+    boost::asio::io_context& context;
     AllocatorConfig config;
-    const Leadership* leadership;
+    std::optional<EtcdFence> term;  // of one of several allocators
     Access access{{}, {}};
     std::unique_ptr<StateStore> store;  // null: memory only; declared before its users
     Cluster cluster;
@@ -177,13 +204,13 @@ AllocatorService::~AllocatorService() = default;
 Result<std::unique_ptr<AllocatorService>> AllocatorService::start(boost::asio::io_context& context,
                                                                   const AllocatorConfig& config, const Clock& clock,
                                                                   const MakeExtension& extend,
-                                                                  const Leadership* leadership) {
+                                                                  const std::optional<EtcdFence>& term) {
     const auto renewed = read_renewed(config);
     if (!renewed) return std::unexpected(renewed.error());
     const std::shared_ptr<TlsContext>& tls = (*renewed)->tls;
-    auto state = std::make_unique<State>(context, config, clock, leadership);
+    auto state = std::make_unique<State>(context, config, clock, term);
     const OnServiceThread on_thread = on_thread_of(context);
-    const OpenRows shared_rows = shared_rows_of(config, leadership);
+    const OpenRows shared_rows = shared_rows_of(config, term);
     if (shared_rows || !config.state_directory.empty()) {
         auto taken = open_and_restore(config, shared_rows, clock.now_ns(), state->cluster);
         if (!taken) return std::unexpected(taken.error());
@@ -232,18 +259,26 @@ Result<std::shared_ptr<const AllocatorService::Renewed>> AllocatorService::read_
     return renewed;
 }
 
-Result<void> AllocatorService::take(const Renewed& renewed) {
-    if ((renewed.tls == nullptr) != state_->config.tls.certificate_file.empty()) {
-        return fail(ErrorCode::invalid_argument, "TLS can only be switched on or off by a restart");
-    }
+Result<void> AllocatorService::check_renewed(const Renewed& renewed, const AllocatorConfig& config) {
+    if ((renewed.tls == nullptr) == config.tls.certificate_file.empty()) return {};
+    return fail(ErrorCode::invalid_argument, "TLS can only be switched on or off by a restart");
+}
+
+void AllocatorService::renew_tls(const Renewed& renewed, HttpServer& http) {
+    if (renewed.tls != nullptr) http.renew_tls(renewed.tls);
+}
+
+void AllocatorService::take(const Renewed& renewed) {
     state_->take_access(renewed);
-    if (renewed.tls != nullptr) state_->http.renew_tls(renewed.tls);
-    return {};
+    renew_tls(renewed, state_->http);
 }
 
 Result<void> AllocatorService::reload(const AllocatorConfig& config) {
     const auto renewed = read_renewed(config);
-    return renewed ? take(**renewed) : std::unexpected(renewed.error());
+    if (!renewed) return std::unexpected(renewed.error());
+    if (auto checked = check_renewed(**renewed, state_->config); !checked) return checked;
+    take(**renewed);
+    return {};
 }
 
 void AllocatorService::stop() {
@@ -257,60 +292,6 @@ std::uint16_t AllocatorService::tcp_port() const {
 
 namespace {
 
-// Reloads the config on every SIGHUP, without waiting for it.
-class Reloads {
-public:
-    Reloads(boost::asio::io_context& context, AllocatorService& service,
-            const std::function<Result<AllocatorConfig>()>& read)
-        : signals_(context, SIGHUP), service_(service), read_(read), calls_(context, "reload") {
-        wait();
-    }
-    void stop() { signals_.cancel(); }
-
-private:
-    void wait() {
-        signals_.async_wait([this](const boost::system::error_code& error, int) {
-            if (error) return;
-            reload();
-            wait();
-        });
-    }
-
-    void reload() {
-        if (!read_) return log_error("there is no config to reload");
-        if (unread_ > 0) {
-            log_warn("an earlier reload still waits for files or the name service: this one goes ahead of it");
-        }
-        ++unread_;
-        calls_.run([this, read = read_, number = ++begun_]() -> BlockingCalls::Then {
-            // May hang, and then end when this object is gone: nothing here uses it.
-            const auto config = read();
-            if (!config) return [this, number, error = config.error()] { finish(number, std::unexpected(error), {}); };
-            const auto renewed = AllocatorService::read_renewed(*config);
-            return [this, number, renewed, level = config->log_level] { finish(number, renewed, level); };
-        });
-    }
-
-    void finish(std::uint64_t number, const Result<std::shared_ptr<const AllocatorService::Renewed>>& renewed,
-                const std::string& log_level) {
-        --unread_;
-        if (number != begun_) return;  // a later one has begun
-        const Result<void> taken = renewed ? service_.take(**renewed) : std::unexpected(renewed.error());
-        if (!taken) {
-            return log_error("the config was not reloaded; nothing changes", {{"error", taken.error().message}});
-        }
-        if (const auto level = parse_log_level(log_level)) set_log_level(*level);
-        log_info("reloaded log level, roles, tokens and certificates from the config");
-    }
-
-    boost::asio::signal_set signals_;
-    AllocatorService& service_;
-    const std::function<Result<AllocatorConfig>()>& read_;
-    std::uint64_t begun_ = 0;
-    std::uint64_t unread_ = 0;  // their files are being read
-    BlockingCalls calls_;
-};
-
 std::string machine_name() {
     char name[256] = "localhost";
     ::gethostname(name, sizeof name - 1);
@@ -320,19 +301,24 @@ std::string machine_name() {
 // The program: serves or, as one of several allocators, stands by and serves by turns.
 class Program {
 public:
-    explicit Program(const ServeOptions& options) : options_(options), signals_(context_, SIGTERM, SIGINT) {}
+    explicit Program(const ServeOptions& options)
+        : options_(options),
+          config_(options.config),
+          end_signals_(context_, SIGTERM, SIGINT),
+          reload_signals_(context_, SIGHUP),
+          reload_calls_(context_, "reload") {}
 
     Result<void> run() {
-        const EtcdConfig& etcd = options_.config.etcd;
-        if (etcd.options.endpoints.empty()) return serve();
+        const EtcdConfig& etcd = config_.etcd;
+        if (etcd.options.endpoints.empty()) return serve(std::nullopt);
         leadership_.emplace(LeadershipOptions{.etcd = etcd.options,
                                               .name = etcd.name.empty() ? machine_name() : etcd.name,
                                               .lease_ns = etcd.lease_ns},
-                            clock_, [this] { boost::asio::post(context_, [this] { end_phase_if_over(); }); });
+                            [this] { boost::asio::post(context_, [this] { end_phase_if_over(); }); });
         while (!is_asked_to_end_) {
             if (auto stood_by = stand_by(); !stood_by) return stood_by;
             if (is_asked_to_end_) break;
-            if (auto served = serve(); !served) {
+            if (auto served = serve(leadership_->fence()); !served) {
                 // Another allocator may fare better. If none does, this one says so once in a while.
                 log_error("this allocator cannot lead", {{"error", served.error().message}});
                 leadership_->resign();
@@ -342,50 +328,62 @@ public:
     }
 
 private:
-    // Answers all requests by naming the leader, until this allocator leads.
+    // --- phases
+
+    // Answers all requests with 421, until this allocator leads.
     Result<void> stand_by() {
-        const auto tls = read_tls(options_.config);
+        const auto tls = read_tls(config_);
         if (!tls) return std::unexpected(tls.error());
+        // Refused before their bodies are read: over TCP nobody has been asked for a token yet.
+        const auto admit = [this](const HttpRequest& request) -> std::optional<HttpResponse> {
+            // A machine that stands by is well.
+            if (request.path == std::vector<std::string>{"healthz"}) return std::nullopt;
+            return not_leading(request.peer ? leadership_->leader() : "");
+        };
         HttpServer http(
             context_,
-            [this](const HttpRequest& request, const HttpRespond& respond) {
-                // A machine that stands by is well: only the leader can answer anything else.
-                if (request.path == std::vector<std::string>{"healthz"}) return respond({.content_type = "text/plain", .body = "ok\n"});
-                // Over TCP nobody has been asked for a token yet.
-                respond(not_leading(request.peer ? leadership_->leader() : ""));
+            [](const HttpRequest&, const HttpRespond& respond) {
+                respond({.content_type = "text/plain", .body = "ok\n"});
             },
-            http_options(options_.config.limits, {}));
-        if (const auto port = listen(http, options_.config, *tls); !port) return std::unexpected(port.error());
+            http_options(config_.limits, admit));
+        if (const auto port = listen(http, config_, *tls); !port) return std::unexpected(port.error());
         if (options_.standing_by) options_.standing_by();
-        run_phase(false, [&] { http.stop(); });
+        standby_http_ = &http;
+        run_phase([this] { return leadership_->leads(); },
+                  [&] {
+                      standby_http_ = nullptr;
+                      http.stop();
+                  });
         return {};
     }
 
-    // Serves until asked to end or, as one of several, until another allocator may lead.
-    Result<void> serve() {
-        const auto service = AllocatorService::start(context_, options_.config, clock_, options_.extend,
-                                                     leadership_ ? &*leadership_ : nullptr);
+    // Serves until asked to end or, as one of several, until its term is over.
+    Result<void> serve(const std::optional<EtcdFence>& term) {
+        const auto service = AllocatorService::start(context_, config_, clock_, options_.extend, term);
         if (!service) return std::unexpected(service.error());
-        Reloads reloads(context_, **service, options_.reload);
         if (options_.started) options_.started(**service);
-        run_phase(true, [&] {
-            if (is_asked_to_end_ && options_.stopping) options_.stopping();
-            reloads.stop();
-            (*service)->stop();
-        });
+        service_ = service->get();
+        run_phase([&] { return term && !term->is_held(); },
+                  [&] {
+                      service_ = nullptr;
+                      if (is_asked_to_end_ && options_.stopping) options_.stopping();
+                      (*service)->stop();
+                  });
         return {};
     }
 
-    // Runs the context until `stop`, which ends the phase, has been called and all requests are answered.
-    void run_phase(bool leads, std::function<void()> stop) {
-        phase_leads_ = leads;
+    // Runs the context until `is_over` or the program is asked to end. Then calls `stop`, and runs the context until
+    // all requests are answered.
+    void run_phase(std::function<bool()> is_over, std::function<void()> stop) {
+        is_over_ = std::move(is_over);
         stop_phase_ = std::move(stop);
-        signals_.async_wait([this](const boost::system::error_code& error, int signal) {
+        end_signals_.async_wait([this](const boost::system::error_code& error, int signal) {
             if (error) return;
             log_info("asked to end", {{"signal", signal == SIGTERM ? "SIGTERM" : "SIGINT"}});
             is_asked_to_end_ = true;
             end_phase();
         });
+        wait_for_reload();
         end_phase_if_over();
         context_.restart();
         // An exception ends the program here. If it were thrown on, the default action of SIGTERM would be in force
@@ -398,24 +396,83 @@ private:
     }
 
     void end_phase_if_over() {
-        if (leadership_ && stop_phase_ && leadership_->leads() != phase_leads_) end_phase();
+        if (stop_phase_ && is_over_()) end_phase();
     }
 
     void end_phase() {
         if (!stop_phase_) return;
         std::exchange(stop_phase_, nullptr)();
-        signals_.cancel();
+        end_signals_.cancel();
+        reload_signals_.cancel();
+    }
+
+    // --- reloads
+
+    // Reloads the config on every SIGHUP, without waiting for it.
+    void wait_for_reload() {
+        reload_signals_.async_wait([this](const boost::system::error_code& error, int) {
+            if (error) return;
+            reload();
+            if (stop_phase_) wait_for_reload();
+        });
+    }
+
+    void reload() {
+        if (!options_.reload) return log_error("there is no config to reload");
+        if (unread_ > 0) {
+            log_warn("an earlier reload still waits for files or the name service: this one goes ahead of it");
+        }
+        ++unread_;
+        reload_calls_.run([this, read = options_.reload, number = ++begun_]() -> BlockingCalls::Then {
+            // May hang, and then end when this object is gone: nothing here uses it.
+            const auto config = read();
+            if (!config) return [this, number, error = config.error()] { finish(number, std::unexpected(error), {}); };
+            const auto renewed = AllocatorService::read_renewed(*config);
+            return [this, number, renewed, config = *config] { finish(number, renewed, config); };
+        });
+    }
+
+    void finish(std::uint64_t number, const Result<std::shared_ptr<const AllocatorService::Renewed>>& renewed,
+                const AllocatorConfig& config) {
+        --unread_;
+        if (number != begun_) return;  // a later one has begun
+        const Result<void> taken = renewed ? take(**renewed, config) : std::unexpected(renewed.error());
+        if (!taken) {
+            return log_error("the config was not reloaded; nothing changes", {{"error", taken.error().message}});
+        }
+        if (const auto level = parse_log_level(config.log_level)) set_log_level(*level);
+        log_info("reloaded log level, roles, tokens and certificates from the config");
+    }
+
+    // The next term begins with the reloaded roles, tokens and certificates, too.
+    Result<void> take(const AllocatorService::Renewed& renewed, const AllocatorConfig& config) {
+        if (auto taken = AllocatorService::check_renewed(renewed, config_); !taken) return taken;
+        if (service_ != nullptr) service_->take(renewed);
+        if (standby_http_ != nullptr) AllocatorService::renew_tls(renewed, *standby_http_);
+        config_.certificates = config.certificates;
+        config_.local_role = config.local_role;
+        config_.users = config.users;
+        config_.token_file = config.token_file;
+        config_.tls = config.tls;
+        return {};
     }
 
     const ServeOptions& options_;
+    AllocatorConfig config_;  // as far as it can be reloaded, the last one
     boost::asio::io_context context_{1};
     const SteadyClock clock_;
-    // SIGTERM and SIGINT are caught before any client can know that the service runs. Those that come between two
+    // SIGTERM and SIGINT are caught before any client can know that the service runs. Signals that come between two
     // phases are kept for the next one.
-    boost::asio::signal_set signals_;
+    boost::asio::signal_set end_signals_;
+    boost::asio::signal_set reload_signals_;
     bool is_asked_to_end_ = false;
-    bool phase_leads_ = false;
-    std::function<void()> stop_phase_;      // empty: the phase has ended
+    std::function<bool()> is_over_;
+    std::function<void()> stop_phase_;     // empty: the phase has ended
+    AllocatorService* service_ = nullptr;  // null unless it serves
+    HttpServer* standby_http_ = nullptr;   // null unless it stands by
+    std::uint64_t begun_ = 0;
+    std::uint64_t unread_ = 0;  // their files are being read
+    BlockingCalls reload_calls_;
     std::optional<Leadership> leadership_;  // ends first: its thread posts to the context
 };
 

@@ -6,29 +6,33 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "allocator/service/allocator_config.h"
 #include "allocator/service/extension.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/server/etcd_rows.h"
 
 namespace boost::asio {
 class io_context;
 }
 
-namespace larder::allocator {
+namespace larder {
+class HttpServer;
+}
 
-class Leadership;
+namespace larder::allocator {
 
 class AllocatorService {
 public:
     // Returns a service that listens. Requests are answered once `context` runs. `context` and `clock` must outlive the
     // service.
-    // `leadership`, if not null, outlives the service too: its state is in etcd, and it answers only while it leads.
+    // With a term, its state is in etcd, and it answers only while the term lasts.
     static Result<std::unique_ptr<AllocatorService>> start(boost::asio::io_context& context,
                                                            const AllocatorConfig& config, const Clock& clock,
                                                            const MakeExtension& extend = {},
-                                                           const Leadership* leadership = nullptr);
+                                                           const std::optional<EtcdFence>& term = std::nullopt);
     ~AllocatorService();
     AllocatorService(const AllocatorService&) = delete;
     AllocatorService& operator=(const AllocatorService&) = delete;
@@ -39,9 +43,11 @@ public:
     // Any thread. Reads the files and looks up the users, which may block for as long as a disk or the name service
     // does.
     static Result<std::shared_ptr<const Renewed>> read_renewed(const AllocatorConfig& config);
-    // Takes all of it; on an error nothing.
-    Result<void> take(const Renewed& renewed);
-    // Both of these.
+    // Returns an error if it cannot be used by a service that began with `config`.
+    static Result<void> check_renewed(const Renewed& renewed, const AllocatorConfig& config);
+    static void renew_tls(const Renewed& renewed, HttpServer& http);
+    void take(const Renewed& renewed);
+    // All of these.
     Result<void> reload(const AllocatorConfig& config);
     // Accepts no more requests. The context's run() returns when the requests in flight are answered.
     void stop();
@@ -65,8 +71,8 @@ struct ServeOptions {
     std::function<void()> stopping;
 };
 
-// Serves until SIGTERM or SIGINT. One of several allocators stands by until it leads: then it answers every request
-// with 421, which names the leader.
+// Serves until SIGTERM or SIGINT. One of several allocators stands by until it leads: meanwhile it answers GET
+// /healthz, and everything else with 421.
 Result<void> serve(const ServeOptions& options);
 
 }  // namespace larder::allocator

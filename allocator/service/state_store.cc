@@ -164,16 +164,20 @@ Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_
     return rows_->write(rows);
 }
 
-// Records the length of this leader's leases. All leases of earlier leaders have to be waited out: their times are by
-// other machines' clocks.
+// All leases of earlier leaders have to be waited out: their times are by other machines' clocks. Records how long that
+// takes.
 Result<void> StateStore::begin_term(const StateStoreOptions& options, std::int64_t now_ns) {
     const std::int64_t wait_ns = std::max(options.lease_ns, stored_.run.lease_ns);
     stored_.record.no_lease_before_ns = now_ns + wait_ns;
     expire_leases(stored_.record, now_ns);
     log_info("the first leases are granted when those of an earlier leader would have expired",
              {{"wait", format_duration_ns(wait_ns)}});
-    const Row run = row_of(StateRun{.boot = "", .lease_ns = options.lease_ns, .no_lease_before_ns = std::nullopt});
-    return settings_->write(std::span(&run, 1));
+    const auto lasting = [](std::int64_t lease_ns) {
+        return row_of(StateRun{.boot = "", .lease_ns = lease_ns, .no_lease_before_ns = std::nullopt});
+    };
+    if (wait_ns > options.lease_ns) lease_length_ = lasting(options.lease_ns);
+    const Row longest = lasting(wait_ns);
+    return settings_->write(std::span(&longest, 1));
 }
 
 Result<void> StateStore::save(const ClusterRecord& change) {
@@ -183,6 +187,15 @@ Result<void> StateStore::save(const ClusterRecord& change) {
     rows.erase(durable.begin(), durable.end());
     if (!rows.empty() && rows_ != nullptr) {
         if (auto written = rows_->write(rows); !written) return written;
+    }
+    // The first lease of a term is granted when all earlier ones have expired.
+    const auto has_rates = [](const Lease& lease) { return !lease.rates.empty(); };
+    const auto grants = [&](const auto& entry) {
+        return entry.second && std::ranges::any_of(*entry.second, has_rates);
+    };
+    if (lease_length_ && std::ranges::any_of(change.leases, grants)) {
+        durable_rows.push_back(std::move(*lease_length_));
+        lease_length_.reset();
     }
     if (!durable_rows.empty()) {
         ++writes_->unfinished;

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,8 @@ private:
     StoredState stored_;
     std::unique_ptr<RowStore> rows_;  // of cluster/; null with shared settings
     std::unique_ptr<RowStore> settings_;
+    // With shared settings: says how long leases are from now on. Written once earlier, longer ones have expired.
+    std::optional<Row> lease_length_;
     // Writes of settings and floors.
     struct Writes {
         Result<void> last;  // used on the writer's thread only

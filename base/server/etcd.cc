@@ -65,8 +65,7 @@ Result<EtcdKey> key_of(const json::object& object, std::size_t prefix_bytes) {
                    .lease = number_at(object, "lease")};
 }
 
-// The keys of a range's answer. `at` and `as_...` throw on an answer of another shape; `EtcdClient::call` has checked
-// only that it is an object.
+// Returns the keys in a range's answer. `at` and `as_...` throw on an answer of another shape: see read_answer.
 Result<std::vector<EtcdKey>> keys_of(const json::object& range, std::size_t prefix_bytes) {
     std::vector<EtcdKey> keys;
     const json::value* found = range.if_contains("kvs");
@@ -108,6 +107,11 @@ std::string message_of(const HttpResponse& response) {
     return "status " + std::to_string(response.status);
 }
 
+// True if the database has reached its quota. Reads and leases still work then.
+bool is_full(const HttpResponse& response) {
+    return message_of(response).contains("database space exceeded");
+}
+
 // True if another member may be able to do what this one cannot now: it has no leader, or is overloaded or stopping.
 bool may_go_elsewhere(unsigned status) {
     return status >= 500 || status == 429;
@@ -132,8 +136,8 @@ Result<json::object> EtcdClient::call(std::string_view path, const json::object&
     for (std::size_t tried = 0; tried < members_.size(); ++tried) {
         const auto response = members_[current_].request("POST", path, text, options);
         if (response && response->status == 200) return parse_json_object(response->body, "etcd's answer");
-        if (response && !may_go_elsewhere(response->status)) {
-            return fail(ErrorCode::invalid_argument,
+        if (response && (is_full(*response) || !may_go_elsewhere(response->status))) {
+            return fail(is_full(*response) ? ErrorCode::no_space : ErrorCode::invalid_argument,
                         "etcd at " + options_.endpoints[current_] + ": " + message_of(*response));
         }
         error = response ? Error{ErrorCode::unavailable,
@@ -190,20 +194,48 @@ Result<EtcdKey> EtcdClient::create(std::string_view key, std::string_view value,
     });
 }
 
-Result<bool> EtcdClient::write(std::span<const Row> rows, std::string_view fence, std::int64_t create_revision) {
+Result<bool> EtcdClient::write(std::span<const Row> rows, const Turn& turn) {
     json::array operations;
-    operations.reserve(rows.size());
+    operations.reserve(rows.size() + 1);
     for (const Row& row : rows) {
         const std::string key = to_base64(options_.prefix + row.key);
         operations.push_back(
             row.text ? json::object{{"request_put", json::object{{"key", key}, {"value", to_base64(*row.text)}}}}
                      : json::object{{"request_delete_range", json::object{{"key", key}}}});
     }
-    const std::string fence_key = options_.prefix + std::string(fence);
-    const auto answer = call("/v3/kv/txn", {{"compare", json::array{create_revision_is(fence_key, create_revision)}},
-                                            {"success", std::move(operations)}});
+    const std::string fence = options_.prefix + turn.fence;
+    const std::string sequence = options_.prefix + turn.sequence;
+    const std::string next = std::to_string(turn.number + 1);
+    const json::object put{{"request_put", json::object{{"key", to_base64(sequence)}, {"value", to_base64(next)}}}};
+    operations.push_back(put);
+    const json::object is_next = turn.number == 0 ? create_revision_is(sequence, 0)
+                                                  : json::object{{"target", "VALUE"},
+                                                                 {"result", "EQUAL"},
+                                                                 {"key", to_base64(sequence)},
+                                                                 {"value", to_base64(std::to_string(turn.number))}};
+    const auto read = [](const std::string& key) {
+        return json::object{{"request_range", json::object{{"key", to_base64(key)}}}};
+    };
+    const auto answer =
+        call("/v3/kv/txn", {{"compare", json::array{create_revision_is(fence, turn.create_revision), is_next}},
+                            {"success", std::move(operations)},
+                            {"failure", json::array{read(fence), read(sequence)}}});
     if (!answer) return std::unexpected(answer.error());
-    return read_answer("a transaction", [&]() -> Result<bool> { return succeeded(*answer); });
+    return read_answer("a transaction", [&]() -> Result<bool> {
+        if (succeeded(*answer)) return true;
+        const json::array& responses = answer->at("responses").as_array();
+        const auto found = [&](std::size_t index) {
+            return keys_of(responses.at(index).at("response_range").as_object(), options_.prefix.size());
+        };
+        const auto holder = found(0);
+        if (!holder) return std::unexpected(holder.error());
+        if (holder->empty() || holder->front().create_revision != turn.create_revision) return false;
+        const auto last = found(1);
+        if (!last) return std::unexpected(last.error());
+        // An earlier attempt has taken effect, whose answer was lost.
+        if (!last->empty() && last->front().value == next) return true;
+        return fail(ErrorCode::internal, "etcd's key " + sequence + " was changed by others");
+    });
 }
 
 Result<std::int64_t> EtcdClient::grant_lease(std::int64_t seconds) {

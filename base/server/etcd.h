@@ -3,8 +3,8 @@
 // A blocking client of etcd 3.4 or newer, over the JSON gateway that every member serves beside gRPC. It knows only
 // what a replicated store of rows needs: ranges, transactions that are fenced by a key, and leases. Calls go to one
 // member at a time. If that member does not answer, or answers that it cannot serve now, the call goes to the next
-// member, to each once. So a call may take effect twice, or after it was given up: callers make only calls for which
-// that does no harm. Reads are linearizable. One thread at a time.
+// member, to each once. So a call may take effect twice, and also after an error. `write` takes effect once, whatever
+// happens; the others do no harm the second time. Reads are linearizable. One thread at a time.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +27,7 @@ namespace larder {
 struct EtcdOptions {
     std::vector<std::string> endpoints;  // "https://10.0.0.1:2379", one for each member
     std::string prefix = "/larder/";     // of every key
-    // For https://: PEM files. With a certificate, etcd knows the user by the certificate's common name.
+    // For https://: PEM files. etcd's gateway knows no users by their certificates: whoever may connect may write.
     std::string ca_file;
     std::string certificate_file;
     std::string key_file;
@@ -50,13 +50,21 @@ public:
     // Returns at most `limit` keys that start with `start` and sort after `after`, in order.
     Result<std::vector<EtcdKey>> list(std::string_view start, std::string_view after, std::size_t limit);
 
-    // Creates the key with a lease, unless there is one. Returns the key as it is then: whose it is, its lease tells.
+    // Creates the key with a lease, unless there is one. Returns the key. Its lease tells who created it.
     Result<EtcdKey> create(std::string_view key, std::string_view value, std::int64_t lease);
 
-    // Writes values, or removes keys, in one transaction, if `fence` still has this revision of creation. False if it
-    // does not: then nothing was written. At most kRowsMax rows.
+    // A write holds only if the key `fence` has this revision of creation, and if it is the next one of its `sequence`.
+    struct Turn {
+        std::string fence;
+        std::int64_t create_revision = 0;
+        std::string sequence;      // a key
+        std::uint64_t number = 0;  // the last write's; 0: there was none
+    };
+    // Writes values, or removes keys, in one transaction, and makes the sequence's number one more. Rows have different
+    // keys, and are kRowsMax at most. True also if the transaction had taken effect before. False, and nothing written,
+    // if the fence has changed.
     static constexpr std::size_t kRowsMax = 100;  // etcd takes 128 operations by default
-    Result<bool> write(std::span<const Row> rows, std::string_view fence, std::int64_t create_revision);
+    Result<bool> write(std::span<const Row> rows, const Turn& turn);
 
     Result<std::int64_t> grant_lease(std::int64_t seconds);
     // Renews a lease. Returns the seconds that it now has; 0 if it has expired.

@@ -3,7 +3,10 @@
 #include <boost/json.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <exception>
+#include <ranges>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -16,8 +19,8 @@ namespace {
 namespace json = boost::json;
 
 // etcd takes requests of 1.5 MiB by default, and base64 adds a third.
-constexpr std::size_t kJournalBytesMax = 1u << 20;
-constexpr std::size_t kRowsOfPage = 1000;
+constexpr std::size_t kChangeBytesMax = 1u << 20;
+constexpr std::size_t kRowsOfPage = 100;
 constexpr std::int64_t kRetryPause_ns = 100'000'000;
 
 json::array json_of(std::span<const Row> rows) {
@@ -44,6 +47,24 @@ Result<std::vector<Row>> rows_of_journal(std::string_view text) {
     }
 }
 
+// Returns the rows without those that a later one of the same key replaces: etcd refuses a key that comes twice.
+std::vector<Row> last_of_each_key(std::span<const Row> rows) {
+    std::set<std::string_view> seen;
+    std::vector<Row> last;
+    last.reserve(rows.size());
+    for (const Row& row : std::views::reverse(rows)) {
+        if (seen.insert(row.key).second) last.push_back(row);
+    }
+    std::ranges::reverse(last);
+    return last;
+}
+
+std::size_t bytes_of(std::span<const Row> rows) {
+    std::size_t bytes = 0;
+    for (const Row& row : rows) bytes += row.key.size() + (row.text ? row.text->size() : 0);
+    return bytes;
+}
+
 class EtcdRows final : public RowStore {
 public:
     EtcdRows(const EtcdOptions& etcd, EtcdFence fence, std::string_view noun)
@@ -52,6 +73,7 @@ public:
           noun_(noun),
           rows_(noun_ + "/"),
           journal_("journal/" + noun_),
+          sequence_("sequence/" + noun_),
           where_("etcd under " + etcd.prefix) {}
 
     Result<void> load(const RowStoreOptions& options);
@@ -59,6 +81,8 @@ public:
     Result<void> write(std::span<const Row> rows) override;
 
 private:
+    template <typename Call>
+    auto ask(const std::string& what, Call call) -> decltype(call());
     std::string sealed_key(std::string_view key) const { return rows_ + std::string(key); }
     Result<void> commit(std::span<const Row> values);
     Result<void> carry_out(std::span<const Row> rows);
@@ -70,25 +94,38 @@ private:
     std::string noun_;
     std::string rows_;
     std::string journal_;
+    std::string sequence_;
+    std::uint64_t number_ = 0;  // of the last write
     std::string where_;
     bool is_new_ = false;
     std::vector<Row> unfinished_;  // of a journal that is written, but not carried out
 };
 
+// Calls `call` until etcd answers, as long as this process leads.
+template <typename Call>
+auto EtcdRows::ask(const std::string& what, Call call) -> decltype(call()) {
+    for (;;) {
+        if (!fence_.is_held()) return fail(ErrorCode::unavailable, what + ": this process no longer leads");
+        auto answer = call();
+        if (answer) return answer;
+        const ErrorCode code = answer.error().code;
+        if (code != ErrorCode::unavailable && code != ErrorCode::timeout) {
+            return std::unexpected(answer.error().within(what));
+        }
+        sleep_ns(kRetryPause_ns);
+    }
+}
+
 // Writes values under their whole keys, in one transaction.
 Result<void> EtcdRows::commit(std::span<const Row> values) {
     const std::string what = "write the " + noun_ + " in " + where_;
-    for (;;) {
-        const auto written = client_.write(values, fence_.key, fence_.create_revision);
-        if (written && *written) return {};
-        if (written) return fail(ErrorCode::unavailable, what + ": another process leads now");
-        const ErrorCode code = written.error().code;
-        if (code != ErrorCode::unavailable && code != ErrorCode::timeout) {
-            return std::unexpected(written.error().within(what));
-        }
-        if (!fence_.is_held()) return fail(ErrorCode::unavailable, what + ": this process no longer leads");
-        sleep_ns(kRetryPause_ns);
-    }
+    const EtcdClient::Turn turn{
+        .fence = fence_.key, .create_revision = fence_.create_revision, .sequence = sequence_, .number = number_};
+    const auto written = ask(what, [&] { return client_.write(values, turn); });
+    if (!written) return std::unexpected(written.error());
+    if (!*written) return fail(ErrorCode::unavailable, what + ": another process leads now");
+    ++number_;
+    return {};
 }
 
 Result<void> EtcdRows::carry_out(std::span<const Row> rows) {
@@ -115,17 +152,19 @@ Result<void> EtcdRows::finish_journal() {
     return {};
 }
 
-Result<void> EtcdRows::write(std::span<const Row> rows) {
+Result<void> EtcdRows::write(std::span<const Row> given) {
     if (auto finished = finish_journal(); !finished) return finished;
-    if (rows.size() < EtcdClient::kRowsMax) return carry_out(rows);
-    const std::string text = json_text(json_of(rows));
-    if (text.size() > kJournalBytesMax) {
+    const std::vector<Row> rows = last_of_each_key(given);
+    const bool needs_journal = rows.size() >= EtcdClient::kRowsMax;
+    const std::string text = needs_journal ? json_text(json_of(rows)) : std::string();
+    if (const std::size_t bytes = std::max(bytes_of(rows), text.size()); bytes > kChangeBytesMax) {
         return fail(ErrorCode::no_space, "write the " + noun_ + " in " + where_ + ": a change of " +
-                                             std::to_string(text.size()) + " bytes is more than etcd takes");
+                                             std::to_string(bytes) + " bytes is more than etcd takes");
     }
+    if (!needs_journal) return carry_out(rows);
     const Row journal{journal_, seal_row(journal_, text)};
     if (auto written = commit(std::span(&journal, 1)); !written) return written;
-    unfinished_.assign(rows.begin(), rows.end());
+    unfinished_ = rows;
     return finish_journal();
 }
 
@@ -139,10 +178,18 @@ Result<void> EtcdRows::take_row(const EtcdKey& stored, const RowStoreOptions& op
 
 Result<void> EtcdRows::load(const RowStoreOptions& options) {
     const std::string what = "read the " + noun_ + " in " + where_;
-    const auto journal = client_.get(journal_);
-    if (!journal) return std::unexpected(journal.error().within(what));
-    const auto version = client_.get(sealed_key(kVersionKey));
-    if (!version) return std::unexpected(version.error().within(what));
+    const auto get = [&](const std::string& key) { return ask(what, [&] { return client_.get(key); }); };
+    const auto sequence = get(sequence_);
+    if (!sequence) return std::unexpected(sequence.error());
+    if (*sequence) {
+        const std::string& text = (*sequence)->value;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number_);
+        if (error != std::errc{} || number_ == 0) return fail(ErrorCode::corrupt, what + ": its sequence is no number");
+    }
+    const auto journal = get(journal_);
+    if (!journal) return std::unexpected(journal.error());
+    const auto version = get(sealed_key(kVersionKey));
+    if (!version) return std::unexpected(version.error());
     is_new_ = !*version;
     // The version is read first: rows of a newer version may mean anything.
     if (*version) {
@@ -155,13 +202,13 @@ Result<void> EtcdRows::load(const RowStoreOptions& options) {
         if (!text) return fail(ErrorCode::corrupt, what + ": the journal does not match its CRC");
         auto rows = rows_of_journal(*text);
         if (!rows) return std::unexpected(rows.error().within(what));
-        unfinished_ = std::move(*rows);
+        unfinished_ = last_of_each_key(*rows);
         if (auto finished = finish_journal(); !finished) return finished;
     }
     std::string after;
     for (;;) {
-        const auto page = client_.list(rows_, after, kRowsOfPage);
-        if (!page) return std::unexpected(page.error().within(what));
+        const auto page = ask(what, [&] { return client_.list(rows_, after, kRowsOfPage); });
+        if (!page) return std::unexpected(page.error());
         for (const EtcdKey& stored : *page) {
             if (auto taken = take_row(stored, options); !taken) return std::unexpected(taken.error().within(what));
         }

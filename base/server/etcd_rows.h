@@ -1,13 +1,14 @@
 #pragma once
 
-// Rows in etcd, for several processes of which one at a time leads and writes. Every write holds only as long as the
-// leader's key is the one of this process, so a process that has been replaced without knowing it writes nothing. etcd
-// takes 128 changes in a transaction: a larger change is recorded as a journal first, and carried out in parts. The
-// next leader finishes a journal that it finds.
+// Rows in etcd, for several processes of which one at a time leads and writes. A write takes effect only while the
+// leader's key is the one of this process, and in the order of writes. So a process that was replaced writes nothing,
+// even if it does not know yet, and a delayed write overwrites nothing. etcd takes 128 changes in a transaction: a
+// larger change is recorded as a journal first, and carried out in parts. The next leader finishes a journal that it
+// finds.
 //
 // The keys of the rows are PREFIX NOUN "/" KEY, and their values are sealed (seal_row). The journal's key is PREFIX
-// "journal/" NOUN. A value that does not match its CRC is an error, and so is a row that cannot be read: etcd has
-// replicas, so only a person can tell what to do.
+// "journal/" NOUN, and that of the writes' number PREFIX "sequence/" NOUN. A value that does not match its CRC is an
+// error, and so is a row that cannot be read: etcd has replicas, so only a person can tell what to do.
 
 #include <cstdint>
 #include <functional>
@@ -23,11 +24,12 @@ namespace larder {
 struct EtcdFence {
     std::string key;  // the leader's, without the prefix
     std::int64_t create_revision = 0;
-    std::function<bool()> is_held;  // any thread; false for ever once the process no longer leads
+    std::function<bool()> is_held;  // any thread; false once the process no longer leads
 };
 
-// A write that etcd does not answer is tried again until `fence` is no longer held. Then it is an error, but it may
-// have been carried out. Use the store on one thread at a time.
+// Fails if `fence` is not held. Reads and writes that etcd does not answer are tried again until it is no longer held.
+// Then they are an error, but a write may have been carried out. A change has 1 MiB at most, else the error is
+// no_space. Use the store on one thread at a time.
 Result<std::unique_ptr<RowStore>> open_etcd_rows(const EtcdOptions& etcd, EtcdFence fence,
                                                  const RowStoreOptions& options);
 

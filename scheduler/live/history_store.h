@@ -26,7 +26,7 @@
 namespace larder::scheduler {
 
 struct HistoryStoreOptions {
-    std::string directory;               // the rows are in its subdirectory queue/; made if missing
+    std::string directory;  // the rows are in its subdirectory queue/; made if missing
     // Where several allocators that stand in for each other have the rows; then there is nothing in the directory.
     OpenRows shared_rows;
     std::vector<std::string> gpu_types;  // of the cluster

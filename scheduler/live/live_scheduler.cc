@@ -101,6 +101,11 @@ void LiveScheduler::cancel(JobId job, const std::string& by, Moment now, Done do
     save();
 }
 
+void LiveScheduler::when_saved(Done done) {
+    wait_for_save_.push_back(std::move(done));
+    save();
+}
+
 // --- ticks
 
 void LiveScheduler::tick(Moment now) {

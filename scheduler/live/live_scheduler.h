@@ -74,6 +74,10 @@ public:
     void submit(std::span<const Submission> jobs, const Submitter& by, Moment now, Submitted done);
     void cancel(JobId job, const std::string& by, Moment now, Done done);
     void tick(Moment now);
+    // True if all changes are on record, except the progress of running jobs, which is saved now and then.
+    bool all_saved() const { return !saving_ && queue_.unsaved().empty(); }
+    // Calls `done` once all changes so far are on record or could not be put there.
+    void when_saved(Done done);
 
     const JobQueue& queue() const { return queue_; }
     std::vector<QueueNote> take_notes() { return queue_.take_notes(); }

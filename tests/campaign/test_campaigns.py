@@ -32,6 +32,7 @@ def run(state: pathlib.Path, seconds: float, *options: object) -> subprocess.Com
         "kills",
         "hostile",
         "lying_nodes",
+        "failover",
         pytest.param("nth_failure", marks=pytest.mark.preloads),
         pytest.param("power_loss", marks=pytest.mark.preloads),
         "soak",

@@ -145,6 +145,40 @@ def test_one_leads_and_the_others_name_it(allocators: Allocators) -> None:
         assert allocators.ask(number, "POST", "/v1/jobs", {"name": "vision"}).status == 421
 
 
+def test_each_reloads_its_config_whatever_its_part(
+    larder_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    tokens = tmp_path / "tokens"
+
+    def write_token(token: str) -> None:
+        tokens.write_text(f"operator ann {token}\n")
+        tokens.chmod(0o600)
+
+    write_token("a-token-that-is-withdrawn")
+    allocators = Allocators(larder_bin, tmp_path, "--access.tokens", str(tokens), "--listen", "127.0.0.1:0")
+    try:
+        allocators.start(0)
+        assert allocators.leader() == 0
+        allocators.start(1)
+        allocators.until(lambda: allocators.names_leader(1), "does not stand by")
+        write_token("a-token-that-is-in-force")
+        for number in (0, 1):
+            allocators.signal(number, signal.SIGHUP)
+            allocators.until(lambda number=number: "reloaded" in allocators.log(number).read_text(), "not reloaded")
+        allocators.kill(0)
+        assert allocators.leader() == 1
+        port = int(re.findall(r"listening .*port=(\d+)", allocators.log(1).read_text())[-1])
+
+        def status(token: str) -> int:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            return ask(connection, "GET", "/v1/status", headers={"Authorization": f"Bearer {token}"}).status
+
+        assert status("a-token-that-is-in-force") == 200
+        assert status("a-token-that-is-withdrawn") == 401
+    finally:
+        allocators.end()
+
+
 def test_next_leader_has_what_was_acknowledged(allocators: Allocators) -> None:
     allocators.start(0, 1, 2)
     for turn in range(3):

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""etcd.py [--members N] [--max-txn-ops N]: runs the members of one etcd on loopback (1 if not told).
+"""etcd.py [--members N]: runs the members of one etcd on loopback (1 if not told).
 
 Each member has a loopback address of its own. Prints `endpoints`, separated by commas, and `pids` in the same order.
 A line of JSON on standard input is a command: {"kill": 0} kills that member with SIGKILL, {"start": 0} starts it again,
@@ -34,14 +34,14 @@ class Member:
             listening.close()
         self.child: program.Child | None = None
 
-    def start(self, cluster: str, options: list[str]) -> None:
+    def start(self, cluster: str) -> None:
         self.child = program.Child(
             ["etcd", "--name", self.name, "--data-dir", self.state / self.name, "--initial-cluster", cluster,
              "--listen-client-urls", self.client, "--advertise-client-urls", self.client,
              "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer,
              "--logger", "zap", "--log-level", "warn", "--log-outputs", "stderr",
              # A loaded machine of two processors must not lose its leader by chance.
-             "--heartbeat-interval", "200", "--election-timeout", "2000", *options],
+             "--heartbeat-interval", "200", "--election-timeout", "2000"],
             self.state / f"{self.name}.log",
         )  # fmt: skip
 
@@ -64,10 +64,8 @@ class Member:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--members", type=int, default=1)
-    parser.add_argument("--max-txn-ops", type=int)
     arguments = parser.parse_args()
     program.end_on_sigterm()
-    options = [] if arguments.max_txn_ops is None else ["--max-txn-ops", str(arguments.max_txn_ops)]
 
     with tempfile.TemporaryDirectory(prefix="larder-etcd-") as directory:
         members = [Member(pathlib.Path(directory), index) for index in range(arguments.members)]
@@ -77,7 +75,7 @@ def main() -> None:
             ((command, index),) = json.loads(line).items()
             member = members[index]
             if command == "start":
-                member.start(cluster, options)
+                member.start(cluster)
             else:
                 numbers = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP, "resume": signal.SIGCONT}
                 member.signal(numbers[command])
@@ -86,7 +84,7 @@ def main() -> None:
 
         try:
             for member in members:
-                member.start(cluster, options)
+                member.start(cluster)
             while not all(member.is_healthy() for member in members):
                 time.sleep(0.05)
             program.announce(

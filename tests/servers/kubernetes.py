@@ -42,6 +42,7 @@ MODULE = pathlib.Path(__file__).resolve().parent / "kubernetes"
 GO_VERSION = (1, 26)
 GO_MISSING = "Go 1.26 is missing: install it from https://go.dev/dl, or put its folder into the PATH"
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
+LINEARIZABLE = program.ROOT / "tests" / "campaign" / "linearizable"  # fetched here, too, for the campaign
 # A module of its own: Helm needs later versions of some packages than Kubernetes does.
 HELM = MODULE / "helm"
 # etcd and kube-apiserver do not always end at SIGTERM while clients are connected.
@@ -124,17 +125,22 @@ def build(folder: pathlib.Path) -> None:
     unfinished.rename(folder)
 
 
-def build_larder_kubernetes() -> pathlib.Path:
-    """The program under test. A build that changes nothing takes a second."""
+def build_program(module: pathlib.Path, output: pathlib.Path) -> None:
+    """Builds a program of this repository. A build that changes nothing takes a second."""
     go = find_go()
     assert go is not None, "tests are skipped without Go"
-    output = program.ROOT / "build" / "kubernetes" / "larder-kubernetes"
     ran = subprocess.run(
-        ["nice", "-n", "10", go, "build", "-o", output, "."], cwd=PRODUCT,
+        ["nice", "-n", "10", go, "build", "-o", output, "."], cwd=module,
         env=go_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
     )  # fmt: skip
     if ran.returncode != 0:
-        sys.exit(f"kubernetes.py: cannot build larder-kubernetes:\n{(ran.stdout + ran.stderr)[-4000:]}")
+        sys.exit(f"kubernetes.py: cannot build {output.name}:\n{(ran.stdout + ran.stderr)[-4000:]}")
+
+
+def build_larder_kubernetes() -> pathlib.Path:
+    """The program under test."""
+    output = program.ROOT / "build" / "kubernetes" / "larder-kubernetes"
+    build_program(PRODUCT, output)
     return output
 
 
@@ -265,6 +271,7 @@ def main() -> None:
     programs = install()
     if arguments.install:
         build_larder_kubernetes()
+        build_program(LINEARIZABLE, program.ROOT / "build" / "linearizable")
         return
     if arguments.directory is None:
         parser.error("DIRECTORY is missing")

@@ -70,15 +70,15 @@ Error refusal_of(const HttpResponse& response, const std::string& endpoint) {
                                         ", so no allocator listens there: check --allocator or $LARDER_ALLOCATOR"};
 }
 
-// One of several allocators may have been stopped without closing its connections. A request that changes something
-// could not be sent to another one after a wait in vain, so the one that leads is found out first.
+// Finds the allocator that leads first. One that hangs would cost the request: a change must not be sent to another
+// allocator after a timeout.
 HttpClient client_of(const Allocator& allocator) {
     constexpr std::int64_t kTimeout_ms = 2'000;
     HttpClient client(allocator.endpoint);
     if (allocator.endpoint.contains(',')) {
         HttpClientOptions options = allocator.options;
         options.timeout_ms = kTimeout_ms;
-        // Whatever it says: the request that follows reports what is wrong.
+        // The request that follows reports what is wrong.
         static_cast<void>(client.request("GET", "/v1", "", options));
     }
     return client;

@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/server/http_client.h"
@@ -56,6 +58,22 @@ protected:
                                .lost = {}});
     }
 
+    // Writes under whole keys, as a leader that ends right after.
+    void write_raw(const EtcdFence& fence, std::uint64_t number, const Row& row) {
+        EtcdClient client(options());
+        EXPECT_TRUE(client.write({&row, 1}, turn(fence, number)).value());
+    }
+    static EtcdClient::Turn turn(const EtcdFence& fence, std::uint64_t number) {
+        return {.fence = fence.key,
+                .create_revision = fence.create_revision,
+                .sequence = "sequence/queue",
+                .number = number};
+    }
+    std::uint64_t last_number() {
+        const auto key = EtcdClient(options()).get("sequence/queue").value();
+        return key ? std::stoull(key->value) : 0;
+    }
+
     static std::vector<Row> numbered(int count, const std::string& text) {
         std::vector<Row> rows;
         rows.reserve(static_cast<std::size_t>(count));
@@ -100,11 +118,15 @@ TEST_F(EtcdRowsTest, ManyRowsAreOneChange) {
     store = open(lead(), rows);
     ASSERT_TRUE(store) << store.error().message;
     EXPECT_EQ(rows.size(), many.size());
-    const std::vector<Row> too_large = numbered(300, std::string(8000, 'x'));
-    const auto refused = (*store)->write(too_large);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code, ErrorCode::no_space);
-    EXPECT_THAT(refused.error().message, HasSubstr("bytes is more than etcd takes"));
+    for (const std::size_t count : {std::size_t{1}, std::size_t{99}, std::size_t{300}}) {
+        const std::vector<Row> change = count == 1
+                                            ? std::vector<Row>{{"large", std::string(2u << 20, 'x')}}
+                                            : numbered(static_cast<int>(count), std::string(1'500'000 / count, 'x'));
+        const auto refused = (*store)->write(change);
+        ASSERT_FALSE(refused) << count;
+        EXPECT_EQ(refused.error().code, ErrorCode::no_space);
+        EXPECT_THAT(refused.error().message, HasSubstr("bytes is more than etcd takes"));
+    }
     const Row after{"after", "1"};
     EXPECT_TRUE((*store)->write({&after, 1}));
 }
@@ -132,18 +154,61 @@ TEST_F(EtcdRowsTest, NextLeaderFinishesJournal) {
         ASSERT_TRUE(open(lead(), rows));
     }
     const EtcdFence fence = lead();
-    EtcdClient client(options());
     // The leader ended after the journal and one row.
-    const Row journal{"journal/queue", seal_row("journal/queue", R"([["a","1"],["b","2"],["old",null]])")};
+    const Row journal{"journal/queue", seal_row("journal/queue", R"([["a","0"],["a","1"],["b","2"],["old",null]])")};
     const Row done{"queue/a", seal_row("a", "1")};
     const Row old{"queue/old", seal_row("old", "0")};
-    for (const Row& row : {journal, done, old}) {
-        EXPECT_TRUE(client.write({&row, 1}, fence.key, fence.create_revision).value());
-    }
+    for (const Row& row : {journal, done, old}) write_raw(fence, last_number(), row);
     auto store = open(fence, rows);
     ASSERT_TRUE(store) << store.error().message;
     EXPECT_EQ(rows, (Rows{{"a", "1"}, {"b", "2"}}));
-    EXPECT_EQ(client.get("journal/queue").value(), std::nullopt);
+    EXPECT_FALSE(EtcdClient(options()).get("journal/queue").value());
+}
+
+TEST_F(EtcdRowsTest, LastRowOfAKeyCounts) {
+    Rows rows;
+    const EtcdFence fence = lead();
+    auto store = open(fence, rows);
+    ASSERT_TRUE(store);
+    // Changes that are written together have some rows in common.
+    std::vector<Row> few{{"numbers", "1"}, {"job/1", "x"}, {"numbers", "2"}, {"job/1", std::nullopt}};
+    ASSERT_TRUE((*store)->write(few));
+    std::vector<Row> many = numbered(150, "1");
+    many.insert(many.begin(), {"numbers", "3"});
+    many.push_back({"numbers", "4"});
+    ASSERT_TRUE((*store)->write(many));
+    ASSERT_TRUE(open(fence, rows));
+    EXPECT_EQ(rows.size(), 151u);
+    EXPECT_EQ(rows["numbers"], "4");
+}
+
+TEST_F(EtcdRowsTest, DelayedWriteOverwritesNothing) {
+    Rows rows;
+    const EtcdFence fence = lead();
+    auto store = open(fence, rows);
+    ASSERT_TRUE(store);
+    const EtcdClient::Turn turn_of_first = turn(fence, last_number());
+    const Row first{"queue/a", seal_row("a", "1")};
+    EtcdClient client(options());
+    ASSERT_TRUE(client.write({&first, 1}, turn_of_first).value());
+    // The answer was lost, and the write is tried again.
+    EXPECT_TRUE(client.write({&first, 1}, turn_of_first).value());
+    store = open(fence, rows);
+    EXPECT_EQ(rows["a"], "1");
+    const Row second{"a", "2"};
+    ASSERT_TRUE((*store)->write({&second, 1}));
+    // An attempt that was on its way for long.
+    EXPECT_FALSE(client.write({&first, 1}, turn_of_first));
+    ASSERT_TRUE(open(fence, rows));
+    EXPECT_EQ(rows["a"], "2");
+}
+
+TEST_F(EtcdRowsTest, FenceThatIsNotHeldOpensNothing) {
+    Rows rows;
+    const auto opened = open({.key = "leader", .create_revision = 0, .is_held = [] { return false; }}, rows);
+    ASSERT_FALSE(opened);
+    EXPECT_THAT(opened.error().message, HasSubstr("this process no longer leads"));
+    EXPECT_EQ(last_number(), 0u);
 }
 
 TEST_F(EtcdRowsTest, DamageAndNewerVersionAreRefused) {
@@ -156,9 +221,7 @@ TEST_F(EtcdRowsTest, DamageAndNewerVersionAreRefused) {
     ASSERT_FALSE(newer);
     EXPECT_EQ(newer.error().code, ErrorCode::unsupported);
     EXPECT_THAT(newer.error().message, HasSubstr("has version 2, but this larder reads 1 and older"));
-    EtcdClient client(options());
-    const Row damaged{"queue/a", seal_row("b", "1")};
-    EXPECT_TRUE(client.write({&damaged, 1}, fence.key, fence.create_revision).value());
+    write_raw(fence, last_number(), {"queue/a", seal_row("b", "1")});
     const auto corrupt = open(fence, rows, 2);
     ASSERT_FALSE(corrupt);
     EXPECT_EQ(corrupt.error().code, ErrorCode::corrupt);
@@ -176,8 +239,17 @@ TEST_F(EtcdRowsTest, WriteWaitsForEtcdAsLongAsTheProcessLeads) {
     ASSERT_FALSE(given_up);
     EXPECT_THAT(given_up.error().message, HasSubstr("this process no longer leads"));
     is_held_ = true;
+    std::atomic<bool> answered = false;
+    std::jthread writes([&] {
+        EXPECT_TRUE((*store)->write({&row, 1}));
+        answered = true;
+    });
+    // Some attempts fail meanwhile.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    EXPECT_FALSE(answered);
     etcd_.ask(R"({"start": 0})");
-    EXPECT_TRUE((*store)->write({&row, 1}));
+    writes.join();
+    EXPECT_TRUE(answered);
 }
 
 TEST(EtcdClientTest, GoesToMemberThatAnswers) {
@@ -189,14 +261,16 @@ TEST(EtcdClientTest, GoesToMemberThatAnswers) {
     ASSERT_TRUE(client.create("leader", "me", lease));
     for (const std::string member : {"0", "1", "2"}) {
         etcd.ask("{\"pause\": " + member + "}");
-        const auto key = client.create("leader", "another", 0);
+        // Without the member that led the others, they need some seconds to elect one.
+        auto key = client.create("leader", "another", 0);
+        for (int tries = 0; !key && tries < 50; ++tries) key = client.create("leader", "another", 0);
         ASSERT_TRUE(key) << key.error().message;
         EXPECT_EQ(key->value, "me");
-        EXPECT_GT(client.keep_lease(lease).value(), 0);
         etcd.ask("{\"resume\": " + member + "}");
     }
+    EXPECT_GT(client.keep_lease(lease).value(), 0);
     ASSERT_TRUE(client.revoke_lease(lease));
-    EXPECT_EQ(client.get("leader").value(), std::nullopt);
+    EXPECT_FALSE(client.get("leader").value());
     EXPECT_EQ(client.keep_lease(lease).value(), 0);
 }
 
