@@ -50,7 +50,7 @@ public:
     // True if the extension's record has all its changes. when_saved() calls `done` on the service's thread once the
     // record has all those made so far, or with an error if the last could not be written.
     virtual bool all_saved() const { return true; }
-    virtual void when_saved(Done done) { done({}); }
+    virtual void when_saved(const Done& done) { done({}); }
     // Returns metrics in Prometheus' text format.
     virtual std::string metrics_text() = 0;
 };

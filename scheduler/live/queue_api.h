@@ -32,7 +32,7 @@ public:
     void put_status(boost::json::object& status) const override;
     std::string metrics_text() override;
     bool all_saved() const override { return scheduler_.all_saved(); }
-    void when_saved(allocator::Done done) override { scheduler_.when_saved(std::move(done)); }
+    void when_saved(const allocator::Done& done) override { scheduler_.when_saved(done); }
 
 private:
     static Submitter submitter_of(const HttpRequest& request);
