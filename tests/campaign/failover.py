@@ -32,7 +32,6 @@ from http_api import Answer, UnixConnection, ask
 
 HERE = pathlib.Path(__file__).resolve().parent
 REMOTE = 1_000_000_000  # bytes/s
-FLOOR = 1_000_000  # of a node without a lease
 LEASE_S = 3
 TAKE_OVER_S = 10.0
 # Until a leader that was cut off has stepped down, and for the requests that it held up.
@@ -280,13 +279,21 @@ class Client(Worker):
                 self.number += CLIENTS
 
 
+@dataclasses.dataclass
+class Lease:
+    began: float
+    ends: float
+    rate: float  # bytes per second, like the floor
+    floor: float
+
+
 class Node(Worker):
     """Reports for a node, as larderd does, and notes which rates are in force there, and when."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         super().__init__(cluster)
         self.node = name
-        self.in_force: list[tuple[float, float, float]] = []  # from, until, bytes per second
+        self.leases: list[Lease] = []
 
     def work(self) -> None:
         applied = 0
@@ -305,7 +312,16 @@ class Node(Worker):
             lease = answer.json()["lease"]
             applied = lease["number"]
             rate = sum(rate["bytes_per_second"] for rate in lease["rates"])
-            self.in_force.append((time.monotonic(), sent + lease["lease_ms"] / 1000, rate))
+            self.leases.append(
+                Lease(time.monotonic(), sent + lease["lease_ms"] / 1000, rate, lease["floor_bytes_per_second"])
+            )
+
+    def rate_at(self, at: float) -> float:
+        """The most that the node may take then: the rate of its last lease or, once that has expired, its floor."""
+        begun = [lease for lease in self.leases if lease.began <= at]
+        if not begun:
+            return 0.0
+        return begun[-1].rate if at < begun[-1].ends else begun[-1].floor
 
 
 class Submitter(Worker):
@@ -456,10 +472,8 @@ class Round:
                 raise Failure(f"job {job} ran {len(runs)} times, in attempts {runs}")
 
     def check_rates(self, nodes: list[Node]) -> None:
-        for at in sorted(start for node in nodes for start, _, _ in node.in_force):
-            rates = [
-                max((rate for start, end, rate in node.in_force if start <= at < end), default=FLOOR) for node in nodes
-            ]
+        for at in sorted(lease.began for node in nodes for lease in node.leases):
+            rates = [node.rate_at(at) for node in nodes]
             if sum(rates) > REMOTE * (1 + 1e-9):
                 raise Failure(f"the rates {rates} were in force at a time, together more than {REMOTE}")
 

@@ -20,7 +20,6 @@ from servers import ServerProgram
 
 REMOTE = 1e9  # bytes per second
 LEASE_S = 3
-FLOOR = 1e6  # bytes per second of a node without a lease
 
 
 class Allocators:
@@ -239,7 +238,7 @@ class Node(threading.Thread):
         super().__init__(daemon=True)
         self.allocators = allocators
         self.name = name
-        self.in_force: list[tuple[float, float, float]] = []  # from, until, bytes per second
+        self.in_force: list[tuple[float, float, float, float]] = []  # from, until, bytes per second, and afterwards
         self.leases = 0
         self.ends = threading.Event()
 
@@ -262,7 +261,15 @@ class Node(threading.Thread):
             applied = lease["number"]
             self.leases += 1
             rate = sum(rate["bytes_per_second"] for rate in lease["rates"])
-            self.in_force.append((now, sent + lease["lease_ms"] / 1000, rate))
+            self.in_force.append((now, sent + lease["lease_ms"] / 1000, rate, lease["floor_bytes_per_second"]))
+
+    def rate_at(self, at: float) -> float:
+        """The most that the node may take then: the rate of its last lease or, once that has expired, its floor."""
+        begun = [lease for lease in self.in_force if lease[0] <= at]
+        if not begun:
+            return 0.0
+        _, ends, rate, floor = begun[-1]
+        return rate if at < ends else floor
 
 
 @pytest.mark.parametrize("fault", ["kill", "stop"])
@@ -297,14 +304,7 @@ def test_leases_of_two_leaders_never_exceed_the_remote(allocators: Allocators, f
     for node in nodes:
         node.ends.set()
         node.join()
-    starts = [start for node in nodes for start, _, _ in node.in_force]
-    most = max(
-        sum(
-            max((rate for start, end, rate in node.in_force if start <= at < end), default=FLOOR)
-            for node in nodes
-        )
-        for at in starts
-    )  # fmt: skip
+    most = max(sum(node.rate_at(at) for node in nodes) for other in nodes for at, *_ in other.in_force)
     assert 0.5 * REMOTE < most <= REMOTE * (1 + 1e-9), most
 
 
