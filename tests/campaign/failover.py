@@ -32,7 +32,7 @@ from http_api import Answer, UnixConnection, ask
 
 HERE = pathlib.Path(__file__).resolve().parent
 REMOTE = 1_000_000_000  # bytes/s
-LEASE_S = 3
+LEASE_S = 8  # longer than it takes until another allocator leads
 TAKE_OVER_S = 10.0
 # Until a leader that was cut off has stepped down, and for the requests that it held up.
 SETTLE_S = 60.0
@@ -126,7 +126,7 @@ class Cluster:
             command = [
                 self.campaign.bin / "larder-allocator", "--socket", self.socket(name), "--remote-bandwidth", "1 GB/s",
                 "--lease", f"{LEASE_S} s", "--floor", "1 MB/s", "--listen", f"{address}:7600", "--plain-tcp", "true",
-                "--access.tokens", self.work / "tokens", "--etcd.name", name, "--etcd.lease", "4 s",
+                "--access.tokens", self.work / "tokens", "--etcd.name", name, "--etcd.lease", "3 s",
                 "--etcd.endpoints", ",".join(f"http://{ADDRESS[member]}:2379" for member in MEMBERS),
                 "--scheduler.engine", "agent", "--scheduler.node.n1.gpus", "64",
                 "--scheduler.directory", self.work / "jobs",
@@ -139,7 +139,7 @@ class Cluster:
     def check(self) -> None:
         for name, child in self.children.items():
             code = child.process.poll()
-            if code is not None and code != -signal.SIGKILL:
+            if code is not None and code not in (0, -signal.SIGKILL):
                 log = (self.work / f"{name}.log").read_text(errors="replace")[-3000:]
                 raise Failure(f"{name} ended by itself with {code}:\n{log}")
 
@@ -383,12 +383,15 @@ class Round:
         etcd = tuple(ADDRESS[member] for member in MEMBERS)
         others = tuple(ADDRESS[name] for name in ALLOCATORS if name != leader)
         kind = self.draw.choice(
-            ("kill", "stop", "cut from etcd", "cut from clients", "cut from all", "kill etcd", "cut etcd")
+            ("kill", "end", "stop", "cut from etcd", "cut from clients", "cut from all", "kill etcd", "cut etcd")
         )
         began = time.monotonic()
         took = 0.0
-        if kind == "kill":
-            cluster.kill(leader)
+        if kind in ("kill", "end"):
+            if kind == "kill":
+                cluster.kill(leader)
+            else:
+                cluster.children[leader].stop()
             cluster.wait_for_leader(TAKE_OVER_S, leader)
             took = time.monotonic() - began
             cluster.start(leader)
