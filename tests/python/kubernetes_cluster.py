@@ -85,14 +85,17 @@ class Cluster:
             self._start()
             started.pop_all()
 
-    def _start(self) -> None:
+    def _start_plane(self, nodes: tuple[str, ...]) -> None:
         (self.directory / "plane").mkdir()
         self.server = ServerProgram("kubernetes.py", self.directory / "plane")
         self._stack.callback(self.server.stop)
         self.kubeconfig = pathlib.Path(self.server.values["kubeconfig"])
-        self.apply(*(self._node(name) for name in (*NODES, EMPTY_NODE)))
+        self.apply(*map(self.node, nodes))
         # Until its service account is there, a namespace takes no pods.
         self.until(lambda: not self.try_kubectl("get", "serviceaccount", "default").returncode)
+
+    def _start(self) -> None:
+        self._start_plane((*NODES, EMPTY_NODE))
         self._certificate()
         self.kubectl("create", "namespace", NAMESPACE)
         self.kubectl(
@@ -119,7 +122,7 @@ class Cluster:
             self._start_node(node, secret)
         self.start_controller("c1")
 
-    def _node(self, name: str) -> dict[str, object]:
+    def node(self, name: str) -> dict[str, object]:
         resources = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": str(GPUS)}
         return {
             "apiVersion": "v1",

@@ -19,6 +19,7 @@ import (
 	"larder.io/larder/scheduler/engines/kubernetes/internal/allocator"
 	"larder.io/larder/scheduler/engines/kubernetes/internal/datasets"
 	"larder.io/larder/scheduler/engines/kubernetes/internal/follow"
+	"larder.io/larder/scheduler/engines/kubernetes/internal/place"
 	"larder.io/larder/scheduler/engines/kubernetes/internal/remote"
 	"larder.io/larder/scheduler/engines/kubernetes/internal/wire"
 )
@@ -32,6 +33,8 @@ func runController(ctx context.Context, flags *flag.FlagSet, arguments []string)
 	flags.StringVar(&options.CAFile, "allocator-ca", "", "PEM file of the authorities of the allocator's certificate")
 	gpuResources := flags.String("gpu-resources", "nvidia.com/gpu", "resources that are GPUs, separated by commas")
 	interval := flags.Duration("interval", 5*time.Second, "how often all is compared when nothing happens")
+	places := flags.Bool("place", false, "let the allocator decide where gated pods run; it needs scheduler.engine = agent")
+	agent := flags.String("agent", "kubernetes", "with --place: the name of all controllers that stand by for each other")
 	elect := flags.Bool("leader-election", true, "let one of several controllers act")
 	namespace := flags.String("leader-election-namespace", "", "namespace of the lease; default: that of the pod")
 	leaseDuration := flags.Duration("lease-duration", 15*time.Second, "after which time a leader that is silent is replaced")
@@ -52,11 +55,13 @@ func runController(ctx context.Context, flags *flag.FlagSet, arguments []string)
 		return fmt.Errorf("select pods: %w", err)
 	}
 	renew, retry := *leaseDuration*2/3, *leaseDuration/6
+	// Pods that do not matter are not kept in memory.
+	pods := cache.ByObject{Label: labels.NewSelector().Add(*followed)}
+	if *places {
+		pods = cache.ByObject{Transform: place.StripPod}
+	}
 	manager, err := newManager(ctrl.Options{
-		// Pods without the label are not kept in memory.
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}: {Label: labels.NewSelector().Add(*followed)},
-		}},
+		Cache:                         cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: pods}},
 		Metrics:                       server.Options{BindAddress: *metrics},
 		HealthProbeBindAddress:        *health,
 		LeaderElection:                *elect,
@@ -73,6 +78,12 @@ func runController(ctx context.Context, flags *flag.FlagSet, arguments []string)
 	resources := strings.Split(*gpuResources, ",")
 	if err := follow.SetUp(manager, follow.NewFollower(api), resources, *interval); err != nil {
 		return fmt.Errorf("set up the jobs: %w", err)
+	}
+	if *places {
+		options := place.Options{Name: *agent, GPUResources: resources, Interval: *interval}
+		if err := manager.Add(place.NewAgent(api, manager.GetClient(), manager.GetCache(), options)); err != nil {
+			return fmt.Errorf("set up the agent: %w", err)
+		}
 	}
 	if err := (&datasets.Reconciler{Client: manager.GetClient(), Allocator: api}).SetUp(manager, *interval); err != nil {
 		return fmt.Errorf("set up the Datasets: %w", err)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -13,7 +14,7 @@ import (
 
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{batchv1.AddToScheme, corev1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("register types: %w", err)
 		}
@@ -27,6 +28,7 @@ func newManager(options ctrl.Options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the API server: %w", err)
 	}
+	config.QPS = -1 // The API server itself limits its clients.
 	if options.Scheme, err = newScheme(); err != nil {
 		return nil, err
 	}

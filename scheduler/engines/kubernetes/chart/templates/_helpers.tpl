@@ -24,3 +24,19 @@ seccompProfile: {type: RuntimeDefault}
 imagePullSecrets: {{ toJson . }}
 {{- end }}
 {{- end }}
+
+{{/* The allocator's file, if it decides where pods run. */}}
+{{- define "larder.scheduler" -}}
+[scheduler]
+engine = "agent"
+policy = {{ .Values.place.policy | quote }}
+start_timeout = {{ .Values.place.startTimeout | quote }}
+{{- range $node, $gpus := .Values.place.nodes }}
+[scheduler.node.{{ $node | quote }}]
+gpus = {{ $gpus }}
+{{- end }}
+{{- range .Values.place.tenants }}
+[scheduler.tenant.{{ . | quote }}]
+{{- end }}
+{{ .Values.place.config }}
+{{- end }}

@@ -16,7 +16,12 @@ const (
 	DatasetLabel = "larder.io/dataset"
 	// JobLabel makes all pods of a namespace with the same value one job. Without it, a job is the pods of one owner.
 	JobLabel = "larder.io/job"
+	// GangLabel does the same, and makes the pods a gang for the allocator, if that places them.
+	GangLabel = "larder.io/gang"
 )
+
+// AttemptAnnotation is on pods that Larder has placed itself.
+const AttemptAnnotation = "larder.io/attempt"
 
 // NamePrefix begins the names of all jobs that come from Kubernetes, and of no other jobs.
 const NamePrefix = "kubernetes-"
@@ -41,10 +46,15 @@ func JobName(pod *corev1.Pod) string {
 	if owner := metav1.GetControllerOf(pod); owner != nil {
 		name = owner.Name
 	}
-	if label := pod.Labels[JobLabel]; label != "" {
+	if label := LabelledJob(pod.Labels); label != "" {
 		name = label
 	}
 	return NamePrefix + pod.Namespace + "." + name
+}
+
+// LabelledJob returns the name that labels of a pod give to its job; empty: none.
+func LabelledJob(labels map[string]string) string {
+	return cmp.Or(labels[GangLabel], labels[JobLabel])
 }
 
 // JobsOf returns the jobs that the pods make, by name. A pod counts from its binding to a node until it has ended or is
@@ -74,12 +84,18 @@ func JobsOf(pods []corev1.Pod, gpuResources []string) map[string]Job {
 }
 
 func runs(pod *corev1.Pod) bool {
+	if pod.Annotations[AttemptAnnotation] != "" {
+		return false // The allocator knows the job: it has placed it.
+	}
 	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	return pod.Labels[DatasetLabel] != "" && pod.Spec.NodeName != "" && !ended
 }
 
-func gpusOf(pod *corev1.Pod, resources []string) int64 {
-	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+func gpusOf(pod *corev1.Pod, resources []string) int64 { return GPUsOf(&pod.Spec, resources) }
+
+// GPUsOf returns the GPUs that a pod of this spec requests.
+func GPUsOf(spec *corev1.PodSpec, resources []string) int64 {
+	requests := resourcehelper.PodRequests(&corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{})
 	var gpus int64
 	for _, name := range resources {
 		quantity := requests[corev1.ResourceName(name)]

@@ -1,0 +1,489 @@
+package place
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"larder.io/larder/scheduler/engines/kubernetes/internal/allocator"
+	"larder.io/larder/scheduler/engines/kubernetes/internal/wire"
+)
+
+const (
+	waitS = 20 // for actions, in one request
+	// The shortest time between two looks, so that one look takes many changes.
+	lookEvery = 20 * time.Millisecond
+	// A failed request is repeated after these times: the first, doubled each time, up to the last.
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = 5 * time.Second
+	// The steps that are carried out at the same time, each for another gang.
+	stepsAtOnce = 8
+)
+
+// Engine is the allocator's API for agents.
+type Engine interface {
+	Attach(ctx context.Context, state allocator.EngineState) (string, error)
+	Actions(ctx context.Context, session string, after int64, waitS int) ([]allocator.EngineAction, error)
+	Report(ctx context.Context, session string, number int64, events []allocator.EngineEvent) error
+}
+
+// API is all that an Agent needs of the allocator.
+type API interface {
+	Engine
+	Queue
+}
+
+// Options of an Agent.
+type Options struct {
+	// All replicas have the same name, so that one takes over from another at once.
+	Name         string
+	GPUResources []string
+	// How often the allocator's queue is compared with the gangs.
+	Interval time.Duration
+}
+
+// Agent is the allocator's agent for a cluster. Only the leader of several runs.
+type Agent struct {
+	api      API
+	options  Options
+	store    *store
+	cluster  *cluster
+	mirror   *mirror
+	log      *slog.Logger
+	informer cache.Cache
+
+	attempts map[GangID]*Attempt
+	// Attempts that start once the attempt before has ended.
+	next    map[GangID]allocator.EngineAction
+	byKey   map[Key]GangID
+	session string
+	number  int64
+	nodes   Nodes
+	told    map[string]NodeState
+}
+
+// NewAgent makes an Agent, which has to be started.
+func NewAgent(api API, to client.Client, informers cache.Cache, options Options) *Agent {
+	from := newStore(options.GPUResources)
+	writer := &cluster{client: to}
+	log := slog.Default().With("controller", "place")
+	return &Agent{
+		api: api, options: options, store: from, cluster: writer, informer: informers, log: log,
+		mirror:   newMirror(api, writer, from, log, time.Now()),
+		attempts: make(map[GangID]*Attempt), next: make(map[GangID]allocator.EngineAction), byKey: make(map[Key]GangID),
+	}
+}
+
+// NeedLeaderElection makes the manager start only one of several.
+func (a *Agent) NeedLeaderElection() bool { return true }
+
+// errSessionOver says that the agent has to attach again.
+var errSessionOver = errors.New("the session is over")
+
+// Start runs until ctx is done.
+func (a *Agent) Start(ctx context.Context) error {
+	if err := a.store.watch(ctx, a.informer); err != nil {
+		return err
+	}
+	restored := false
+	for ctx.Err() == nil {
+		if err := retry(ctx, a.log, "list the queue", func() error { _, err := a.mirror.refresh(ctx); return err }); err != nil {
+			return nil // The context is done.
+		}
+		if !restored {
+			a.restore()
+			restored = true
+		}
+		if err := retry(ctx, a.log, "attach to the allocator", func() error { return a.attach(ctx) }); err != nil {
+			return nil
+		}
+		a.runSession(ctx)
+	}
+	return nil
+}
+
+// retry repeats what fails until it succeeds. It returns an error only if ctx is done, or the session is over.
+func retry(ctx context.Context, log *slog.Logger, what string, do func() error) error {
+	wait := firstRetry
+	for {
+		err := do()
+		if err == nil || errors.Is(err, errSessionOver) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		log.Warn("cannot "+what, "error", err, "again_in", wait)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, lastRetry)
+	}
+}
+
+// restore finds the attempts that a former leader has left. Those whose job has ended long ago are not looked at.
+func (a *Agent) restore() {
+	for _, id := range a.store.all() {
+		attempt := Restore(a.store.get(id))
+		if attempt == nil || !a.mirror.isActive(id, attempt.Key.Job) {
+			if attempt == nil || !a.runs(id) {
+				continue
+			}
+		}
+		a.attempts[id] = attempt
+		a.byKey[attempt.Key] = id
+	}
+}
+
+// runs tells whether a gang has pods whose gates are gone and that have not ended.
+func (a *Agent) runs(id GangID) bool {
+	for _, pod := range a.store.get(id).Pods {
+		if !pod.Gated && !pod.hasEnded() {
+			return true
+		}
+	}
+	return false
+}
+
+func now() float64 { return float64(time.Now().UnixMilli()) / 1000 }
+
+func (a *Agent) attach(ctx context.Context) error {
+	a.store.changed() // All gangs are looked at below.
+	states, withGPUs := a.store.nodeStates()
+	a.nodes = states
+	a.told = make(map[string]NodeState)
+	state := allocator.EngineState{Agent: a.options.Name, Nodes: []allocator.EngineEvent{}, Attempts: []allocator.EngineEvent{}}
+	for _, name := range withGPUs {
+		a.told[name] = states.state(name)
+		state.Nodes = append(state.Nodes, nodeEvent(name, states.state(name)))
+	}
+	var ids []GangID
+	for id, attempt := range a.attempts {
+		event := attempt.LastEvent(a.store.get(id), states)
+		event.AtUnixS = now()
+		state.Attempts = append(state.Attempts, event)
+		ids = append(ids, id)
+	}
+	session, err := a.api.Attach(ctx, state)
+	if err != nil {
+		return err
+	}
+	a.session, a.number = session, 0
+	clear(a.next)
+	for i, event := range state.Attempts {
+		a.noteTold(ids[i], event)
+	}
+	a.store.again(a.store.all()...)
+	a.log.Info("attached to the allocator", "session", session, "nodes", len(state.Nodes), "attempts", len(state.Attempts))
+	return nil
+}
+
+func nodeEvent(name string, state NodeState) allocator.EngineEvent {
+	event := allocator.EngineEvent{Kind: string(state), Node: name, AtUnixS: now()}
+	switch state {
+	case NodeDrained:
+		event.Message = "it is cordoned"
+	case NodeLost:
+		event.Message = "it is not ready"
+	case NodeBack:
+	}
+	return event
+}
+
+// noteTold notes that an event is on record.
+func (a *Agent) noteTold(id GangID, event allocator.EngineEvent) {
+	attempt := a.attempts[id]
+	if attempt == nil || !attempt.Told(event) {
+		return
+	}
+	delete(a.attempts, id)
+	delete(a.byKey, attempt.Key)
+	if event.Kind == "ended" && !event.WasStopping {
+		a.mirror.ended(id)
+	}
+	if next, waits := a.next[id]; waits {
+		delete(a.next, id)
+		a.begin(id, next)
+	}
+	a.store.again(id)
+}
+
+// runSession goes on until the session is over.
+func (a *Agent) runSession(ctx context.Context) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	actions := make(chan []allocator.EngineAction)
+	over := make(chan struct{})
+	var polling sync.WaitGroup
+	polling.Go(func() {
+		defer close(over)
+		a.poll(ctx, a.session, actions)
+	})
+	defer polling.Wait()
+	defer end()
+	ticker := time.NewTicker(a.options.Interval)
+	defer ticker.Stop()
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		var orphans []allocator.EngineEvent
+		var all []GangID
+		select {
+		case <-ctx.Done():
+			return
+		case <-over:
+			return
+		case taken := <-actions:
+			orphans = a.take(taken)
+		case <-ticker.C:
+			ids, err := a.mirror.refresh(ctx)
+			if err != nil {
+				a.log.Warn("cannot compare the gangs with the queue", "error", err)
+			}
+			all = append(ids, a.store.all()...)
+		case <-a.store.wake:
+		case <-again.C:
+		}
+		failed, err := a.look(ctx, all, orphans)
+		if err != nil {
+			return
+		}
+		if len(failed) > 0 {
+			a.store.again(failed...)
+			again.Reset(firstRetry)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// poll takes actions until the session is over.
+func (a *Agent) poll(ctx context.Context, session string, actions chan<- []allocator.EngineAction) {
+	after := int64(0)
+	for {
+		var taken []allocator.EngineAction
+		err := retry(ctx, a.log, "ask for actions", func() error {
+			var err error
+			taken, err = a.api.Actions(ctx, session, after, waitS)
+			return overIfRefused(err)
+		})
+		if err != nil {
+			return
+		}
+		if len(taken) == 0 {
+			continue
+		}
+		after = taken[len(taken)-1].Number
+		select {
+		case actions <- taken:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// overIfRefused tells refusals that end the session from failures that pass.
+func overIfRefused(err error) error {
+	if wire.IsStatus(err, http.StatusConflict) || wire.IsStatus(err, http.StatusBadRequest) {
+		return fmt.Errorf("%w: %w", errSessionOver, err)
+	}
+	return err
+}
+
+// take notes what the allocator wants. It returns the events of attempts that are not here.
+func (a *Agent) take(actions []allocator.EngineAction) []allocator.EngineEvent {
+	var events []allocator.EngineEvent
+	for _, action := range actions {
+		key := Key{action.Job, action.Attempt}
+		if action.Do == "start" {
+			events = append(events, a.takeStart(key, action)...)
+			continue
+		}
+		id, known := a.byKey[key]
+		if !known {
+			for waiting, next := range a.next {
+				if next.Job == key.Job && next.Attempt == key.Attempt {
+					delete(a.next, waiting)
+				}
+			}
+			code := int64(0)
+			events = append(events, allocator.EngineEvent{
+				Kind: "ended", Job: key.Job, Attempt: key.Attempt, ExitCode: &code, WasStopping: true})
+			continue
+		}
+		if attempt := a.attempts[id]; attempt.Undo == nil || attempt.Undo.Reason != Stopped {
+			attempt.Undo = &Undo{Stopped, "Larder has stopped it"}
+		}
+		a.store.again(id)
+	}
+	return events
+}
+
+func (a *Agent) takeStart(key Key, action allocator.EngineAction) []allocator.EngineEvent {
+	if _, known := a.byKey[key]; known {
+		return nil
+	}
+	id, ours := gangOf(action.Parameters)
+	if !ours {
+		return []allocator.EngineEvent{{Kind: "rejected", Job: key.Job, Attempt: key.Attempt, ForGood: true,
+			Message: "it is no gang of Kubernetes: submit it there"}}
+	}
+	if before := a.attempts[id]; before != nil {
+		if before.Undo == nil {
+			before.Undo = &Undo{Stopped, "Larder has started another attempt"}
+		}
+		a.next[id] = action
+		a.store.again(id)
+		return nil
+	}
+	return a.begin(id, action)
+}
+
+// begin makes an attempt of an action.
+func (a *Agent) begin(id GangID, action allocator.EngineAction) []allocator.EngineEvent {
+	key := Key{action.Job, action.Attempt}
+	sizes, err := a.store.get(id).sizes()
+	var plan []Slot
+	if err == nil {
+		plan, err = planOf(action.Tasks, sizes)
+	}
+	if err != nil {
+		return []allocator.EngineEvent{{Kind: "rejected", Job: key.Job, Attempt: key.Attempt, Message: shortened(err.Error())}}
+	}
+	a.attempts[id] = NewAttempt(key, plan)
+	a.byKey[key] = id
+	a.store.again(id)
+	return nil
+}
+
+// work is a gang that a look has decided on.
+type work struct {
+	id       GangID
+	attempt  *Attempt
+	decision Decision
+	err      error
+}
+
+// look decides on all gangs that have changed, carries that out, and reports it. It returns the gangs to look at again
+// soon. The error is that the session, or the time, is over.
+func (a *Agent) look(ctx context.Context, more []GangID, events []allocator.EngineEvent) ([]GangID, error) {
+	ids, renewed := a.store.changed()
+	if renewed {
+		events = append(events, a.renewNodes()...)
+		for id := range a.attempts {
+			more = append(more, id)
+		}
+	}
+	ids = unique(append(ids, more...))
+	var failed []GangID
+	if err := a.mirror.sync(ctx, ids, func(id GangID) bool { return a.attempts[id] != nil }); err != nil {
+		a.log.Warn("cannot make the queue as the gangs are", "error", err)
+		failed = append(failed, ids...)
+	}
+	var works []*work
+	for _, id := range ids {
+		attempt := a.attempts[id]
+		decision := Decide(a.store.get(id), attempt, a.nodes)
+		if len(decision.Steps) > 0 || decision.Event != nil {
+			works = append(works, &work{id: id, attempt: attempt, decision: decision})
+		}
+	}
+	a.carryOut(ctx, works)
+	var told []*work
+	for _, one := range works {
+		if one.err != nil {
+			a.log.Warn("cannot carry out a decision", "gang", one.id.String(), "error", one.err)
+			failed = append(failed, one.id)
+		}
+		if one.decision.Event != nil {
+			one.decision.Event.AtUnixS = now()
+			events = append(events, *one.decision.Event)
+			told = append(told, one)
+		}
+	}
+	if len(events) == 0 {
+		return failed, nil
+	}
+	err := retry(ctx, a.log, "report events", func() error {
+		return overIfRefused(a.api.Report(ctx, a.session, a.number+1, events))
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.number++
+	for _, one := range told {
+		if a.attempts[one.id] == one.attempt {
+			a.noteTold(one.id, *one.decision.Event)
+		}
+	}
+	return failed, nil
+}
+
+// carryOut carries out the steps of several gangs at the same time, and those of one gang in their order.
+func (a *Agent) carryOut(ctx context.Context, works []*work) {
+	var group sync.WaitGroup
+	slots := make(chan struct{}, stepsAtOnce)
+	for _, one := range works {
+		if len(one.decision.Steps) == 0 {
+			continue
+		}
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			for _, step := range one.decision.Steps {
+				if one.err = a.cluster.carryOut(ctx, step, one.attempt); one.err != nil {
+					return
+				}
+				if step.Kind == PlacePod {
+					one.attempt.Placed(step)
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+// renewNodes takes the states of nodes, and returns the events of those that have changed.
+func (a *Agent) renewNodes() []allocator.EngineEvent {
+	states, withGPUs := a.store.nodeStates()
+	a.nodes = states
+	var events []allocator.EngineEvent
+	seen := make(map[string]bool, len(withGPUs))
+	for _, name := range withGPUs {
+		seen[name] = true
+		if before, known := a.told[name]; !known || before != states.state(name) {
+			events = append(events, nodeEvent(name, states.state(name)))
+		}
+		a.told[name] = states.state(name)
+	}
+	for name := range a.told {
+		if !seen[name] {
+			events = append(events, nodeEvent(name, NodeLost))
+			delete(a.told, name)
+		}
+	}
+	return events
+}
+
+func unique(ids []GangID) []GangID {
+	seen := make(map[GangID]struct{}, len(ids))
+	kept := ids[:0]
+	for _, id := range ids {
+		if _, is := seen[id]; !is {
+			seen[id] = struct{}{}
+			kept = append(kept, id)
+		}
+	}
+	return kept
+}

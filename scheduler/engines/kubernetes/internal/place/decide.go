@@ -1,0 +1,404 @@
+package place
+
+import (
+	"slices"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"larder.io/larder/scheduler/engines/kubernetes/internal/allocator"
+)
+
+const messageBytesMax = 500
+
+// Reason is why an attempt ends before its pods have.
+type Reason string
+
+// The reasons. Each but the first is the kind of the event that reports the end.
+const (
+	Stopped  Reason = "stopped" // The allocator has asked for that.
+	Rejected Reason = "rejected"
+	Evicted  Reason = "evicted"
+	Lost     Reason = "lost"
+)
+
+// Undo ends an attempt.
+type Undo struct {
+	Reason  Reason
+	Message string
+}
+
+// Attempt is one start of a gang, as the allocator has decided it.
+type Attempt struct {
+	Key  Key
+	Plan []Slot
+	// Set while the attempt is being ended.
+	Undo *Undo
+	// All pods of the gang have run at the same time.
+	Begun bool
+	// The pod of each rank that this process has seen or placed; empty: none, or it has ended.
+	pods []types.UID
+	// The last event, except its time.
+	told allocator.EngineEvent
+}
+
+// NewAttempt returns an attempt that has no pods yet.
+func NewAttempt(key Key, plan []Slot) *Attempt {
+	return &Attempt{Key: key, Plan: plan, pods: make([]types.UID, len(plan))}
+}
+
+// StepKind says what a Step does.
+type StepKind int
+
+// The kinds of steps.
+const (
+	PlacePod   StepKind = iota // Sets the pod's node and removes its gate.
+	DeletePod                  // Deletes the pod.
+	SuspendJob                 // Suspends the Job, which deletes its pods, and notes why.
+	ResumeJob                  // Lets the Job make its pods anew, for the attempt.
+)
+
+// Step is one request to the API server.
+type Step struct {
+	Kind StepKind
+	Pod  *Pod
+	Rank int
+	Job  *Job
+}
+
+// Decision is what follows from a state.
+type Decision struct {
+	Steps []Step
+	// Nil: there is nothing to report.
+	Event *allocator.EngineEvent
+}
+
+// Nodes has the states of nodes. A node that is missing is lost.
+type Nodes map[string]NodeState
+
+func (n Nodes) state(name string) NodeState {
+	if state, known := n[name]; known {
+		return state
+	}
+	return NodeLost
+}
+
+// Decide returns what is to be done for a gang, whose attempt may be nil. It notes in the attempt what it has seen. Events
+// are those that the allocator was not told yet: see Attempt.Told.
+func Decide(gang *Gang, attempt *Attempt, nodes Nodes) Decision {
+	if attempt == nil {
+		return Decision{Steps: deleteStrays(gang, Key{})}
+	}
+	var decision Decision
+	if ended, failed := gang.hasEnded(); ended {
+		code := int64(0)
+		for _, pod := range gang.Pods {
+			code = max(code, pod.ExitCode)
+		}
+		switch {
+		case !failed:
+			code = 0
+		case code == 0:
+			code = 1
+		}
+		stopping := failed && attempt.Undo != nil && attempt.Undo.Reason == Stopped
+		decision.Event = attempt.event(allocator.EngineEvent{Kind: "ended", ExitCode: &code, WasStopping: stopping})
+		return decision
+	}
+	byRank, broken := attempt.look(gang)
+	if attempt.Undo == nil {
+		attempt.Undo = attempt.findUndo(gang, byRank, broken, nodes)
+	}
+	if attempt.Undo != nil {
+		return attempt.end(gang, byRank, nodes)
+	}
+	if strays := deleteStrays(gang, attempt.Key); len(strays) > 0 {
+		return Decision{Steps: strays}
+	}
+	for _, job := range gang.Jobs {
+		if job.Suspended && job.ByUs != nil {
+			decision.Steps = append(decision.Steps, Step{Kind: ResumeJob, Job: job})
+		}
+	}
+	if len(decision.Steps) == 0 {
+		decision.Steps = attempt.fill(gang, byRank)
+	}
+	decision.Event = attempt.progress(gang, byRank)
+	return decision
+}
+
+// look returns the pod that each rank has, and whether somebody has deleted one that had not ended. The controller of a
+// Job does so itself once a pod has failed: the Job then fails, or makes other pods for the same ranks.
+func (a *Attempt) look(gang *Gang) (byRank []*Pod, broken bool) {
+	byRank = make([]*Pod, len(a.Plan))
+	known := make(map[types.UID]*Pod, len(gang.Pods))
+	isFinishing := slices.ContainsFunc(gang.Jobs, func(job *Job) bool { return job.Finishing })
+	for _, pod := range gang.Pods {
+		isFinishing = isFinishing || (pod.Attempt == a.Key && pod.HasOwner && pod.Phase == corev1.PodFailed)
+		known[pod.UID] = pod
+		if pod.Attempt == a.Key && pod.Rank >= 0 && pod.Rank < len(a.Plan) && !pod.hasEnded() {
+			a.pods[pod.Rank] = pod.UID
+		}
+	}
+	for rank, uid := range a.pods {
+		if uid == "" {
+			continue
+		}
+		pod := known[uid]
+		switch {
+		case pod == nil && isFinishing:
+			a.pods[rank] = ""
+		case pod == nil:
+			broken = true
+		case pod.hasEnded():
+			a.pods[rank] = ""
+		default:
+			byRank[rank] = pod
+			broken = broken || (pod.Deleting && !isFinishing)
+		}
+	}
+	return byRank, broken
+}
+
+// Placed notes that a pod was placed, before the watch tells.
+func (a *Attempt) Placed(step Step) { a.pods[step.Rank] = step.Pod.UID }
+
+// hasPods tells whether a gate of one of the attempt's pods was removed.
+func (a *Attempt) hasPods(gang *Gang) bool {
+	return slices.ContainsFunc(a.pods, func(uid types.UID) bool { return uid != "" }) ||
+		slices.ContainsFunc(gang.Pods, func(pod *Pod) bool { return pod.Attempt == a.Key })
+}
+
+// findUndo returns why the attempt cannot go on; nil: it can.
+func (a *Attempt) findUndo(gang *Gang, byRank []*Pod, broken bool, nodes Nodes) *Undo {
+	failed := Rejected
+	if a.Begun {
+		failed = Evicted
+	}
+	if gang.isSuspendedByOthers() {
+		return &Undo{failed, "its Job was suspended"}
+	}
+	if len(gang.Jobs)+len(gang.Pods) == 0 || slices.ContainsFunc(gang.Jobs, func(job *Job) bool { return job.Deleting }) {
+		return &Undo{failed, "it was deleted"}
+	}
+	if byOther := slices.IndexFunc(gang.Jobs, func(job *Job) bool { return job.ByUs != nil && job.ByUs.Key == a.Key }); byOther >= 0 {
+		suspension := gang.Jobs[byOther].ByUs
+		return &Undo{suspension.Reason, suspension.Message}
+	}
+	for rank, slot := range a.Plan {
+		switch state := nodes.state(slot.Node); {
+		case state == NodeLost && a.Begun:
+			return &Undo{Lost, "node " + slot.Node + " is lost"}
+		case state == NodeLost:
+			return &Undo{Rejected, "node " + slot.Node + " is lost"}
+		case state == NodeDrained && !a.Begun && (byRank[rank] == nil || byRank[rank].Node == ""):
+			return &Undo{Rejected, "node " + slot.Node + " takes no pods"}
+		}
+	}
+	if broken {
+		return &Undo{failed, "a pod was deleted"}
+	}
+	return nil
+}
+
+// end makes the attempt's pods go. Jobs are suspended for that: pods that are deleted would count as failed ones. Pods on
+// lost nodes are not waited for.
+func (a *Attempt) end(gang *Gang, byRank []*Pod, nodes Nodes) Decision {
+	var decision Decision
+	hasPods := a.hasPods(gang)
+	isClear := true
+	for _, job := range gang.Jobs {
+		if job.Deleting || job.hasFinished() || (job.Suspended && (job.ByUs == nil || job.ByUs.Key == a.Key)) {
+			continue
+		}
+		wasResumed := job.Attempt == a.Key
+		if !hasPods && !wasResumed && !job.Suspended {
+			continue // Nothing was done for this attempt.
+		}
+		isClear = false
+		decision.Steps = append(decision.Steps, Step{Kind: SuspendJob, Job: job})
+	}
+	for _, pod := range gang.Pods {
+		isOurs := pod.Attempt == a.Key || slices.Contains(a.pods, pod.UID)
+		if !isOurs || pod.hasEnded() {
+			continue
+		}
+		if !pod.HasOwner && !pod.Deleting {
+			decision.Steps = append(decision.Steps, Step{Kind: DeletePod, Pod: pod})
+		}
+		if pod.Node == "" || nodes.state(pod.Node) != NodeLost {
+			isClear = false
+		}
+	}
+	if isClear {
+		decision.Event = a.event(a.endEvent())
+	}
+	return decision
+}
+
+func (a *Attempt) endEvent() allocator.EngineEvent {
+	if a.Undo.Reason != Stopped {
+		return allocator.EngineEvent{Kind: string(a.Undo.Reason), Message: a.Undo.Message}
+	}
+	code := int64(0)
+	return allocator.EngineEvent{Kind: "ended", ExitCode: &code, WasStopping: true}
+}
+
+// fill places gated pods at the ranks that have none. A gang that has not begun is placed once all its pods are there.
+func (a *Attempt) fill(gang *Gang, byRank []*Pod) []Step {
+	var gated []*Pod
+	for _, pod := range gang.Pods {
+		if pod.Gated && !pod.Deleting && !slices.Contains(a.pods, pod.UID) {
+			gated = append(gated, pod)
+		}
+	}
+	var free []int
+	for rank, pod := range byRank {
+		if pod == nil {
+			free = append(free, rank)
+		}
+	}
+	var steps []Step
+	place := func(pod *Pod, at int) {
+		steps = append(steps, Step{Kind: PlacePod, Pod: pod, Rank: free[at]})
+		free = slices.Delete(free, at, at+1)
+	}
+	// A pod of an Indexed Job gets the rank of its index, if that fits.
+	var others []*Pod
+	for _, pod := range gated {
+		at := slices.Index(free, pod.Index)
+		if at < 0 || a.Plan[pod.Index].GPUs != pod.Work.GPUs {
+			others = append(others, pod)
+			continue
+		}
+		place(pod, at)
+	}
+	for _, pod := range others {
+		at := slices.IndexFunc(free, func(rank int) bool { return a.Plan[rank].GPUs == pod.Work.GPUs })
+		if at >= 0 {
+			place(pod, at)
+		}
+	}
+	present := len(a.Plan) - len(free)
+	if !a.Begun && present < gang.needs(len(a.Plan)) {
+		return nil
+	}
+	return steps
+}
+
+// progress returns the event that the gang waits or runs; nil: that was told.
+func (a *Attempt) progress(gang *Gang, byRank []*Pod) *allocator.EngineEvent {
+	running := 0
+	waitsFor := ""
+	for _, pod := range byRank {
+		switch {
+		case pod == nil:
+		case pod.Phase == corev1.PodRunning:
+			running++
+		case waitsFor == "" && !pod.Gated:
+			waitsFor = pod.Unschedulable
+		}
+	}
+	for _, pod := range gang.Pods {
+		if pod.Attempt == a.Key && pod.hasEnded() {
+			running++
+		}
+	}
+	if running >= gang.needs(len(a.Plan)) {
+		a.Begun = true
+	}
+	if a.Begun {
+		return a.event(allocator.EngineEvent{Kind: "started"})
+	}
+	if waitsFor == "" {
+		return nil
+	}
+	return a.event(allocator.EngineEvent{Kind: "pending", Message: waitsFor})
+}
+
+// event completes an event, unless the allocator was told the same before.
+func (a *Attempt) event(event allocator.EngineEvent) *allocator.EngineEvent {
+	event.Job, event.Attempt = a.Key.Job, a.Key.Attempt
+	event.Message = shortened(event.Message)
+	same := event.Kind == a.told.Kind && event.Message == a.told.Message
+	if same {
+		return nil
+	}
+	return &event
+}
+
+// Told notes that the allocator has an event on record. It returns true if the attempt has ended with that.
+func (a *Attempt) Told(event allocator.EngineEvent) bool {
+	a.told = event
+	return isEnd(event.Kind)
+}
+
+func isEnd(kind string) bool { return kind != "started" && kind != "pending" }
+
+// LastEvent returns the attempt's last event, for a session that begins.
+func (a *Attempt) LastEvent(gang *Gang, nodes Nodes) allocator.EngineEvent {
+	a.told = allocator.EngineEvent{}
+	if decision := Decide(gang, a, nodes); decision.Event != nil {
+		return *decision.Event
+	}
+	kind := "pending"
+	if a.Begun {
+		kind = "started"
+	}
+	return allocator.EngineEvent{Kind: kind, Job: a.Key.Job, Attempt: a.Key.Attempt}
+}
+
+// Restore finds the attempt that the gang's Jobs and pods belong to; nil: none.
+func Restore(gang *Gang) *Attempt {
+	var last Key
+	var plan []Slot
+	var suspension *Suspension
+	take := func(key Key, itsPlan []Slot) {
+		if key != (Key{}) && len(itsPlan) > 0 && !isLater(last, key) {
+			last, plan = key, itsPlan
+		}
+	}
+	for _, job := range gang.Jobs {
+		take(job.Attempt, job.Plan)
+		if job.ByUs != nil {
+			suspension = job.ByUs
+		}
+	}
+	for _, pod := range gang.Pods {
+		take(pod.Attempt, pod.Plan)
+	}
+	if last == (Key{}) {
+		return nil
+	}
+	attempt := NewAttempt(last, plan)
+	if suspension != nil && suspension.Key == last {
+		attempt.Undo = &Undo{suspension.Reason, suspension.Message}
+	}
+	return attempt
+}
+
+func isLater(a, b Key) bool { return a.Job > b.Job || (a.Job == b.Job && a.Attempt > b.Attempt) }
+
+// deleteStrays returns the steps that delete pods of other attempts: their gates are gone, and no attempt wants them.
+func deleteStrays(gang *Gang, current Key) []Step {
+	var steps []Step
+	for _, pod := range gang.Pods {
+		isStray := pod.Attempt != (Key{}) && pod.Attempt != current && !pod.Gated
+		if isStray && !pod.Deleting && !pod.hasEnded() {
+			steps = append(steps, Step{Kind: DeletePod, Pod: pod})
+		}
+	}
+	return steps
+}
+
+func shortened(text string) string {
+	if len(text) <= messageBytesMax {
+		return text
+	}
+	text = text[:messageBytesMax]
+	for !utf8.ValidString(text) {
+		text = text[:len(text)-1]
+	}
+	return text
+}

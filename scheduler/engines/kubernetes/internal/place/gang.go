@@ -1,0 +1,177 @@
+package place
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"larder.io/larder/scheduler/engines/kubernetes/internal/allocator"
+)
+
+// podsMax is the most pods that the allocator takes in one gang.
+const podsMax = 256
+
+// Gang is the Jobs and the pods that run together, as the API server has them, the oldest first.
+type Gang struct {
+	ID   GangID
+	Jobs []*Job
+	Pods []*Pod
+}
+
+// uid tells a gang from a later one of the same name.
+func (g *Gang) uid() string {
+	if len(g.Jobs) > 0 {
+		return string(g.Jobs[0].UID)
+	}
+	if len(g.Pods) > 0 {
+		return string(g.Pods[0].UID)
+	}
+	return ""
+}
+
+// created returns when the oldest object of the gang was made.
+func (g *Gang) created() time.Time {
+	if len(g.Jobs) > 0 {
+		return g.Jobs[0].Created.Time
+	}
+	if len(g.Pods) > 0 {
+		return g.Pods[0].Created.Time
+	}
+	return time.Time{}
+}
+
+// hasEnded tells whether all Jobs and all other pods of the gang have ended by themselves, and whether one has failed.
+func (g *Gang) hasEnded() (ended, failed bool) {
+	if len(g.Jobs) == 0 && len(g.Pods) == 0 {
+		return false, false
+	}
+	for _, job := range g.Jobs {
+		if !job.hasFinished() {
+			return false, false
+		}
+		failed = failed || job.Failed
+	}
+	for _, pod := range g.Pods {
+		if !pod.HasOwner && !pod.hasEnded() {
+			return false, false
+		}
+		failed = failed || (!pod.HasOwner && pod.Phase == corev1.PodFailed)
+	}
+	return true, failed
+}
+
+// isSuspendedByOthers tells whether a Job was suspended by somebody else than Larder.
+func (g *Gang) isSuspendedByOthers() bool {
+	return slices.ContainsFunc(g.Jobs, func(job *Job) bool { return job.Suspended && job.ByUs == nil })
+}
+
+// needs returns how many pods of a plan can run at once: fewer than planned if most completions of a Job are done.
+func (g *Gang) needs(planned int) int {
+	if len(g.Jobs) == 0 {
+		return planned
+	}
+	pods := 0
+	for _, job := range g.Jobs {
+		switch {
+		case job.hasFinished():
+		case job.Left >= 0:
+			pods += min(job.Pods, job.Left)
+		default:
+			pods += job.Pods
+		}
+	}
+	for _, pod := range g.Pods {
+		if !pod.HasOwner {
+			pods++
+		}
+	}
+	return min(planned, pods)
+}
+
+// sizes returns the GPUs of each pod of the gang, the most first. An error says why the gang is not whole or cannot be
+// placed.
+func (g *Gang) sizes() ([]int64, error) {
+	var sizes []int64
+	wanted := 0
+	add := func(work Work, pods int) {
+		wanted = max(wanted, work.GangSize)
+		for range pods {
+			sizes = append(sizes, work.GPUs)
+		}
+	}
+	for _, job := range g.Jobs {
+		add(job.Work, job.Pods)
+	}
+	for _, pod := range g.Pods {
+		if !pod.HasOwner && !pod.hasEnded() && !pod.Deleting {
+			add(pod.Work, 1)
+		}
+	}
+	isOneJob := len(g.Jobs) == 1 && g.Jobs[0].Name == g.ID.Name
+	isOnePod := len(g.Pods) == 1 && g.Pods[0].Name == g.ID.Name
+	switch {
+	case wanted == 0 && !isOneJob && !isOnePod:
+		return nil, fmt.Errorf("the annotation %s is missing: it says how many pods are one gang", gangSizeAnnotation)
+	case wanted > len(sizes):
+		return nil, fmt.Errorf("%d pods of %d are there", len(sizes), wanted)
+	case wanted > 0 && wanted < len(sizes):
+		return nil, fmt.Errorf("there are %d pods, and %s is %d", len(sizes), gangSizeAnnotation, wanted)
+	case len(sizes) == 0 || len(sizes) > podsMax:
+		return nil, fmt.Errorf("a gang has 1 to %d pods, and this one has %d", podsMax, len(sizes))
+	case slices.Min(sizes) < 1:
+		return nil, fmt.Errorf("a pod requests no GPU")
+	}
+	slices.SortFunc(sizes, func(a, b int64) int { return cmp.Compare(b, a) })
+	return sizes, nil
+}
+
+// isPresent tells whether the gang is there, has not ended, and may run.
+func (g *Gang) isPresent() bool {
+	if ended, _ := g.hasEnded(); ended || len(g.Jobs)+len(g.Pods) == 0 {
+		return false
+	}
+	leaves := slices.ContainsFunc(g.Jobs, func(job *Job) bool { return job.Deleting || job.Ended != "" })
+	return !leaves && !g.isSuspendedByOthers()
+}
+
+// Parameters of a submission, by which its gang is found again.
+const (
+	namespaceParameter = "kubernetes.namespace"
+	nameParameter      = "kubernetes.name"
+	uidParameter       = "kubernetes.uid"
+)
+
+func gangOf(parameters map[string]string) (GangID, bool) {
+	id := GangID{parameters[namespaceParameter], parameters[nameParameter]}
+	return id, id.Namespace != "" && id.Name != "" && parameters[uidParameter] != ""
+}
+
+// submission returns the job that the gang is for the allocator.
+func (g *Gang) submission(tenant string) (allocator.Submission, error) {
+	sizes, err := g.sizes()
+	if err != nil {
+		return allocator.Submission{}, err
+	}
+	var work Work
+	if len(g.Jobs) > 0 {
+		work = g.Jobs[0].Work
+	} else {
+		work = g.Pods[0].Work
+	}
+	var gpus int64
+	for _, size := range sizes {
+		gpus += size
+	}
+	return allocator.Submission{
+		Name: g.ID.jobName(), Command: []string{"kubernetes"}, Directory: "/", Tenant: tenant, GPUs: gpus, Pods: sizes,
+		Dataset: work.Dataset, Epochs: work.Epochs, GraceS: float64(work.GraceS), Opportunistic: work.Opportunistic,
+		// Pods without a Job would not come back.
+		Preemptible: len(g.Jobs) > 0 || work.Opportunistic,
+		EngineParameters: map[string]string{
+			namespaceParameter: g.ID.Namespace, nameParameter: g.ID.Name, uidParameter: g.uid(),
+		},
+	}, nil
+}

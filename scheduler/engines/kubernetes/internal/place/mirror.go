@@ -1,0 +1,219 @@
+package place
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"larder.io/larder/scheduler/engines/kubernetes/internal/allocator"
+	"larder.io/larder/scheduler/engines/kubernetes/internal/wire"
+)
+
+const (
+	submissionsMax = 500
+	// A gang that the allocator does not take is submitted again after this time.
+	refusedAgain = 30 * time.Second
+)
+
+// Queue is what a mirror needs of the allocator's API.
+type Queue interface {
+	Submit(ctx context.Context, jobs []allocator.Submission) ([]int64, error)
+	Queue(ctx context.Context) ([]allocator.QueueJob, error)
+	QueueJob(ctx context.Context, name string) (allocator.QueueJob, error)
+	Cancel(ctx context.Context, id int64) error
+}
+
+// mirrored is a gang's job in the allocator's queue.
+type mirrored struct {
+	id  int64
+	uid string
+}
+
+// mirror keeps one job of the allocator's queue for each gang. One goroutine.
+type mirror struct {
+	queue   Queue
+	cluster *cluster
+	store   *store
+	log     *slog.Logger
+	known   map[GangID]mirrored
+	refused map[GangID]time.Time
+	// Gangs that are older may have had a job that has ended.
+	since time.Time
+}
+
+func newMirror(queue Queue, to *cluster, from *store, log *slog.Logger, now time.Time) *mirror {
+	return &mirror{queue: queue, cluster: to, store: from, log: log, known: make(map[GangID]mirrored),
+		refused: make(map[GangID]time.Time), since: now}
+}
+
+// refresh asks for the queue. It returns the gangs to look at: those that have a job, or had one.
+func (m *mirror) refresh(ctx context.Context) ([]GangID, error) {
+	jobs, err := m.queue.Queue(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the queue: %w", err)
+	}
+	before := m.known
+	m.known = make(map[GangID]mirrored, len(jobs))
+	var ids []GangID
+	for _, job := range jobs {
+		if id, ours := gangOf(job.EngineParameters); ours {
+			m.known[id] = mirrored{job.ID, job.EngineParameters[uidParameter]}
+			ids = append(ids, id)
+		}
+	}
+	for id := range before {
+		if _, still := m.known[id]; !still {
+			ids = append(ids, id)
+			m.since = time.Now() // It has ended, maybe not by its gang.
+		}
+	}
+	return ids, nil
+}
+
+// isActive tells whether a job of this number is in the queue.
+func (m *mirror) isActive(id GangID, job int64) bool {
+	known, is := m.known[id]
+	return is && known.id == job
+}
+
+// ended notes that the job of a gang has ended.
+func (m *mirror) ended(id GangID) { delete(m.known, id) }
+
+// sync submits the gangs that have no job, and cancels the jobs of gangs that are gone. hasAttempt tells whether a gang
+// has an attempt, whose end is reported otherwise.
+func (m *mirror) sync(ctx context.Context, ids []GangID, hasAttempt func(GangID) bool) error {
+	var failed []error
+	var gangs []*Gang
+	var submissions []allocator.Submission
+	for _, id := range ids {
+		gang := m.store.get(id)
+		known, has := m.known[id]
+		switch {
+		case has && (!gang.isPresent() || gang.uid() != known.uid):
+			ended, _ := gang.hasEnded()
+			if ended && hasAttempt(id) && gang.uid() == known.uid {
+				continue
+			}
+			if err := m.cancel(ctx, known.id); err != nil {
+				failed = append(failed, fmt.Errorf("cancel the job of %s: %w", id, err))
+				continue
+			}
+			// Its name is free once it has ended.
+			delete(m.known, id)
+		case !has && gang.isPresent() && !hasAttempt(id) && time.Since(m.refused[id]) >= refusedAgain:
+			submission, err := gang.submission(m.store.tenantOf(id.Namespace))
+			if err != nil {
+				failed = append(failed, m.refuse(ctx, gang, err))
+				continue
+			}
+			ended, err := m.noteEnded(ctx, gang, submission.Name)
+			if err != nil {
+				failed = append(failed, err)
+			} else if !ended {
+				gangs = append(gangs, gang)
+				submissions = append(submissions, submission)
+			}
+		case len(gang.Jobs)+len(gang.Pods) == 0:
+			delete(m.refused, id)
+		}
+	}
+	for first := 0; first < len(gangs); first += submissionsMax {
+		last := min(first+submissionsMax, len(gangs))
+		failed = append(failed, m.submit(ctx, gangs[first:last], submissions[first:last]))
+	}
+	return errors.Join(failed...)
+}
+
+func (m *mirror) cancel(ctx context.Context, id int64) error {
+	err := m.queue.Cancel(ctx, id)
+	if wire.IsStatus(err, http.StatusNotFound) || wire.IsStatus(err, http.StatusConflict) {
+		return nil // It has ended.
+	}
+	return err
+}
+
+// noteEnded tells whether the job of this very gang has ended before the gang has. Then it must not run again: its Jobs
+// are suspended.
+func (m *mirror) noteEnded(ctx context.Context, gang *Gang, name string) (bool, error) {
+	if gang.created().After(m.since) {
+		return false, nil
+	}
+	job, err := m.queue.QueueJob(ctx, name)
+	if wire.IsStatus(err, http.StatusNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("ask for job %s: %w", name, err)
+	}
+	if job.EngineParameters[uidParameter] != gang.uid() || !job.HasEnded() {
+		return false, nil
+	}
+	text := job.State
+	if job.EndReason != "" {
+		text += ": " + job.EndReason
+	}
+	for _, one := range gang.Jobs {
+		if err := m.cluster.endJob(ctx, one, text); err != nil {
+			return false, fmt.Errorf("suspend Job %s, whose job at the allocator has ended: %w", one.Name, err)
+		}
+	}
+	return true, nil
+}
+
+// submit submits gangs together, and, if one is refused, each by itself.
+func (m *mirror) submit(ctx context.Context, gangs []*Gang, submissions []allocator.Submission) error {
+	ids, err := m.queue.Submit(ctx, submissions)
+	if err == nil {
+		for i, gang := range gangs {
+			m.known[gang.ID] = mirrored{ids[i], gang.uid()}
+			delete(m.refused, gang.ID)
+			if err := m.noteRefusal(ctx, gang, ""); err != nil {
+				m.log.Warn("cannot remove the note of a refusal", "gang", gang.ID.String(), "error", err)
+			}
+		}
+		return nil
+	}
+	var status *wire.StatusError
+	if !errors.As(err, &status) {
+		return fmt.Errorf("submit %d jobs: %w", len(gangs), err)
+	}
+	if len(gangs) == 1 {
+		return m.refuse(ctx, gangs[0], err)
+	}
+	var failed []error
+	for i := range gangs {
+		failed = append(failed, m.submit(ctx, gangs[i:i+1], submissions[i:i+1]))
+	}
+	return errors.Join(failed...)
+}
+
+// refuse notes why the allocator does not take a gang. A name that is in use is free soon, as the job before is ending.
+func (m *mirror) refuse(ctx context.Context, gang *Gang, why error) error {
+	var status *wire.StatusError
+	if errors.As(why, &status) && (status.Status == http.StatusConflict || status.Status >= http.StatusInternalServerError) &&
+		status.Status != http.StatusInsufficientStorage {
+		return fmt.Errorf("submit %s: %w", gang.ID, why)
+	}
+	m.refused[gang.ID] = time.Now()
+	m.log.Warn("the allocator does not take a gang", "gang", gang.ID.String(), "reason", why)
+	text := why.Error()
+	if status != nil {
+		text = status.Message
+	}
+	return m.noteRefusal(ctx, gang, text)
+}
+
+func (m *mirror) noteRefusal(ctx context.Context, gang *Gang, text string) error {
+	for _, job := range gang.Jobs {
+		if job.Refused == text {
+			continue
+		}
+		if err := m.cluster.annotateJob(ctx, job, refusedAnnotation, text); err != nil {
+			return fmt.Errorf("annotate Job %s: %w", job.Name, err)
+		}
+	}
+	return nil
+}

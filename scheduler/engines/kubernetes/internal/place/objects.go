@@ -1,0 +1,353 @@
+// Package place lets Larder decide where gated pods run. It mirrors gangs of pods as jobs of the allocator's queue, and is
+// the agent that carries out what the allocator decides: docs/engines.md has the protocol, docs/kubernetes.md the rules.
+//
+// The API server keeps all state: which attempt a pod belongs to, and why a Job is suspended, are annotations. So another
+// controller goes on where one has ended. decide.go says what follows from a state. It knows no client and no clock.
+package place
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"larder.io/larder/scheduler/engines/kubernetes/internal/follow"
+)
+
+// Gate is the scheduling gate of pods that Larder places.
+const Gate = "larder.io/placement"
+
+// Annotations that this package writes.
+const (
+	// attemptAnnotation is JOB.ATTEMPT, the attempt that a pod or a Job belongs to.
+	attemptAnnotation = follow.AttemptAnnotation
+	// planAnnotation has NODE=GPUS for each pod of the attempt, in the order of ranks.
+	planAnnotation = "larder.io/plan"
+	// rankAnnotation is the number of the pod in the plan, from 0.
+	rankAnnotation = "larder.io/rank"
+	// nodesAnnotation has the nodes of the attempt, each once.
+	nodesAnnotation = "larder.io/nodes"
+	// suspendedAnnotation is JOB.ATTEMPT REASON MESSAGE: Larder has suspended the Job to end this attempt.
+	suspendedAnnotation = "larder.io/suspended"
+	// refusedAnnotation says why the allocator does not take a Job.
+	refusedAnnotation = "larder.io/refused"
+	// endedAnnotation says how Larder's job has ended, of a Job that has not.
+	endedAnnotation = "larder.io/ended"
+)
+
+// Annotations that users write, on pods or templates of pods.
+const (
+	gangSizeAnnotation      = "larder.io/gang-size"
+	epochsAnnotation        = "larder.io/epochs"
+	opportunisticAnnotation = "larder.io/opportunistic"
+)
+
+const graceDefaultS = 30
+
+// Key names an attempt. The zero Key names none.
+type Key struct {
+	Job     int64
+	Attempt int64
+}
+
+func (k Key) String() string { return fmt.Sprintf("%d.%d", k.Job, k.Attempt) }
+
+func parseKey(text string) Key {
+	job, attempt, found := strings.Cut(text, ".")
+	if !found {
+		return Key{}
+	}
+	var key Key
+	var err error
+	if key.Job, err = strconv.ParseInt(job, 10, 64); err != nil {
+		return Key{}
+	}
+	if key.Attempt, err = strconv.ParseInt(attempt, 10, 64); err != nil {
+		return Key{}
+	}
+	return key
+}
+
+// GangID names a gang. Its name at the allocator is that of its loaders' job.
+type GangID struct {
+	Namespace string
+	Name      string
+}
+
+func (g GangID) String() string { return g.Namespace + "/" + g.Name }
+
+// jobName is the gang's name at the allocator. LARDER_JOB of its pods is the same.
+func (g GangID) jobName() string { return follow.NamePrefix + g.Namespace + "." + g.Name }
+
+// Work is what a pod needs, as the pod or the template of a Job says it.
+type Work struct {
+	Dataset       string
+	GPUs          int64
+	GraceS        int64
+	Epochs        float64
+	Opportunistic bool
+	// The number of pods of a gang with the label larder.io/gang. 0: the pods do not say it.
+	GangSize int
+}
+
+// Slot is the place of one pod in a plan.
+type Slot struct {
+	Node string
+	GPUs int64
+}
+
+// Pod is what decisions need to know of a pod.
+type Pod struct {
+	Namespace string
+	Name      string
+	UID       types.UID
+	Gang      GangID
+	Created   metav1.Time
+	Work      Work
+	HasOwner  bool
+	Gated     bool
+	Deleting  bool
+	Node      string
+	Phase     corev1.PodPhase
+	ExitCode  int64
+	// Why the pod is not scheduled. Empty: nobody has said so.
+	Unschedulable string
+	// Index of an Indexed Job; -1: none.
+	Index int
+	// As this package has written them.
+	Attempt Key
+	Rank    int
+	Plan    []Slot
+}
+
+// hasEnded tells whether the pod's containers have ended by themselves.
+func (p *Pod) hasEnded() bool { return p.Phase == corev1.PodSucceeded || p.Phase == corev1.PodFailed }
+
+// Suspension is the reason why Larder has suspended a Job.
+type Suspension struct {
+	Key     Key
+	Reason  Reason
+	Message string
+}
+
+func (s Suspension) String() string { return fmt.Sprintf("%s %s %s", s.Key, s.Reason, s.Message) }
+
+func parseSuspension(text string) *Suspension {
+	words := strings.SplitN(text, " ", 3)
+	if len(words) < 3 || parseKey(words[0]) == (Key{}) {
+		return nil
+	}
+	return &Suspension{Key: parseKey(words[0]), Reason: Reason(words[1]), Message: words[2]}
+}
+
+// Job is what decisions need to know of a Kubernetes Job.
+type Job struct {
+	Namespace string
+	Name      string
+	UID       types.UID
+	Gang      GangID
+	Created   metav1.Time
+	Work      Work
+	// The pods that run at a time.
+	Pods int
+	// Completions that are missing; -1: nobody has said how many are wanted.
+	Left      int
+	Suspended bool
+	Deleting  bool
+	Complete  bool
+	Failed    bool
+	// It is about to be complete or failed: its controller deletes the other pods.
+	Finishing bool
+	// As this package has written them.
+	Attempt Key
+	Plan    []Slot
+	ByUs    *Suspension
+	Refused string
+	Ended   string
+}
+
+func (j *Job) hasFinished() bool { return j.Complete || j.Failed }
+
+// NodeState tells whether a node takes pods.
+type NodeState string
+
+// The states of nodes. Events of these kinds report them.
+const (
+	NodeBack    NodeState = "node_back"
+	NodeDrained NodeState = "node_drained"
+	NodeLost    NodeState = "node_lost"
+)
+
+func isGated(spec *corev1.PodSpec) bool {
+	return slices.ContainsFunc(spec.SchedulingGates, func(one corev1.PodSchedulingGate) bool { return one.Name == Gate })
+}
+
+// podOf returns what matters of a pod; nil: Larder does not place it.
+func podOf(pod *corev1.Pod, gpuResources []string) *Pod {
+	gated := isGated(&pod.Spec)
+	attempt := parseKey(pod.Annotations[attemptAnnotation])
+	if !gated && attempt == (Key{}) {
+		return nil
+	}
+	owner := metav1.GetControllerOf(pod)
+	name := follow.LabelledJob(pod.Labels)
+	if name == "" {
+		switch {
+		case owner == nil:
+			name = pod.Name
+		case owner.Kind == "Job":
+			name = owner.Name
+		default:
+			return nil
+		}
+	}
+	made := &Pod{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Gang: GangID{pod.Namespace, name},
+		Created: pod.CreationTimestamp, Work: workOf(&pod.ObjectMeta, &pod.Spec, gpuResources),
+		HasOwner: owner != nil && owner.Kind == "Job", Gated: gated, Deleting: pod.DeletionTimestamp != nil,
+		Node: pod.Spec.NodeName, Phase: pod.Status.Phase, ExitCode: exitCodeOf(pod), Index: -1,
+		Attempt: attempt, Rank: -1, Plan: parsePlan(pod.Annotations[planAnnotation]),
+	}
+	if rank, err := strconv.Atoi(pod.Annotations[rankAnnotation]); err == nil {
+		made.Rank = rank
+	}
+	if index, err := strconv.Atoi(pod.Annotations[batchv1.JobCompletionIndexAnnotation]); err == nil {
+		made.Index = index
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse &&
+			condition.Reason == corev1.PodReasonUnschedulable {
+			made.Unschedulable = condition.Message
+		}
+	}
+	return made
+}
+
+// jobOf returns what matters of a Job; nil: Larder does not place its pods.
+func jobOf(job *batchv1.Job, gpuResources []string) *Job {
+	if !isGated(&job.Spec.Template.Spec) {
+		return nil
+	}
+	name := follow.LabelledJob(job.Spec.Template.Labels)
+	if name == "" {
+		name = job.Name
+	}
+	pods := 1
+	if job.Spec.Parallelism != nil {
+		pods = int(*job.Spec.Parallelism)
+	}
+	left := -1
+	if job.Spec.Completions != nil {
+		pods = min(pods, int(*job.Spec.Completions))
+		left = int(*job.Spec.Completions - job.Status.Succeeded)
+	}
+	made := &Job{
+		Namespace: job.Namespace, Name: job.Name, UID: job.UID, Gang: GangID{job.Namespace, name},
+		Created: job.CreationTimestamp,
+		Work:    workOf(&job.Spec.Template.ObjectMeta, &job.Spec.Template.Spec, gpuResources), Pods: pods, Left: left,
+		Suspended: job.Spec.Suspend != nil && *job.Spec.Suspend, Deleting: job.DeletionTimestamp != nil,
+		Attempt: parseKey(job.Annotations[attemptAnnotation]), Plan: parsePlan(job.Annotations[planAnnotation]),
+		ByUs: parseSuspension(job.Annotations[suspendedAnnotation]), Refused: job.Annotations[refusedAnnotation],
+		Ended: job.Annotations[endedAnnotation],
+	}
+	for _, condition := range job.Status.Conditions {
+		if condition.Status != corev1.ConditionTrue {
+			continue
+		}
+		made.Complete = made.Complete || condition.Type == batchv1.JobComplete
+		made.Failed = made.Failed || condition.Type == batchv1.JobFailed
+		made.Finishing = made.Finishing || condition.Type == batchv1.JobFailureTarget ||
+			condition.Type == batchv1.JobSuccessCriteriaMet
+	}
+	return made
+}
+
+func workOf(meta *metav1.ObjectMeta, spec *corev1.PodSpec, gpuResources []string) Work {
+	work := Work{
+		Dataset: meta.Labels[follow.DatasetLabel], GPUs: follow.GPUsOf(spec, gpuResources), GraceS: graceDefaultS,
+		Opportunistic: meta.Annotations[opportunisticAnnotation] == "true",
+	}
+	if spec.TerminationGracePeriodSeconds != nil {
+		work.GraceS = *spec.TerminationGracePeriodSeconds
+	}
+	// What is not a number counts as not said.
+	if epochs, err := strconv.ParseFloat(meta.Annotations[epochsAnnotation], 64); err == nil {
+		work.Epochs = epochs
+	}
+	if size, err := strconv.Atoi(meta.Annotations[gangSizeAnnotation]); err == nil {
+		work.GangSize = size
+	}
+	return work
+}
+
+// exitCodeOf returns the exit code of the container that failed; 0: none has, 1: nobody knows which.
+func exitCodeOf(pod *corev1.Pod) int64 {
+	for i := range pod.Status.ContainerStatuses {
+		ended := pod.Status.ContainerStatuses[i].State.Terminated
+		if ended != nil && ended.ExitCode > 0 && ended.ExitCode < 256 {
+			return int64(ended.ExitCode)
+		}
+	}
+	if pod.Status.Phase == corev1.PodFailed {
+		return 1
+	}
+	return 0
+}
+
+// nodeOf returns a node's state, and whether it has GPUs.
+func nodeOf(node *corev1.Node, gpuResources []string) (NodeState, bool) {
+	hasGPUs := slices.ContainsFunc(gpuResources, func(name string) bool {
+		quantity := node.Status.Capacity[corev1.ResourceName(name)]
+		return quantity.Value() > 0
+	})
+	for _, condition := range node.Status.Conditions {
+		if condition.Type != corev1.NodeReady || condition.Status != corev1.ConditionTrue {
+			continue
+		}
+		if node.Spec.Unschedulable || node.DeletionTimestamp != nil {
+			return NodeDrained, hasGPUs
+		}
+		return NodeBack, hasGPUs
+	}
+	return NodeLost, hasGPUs
+}
+
+func formatPlan(plan []Slot) string {
+	words := make([]string, len(plan))
+	for i, slot := range plan {
+		words[i] = fmt.Sprintf("%s=%d", slot.Node, slot.GPUs)
+	}
+	return strings.Join(words, ",")
+}
+
+// parsePlan returns nil for a text that is no plan.
+func parsePlan(text string) []Slot {
+	if text == "" {
+		return nil
+	}
+	var plan []Slot
+	for _, word := range strings.Split(text, ",") {
+		node, gpus, _ := strings.Cut(word, "=")
+		count, err := strconv.ParseInt(gpus, 10, 64)
+		if err != nil {
+			return nil
+		}
+		plan = append(plan, Slot{Node: node, GPUs: count})
+	}
+	return plan
+}
+
+func nodesOf(plan []Slot) []string {
+	var nodes []string
+	for _, slot := range plan {
+		if !slices.Contains(nodes, slot.Node) {
+			nodes = append(nodes, slot.Node)
+		}
+	}
+	return nodes
+}

@@ -1,0 +1,223 @@
+package place
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// tenantLabel of a namespace names the tenant of its jobs. Without it, that is the namespace's name.
+const tenantLabel = "larder.io/tenant"
+
+// members are the objects of one gang.
+type members struct {
+	jobs map[types.UID]*Job
+	pods map[types.UID]*Pod
+}
+
+// store keeps what decisions need of the cluster, by gang, as watches tell it. Other objects are not kept. It may be used
+// by several goroutines; what it returns is not changed later.
+type store struct {
+	gpuResources []string
+	wake         chan struct{} // has room for one
+
+	lock    sync.Mutex
+	gangs   map[GangID]*members
+	byUID   map[types.UID]GangID
+	nodes   Nodes
+	gpus    map[string]bool // the nodes with GPUs
+	tenants map[string]string
+	dirty   map[GangID]struct{}
+	renewed bool // a node has changed
+}
+
+func newStore(gpuResources []string) *store {
+	return &store{
+		gpuResources: gpuResources, wake: make(chan struct{}, 1), gangs: make(map[GangID]*members),
+		byUID: make(map[types.UID]GangID), nodes: make(Nodes), gpus: make(map[string]bool),
+		tenants: make(map[string]string), dirty: make(map[GangID]struct{}),
+	}
+}
+
+// watch starts to follow the cluster, and returns once all objects are there.
+func (s *store) watch(ctx context.Context, informers cache.Cache) error {
+	var synced []toolscache.InformerSynced
+	for _, object := range []client.Object{&corev1.Namespace{}, &corev1.Node{}, &batchv1.Job{}, &corev1.Pod{}} {
+		informer, err := informers.GetInformer(ctx, object)
+		if err != nil {
+			return fmt.Errorf("watch %T: %w", object, err)
+		}
+		registered, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(object any) { s.take(object, false) },
+			UpdateFunc: func(_, object any) { s.take(object, false) },
+			DeleteFunc: func(object any) { s.take(object, true) },
+		})
+		if err != nil {
+			return fmt.Errorf("watch %T: %w", object, err)
+		}
+		synced = append(synced, registered.HasSynced)
+	}
+	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+func (s *store) take(object any, deleted bool) {
+	if last, is := object.(toolscache.DeletedFinalStateUnknown); is {
+		object = last.Obj
+	}
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	switch one := object.(type) {
+	case *corev1.Pod:
+		pod := podOf(one, s.gpuResources)
+		s.forget(one.UID)
+		if pod != nil && !deleted {
+			s.gang(pod.Gang, one.UID).pods[one.UID] = pod
+		}
+	case *batchv1.Job:
+		job := jobOf(one, s.gpuResources)
+		s.forget(one.UID)
+		if job != nil && !deleted {
+			s.gang(job.Gang, one.UID).jobs[one.UID] = job
+		}
+	case *corev1.Node:
+		s.takeNode(one, deleted)
+	case *corev1.Namespace:
+		s.tenants[one.Name] = cmp.Or(one.Labels[tenantLabel], one.Name)
+	}
+}
+
+func (s *store) takeNode(node *corev1.Node, deleted bool) {
+	state, hasGPUs := nodeOf(node, s.gpuResources)
+	before, known := s.nodes[node.Name]
+	if deleted {
+		delete(s.nodes, node.Name)
+		delete(s.gpus, node.Name)
+	} else {
+		s.nodes[node.Name] = state
+		s.gpus[node.Name] = hasGPUs
+	}
+	// Heartbeats change nodes every few seconds.
+	if deleted || !known || before != state {
+		s.renewed = true
+		s.wakeUp()
+	}
+}
+
+// gang returns the gang, in which an object is kept from now on.
+func (s *store) gang(id GangID, uid types.UID) *members {
+	s.mark(id)
+	s.byUID[uid] = id
+	if s.gangs[id] == nil {
+		s.gangs[id] = &members{make(map[types.UID]*Job), make(map[types.UID]*Pod)}
+	}
+	return s.gangs[id]
+}
+
+func (s *store) forget(uid types.UID) {
+	id, known := s.byUID[uid]
+	if !known {
+		return
+	}
+	s.mark(id)
+	delete(s.byUID, uid)
+	delete(s.gangs[id].jobs, uid)
+	delete(s.gangs[id].pods, uid)
+	if len(s.gangs[id].jobs)+len(s.gangs[id].pods) == 0 {
+		delete(s.gangs, id)
+	}
+}
+
+func (s *store) mark(id GangID) {
+	s.dirty[id] = struct{}{}
+	s.wakeUp()
+}
+
+func (s *store) wakeUp() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // It is awake already.
+	}
+}
+
+// look again at a gang, although it has not changed.
+func (s *store) again(ids ...GangID) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	for _, id := range ids {
+		s.mark(id)
+	}
+}
+
+// changed returns the gangs that have changed since the last call, and whether nodes have.
+func (s *store) changed() ([]GangID, bool) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	ids := slices.Collect(maps.Keys(s.dirty))
+	renewed := s.renewed
+	clear(s.dirty)
+	s.renewed = false
+	return ids, renewed
+}
+
+// all returns all gangs.
+func (s *store) all() []GangID {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return slices.Collect(maps.Keys(s.gangs))
+}
+
+// get returns a gang, which is empty if there is none.
+func (s *store) get(id GangID) *Gang {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	gang := &Gang{ID: id}
+	found := s.gangs[id]
+	if found == nil {
+		return gang
+	}
+	gang.Jobs = slices.SortedFunc(maps.Values(found.jobs), func(a, b *Job) int {
+		return older(a.Created, b.Created, a.Name, b.Name)
+	})
+	gang.Pods = slices.SortedFunc(maps.Values(found.pods), func(a, b *Pod) int {
+		return older(a.Created, b.Created, a.Name, b.Name)
+	})
+	return gang
+}
+
+func older(a, b metav1.Time, nameA, nameB string) int {
+	return cmp.Or(a.Compare(b.Time), cmp.Compare(nameA, nameB))
+}
+
+// nodeStates returns the states of all nodes, and the names of those with GPUs, in order.
+func (s *store) nodeStates() (Nodes, []string) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	var names []string
+	for name, hasGPUs := range s.gpus {
+		if hasGPUs {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return maps.Clone(s.nodes), names
+}
+
+func (s *store) tenantOf(namespace string) string {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return cmp.Or(s.tenants[namespace], namespace)
+}

@@ -1,0 +1,115 @@
+"""A Kubernetes on which Larder decides where gated pods run: a real control plane with fake nodes, and a real allocator."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from allocator_process import Allocator
+from kubernetes_cluster import GPUS, LEASE_S, NAMESPACE, Cluster, Mode
+
+PLACE_NODES = ("n1", "n2", "n3")
+GATE = {"name": "larder.io/placement"}
+
+
+class PlaceCluster(Cluster):
+    """The controllers act with the rights of the chart's service account. The allocator is on a Unix socket."""
+
+    options: tuple[str, ...] = ()
+
+    def _start(self) -> None:
+        self._start_plane(PLACE_NODES)
+        self.kubectl("create", "namespace", NAMESPACE)
+        self.helm("install", "larder", self.chart, "--namespace", NAMESPACE, "--set", "place.enabled=true")
+        self.start_allocator()
+        self.start_controller("c1")
+
+    def start_allocator(self, *options: str) -> None:
+        self.options = options
+        nodes = [word for name in PLACE_NODES for word in (f"--scheduler.node.{name}.gpus", str(GPUS))]
+        self.allocator = Allocator(
+            self._programs, self.directory, "--state", str(self.directory / "state"), "--scheduler.directory",
+            str(self.directory / "queue"), "--scheduler.engine", "agent", *nodes, *options,
+        )  # fmt: skip
+        self._stack.callback(self.allocator.kill)
+
+    def restart_allocator(self) -> None:
+        self.allocator.kill()
+        self.start_allocator(*self.options)
+
+    def start_controller(self, name: str) -> Mode:
+        self.controllers[name] = self.mode(
+            "controller", name, "controller", f"--allocator={self.allocator.socket}", "--place",
+            f"--leader-election-namespace={NAMESPACE}", f"--lease-duration={LEASE_S}s", "--interval=1s",
+        )  # fmt: skip
+        return self.controllers[name]
+
+    def leader(self) -> str:
+        found: str = self.get("lease", "larder-kubernetes", NAMESPACE)["spec"]["holderIdentity"]
+        return found
+
+    def gated_job(self, name: str, pods: int = 1, gpus: int = GPUS, runs_for: str = "", **annotations: str) -> dict:
+        """A Job of so many pods at a time, which run until they are deleted, or for a time."""
+        container = {"name": "train", "image": "train:1", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+        if runs_for:
+            annotations["larder.io/runs-for"] = runs_for
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name},
+            "spec": {
+                "parallelism": pods,
+                "completions": pods,
+                "completionMode": "Indexed",
+                "template": {
+                    "metadata": {"annotations": {re.sub("_", "-", key): text for key, text in annotations.items()}},
+                    "spec": {"restartPolicy": "Never", "schedulingGates": [GATE], "containers": [container]},
+                },
+            },
+        }
+
+    def pods(self, job: str) -> list[dict]:
+        """The pods of a Job that have not ended and are not being deleted."""
+        found = json.loads(self.kubectl("get", "pods", f"--selector=job-name={job}", "--output=json"))["items"]
+        return [
+            pod for pod in found
+            if pod["status"]["phase"] in ("Pending", "Running") and "deletionTimestamp" not in pod["metadata"]
+        ]  # fmt: skip
+
+    def gated(self, job: str) -> int:
+        """How many pods of the Job wait for a place."""
+        return sum("schedulingGates" in pod["spec"] for pod in self.pods(job))
+
+    def places(self, job: str) -> list[str]:
+        """The nodes of the Job's running pods."""
+        return sorted(pod["spec"]["nodeName"] for pod in self.pods(job) if pod["status"]["phase"] == "Running")
+
+    def queue_job(self, job: str, namespace: str = "default") -> dict:
+        """Larder's job of a Job; empty: there is none."""
+        answer = self.allocator.ask("GET", f"/v1/queue/kubernetes-{namespace}.{job}")
+        return answer.json() if answer.status == 200 else {}
+
+    def state(self, job: str) -> str:
+        return str(self.queue_job(job).get("state", ""))
+
+    def decided(self, job: str) -> list[str]:
+        """The nodes that the allocator has decided on, one for each pod of GPUS GPUs."""
+        return sorted(share["node"] for share in self.queue_job(job)["holds"]["placement"])
+
+    def log_of(self, job: str) -> str:
+        return "\n".join(entry["text"] for entry in self.queue_job(job).get("log", []))
+
+    def condition(self, job: str, kind: str) -> bool:
+        conditions = self.get("job", job)["status"].get("conditions", [])
+        return any(one["type"] == kind and one["status"] == "True" for one in conditions)
+
+    def clean(self) -> None:
+        """Ends all gangs, and makes all nodes ready."""
+        self.revive()
+        self.kubectl("delete", "jobs,pods", "--all", "--wait=true")
+        self.apply(*map(self.node, PLACE_NODES))
+        for node in PLACE_NODES:
+            self.kubectl("uncordon", node)
+        self.until(lambda: not self.allocator.ask("GET", "/v1/queue").json()["jobs"])
+
+
