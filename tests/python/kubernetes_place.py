@@ -1,4 +1,4 @@
-"""A Kubernetes on which Larder decides where gated pods run: a real control plane with fake nodes, and a real allocator."""
+"""A Kubernetes on which Larder places gated pods: a real control plane with fake nodes, and a real allocator."""
 
 from __future__ import annotations
 
@@ -103,6 +103,37 @@ class PlaceCluster(Cluster):
         conditions = self.get("job", job)["status"].get("conditions", [])
         return any(one["type"] == kind and one["status"] == "True" for one in conditions)
 
+    def hold_second_pods(self) -> None:
+        """From now on, second pods of Jobs keep their gates."""
+        self.apply(HOLD, HOLD_BINDING)
+        probe = self.gated_job("probe")["spec"]["template"]
+        probe["metadata"] = {"name": "probe", "annotations": {"batch.kubernetes.io/job-completion-index": "1"}}
+        probe["spec"]["schedulingGates"] = [{"name": "test"}]
+        self.apply({"apiVersion": "v1", "kind": "Pod"} | probe)
+        patch = json.dumps({"spec": {"schedulingGates": []}})
+        command = ("patch", "pod", "probe", "--type=merge", "--dry-run=server", f"--patch={patch}")
+        self.until(lambda: "holds this pod" in self.try_kubectl(*command).stderr)
+        self.kubectl("delete", "pod", "probe")
+
+    def release(self) -> None:
+        self.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "hold")
+
+    def between_patches(self, job: str) -> bool:
+        return [("schedulingGates" in pod["spec"]) for pod in self.pods(job)].count(False) == self.gated(job) == 1
+
+    def fail_pod(self, pod: str, code: int) -> None:
+        """Ends the pod's container with an exit code."""
+        state = {"terminated": {"exitCode": code, "reason": "Error"}}
+        container = {"name": "train", "image": "train:1", "imageID": "", "ready": False, "restartCount": 0}
+        status = {"status": {"phase": "Failed", "containerStatuses": [container | {"state": state}]}}
+        self.kubectl("patch", "pod", pod, "--subresource=status", f"--patch={json.dumps(status)}")
+
+    def lose(self, node: str) -> None:
+        """Makes a node not ready: its kubelet no longer answers, and its pods stay."""
+        self.kubectl("annotate", "node", node, "kwok.x-k8s.io/node-")
+        status = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}}
+        self.kubectl("patch", "node", node, "--subresource=status", f"--patch={json.dumps(status)}")
+
     def clean(self) -> None:
         """Ends all gangs, and makes all nodes ready."""
         self.revive()
@@ -113,3 +144,31 @@ class PlaceCluster(Cluster):
         self.until(lambda: not self.allocator.ask("GET", "/v1/queue").json()["jobs"])
 
 
+
+
+# Refuses to remove the gate of a Job's second pod, so that a test finds a gang between two patches.
+HOLD = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingAdmissionPolicy",
+    "metadata": {"name": "hold"},
+    "spec": {
+        "matchConstraints": {
+            "resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}
+            ]
+        },
+        "validations": [
+            {
+                "expression": "object.metadata.?annotations['batch.kubernetes.io/job-completion-index'].orValue('') != "
+                "'1' || has(object.spec.schedulingGates) || !has(oldObject.spec.schedulingGates)",
+                "message": "the test holds this pod",
+            }
+        ],
+    },
+}
+HOLD_BINDING = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingAdmissionPolicyBinding",
+    "metadata": {"name": "hold"},
+    "spec": {"policyName": "hold", "validationActions": ["Deny"]},
+}

@@ -76,14 +76,17 @@ func runController(ctx context.Context, flags *flag.FlagSet, arguments []string)
 		return err
 	}
 	resources := strings.Split(*gpuResources, ",")
-	if err := follow.SetUp(manager, follow.NewFollower(api), resources, *interval); err != nil {
-		return fmt.Errorf("set up the jobs: %w", err)
-	}
+	follower := follow.NewFollower(api)
 	if *places {
 		options := place.Options{Name: *agent, GPUResources: resources, Interval: *interval}
-		if err := manager.Add(place.NewAgent(api, manager.GetClient(), manager.GetCache(), options)); err != nil {
+		placing := place.NewAgent(api, manager.GetClient(), manager.GetCache(), options)
+		if err := manager.Add(placing); err != nil {
 			return fmt.Errorf("set up the agent: %w", err)
 		}
+		follower.IsPlaced = placing.Places
+	}
+	if err := follow.SetUp(manager, follower, resources, *interval); err != nil {
+		return fmt.Errorf("set up the jobs: %w", err)
 	}
 	if err := (&datasets.Reconciler{Client: manager.GetClient(), Allocator: api}).SetUp(manager, *interval); err != nil {
 		return fmt.Errorf("set up the Datasets: %w", err)

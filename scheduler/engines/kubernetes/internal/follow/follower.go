@@ -27,6 +27,8 @@ type Follower struct {
 	// The GPUs by job and node that this process has told the allocator which started at this time.
 	started int64
 	told    map[string]map[string]int64
+	// IsPlaced tells whether the allocator itself starts and ends a job of this name. Nil: it does so for none.
+	IsPlaced func(name string) bool
 }
 
 // NewFollower makes a Follower that has told nothing yet.
@@ -59,6 +61,8 @@ func (f *Follower) Sync(ctx context.Context, wanted map[string]Job) error {
 		if job, runs := wanted[row.Name]; runs && job.Dataset == row.Dataset {
 			known[row.Name] = row
 			continue
+		} else if !runs && f.IsPlaced != nil && f.IsPlaced(row.Name) {
+			continue // Its pods are not there yet.
 		}
 		if err := f.allocator.Remove(ctx, row.Name); err != nil {
 			failed = append(failed, fmt.Errorf("remove job %s: %w", row.Name, err))

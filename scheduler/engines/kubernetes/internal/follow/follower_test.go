@@ -188,3 +188,24 @@ func TestAllocatorThatIsAwayIsAnError(t *testing.T) {
 		t.Errorf("the error is %v, want that of the request", err)
 	}
 }
+
+func TestJobsThatTheAllocatorPlacesStayUntilTheirPodsRun(t *testing.T) {
+	fake := newFakeAllocator()
+	fake.jobs["kubernetes-team.placed"] = &allocator.Job{Name: "kubernetes-team.placed", Registered: true}
+	follower := NewFollower(fake)
+	follower.IsPlaced = func(name string) bool { return name == "kubernetes-team.placed" }
+	for _, step := range []struct {
+		wanted map[string]Job
+		want   string
+	}{
+		{map[string]Job{}, ""},
+		{map[string]Job{"kubernetes-team.placed": {Name: "kubernetes-team.placed", Dataset: "images"}}, "images"},
+	} {
+		if err := follower.Sync(context.Background(), step.wanted); err != nil {
+			t.Fatal(err)
+		}
+		if job := fake.jobs["kubernetes-team.placed"]; job == nil || job.Dataset != step.want {
+			t.Errorf("the job is %+v, want the dataset %q", job, step.want)
+		}
+	}
+}

@@ -20,9 +20,6 @@ const (
 	GangLabel = "larder.io/gang"
 )
 
-// AttemptAnnotation is on pods that Larder has placed itself.
-const AttemptAnnotation = "larder.io/attempt"
-
 // NamePrefix begins the names of all jobs that come from Kubernetes, and of no other jobs.
 const NamePrefix = "kubernetes-"
 
@@ -84,9 +81,6 @@ func JobsOf(pods []corev1.Pod, gpuResources []string) map[string]Job {
 }
 
 func runs(pod *corev1.Pod) bool {
-	if pod.Annotations[AttemptAnnotation] != "" {
-		return false // The allocator knows the job: it has placed it.
-	}
 	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	return pod.Labels[DatasetLabel] != "" && pod.Spec.NodeName != "" && !ended
 }

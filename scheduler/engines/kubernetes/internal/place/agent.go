@@ -84,6 +84,9 @@ func NewAgent(api API, to client.Client, informers cache.Cache, options Options)
 // NeedLeaderElection makes the manager start only one of several.
 func (a *Agent) NeedLeaderElection() bool { return true }
 
+// Places tells whether a job of this name is that of a gang that Larder places.
+func (a *Agent) Places(name string) bool { return a.store.hasName(name) }
+
 // errSessionOver says that the agent has to attach again.
 var errSessionOver = errors.New("the session is over")
 

@@ -25,7 +25,7 @@ const Gate = "larder.io/placement"
 // Annotations that this package writes.
 const (
 	// attemptAnnotation is JOB.ATTEMPT, the attempt that a pod or a Job belongs to.
-	attemptAnnotation = follow.AttemptAnnotation
+	attemptAnnotation = "larder.io/attempt"
 	// planAnnotation has NODE=GPUS for each pod of the attempt, in the order of ranks.
 	planAnnotation = "larder.io/plan"
 	// rankAnnotation is the number of the pod in the plan, from 0.

@@ -38,6 +38,7 @@ type store struct {
 	nodes   Nodes
 	gpus    map[string]bool // the nodes with GPUs
 	tenants map[string]string
+	names   map[string]struct{} // of all gangs, at the allocator
 	dirty   map[GangID]struct{}
 	renewed bool // a node has changed
 }
@@ -46,7 +47,7 @@ func newStore(gpuResources []string) *store {
 	return &store{
 		gpuResources: gpuResources, wake: make(chan struct{}, 1), gangs: make(map[GangID]*members),
 		byUID: make(map[types.UID]GangID), nodes: make(Nodes), gpus: make(map[string]bool),
-		tenants: make(map[string]string), dirty: make(map[GangID]struct{}),
+		tenants: make(map[string]string), names: make(map[string]struct{}), dirty: make(map[GangID]struct{}),
 	}
 }
 
@@ -123,6 +124,7 @@ func (s *store) gang(id GangID, uid types.UID) *members {
 	s.byUID[uid] = id
 	if s.gangs[id] == nil {
 		s.gangs[id] = &members{make(map[types.UID]*Job), make(map[types.UID]*Pod)}
+		s.names[id.jobName()] = struct{}{}
 	}
 	return s.gangs[id]
 }
@@ -138,6 +140,7 @@ func (s *store) forget(uid types.UID) {
 	delete(s.gangs[id].pods, uid)
 	if len(s.gangs[id].jobs)+len(s.gangs[id].pods) == 0 {
 		delete(s.gangs, id)
+		delete(s.names, id.jobName())
 	}
 }
 
@@ -214,6 +217,14 @@ func (s *store) nodeStates() (Nodes, []string) {
 	}
 	slices.Sort(names)
 	return maps.Clone(s.nodes), names
+}
+
+// hasName tells whether a gang has this name at the allocator.
+func (s *store) hasName(name string) bool {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	_, has := s.names[name]
+	return has
 }
 
 func (s *store) tenantOf(namespace string) string {
