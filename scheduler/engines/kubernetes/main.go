@@ -36,6 +36,7 @@ var errUsage = errors.New("wrong usage")
 
 func main() {
 	handler := slog.NewTextHandler(os.Stderr, nil)
+	slog.SetDefault(slog.New(handler))
 	ctrl.SetLogger(logr.FromSlogHandler(handler))
 	klog.SetLogger(logr.FromSlogHandler(handler))
 	err := run(ctrl.SetupSignalHandler(), os.Args[1:])

@@ -3,6 +3,7 @@ package follow
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,15 +88,32 @@ func runs(pod *corev1.Pod) bool {
 
 func gpusOf(pod *corev1.Pod, resources []string) int64 { return GPUsOf(&pod.Spec, resources) }
 
-// GPUsOf returns the GPUs that a pod of this spec requests.
+// GPUsOf returns the GPUs that a pod of this spec requests. In a Job's template, limits are not requests yet.
 func GPUsOf(spec *corev1.PodSpec, resources []string) int64 {
-	requests := resourcehelper.PodRequests(&corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{})
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		InitContainers: withRequests(spec.InitContainers), Containers: withRequests(spec.Containers),
+	}}
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	var gpus int64
 	for _, name := range resources {
 		quantity := requests[corev1.ResourceName(name)]
 		gpus += quantity.Value()
 	}
 	return gpus
+}
+
+func withRequests(containers []corev1.Container) []corev1.Container {
+	made := make([]corev1.Container, len(containers))
+	for i := range containers {
+		requests := maps.Clone(containers[i].Resources.Limits)
+		if requests == nil {
+			requests = make(corev1.ResourceList)
+		}
+		maps.Copy(requests, containers[i].Resources.Requests)
+		made[i].RestartPolicy = containers[i].RestartPolicy
+		made[i].Resources.Requests = requests
+	}
+	return made
 }
 
 // userOf returns the uid of the pod's processes as larderd sees it, if all containers have the same.

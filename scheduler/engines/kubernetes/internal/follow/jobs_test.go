@@ -121,6 +121,13 @@ func TestGPUs(t *testing.T) {
 	if got := JobsOf([]corev1.Pod{pod("p", "n1", 2)}, []string{"amd.com/gpu"})["kubernetes-team.p"].Nodes["n1"]; got != 0 {
 		t.Errorf("%d GPUs of another resource, want 0", got)
 	}
+	limited := pod("p", "n1", 0, func(pod *corev1.Pod) {
+		pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{
+			Limits: corev1.ResourceList{gpuResource: resource.MustParse("4")}}
+	})
+	if got := GPUsOf(&limited.Spec, gpuResources); got != 4 {
+		t.Errorf("%d GPUs of a limit, want 4", got)
+	}
 	// An initial container has its GPUs before the others have theirs.
 	initial := pod("p", "n1", 2, func(pod *corev1.Pod) {
 		pod.Spec.InitContainers = []corev1.Container{{Name: "prepare", Resources: corev1.ResourceRequirements{

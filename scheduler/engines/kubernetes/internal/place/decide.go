@@ -179,7 +179,7 @@ func (a *Attempt) findUndo(gang *Gang, byRank []*Pod, broken bool, nodes Nodes) 
 	if gang.isSuspendedByOthers() {
 		return &Undo{failed, "its Job was suspended"}
 	}
-	if len(gang.Jobs)+len(gang.Pods) == 0 || slices.ContainsFunc(gang.Jobs, func(job *Job) bool { return job.Deleting }) {
+	if gang.isGone() || slices.ContainsFunc(gang.Jobs, func(job *Job) bool { return job.Deleting }) {
 		return &Undo{failed, "it was deleted"}
 	}
 	if byOther := slices.IndexFunc(gang.Jobs, func(job *Job) bool { return job.ByUs != nil && job.ByUs.Key == a.Key }); byOther >= 0 {

@@ -250,7 +250,8 @@ func TestGangIsEvictedIfSomebodyElseEndsIt(t *testing.T) {
 		{"pod deleted", func(g *Gang) { g.Pods = g.Pods[:1] }, "suspend train"},
 		{"pod being deleted", func(g *Gang) { g.Pods[1].Deleting = true }, "suspend train"},
 		{"Job suspended", func(g *Gang) { g.Jobs[0].Suspended, g.Pods = true, nil }, "! evicted"},
-		{"Job deleted", func(g *Gang) { g.Jobs, g.Pods = nil, nil }, "! evicted"},
+		{"Job deleted", func(g *Gang) { g.Jobs = nil }, ""},
+		{"Job and pods deleted", func(g *Gang) { g.Jobs, g.Pods = nil, nil }, "! evicted"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			gang, attempt := gatedGang(2), twoNodes(first)

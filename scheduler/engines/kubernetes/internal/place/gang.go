@@ -43,9 +43,14 @@ func (g *Gang) created() time.Time {
 	return time.Time{}
 }
 
+// isGone tells whether there is nothing left to run. Pods may be left whose Job was deleted: they go, too.
+func (g *Gang) isGone() bool {
+	return len(g.Jobs) == 0 && !slices.ContainsFunc(g.Pods, func(pod *Pod) bool { return !pod.HasOwner })
+}
+
 // hasEnded tells whether all Jobs and all other pods of the gang have ended by themselves, and whether one has failed.
 func (g *Gang) hasEnded() (ended, failed bool) {
-	if len(g.Jobs) == 0 && len(g.Pods) == 0 {
+	if g.isGone() {
 		return false, false
 	}
 	for _, job := range g.Jobs {
@@ -130,7 +135,7 @@ func (g *Gang) sizes() ([]int64, error) {
 
 // isPresent tells whether the gang is there, has not ended, and may run.
 func (g *Gang) isPresent() bool {
-	if ended, _ := g.hasEnded(); ended || len(g.Jobs)+len(g.Pods) == 0 {
+	if ended, _ := g.hasEnded(); ended || g.isGone() {
 		return false
 	}
 	leaves := slices.ContainsFunc(g.Jobs, func(job *Job) bool { return job.Deleting || job.Ended != "" })
