@@ -344,7 +344,7 @@ def test_page_is_accepted(cluster: Cluster, repository: pathlib.Path, tmp_path: 
     """docs/kubernetes.md: the API server takes its objects, and the chart its values."""
     text = (repository / "docs" / "kubernetes.md").read_text()
     documents = re.findall(r"^    \$ (kubectl apply -f -|cat >values.yaml) <<'END'\n(.*?)^    END$", text, re.M | re.S)
-    assert [command.split()[0] for command, _ in documents] == ["cat", "kubectl", "kubectl", "kubectl"]
+    assert [command.split()[0] for command, _ in documents] == ["cat", "kubectl", "kubectl", "kubectl", "kubectl"]
     for command, document in documents:
         if command.startswith("kubectl"):
             cluster.kubectl("apply", "--dry-run=server", "-f", "-", text=textwrap.dedent(document))

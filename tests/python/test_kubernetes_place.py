@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import subprocess
 from collections.abc import Iterator
 
 import kubernetes
+import page
 import pytest
-from kubernetes_cluster import GPUS
+from kubernetes_cluster import GPUS, NAMESPACE
 from kubernetes_place import PLACE_NODES, PlaceCluster
 
 pytestmark = [
@@ -36,7 +39,7 @@ def nothing_left(cluster: PlaceCluster) -> Iterator[None]:
 
 
 def test_gang_runs_where_the_allocator_decides_and_ends(cluster: PlaceCluster) -> None:
-    cluster.apply(cluster.gated_job("train", pods=2, runs_for="3s"))
+    cluster.submit(cluster.gated_job("train", pods=2, runs_for="3s"))
     cluster.until(lambda: cluster.state("train") == "running")
     assert cluster.places("train") == cluster.decided("train")
     cluster.until(lambda: cluster.state("train") == "succeeded")
@@ -45,12 +48,12 @@ def test_gang_runs_where_the_allocator_decides_and_ends(cluster: PlaceCluster) -
 
 
 def test_gang_waits_behind_its_gates_until_it_has_all_its_gpus(cluster: PlaceCluster) -> None:
-    cluster.apply(cluster.gated_job("first", pods=2))
+    cluster.submit(cluster.gated_job("first", pods=2))
     cluster.until(lambda: cluster.state("first") == "running")
-    cluster.apply(cluster.gated_job("second", pods=2))
+    cluster.submit(cluster.gated_job("second", pods=2))
     cluster.until(lambda: cluster.state("second") == "waiting" and cluster.gated("second") == 2)
     assert cluster.places("second") == []
-    cluster.delete("job", "first")
+    cluster.delete_job("first")
     cluster.until(lambda: cluster.state("second") == "running")
     assert cluster.places("second") == cluster.decided("second")
     cluster.until(lambda: cluster.state("first") == "cancelled")
@@ -58,7 +61,7 @@ def test_gang_waits_behind_its_gates_until_it_has_all_its_gpus(cluster: PlaceClu
 
 def test_controller_killed_between_two_patches_goes_on(cluster: PlaceCluster) -> None:
     cluster.hold_second_pods()
-    cluster.apply(cluster.gated_job("train", pods=2))
+    cluster.submit(cluster.gated_job("train", pods=2))
     cluster.until(lambda: cluster.between_patches("train"))
     names = sorted(pod["metadata"]["name"] for pod in cluster.pods("train"))
     cluster.controllers["c1"].kill()
@@ -73,11 +76,11 @@ def test_controller_killed_between_two_patches_goes_on(cluster: PlaceCluster) ->
 
 def test_gang_whose_node_goes_between_two_patches_is_placed_anew(cluster: PlaceCluster) -> None:
     cluster.hold_second_pods()
-    cluster.apply(cluster.gated_job("train", pods=2))
+    cluster.submit(cluster.gated_job("train", pods=2))
     cluster.until(lambda: cluster.between_patches("train"))
     (placed,) = (pod for pod in cluster.pods("train") if "schedulingGates" not in pod["spec"])
     plan = [word.partition("=")[0] for word in placed["metadata"]["annotations"]["larder.io/plan"].split(",")]
-    cluster.delete("node", plan[1])
+    cluster.api("DELETE", f"/api/v1/nodes/{plan[1]}")
     cluster.until(lambda: f"rejected by the cluster manager: node {plan[1]} is lost" in cluster.log_of("train"))
     cluster.release()
     cluster.until(lambda: cluster.state("train") == "running")
@@ -86,43 +89,43 @@ def test_gang_whose_node_goes_between_two_patches_is_placed_anew(cluster: PlaceC
     assert placed["metadata"]["name"] not in [pod["metadata"]["name"] for pod in cluster.pods("train")]
     shown = cluster.queue_job("train")
     assert (shown["attempt"], shown["preemptions"]) == (2, 0)
-    assert cluster.get("job", "train")["status"].get("failed", 0) == 0
+    assert cluster.job("train")["status"].get("failed", 0) == 0
 
 
 def test_preempted_gang_is_suspended_and_runs_again(cluster: PlaceCluster) -> None:
-    cluster.apply(cluster.gated_job("guest", pods=3, **{"larder.io/opportunistic": "true"}))
+    cluster.submit(cluster.gated_job("guest", pods=3, **{"larder.io/opportunistic": "true"}))
     cluster.until(lambda: cluster.state("guest") == "running")
-    cluster.apply(cluster.gated_job("owner", pods=1))
+    cluster.submit(cluster.gated_job("owner", pods=1))
     cluster.until(lambda: cluster.state("owner") == "running")
-    assert cluster.get("job", "guest")["spec"]["suspend"]
+    assert cluster.job("guest")["spec"]["suspend"]
     assert cluster.pods("guest") == []
-    cluster.delete("job", "owner")
+    cluster.delete_job("owner")
     cluster.until(lambda: cluster.state("guest") == "running")
     shown = cluster.queue_job("guest")
     assert (shown["attempt"], shown["preemptions"]) == (2, 1)
     assert len(cluster.places("guest")) == 3
-    assert cluster.get("job", "guest")["status"].get("failed", 0) == 0
+    assert cluster.job("guest")["status"].get("failed", 0) == 0
 
 
 def test_cordoned_node_takes_no_gang_and_its_gang_goes_on(cluster: PlaceCluster) -> None:
-    cluster.apply(cluster.gated_job("train"))
+    cluster.submit(cluster.gated_job("train"))
     cluster.until(lambda: cluster.state("train") == "running")
     (node,) = cluster.places("train")
-    cluster.kubectl("cordon", node)
+    cluster.cordon(node)
     cluster.until(
         lambda: f'larder_queue_node_gpus{{node="{node}"}} 0' in cluster.allocator.ask("GET", "/metrics").body.decode()
     )
-    cluster.apply(cluster.gated_job("wide", pods=3))
+    cluster.submit(cluster.gated_job("wide", pods=3))
     cluster.until(lambda: cluster.state("wide") == "waiting")
-    cluster.delete("job", "train")
+    cluster.delete_job("train")
     cluster.until(lambda: cluster.state("train") == "cancelled")
     assert cluster.state("wide") == "waiting"
-    cluster.kubectl("uncordon", node)
+    cluster.cordon(node, unschedulable=False)
     cluster.until(lambda: cluster.state("wide") == "running")
 
 
 def test_gang_of_a_lost_node_is_placed_elsewhere(cluster: PlaceCluster) -> None:
-    cluster.apply(cluster.gated_job("train", pods=2))
+    cluster.submit(cluster.gated_job("train", pods=2))
     cluster.until(lambda: cluster.state("train") == "running")
     lost = cluster.places("train")[0]
     cluster.lose(lost)
@@ -135,22 +138,22 @@ def test_gang_of_a_lost_node_is_placed_elsewhere(cluster: PlaceCluster) -> None:
 @pytest.mark.parametrize("state", ["waiting", "running"])
 def test_job_is_cancelled_when_its_job_is_deleted(cluster: PlaceCluster, state: str) -> None:
     if state == "waiting":
-        cluster.apply(cluster.gated_job("other", pods=3))
+        cluster.submit(cluster.gated_job("other", pods=3))
         cluster.until(lambda: cluster.state("other") == "running")
-    cluster.apply(cluster.gated_job("train", pods=2))
+    cluster.submit(cluster.gated_job("train", pods=2))
     cluster.until(lambda: cluster.state("train") == state)
     first = cluster.queue_job("train")["id"]
-    cluster.delete("job", "train")
+    cluster.delete_job("train")
     cluster.until(lambda: cluster.state("train") == "cancelled")
-    cluster.apply(cluster.gated_job("train", pods=1))
+    cluster.submit(cluster.gated_job("train", pods=1))
     cluster.until(lambda: cluster.state("train") == state)
     assert cluster.queue_job("train")["id"] > first
 
 
 def test_pod_that_others_delete_evicts_its_gang(cluster: PlaceCluster) -> None:
-    cluster.apply(cluster.gated_job("train", pods=2))
+    cluster.submit(cluster.gated_job("train", pods=2))
     cluster.until(lambda: cluster.state("train") == "running")
-    cluster.delete("pod", cluster.pods("train")[0]["metadata"]["name"])
+    cluster.delete_pod(cluster.pods("train")[0]["metadata"]["name"])
     cluster.until(lambda: cluster.queue_job("train")["attempt"] == 2 and cluster.state("train") == "running")
     assert "evicted by the cluster manager: a pod was deleted" in cluster.log_of("train")
     assert len(cluster.places("train")) == 2
@@ -159,7 +162,7 @@ def test_pod_that_others_delete_evicts_its_gang(cluster: PlaceCluster) -> None:
 def test_failed_job_fails_with_the_exit_code_of_its_pod(cluster: PlaceCluster) -> None:
     job = cluster.gated_job("train", pods=2)
     job["spec"]["backoffLimit"] = 0
-    cluster.apply(job)
+    cluster.submit(job)
     cluster.until(lambda: cluster.state("train") == "running")
     cluster.fail_pod(cluster.pods("train")[0]["metadata"]["name"], 3)
     cluster.until(lambda: cluster.state("train") == "failed")
@@ -167,7 +170,7 @@ def test_failed_job_fails_with_the_exit_code_of_its_pod(cluster: PlaceCluster) -
 
 
 def test_failed_pod_is_replaced_in_the_same_attempt(cluster: PlaceCluster) -> None:
-    cluster.apply(cluster.gated_job("train", pods=2))
+    cluster.submit(cluster.gated_job("train", pods=2))
     cluster.until(lambda: cluster.state("train") == "running")
     before = cluster.pods("train")
     cluster.fail_pod(before[0]["metadata"]["name"], 3)
@@ -180,38 +183,35 @@ def test_failed_pod_is_replaced_in_the_same_attempt(cluster: PlaceCluster) -> No
 def test_job_of_more_completions_than_pods_at_a_time(cluster: PlaceCluster) -> None:
     job = cluster.gated_job("train", pods=2, runs_for="1s")
     job["spec"]["completions"] = 3
-    cluster.apply(job)
+    cluster.submit(job)
     cluster.until(lambda: cluster.state("train") == "succeeded")
-    assert cluster.get("job", "train")["status"]["succeeded"] == 3
+    assert cluster.job("train")["status"]["succeeded"] == 3
     assert cluster.queue_job("train")["attempt"] == 1
 
 
 def test_gang_that_kubernetes_cannot_schedule_is_pending(cluster: PlaceCluster) -> None:
     others = [cluster.pod(f"other-{node}", "none", node, GPUS, labels={}) for node in PLACE_NODES]
-    cluster.apply(*others)
+    cluster.submit(*others)
     cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pods", "--all", "--timeout=60s")
-    cluster.apply(cluster.gated_job("train"))
+    cluster.submit(cluster.gated_job("train"))
     cluster.until(lambda: "Insufficient nvidia.com/gpu" in cluster.queue_job("train").get("pending_for", ""))
-    cluster.delete("pods", "--all")
+    cluster.delete_pods()
     cluster.until(lambda: cluster.state("train") == "running")
 
 
 def test_cancelled_job_suspends_its_job(cluster: PlaceCluster) -> None:
-    cluster.apply(cluster.gated_job("train"))
+    cluster.submit(cluster.gated_job("train"))
     cluster.until(lambda: cluster.state("train") == "running")
     assert cluster.allocator.ask("DELETE", "/v1/queue/kubernetes-default.train").status == 200
     cluster.until(lambda: cluster.state("train") == "cancelled")
-    cluster.until(lambda: "larder.io/ended" in cluster.get("job", "train")["metadata"]["annotations"])
-    job = cluster.get("job", "train")
-    assert job["spec"]["suspend"]
-    assert job["metadata"]["annotations"]["larder.io/ended"].startswith("cancelled")
+    cluster.until(lambda: cluster.annotation("train", "larder.io/ended").startswith("cancelled"))
+    assert cluster.job("train")["spec"]["suspend"]
 
 
 def test_job_that_the_allocator_refuses_says_why(cluster: PlaceCluster) -> None:
     job = cluster.gated_job("train", pods=4)
-    cluster.apply(job)
-    cluster.until(lambda: "larder.io/refused" in cluster.get("job", "train")["metadata"].get("annotations", {}))
-    assert "24" in cluster.get("job", "train")["metadata"]["annotations"]["larder.io/refused"]
+    cluster.submit(job)
+    cluster.until(lambda: "24" in cluster.annotation("train", "larder.io/refused"))
     assert cluster.gated("train") == 4
 
 
@@ -219,23 +219,23 @@ def test_labelled_pods_are_one_gang(cluster: PlaceCluster) -> None:
     spec = cluster.gated_job("none")["spec"]["template"]["spec"]
     metadata = {"labels": {"larder.io/gang": "pair"}, "annotations": {"larder.io/gang-size": "2"}}
     pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name} | metadata, "spec": spec} for name in "ab"]
-    cluster.apply(pods[0])
+    cluster.submit(pods[0])
     cluster.until(lambda: "1 pods of 2 are there" in cluster.controllers["c1"].log.read_text())
-    cluster.apply(pods[1])
+    cluster.submit(pods[1])
     cluster.until(lambda: cluster.state("pair") == "running")
     placed = sorted(cluster.get("pod", name)["spec"]["nodeName"] for name in "ab")
     assert placed == cluster.decided("pair")
-    cluster.kubectl("delete", "pods", "--all")
+    cluster.delete_pods()
     cluster.until(lambda: cluster.state("pair") == "cancelled")
 
 
 def test_second_controller_takes_over(cluster: PlaceCluster) -> None:
-    cluster.apply(cluster.gated_job("before"))
+    cluster.submit(cluster.gated_job("before"))
     cluster.until(lambda: cluster.state("before") == "running")
     first = cluster.leader()
     second = cluster.start_controller("c2")
     cluster.controllers.pop("c1").kill()
-    cluster.apply(cluster.gated_job("after"))
+    cluster.submit(cluster.gated_job("after"))
     cluster.until(lambda: cluster.state("after") == "running")
     assert cluster.leader() != first
     assert cluster.queue_job("before")["attempt"] == 1
@@ -244,12 +244,12 @@ def test_second_controller_takes_over(cluster: PlaceCluster) -> None:
 
 
 def test_restarted_api_server_loses_nothing(cluster: PlaceCluster) -> None:
-    cluster.apply(cluster.gated_job("before"))
+    cluster.submit(cluster.gated_job("before"))
     cluster.until(lambda: cluster.state("before") == "running")
     cluster.server.ask({"do": "stop", "name": "kube-apiserver"})
     cluster.server.ask({"do": "start", "name": "kube-apiserver"})
     cluster.until(lambda: not cluster.try_kubectl("get", "pods").returncode)
-    cluster.apply(cluster.gated_job("after", pods=2))
+    cluster.submit(cluster.gated_job("after", pods=2))
 
     def runs() -> bool:
         cluster.revive()
@@ -260,15 +260,58 @@ def test_restarted_api_server_loses_nothing(cluster: PlaceCluster) -> None:
 
 
 def test_gangs_go_on_while_the_allocator_restarts(cluster: PlaceCluster) -> None:
-    cluster.apply(cluster.gated_job("runs", pods=2), cluster.gated_job("ends", runs_for="3s"))
+    cluster.submit(cluster.gated_job("runs", pods=2), cluster.gated_job("ends", runs_for="3s"))
     cluster.until(lambda: [cluster.state(name) for name in ("runs", "ends")] == ["running", "running"])
-    cluster.apply(cluster.gated_job("waits", pods=2))
+    cluster.submit(cluster.gated_job("waits", pods=2))
     cluster.until(lambda: cluster.state("waits") == "waiting")
     cluster.allocator.kill()
     cluster.until(lambda: cluster.condition("ends", "Complete"))
     cluster.start_allocator(*cluster.options)
     cluster.until(lambda: cluster.state("ends") == "succeeded")
     assert [cluster.state(name) for name in ("runs", "waits")] == ["running", "waiting"]
-    cluster.delete("job", "runs")
+    cluster.delete_job("runs")
     cluster.until(lambda: cluster.state("waits") == "running")
     assert [cluster.queue_job(name)["attempt"] for name in ("waits", "ends")] == [1, 1]
+
+
+def test_page_works_as_written(
+    cluster: PlaceCluster, larder_bin: pathlib.Path, repository: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """docs/kubernetes.md: the section "Larder decides"."""
+    text = repository / "docs" / "kubernetes.md"
+    headings = {line: number for number, line in enumerate(text.read_text().splitlines(), 1) if line.startswith("## ")}
+    first, last = headings["## Larder decides"], headings["## Remote bandwidth"]
+    commands = [command.text for command in page.commands(text) if first < command.line < last]
+    assert [command.split()[0] for command in commands] == ["cat", "helm", "kubectl", "kubectl", "kubectl"]
+    (tmp_path / "bin").mkdir()
+    for name in ("kubectl", "helm"):
+        (tmp_path / "bin" / name).symlink_to(cluster.server.values[name])
+    (tmp_path / "scheduler").symlink_to(repository / "scheduler")
+    environment = os.environ | {
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "KUBECONFIG": str(cluster.kubeconfig), "HOME": str(tmp_path)
+    }  # fmt: skip
+    ran = subprocess.run(
+        ["bash", "-ec", "\n".join(commands)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert all(node in ran.stdout for node in cluster.decided("gang"))
+    # The allocator takes the file that the chart makes of these values.
+    config = tmp_path / "allocator.toml"
+    config.write_text(cluster.get("configmap", "larder-scheduler", NAMESPACE)["data"]["allocator.toml"])
+    checked = subprocess.run(
+        [larder_bin / "larder-allocator", "--config", config, "--state", tmp_path / "state", "--check",
+         "--remote-bandwidth", "1 GB/s"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stderr
+    deployment = cluster.get("deployment", "larder-controller", NAMESPACE)
+    assert "--place" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_controller_has_the_rights_of_the_mode(cluster: PlaceCluster) -> None:
+    def may(*what: str) -> bool:
+        account = f"--as=system:serviceaccount:{NAMESPACE}:larder-controller"
+        return cluster.try_kubectl("auth", "can-i", *what, "--all-namespaces", account).returncode == 0
+
+    assert may("patch", "jobs") and may("delete", "pods")
+    assert not may("delete", "jobs") and not may("create", "pods") and not may("patch", "nodes")

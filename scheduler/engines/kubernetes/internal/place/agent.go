@@ -235,8 +235,10 @@ func (a *Agent) runSession(ctx context.Context) {
 	defer end()
 	ticker := time.NewTicker(a.options.Interval)
 	defer ticker.Stop()
-	again := time.NewTimer(0)
+	again := time.NewTimer(firstRetry)
 	defer again.Stop()
+	var later []GangID // that failed
+	wait := firstRetry
 	for {
 		var orphans []allocator.EngineEvent
 		var all []GangID
@@ -255,14 +257,19 @@ func (a *Agent) runSession(ctx context.Context) {
 			all = append(ids, a.store.all()...)
 		case <-a.store.wake:
 		case <-again.C:
+			all, later = later, nil
 		}
 		failed, err := a.look(ctx, all, orphans)
 		if err != nil {
 			return
 		}
-		if len(failed) > 0 {
-			a.store.again(failed...)
-			again.Reset(firstRetry)
+		switch {
+		case len(failed) > 0:
+			later = append(later, failed...)
+			again.Reset(wait)
+			wait = min(2*wait, lastRetry)
+		case len(later) == 0:
+			wait = firstRetry
 		}
 		select {
 		case <-ctx.Done():

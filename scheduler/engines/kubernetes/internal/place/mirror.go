@@ -32,6 +32,12 @@ type mirrored struct {
 	uid string
 }
 
+// refusal is why a gang has no job.
+type refusal struct {
+	reason string
+	again  time.Time
+}
+
 // mirror keeps one job of the allocator's queue for each gang. One goroutine.
 type mirror struct {
 	queue   Queue
@@ -39,14 +45,14 @@ type mirror struct {
 	store   *store
 	log     *slog.Logger
 	known   map[GangID]mirrored
-	refused map[GangID]time.Time
+	refused map[GangID]refusal
 	// Gangs that are older may have had a job that has ended.
 	since time.Time
 }
 
 func newMirror(queue Queue, to *cluster, from *store, log *slog.Logger, now time.Time) *mirror {
 	return &mirror{queue: queue, cluster: to, store: from, log: log, known: make(map[GangID]mirrored),
-		refused: make(map[GangID]time.Time), since: now}
+		refused: make(map[GangID]refusal), since: now}
 }
 
 // refresh asks for the queue. It returns the gangs to look at: those that have a job, or had one.
@@ -103,10 +109,11 @@ func (m *mirror) sync(ctx context.Context, ids []GangID, hasAttempt func(GangID)
 			}
 			// Its name is free once it has ended.
 			delete(m.known, id)
-		case !has && gang.isPresent() && !hasAttempt(id) && time.Since(m.refused[id]) >= refusedAgain:
+		case !has && gang.isPresent() && !hasAttempt(id) && !time.Now().Before(m.refused[id].again):
 			submission, err := gang.submission(m.store.tenantOf(id.Namespace))
 			if err != nil {
-				failed = append(failed, m.refuse(ctx, gang, err))
+				// The gang is looked at again when it has changed.
+				failed = append(failed, m.noteRefusal(ctx, gang, err.Error(), time.Time{}))
 				continue
 			}
 			ended, err := m.noteEnded(ctx, gang, submission.Name)
@@ -170,7 +177,7 @@ func (m *mirror) submit(ctx context.Context, gangs []*Gang, submissions []alloca
 		for i, gang := range gangs {
 			m.known[gang.ID] = mirrored{ids[i], gang.uid()}
 			delete(m.refused, gang.ID)
-			if err := m.noteRefusal(ctx, gang, ""); err != nil {
+			if err := m.annotate(ctx, gang, ""); err != nil {
 				m.log.Warn("cannot remove the note of a refusal", "gang", gang.ID.String(), "error", err)
 			}
 		}
@@ -197,16 +204,22 @@ func (m *mirror) refuse(ctx context.Context, gang *Gang, why error) error {
 		status.Status != http.StatusInsufficientStorage {
 		return fmt.Errorf("submit %s: %w", gang.ID, why)
 	}
-	m.refused[gang.ID] = time.Now()
-	m.log.Warn("the allocator does not take a gang", "gang", gang.ID.String(), "reason", why)
 	text := why.Error()
 	if status != nil {
 		text = status.Message
 	}
-	return m.noteRefusal(ctx, gang, text)
+	return m.noteRefusal(ctx, gang, text, time.Now().Add(refusedAgain))
 }
 
-func (m *mirror) noteRefusal(ctx context.Context, gang *Gang, text string) error {
+func (m *mirror) noteRefusal(ctx context.Context, gang *Gang, reason string, again time.Time) error {
+	if m.refused[gang.ID].reason != reason {
+		m.log.Warn("a gang is not submitted", "gang", gang.ID.String(), "reason", reason)
+	}
+	m.refused[gang.ID] = refusal{reason, again}
+	return m.annotate(ctx, gang, reason)
+}
+
+func (m *mirror) annotate(ctx context.Context, gang *Gang, text string) error {
 	for _, job := range gang.Jobs {
 		if job.Refused == text {
 			continue
