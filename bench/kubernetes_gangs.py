@@ -83,9 +83,9 @@ class Bound:
         self.at: dict[str, float] = {}
         self._pods = pods
         self._left: dict[str, set[str]] = {}
-        connection = plane.connect()
-        connection.request("GET", "/api/v1/namespaces/default/pods?watch=1&resourceVersion=0")
-        self._response = connection.getresponse()
+        self._connection = plane.connect()  # closed when nobody refers to it
+        self._connection.request("GET", "/api/v1/namespaces/default/pods?watch=1&resourceVersion=0")
+        self._response = self._connection.getresponse()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:

@@ -56,6 +56,7 @@ FIRST = (
     "test_bench.py",
     "test_remotes.py",
     "test_kubernetes.py",
+    "test_kubernetes_place.py",
     "test_bench_cluster.py",
     "test_bench_events.py",
     "test_ideal_rate.py",

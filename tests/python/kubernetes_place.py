@@ -8,7 +8,7 @@ import re
 import ssl
 
 from allocator_process import Allocator
-from kubernetes_cluster import GPUS, LEASE_S, NAMESPACE, Cluster, Mode
+from kubernetes_cluster import GPUS, NAMESPACE, Cluster, Mode
 
 PLACE_NODES = ("n1", "n2", "n3")
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -19,8 +19,6 @@ GATE = {"name": "larder.io/placement"}
 class PlaceCluster(Cluster):
     """The controllers act with the rights of the chart's service account. The allocator is on a Unix socket."""
 
-    options: tuple[str, ...] = ()
-
     def _start(self) -> None:
         self._start_plane(PLACE_NODES)
         self.kubectl("create", "namespace", NAMESPACE)
@@ -29,7 +27,6 @@ class PlaceCluster(Cluster):
         self.start_controller("c1")
 
     def start_allocator(self, *options: str) -> None:
-        self.options = options
         nodes = [word for name in PLACE_NODES for word in (f"--scheduler.node.{name}.gpus", str(GPUS))]
         self.allocator = Allocator(
             self._programs, self.directory, "--state", str(self.directory / "state"), "--scheduler.directory",
@@ -37,14 +34,14 @@ class PlaceCluster(Cluster):
         )  # fmt: skip
         self._stack.callback(self.allocator.kill)
 
-    def restart_allocator(self) -> None:
+    def restart_allocator(self, *options: str) -> None:
         self.allocator.kill()
-        self.start_allocator(*self.options)
+        self.start_allocator(*options)
 
     def start_controller(self, name: str) -> Mode:
         self.controllers[name] = self.mode(
             "controller", name, "controller", f"--allocator={self.allocator.socket}", "--place",
-            f"--leader-election-namespace={NAMESPACE}", f"--lease-duration={LEASE_S}s", "--interval=1s",
+            f"--leader-election-namespace={NAMESPACE}", "--lease-duration=6s", "--interval=1s",
         )  # fmt: skip
         return self.controllers[name]
 
@@ -122,9 +119,9 @@ class PlaceCluster(Cluster):
             },
         }
 
-    def pods(self, job: str) -> list[dict]:
-        """The pods of a Job that have not ended and are not being deleted."""
-        listed = self.api("GET", f"{PODS}?labelSelector=job-name={job}")
+    def pods(self, job: str = "") -> list[dict]:
+        """The pods of a Job, or all, that have not ended and are not being deleted."""
+        listed = self.api("GET", f"{PODS}?labelSelector=job-name={job}" if job else PODS)
         assert listed is not None
         found = listed["items"]
         return [

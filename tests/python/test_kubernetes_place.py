@@ -192,7 +192,7 @@ def test_job_of_more_completions_than_pods_at_a_time(cluster: PlaceCluster) -> N
 def test_gang_that_kubernetes_cannot_schedule_is_pending(cluster: PlaceCluster) -> None:
     others = [cluster.pod(f"other-{node}", "none", node, GPUS, labels={}) for node in PLACE_NODES]
     cluster.submit(*others)
-    cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pods", "--all", "--timeout=60s")
+    cluster.until(lambda: all(pod["status"]["phase"] == "Running" for pod in cluster.pods()))
     cluster.submit(cluster.gated_job("train"))
     cluster.until(lambda: "Insufficient nvidia.com/gpu" in cluster.queue_job("train").get("pending_for", ""))
     cluster.delete_pods()
@@ -266,12 +266,59 @@ def test_gangs_go_on_while_the_allocator_restarts(cluster: PlaceCluster) -> None
     cluster.until(lambda: cluster.state("waits") == "waiting")
     cluster.allocator.kill()
     cluster.until(lambda: cluster.condition("ends", "Complete"))
-    cluster.start_allocator(*cluster.options)
+    cluster.start_allocator()
     cluster.until(lambda: cluster.state("ends") == "succeeded")
     assert [cluster.state(name) for name in ("runs", "waits")] == ["running", "waiting"]
     cluster.delete_job("runs")
     cluster.until(lambda: cluster.state("waits") == "running")
     assert [cluster.queue_job(name)["attempt"] for name in ("waits", "ends")] == [1, 1]
+
+
+def test_gang_that_does_not_begin_in_time_is_placed_again(cluster: PlaceCluster) -> None:
+    cluster.restart_allocator("--scheduler.start_timeout", "1 s")
+    cluster.submit(*(cluster.pod(f"other-{node}", "none", node, GPUS, labels={}) for node in PLACE_NODES))
+    cluster.until(lambda: all(pod["status"]["phase"] == "Running" for pod in cluster.pods()))
+    cluster.submit(cluster.gated_job("train"))
+    cluster.until(lambda: "did not begin within 1 s: " in cluster.log_of("train"))
+    cluster.delete_pods()
+    cluster.restart_allocator()
+    cluster.until(lambda: cluster.state("train") == "running")
+    assert cluster.queue_job("train")["attempt"] >= 2
+
+
+def test_queue_that_was_lost_is_made_again(cluster: PlaceCluster) -> None:
+    cluster.submit(cluster.gated_job("train", pods=2))
+    cluster.until(lambda: cluster.state("train") == "running")
+    before = {pod["metadata"]["uid"] for pod in cluster.pods("train")}
+    cluster.allocator.kill()
+    (cluster.directory / "queue").rename(cluster.directory / "lost")
+    cluster.start_allocator()
+    cluster.until(lambda: cluster.state("train") == "running")
+    # Nobody wanted the former attempt.
+    assert not before & {pod["metadata"]["uid"] for pod in cluster.pods("train")}
+
+
+def test_job_that_goes_while_the_controller_is_away_is_cancelled(cluster: PlaceCluster) -> None:
+    for name in ("goes", "ends"):
+        cluster.submit(cluster.gated_job(name, runs_for="3s" if name == "ends" else ""))
+        cluster.until(lambda name=name: cluster.state(name) == "running")
+    cluster.controllers["c1"].kill()
+    cluster.delete_job("goes")
+    cluster.until(lambda: cluster.condition("ends", "Complete"))
+    cluster.controllers["c1"].start()
+    cluster.until(lambda: [cluster.state(name) for name in ("goes", "ends")] == ["cancelled", "succeeded"])
+
+
+def test_job_that_is_no_gang_fails(cluster: PlaceCluster) -> None:
+    job = {"name": "stranger", "command": ["true"], "directory": "/", "gpus": 1}
+    assert cluster.allocator.ask("POST", "/v1/queue", {"jobs": [job]}).status == 200
+
+    def shown() -> dict:
+        answer: dict = cluster.allocator.ask("GET", "/v1/queue/stranger").json()
+        return answer
+
+    cluster.until(lambda: shown()["state"] == "failed")
+    assert shown()["end_reason"].endswith("it is no gang of Kubernetes: submit it there")
 
 
 def test_page_works_as_written(

@@ -181,7 +181,8 @@ class ControlPlane:
                 "--service-cluster-ip-range=10.0.0.0/24", "--allow-privileged",
             ],
             "kube-controller-manager": [
-                *as_admin, *fast, "--bind-address=127.0.0.1", f"--secure-port={manager}", "--leader-elect=false",
+                *as_admin, *fast, "--concurrent-job-syncs=20", "--bind-address=127.0.0.1",
+                f"--secure-port={manager}", "--leader-elect=false",
                 f"--service-account-private-key-file={directory}/accounts.key", f"--root-ca-file={directory}/ca.crt",
             ],
             "kube-scheduler": [

@@ -166,6 +166,9 @@ func (g *Gang) submission(tenant string) (allocator.Submission, error) {
 	} else {
 		work = g.Pods[0].Work
 	}
+	if work.Dataset == "" {
+		work.Epochs = 0 // There is nothing to count.
+	}
 	var gpus int64
 	for _, size := range sizes {
 		gpus += size
