@@ -97,7 +97,11 @@ func (a *Agent) Start(ctx context.Context) error {
 	}
 	restored := false
 	for ctx.Err() == nil {
-		if err := retry(ctx, a.log, "list the queue", func() error { _, err := a.mirror.refresh(ctx); return err }); err != nil {
+		refresh := func() error {
+			_, err := a.mirror.refresh(ctx)
+			return err
+		}
+		if err := retry(ctx, a.log, "list the queue", refresh); err != nil {
 			return nil // The context is done.
 		}
 		if !restored {
@@ -164,7 +168,9 @@ func (a *Agent) attach(ctx context.Context) error {
 	states, withGPUs := a.store.nodeStates()
 	a.nodes = states
 	a.told = make(map[string]NodeState)
-	state := allocator.EngineState{Agent: a.options.Name, Nodes: []allocator.EngineEvent{}, Attempts: []allocator.EngineEvent{}}
+	state := allocator.EngineState{
+		Agent: a.options.Name, Nodes: []allocator.EngineEvent{}, Attempts: []allocator.EngineEvent{},
+	}
 	for _, name := range withGPUs {
 		a.told[name] = states.state(name)
 		state.Nodes = append(state.Nodes, nodeEvent(name, states.state(name)))
@@ -369,7 +375,8 @@ func (a *Agent) begin(id GangID, action allocator.EngineAction) []allocator.Engi
 		plan, err = planOf(action.Tasks, sizes)
 	}
 	if err != nil {
-		return []allocator.EngineEvent{{Kind: "rejected", Job: key.Job, Attempt: key.Attempt, Message: shortened(err.Error())}}
+		message := shortened(err.Error())
+		return []allocator.EngineEvent{{Kind: "rejected", Job: key.Job, Attempt: key.Attempt, Message: message}}
 	}
 	a.attempts[id] = NewAttempt(key, plan)
 	a.byKey[key] = id

@@ -182,9 +182,10 @@ func (a *Attempt) findUndo(gang *Gang, byRank []*Pod, broken bool, nodes Nodes) 
 	if gang.isGone() || slices.ContainsFunc(gang.Jobs, func(job *Job) bool { return job.Deleting }) {
 		return &Undo{failed, "it was deleted"}
 	}
-	if byOther := slices.IndexFunc(gang.Jobs, func(job *Job) bool { return job.ByUs != nil && job.ByUs.Key == a.Key }); byOther >= 0 {
-		suspension := gang.Jobs[byOther].ByUs
-		return &Undo{suspension.Reason, suspension.Message}
+	for _, job := range gang.Jobs {
+		if job.ByUs != nil && job.ByUs.Key == a.Key {
+			return &Undo{job.ByUs.Reason, job.ByUs.Message}
+		}
 	}
 	for rank, slot := range a.Plan {
 		switch state := nodes.state(slot.Node); {

@@ -200,15 +200,12 @@ func (m *mirror) submit(ctx context.Context, gangs []*Gang, submissions []alloca
 // refuse notes why the allocator does not take a gang. A name that is in use is free soon, as the job before is ending.
 func (m *mirror) refuse(ctx context.Context, gang *Gang, why error) error {
 	var status *wire.StatusError
-	if errors.As(why, &status) && (status.Status == http.StatusConflict || status.Status >= http.StatusInternalServerError) &&
-		status.Status != http.StatusInsufficientStorage {
+	isRefusal := errors.As(why, &status) && status.Status != http.StatusConflict &&
+		(status.Status < http.StatusInternalServerError || status.Status == http.StatusInsufficientStorage)
+	if !isRefusal {
 		return fmt.Errorf("submit %s: %w", gang.ID, why)
 	}
-	text := why.Error()
-	if status != nil {
-		text = status.Message
-	}
-	return m.noteRefusal(ctx, gang, text, time.Now().Add(refusedAgain))
+	return m.noteRefusal(ctx, gang, status.Message, time.Now().Add(refusedAgain))
 }
 
 func (m *mirror) noteRefusal(ctx context.Context, gang *Gang, reason string, again time.Time) error {

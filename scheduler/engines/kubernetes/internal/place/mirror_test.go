@@ -1,0 +1,245 @@
+package place
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"larder.io/larder/scheduler/engines/kubernetes/internal/allocator"
+	"larder.io/larder/scheduler/engines/kubernetes/internal/wire"
+)
+
+// fakeQueue keeps jobs as the allocator does. It knows the tenant "team" only.
+type fakeQueue struct {
+	last int64
+	jobs map[string]*allocator.QueueJob
+}
+
+func (f *fakeQueue) Submit(_ context.Context, jobs []allocator.Submission) ([]int64, error) {
+	for _, job := range jobs {
+		if job.Tenant != "team" {
+			return nil, &wire.StatusError{Status: http.StatusNotFound, Message: "there is no tenant " + job.Tenant}
+		}
+		if known := f.jobs[job.Name]; known != nil && !known.HasEnded() {
+			return nil, &wire.StatusError{Status: http.StatusConflict, Message: "the name is in use"}
+		}
+	}
+	var ids []int64
+	for _, job := range jobs {
+		f.last++
+		f.jobs[job.Name] = &allocator.QueueJob{
+			ID: f.last, Name: job.Name, State: "waiting", EngineParameters: job.EngineParameters,
+		}
+		ids = append(ids, f.last)
+	}
+	return ids, nil
+}
+
+func (f *fakeQueue) Queue(context.Context) ([]allocator.QueueJob, error) {
+	var active []allocator.QueueJob
+	for _, job := range f.jobs {
+		if !job.HasEnded() {
+			active = append(active, *job)
+		}
+	}
+	return active, nil
+}
+
+func (f *fakeQueue) QueueJob(_ context.Context, name string) (allocator.QueueJob, error) {
+	if job := f.jobs[name]; job != nil {
+		return *job, nil
+	}
+	return allocator.QueueJob{}, &wire.StatusError{Status: http.StatusNotFound}
+}
+
+func (f *fakeQueue) Cancel(_ context.Context, id int64) error {
+	for _, job := range f.jobs {
+		if job.ID == id {
+			job.State = "cancelled"
+		}
+	}
+	return nil
+}
+
+// site is a mirror between a fake queue and pods that a test makes.
+type site struct {
+	t      *testing.T
+	queue  *fakeQueue
+	store  *store
+	mirror *mirror
+}
+
+func newSite(t *testing.T) *site {
+	queue := &fakeQueue{jobs: make(map[string]*allocator.QueueJob)}
+	from := newStore([]string{"nvidia.com/gpu"})
+	return &site{t, queue, from, newMirror(queue, nil, from, slog.Default(), time.Unix(0, 0))}
+}
+
+func (s *site) sync(attempts ...GangID) error {
+	ids, _ := s.store.changed()
+	return s.mirror.sync(context.Background(), ids, func(id GangID) bool { return slices.Contains(attempts, id) })
+}
+
+func (s *site) states() string {
+	text := ""
+	for _, name := range slices.Sorted(maps.Keys(s.queue.jobs)) {
+		text += fmt.Sprintf("%s %s %d;", name, s.queue.jobs[name].State, s.queue.jobs[name].ID)
+	}
+	return text
+}
+
+func (s *site) expect(want string) {
+	s.t.Helper()
+	if got := s.states(); got != want {
+		s.t.Fatalf("the queue is %q, want %q", got, want)
+	}
+}
+
+func rawPod(namespace, name, uid string) *corev1.Pod {
+	limits := corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("2")}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid), CreationTimestamp: metav1.Now()},
+		Spec: corev1.PodSpec{SchedulingGates: []corev1.PodSchedulingGate{{Name: Gate}}, Containers: []corev1.Container{
+			{Name: "train", Resources: corev1.ResourceRequirements{Limits: limits}}}},
+		Status: corev1.PodStatus{Phase: corev1.PodPending},
+	}
+}
+
+func TestGangIsSubmittedOnceAndCancelledWhenItGoes(t *testing.T) {
+	s := newSite(t)
+	pod := rawPod("team", "a", "1")
+	s.store.take(pod, false)
+	for range 2 {
+		if err := s.sync(); err != nil {
+			t.Fatal(err)
+		}
+		s.store.again(GangID{"team", "a"})
+	}
+	s.expect("kubernetes-team.a waiting 1;")
+	s.store.take(pod, true)
+	if err := s.sync(); err != nil {
+		t.Fatal(err)
+	}
+	s.expect("kubernetes-team.a cancelled 1;")
+}
+
+func TestGangThatWasMadeAnewIsAnotherJob(t *testing.T) {
+	s := newSite(t)
+	s.store.take(rawPod("team", "a", "1"), false)
+	s.sync()
+	s.store.take(rawPod("team", "a", "1"), true)
+	s.store.take(rawPod("team", "a", "2"), false)
+	s.sync()
+	s.store.again(GangID{"team", "a"})
+	s.sync()
+	s.expect("kubernetes-team.a waiting 2;")
+}
+
+func TestRefusedGangDoesNotStopOthers(t *testing.T) {
+	s := newSite(t)
+	s.store.take(rawPod("other", "a", "1"), false)
+	s.store.take(rawPod("team", "b", "2"), false)
+	s.store.take(rawPod("team", "c", "3"), false)
+	if err := s.sync(); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.queue.jobs) != 2 || s.queue.jobs["kubernetes-other.a"] != nil {
+		t.Errorf("the queue is %q", s.states())
+	}
+	if again := s.mirror.refused[GangID{"other", "a"}].again; !again.After(time.Now()) {
+		t.Errorf("it is tried again at %v", again)
+	}
+}
+
+func TestGangThatRunsIsNotSubmittedAgain(t *testing.T) {
+	s := newSite(t)
+	s.store.take(rawPod("team", "a", "1"), false)
+	if err := s.sync(GangID{"team", "a"}); err != nil {
+		t.Fatal(err)
+	}
+	s.expect("")
+}
+
+func TestJobThatEndedBeforeItsGangDoesNotRunAgain(t *testing.T) {
+	s := newSite(t)
+	s.store.take(rawPod("team", "a", "1"), false)
+	s.sync()
+	s.queue.jobs["kubernetes-team.a"].State = "cancelled"
+	// Another controller does not know that the job was there.
+	s.mirror = newMirror(s.queue, nil, s.store, slog.Default(), time.Now().Add(time.Hour))
+	s.store.again(GangID{"team", "a"})
+	if err := s.sync(); err != nil {
+		t.Fatal(err)
+	}
+	s.expect("kubernetes-team.a cancelled 1;")
+}
+
+func TestTenantIsThatOfTheNamespace(t *testing.T) {
+	s := newSite(t)
+	s.store.take(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "vision", Labels: map[string]string{tenantLabel: "team"}}}, false)
+	s.store.take(rawPod("vision", "a", "1"), false)
+	if err := s.sync(); err != nil {
+		t.Fatal(err)
+	}
+	s.expect("kubernetes-vision.a waiting 1;")
+}
+
+func TestNodes(t *testing.T) {
+	node := func(status corev1.ConditionStatus, cordoned bool) *corev1.Node {
+		return &corev1.Node{
+			Spec: corev1.NodeSpec{Unschedulable: cordoned},
+			Status: corev1.NodeStatus{
+				Capacity:   corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")},
+				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}},
+			},
+		}
+	}
+	for _, c := range []struct {
+		name string
+		node *corev1.Node
+		want NodeState
+		gpus bool
+	}{
+		{"ready", node(corev1.ConditionTrue, false), NodeBack, true},
+		{"cordoned", node(corev1.ConditionTrue, true), NodeDrained, true},
+		{"silent", node(corev1.ConditionUnknown, false), NodeLost, true},
+		{"not ready, and cordoned", node(corev1.ConditionFalse, true), NodeLost, true},
+		{"new", &corev1.Node{}, NodeLost, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			state, gpus := nodeOf(c.node, []string{"nvidia.com/gpu"})
+			if state != c.want || gpus != c.gpus {
+				t.Errorf("nodeOf() = %v, %v, want %v, %v", state, gpus, c.want, c.gpus)
+			}
+		})
+	}
+}
+
+func TestStrippedPodIsPlacedAsTheWholeOne(t *testing.T) {
+	pod := rawPod("team", "a", "1")
+	want := podOf(pod.DeepCopy(), []string{"nvidia.com/gpu"})
+	stripped, err := StripPod(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := podOf(stripped.(*corev1.Pod), []string{"nvidia.com/gpu"})
+	if got == nil || got.Work != want.Work || got.Gang != want.Gang {
+		t.Errorf("the pod is %+v, want %+v", got, want)
+	}
+	other := rawPod("team", "b", "2")
+	other.Spec.SchedulingGates = nil
+	if stripped, err = StripPod(other); err != nil || len(stripped.(*corev1.Pod).Spec.Containers) != 0 {
+		t.Errorf("a pod of others is %+v, %v", stripped, err)
+	}
+}
