@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import ssl
 import statistics
 import subprocess
@@ -82,22 +83,36 @@ class Bound:
     def __init__(self, plane: Plane, pods: int) -> None:
         self.at: dict[str, float] = {}
         self._pods = pods
-        self._left: dict[str, set[str]] = {}
-        self._connection = plane.connect()  # closed when nobody refers to it
-        self._connection.request("GET", "/api/v1/namespaces/default/pods?watch=1&resourceVersion=0")
-        self._response = self._connection.getresponse()
+        self._bound: dict[str, set[str]] = {}
+        self._plane = plane
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        while line := self._response.readline():
-            pod = json.loads(line)["object"]
-            job = pod["metadata"].get("labels", {}).get("job-name")
-            if job is None or "nodeName" not in pod["spec"]:
-                continue
-            names = self._left.setdefault(job, set())
-            names.add(pod["metadata"]["name"])
-            if len(names) == self._pods:
-                self.at.setdefault(job, time.time())
+        """Watches. The API server ends a watch that is slow; then all pods are listed before the next."""
+        path = "/api/v1/namespaces/default/pods"
+        while True:
+            connection = self._plane.connect()
+            listed = self._plane.ask(connection, "GET", path)
+            for pod in listed["items"]:
+                self._take(pod)
+            version = listed["metadata"]["resourceVersion"]
+            connection.request("GET", f"{path}?watch=1&resourceVersion={version}")
+            response = connection.getresponse()
+            while line := response.readline():
+                changed = json.loads(line)
+                if changed["type"] == "ERROR":
+                    break
+                self._take(changed["object"])
+            connection.close()
+
+    def _take(self, pod: dict) -> None:
+        job = pod["metadata"].get("labels", {}).get("job-name")
+        if job is None or "nodeName" not in pod["spec"] or job in self.at:
+            return
+        names = self._bound.setdefault(job, set())
+        names.add(pod["metadata"]["name"])
+        if len(names) == self._pods:
+            self.at[job] = time.time()
 
 
 def job(name: str, pods: int, gpus: int) -> dict[str, object]:
@@ -152,6 +167,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.gangs * arguments.pods * arguments.gpus > arguments.nodes * GPUS:
         parser.error("the gangs need more GPUs than there are")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that all processes are ended
     with tempfile.TemporaryDirectory(prefix="larder-gangs-", dir="/tmp") as made:
         directory = pathlib.Path(made)
         plane = Plane(directory / "plane")
