@@ -28,7 +28,6 @@ func newManager(options ctrl.Options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the API server: %w", err)
 	}
-	config.QPS = -1 // The API server itself limits its clients.
 	if options.Scheme, err = newScheme(); err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 5 * time.Second
 	// The steps that are carried out at the same time, each for another gang.
-	stepsAtOnce = 8
+	stepsAtOnce = 32
 )
 
 // Engine is the allocator's API for agents.
