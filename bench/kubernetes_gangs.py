@@ -80,8 +80,9 @@ class Plane:
 class Bound:
     """Watches pods, and notes when the last pod of each Job was bound."""
 
-    def __init__(self, plane: Plane, pods: int) -> None:
+    def __init__(self, plane: Plane, gangs: int, pods: int) -> None:
         self.at: dict[str, float] = {}
+        self._gangs = gangs
         self._pods = pods
         self._bound: dict[str, set[str]] = {}
         self._plane = plane
@@ -90,7 +91,7 @@ class Bound:
     def _read(self) -> None:
         """Watches. The API server ends a watch that is slow; then all pods are listed before the next."""
         path = "/api/v1/namespaces/default/pods"
-        while True:
+        while len(self.at) < self._gangs:
             connection = self._plane.connect()
             listed = self._plane.ask(connection, "GET", path)
             for pod in listed["items"]:
@@ -223,7 +224,7 @@ def measure(
         time.sleep(0.05)
     programs = {"larder-allocator": allocator.pid, "larder-kubernetes": controller.pid} | children(plane.process)
     before = {name: cpu_s(process) for name, process in programs.items()}
-    bound = Bound(plane, arguments.pods)
+    bound = Bound(plane, arguments.gangs, arguments.pods)
     submitted: dict[str, float] = {}
     begin = time.time()
 
