@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
 const gpuResource = "nvidia.com/gpu"
@@ -163,5 +164,27 @@ func TestUser(t *testing.T) {
 				t.Errorf("the user is %v", user)
 			}
 		})
+	}
+}
+
+func TestOnlyPodsWithADatasetStartAComparison(t *testing.T) {
+	with := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{DatasetLabel: "images"}}}
+	without := &corev1.Pod{}
+	for _, c := range []struct {
+		name string
+		got  bool
+		want bool
+	}{
+		{"created", followed.Create(event.CreateEvent{Object: with}), true},
+		{"of others created", followed.Create(event.CreateEvent{Object: without}), false},
+		{"changed", followed.Update(event.UpdateEvent{ObjectOld: with, ObjectNew: with}), true},
+		{"label removed", followed.Update(event.UpdateEvent{ObjectOld: with, ObjectNew: without}), true},
+		{"of others changed", followed.Update(event.UpdateEvent{ObjectOld: without, ObjectNew: without}), false},
+		{"deleted", followed.Delete(event.DeleteEvent{Object: with}), true},
+		{"of others deleted", followed.Delete(event.DeleteEvent{Object: without}), false},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, c.got, c.want)
+		}
 	}
 }
