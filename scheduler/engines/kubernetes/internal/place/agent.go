@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"regexp"
+	"strconv"
 	"sync"
 	"time"
 
@@ -67,6 +69,8 @@ type Agent struct {
 	number  int64
 	nodes   Nodes
 	told    map[string]NodeState
+	// Events that the next look reports.
+	unreported []allocator.EngineEvent
 }
 
 // NewAgent makes an Agent, which has to be started.
@@ -137,28 +141,27 @@ func retry(ctx context.Context, log *slog.Logger, what string, do func() error) 
 	}
 }
 
-// restore finds the attempts that a former leader has left. Those whose job has ended long ago are not looked at.
+// restore finds the attempts that a former leader has left. Users can write the same annotations: an attempt counts only
+// for the job that the allocator's queue has for this very gang. Decide deletes the pods of others.
 func (a *Agent) restore() {
 	for _, id := range a.store.all() {
-		attempt := Restore(a.store.get(id))
-		if attempt == nil || !a.mirror.isActive(id, attempt.Key.Job) {
-			if attempt == nil || !a.runs(id) {
-				continue
-			}
+		gang := a.store.get(id)
+		known, has := a.mirror.known[id]
+		if !has || !gang.isOf(known) {
+			continue
+		}
+		attempt := Restore(gang, known.id)
+		if attempt == nil {
+			continue
+		}
+		if other, taken := a.byKey[attempt.Key]; taken {
+			a.log.Warn("two gangs name one attempt", "attempt", attempt.Key.String(), "gang", id.String(),
+				"keeps_it", other.String())
+			continue
 		}
 		a.attempts[id] = attempt
 		a.byKey[attempt.Key] = id
 	}
-}
-
-// runs tells whether a gang has pods whose gates are gone and that have not ended.
-func (a *Agent) runs(id GangID) bool {
-	for _, pod := range a.store.get(id).Pods {
-		if !pod.Gated && !pod.hasEnded() {
-			return true
-		}
-	}
-	return false
 }
 
 func now() float64 { return float64(time.Now().UnixMilli()) / 1000 }
@@ -184,9 +187,10 @@ func (a *Agent) attach(ctx context.Context) error {
 	}
 	session, err := a.api.Attach(ctx, state)
 	if err != nil {
+		a.dropRefused(ids, err)
 		return err
 	}
-	a.session, a.number = session, 0
+	a.session, a.number, a.unreported = session, 0, nil
 	clear(a.next)
 	for i, event := range state.Attempts {
 		a.noteTold(ids[i], event)
@@ -194,6 +198,31 @@ func (a *Agent) attach(ctx context.Context) error {
 	a.store.again(a.store.all()...)
 	a.log.Info("attached to the allocator", "session", session, "nodes", len(state.Nodes), "attempts", len(state.Attempts))
 	return nil
+}
+
+// refusedAttempt finds the attempt that a refusal names, by its place in the request.
+var refusedAttempt = regexp.MustCompile(`^attempts\[(\d+)\]`)
+
+// dropRefused forgets the attempt that the allocator does not take: the same request would be refused for ever, and no
+// gang would be placed. The allocator then starts the attempt's job anew.
+func (a *Agent) dropRefused(ids []GangID, err error) {
+	var status *wire.StatusError
+	if !errors.As(err, &status) || status.Status != http.StatusBadRequest {
+		return
+	}
+	found := refusedAttempt.FindStringSubmatch(status.Message)
+	if found == nil {
+		return
+	}
+	at, err := strconv.Atoi(found[1])
+	if err != nil || at >= len(ids) {
+		return
+	}
+	attempt := a.attempts[ids[at]]
+	a.log.Error("the allocator refuses an attempt, which is dropped", "gang", ids[at].String(),
+		"attempt", attempt.Key.String(), "reason", status.Message)
+	delete(a.byKey, attempt.Key)
+	delete(a.attempts, ids[at])
 }
 
 func nodeEvent(name string, state NodeState) allocator.EngineEvent {
@@ -221,7 +250,7 @@ func (a *Agent) noteTold(id GangID, event allocator.EngineEvent) {
 	}
 	if next, waits := a.next[id]; waits {
 		delete(a.next, id)
-		a.begin(id, next)
+		a.unreported = append(a.unreported, a.begin(id, next)...)
 	}
 	a.store.again(id)
 }
@@ -355,6 +384,11 @@ func (a *Agent) takeStart(key Key, action allocator.EngineAction) []allocator.En
 		return []allocator.EngineEvent{{Kind: "rejected", Job: key.Job, Attempt: key.Attempt, ForGood: true,
 			Message: "it is no gang of Kubernetes: submit it there"}}
 	}
+	// Anybody who may submit jobs can name a gang of others.
+	if known, has := a.mirror.known[id]; !has || known.id != key.Job {
+		return []allocator.EngineEvent{{Kind: "rejected", Job: key.Job, Attempt: key.Attempt,
+			Message: "gang " + id.String() + " is not known, or has another job"}}
+	}
 	if before := a.attempts[id]; before != nil {
 		if before.Undo == nil {
 			before.Undo = &Undo{Stopped, "Larder has started another attempt"}
@@ -395,6 +429,8 @@ type work struct {
 // look decides on all gangs that have changed, carries that out, and reports it. It returns the gangs to look at again
 // soon. The error is that the session, or the time, is over.
 func (a *Agent) look(ctx context.Context, more []GangID, events []allocator.EngineEvent) ([]GangID, error) {
+	events = append(a.unreported, events...)
+	a.unreported = nil
 	ids, renewed := a.store.changed()
 	if renewed {
 		events = append(events, a.renewNodes()...)

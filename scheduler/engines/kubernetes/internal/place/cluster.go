@@ -44,6 +44,8 @@ func (c *cluster) carryOut(ctx context.Context, step Step, attempt *Attempt) err
 		err = c.patchJob(ctx, step.Job, object{
 			"metadata": object{"annotations": annotations}, "spec": object{"suspend": false},
 		})
+	case ForgetSuspend:
+		err = c.annotateJob(ctx, step.Job, suspendedAnnotation, "")
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // It is gone: the watch tells.

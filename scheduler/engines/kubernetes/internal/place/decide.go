@@ -35,17 +35,19 @@ type Attempt struct {
 	Plan []Slot
 	// Set while the attempt is being ended.
 	Undo *Undo
-	// All pods of the gang have run at the same time.
+	// All pods of the gang have run.
 	Begun bool
 	// The pod of each rank that this process has seen or placed; empty: none, or it has ended.
 	pods []types.UID
+	// The ranks of which a pod has ended.
+	ended []bool
 	// The last event, except its time.
 	told allocator.EngineEvent
 }
 
 // NewAttempt returns an attempt that has no pods yet.
 func NewAttempt(key Key, plan []Slot) *Attempt {
-	return &Attempt{Key: key, Plan: plan, pods: make([]types.UID, len(plan))}
+	return &Attempt{Key: key, Plan: plan, pods: make([]types.UID, len(plan)), ended: make([]bool, len(plan))}
 }
 
 // StepKind says what a Step does.
@@ -53,10 +55,11 @@ type StepKind int
 
 // The kinds of steps.
 const (
-	PlacePod   StepKind = iota // Sets the pod's node and removes its gate.
-	DeletePod                  // Deletes the pod.
-	SuspendJob                 // Suspends the Job, which deletes its pods, and notes why.
-	ResumeJob                  // Lets the Job make its pods anew, for the attempt.
+	PlacePod      StepKind = iota // Sets the pod's node and removes its gate.
+	DeletePod                     // Deletes the pod.
+	SuspendJob                    // Suspends the Job, which deletes its pods, and notes why.
+	ResumeJob                     // Lets the Job make its pods anew, for the attempt.
+	ForgetSuspend                 // Removes the note why the Job was suspended.
 )
 
 // Step is one request to the API server.
@@ -87,6 +90,18 @@ func (n Nodes) state(name string) NodeState {
 // Decide returns what is to be done for a gang, whose attempt may be nil. It notes in the attempt what it has seen. Events
 // are those that the allocator was not told yet: see Attempt.Told.
 func Decide(gang *Gang, attempt *Attempt, nodes Nodes) Decision {
+	decision := decide(gang, attempt, nodes)
+	// The owner has resumed the Job. If the owner suspends it later, the note must not let Larder resume it.
+	for _, job := range gang.Jobs {
+		isUndone := attempt != nil && attempt.Undo != nil && job.ByUs != nil && job.ByUs.Key == attempt.Key
+		if job.ByUs != nil && !job.Suspended && !isUndone {
+			decision.Steps = append(decision.Steps, Step{Kind: ForgetSuspend, Job: job})
+		}
+	}
+	return decision
+}
+
+func decide(gang *Gang, attempt *Attempt, nodes Nodes) Decision {
 	if attempt == nil {
 		return Decision{Steps: deleteStrays(gang, Key{})}
 	}
@@ -108,6 +123,7 @@ func Decide(gang *Gang, attempt *Attempt, nodes Nodes) Decision {
 	}
 	byRank, broken := attempt.look(gang)
 	if attempt.Undo == nil {
+		attempt.noteBegun(gang, byRank)
 		attempt.Undo = attempt.findUndo(gang, byRank, broken, nodes)
 	}
 	if attempt.Undo != nil {
@@ -122,9 +138,9 @@ func Decide(gang *Gang, attempt *Attempt, nodes Nodes) Decision {
 		}
 	}
 	if len(decision.Steps) == 0 {
-		decision.Steps = attempt.fill(gang, byRank)
+		decision.Steps = attempt.fill(gang, byRank, nodes)
 	}
-	decision.Event = attempt.progress(gang, byRank)
+	decision.Event = attempt.progress(byRank)
 	return decision
 }
 
@@ -137,7 +153,11 @@ func (a *Attempt) look(gang *Gang) (byRank []*Pod, broken bool) {
 	for _, pod := range gang.Pods {
 		isFinishing = isFinishing || (pod.Attempt == a.Key && pod.HasOwner && pod.Phase == corev1.PodFailed)
 		known[pod.UID] = pod
-		if pod.Attempt == a.Key && pod.Rank >= 0 && pod.Rank < len(a.Plan) && !pod.hasEnded() {
+		switch isOurs := pod.Attempt == a.Key && pod.Rank >= 0 && pod.Rank < len(a.Plan); {
+		case !isOurs:
+		case pod.hasEnded():
+			a.ended[pod.Rank] = true
+		default:
 			a.pods[pod.Rank] = pod.UID
 		}
 	}
@@ -187,18 +207,40 @@ func (a *Attempt) findUndo(gang *Gang, byRank []*Pod, broken bool, nodes Nodes) 
 			return &Undo{job.ByUs.Reason, job.ByUs.Message}
 		}
 	}
-	for rank, slot := range a.Plan {
-		switch state := nodes.state(slot.Node); {
-		case state == NodeLost && a.Begun:
-			return &Undo{Lost, "node " + slot.Node + " is lost"}
-		case state == NodeLost:
-			return &Undo{Rejected, "node " + slot.Node + " is lost"}
-		case state == NodeDrained && !a.Begun && (byRank[rank] == nil || byRank[rank].Node == ""):
-			return &Undo{Rejected, "node " + slot.Node + " takes no pods"}
-		}
+	if undo := a.findBadNode(gang, byRank, nodes); undo != nil {
+		return undo
 	}
 	if broken {
 		return &Undo{failed, "a pod was deleted"}
+	}
+	return nil
+}
+
+// findBadNode returns why a node cannot have its pods; nil: all can. Once the gang has begun, a node does not matter whose
+// pods have ended, unless a pod that replaces them fits nowhere else.
+func (a *Attempt) findBadNode(gang *Gang, byRank []*Pod, nodes Nodes) *Undo {
+	lost := Rejected
+	if a.Begun {
+		lost = Lost
+	}
+	for rank, slot := range a.Plan {
+		hasPod := a.pods[rank] != ""
+		isNeeded := hasPod || (!a.Begun && !a.ended[rank])
+		isBound := byRank[rank] != nil && byRank[rank].Node != ""
+		switch state := nodes.state(slot.Node); {
+		case state == NodeLost && isNeeded:
+			return &Undo{lost, "node " + slot.Node + " is lost"}
+		case state == NodeDrained && isNeeded && !a.Begun && !isBound:
+			return &Undo{Rejected, "node " + slot.Node + " takes no pods"}
+		}
+	}
+	_, left := a.assign(gang, byRank, nodes)
+	for _, pod := range left {
+		for rank, slot := range a.Plan {
+			if byRank[rank] == nil && slot.GPUs == pod.Work.GPUs && nodes.state(slot.Node) == NodeLost {
+				return &Undo{lost, "node " + slot.Node + " is lost"}
+			}
+		}
 	}
 	return nil
 }
@@ -246,8 +288,24 @@ func (a *Attempt) endEvent() allocator.EngineEvent {
 	return allocator.EngineEvent{Kind: "ended", ExitCode: &code, WasStopping: true}
 }
 
-// fill places gated pods at the ranks that have none. A gang that has not begun is placed once all its pods are there.
-func (a *Attempt) fill(gang *Gang, byRank []*Pod) []Step {
+// fill places gated pods. A gang that has not begun is placed once all its pods are there.
+func (a *Attempt) fill(gang *Gang, byRank []*Pod, nodes Nodes) []Step {
+	steps, _ := a.assign(gang, byRank, nodes)
+	present := len(steps)
+	for _, pod := range byRank {
+		if pod != nil {
+			present++
+		}
+	}
+	if !a.Begun && present < gang.needs(len(a.Plan)) {
+		return nil
+	}
+	return steps
+}
+
+// assign finds a rank for each gated pod: one that has no pod, on a node that takes pods. It also returns the pods for
+// which there is none.
+func (a *Attempt) assign(gang *Gang, byRank []*Pod, nodes Nodes) (steps []Step, left []*Pod) {
 	var gated []*Pod
 	for _, pod := range gang.Pods {
 		if pod.Gated && !pod.Deleting && !slices.Contains(a.pods, pod.UID) {
@@ -256,11 +314,10 @@ func (a *Attempt) fill(gang *Gang, byRank []*Pod) []Step {
 	}
 	var free []int
 	for rank, pod := range byRank {
-		if pod == nil {
+		if pod == nil && nodes.state(a.Plan[rank].Node) == NodeBack {
 			free = append(free, rank)
 		}
 	}
-	var steps []Step
 	place := func(pod *Pod, at int) {
 		steps = append(steps, Step{Kind: PlacePod, Pod: pod, Rank: free[at]})
 		free = slices.Delete(free, at, at+1)
@@ -279,38 +336,36 @@ func (a *Attempt) fill(gang *Gang, byRank []*Pod) []Step {
 		at := slices.IndexFunc(free, func(rank int) bool { return a.Plan[rank].GPUs == pod.Work.GPUs })
 		if at >= 0 {
 			place(pod, at)
+		} else {
+			left = append(left, pod)
 		}
 	}
-	present := len(a.Plan) - len(free)
-	if !a.Begun && present < gang.needs(len(a.Plan)) {
-		return nil
+	return steps, left
+}
+
+// noteBegun notes whether the gang has begun. The pods tell that, so another controller finds the same.
+func (a *Attempt) noteBegun(gang *Gang, byRank []*Pod) {
+	ran := 0
+	for rank, pod := range byRank {
+		if a.ended[rank] || (pod != nil && pod.Phase == corev1.PodRunning) {
+			ran++
+		}
 	}
-	return steps
+	if ran > 0 && ran >= gang.needs(len(a.Plan)) {
+		a.Begun = true
+	}
 }
 
 // progress returns the event that the gang waits or runs; nil: that was told.
-func (a *Attempt) progress(gang *Gang, byRank []*Pod) *allocator.EngineEvent {
-	running := 0
-	waitsFor := ""
-	for _, pod := range byRank {
-		switch {
-		case pod == nil:
-		case pod.Phase == corev1.PodRunning:
-			running++
-		case waitsFor == "" && !pod.Gated:
-			waitsFor = pod.Unschedulable
-		}
-	}
-	for _, pod := range gang.Pods {
-		if pod.Attempt == a.Key && pod.hasEnded() {
-			running++
-		}
-	}
-	if running >= gang.needs(len(a.Plan)) {
-		a.Begun = true
-	}
+func (a *Attempt) progress(byRank []*Pod) *allocator.EngineEvent {
 	if a.Begun {
 		return a.event(allocator.EngineEvent{Kind: "started"})
+	}
+	waitsFor := ""
+	for _, pod := range byRank {
+		if waitsFor == "" && pod != nil && !pod.Gated && pod.Phase != corev1.PodRunning {
+			waitsFor = pod.Unschedulable
+		}
 	}
 	if waitsFor == "" {
 		return nil
@@ -350,26 +405,26 @@ func (a *Attempt) LastEvent(gang *Gang, nodes Nodes) allocator.EngineEvent {
 	return allocator.EngineEvent{Kind: kind, Job: a.Key.Job, Attempt: a.Key.Attempt}
 }
 
-// Restore finds the attempt that the gang's Jobs and pods belong to; nil: none.
-func Restore(gang *Gang) *Attempt {
+// Restore finds the last attempt of a job that the gang's Jobs and pods belong to; nil: none.
+func Restore(gang *Gang, of int64) *Attempt {
 	var last Key
 	var plan []Slot
 	var suspension *Suspension
 	take := func(key Key, itsPlan []Slot) {
-		if key != (Key{}) && len(itsPlan) > 0 && !isLater(last, key) {
+		if key.Job == of && len(itsPlan) > 0 && key.Attempt >= last.Attempt {
 			last, plan = key, itsPlan
 		}
 	}
 	for _, job := range gang.Jobs {
 		take(job.Attempt, job.Plan)
-		if job.ByUs != nil {
+		if job.ByUs != nil && job.ByUs.Key.Job == of {
 			suspension = job.ByUs
 		}
 	}
 	for _, pod := range gang.Pods {
 		take(pod.Attempt, pod.Plan)
 	}
-	if last == (Key{}) {
+	if last.Attempt == 0 {
 		return nil
 	}
 	attempt := NewAttempt(last, plan)
@@ -378,8 +433,6 @@ func Restore(gang *Gang) *Attempt {
 	}
 	return attempt
 }
-
-func isLater(a, b Key) bool { return a.Job > b.Job || (a.Job == b.Job && a.Attempt > b.Attempt) }
 
 // deleteStrays returns the steps that delete pods of other attempts: their gates are gone, and no attempt wants them.
 func deleteStrays(gang *Gang, current Key) []Step {

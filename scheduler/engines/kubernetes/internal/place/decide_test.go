@@ -31,7 +31,7 @@ func gatedGang(pods int) *Gang {
 
 func gatedPod(name string) *Pod {
 	return &Pod{Namespace: "team", Name: name, UID: types.UID(name), Gang: GangID{"team", "train"}, Work: Work{GPUs: 8},
-		HasOwner: true, Gated: true, Phase: corev1.PodPending, Index: -1, Rank: -1}
+		HasOwner: true, Owner: "job", Gated: true, Phase: corev1.PodPending, Index: -1, Rank: -1}
 }
 
 func twoNodes(key Key) *Attempt { return NewAttempt(key, []Slot{{"n1", 8}, {"n2", 8}}) }
@@ -69,6 +69,8 @@ func text(decision Decision) string {
 			words = append(words, "suspend "+step.Job.Name)
 		case ResumeJob:
 			words = append(words, "resume "+step.Job.Name)
+		case ForgetSuspend:
+			words = append(words, "forget "+step.Job.Name)
 		}
 	}
 	if event := decision.Event; event != nil {
@@ -331,7 +333,7 @@ func TestRestoredAttemptGoesOn(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			gang := gatedGang(2)
 			c.change(gang, twoNodes(first))
-			restored := Restore(gang)
+			restored := Restore(gang, first.Job)
 			if restored == nil || restored.Key != first || len(restored.Plan) != 2 {
 				t.Fatalf("restored %+v", restored)
 			}
@@ -346,7 +348,7 @@ func TestRestoredAttemptGoesOn(t *testing.T) {
 }
 
 func TestGangThatWasNeverPlacedHasNoAttempt(t *testing.T) {
-	if restored := Restore(gatedGang(2)); restored != nil {
+	if restored := Restore(gatedGang(2), first.Job); restored != nil {
 		t.Errorf("restored %+v", restored)
 	}
 }
@@ -383,4 +385,103 @@ func TestPlan(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestRestoreTakesOnlyTheAttemptsOfTheJob(t *testing.T) {
+	gang := gatedGang(1)
+	gang.Pods[0].Attempt, gang.Pods[0].Plan = Key{Job: 9, Attempt: 1}, []Slot{{"n1", 8}}
+	gang.Jobs[0].ByUs = &Suspension{Key{Job: 9, Attempt: 1}, Stopped, ""}
+	if restored := Restore(gang, first.Job); restored != nil {
+		t.Errorf("restored %+v", restored)
+	}
+}
+
+func TestForgedAnnotationsNameNothing(t *testing.T) {
+	for _, text := range []string{"", "7", "7.", "0.1", "-1.1", "7.0", "7.-1", "-1.-1", "7.4294967296", "x.1", "7.1.1"} {
+		if key := parseKey(text); key != (Key{}) {
+			t.Errorf("parseKey(%q) = %v", text, key)
+		}
+	}
+	if key := parseKey("7.4294967295"); key != (Key{7, 4294967295}) {
+		t.Errorf("the last attempt is %v", key)
+	}
+	for _, text := range []string{"5.1 bogus x", "5.1 ended x", "5.1 stopped", "0.1 stopped x", "5.1"} {
+		if suspension := parseSuspension(text); suspension != nil {
+			t.Errorf("parseSuspension(%q) = %v", text, suspension)
+		}
+	}
+	for _, reason := range []Reason{Stopped, Rejected, Evicted, Lost} {
+		want := Suspension{first, reason, "for others"}
+		if got := parseSuspension(want.String()); got == nil || *got != want {
+			t.Errorf("parseSuspension(%q) = %v", want, got)
+		}
+	}
+}
+
+func TestGangOfWhichAPodHasSucceededGoesOnWithoutTheNodeOfThat(t *testing.T) {
+	for _, state := range []NodeState{NodeDrained, NodeLost} {
+		for _, isRestored := range []bool{false, true} {
+			t.Run(fmt.Sprint(state, isRestored), func(t *testing.T) {
+				gang, attempt := gatedGang(2), twoNodes(first)
+				run(gang, attempt)
+				told(gang, attempt, ready)
+				gang.Pods[1].Phase, gang.Jobs[0].Left = corev1.PodSucceeded, 1
+				nodes := Nodes{"n1": NodeBack, "n2": state}
+				if isRestored {
+					attempt = Restore(gang, first.Job)
+					if event := attempt.LastEvent(gang, nodes); event.Kind != "started" {
+						t.Errorf("the last event is %q", event.Kind)
+					}
+					attempt.Told(allocator.EngineEvent{Kind: "started"})
+				}
+				expect(t, told(gang, attempt, nodes), "")
+			})
+		}
+	}
+}
+
+func TestRestoredGangOnADrainedNodeGoesOn(t *testing.T) {
+	gang := gatedGang(2)
+	run(gang, twoNodes(first))
+	gang.Pods[0].Phase, gang.Jobs[0].Left = corev1.PodSucceeded, 1
+	attempt := Restore(gang, first.Job)
+	expect(t, told(gang, attempt, Nodes{"n1": NodeDrained, "n2": NodeDrained}), "! started")
+}
+
+func TestReplacementOfAFailedPodTakesAPlaceThatIsLeft(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		state NodeState
+		free  bool // Another pod has succeeded, on a good node.
+		want  string
+	}{
+		{"its node is there", NodeBack, false, "place train-3 1"},
+		{"its node is cordoned", NodeDrained, false, ""},
+		{"its node is lost", NodeLost, false, "suspend train"},
+		{"its node is lost, and another is free", NodeLost, true, "place train-3 2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			gang := gatedGang(3)
+			attempt := NewAttempt(first, []Slot{{"n1", 8}, {"n2", 8}, {"n3", 8}})
+			run(gang, attempt)
+			nodes := Nodes{"n1": NodeBack, "n2": c.state, "n3": NodeBack}
+			told(gang, attempt, Nodes{"n1": NodeBack, "n2": NodeBack, "n3": NodeBack})
+			gang.Pods[1].Phase = corev1.PodFailed
+			if c.free {
+				gang.Pods[2].Phase, gang.Jobs[0].Left = corev1.PodSucceeded, 2
+			}
+			gang.Pods = append(gang.Pods, gatedPod("train-3"))
+			expect(t, told(gang, attempt, nodes), c.want)
+		})
+	}
+}
+
+func TestNoteOfASuspensionGoesWithIt(t *testing.T) {
+	gang := gatedGang(2)
+	gang.Jobs[0].ByUs = &Suspension{first, Stopped, "for others"}
+	expect(t, Decide(gang, nil, ready), "forget train")
+	// The note belongs to the attempt that is being ended: the Job is suspended again.
+	attempt := twoNodes(first)
+	run(gang, attempt)
+	expect(t, Decide(gang, attempt, ready), "suspend train")
 }

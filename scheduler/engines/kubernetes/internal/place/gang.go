@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"larder.io/larder/scheduler/engines/kubernetes/internal/allocator"
 )
@@ -30,6 +31,24 @@ func (g *Gang) uid() string {
 		return string(g.Pods[0].UID)
 	}
 	return ""
+}
+
+// isOf tells whether this is the gang that has a job. The object whose uid the job has may go before the others, as a
+// finished Job does. Then the others have the job's attempts.
+func (g *Gang) isOf(known mirrored) bool {
+	owners := make(map[types.UID]struct{}, len(g.Jobs))
+	for _, job := range g.Jobs {
+		isByUs := job.ByUs != nil && job.ByUs.Key.Job == known.id
+		if string(job.UID) == known.uid || job.Attempt.Job == known.id || isByUs {
+			return true
+		}
+		owners[job.UID] = struct{}{}
+	}
+	return slices.ContainsFunc(g.Pods, func(pod *Pod) bool {
+		_, hasJob := owners[pod.Owner]
+		goesOn := !pod.Deleting && (hasJob || !pod.HasOwner)
+		return string(pod.UID) == known.uid || (goesOn && pod.Attempt.Job == known.id)
+	})
 }
 
 // created returns when the oldest object of the gang was made.

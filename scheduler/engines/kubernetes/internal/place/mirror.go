@@ -66,7 +66,8 @@ func (m *mirror) refresh(ctx context.Context) ([]GangID, error) {
 	m.known = make(map[GangID]mirrored, len(jobs))
 	var ids []GangID
 	for _, job := range jobs {
-		if id, ours := gangOf(job.EngineParameters); ours {
+		// A job that only names a gang of others has another name.
+		if id, ours := gangOf(job.EngineParameters); ours && job.Name == id.jobName() {
 			m.known[id] = mirrored{job.ID, job.EngineParameters[uidParameter]}
 			ids = append(ids, id)
 		}
@@ -78,12 +79,6 @@ func (m *mirror) refresh(ctx context.Context) ([]GangID, error) {
 		}
 	}
 	return ids, nil
-}
-
-// isActive tells whether a job of this number is in the queue.
-func (m *mirror) isActive(id GangID, job int64) bool {
-	known, is := m.known[id]
-	return is && known.id == job
 }
 
 // ended notes that the job of a gang has ended.
@@ -99,9 +94,9 @@ func (m *mirror) sync(ctx context.Context, ids []GangID, hasAttempt func(GangID)
 		gang := m.store.get(id)
 		known, has := m.known[id]
 		switch {
-		case has && (!gang.isPresent() || gang.uid() != known.uid):
+		case has && (!gang.isPresent() || !gang.isOf(known)):
 			ended, _ := gang.hasEnded()
-			if ended && hasAttempt(id) && gang.uid() == known.uid {
+			if ended && hasAttempt(id) && gang.isOf(known) {
 				continue
 			}
 			if err := m.cancel(ctx, known.id); err != nil {
@@ -111,7 +106,11 @@ func (m *mirror) sync(ctx context.Context, ids []GangID, hasAttempt func(GangID)
 			// Its name is free once it has ended.
 			delete(m.known, id)
 		case !has && gang.isPresent() && !hasAttempt(id) && !time.Now().Before(m.refused[id].again):
-			submission, err := gang.submission(m.store.tenantOf(id.Namespace))
+			tenant, found := m.store.tenantOf(id.Namespace)
+			if !found {
+				continue // The gang is looked at again when the watch has told of its namespace.
+			}
+			submission, err := gang.submission(tenant)
 			if err != nil {
 				// The gang is looked at again when it has changed.
 				failed = append(failed, m.noteRefusal(ctx, gang, err.Error(), time.Time{}))
@@ -156,7 +155,7 @@ func (m *mirror) noteEnded(ctx context.Context, gang *Gang, name string) (bool, 
 	if err != nil {
 		return false, fmt.Errorf("ask for job %s: %w", name, err)
 	}
-	if job.EngineParameters[uidParameter] != gang.uid() || !job.HasEnded() {
+	if !gang.isOf(mirrored{job.ID, job.EngineParameters[uidParameter]}) || !job.HasEnded() {
 		return false, nil
 	}
 	text := job.State
@@ -185,10 +184,11 @@ func (m *mirror) submit(ctx context.Context, gangs []*Gang, submissions []alloca
 		return nil
 	}
 	var status *wire.StatusError
-	if !errors.As(err, &status) {
+	isRefused := errors.As(err, &status)
+	if !isRefused && !errors.Is(err, wire.ErrEncode) {
 		return fmt.Errorf("submit %d jobs: %w", len(gangs), err)
 	}
-	if len(gangs) == 1 && status.Status == http.StatusConflict {
+	if len(gangs) == 1 && isRefused && status.Status == http.StatusConflict {
 		m.freeName(ctx, submissions[0].Name)
 	}
 	if len(gangs) == 1 {
@@ -214,6 +214,9 @@ func (m *mirror) freeName(ctx context.Context, name string) {
 
 // refuse notes why the allocator does not take a gang. A name that is in use is free soon, as the job before is ending.
 func (m *mirror) refuse(ctx context.Context, gang *Gang, why error) error {
+	if errors.Is(why, wire.ErrEncode) {
+		return m.noteRefusal(ctx, gang, why.Error(), time.Now().Add(refusedAgain))
+	}
 	var status *wire.StatusError
 	isRefusal := errors.As(why, &status) && status.Status != http.StatusConflict &&
 		(status.Status < http.StatusInternalServerError || status.Status == http.StatusInsufficientStorage)

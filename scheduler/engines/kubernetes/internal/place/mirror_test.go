@@ -84,6 +84,9 @@ type site struct {
 func newSite(t *testing.T) *site {
 	queue := &fakeQueue{jobs: make(map[string]*allocator.QueueJob)}
 	from := newStore([]string{"nvidia.com/gpu"})
+	for _, name := range []string{"team", "other"} {
+		from.take(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, false)
+	}
 	return &site{t, queue, from, newMirror(queue, nil, from, slog.Default(), time.Unix(0, 0))}
 }
 
@@ -243,5 +246,130 @@ func TestStrippedPodIsPlacedAsTheWholeOne(t *testing.T) {
 	other.Spec.SchedulingGates = nil
 	if stripped, err = StripPod(other); err != nil || len(stripped.(*corev1.Pod).Spec.Containers) != 0 {
 		t.Errorf("a pod of others is %+v, %v", stripped, err)
+	}
+}
+
+func TestGangWaitsUntilItsTenantIsKnown(t *testing.T) {
+	s := newSite(t)
+	s.store.take(rawPod("late", "a", "1"), false)
+	if err := s.sync(); err != nil {
+		t.Fatal(err)
+	}
+	s.expect("")
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "late", Labels: map[string]string{tenantLabel: "team"}}}
+	s.store.take(namespace, false)
+	if err := s.sync(); err != nil {
+		t.Fatal(err)
+	}
+	s.expect("kubernetes-late.a waiting 1;")
+	s.store.take(namespace, true)
+	if _, known := s.store.tenantOf("late"); known {
+		t.Error("a namespace that is gone has a tenant")
+	}
+}
+
+func TestEpochsThatAreNoNumberCountAsMissing(t *testing.T) {
+	for text, want := range map[string]float64{"2.5": 2.5, "NaN": 0, "Inf": 0, "-Inf": 0, "-1": 0, "many": 0, "1e999": 0} {
+		pod := rawPod("team", "a", "1")
+		pod.Annotations = map[string]string{epochsAnnotation: text}
+		if got := podOf(pod, nil).Work.Epochs; got != want {
+			t.Errorf("%q epochs are %v, want %v", text, got, want)
+		}
+	}
+}
+
+// encodingQueue refuses the gang "bad" as the client does that cannot encode it.
+type encodingQueue struct{ *fakeQueue }
+
+func (q encodingQueue) Submit(ctx context.Context, jobs []allocator.Submission) ([]int64, error) {
+	for _, job := range jobs {
+		if job.Name == "kubernetes-team.bad" {
+			return nil, fmt.Errorf("POST /v1/queue: %w", wire.ErrEncode)
+		}
+	}
+	return q.fakeQueue.Submit(ctx, jobs)
+}
+
+func TestGangThatCannotBeEncodedDoesNotStopOthers(t *testing.T) {
+	s := newSite(t)
+	s.mirror.queue = encodingQueue{s.queue}
+	s.store.take(rawPod("team", "bad", "1"), false)
+	s.store.take(rawPod("team", "good", "2"), false)
+	if err := s.sync(); err != nil {
+		t.Fatal(err)
+	}
+	s.expect("kubernetes-team.good waiting 1;")
+}
+
+func TestGangGoesOnWithoutItsOldestJob(t *testing.T) {
+	id := GangID{"team", "set"}
+	known := mirrored{7, "oldest"}
+	pod := func(owner types.UID, key Key) *Pod {
+		return &Pod{UID: "pod", HasOwner: true, Owner: owner, Attempt: key}
+	}
+	for _, c := range []struct {
+		name string
+		gang Gang
+		want bool
+	}{
+		{"the oldest is there", Gang{id, []*Job{{UID: "oldest"}}, nil}, true},
+		{"another runs", Gang{id, []*Job{{UID: "other"}}, []*Pod{pod("other", Key{7, 1})}}, true},
+		{"another is suspended", Gang{id, []*Job{{UID: "other", ByUs: &Suspension{Key: Key{7, 1}}}}, nil}, true},
+		{"another was resumed", Gang{id, []*Job{{UID: "other", Attempt: Key{7, 2}}}, nil}, true},
+		{"a pod is left of it", Gang{id, []*Job{{UID: "other"}}, []*Pod{pod("oldest", Key{7, 1})}}, false},
+		{"another job's attempt", Gang{id, []*Job{{UID: "other"}}, []*Pod{pod("other", Key{8, 1})}}, false},
+		{"all are gone", Gang{ID: id}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := c.gang.isOf(known); got != c.want {
+				t.Errorf("isOf() = %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestNodeThatGetsGPUsIsAnnounced(t *testing.T) {
+	s := newSite(t)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+	s.store.take(node.DeepCopy(), false)
+	s.store.changed()
+	s.store.take(node.DeepCopy(), false)
+	if _, renewed := s.store.changed(); renewed {
+		t.Error("a heartbeat counts as a change")
+	}
+	node.Status.Capacity = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}
+	s.store.take(node, false)
+	if _, renewed := s.store.changed(); !renewed {
+		t.Error("the device plugin's GPUs do not count as a change")
+	}
+}
+
+func TestEachNameMayBePlacedUntilAllGangsAreKnown(t *testing.T) {
+	s := newSite(t)
+	if !s.store.hasName("kubernetes-team.a") {
+		t.Error("a name is nobody's before the watch has begun")
+	}
+	s.store.synced = true
+	if s.store.hasName("kubernetes-team.a") {
+		t.Error("a name without a gang is placed")
+	}
+}
+
+func TestOwners(t *testing.T) {
+	isController := true
+	for _, c := range []struct {
+		version, kind string
+		isPlaced      bool
+	}{{"batch/v1", "Job", true}, {"batch.volcano.sh/v1alpha1", "Job", false}, {"apps/v1", "ReplicaSet", false}} {
+		pod := rawPod("team", "a", "1")
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: c.version, Kind: c.kind, Name: "o", Controller: &isController}}
+		if got := podOf(pod, nil); (got != nil) != c.isPlaced {
+			t.Errorf("the pod of a %s of %s is %+v", c.kind, c.version, got)
+		}
+		pod.Labels = map[string]string{"larder.io/gang": "g"}
+		if got := podOf(pod, nil); got == nil || got.HasOwner != c.isPlaced {
+			t.Errorf("the labelled pod of a %s of %s is %+v", c.kind, c.version, got)
+		}
 	}
 }

@@ -7,6 +7,7 @@ package place
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,6 +58,7 @@ type Key struct {
 
 func (k Key) String() string { return fmt.Sprintf("%d.%d", k.Job, k.Attempt) }
 
+// parseKey returns the zero Key for a text that names no attempt. Users can write any text.
 func parseKey(text string) Key {
 	job, attempt, found := strings.Cut(text, ".")
 	if !found {
@@ -64,10 +66,10 @@ func parseKey(text string) Key {
 	}
 	var key Key
 	var err error
-	if key.Job, err = strconv.ParseInt(job, 10, 64); err != nil {
+	if key.Job, err = strconv.ParseInt(job, 10, 64); err != nil || key.Job < 1 {
 		return Key{}
 	}
-	if key.Attempt, err = strconv.ParseInt(attempt, 10, 64); err != nil {
+	if key.Attempt, err = strconv.ParseInt(attempt, 10, 64); err != nil || key.Attempt < 1 || key.Attempt > math.MaxUint32 {
 		return Key{}
 	}
 	return key
@@ -109,7 +111,8 @@ type Pod struct {
 	Gang      GangID
 	Created   metav1.Time
 	Work      Work
-	HasOwner  bool
+	HasOwner  bool // a Job
+	Owner     types.UID
 	Gated     bool
 	Deleting  bool
 	Node      string
@@ -142,7 +145,13 @@ func parseSuspension(text string) *Suspension {
 	if len(words) < 3 || parseKey(words[0]) == (Key{}) {
 		return nil
 	}
-	return &Suspension{Key: parseKey(words[0]), Reason: Reason(words[1]), Message: words[2]}
+	reason := Reason(words[1])
+	switch reason {
+	case Stopped, Rejected, Evicted, Lost:
+		return &Suspension{Key: parseKey(words[0]), Reason: reason, Message: shortened(words[2])}
+	default:
+		return nil
+	}
 }
 
 // Job is what decisions need to know of a Kubernetes Job.
@@ -187,6 +196,12 @@ func isGated(spec *corev1.PodSpec) bool {
 	return slices.ContainsFunc(spec.SchedulingGates, func(one corev1.PodSchedulingGate) bool { return one.Name == Gate })
 }
 
+// isJob tells Kubernetes' own Jobs from those of other API groups.
+func isJob(owner *metav1.OwnerReference) bool {
+	group, _, _ := strings.Cut(owner.APIVersion, "/")
+	return owner.Kind == "Job" && group == batchv1.GroupName
+}
+
 // podOf returns what matters of a pod; nil: Larder does not place it.
 func podOf(pod *corev1.Pod, gpuResources []string) *Pod {
 	gated := isGated(&pod.Spec)
@@ -200,7 +215,7 @@ func podOf(pod *corev1.Pod, gpuResources []string) *Pod {
 		switch {
 		case owner == nil:
 			name = pod.Name
-		case owner.Kind == "Job":
+		case isJob(owner):
 			name = owner.Name
 		default:
 			return nil
@@ -209,9 +224,12 @@ func podOf(pod *corev1.Pod, gpuResources []string) *Pod {
 	made := &Pod{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Gang: GangID{pod.Namespace, name},
 		Created: pod.CreationTimestamp, Work: workOf(&pod.ObjectMeta, &pod.Spec, gpuResources),
-		HasOwner: owner != nil && owner.Kind == "Job", Gated: gated, Deleting: pod.DeletionTimestamp != nil,
+		HasOwner: owner != nil && isJob(owner), Gated: gated, Deleting: pod.DeletionTimestamp != nil,
 		Node: pod.Spec.NodeName, Phase: pod.Status.Phase, ExitCode: exitCodeOf(pod), Index: -1,
 		Attempt: attempt, Rank: -1, Plan: parsePlan(pod.Annotations[planAnnotation]),
+	}
+	if made.HasOwner {
+		made.Owner = owner.UID
 	}
 	if rank, err := strconv.Atoi(pod.Annotations[rankAnnotation]); err == nil {
 		made.Rank = rank
@@ -275,8 +293,9 @@ func workOf(meta *metav1.ObjectMeta, spec *corev1.PodSpec, gpuResources []string
 	if spec.TerminationGracePeriodSeconds != nil {
 		work.GraceS = *spec.TerminationGracePeriodSeconds
 	}
-	// What is not a number counts as not said.
-	if epochs, err := strconv.ParseFloat(meta.Annotations[epochsAnnotation], 64); err == nil {
+	// A value that is not a number from 0 on counts as missing.
+	if epochs, err := strconv.ParseFloat(meta.Annotations[epochsAnnotation], 64); err == nil &&
+		epochs >= 0 && !math.IsInf(epochs, 0) {
 		work.Epochs = epochs
 	}
 	if size, err := strconv.Atoi(meta.Annotations[gangSizeAnnotation]); err == nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -15,6 +16,8 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"larder.io/larder/scheduler/engines/kubernetes/internal/follow"
 )
 
 // tenantLabel of a namespace names the tenant of its jobs. Without it, that is the namespace's name.
@@ -41,6 +44,9 @@ type store struct {
 	names   map[string]struct{} // of all gangs, at the allocator
 	dirty   map[GangID]struct{}
 	renewed bool // a node has changed
+	synced  bool // all objects of the cluster are there
+	// Owners of gated pods that Larder does not place, which the log has named.
+	named map[types.UID]struct{}
 }
 
 func newStore(gpuResources []string) *store {
@@ -48,6 +54,7 @@ func newStore(gpuResources []string) *store {
 		gpuResources: gpuResources, wake: make(chan struct{}, 1), gangs: make(map[GangID]*members),
 		byUID: make(map[types.UID]GangID), nodes: make(Nodes), gpus: make(map[string]bool),
 		tenants: make(map[string]string), names: make(map[string]struct{}), dirty: make(map[GangID]struct{}),
+		named: make(map[types.UID]struct{}),
 	}
 }
 
@@ -72,6 +79,9 @@ func (s *store) watch(ctx context.Context, informers cache.Cache) error {
 	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
 		return ctx.Err()
 	}
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.synced = true
 	return nil
 }
 
@@ -88,6 +98,9 @@ func (s *store) take(object any, deleted bool) {
 		if pod != nil && !deleted {
 			s.gang(pod.Gang, one.UID).pods[one.UID] = pod
 		}
+		if pod == nil && !deleted && isGated(&one.Spec) {
+			s.nameOwner(one)
+		}
 	case *batchv1.Job:
 		job := jobOf(one, s.gpuResources)
 		s.forget(one.UID)
@@ -97,13 +110,46 @@ func (s *store) take(object any, deleted bool) {
 	case *corev1.Node:
 		s.takeNode(one, deleted)
 	case *corev1.Namespace:
-		s.tenants[one.Name] = cmp.Or(one.Labels[tenantLabel], one.Name)
+		s.takeNamespace(one, deleted)
+	}
+}
+
+// nameOwner tells once of each owner that its pods wait in vain.
+func (s *store) nameOwner(pod *corev1.Pod) {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil {
+		return
+	}
+	if _, is := s.named[owner.UID]; is {
+		return
+	}
+	s.named[owner.UID] = struct{}{}
+	slog.Warn("a gated pod is not placed: its owner is no Job of batch/v1, and it has no label "+follow.GangLabel,
+		"controller", "place", "pod", pod.Namespace+"/"+pod.Name, "owner", owner.Kind+" of "+owner.APIVersion)
+}
+
+// takeNamespace wakes the gangs that wait until their tenant is known.
+func (s *store) takeNamespace(namespace *corev1.Namespace, deleted bool) {
+	if deleted {
+		delete(s.tenants, namespace.Name)
+		return
+	}
+	_, known := s.tenants[namespace.Name]
+	s.tenants[namespace.Name] = cmp.Or(namespace.Labels[tenantLabel], namespace.Name)
+	if known {
+		return
+	}
+	for id := range s.gangs {
+		if id.Namespace == namespace.Name {
+			s.mark(id)
+		}
 	}
 }
 
 func (s *store) takeNode(node *corev1.Node, deleted bool) {
 	state, hasGPUs := nodeOf(node, s.gpuResources)
 	before, known := s.nodes[node.Name]
+	hadGPUs := s.gpus[node.Name]
 	if deleted {
 		delete(s.nodes, node.Name)
 		delete(s.gpus, node.Name)
@@ -112,7 +158,7 @@ func (s *store) takeNode(node *corev1.Node, deleted bool) {
 		s.gpus[node.Name] = hasGPUs
 	}
 	// Heartbeats change nodes every few seconds.
-	if deleted || !known || before != state {
+	if deleted || !known || before != state || hadGPUs != hasGPUs {
 		s.renewed = true
 		s.wakeUp()
 	}
@@ -219,16 +265,18 @@ func (s *store) nodeStates() (Nodes, []string) {
 	return maps.Clone(s.nodes), names
 }
 
-// hasName tells whether a gang has this name at the allocator.
+// hasName tells whether a gang has this name at the allocator. Until all gangs are known, each name may be that of one.
 func (s *store) hasName(name string) bool {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	_, has := s.names[name]
-	return has
+	return has || !s.synced
 }
 
-func (s *store) tenantOf(namespace string) string {
+// tenantOf returns the tenant of a namespace, if the watch has told of that.
+func (s *store) tenantOf(namespace string) (tenant string, known bool) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	return cmp.Or(s.tenants[namespace], namespace)
+	tenant, known = s.tenants[namespace]
+	return tenant, known
 }

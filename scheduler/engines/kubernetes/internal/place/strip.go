@@ -14,7 +14,7 @@ func StripPod(object any) (any, error) {
 	if !is {
 		return object, nil
 	}
-	if pod.Labels[follow.DatasetLabel] == "" && podOf(pod, nil) == nil {
+	if pod.Labels[follow.DatasetLabel] == "" && podOf(pod, nil) == nil && !isGated(&pod.Spec) {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 		}}, nil

@@ -33,6 +33,9 @@ type Options struct {
 	CAFile string
 }
 
+// ErrEncode says that a request was not sent, because its body cannot be encoded.
+var ErrEncode = errors.New("the body cannot be encoded")
+
 // StatusError is an answer that refuses a request.
 type StatusError struct {
 	Status  int
@@ -93,7 +96,7 @@ func (c *Client) Do(ctx context.Context, method, path string, body, answer any) 
 	if body != nil {
 		encoded, err := json.Marshal(body)
 		if err != nil {
-			return fmt.Errorf("encode the body of %s %s: %w", method, path, err)
+			return fmt.Errorf("%s %s: %w: %w", method, path, ErrEncode, err)
 		}
 		content = bytes.NewReader(encoded)
 	}
