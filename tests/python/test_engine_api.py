@@ -106,6 +106,10 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(allocator
     report(0, status=400)
     ask("POST", "/v1/engine/attach", {"agent": "", "nodes": [], "attempts": []}, 400)
     ask("POST", "/v1/engine/attach", {"agent": "a", "nodes": [{"kind": "lost"} | about], "attempts": []}, 400)
+    # Agents can drop the attempt that a refusal names.
+    attempts = [{"kind": "started"} | about, {"kind": "gone"} | about]
+    refused = ask("POST", "/v1/engine/attach", {"agent": "a", "nodes": [], "attempts": attempts}, 400)
+    assert refused["error"]["message"].startswith("attempts[1]: ")
     ask("GET", "/v1/engine/actions", None, 400)
     ask("GET", f"/v1/engine/actions?session={session}&after=x", None, 400)
     ask("GET", f"/v1/engine/actions?session={session}&after=99", None, 400)
