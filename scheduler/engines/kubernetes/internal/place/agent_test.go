@@ -98,12 +98,17 @@ func TestRestoreIgnoresForgedAttempts(t *testing.T) {
 	}
 }
 
-func TestRestoreIgnoresTheJobOfAFormerGang(t *testing.T) {
+func TestRestoreIgnoresThePodsThatAFormerGangLeaves(t *testing.T) {
 	agent, api := newTestAgent()
 	id := submitted(t, agent, api, "a")
 	known := agent.mirror.known[id]
 	agent.mirror.known[id] = mirrored{known.id, "former"}
-	placed(agent, "team", "a", annotationsOf(Key{known.id + 1, 1}.String()))
+	isController := true
+	left := rawPod("team", "a-1", "left")
+	left.Annotations = annotationsOf(Key{known.id, 1}.String())
+	left.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "batch/v1", Kind: "Job", Name: "a", UID: "former", Controller: &isController}}
+	agent.store.take(left, false)
 	agent.restore()
 	if len(agent.attempts) != 0 {
 		t.Errorf("the attempts are %v", agent.attempts)

@@ -485,3 +485,23 @@ func TestNoteOfASuspensionGoesWithIt(t *testing.T) {
 	run(gang, attempt)
 	expect(t, Decide(gang, attempt, ready), "suspend train")
 }
+
+func TestRestoredGangThatRanIsLostWithItsNode(t *testing.T) {
+	gang := gatedGang(2)
+	run(gang, twoNodes(first))
+	attempt := Restore(gang, first.Job)
+	expect(t, told(gang, attempt, Nodes{"n1": NodeBack}), "suspend train")
+	if attempt.Undo.Reason != Lost {
+		t.Errorf("the reason is %q", attempt.Undo.Reason)
+	}
+}
+
+func TestGangThatBeginsDoesNotNeedTheNodeOfAPodThatHasEnded(t *testing.T) {
+	gang := gatedGang(3)
+	attempt := NewAttempt(first, []Slot{{"n1", 8}, {"n2", 8}, {"n3", 8}})
+	run(gang, attempt)
+	gang.Pods[0].Phase, gang.Jobs[0].Left = corev1.PodSucceeded, 2
+	gang.Pods[2].Phase, gang.Pods[2].Node = corev1.PodPending, "n3"
+	gang.Pods[1].Phase = corev1.PodPending
+	expect(t, told(gang, attempt, Nodes{"n1": NodeDrained, "n2": NodeBack, "n3": NodeBack}), "")
+}
