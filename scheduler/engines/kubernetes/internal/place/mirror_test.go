@@ -1,12 +1,14 @@
 package place
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -371,5 +373,32 @@ func TestOwners(t *testing.T) {
 		if got := podOf(pod, nil); got == nil || got.HasOwner != c.isPlaced {
 			t.Errorf("the labelled pod of a %s of %s is %+v", c.kind, c.version, got)
 		}
+	}
+}
+
+func TestOwnerOfPodsThatWaitInVainIsNamedOnce(t *testing.T) {
+	var output bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&output, nil)))
+	defer slog.SetDefault(before)
+	s := newSite(t)
+	isController := true
+	for _, name := range []string{"a", "b"} {
+		pod := rawPod("team", name, name)
+		pod.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "o", UID: "o", Controller: &isController}}
+		stripped, err := StripPod(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.store.take(stripped, false)
+		defer func() {
+			if s.store.take(stripped, true); len(s.store.named) != 0 {
+				t.Error("the owner is kept after its pods")
+			}
+		}()
+	}
+	if count := strings.Count(output.String(), "ReplicaSet of apps/v1"); count != 1 {
+		t.Errorf("the log names the owner %d times: %s", count, output.String())
 	}
 }

@@ -98,8 +98,8 @@ func (s *store) take(object any, deleted bool) {
 		if pod != nil && !deleted {
 			s.gang(pod.Gang, one.UID).pods[one.UID] = pod
 		}
-		if pod == nil && !deleted && isGated(&one.Spec) {
-			s.nameOwner(one)
+		if pod == nil && isGated(&one.Spec) {
+			s.nameOwner(one, deleted)
 		}
 	case *batchv1.Job:
 		job := jobOf(one, s.gpuResources)
@@ -115,9 +115,13 @@ func (s *store) take(object any, deleted bool) {
 }
 
 // nameOwner tells once of each owner that its pods wait in vain.
-func (s *store) nameOwner(pod *corev1.Pod) {
+func (s *store) nameOwner(pod *corev1.Pod, deleted bool) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil {
+		return
+	}
+	if deleted {
+		delete(s.named, owner.UID)
 		return
 	}
 	if _, is := s.named[owner.UID]; is {
