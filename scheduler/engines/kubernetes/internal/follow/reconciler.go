@@ -26,8 +26,8 @@ var followed = predicate.Funcs{
 	GenericFunc: func(change event.GenericEvent) bool { return hasDataset(change.Object) },
 }
 
-// SetUp registers the comparison of the cluster's pods with the allocator's jobs. It runs at each change of a pod with a
-// dataset, and every interval, because the allocator may have restarted.
+// SetUp registers the comparison of the cluster's pods with the allocator's jobs. It runs at each change of a pod with
+// a dataset, and every interval, because the allocator may have restarted.
 func SetUp(manager ctrl.Manager, follower *Follower, gpuResources []string, interval time.Duration) error {
 	compare := func(ctx context.Context) error {
 		var pods corev1.PodList

@@ -141,8 +141,8 @@ func retry(ctx context.Context, log *slog.Logger, what string, do func() error) 
 	}
 }
 
-// restore finds the attempts that a former leader has left. Users can write the same annotations: an attempt counts only
-// for the job that the allocator's queue has for this very gang. Decide deletes the pods of others.
+// restore finds the attempts that a former leader has left. Users can write the same annotations: an attempt counts
+// only for the job that the allocator's queue has for this very gang. Decide deletes the pods of others.
 func (a *Agent) restore() {
 	for _, id := range a.store.all() {
 		gang := a.store.get(id)

@@ -87,8 +87,8 @@ func (n Nodes) state(name string) NodeState {
 	return NodeLost
 }
 
-// Decide returns what is to be done for a gang, whose attempt may be nil. It notes in the attempt what it has seen. Events
-// are those that the allocator was not told yet: see Attempt.Told.
+// Decide returns what is to be done for a gang, whose attempt may be nil. It notes in the attempt what it has seen.
+// Events are those that the allocator was not told yet: see Attempt.Told.
 func Decide(gang *Gang, attempt *Attempt, nodes Nodes) Decision {
 	decision := decide(gang, attempt, nodes)
 	// The owner has resumed the Job. If the owner suspends it later, the note must not let Larder resume it.
@@ -216,8 +216,8 @@ func (a *Attempt) findUndo(gang *Gang, byRank []*Pod, broken bool, nodes Nodes) 
 	return nil
 }
 
-// findBadNode returns why a node cannot have its pods; nil: all can. Once the gang has begun, a node does not matter whose
-// pods have ended, unless a pod that replaces them fits nowhere else.
+// findBadNode returns why a node cannot have its pods; nil: all can. Once the gang has begun, a node does not matter
+// whose pods have ended, unless a pod that replaces them fits nowhere else.
 func (a *Attempt) findBadNode(gang *Gang, byRank []*Pod, nodes Nodes) *Undo {
 	lost := Rejected
 	if a.Begun {
@@ -245,8 +245,8 @@ func (a *Attempt) findBadNode(gang *Gang, byRank []*Pod, nodes Nodes) *Undo {
 	return nil
 }
 
-// end makes the attempt's pods go. Jobs are suspended for that: pods that are deleted would count as failed ones. Pods on
-// lost nodes are not waited for.
+// end makes the attempt's pods go. Jobs are suspended for that: pods that are deleted would count as failed ones. Pods
+// on lost nodes are not waited for.
 func (a *Attempt) end(gang *Gang, byRank []*Pod, nodes Nodes) Decision {
 	var decision Decision
 	hasPods := a.hasPods(gang)

@@ -258,7 +258,8 @@ func TestGangWaitsUntilItsTenantIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.expect("")
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "late", Labels: map[string]string{tenantLabel: "team"}}}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "late", Labels: map[string]string{tenantLabel: "team"}}}
 	s.store.take(namespace, false)
 	if err := s.sync(); err != nil {
 		t.Fatal(err)
@@ -365,7 +366,8 @@ func TestOwners(t *testing.T) {
 		isPlaced      bool
 	}{{"batch/v1", "Job", true}, {"batch.volcano.sh/v1alpha1", "Job", false}, {"apps/v1", "ReplicaSet", false}} {
 		pod := rawPod("team", "a", "1")
-		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: c.version, Kind: c.kind, Name: "o", Controller: &isController}}
+		pod.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: c.version, Kind: c.kind, Name: "o", Controller: &isController}}
 		if got := podOf(pod, nil); (got != nil) != c.isPlaced {
 			t.Errorf("the pod of a %s of %s is %+v", c.kind, c.version, got)
 		}

@@ -1,8 +1,10 @@
-// Package place lets Larder decide where gated pods run. It mirrors gangs of pods as jobs of the allocator's queue, and is
-// the agent that carries out what the allocator decides: docs/engines.md has the protocol, docs/kubernetes.md the rules.
+// Package place lets Larder decide where gated pods run. It mirrors gangs of pods as jobs of the allocator's queue,
+// and is the agent that carries out what the allocator decides: docs/engines.md has the protocol, docs/kubernetes.md
+// the rules.
 //
-// The API server keeps all state: which attempt a pod belongs to, and why a Job is suspended, are annotations. So another
-// controller goes on where one has ended. decide.go says what follows from a state. It knows no client and no clock.
+// The API server keeps all state: which attempt a pod belongs to, and why a Job is suspended, are annotations. So
+// another controller goes on where one has ended. decide.go says what follows from a state. It knows no client and no
+// clock.
 package place
 
 import (
@@ -69,7 +71,10 @@ func parseKey(text string) Key {
 	if key.Job, err = strconv.ParseInt(job, 10, 64); err != nil || key.Job < 1 {
 		return Key{}
 	}
-	if key.Attempt, err = strconv.ParseInt(attempt, 10, 64); err != nil || key.Attempt < 1 || key.Attempt > math.MaxUint32 {
+	if key.Attempt, err = strconv.ParseInt(attempt, 10, 64); err != nil {
+		return Key{}
+	}
+	if key.Attempt < 1 || key.Attempt > math.MaxUint32 {
 		return Key{}
 	}
 	return key

@@ -29,8 +29,8 @@ type members struct {
 	pods map[types.UID]*Pod
 }
 
-// store keeps what decisions need of the cluster, by gang, as watches tell it. Other objects are not kept. It may be used
-// by several goroutines; what it returns is not changed later.
+// store keeps what decisions need of the cluster, by gang, as watches tell it. Other objects are not kept. It may be
+// used by several goroutines; what it returns is not changed later.
 type store struct {
 	gpuResources []string
 	wake         chan struct{} // has room for one
