@@ -42,7 +42,7 @@ install(FILES tools/larderd.example.toml tools/larder-allocator.example.toml too
 # Slurm finds burst_buffer.lua beside slurm.conf, and the other two by slurm.conf.
 install(FILES scheduler/engines/slurm/burst_buffer.lua scheduler/engines/slurm/job_submit.lua tools/larder-slurm.example.toml
     DESTINATION ${CMAKE_INSTALL_DATADIR}/larder/slurm)
-install(PROGRAMS scheduler/engines/slurm/prolog scheduler/engines/slurm/epilog
+install(PROGRAMS scheduler/engines/slurm/prolog scheduler/engines/slurm/epilog scheduler/engines/slurm/task_prolog
     DESTINATION ${CMAKE_INSTALL_DATADIR}/larder/slurm)
 install(FILES tools/simulate/plot_simulation.py DESTINATION ${CMAKE_INSTALL_DATADIR}/larder/tools/simulate)
 if(LARDER_BENCH)

@@ -1,5 +1,6 @@
-// larder-slurm: the steps of Slurm's burst_buffer.lua, prolog and epilog (scheduler/engines/slurm). The steps of
-// burst_buffer.lua print "ok" or "error" and then their answer, because Lua 5.1 cannot see an exit code.
+// larder-slurm: the steps of Slurm's burst_buffer.lua, prolog and epilog (scheduler/engines/slurm), and the agent that
+// lets Larder decide what Slurm runs. The steps of burst_buffer.lua print "ok" or "error" and then their answer,
+// because Lua 5.1 cannot see an exit code.
 
 #include <CLI/CLI.hpp>
 #include <sys/time.h>
@@ -25,6 +26,8 @@
 #include "base/server/config_values.h"
 #include "base/units.h"
 #include "scheduler/engines/slurm/followed_jobs.h"
+#include "scheduler/engines/slurm/place_agent.h"
+#include "scheduler/engines/slurm/placed_environment.h"
 #include "tools/cli/context.h"
 #include "tools/cli/run_program.h"
 #include "tools/cli/table.h"
@@ -56,6 +59,7 @@ struct Config {
     std::string socket;
     std::string node;
     std::int64_t limit_ns = kStepLimit_ns;
+    std::string partitions;  // that Larder schedules
 };
 
 using Rule = larder::ConfigRule<Config>;
@@ -69,6 +73,8 @@ constexpr std::array kRules{
          set_member<set_config_text, &Config::node>},
     Rule{{"limit", "a time from \"10 ms\" to \"10 s\", in text", "how long slurmctld may wait for an answer"},
          set_member<larder::set_config_duration<10'000'000, 10 * kSecond_ns>, &Config::limit_ns>},
+    Rule{{"partitions", "names with blanks between them, in text", "the partitions in which Larder decides"},
+         set_member<set_config_text, &Config::partitions>},
     Rule{{"allocator.endpoint", "an endpoint, in text", "where the allocator is"},
          set_member<set_config_text, &Config::allocator, &slurm::FollowOptions::endpoint>},
     Rule{{"allocator.token_file", larder::kConfigPath, "file with the bearer token"},
@@ -305,6 +311,41 @@ int place(const Config& config, bool starts) {
     return larder::cli::kFailed;
 }
 
+std::vector<std::string> partitions_of(const Config& config) {
+    std::istringstream words(config.partitions);
+    std::vector<std::string> names;
+    std::string name;
+    while (words >> name) names.push_back(name);
+    return names;
+}
+
+int place_jobs(const Config& config) {
+    slurm::PlaceOptions options{.endpoint = config.allocator.endpoint, .credentials = config.allocator.credentials};
+    options.partitions = partitions_of(config);
+    if (options.partitions.empty()) {
+        std::fprintf(stderr, "larder-slurm: the config has no partitions: name those in which Larder decides\n");
+        return larder::cli::kUsage;
+    }
+    options.run_program = [](const auto& arguments, const auto& input) -> Result<slurm::ProgramEnd> {
+        auto ran = larder::cli::run_program_for_all(arguments, input);
+        if (!ran) return std::unexpected(ran.error());
+        return slurm::ProgramEnd{ran->status, std::move(ran->output), std::move(ran->errors)};
+    };
+    options.log = [](const std::string& text) { std::fprintf(stderr, "larder-slurm: %s\n", text.c_str()); };
+    const larder::Error error = slurm::PlaceAgent(std::move(options)).run();
+    std::fprintf(stderr, "larder-slurm: %s\n", error.message.c_str());
+    return larder::cli::kFailed;
+}
+
+// Slurm runs this as the job's user, with the job in the environment, before each of its tasks. It adds what is printed
+// to the task's environment, and starts the task whatever the exit status.
+int print_task_environment(const Config& config) {
+    for (const auto& [name, value] : slurm::placed_environment(variable, partitions_of(config), config.socket)) {
+        std::printf("export %s=%s\n", name.c_str(), value.c_str());
+    }
+    return larder::cli::kDone;
+}
+
 int run(int argc, char** argv) {
     CLI::App app("larder-slurm: connects Slurm with Larder's allocator; Slurm's scripts run it, see docs/slurm.md");
     app.name("larder-slurm");
@@ -357,6 +398,8 @@ int run(int argc, char** argv) {
         [](const Config& config) { return place(config, true); });
     add("epilog", "Tell the allocator that a job has ended on this node", kNodeStepLimit_ns,
         [](const Config& config) { return place(config, false); });
+    add("task-prolog", "Print the variables of a task that Larder has placed", kLocalLimit_ns, print_task_environment);
+    add("place", "Run the agent by which Larder decides what Slurm runs", 0, place_jobs);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -59,9 +59,9 @@ class Slurm:
         self._nodes = [f"n{number}" for number in range(1, arguments.nodes + 1)]
         self._environment = os.environ | {"SLURM_CONF": str(self.conf)}
         self._children: list[program.Child] = []
-        self._write(arguments.etc)
+        self._write(arguments.etc, arguments.gpus, arguments.partitions.split(","))
 
-    def _write(self, given: pathlib.Path) -> None:
+    def _write(self, given: pathlib.Path, gpus: int, partitions: list[str]) -> None:
         shutil.copytree(given, self.conf.parent)
         for name in ("state", "munge", *(f"spool-{node}" for node in self._nodes)):
             (self._directory / name).mkdir()
@@ -77,13 +77,15 @@ class Slurm:
         text = CONFIGURATION.format(host=host, port=port, directory=self._directory)
         self._ports = dict(zip(self._nodes, ports))
         for node, node_port in self._ports.items():
-            text += f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=4 Gres=gpu:2\n"
-        text += f"PartitionName=p Nodes={','.join(self._nodes)} Default=YES State=UP\n"
+            text += f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=4 Gres=gpu:{gpus}\n"
+        for number, partition in enumerate(partitions):
+            default = "YES" if number == 0 else "NO"
+            text += f"PartitionName={partition} Nodes={','.join(self._nodes)} Default={default} State=UP\n"
         own = {line.split("=")[0] for line in text.splitlines()}
         kept = [line for line in self.conf.read_text().splitlines() if line.split("=")[0] not in own]
         self.conf.write_text(text + "\n".join(kept) + "\n")
         gres = ""
-        for number in range(2):
+        for number in range(gpus):
             (self._directory / f"gpu{number}").symlink_to("/dev/null")  # Slurm wants a character device
             gres += f"Name=gpu File={self._directory}/gpu{number}\n"
         (self.conf.parent / "gres.conf").write_text(gres)
@@ -135,9 +137,10 @@ class Slurm:
         """Waits until slurmctld answers and knows that all nodes are up."""
         while True:
             ran = subprocess.run(
-                ["sinfo", "-h", "-N", "-o", "%T"], env=self._environment, capture_output=True, text=True, check=False
+                ["sinfo", "-h", "-N", "-o", "%N %T"], env=self._environment, capture_output=True, text=True, check=False
             )
-            states = ran.stdout.split()
+            # A node has a line for each of its partitions.
+            states = dict(line.split() for line in ran.stdout.splitlines()).values()
             if len(states) == len(self._nodes) and all(state in ("idle", "mixed", "allocated") for state in states):
                 return
             self._wait()
@@ -162,6 +165,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--gpus", type=int, default=2, help="of each node")
+    parser.add_argument("--partitions", default="p", help="of all nodes; the first is the default one")
     parser.add_argument("--etc", type=pathlib.Path, required=True)
     arguments = parser.parse_args()
     program.end_on_sigterm()

@@ -15,25 +15,54 @@ namespace larder::cli {
 
 namespace process = boost::process;
 
-Result<std::string> run_program(const std::vector<std::string>& arguments, const std::string& input) {
+namespace {
+
+// A null `errors` leaves stderr to the child.
+Result<int> run(const std::vector<std::string>& arguments, const std::string& input, std::string& output,
+                std::string* errors) {
     const std::string& program = arguments.front();
     try {
         boost::asio::io_context context;
-        std::future<std::string> output;
+        std::future<std::string> written;
+        std::future<std::string> complained;
         const auto path =
             program.find('/') == std::string::npos ? process::search_path(program) : boost::filesystem::path(program);
         if (path.empty()) return fail(ErrorCode::not_found, program + " is not installed");
-        process::child child(path, process::args(std::vector<std::string>(arguments.begin() + 1, arguments.end())),
-                             process::std_in<boost::asio::buffer(input), process::std_out> output, context);
+        const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+        const auto start = [&](auto&&... more) {
+            return process::child(path, process::args(rest),
+                                  process::std_in<boost::asio::buffer(input), process::std_out> written, context,
+                                  more...);
+        };
+        process::child child = errors == nullptr ? start() : start(process::std_err > complained);
         context.run();
         child.wait();
-        if (child.exit_code() != 0) {
-            return fail(ErrorCode::internal, program + " ended with status " + std::to_string(child.exit_code()));
-        }
-        return output.get();
+        output = written.get();
+        if (errors != nullptr) *errors = complained.get();
+        return child.exit_code();
     } catch (const std::exception& error) {
         return fail(ErrorCode::internal, "run " + program + ": " + error.what());
     }
+}
+
+}  // namespace
+
+Result<std::string> run_program(const std::vector<std::string>& arguments, const std::string& input) {
+    std::string output;
+    const auto status = run(arguments, input, output, nullptr);
+    if (!status) return std::unexpected(status.error());
+    if (*status != 0) {
+        return fail(ErrorCode::internal, arguments.front() + " ended with status " + std::to_string(*status));
+    }
+    return output;
+}
+
+Result<ProgramOutput> run_program_for_all(const std::vector<std::string>& arguments, const std::string& input) {
+    ProgramOutput ran;
+    const auto status = run(arguments, input, ran.output, &ran.errors);
+    if (!status) return std::unexpected(status.error());
+    ran.status = *status;
+    return ran;
 }
 
 }  // namespace larder::cli

@@ -1,6 +1,6 @@
 #pragma once
 
-// Runs a program to its end with the given stdin and returns its stdout. The program shares this process's stderr.
+// Runs a program to its end with the given stdin.
 
 #include <string>
 #include <vector>
@@ -9,7 +9,15 @@
 
 namespace larder::cli {
 
-// An exit status other than 0 is an error.
+// Returns its stdout. It shares this process's stderr. An exit status other than 0 is an error.
 Result<std::string> run_program(const std::vector<std::string>& arguments, const std::string& input = {});
+
+struct ProgramOutput {
+    int status = 0;
+    std::string output;
+    std::string errors;  // its stderr
+};
+// Returns an error only if the program could not be run.
+Result<ProgramOutput> run_program_for_all(const std::vector<std::string>& arguments, const std::string& input = {});
 
 }  // namespace larder::cli

@@ -1,0 +1,530 @@
+#include "scheduler/engines/slurm/place_agent.h"
+
+#include <boost/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/server/http.h"
+#include "base/server/json_reader.h"
+#include "base/server/json_text.h"
+#include "base/server/percent_encoding.h"
+#include "base/units.h"
+#include "scheduler/engines/slurm/answer_fields.h"
+
+namespace larder::scheduler::slurm {
+namespace json = boost::json;
+namespace {
+
+constexpr std::int64_t kSecond_ns = 1'000'000'000;
+constexpr std::int64_t kLook_ns = kSecond_ns;
+constexpr std::int64_t kWait_s = 20;  // for actions
+constexpr std::int64_t kAsk_ms = 30'000;
+constexpr std::int64_t kRetry_ns = kSecond_ns / 2;
+constexpr std::size_t kSubmitMax = 200;  // jobs of one request
+constexpr std::size_t kBatchMax = 500;   // commands of one scontrol
+constexpr const char* kAgent = "slurm";
+
+std::int64_t unix_s() {
+    return unix_time_ns() / kSecond_ns;
+}
+
+std::string_view kind_name(EngineEvent::Kind kind) {
+    static constexpr std::array<std::string_view, 9> kNames{
+        "pending", "started", "rejected", "ended", "evicted", "lost", "node_lost", "node_drained", "node_back"};
+    return kNames.at(static_cast<std::size_t>(kind));
+}
+
+json::object to_json(const EngineEvent& event) {
+    json::object object{{"kind", kind_name(event.kind)}};
+    if (!event.message.empty()) object["message"] = event.message;
+    if (event.at_s) object["at_unix_s"] = *event.at_s;
+    if (!event.node.empty()) {
+        object["node"] = event.node;
+        return object;
+    }
+    object["job"] = event.job;
+    object["attempt"] = event.attempt;
+    if (event.exit_code) object["exit_code"] = *event.exit_code;
+    if (event.exit_signal) object["exit_signal"] = *event.exit_signal;
+    if (event.kind == EngineEvent::Kind::ended) object["was_stopping"] = event.was_stopping;
+    if (!event.stopped_by.empty()) object["stopped_by"] = event.stopped_by;
+    if (event.for_good) object["for_good"] = true;
+    return object;
+}
+
+bool is_over(EngineEvent::Kind kind) {
+    using Kind = EngineEvent::Kind;
+    return kind == Kind::rejected || kind == Kind::ended || kind == Kind::evicted || kind == Kind::lost;
+}
+
+PlacedStart start_of(const json::object& action) {
+    PlacedStart start{.id = {bytes_in(action, "job"), static_cast<std::uint32_t>(bytes_in(action, "attempt"))}};
+    if (const json::value* const parameters = action.if_contains("parameters");
+        parameters != nullptr && parameters->is_object()) {
+        start.key = text_in(parameters->get_object(), "slurm_job");
+    }
+    if (const json::value* const grace = action.if_contains("grace_s"); grace != nullptr && grace->is_number()) {
+        start.grace_s = grace->to_number<double>();
+    }
+    for (const json::value& task : array_in(action, "tasks")) {
+        if (!task.is_object()) continue;
+        start.gpus_by_node.emplace_back(text_in(task.get_object(), "node"),
+                                        static_cast<std::uint32_t>(array_in(task.get_object(), "gpus").size()));
+    }
+    return start;
+}
+
+std::string first_line(const std::string& text) {
+    return text.substr(0, text.find('\n'));
+}
+
+Result<double> number_of(const std::string& key, const std::string& text) {
+    double number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc{} || end != text.data() + text.size()) {
+        return fail(ErrorCode::invalid_argument, key + "=" + text + ": expected a number");
+    }
+    return number;
+}
+
+}  // namespace
+
+Result<std::string> submission_of(const JobRow& row, std::uint32_t gpus_of_a_node) {
+    if (row.gpus_per_node == 0) {
+        return fail(ErrorCode::invalid_argument, "the job asks for no GPU of each node (--gpus-per-node)");
+    }
+    // Larder may put two pods on one node, and Slurm may not.
+    if (row.nodes_wanted > 1 && 2 * row.gpus_per_node <= gpus_of_a_node) {
+        return fail(ErrorCode::invalid_argument,
+                    "a job of several nodes needs more than half of the GPUs of each node");
+    }
+    json::object job{{"name", PlacedJobs::name_of(row.key)},
+                     {"command", json::array{"sbatch", row.key}},
+                     {"directory", "/"},
+                     {"engine_parameters", json::object{{"slurm_job", row.key}}}};
+    json::array pods;
+    for (std::uint32_t i = 0; i < row.nodes_wanted; ++i) pods.push_back(row.gpus_per_node);
+    job["pods"] = std::move(pods);
+    if (!row.account.empty()) job["tenant"] = row.account;
+    if (!row.gpu_type.empty()) job["gpu_type"] = row.gpu_type;
+    job["preemptible"] = row.may_requeue;
+    for (const auto& [key, value] : row.mark ? row.mark->words : std::map<std::string, std::string>{}) {
+        if (key == "dataset" || key == "hierarchy" || key == "together" || key == "cell") {
+            job[key] = value;
+        } else if (key == "ideal-rate") {
+            const auto rate = parse_bytes_per_second(value);
+            if (!rate) return std::unexpected(rate.error().within(key + "=" + value));
+            job["ideal_bytes_per_second"] = *rate;
+        } else if (key == "epochs" || key == "grace" || key == "restart-cost") {
+            const auto number = number_of(key, value);
+            if (!number) return std::unexpected(number.error());
+            job[key == "epochs" ? "epochs" : key == "grace" ? "grace_s" : "restart_s"] = *number;
+        } else {
+            return fail(ErrorCode::invalid_argument, "unknown word " + key + " in the line #LARDER");
+        }
+    }
+    return json_text(job);
+}
+
+PlaceAgent::PlaceAgent(PlaceOptions options) : options_(std::move(options)), client_(options_.endpoint) {}
+
+// Says a text that repeats only once.
+void PlaceAgent::say(const std::string& text) {
+    if (text != said_ && !text.empty()) options_.log(text);
+    said_ = text;
+}
+
+Result<HttpResponse> PlaceAgent::ask(HttpClient& client, std::string_view method, const std::string& target,
+                                     const std::string& body, std::int64_t timeout_ms) const {
+    auto http = http_client_options(options_.credentials);
+    if (!http) return std::unexpected(http.error());
+    http->timeout_ms = timeout_ms;
+    auto response = client.request(method, target, body, *http);
+    if (!response) {
+        return fail(response.error().code,
+                    "no allocator answers at " + options_.endpoint + ": " + response.error().message);
+    }
+    return response;
+}
+
+Error PlaceAgent::run() {
+    std::thread([this] { wait_for_actions(); }).detach();
+    const SteadyClock clock;
+    while (true) {
+        const std::int64_t begun_ns = clock.now_ns();
+        const auto step = [&]() -> Result<void> {
+            if (auto looked = look(); !looked) return looked;
+            bool attached = false;
+            {
+                const std::lock_guard lock(mutex_);
+                attached = !session_.empty();
+            }
+            if (!attached) {
+                knows_queue_ = false;
+                if (auto done = attach(); !done) return done;
+            }
+            if (!knows_queue_) {
+                if (auto done = refresh(); !done) return done;
+            } else if (auto done = read_events(); !done) {
+                return done;
+            }
+            take_actions();
+            carry_out();
+            if (auto done = cancel_in_larder(); !done) return done;
+            if (auto done = submit(); !done) return done;
+            carry_out();  // notes about refused jobs
+            return report();
+        }();
+        if (!step && step.error().code == ErrorCode::permission_denied) return step.error();
+        say(step ? "" : step.error().message);
+        // Actions are carried out at once, from the last look.
+        while (true) {
+            const std::int64_t left_ns = begun_ns + kLook_ns - clock.now_ns();
+            if (left_ns <= 0) break;
+            {
+                std::unique_lock lock(mutex_);
+                changed_.wait_for(lock, std::chrono::nanoseconds(left_ns), [&] { return !actions_.empty(); });
+                if (actions_.empty()) continue;
+            }
+            take_actions();
+            carry_out();
+            if (const auto reported = report(); !reported) say(reported.error().message);
+        }
+    }
+}
+
+// --- Larder's actions
+
+// Runs on a thread of its own. Actions count as carried out once they are taken: what is lost with this process follows
+// again from the state with which the next one attaches.
+void PlaceAgent::wait_for_actions() {
+    HttpClient client(options_.endpoint);
+    std::string session;
+    std::uint64_t after = 0;
+    while (true) {
+        {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [&] { return !session_.empty(); });
+            if (session != session_) after = 0;
+            session = session_;
+        }
+        const auto answer = ask(client, "GET",
+                                "/v1/engine/actions?session=" + percent_encode(session) +
+                                    "&after=" + std::to_string(after) + "&wait_s=" + std::to_string(kWait_s),
+                                "", kAsk_ms + kWait_s * 1000);
+        if (!answer || (answer->status != 200 && answer->status != 409)) {
+            sleep_ns(kRetry_ns);
+            continue;
+        }
+        const std::lock_guard lock(mutex_);
+        if (session != session_) continue;
+        if (answer->status == 409) {
+            session_.clear();
+            continue;
+        }
+        const auto object = parse_json_object(answer->body, "the allocator's actions");
+        if (!object) continue;
+        const json::array& actions = array_in(*object, "actions");
+        for (const json::value& action : actions) {
+            if (action.is_object()) after = std::max(after, bytes_in(action.get_object(), "number"));
+        }
+        if (!actions.empty()) actions_.push_back(answer->body);
+        changed_.notify_all();
+    }
+}
+
+void PlaceAgent::take_actions() {
+    std::vector<std::string> answers;
+    {
+        const std::lock_guard lock(mutex_);
+        answers.swap(actions_);
+    }
+    for (const std::string& answer : answers) {
+        const auto object = parse_json_object(answer, "the allocator's actions");
+        if (!object) continue;
+        for (const json::value& value : array_in(*object, "actions")) {
+            if (!value.is_object()) continue;
+            const json::object& action = value.get_object();
+            const PlacedStart start = start_of(action);
+            if (text_in(action, "do") == "start") {
+                jobs_.start(start, rows_.rows(), unix_s());
+            } else {
+                jobs_.stop(start.id, rows_.rows(), unix_s());
+            }
+        }
+    }
+}
+
+Result<void> PlaceAgent::attach() {
+    json::array nodes;
+    for (const EngineEvent& event : jobs_.node_events()) nodes.push_back(to_json(event));
+    json::array attempts;
+    const std::vector<EngineEvent> events = jobs_.attempt_events();
+    for (const EngineEvent& event : events) attempts.push_back(to_json(event));
+    const json::object state{{"agent", kAgent}, {"nodes", std::move(nodes)}, {"attempts", std::move(attempts)}};
+    const auto answer = ask(client_, "POST", "/v1/engine/attach", json_text(state));
+    if (!answer) return std::unexpected(answer.error());
+    if (answer->status != 200) return std::unexpected(error_of_response(*answer).within("attach to the allocator"));
+    const auto object = parse_json_object(answer->body, "the allocator's answer");
+    if (!object) return std::unexpected(object.error());
+    for (const EngineEvent& event : events) {
+        if (is_over(event.kind)) jobs_.forget_ended({event.job, event.attempt});
+    }
+    // The state says all of it.
+    unreported_.clear();
+    static_cast<void>(jobs_.take_events());
+    reports_ = 0;
+    const std::lock_guard lock(mutex_);
+    session_ = text_in(*object, "session");
+    actions_.clear();
+    changed_.notify_all();
+    return {};
+}
+
+Result<void> PlaceAgent::report() {
+    for (EngineEvent& event : jobs_.take_events()) unreported_.push_back(std::move(event));
+    if (unreported_.empty()) return {};
+    json::array events;
+    for (const EngineEvent& event : unreported_) events.push_back(to_json(event));
+    std::string session;
+    {
+        const std::lock_guard lock(mutex_);
+        session = session_;
+    }
+    if (session.empty()) return {};
+    const json::object body{{"session", session}, {"number", reports_ + 1}, {"events", std::move(events)}};
+    const auto answer = ask(client_, "POST", "/v1/engine/events", json_text(body));
+    if (!answer) return std::unexpected(answer.error());
+    if (answer->status == 409) {
+        const std::lock_guard lock(mutex_);
+        session_.clear();
+        return {};
+    }
+    if (answer->status != 200) return std::unexpected(error_of_response(*answer).within("report to the allocator"));
+    ++reports_;
+    for (const EngineEvent& event : unreported_) {
+        if (is_over(event.kind)) jobs_.forget_ended({event.job, event.attempt});
+    }
+    unreported_.clear();
+    return {};
+}
+
+// --- Larder's queue
+
+Result<void> PlaceAgent::refresh() {
+    const auto get = [&](const std::string& target) -> Result<json::object> {
+        const auto answer = ask(client_, "GET", target);
+        if (!answer) return std::unexpected(answer.error());
+        if (answer->status != 200) return std::unexpected(error_of_response(*answer));
+        return parse_json_object(answer->body, "the allocator's answer");
+    };
+    // Asked first, so that nothing is missed between the two.
+    const auto events = get("/v1/events?after=" + std::to_string(last_event_));
+    if (!events) return std::unexpected(events.error());
+    const auto queue = get("/v1/queue");
+    if (!queue) return std::unexpected(queue.error());
+    const auto history = get("/v1/history?limit=10000");
+    if (!history) return std::unexpected(history.error());
+    std::set<std::string> keys;
+    const auto add_keys = [&](const json::object& list, auto take) {
+        for (const json::value& job : array_in(list, "jobs")) {
+            if (!job.is_object()) continue;
+            if (const auto key = PlacedJobs::key_of(text_in(job.get_object(), "name"))) take(*key, job.get_object());
+        }
+    };
+    add_keys(*queue, [&](const std::string& key, const json::object&) { keys.insert(key); });
+    std::vector<std::string> cancelled;
+    add_keys(*history, [&](const std::string& key, const json::object& job) {
+        if (text_in(job, "state") == "cancelled" && !keys.contains(key)) cancelled.push_back(key);
+    });
+    jobs_.set_mirrored(std::move(keys));
+    for (const std::string& key : cancelled) jobs_.note_over(key);
+    last_event_ = bytes_in(*events, "last");
+    knows_queue_ = true;
+    return {};
+}
+
+Result<void> PlaceAgent::read_events() {
+    const auto answer = ask(client_, "GET", "/v1/events?after=" + std::to_string(last_event_));
+    if (!answer) return std::unexpected(answer.error());
+    if (answer->status != 200) return std::unexpected(error_of_response(*answer));
+    const auto object = parse_json_object(answer->body, "the allocator's events");
+    if (!object) return std::unexpected(object.error());
+    const std::uint64_t last = bytes_in(*object, "last");
+    // Some were dropped, or the allocator has restarted.
+    if (bytes_in(*object, "first") > last_event_ + 1 || last < last_event_) {
+        last_event_ = 0;
+        return refresh();
+    }
+    last_event_ = last;
+    for (const json::value& value : array_in(*object, "events")) {
+        if (!value.is_object() || text_in(value.get_object(), "kind") != "job_ended") continue;
+        if (const auto key = PlacedJobs::key_of(text_in(value.get_object(), "subject"))) jobs_.note_over(*key);
+    }
+    return {};
+}
+
+Result<void> PlaceAgent::cancel_in_larder() {
+    for (const std::string& key : jobs_.to_cancel()) {
+        const auto answer = ask(client_, "DELETE", "/v1/queue/" + percent_encode(PlacedJobs::name_of(key)));
+        if (!answer) return std::unexpected(answer.error());
+        if (answer->status >= 500) return std::unexpected(error_of_response(*answer));
+        jobs_.note_cancelled(key);
+    }
+    return {};
+}
+
+// True if the allocator has taken all of them.
+Result<bool> PlaceAgent::submit_all(const std::vector<const JobRow*>& rows, const std::vector<std::string>& bodies) {
+    std::string body;
+    for (const std::string& job : bodies) body += (body.empty() ? "" : ",") + job;
+    body = "{\"jobs\":[" + body + "]}";
+    const auto answer = ask(client_, "POST", "/v1/queue", body);
+    if (!answer) return std::unexpected(answer.error());
+    // A former agent has submitted the job.
+    const bool is_known = answer->status == 409 && rows.size() == 1;
+    if (answer->status == 200 || is_known) {
+        for (const JobRow* row : rows) jobs_.note_submitted(row->key);
+        return true;
+    }
+    const Error error = error_of_response(*answer);
+    if (answer->status == 503 || answer->status == 429) return std::unexpected(error);
+    if (rows.size() == 1) {
+        jobs_.note_refused(rows.front()->key, error.message, rows_.rows(), unix_s());
+        options_.log("job " + rows.front()->key + " is refused: " + error.message);
+    }
+    return false;
+}
+
+Result<void> PlaceAgent::submit() {
+    std::vector<const JobRow*> rows;
+    std::vector<std::string> bodies;
+    const auto flush = [&]() -> Result<void> {
+        if (rows.empty()) return {};
+        const auto done = submit_all(rows, bodies);
+        if (!done) return std::unexpected(done.error());
+        // The allocator takes all of a request or none: find those that it does not take.
+        for (std::size_t i = 0; !*done && rows.size() > 1 && i < rows.size(); ++i) {
+            if (auto one = submit_all({rows[i]}, {bodies[i]}); !one) return std::unexpected(one.error());
+        }
+        rows.clear();
+        bodies.clear();
+        return {};
+    };
+    for (const JobRow* row : jobs_.to_submit()) {
+        auto body = submission_of(*row, gpus_of_a_node_);
+        if (!body) {
+            jobs_.note_refused(row->key, body.error().message, rows_.rows(), unix_s());
+            continue;
+        }
+        rows.push_back(row);
+        bodies.push_back(std::move(*body));
+        if (rows.size() < kSubmitMax) continue;
+        if (auto flushed = flush(); !flushed) return flushed;
+    }
+    return flush();
+}
+
+// --- Slurm
+
+Result<void> PlaceAgent::look() {
+    std::string partitions;
+    for (const std::string& partition : options_.partitions) partitions += (partitions.empty() ? "" : ",") + partition;
+    const auto read = [&](const std::vector<std::string>& arguments) -> Result<std::string> {
+        auto ran = options_.run_program(arguments, "");
+        if (!ran) return std::unexpected(ran.error());
+        if (ran->status != 0 || !ran->errors.empty()) {
+            return fail(ErrorCode::unavailable, arguments.front() + " failed: " + first_line(ran->errors));
+        }
+        return std::move(ran->output);
+    };
+    const auto nodes_text =
+        read({"sinfo", "--noheader", "--Node", "--partition=" + partitions, "--Format", kNodeColumns});
+    if (!nodes_text) return std::unexpected(nodes_text.error());
+    const auto jobs_text = read(
+        {"squeue", "--noheader", "--array", "--states=all", "--partition=" + partitions, "--Format", kQueueColumns});
+    if (!jobs_text) return std::unexpected(jobs_text.error());
+    const auto nodes = parse_nodes(*nodes_text);
+    if (!nodes) return std::unexpected(nodes.error());
+    if (auto updated = rows_.update(*jobs_text); !updated) return updated;
+    gpus_of_a_node_ = 0;
+    for (const NodeRow& node : *nodes) gpus_of_a_node_ = std::max(gpus_of_a_node_, node.gpus);
+    jobs_.look(rows_.rows(), *nodes, unix_s());
+    return {};
+}
+
+void PlaceAgent::carry_out() {
+    SlurmCommands commands = jobs_.take_commands();
+    if (commands.empty()) return;
+    run_batch(commands.updates);
+    place_jobs(commands.placements, commands.releases);
+    for (const std::string& key : commands.signals) {
+        const auto ran = options_.run_program({"scancel", "--full", "--signal=TERM", key}, "");
+        const bool late = ran && (ran->status != 0 || ran->errors.find("already compl") != std::string::npos);
+        if (late) jobs_.note_late_signal(key);
+    }
+    std::vector<std::vector<std::string>> releases;
+    releases.reserve(commands.releases.size());
+    for (const std::string& key : commands.releases) releases.push_back({"release", key});
+    run_batch(releases);
+    signal_jobs(commands.kills, {"--full", "--signal=KILL"});
+    signal_jobs(commands.cancels, {});
+}
+
+// A command that fails is given again after the next look, if it is still due.
+void PlaceAgent::run_batch(const std::vector<std::vector<std::string>>& lines) {
+    for (std::size_t begin = 0; begin < lines.size(); begin += kBatchMax) {
+        std::string input;
+        for (std::size_t i = begin; i < std::min(lines.size(), begin + kBatchMax); ++i) {
+            for (const std::string& word : lines[i]) input += word + " ";
+            input += "\n";
+        }
+        const auto ran = options_.run_program({"scontrol"}, input);
+        if (!ran) return say(ran.error().message);
+        if (!ran->errors.empty()) say("scontrol: " + first_line(ran->errors));
+    }
+}
+
+// Slurm must know the place before the job is released, or it would run anywhere.
+void PlaceAgent::place_jobs(const std::vector<SlurmCommands::Place>& placements, std::vector<std::string>& releases) {
+    if (placements.empty()) return;
+    std::string input;
+    for (const SlurmCommands::Place& place : placements) {
+        for (const std::string& word : place.words) input += word + " ";
+        input += "\n";
+    }
+    const auto all = options_.run_program({"scontrol"}, input);
+    if (!all) return say(all.error().message);
+    for (const SlurmCommands::Place& place : placements) {
+        if (all->status != 0 || !all->errors.empty()) {
+            std::vector<std::string> words{"scontrol"};
+            words.insert(words.end(), place.words.begin(), place.words.end());
+            const auto one = options_.run_program(words, "");
+            if (!one) return say(one.error().message);
+            // An answer that did not come is no refusal: the next look tells.
+            if (one->errors.find("Unable to contact") != std::string::npos) return say(first_line(one->errors));
+            if (one->status != 0) {
+                jobs_.refuse_placement(place.key, first_line(one->errors));
+                continue;
+            }
+        }
+        releases.push_back(place.key);
+    }
+}
+
+void PlaceAgent::signal_jobs(const std::vector<std::string>& keys, const std::vector<std::string>& options) {
+    if (keys.empty()) return;
+    std::vector<std::string> words{"scancel"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(), keys.begin(), keys.end());
+    const auto ran = options_.run_program(words, "");
+    if (!ran) say(ran.error().message);
+}
+
+}  // namespace larder::scheduler::slurm

@@ -1,0 +1,106 @@
+#pragma once
+
+// Reads what squeue and sinfo print, with the columns of kQueueColumns and kNodeColumns, and the mark that Larder keeps
+// in a job's AdminComment. Users cannot change an AdminComment. So the mark is where Slurm itself remembers which
+// attempt of Larder a job is: no restart of slurmctld or of the agent loses one without the other.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "scheduler/placement/placer.h"
+
+namespace larder::scheduler::slurm {
+
+struct AttemptId {
+    JobId job = 0;
+    std::uint32_t attempt = 0;
+
+    auto operator<=>(const AttemptId&) const = default;
+};
+
+// A mark is "larder,WORD,WORD;NOTE". job_submit.lua writes the words of the job's line #LARDER; the others are ours.
+struct JobMark {
+    std::map<std::string, std::string> words;  // dataset=, epochs=, ...
+    std::optional<AttemptId> attempt;          // that the job is, or was before it was requeued
+    std::uint32_t restarts = 0;                // Slurm's count for the job as the attempt was placed
+    double grace_s = 30;
+    std::optional<std::int64_t> kill_unix_s;  // the attempt was told to stop, and is killed then
+    std::string note;                         // why Larder does not take the job, for people
+
+    bool operator==(const JobMark&) const = default;
+};
+// nullopt: job_submit.lua has not seen the job.
+std::optional<JobMark> parse_mark(std::string_view text);
+std::string text_of(const JobMark& mark);
+
+enum class JobStage : std::uint8_t { pending, running, completing, ended };
+
+struct JobRow {
+    std::string key;  // its number; of a task of an array "ARRAY_TASK"
+    std::string state;
+    JobStage stage = JobStage::pending;
+    bool held = false;
+    bool depends = false;  // waits for other jobs
+    bool may_requeue = true;
+    std::uint32_t nodes_wanted = 1;
+    std::uint32_t gpus_per_node = 0;
+    std::string gpu_type;
+    std::uint32_t restarts = 0;
+    int wait_status = 0;  // as of waitpid()
+    std::string account;
+    std::string reason;
+    std::string nodes;  // that it runs on, as Slurm writes them
+    std::optional<JobMark> mark;
+};
+
+// The columns have fixed widths, so that no text of a user can pretend to be another column.
+extern const char* const kQueueColumns;
+Result<JobRow> parse_job_row(std::string_view line);
+
+// Keeps the rows of the last look. A row that has not changed is not parsed again.
+class JobRows {
+public:
+    Result<void> update(std::string_view squeue);
+    const std::map<std::string, JobRow, std::less<>>& rows() const { return rows_; }
+
+private:
+    struct Line {
+        std::string text;
+        std::string key;
+        std::uint64_t look = 0;  // that saw it last
+    };
+
+    std::uint64_t looks_ = 0;
+    std::map<std::string, Line, std::less<>> lines_;  // by the columns with its numbers
+    std::map<std::string, JobRow, std::less<>> rows_;
+};
+
+enum class NodeUse : std::uint8_t { open, closed, down };  // closed: what runs there goes on
+
+struct NodeRow {
+    std::string name;
+    NodeUse use = NodeUse::open;
+    std::string state;  // as Slurm names it
+    std::uint32_t gpus = 0;
+    std::uint32_t gpus_used = 0;
+};
+extern const char* const kNodeColumns;
+// A node that is in several partitions has one row.
+Result<std::vector<NodeRow>> parse_nodes(std::string_view sinfo);
+
+// Returns n1, n2, n5 for "n[1-2,5]". A list that is not complete gives the names before its fault.
+std::vector<std::string> expand_nodes(std::string_view list);
+
+// Returns the GPUs in a list of generic resources ("gres:gpu:a100:2", "gpu:2(S:0)"), and their type, if it has one.
+struct Gpus {
+    std::uint32_t count = 0;
+    std::string type;
+};
+Gpus parse_gpus(std::string_view list);
+
+}  // namespace larder::scheduler::slurm

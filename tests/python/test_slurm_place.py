@@ -1,0 +1,294 @@
+"""Larder decides what Slurm runs, on a real Slurm with a real allocator and the agent of larder-slurm: docs/slurm.md."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+from slurm_place import PlaceSite
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a Slurm for several users")
+TENANTS = ("--scheduler.tenant.red.weight", "1", "--scheduler.tenant.blue.weight", "1", "--scheduler.tenant.default.weight", "1")
+
+
+@pytest.fixture(scope="module")
+def started(open_directory: pathlib.Path, larder_bin: pathlib.Path, repository: pathlib.Path) -> Iterator[PlaceSite]:
+    site = PlaceSite(larder_bin, repository, open_directory, *TENANTS)
+    yield site
+    site.stop()
+
+
+@pytest.fixture
+def site(started: PlaceSite) -> Iterator[PlaceSite]:
+    yield started
+    started.clear()
+
+
+def until_file(name: str) -> str:
+    return f"until [ -e {name} ]; do sleep 0.05; done"
+
+
+def test_held_job_is_placed_runs_and_ends(site: PlaceSite) -> None:
+    job = site.submit("env | grep -E '^(LARDER|MASTER)_' | sort", "--nodes=2", line="grace=5", gpus=2)
+    site.waits(job, "COMPLETED")
+    shown = site.waits_in_larder(job, "succeeded")
+    assert (shown["gpus"], shown["pods"], shown["grace_s"], shown["tenant"]) == (4, [2, 2], 5, "default")
+    seen = dict(line.split("=", 1) for line in site.output(job).splitlines())
+    nodes = seen["LARDER_NODES"].split(",")
+    assert "started" not in site.log_of(job) or all(node in site.log_of(job) for node in nodes)
+    assert seen == {
+        "LARDER_JOB": f"slurm-{job}", "LARDER_ATTEMPT": "1", "LARDER_GPUS": "4", "LARDER_NODES": ",".join(nodes),
+        "LARDER_NODE_COUNT": "2", "LARDER_NODE_RANK": "0", "MASTER_ADDR": nodes[0], "MASTER_PORT": str(20000 + int(job)),
+        "LARDER_SOCKET": f"{site.directory}/larderd.sock",
+    }  # fmt: skip
+
+
+def test_jobs_of_another_partition_are_left_alone(site: PlaceSite) -> None:
+    job = site.submit("env | grep -c ^LARDER_", "--partition=q")
+    site.waits(job, "FAILED")
+    assert site.output(job) == "0\n"
+    assert site.larder(job) == {}
+    assert site.field(job, "AdminComment") == ""
+
+
+REFUSALS = {
+    "no GPU": ((), "", 0, "ask for GPUs of each node: --gpus-per-node=G"),
+    "GPUs of the job": (("--gpus=2",), "", 0, "ask for GPUs of each node: --nodes=N --gpus-per-node=G"),
+    "nodes by name": (("--nodelist=n1",), "", 1, "Larder picks the nodes: name none"),
+    "two partitions": (("--partition=p,q",), "", 1, "name one partition only"),
+    "a range of nodes": (("--nodes=1-3",), "", 1, "ask for one number of nodes: --nodes=N"),
+    "an unknown word": ((), "dataset=images quota=1", 1, '"quota=1": expected dataset=NAME'),
+    "a word twice": ((), "dataset=images dataset=texts", 1, '"dataset=texts" was given before'),
+    "a mark of ours": ((), "attempt=9.9", 1, '"attempt=9.9": expected dataset=NAME'),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_refusal_reaches_the_user_of_sbatch(site: PlaceSite, case: str) -> None:
+    options, line, gpus, text = REFUSALS[case]
+    refused = site.sbatch("true", *options, line=line, gpus=gpus)
+    assert refused.returncode != 0
+    assert f"larder: {text}" in refused.stderr or f"larder: #LARDER: {text}" in refused.stderr, refused.stderr
+
+
+def test_users_may_not_release_or_move_a_held_job(site: PlaceSite) -> None:
+    blocker = site.submit("sleep 1000", "--nodes=8", gpus=2)
+    site.waits(blocker, "RUNNING")
+    job = site.submit("true")
+    site.waits_in_larder(job, "waiting")
+    for command in (("release", job), ("update", f"JobId={job}", "Priority=5"), ("update", f"JobId={job}", "Partition=q"),
+                    ("update", f"JobId={job}", "NodeList=n1"), ("update", f"JobId={job}", "AdminComment=larder")):  # fmt: skip
+        refused = site.run("scontrol", *command)
+        assert refused.returncode != 0, command
+    assert site.state(job) == "PENDING" and site.field(job, "Priority") == "0"
+
+
+def test_jobs_start_in_larders_order_and_not_in_slurms(site: PlaceSite) -> None:
+    """Larder's FIFO does not let the small third job pass the large second one; Slurm, told to prefer it, would."""
+    blocker = site.submit(until_file("go-fifo"), gpus=2)
+    site.waits(blocker, "RUNNING")
+    large = site.submit("date +%s.%N >large", "--nodes=8", gpus=2)
+    site.waits_in_larder(large, "waiting")
+    small = site.submit("date +%s.%N >small", "--nice=0", gpus=1)
+    site.waits_in_larder(small, "waiting")
+    third = site.submit("true", gpus=1)  # one more look has passed once Larder knows it
+    site.waits_in_larder(third, "waiting")
+    assert (site.state(large), site.state(small)) == ("PENDING", "PENDING")
+    (site.jobs / "go-fifo").touch()
+    for job in (large, small, third):
+        site.waits(job, "COMPLETED")
+    assert float((site.jobs / "large").read_text()) < float((site.jobs / "small").read_text())
+
+
+@pytest.mark.parametrize("stage", ["held", "running"])
+def test_scancel_cancels_the_larder_job(site: PlaceSite, stage: str) -> None:
+    blocker = site.submit("sleep 1000", "--nodes=8", gpus=2)
+    site.waits(blocker, "RUNNING")
+    job = blocker
+    if stage == "held":
+        job = site.submit("true")
+        site.waits_in_larder(job, "waiting")
+    site.run("scancel", job)
+    assert site.waits_in_larder(job, "cancelled")["attempt"] == (0 if stage == "held" else 1)
+    assert site.state(job) == "CANCELLED"
+
+
+@pytest.mark.parametrize("stage", ["held", "running"])
+def test_job_that_larder_cancels_is_cancelled_in_slurm(site: PlaceSite, stage: str) -> None:
+    blocker = site.submit("sleep 1000", "--nodes=8", line="grace=1", gpus=2)
+    site.waits(blocker, "RUNNING")
+    job = blocker
+    if stage == "held":
+        job = site.submit("true")
+        site.waits_in_larder(job, "waiting")
+    assert site.allocator.ask("DELETE", f"/v1/queue/slurm-{job}").status == 200
+    site.waits(job, "CANCELLED")
+    assert site.larder(job)["state"] == "cancelled"
+
+
+ENDS = {"exit 0": ("succeeded", "exit_code", 0), "exit 3": ("failed", "exit_code", 3), "kill -9 $$": ("failed", "exit_signal", 9)}
+
+
+@pytest.mark.parametrize("command", ENDS)
+def test_end_of_a_job_is_told(site: PlaceSite, command: str) -> None:
+    state, how, number = ENDS[command]
+    shown = site.waits_in_larder(site.submit(command), state)
+    assert shown[how] == number
+
+
+def test_time_limit_of_slurm_ends_the_job(site: PlaceSite) -> None:
+    job = site.submit("sleep 1000", "--time=1")
+    site.waits(job, "RUNNING")
+    site.scontrol("update", f"JobId={job}", "TimeLimit=00:00:01")
+    shown = site.waits_in_larder(job, "failed")
+    assert shown["end_reason"] == "Slurm's state of the job is TIMEOUT"
+
+
+def test_job_that_an_operator_requeues_is_placed_again(site: PlaceSite) -> None:
+    job = site.submit('[ "$LARDER_ATTEMPT" = 2 ] && echo again && exit 0; touch requeue-me; sleep 1000')
+    site.until((site.jobs / "requeue-me").exists)
+    site.waits_in_larder(job, "running")
+    site.scontrol("requeue", job)
+    site.waits_in_larder(job, "succeeded")
+    assert "evicted by the cluster manager: requeued in Slurm" in site.log_of(job)
+    assert site.output(job).endswith("again\n")
+
+
+def test_drained_node_takes_no_job_and_its_job_goes_on(site: PlaceSite) -> None:
+    job = site.submit(until_file("go-drain"), gpus=2)
+    site.waits(job, "RUNNING")
+    node = site.field(job, "NodeList")
+    site.scontrol("update", f"NodeName={node}", "State=DRAIN", "Reason=test")
+    try:
+        closed = f'larder_queue_node_gpus{{node="{node}"}} 0'
+        site.until(lambda: closed in site.allocator.ask("GET", "/metrics").body.decode())
+        others = [site.submit("sleep 1000", gpus=2) for _ in range(7)]
+        waiting = site.submit("true", gpus=2)
+        for other in others:
+            site.waits(other, "RUNNING")
+            assert site.field(other, "NodeList") != node
+        (site.jobs / "go-drain").touch()
+        site.waits(job, "COMPLETED")
+        site.waits_in_larder(job, "succeeded")
+        why = site.allocator.ask("GET", f"/v1/queue/slurm-{waiting}/why").json()["why"]
+        assert "on lost or drained nodes" in why
+        assert site.state(waiting) == "PENDING"
+    finally:
+        site.scontrol("update", f"NodeName={node}", "State=RESUME")
+    site.waits(waiting, "COMPLETED")
+
+
+def test_job_of_a_node_that_goes_down_is_lost_and_placed_again(site: PlaceSite) -> None:
+    job = site.submit('[ "$LARDER_ATTEMPT" = 2 ] && exit 0; sleep 1000')
+    site.waits(job, "RUNNING")
+    site.waits_in_larder(job, "running")
+    node = site.field(job, "NodeList")
+    site.scontrol("update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    try:
+        site.waits_in_larder(job, "succeeded")
+        assert "lost: its node failed, and Slurm has requeued the job" in site.log_of(job)
+        assert site.field(job, "NodeList") != node
+    finally:
+        site.scontrol("update", f"NodeName={node}", "State=RESUME")
+
+
+def test_node_that_others_use_takes_no_job(site: PlaceSite) -> None:
+    other = site.submit("sleep 1000", "--partition=q", "--nodelist=n3", gpus=1)
+    site.waits(other, "RUNNING")
+    closed = 'larder_queue_node_gpus{node="n3"} 0'
+    site.until(lambda: closed in site.allocator.ask("GET", "/metrics").body.decode())
+    site.run("scancel", other)
+    site.until(lambda: closed not in site.allocator.ask("GET", "/metrics").body.decode())
+
+
+def test_accounts_are_tenants(site: PlaceSite) -> None:
+    jobs = {
+        "red": site.submit("echo $LARDER_TENANT", "--account=red"),
+        "blue": site.submit("echo $LARDER_TENANT", "--account=blue", user="daemon"),
+    }
+    for account, job in jobs.items():
+        assert site.waits_in_larder(job, "succeeded")["tenant"] == account
+        assert site.output(job) == f"{account}\n"
+    stranger = site.submit("true", "--account=green")
+    site.until(lambda: "unknown" in site.field(stranger, "AdminComment"))
+    assert 'tenant_`green`_is_unknown' in site.field(stranger, "AdminComment")
+    assert site.state(stranger) == "PENDING" and site.larder(stranger) == {}
+
+
+def test_tasks_of_an_array_are_jobs_of_their_own(site: PlaceSite) -> None:
+    job = site.submit("echo $LARDER_JOB; [ $SLURM_ARRAY_TASK_ID != 3 ]", "--array=1-3")
+    for task in (1, 2, 3):
+        shown = site.waits_in_larder(f"{job}_{task}", "failed" if task == 3 else "succeeded")
+        assert shown["name"] == f"slurm-{job}_{task}"
+        assert (site.jobs / f"slurm-{job}_{task}.out").read_text() == f"slurm-{job}_{task}\n"
+
+
+def test_job_that_waits_for_another_is_mirrored_once_it_may_run(site: PlaceSite) -> None:
+    first = site.submit(until_file("go-first"))
+    second = site.submit("true", f"--dependency=afterok:{first}")
+    site.waits(first, "RUNNING")
+    third = site.submit("true")
+    site.waits(third, "COMPLETED")
+    assert site.larder(second) == {}
+    (site.jobs / "go-first").touch()
+    site.waits(second, "COMPLETED")
+    site.waits_in_larder(second, "succeeded")
+
+
+def test_limit_of_slurm_is_a_rejection_for_now(site: PlaceSite) -> None:
+    site.scontrol("update", "PartitionName=p", "MaxTime=1")
+    try:
+        job = site.submit("true", "--time=10")
+        site.until(lambda: "rejected by the cluster manager: PartitionTimeLimit" in site.log_of(job))
+    finally:
+        site.scontrol("update", "PartitionName=p", "MaxTime=UNLIMITED")
+    site.waits(job, "COMPLETED")
+
+
+def test_agent_that_is_killed_finds_its_jobs(site: PlaceSite) -> None:
+    running = site.submit(f"echo once >>runs; {until_file('go-agent')}", gpus=2)
+    site.waits(running, "RUNNING")
+    site.waits_in_larder(running, "running")
+    ending = site.submit(f"echo once >>ends; {until_file('end-agent')}; exit 4")
+    site.waits(ending, "RUNNING")
+    site.waits_in_larder(ending, "running")
+    cancelled = site.submit("sleep 1000")
+    site.waits(cancelled, "RUNNING")
+    site.waits_in_larder(cancelled, "running")
+    site.kill_agent()
+    (site.jobs / "end-agent").touch()
+    site.waits(ending, "FAILED")
+    site.run("scancel", cancelled)
+    while_away = site.submit("true")
+    site.start_agent()
+    site.waits_in_larder(ending, "failed")
+    assert site.larder(ending)["exit_code"] == 4
+    site.waits_in_larder(cancelled, "cancelled")
+    site.waits(while_away, "COMPLETED")
+    (site.jobs / "go-agent").touch()
+    assert site.waits_in_larder(running, "succeeded")["attempt"] == 1
+    assert (site.jobs / "runs").read_text() == "once\n"
+
+
+def test_allocator_that_is_killed_finds_its_jobs(site: PlaceSite) -> None:
+    running = site.submit(f"echo once >>kept; {until_file('go-allocator')}", gpus=2)
+    site.waits(running, "RUNNING")
+    site.waits_in_larder(running, "running")
+    site.allocator.kill()
+    (site.jobs / "go-allocator").touch()
+    site.waits(running, "COMPLETED")
+    site.start_allocator(*site.options)
+    assert site.waits_in_larder(running, "succeeded")["attempt"] == 1
+    assert (site.jobs / "kept").read_text() == "once\n"
+
+
+def test_slurmctld_that_restarts_in_mid_start_starts_each_job_once(site: PlaceSite) -> None:
+    jobs = [site.submit(f"echo {number} >>started", gpus=2) for number in range(12)]
+    site.until(lambda: any(site.larder(job).get("state") in ("starting", "running") for job in jobs))
+    site.server.ask({"do": "restart"})
+    for job in jobs:
+        site.waits(job, "COMPLETED")
+        assert site.waits_in_larder(job, "succeeded")["preemptions"] == 0
+    assert sorted(map(int, (site.jobs / "started").read_text().split())) == list(range(12))
