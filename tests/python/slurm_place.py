@@ -73,8 +73,8 @@ class PlaceSite:
     def start_allocator(self, *options: str) -> None:
         self.options = options
         self.allocator = Allocator(
-            self.programs, self.directory, "--state", str(self.directory / "allocator"), "--lease", "4 s",
-            "--scheduler.directory", str(self.directory / "queue"), "--scheduler.engine", "agent", *self._nodes, *options,
+            self.programs, self.directory, "--scheduler.directory", str(self.directory / "queue"),
+            "--scheduler.engine", "agent", *self._nodes, *options,
         )  # fmt: skip
 
     def restart_allocator(self, *options: str) -> None:

@@ -1,5 +1,6 @@
-"""The same cases for each engine that runs jobs: the local one, and one behind /v1/engine whose agent is a process of
-its own (tests/servers/process_agent.py). What only a cluster manager does is tried with the latter alone."""
+"""The same cases for each engine that runs jobs: the local one, one behind /v1/engine whose agent is a process of its own
+(tests/servers/process_agent.py), and a real Slurm with the agent of larder-slurm. What only a cluster manager does is
+tried with the second one alone, and in test_slurm_place.py."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from allocator_process import Allocator, node_report
+from slurm_place import PlaceSite
 
 NODES = ("--scheduler.node.n1.gpus", "4", "--scheduler.node.n2.gpus", "4")
 ENDED = ("succeeded", "failed", "cancelled")
@@ -143,13 +145,60 @@ class Runs:
             time.sleep(0.01)
 
 
+class SlurmRuns(Runs):
+    """Jobs come by sbatch, and Larder decides about them. Options of `larder job submit` become those of sbatch."""
+
+    def __init__(self, programs: pathlib.Path, directory: pathlib.Path, repository: pathlib.Path) -> None:
+        super().__init__(programs, directory, repository, "slurm")
+        self.repository = repository
+        self.site: PlaceSite | None = None
+        self.slurm_jobs: dict[int, str] = {}
+
+    def start(self, *options: str, agent: bool = True) -> Runs:
+        self.options = options
+        if self.site is None:
+            self.site = PlaceSite(self.programs, self.repository, self.directory, *options, nodes=2, gpus=4, agent=agent)
+        else:
+            self.site.start_allocator(*options)
+        self.allocator = self.site.allocator
+        self.agent = self.site.agent
+        return self
+
+    def submit(self, *options: object, script: str) -> int:
+        given = dict(zip(map(str, options[::2]), map(str, options[1::2])))
+        gpus = int(given.pop("--gpus", "1"))
+        nodes = (gpus + 3) // 4
+        asked = [f"--chdir={self.directory}", f"--nodes={nodes}"]
+        if name := given.pop("--name", ""):
+            asked.append(f"--job-name={name}")
+        if variable := given.pop("--env", ""):
+            asked.append(f"--export=ALL,{variable}")
+        line = " ".join(f"{option.removeprefix('--')}={value}" for option, value in given.items())
+        job = self.site.submit(script, *asked, line=line, user="root", gpus=gpus // nodes)
+        self.site.until(lambda: self.site.larder(job), job)
+        number = int(self.site.larder(job)["id"])
+        self.slurm_jobs[number] = job
+        return number
+
+    def output(self, job: int, attempt: int = 1) -> str:
+        return (self.directory / f"slurm-{self.slurm_jobs[job]}.out").read_text()
+
+    def end(self) -> None:
+        if self.site is not None:
+            self.site.stop()
+        self.agent = None
+        super().end()
+
+
 def runs_of(engine: str, larder_bin: pathlib.Path, tmp_path: pathlib.Path, repository: pathlib.Path) -> Iterator[Runs]:
-    made = Runs(larder_bin, tmp_path, repository, engine)
+    if engine == "slurm" and os.geteuid() != 0:
+        pytest.skip("only root can run a Slurm for several users")
+    made = SlurmRuns(larder_bin, tmp_path, repository) if engine == "slurm" else Runs(larder_bin, tmp_path, repository, engine)
     yield made
     made.end()
 
 
-@pytest.fixture(params=["local", "agent"])
+@pytest.fixture(params=["local", "agent", "slurm"])
 def engine(
     request: pytest.FixtureRequest, larder_bin: pathlib.Path, tmp_path: pathlib.Path, repository: pathlib.Path
 ) -> Iterator[Runs]:
@@ -169,7 +218,9 @@ def test_command_runs_with_its_environment_and_gpus(engine: Runs) -> None:
     )  # fmt: skip
     shown = runs.wait(job, "succeeded")
     node = shown["log"][1]["text"].split(" of ")[1].split()[0]
-    assert runs.output(job) == f"resnet {job} 1 3 {node} 1 7 {runs.directory}\n"
+    # A Slurm job is known by its number there, and does not know Larder's.
+    name, number = (shown["name"], "") if runs.engine == "slurm" else ("resnet", job)
+    assert runs.output(job) == f"{name} {number} 1 3 {node} 1 7 {runs.directory}\n"
 
 
 @pytest.mark.parametrize(("script", "state", "how"), [

@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Iterator
 
 import pytest
+from allocator_process import node_report
 from slurm_place import PlaceSite
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a Slurm for several users")
@@ -124,8 +125,8 @@ def test_job_that_larder_cancels_is_cancelled_in_slurm(site: PlaceSite, stage: s
         job = site.submit("true")
         site.waits_in_larder(job, "waiting")
     assert site.allocator.ask("DELETE", f"/v1/queue/slurm-{job}").status == 200
-    site.waits(job, "CANCELLED")
-    assert site.larder(job)["state"] == "cancelled"
+    site.waits_in_larder(job, "cancelled")
+    site.until(lambda: site.state(job) == "CANCELLED")  # it was stopped, held, and then cancelled
 
 
 ENDS = {"exit 0": ("succeeded", "exit_code", 0), "exit 3": ("failed", "exit_code", 3), "kill -9 $$": ("failed", "exit_signal", 9)}
@@ -136,14 +137,6 @@ def test_end_of_a_job_is_told(site: PlaceSite, command: str) -> None:
     state, how, number = ENDS[command]
     shown = site.waits_in_larder(site.submit(command), state)
     assert shown[how] == number
-
-
-def test_time_limit_of_slurm_ends_the_job(site: PlaceSite) -> None:
-    job = site.submit("sleep 1000", "--time=1")
-    site.waits(job, "RUNNING")
-    site.scontrol("update", f"JobId={job}", "TimeLimit=00:00:01")
-    shown = site.waits_in_larder(job, "failed")
-    assert shown["end_reason"] == "Slurm's state of the job is TIMEOUT"
 
 
 def test_job_that_an_operator_requeues_is_placed_again(site: PlaceSite) -> None:
@@ -185,13 +178,16 @@ def test_job_of_a_node_that_goes_down_is_lost_and_placed_again(site: PlaceSite) 
     site.waits(job, "RUNNING")
     site.waits_in_larder(job, "running")
     node = site.field(job, "NodeList")
+    site.server.ask({"do": "kill", "node": node})  # a slurmd that lives would bring its node back at once
     site.scontrol("update", f"NodeName={node}", "State=DOWN", "Reason=test")
     try:
         site.waits_in_larder(job, "succeeded")
         assert "lost: its node failed, and Slurm has requeued the job" in site.log_of(job)
         assert site.field(job, "NodeList") != node
     finally:
-        site.scontrol("update", f"NodeName={node}", "State=RESUME")
+        site.server.ask({"do": "start", "node": node})
+    back = f'larder_queue_node_gpus{{node="{node}"}} 2'
+    site.until(lambda: back in site.allocator.ask("GET", "/metrics").body.decode())
 
 
 def test_node_that_others_use_takes_no_job(site: PlaceSite) -> None:
@@ -292,3 +288,62 @@ def test_slurmctld_that_restarts_in_mid_start_starts_each_job_once(site: PlaceSi
         site.waits(job, "COMPLETED")
         assert site.waits_in_larder(job, "succeeded")["preemptions"] == 0
     assert sorted(map(int, (site.jobs / "started").read_text().split())) == list(range(12))
+
+
+HANDLERS = {
+    "saves its state": 'trap "touch saved; exit 0" TERM; ',
+    "is killed after its grace": 'trap "touch asked" TERM; ',
+}
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_preempted_job_is_requeued_with_grace_and_starts_again(site: PlaceSite, handler: str) -> None:
+    site.restart_allocator(*TENANTS, "--scheduler.policy", "srtf")
+    try:
+        assert site.allocator.ask("POST", "/v1/reports", node_report()).status == 200
+        slow = site.submit(
+            f"{HANDLERS[handler]}touch slow-$LARDER_ATTEMPT; while :; do sleep 0.05; done", "--nodes=8",
+            line="dataset=images epochs=100 grace=2", gpus=2,
+        )  # fmt: skip
+        site.until((site.jobs / "slow-1").exists)
+        site.waits_in_larder(slow, "running")
+        quick = site.submit("true", "--nodes=8", line="dataset=images epochs=1", gpus=2)
+        site.waits(quick, "COMPLETED")
+        site.until((site.jobs / "slow-2").exists)
+        shown = site.waits_in_larder(slow, "running")
+        assert (shown["attempt"], shown["preemptions"]) == (2, 1)
+        assert (site.jobs / ("saved" if "saves" in handler else "asked")).exists()
+        site.clear()
+    finally:
+        for left in site.jobs.glob("slow-*"):
+            left.unlink()
+        site.restart_allocator(*TENANTS)
+
+
+def test_agent_that_is_killed_while_a_job_stops_goes_on_with_its_grace(site: PlaceSite) -> None:
+    job = site.submit('trap "touch told" TERM; touch runs-grace; while :; do sleep 0.05; done', line="grace=3")
+    site.until((site.jobs / "runs-grace").exists)
+    site.waits_in_larder(job, "running")
+    assert site.allocator.ask("DELETE", f"/v1/queue/slurm-{job}").status == 200
+    site.until((site.jobs / "told").exists)
+    site.kill_agent()
+    site.start_agent()
+    site.waits_in_larder(job, "cancelled")
+    site.until(lambda: site.state(job) == "CANCELLED")
+
+
+def test_job_that_forbids_a_requeue_is_not_preempted(site: PlaceSite) -> None:
+    job = site.submit("true", "--no-requeue")
+    assert site.waits_in_larder(job, "succeeded")["preemptible"] is False
+
+
+def test_job_submitted_to_larder_itself_is_refused(site: PlaceSite) -> None:
+    answer = site.allocator.ask("POST", "/v1/queue", {"jobs": [{"command": ["true"], "directory": "/"}]})
+    assert answer.status == 200
+    number = answer.json()["jobs"][0]["id"]
+
+    def failed() -> bool:
+        return bool(site.allocator.ask("GET", f"/v1/queue/{number}").json()["state"] == "failed")
+
+    site.until(failed)
+    assert "submitted by sbatch" in site.allocator.ask("GET", f"/v1/queue/{number}").json()["end_reason"]

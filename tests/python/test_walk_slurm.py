@@ -33,6 +33,7 @@ class Machine:
         self._places = {
             "/usr/share/larder/slurm/prolog": f"{root}/prolog",
             "/usr/share/larder/slurm/epilog": f"{root}/epilog",
+            "/usr/share/larder/slurm/task_prolog": f"{root}/task_prolog",
             "/usr/share/larder/slurm": f"{repository}/scheduler/engines/slurm",
             "/etc/larder": f"{root}/etc-larder",
             "/etc/slurm": f"{root}/etc-slurm",
@@ -48,7 +49,7 @@ class Machine:
             "PATH": path, "HOME": str(self.home), "LARDER_SLURM_CONFIG": f"{root}/etc-larder/slurm.toml",
             "SLURM_CONF": f"{root}/slurm/etc/slurm.conf",
         }  # fmt: skip
-        for name in ("prolog", "epilog"):  # slurmd gives them an environment of its own
+        for name in ("prolog", "epilog", "task_prolog"):  # slurmd gives them an environment of its own
             (root / name).write_text(
                 f"#!/bin/sh\nexport PATH={path} LARDER_SLURM_CONFIG={root}/etc-larder/slurm.toml\n"
                 f"exec {repository}/scheduler/engines/slurm/{name}\n"
@@ -92,6 +93,7 @@ class Machine:
         """Takes up what the page has added to /etc/slurm."""
         (self.root / "slurm" / "etc" / "job_submit.lua").write_bytes((self.root / "etc-slurm" / "job_submit.lua").read_bytes())
         added = (self.root / "etc-slurm" / "slurm.conf").read_text().removeprefix(self._conf)
+        self._conf += added
         with open(self.root / "slurm" / "etc" / "slurm.conf", "a") as conf:
             conf.write(added)
         self.slurm.ask({"do": "restart"})
@@ -121,8 +123,10 @@ def walk(machine: Machine, repository: pathlib.Path) -> dict[page.Command, page.
         if step.text.startswith("cat >job.sh"):
             machine.until("larder-slurm status | grep -q ^imagenet")  # the daemon reports once a second
             user = USER
-        if step.text.startswith("cp ") and "job_submit.lua" in step.text:
+        if "job_submit.lua" in step.text or step.text.startswith(("cat >>/etc", "larder ")):
             user = 0
+        if step.text.startswith("cat >train.sh"):
+            user = USER
         if step.text.endswith("&"):
             machine.start(step.text)
             machine.until(f"test -S {'/srv/demo/n1/admin.sock' if 'larderd' in step.text else '/srv/demo/allocator/allocator.sock'}")
