@@ -3,7 +3,8 @@
 
 Starts a real Slurm, an allocator and a daemon, submits --jobs held jobs, and looks on for --seconds. Prints the CPU time
 of Larder (larder-slurm and larder-allocator), of squeue and of slurmctld apart: per submitted job, and as a part of one
-core while the jobs wait. Run it as root from the repository, after a build.
+core while the jobs wait. With --place, the jobs are in a partition in which Larder decides, so the agent looks at Slurm
+once a second, and each job is also one of Larder's queue. Run it as root from the repository, after a build.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ SCRIPTS = ROOT / "scheduler" / "engines" / "slurm"
 USER = 65534  # root may not use burst buffers
 # For printf.
 SCRIPT = r"#!/bin/bash\n#BB_LUA larder dataset=images cache=1MiB bandwidth=1MB/s\ntrue\n"
+PLACED_SCRIPT = r"#!/bin/bash\n#LARDER dataset=images epochs=10\nsleep 100000\n"
+NODES = 8
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 # Runs a program, and adds its CPU time and that of its children to a file.
 TIMED = """#!/bin/bash
@@ -32,8 +35,9 @@ TIMEFORMAT='%3U %3S'
 
 
 class Site:
-    def __init__(self, directory: pathlib.Path, programs: pathlib.Path) -> None:
+    def __init__(self, directory: pathlib.Path, programs: pathlib.Path, places: bool) -> None:
         self.directory = directory
+        self.places = places
         self.processes: list[subprocess.Popen[bytes]] = []
         self.environment = os.environ | {"PATH": f"{directory}/bin:{os.environ['PATH']}"}
         directory.chmod(0o755)
@@ -42,11 +46,13 @@ class Site:
         for number in range(10):
             (directory / "data" / f"{number}.bin").write_bytes(os.urandom(10_000))
         self._timed("larder-slurm", programs / "larder-slurm")
-        self._timed("squeue", pathlib.Path(shutil.which("squeue") or "squeue"))
+        for name in ("squeue", "sinfo", "scontrol"):
+            self._timed(name, pathlib.Path(shutil.which(name) or name))
         socket = directory / "allocator.sock"
         self.allocator = self._start(
-            programs / "larder-allocator", "--socket", socket, "--state", directory / "state", "--remote-bandwidth", "1 GB/s"
-        )
+            programs / "larder-allocator", "--socket", socket, "--state", directory / "state", "--remote-bandwidth", "1 GB/s",
+            *(self._queue_options() if places else ()),
+        )  # fmt: skip
         self._until(socket.exists)
         node = directory / "node"
         self._start(
@@ -58,18 +64,19 @@ class Site:
             [programs / "larder", "--admin-socket", node / "admin.sock", "dataset", "add", "images", directory / "data"], check=True
         )
         config = directory / "slurm.toml"
-        config.write_text(f'limit = "10 s"\n[allocator]\nendpoint = "{socket}"\n')
+        config.write_text(f'limit = "10 s"\npartitions = "p"\n[allocator]\nendpoint = "{socket}"\n')
         self.environment["LARDER_SLURM_CONFIG"] = str(config)
         self._until(lambda: "images" in self._run(programs / "larder-slurm", "status"))
         etc = directory / "etc"
-        for name in ("burst_buffer.lua", "job_submit.lua"):
-            (etc / name).symlink_to(SCRIPTS / name)
+        (etc / "burst_buffer.lua").symlink_to(SCRIPTS / "burst_buffer.lua")
+        partitions = '"p"' if places else ""
+        (etc / "job_submit.lua").write_text(f'dofile("{SCRIPTS}/job_submit.lua")\nlarder_partitions = {{{partitions}}}\n')
         (etc / "burst_buffer.conf").write_text("Directive=BB_LUA\n")
         (etc / "slurm.conf").write_text(
             "BurstBufferType=burst_buffer/lua\nJobSubmitPlugins=lua\nLicenses=remoteio:1000\nMaxJobCount=100000\n"
         )
         self._slurm = self._start(
-            sys.executable, ROOT / "tests" / "servers" / "slurm.py", directory / "slurm", "--nodes", 8, "--etc", etc,
+            sys.executable, ROOT / "tests" / "servers" / "slurm.py", directory / "slurm", "--nodes", NODES, "--etc", etc,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         assert self._slurm.stdout is not None
@@ -80,6 +87,12 @@ class Site:
             if name == "conf":
                 self.environment["SLURM_CONF"] = value
         self._controller = int((directory / "slurm" / "slurmctld.pid").read_text())
+        if places:
+            self.agent = self._start(programs / "larder-slurm", "place")
+
+    def _queue_options(self) -> list[object]:
+        gpus = [word for number in range(1, NODES + 1) for word in (f"--scheduler.node.n{number}.gpus", "2")]
+        return ["--scheduler.engine", "agent", "--scheduler.directory", self.directory / "queue", *gpus]
 
     def _timed(self, name: str, program: pathlib.Path) -> None:
         times = self.directory / f"{name}.times"
@@ -110,7 +123,9 @@ class Site:
 
     def submit(self, jobs: int) -> None:
         """Submits held jobs, each with a script of its own."""
-        loop = f"for ((i = 0; i < $1; i++)); do printf '{SCRIPT}' | sbatch --quiet --hold --output=/dev/null || exit 1; done"
+        script = PLACED_SCRIPT if self.places else SCRIPT
+        options = "--gpus-per-node=2" if self.places else "--hold"
+        loop = f"for ((i = 0; i < $1; i++)); do printf '{script}' | sbatch --quiet {options} --output=/dev/null || exit 1; done"
         self._run("bash", "-c", loop, "bash", jobs, user=USER)
 
     def jobs(self) -> int:
@@ -120,13 +135,17 @@ class Site:
     def cpu_s(self) -> dict[str, float]:
         """The CPU times up to now."""
         times = {}
-        for name in ("larder-slurm", "squeue"):
+        for name in ("larder-slurm", "squeue", "sinfo", "scontrol"):
             times[name] = sum(map(float, (self.directory / f"{name}.times").read_text().split()))
-        for name, pid in (("larder-allocator", self.allocator.pid), ("slurmctld", self._controller)):
+        running = [("larder-allocator", self.allocator.pid), ("slurmctld", self._controller)]
+        if self.places:
+            running.append(("agent", self.agent.pid))
+        for name, pid in running:
             fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             times[name] = (int(fields[11]) + int(fields[12])) * TICK_S
-        times["larder-slurm"] -= times["squeue"]  # its child
-        times["larder"] = times["larder-slurm"] + times["larder-allocator"]
+        if not self.places:
+            times["larder-slurm"] -= times["squeue"]  # its child
+        times["larder"] = times["larder-slurm"] + times["larder-allocator"] + times.get("agent", 0)
         return times
 
     def queue_s(self) -> float:
@@ -150,11 +169,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=60, help="how long to look on while the jobs wait")
+    parser.add_argument("--place", action="store_true", help="Larder decides about the jobs")
     parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build" / "dev" / "bin")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="larder-slurm-") as name:
-        site = Site(pathlib.Path(name), arguments.programs)
+        site = Site(pathlib.Path(name), arguments.programs, arguments.place)
         try:
             before = site.cpu_s()
             begun = time.monotonic()
@@ -169,7 +189,9 @@ def main() -> None:
             queue_s = site.queue_s()
         finally:
             site.stop()
-    shown = ("larder", "larder-slurm", "larder-allocator", "squeue", "slurmctld")
+    ours = ("agent", "larder-allocator") if arguments.place else ("larder", "larder-slurm", "larder-allocator")
+    theirs = ("squeue", "sinfo", "scontrol", "slurmctld") if arguments.place else ("squeue", "slurmctld")
+    shown = (*ours, *theirs)
     answer = {
         "jobs": jobs,
         "submitted_per_s": round(jobs / submitted_s, 1),

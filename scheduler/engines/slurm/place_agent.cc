@@ -473,7 +473,8 @@ void PlaceAgent::carry_out() {
     releases.reserve(commands.releases.size());
     for (const std::string& key : commands.releases) releases.push_back({"release", key});
     run_batch(releases);
-    signal_jobs(commands.kills, {"--full", "--signal=KILL"});
+    // Slurm ends a job whose batch script has ended. SIGKILL for all of the job would count as cancelled by its user.
+    signal_jobs(commands.kills, {"--batch", "--signal=KILL"});
     signal_jobs(commands.cancels, {});
 }
 

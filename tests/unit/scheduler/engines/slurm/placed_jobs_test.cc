@@ -1,0 +1,296 @@
+#include "scheduler/engines/slurm/placed_jobs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace larder::scheduler::slurm {
+namespace {
+
+using Kind = EngineEvent::Kind;
+constexpr AttemptId kAttempt{12, 1};
+
+JobRow held_job() {
+    JobRow row;
+    row.key = "7";
+    row.state = "PENDING";
+    row.held = true;
+    row.gpus_per_node = 2;
+    row.reason = "JobHeldUser";
+    row.mark = parse_mark("larder,dataset=images");
+    return row;
+}
+
+NodeRow node(std::string name, NodeUse use = NodeUse::open, std::uint32_t used = 0) {
+    return {.name = std::move(name), .use = use, .state = "", .gpus = 2, .gpus_used = used};
+}
+
+// One job, as Slurm shows it, and the jobs' state.
+class PlacedJob : public ::testing::Test {
+protected:
+    void look() {
+        jobs_.look(rows_, nodes_, ++now_s_);
+        commands_ = jobs_.take_commands();
+        events_ = jobs_.take_events();
+    }
+    JobRow& row() { return rows_.at("7"); }
+    void set(std::string state, JobStage stage) {
+        row().state = std::move(state);
+        row().stage = stage;
+    }
+    // Carries out the commands that change the mark, as scontrol does.
+    void apply() {
+        const auto update = [&](const std::vector<std::string>& words) {
+            if (words.front() == "hold") row().held = true;
+            for (const std::string& word : words) {
+                if (word.starts_with("AdminComment=")) row().mark = parse_mark(word.substr(13));
+            }
+        };
+        for (const auto& place : commands_.placements) update(place.words);
+        for (const auto& words : commands_.updates) update(words);
+    }
+    void start() {
+        jobs_.start({.id = kAttempt, .key = "7", .grace_s = 5, .gpus_by_node = {{"n1", 2}}}, rows_, now_s_);
+        commands_ = jobs_.take_commands();
+        apply();
+    }
+    void run() {
+        look();
+        start();
+        row().held = false;
+        set("RUNNING", JobStage::running);
+        row().nodes = "n1";
+        look();
+        ASSERT_EQ(events_.size(), 1u);
+        ASSERT_EQ(events_[0].kind, Kind::started);
+    }
+    // The kind of the only event.
+    std::optional<Kind> event() const {
+        return events_.size() == 1 ? std::optional(events_.front().kind) : std::nullopt;
+    }
+
+    PlacedJobs jobs_;
+    PlacedJobs::Rows rows_{{"7", held_job()}};
+    std::vector<NodeRow> nodes_{node("n1"), node("n2")};
+    std::int64_t now_s_ = 1000;
+    SlurmCommands commands_;
+    std::vector<EngineEvent> events_;
+};
+
+TEST_F(PlacedJob, HeldJobIsSubmittedOnce) {
+    look();
+    ASSERT_EQ(jobs_.to_submit().size(), 1u);
+    jobs_.note_submitted("7");
+    look();
+    EXPECT_TRUE(jobs_.to_submit().empty());
+    EXPECT_TRUE(commands_.empty());
+}
+
+TEST_F(PlacedJob, RefusedJobIsTriedAgainLaterAndSaysWhy) {
+    look();
+    jobs_.note_refused("7", "dataset \"x\" is unknown", rows_, now_s_);
+    commands_ = jobs_.take_commands();
+    apply();
+    EXPECT_EQ(row().mark->note, "dataset_`x`_is_unknown");
+    look();
+    EXPECT_TRUE(jobs_.to_submit().empty());
+    look();
+    EXPECT_EQ(jobs_.to_submit().size(), 1u);
+}
+
+TEST_F(PlacedJob, StartGivesNodesAndMarkThenTheJobIsReleased) {
+    look();
+    start();
+    ASSERT_EQ(commands_.placements.size(), 1u);
+    EXPECT_EQ(commands_.placements[0].words[2], "ReqNodeList=n1");
+    EXPECT_EQ(row().mark->attempt, kAttempt);
+    look();  // the release was lost with a restart of slurmctld
+    EXPECT_EQ(commands_.releases, std::vector<std::string>{"7"});
+    row().mark = parse_mark("larder,dataset=images");  // and now the mark, too
+    look();
+    EXPECT_EQ(commands_.placements.size(), 1u);
+}
+
+TEST_F(PlacedJob, PlaceOfAnotherShapeIsRejected) {
+    row().nodes_wanted = 2;
+    look();
+    start();
+    EXPECT_TRUE(commands_.empty());
+    events_ = jobs_.take_events();
+    EXPECT_EQ(event(), Kind::rejected);
+}
+
+TEST_F(PlacedJob, ReasonsOfSlurmArePendingAndItsLimitsRejections) {
+    look();
+    start();
+    row().held = false;
+    row().reason = "Resources";
+    look();
+    ASSERT_EQ(event(), Kind::pending);
+    EXPECT_EQ(events_[0].message, "Resources");
+    look();
+    EXPECT_TRUE(events_.empty()) << "the same reason again";
+    row().reason = "QOSMaxJobsPerUserLimit";
+    look();
+    EXPECT_TRUE(events_.empty()) << "Slurm must hold it first";
+    apply();
+    look();
+    EXPECT_EQ(event(), Kind::rejected);
+    EXPECT_FALSE(row().mark->attempt);
+}
+
+TEST_F(PlacedJob, EndTellsExitCodeOrSignal) {
+    struct Case {
+        std::string state;
+        int wait_status;
+        std::optional<int> code;
+        std::optional<int> signal;
+    };
+    for (const Case& ended : {Case{"COMPLETED", 0, 0, {}}, Case{"FAILED", 3 << 8, 3, {}}, Case{"FAILED", 9, {}, 9},
+                              Case{"TIMEOUT", 0, {}, 9}, Case{"OUT_OF_MEMORY", 0, {}, 9}}) {
+        jobs_ = {};
+        row() = held_job();
+        run();
+        set(ended.state, JobStage::ended);
+        row().wait_status = ended.wait_status;
+        look();
+        ASSERT_EQ(event(), Kind::ended) << ended.state;
+        EXPECT_EQ(events_[0].exit_code, ended.code) << ended.state;
+        EXPECT_EQ(events_[0].exit_signal, ended.signal) << ended.state;
+        EXPECT_FALSE(events_[0].was_stopping);
+    }
+}
+
+TEST_F(PlacedJob, CompletingJobHasNotEnded) {
+    run();
+    set("COMPLETING", JobStage::completing);
+    look();
+    EXPECT_TRUE(events_.empty());
+}
+
+TEST_F(PlacedJob, StopAsksThenKillsThenRequeues) {
+    run();
+    jobs_.stop(kAttempt, rows_, now_s_);
+    commands_ = jobs_.take_commands();
+    apply();
+    EXPECT_EQ(commands_.signals, std::vector<std::string>{"7"});
+    EXPECT_EQ(row().mark->kill_unix_s, now_s_ + 5);
+    look();
+    EXPECT_TRUE(commands_.kills.empty());
+    now_s_ += 5;
+    look();
+    EXPECT_EQ(commands_.kills, std::vector<std::string>{"7"});
+    set("FAILED", JobStage::ended);
+    look();
+    ASSERT_EQ(commands_.updates.size(), 1u);
+    EXPECT_EQ(commands_.updates[0].front(), "requeuehold");
+    EXPECT_TRUE(events_.empty());
+    set("PENDING", JobStage::pending);
+    row().held = true;
+    row().restarts = 1;
+    look();
+    apply();
+    look();
+    ASSERT_EQ(event(), Kind::ended);
+    EXPECT_TRUE(events_[0].was_stopping);
+}
+
+TEST_F(PlacedJob, JobThatEndsBeforeItIsAskedHasEndedByItself) {
+    run();
+    jobs_.stop(kAttempt, rows_, now_s_);
+    jobs_.note_late_signal("7");
+    set("COMPLETED", JobStage::ended);
+    look();
+    ASSERT_EQ(event(), Kind::ended);
+    EXPECT_FALSE(events_[0].was_stopping);
+}
+
+TEST_F(PlacedJob, RequeueByAnOperatorIsAnEvictionAndByALostNodeALoss) {
+    for (const bool is_lost : {false, true}) {
+        jobs_ = {};
+        row() = held_job();
+        nodes_[0].use = NodeUse::open;
+        run();
+        nodes_[0].use = is_lost ? NodeUse::down : NodeUse::open;
+        set("PENDING", JobStage::pending);
+        row().restarts = 1;
+        look();
+        apply();
+        EXPECT_TRUE(row().held);
+        look();
+        ASSERT_EQ(event(), is_lost ? Kind::lost : Kind::evicted);
+    }
+}
+
+TEST_F(PlacedJob, CancelledJobIsCancelledInLarder) {
+    jobs_.set_mirrored({"7"});
+    run();
+    set("CANCELLED", JobStage::ended);
+    look();
+    EXPECT_EQ(jobs_.to_cancel(), std::set<std::string>{"7"});
+    ASSERT_EQ(event(), Kind::ended);
+    EXPECT_TRUE(events_[0].was_stopping);
+}
+
+TEST_F(PlacedJob, JobThatIsOverInLarderIsCancelledInSlurm) {
+    jobs_.set_mirrored({"7"});
+    look();
+    jobs_.note_over("7");
+    look();
+    EXPECT_EQ(commands_.cancels, std::vector<std::string>{"7"});
+    EXPECT_TRUE(jobs_.to_submit().empty());
+}
+
+TEST_F(PlacedJob, NewAgentFindsWhatRunsAndNotWhatWasNeverReleased) {
+    row().mark = parse_mark("larder,attempt=12.1,restarts=0,stop-grace=5");
+    look();
+    EXPECT_TRUE(jobs_.attempt_events().empty());
+    jobs_ = {};
+    row().held = false;
+    row().nodes = "n1";
+    row().mark = parse_mark("larder,attempt=12.1,restarts=0,stop-grace=5");
+    set("RUNNING", JobStage::running);
+    look();
+    ASSERT_EQ(jobs_.attempt_events().size(), 1u);
+    EXPECT_EQ(jobs_.attempt_events()[0].kind, Kind::started);
+    EXPECT_EQ(jobs_.attempt_events()[0].job, 12u);
+}
+
+TEST_F(PlacedJob, EndStaysInTheStateUntilItIsAcknowledged) {
+    run();
+    set("COMPLETED", JobStage::ended);
+    look();
+    ASSERT_EQ(jobs_.attempt_events().size(), 1u);
+    jobs_.start({.id = kAttempt, .key = "7"}, rows_, now_s_);
+    EXPECT_TRUE(jobs_.take_commands().empty()) << "a start that comes twice";
+    jobs_.forget_ended(kAttempt);
+    EXPECT_TRUE(jobs_.attempt_events().empty());
+}
+
+TEST_F(PlacedJob, NodeThatOthersUseIsDrainedAtTheSecondLook) {
+    look();
+    EXPECT_EQ(events_.size(), 2u);
+    nodes_[1].gpus_used = 1;
+    look();
+    EXPECT_TRUE(events_.empty());
+    look();
+    ASSERT_EQ(event(), Kind::node_drained);
+    EXPECT_EQ(events_[0].node, "n2");
+    nodes_[1].gpus_used = 0;
+    look();
+    EXPECT_EQ(event(), Kind::node_back);
+    nodes_.pop_back();
+    look();
+    EXPECT_EQ(event(), Kind::node_lost);
+}
+
+TEST_F(PlacedJob, StopOfAnUnknownAttemptHasEnded) {
+    look();
+    jobs_.stop({9, 9}, rows_, now_s_);
+    events_ = jobs_.take_events();
+    ASSERT_EQ(event(), Kind::ended);
+    EXPECT_TRUE(events_[0].was_stopping);
+}
+
+}  // namespace
+}  // namespace larder::scheduler::slurm

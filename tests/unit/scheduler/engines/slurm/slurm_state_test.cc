@@ -1,0 +1,127 @@
+#include "scheduler/engines/slurm/slurm_state.h"
+
+#include <gtest/gtest.h>
+
+#include "scheduler/engines/slurm/placed_environment.h"
+
+namespace larder::scheduler::slurm {
+namespace {
+
+std::string padded(std::string text, std::size_t width) {
+    text.resize(width, ' ');
+    return text;
+}
+
+// A line as squeue prints it with kQueueColumns.
+std::string line(const std::string& id, const std::string& state, const std::string& mark,
+                 const std::string& account = "(null)", const std::string& array = "",
+                 const std::string& task = "N/A") {
+    return padded(id, 12) + padded(array.empty() ? id : array, 12) + padded(task, 12) + padded(state, 16) +
+           padded("0", 12) + padded("2", 8) + padded("1", 8) + padded("1", 4) + padded("768", 8) + padded(account, 65) +
+           padded("gres:gpu:a100:4", 65) + padded("(null)", 12) + padded("JobHeldUser", 48) + padded("n[1-2]", 257) +
+           mark + "\n";
+}
+
+TEST(SlurmState, RowOfAJobIsRead) {
+    std::string text = line("7", "PENDING", "larder,epochs=3,attempt=12.2,restarts=1;why_not", "red");
+    text.pop_back();
+    const auto row = parse_job_row(text);
+    ASSERT_TRUE(row);
+    EXPECT_EQ(row->key, "7");
+    EXPECT_EQ(row->stage, JobStage::pending);
+    EXPECT_TRUE(row->held && row->may_requeue && !row->depends);
+    EXPECT_EQ(row->nodes_wanted, 2u);
+    EXPECT_EQ(row->gpus_per_node, 4u);
+    EXPECT_EQ(row->gpu_type, "a100");
+    EXPECT_EQ(row->restarts, 1u);
+    EXPECT_EQ(row->wait_status, 768);
+    EXPECT_EQ(row->account, "red");
+    ASSERT_TRUE(row->mark && row->mark->attempt);
+    EXPECT_EQ(row->mark->attempt->job, 12u);
+    EXPECT_EQ(row->mark->words.at("epochs"), "3");
+    EXPECT_EQ(text_of(*row->mark), "larder,epochs=3,attempt=12.2,restarts=1,stop-grace=30.000000;why_not");
+    EXPECT_FALSE(parse_job_row("7 PENDING"));
+}
+
+TEST(SlurmState, MarkSurvivesItsText) {
+    JobMark mark{.words = {{"dataset", "images"}}, .attempt = AttemptId{3, 4}, .restarts = 2, .grace_s = 2.5};
+    mark.kill_unix_s = 1764368000;
+    mark.note = "a_note";
+    EXPECT_EQ(parse_mark(text_of(mark)), mark);
+    EXPECT_FALSE(parse_mark("somebody's own comment"));
+    EXPECT_FALSE(parse_mark(""));
+}
+
+TEST(SlurmState, RowsFollowWhatSqueuePrints) {
+    JobRows rows;
+    ASSERT_TRUE(
+        rows.update(line("3", "PENDING", "larder", "", "3", "0") + line("3", "PENDING", "larder", "", "3", "1")));
+    ASSERT_EQ(rows.rows().size(), 2u);
+    // A task that starts gets a number of its own, and stays the same job.
+    ASSERT_TRUE(
+        rows.update(line("3", "PENDING", "larder", "", "3", "0") + line("4", "RUNNING", "larder", "", "3", "1")));
+    ASSERT_EQ(rows.rows().size(), 2u);
+    EXPECT_EQ(rows.rows().at("3_1").stage, JobStage::running);
+    ASSERT_TRUE(rows.update(line("4", "COMPLETED", "larder", "", "3", "1")));
+    ASSERT_EQ(rows.rows().size(), 1u);
+    EXPECT_EQ(rows.rows().at("3_1").stage, JobStage::ended);
+}
+
+TEST(SlurmState, StatesOfNodesAreRead) {
+    const auto row = [](const std::string& name, const std::string& state) {
+        return padded(name, 65) + padded(state, 24) + padded("gpu:2(S:0)", 65) + "gpu:a100:1(IDX:0,2)\n";
+    };
+    const auto nodes = parse_nodes(row("n1", "mixed") + row("n2", "drained") + row("n3", "down") + row("n4", "idle*") +
+                                   row("n5", "reserved") + row("n1", "mixed"));
+    ASSERT_TRUE(nodes);
+    ASSERT_EQ(nodes->size(), 5u);
+    EXPECT_EQ((*nodes)[0].use, NodeUse::open);
+    EXPECT_EQ((*nodes)[0].gpus, 2u);
+    EXPECT_EQ((*nodes)[0].gpus_used, 1u);
+    EXPECT_EQ((*nodes)[1].use, NodeUse::closed);
+    EXPECT_EQ((*nodes)[2].use, NodeUse::down);
+    EXPECT_EQ((*nodes)[3].use, NodeUse::down);
+    EXPECT_EQ((*nodes)[4].use, NodeUse::closed);
+}
+
+TEST(SlurmState, ListsOfNodesAreExpanded) {
+    using Names = std::vector<std::string>;
+    EXPECT_EQ(expand_nodes(""), Names{});
+    EXPECT_EQ(expand_nodes("n1"), Names{"n1"});
+    EXPECT_EQ(expand_nodes("n[1-2,5],m"), (Names{"n1", "n2", "n5", "m"}));
+    EXPECT_EQ(expand_nodes("n[08-10]"), (Names{"n08", "n09", "n10"}));
+    EXPECT_EQ(expand_nodes("r[1-2]n[1-2]"), (Names{"r1n1", "r1n2", "r2n1", "r2n2"}));
+    EXPECT_EQ(expand_nodes("m,n[1-"), Names{"m"});
+}
+
+TEST(SlurmState, GpusAreCountedAmongOtherResources) {
+    EXPECT_EQ(parse_gpus("gres:gpu:2").count, 2u);
+    EXPECT_EQ(parse_gpus("gres:gpu").count, 1u);
+    EXPECT_EQ(parse_gpus("gres:license:3,gres:gpu:h100:8").count, 8u);
+    EXPECT_EQ(parse_gpus("gres:gpu:h100:8").type, "h100");
+    EXPECT_EQ(parse_gpus("").count, 0u);
+}
+
+TEST(PlacedEnvironment, OnlyJobsOfLardersPartitionsHaveIt) {
+    const std::map<std::string, std::string> given{{"SLURM_JOB_PARTITION", "gpu"},   {"SLURM_JOB_ID", "7"},
+                                                   {"SLURM_JOB_NODELIST", "n[1-2]"}, {"SLURM_NODEID", "1"},
+                                                   {"SLURM_GPUS_ON_NODE", "4"},      {"SLURM_ARRAY_JOB_ID", "5"},
+                                                   {"SLURM_ARRAY_TASK_ID", "2"}};
+    const auto variable = [&](const char* name) {
+        const auto found = given.find(name);
+        return found == given.end() ? std::string() : found->second;
+    };
+    EXPECT_TRUE(placed_environment(variable, {"other"}, "").empty());
+    std::map<std::string, std::string> set;
+    for (const auto& [name, value] : placed_environment(variable, {"gpu"}, "/run/s")) set[name] = value;
+    EXPECT_EQ(set["LARDER_JOB"], "slurm-5_2");
+    EXPECT_EQ(set["LARDER_GPUS"], "8");
+    EXPECT_EQ(set["LARDER_NODES"], "n1,n2");
+    EXPECT_EQ(set["LARDER_NODE_RANK"], "1");
+    EXPECT_EQ(set["LARDER_ATTEMPT"], "1");
+    EXPECT_EQ(set["MASTER_ADDR"], "n1");
+    EXPECT_EQ(set["LARDER_SOCKET"], "/run/s");
+}
+
+}  // namespace
+}  // namespace larder::scheduler::slurm
