@@ -38,6 +38,7 @@ class Site:
     def __init__(self, directory: pathlib.Path, programs: pathlib.Path, places: bool) -> None:
         self.directory = directory
         self.places = places
+        self.socket = directory / "allocator.sock"
         self.processes: list[subprocess.Popen[bytes]] = []
         self.environment = os.environ | {"PATH": f"{directory}/bin:{os.environ['PATH']}"}
         directory.chmod(0o755)
@@ -48,25 +49,25 @@ class Site:
         self._timed("larder-slurm", programs / "larder-slurm")
         for name in ("squeue", "sinfo", "scontrol"):
             self._timed(name, pathlib.Path(shutil.which(name) or name))
-        socket = directory / "allocator.sock"
+        socket = self.socket
         self.allocator = self._start(
             programs / "larder-allocator", "--socket", socket, "--state", directory / "state", "--remote-bandwidth", "1 GB/s",
             *(self._queue_options() if places else ()),
         )  # fmt: skip
-        self._until(socket.exists)
+        self.until(socket.exists)
         node = directory / "node"
         self._start(
             programs / "larderd", "--state-directory", node, "--memory", "256MiB", "--disk", "0",
             "--allocator.endpoint", socket, "--allocator.node", "n1",
         )  # fmt: skip
-        self._until((node / "admin.sock").exists)
+        self.until((node / "admin.sock").exists)
         subprocess.run(
             [programs / "larder", "--admin-socket", node / "admin.sock", "dataset", "add", "images", directory / "data"], check=True
         )
         config = directory / "slurm.toml"
         config.write_text(f'limit = "10 s"\npartitions = "p"\n[allocator]\nendpoint = "{socket}"\n')
         self.environment["LARDER_SLURM_CONFIG"] = str(config)
-        self._until(lambda: "images" in self._run(programs / "larder-slurm", "status"))
+        self.until(lambda: "images" in self._run(programs / "larder-slurm", "status"))
         etc = directory / "etc"
         (etc / "burst_buffer.lua").symlink_to(SCRIPTS / "burst_buffer.lua")
         partitions = '"p"' if places else ""
@@ -114,7 +115,7 @@ class Site:
             extra_groups=[], cwd=self.directory / "jobs",
         ).stdout  # fmt: skip
 
-    def _until(self, condition: object) -> None:
+    def until(self, condition: object) -> None:
         while not condition():  # type: ignore[operator]
             for process in self.processes:
                 if process.poll() is not None:
@@ -131,6 +132,12 @@ class Site:
     def jobs(self) -> int:
         """The number of job records that Slurm has."""
         return len(self._run("/usr/bin/squeue", "-h", "-o", "%A").split())
+
+    def queued(self) -> int:
+        """The number of jobs in Larder's queue."""
+        answer = self._run("curl", "--silent", "--unix-socket", self.socket, "http://larder/v1/status")
+        status = json.loads(answer)
+        return int(status["jobs_waiting"]) + int(status["jobs_running"])
 
     def cpu_s(self) -> dict[str, float]:
         """The CPU times up to now."""
@@ -181,6 +188,8 @@ def main() -> None:
             site.submit(arguments.jobs)
             submitted_s = time.monotonic() - begun
             jobs = site.jobs()
+            if arguments.place:
+                site.until(lambda: site.queued() == jobs)
             waiting = site.cpu_s()
             begun = time.monotonic()
             time.sleep(arguments.seconds)
