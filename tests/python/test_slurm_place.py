@@ -58,6 +58,8 @@ REFUSALS = {
     "no GPU": ((), "", 0, "ask for GPUs of each node: --gpus-per-node=G"),
     "GPUs of the job": (("--gpus=2",), "", 0, "ask for GPUs of each node: --nodes=N --gpus-per-node=G"),
     "nodes by name": (("--nodelist=n1",), "", 1, "Larder picks the nodes: name none"),
+    "a reservation": (("--reservation=r",), "", 1, "Larder places no jobs in reservations"),
+    "a line that is too long": ((), "dataset=" + "x" * 200, 1, "more than 200 characters"),
     "two partitions": (("--partition=p,q",), "", 1, "name one partition only"),
     "a range of nodes": (("--nodes=1-3",), "", 1, "ask for one number of nodes: --nodes=N"),
     "an unknown word": ((), "dataset=images quota=1", 1, '"quota=1": expected dataset=NAME'),
@@ -79,7 +81,7 @@ def test_users_may_not_release_or_move_a_held_job(site: PlaceSite) -> None:
     site.waits(blocker, "RUNNING")
     job = site.submit("true")
     site.waits_in_larder(job, "waiting")
-    for command in (("release", job), ("update", f"JobId={job}", "Priority=5"), ("update", f"JobId={job}", "Partition=q"),
+    for command in (("release", job), ("hold", job), ("update", f"JobId={job}", "Priority=5"), ("update", f"JobId={job}", "Partition=q"),
                     ("update", f"JobId={job}", "NodeList=n1"), ("update", f"JobId={job}", "AdminComment=larder")):  # fmt: skip
         refused = site.run("scontrol", *command)
         assert refused.returncode != 0, command
@@ -219,6 +221,28 @@ def test_tasks_of_an_array_are_jobs_of_their_own(site: PlaceSite) -> None:
         shown = site.waits_in_larder(f"{job}_{task}", "failed" if task == 3 else "succeeded")
         assert shown["name"] == f"slurm-{job}_{task}"
         assert (site.jobs / f"slurm-{job}_{task}.out").read_text() == f"slurm-{job}_{task}\n"
+
+
+def test_cancelled_array_is_cancelled_in_larder(site: PlaceSite) -> None:
+    blocker = site.submit("sleep 1000", "--nodes=8", gpus=2)
+    site.waits(blocker, "RUNNING")
+    job = site.submit("true", "--array=1-3")
+    for task in (1, 2, 3):
+        site.waits_in_larder(f"{job}_{task}", "waiting")
+    site.run("scancel", f"{job}_2")
+    site.waits_in_larder(f"{job}_2", "cancelled")
+    assert site.larder(f"{job}_1")["state"] == "waiting"
+    site.run("scancel", job)
+    for task in (1, 3):
+        site.waits_in_larder(f"{job}_{task}", "cancelled")
+
+
+def test_interactive_job_is_placed_and_not_preempted(site: PlaceSite) -> None:
+    ran = site.run("srun", "--gpus-per-node=1", "sh", "-c", "echo $LARDER_JOB $LARDER_NODE_RANK")
+    assert ran.returncode == 0, ran.stderr
+    name, rank = ran.stdout.split()
+    assert rank == "0"
+    assert site.waits_in_larder(name.removeprefix("slurm-"), "succeeded")["preemptible"] is False
 
 
 def test_job_that_waits_for_another_is_mirrored_once_it_may_run(site: PlaceSite) -> None:

@@ -90,13 +90,16 @@ local function words_of(script)
             list[#list + 1] = key .. "=" .. value
         end
     end
-    return table.concat(list, ","), found.dataset
+    local text = table.concat(list, ",")
+    if #text > 200 then return nil, "#LARDER: more than 200 characters" end
+    return text, found.dataset
 end
 
 -- Why Larder cannot place such a job; nil: it can.
 local function refusal(job_desc, names)
     if names:find(",") then return "name one partition only" end
     if is_given(job_desc.req_nodes) or is_given(job_desc.exc_nodes) then return "Larder picks the nodes: name none" end
+    if is_given(job_desc.reservation) then return "Larder places no jobs in reservations" end
     if is_given(job_desc.het_job_offset) then return "Larder places no heterogeneous jobs" end
     if is_given(job_desc.max_nodes) and job_desc.max_nodes ~= job_desc.min_nodes then
         return "ask for one number of nodes: --nodes=N"
@@ -126,19 +129,18 @@ function larder_hold(job_desc, part_list)
     end
     job_desc.admin_comment = "larder" .. (list == "" and "" or "," .. list)
     job_desc.priority = 0
-    -- Larder preempts by a requeue. Those who forbid that are not preempted.
-    if job_desc.requeue ~= 0 then job_desc.requeue = 1 end
+    -- Larder preempts by a requeue. Those who forbid that, and salloc and srun, are not preempted.
+    job_desc.requeue = (job_desc.requeue == 0 or not job_desc.script) and 0 or 1
     if dataset and job_desc.environment then job_desc.environment["LARDER_DATASET"] = dataset end
     return slurm.SUCCESS
 end
 
--- Only SlurmUser and root may release a job, or change what Larder has decided about. Users hold, requeue and cancel
+-- Only SlurmUser and root may hold or release a job, or change what Larder has decided about. Users requeue and cancel
 -- their jobs as ever.
 function larder_may_modify(job_desc, job_rec, modify_uid)
     if modify_uid == 0 then return true end
     if not is_larders(job_rec.partition or "") then return not is_larders(job_desc.partition or "") end
-    if is_given(job_desc.priority) and job_desc.priority ~= 0 then return false end
-    for _, key in ipairs({"partition", "account", "req_nodes", "exc_nodes", "min_nodes", "max_nodes", "tres_per_node"}) do
+    for _, key in ipairs({"priority", "partition", "account", "req_nodes", "exc_nodes", "min_nodes", "max_nodes", "tres_per_node"}) do
         if is_given(job_desc[key]) then return false end
     end
     return true

@@ -439,7 +439,7 @@ Result<void> PlaceAgent::look() {
     const auto read = [&](const std::vector<std::string>& arguments) -> Result<std::string> {
         auto ran = options_.run_program(arguments, "");
         if (!ran) return std::unexpected(ran.error());
-        if (ran->status != 0 || !ran->errors.empty()) {
+        if (ran->status != 0 || (ran->output.empty() && !ran->errors.empty())) {
             return fail(ErrorCode::unavailable, arguments.front() + " failed: " + first_line(ran->errors));
         }
         return std::move(ran->output);

@@ -15,7 +15,7 @@ constexpr std::string_view kPrefix = "slurm-";
 constexpr std::int64_t kRefusalFirst_s = 2;
 constexpr std::int64_t kRefusalMost_s = 300;
 constexpr std::uint32_t kRequeuesMax = 5;
-constexpr std::size_t kNoteMax = 120;  // a mark has to fit its column
+constexpr std::size_t kNoteMax = 100;  // a mark has to fit its column
 
 EngineEvent event_of(EngineEvent::Kind kind, std::string message = "") {
     EngineEvent event;
@@ -267,7 +267,8 @@ void PlacedJobs::decide_pending(const std::string& key, Attempt& attempt, const 
         commands_.releases.push_back(key);
         return;
     }
-    if (is_refusal(row.reason)) {
+    // Larder removes the time at which a requeued job may begin; that of a new job is its user's.
+    if (is_refusal(row.reason) || (row.reason == "BeginTime" && row.restarts == 0)) {
         attempt.leaves_with = rejection(row.reason);
         return take_back(key, attempt, row);
     }
@@ -421,7 +422,7 @@ void PlacedJobs::note_refused(const std::string& key, const std::string& why, co
     mark.note = why.substr(0, kNoteMax);
     // The words of scontrol have neither blanks nor quotes.
     for (char& c : mark.note) {
-        if (c == '"' || c == '\'' || c == '\n') c = '`';
+        if (c == '"' || c == '\'' || c < ' ' || c > '~') c = '`';
         if (c == ' ') c = '_';
     }
     if (mark.note != row->second.mark->note) write_mark(key, mark, false);

@@ -11,7 +11,7 @@ namespace larder::scheduler::slurm {
 namespace {
 
 // The widths of kQueueColumns and kNodeColumns.
-constexpr std::array<std::size_t, 15> kQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 65, 65, 12, 48, 257, 257};
+constexpr std::array<std::size_t, 15> kQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 65, 65, 12, 48, 257, 385};
 constexpr std::array<std::size_t, 4> kNodeWidths{65, 24, 65, 65};
 
 std::string_view trim(std::string_view text) {
@@ -108,20 +108,23 @@ std::optional<JobMark> parse_mark(std::string_view text) {
 std::string text_of(const JobMark& mark) {
     std::string text = "larder";
     const auto add = [&](const std::string& key, const std::string& value) { text += "," + key + "=" + value; };
-    for (const auto& [key, value] : mark.words) add(key, value);
+    // Before the words of the user: what is too long for the column is cut off.
     if (mark.attempt) {
+        std::array<char, 32> grace{};
+        const auto end = std::to_chars(grace.data(), grace.data() + grace.size(), mark.grace_s).ptr;
         add("attempt", std::to_string(mark.attempt->job) + "." + std::to_string(mark.attempt->attempt));
         add("restarts", std::to_string(mark.restarts));
-        add("stop-grace", std::to_string(mark.grace_s));
+        add("stop-grace", std::string(grace.data(), end));
         if (mark.kill_unix_s) add("kill", std::to_string(*mark.kill_unix_s));
     }
+    for (const auto& [key, value] : mark.words) add(key, value);
     if (!mark.note.empty()) text += ";" + mark.note;
     return text;
 }
 
 const char* const kQueueColumns =
     "JobID:12,ArrayJobID:12,ArrayTaskID:12,State:16,PriorityLong:12,NumNodes:8,RestartCnt:8,Requeue:4,exit_code:8,"
-    "Account:65,tres-per-node:65,Dependency:12,Reason:48,NodeList:257,admin_comment:257";
+    "Account:65,tres-per-node:65,Dependency:12,Reason:48,NodeList:257,admin_comment:385";
 
 Result<JobRow> parse_job_row(std::string_view line) {
     const auto columns = columns_of(line, kQueueWidths);

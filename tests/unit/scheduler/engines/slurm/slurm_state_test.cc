@@ -39,7 +39,7 @@ TEST(SlurmState, RowOfAJobIsRead) {
     ASSERT_TRUE(row->mark && row->mark->attempt);
     EXPECT_EQ(row->mark->attempt->job, 12u);
     EXPECT_EQ(row->mark->words.at("epochs"), "3");
-    EXPECT_EQ(text_of(*row->mark), "larder,epochs=3,attempt=12.2,restarts=1,stop-grace=30.000000;why_not");
+    EXPECT_EQ(text_of(*row->mark), "larder,attempt=12.2,restarts=1,stop-grace=30,epochs=3;why_not");
     EXPECT_FALSE(parse_job_row("7 PENDING"));
 }
 
