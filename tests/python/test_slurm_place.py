@@ -151,6 +151,14 @@ def test_job_that_an_operator_requeues_is_placed_again(site: PlaceSite) -> None:
     assert site.output(job).endswith("again\n")
 
 
+def test_job_that_is_requeued_after_its_end_runs_again(site: PlaceSite) -> None:
+    job = site.submit("echo run >>twice")
+    first = site.waits_in_larder(job, "succeeded")["id"]
+    site.scontrol("requeue", job)
+    site.until(lambda: (site.jobs / "twice").read_text() == "run\n" * 2)
+    site.until(lambda: site.larder(job).get("id") != first and site.larder(job)["state"] == "succeeded")
+
+
 def test_drained_node_takes_no_job_and_its_job_goes_on(site: PlaceSite) -> None:
     job = site.submit(until_file("go-drain"), gpus=2)
     site.waits(job, "RUNNING")

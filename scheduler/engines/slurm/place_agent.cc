@@ -343,8 +343,8 @@ Result<void> PlaceAgent::refresh() {
     add_keys(*history, [&](const std::string& key, const json::object& job) {
         if (text_in(job, "state") == "cancelled" && !keys.contains(key)) cancelled.push_back(key);
     });
-    jobs_.set_mirrored(std::move(keys));
-    for (const std::string& key : cancelled) jobs_.note_over(key);
+    jobs_.set_mirrored(keys);
+    for (const std::string& key : cancelled) jobs_.note_over(key, rows_.rows());
     last_event_ = bytes_in(*events, "last");
     knows_queue_ = true;
     return {};
@@ -365,7 +365,8 @@ Result<void> PlaceAgent::read_events() {
     last_event_ = last;
     for (const json::value& value : array_in(*object, "events")) {
         if (!value.is_object() || text_in(value.get_object(), "kind") != "job_ended") continue;
-        if (const auto key = PlacedJobs::key_of(text_in(value.get_object(), "subject"))) jobs_.note_over(*key);
+        if (const auto key = PlacedJobs::key_of(text_in(value.get_object(), "subject")))
+            jobs_.note_over(*key, rows_.rows());
     }
     return {};
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <csignal>
+#include <iterator>
 #include <ranges>
 
 namespace larder::scheduler::slurm {
@@ -404,7 +405,7 @@ void PlacedJobs::note_late_signal(const std::string& key) {
 
 // --- jobs in Larder
 
-void PlacedJobs::set_mirrored(std::set<std::string> keys) {
+void PlacedJobs::set_mirrored(const std::set<std::string>& keys) {
     for (const std::string& key : mirrored_) {
         if (!keys.contains(key)) over_.insert(key);
     }
@@ -428,10 +429,21 @@ void PlacedJobs::note_refused(const std::string& key, const std::string& why, co
     if (mark.note != row->second.mark->note) write_mark(key, mark, false);
 }
 
-void PlacedJobs::note_over(const std::string& key) {
+void PlacedJobs::note_over(const std::string& key, const Rows& rows) {
     mirrored_.erase(key);
     cancelling_.erase(key);
-    over_.insert(key);
+    const auto row = rows.find(key);
+    // An operator may requeue a job that has ended: then it is a new one.
+    if (row != rows.end() && row->second.stage != JobStage::ended) over_.insert(key);
+}
+
+// What is known of Larder's queue may be newer than the look.
+std::vector<const JobRow*> PlacedJobs::to_submit() const {
+    std::vector<const JobRow*> rows;
+    rows.reserve(to_submit_.size());
+    std::ranges::copy_if(to_submit_, std::back_inserter(rows),
+                         [&](const JobRow* row) { return !mirrored_.contains(row->key) && !over_.contains(row->key); });
+    return rows;
 }
 
 void PlacedJobs::cancel_in_larder(const std::string& key) {

@@ -66,10 +66,11 @@ public:
     void note_late_signal(const std::string& key);  // the job had ended before
 
     // Larder's jobs that have not ended, by their Slurm key. Replaces what is known.
-    void set_mirrored(std::set<std::string> keys);
+    void set_mirrored(const std::set<std::string>& keys);
     void note_submitted(const std::string& key) { mirrored_.insert(key); }
     void note_refused(const std::string& key, const std::string& why, const Rows& rows, std::int64_t unix_s);
-    void note_over(const std::string& key);  // the job has ended in Larder
+    // The job has ended in Larder. It is cancelled in Slurm, unless it had ended there first.
+    void note_over(const std::string& key, const Rows& rows);
     void note_cancelled(const std::string& key) { cancelling_.insert(key); }
 
     // Since the last call.
@@ -77,7 +78,7 @@ public:
     std::vector<EngineEvent> take_events() { return std::exchange(events_, {}); }
     // The Slurm jobs that have no Larder job yet, in the order of their submission, and those whose Larder job is in
     // vain.
-    const std::vector<const JobRow*>& to_submit() const { return to_submit_; }  // valid until the next look
+    std::vector<const JobRow*> to_submit() const;  // valid until the next look
     const std::set<std::string>& to_cancel() const { return to_cancel_; }
 
     // The full state for an agent that attaches. Ended attempts are in it until forget_ended().

@@ -235,9 +235,33 @@ TEST_F(PlacedJob, CancelledJobIsCancelledInLarder) {
 TEST_F(PlacedJob, JobThatIsOverInLarderIsCancelledInSlurm) {
     jobs_.set_mirrored({"7"});
     look();
-    jobs_.note_over("7");
+    jobs_.note_over("7", rows_);
     look();
     EXPECT_EQ(commands_.cancels, std::vector<std::string>{"7"});
+    EXPECT_TRUE(jobs_.to_submit().empty());
+}
+
+TEST_F(PlacedJob, JobThatIsRequeuedAfterItsEndIsANewOne) {
+    jobs_.set_mirrored({"7"});
+    run();
+    set("COMPLETED", JobStage::ended);
+    look();
+    jobs_.note_over("7", rows_);
+    set("PENDING", JobStage::pending);
+    row().restarts = 1;
+    look();
+    apply();
+    EXPECT_TRUE(commands_.cancels.empty());
+    look();
+    apply();
+    look();
+    EXPECT_EQ(jobs_.to_submit().size(), 1u);
+}
+
+TEST_F(PlacedJob, NewAgentDoesNotSubmitWhatLarderHas) {
+    look();
+    EXPECT_EQ(jobs_.to_submit().size(), 1u);
+    jobs_.set_mirrored({"7"});
     EXPECT_TRUE(jobs_.to_submit().empty());
 }
 
