@@ -411,6 +411,7 @@ void PlacedJobs::set_mirrored(const std::set<std::string>& keys) {
     }
     mirrored_ = {keys.begin(), keys.end()};
     cancelling_.clear();
+    ended_by_themselves_.clear();
 }
 
 void PlacedJobs::note_refused(const std::string& key, const std::string& why, const Rows& rows, std::int64_t unix_s) {
@@ -432,8 +433,9 @@ void PlacedJobs::note_refused(const std::string& key, const std::string& why, co
 void PlacedJobs::note_over(const std::string& key, const Rows& rows) {
     mirrored_.erase(key);
     cancelling_.erase(key);
-    const auto row = rows.find(key);
     // An operator may requeue a job that has ended: then it is a new one.
+    if (ended_by_themselves_.erase(key) > 0) return;
+    const auto row = rows.find(key);
     if (row != rows.end() && row->second.stage != JobStage::ended) over_.insert(key);
 }
 
@@ -475,6 +477,7 @@ void PlacedJobs::finish(const std::string& key, Attempt& attempt, EngineEvent ev
     event.job = attempt.id.job;
     event.attempt = attempt.id.attempt;
     ended_[attempt.id] = event;
+    if (event.kind == EngineEvent::Kind::ended && !event.was_stopping) ended_by_themselves_.insert(key);
     events_.push_back(std::move(event));
     finished_.insert(key);
 }

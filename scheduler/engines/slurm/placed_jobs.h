@@ -133,7 +133,8 @@ private:
     std::map<std::string, EngineEvent> nodes_;
     std::map<std::string, std::uint32_t> foreign_gpus_;  // by node: used by jobs that are not ours, at the last look
     std::set<std::string, std::less<>> mirrored_;
-    std::set<std::string, std::less<>> over_;  // ended in Larder, and Slurm has them still
+    std::set<std::string, std::less<>> over_;    // ended in Larder, and Slurm has them still
+    std::set<std::string> ended_by_themselves_;  // until Larder says that they have ended
     std::set<std::string> cancelling_;
     std::map<std::string, Refusal> refusals_;
     SlurmCommands commands_;
