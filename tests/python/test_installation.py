@@ -101,7 +101,7 @@ def test_installed_units_and_examples_match_the_programs(installed: pathlib.Path
     assert (installed / "share" / "larder" / "examples" / "larder-allocator-jobs.conf").exists()
     for name in ("burst_buffer.lua", "job_submit.lua"):
         assert (installed / "share" / "larder" / "slurm" / name).exists()
-    for name in ("prolog", "epilog"):
+    for name in ("prolog", "epilog", "task_prolog"):
         assert os.access(installed / "share" / "larder" / "slurm" / name, os.X_OK)
     slurm = installed / "share" / "larder" / "slurm" / "larder-slurm.example.toml"
     script = installed / "job.sh"
