@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -60,6 +61,7 @@ struct Config {
     std::string node;
     std::int64_t limit_ns = kStepLimit_ns;
     std::string partitions;  // that Larder schedules
+    std::int64_t look_ns = kSecond_ns;
 };
 
 using Rule = larder::ConfigRule<Config>;
@@ -75,6 +77,8 @@ constexpr std::array kRules{
          set_member<larder::set_config_duration<10'000'000, 10 * kSecond_ns>, &Config::limit_ns>},
     Rule{{"partitions", "names with blanks between them, in text", "the partitions in which Larder decides"},
          set_member<set_config_text, &Config::partitions>},
+    Rule{{"look", "a time from \"100 ms\" to \"60 s\", in text", "how often `larder-slurm place` looks at Slurm"},
+         set_member<larder::set_config_duration<kSecond_ns / 10, 60 * kSecond_ns>, &Config::look_ns>},
     Rule{{"allocator.endpoint", "an endpoint, in text", "where the allocator is"},
          set_member<set_config_text, &Config::allocator, &slurm::FollowOptions::endpoint>},
     Rule{{"allocator.token_file", larder::kConfigPath, "file with the bearer token"},
@@ -322,12 +326,17 @@ std::vector<std::string> partitions_of(const Config& config) {
 int place_jobs(const Config& config) {
     slurm::PlaceOptions options{.endpoint = config.allocator.endpoint, .credentials = config.allocator.credentials};
     options.partitions = partitions_of(config);
+    options.look_ns = config.look_ns;
     if (options.partitions.empty()) {
         std::fprintf(stderr, "larder-slurm: the config has no partitions: name those in which Larder decides\n");
         return larder::cli::kUsage;
     }
+    // A command that ends before it has read its input must not end the agent.
+    std::signal(SIGPIPE, SIG_IGN);
+    // Slurm's commands print seconds since 1970.
+    ::setenv("SLURM_TIME_FORMAT", "%s", 1);
     options.run_program = [](const auto& arguments, const auto& input) -> Result<slurm::ProgramEnd> {
-        auto ran = larder::cli::run_program_for_all(arguments, input);
+        auto ran = larder::cli::run_program_for_all(arguments, input, std::chrono::seconds(60));
         if (!ran) return std::unexpected(ran.error());
         return slurm::ProgramEnd{ran->status, std::move(ran->output), std::move(ran->errors)};
     };

@@ -44,6 +44,20 @@ Result<void> check_name(const std::string& name) {
     return {};
 }
 
+// Slurm's agent runs as root, and takes these for jobs that it has submitted itself: other users could cancel or move
+// each other's Slurm jobs by them.
+Result<void> check_reserved(const Submission& job, const Submitter& by) {
+    if (by.is_operator) return {};
+    if (job.name.starts_with("slurm-")) {
+        return fail(ErrorCode::permission_denied,
+                    "name: \"" + job.name + "\" is kept for a job of Slurm: only operators submit such names");
+    }
+    if (job.engine_parameters.contains("slurm_job")) {
+        return fail(ErrorCode::permission_denied, "engine_parameters: only operators give slurm_job");
+    }
+    return {};
+}
+
 Result<void> check_command(const Submission& job) {
     if (job.command.empty() || job.command.front().empty()) return wrong("command", "is missing");
     if (job.command.size() > kCommandWordsMax) return wrong("command", "has too many words");
@@ -293,6 +307,7 @@ Result<std::string> tenant_of(const Submission& job, const SubmissionLimits& lim
 
 Result<void> check_submission(const Submission& job, const SubmissionLimits& limits) {
     if (auto good = check_name(job.name); !good) return good;
+    if (auto good = check_reserved(job, limits.by); !good) return good;
     if (auto good = check_command(job); !good) return good;
     if (auto good = check_numbers(job, limits.now_s); !good) return good;
     if (!job.engine_parameters.empty() && !limits.engine_takes_parameters) {

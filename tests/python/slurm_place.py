@@ -22,7 +22,7 @@ ENDED = ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL", "TIMEOUT")
 class PlaceSite:
     def __init__(
         self, programs: pathlib.Path, repository: pathlib.Path, directory: pathlib.Path, *options: str,
-        nodes: int = 8, gpus: int = 2, agent: bool = True,
+        nodes: int = 8, gpus: int = 2, agent: bool = True, look: str = "200 ms",
     ) -> None:  # fmt: skip
         self.programs = programs
         self.repository = repository
@@ -38,7 +38,7 @@ class PlaceSite:
         try:
             self.start_allocator(*options)
             self.config.write_text(
-                f'partitions = "p"\nsocket = "{directory}/larderd.sock"\nlimit = "10 s"\n'
+                f'partitions = "p"\nsocket = "{directory}/larderd.sock"\nlimit = "10 s"\nlook = "{look}"\n'
                 f'[allocator]\nendpoint = "{self.allocator.socket}"\n'
             )
             self.server = ServerProgram(

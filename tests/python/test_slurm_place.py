@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 from collections.abc import Iterator
@@ -38,7 +39,8 @@ def test_held_job_is_placed_runs_and_ends(site: PlaceSite) -> None:
     assert (shown["gpus"], shown["pods"], shown["grace_s"], shown["tenant"]) == (4, [2, 2], 5, "default")
     seen = dict(line.split("=", 1) for line in site.output(job).splitlines())
     nodes = seen["LARDER_NODES"].split(",")
-    assert "started" not in site.log_of(job) or all(node in site.log_of(job) for node in nodes)
+    placed = next(line for line in site.log_of(job).splitlines() if line.startswith("gets 4 GPUs of "))
+    assert len(nodes) == 2 and all(f"{node} (" in placed for node in nodes), placed
     assert seen == {
         "LARDER_JOB": f"slurm-{job}", "LARDER_ATTEMPT": "1", "LARDER_GPUS": "4", "LARDER_NODES": ",".join(nodes),
         "LARDER_NODE_COUNT": "2", "LARDER_NODE_RANK": "0", "MASTER_ADDR": nodes[0], "MASTER_PORT": str(20000 + int(job)),
@@ -82,10 +84,46 @@ def test_users_may_not_release_or_move_a_held_job(site: PlaceSite) -> None:
     job = site.submit("true")
     site.waits_in_larder(job, "waiting")
     for command in (("release", job), ("hold", job), ("update", f"JobId={job}", "Priority=5"), ("update", f"JobId={job}", "Partition=q"),
+                    ("update", f"JobId={job}", "Nice=1"), ("update", f"JobId={job}", "Nice=-1"),
+                    ("update", f"JobId={job}", "Requeue=0"), ("update", f"JobId={job}", "ReservationName=r"),
                     ("update", f"JobId={job}", "NodeList=n1"), ("update", f"JobId={job}", "AdminComment=larder")):  # fmt: skip
         refused = site.run("scontrol", *command)
-        assert refused.returncode != 0, command
+        assert refused.returncode != 0 and "permission denied" in refused.stderr, (command, refused.stderr)
     assert site.state(job) == "PENDING" and site.field(job, "Priority") == "0"
+
+
+AS_USER = """
+import http.client, socket, sys
+connection = http.client.HTTPConnection("localhost")
+connection.sock = socket.socket(socket.AF_UNIX)
+connection.sock.connect(sys.argv[1])
+connection.request(sys.argv[2], sys.argv[3], sys.argv[4] or None, {"Content-Type": "application/json"})
+answer = connection.getresponse()
+print(answer.status, answer.read().decode())
+"""
+
+
+def test_other_user_cannot_pose_as_a_slurm_job(site: PlaceSite) -> None:
+    def ask(method: str, target: str, job: dict | None = None) -> str:
+        text = json.dumps({"jobs": [{"command": ["true"], "directory": "/"} | job]}) if job else ""
+        return site.run("/usr/bin/python3", "-c", AS_USER, site.allocator.socket, method, target, text, user="daemon").stdout
+
+    site.allocator.socket.chmod(0o666)
+    blocker = site.submit("sleep 1000", "--nodes=8", gpus=2)
+    site.waits(blocker, "RUNNING")
+    job = site.submit("true", user="nobody")
+    site.waits_in_larder(job, "waiting")
+    assert ask("POST", "/v1/queue", {"name": "own"}).startswith("200 ")
+    for posing in (
+        {"name": f"slurm-{int(job) + 1}"}, {"name": "mine", "engine_parameters": {"slurm_job": job}},
+        {"name": f"slurm-{job}_1", "engine_parameters": {"slurm_job": blocker}},
+    ):  # fmt: skip
+        assert ask("POST", "/v1/queue", posing).startswith("403 "), posing
+    assert ask("DELETE", f"/v1/queue/slurm-{job}").startswith("403 ")
+    assert ask("DELETE", "/v1/queue/own").startswith("200 ")
+    assert (site.state(blocker), site.state(job)) == ("RUNNING", "PENDING")
+    site.run("scancel", blocker)
+    site.waits(job, "COMPLETED")
 
 
 def test_jobs_start_in_larders_order_and_not_in_slurms(site: PlaceSite) -> None:

@@ -2,6 +2,8 @@
 
 // Runs a program to its end with the given stdin.
 
+#include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +19,8 @@ struct ProgramOutput {
     std::string output;
     std::string errors;  // its stderr
 };
-// Returns an error only if the program could not be run.
-Result<ProgramOutput> run_program_for_all(const std::vector<std::string>& arguments, const std::string& input = {});
+// Returns an error only if the program could not be run, or had not ended within the limit. Then it is killed.
+Result<ProgramOutput> run_program_for_all(const std::vector<std::string>& arguments, const std::string& input = {},
+                                          std::optional<std::chrono::seconds> limit = {});
 
 }  // namespace larder::cli

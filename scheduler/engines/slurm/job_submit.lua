@@ -135,12 +135,15 @@ function larder_hold(job_desc, part_list)
     return slurm.SUCCESS
 end
 
--- Only SlurmUser and root may hold or release a job, or change what Larder has decided about. Users requeue and cancel
+-- Only root may hold or release a job, or change what Larder has decided about. Users requeue and cancel
 -- their jobs as ever.
 function larder_may_modify(job_desc, job_rec, modify_uid)
     if modify_uid == 0 then return true end
     if not is_larders(job_rec.partition or "") then return not is_larders(job_desc.partition or "") end
-    for _, key in ipairs({"priority", "partition", "account", "req_nodes", "exc_nodes", "min_nodes", "max_nodes", "tres_per_node"}) do
+    for _, key in ipairs({
+        "priority", "nice", "partition", "reservation", "account", "requeue", "req_nodes", "exc_nodes", "min_nodes",
+        "max_nodes", "tres_per_node",
+    }) do
         if is_given(job_desc[key]) then return false end
     end
     return true
@@ -152,7 +155,7 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
     return larder_add_licences(job_desc)
 end
 
--- A user who could change the licences would undo the count. SlurmUser and root may.
+-- A user who could change the licences would undo the count. Root may.
 function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
     if not larder_may_modify(job_desc, job_rec, modify_uid) then
         slurm.log_user("larder: Larder decides in this partition: cancel the job, and submit it again")

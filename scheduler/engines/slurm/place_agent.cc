@@ -22,7 +22,6 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::int64_t kSecond_ns = 1'000'000'000;
-constexpr std::int64_t kLook_ns = kSecond_ns;
 constexpr std::int64_t kWait_s = 20;  // for actions
 constexpr std::int64_t kAsk_ms = 30'000;
 constexpr std::int64_t kRetry_ns = kSecond_ns / 2;
@@ -185,7 +184,7 @@ Error PlaceAgent::run() {
         say(step ? "" : step.error().message);
         // Actions are carried out at once, from the last look.
         while (true) {
-            const std::int64_t left_ns = begun_ns + kLook_ns - clock.now_ns();
+            const std::int64_t left_ns = begun_ns + options_.look_ns - clock.now_ns();
             if (left_ns <= 0) break;
             {
                 std::unique_lock lock(mutex_);
@@ -277,7 +276,7 @@ Result<void> PlaceAgent::attach() {
         if (is_over(event.kind)) jobs_.forget_ended({event.job, event.attempt});
     }
     // The state says all of it.
-    unreported_.clear();
+    report_.clear();
     static_cast<void>(jobs_.take_events());
     reports_ = 0;
     const std::lock_guard lock(mutex_);
@@ -287,32 +286,43 @@ Result<void> PlaceAgent::attach() {
     return {};
 }
 
+// The allocator skips a report with a number that it has had. So a report whose answer was lost is sent again as it
+// was, and what has happened since follows in the next one.
 Result<void> PlaceAgent::report() {
-    for (EngineEvent& event : jobs_.take_events()) unreported_.push_back(std::move(event));
-    if (unreported_.empty()) return {};
+    while (true) {
+        if (report_.empty()) report_ = jobs_.take_events();
+        if (report_.empty()) return {};
+        const auto done = send_report();
+        if (!done) return std::unexpected(done.error());
+        if (!*done) return {};
+    }
+}
+
+// False if there is no session.
+Result<bool> PlaceAgent::send_report() {
     json::array events;
-    for (const EngineEvent& event : unreported_) events.push_back(to_json(event));
+    for (const EngineEvent& event : report_) events.push_back(to_json(event));
     std::string session;
     {
         const std::lock_guard lock(mutex_);
         session = session_;
     }
-    if (session.empty()) return {};
+    if (session.empty()) return false;
     const json::object body{{"session", session}, {"number", reports_ + 1}, {"events", std::move(events)}};
     const auto answer = ask(client_, "POST", "/v1/engine/events", json_text(body));
     if (!answer) return std::unexpected(answer.error());
     if (answer->status == 409) {
         const std::lock_guard lock(mutex_);
         session_.clear();
-        return {};
+        return false;
     }
     if (answer->status != 200) return std::unexpected(error_of_response(*answer).within("report to the allocator"));
     ++reports_;
-    for (const EngineEvent& event : unreported_) {
+    for (const EngineEvent& event : report_) {
         if (is_over(event.kind)) jobs_.forget_ended({event.job, event.attempt});
     }
-    unreported_.clear();
-    return {};
+    report_.clear();
+    return true;
 }
 
 // --- Larder's queue
@@ -339,12 +349,14 @@ Result<void> PlaceAgent::refresh() {
         }
     };
     add_keys(*queue, [&](const std::string& key, const json::object&) { keys.insert(key); });
-    std::vector<std::string> cancelled;
+    std::map<std::string, EndedInLarder> ended;  // the last end of each
     add_keys(*history, [&](const std::string& key, const json::object& job) {
-        if (text_in(job, "state") == "cancelled" && !keys.contains(key)) cancelled.push_back(key);
+        const json::value* const at = job.if_contains("ended_unix_s");
+        if (at == nullptr || !at->is_number()) return;
+        ended.emplace(key, EndedInLarder{.was_cancelled = text_in(job, "state") == "cancelled",
+                                         .at_unix_s = static_cast<std::int64_t>(at->to_number<double>())});
     });
-    jobs_.set_mirrored(keys);
-    for (const std::string& key : cancelled) jobs_.note_over(key, rows_.rows());
+    jobs_.set_mirrored(keys, ended, rows_.rows());
     last_event_ = bytes_in(*events, "last");
     knows_queue_ = true;
     return {};
@@ -448,12 +460,16 @@ Result<void> PlaceAgent::look() {
     const auto nodes_text =
         read({"sinfo", "--noheader", "--Node", "--partition=" + partitions, "--Format", kNodeColumns});
     if (!nodes_text) return std::unexpected(nodes_text.error());
-    const auto jobs_text = read(
-        {"squeue", "--noheader", "--array", "--states=all", "--partition=" + partitions, "--Format", kQueueColumns});
+    // The nodes of a partition, and its jobs, are not gone at once: such an answer must not end all jobs in Larder.
+    if (nodes_text->empty())
+        return fail(ErrorCode::unavailable, "sinfo shows no nodes in the partitions " + partitions);
+    const bool is_wide = jobs_.needs_nodes();
+    const auto jobs_text = read({"squeue", "--noheader", "--array", "--states=all", "--partition=" + partitions,
+                                 "--Format", queue_columns(is_wide)});
     if (!jobs_text) return std::unexpected(jobs_text.error());
     const auto nodes = parse_nodes(*nodes_text);
     if (!nodes) return std::unexpected(nodes.error());
-    if (auto updated = rows_.update(*jobs_text); !updated) return updated;
+    if (auto updated = rows_.update(*jobs_text, is_wide); !updated) return updated;
     gpus_of_a_node_ = 0;
     for (const NodeRow& node : *nodes) gpus_of_a_node_ = std::max(gpus_of_a_node_, node.gpus);
     jobs_.look(rows_.rows(), *nodes, unix_s());

@@ -30,7 +30,8 @@ struct ProgramEnd {
 struct PlaceOptions {
     std::string endpoint;  // of the allocator
     HttpCredentials credentials;
-    std::vector<std::string> partitions;  // of Larder
+    std::vector<std::string> partitions;   // of Larder
+    std::int64_t look_ns = 1'000'000'000;  // from one look at Slurm to the next
     // Runs a program to its end. The error means that it could not be run.
     std::function<Result<ProgramEnd>(const std::vector<std::string>& arguments, const std::string& input)> run_program;
     std::function<void(const std::string& text)> log;
@@ -65,6 +66,7 @@ private:
     Result<void> submit();
     Result<bool> submit_all(const std::vector<const JobRow*>& rows, const std::vector<std::string>& bodies);
     Result<void> report();
+    Result<bool> send_report();
     void say(const std::string& text);
 
     PlaceOptions options_;
@@ -72,7 +74,7 @@ private:
     PlacedJobs jobs_;
     JobRows rows_;
     std::uint32_t gpus_of_a_node_ = 0;
-    std::vector<EngineEvent> unreported_;
+    std::vector<EngineEvent> report_;  // that the allocator has not acknowledged
     std::uint64_t reports_ = 0;
     std::uint64_t last_event_ = 0;  // of the allocator's event log
     bool knows_queue_ = false;

@@ -16,7 +16,8 @@ constexpr std::string_view kPrefix = "slurm-";
 constexpr std::int64_t kRefusalFirst_s = 2;
 constexpr std::int64_t kRefusalMost_s = 300;
 constexpr std::uint32_t kRequeuesMax = 5;
-constexpr std::size_t kNoteMax = 100;  // a mark has to fit its column
+constexpr std::int64_t kClockSkew_s = 2;  // of the machines of slurmctld and the allocator
+constexpr std::size_t kNoteMax = 100;     // a mark has to fit its column
 
 EngineEvent event_of(EngineEvent::Kind kind, std::string message = "") {
     EngineEvent event;
@@ -114,6 +115,7 @@ void PlacedJobs::adopt(const Rows& rows) {
         attempt.grace_s = row.mark->grace_s;
         attempt.restarts = row.mark->restarts;
         attempt.placed = true;
+        attempt.had_ended = row.stage == JobStage::ended;
         attempt.begun = row.stage != JobStage::pending || !same;
         attempt.stop_wanted = row.mark->kill_unix_s.has_value();
         attempt.kill_unix_s = row.mark->kill_unix_s;
@@ -200,8 +202,11 @@ void PlacedJobs::decide_ended(const std::string& key, Attempt& attempt, const Jo
         cancel_in_larder(key);
         return finish(key, attempt, *attempt.leaves_with);
     }
+    // The former agent may have reported the end already. The job runs again only if Larder still wants that.
+    if (was_stopping && attempt.had_ended && !knows_queue_) return;
+    const bool runs_again = !attempt.had_ended || mirrored_.contains(key);
     // Slurm runs a job again only if it is requeued.
-    if (was_stopping && row.may_requeue && attempt.requeues < kRequeuesMax) {
+    if (was_stopping && runs_again && row.may_requeue && attempt.requeues < kRequeuesMax) {
         ++attempt.requeues;
         commands_.updates.push_back({"requeuehold", key});
         return;
@@ -244,7 +249,8 @@ void PlacedJobs::decide_running(const std::string& key, Attempt& attempt, const 
         attempt.signalled = true;
         commands_.signals.push_back(key);
     } else if (unix_s >= *attempt.kill_unix_s) {
-        commands_.kills.push_back(key);
+        // A signal for the batch script does not end a job of salloc or srun.
+        (row.may_requeue ? commands_.kills : commands_.cancels).push_back(key);
     }
 }
 
@@ -262,7 +268,9 @@ void PlacedJobs::decide_pending(const std::string& key, Attempt& attempt, const 
     }
     if (!attempt.leaves_with && attempt.stop_wanted) attempt.leaves_with = stopped_event();
     if (attempt.leaves_with) return take_back(key, attempt, row);
-    const bool is_marked = row.mark && row.mark->attempt == attempt.id && row.mark->restarts == row.restarts;
+    // A former agent's mark does not count: its place may be cleared already.
+    const bool is_marked =
+        attempt.placed && row.mark && row.mark->attempt == attempt.id && row.mark->restarts == row.restarts;
     if (!is_marked) return row.held ? place(key, attempt, row) : hold(key);
     if (row.held) {
         commands_.releases.push_back(key);
@@ -327,7 +335,12 @@ void PlacedJobs::decide_free(const std::string& key, const JobRow& row, std::int
         return cancel_in_larder(key);
     }
     if (!row.mark) return;  // submitted before job_submit.lua was there: not ours
-    if (row.stage == JobStage::running && mirrored_.contains(key)) return cancel_in_larder(key);
+    if (row.stage == JobStage::running) {
+        // Somebody else has released the job. One that cannot be requeued runs on, outside Larder.
+        if (!row.may_requeue) return cancel_in_larder(key);
+        commands_.updates.push_back({"requeuehold", key});
+        return;
+    }
     if (row.stage != JobStage::pending) return;
     if (over_.contains(key)) {
         commands_.cancels.push_back(key);
@@ -349,25 +362,19 @@ void PlacedJobs::decide_free(const std::string& key, const JobRow& row, std::int
 void PlacedJobs::start(const PlacedStart& start, const Rows& rows, std::int64_t unix_s) {
     if (ended_.contains(start.id)) return;
     if (start.key.empty()) {
-        EngineEvent event = rejection("Slurm's jobs are submitted by sbatch, to one of Larder's partitions");
-        event.for_good = true;
-        event.job = start.id.job;
-        event.attempt = start.id.attempt;
-        ended_[start.id] = event;
-        events_.push_back(std::move(event));
-        return;
+        return reject(start.id, "Slurm's jobs are submitted by sbatch, to one of Larder's partitions", true);
     }
     const auto known = attempts_.find(start.key);
     if (known != attempts_.end() && known->second.id == start.id) {
         if (known->second.gpus_by_node.empty()) known->second.gpus_by_node = start.gpus_by_node;
         return;
     }
+    if (known != attempts_.end()) return reject(start.id, "the job's former attempt is not over in Slurm", false);
     Attempt attempt;
     attempt.id = start.id;
     attempt.grace_s = start.grace_s;
     attempt.gpus_by_node = start.gpus_by_node;
     for (const auto& [node, _] : start.gpus_by_node) attempt.nodes.push_back(node);
-    if (known != attempts_.end()) return;  // the former attempt is not over: Larder repeats the start when we attach
     const auto row = rows.find(start.key);
     auto& added = attempts_.emplace(start.key, std::move(attempt)).first->second;
     decide(start.key, added, row == rows.end() ? nullptr : &row->second, unix_s);
@@ -405,11 +412,17 @@ void PlacedJobs::note_late_signal(const std::string& key) {
 
 // --- jobs in Larder
 
-void PlacedJobs::set_mirrored(const std::set<std::string>& keys) {
-    for (const std::string& key : mirrored_) {
-        if (!keys.contains(key)) over_.insert(key);
+void PlacedJobs::set_mirrored(const std::set<std::string>& keys, const std::map<std::string, EndedInLarder>& ended,
+                              const Rows& rows) {
+    for (const auto& [key, end] : ended) {
+        const auto row = rows.find(key);
+        if (row == rows.end() || keys.contains(key)) continue;
+        // Slurm's job was submitted or requeued since: it is another one.
+        if (row->second.submitted_unix_s > end.at_unix_s + kClockSkew_s) continue;
+        if (end.was_cancelled || mirrored_.contains(key)) note_over(key, rows);
     }
     mirrored_ = {keys.begin(), keys.end()};
+    knows_queue_ = true;
     cancelling_.clear();
     ended_by_themselves_.clear();
 }
@@ -452,6 +465,10 @@ void PlacedJobs::cancel_in_larder(const std::string& key) {
     if (mirrored_.contains(key) && !cancelling_.contains(key)) to_cancel_.insert(key);
 }
 
+bool PlacedJobs::needs_nodes() const {
+    return !has_looked_ || std::ranges::any_of(attempts_, [](const auto& entry) { return entry.second.nodes.empty(); });
+}
+
 // --- reports and commands
 
 void PlacedJobs::hold(const std::string& key) {
@@ -480,6 +497,15 @@ void PlacedJobs::finish(const std::string& key, Attempt& attempt, EngineEvent ev
     if (event.kind == EngineEvent::Kind::ended && !event.was_stopping) ended_by_themselves_.insert(key);
     events_.push_back(std::move(event));
     finished_.insert(key);
+}
+
+void PlacedJobs::reject(AttemptId id, std::string why, bool for_good) {
+    EngineEvent event = rejection(std::move(why));
+    event.for_good = for_good;
+    event.job = id.job;
+    event.attempt = id.attempt;
+    ended_[id] = event;
+    events_.push_back(std::move(event));
 }
 
 void PlacedJobs::sweep() {

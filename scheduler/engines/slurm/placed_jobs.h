@@ -47,6 +47,12 @@ struct SlurmCommands {
     }
 };
 
+// How a job ended in Larder.
+struct EndedInLarder {
+    bool was_cancelled = false;
+    std::int64_t at_unix_s = 0;
+};
+
 class PlacedJobs {
 public:
     using Rows = std::map<std::string, JobRow, std::less<>>;
@@ -65,8 +71,10 @@ public:
     void refuse_placement(const std::string& key, const std::string& why);
     void note_late_signal(const std::string& key);  // the job had ended before
 
-    // Larder's jobs that have not ended, by their Slurm key. Replaces what is known.
-    void set_mirrored(const std::set<std::string>& keys);
+    // Larder's jobs that have not ended, by their Slurm key, and those that its history has last: replaces what is
+    // known. A job that is in neither is submitted again.
+    void set_mirrored(const std::set<std::string>& keys, const std::map<std::string, EndedInLarder>& ended,
+                      const Rows& rows);
     void note_submitted(const std::string& key) { mirrored_.insert(key); }
     void note_refused(const std::string& key, const std::string& why, const Rows& rows, std::int64_t unix_s);
     // The job has ended in Larder. It is cancelled in Slurm, unless it had ended there first.
@@ -76,10 +84,12 @@ public:
     // Since the last call.
     SlurmCommands take_commands() { return std::exchange(commands_, {}); }
     std::vector<EngineEvent> take_events() { return std::exchange(events_, {}); }
-    // The Slurm jobs that have no Larder job yet, in the order of their submission, and those whose Larder job is in
-    // vain.
-    std::vector<const JobRow*> to_submit() const;  // valid until the next look
+    // Slurm jobs to submit to Larder, oldest first. Valid until the next look.
+    std::vector<const JobRow*> to_submit() const;
+    // Larder jobs whose Slurm job is gone.
     const std::set<std::string>& to_cancel() const { return to_cancel_; }
+    // True if the next look needs all nodes of the jobs that run, however long their lists are.
+    bool needs_nodes() const;
 
     // The full state for an agent that attaches. Ended attempts are in it until forget_ended().
     std::vector<EngineEvent> node_events() const;
@@ -93,7 +103,8 @@ private:
         std::vector<std::string> nodes;
         double grace_s = 30;
         std::uint32_t restarts = 0;
-        bool placed = false;  // Slurm was told
+        bool placed = false;     // Slurm was told
+        bool had_ended = false;  // before this agent looked first
         bool begun = false;
         bool stop_wanted = false;
         bool signalled = false;
@@ -124,6 +135,7 @@ private:
     void report(Attempt& attempt, EngineEvent event);
     // The attempt is over: it is dropped with the next sweep.
     void finish(const std::string& key, Attempt& attempt, EngineEvent event);
+    void reject(AttemptId id, std::string why, bool for_good);
     void cancel_in_larder(const std::string& key);
     void sweep();
 
@@ -142,6 +154,7 @@ private:
     std::vector<const JobRow*> to_submit_;
     std::set<std::string> to_cancel_;
     bool has_looked_ = false;
+    bool knows_queue_ = false;  // mirrored_ is Larder's, and not only what this agent has submitted
     std::int64_t unix_s_ = 0;
 };
 

@@ -10,9 +10,19 @@
 namespace larder::scheduler::slurm {
 namespace {
 
-// The widths of kQueueColumns and kNodeColumns.
-constexpr std::array<std::size_t, 15> kQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 65, 65, 12, 48, 257, 385};
+// The columns of squeue, and the widths of those of squeue and sinfo.
+constexpr std::array<std::string_view, 16> kQueueNames{"JobID",        "ArrayJobID", "ArrayTaskID", "State",
+                                                       "PriorityLong", "NumNodes",   "RestartCnt",  "Requeue",
+                                                       "exit_code",    "SubmitTime", "Account",     "tres-per-node",
+                                                       "Dependency",   "Reason",     "NodeList",    "admin_comment"};
+using QueueWidths = std::array<std::size_t, kQueueNames.size()>;
+constexpr QueueWidths kQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 65, 65, 12, 48, 257, 385};
+constexpr QueueWidths kWideQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 65, 65, 12, 48, 4097, 385};
 constexpr std::array<std::size_t, 4> kNodeWidths{65, 24, 65, 65};
+
+constexpr const QueueWidths& queue_widths(bool is_wide) {
+    return is_wide ? kWideQueueWidths : kQueueWidths;
+}
 
 std::string_view trim(std::string_view text) {
     const std::size_t begin = std::min(text.find_first_not_of(' '), text.size());
@@ -122,15 +132,20 @@ std::string text_of(const JobMark& mark) {
     return text;
 }
 
-const char* const kQueueColumns =
-    "JobID:12,ArrayJobID:12,ArrayTaskID:12,State:16,PriorityLong:12,NumNodes:8,RestartCnt:8,Requeue:4,exit_code:8,"
-    "Account:65,tres-per-node:65,Dependency:12,Reason:48,NodeList:257,admin_comment:385";
+std::string queue_columns(bool is_wide) {
+    std::string columns;
+    for (std::size_t i = 0; i < kQueueNames.size(); ++i) {
+        columns +=
+            (i == 0 ? "" : ",") + std::string(kQueueNames.at(i)) + ":" + std::to_string(queue_widths(is_wide).at(i));
+    }
+    return columns;
+}
 
-Result<JobRow> parse_job_row(std::string_view line) {
-    const auto columns = columns_of(line, kQueueWidths);
+Result<JobRow> parse_job_row(std::string_view line, bool is_wide) {
+    const auto columns = columns_of(line, queue_widths(is_wide));
     if (!columns) return fail(ErrorCode::protocol, "squeue printed a line that is too short: " + std::string(line));
-    const auto& [id, array, task, state, priority, nodes, restarts, requeue, status, account, tres, dependency, reason,
-                 on, mark] = *columns;
+    const auto& [id, array, task, state, priority, nodes, restarts, requeue, status, submitted, account, tres,
+                 dependency, reason, on, mark] = *columns;
     JobRow row;
     row.key = task.empty() ? std::string(id) : std::string(array) + "_" + std::string(task);
     row.state = state;
@@ -141,6 +156,7 @@ Result<JobRow> parse_job_row(std::string_view line) {
     row.nodes_wanted = number_of<std::uint32_t>(nodes.substr(0, nodes.find('-')), 1);
     row.restarts = number_of<std::uint32_t>(restarts);
     row.wait_status = number_of<int>(status);
+    row.submitted_unix_s = number_of<std::int64_t>(submitted);
     row.account = account;
     const Gpus gpus = parse_gpus(tres);
     row.gpus_per_node = gpus.count;
@@ -152,7 +168,7 @@ Result<JobRow> parse_job_row(std::string_view line) {
     return row;
 }
 
-Result<void> JobRows::update(std::string_view squeue) {
+Result<void> JobRows::update(std::string_view squeue, bool is_wide) {
     ++looks_;
     while (!squeue.empty()) {
         const std::string_view text = next_part(squeue, '\n');
@@ -163,7 +179,7 @@ Result<void> JobRows::update(std::string_view squeue) {
             known->second.look = looks_;
             continue;
         }
-        auto row = parse_job_row(text);
+        auto row = parse_job_row(text, is_wide);
         if (!row) return std::unexpected(row.error());
         lines_[std::string(numbers)] = {.text = std::string(text), .key = row->key, .look = looks_};
         const std::string key = row->key;

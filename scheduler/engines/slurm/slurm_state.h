@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads what squeue and sinfo print, with the columns of kQueueColumns and kNodeColumns, and the mark that Larder keeps
+// Reads what squeue and sinfo print, with queue_columns() and kNodeColumns, and the mark that Larder keeps
 // in a job's AdminComment. Users cannot change an AdminComment. So the mark is where Slurm itself remembers which
 // attempt of Larder a job is: no restart of slurmctld or of the agent loses one without the other.
 
@@ -51,21 +51,23 @@ struct JobRow {
     std::uint32_t gpus_per_node = 0;
     std::string gpu_type;
     std::uint32_t restarts = 0;
-    int wait_status = 0;  // as of waitpid()
+    int wait_status = 0;                // as of waitpid()
+    std::int64_t submitted_unix_s = 0;  // or requeued last
     std::string account;
     std::string reason;
     std::string nodes;  // that it runs on, as Slurm writes them
     std::optional<JobMark> mark;
 };
 
-// The columns have fixed widths, so that no text of a user can pretend to be another column.
-extern const char* const kQueueColumns;
-Result<JobRow> parse_job_row(std::string_view line);
+// The columns have fixed widths, so that no text of a user can pretend to be another column. The wide ones have room
+// for the nodes of a job that runs on very many, and take several KiB for each job.
+std::string queue_columns(bool is_wide);
+Result<JobRow> parse_job_row(std::string_view line, bool is_wide = false);
 
 // Keeps the rows of the last look. A row that has not changed is not parsed again.
 class JobRows {
 public:
-    Result<void> update(std::string_view squeue);
+    Result<void> update(std::string_view squeue, bool is_wide = false);
     const std::map<std::string, JobRow, std::less<>>& rows() const { return rows_; }
 
 private:

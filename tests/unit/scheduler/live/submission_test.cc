@@ -47,6 +47,27 @@ TEST(Submission, ValidJobIsAccepted) {
     EXPECT_TRUE(check(wide)) << "it may run on fewer GPUs";
 }
 
+TEST(Submission, OnlyOperatorsSubmitJobsOfSlurm) {
+    const std::vector<Tenant> tenants{{.name = "default"}};
+    for (const bool is_operator : {false, true}) {
+        const SubmissionLimits limits{.cluster = kCluster,
+                                      .tenants = tenants,
+                                      .datasets = {},
+                                      .by = {.uid = 7, .name = {}, .is_operator = is_operator},
+                                      .engine_takes_parameters = true};
+        const auto checked = [&](const std::string& name, const std::string& parameter) {
+            return check_submission(
+                {.name = name, .command = {"true"}, .directory = "/", .engine_parameters = {{parameter, "456"}}},
+                limits);
+        };
+        EXPECT_TRUE(checked("resnet", "image"));
+        for (const auto& refused : {checked("slurm-456", "image"), checked("resnet", "slurm_job")}) {
+            const auto code = refused ? std::nullopt : std::optional(refused.error().code);
+            EXPECT_EQ(code, is_operator ? std::nullopt : std::optional(ErrorCode::permission_denied));
+        }
+    }
+}
+
 TEST(Submission, InvalidJobIsRefusedWithReason) {
     const std::vector<Refusal> refusals{
         {[](Submission& job) { job.gpus = 17; }, ErrorCode::no_space, "asks for 17 GPUs, but the cluster has 16"},

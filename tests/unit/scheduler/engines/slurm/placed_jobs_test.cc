@@ -223,7 +223,7 @@ TEST_F(PlacedJob, RequeueByAnOperatorIsAnEvictionAndByALostNodeALoss) {
 }
 
 TEST_F(PlacedJob, CancelledJobIsCancelledInLarder) {
-    jobs_.set_mirrored({"7"});
+    jobs_.set_mirrored({"7"}, {}, rows_);
     run();
     set("CANCELLED", JobStage::ended);
     look();
@@ -233,7 +233,7 @@ TEST_F(PlacedJob, CancelledJobIsCancelledInLarder) {
 }
 
 TEST_F(PlacedJob, JobThatIsOverInLarderIsCancelledInSlurm) {
-    jobs_.set_mirrored({"7"});
+    jobs_.set_mirrored({"7"}, {}, rows_);
     look();
     jobs_.note_over("7", rows_);
     look();
@@ -242,7 +242,7 @@ TEST_F(PlacedJob, JobThatIsOverInLarderIsCancelledInSlurm) {
 }
 
 TEST_F(PlacedJob, JobThatIsRequeuedAfterItsEndIsANewOne) {
-    jobs_.set_mirrored({"7"});
+    jobs_.set_mirrored({"7"}, {}, rows_);
     run();
     set("COMPLETED", JobStage::ended);
     look();
@@ -261,14 +261,104 @@ TEST_F(PlacedJob, JobThatIsRequeuedAfterItsEndIsANewOne) {
 TEST_F(PlacedJob, NewAgentDoesNotSubmitWhatLarderHas) {
     look();
     EXPECT_EQ(jobs_.to_submit().size(), 1u);
-    jobs_.set_mirrored({"7"});
+    jobs_.set_mirrored({"7"}, {}, rows_);
     EXPECT_TRUE(jobs_.to_submit().empty());
+}
+
+TEST_F(PlacedJob, QueueThatHasLostAJobGetsItAgain) {
+    jobs_.set_mirrored({"7"}, {}, rows_);
+    jobs_.set_mirrored({}, {}, rows_);
+    look();
+    EXPECT_TRUE(commands_.empty());
+    EXPECT_EQ(jobs_.to_submit().size(), 1u);
+}
+
+TEST_F(PlacedJob, JobThatHasEndedInLarderMeanwhileIsCancelledInSlurm) {
+    row().submitted_unix_s = 900;
+    for (const bool was_cancelled : {true, false}) {
+        jobs_ = {};
+        jobs_.set_mirrored({"7"}, {}, rows_);
+        jobs_.set_mirrored({}, {{"7", {was_cancelled, 950}}}, rows_);
+        look();
+        EXPECT_EQ(commands_.cancels, std::vector<std::string>{"7"});
+        EXPECT_TRUE(jobs_.to_submit().empty());
+    }
+}
+
+TEST_F(PlacedJob, OldEndOfTheSameNumberCancelsNothing) {
+    row().submitted_unix_s = 900;
+    for (const std::int64_t ended : {800, 890}) {
+        jobs_ = {};
+        jobs_.set_mirrored({}, {{"7", {true, ended}}}, rows_);
+        look();
+        EXPECT_TRUE(commands_.empty());
+        EXPECT_EQ(jobs_.to_submit().size(), 1u);
+    }
+}
+
+TEST_F(PlacedJob, ReleaseByHandIsUndoneBeforeAndAfterTheJobBegins) {
+    row().held = false;
+    look();
+    EXPECT_EQ(commands_.updates, (std::vector<std::vector<std::string>>{{"hold", "7"}}));
+    set("RUNNING", JobStage::running);
+    look();
+    EXPECT_EQ(commands_.updates, (std::vector<std::vector<std::string>>{{"requeuehold", "7"}}));
+    row().may_requeue = false;
+    look();
+    EXPECT_TRUE(commands_.empty());
+}
+
+TEST_F(PlacedJob, StartBeforeTheFormerAttemptIsOverIsRejectedForNow) {
+    run();
+    jobs_.start({.id = {12, 2}, .key = "7", .gpus_by_node = {{"n2", 2}}}, rows_, now_s_);
+    EXPECT_TRUE(jobs_.take_commands().empty());
+    events_ = jobs_.take_events();
+    ASSERT_EQ(event(), Kind::rejected);
+    EXPECT_EQ(events_[0].attempt, 2u);
+    EXPECT_FALSE(events_[0].for_good);
+}
+
+TEST_F(PlacedJob, InteractiveJobIsCancelledAfterItsGrace) {
+    row().may_requeue = false;
+    run();
+    jobs_.stop(kAttempt, rows_, now_s_);
+    commands_ = jobs_.take_commands();
+    now_s_ += 10;
+    look();
+    EXPECT_TRUE(commands_.kills.empty());
+    EXPECT_EQ(commands_.cancels, std::vector<std::string>{"7"});
+}
+
+TEST_F(PlacedJob, NewAgentRequeuesAnEndedJobOnlyIfLarderStillHasIt) {
+    for (const bool is_mirrored : {true, false}) {
+        jobs_ = {};
+        row() = held_job();
+        row().held = false;
+        row().mark = parse_mark("larder,attempt=12.1,restarts=0,stop-grace=5,kill=900");
+        set("FAILED", JobStage::ended);
+        row().wait_status = 9;
+        look();
+        EXPECT_TRUE(commands_.empty()) << "the queue is not known";
+        EXPECT_TRUE(events_.size() == 2 && events_[0].node == "n1") << "the nodes' events only";
+        jobs_.set_mirrored(is_mirrored ? std::set<std::string>{"7"} : std::set<std::string>{}, {}, rows_);
+        look();
+        EXPECT_EQ(commands_.updates.size(), is_mirrored ? 1u : 0u);
+        EXPECT_EQ(event(), is_mirrored ? std::nullopt : std::optional(Kind::ended));
+    }
 }
 
 TEST_F(PlacedJob, NewAgentFindsWhatRunsAndNotWhatWasNeverReleased) {
     row().mark = parse_mark("larder,attempt=12.1,restarts=0,stop-grace=5");
     look();
     EXPECT_TRUE(jobs_.attempt_events().empty());
+    ASSERT_EQ(commands_.updates.size(), 1u);
+    EXPECT_EQ(commands_.updates[0].back(), "ReqNodeList=") << "its place is cleared";
+    // The row has the mark still.
+    jobs_.start({.id = kAttempt, .key = "7", .grace_s = 5, .gpus_by_node = {{"n2", 2}}}, rows_, now_s_);
+    commands_ = jobs_.take_commands();
+    EXPECT_TRUE(commands_.releases.empty());
+    ASSERT_EQ(commands_.placements.size(), 1u);
+    EXPECT_EQ(commands_.placements[0].words[2], "ReqNodeList=n2");
     jobs_ = {};
     row().held = false;
     row().nodes = "n1";

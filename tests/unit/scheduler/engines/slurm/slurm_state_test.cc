@@ -12,14 +12,25 @@ std::string padded(std::string text, std::size_t width) {
     return text;
 }
 
-// A line as squeue prints it with kQueueColumns.
+// A line as squeue prints it with queue_columns().
 std::string line(const std::string& id, const std::string& state, const std::string& mark,
-                 const std::string& account = "(null)", const std::string& array = "",
-                 const std::string& task = "N/A") {
+                 const std::string& account = "(null)", const std::string& array = "", const std::string& task = "N/A",
+                 const std::string& nodes = "n[1-2]", std::size_t nodes_width = 257) {
     return padded(id, 12) + padded(array.empty() ? id : array, 12) + padded(task, 12) + padded(state, 16) +
-           padded("0", 12) + padded("2", 8) + padded("1", 8) + padded("1", 4) + padded("768", 8) + padded(account, 65) +
-           padded("gres:gpu:a100:4", 65) + padded("(null)", 12) + padded("JobHeldUser", 48) + padded("n[1-2]", 257) +
-           mark + "\n";
+           padded("0", 12) + padded("2", 8) + padded("1", 8) + padded("1", 4) + padded("768", 8) +
+           padded("1700000000", 12) + padded(account, 65) + padded("gres:gpu:a100:4", 65) + padded("(null)", 12) +
+           padded("JobHeldUser", 48) + padded(nodes, nodes_width) + mark + "\n";
+}
+
+TEST(SlurmState, WideRowHasTheNodesOfALargeJob) {
+    std::string nodes = "n1";
+    for (int i = 2; i < 400; ++i) nodes += ",n" + std::to_string(i * 7);
+    std::string text = line("7", "RUNNING", "larder", "red", "", "N/A", nodes, 4097);
+    text.pop_back();
+    const auto row = parse_job_row(text, true);
+    ASSERT_TRUE(row);
+    EXPECT_EQ(expand_nodes(row->nodes).size(), 399u);
+    EXPECT_TRUE(row->mark);
 }
 
 TEST(SlurmState, RowOfAJobIsRead) {
@@ -36,6 +47,7 @@ TEST(SlurmState, RowOfAJobIsRead) {
     EXPECT_EQ(row->restarts, 1u);
     EXPECT_EQ(row->wait_status, 768);
     EXPECT_EQ(row->account, "red");
+    EXPECT_EQ(row->submitted_unix_s, 1'700'000'000);
     ASSERT_TRUE(row->mark && row->mark->attempt);
     EXPECT_EQ(row->mark->attempt->job, 12u);
     EXPECT_EQ(row->mark->words.at("epochs"), "3");
