@@ -457,16 +457,17 @@ Result<void> PlaceAgent::look() {
         }
         return std::move(ran->output);
     };
+    const bool is_wide = jobs_.needs_nodes();
+    const auto jobs_text = read({"squeue", "--noheader", "--array", "--states=all", "--partition=" + partitions,
+                                 "--Format", queue_columns(is_wide)});
+    if (!jobs_text) return std::unexpected(jobs_text.error());
+    // Read second: then a job that was requeued because its node failed is never seen before that node's failure.
     const auto nodes_text =
         read({"sinfo", "--noheader", "--Node", "--partition=" + partitions, "--Format", kNodeColumns});
     if (!nodes_text) return std::unexpected(nodes_text.error());
     // The nodes of a partition, and its jobs, are not gone at once: such an answer must not end all jobs in Larder.
     if (nodes_text->empty())
         return fail(ErrorCode::unavailable, "sinfo shows no nodes in the partitions " + partitions);
-    const bool is_wide = jobs_.needs_nodes();
-    const auto jobs_text = read({"squeue", "--noheader", "--array", "--states=all", "--partition=" + partitions,
-                                 "--Format", queue_columns(is_wide)});
-    if (!jobs_text) return std::unexpected(jobs_text.error());
     const auto nodes = parse_nodes(*nodes_text);
     if (!nodes) return std::unexpected(nodes.error());
     if (auto updated = rows_.update(*jobs_text, is_wide); !updated) return updated;
