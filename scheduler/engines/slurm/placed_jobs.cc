@@ -12,6 +12,7 @@
 namespace larder::scheduler::slurm {
 namespace {
 
+constexpr std::int64_t kRestPeriod_s = 2;  // between a requeue and the next start
 constexpr std::string_view kPrefix = "slurm-";
 constexpr std::int64_t kRefusalFirst_s = 2;
 constexpr std::int64_t kRefusalMost_s = 300;
@@ -268,6 +269,9 @@ void PlacedJobs::decide_pending(const std::string& key, Attempt& attempt, const 
     }
     if (!attempt.leaves_with && attempt.stop_wanted) attempt.leaves_with = stopped_event();
     if (attempt.leaves_with) return take_back(key, attempt, row);
+    // slurmd refuses a job that starts again in the second in which it was stopped: its credential is revoked.
+    const std::int64_t since_s = unix_s - row.submitted_unix_s;
+    if (row.held && row.restarts > 0 && since_s >= 0 && since_s <= kRestPeriod_s) return;
     // A former agent's mark does not count: its place may be cleared already.
     const bool is_marked =
         attempt.placed && row.mark && row.mark->attempt == attempt.id && row.mark->restarts == row.restarts;

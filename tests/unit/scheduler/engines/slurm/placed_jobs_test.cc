@@ -111,6 +111,19 @@ TEST_F(PlacedJob, StartGivesNodesAndMarkThenTheJobIsReleased) {
     EXPECT_EQ(commands_.placements.size(), 1u);
 }
 
+TEST_F(PlacedJob, RequeuedJobRestsBeforeItsNextStart) {
+    row().restarts = 1;
+    look();
+    row().submitted_unix_s = now_s_;
+    start();
+    EXPECT_TRUE(commands_.placements.empty());
+    look();
+    look();
+    EXPECT_TRUE(commands_.placements.empty());
+    look();
+    EXPECT_EQ(commands_.placements.size(), 1u);
+}
+
 TEST_F(PlacedJob, PlaceOfAnotherShapeIsRejected) {
     row().nodes_wanted = 2;
     look();
