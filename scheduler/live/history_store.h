@@ -27,7 +27,7 @@ namespace larder::scheduler {
 
 struct HistoryStoreOptions {
     std::string directory;  // the rows are in its subdirectory queue/; made if missing
-    // Where several allocators that stand in for each other have the rows; then there is nothing in the directory.
+    // Opens the rows that several allocators share, in place of those in the directory; empty: they are not shared.
     OpenRows shared_rows;
     std::vector<std::string> gpu_types;  // of the cluster
     JobId number_seen = 0;               // a new queue's numbers start above it

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from programs import Campaign, Child, Failure, wait_until
 
 import kubernetes
-from allocator_process import node_report
+from allocator_process import HeldLeases, node_report
 from http_api import Answer, UnixConnection, ask
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -279,21 +279,13 @@ class Client(Worker):
                 self.number += CLIENTS
 
 
-@dataclasses.dataclass
-class Lease:
-    began: float
-    ends: float
-    rate: float  # bytes per second, like the floor
-    floor: float
-
-
 class Node(Worker):
     """Reports for a node, as larderd does, and notes which rates are in force there, and when."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         super().__init__(cluster)
         self.node = name
-        self.leases: list[Lease] = []
+        self.leases = HeldLeases()
 
     def work(self) -> None:
         applied = 0
@@ -311,17 +303,7 @@ class Node(Worker):
                 raise Failure(f"a report was answered with {answer.status}: {answer.body!r}")
             lease = answer.json()["lease"]
             applied = lease["number"]
-            rate = sum(rate["bytes_per_second"] for rate in lease["rates"])
-            self.leases.append(
-                Lease(time.monotonic(), sent + lease["lease_ms"] / 1000, rate, lease["floor_bytes_per_second"])
-            )
-
-    def rate_at(self, at: float) -> float:
-        """The most that the node may take then: the rate of its last lease or, once that has expired, its floor."""
-        begun = [lease for lease in self.leases if lease.began <= at]
-        if not begun:
-            return 0.0
-        return begun[-1].rate if at < begun[-1].ends else begun[-1].floor
+            self.leases.add(sent, lease)
 
 
 class Submitter(Worker):
@@ -475,8 +457,8 @@ class Round:
                 raise Failure(f"job {job} ran {len(runs)} times, in attempts {runs}")
 
     def check_rates(self, nodes: list[Node]) -> None:
-        for at in sorted(lease.began for node in nodes for lease in node.leases):
-            rates = [node.rate_at(at) for node in nodes]
+        for at in sorted(begins for node in nodes for begins in node.leases.begins()):
+            rates = [node.leases.rate_at(at) for node in nodes]
             if sum(rates) > REMOTE * (1 + 1e-9):
                 raise Failure(f"the rates {rates} were in force at a time, together more than {REMOTE}")
 

@@ -71,6 +71,32 @@ class Allocator:
         return self._process.wait(60)
 
 
+class HeldLeases:
+    """The leases that a node has been answered, in their order, and the rates that they allow."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[float, float, float, float]] = []  # from, until, bytes per second, and afterwards
+
+    def add(self, sent: float, lease: dict) -> None:
+        """Notes a lease that arrives now, in the answer to a report of the time `sent`."""
+        rate = sum(rate["bytes_per_second"] for rate in lease["rates"])
+        self._held.append((time.monotonic(), sent + lease["lease_ms"] / 1000, rate, lease["floor_bytes_per_second"]))
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def begins(self) -> list[float]:
+        return [begins for begins, *_ in self._held]
+
+    def rate_at(self, at: float) -> float:
+        """The most that the node may take then: the rate of its last lease or, once that has expired, its floor."""
+        begun = [lease for lease in self._held if lease[0] <= at]
+        if not begun:
+            return 0.0
+        _, ends, rate, floor = begun[-1]
+        return rate if at < ends else floor
+
+
 def node_report(node: str = "a", **changes: object) -> dict[str, object]:
     """One node with 100 GB of cache, and job "vision" reading the 200 GB of "images" on it."""
     report: dict[str, object] = {

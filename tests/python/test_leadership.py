@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from allocator_process import node_report
+from allocator_process import HeldLeases, node_report
 from http_api import Answer, UnixConnection, ask
 from servers import ServerProgram
 
@@ -238,8 +238,7 @@ class Node(threading.Thread):
         super().__init__(daemon=True)
         self.allocators = allocators
         self.name = name
-        self.in_force: list[tuple[float, float, float, float]] = []  # from, until, bytes per second, and afterwards
-        self.leases = 0
+        self.leases = HeldLeases()
         self.ends = threading.Event()
 
     def run(self) -> None:
@@ -257,19 +256,8 @@ class Node(threading.Thread):
                 continue
             assert answer.status == 200, answer
             lease = answer.json()["lease"]
-            now = time.monotonic()
             applied = lease["number"]
-            self.leases += 1
-            rate = sum(rate["bytes_per_second"] for rate in lease["rates"])
-            self.in_force.append((now, sent + lease["lease_ms"] / 1000, rate, lease["floor_bytes_per_second"]))
-
-    def rate_at(self, at: float) -> float:
-        """The most that the node may take then: the rate of its last lease or, once that has expired, its floor."""
-        begun = [lease for lease in self.in_force if lease[0] <= at]
-        if not begun:
-            return 0.0
-        _, ends, rate, floor = begun[-1]
-        return rate if at < ends else floor
+            self.leases.add(sent, lease)
 
 
 @pytest.mark.parametrize("fault", ["end", "stop"])
@@ -282,23 +270,23 @@ def test_leases_of_two_leaders_never_exceed_the_remote(allocators: Allocators, f
 
     def leased_since(before: list[int]) -> bool:
         assert all(node.is_alive() for node in nodes)
-        return all(node.leases > leases for node, leases in zip(nodes, before))
+        return all(len(node.leases) > leases for node, leases in zip(nodes, before))
 
-    before = [node.leases for node in nodes]
+    before = [len(node.leases) for node in nodes]
     allocators.until(lambda: leased_since(before), "no leases")
     allocators.signal(leader, signal.SIGTERM if fault == "end" else signal.SIGSTOP)
     allocators.until(lambda: not allocators.leads(leader), "still leads")
     assert allocators.leader() != leader
-    before = [node.leases for node in nodes]
+    before = [len(node.leases) for node in nodes]
     allocators.until(lambda: leased_since(before), "no leases of the next leader")
     if fault == "stop":
         allocators.signal(leader, signal.SIGCONT)
-    before = [node.leases for node in nodes]
+    before = [len(node.leases) for node in nodes]
     allocators.until(lambda: leased_since(before), "no leases")
     for node in nodes:
         node.ends.set()
         node.join()
-    most = max(sum(node.rate_at(at) for node in nodes) for other in nodes for at, *_ in other.in_force)
+    most = max(sum(node.leases.rate_at(at) for node in nodes) for other in nodes for at in other.leases.begins())
     assert 0.5 * REMOTE < most <= REMOTE * (1 + 1e-9), most
 
 

@@ -162,7 +162,7 @@ class ControlPlane:
             for name in ("--kubeconfig", "--authentication-kubeconfig", "--authorization-kubeconfig")
         ]
         server = f"https://127.0.0.1:{self._port}"
-        # By default these programs make 20 to 50 requests a second.
+        # Their defaults of 20 to 50 requests a second are too slow for tests.
         fast = ("--kube-api-qps=1000", "--kube-api-burst=1000")
         self._options: dict[str, list[object]] = {
             "etcd": [

@@ -94,12 +94,9 @@ void PlacedJobs::look(const Rows& rows, const std::vector<NodeRow>& nodes, std::
     std::erase_if(over_, [&](const std::string& key) { return !rows.contains(key); });
     std::erase_if(refusals_, [&](const auto& refusal) { return !rows.contains(refusal.first); });
     sweep();
-    // By number: Larder keeps the order in which users have submitted.
-    std::ranges::sort(to_submit_, [](const JobRow* one, const JobRow* other) {
-        return std::pair(one->key.find_first_of('_') == std::string::npos ? one->key.size() : one->key.find('_'),
-                         one->key) <
-               std::pair(other->key.find_first_of('_') == std::string::npos ? other->key.size() : other->key.find('_'),
-                         other->key);
+    // Larder keeps the order in which users have submitted, which is that of the numbers.
+    std::ranges::sort(to_submit_, {}, [](const JobRow* row) {
+        return std::pair(std::min(row->key.find('_'), row->key.size()), std::string_view(row->key));
     });
 }
 
@@ -456,7 +453,7 @@ void PlacedJobs::note_over(const std::string& key, const Rows& rows) {
     if (row != rows.end() && row->second.stage != JobStage::ended) over_.insert(key);
 }
 
-// What is known of Larder's queue may be newer than the look.
+// Larder's queue may have been read after the look, and may have some of these jobs by now.
 std::vector<const JobRow*> PlacedJobs::to_submit() const {
     std::vector<const JobRow*> rows;
     rows.reserve(to_submit_.size());

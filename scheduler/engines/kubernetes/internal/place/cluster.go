@@ -68,23 +68,23 @@ func placePatch(step Step, attempt *Attempt) object {
 }
 
 func (c *cluster) patchPod(ctx context.Context, pod *Pod, patch object) error {
-	patch["metadata"].(object)["uid"] = pod.UID
-	text, err := json.Marshal(patch)
-	if err != nil {
-		return fmt.Errorf("encode the patch of pod %s: %w", pod.Name, err)
-	}
 	named := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-	return c.client.Patch(ctx, named, client.RawPatch(types.StrategicMergePatchType, text))
+	return c.patch(ctx, named, pod.UID, types.StrategicMergePatchType, patch)
 }
 
 func (c *cluster) patchJob(ctx context.Context, job *Job, patch object) error {
-	patch["metadata"].(object)["uid"] = job.UID
+	named := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name}}
+	return c.patch(ctx, named, job.UID, types.MergePatchType, patch)
+}
+
+// patch fails if another object has the name by now.
+func (c *cluster) patch(ctx context.Context, named client.Object, uid types.UID, kind types.PatchType, patch object) error {
+	patch["metadata"].(object)["uid"] = uid
 	text, err := json.Marshal(patch)
 	if err != nil {
-		return fmt.Errorf("encode the patch of Job %s: %w", job.Name, err)
+		return fmt.Errorf("encode the patch of %s: %w", named.GetName(), err)
 	}
-	named := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name}}
-	return c.client.Patch(ctx, named, client.RawPatch(types.MergePatchType, text))
+	return c.client.Patch(ctx, named, client.RawPatch(kind, text))
 }
 
 // annotateJob sets an annotation of a Job, or removes it if the value is empty.
