@@ -1,15 +1,18 @@
 #!/usr/bin/python3
-"""Three allocators and an etcd of three members, each on a machine of its own (a network namespace), lose each other at
-random: the leader is killed, stopped for a while, or cut off from etcd, from the clients, or from all; members of etcd
-are killed or cut off. Meanwhile clients register jobs and read the registrations, nodes report and take leases, and an
-agent runs submitted jobs.
+"""Three allocators, an etcd of three members and two node daemons, each on a machine of its own (a network namespace,
+and clocks that disagree with the others'), lose each other at random: the leader is killed, stopped for a while, or cut
+off from etcd, from the clients, or from all; its wall clock jumps; members of etcd are killed or cut off; a node is cut
+off. Meanwhile clients register jobs and read the registrations, jobs read through the daemons, other nodes only report
+and take leases, and an agent runs submitted jobs.
 
 Whenever a majority of etcd and an allocator are well, one leads within 10 s. The answers to the clients are those of
 registers that behave one operation at a time (checked by porcupine, a checker of linearisability). The rates in force on
-all nodes never add up to more than the remote's bandwidth. Each acknowledged job runs once. Needs root."""
+all nodes never add up to more than the remote's bandwidth, and neither do the bytes that the daemons take from it. Each
+acknowledged job runs once. Needs root."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import http.client
 import itertools
@@ -22,68 +25,34 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 
+from machines import Machines, WallClock, in_own_network
 from programs import Campaign, Child, Failure, wait_until
+from reading_nodes import ReadingNode, check_bytes, write_dataset
 
 import kubernetes
 from allocator_process import HeldLeases, node_report
 from http_api import Answer, UnixConnection, ask
 
 HERE = pathlib.Path(__file__).resolve().parent
-REMOTE = 1_000_000_000  # bytes/s
+REMOTE = 40_000_000  # bytes/s
+FLOOR = 100_000
 LEASE_S = 8  # longer than it takes until another allocator leads
 TAKE_OVER_S = 10.0
+STOPPED_S = 30.0
 # Until a leader that was cut off has stepped down, and for the requests that it held up.
 SETTLE_S = 60.0
 CLIENTS = 4
 UNDECIDED = 3  # exit code of `linearizable`
-NODES = 3
+NODES = 3  # that only report
 KEYS = ("a", "b", "c", "d")
 FAULTS_OF_ROUND = 4
 ALLOCATORS = ("a0", "a1", "a2")
 MEMBERS = ("e0", "e1", "e2")
-ADDRESS = {name: f"10.99.0.{number}" for number, name in enumerate((*ALLOCATORS, *MEMBERS), start=1)}
+READING = ("r0", "r1")
+ADDRESS = {name: f"10.99.0.{number}" for number, name in enumerate((*ALLOCATORS, *MEMBERS, *READING), start=1)}
 CLIENT = "10.99.0.100"
 REFUSED = Answer(421, "", {}, b"")  # in place of an answer if nobody listens
-
-
-def run(*words: object) -> None:
-    subprocess.run([str(word) for word in words], check=True, capture_output=True)
-
-
-class Machines:
-    """Network namespaces that a bridge connects. Those of the clients and of this process are the bridge's own."""
-
-    def __init__(self) -> None:
-        run("ip", "link", "set", "lo", "up")
-        run("ip", "link", "add", "lan", "type", "bridge")
-        run("ip", "address", "add", f"{CLIENT}/24", "dev", "lan")
-        run("ip", "link", "set", "lan", "up")
-        for name, address in ADDRESS.items():
-            run("ip", "netns", "add", name)
-            run("ip", "link", "add", f"to-{name}", "type", "veth", "peer", "name", "eth0", "netns", name)
-            run("ip", "link", "set", f"to-{name}", "master", "lan", "up")
-            self.within(name, "ip", "address", "add", f"{address}/24", "dev", "eth0")
-            for device in ("eth0", "lo"):
-                self.within(name, "ip", "link", "set", device, "up")
-
-    @staticmethod
-    def within(name: str, *words: object) -> None:
-        run("ip", "netns", "exec", name, *words)
-
-    def cut(self, name: str, others: tuple[str, ...]) -> Callable[[], None]:
-        """Loses what `name` sends to the others. Returns what undoes it."""
-        for address in others:  # nobody has this hardware address
-            self.within(
-                name, "ip", "neighbour", "replace", address, "lladdr", "02:00:00:00:00:99", "nud", "permanent", "dev", "eth0"
-            )
-
-        def mend() -> None:
-            for address in others:
-                self.within(name, "ip", "neighbour", "del", address, "dev", "eth0")
-
-        return mend
 
 
 @dataclasses.dataclass
@@ -101,16 +70,24 @@ class History:
 
 
 class Cluster:
-    def __init__(self, campaign: Campaign, work: pathlib.Path) -> None:
+    def __init__(self, campaign: Campaign, work: pathlib.Path, machines: Machines, draw: random.Random) -> None:
         self.campaign = campaign
         self.work = work
-        self.machines = Machines()
+        self.machines = machines
+        self.wall_clocks = {
+            name: WallClock(campaign.bin / "larder_wall_clock.so", work / f"{name}.clock", draw) for name in ALLOCATORS
+        }
         self.children: dict[str, Child] = {}
         self.stopped: set[str] = set()
         self.ending = threading.Event()
         self.token = "0123456789abcdef0123456789abcdef"
-        (work / "tokens").write_text(f"operator clients {self.token}\n")
-        (work / "tokens").chmod(0o600)
+        tokens = [f"operator clients {self.token}"]
+        for name in READING:
+            self.token_file(name).write_text(f"{name}{self.token}\n")
+            tokens.append(f"node {name} {name}{self.token}")
+        (work / "tokens").write_text("\n".join(tokens) + "\n")
+        for file in (work / "tokens", *map(self.token_file, READING)):
+            file.chmod(0o600)
 
     def start(self, name: str) -> None:
         address = ADDRESS[name]
@@ -124,14 +101,22 @@ class Cluster:
             ]  # fmt: skip
         else:
             command = [
-                self.campaign.bin / "larder-allocator", "--socket", self.socket(name), "--remote-bandwidth", "1 GB/s",
-                "--lease", f"{LEASE_S} s", "--floor", "1 MB/s", "--listen", f"{address}:7600", "--plain-tcp", "true",
+                self.campaign.bin / "larder-allocator", "--socket", self.socket(name), "--remote-bandwidth", f"{REMOTE} B/s",
+                "--lease", f"{LEASE_S} s", "--floor", f"{FLOOR} B/s", "--listen", f"{address}:7600", "--plain-tcp", "true",
                 "--access.tokens", self.work / "tokens", "--etcd.name", name, "--etcd.lease", "3 s",
                 "--etcd.endpoints", ",".join(f"http://{ADDRESS[member]}:2379" for member in MEMBERS),
                 "--scheduler.engine", "agent", "--scheduler.node.n1.gpus", "64",
                 "--scheduler.directory", self.work / "jobs",
             ]  # fmt: skip
-        self.children[name] = Child(["ip", "netns", "exec", name, *command], self.work / f"{name}.log")
+        # A sanitizer's runtime must be loaded before any other library.
+        apart = {} if name in MEMBERS or self.campaign.sanitizer else self.wall_clocks[name].environment()
+        prefix = self.machines.prefix(name)
+        if apart:
+            prefix += ["env", *(f"{variable}={value}" for variable, value in apart.items())]
+        self.children[name] = Child([*prefix, *command], self.work / f"{name}.log")
+
+    def token_file(self, name: str) -> pathlib.Path:
+        return self.work / f"{name}.token"
 
     def socket(self, name: str) -> pathlib.Path:
         return self.work / f"{name}.sock"
@@ -335,12 +320,13 @@ class Submitter(Worker):
 
 
 class Round:
-    def __init__(self, campaign: Campaign, work: pathlib.Path, seed: int) -> None:
+    def __init__(self, campaign: Campaign, work: pathlib.Path, machines: Machines, draw: random.Random) -> None:
         self.campaign = campaign
         self.work = work
-        self.draw = random.Random(seed)
-        self.cluster = Cluster(campaign, work)
+        self.draw = draw
+        self.cluster = Cluster(campaign, work, machines, draw)
         self.history = History(work / "history")
+        self.reading: list[ReadingNode] = []
         self.agent: subprocess.Popen[bytes] | None = None
         (work / "runs").mkdir()
 
@@ -356,6 +342,16 @@ class Round:
             self.agent = subprocess.Popen(
                 [sys.executable, HERE.parent / "servers" / "process_agent.py", sockets, agent], stdout=log, stderr=log
             )
+        files = self.work / "files"
+        write_dataset(files, self.draw.randrange(1 << 31))
+        endpoints = ",".join(f"http://{ADDRESS[name]}:7600" for name in ALLOCATORS)
+        for name in READING:
+            self.reading.append(
+                ReadingNode(
+                    self.campaign, self.cluster.machines, name, self.work / name, files, endpoints,
+                    self.cluster.token_file(name),
+                )
+            )  # fmt: skip
 
     def fault(self) -> float:
         """Does one thing, and undoes it. Returns the seconds until another allocator led; 0: the leader was well."""
@@ -364,9 +360,13 @@ class Round:
         leader = cluster.wait_for_leader(SETTLE_S)
         etcd = tuple(ADDRESS[member] for member in MEMBERS)
         others = tuple(ADDRESS[name] for name in ALLOCATORS if name != leader)
+        nodes = (CLIENT, *(ADDRESS[name] for name in READING))
         kind = self.draw.choice(
-            ("kill", "end", "stop", "cut from etcd", "cut from clients", "cut from all", "kill etcd", "cut etcd")
-        )
+            (
+                "kill", "end", "stop", "cut from etcd", "cut from clients", "cut from all", "jump", "kill etcd", "cut etcd",
+                "cut node",
+            )
+        )  # fmt: skip
         began = time.monotonic()
         took = 0.0
         if kind in ("kill", "end"):
@@ -381,18 +381,24 @@ class Round:
             cluster.stop(leader)
             cluster.wait_for_leader(TAKE_OVER_S, leader)
             took = time.monotonic() - began
-            time.sleep(self.draw.uniform(0, 5))
+            time.sleep(self.draw.choice((self.draw.uniform(0, 5), STOPPED_S - took)))
             cluster.resume(leader)
         elif kind in ("cut from etcd", "cut from all"):
-            mend = cluster.machines.cut(leader, etcd if kind == "cut from etcd" else (*etcd, *others, CLIENT))
+            mend = cluster.machines.cut(leader, etcd if kind == "cut from etcd" else (*etcd, *others, *nodes))
             cluster.wait_for_leader(TAKE_OVER_S, leader)
             took = time.monotonic() - began
             time.sleep(self.draw.uniform(0, 5))
             mend()
         elif kind == "cut from clients":
-            mend = cluster.machines.cut(leader, (CLIENT,))
+            mend = cluster.machines.cut(leader, nodes)
             time.sleep(self.draw.uniform(1, 5))
             mend()
+        elif kind == "cut node":  # beyond the end of its lease, in half of all cases
+            mend = cluster.machines.cut(self.draw.choice(READING), tuple(ADDRESS[name] for name in ALLOCATORS))
+            time.sleep(self.draw.uniform(1, 2 * LEASE_S))
+            mend()
+        elif kind == "jump":
+            cluster.wall_clocks[leader].jump()
         else:
             member = self.draw.choice(MEMBERS)
             if kind == "kill etcd":
@@ -425,13 +431,17 @@ class Round:
         self.cluster.ending.set()
         for worker in workers:
             worker.finish()
+        for node in self.reading:
+            node.finish()
         self.check_jobs(submitter.acknowledged)
         self.check_rates(nodes)
+        check_bytes(self.reading, [node.leases for node in nodes], REMOTE)
         self.check_history()
         acknowledged = sum(worker.acknowledged for worker in workers if isinstance(worker, Client))
         self.campaign.report(
-            rounds=1, operations=acknowledged, jobs=len(submitter.acknowledged), take_over_ms_total=round(longest * 1000)
-        )
+            rounds=1, operations=acknowledged, jobs=len(submitter.acknowledged), take_over_ms_total=round(longest * 1000),
+            bytes_read=sum(node.bytes() for node in self.reading),
+        )  # fmt: skip
 
     def check_jobs(self, acknowledged: list[int]) -> None:
         def all_ended() -> bool:
@@ -439,7 +449,7 @@ class Round:
             if leader is None:
                 return False
             states: dict[int, str] = {}
-            for target in ("/v1/queue", "/v1/history"):
+            for target in ("/v1/queue", f"/v1/history?limit={1 << 20}"):
                 answer = ask(UnixConnection(self.cluster.socket(leader)), "GET", target)
                 if answer.status != 200:
                     return False
@@ -472,22 +482,13 @@ class Round:
         elif checked.returncode != 0:
             raise Failure(f"no order of the operations explains the answers: {checked.stdout}{checked.stderr}")
 
-    def end(self) -> None:
+    def close(self) -> None:
+        for node in self.reading:
+            node.discard()
         self.cluster.end()
         if self.agent is not None:
             self.agent.kill()
             self.agent.wait()
-
-
-def in_own_network() -> None:
-    """Runs this campaign in network and mount namespaces of its own, which end with it."""
-    if os.environ.get("LARDER_OWN_NETWORK"):
-        pathlib.Path("/run/netns").mkdir(exist_ok=True)
-        run("mount", "--make-rprivate", "/")
-        run("mount", "-t", "tmpfs", "none", "/run/netns")
-        return
-    command = ["unshare", "--net", "--mount", sys.executable, *sys.argv]
-    os.execvpe("unshare", command, os.environ | {"LARDER_OWN_NETWORK": "1"})
 
 
 def main() -> int:
@@ -503,17 +504,16 @@ def main() -> int:
     draw = random.Random(campaign.seed)
     seed = campaign.seed
     while True:
-        with campaign.directory(f"round-{seed}") as work:
-            this = Round(campaign, work, seed)
+        round_draw = random.Random(seed)
+        with (
+            campaign.directory(f"round-{seed}") as work,
+            Machines(CLIENT, ADDRESS, round_draw) as machines,
+            contextlib.closing(Round(campaign, work, machines, round_draw)) as this,
+        ):
             try:
                 this.run()
             except Failure as failure:
                 campaign.fail(failure, campaign.command(seconds=1, seed=seed))
-            finally:
-                this.end()
-        for name in ADDRESS:
-            run("ip", "netns", "del", name)
-        run("ip", "link", "del", "lan")
         if campaign.left_s() <= 0:
             return campaign.exit_code()
         seed = draw.randrange(1, 1 << 31)

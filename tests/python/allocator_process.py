@@ -88,6 +88,10 @@ class HeldLeases:
     def begins(self) -> list[float]:
         return [begins for begins, *_ in self._held]
 
+    def changes(self) -> list[float]:
+        """All times at which the rate may change."""
+        return [at for begins, ends, *_ in self._held for at in (begins, ends)]
+
     def rate_at(self, at: float) -> float:
         """The most that the node may take then: the rate of its last lease or, once that has expired, its floor."""
         begun = [lease for lease in self._held if lease[0] <= at]
