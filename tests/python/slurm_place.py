@@ -22,8 +22,9 @@ ENDED = ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL", "TIMEOUT")
 class PlaceSite:
     def __init__(
         self, programs: pathlib.Path, repository: pathlib.Path, directory: pathlib.Path, *options: str,
-        nodes: int = 8, gpus: int = 2, agent: bool = True, look: str = "200 ms",
+        nodes: int = 8, gpus: int = 2, agent: bool = True, look: str = "200 ms", accounting: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
+        """`accounting`: commands of sacctmgr."""
         self.programs = programs
         self.repository = repository
         self.directory = directory
@@ -43,7 +44,7 @@ class PlaceSite:
             )
             self.server = ServerProgram(
                 "slurm.py", directory / "slurm", "--nodes", nodes, "--gpus", gpus, "--partitions", "p,q",
-                "--etc", self._write_etc(),
+                "--etc", self._write_etc(), *(word for command in accounting for word in ("--accounting", command)),
             )  # fmt: skip
             kept = {name: value for name, value in os.environ.items() if not name.startswith(("LARDER_", "SLURM_"))}
             self.environment = kept | {"SLURM_CONF": self.server.values["conf"], "HOME": "/tmp"}

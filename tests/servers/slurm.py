@@ -5,6 +5,9 @@ each of --nodes, which share this machine. Jobs may run as any user.
 Takes its configuration from --etc, as /etc/slurm: slurm.conf and the files beside it. Its own settings replace those of
 the same names in slurm.conf.
 
+With --accounting it also runs slurmdbd on a MariaDB, which limits what jobs may use. Each --accounting is a command of
+sacctmgr, such as "add account red".
+
 Prints `conf`, the value of SLURM_CONF. Answers lines on standard input: {"do": "restart"} ends slurmctld and starts it
 again; {"do": "kill", "node": "n1"} kills a slurmd, whose jobs live on; {"do": "start", "node": "n1"} starts it again.
 Ends when its standard input is closed.
@@ -51,6 +54,31 @@ MailProg=/bin/true
 GresTypes=gpu
 """
 
+ACCOUNTING = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={port}
+AccountingStoragePass={directory}/munge.sock
+AccountingStorageEnforce=limits,qos
+AccountingStorageTRES=gres/gpu
+"""
+
+DATABASE_DAEMON = """\
+AuthType=auth/munge
+AuthInfo=socket={directory}/munge.sock
+DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort={port}
+SlurmUser=root
+PidFile={directory}/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort={database_port}
+StorageUser=slurm
+StoragePass={password}
+StorageLoc=slurm
+"""
+
 
 class Slurm:
     def __init__(self, arguments: argparse.Namespace) -> None:
@@ -59,6 +87,7 @@ class Slurm:
         self._nodes = [f"n{number}" for number in range(1, arguments.nodes + 1)]
         self._environment = os.environ | {"SLURM_CONF": str(self.conf)}
         self._children: list[program.Child] = []
+        self._accounting: list[str] = arguments.accounting
         self._write(arguments.etc, arguments.gpus, arguments.partitions.split(","))
 
     def _write(self, given: pathlib.Path, gpus: int, partitions: list[str]) -> None:
@@ -70,11 +99,13 @@ class Slurm:
         key.write_bytes(os.urandom(1024))
         key.chmod(0o400)
         host = socket.gethostname().split(".")[0]
-        held = [socket.socket() for _ in range(len(self._nodes) + 1)]  # all at once, so that no port is picked twice
+        held = [socket.socket() for _ in range(len(self._nodes) + 3)]  # all at once, so that no port is picked twice
         for one in held:
             one.bind(("127.0.0.1", 0))
-        port, *ports = [one.getsockname()[1] for one in held]
+        port, self._database_port, self._database_daemon_port, *ports = [one.getsockname()[1] for one in held]
         text = CONFIGURATION.format(host=host, port=port, directory=self._directory)
+        if self._accounting:
+            text += ACCOUNTING.format(directory=self._directory, port=self._database_daemon_port)
         self._ports = dict(zip(self._nodes, ports))
         for node, node_port in self._ports.items():
             text += f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=4 Gres=gpu:{gpus}\n"
@@ -106,9 +137,54 @@ class Slurm:
         )  # fmt: skip
         while not (self._directory / "munge.sock").exists():
             self._wait()
+        if self._accounting:
+            self._start_accounting()
         self._controller = self._start("slurmctld", "-D", "-f", self.conf)
         self._slurmd = {node: self._start("slurmd", "-D", "-f", self.conf, "-N", node) for node in self._nodes}
         self._wait_until_idle()
+        for command in self._accounting:  # limits of GPUs can be set once slurmctld has told slurmdbd of them
+            self._change_accounts(command)
+
+    def _start_accounting(self) -> None:
+        data, password = self._directory / "database", os.urandom(16).hex()
+        subprocess.run(
+            ["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=root", "--skip-test-db"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        first = self._directory / "database.sql"
+        first.touch(0o600)
+        first.write_text(
+            f"CREATE DATABASE slurm;\nCREATE USER slurm@'127.0.0.1' IDENTIFIED BY '{password}';\n"
+            "GRANT ALL ON slurm.* TO slurm@'127.0.0.1';\n"
+        )
+        self._start(
+            "mariadbd", "--no-defaults", "--user=root", f"--datadir={data}", f"--socket={self._directory}/database.sock",
+            "--bind-address=127.0.0.1", f"--port={self._database_port}", f"--init-file={first}",
+        )  # fmt: skip
+        self._wait_for_port(self._database_port)
+        settings = self.conf.parent / "slurmdbd.conf"  # slurmdbd looks for it beside slurm.conf
+        settings.touch(0o600)
+        settings.write_text(
+            DATABASE_DAEMON.format(
+                directory=self._directory, port=self._database_daemon_port, database_port=self._database_port,
+                password=password,
+            )
+        )  # fmt: skip
+        self._start("slurmdbd", "-D")
+        self._wait_for_port(self._database_daemon_port)
+        self._change_accounts("add cluster larder")
+
+    def _change_accounts(self, command: str) -> None:
+        ran = subprocess.run(
+            ["sacctmgr", "--immediate", *command.split()], env=self._environment, capture_output=True, text=True
+        )
+        if ran.returncode != 0:
+            sys.exit(f"sacctmgr {command}: {ran.stdout}{ran.stderr}")
+
+    def _wait_for_port(self, port: int) -> None:
+        with socket.socket() as connection:
+            while connection.connect_ex(("127.0.0.1", port)) != 0:
+                self._wait()
 
     def kill(self, node: str) -> None:
         slurmd = self._slurmd[node]
@@ -118,9 +194,7 @@ class Slurm:
     def start_node(self, node: str) -> None:
         """Starts the node's slurmd, and waits until it listens: slurmctld would tell it only later that a job has ended."""
         self._slurmd[node] = self._start("slurmd", "-D", "-f", self.conf, "-N", node)
-        with socket.socket() as connection:
-            while connection.connect_ex(("127.0.0.1", self._ports[node])) != 0:
-                self._wait()
+        self._wait_for_port(self._ports[node])
 
     def restart(self) -> None:
         self._controller.stop()
@@ -167,6 +241,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=2, help="of each node")
     parser.add_argument("--partitions", default="p", help="of all nodes; the first is the default one")
+    parser.add_argument("--accounting", action="append", default=[])
     parser.add_argument("--etc", type=pathlib.Path, required=True)
     arguments = parser.parse_args()
     program.end_on_sigterm()
