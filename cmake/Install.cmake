@@ -29,7 +29,7 @@ install(TARGETS larderd larder-allocator larder-check-lmdb larder-runner larder-
 # The units name the installed programs' paths, which are known only at install time.
 install(CODE "set(units ${CMAKE_CURRENT_SOURCE_DIR}/tools)")
 install(CODE [[
-    foreach(unit larderd.service larder-allocator.service)
+    foreach(unit larderd.service larder-allocator.service larder-slurm.service)
         file(READ ${units}/${unit} text)
         string(REPLACE /usr/bin/ ${CMAKE_INSTALL_PREFIX}/bin/ text "${text}")
         set(path ${CMAKE_INSTALL_PREFIX}/lib/systemd/system/${unit})

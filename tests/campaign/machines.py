@@ -52,6 +52,7 @@ class Machines:
 
     def __exit__(self, *_: object) -> None:
         for name in self._addresses:
+            run("ip", "link", "del", f"to-{name}")  # the kernel ends a namespace later than `ip` does
             run("ip", "netns", "del", name)
         run("ip", "link", "del", "lan")
 

@@ -85,8 +85,11 @@ class PlaceSite:
     def start_agent(self) -> None:
         with open(self.directory / "agent.log", "ab") as log:
             self.agent = subprocess.Popen(
-                [self.programs / "larder-slurm", "--config", self.config, "place"], stdout=log, stderr=log, env=self.environment
-            )
+                # As larder-slurm.service restricts it.
+                ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs",
+                 self.programs / "larder-slurm", "--config", self.config, "place"],
+                stdout=log, stderr=log, env=self.environment,
+            )  # fmt: skip
 
     def kill_agent(self) -> None:
         if self.agent is not None:

@@ -88,7 +88,7 @@ def test_daemon_names_its_missing_checker(installed: pathlib.Path, tmp_path: pat
 
 
 def test_installed_units_and_examples_match_the_programs(installed: pathlib.Path) -> None:
-    for name in ("larderd", "larder-allocator"):
+    for name in ("larderd", "larder-allocator", "larder-slurm"):
         unit = (installed / "lib" / "systemd" / "system" / f"{name}.service").read_text()
         assert f"ExecStart={installed}/bin/{name} " in unit
     for name in ("larderd", "larder-allocator"):

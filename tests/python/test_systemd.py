@@ -17,6 +17,7 @@ import pytest
 from http_api import UnixConnection
 
 DAEMONS = ("larderd", "larder-allocator")
+UNITS = (*DAEMONS, "larder-slurm")
 
 
 class Manager:
@@ -104,12 +105,13 @@ def test_daemon_that_cannot_start_is_never_ready(
     assert manager.is_silent()
 
 
-@pytest.mark.parametrize("name", DAEMONS)
+@pytest.mark.parametrize("name", UNITS)
 def test_unit_uses_only_existing_options(
     larder_bin: pathlib.Path, repository: pathlib.Path, name: str
 ) -> None:
     unit = (repository / "tools" / f"{name}.service").read_text()
-    assert re.search(r"^Type=notify$", unit, re.MULTILINE), "systemd waits until the daemon says that it is ready"
+    is_ready_by_message = re.search(r"^Type=notify$", unit, re.MULTILINE) is not None
+    assert is_ready_by_message == (name in DAEMONS), "systemd waits until a daemon says that it is ready"
     command = re.search(rf"^ExecStart=/usr/bin/{name} (.*)$", unit, re.MULTILINE)
     assert command
     shown = subprocess.run([larder_bin / name, "--help"], capture_output=True, text=True, check=True).stdout
@@ -146,7 +148,7 @@ def test_jobs_drop_in_removes_the_sandbox(larder_bin: pathlib.Path, repository: 
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
-@pytest.mark.parametrize("name", DAEMONS)
+@pytest.mark.parametrize("name", UNITS)
 def test_systemd_accepts_the_unit(
     larder_bin: pathlib.Path, repository: pathlib.Path, name: str, tmp_path: pathlib.Path
 ) -> None:
