@@ -10,7 +10,7 @@ namespace larder::scheduler {
 namespace {
 
 constexpr std::size_t kGoalsMax = 1000;  // a decision plans no more jobs than these
-constexpr double kLittleSlack = 0.2;     // time to spare, relative to the remaining time, below which time is tight
+constexpr double kLittleSlack = 0.5;     // time to spare, relative to the remaining time, below which time is tight
 
 struct Goal {
     double value_per_gpu_s = 0;

@@ -102,7 +102,10 @@ LeaseDemand demand_of(const Snapshot& snapshot, const Room& all, std::uint32_t j
         const bool elsewhere = job.spec->gpu_type != kAnyGpuType && job.spec->gpu_type != type;
         // A job might wait forever for GPUs beyond its tenant's claim.
         const bool unclaimed = !job.running && all.claim_left(*job.spec, type) < demand.gpus;
-        demand.rates.push_back(elsewhere || unclaimed ? 0 : expected_rate(snapshot, job, type, demand.gpus));
+        // A promise must not depend on a place on few nodes, which may not be free when the job starts again.
+        const double spread = consolidation(*job.spec, demand.gpus, 1) * ideal_rate(*job.spec, type, demand.gpus);
+        const double rate = std::min(spread, expected_rate(snapshot, job, type, demand.gpus));
+        demand.rates.push_back(elsewhere || unclaimed ? 0 : rate);
     }
     demand.remaining_bytes = job.remaining_bytes;
     demand.restart_s = job.spec->restart_s;

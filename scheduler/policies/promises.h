@@ -7,7 +7,7 @@
 // a promise are kept (JobState::promised), and apply wherever the new order would break a promise. A new job is
 // promised its deadline if the order with this job keeps its promise and all earlier ones, or if the leases that
 // earlier promises leave free meet its deadline. As long as rates do not change and no GPUs are lost, every promise is
-// met.
+// met. A gang counts with its rate on many nodes, because it may start again where few nodes have no room for it.
 
 #include <span>
 #include <vector>
@@ -33,7 +33,7 @@ bool has_deadline(const JobState& job);
 // Returns the tenant whose claim covers the job's GPUs; kNoTenant: none.
 std::uint32_t claim_of(const JobState& job);
 
-// Returns what the job needs from a plan. `all` is the room of the whole cluster.
+// Returns what the job needs from a plan, on as many nodes as it has GPUs. `all` is the room of the whole cluster.
 LeaseDemand demand_of(const Snapshot& snapshot, const Room& all, std::uint32_t job);
 
 // Returns a Promise for every job that may be stopped and has a strict deadline, or with `soft_too` any deadline, and

@@ -182,6 +182,18 @@ TEST(Chronus, ShortJobRunsBeforeAPromisedJobWithTimeToSpare) {
     EXPECT_LE(ends[0], 2000);
 }
 
+// A job that is stopped may start again on more nodes.
+TEST(Chronus, PromiseDoesNotRestOnAPlaceOnFewNodes) {
+    tests::World world(2);
+    add(world, 2, 100, ServiceClass::strict_deadline, 150).rate_by_nodes = {1, 0.5};
+    add(world, 2, 100, ServiceClass::strict_deadline, 250).rate_by_nodes = {1, 0.5};
+    const auto chronus = lease_policy("chronus");
+    const auto actions = world.step(*chronus);
+    ASSERT_TRUE(actions);
+    EXPECT_THAT(actions->admitted, ElementsAre(1));
+    EXPECT_THAT(world.running(), ElementsAre(0, 1));
+}
+
 TEST(Chronus, SoftJobOfHigherValueGoesFirst) {
     tests::World world(1);
     add(world, 8, 220, ServiceClass::soft_deadline, 250).values = {{.until_s = 250, .value = 2}};
