@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import kubernetes
 import pytest
+import yaml
 from conftest import write_tree
 from kubernetes_cluster import EMPTY_NODE, GPUS, NODES, Cluster
 
@@ -324,6 +325,32 @@ def test_chart_is_linted_and_its_pods_start(cluster: Cluster) -> None:
     again = cluster.get("secret", "larder-allocator-tokens", "larder")["data"]
     cluster.helm("upgrade", "larder", cluster.chart, "--namespace=larder", "--reuse-values")
     assert cluster.get("secret", "larder-allocator-tokens", "larder")["data"] == again
+
+
+def test_chart_runs_several_allocators(cluster: Cluster, larder_bin: pathlib.Path, repository: pathlib.Path) -> None:
+    text = (repository / "docs" / "kubernetes.md").read_text()
+    (values,) = re.findall(r"^    allocator:\n(?:      .*\n)+", text, re.M)
+    (cluster.directory / "several.yaml").write_text(textwrap.dedent(values))
+    rendered = cluster.helm(
+        "template", "three", cluster.chart, "--namespace=larder", "--values", cluster.directory / "several.yaml"
+    )
+    cluster.kubectl("apply", "--dry-run=server", "--namespace=larder", "-f", "-", text=rendered)
+    objects = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(rendered) if one}
+    allocator = objects["StatefulSet", "three-allocator"]["spec"]
+    assert (allocator["replicas"], allocator["serviceName"]) == (3, "three-allocators")
+    assert objects["Service", "three-allocators"]["spec"]["clusterIP"] == "None"
+    names = ",".join(f"https://three-allocator-{i}.three-allocators.larder.svc:7600" for i in range(3))
+    (controller,) = objects["Deployment", "three-controller"]["spec"]["template"]["spec"]["containers"]
+    assert f"--allocator={names}" in controller["args"]
+    containers = objects["DaemonSet", "three-node"]["spec"]["template"]["spec"]["containers"]
+    (daemon,) = (container for container in containers if container["name"] == "larderd")
+    assert f"--allocator.endpoint={names}" in daemon["args"]
+    container = allocator["template"]["spec"]["containers"][0]
+    arguments = [argument.replace("$(POD_NAME)", "three-allocator-0") for argument in container["args"]]
+    checked = subprocess.run([larder_bin / "larder-allocator", "--check", *arguments], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert "/etc/larder/etcd" in mounted and "--etcd.ca=/etc/larder/etcd/ca.crt" in arguments
 
 
 def test_service_accounts_have_least_rights(cluster: Cluster) -> None:

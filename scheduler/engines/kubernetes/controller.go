@@ -28,7 +28,7 @@ const leaderElectionID = "larder-kubernetes"
 
 func runController(ctx context.Context, flags *flag.FlagSet, arguments []string) error {
 	var options wire.Options
-	flags.StringVar(&options.Endpoint, "allocator", "", "where the allocator is: a socket or a URL")
+	flags.StringVar(&options.Endpoint, "allocator", "", "where the allocator is: a socket or a URL, or several with commas between them")
 	flags.StringVar(&options.TokenFile, "allocator-token-file", "", "file with an operator's token")
 	flags.StringVar(&options.CAFile, "allocator-ca", "", "PEM file of the authorities of the allocator's certificate")
 	gpuResources := flags.String("gpu-resources", "nvidia.com/gpu", "resources that are GPUs, separated by commas")

@@ -5,9 +5,15 @@ app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
-{{/* The URL of the allocator in the cluster. */}}
+{{/* The URL of the allocator in the cluster, or those of all allocators, separated by commas. */}}
 {{- define "larder.allocatorURL" -}}
+{{- if .Values.allocator.etcd.endpoints -}}
+{{- range $i := until (int .Values.allocator.etcd.replicas) }}{{ if $i }},{{ end -}}
+https://{{ $.Release.Name }}-allocator-{{ $i }}.{{ $.Release.Name }}-allocators.{{ $.Release.Namespace }}.svc:7600
+{{- end }}
+{{- else -}}
 https://{{ .Release.Name }}-allocator.{{ .Release.Namespace }}.svc:7600
+{{- end }}
 {{- end }}
 
 {{/* What containers without a reason for more may do. */}}

@@ -1,5 +1,5 @@
 // Package wire sends requests to the HTTP and JSON APIs of larder-allocator and larderd, over a Unix socket or over TCP
-// with TLS and a bearer token.
+// with TLS and a bearer token. Of several allocators that stand in for each other, it finds the one that leads.
 package wire
 
 import (
@@ -13,19 +13,22 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
 const (
 	requestTimeout = 30 * time.Second
+	connectTimeout = 5 * time.Second
 	answerBytesMax = 64 << 20
 )
 
 // Options says where a server is and how a client shows who it is.
 type Options struct {
-	// A path of a Unix socket, http://HOST:PORT or https://HOST:PORT.
+	// A path of a Unix socket, http://HOST:PORT or https://HOST:PORT, or several with commas between them.
 	Endpoint string
 	// A file with the bearer token. It is read for each request, because Kubernetes replaces files of a Secret.
 	TokenFile string
@@ -53,54 +56,113 @@ func IsStatus(err error, status int) bool {
 	return errors.As(err, &refused) && refused.Status == status
 }
 
-// Client sends requests to one server. It may be used by several goroutines.
+// server is one of the servers that stand in for each other.
+type server struct {
+	base string
+	http *http.Client
+}
+
+// Client sends requests to the server that answered last. It may be used by several goroutines.
 type Client struct {
-	base      string
+	servers   []server
 	tokenFile string
-	http      *http.Client
+	last      atomic.Int64 // index of the server that answered last
 }
 
 // New makes a client. It does not connect yet.
 func New(options Options) (*Client, error) {
-	transport := &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second}
-	client := &Client{tokenFile: options.TokenFile, http: &http.Client{Transport: transport, Timeout: requestTimeout}}
-	switch {
-	case strings.HasPrefix(options.Endpoint, "http://"), strings.HasPrefix(options.Endpoint, "https://"):
-		client.base = strings.TrimSuffix(options.Endpoint, "/")
-	case strings.HasPrefix(options.Endpoint, "/"):
-		client.base = "http://larder"
-		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", options.Endpoint)
-		}
-	default:
-		return nil, fmt.Errorf("endpoint %q: expected the path of a socket, http://HOST:PORT or https://HOST:PORT",
-			options.Endpoint)
-	}
+	var pool *x509.CertPool
 	if options.CAFile != "" {
 		pem, err := os.ReadFile(options.CAFile)
 		if err != nil {
 			return nil, fmt.Errorf("read the authorities: %w", err)
 		}
-		pool := x509.NewCertPool()
+		pool = x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(pem) {
 			return nil, fmt.Errorf("%s has no PEM certificate", options.CAFile)
 		}
-		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	client := &Client{tokenFile: options.TokenFile}
+	for _, endpoint := range strings.Split(options.Endpoint, ",") {
+		one, err := serverAt(strings.TrimSpace(endpoint), pool)
+		if err != nil {
+			return nil, err
+		}
+		client.servers = append(client.servers, one)
 	}
 	return client, nil
 }
 
-// Do sends one request and decodes the answer into answer, unless that is nil. body is sent as JSON, unless it is nil.
+func serverAt(endpoint string, authorities *x509.CertPool) (server, error) {
+	dialer := &net.Dialer{Timeout: connectTimeout}
+	transport := &http.Transport{
+		MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second, DialContext: dialer.DialContext,
+		TLSHandshakeTimeout: connectTimeout,
+	}
+	if authorities != nil {
+		transport.TLSClientConfig = &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12}
+	}
+	found := server{http: &http.Client{Transport: transport, Timeout: requestTimeout}}
+	switch {
+	case strings.HasPrefix(endpoint, "http://"), strings.HasPrefix(endpoint, "https://"):
+		found.base = strings.TrimSuffix(endpoint, "/")
+	case strings.HasPrefix(endpoint, "/"):
+		found.base = "http://larder"
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", endpoint)
+		}
+	default:
+		return found, fmt.Errorf("endpoint %q: expected the path of a socket, http://HOST:PORT or https://HOST:PORT",
+			endpoint)
+	}
+	return found, nil
+}
+
+// Do sends one request and decodes the answer into answer, unless that is nil. body is sent as JSON, unless it is nil. A
+// request goes to the next server if nobody listens at one, or if that one does not lead. A GET goes on whatever went
+// wrong; another request may have been carried out, and its error is returned.
 func (c *Client) Do(ctx context.Context, method, path string, body, answer any) error {
-	var content io.Reader
+	var content []byte
 	if body != nil {
-		encoded, err := json.Marshal(body)
-		if err != nil {
+		var err error
+		if content, err = json.Marshal(body); err != nil {
 			return fmt.Errorf("%s %s: %w: %w", method, path, ErrEncode, err)
 		}
-		content = bytes.NewReader(encoded)
 	}
-	request, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
+	first := int(c.last.Load())
+	for tried := 0; ; tried++ {
+		at := (first + tried) % len(c.servers)
+		err := c.ask(ctx, c.servers[at], method, path, content, answer)
+		if ctx.Err() != nil || tried+1 == len(c.servers) || !isForAnother(err, method) {
+			if _, refused := errors.AsType[*StatusError](err); err == nil || refused {
+				c.last.Store(int64(at))
+			}
+			return err
+		}
+	}
+}
+
+// isForAnother tells whether another server may be asked instead.
+func isForAnother(err error, method string) bool {
+	if err == nil {
+		return false
+	}
+	if refused, ok := errors.AsType[*StatusError](err); ok {
+		return refused.Status == http.StatusMisdirectedRequest
+	}
+	if broken, ok := errors.AsType[*net.OpError](err); ok && broken.Op == "dial" {
+		return true
+	}
+	_, isURL := errors.AsType[*url.Error](err)
+	return isURL && method == http.MethodGet
+}
+
+func (c *Client) ask(ctx context.Context, to server, method, path string, body []byte, answer any) error {
+	var content io.Reader
+	if body != nil {
+		content = bytes.NewReader(body)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, to.base+path, content)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
@@ -114,7 +176,7 @@ func (c *Client) Do(ctx context.Context, method, path string, body, answer any) 
 		}
 		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	}
-	response, err := c.http.Do(request)
+	response, err := to.http.Do(request)
 	if err != nil {
 		return fmt.Errorf("no answer: %w", err)
 	}

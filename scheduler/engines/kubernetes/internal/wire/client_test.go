@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 )
 
@@ -63,5 +64,89 @@ func TestRefusalHasStatusAndMessage(t *testing.T) {
 func TestUnknownKindOfEndpointIsRefused(t *testing.T) {
 	if _, err := New(Options{Endpoint: "allocator:7600"}); err == nil {
 		t.Error("the endpoint was accepted")
+	}
+}
+
+// listen starts a server at the socket that answers every request with this status, and counts them.
+func listen(t *testing.T, path string, status int) *atomic.Int64 {
+	t.Helper()
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int64
+	server := &http.Server{Handler: http.HandlerFunc(func(writer http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		writer.WriteHeader(status)
+		writer.Write([]byte("{}"))
+	})}
+	go server.Serve(listener)
+	t.Cleanup(func() { server.Close() })
+	return &asked
+}
+
+func TestAsksTheOneThatLeadsAndStaysWithIt(t *testing.T) {
+	folder := t.TempDir()
+	nobody, standby, leader := filepath.Join(folder, "a"), filepath.Join(folder, "b"), filepath.Join(folder, "c")
+	standbyAsked := listen(t, standby, http.StatusMisdirectedRequest)
+	leaderAsked := listen(t, leader, http.StatusOK)
+	client, err := New(Options{Endpoint: nobody + ", " + standby + "," + leader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := client.Do(context.Background(), http.MethodPost, "/v1/jobs", nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if standbyAsked.Load() != 1 || leaderAsked.Load() != 2 {
+		t.Errorf("the one that stands by was asked %d times, want 1; the leader %d times, want 2",
+			standbyAsked.Load(), leaderAsked.Load())
+	}
+}
+
+func TestSaysSoIfNobodyLeads(t *testing.T) {
+	folder := t.TempDir()
+	first, second := filepath.Join(folder, "a"), filepath.Join(folder, "b")
+	asked := listen(t, first, http.StatusMisdirectedRequest)
+	listen(t, second, http.StatusMisdirectedRequest)
+	client, err := New(Options{Endpoint: first + "," + second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = client.Do(context.Background(), http.MethodGet, "/v1/status", nil, nil)
+	if !IsStatus(err, http.StatusMisdirectedRequest) || asked.Load() != 1 {
+		t.Errorf("the error is %v after %d requests, want HTTP 421 after 1", err, asked.Load())
+	}
+}
+
+func TestOnlyAGetIsRepeatedAfterTheConnectionBroke(t *testing.T) {
+	folder := t.TempDir()
+	breaks, leader := filepath.Join(folder, "a"), filepath.Join(folder, "b")
+	listener, err := net.Listen("unix", breaks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			connection.Read(make([]byte, 1))
+			connection.Close()
+		}
+	}()
+	listen(t, leader, http.StatusOK)
+	for method, want := range map[string]bool{http.MethodGet: true, http.MethodPost: false} {
+		client, err := New(Options{Endpoint: breaks + "," + leader})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = client.Do(context.Background(), method, "/v1/jobs", nil, nil)
+		if (err == nil) != want {
+			t.Errorf("%s: the error is %v, want one: %v", method, err, !want)
+		}
 	}
 }
