@@ -420,6 +420,8 @@ bool DecisionRound::pack(const Pending& pending, Actions& actions) {
     } else {
         return false;
     }
+    const auto is_usable = [&](const NodeGpus& share) { return placer_.is_usable(share.node); };
+    if (!std::ranges::all_of(placement, is_usable)) return false;
     Pending on_host_type = pending;
     on_host_type.gpu_type = type;
     start(on_host_type, std::move(placement), actions);

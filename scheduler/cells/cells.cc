@@ -129,7 +129,7 @@ std::optional<Placed> Cells::place(const PlaceRequest& request) {
 bool Cells::place_at(const PlaceRequest& request, const Placement& placement) {
     LARDER_ASSERT(!jobs_.contains(request.job));
     const bool all_free = !placement.empty() && std::ranges::all_of(placement, [&](const NodeGpus& share) {
-        return share.node < locations_.size() && pool_.usable(share.node) &&
+        return share.node < locations_.size() && (request.runs_there || pool_.usable(share.node)) &&
                pool_.gpu_type(share.node) == request.gpu_type && (pool_.at(share.node) & share.gpus) == share.gpus;
     });
     if (!all_free) return false;

@@ -94,7 +94,10 @@ struct JobRecord {
     bool registered = false;        // by us, with the allocator
     double submitted_s = 0;
     double ended_s = 0;
-    std::uint32_t lost = 0;  // consecutive lost attempts
+    std::uint32_t lost = 0;      // consecutive lost attempts
+    std::string pending_for;     // why the cluster manager has not begun it, or did not last time
+    std::uint32_t rejected = 0;  // times in a row that it was rejected or did not begin in time
+    double not_before_s = 0;     // after that: when it may be placed again
     double read_bytes = 0;
     std::map<std::string, CountedBytes> counted;  // by node
     std::optional<int> exit_code;                 // of its last attempt
@@ -108,9 +111,6 @@ struct JobRecord {
     JobState state;
     std::vector<bool> types_for_shape;    // GPU types with a place for its GangShape; empty: not known yet
     WaitsFor waits_for = WaitsFor::turn;  // according to the last decision
-    std::string pending_for;              // why the cluster manager has not begun it, or did not last time
-    std::uint32_t rejected = 0;           // times in a row that it was rejected or did not begin in time
-    double not_before_s = 0;              // after that: when it may be placed again
 
     // Returns the allotment that the placer has for the job, unless the job shares another job's GPUs; null: none.
     const Allotment* placed() const;

@@ -140,6 +140,8 @@ json::object row_json(const JobRecord& job, std::span<const std::string> gpu_typ
     if (job.last) row["last"] = to_json(*job.last);
     row["last_ideal_bytes_per_second"] = job.last_ideal;
     row["lost"] = job.lost;
+    row["rejected"] = job.rejected;
+    row["not_before_unix_s"] = job.not_before_s;
     json::object counted;
     for (const auto& [node, count] : job.counted) counted[node] = json::array{count.instance, count.bytes};
     row["counted"] = std::move(counted);
@@ -188,6 +190,11 @@ JobRecord job_of_row(const json::object& row, std::span<const std::string> gpu_t
     }
     state.preemptions = static_cast<std::uint32_t>(whole(row, "preemptions"));
     job.lost = static_cast<std::uint32_t>(whole(row, "lost"));
+    if (row.contains("rejected")) {  // rows of older daemons lack these
+        job.rejected = static_cast<std::uint32_t>(whole(row, "rejected"));
+        job.not_before_s = number(row, "not_before_unix_s");
+    }
+    if (const json::value* reason = row.if_contains("pending_for")) job.pending_for = reason->as_string();
     job.read_bytes = number(row, "read_bytes");
     for (const auto& [node, count] : row.at("counted").as_object()) {
         job.counted[std::string(node)] = {count.at(0).to_number<std::uint64_t>(),

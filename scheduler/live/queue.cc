@@ -13,9 +13,8 @@ namespace {
 
 // A job whose process is lost this many times in a row fails: the cause must be the job itself.
 constexpr std::uint32_t kLostMax = 5;
-// How long a job that the engine did not begin waits before it is placed again: the first time, and at most.
+// How long a job that the engine did not begin waits before it is placed again, the first time.
 constexpr double kRetryFirst_s = 1;
-constexpr double kRetryMost_s = 300;
 // A process that ran this long before it was lost begins a new row: a job that gets on is not the cause.
 constexpr double kProgressAtLeast_s = 600;
 
@@ -362,7 +361,8 @@ void JobQueue::release(const JobRecord& job, double now_s) {
                                    .priority = guest.asked.priority,
                                    .opportunistic = guest.held->opportunistic,
                                    .near = {},
-                                   .cells = cells};
+                                   .cells = cells,
+                                   .runs_there = is_with_engine(guest.phase)};
         changed_.insert(id);
         const bool is_leaving = guest.phase == Phase::stopping && !guest.next;
         guest.held->packed_with.reset();

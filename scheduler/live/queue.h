@@ -55,6 +55,9 @@ public:
     // so that no submitter can keep the queue from recording what becomes of its jobs.
     static constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 30;
 
+    // The longest time that a job which the engine did not begin waits before it is placed again.
+    static constexpr double kRetryMost_s = 300;
+
     // `cluster` and `placer` must outlive this object, and the cluster's nodes must keep their names. `history_max`:
     // the number of ended jobs that are kept.
     JobQueue(const GpuCluster& cluster, Placer& placer, std::size_t history_max, std::uint64_t bytes_max = kBytesMax);

@@ -267,6 +267,8 @@ void JobQueue::place_restored(double now_s) {
     std::vector<JobRecord*> guests;
     for (const JobId id : active_) {
         JobRecord& job = jobs_.at(id);
+        // The clock of the process that wrote this may have been ahead.
+        job.not_before_s = std::min(job.not_before_s, now_s + kRetryMost_s);
         const Allotment* const held = job.placed();
         if (held != nullptr) (held->packed_with ? guests : hosts).push_back(&job);
     }

@@ -73,7 +73,7 @@ std::optional<Placed> FreePool::place_with_evictions(const PlaceRequest& request
 bool FreePool::place_at(const PlaceRequest& request, const Placement& placement) {
     LARDER_ASSERT(!placed_.contains(request.job));
     const bool may_use = std::ranges::all_of(placement, [&](const NodeGpus& share) {
-        return free_.usable(share.node) && free_.gpu_type(share.node) == request.gpu_type;
+        return (request.runs_there || free_.usable(share.node)) && free_.gpu_type(share.node) == request.gpu_type;
     });
     if (placement.empty() || !may_use || !is_free(placement)) return false;
     take(request, placement);

@@ -20,6 +20,7 @@ public:
     Result<void> check(const PlaceRequest& request) const override;
     std::uint32_t free_gpus(std::uint32_t gpu_type) const override { return free_.count(gpu_type); }
     std::uint64_t free_on(std::uint32_t node) const override { return free_.usable_at(node); }
+    bool is_usable(std::uint32_t node) const override { return free_.usable(node); }
     // A job cannot give up its claim here: a job that is passed over is stopped instead.
     bool set_opportunistic(JobId job, bool opportunistic) override;
     std::uint32_t owned_gpus(std::uint32_t /*tenant*/, std::uint32_t /*gpu_type*/) const override { return kAllGpus; }

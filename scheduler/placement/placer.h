@@ -44,6 +44,8 @@ struct PlaceRequest {
     // cannot be bound.
     std::span<const HeldCell> cells = {};
     const GangShape* shape = nullptr;  // JobSpec::shape; null: free
+    // For place_at(): the job runs there, so the nodes may be lost or drained.
+    bool runs_there = false;
 
     std::span<const std::uint32_t> pods() const {
         return shape == nullptr ? std::span<const std::uint32_t>() : shape->pods;
@@ -71,7 +73,7 @@ public:
     // Takes GPUs for the job; a request with a claim may evict opportunistic jobs. nullopt: there is no room at
     // present.
     virtual std::optional<Placed> place(const PlaceRequest& request) = 0;
-    // Takes exactly these GPUs, if all are free and the job may have them.
+    // Takes exactly these GPUs, if all are free, on usable nodes, and the job may have them.
     virtual bool place_at(const PlaceRequest& request, const Placement& placement) = 0;
     virtual void release(JobId job) = 0;
     // Checks that the gang could be placed if no other job ran and all nodes were usable. not_found: its hierarchy,
@@ -84,6 +86,7 @@ public:
     virtual std::uint32_t free_gpus(std::uint32_t gpu_type) const = 0;
     // Returns those on one node, as bits; 0 if the node is not usable.
     virtual std::uint64_t free_on(std::uint32_t node) const = 0;
+    virtual bool is_usable(std::uint32_t node) const = 0;
     // Records that a node was lost or drained, or is back. Jobs on the node keep their GPUs until released.
     virtual void set_usable(std::uint32_t node, bool usable) = 0;
     // Makes a running job give up its claim to the GPUs it has (it runs on until another job takes them), or take one.

@@ -99,6 +99,24 @@ TEST(Decide, PackedJobSharesGpusOfItsHost) {
     EXPECT_TRUE(again->stops.empty() && again->starts.empty());
 }
 
+TEST(Decide, NoJobIsPackedOntoANodeThatTakesNoJobs) {
+    tests::World world(2);
+    world.add(16);
+    world.add(16);
+    FixedPolicy policy;
+    policy.decision.wants = {{.job = 0, .gpus = 16}};
+    ASSERT_TRUE(world.step(policy));
+    world.pool->set_usable(1, false);
+    policy.decision.wants = {{.job = 0, .gpus = 16}, {.job = 1, .gpus = 16, .packed_with = 0}};
+    const auto actions = world.step(policy);
+    ASSERT_TRUE(actions);
+    EXPECT_TRUE(actions->starts.empty());
+    EXPECT_THAT(world.running(), ElementsAre(0)) << "the host goes on";
+    world.pool->set_usable(1, true);
+    ASSERT_TRUE(world.step(policy));
+    EXPECT_THAT(world.running(), ElementsAre(0, 1));
+}
+
 TEST(Decide, PolicyThatThrowsIsAnErrorAndChangesNothing) {
     tests::World world(1);
     world.add(8);

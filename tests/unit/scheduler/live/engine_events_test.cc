@@ -67,6 +67,58 @@ TEST_F(EngineEvents, RejectedJobWaitsLongerEachTime) {
     EXPECT_EQ(job(id).rejected, 0u) << "it begins anew";
 }
 
+TEST_F(EngineEvents, BackOffGoesOnAfterARestart) {
+    const JobId id = submit_and_place();
+    for (std::uint32_t attempt = 1; attempt <= 3; ++attempt) {
+        reject({id, attempt}, "full");
+        tick();
+        if (attempt < 3) tick(4);
+    }
+    ASSERT_EQ(phase(id), Phase::waiting);
+    restart();
+    EXPECT_THAT(why(id), HasSubstr("did not begin when it was last placed: full"));
+    tick(3.75);
+    ASSERT_EQ(phase(id), Phase::waiting) << "4 s after the third rejection";
+    tick(0.25);
+    ASSERT_EQ(phase(id), Phase::starting);
+    reject({id, 4}, "full");
+    tick();
+    tick(7.75);
+    EXPECT_EQ(phase(id), Phase::waiting) << "the fourth rejection waits 8 s";
+    // The process that takes over may have a clock that is behind.
+    now_s -= 1e6;
+    restart();
+    tick();
+    EXPECT_EQ(phase(id), Phase::waiting);
+    tick(JobQueue::kRetryMost_s);
+    EXPECT_EQ(phase(id), Phase::starting);
+}
+
+TEST_F(EngineEvents, GuestOnADrainedNodeRunsOnWhenItsHostEnds) {
+    policy = "gandiva";
+    restart();
+    report("", 0);
+    Submission asked = job_with_gpus(8);
+    asked.dataset = "images";
+    asked.epochs = 1e5;
+    asked.ideal_by_type = {{"", 1e6}};
+    asked.packed_rate = 0.9;
+    asked.gpu_memory_part = 0.5;
+    const JobId host = submit_and_start(asked);
+    const JobId guest = submit(asked);
+    for (int i = 0; i < 5 && !job(guest).held; ++i) tick();
+    ASSERT_TRUE(job(guest).held && job(guest).held->packed_with == host);
+    engine.tell(Kind::started, {guest, 1});
+    tick();
+    engine.tell_node(Kind::node_drained, "n1");
+    tick();
+    engine.tell_ended({host, 1}, 0);
+    tick();
+    EXPECT_EQ(phase(host), Phase::succeeded);
+    EXPECT_EQ(phase(guest), Phase::running);
+    EXPECT_FALSE(job(guest).held->packed_with);
+}
+
 TEST_F(EngineEvents, RejectionForGoodFailsTheJob) {
     const JobId id = submit_and_place();
     reject({id, 1}, "no such account", true);

@@ -61,6 +61,9 @@ JobRecord full_record() {
                   .registered = true,
                   .submitted_s = 1.5e9,
                   .lost = 2,
+                  .pending_for = "no image",
+                  .rejected = 3,
+                  .not_before_s = 1.5e9 + 7,
                   .read_bytes = 123456,
                   .counted = {{"n1", {77, 1000}}},
                   .exit_signal = 9,
@@ -103,6 +106,9 @@ TEST(HistoryStore, RecordIsUnchangedByRoundTrip) {
     EXPECT_EQ(back.next, full_record().next);
     EXPECT_EQ(back.last, full_record().last);
     EXPECT_EQ(back.last_ideal, full_record().last_ideal);
+    EXPECT_EQ(back.pending_for, "no image");
+    EXPECT_EQ(back.rejected, 3u);
+    EXPECT_EQ(back.not_before_s, 1.5e9 + 7);
     EXPECT_EQ(back.asked.ideal_by_type, full_record().asked.ideal_by_type);
     EXPECT_EQ(back.counted.at("n1").bytes, 1000u);
     EXPECT_EQ(back.state.ran_s_by_type, full_record().state.ran_s_by_type);
