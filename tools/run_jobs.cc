@@ -97,7 +97,8 @@ Result<void> make_engine(scheduler::QueueApi::Parts& parts, const scheduler::Liv
     std::vector<std::string> nodes;
     nodes.reserve(parts.options.cluster.nodes.size());
     for (const scheduler::GpuNode& node : parts.options.cluster.nodes) nodes.push_back(node.name);
-    auto engine = std::make_unique<scheduler::AgentEngine>(std::move(nodes), random_name(), config.output_url);
+    auto engine = std::make_unique<scheduler::AgentEngine>(std::move(nodes), parts.store->identity(), random_name(),
+                                                           config.output_url);
     parts.engine_api = std::make_unique<scheduler::AgentApi>(*engine, clock);
     parts.engine = std::move(engine);
     return {};

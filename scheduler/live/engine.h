@@ -45,6 +45,7 @@ struct EngineEvent {
         node_back,
     };
     Kind kind = Kind::started;
+    std::string queue;  // whose attempt it is, if the engine tells queues apart; empty: of the engine's own queue
     JobId job = 0;
     std::uint32_t attempt = 0;
     // One of the two is set for `ended`.

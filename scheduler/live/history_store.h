@@ -42,7 +42,7 @@ public:
     ~HistoryStore();
 
     const LiveRecord& found() const { return found_; }
-    // For LocalEngineOptions::queue and LocalEngineOptions::first.
+    // For engines, which must not take attempts of another queue for ours.
     const std::string& identity() const { return identity_; }
     JobId first_number() const { return first_; }
 

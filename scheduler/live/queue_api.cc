@@ -205,6 +205,7 @@ HttpResponse QueueApi::list() const {
             {"tenant", cells.tenant}, {"hierarchy", cells.hierarchy}, {"level", cells.level}, {"count", cells.count}});
     }
     return json_response({{"policy", scheduler_.options().policy->name()},
+                          {"queue", store_->identity()},
                           {"jobs", std::move(jobs)},
                           {"doomed_cells", std::move(doomed)}});
 }

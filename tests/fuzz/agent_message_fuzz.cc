@@ -31,11 +31,11 @@ void check(AgentEngine& engine, const std::string& session) {
 }
 
 void give(const boost::json::object& message) {
-    AgentEngine engine({"n1"}, "x");
+    AgentEngine engine({"n1"}, "q", "x");
     engine.adopt({.job = 1, .attempt = 1, .gpus = {{"n1", 1}}});
     engine.start({.job = 2, .attempt = 3, .gpus = {{"n1", 2}}});
     engine.recorded(0);
-    auto session = engine.attach({.agent = "a", .nodes = {}, .attempts = {{.job = 1, .attempt = 1}}});
+    auto session = engine.attach({.agent = "a", .nodes = {}, .attempts = {{.queue = "q", .job = 1, .attempt = 1}}});
     LARDER_ASSERT(session.has_value());
     if (const auto state = read_agent_state(message); accepted(state)) session = engine.attach(*state);
     if (auto report = read_agent_report(message); accepted(report)) {

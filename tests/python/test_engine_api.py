@@ -67,7 +67,9 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(allocator
     # The first tick may not have come yet.
     while allocator.ask("POST", "/v1/engine/attach", {"agent": "a", "nodes": NODES, "attempts": []}).status == 503:
         pass
-    session = ask("POST", "/v1/engine/attach", {"agent": "a", "nodes": NODES, "attempts": []})["session"]
+    attached = ask("POST", "/v1/engine/attach", {"agent": "a", "nodes": NODES, "attempts": []})
+    session = attached["session"]
+    assert allocator.ask("GET", "/v1/queue").json()["queue"] == attached["queue"]
     assert ask("GET", f"/v1/engine/actions?session={session}")["actions"] == []
     answers: list[dict] = []
     waiting = threading.Thread(
@@ -80,13 +82,14 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(allocator
     assert answers, "the answer did not fit its schema"
     (start,) = answers[0]["actions"]
     assert start["do"] == "start" and start["parameters"] == {"image": "x"} and len(start["tasks"][0]["gpus"]) == 2
-    about = {"job": start["job"], "attempt": start["attempt"]}
+    assert start["queue"] == attached["queue"]
+    about = {"queue": start["queue"], "job": start["job"], "attempt": start["attempt"]}
     report(1, {"kind": "pending", "message": "no image"} | about)
     report(1)
     report(2, {"kind": "started", "at_unix_s": 1e9} | about, {"kind": "node_drained", "node": "n1", "message": "by hand"})
     assert allocator.ask("DELETE", "/v1/queue/one").status == 200
     (stop,) = ask("GET", f"/v1/engine/actions?session={session}&after={start['number']}&wait_s=60")["actions"]
-    assert (stop["do"], stop["job"]) == ("stop", start["job"])
+    assert (stop["do"], stop["queue"], stop["job"]) == ("stop", start["queue"], start["job"])
     report(3, {"kind": "ended", "exit_signal": 15, "was_stopping": True, "stopped_by": "root"} | about)
     shown = allocator.ask("GET", "/v1/queue/one").json()
     assert (shown["state"], shown["output"]) == ("cancelled", f"https://logs/{start['job']}/1")
@@ -95,7 +98,8 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(allocator
 
     for bad in (
         {"kind": "gone"} | about, {"kind": "ended"} | about, {"kind": "ended", "exit_code": 256} | about,
-        {"kind": "started", "job": 1}, {"kind": "node_back"}, {"kind": "started", "node": "n1"} | about,
+        {"kind": "started", "job": 1}, {"kind": "started", "job": 1, "attempt": 1}, {"kind": "started"} | about | {"queue": ""},
+        {"kind": "node_back"}, {"kind": "started", "node": "n1"} | about,
         {"kind": "lost", "message": "x" * 501} | about, {"kind": "ended", "exit_signal": 0} | about,
     ):  # fmt: skip
         report(4, bad, status=400)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,6 +50,12 @@ class Runs:
 
     def restart_allocator(self) -> None:
         self.allocator.kill()
+        self.start(*self.options)
+
+    def lose_queue(self) -> None:
+        """Restarts the allocator without what its queue has on record."""
+        self.allocator.kill()
+        shutil.rmtree(self.directory / "jobs")
         self.start(*self.options)
 
     def start_agent(self) -> None:
@@ -114,10 +121,15 @@ class Runs:
     def wait_for(self, file: str) -> None:
         self.until((self.directory / file).exists, file)
 
+    def attempt(self, job: int, attempt: int = 1) -> pathlib.Path:
+        """The agent's directory of an attempt."""
+        (found,) = self.agent_directory.glob(f"*/{job}.{attempt}")
+        return found
+
     def output(self, job: int, attempt: int = 1) -> str:
         if self.engine == "local":
             return pathlib.Path(self.job(job)["output"]).read_text()
-        ranks = sorted((self.agent_directory / f"{job}.{attempt}").glob("*/output"))
+        ranks = sorted(self.attempt(job, attempt).glob("*/output"))
         return "".join(file.read_text() for file in ranks)
 
     def processes(self) -> list[int]:
@@ -341,7 +353,7 @@ def test_engine_parameters_reach_the_agent(agent: Runs) -> None:
     runs = agent.start()
     job = runs.submit("--engine-parameter", "image=pytorch:2.4", "--engine-parameter", "account=a=b", script=FOREVER)
     runs.wait_for("runs-1")
-    action = json.loads((runs.agent_directory / f"{job}.1" / "action").read_text())
+    action = json.loads((runs.attempt(job) / "action").read_text())
     assert action["parameters"] == {"image": "pytorch:2.4", "account": "a=b"}
     assert runs.job(job)["engine_parameters"] == action["parameters"]
 
@@ -444,7 +456,7 @@ def test_agent_that_lost_its_attempts_gets_them_again(agent: Runs) -> None:
     runs.wait_for("runs-1")
     runs.wait(job, "running")
     runs.kill_agent()
-    (runs.agent_directory / f"{job}.1" / "action").unlink()
+    (runs.attempt(job) / "action").unlink()
     runs.start_agent()
     runs.wait_for("runs-2")
     runs.wait_for_log(job, "lost: the cluster manager no longer has it")
@@ -456,13 +468,27 @@ def test_attempt_that_nobody_wants_is_ended(agent: Runs) -> None:
     runs.wait_for("runs-1")
     runs.wait(job, "running")
     runs.kill_agent()
-    orphan = runs.agent_directory / f"{job}.1" / "action"
-    action = json.loads(orphan.read_text())
-    (runs.agent_directory / "99.1").mkdir()
-    (runs.agent_directory / "99.1" / "action").write_text(json.dumps(action | {"job": 99}))
+    action = json.loads((runs.attempt(job) / "action").read_text())
+    orphan = runs.attempt(job).parent / "99.1"
+    orphan.mkdir()
+    (orphan / "action").write_text(json.dumps(action | {"job": 99}))
     runs.start_agent()
-    runs.wait_for("agent/99.1/reported")
+    runs.until((orphan / "reported").exists, "the orphan has not ended")
     assert runs.job(job)["state"] == "running"
+
+
+def test_attempt_of_a_lost_queue_is_ended_and_not_taken_for_a_new_one(agent: Runs) -> None:
+    runs = agent.start()
+    old = runs.submit(script='trap "touch ended; exit 7" TERM; touch began; while :; do sleep 0.01; done')
+    runs.wait_for("began")
+    runs.wait(old, "running")
+    runs.lose_queue()
+    new = runs.submit(script="touch new; while [ ! -e go ]; do sleep 0.01; done")
+    assert new == old
+    runs.wait_for("ended")
+    runs.wait_for("new")
+    (runs.directory / "go").touch()
+    assert runs.wait(new, "succeeded")["attempt"] == 1
 
 
 def test_without_an_agent_a_job_waits_for_one(agent: Runs) -> None:

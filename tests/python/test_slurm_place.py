@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -348,6 +349,21 @@ def test_allocator_that_is_killed_finds_its_jobs(site: PlaceSite) -> None:
     site.start_allocator(*site.options)
     assert site.waits_in_larder(running, "succeeded")["attempt"] == 1
     assert (site.jobs / "kept").read_text() == "once\n"
+
+
+def test_job_of_a_lost_queue_is_requeued_and_becomes_one_of_the_new_queue(site: PlaceSite) -> None:
+    job = site.submit(f"trap 'echo asked >>lost; exit 1' TERM; echo began >>lost; {until_file('go-lost')} & wait", gpus=2)
+    site.waits(job, "RUNNING")
+    first = site.waits_in_larder(job, "running")
+    site.allocator.kill()
+    shutil.rmtree(site.directory / "queue")
+    site.start_allocator(*site.options)
+    site.until(lambda: (site.jobs / "lost").read_text() == "began\nasked\nbegan\n", "it does not run again")
+    again = site.waits_in_larder(job, "running")
+    assert again["attempt"] == 1 and again["submitted_unix_s"] > first["submitted_unix_s"]
+    (site.jobs / "go-lost").touch()
+    site.waits_in_larder(job, "succeeded")
+    site.waits(job, "COMPLETED")
 
 
 def test_slurmctld_that_restarts_in_mid_start_starts_each_job_once(site: PlaceSite) -> None:

@@ -69,13 +69,19 @@ def _start_time(process: int) -> str | None:
     return None if fields[0] == "Z" else fields[19]
 
 
+def key_of(message: dict) -> tuple[str, int, int]:
+    """Names an attempt: a queue that was made anew numbers its jobs from 1 again."""
+    return message["queue"], message["job"], message["attempt"]
+
+
 class Attempt:
-    """The processes of one attempt, in a directory of their own: `action` is what to run, rank R has `R/pid`."""
+    """The processes of one attempt, in a directory of their own, QUEUE/JOB.ATTEMPT: `action` is what to run, rank R has
+    `R/pid`."""
 
     def __init__(self, directory: pathlib.Path) -> None:
         self.directory = directory
         self.action = json.loads((directory / "action").read_text())
-        self.key = (self.action["job"], self.action["attempt"])
+        self.key = key_of(self.action)
         self.kill_at: float | None = None
         self.last: dict | None = None  # the last event
 
@@ -150,7 +156,7 @@ class Agent:
     def __init__(self, path: str, directory: pathlib.Path) -> None:
         self.path = path
         self.directory = directory
-        self.attempts: dict[tuple[int, int], Attempt] = {}
+        self.attempts: dict[tuple[str, int, int], Attempt] = {}
         self.actions: queue.Queue[tuple[str, dict]] = queue.Queue()
         self.session = ""
         self.number = 0
@@ -196,12 +202,12 @@ class Agent:
             kind, _, reason = self.setting("reject").partition(" ")
             if kind:
                 event = {"kind": "rejected", "for_good": kind == "good", "message": reason}
-        return {"job": attempt.key[0], "attempt": attempt.key[1], "at_unix_s": time.time()} | event
+        return dict(zip(("queue", "job", "attempt"), attempt.key, strict=True)) | {"at_unix_s": time.time()} | event
 
     def forget_if_ended(self, event: dict) -> None:
         """Forgets an attempt whose end the allocator has on record; its output stays."""
         if event["kind"] in ("ended", "lost", "evicted", "rejected"):
-            attempt = self.attempts.pop((event["job"], event["attempt"]), None)
+            attempt = self.attempts.pop(key_of(event), None)
             if attempt is not None:
                 (attempt.directory / "action").rename(attempt.directory / "reported")
 
@@ -219,15 +225,16 @@ class Agent:
     def carry_out(self, action: dict) -> None:
         if action["do"] == "attach":
             return self.attach()
-        key = (action["job"], action["attempt"])
+        key = key_of(action)
         if action["do"] == "stop":
             if key in self.attempts:
                 self.attempts[key].stop()
             else:
                 event = {"kind": "ended", "exit_code": 0, "was_stopping": True}
-                self.report([{"job": key[0], "attempt": key[1]} | event])
+                self.report([dict(zip(("queue", "job", "attempt"), key, strict=True)) | event])
             return None
-        directory = self.directory / f"{key[0]}.{key[1]}"
+        directory = self.directory / key[0] / f"{key[1]}.{key[2]}"
+        directory.parent.mkdir(exist_ok=True)
         if key in self.attempts or directory.exists():
             return None
         # A whole directory or none, so that no restart finds half of it.
@@ -263,7 +270,7 @@ class Agent:
         return events
 
     def run(self) -> None:
-        for file in self.directory.glob("*/action"):
+        for file in self.directory.glob("*/*/action"):
             attempt = Attempt(file.parent)
             self.attempts[attempt.key] = attempt
         self.attach()

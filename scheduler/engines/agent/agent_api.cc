@@ -63,7 +63,7 @@ void AgentApi::attach(const HttpRequest& request, const HttpRespond& respond) {
     heard_ns_ = clock_.now_ns();
     log_info("an agent of the cluster manager is attached",
              {{"agent", state->agent}, {"nodes", state->nodes.size()}, {"attempts", state->attempts.size()}});
-    answer_when_recorded(json_response({{"session", *session}}), request, respond);
+    answer_when_recorded(json_response({{"session", *session}, {"queue", engine_.queue()}}), request, respond);
 }
 
 void AgentApi::poll_actions(const HttpRequest& request, const HttpRespond& respond) {

@@ -26,8 +26,9 @@ std::string replaced(std::string text, std::string_view what, const std::string&
 
 }  // namespace
 
-AgentEngine::AgentEngine(std::vector<std::string> nodes, std::string instance, std::string output_url)
-    : instance_(std::move(instance)), output_url_(std::move(output_url)) {
+AgentEngine::AgentEngine(std::vector<std::string> nodes, std::string queue, std::string instance,
+                         std::string output_url)
+    : queue_(std::move(queue)), instance_(std::move(instance)), output_url_(std::move(output_url)) {
     for (std::string& node : nodes) nodes_.emplace(std::move(node), Kind::node_back);
 }
 
@@ -50,7 +51,7 @@ void AgentEngine::stop(JobId job, std::uint32_t attempt) {
     if (at == attempts_.end() || at->second.job.attempt != attempt) return;
     at->second.is_stopping = true;
     if (!at->second.was_sent) return take_attempt_event(end_of(Kind::ended, job, attempt, "it never began"));
-    if (sessions_ > 0) add_stop(job, attempt);
+    if (sessions_ > 0) add_stop(queue_, job, attempt);
 }
 
 std::vector<EngineEvent> AgentEngine::poll() {
@@ -94,14 +95,15 @@ Result<std::string> AgentEngine::attach(const AgentState& state) {
     set_nodes(state);
     std::set<std::pair<JobId, std::uint32_t>> had;
     for (const EngineEvent& event : state.attempts) {
-        had.emplace(event.job, event.attempt);
+        const bool is_ours = event.queue == queue_;
+        if (is_ours) had.emplace(event.job, event.attempt);
         const auto wanted = attempts_.find(event.job);
-        const bool is_wanted = wanted != attempts_.end() && wanted->second.job.attempt == event.attempt;
+        const bool is_wanted = is_ours && wanted != attempts_.end() && wanted->second.job.attempt == event.attempt;
         if (is_wanted) {
-            if (wanted->second.is_stopping && !is_end(event.kind)) add_stop(event.job, event.attempt);
+            if (wanted->second.is_stopping && !is_end(event.kind)) add_stop(queue_, event.job, event.attempt);
             take_attempt_event(event);
         } else if (!is_end(event.kind)) {
-            add_stop(event.job, event.attempt);  // an orphan
+            add_stop(event.queue, event.job, event.attempt);  // an orphan
         }
     }
     std::vector<EngineEvent> missing;
@@ -157,7 +159,7 @@ Result<void> AgentEngine::report(const std::string& session, std::uint64_t numbe
     last_report_ = number;
     for (EngineEvent& event : events) {
         if (event.node.empty()) {
-            take_attempt_event(std::move(event));
+            if (event.queue == queue_) take_attempt_event(std::move(event));
             continue;
         }
         const auto node = nodes_.find(event.node);
@@ -191,11 +193,12 @@ void AgentEngine::add_start(EngineJob job) {
                                    .attempt = job.attempt,
                                    .message = "node " + share.node + " takes no jobs"});
     }
-    actions_.push_back({.number = ++last_action_, .job = std::move(job)});
+    actions_.push_back({.number = ++last_action_, .queue = queue_, .job = std::move(job)});
 }
 
-void AgentEngine::add_stop(JobId job, std::uint32_t attempt) {
-    actions_.push_back({.number = ++last_action_, .job = std::nullopt, .stop_job = job, .stop_attempt = attempt});
+void AgentEngine::add_stop(const std::string& queue, JobId job, std::uint32_t attempt) {
+    actions_.push_back(
+        {.number = ++last_action_, .queue = queue, .job = std::nullopt, .stop_job = job, .stop_attempt = attempt});
 }
 
 }  // namespace larder::scheduler

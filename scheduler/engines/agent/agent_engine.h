@@ -8,7 +8,10 @@
 // attempt that it has, ended ones included. The engine compares that with what the scheduler wants. So neither side
 // needs to remember what it has told the other: after a restart of either, the agent attaches again. Within a session
 // each action has a number, and each report has one. An agent that attaches takes over from the one before, whose
-// session is refused from then on. One thread.
+// session is refused from then on.
+//
+// A queue that was lost is made anew, and numbers its jobs from 1 again. So an attempt is named by its queue, job and
+// number. The agent tells the queue of each attempt that it has, and attempts of other queues are stopped. One thread.
 
 #include <cstdint>
 #include <map>
@@ -23,6 +26,7 @@ namespace larder::scheduler {
 
 struct AgentAction {
     std::uint64_t number = 0;      // in its session, from 1
+    std::string queue;             // whose attempt it is
     std::optional<EngineJob> job;  // set: start this attempt; nullopt: stop the attempt below
     JobId stop_job = 0;
     std::uint32_t stop_attempt = 0;
@@ -38,9 +42,10 @@ struct AgentState {
 
 class AgentEngine final : public Engine {
 public:
-    // `instance` tells this process's sessions from those of other processes. `output_url`: where people find an
-    // attempt's output; {job} and {attempt} stand for numbers. Empty: nowhere.
-    AgentEngine(std::vector<std::string> nodes, std::string instance, std::string output_url = "");
+    // `queue` is the identity of the queue whose jobs it runs. `instance` tells this process's sessions from those of
+    // other processes. `output_url`: where people find an attempt's output; {job} and {attempt} stand for numbers.
+    // Empty: nowhere.
+    AgentEngine(std::vector<std::string> nodes, std::string queue, std::string instance, std::string output_url = "");
 
     void start(const EngineJob& job) override;
     void adopt(const EngineJob& job) override;
@@ -66,6 +71,7 @@ public:
     // is_recorded(n) tells if the effects of the first n of all events taken() from agents are on record.
     std::uint64_t taken() const { return taken_; }
     bool is_recorded(std::uint64_t events) const { return recorded_ >= events; }
+    const std::string& queue() const { return queue_; }
     const std::string& agent() const { return agent_; }  // empty: none has attached
     // Tells whether the agent was heard of lately, for warning().
     void set_silent(bool is_silent) { is_silent_ = is_silent; }
@@ -85,8 +91,9 @@ private:
     void set_nodes(const AgentState& state);
     // Adds the action, or rejects the attempt if one of its nodes takes no jobs.
     void add_start(EngineJob job);
-    void add_stop(JobId job, std::uint32_t attempt);
+    void add_stop(const std::string& queue, JobId job, std::uint32_t attempt);
 
+    std::string queue_;
     std::string instance_;
     std::string output_url_;
     std::map<std::string, EngineEvent::Kind> nodes_;  // the last event of each

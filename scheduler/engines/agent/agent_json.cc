@@ -16,6 +16,7 @@ using Kind = EngineEvent::Kind;
 
 constexpr std::size_t kEventsMax = 100'000;  // of one message
 constexpr std::size_t kTextMax = 500;        // bytes of a message to people
+constexpr std::size_t kQueueMax = 64;        // bytes of a queue's identity
 
 constexpr std::array kKindNames{
     std::pair{Kind::pending, std::string_view("pending")},
@@ -98,13 +99,18 @@ Result<std::vector<EngineEvent>> read_events(const json::array& list, std::strin
 
 json::object to_json(const AgentAction& action) {
     if (!action.job) {
-        return {{"number", action.number}, {"do", "stop"}, {"job", action.stop_job}, {"attempt", action.stop_attempt}};
+        return {{"number", action.number},
+                {"do", "stop"},
+                {"queue", action.queue},
+                {"job", action.stop_job},
+                {"attempt", action.stop_attempt}};
     }
     const EngineJob& job = *action.job;
     json::array command;
     for (const std::string& word : job.command) command.push_back(json::value(word));
     json::object object{{"number", action.number},
                         {"do", "start"},
+                        {"queue", action.queue},
                         {"job", job.job},
                         {"attempt", job.attempt},
                         {"command", std::move(command)},
@@ -135,6 +141,8 @@ Result<EngineEvent> read_engine_event(const json::object& object, const std::str
         event.node = reader.string("node");
         if (event.node.empty()) reader.reject("node", "is empty");
     } else {
+        event.queue = reader.string("queue");
+        if (event.queue.empty() || event.queue.size() > kQueueMax) reader.reject("queue", "must have 1 to 64 bytes");
         event.job = reader.unsigned_integer("job");
         const std::uint64_t attempt = reader.unsigned_integer("attempt");
         if (attempt > std::numeric_limits<std::uint32_t>::max()) reader.reject("attempt", "is too large");

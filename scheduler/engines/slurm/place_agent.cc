@@ -47,6 +47,7 @@ json::object to_json(const EngineEvent& event) {
         object["node"] = event.node;
         return object;
     }
+    object["queue"] = event.queue;
     object["job"] = event.job;
     object["attempt"] = event.attempt;
     if (event.exit_code) object["exit_code"] = *event.exit_code;
@@ -63,7 +64,9 @@ bool is_over(EngineEvent::Kind kind) {
 }
 
 PlacedStart start_of(const json::object& action) {
-    PlacedStart start{.id = {bytes_in(action, "job"), static_cast<std::uint32_t>(bytes_in(action, "attempt"))}};
+    PlacedStart start{.id = {.queue = text_in(action, "queue"),
+                             .job = bytes_in(action, "job"),
+                             .attempt = static_cast<std::uint32_t>(bytes_in(action, "attempt"))}};
     if (const json::value* const parameters = action.if_contains("parameters");
         parameters != nullptr && parameters->is_object()) {
         start.key = text_in(parameters->get_object(), "slurm_job");
@@ -273,7 +276,7 @@ Result<void> PlaceAgent::attach() {
     const auto object = parse_json_object(answer->body, "the allocator's answer");
     if (!object) return std::unexpected(object.error());
     for (const EngineEvent& event : events) {
-        if (is_over(event.kind)) jobs_.forget_ended({event.job, event.attempt});
+        if (is_over(event.kind)) jobs_.forget_ended({event.queue, event.job, event.attempt});
     }
     // The state says all of it.
     report_.clear();
@@ -319,7 +322,7 @@ Result<bool> PlaceAgent::send_report() {
     if (answer->status != 200) return std::unexpected(error_of_response(*answer).within("report to the allocator"));
     ++reports_;
     for (const EngineEvent& event : report_) {
-        if (is_over(event.kind)) jobs_.forget_ended({event.job, event.attempt});
+        if (is_over(event.kind)) jobs_.forget_ended({event.queue, event.job, event.attempt});
     }
     report_.clear();
     return true;

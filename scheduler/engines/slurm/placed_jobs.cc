@@ -27,6 +27,12 @@ EngineEvent event_of(EngineEvent::Kind kind, std::string message = "") {
     return event;
 }
 
+void set_id(EngineEvent& event, const AttemptId& id) {
+    event.queue = id.queue;
+    event.job = id.job;
+    event.attempt = id.attempt;
+}
+
 EngineEvent stopped_event() {
     EngineEvent event = event_of(EngineEvent::Kind::ended);
     event.exit_code = 0;
@@ -382,13 +388,12 @@ void PlacedJobs::start(const PlacedStart& start, const Rows& rows, std::int64_t 
     sweep();
 }
 
-void PlacedJobs::stop(AttemptId id, const Rows& rows, std::int64_t unix_s) {
+void PlacedJobs::stop(const AttemptId& id, const Rows& rows, std::int64_t unix_s) {
     if (ended_.contains(id)) return;
     const auto found = std::ranges::find_if(attempts_, [&](const auto& entry) { return entry.second.id == id; });
     if (found == attempts_.end()) {
         EngineEvent event = stopped_event();
-        event.job = id.job;
-        event.attempt = id.attempt;
+        set_id(event, id);
         ended_[id] = event;
         events_.push_back(std::move(event));
         return;
@@ -483,8 +488,7 @@ void PlacedJobs::write_mark(const std::string& key, const JobMark& mark, bool cl
 }
 
 void PlacedJobs::report(Attempt& attempt, EngineEvent event) {
-    event.job = attempt.id.job;
-    event.attempt = attempt.id.attempt;
+    set_id(event, attempt.id);
     if (attempt.last && attempt.last->kind == event.kind && attempt.last->message == event.message) return;
     event.at_s = static_cast<double>(unix_s_);
     attempt.last = event;
@@ -492,19 +496,17 @@ void PlacedJobs::report(Attempt& attempt, EngineEvent event) {
 }
 
 void PlacedJobs::finish(const std::string& key, Attempt& attempt, EngineEvent event) {
-    event.job = attempt.id.job;
-    event.attempt = attempt.id.attempt;
+    set_id(event, attempt.id);
     ended_[attempt.id] = event;
     if (event.kind == EngineEvent::Kind::ended && !event.was_stopping) ended_by_themselves_.insert(key);
     events_.push_back(std::move(event));
     finished_.insert(key);
 }
 
-void PlacedJobs::reject(AttemptId id, std::string why, bool for_good) {
+void PlacedJobs::reject(const AttemptId& id, std::string why, bool for_good) {
     EngineEvent event = rejection(std::move(why));
     event.for_good = for_good;
-    event.job = id.job;
-    event.attempt = id.attempt;
+    set_id(event, id);
     ended_[id] = event;
     events_.push_back(std::move(event));
 }
@@ -528,8 +530,7 @@ std::vector<EngineEvent> PlacedJobs::attempt_events() const {
     for (const auto& [_, attempt] : attempts_) {
         EngineEvent event =
             attempt.last.value_or(event_of(attempt.begun ? EngineEvent::Kind::started : EngineEvent::Kind::pending));
-        event.job = attempt.id.job;
-        event.attempt = attempt.id.attempt;
+        set_id(event, attempt.id);
         events.push_back(std::move(event));
     }
     return events;

@@ -65,7 +65,7 @@ public:
     void look(const Rows& rows, const std::vector<NodeRow>& nodes, std::int64_t unix_s);
     // Larder's actions.
     void start(const PlacedStart& start, const Rows& rows, std::int64_t unix_s);
-    void stop(AttemptId id, const Rows& rows, std::int64_t unix_s);
+    void stop(const AttemptId& id, const Rows& rows, std::int64_t unix_s);
 
     // Outcomes of commands.
     void refuse_placement(const std::string& key, const std::string& why);
@@ -94,7 +94,7 @@ public:
     // The full state for an agent that attaches. Ended attempts are in it until forget_ended().
     std::vector<EngineEvent> node_events() const;
     std::vector<EngineEvent> attempt_events() const;
-    void forget_ended(AttemptId id) { ended_.erase(id); }
+    void forget_ended(const AttemptId& id) { ended_.erase(id); }
 
 private:
     struct Attempt {
@@ -135,7 +135,7 @@ private:
     void report(Attempt& attempt, EngineEvent event);
     // The attempt is over: it is dropped with the next sweep.
     void finish(const std::string& key, Attempt& attempt, EngineEvent event);
-    void reject(AttemptId id, std::string why, bool for_good);
+    void reject(const AttemptId& id, std::string why, bool for_good);
     void cancel_in_larder(const std::string& key);
     void sweep();
 

@@ -85,8 +85,10 @@ NodeUse use_of(std::string_view state) {
 
 std::optional<AttemptId> attempt_of(std::string_view text) {
     const std::string_view job = next_part(text, '.');
-    const AttemptId id{number_of<JobId>(job), number_of<std::uint32_t>(text)};
-    if (id.job == 0 || id.attempt == 0) return std::nullopt;
+    const std::string_view attempt = next_part(text, '.');
+    AttemptId id{
+        .queue = std::string(text), .job = number_of<JobId>(job), .attempt = number_of<std::uint32_t>(attempt)};
+    if (id.queue.empty() || id.job == 0 || id.attempt == 0) return std::nullopt;
     return id;
 }
 
@@ -122,7 +124,8 @@ std::string text_of(const JobMark& mark) {
     if (mark.attempt) {
         std::array<char, 32> grace{};
         const auto end = std::to_chars(grace.data(), grace.data() + grace.size(), mark.grace_s).ptr;
-        add("attempt", std::to_string(mark.attempt->job) + "." + std::to_string(mark.attempt->attempt));
+        add("attempt", std::to_string(mark.attempt->job) + "." + std::to_string(mark.attempt->attempt) + "." +
+                           mark.attempt->queue);
         add("restarts", std::to_string(mark.restarts));
         add("stop-grace", std::string(grace.data(), end));
         if (mark.kill_unix_s) add("kill", std::to_string(*mark.kill_unix_s));

@@ -16,7 +16,9 @@
 
 namespace larder::scheduler::slurm {
 
+// A queue of Larder that was lost is made anew, and numbers its jobs from 1 again.
 struct AttemptId {
+    std::string queue;  // the identity of its queue
     JobId job = 0;
     std::uint32_t attempt = 0;
 

@@ -12,6 +12,7 @@ import (
 type EngineEvent struct {
 	Kind        string  `json:"kind"`
 	Node        string  `json:"node,omitempty"`
+	Queue       string  `json:"queue,omitempty"`
 	Job         int64   `json:"job,omitempty"`
 	Attempt     int64   `json:"attempt,omitempty"`
 	ExitCode    *int64  `json:"exit_code,omitempty"`
@@ -32,6 +33,7 @@ type EngineTask struct {
 type EngineAction struct {
 	Number     int64             `json:"number"`
 	Do         string            `json:"do"`
+	Queue      string            `json:"queue"`
 	Job        int64             `json:"job"`
 	Attempt    int64             `json:"attempt"`
 	Parameters map[string]string `json:"parameters"`
@@ -124,13 +126,17 @@ func (c *Client) Submit(ctx context.Context, jobs []Submission) ([]int64, error)
 	return ids, nil
 }
 
+// Queue is the allocator's queue: its identity, and the submitted jobs that have not ended.
+type Queue struct {
+	ID   string     `json:"queue"`
+	Jobs []QueueJob `json:"jobs"`
+}
+
 // Queue lists the submitted jobs that have not ended.
-func (c *Client) Queue(ctx context.Context) ([]QueueJob, error) {
-	var answer struct {
-		Jobs []QueueJob `json:"jobs"`
-	}
+func (c *Client) Queue(ctx context.Context) (Queue, error) {
+	var answer Queue
 	err := c.wire.Do(ctx, http.MethodGet, "/v1/queue", nil, &answer)
-	return answer.Jobs, err
+	return answer, err
 }
 
 // QueueJob returns the last job of a name, also one that has ended. 404: there is none.

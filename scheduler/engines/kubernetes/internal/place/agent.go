@@ -150,7 +150,7 @@ func (a *Agent) restore() {
 		if !has || !gang.isOf(known) {
 			continue
 		}
-		attempt := Restore(gang, known.id)
+		attempt := Restore(gang, known.queue, known.id)
 		if attempt == nil {
 			continue
 		}
@@ -346,11 +346,13 @@ func overIfRefused(err error) error {
 	return err
 }
 
+func keyOf(action allocator.EngineAction) Key { return Key{action.Job, action.Attempt, action.Queue} }
+
 // take notes what the allocator wants. It returns the events of attempts that are not here.
 func (a *Agent) take(actions []allocator.EngineAction) []allocator.EngineEvent {
 	var events []allocator.EngineEvent
 	for _, action := range actions {
-		key := Key{action.Job, action.Attempt}
+		key := keyOf(action)
 		if action.Do == "start" {
 			events = append(events, a.takeStart(key, action)...)
 			continue
@@ -358,13 +360,13 @@ func (a *Agent) take(actions []allocator.EngineAction) []allocator.EngineEvent {
 		id, known := a.byKey[key]
 		if !known {
 			for waiting, next := range a.next {
-				if next.Job == key.Job && next.Attempt == key.Attempt {
+				if keyOf(next) == key {
 					delete(a.next, waiting)
 				}
 			}
 			code := int64(0)
 			events = append(events, allocator.EngineEvent{
-				Kind: "ended", Job: key.Job, Attempt: key.Attempt, ExitCode: &code, WasStopping: true})
+				Kind: "ended", Queue: key.Queue, Job: key.Job, Attempt: key.Attempt, ExitCode: &code, WasStopping: true})
 			continue
 		}
 		if attempt := a.attempts[id]; attempt.Undo == nil || attempt.Undo.Reason != Stopped {
@@ -381,12 +383,12 @@ func (a *Agent) takeStart(key Key, action allocator.EngineAction) []allocator.En
 	}
 	id, ours := gangOf(action.Parameters)
 	if !ours {
-		return []allocator.EngineEvent{{Kind: "rejected", Job: key.Job, Attempt: key.Attempt, ForGood: true,
+		return []allocator.EngineEvent{{Kind: "rejected", Queue: key.Queue, Job: key.Job, Attempt: key.Attempt, ForGood: true,
 			Message: "it is no gang of Kubernetes: submit it there"}}
 	}
 	// Anybody who may submit jobs can name a gang of others.
 	if known, has := a.mirror.known[id]; !has || known.id != key.Job {
-		return []allocator.EngineEvent{{Kind: "rejected", Job: key.Job, Attempt: key.Attempt,
+		return []allocator.EngineEvent{{Kind: "rejected", Queue: key.Queue, Job: key.Job, Attempt: key.Attempt,
 			Message: "gang " + id.String() + " is not known, or has another job"}}
 	}
 	if before := a.attempts[id]; before != nil {
@@ -402,7 +404,7 @@ func (a *Agent) takeStart(key Key, action allocator.EngineAction) []allocator.En
 
 // begin makes an attempt of an action.
 func (a *Agent) begin(id GangID, action allocator.EngineAction) []allocator.EngineEvent {
-	key := Key{action.Job, action.Attempt}
+	key := keyOf(action)
 	sizes, err := a.store.get(id).sizes()
 	var plan []Slot
 	if err == nil {
@@ -410,7 +412,7 @@ func (a *Agent) begin(id GangID, action allocator.EngineAction) []allocator.Engi
 	}
 	if err != nil {
 		message := shortened(err.Error())
-		return []allocator.EngineEvent{{Kind: "rejected", Job: key.Job, Attempt: key.Attempt, Message: message}}
+		return []allocator.EngineEvent{{Kind: "rejected", Queue: key.Queue, Job: key.Job, Attempt: key.Attempt, Message: message}}
 	}
 	a.attempts[id] = NewAttempt(key, plan)
 	a.byKey[key] = id

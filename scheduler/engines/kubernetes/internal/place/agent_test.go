@@ -60,6 +60,9 @@ func submitted(t *testing.T, agent *Agent, api *fakeAPI, name string) GangID {
 	t.Helper()
 	id := GangID{"team", name}
 	agent.store.take(rawPod("team", name, name), false)
+	if _, err := agent.mirror.refresh(context.Background()); err != nil {
+		t.Fatal(err)
+	}
 	if err := agent.mirror.sync(context.Background(), []GangID{id}, func(GangID) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +88,7 @@ func TestRestoreIgnoresForgedAttempts(t *testing.T) {
 	agent, api := newTestAgent()
 	victim := submitted(t, agent, api, "victim")
 	thief := submitted(t, agent, api, "thief")
-	key := Key{agent.mirror.known[victim].id, 1}
+	key := Key{agent.mirror.known[victim].id, 1, fakeQueueID}
 	placed(agent, "team", "victim", annotationsOf(key.String()))
 	placed(agent, "team", "thief", annotationsOf(key.String()))
 	placed(agent, "other", "stranger", annotationsOf(key.String()))
@@ -102,10 +105,10 @@ func TestRestoreIgnoresThePodsThatAFormerGangLeaves(t *testing.T) {
 	agent, api := newTestAgent()
 	id := submitted(t, agent, api, "a")
 	known := agent.mirror.known[id]
-	agent.mirror.known[id] = mirrored{known.id, "former"}
+	agent.mirror.known[id] = mirrored{known.id, "former", fakeQueueID}
 	isController := true
 	left := rawPod("team", "a-1", "left")
-	left.Annotations = annotationsOf(Key{known.id, 1}.String())
+	left.Annotations = annotationsOf(Key{known.id, 1, fakeQueueID}.String())
 	left.OwnerReferences = []metav1.OwnerReference{
 		{APIVersion: "batch/v1", Kind: "Job", Name: "a", UID: "former", Controller: &isController}}
 	agent.store.take(left, false)
@@ -119,7 +122,7 @@ func TestAttemptThatTheAllocatorRefusesIsDropped(t *testing.T) {
 	agent, api := newTestAgent()
 	for i, name := range []string{"a", "b", "c"} {
 		id := submitted(t, agent, api, name)
-		key := Key{agent.mirror.known[id].id, int64(i + 1)}
+		key := Key{agent.mirror.known[id].id, int64(i + 1), fakeQueueID}
 		placed(agent, "team", name, annotationsOf(key.String()))
 	}
 	agent.restore()

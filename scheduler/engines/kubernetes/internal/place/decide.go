@@ -375,7 +375,7 @@ func (a *Attempt) progress(byRank []*Pod) *allocator.EngineEvent {
 
 // event completes an event, unless the allocator was told the same before.
 func (a *Attempt) event(event allocator.EngineEvent) *allocator.EngineEvent {
-	event.Job, event.Attempt = a.Key.Job, a.Key.Attempt
+	event.Queue, event.Job, event.Attempt = a.Key.Queue, a.Key.Job, a.Key.Attempt
 	event.Message = shortened(event.Message)
 	same := event.Kind == a.told.Kind && event.Message == a.told.Message
 	if same {
@@ -402,22 +402,22 @@ func (a *Attempt) LastEvent(gang *Gang, nodes Nodes) allocator.EngineEvent {
 	if a.Begun {
 		kind = "started"
 	}
-	return allocator.EngineEvent{Kind: kind, Job: a.Key.Job, Attempt: a.Key.Attempt}
+	return allocator.EngineEvent{Kind: kind, Queue: a.Key.Queue, Job: a.Key.Job, Attempt: a.Key.Attempt}
 }
 
-// Restore finds the last attempt of a job that the gang's Jobs and pods belong to; nil: none.
-func Restore(gang *Gang, of int64) *Attempt {
+// Restore finds the last attempt of a job of the queue that the gang's Jobs and pods belong to; nil: none.
+func Restore(gang *Gang, queue string, of int64) *Attempt {
 	var last Key
 	var plan []Slot
 	var suspension *Suspension
 	take := func(key Key, itsPlan []Slot) {
-		if key.Job == of && len(itsPlan) > 0 && key.Attempt >= last.Attempt {
+		if key.Queue == queue && key.Job == of && len(itsPlan) > 0 && key.Attempt >= last.Attempt {
 			last, plan = key, itsPlan
 		}
 	}
 	for _, job := range gang.Jobs {
 		take(job.Attempt, job.Plan)
-		if job.ByUs != nil && job.ByUs.Key.Job == of {
+		if job.ByUs != nil && job.ByUs.Key.Queue == queue && job.ByUs.Key.Job == of {
 			suspension = job.ByUs
 		}
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	first  = Key{Job: 7, Attempt: 1}
-	second = Key{Job: 7, Attempt: 2}
+	first  = Key{Job: 7, Attempt: 1, Queue: "q-1"}
+	second = Key{Job: 7, Attempt: 2, Queue: "q-1"}
 	ready  = Nodes{"n1": NodeBack, "n2": NodeBack}
 )
 
@@ -333,7 +333,7 @@ func TestRestoredAttemptGoesOn(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			gang := gatedGang(2)
 			c.change(gang, twoNodes(first))
-			restored := Restore(gang, first.Job)
+			restored := Restore(gang, first.Queue, first.Job)
 			if restored == nil || restored.Key != first || len(restored.Plan) != 2 {
 				t.Fatalf("restored %+v", restored)
 			}
@@ -348,7 +348,7 @@ func TestRestoredAttemptGoesOn(t *testing.T) {
 }
 
 func TestGangThatWasNeverPlacedHasNoAttempt(t *testing.T) {
-	if restored := Restore(gatedGang(2), first.Job); restored != nil {
+	if restored := Restore(gatedGang(2), first.Queue, first.Job); restored != nil {
 		t.Errorf("restored %+v", restored)
 	}
 }
@@ -388,24 +388,29 @@ func TestPlan(t *testing.T) {
 }
 
 func TestRestoreTakesOnlyTheAttemptsOfTheJob(t *testing.T) {
-	gang := gatedGang(1)
-	gang.Pods[0].Attempt, gang.Pods[0].Plan = Key{Job: 9, Attempt: 1}, []Slot{{"n1", 8}}
-	gang.Jobs[0].ByUs = &Suspension{Key{Job: 9, Attempt: 1}, Stopped, ""}
-	if restored := Restore(gang, first.Job); restored != nil {
-		t.Errorf("restored %+v", restored)
+	for _, other := range []Key{{Job: 9, Attempt: 1, Queue: first.Queue}, {Job: 7, Attempt: 1, Queue: "q-0"}} {
+		gang := gatedGang(1)
+		gang.Pods[0].Attempt, gang.Pods[0].Plan = other, []Slot{{"n1", 8}}
+		gang.Jobs[0].ByUs = &Suspension{other, Stopped, ""}
+		if restored := Restore(gang, first.Queue, first.Job); restored != nil {
+			t.Errorf("restored %+v", restored)
+		}
 	}
 }
 
 func TestForgedAnnotationsNameNothing(t *testing.T) {
-	for _, text := range []string{"", "7", "7.", "0.1", "-1.1", "7.0", "7.-1", "-1.-1", "7.4294967296", "x.1", "7.1.1"} {
+	for _, text := range []string{
+		"", "7", "7.", "7.1", "7.1.", "0.1.q", "-1.1.q", "7.0.q", "7.-1.q", "-1.-1.q", "7.4294967296.q", "x.1.q",
+		"7.1." + strings.Repeat("q", 65),
+	} {
 		if key := parseKey(text); key != (Key{}) {
 			t.Errorf("parseKey(%q) = %v", text, key)
 		}
 	}
-	if key := parseKey("7.4294967295"); key != (Key{7, 4294967295}) {
+	if key := parseKey("7.4294967295.q-1"); key != (Key{7, 4294967295, "q-1"}) {
 		t.Errorf("the last attempt is %v", key)
 	}
-	for _, text := range []string{"5.1 bogus x", "5.1 ended x", "5.1 stopped", "0.1 stopped x", "5.1"} {
+	for _, text := range []string{"5.1.q bogus x", "5.1.q ended x", "5.1.q stopped", "0.1.q stopped x", "5.1.q"} {
 		if suspension := parseSuspension(text); suspension != nil {
 			t.Errorf("parseSuspension(%q) = %v", text, suspension)
 		}
@@ -428,7 +433,7 @@ func TestGangOfWhichAPodHasSucceededGoesOnWithoutTheNodeOfThat(t *testing.T) {
 				gang.Pods[1].Phase, gang.Jobs[0].Left = corev1.PodSucceeded, 1
 				nodes := Nodes{"n1": NodeBack, "n2": state}
 				if isRestored {
-					attempt = Restore(gang, first.Job)
+					attempt = Restore(gang, first.Queue, first.Job)
 					if event := attempt.LastEvent(gang, nodes); event.Kind != "started" {
 						t.Errorf("the last event is %q", event.Kind)
 					}
@@ -444,7 +449,7 @@ func TestRestoredGangOnADrainedNodeGoesOn(t *testing.T) {
 	gang := gatedGang(2)
 	run(gang, twoNodes(first))
 	gang.Pods[0].Phase, gang.Jobs[0].Left = corev1.PodSucceeded, 1
-	attempt := Restore(gang, first.Job)
+	attempt := Restore(gang, first.Queue, first.Job)
 	expect(t, told(gang, attempt, Nodes{"n1": NodeDrained, "n2": NodeDrained}), "! started")
 }
 
@@ -489,7 +494,7 @@ func TestNoteOfASuspensionGoesWithIt(t *testing.T) {
 func TestRestoredGangThatRanIsLostWithItsNode(t *testing.T) {
 	gang := gatedGang(2)
 	run(gang, twoNodes(first))
-	attempt := Restore(gang, first.Job)
+	attempt := Restore(gang, first.Queue, first.Job)
 	expect(t, told(gang, attempt, Nodes{"n1": NodeBack}), "suspend train")
 	if attempt.Undo.Reason != Lost {
 		t.Errorf("the reason is %q", attempt.Undo.Reason)

@@ -38,8 +38,8 @@ func (g *Gang) uid() string {
 func (g *Gang) isOf(known mirrored) bool {
 	owners := make(map[types.UID]struct{}, len(g.Jobs))
 	for _, job := range g.Jobs {
-		isByUs := job.ByUs != nil && job.ByUs.Key.Job == known.id
-		if string(job.UID) == known.uid || job.Attempt.Job == known.id || isByUs {
+		isByUs := job.ByUs != nil && known.has(job.ByUs.Key)
+		if string(job.UID) == known.uid || known.has(job.Attempt) || isByUs {
 			return true
 		}
 		owners[job.UID] = struct{}{}
@@ -47,7 +47,7 @@ func (g *Gang) isOf(known mirrored) bool {
 	return slices.ContainsFunc(g.Pods, func(pod *Pod) bool {
 		_, hasJob := owners[pod.Owner]
 		goesOn := !pod.Deleting && (hasJob || !pod.HasOwner)
-		return string(pod.UID) == known.uid || (goesOn && pod.Attempt.Job == known.id)
+		return string(pod.UID) == known.uid || (goesOn && known.has(pod.Attempt))
 	})
 }
 

@@ -21,7 +21,7 @@ const (
 // Queue is what a mirror needs of the allocator's API.
 type Queue interface {
 	Submit(ctx context.Context, jobs []allocator.Submission) ([]int64, error)
-	Queue(ctx context.Context) ([]allocator.QueueJob, error)
+	Queue(ctx context.Context) (allocator.Queue, error)
 	QueueJob(ctx context.Context, name string) (allocator.QueueJob, error)
 	Cancel(ctx context.Context, id int64) error
 	Remove(ctx context.Context, job string) error
@@ -29,9 +29,13 @@ type Queue interface {
 
 // mirrored is a gang's job in the allocator's queue.
 type mirrored struct {
-	id  int64
-	uid string
+	id    int64
+	uid   string
+	queue string // the identity of its queue
 }
+
+// has tells whether an attempt is one of this job.
+func (m mirrored) has(attempt Key) bool { return attempt.Job == m.id && attempt.Queue == m.queue }
 
 // refusal is why a gang has no job.
 type refusal struct {
@@ -46,6 +50,8 @@ type mirror struct {
 	store   *store
 	log     *slog.Logger
 	known   map[GangID]mirrored
+	// The identity of the allocator's queue, as it was last listed.
+	identity string
 	refused map[GangID]refusal
 	// Gangs that are older may have had a job that has ended.
 	since time.Time
@@ -58,17 +64,18 @@ func newMirror(queue Queue, to *cluster, from *store, log *slog.Logger, now time
 
 // refresh asks for the queue. It returns the gangs to look at: those that have a job, or had one.
 func (m *mirror) refresh(ctx context.Context) ([]GangID, error) {
-	jobs, err := m.queue.Queue(ctx)
+	queue, err := m.queue.Queue(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list the queue: %w", err)
 	}
 	before := m.known
-	m.known = make(map[GangID]mirrored, len(jobs))
+	m.identity = queue.ID
+	m.known = make(map[GangID]mirrored, len(queue.Jobs))
 	var ids []GangID
-	for _, job := range jobs {
+	for _, job := range queue.Jobs {
 		// A job that only names a gang of others has another name.
 		if id, ours := gangOf(job.EngineParameters); ours && job.Name == id.jobName() {
-			m.known[id] = mirrored{job.ID, job.EngineParameters[uidParameter]}
+			m.known[id] = mirrored{job.ID, job.EngineParameters[uidParameter], queue.ID}
 			ids = append(ids, id)
 		}
 	}
@@ -155,7 +162,7 @@ func (m *mirror) noteEnded(ctx context.Context, gang *Gang, name string) (bool, 
 	if err != nil {
 		return false, fmt.Errorf("ask for job %s: %w", name, err)
 	}
-	if !gang.isOf(mirrored{job.ID, job.EngineParameters[uidParameter]}) || !job.HasEnded() {
+	if !gang.isOf(mirrored{job.ID, job.EngineParameters[uidParameter], m.identity}) || !job.HasEnded() {
 		return false, nil
 	}
 	text := job.State
@@ -175,7 +182,7 @@ func (m *mirror) submit(ctx context.Context, gangs []*Gang, submissions []alloca
 	ids, err := m.queue.Submit(ctx, submissions)
 	if err == nil {
 		for i, gang := range gangs {
-			m.known[gang.ID] = mirrored{ids[i], gang.uid()}
+			m.known[gang.ID] = mirrored{ids[i], gang.uid(), m.identity}
 			delete(m.refused, gang.ID)
 			if err := m.annotate(ctx, gang, ""); err != nil {
 				m.log.Warn("cannot remove the note of a refusal", "gang", gang.ID.String(), "error", err)

@@ -47,14 +47,17 @@ func (f *fakeQueue) Submit(_ context.Context, jobs []allocator.Submission) ([]in
 	return ids, nil
 }
 
-func (f *fakeQueue) Queue(context.Context) ([]allocator.QueueJob, error) {
+// fakeQueueID is the identity of a fakeQueue.
+const fakeQueueID = "q-1"
+
+func (f *fakeQueue) Queue(context.Context) (allocator.Queue, error) {
 	var active []allocator.QueueJob
 	for _, job := range f.jobs {
 		if !job.HasEnded() {
 			active = append(active, *job)
 		}
 	}
-	return active, nil
+	return allocator.Queue{ID: fakeQueueID, Jobs: active}, nil
 }
 
 func (f *fakeQueue) QueueJob(_ context.Context, name string) (allocator.QueueJob, error) {
@@ -306,7 +309,7 @@ func TestGangThatCannotBeEncodedDoesNotStopOthers(t *testing.T) {
 
 func TestGangGoesOnWithoutItsOldestJob(t *testing.T) {
 	id := GangID{"team", "set"}
-	known := mirrored{7, "oldest"}
+	known := mirrored{7, "oldest", "q-1"}
 	pod := func(owner types.UID, key Key) *Pod {
 		return &Pod{UID: "pod", HasOwner: true, Owner: owner, Attempt: key}
 	}
@@ -316,11 +319,12 @@ func TestGangGoesOnWithoutItsOldestJob(t *testing.T) {
 		want bool
 	}{
 		{"the oldest is there", Gang{id, []*Job{{UID: "oldest"}}, nil}, true},
-		{"another runs", Gang{id, []*Job{{UID: "other"}}, []*Pod{pod("other", Key{7, 1})}}, true},
-		{"another is suspended", Gang{id, []*Job{{UID: "other", ByUs: &Suspension{Key: Key{7, 1}}}}, nil}, true},
-		{"another was resumed", Gang{id, []*Job{{UID: "other", Attempt: Key{7, 2}}}, nil}, true},
-		{"a pod is left of it", Gang{id, []*Job{{UID: "other"}}, []*Pod{pod("oldest", Key{7, 1})}}, false},
-		{"another job's attempt", Gang{id, []*Job{{UID: "other"}}, []*Pod{pod("other", Key{8, 1})}}, false},
+		{"another runs", Gang{id, []*Job{{UID: "other"}}, []*Pod{pod("other", Key{7, 1, "q-1"})}}, true},
+		{"another is suspended", Gang{id, []*Job{{UID: "other", ByUs: &Suspension{Key: Key{7, 1, "q-1"}}}}, nil}, true},
+		{"another was resumed", Gang{id, []*Job{{UID: "other", Attempt: Key{7, 2, "q-1"}}}, nil}, true},
+		{"a pod is left of it", Gang{id, []*Job{{UID: "other"}}, []*Pod{pod("oldest", Key{7, 1, "q-1"})}}, false},
+		{"another queue's attempt", Gang{id, []*Job{{UID: "other"}}, []*Pod{pod("other", Key{7, 1, "q-0"})}}, false},
+		{"another job's attempt", Gang{id, []*Job{{UID: "other"}}, []*Pod{pod("other", Key{8, 1, "q-1"})}}, false},
 		{"all are gone", Gang{ID: id}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -27,7 +27,7 @@ const Gate = "larder.io/placement"
 
 // Annotations that this package writes.
 const (
-	// attemptAnnotation is JOB.ATTEMPT, the attempt that a pod or a Job belongs to.
+	// attemptAnnotation is JOB.ATTEMPT.QUEUE, the attempt that a pod or a Job belongs to.
 	attemptAnnotation = "larder.io/attempt"
 	// planAnnotation has NODE=GPUS for each pod of the attempt, in the order of ranks.
 	planAnnotation = "larder.io/plan"
@@ -35,7 +35,7 @@ const (
 	rankAnnotation = "larder.io/rank"
 	// nodesAnnotation has the nodes of the attempt, each once.
 	nodesAnnotation = "larder.io/nodes"
-	// suspendedAnnotation is JOB.ATTEMPT REASON MESSAGE: Larder has suspended the Job to end this attempt.
+	// suspendedAnnotation is JOB.ATTEMPT.QUEUE REASON MESSAGE: Larder has suspended the Job to end this attempt.
 	suspendedAnnotation = "larder.io/suspended"
 	// refusedAnnotation says why the allocator does not take a Job.
 	refusedAnnotation = "larder.io/refused"
@@ -52,21 +52,26 @@ const (
 
 const graceDefaultS = 30
 
-// Key names an attempt. The zero Key names none.
+const queueBytesMax = 64 // of a queue's identity
+
+// Key names an attempt. The zero Key names none. An allocator's queue that was lost is made anew with another identity,
+// and may number its jobs from 1 again.
 type Key struct {
 	Job     int64
 	Attempt int64
+	Queue   string
 }
 
-func (k Key) String() string { return fmt.Sprintf("%d.%d", k.Job, k.Attempt) }
+func (k Key) String() string { return fmt.Sprintf("%d.%d.%s", k.Job, k.Attempt, k.Queue) }
 
 // parseKey returns the zero Key for a text that names no attempt. Users can write any text.
 func parseKey(text string) Key {
-	job, attempt, found := strings.Cut(text, ".")
-	if !found {
+	job, rest, _ := strings.Cut(text, ".")
+	attempt, queue, _ := strings.Cut(rest, ".")
+	if queue == "" || len(queue) > queueBytesMax {
 		return Key{}
 	}
-	var key Key
+	key := Key{Queue: queue}
 	var err error
 	if key.Job, err = strconv.ParseInt(job, 10, 64); err != nil || key.Job < 1 {
 		return Key{}

@@ -18,7 +18,7 @@ protected:
         return {.job = id, .attempt = attempt, .command = {"true"}, .gpus = {{"n1", 1}}};
     }
     static EngineEvent event(Kind kind, JobId id, std::uint32_t attempt = 1) {
-        return {.kind = kind, .job = id, .attempt = attempt};
+        return {.kind = kind, .queue = "q-1", .job = id, .attempt = attempt};
     }
     static EngineEvent node(Kind kind, const std::string& name) { return {.kind = kind, .node = name}; }
     static std::vector<EngineEvent> all_nodes() { return {node(Kind::node_back, "n1"), node(Kind::node_back, "n2")}; }
@@ -44,7 +44,7 @@ protected:
         return found;
     }
 
-    AgentEngine engine{{"n1", "n2"}, "x", "https://logs/{job}/{attempt}"};
+    AgentEngine engine{{"n1", "n2"}, "q-1", "x", "https://logs/{job}/{attempt}"};
 };
 
 TEST_F(AgentEngineTest, AgentAttachesOnlyOnceTheSchedulerHasResumed) {
@@ -110,18 +110,42 @@ TEST_F(AgentEngineTest, AttemptsOfAnAgentThatAttachesAreCompared) {
     engine.adopt(job(7));  // is to stop, and is gone
     engine.stop(7, 1);
     events();
-    const std::string session = attach({event(Kind::started, 1),
-                                        {.kind = Kind::ended, .job = 3, .attempt = 1, .exit_code = 0},
-                                        event(Kind::started, 4),
-                                        event(Kind::started, 6),
-                                        event(Kind::started, 99),
-                                        {.kind = Kind::ended, .job = 98, .attempt = 1, .exit_code = 0}});
+    const std::string session =
+        attach({event(Kind::started, 1),
+                {.kind = Kind::ended, .queue = "q-1", .job = 3, .attempt = 1, .exit_code = 0},
+                event(Kind::started, 4),
+                event(Kind::started, 6),
+                event(Kind::started, 99),
+                {.kind = Kind::ended, .queue = "q-1", .job = 98, .attempt = 1, .exit_code = 0}});
     EXPECT_THAT(actions(session), ElementsAre("1 stop 6", "2 stop 99", "3 start 5"));
     EXPECT_THAT(events(), ElementsAre(std::pair(Kind::started, JobId{1}), std::pair(Kind::ended, JobId{3}),
                                       std::pair(Kind::started, JobId{4}), std::pair(Kind::started, JobId{6}),
                                       std::pair(Kind::lost, JobId{2}), std::pair(Kind::ended, JobId{7})));
     // Whatever has ended is wanted no more.
     EXPECT_THAT(actions(attach({event(Kind::started, 2)})), ElementsAre("1 stop 2", "2 start 5"));
+}
+
+// A queue that was lost is made anew, and begins to number its jobs again.
+TEST_F(AgentEngineTest, AttemptOfAnotherQueueIsStoppedAndNeverTakenForOurs) {
+    engine.adopt(job(1));
+    engine.start(job(2));
+    events();
+    EngineEvent first = event(Kind::started, 1);
+    EngineEvent second = event(Kind::started, 2);
+    first.queue = second.queue = "q-old";
+    const std::string session = attach({first, second});
+    const auto list = engine.actions(session, 0);
+    ASSERT_THAT(*list, SizeIs(3));
+    for (const int i : {0, 1}) {
+        EXPECT_FALSE((*list)[i].job);
+        EXPECT_EQ((*list)[i].queue, "q-old");
+    }
+    EXPECT_TRUE((*list)[2].job) << "job 2 is not there yet";
+    EXPECT_EQ((*list)[2].queue, "q-1");
+    EXPECT_THAT(events(), ElementsAre(std::pair(Kind::lost, JobId{1}))) << "ours is gone";
+    first.kind = second.kind = Kind::lost;
+    ASSERT_TRUE(engine.report(session, 1, {first, second}));
+    EXPECT_THAT(events(), IsEmpty());
 }
 
 TEST_F(AgentEngineTest, AttemptThatIsStoppedBeforeItsStartHasEnded) {
@@ -199,7 +223,7 @@ TEST_F(AgentEngineTest, ReportCountsAsRecordedOnceItsEventsAre) {
 TEST_F(AgentEngineTest, OutputIsAtItsUrl) {
     EXPECT_EQ(engine.output_of(7, 2), "https://logs/7/2");
     EXPECT_EQ(engine.output_of(7, 0), "");
-    EXPECT_EQ(AgentEngine({}, "x").output_of(7, 2), "");
+    EXPECT_EQ(AgentEngine({}, "q-1", "x").output_of(7, 2), "");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace larder::scheduler::slurm {
 namespace {
 
 using Kind = EngineEvent::Kind;
-constexpr AttemptId kAttempt{12, 1};
+const AttemptId kAttempt{"q-1", 12, 1};
 
 JobRow held_job() {
     JobRow row;
@@ -323,12 +323,29 @@ TEST_F(PlacedJob, ReleaseByHandIsUndoneBeforeAndAfterTheJobBegins) {
 
 TEST_F(PlacedJob, StartBeforeTheFormerAttemptIsOverIsRejectedForNow) {
     run();
-    jobs_.start({.id = {12, 2}, .key = "7", .gpus_by_node = {{"n2", 2}}}, rows_, now_s_);
+    jobs_.start({.id = {"q-1", 12, 2}, .key = "7", .gpus_by_node = {{"n2", 2}}}, rows_, now_s_);
     EXPECT_TRUE(jobs_.take_commands().empty());
     events_ = jobs_.take_events();
     ASSERT_EQ(event(), Kind::rejected);
     EXPECT_EQ(events_[0].attempt, 2u);
     EXPECT_FALSE(events_[0].for_good);
+}
+
+// A queue that was lost is made anew, and begins to number its jobs again.
+TEST_F(PlacedJob, AttemptOfAnotherQueueIsNotTakenForTheNewOneAndIsStopped) {
+    run();
+    const AttemptId same_numbers{"q-2", kAttempt.job, kAttempt.attempt};
+    jobs_.start({.id = same_numbers, .key = "7", .gpus_by_node = {{"n2", 2}}}, rows_, now_s_);
+    events_ = jobs_.take_events();
+    ASSERT_EQ(event(), Kind::rejected);
+    EXPECT_EQ(events_[0].queue, "q-2");
+    jobs_.forget_ended(same_numbers);
+    ASSERT_EQ(jobs_.attempt_events().size(), 1u);
+    EXPECT_EQ(jobs_.attempt_events()[0].queue, "q-1");
+    jobs_.stop(same_numbers, rows_, now_s_);
+    EXPECT_TRUE(jobs_.take_commands().empty()) << "the one that runs is of another queue";
+    jobs_.stop(kAttempt, rows_, now_s_);
+    EXPECT_EQ(jobs_.take_commands().signals, std::vector<std::string>{"7"});
 }
 
 TEST_F(PlacedJob, InteractiveJobIsCancelledAfterItsGrace) {
@@ -347,7 +364,7 @@ TEST_F(PlacedJob, NewAgentRequeuesAnEndedJobOnlyIfLarderStillHasIt) {
         jobs_ = {};
         row() = held_job();
         row().held = false;
-        row().mark = parse_mark("larder,attempt=12.1,restarts=0,stop-grace=5,kill=900");
+        row().mark = parse_mark("larder,attempt=12.1.q-1,restarts=0,stop-grace=5,kill=900");
         set("FAILED", JobStage::ended);
         row().wait_status = 9;
         look();
@@ -361,7 +378,7 @@ TEST_F(PlacedJob, NewAgentRequeuesAnEndedJobOnlyIfLarderStillHasIt) {
 }
 
 TEST_F(PlacedJob, NewAgentFindsWhatRunsAndNotWhatWasNeverReleased) {
-    row().mark = parse_mark("larder,attempt=12.1,restarts=0,stop-grace=5");
+    row().mark = parse_mark("larder,attempt=12.1.q-1,restarts=0,stop-grace=5");
     look();
     EXPECT_TRUE(jobs_.attempt_events().empty());
     ASSERT_EQ(commands_.updates.size(), 1u);
@@ -375,7 +392,7 @@ TEST_F(PlacedJob, NewAgentFindsWhatRunsAndNotWhatWasNeverReleased) {
     jobs_ = {};
     row().held = false;
     row().nodes = "n1";
-    row().mark = parse_mark("larder,attempt=12.1,restarts=0,stop-grace=5");
+    row().mark = parse_mark("larder,attempt=12.1.q-1,restarts=0,stop-grace=5");
     set("RUNNING", JobStage::running);
     look();
     ASSERT_EQ(jobs_.attempt_events().size(), 1u);
@@ -413,7 +430,7 @@ TEST_F(PlacedJob, NodeThatOthersUseIsDrainedAtTheSecondLook) {
 
 TEST_F(PlacedJob, StopOfAnUnknownAttemptHasEnded) {
     look();
-    jobs_.stop({9, 9}, rows_, now_s_);
+    jobs_.stop({"q-1", 9, 9}, rows_, now_s_);
     events_ = jobs_.take_events();
     ASSERT_EQ(event(), Kind::ended);
     EXPECT_TRUE(events_[0].was_stopping);

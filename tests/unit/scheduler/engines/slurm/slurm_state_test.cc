@@ -34,7 +34,7 @@ TEST(SlurmState, WideRowHasTheNodesOfALargeJob) {
 }
 
 TEST(SlurmState, RowOfAJobIsRead) {
-    std::string text = line("7", "PENDING", "larder,epochs=3,attempt=12.2,restarts=1;why_not", "red");
+    std::string text = line("7", "PENDING", "larder,epochs=3,attempt=12.2.q-1,restarts=1;why_not", "red");
     text.pop_back();
     const auto row = parse_job_row(text);
     ASSERT_TRUE(row);
@@ -51,15 +51,16 @@ TEST(SlurmState, RowOfAJobIsRead) {
     ASSERT_TRUE(row->mark && row->mark->attempt);
     EXPECT_EQ(row->mark->attempt->job, 12u);
     EXPECT_EQ(row->mark->words.at("epochs"), "3");
-    EXPECT_EQ(text_of(*row->mark), "larder,attempt=12.2,restarts=1,stop-grace=30,epochs=3;why_not");
+    EXPECT_EQ(text_of(*row->mark), "larder,attempt=12.2.q-1,restarts=1,stop-grace=30,epochs=3;why_not");
     EXPECT_FALSE(parse_job_row("7 PENDING"));
 }
 
 TEST(SlurmState, MarkSurvivesItsText) {
-    JobMark mark{.words = {{"dataset", "images"}}, .attempt = AttemptId{3, 4}, .restarts = 2, .grace_s = 2.5};
+    JobMark mark{.words = {{"dataset", "images"}}, .attempt = AttemptId{"q-1", 3, 4}, .restarts = 2, .grace_s = 2.5};
     mark.kill_unix_s = 1764368000;
     mark.note = "a_note";
     EXPECT_EQ(parse_mark(text_of(mark)), mark);
+    EXPECT_FALSE(parse_mark("larder,attempt=3.4")->attempt) << "nobody knows of which queue";
     EXPECT_FALSE(parse_mark("somebody's own comment"));
     EXPECT_FALSE(parse_mark(""));
 }
