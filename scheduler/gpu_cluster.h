@@ -30,6 +30,9 @@ struct GpuNode {
 struct GpuCluster {
     std::vector<std::string> gpu_types;
     std::vector<GpuNode> nodes;
+    // The nodes are the cluster manager's: they come, go and change. Such a node's GPUs are counted only. After a
+    // change of their number, jobs may have GPUs with higher numbers.
+    bool is_open = false;
 };
 
 // Some GPUs of one node: bit i stands for GPU i.

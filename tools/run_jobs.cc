@@ -94,11 +94,16 @@ Result<void> make_engine(scheduler::QueueApi::Parts& parts, const scheduler::Liv
         parts.engine = std::move(*engine);
         return {};
     }
-    std::vector<std::string> nodes;
-    nodes.reserve(parts.options.cluster.nodes.size());
-    for (const scheduler::GpuNode& node : parts.options.cluster.nodes) nodes.push_back(node.name);
-    auto engine = std::make_unique<scheduler::AgentEngine>(std::move(nodes), parts.store->identity(), random_name(),
-                                                           config.output_url);
+    scheduler::AgentEngineOptions options{.nodes = {},
+                                          .agent_has_nodes = config.agent_has_nodes,
+                                          .queue = parts.store->identity(),
+                                          .instance = random_name(),
+                                          .output_url = config.output_url};
+    for (const scheduler::GpuNode& node : parts.options.cluster.nodes) options.nodes.push_back(node.name);
+    for (const auto& [name, node] : parts.store->found().nodes) {
+        if (config.agent_has_nodes && node) options.nodes.push_back(name);
+    }
+    auto engine = std::make_unique<scheduler::AgentEngine>(std::move(options));
     parts.engine_api = std::make_unique<scheduler::AgentApi>(*engine, clock);
     parts.engine = std::move(engine);
     return {};
@@ -145,6 +150,7 @@ Result<std::unique_ptr<scheduler::Placer>> make_placer(const scheduler::LiveConf
 Result<std::unique_ptr<allocator::Extension>> mount(const scheduler::LiveConfig& config, const std::string& directory,
                                                     const allocator::ExtensionContext& place) {
     scheduler::LiveOptions options{.cluster = gpu_cluster_of(config, host_name()),
+                                   .gpu_type = config.gpu_type,
                                    .storage_aware = !config.storage_blind,
                                    .history_max = config.history,
                                    .window = config.policy_options.window()};

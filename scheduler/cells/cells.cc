@@ -156,6 +156,11 @@ void Cells::release(JobId id) {
     update_bindings();
 }
 
+// The nodes are those of the file of cells.
+void Cells::set_node(std::uint32_t, const GpuNode&) {
+    LARDER_ASSERT(false);
+}
+
 void Cells::set_usable(std::uint32_t node, bool usable) {
     pool_.set_usable(node, usable);
     at(locations_[node]).set_bad(locations_[node].node, !usable);

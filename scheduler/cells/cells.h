@@ -48,6 +48,7 @@ public:
     std::uint64_t free_on(std::uint32_t node) const override { return pool_.usable_at(node); }
     bool is_usable(std::uint32_t node) const override { return pool_.usable(node); }
     void set_usable(std::uint32_t node, bool usable) override;
+    void set_node(std::uint32_t node, const GpuNode& now) override;
     bool set_opportunistic(JobId job, bool opportunistic) override;
     std::uint32_t owned_gpus(std::uint32_t tenant, std::uint32_t gpu_type) const override;
 

@@ -32,17 +32,30 @@ struct EngineJob {
     std::map<std::string, std::string> parameters;  // what the submitter tells the cluster manager: image, account
 };
 
+// What a cluster manager says of a node.
+struct NodeInventory {
+    std::uint32_t gpus = 0;
+    std::string gpu_type;                       // empty: the configured one
+    std::map<std::string, std::string> labels;  // for people: its rack, its zone
+
+    bool operator==(const NodeInventory&) const = default;
+};
+
 struct EngineEvent {
     enum class Kind : std::uint8_t {
         pending,  // the cluster manager has it, but it has not begun, for the reason in `message`
         started,
-        rejected,      // the cluster manager does not run it; it has not begun and will not begin
-        ended,         // by itself, or because it was told to stop
-        evicted,       // the cluster manager ended it for reasons of its own; the job is not at fault
-        lost,          // how it ended is unknown; its processes are gone
+        rejected,  // the cluster manager does not run it; it has not begun and will not begin
+        ended,     // by itself, or because it was told to stop
+        evicted,   // the cluster manager ended it for reasons of its own; the job is not at fault
+        lost,      // how it ended is unknown; its processes are gone
+        // Those of nodes follow.
         node_lost,     // jobs with GPUs there are reported lost, too
         node_drained,  // takes no further job; those that run there go on
         node_back,
+        node_added,    // usable, with the GPUs of `inventory`
+        node_removed,  // has gone for good; jobs with GPUs there are stopped or reported lost, too
+        node_resized,  // has the GPUs of `inventory`; jobs keep theirs
     };
     Kind kind = Kind::started;
     std::string queue;  // whose attempt it is, if the engine tells queues apart; empty: of the engine's own queue
@@ -58,6 +71,7 @@ struct EngineEvent {
     bool for_good = false;        // for rejected: asking again is in vain
     std::optional<double> at_s;   // when it happened, Unix time; nullopt: when it is taken
     std::string node;             // for node events
+    std::optional<NodeInventory> inventory;  // for node events, if the nodes are the cluster manager's
 };
 
 class Engine {

@@ -24,7 +24,7 @@ namespace json = boost::json;
 namespace {
 
 // New keys that a record may lack do not raise the version.
-constexpr std::uint64_t kVersion = 2;
+constexpr std::uint64_t kVersion = 3;
 // One write of `job-numbers` reserves this many numbers. If the queue is lost, at most that many numbers are skipped.
 constexpr JobId kNumbersReserved = 100;
 // Address space. Rows take a part of it only (JobQueue::kBytesMax), as LMDB needs free pages for each change.
@@ -35,6 +35,9 @@ constexpr std::string_view kNumbers = "numbers";
 constexpr std::size_t kNumberDigits = 20;
 constexpr std::string_view kJob = "job/";
 constexpr std::string_view kTenant = "tenant/";
+// Before the jobs, whose rows name types of GPUs.
+constexpr std::string_view kNode = "agent-node/";
+static_assert(kNode < kJob);
 
 Result<FileDescriptor> lock(const std::string& directory) {
     std::error_code error;
@@ -93,6 +96,7 @@ Result<std::unique_ptr<HistoryStore>> HistoryStore::open(HistoryStoreOptions opt
         store->lock_ = std::move(*locked);
     }
     HistoryStore& into = *store;
+    const std::vector<std::string> configured_types = store->options_.gpu_types;
     const OpenRows open = is_shared ? store->options_.shared_rows : open_lmdb_rows;
     auto rows = open({.directory = directory + "/queue",
                       .database = "jobs",
@@ -102,8 +106,9 @@ Result<std::unique_ptr<HistoryStore>> HistoryStore::open(HistoryStoreOptions opt
                       .program = "larder-allocator",
                       .take = [&into](std::string_view key, std::string_view text) { return into.load_row(key, text); },
                       .lost =
-                          [&into](const std::string& why, const std::string& aside) {
+                          [&into, configured_types](const std::string& why, const std::string& aside) {
                               into.found_ = {};
+                              into.options_.gpu_types = configured_types;
                               into.identity_.clear();
                               into.last_ = 0;
                               log_error(
@@ -143,6 +148,7 @@ Result<void> HistoryStore::set_identity() {
         if (auto written = rows_->write(rows); !written) return written;
     }
     found_.last_number = last_;
+    found_.gpu_types = options_.gpu_types;
     return {};
 }
 
@@ -163,6 +169,12 @@ Result<void> HistoryStore::load_row(std::string_view key, std::string_view text)
             JobRecord job = job_of_row(*object, options_.gpu_types);
             const JobId id = job.id;
             found_.jobs[id] = std::move(job);
+        } else if (key.starts_with(kNode)) {
+            NodeInventory node = node_of_row(*object);
+            std::vector<std::string>& types = options_.gpu_types;
+            if (!node.gpu_type.empty() && std::ranges::find(types, node.gpu_type) == types.end())
+                types.push_back(node.gpu_type);
+            found_.nodes[std::string(key.substr(kNode.size()))] = std::move(node);
         } else if (key.starts_with(kTenant)) {
             found_.tenants[std::string(key.substr(kTenant.size()))] = gpu_time_of_row(*object);
         } else {
@@ -176,6 +188,11 @@ Result<void> HistoryStore::load_row(std::string_view key, std::string_view text)
 
 void HistoryStore::save(const LiveRecord& change, Done done) {
     std::vector<Row> rows;
+    if (!change.gpu_types.empty()) options_.gpu_types = change.gpu_types;
+    for (const auto& [name, node] : change.nodes) {
+        rows.push_back({std::string(kNode) + name, std::nullopt});
+        if (node) rows.back().text = json_text(row_json(*node));
+    }
     for (const auto& [id, job] : change.jobs) {
         rows.push_back({key_of(id), std::nullopt});
         if (job) rows.back().text = json_text(row_json(*job, options_.gpu_types));

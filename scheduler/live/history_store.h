@@ -8,6 +8,7 @@
 //                        numbers are from an older version, which had no identities; since version 2
 //   numbers              {"last"}: the highest number given; since version 2
 //   job/NUMBER           a job's record; NUMBER has twenty digits, so that rows sort by number
+//   agent-node/NAME      {"gpus", "gpu_type", "labels"}: a node that only the cluster manager knows; since version 3
 //   tenant/NAME          {"interval", "gpu_s_by_interval"}: the tenant's GPU time
 //
 // A number is never given twice, even if the queue is lost: the file `job-numbers` beside it has the highest number
@@ -29,7 +30,7 @@ struct HistoryStoreOptions {
     std::string directory;  // the rows are in its subdirectory queue/; made if missing
     // Opens the rows that several allocators share, in place of those in the directory; empty: they are not shared.
     OpenRows shared_rows;
-    std::vector<std::string> gpu_types;  // of the cluster
+    std::vector<std::string> gpu_types;  // of the cluster; those of found nodes are added
     JobId number_seen = 0;               // a new queue's numbers start above it
 };
 

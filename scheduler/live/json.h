@@ -25,6 +25,8 @@ boost::json::object to_json(const Allotment& held);
 // rows.
 boost::json::object row_json(const JobRecord& job, std::span<const std::string> gpu_types);
 JobRecord job_of_row(const boost::json::object& row, std::span<const std::string> gpu_types);
+boost::json::object row_json(const NodeInventory& node);
+NodeInventory node_of_row(const boost::json::object& row);
 boost::json::object row_json(const GpuTime& use);
 GpuTime gpu_time_of_row(const boost::json::object& row);
 

@@ -215,6 +215,23 @@ json::object row_json(const GpuTime& use) {
     return {{"interval", use.interval}, {"gpu_s_by_interval", std::move(used)}};
 }
 
+json::object row_json(const NodeInventory& node) {
+    json::object labels;
+    for (const auto& [key, label] : node.labels) labels[key] = label;
+    return {{"gpus", node.gpus}, {"gpu_type", node.gpu_type}, {"labels", std::move(labels)}};
+}
+
+NodeInventory node_of_row(const json::object& row) {
+    NodeInventory node{.gpus = row.at("gpus").to_number<std::uint32_t>(),
+                       .gpu_type = std::string(row.at("gpu_type").as_string()),
+                       .labels = {}};
+    if (node.gpus > kGpusPerNodeMax) throw std::out_of_range("a node's number of GPUs");
+    for (const auto& [key, label] : row.at("labels").as_object()) {
+        node.labels[std::string(key)] = label.as_string();
+    }
+    return node;
+}
+
 GpuTime gpu_time_of_row(const json::object& row) {
     GpuTime use{.interval = row.at("interval").to_number<std::int64_t>()};
     for (const json::value& gpu_s : row.at("gpu_s_by_interval").as_array()) {

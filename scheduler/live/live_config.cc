@@ -57,6 +57,13 @@ bool set_engine(bool& has_agent, const ConfigValue& value) {
     return true;
 }
 
+bool set_nodes(bool& agent_has_nodes, const ConfigValue& value) {
+    std::string name;
+    if (!set_config_text(name, value) || (name != "config" && name != "agent")) return false;
+    agent_has_nodes = name == "agent";
+    return true;
+}
+
 bool set_policy(std::string& into, const ConfigValue& value) {
     const auto known = policy_names();
     return set_config_text(into, value) && std::ranges::find(known, std::string_view(into)) != known.end();
@@ -72,6 +79,9 @@ constexpr std::array kRules{
          set_entry<set_config_count<1, kGpusPerNodeMax>, &LiveConfig::nodes, &NodeConfig::gpus>},
     Rule{{"scheduler.node.NAME.gpu_type", "a name, in text", "type of the node's GPUs; default: scheduler.gpu_type"},
          set_entry<set_config_text, &LiveConfig::nodes, &NodeConfig::gpu_type>},
+    Rule{{"scheduler.nodes", "\"config\" or \"agent\"",
+          "who names the nodes and their GPUs: this file, or the agent of a cluster manager; default: config"},
+         set_member<set_nodes, &LiveConfig::agent_has_nodes>},
     Rule{{"scheduler.cells", kConfigPath,
           "file of cells with guarantees for tenants; it names nodes and GPUs in place of scheduler.gpus and "
           "scheduler.node"},
@@ -150,6 +160,14 @@ Result<LiveConfig> read_live_config(std::span<const ConfigSetting> settings,
         return fail(ErrorCode::invalid_argument,
                     "scheduler.gpus, scheduler.node.NAME and scheduler.cells exclude each other: name the GPUs once");
     }
+    if (config.agent_has_nodes && (config.gpus > 0 || !config.nodes.empty() || !config.cells.empty())) {
+        return fail(ErrorCode::invalid_argument,
+                    "scheduler.nodes = \"agent\" leaves it to the agent to name the GPUs: remove scheduler.gpus, "
+                    "scheduler.node.NAME and scheduler.cells");
+    }
+    if (config.agent_has_nodes && !config.has_agent) {
+        return fail(ErrorCode::invalid_argument, "scheduler.nodes = \"agent\" needs scheduler.engine = \"agent\"");
+    }
     for (const auto& [name, node] : config.nodes) {
         if (node.gpus == 0)
             return fail(ErrorCode::invalid_argument,
@@ -164,6 +182,7 @@ Result<LiveConfig> read_live_config(std::span<const ConfigSetting> settings,
 }
 
 GpuCluster gpu_cluster_of(const LiveConfig& config, const std::string& this_node) {
+    if (config.agent_has_nodes) return {.gpu_types = {config.gpu_type}, .nodes = {}, .is_open = true};
     std::map<std::string, NodeConfig> nodes = config.nodes;
     if (nodes.empty()) nodes[this_node].gpus = config.gpus;
     GpuCluster cluster;

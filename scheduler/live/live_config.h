@@ -26,6 +26,7 @@ struct LiveConfig {
     std::string gpu_type = "gpu";
     std::map<std::string, NodeConfig> nodes;  // instead of `gpus`
     std::string cells;                        // file of cells with guarantees, instead of `gpus` and `nodes`
+    bool agent_has_nodes = false;             // the nodes are those of the agent, instead of all of these
     TenantConfigs tenants;
     std::string policy = "fifo-backfill";
     PolicyOptions policy_options;
@@ -38,7 +39,7 @@ struct LiveConfig {
     std::string output_url;      // as in AgentEngine
     std::string runner;          // empty: larder-runner beside this program
 
-    bool runs_jobs() const { return gpus > 0 || !nodes.empty() || !cells.empty(); }
+    bool runs_jobs() const { return gpus > 0 || !nodes.empty() || !cells.empty() || agent_has_nodes; }
 };
 
 std::vector<ConfigKey> live_config_keys();
@@ -47,8 +48,8 @@ std::vector<ConfigKey> live_config_keys();
 Result<LiveConfig> read_live_config(std::span<const ConfigSetting> settings,
                                     std::span<const std::string> empty_tables = {});
 
-// gpu_cluster_of() returns the cluster if no cells are given; `this_node` is the name of this machine. tenants_of()
-// returns the configured tenants, or one named "default" if there are none.
+// gpu_cluster_of() returns the cluster if no cells are given, without nodes if they are the agent's; `this_node` is the
+// name of this machine. tenants_of() returns the configured tenants, or one named "default" if there are none.
 GpuCluster gpu_cluster_of(const LiveConfig& config, const std::string& this_node);
 Result<std::vector<Tenant>> tenants_of(const LiveConfig& config);
 // Returns who may submit for each of tenants_of(). A name that is no user of this machine is the name of a token or a

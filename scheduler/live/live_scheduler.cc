@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/server/logging.h"
@@ -14,6 +15,7 @@ namespace {
 constexpr double kProgressSavedEvery_s = 5;
 // Time from a failed decision to the next attempt.
 constexpr double kRetryDelay_s = 1;
+constexpr std::uint32_t kNoNode = std::numeric_limits<std::uint32_t>::max();
 
 }  // namespace
 
@@ -25,6 +27,15 @@ LiveScheduler::LiveScheduler(LiveOptions options, Engine& engine, allocator::Clu
       queue_(options_.cluster, *options_.placer, options_.history_max, options_.queue_bytes_max) {}
 
 void LiveScheduler::restore(const LiveRecord& found, Moment now) {
+    if (options_.cluster.is_open) {
+        // Records name types by their place in this list.
+        if (!found.gpu_types.empty()) options_.cluster.gpu_types = found.gpu_types;
+        for (const auto& [name, inventory] : found.nodes) {
+            if (!inventory) continue;
+            inventory_.emplace(name, *inventory);
+            set_node(name, *inventory);
+        }
+    }
     const StorageView view = storage_view(cluster_, now.steady_ns);
     const LiveNames names(view, options_.tenants);
     for (const auto& [id, record] : found.jobs) {
@@ -147,26 +158,102 @@ void LiveScheduler::take_events(Moment now) {
         switch (event.kind) {
             case EngineEvent::Kind::node_lost:
             case EngineEvent::Kind::node_drained:
-            case EngineEvent::Kind::node_back: take_node_event(event, now); break;
+            case EngineEvent::Kind::node_back:
+            case EngineEvent::Kind::node_added:
+            case EngineEvent::Kind::node_removed:
+            case EngineEvent::Kind::node_resized: take_node_event(event, now); break;
             default: account(now.unix_s); queue_.take(event, now.unix_s);
         }
     }
+    if (std::exchange(places_changed_, false)) queue_.forget_places_for_shapes();
 }
 
 void LiveScheduler::take_node_event(const EngineEvent& event, Moment now) {
-    const bool usable = event.kind == EngineEvent::Kind::node_back;
+    using Kind = EngineEvent::Kind;
+    if (options_.cluster.is_open && event.inventory) take_inventory(event.node, *event.inventory);
+    if (event.kind == Kind::node_resized) return;
+    const bool usable = event.kind == Kind::node_back || event.kind == Kind::node_added;
     bool changed = false;
     for (const std::uint32_t n : queue_.nodes_named(event.node)) {
+        if (options_.cluster.nodes[n].gpus == 0) continue;
         if (std::exchange(options_.cluster.nodes[n].usable, usable) == usable) continue;
         options_.placer->set_usable(n, usable);
         changed = true;
     }
-    if (!changed) return;
-    const std::string what = usable                                          ? "is back"
-                             : event.kind == EngineEvent::Kind::node_drained ? "was drained"
-                                                                             : "was lost";
+    const bool is_removed = event.kind == Kind::node_removed && options_.cluster.is_open;
+    if (!changed && !is_removed) return;
+    const std::string what = usable                             ? "is back"
+                             : event.kind == Kind::node_drained ? "was drained"
+                             : is_removed                       ? "was removed"
+                                                                : "was lost";
     if (!usable) queue_.close_node(event.node, what, now.unix_s);
     log_warn("a node " + what, {{"node", event.node}, {"why", event.message}});
+    if (is_removed) remove_node(event.node);
+}
+
+void LiveScheduler::take_inventory(const std::string& node, const NodeInventory& inventory) {
+    const auto known = inventory_.find(node);
+    if (known != inventory_.end() && known->second == inventory) return;
+    inventory_.insert_or_assign(node, inventory);
+    unsaved_nodes_.insert(node);
+    set_node(node, inventory);
+    log_info("a node's GPUs", {{"node", node}, {"gpus", inventory.gpus}, {"type", inventory.gpu_type}});
+}
+
+void LiveScheduler::remove_node(const std::string& node) {
+    inventory_.erase(node);
+    unsaved_nodes_.insert(node);
+    for (const std::uint32_t n : queue_.nodes_named(node)) {
+        options_.cluster.nodes[n].gpus = 0;
+        options_.placer->set_node(n, options_.cluster.nodes[n]);
+    }
+    places_changed_ = true;
+}
+
+// Gives a node the GPUs of its inventory. A machine whose GPUs are of another type now is another node of that name.
+void LiveScheduler::set_node(const std::string& name, const NodeInventory& inventory) {
+    GpuCluster& gpus = options_.cluster;
+    const std::string& type_name = inventory.gpu_type.empty() ? options_.gpu_type : inventory.gpu_type;
+    auto named = std::ranges::find(gpus.gpu_types, type_name);
+    if (named == gpus.gpu_types.end()) named = gpus.gpu_types.insert(named, type_name);
+    const auto type = static_cast<std::uint32_t>(named - gpus.gpu_types.begin());
+    const auto same_name = queue_.nodes_named(name);
+    const std::vector<std::uint32_t> nodes(same_name.begin(), same_name.end());
+    bool usable = true;
+    bool found = false;
+    for (const std::uint32_t n : nodes) {
+        GpuNode& node = gpus.nodes[n];
+        const bool is_same_type = node.gpu_type == type;
+        if (node.gpus > 0) usable = node.usable;
+        found = found || is_same_type;
+        node.gpus = is_same_type ? inventory.gpus : 0;
+    }
+    const std::uint32_t added = found ? kNoNode : slot_for_node(name);
+    if (!found) {
+        gpus.nodes[added] = {.name = name, .gpu_type = type, .gpus = inventory.gpus, .usable = usable};
+        queue_.add_node(added);
+        options_.placer->set_node(added, gpus.nodes[added]);
+    }
+    for (const std::uint32_t n : nodes) {
+        gpus.nodes[n].usable = usable && gpus.nodes[n].gpus > 0;
+        options_.placer->set_node(n, gpus.nodes[n]);
+    }
+    places_changed_ = true;
+}
+
+// Returns the index of a node that was removed and is not in use, or a new one at the end.
+std::uint32_t LiveScheduler::slot_for_node(const std::string& name) {
+    std::vector<GpuNode>& nodes = options_.cluster.nodes;
+    for (std::uint32_t n = 0; n < nodes.size(); ++n) {
+        if (nodes[n].gpus > 0 || nodes[n].name == name) continue;
+        const std::string former = nodes[n].name;
+        if (inventory_.contains(former) || queue_.uses_node(former)) continue;
+        if (queue_.nodes_named(former).size() > 1) continue;
+        queue_.forget_node(former);
+        return n;
+    }
+    nodes.emplace_back();
+    return static_cast<std::uint32_t>(nodes.size() - 1);
 }
 
 // Adds the GPU time since the last call to the jobs and to their tenants.
@@ -260,7 +347,7 @@ void LiveScheduler::count_waits() {
 // Puts all changes on record, then carries them out.
 void LiveScheduler::save() {
     if (saving_) return;
-    if (queue_.unsaved().empty() && !progress_unsaved_) {
+    if (queue_.unsaved().empty() && unsaved_nodes_.empty() && !progress_unsaved_) {
         for (const Done& done : std::exchange(wait_for_save_, {})) done({});
         return tell_engine(events_taken_);
     }
@@ -276,16 +363,22 @@ void LiveScheduler::save() {
             record = at->second;
         }
     }
+    std::set<std::string> nodes = std::exchange(unsaved_nodes_, {});
+    for (const std::string& node : nodes) {
+        const auto at = inventory_.find(node);
+        change.nodes[node] = at == inventory_.end() ? std::nullopt : std::optional(at->second);
+    }
+    if (!nodes.empty()) change.gpu_types = options_.cluster.gpu_types;
     const bool with_progress = progress_unsaved_;
     if (with_progress) change.tenants = gpu_time_by_tenant_;
     queue_.saving();
     progress_unsaved_ = false;
     saving_ = true;
     auto waiting = std::exchange(wait_for_save_, {});
-    save_(change, [this, dropped = std::move(dropped), with_progress, events = events_taken_,
+    save_(change, [this, dropped = std::move(dropped), nodes = std::move(nodes), with_progress, events = events_taken_,
                    waiting = std::move(waiting)](const Result<void>& result) {
         saving_ = false;
-        finish_save(dropped, with_progress, events, result);
+        finish_save(dropped, nodes, with_progress, events, result);
         for (const Done& done : waiting) {
             done(result ? Result<void>()
                         : fail(ErrorCode::unavailable, "the queue cannot be saved at present (" +
@@ -296,11 +389,12 @@ void LiveScheduler::save() {
     });
 }
 
-void LiveScheduler::finish_save(std::span<const JobId> dropped, bool with_progress, std::uint64_t events,
-                                const Result<void>& result) {
+void LiveScheduler::finish_save(std::span<const JobId> dropped, const std::set<std::string>& nodes, bool with_progress,
+                                std::uint64_t events, const Result<void>& result) {
     if (!result) {
         if (counts_.saves_failed++ == 0) log_error("the queue could not be saved", {{"error", result.error().message}});
         queue_.save_failed();
+        unsaved_nodes_.insert(nodes.begin(), nodes.end());
         progress_unsaved_ = progress_unsaved_ || with_progress;
         return;
     }

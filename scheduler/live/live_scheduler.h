@@ -30,11 +30,14 @@ namespace larder::scheduler {
 struct LiveRecord {
     std::map<JobId, std::optional<JobRecord>> jobs;  // nullopt: dropped from the history
     std::map<std::string, GpuTime> tenants;
+    std::map<std::string, std::optional<NodeInventory>> nodes;  // of an open cluster; nullopt: removed
+    std::vector<std::string> gpu_types;                         // the cluster's; empty: they have not changed
     JobId last_number = 0;  // set when read from the store: the highest number given so far
 };
 
 struct LiveOptions {
     GpuCluster cluster;
+    std::string gpu_type = "gpu";          // of nodes whose cluster manager does not name one
     std::vector<Tenant> tenants;           // at least one
     std::vector<SubmitRule> submit_rules;  // by tenant; empty: all tenants are open
     std::unique_ptr<Policy> policy;
@@ -75,13 +78,15 @@ public:
     void cancel(JobId job, const std::string& by, Moment now, Done done);
     void tick(Moment now);
     // True if all changes are on record, except the progress of running jobs, which is saved now and then.
-    bool all_saved() const { return !saving_ && queue_.unsaved().empty(); }
+    bool all_saved() const { return !saving_ && queue_.unsaved().empty() && unsaved_nodes_.empty(); }
     // Calls `done` once all changes so far are on record or could not be put there.
     void when_saved(Done done);
 
     const JobQueue& queue() const { return queue_; }
     std::vector<QueueNote> take_notes() { return queue_.take_notes(); }
     const LiveOptions& options() const { return options_; }
+    // What the cluster manager says of its nodes; empty: the nodes are configured.
+    const std::map<std::string, NodeInventory>& inventory() const { return inventory_; }
     Why why(const JobRecord& job, Moment now) const;
     std::string output_of(const JobRecord& job) const { return engine_.output_of(job.id, job.attempt); }
 
@@ -104,6 +109,10 @@ private:
 
     void take_events(Moment now);
     void take_node_event(const EngineEvent& event, Moment now);
+    void take_inventory(const std::string& node, const NodeInventory& inventory);
+    void remove_node(const std::string& node);
+    void set_node(const std::string& name, const NodeInventory& inventory);
+    std::uint32_t slot_for_node(const std::string& name);
     void account(double now_s);
     void decide_now(Moment now);
     void note_ideals(const StorageView& view);
@@ -111,8 +120,8 @@ private:
     void count_waits();
     void save();
     // `dropped`: the jobs that were removed from the history.
-    void finish_save(std::span<const JobId> dropped, bool with_progress, std::uint64_t events,
-                     const Result<void>& result);
+    void finish_save(std::span<const JobId> dropped, const std::set<std::string>& nodes, bool with_progress,
+                     std::uint64_t events, const Result<void>& result);
     // `events`: as in Engine::recorded().
     void tell_engine(std::uint64_t events);
     void register_job(JobRecord& job);
@@ -124,6 +133,9 @@ private:
     allocator::Cluster& cluster_;
     Save save_;
     JobQueue queue_;
+    std::map<std::string, NodeInventory> inventory_;
+    std::set<std::string> unsaved_nodes_;
+    bool places_changed_ = false;      // nodes have other GPUs since the queue was told
     double connected_since_s_ = 0;     // when the engine was last seen without a connection
     std::uint64_t events_taken_ = 0;   // from the engine
     bool saving_ = false;              // a change is being put on record; the next waits for it

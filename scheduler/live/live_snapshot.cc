@@ -1,7 +1,6 @@
 #include "scheduler/live/live_snapshot.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace larder::scheduler {
 namespace {
@@ -91,6 +90,7 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
     nodes_of_.reserve(view.nodes.size());
     for (const std::string& node : view.nodes) nodes_of_.push_back(queue.nodes_named(node));
     near_.begin(view.cached_on.size());
+    std::vector<std::uint32_t> held(cluster.nodes.size());
     for (const JobId id : ids_) {
         JobRecord& job = queue.job(id);
         fill(job, view);
@@ -100,10 +100,18 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
         // GPUs are of no use to others, so it is not stopped for them.
         for (const NodeGpus& share : job.state.placement) {
             const GpuNode& node = cluster.nodes[share.node];
-            if (node.usable) continue;
-            types_[node.gpu_type].gpus += static_cast<std::uint32_t>(std::popcount(share.gpus));
+            if (node.usable) {
+                held[share.node] += share.count();
+                continue;
+            }
+            types_[node.gpu_type].gpus += share.count();
             job.spec.preemptible = false;
         }
+    }
+    // So do those that jobs hold of a node that was made smaller.
+    for (std::uint32_t n = 0; n < held.size(); ++n) {
+        const GpuNode& node = cluster.nodes[n];
+        types_[node.gpu_type].gpus += held[n] - std::min(held[n], node.gpus);
     }
     snapshot_ = {.now_s = now_s,
                  .gpu_types = types_,

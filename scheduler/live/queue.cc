@@ -39,7 +39,7 @@ bool is_stop_from_outside(const JobRecord& job, const EngineEvent& event) {
 
 JobQueue::JobQueue(const GpuCluster& cluster, Placer& placer, std::size_t history_max, std::uint64_t bytes_max)
     : cluster_(cluster), placer_(placer), history_max_(history_max), bytes_max_(bytes_max) {
-    for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) nodes_by_name_[cluster.nodes[n].name].push_back(n);
+    for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) add_node(n);
 }
 
 // --- users' requests
@@ -221,7 +221,10 @@ void JobQueue::take(const EngineEvent& event, double now_s) {
         case EngineEvent::Kind::evicted: return handle_eviction(job, event, now_s);
         case EngineEvent::Kind::node_lost:
         case EngineEvent::Kind::node_drained:
-        case EngineEvent::Kind::node_back: return;
+        case EngineEvent::Kind::node_back:
+        case EngineEvent::Kind::node_added:
+        case EngineEvent::Kind::node_removed:
+        case EngineEvent::Kind::node_resized: return;
     }
 }
 

@@ -58,8 +58,7 @@ public:
     // The longest time that a job which the engine did not begin waits before it is placed again.
     static constexpr double kRetryMost_s = 300;
 
-    // `cluster` and `placer` must outlive this object, and the cluster's nodes must keep their names. `history_max`:
-    // the number of ended jobs that are kept.
+    // `cluster` and `placer` must outlive this object. `history_max`: the number of ended jobs that are kept.
     JobQueue(const GpuCluster& cluster, Placer& placer, std::size_t history_max, std::uint64_t bytes_max = kBytesMax);
 
     // Resumes the jobs of a former process: restore() takes each in the order of ids, then place_restored() places
@@ -89,6 +88,14 @@ public:
     double next_retry_s(double now_s) const;
     // Applies a decision. `ids`: by index in its snapshot. `by`: the policy, for the log.
     void apply(const Actions& actions, std::span<const JobId> ids, std::string_view by, double now_s);
+    // Handles that the cluster has a new node of this index, with a name that may be new, or no longer has the node of
+    // this name.
+    void add_node(std::uint32_t node) { nodes_by_name_[cluster_.nodes[node].name].push_back(node); }
+    void forget_node(const std::string& name) { nodes_by_name_.erase(name); }
+    // Handles that nodes have other GPUs: what is known of places for shapes no longer holds.
+    void forget_places_for_shapes();
+    // True if a job that has not ended has GPUs of a node of this name, or will have them.
+    bool uses_node(std::string_view name) const;
     void set_waits_for(JobId job, WaitsFor why, const std::string& text, double now_s);
     // Moves placed jobs whose GPUs are clear to `starting`.
     void begin_starts(double now_s);
@@ -160,7 +167,11 @@ private:
     void release(const JobRecord& job, double now_s);
 
     const GpuCluster& cluster_;
-    std::unordered_map<std::string_view, std::vector<std::uint32_t>> nodes_by_name_;
+    struct NameHash {
+        using is_transparent = void;
+        std::size_t operator()(std::string_view name) const { return std::hash<std::string_view>{}(name); }
+    };
+    std::unordered_map<std::string, std::vector<std::uint32_t>, NameHash, std::equal_to<>> nodes_by_name_;
     Placer& placer_;
     std::size_t history_max_;
     std::uint64_t bytes_max_;

@@ -27,7 +27,7 @@ Placement JobQueue::placement_of(const Allotment& held) const {
         const GpuNode& node = cluster_.nodes[*index];
         const std::uint64_t all =
             (node.gpus == kGpusPerNodeMax ? ~std::uint64_t{0} : (std::uint64_t{1} << node.gpus) - 1) << node.first_gpu;
-        if ((share.gpus & ~all) != 0) return {};
+        if ((share.gpus & ~all) != 0 && !cluster_.is_open) return {};
         placement.push_back({.node = *index, .gpus = share.gpus >> node.first_gpu});
     }
     return placement;
@@ -64,6 +64,20 @@ void JobQueue::limit_types(JobRecord& job) const {
         const bool runs_there = job.placed() != nullptr && type_index(job.placed()->gpu_type) == type;
         if (!types[type] && !runs_there) job.spec.ideal_bytes_per_second[type] = 0;
     }
+}
+
+void JobQueue::forget_places_for_shapes() {
+    for (const JobId id : active_) jobs_.at(id).types_for_shape.clear();
+}
+
+bool JobQueue::uses_node(std::string_view name) const {
+    const auto is_there = [&](const std::optional<Allotment>& on) {
+        return on && std::ranges::find(on->gpus, name, &NamedGpus::node) != on->gpus.end();
+    };
+    return std::ranges::any_of(active_, [&](JobId id) {
+        const JobRecord& job = jobs_.at(id);
+        return is_there(job.held) || is_there(job.next);
+    });
 }
 
 void JobQueue::note_cells() {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <limits>
 #include <utility>
@@ -33,7 +34,7 @@ constexpr std::size_t kHistoryShown = 100;
 
 constexpr std::uint64_t kOutputBytesMax = 512u << 10;  // of one answer
 
-enum class Answer : std::uint8_t { submit, list, show, cancel, why, output, history };
+enum class Answer : std::uint8_t { submit, list, show, cancel, why, output, history, nodes };
 
 constexpr std::array kRoutes{
     allocator::Extension::Route{"POST", "/v1/queue", "", kSubmitters},
@@ -43,6 +44,7 @@ constexpr std::array kRoutes{
     allocator::Extension::Route{"GET", "/v1/queue/{name}/why", "", kReaders},
     allocator::Extension::Route{"GET", "/v1/queue/{name}/output", "attempt offset", kSubmitters},
     allocator::Extension::Route{"GET", "/v1/history", "limit", kReaders},
+    allocator::Extension::Route{"GET", "/v1/gpu-nodes", "", kReaders},
 };
 
 constexpr std::array kEventKinds{
@@ -119,6 +121,7 @@ void QueueApi::answer(std::size_t route, const HttpRequest& request, const std::
     if (which == Answer::submit) return submit(request, respond);
     if (which == Answer::list) return respond(list());
     if (which == Answer::history) return respond(history(request));
+    if (which == Answer::nodes) return respond(nodes());
     const auto id = scheduler_.queue().find(name);
     if (!id) return respond(http_error(id.error()));
     const JobRecord& job = scheduler_.queue().jobs().at(*id);
@@ -208,6 +211,29 @@ HttpResponse QueueApi::list() const {
                           {"queue", store_->identity()},
                           {"jobs", std::move(jobs)},
                           {"doomed_cells", std::move(doomed)}});
+}
+
+HttpResponse QueueApi::nodes() const {
+    const LiveOptions& options = scheduler_.options();
+    json::array nodes;
+    for (std::uint32_t n = 0; n < options.cluster.nodes.size(); ++n) {
+        const GpuNode& node = options.cluster.nodes[n];
+        const auto told = scheduler_.inventory().find(node.name);
+        const bool is_told = told != scheduler_.inventory().end();
+        // Nodes that were removed keep their place in the list for a while.
+        if (options.cluster.is_open && (!is_told || (node.gpus == 0 && told->second.gpus > 0))) continue;
+        json::object labels;
+        if (is_told) {
+            for (const auto& [key, label] : told->second.labels) labels[key] = label;
+        }
+        nodes.push_back(json::object{{"node", node.name},
+                                     {"gpus", node.gpus},
+                                     {"gpu_type", options.cluster.gpu_types[node.gpu_type]},
+                                     {"free_gpus", std::popcount(options.placer->free_on(n))},
+                                     {"is_usable", node.usable},
+                                     {"labels", std::move(labels)}});
+    }
+    return json_response({{"nodes", std::move(nodes)}});
 }
 
 HttpResponse QueueApi::show(const JobRecord& job) const {

@@ -1,8 +1,8 @@
 #pragma once
 
-// Serves submitted jobs over the allocator's HTTP API: the routes under /v1/queue and /v1/history, their metrics, and
-// the ticks that drive the scheduler. Owns the scheduler, its engine and its history store. An engine may have routes
-// of its own.
+// Serves submitted jobs over the allocator's HTTP API: the routes under /v1/queue, /v1/history and /v1/gpu-nodes, their
+// metrics, and the ticks that drive the scheduler. Owns the scheduler, its engine and its history store. An engine may
+// have routes of its own.
 
 #include <memory>
 #include <span>
@@ -39,6 +39,7 @@ private:
     Result<std::vector<Submission>> read_submissions(const HttpRequest& request) const;
     void submit(const HttpRequest& request, const HttpRespond& respond);
     HttpResponse list() const;
+    HttpResponse nodes() const;
     HttpResponse show(const JobRecord& job) const;
     void cancel(const JobRecord& job, const HttpRequest& request, const HttpRespond& respond);
     HttpResponse explain(const JobRecord& job) const;

@@ -31,7 +31,8 @@ std::string queue_metrics(const LiveScheduler& scheduler) {
     auto usable = metric_gauge("larder_queue_node_gpus", "GPUs of a node that can be used, by node");
     std::map<std::string, double> gpus_by_machine;
     for (const GpuNode& node : scheduler.options().cluster.nodes) {
-        gpus_by_machine[node.name] += node.usable ? node.gpus : 0;
+        const bool is_gone = scheduler.options().cluster.is_open && !scheduler.inventory().contains(node.name);
+        if (!is_gone) gpus_by_machine[node.name] += node.usable ? node.gpus : 0;
     }
     for (const auto& [node, gpus] : gpus_by_machine) usable.add({{"node", node}}, gpus);
     std::map<std::string, double> doomed_by_tenant;

@@ -1,6 +1,7 @@
 #include "scheduler/placement/free_gpus.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 #include "scheduler/placement/gang_rate.h"
@@ -15,7 +16,8 @@ FreeGpus::FreeGpus(const GpuCluster& cluster)
     for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) {
         const GpuNode& node = cluster.nodes[n];
         LARDER_ASSERT(node.gpus <= kGpusPerNodeMax && node.gpu_type < cluster.gpu_types.size());
-        nodes_.push_back({.gpu_type = node.gpu_type, .free = lowest_bits(~0ULL, node.gpus), .usable = true});
+        nodes_.push_back(
+            {.gpu_type = node.gpu_type, .free = lowest_bits(~0ULL, node.gpus), .usable = true, .gpus = node.gpus});
         by_free_[node.gpu_type][node.gpus].insert(n);
         count_[node.gpu_type] += node.gpus;
         gpus_on_largest_node_[node.gpu_type] = std::max(gpus_on_largest_node_[node.gpu_type], node.gpus);
@@ -47,6 +49,30 @@ void FreeGpus::set_usable(std::uint32_t n, bool usable) {
         count_[node.gpu_type] -= free;
     }
     node.usable = usable;
+}
+
+void FreeGpus::set_node(std::uint32_t n, const GpuNode& now, std::uint64_t free) {
+    LARDER_ASSERT(n <= nodes_.size() && now.gpus <= kGpusPerNodeMax);
+    if (now.gpu_type >= by_free_.size()) {
+        by_free_.resize(now.gpu_type + 1, ByFree(kGpusPerNodeMax + 1));
+        count_.resize(now.gpu_type + 1);
+        gpus_on_largest_node_.resize(now.gpu_type + 1);
+    }
+    if (n == nodes_.size()) nodes_.push_back({.gpu_type = now.gpu_type, .free = 0, .usable = false, .gpus = 0});
+    set_usable(n, false);
+    const Node before =
+        std::exchange(nodes_[n], {.gpu_type = now.gpu_type, .free = free, .usable = false, .gpus = now.gpus});
+    set_usable(n, now.usable);
+    gpus_on_largest_node_[now.gpu_type] = std::max(gpus_on_largest_node_[now.gpu_type], now.gpus);
+    if (before.gpu_type != now.gpu_type || before.gpus > now.gpus) note_largest(before.gpu_type);
+}
+
+void FreeGpus::note_largest(std::uint32_t gpu_type) {
+    std::uint32_t& most = gpus_on_largest_node_[gpu_type];
+    most = 0;
+    for (const Node& node : nodes_) {
+        if (node.gpu_type == gpu_type) most = std::max(most, node.gpus);
+    }
 }
 
 // Builds one placement, node by node.
@@ -89,7 +115,7 @@ public:
         for (const NodeGpus& share : placement) {
             if (std::ranges::find(near_, share.node) != near_.end()) near += share.count();
         }
-        const std::uint32_t most = pool_.gpus_on_largest_node_[request_.gpu_type];
+        const std::uint32_t most = std::max(1u, pool_.gpus_on_largest_node_[request_.gpu_type]);
         return gang_rate(request_, static_cast<std::uint32_t>(placement.size()), (request_.gpus + most - 1) / most,
                          near);
     }

@@ -29,17 +29,21 @@ public:
 
     void set(std::uint32_t node, std::uint64_t free);
     void set_usable(std::uint32_t node, bool usable);
+    // Changes all of a node, or adds the node after the last.
+    void set_node(std::uint32_t node, const GpuNode& now, std::uint64_t free);
 
     // Returns a placement sorted by node; nullopt: too few GPUs are free.
     std::optional<Placement> choose(const PlaceRequest& request) const;
 
 private:
     std::optional<Placement> choose_for_pods(const PlaceRequest& request) const;
+    void note_largest(std::uint32_t gpu_type);
 
     struct Node {
         std::uint32_t gpu_type = 0;
         std::uint64_t free = 0;
         bool usable = true;
+        std::uint32_t gpus = 0;
     };
     // The nodes of one type, by their exact number of free GPUs.
     using ByFree = std::vector<std::set<std::uint32_t>>;

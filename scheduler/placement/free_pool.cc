@@ -1,6 +1,7 @@
 #include "scheduler/placement/free_pool.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/assert.h"
@@ -16,7 +17,25 @@ GpuCluster usable(GpuCluster cluster) {
 
 }  // namespace
 
-FreePool::FreePool(const GpuCluster& cluster) : free_(cluster), idle_(usable(cluster)) {}
+FreePool::FreePool(const GpuCluster& cluster) : is_open_(cluster.is_open), free_(cluster), idle_(usable(cluster)) {
+    nodes_.reserve(cluster.nodes.size());
+    for (const GpuNode& node : cluster.nodes) nodes_.push_back({.gpus = node.gpus});
+}
+
+std::uint64_t FreePool::Node::free() const {
+    const auto used = static_cast<std::uint32_t>(std::popcount(taken));
+    return lowest_bits(~taken, gpus - std::min(used, gpus));
+}
+
+void FreePool::set_node(std::uint32_t node, const GpuNode& now) {
+    LARDER_ASSERT(is_open_ && node <= nodes_.size());
+    if (node == nodes_.size()) nodes_.emplace_back();
+    nodes_[node].gpus = now.gpus;
+    free_.set_node(node, now, nodes_[node].free());
+    GpuNode idle = now;
+    idle.usable = true;
+    idle_.set_node(node, idle, lowest_bits(~0ULL, now.gpus));
+}
 
 Result<void> FreePool::check(const PlaceRequest& request) const {
     if (request.shape != nullptr && !request.shape->needs_no_cells()) {
@@ -61,7 +80,7 @@ std::optional<Placed> FreePool::place_with_evictions(const PlaceRequest& request
     // Jobs whose GPUs are not needed after all stay.
     std::ranges::reverse(released);
     for (auto& [job, taken] : released) {
-        if (!placed || is_free(taken.placement)) {
+        if (is_still_free(taken.placement, placed)) {
             put(job, std::move(taken));
         } else {
             placed->evicted.push_back(job);
@@ -94,8 +113,24 @@ bool FreePool::set_opportunistic(JobId job, bool opportunistic) {
 }
 
 bool FreePool::is_free(const Placement& placement) const {
-    return std::ranges::all_of(
-        placement, [&](const NodeGpus& share) { return (free_.at(share.node) & share.gpus) == share.gpus; });
+    return std::ranges::all_of(placement, [&](const NodeGpus& share) {
+        const Node& node = nodes_[share.node];
+        return (node.taken & share.gpus) == 0 && (is_open_ || node.has(share.gpus));
+    });
+}
+
+// True if a job may have its former GPUs back beside what was placed since. A node that was made smaller may have more
+// jobs than it has GPUs for, but takes no others.
+bool FreePool::is_still_free(const Placement& former, const std::optional<Placed>& placed) const {
+    if (!placed) return true;
+    const auto is_elsewhere = [&](const NodeGpus& share) {
+        return std::ranges::find(placed->placement, share.node, &NodeGpus::node) == placed->placement.end();
+    };
+    return std::ranges::all_of(former, [&](const NodeGpus& share) {
+        const Node& node = nodes_[share.node];
+        const auto used = static_cast<std::uint32_t>(std::popcount(node.taken | share.gpus));
+        return (node.taken & share.gpus) == 0 && (is_elsewhere(share) || used <= node.gpus);
+    });
 }
 
 void FreePool::take(const PlaceRequest& request, const Placement& placement) {
@@ -103,7 +138,10 @@ void FreePool::take(const PlaceRequest& request, const Placement& placement) {
 }
 
 void FreePool::put(JobId job, Taken taken) {
-    for (const NodeGpus& share : taken.placement) free_.set(share.node, free_.at(share.node) & ~share.gpus);
+    for (const NodeGpus& share : taken.placement) {
+        nodes_[share.node].taken |= share.gpus;
+        free_.set(share.node, nodes_[share.node].free());
+    }
     if (taken.opportunistic) opportunistic_.emplace(taken.arrival, job);
     placed_.emplace(job, std::move(taken));
 }
@@ -113,7 +151,10 @@ FreePool::Taken FreePool::release_gpus(JobId job) {
     LARDER_ASSERT(found != placed_.end());
     Taken taken = std::move(found->second);
     placed_.erase(found);
-    for (const NodeGpus& share : taken.placement) free_.set(share.node, free_.at(share.node) | share.gpus);
+    for (const NodeGpus& share : taken.placement) {
+        nodes_[share.node].taken &= ~share.gpus;
+        free_.set(share.node, nodes_[share.node].free());
+    }
     if (taken.opportunistic) opportunistic_.erase({taken.arrival, job});
     return taken;
 }

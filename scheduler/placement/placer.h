@@ -89,6 +89,9 @@ public:
     virtual bool is_usable(std::uint32_t node) const = 0;
     // Records that a node was lost or drained, or is back. Jobs on the node keep their GPUs until released.
     virtual void set_usable(std::uint32_t node, bool usable) = 0;
+    // Handles that a node of an open cluster has come, at the end of the list, or has other GPUs than before. Jobs
+    // there keep theirs.
+    virtual void set_node(std::uint32_t node, const GpuNode& now) = 0;
     // Makes a running job give up its claim to the GPUs it has (it runs on until another job takes them), or take one.
     // Returns false, with nothing changed, if this placer has no claims or other jobs have them.
     virtual bool set_opportunistic(JobId job, bool opportunistic) = 0;

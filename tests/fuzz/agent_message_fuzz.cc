@@ -20,18 +20,19 @@ bool accepted(const Result<Value>& result) {
     return result.has_value();
 }
 
-void check(AgentEngine& engine, const std::string& session) {
+void check(AgentEngine& engine, const std::string& session, bool may_name_nodes) {
     const auto actions = engine.actions(session, 0);
     LARDER_ASSERT(actions.has_value());
     for (const AgentAction& action : *actions) LARDER_ASSERT(!boost::json::serialize(to_json(action)).empty());
     for (const EngineEvent& event : engine.poll()) {
-        const bool is_known = event.node.empty() ? event.job == 1 || event.job == 2 : event.node == "n1";
+        const bool is_known = event.node.empty() ? event.job == 1 || event.job == 2
+                                                 : event.node == "n1" || event.inventory || may_name_nodes;
         LARDER_ASSERT(is_known);
     }
 }
 
-void give(const boost::json::object& message) {
-    AgentEngine engine({"n1"}, "q", "x");
+void give(const boost::json::object& message, bool agent_has_nodes) {
+    AgentEngine engine({.nodes = {"n1"}, .agent_has_nodes = agent_has_nodes, .queue = "q", .instance = "x"});
     engine.adopt({.job = 1, .attempt = 1, .gpus = {{"n1", 1}}});
     engine.start({.job = 2, .attempt = 3, .gpus = {{"n1", 2}}});
     engine.recorded(0);
@@ -41,7 +42,7 @@ void give(const boost::json::object& message) {
     if (auto report = read_agent_report(message); accepted(report)) {
         static_cast<void>(accepted(engine.report(*session, report->number, std::move(report->events))));
     }
-    check(engine, *session);
+    check(engine, *session, agent_has_nodes);
 }
 
 }  // namespace
@@ -50,6 +51,8 @@ void give(const boost::json::object& message) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const auto object = larder::parse_json_object({reinterpret_cast<const char*>(data), size}, "request body");
     LARDER_ASSERT(object || !object.error().message.empty());
-    if (object) larder::scheduler::give(*object);
+    for (const bool agent_has_nodes : {false, true}) {
+        if (object) larder::scheduler::give(*object, agent_has_nodes);
+    }
     return 0;
 }

@@ -22,9 +22,11 @@ ENDED = ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL", "TIMEOUT")
 class PlaceSite:
     def __init__(
         self, programs: pathlib.Path, repository: pathlib.Path, directory: pathlib.Path, *options: str,
-        nodes: int = 8, gpus: int = 2, agent: bool = True, look: str = "200 ms", accounting: tuple[str, ...] = (),
+        nodes: int = 8, gpus: int = 2, agent: bool = True, look: str = "200 ms", agent_has_nodes: bool = False,
+        accounting: tuple[str, ...] = (), partitions: str = "p,q", config: str = "",
     ) -> None:  # fmt: skip
-        """`accounting`: commands of sacctmgr."""
+        """`accounting`: commands of sacctmgr. `partitions`: as slurm.py takes them; Larder decides in those that begin with
+        "p". `config`: lines of the agent's config."""
         self.programs = programs
         self.repository = repository
         self.directory = directory
@@ -32,6 +34,8 @@ class PlaceSite:
         self.server: ServerProgram | None = None
         self.allocator: Allocator | None = None
         self._nodes = tuple(word for n in range(1, nodes + 1) for word in (f"--scheduler.node.n{n}.gpus", str(gpus)))
+        if agent_has_nodes:
+            self._nodes = ("--scheduler.nodes", "agent")
         self.jobs = directory / "jobs"
         self.jobs.mkdir()
         self.jobs.chmod(0o1777)

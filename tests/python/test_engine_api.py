@@ -99,12 +99,13 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(allocator
     for bad in (
         {"kind": "gone"} | about, {"kind": "ended"} | about, {"kind": "ended", "exit_code": 256} | about,
         {"kind": "started", "job": 1}, {"kind": "started", "job": 1, "attempt": 1}, {"kind": "started"} | about | {"queue": ""},
-        {"kind": "node_back"}, {"kind": "started", "node": "n1"} | about,
+        {"kind": "node_back"}, {"kind": "node_added", "node": "n"}, {"kind": "node_back", "node": "n", "gpus": 65},
+        {"kind": "node_back", "node": "n", "gpus": 1, "labels": {"rack": 1}}, {"kind": "started", "node": "n1"} | about,
         {"kind": "lost", "message": "x" * 501} | about, {"kind": "ended", "exit_signal": 0} | about,
     ):  # fmt: skip
         report(4, bad, status=400)
         assert not engine.fits_request("POST", "/v1/engine/events", {"session": session, "number": 4, "events": [bad]}) or (
-            bad == {"kind": "ended"} | about
+            bad in ({"kind": "ended"} | about, {"kind": "node_added", "node": "n"})
         )
     report(9, status=400)
     report(0, status=400)
@@ -124,6 +125,33 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(allocator
     ask("GET", f"/v1/engine/actions?session={session}", None, 409)
     report(4, status=409)
     engine.check_all_seen()
+
+
+def test_nodes_of_the_agent_fit_their_schema(larder_bin: pathlib.Path, tmp_path: pathlib.Path, engine: Description) -> None:
+    started = Allocator(
+        larder_bin, tmp_path, "--scheduler.directory", str(tmp_path / "jobs"), "--scheduler.engine", "agent",
+        "--scheduler.nodes", "agent",
+    )  # fmt: skip
+    try:
+        node = {"kind": "node_back", "node": "n1", "gpus": 8, "gpu_type": "a100", "labels": {"rack": "r1"}}
+        state = {"agent": "a", "nodes": [node], "attempts": []}
+        assert engine.fits_request("POST", "/v1/engine/attach", state)
+        while (answer := started.ask("POST", "/v1/engine/attach", state)).status == 503:
+            pass
+        session = answer.json()["session"]
+        events = [
+            {"kind": "node_added", "node": "n2", "gpus": 4}, {"kind": "node_resized", "node": "n2", "gpus": 2},
+            {"kind": "node_removed", "node": "n1", "message": "its lease has ended"},
+        ]  # fmt: skip
+        body = {"session": session, "number": 1, "events": events}
+        assert engine.fits_request("POST", "/v1/engine/events", body)
+        assert started.ask("POST", "/v1/engine/events", body).status == 200
+        (left,) = started.ask("GET", "/v1/gpu-nodes").json()["nodes"]
+        assert (left["node"], left["gpus"], left["gpu_type"]) == ("n2", 2, "gpu")
+        refused = started.ask("POST", "/v1/engine/attach", {"agent": "a", "nodes": NODES, "attempts": []})
+        assert refused.status == 400 and refused.json()["error"]["message"].startswith("nodes[0]: gpus is missing")
+    finally:
+        started.kill()
 
 
 def test_only_operators_may_be_agents(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -35,12 +35,14 @@ class Runs:
         self.agent_directory = directory / "agent"
         self.agent_directory.mkdir()
         self.nodes(n1="node_back", n2="node_back")
+        self.agent_has_nodes = False
         self.options: tuple[str, ...] = ()
         self.allocator: Allocator | None = None
 
     def start(self, *options: str, agent: bool = True) -> Runs:
         self.options = options
-        given = (*NODES, "--scheduler.engine", self.engine, *options)
+        nodes = ("--scheduler.nodes", "agent") if self.agent_has_nodes else NODES
+        given = (*nodes, "--scheduler.engine", self.engine, *options)
         self.allocator = Allocator(
             self.programs, self.directory, "--scheduler.directory", str(self.directory / "jobs"), *given
         )
@@ -82,6 +84,16 @@ class Runs:
 
     def nodes(self, **kinds: str) -> None:
         self.steer("nodes", "\n".join(f"{name} {kind}" for name, kind in kinds.items()))
+
+    def inventory(self) -> dict[str, dict]:
+        """What the allocator knows of its nodes."""
+        return {node["node"]: node for node in self.allocator.ask("GET", "/v1/gpu-nodes").json()["nodes"]}
+
+    def wait_for_gpus(self, **gpus: int) -> None:
+        def reached() -> bool:
+            return {name: node["gpus"] for name, node in self.inventory().items()} == gpus
+
+        self.until(reached, f"the nodes are not {gpus}")
 
     def larder(self, *arguments: object, status: int = 0) -> str:
         ran = subprocess.run(
@@ -489,6 +501,94 @@ def test_attempt_of_a_lost_queue_is_ended_and_not_taken_for_a_new_one(agent: Run
     runs.wait_for("new")
     (runs.directory / "go").touch()
     assert runs.wait(new, "succeeded")["attempt"] == 1
+
+
+@pytest.fixture
+def nodes_of_agent(agent: Runs) -> Runs:
+    """An agent that names the nodes."""
+    agent.agent_has_nodes = True
+    agent.nodes(a="node_back 4 a100 rack=r1", b="node_drained 2 k80")
+    runs = agent.start()
+    runs.wait_for_gpus(a=4, b=2)
+    return runs
+
+
+def test_nodes_that_only_the_agent_knows_get_jobs(nodes_of_agent: Runs) -> None:
+    runs = nodes_of_agent
+    assert runs.inventory()["a"] == {
+        "node": "a", "gpus": 4, "gpu_type": "a100", "free_gpus": 4, "is_usable": True, "labels": {"rack": "r1"},
+    }  # fmt: skip
+    assert not runs.inventory()["b"]["is_usable"]
+    first = runs.submit("--gpus", "4", script='echo $NODE; touch began; while [ ! -e end ]; do sleep 0.01; done')
+    runs.wait_for("began")
+    second = runs.submit("--gpus", "2", "--gpu-type", "k80", script="echo $NODE")
+    runs.nodes(a="node_back 4 a100", b="node_back 2 k80")
+    runs.wait(second, "succeeded")
+    assert runs.output(second) == "b\n"
+    assert "h100" in runs.larder("job", "submit", "--gpu-type", "h100", "--", "true", status=4)
+    runs.nodes(a="node_back 4 a100", b="node_back 2 k80", c="node_back 8 h100")
+    runs.wait_for_gpus(a=4, b=2, c=8)
+    third = runs.submit("--gpus", "8", "--gpu-type", "h100", script="echo $NODE")
+    runs.wait(third, "succeeded")
+    assert runs.output(third) == "c\n"
+    (runs.directory / "end").touch()
+    assert runs.wait(first, "succeeded")["attempt"] == 1
+
+
+def test_node_that_shrinks_keeps_its_job_and_gets_no_more_until_it_has_room(nodes_of_agent: Runs) -> None:
+    runs = nodes_of_agent
+    first = runs.submit("--gpus", "3", script="touch began; while [ ! -e end ]; do sleep 0.01; done")
+    runs.wait_for("began")
+    runs.wait(first, "running")
+    runs.nodes(a="node_back 2 a100")
+    runs.wait_for_gpus(a=2)
+    assert runs.inventory()["a"]["free_gpus"] == 0
+    second = runs.submit("--gpus", "1", script="exit 0")
+    runs.restart_allocator()
+    assert runs.job(first)["state"] == "running"
+    assert "0 GPUs of 2 are free" in runs.larder("job", "why", second)
+    (runs.directory / "end").touch()
+    assert runs.wait(first, "succeeded")["attempt"] == 1
+    runs.wait(second, "succeeded")
+
+
+def test_removed_node_loses_its_job_which_runs_elsewhere(nodes_of_agent: Runs) -> None:
+    runs = nodes_of_agent
+    job = runs.submit("--gpus", "2", script=f"echo $NODE; {FOREVER}")
+    runs.wait_for("runs-1")
+    runs.wait(job, "running")
+    runs.nodes(b="node_back 2 k80")
+    runs.wait_for("runs-2")
+    assert runs.output(job, 2) == "b\n"
+    runs.wait_for_gpus(b=2)
+
+
+def test_nodes_that_change_while_the_agent_is_away_are_compared(nodes_of_agent: Runs) -> None:
+    runs = nodes_of_agent
+    job = runs.submit("--gpus", "4", script=FOREVER)
+    runs.wait_for("runs-1")
+    runs.wait(job, "running")
+    runs.kill_agent()
+    runs.restart_allocator()
+    assert runs.agent is not None  # It was started anew.
+    runs.wait_for_gpus(a=4, b=2)
+    runs.kill_agent()
+    runs.nodes(c="node_back 4 a100")
+    runs.start_agent()
+    runs.wait_for_gpus(c=4)
+    runs.wait_for("runs-2")
+
+
+def test_last_known_nodes_are_those_after_a_restart(nodes_of_agent: Runs) -> None:
+    runs = nodes_of_agent
+    runs.kill_agent()
+    runs.allocator.kill()
+    runs.start(*runs.options, agent=False)
+    assert {name: node["gpus"] for name, node in runs.inventory().items()} == {"a": 4, "b": 2}
+    job = runs.submit("--gpus", "4", script="exit 0")
+    runs.wait_for_log(job, "is pending: no agent of the cluster manager is connected")
+    runs.start_agent()
+    runs.wait(job, "succeeded")
 
 
 def test_without_an_agent_a_job_waits_for_one(agent: Runs) -> None:

@@ -423,6 +423,29 @@ def test_job_that_forbids_a_requeue_is_not_preempted(site: PlaceSite) -> None:
     assert site.waits_in_larder(job, "succeeded")["preemptible"] is False
 
 
+def test_nodes_are_those_of_slurm(open_directory: pathlib.Path, larder_bin: pathlib.Path, repository: pathlib.Path) -> None:
+    site = PlaceSite(larder_bin, repository, open_directory, nodes=2, agent_has_nodes=True)
+
+    def nodes() -> dict[str, tuple[int, int, bool]]:
+        told = site.allocator.ask("GET", "/v1/gpu-nodes").json()["nodes"]
+        return {node["node"]: (node["gpus"], node["free_gpus"], node["is_usable"]) for node in told}
+
+    try:
+        site.until(lambda: nodes() == {"n1": (2, 2, True), "n2": (2, 2, True)}, nodes)
+        job = site.submit(until_file("go-nodes"), "--nodes=2", gpus=2)
+        site.waits(job, "RUNNING")
+        assert nodes() == {"n1": (2, 0, True), "n2": (2, 0, True)}
+        site.scontrol("update", "NodeName=n2", "State=drain", "Reason=test")
+        site.until(lambda: nodes() == {"n1": (2, 0, True), "n2": (2, 0, False)}, nodes)
+        site.restart_allocator()
+        assert set(nodes()) == {"n1", "n2"}
+        (site.jobs / "go-nodes").touch()
+        site.waits(job, "COMPLETED")
+        assert site.waits_in_larder(job, "succeeded")["attempt"] == 1
+    finally:
+        site.stop()
+
+
 def test_job_submitted_to_larder_itself_is_refused(site: PlaceSite) -> None:
     answer = site.allocator.ask("POST", "/v1/queue", {"jobs": [{"command": ["true"], "directory": "/"}]})
     assert answer.status == 200

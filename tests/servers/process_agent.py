@@ -3,8 +3,8 @@
 machine, one for each task. It stands for a cluster manager in tests. All it must remember is in DIRECTORY, so that an
 agent that is started there later goes on with the processes of the former one. It ends with its parent.
 
-A test steers it by files in DIRECTORY: `nodes` has a line "NAME KIND" for each node (node_back, node_drained,
-node_lost); `hold` with a reason keeps attempts pending; `reject` with "now REASON" or "good REASON" rejects them;
+A test steers it by files in DIRECTORY: `nodes` has a line "NAME KIND [GPUS [TYPE [LABEL=TEXT ...]]]" for each node
+(node_back, node_drained, node_lost); `hold` with a reason keeps attempts pending; `reject` with "now REASON" or "good REASON" rejects them;
 `evict` with "JOB.ATTEMPT" ends that attempt for the manager's own reasons."""
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Agent:
         self.actions: queue.Queue[tuple[str, dict]] = queue.Queue()
         self.session = ""
         self.number = 0
-        self.nodes: dict[str, str] = {}
+        self.nodes: dict[str, dict] = {}  # the last of each
 
     def setting(self, name: str) -> str:
         try:
@@ -169,13 +169,40 @@ class Agent:
             return ""
 
     def node_events(self) -> list[dict]:
-        lines = (line.split() for line in self.setting("nodes").splitlines())
-        return [{"kind": kind, "node": name, "message": "so it was decided"} for name, kind in lines]
+        events = []
+        for line in self.setting("nodes").splitlines():
+            name, kind, *gpus = line.split()
+            event: dict = {"kind": kind, "node": name, "message": "so it was decided"}
+            if gpus:
+                event["gpus"] = int(gpus[0])
+                event["gpu_type"] = gpus[1] if len(gpus) > 1 else ""
+                event["labels"] = dict(label.split("=", 1) for label in gpus[2:])
+            events.append(event)
+        return events
+
+    def node_changes(self) -> list[dict]:
+        """What has become of nodes since the last look."""
+        events = []
+        now = {event["node"]: event for event in self.node_events()}
+        for name, event in now.items():
+            before = self.nodes.get(name)
+            if before == event:
+                continue
+            if before is None and "gpus" in event:
+                events.append(event | {"kind": "node_added"})
+                before = event | {"kind": "node_back"}
+            elif before is not None and before | {"kind": event["kind"]} != event:
+                events.append(event | {"kind": "node_resized"})
+            if before is None or before["kind"] != event["kind"]:
+                events.append({"kind": event["kind"], "node": name, "message": event["message"]})
+        events += [{"kind": "node_removed", "node": name} for name in self.nodes if name not in now]
+        self.nodes = now
+        return events
 
     def attach(self) -> None:
         events = [self.event_of(attempt) for attempt in self.attempts.values()]
         nodes = self.node_events()
-        self.nodes = {event["node"]: event["kind"] for event in nodes}
+        self.nodes = {event["node"]: event for event in nodes}
         state = {"agent": "processes", "nodes": nodes, "attempts": events}
         status, answer = _ask(self.path, "POST", "/v1/engine/attach", state)
         assert status == 200, answer
@@ -263,11 +290,7 @@ class Agent:
             if attempt.last != seen:
                 attempt.last = seen
                 events.append(event)
-        for event in self.node_events():
-            if self.nodes.get(event["node"]) != event["kind"]:
-                self.nodes[event["node"]] = event["kind"]
-                events.append(event)
-        return events
+        return events + self.node_changes()
 
     def run(self) -> None:
         for file in self.directory.glob("*/*/action"):

@@ -19,18 +19,23 @@ EngineEvent end_of(Kind kind, JobId job, std::uint32_t attempt, const char* mess
     return {.kind = kind, .job = job, .attempt = attempt, .was_stopping = kind == Kind::ended, .message = message};
 }
 
+// Returns what a node's event says of its use; nullopt: nothing.
+std::optional<Kind> use_of(Kind kind) {
+    switch (kind) {
+        case Kind::node_added:
+        case Kind::node_back: return Kind::node_back;
+        case Kind::node_drained:
+        case Kind::node_lost: return kind;
+        default: return std::nullopt;
+    }
+}
+
 std::string replaced(std::string text, std::string_view what, const std::string& by) {
     if (const auto at = text.find(what); at != std::string::npos) text.replace(at, what.size(), by);
     return text;
 }
 
 }  // namespace
-
-AgentEngine::AgentEngine(std::vector<std::string> nodes, std::string queue, std::string instance,
-                         std::string output_url)
-    : queue_(std::move(queue)), instance_(std::move(instance)), output_url_(std::move(output_url)) {
-    for (std::string& node : nodes) nodes_.emplace(std::move(node), Kind::node_back);
-}
 
 // --- the scheduler's side
 
@@ -51,7 +56,7 @@ void AgentEngine::stop(JobId job, std::uint32_t attempt) {
     if (at == attempts_.end() || at->second.job.attempt != attempt) return;
     at->second.is_stopping = true;
     if (!at->second.was_sent) return take_attempt_event(end_of(Kind::ended, job, attempt, "it never began"));
-    if (sessions_ > 0) add_stop(queue_, job, attempt);
+    if (sessions_ > 0) add_stop(options_.queue, job, attempt);
 }
 
 std::vector<EngineEvent> AgentEngine::poll() {
@@ -65,7 +70,7 @@ void AgentEngine::recorded(std::uint64_t events) {
 
 std::string AgentEngine::output_of(JobId job, std::uint32_t attempt) const {
     if (attempt == 0) return "";
-    return replaced(replaced(output_url_, "{job}", std::to_string(job)), "{attempt}", std::to_string(attempt));
+    return replaced(replaced(options_.output_url, "{job}", std::to_string(job)), "{attempt}", std::to_string(attempt));
 }
 
 std::string AgentEngine::warning() const {
@@ -80,12 +85,18 @@ std::string AgentEngine::warning() const {
 // --- the agent's side
 
 Result<void> AgentEngine::check_session(const std::string& session) const {
-    if (sessions_ > 0 && session == instance_ + "-" + std::to_string(sessions_)) return {};
+    if (sessions_ > 0 && session == options_.instance + "-" + std::to_string(sessions_)) return {};
     return fail(ErrorCode::changed, "session \"" + session + "\" has ended: attach again");
 }
 
 Result<std::string> AgentEngine::attach(const AgentState& state) {
     if (!is_resumed_) return fail(ErrorCode::unavailable, "the scheduler is still resuming its jobs: try again");
+    for (std::size_t i = 0; i < state.nodes.size() && options_.agent_has_nodes; ++i) {
+        if (state.nodes[i].inventory) continue;
+        return fail(ErrorCode::invalid_argument, "nodes[" + std::to_string(i) +
+                                                     "]: gpus is missing: with scheduler.nodes = \"agent\", the agent "
+                                                     "names the nodes' GPUs");
+    }
     agent_ = state.agent;
     ++sessions_;
     actions_.clear();
@@ -95,12 +106,12 @@ Result<std::string> AgentEngine::attach(const AgentState& state) {
     set_nodes(state);
     std::set<std::pair<JobId, std::uint32_t>> had;
     for (const EngineEvent& event : state.attempts) {
-        const bool is_ours = event.queue == queue_;
+        const bool is_ours = event.queue == options_.queue;
         if (is_ours) had.emplace(event.job, event.attempt);
         const auto wanted = attempts_.find(event.job);
         const bool is_wanted = is_ours && wanted != attempts_.end() && wanted->second.job.attempt == event.attempt;
         if (is_wanted) {
-            if (wanted->second.is_stopping && !is_end(event.kind)) add_stop(queue_, event.job, event.attempt);
+            if (wanted->second.is_stopping && !is_end(event.kind)) add_stop(options_.queue, event.job, event.attempt);
             take_attempt_event(event);
         } else if (!is_end(event.kind)) {
             add_stop(event.queue, event.job, event.attempt);  // an orphan
@@ -119,23 +130,64 @@ Result<std::string> AgentEngine::attach(const AgentState& state) {
     }
     for (EngineJob& job : to_start) add_start(std::move(job));
     for (EngineEvent& event : missing) take_attempt_event(std::move(event));
-    return instance_ + "-" + std::to_string(sessions_);
+    for (auto& [_, attempt] : attempts_) attempt.lost_node = false;
+    stop_on_removed_nodes();
+    return options_.instance + "-" + std::to_string(sessions_);
 }
 
 void AgentEngine::set_nodes(const AgentState& state) {
     unknown_nodes_.clear();
-    std::map<std::string, EngineEvent> given;
+    std::set<std::string_view> given;
     for (const EngineEvent& event : state.nodes) {
-        if (!nodes_.contains(event.node)) unknown_nodes_.push_back(event.node);
-        given[event.node] = event;
+        const bool is_known = nodes_.contains(event.node);
+        if (!is_known && !options_.agent_has_nodes) unknown_nodes_.push_back(event.node);
+        given.insert(event.node);
+        take_node_event(event);
     }
-    for (auto& [node, last] : nodes_) {
-        const auto at = given.find(node);
-        EngineEvent event =
-            at != given.end()
-                ? at->second
-                : EngineEvent{.kind = Kind::node_lost, .message = "the cluster manager does not have it", .node = node};
-        if (std::exchange(last, event.kind) != event.kind) add_event(std::move(event));
+    std::vector<std::string> missing;
+    for (const auto& [node, _] : nodes_) {
+        if (!given.contains(node)) missing.push_back(node);
+    }
+    for (const std::string& node : missing) {
+        take_node_event({.kind = options_.agent_has_nodes ? Kind::node_removed : Kind::node_lost,
+                         .message = "the cluster manager does not have it",
+                         .node = node});
+    }
+}
+
+// Passes on what has changed. A node that only the agent knows comes with its first event that has its GPUs.
+void AgentEngine::take_node_event(EngineEvent event) {
+    if (event.kind == Kind::node_removed && options_.agent_has_nodes) return remove_node(event.node, event.message);
+    if (event.kind == Kind::node_removed) event.kind = Kind::node_lost;
+    if (!options_.agent_has_nodes) event.inventory.reset();
+    auto at = nodes_.find(event.node);
+    if (at == nodes_.end() && !event.inventory) return;
+    const bool is_new = at == nodes_.end();
+    if (is_new) at = nodes_.emplace(event.node, Node{}).first;
+    Node& node = at->second;
+    event.kind = use_of(event.kind).value_or(node.use);
+    const bool has_other_gpus = event.inventory && event.inventory != node.inventory;
+    if (has_other_gpus) node.inventory = event.inventory;
+    if (std::exchange(node.use, event.kind) == event.kind && !has_other_gpus && !is_new) return;
+    if (!has_other_gpus) event.inventory.reset();
+    add_event(std::move(event));
+}
+
+void AgentEngine::remove_node(const std::string& node, const std::string& why) {
+    if (nodes_.erase(node) == 0) return;
+    add_event({.kind = Kind::node_removed, .message = why, .node = node});
+}
+
+bool AgentEngine::is_on_removed_node(const EngineJob& job) const {
+    return options_.agent_has_nodes &&
+           std::ranges::any_of(job.gpus, [this](const NamedGpus& share) { return !nodes_.contains(share.node); });
+}
+
+void AgentEngine::stop_on_removed_nodes() {
+    for (auto& [id, attempt] : attempts_) {
+        if (attempt.is_stopping || attempt.lost_node || !is_on_removed_node(attempt.job)) continue;
+        attempt.lost_node = true;
+        add_stop(options_.queue, id, attempt.job.attempt);
     }
 }
 
@@ -159,14 +211,12 @@ Result<void> AgentEngine::report(const std::string& session, std::uint64_t numbe
     last_report_ = number;
     for (EngineEvent& event : events) {
         if (event.node.empty()) {
-            if (event.queue == queue_) take_attempt_event(std::move(event));
+            if (event.queue == options_.queue) take_attempt_event(std::move(event));
             continue;
         }
-        const auto node = nodes_.find(event.node);
-        if (node == nodes_.end()) continue;
-        node->second = event.kind;
-        add_event(std::move(event));
+        take_node_event(std::move(event));
     }
+    stop_on_removed_nodes();
     return {};
 }
 
@@ -187,13 +237,14 @@ void AgentEngine::take_attempt_event(EngineEvent event) {
 void AgentEngine::add_start(EngineJob job) {
     for (const NamedGpus& share : job.gpus) {
         const auto node = nodes_.find(share.node);
-        if (node == nodes_.end() || node->second == Kind::node_back) continue;
+        const bool is_open = node == nodes_.end() ? !options_.agent_has_nodes : node->second.use == Kind::node_back;
+        if (is_open) continue;
         return take_attempt_event({.kind = Kind::rejected,
                                    .job = job.job,
                                    .attempt = job.attempt,
                                    .message = "node " + share.node + " takes no jobs"});
     }
-    actions_.push_back({.number = ++last_action_, .queue = queue_, .job = std::move(job)});
+    actions_.push_back({.number = ++last_action_, .queue = options_.queue, .job = std::move(job)});
 }
 
 void AgentEngine::add_stop(const std::string& queue, JobId job, std::uint32_t attempt) {

@@ -17,6 +17,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -33,19 +34,29 @@ struct AgentAction {
 };
 
 struct AgentState {
-    std::string agent;               // its name, for people
-    std::vector<EngineEvent> nodes;  // node_back, node_drained or node_lost; a node that is left out is lost
+    std::string agent;  // its name, for people
+    // node_back, node_added, node_drained or node_lost. A node that is left out is lost, or removed if the nodes are
+    // the agent's.
+    std::vector<EngineEvent> nodes;
     // The last event of each attempt that the agent has. An attempt that has ended stays in the list until its end was
     // acknowledged.
     std::vector<EngineEvent> attempts;
 };
 
+struct AgentEngineOptions {
+    std::vector<std::string> nodes;  // of the configuration, or those last known if they are the agent's
+    bool agent_has_nodes = false;    // what the agent says of nodes and their GPUs holds
+    std::string queue;               // the identity of the queue whose jobs the engine runs
+    std::string instance;            // tells this process's sessions from those of other processes
+    // Where people find an attempt's output; {job} and {attempt} stand for numbers. Empty: nowhere.
+    std::string output_url;
+};
+
 class AgentEngine final : public Engine {
 public:
-    // `queue` is the identity of the queue whose jobs it runs. `instance` tells this process's sessions from those of
-    // other processes. `output_url`: where people find an attempt's output; {job} and {attempt} stand for numbers.
-    // Empty: nowhere.
-    AgentEngine(std::vector<std::string> nodes, std::string queue, std::string instance, std::string output_url = "");
+    explicit AgentEngine(AgentEngineOptions options) : options_(std::move(options)) {
+        for (const std::string& node : options_.nodes) nodes_.emplace(node, Node{});
+    }
 
     void start(const EngineJob& job) override;
     void adopt(const EngineJob& job) override;
@@ -59,7 +70,7 @@ public:
 
     static constexpr std::size_t kActionsMax = 100;
     // Begins a session and returns its name. Actions for the agent follow from its state.
-    // unavailable: the scheduler has not resumed its own state yet.
+    // unavailable: the scheduler has not resumed its own state yet. invalid_argument: a node has no number of GPUs.
     Result<std::string> attach(const AgentState& state);
     // Forgets the actions up to `after`, which the agent has carried out, and returns the next, at most kActionsMax.
     // changed: another session has begun. invalid_argument: there never was such an action.
@@ -71,7 +82,7 @@ public:
     // is_recorded(n) tells if the effects of the first n of all events taken() from agents are on record.
     std::uint64_t taken() const { return taken_; }
     bool is_recorded(std::uint64_t events) const { return recorded_ >= events; }
-    const std::string& queue() const { return queue_; }
+    const std::string& queue() const { return options_.queue; }
     const std::string& agent() const { return agent_; }  // empty: none has attached
     // Tells whether the agent was heard of lately, for warning().
     void set_silent(bool is_silent) { is_silent_ = is_silent; }
@@ -82,6 +93,12 @@ private:
         bool was_sent = true;  // to an agent, by this process or a former one
         bool may_have_begun = false;
         bool is_stopping = false;
+        bool lost_node = false;  // and the agent of this session was told to stop it
+    };
+
+    struct Node {
+        EngineEvent::Kind use = EngineEvent::Kind::node_back;  // or node_drained, node_lost
+        std::optional<NodeInventory> inventory;                // nullopt: not told to this process
     };
 
     Result<void> check_session(const std::string& session) const;
@@ -89,18 +106,21 @@ private:
     // Handles an event of an attempt; those of attempts that the scheduler does not know are ignored.
     void take_attempt_event(EngineEvent event);
     void set_nodes(const AgentState& state);
+    void take_node_event(EngineEvent event);
+    void remove_node(const std::string& node, const std::string& why);
+    // Stops what has GPUs of nodes that are gone.
+    void stop_on_removed_nodes();
+    bool is_on_removed_node(const EngineJob& job) const;
     // Adds the action, or rejects the attempt if one of its nodes takes no jobs.
     void add_start(EngineJob job);
     void add_stop(const std::string& queue, JobId job, std::uint32_t attempt);
 
-    std::string queue_;
-    std::string instance_;
-    std::string output_url_;
-    std::map<std::string, EngineEvent::Kind> nodes_;  // the last event of each
-    std::vector<std::string> unknown_nodes_;          // that the agent has and the configuration lacks
-    std::map<JobId, Attempt> attempts_;               // that the scheduler wants, or waits for
-    std::vector<EngineEvent> events_;                 // not polled yet
-    std::vector<AgentAction> actions_;                // not acknowledged yet
+    AgentEngineOptions options_;
+    std::map<std::string, Node> nodes_;
+    std::vector<std::string> unknown_nodes_;  // that the agent has and the configuration lacks
+    std::map<JobId, Attempt> attempts_;       // that the scheduler wants, or waits for
+    std::vector<EngineEvent> events_;         // not polled yet
+    std::vector<AgentAction> actions_;        // not acknowledged yet
     std::string agent_;
     std::uint64_t sessions_ = 0;
     std::uint64_t last_action_ = 0;

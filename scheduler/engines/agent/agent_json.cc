@@ -15,7 +15,9 @@ namespace {
 using Kind = EngineEvent::Kind;
 
 constexpr std::size_t kEventsMax = 100'000;  // of one message
+constexpr std::size_t kNodeMax = 400;        // bytes of a node's name: it has to fit a key of LMDB
 constexpr std::size_t kTextMax = 500;        // bytes of a message to people
+constexpr std::size_t kLabelsMax = 64;       // of a node
 constexpr std::size_t kQueueMax = 64;        // bytes of a queue's identity
 
 constexpr std::array kKindNames{
@@ -28,10 +30,13 @@ constexpr std::array kKindNames{
     std::pair{Kind::node_lost, std::string_view("node_lost")},
     std::pair{Kind::node_drained, std::string_view("node_drained")},
     std::pair{Kind::node_back, std::string_view("node_back")},
+    std::pair{Kind::node_added, std::string_view("node_added")},
+    std::pair{Kind::node_removed, std::string_view("node_removed")},
+    std::pair{Kind::node_resized, std::string_view("node_resized")},
 };
 
 bool is_about_node(Kind kind) {
-    return kind == Kind::node_lost || kind == Kind::node_drained || kind == Kind::node_back;
+    return kind >= Kind::node_lost;
 }
 
 json::object to_json(const std::map<std::string, std::string>& texts) {
@@ -74,6 +79,26 @@ std::string text_of(JsonReader& reader, std::string_view key) {
     std::string text = reader.optional_string(key).value_or("");
     if (text.size() > kTextMax) reader.reject(key, "must have at most 500 bytes");
     return text;
+}
+
+std::optional<NodeInventory> inventory_of(JsonReader& reader) {
+    const auto gpus = reader.optional_unsigned_integer("gpus");
+    NodeInventory inventory{.gpus = 0, .gpu_type = text_of(reader, "gpu_type"), .labels = {}};
+    const json::object* const labels = reader.optional_object("labels");
+    if (labels != nullptr) {
+        if (labels->size() > kLabelsMax) reader.reject("labels", "are more than 64");
+        for (const auto& [key, label] : *labels) {
+            if (!label.is_string() || label.get_string().size() > kTextMax || key.size() > kTextMax) {
+                reader.reject("labels", "must have strings of at most 500 bytes");
+                break;
+            }
+            inventory.labels[std::string(key)] = label.get_string();
+        }
+    }
+    if (!gpus) return std::nullopt;
+    if (*gpus > kGpusPerNodeMax) reader.reject("gpus", "must be at most 64");
+    inventory.gpus = static_cast<std::uint32_t>(std::min<std::uint64_t>(*gpus, kGpusPerNodeMax));
+    return inventory;
 }
 
 enum class About : std::uint8_t { nodes, attempts, both };
@@ -139,7 +164,10 @@ Result<EngineEvent> read_engine_event(const json::object& object, const std::str
     if (reader.has("at_unix_s")) event.at_s = reader.number("at_unix_s");
     if (known != kKindNames.end() && is_about_node(event.kind)) {
         event.node = reader.string("node");
-        if (event.node.empty()) reader.reject("node", "is empty");
+        if (event.node.empty() || event.node.size() > kNodeMax) reader.reject("node", "must have 1 to 400 bytes");
+        if (event.kind != Kind::node_removed) event.inventory = inventory_of(reader);
+        const bool needs_gpus = event.kind == Kind::node_added || event.kind == Kind::node_resized;
+        if (needs_gpus && !event.inventory) reader.reject("gpus", "is missing");
     } else {
         event.queue = reader.string("queue");
         if (event.queue.empty() || event.queue.size() > kQueueMax) reader.reject("queue", "must have 1 to 64 bytes");

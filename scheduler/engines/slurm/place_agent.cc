@@ -34,8 +34,9 @@ std::int64_t unix_s() {
 }
 
 std::string_view kind_name(EngineEvent::Kind kind) {
-    static constexpr std::array<std::string_view, 9> kNames{
-        "pending", "started", "rejected", "ended", "evicted", "lost", "node_lost", "node_drained", "node_back"};
+    static constexpr std::array<std::string_view, 12> kNames{
+        "pending",   "started",      "rejected",  "ended",      "evicted",      "lost",
+        "node_lost", "node_drained", "node_back", "node_added", "node_removed", "node_resized"};
     return kNames.at(static_cast<std::size_t>(kind));
 }
 
@@ -45,6 +46,10 @@ json::object to_json(const EngineEvent& event) {
     if (event.at_s) object["at_unix_s"] = *event.at_s;
     if (!event.node.empty()) {
         object["node"] = event.node;
+        if (event.inventory) {
+            object["gpus"] = event.inventory->gpus;
+            object["gpu_type"] = event.inventory->gpu_type;
+        }
         return object;
     }
     object["queue"] = event.queue;

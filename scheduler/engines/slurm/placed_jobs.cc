@@ -143,6 +143,7 @@ void PlacedJobs::look_at_nodes(const std::vector<NodeRow>& nodes) {
         if (used > 0) foreign[node.name] = used;
         EngineEvent event = event_of(EngineEvent::Kind::node_back);
         event.node = node.name;
+        event.inventory = {.gpus = std::min(node.gpus, kGpusPerNodeMax), .gpu_type = node.gpu_type, .labels = {}};
         if (node.use == NodeUse::down) {
             event.kind = EngineEvent::Kind::node_lost;
             event.message = "Slurm's state of the node is " + node.state;
@@ -155,12 +156,14 @@ void PlacedJobs::look_at_nodes(const std::vector<NodeRow>& nodes) {
             event.message = "jobs of Slurm that Larder has not placed use GPUs there";
         }
         const auto before = nodes_.find(node.name);
-        if (before == nodes_.end() || before->second.kind != event.kind) events_.push_back(event);
+        const bool is_same = before != nodes_.end() && before->second.kind == event.kind &&
+                             before->second.inventory == event.inventory;
+        if (!is_same) events_.push_back(event);
         now.emplace(node.name, std::move(event));
     }
     for (const auto& [name, before] : nodes_) {
         if (now.contains(name)) continue;
-        EngineEvent event = event_of(EngineEvent::Kind::node_lost, "Slurm no longer has the node");
+        EngineEvent event = event_of(EngineEvent::Kind::node_removed, "Slurm no longer has the node");
         event.node = name;
         if (before.kind != event.kind) events_.push_back(event);
         now.emplace(name, std::move(event));
@@ -330,7 +333,8 @@ void PlacedJobs::take_back(const std::string& key, Attempt& attempt, const JobRo
 bool PlacedJobs::is_on_lost_node(const Attempt& attempt) const {
     return std::ranges::any_of(attempt.nodes, [&](const std::string& node) {
         const auto known = nodes_.find(node);
-        return known != nodes_.end() && known->second.kind == EngineEvent::Kind::node_lost;
+        return known != nodes_.end() && (known->second.kind == EngineEvent::Kind::node_lost ||
+                                         known->second.kind == EngineEvent::Kind::node_removed);
     });
 }
 
@@ -519,7 +523,9 @@ void PlacedJobs::sweep() {
 std::vector<EngineEvent> PlacedJobs::node_events() const {
     std::vector<EngineEvent> events;
     events.reserve(nodes_.size());
-    for (const auto& [_, event] : nodes_) events.push_back(event);
+    for (const auto& [_, event] : nodes_) {
+        if (event.kind != EngineEvent::Kind::node_removed) events.push_back(event);
+    }
     return events;
 }
 

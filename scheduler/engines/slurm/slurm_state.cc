@@ -211,11 +211,13 @@ Result<std::vector<NodeRow>> parse_nodes(std::string_view sinfo) {
         const auto columns = columns_of(line, kNodeWidths);
         if (!columns) return fail(ErrorCode::protocol, "sinfo printed a line that is too short: " + std::string(line));
         const auto& [name, state, gpus, used] = *columns;
+        Gpus has = parse_gpus(gpus);
         nodes[std::string(name)] = {.name = std::string(name),
                                     .use = use_of(state),
                                     .state = std::string(state),
-                                    .gpus = parse_gpus(gpus).count,
-                                    .gpus_used = parse_gpus(used).count};
+                                    .gpus = has.count,
+                                    .gpus_used = parse_gpus(used).count,
+                                    .gpu_type = std::move(has.type)};
     }
     std::vector<NodeRow> rows;
     rows.reserve(nodes.size());

@@ -92,6 +92,7 @@ struct NodeRow {
     std::string state;  // as Slurm names it
     std::uint32_t gpus = 0;
     std::uint32_t gpus_used = 0;
+    std::string gpu_type;  // empty: Slurm does not name it
 };
 extern const char* const kNodeColumns;
 // A node that is in several partitions has one row.

@@ -143,6 +143,30 @@ TEST(HistoryStore, SavedRecordIsFound) {
     EXPECT_EQ(store->found().tenants.at("vision"), (GpuTime{.interval = 5, .gpu_s_by_interval = {1, 2}}));
 }
 
+TEST(HistoryStore, NodesOfTheClusterManagerAndTheirTypesAreFound) {
+    const test::TempDirectory directory;
+    const auto open = [&](const std::vector<std::string>& types) {
+        return HistoryStore::open({.directory = directory / "state", .gpu_types = types}).value();
+    };
+    const NodeInventory node{.gpus = 8, .gpu_type = "k80", .labels = {{"rack", "r1"}}};
+    {
+        const auto store = open({"gpu"});
+        LiveRecord change = with_job(12);
+        change.jobs[12]->state.ran_s_by_type = {1, 2, 4};
+        change.nodes = {{"n1", node}, {"n2", node}};
+        change.gpu_types = {"gpu", "a100", "k80"};
+        ASSERT_TRUE(save(*store, change));
+        LiveRecord removed;
+        removed.nodes["n2"] = std::nullopt;
+        ASSERT_TRUE(save(*store, removed));
+    }
+    const auto store = open({"gpu"});
+    EXPECT_EQ(store->found().nodes.size(), 1u);
+    EXPECT_EQ(store->found().nodes.at("n1"), node);
+    EXPECT_EQ(store->found().gpu_types, (std::vector<std::string>{"gpu", "k80"}));
+    EXPECT_EQ(store->found().jobs.at(12)->state.ran_s_by_type, (std::vector<double>{1, 4})) << "a100 has gone";
+}
+
 TEST(HistoryStore, QueueKeepsItsIdentityAndNewQueueHasAnother) {
     const test::TempDirectory directory;
     const auto open = [&] {

@@ -26,6 +26,21 @@ TEST(LiveConfig, NoJobsRunWithoutGpus) {
     EXPECT_THAT(refused("[scheduler]\npolicy = \"las\""), HasSubstr("needs scheduler.gpus"));
 }
 
+TEST(LiveConfig, NodesMayBeThoseOfTheAgent) {
+    const std::string agent = "[scheduler]\nengine = \"agent\"\nnodes = \"agent\"\n";
+    const auto config = read(agent + "gpu_type = \"a100\"");
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_TRUE(config->runs_jobs());
+    const GpuCluster cluster = gpu_cluster_of(*config, "here");
+    EXPECT_TRUE(cluster.is_open && cluster.nodes.empty());
+    EXPECT_EQ(cluster.gpu_types, std::vector<std::string>{"a100"});
+    EXPECT_THAT(refused(agent + "gpus = 4"), HasSubstr("remove scheduler.gpus"));
+    EXPECT_THAT(refused(agent + "[scheduler.node.n1]\ngpus = 4"), HasSubstr("remove scheduler.gpus"));
+    EXPECT_THAT(refused("[scheduler]\nnodes = \"agent\""), HasSubstr("needs scheduler.engine"));
+    EXPECT_THAT(refused("[scheduler]\nnodes = \"all\""), HasSubstr("\"config\" or \"agent\""));
+    EXPECT_FALSE(gpu_cluster_of(*read("[scheduler]\ngpus = 4\nnodes = \"config\""), "here").is_open);
+}
+
 TEST(LiveConfig, GpusAloneMakeOneNodeNamedAfterTheMachine) {
     const auto config = read("[scheduler]\ngpus = 8\ngpu_type = \"a100\"");
     ASSERT_TRUE(config) << config.error().message;

@@ -58,6 +58,14 @@ protected:
             }
         }
         for (const auto& [tenant, use] : change.tenants) record.tenants[tenant] = use;
+        for (const auto& [name, node] : change.nodes) {
+            if (node) {
+                record.nodes.insert_or_assign(name, node);
+            } else {
+                record.nodes.erase(name);
+            }
+        }
+        if (!change.gpu_types.empty()) record.gpu_types = change.gpu_types;
         return {};
     }
 

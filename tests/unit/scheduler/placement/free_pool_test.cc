@@ -332,5 +332,63 @@ TEST(FreePool, RandomOperationsMatchModel) {
     }
 }
 
+GpuCluster open_cluster(std::uint32_t gpus) {
+    return {.gpu_types = {"a"}, .nodes = {{.name = "n0", .gpus = gpus}}, .is_open = true};
+}
+
+TEST(FreePool, NodeThatShrinksKeepsItsJobsAndGivesNoMore) {
+    FreePool pool(open_cluster(8));
+    const auto first = pool.place(request(0, 3));
+    const auto second = pool.place(request(1, 3));
+    pool.set_node(0, {.name = "n0", .gpus = 4});
+    EXPECT_EQ(pool.free_gpus(0), 0U);
+    EXPECT_FALSE(pool.place(request(2, 1)));
+    EXPECT_FALSE(pool.check(request(2, 5))) << "no longer, even if all were free";
+    // What a decision releases on trial can be put back.
+    pool.release(1);
+    EXPECT_EQ(pool.free_gpus(0), 1U);
+    EXPECT_TRUE(pool.place_at(request(1, 3), second->placement));
+    pool.release(0);
+    EXPECT_EQ(pool.free_gpus(0), 1U) << "second has GPUs 3 to 5, of which the node has one";
+    EXPECT_TRUE(pool.place(request(2, 1)));
+    EXPECT_FALSE(pool.place_at(request(0, 3), first->placement)) << "one of them is taken";
+    pool.set_node(0, {.name = "n0", .gpus = 8});
+    EXPECT_EQ(pool.free_gpus(0), 4U);
+}
+
+TEST(FreePool, NodesOfAnOpenClusterComeGoAndChangeTheirType) {
+    FreePool pool(open_cluster(2));
+    pool.set_node(1, {.name = "n1", .gpu_type = 2, .gpus = 4});
+    EXPECT_EQ(pool.free_gpus(2), 4U);
+    EXPECT_EQ(pool.free_gpus(1), 0U);
+    PlaceRequest asked = request(0, 4);
+    asked.gpu_type = 2;
+    EXPECT_THAT(nodes_of(pool.place(asked)), ElementsAre(1));
+    pool.set_node(1, {.name = "n1", .gpu_type = 2, .gpus = 0, .usable = false});
+    pool.release(0);
+    EXPECT_EQ(pool.free_gpus(2), 0U);
+    pool.set_node(1, {.name = "n2", .gpu_type = 0, .gpus = 3});
+    EXPECT_EQ(pool.free_gpus(0), 5U);
+    pool.set_usable(1, false);
+    pool.set_node(1, {.name = "n2", .gpu_type = 0, .gpus = 6, .usable = false});
+    EXPECT_EQ(pool.free_gpus(0), 2U);
+    pool.set_usable(1, true);
+    EXPECT_EQ(pool.free_gpus(0), 8U);
+}
+
+TEST(FreePool, EvictionOnAShrunkenNodeLeavesNoMoreJobsThanItHasGpus) {
+    FreePool pool(open_cluster(8));
+    for (const JobId job : {0, 1}) {
+        PlaceRequest asked = request(job, 4);
+        asked.opportunistic = true;
+        ASSERT_TRUE(pool.place(asked));
+    }
+    pool.set_node(0, {.name = "n0", .gpus = 4});
+    const auto placed = pool.place(request(2, 4));
+    ASSERT_TRUE(placed);
+    EXPECT_EQ(placed->evicted.size(), 2U) << "the node has room for one of the three";
+    EXPECT_EQ(pool.free_gpus(0), 0U);
+}
+
 }  // namespace
 }  // namespace larder::scheduler::tests

@@ -37,6 +37,9 @@ imagePullSecrets: {{ toJson . }}
 engine = "agent"
 policy = {{ .Values.place.policy | quote }}
 start_timeout = {{ .Values.place.startTimeout | quote }}
+{{- if not .Values.place.nodes }}
+nodes = "agent"
+{{- end }}
 {{- range $node, $gpus := .Values.place.nodes }}
 [scheduler.node.{{ $node | quote }}]
 gpus = {{ $gpus }}

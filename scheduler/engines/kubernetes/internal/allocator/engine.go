@@ -10,17 +10,21 @@ import (
 
 // EngineEvent is an event of an attempt or of a node: docs/openapi/engine.yaml.
 type EngineEvent struct {
-	Kind        string  `json:"kind"`
-	Node        string  `json:"node,omitempty"`
-	Queue       string  `json:"queue,omitempty"`
-	Job         int64   `json:"job,omitempty"`
-	Attempt     int64   `json:"attempt,omitempty"`
-	ExitCode    *int64  `json:"exit_code,omitempty"`
-	WasStopping bool    `json:"was_stopping,omitempty"`
-	StoppedBy   string  `json:"stopped_by,omitempty"`
-	ForGood     bool    `json:"for_good,omitempty"`
-	Message     string  `json:"message,omitempty"`
-	AtUnixS     float64 `json:"at_unix_s,omitempty"`
+	Kind string `json:"kind"`
+	Node string `json:"node,omitempty"`
+	// Of a node. Nil: it is not told.
+	GPUs        *int64            `json:"gpus,omitempty"`
+	GPUType     string            `json:"gpu_type,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Queue       string            `json:"queue,omitempty"`
+	Job         int64             `json:"job,omitempty"`
+	Attempt     int64             `json:"attempt,omitempty"`
+	ExitCode    *int64            `json:"exit_code,omitempty"`
+	WasStopping bool              `json:"was_stopping,omitempty"`
+	StoppedBy   string            `json:"stopped_by,omitempty"`
+	ForGood     bool              `json:"for_good,omitempty"`
+	Message     string            `json:"message,omitempty"`
+	AtUnixS     float64           `json:"at_unix_s,omitempty"`
 }
 
 // EngineTask is the part of an attempt on one node.

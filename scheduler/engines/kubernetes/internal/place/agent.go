@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -68,7 +70,7 @@ type Agent struct {
 	session string
 	number  int64
 	nodes   Nodes
-	told    map[string]NodeState
+	told    map[string]toldNode
 	// Events that the next look reports.
 	unreported []allocator.EngineEvent
 }
@@ -170,13 +172,13 @@ func (a *Agent) attach(ctx context.Context) error {
 	a.store.changed() // All gangs are looked at below.
 	states, withGPUs := a.store.nodeStates()
 	a.nodes = states
-	a.told = make(map[string]NodeState)
+	a.told = make(map[string]toldNode)
 	state := allocator.EngineState{
 		Agent: a.options.Name, Nodes: []allocator.EngineEvent{}, Attempts: []allocator.EngineEvent{},
 	}
-	for _, name := range withGPUs {
-		a.told[name] = states.state(name)
-		state.Nodes = append(state.Nodes, nodeEvent(name, states.state(name)))
+	for _, name := range slices.Sorted(maps.Keys(withGPUs)) {
+		a.told[name] = toldNode{states.state(name), withGPUs[name]}
+		state.Nodes = append(state.Nodes, nodeEvent(name, a.told[name]))
 	}
 	var ids []GangID
 	for id, attempt := range a.attempts {
@@ -225,9 +227,21 @@ func (a *Agent) dropRefused(ids []GangID, err error) {
 	delete(a.attempts, ids[at])
 }
 
-func nodeEvent(name string, state NodeState) allocator.EngineEvent {
-	event := allocator.EngineEvent{Kind: string(state), Node: name, AtUnixS: now()}
-	switch state {
+// toldNode is what the allocator was told of a node.
+type toldNode struct {
+	state NodeState
+	gpus  NodeGPUs
+}
+
+// nodeEvent tells the state of a node and its GPUs. An allocator whose nodes are configured ignores the GPUs.
+func nodeEvent(name string, node toldNode) allocator.EngineEvent {
+	event := allocator.EngineEvent{
+		Kind: string(node.state), Node: name, GPUs: &node.gpus.Count, GPUType: node.gpus.Type, AtUnixS: now(),
+	}
+	if node.gpus.Zone != "" {
+		event.Labels = map[string]string{"zone": node.gpus.Zone}
+	}
+	switch node.state {
 	case NodeDrained:
 		event.Message = "it is cordoned"
 	case NodeLost:
@@ -514,17 +528,18 @@ func (a *Agent) renewNodes() []allocator.EngineEvent {
 	states, withGPUs := a.store.nodeStates()
 	a.nodes = states
 	var events []allocator.EngineEvent
-	seen := make(map[string]bool, len(withGPUs))
-	for _, name := range withGPUs {
-		seen[name] = true
-		if before, known := a.told[name]; !known || before != states.state(name) {
-			events = append(events, nodeEvent(name, states.state(name)))
+	for _, name := range slices.Sorted(maps.Keys(withGPUs)) {
+		now := toldNode{states.state(name), withGPUs[name]}
+		if before, known := a.told[name]; !known || before != now {
+			events = append(events, nodeEvent(name, now))
 		}
-		a.told[name] = states.state(name)
+		a.told[name] = now
 	}
 	for name := range a.told {
-		if !seen[name] {
-			events = append(events, nodeEvent(name, NodeLost))
+		if _, has := withGPUs[name]; !has {
+			events = append(events, allocator.EngineEvent{
+				Kind: "node_removed", Node: name, Message: "it is gone, or has no GPUs", AtUnixS: now(),
+			})
 			delete(a.told, name)
 		}
 	}

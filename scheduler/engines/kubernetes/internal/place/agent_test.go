@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"larder.io/larder/scheduler/engines/kubernetes/internal/allocator"
@@ -172,5 +173,34 @@ func TestJobOfOthersCannotStartAGang(t *testing.T) {
 		{Do: "start", Job: 99, Attempt: 1, Parameters: forged.EngineParameters, Tasks: tasks(2)}})
 	if len(events) != 1 || events[0].Kind != "rejected" || agent.attempts[id] != nil {
 		t.Errorf("the events are %v, the attempts %v", events, agent.attempts)
+	}
+}
+
+func TestNodesAreToldWithTheirGPUsAsTheyComeGoAndChange(t *testing.T) {
+	agent, _ := newTestAgent()
+	agent.told = make(map[string]toldNode)
+	node := func(gpus string) *corev1.Node {
+		list := corev1.ResourceList{"nvidia.com/gpu": resource.MustParse(gpus)}
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}, Status: corev1.NodeStatus{
+			Capacity: list, Allocatable: list,
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+	}
+	for _, step := range []struct {
+		gpus    string
+		deleted bool
+		want    string
+		count   int64
+	}{{"4", false, "node_back", 4}, {"8", false, "node_back", 8}, {"8", true, "node_removed", -1}} {
+		agent.store.take(node(step.gpus), step.deleted)
+		events := agent.renewNodes()
+		if len(events) != 1 || events[0].Kind != step.want || events[0].Node != "n2" {
+			t.Fatalf("the events are %+v", events)
+		}
+		if got := events[0].GPUs; (got == nil) != step.deleted || (got != nil && *got != step.count) {
+			t.Errorf("the GPUs are %v, want %d", got, step.count)
+		}
+		if again := agent.renewNodes(); len(again) != 0 {
+			t.Errorf("told again: %+v", again)
+		}
 	}
 }

@@ -52,7 +52,7 @@ type mirror struct {
 	known   map[GangID]mirrored
 	// The identity of the allocator's queue, as it was last listed.
 	identity string
-	refused map[GangID]refusal
+	refused  map[GangID]refusal
 	// Gangs that are older may have had a job that has ended.
 	since time.Time
 }

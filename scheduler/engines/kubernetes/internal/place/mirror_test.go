@@ -208,10 +208,13 @@ func TestTenantIsThatOfTheNamespace(t *testing.T) {
 func TestNodes(t *testing.T) {
 	node := func(status corev1.ConditionStatus, cordoned bool) *corev1.Node {
 		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{
+				"nvidia.com/gpu.product": "A100", "topology.kubernetes.io/zone": "z1"}},
 			Spec: corev1.NodeSpec{Unschedulable: cordoned},
 			Status: corev1.NodeStatus{
-				Capacity:   corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")},
-				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}},
+				Capacity:    corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")},
+				Allocatable: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("7")},
+				Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}},
 			},
 		}
 	}
@@ -229,8 +232,11 @@ func TestNodes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			state, gpus := nodeOf(c.node, []string{"nvidia.com/gpu"})
-			if state != c.want || gpus != c.gpus {
+			if state != c.want || (gpus != nil) != c.gpus {
 				t.Errorf("nodeOf() = %v, %v, want %v, %v", state, gpus, c.want, c.gpus)
+			}
+			if gpus != nil && *gpus != (NodeGPUs{7, "A100", "z1"}) {
+				t.Errorf("the GPUs are %v", *gpus)
 			}
 		})
 	}

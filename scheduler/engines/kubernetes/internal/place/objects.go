@@ -328,22 +328,43 @@ func exitCodeOf(pod *corev1.Pod) int64 {
 	return 0
 }
 
-// nodeOf returns a node's state, and whether it has GPUs.
-func nodeOf(node *corev1.Node, gpuResources []string) (NodeState, bool) {
-	hasGPUs := slices.ContainsFunc(gpuResources, func(name string) bool {
-		quantity := node.Status.Capacity[corev1.ResourceName(name)]
-		return quantity.Value() > 0
-	})
+// NodeGPUs are the GPUs of a node that pods may have.
+type NodeGPUs struct {
+	Count int64
+	Type  string
+	Zone  string
+}
+
+// gpuTypeLabel is what NVIDIA's operator calls the type of a node's GPUs.
+const gpuTypeLabel = "nvidia.com/gpu.product"
+
+// gpusPerNodeMax is the most GPUs that the allocator takes of one node.
+const gpusPerNodeMax = 64
+
+// nodeOf returns a node's state, and its GPUs; nil: it has none.
+func nodeOf(node *corev1.Node, gpuResources []string) (NodeState, *NodeGPUs) {
+	var gpus *NodeGPUs
+	for _, name := range gpuResources {
+		capacity := node.Status.Capacity[corev1.ResourceName(name)]
+		if capacity.Value() <= 0 {
+			continue
+		}
+		if gpus == nil {
+			gpus = &NodeGPUs{Type: shortened(node.Labels[gpuTypeLabel]), Zone: node.Labels[corev1.LabelTopologyZone]}
+		}
+		allocatable := node.Status.Allocatable[corev1.ResourceName(name)]
+		gpus.Count = min(gpus.Count+max(allocatable.Value(), 0), gpusPerNodeMax)
+	}
 	for _, condition := range node.Status.Conditions {
 		if condition.Type != corev1.NodeReady || condition.Status != corev1.ConditionTrue {
 			continue
 		}
 		if node.Spec.Unschedulable || node.DeletionTimestamp != nil {
-			return NodeDrained, hasGPUs
+			return NodeDrained, gpus
 		}
-		return NodeBack, hasGPUs
+		return NodeBack, gpus
 	}
-	return NodeLost, hasGPUs
+	return NodeLost, gpus
 }
 
 func formatPlan(plan []Slot) string {

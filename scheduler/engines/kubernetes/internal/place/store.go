@@ -39,7 +39,7 @@ type store struct {
 	gangs   map[GangID]*members
 	byUID   map[types.UID]GangID
 	nodes   Nodes
-	gpus    map[string]bool // the nodes with GPUs
+	gpus    map[string]NodeGPUs // of the nodes that have some
 	tenants map[string]string
 	names   map[string]struct{} // of all gangs, at the allocator
 	dirty   map[GangID]struct{}
@@ -52,7 +52,7 @@ type store struct {
 func newStore(gpuResources []string) *store {
 	return &store{
 		gpuResources: gpuResources, wake: make(chan struct{}, 1), gangs: make(map[GangID]*members),
-		byUID: make(map[types.UID]GangID), nodes: make(Nodes), gpus: make(map[string]bool),
+		byUID: make(map[types.UID]GangID), nodes: make(Nodes), gpus: make(map[string]NodeGPUs),
 		tenants: make(map[string]string), names: make(map[string]struct{}), dirty: make(map[GangID]struct{}),
 		named: make(map[types.UID]struct{}),
 	}
@@ -151,18 +151,20 @@ func (s *store) takeNamespace(namespace *corev1.Namespace, deleted bool) {
 }
 
 func (s *store) takeNode(node *corev1.Node, deleted bool) {
-	state, hasGPUs := nodeOf(node, s.gpuResources)
+	state, gpus := nodeOf(node, s.gpuResources)
 	before, known := s.nodes[node.Name]
-	hadGPUs := s.gpus[node.Name]
+	had, hadGPUs := s.gpus[node.Name]
+	delete(s.gpus, node.Name)
 	if deleted {
 		delete(s.nodes, node.Name)
-		delete(s.gpus, node.Name)
 	} else {
 		s.nodes[node.Name] = state
-		s.gpus[node.Name] = hasGPUs
+		if gpus != nil {
+			s.gpus[node.Name] = *gpus
+		}
 	}
 	// Heartbeats change nodes every few seconds.
-	if deleted || !known || before != state || hadGPUs != hasGPUs {
+	if deleted || !known || before != state || hadGPUs != (gpus != nil) || (gpus != nil && had != *gpus) {
 		s.renewed = true
 		s.wakeUp()
 	}
@@ -255,18 +257,11 @@ func older(a, b metav1.Time, nameA, nameB string) int {
 	return cmp.Or(a.Compare(b.Time), cmp.Compare(nameA, nameB))
 }
 
-// nodeStates returns the states of all nodes, and the names of those with GPUs, in order.
-func (s *store) nodeStates() (Nodes, []string) {
+// nodeStates returns the states of all nodes, and the GPUs of those that have some.
+func (s *store) nodeStates() (Nodes, map[string]NodeGPUs) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	var names []string
-	for name, hasGPUs := range s.gpus {
-		if hasGPUs {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return maps.Clone(s.nodes), names
+	return maps.Clone(s.nodes), maps.Clone(s.gpus)
 }
 
 // hasName tells whether a gang has this name at the allocator. Until all gangs are known, each name may be that of one.

@@ -44,7 +44,8 @@ protected:
         return found;
     }
 
-    AgentEngine engine{{"n1", "n2"}, "q-1", "x", "https://logs/{job}/{attempt}"};
+    AgentEngine engine{
+        {.nodes = {"n1", "n2"}, .queue = "q-1", .instance = "x", .output_url = "https://logs/{job}/{attempt}"}};
 };
 
 TEST_F(AgentEngineTest, AgentAttachesOnlyOnceTheSchedulerHasResumed) {
@@ -223,7 +224,101 @@ TEST_F(AgentEngineTest, ReportCountsAsRecordedOnceItsEventsAre) {
 TEST_F(AgentEngineTest, OutputIsAtItsUrl) {
     EXPECT_EQ(engine.output_of(7, 2), "https://logs/7/2");
     EXPECT_EQ(engine.output_of(7, 0), "");
-    EXPECT_EQ(AgentEngine({}, "q-1", "x").output_of(7, 2), "");
+    EXPECT_EQ(AgentEngine({.queue = "q-1", .instance = "x"}).output_of(7, 2), "");
+}
+
+// The nodes are the agent's.
+class AgentNodesTest : public AgentEngineTest {
+protected:
+    static EngineEvent sized(Kind kind, const std::string& name, std::uint32_t gpus) {
+        return {.kind = kind, .node = name, .inventory = NodeInventory{.gpus = gpus, .gpu_type = "a", .labels = {}}};
+    }
+    void attach_with(std::vector<EngineEvent> nodes, std::vector<EngineEvent> attempts = {}) {
+        open.recorded(0);
+        const auto attached = open.attach({.agent = "a", .nodes = std::move(nodes), .attempts = std::move(attempts)});
+        ASSERT_TRUE(attached) << attached.error().message;
+        session = *attached;
+    }
+    // For example "back n1 4"; without a number if the GPUs have not changed.
+    std::vector<std::string> node_events() {
+        std::vector<std::string> texts;
+        for (const EngineEvent& one : open.poll()) {
+            if (one.node.empty()) continue;
+            std::string text = one.kind == Kind::node_back      ? "back "
+                               : one.kind == Kind::node_drained ? "drained "
+                               : one.kind == Kind::node_lost    ? "lost "
+                                                                : "removed ";
+            text += one.node;
+            if (one.inventory) text += " " + std::to_string(one.inventory->gpus);
+            texts.push_back(text);
+        }
+        return texts;
+    }
+    std::vector<std::string> stops() {
+        std::vector<std::string> texts;
+        const auto list = open.actions(session, 0);
+        for (const AgentAction& action : *list) {
+            if (!action.job) texts.push_back(std::to_string(action.stop_job));
+        }
+        return texts;
+    }
+
+    AgentEngine open{{.nodes = {"n1", "n2"}, .agent_has_nodes = true, .queue = "q-1", .instance = "x"}};
+    std::string session;
+};
+
+TEST_F(AgentNodesTest, AttachIsComparedWithTheNodesLastKnown) {
+    attach_with({sized(Kind::node_back, "n1", 4), sized(Kind::node_drained, "n3", 8)});
+    EXPECT_THAT(node_events(), ElementsAre("back n1 4", "drained n3 8", "removed n2"));
+    attach_with({sized(Kind::node_back, "n1", 6), sized(Kind::node_drained, "n3", 8)});
+    EXPECT_THAT(node_events(), ElementsAre("back n1 6"));
+    EXPECT_EQ(open.warning(), "");
+}
+
+TEST_F(AgentNodesTest, AttachWithoutANumberOfGpusIsRefusedAndNamesTheNode) {
+    open.recorded(0);
+    const auto refused = open.attach(
+        {.agent = "a", .nodes = {sized(Kind::node_back, "n1", 4), node(Kind::node_back, "n2")}, .attempts = {}});
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, HasSubstr("nodes[1]: gpus is missing"));
+    EXPECT_FALSE(open.is_connected());
+}
+
+TEST_F(AgentNodesTest, NodesComeGoAndChange) {
+    attach_with({sized(Kind::node_back, "n1", 4)});
+    node_events();
+    ASSERT_TRUE(open.report(
+        session, 1,
+        {sized(Kind::node_added, "n2", 2), node(Kind::node_drained, "n2"), sized(Kind::node_resized, "n2", 8),
+         node(Kind::node_back, "n9"), node(Kind::node_removed, "n1"), node(Kind::node_removed, "n1")}));
+    EXPECT_THAT(node_events(), ElementsAre("back n2 2", "drained n2", "drained n2 8", "removed n1"));
+}
+
+TEST_F(AgentNodesTest, AttemptsOnARemovedNodeAreStoppedOnceASession) {
+    attach_with({sized(Kind::node_back, "n1", 4), sized(Kind::node_back, "n2", 4)});
+    open.start(job(1));
+    open.start({.job = 2, .attempt = 1, .command = {"true"}, .gpus = {{"n2", 1}}});
+    ASSERT_TRUE(
+        open.report(session, 1, {event(Kind::started, 1), event(Kind::started, 2), node(Kind::node_removed, "n1")}));
+    EXPECT_THAT(stops(), ElementsAre("1"));
+    ASSERT_TRUE(open.report(session, 2, {node(Kind::node_drained, "n2")}));
+    EXPECT_THAT(stops(), ElementsAre("1"));
+    open.start(job(3));
+    EXPECT_EQ(open.poll().back().kind, Kind::rejected) << "the node is gone";
+    attach_with({sized(Kind::node_back, "n2", 4)}, {event(Kind::started, 1), event(Kind::started, 2)});
+    EXPECT_THAT(stops(), ElementsAre("1"));
+}
+
+TEST_F(AgentEngineTest, ConfiguredNodesKeepTheirGpus) {
+    const std::string session = attach();
+    engine.poll();
+    EngineEvent resized{.kind = Kind::node_resized, .node = "n1", .inventory = NodeInventory{.gpus = 1}};
+    EngineEvent added{.kind = Kind::node_added, .node = "n9", .inventory = NodeInventory{.gpus = 1}};
+    ASSERT_TRUE(engine.report(session, 1, {resized, added, node(Kind::node_removed, "n2")}));
+    const auto events = engine.poll();
+    ASSERT_THAT(events, SizeIs(1));
+    EXPECT_EQ(events[0].kind, Kind::node_lost);
+    EXPECT_EQ(events[0].node, "n2");
 }
 
 }  // namespace

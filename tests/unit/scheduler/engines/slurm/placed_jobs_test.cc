@@ -411,6 +411,26 @@ TEST_F(PlacedJob, EndStaysInTheStateUntilItIsAcknowledged) {
     EXPECT_TRUE(jobs_.attempt_events().empty());
 }
 
+TEST_F(PlacedJob, NodesAreToldWithTheirGpusAsTheyComeGoAndChange) {
+    look();
+    ASSERT_EQ(events_.size(), 2u);
+    EXPECT_EQ(events_[0].inventory->gpus, nodes_[0].gpus);
+    nodes_[0].gpus = 1;
+    nodes_[0].gpu_type = "a100";
+    look();
+    ASSERT_EQ(event(), Kind::node_back);
+    EXPECT_EQ(events_[0].inventory, (NodeInventory{.gpus = 1, .gpu_type = "a100", .labels = {}}));
+    nodes_.pop_back();
+    look();
+    ASSERT_EQ(event(), Kind::node_removed);
+    EXPECT_EQ(jobs_.node_events().size(), 1u);
+    look();
+    EXPECT_TRUE(events_.empty());
+    nodes_.push_back(node("n2"));
+    look();
+    EXPECT_EQ(event(), Kind::node_back);
+}
+
 TEST_F(PlacedJob, NodeThatOthersUseIsDrainedAtTheSecondLook) {
     look();
     EXPECT_EQ(events_.size(), 2u);
@@ -425,7 +445,7 @@ TEST_F(PlacedJob, NodeThatOthersUseIsDrainedAtTheSecondLook) {
     EXPECT_EQ(event(), Kind::node_back);
     nodes_.pop_back();
     look();
-    EXPECT_EQ(event(), Kind::node_lost);
+    EXPECT_EQ(event(), Kind::node_removed);
 }
 
 TEST_F(PlacedJob, StopOfAnUnknownAttemptHasEnded) {
