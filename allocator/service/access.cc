@@ -22,7 +22,7 @@ constexpr Roles kNode = static_cast<Roles>(Role::node);
 constexpr Roles kOperator = static_cast<Roles>(Role::operator_);
 constexpr Roles kSubmitter = static_cast<Roles>(Role::submitter);
 constexpr Roles kRegistrars = kJob | kSubmitter | kOperator;
-constexpr Roles kReaders = kViewer | kNode | kRegistrars;
+constexpr Roles kReaders = kViewer | kNode | static_cast<Roles>(Role::agent) | kRegistrars;
 
 constexpr std::array kRules{
     AccessRule{.method = "GET", .path = "/healthz", .anyone = true},
@@ -50,10 +50,12 @@ constexpr std::array kRules{
     AccessRule{.method = "GET", .path = "/v1/events/stream", .roles = kReaders},
 };
 
-constexpr std::array kRoleNames{
-    std::pair{Role::viewer, std::string_view("viewer")}, std::pair{Role::job, std::string_view("job")},
-    std::pair{Role::submitter, std::string_view("submitter")}, std::pair{Role::node, std::string_view("node")},
-    std::pair{Role::operator_, std::string_view("operator")}};
+constexpr std::array kRoleNames{std::pair{Role::viewer, std::string_view("viewer")},
+                                std::pair{Role::job, std::string_view("job")},
+                                std::pair{Role::submitter, std::string_view("submitter")},
+                                std::pair{Role::node, std::string_view("node")},
+                                std::pair{Role::agent, std::string_view("agent")},
+                                std::pair{Role::operator_, std::string_view("operator")}};
 
 constexpr std::size_t kTokenBytesMin = 16;
 constexpr std::size_t kTokenBytesMax = 512;
@@ -111,7 +113,8 @@ Result<Token> parse_token(std::string_view line) {
     }
     const auto parsed = parse_role(role);
     if (!parsed) {
-        return refuse("\"" + std::string(role) + "\" is not a role: expected viewer, job, submitter, node or operator");
+        return refuse("\"" + std::string(role) +
+                      "\" is not a role: expected viewer, job, submitter, node, agent or operator");
     }
     if (token.size() < kTokenBytesMin || token.size() > kTokenBytesMax || !can_be_sent(token)) {
         return refuse("the token of \"" + std::string(holder) + "\" must have " + std::to_string(kTokenBytesMin) +
@@ -239,6 +242,7 @@ std::optional<HttpResponse> Access::admit(HttpRequest& request) const {
     }
     request.authenticated_as = holder->name;
     request.is_operator = role == Role::operator_;
+    request.is_agent = role == Role::agent;
     if (role == Role::node && !request.peer) request.node = holder->grant.node;
     return std::nullopt;
 }

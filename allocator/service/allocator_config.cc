@@ -21,7 +21,7 @@ constexpr std::int64_t kSecond_ns = 1000 * kMillisecond_ns;
 constexpr std::string_view kRate = "a rate such as \"10 Gbit\" or \"200 MB/s\", in text";
 constexpr std::string_view kRateAbove0 = "a rate above 0 such as \"10 Gbit\" or \"200 MB/s\", in text";
 constexpr std::string_view kTime = "a time from \"10 ms\" to \"1 h\", in text";
-constexpr std::string_view kRole = "\"viewer\", \"job\", \"submitter\", \"node\" or \"operator\"";
+constexpr std::string_view kRole = "\"viewer\", \"job\", \"submitter\", \"node\", \"agent\" or \"operator\"";
 constexpr std::string_view kCount = "a whole number, 1 to 1000000";
 
 bool set_objective(AllocatorConfig& config, const std::string& /*name*/, const ConfigValue& value) {

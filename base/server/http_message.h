@@ -38,6 +38,7 @@ struct HttpRequest {
     // Filled in by `admit` once the caller is known: a name, and whether the caller may act for others.
     std::string authenticated_as;
     bool is_operator = false;
+    bool is_agent = false;  // of a cluster manager: it submits for all users of that
     // Set if the caller is a node, whose name is then `authenticated_as`: where its peers may be told to reach it.
     struct NodeBinding {
         std::string peer_endpoint;  // empty: nowhere

@@ -25,7 +25,8 @@ using allocator::EventKind;
 using allocator::Role;
 using allocator::Roles;
 
-constexpr Roles kSubmitters = static_cast<Roles>(Role::submitter) | static_cast<Roles>(Role::operator_);
+constexpr Roles kSubmitters =
+    static_cast<Roles>(Role::submitter) | static_cast<Roles>(Role::agent) | static_cast<Roles>(Role::operator_);
 constexpr Roles kReaders =
     kSubmitters | static_cast<Roles>(Role::viewer) | static_cast<Roles>(Role::job) | static_cast<Roles>(Role::node);
 
@@ -138,7 +139,8 @@ void QueueApi::answer(std::size_t route, const HttpRequest& request, const std::
 }
 
 Submitter QueueApi::submitter_of(const HttpRequest& request) {
-    Submitter by{.uid = {}, .name = {}, .is_operator = request.is_operator};
+    // An agent submits the jobs of all users of its cluster manager, which has rules of its own.
+    Submitter by{.uid = {}, .name = {}, .is_operator = request.is_operator || request.is_agent};
     if (request.peer) {
         by.uid = request.peer->uid;
     } else {

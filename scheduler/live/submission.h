@@ -71,7 +71,7 @@ struct Submission {
 struct Submitter {
     std::optional<std::uint32_t> uid;  // on the Unix socket
     std::string name;                  // over TCP: of the token or certificate
-    bool is_operator = false;          // may submit for every tenant, at every priority and weight
+    bool is_operator = false;          // or an agent: may submit for every tenant, at every priority and weight
 };
 
 // Says who may submit for one tenant, and at which priority.

@@ -10,7 +10,7 @@ import pytest
 from allocator_process import Allocator, node_report
 from description import Description
 
-TOKENS = {role: f"{role}-0123456789abcdef" for role in ("viewer", "job", "submitter", "node", "operator")}
+TOKENS = {role: f"{role}-0123456789abcdef" for role in ("viewer", "job", "submitter", "node", "agent", "operator")}
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_role_may_use_only_its_own_routes(guarded: Allocator, description: Descr
         assert guarded.ask_tcp("GET", "/v1/queue", None, TOKENS[role]).status == 200, role
         for method, path in (("POST", "/v1/queue"), ("DELETE", "/v1/queue/1")):
             assert guarded.ask_tcp(method, path, bodies().get((method, path)), TOKENS[role]).status == 403, role
-    for role in ("viewer", "job", "submitter", "node"):
+    for role in ("viewer", "job", "submitter", "node", "agent"):
         answer = guarded.ask_tcp("PUT", "/v1/remote", {"bytes_per_second": 1.0}, TOKENS[role])
         assert answer.status == 403, role
         assert answer.json()["error"]["code"] == "permission_denied"

@@ -154,9 +154,12 @@ def test_nodes_of_the_agent_fit_their_schema(larder_bin: pathlib.Path, tmp_path:
         started.kill()
 
 
-def test_only_operators_may_be_agents(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_only_agents_and_operators_may_be_agents(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
     tokens = tmp_path / "tokens"
-    tokens.write_text("submitter ci a-token-of-a-submitter\noperator k8s a-token-of-an-operator\n")
+    tokens.write_text(
+        "submitter ci a-token-of-a-submitter\noperator ops a-token-of-an-operator\nagent k8s a-token-of-an-agent\n"
+        "node n1 a-token-of-a-node-1\n"
+    )
     tokens.chmod(0o600)
     started = Allocator(
         larder_bin, tmp_path, "--scheduler.directory", str(tmp_path / "jobs"), "--scheduler.engine", "agent",
@@ -164,9 +167,21 @@ def test_only_operators_may_be_agents(larder_bin: pathlib.Path, tmp_path: pathli
     )  # fmt: skip
     try:
         state = {"agent": "a", "nodes": NODES, "attempts": []}
-        assert started.ask_tcp("POST", "/v1/engine/attach", state, "a-token-of-a-submitter").status == 403
-        while (answer := started.ask_tcp("POST", "/v1/engine/attach", state, "a-token-of-an-operator")).status == 503:
-            pass
-        assert answer.status == 200
+        for token in ("a-token-of-a-submitter", "a-token-of-a-node-1"):
+            assert started.ask_tcp("POST", "/v1/engine/attach", state, token).status == 403
+        for token in ("a-token-of-an-operator", "a-token-of-an-agent"):
+            while (answer := started.ask_tcp("POST", "/v1/engine/attach", state, token)).status == 503:
+                pass
+            assert answer.status == 200
+
+        def submit(name: str, token: str) -> int:
+            body = {"jobs": [{"name": name, "command": ["true"], "directory": "/", "gpus": 4}]}
+            return started.ask_tcp("POST", "/v1/queue", body, token).status
+
+        agent, submitter = "a-token-of-an-agent", "a-token-of-a-submitter"
+        assert (submit("slurm-9", submitter), submit("slurm-9", agent), submit("own", submitter)) == (403, 200, 200)
+        assert started.ask_tcp("DELETE", "/v1/queue/own", None, agent).status == 403
+        assert started.ask_tcp("DELETE", "/v1/queue/slurm-9", None, agent).status == 200
+        assert started.ask_tcp("PUT", "/v1/remote", {"bytes_per_second": 1.0}, agent).status == 403
     finally:
         started.kill()

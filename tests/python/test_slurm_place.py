@@ -424,7 +424,10 @@ def test_job_that_forbids_a_requeue_is_not_preempted(site: PlaceSite) -> None:
 
 
 def test_nodes_are_those_of_slurm(open_directory: pathlib.Path, larder_bin: pathlib.Path, repository: pathlib.Path) -> None:
-    site = PlaceSite(larder_bin, repository, open_directory, nodes=2, agent_has_nodes=True)
+    directory = open_directory / "nodes"
+    directory.mkdir()
+    directory.chmod(0o755)
+    site = PlaceSite(larder_bin, repository, directory, nodes=2, agent_has_nodes=True)
 
     def nodes() -> dict[str, tuple[int, int, bool]]:
         told = site.allocator.ask("GET", "/v1/gpu-nodes").json()["nodes"]

@@ -14,11 +14,12 @@ namespace larder::scheduler {
 namespace json = boost::json;
 namespace {
 
-constexpr allocator::Roles kOperators = static_cast<allocator::Roles>(allocator::Role::operator_);
+constexpr allocator::Roles kAgents =
+    static_cast<allocator::Roles>(allocator::Role::agent) | static_cast<allocator::Roles>(allocator::Role::operator_);
 constexpr std::array kRoutes{
-    allocator::Extension::Route{"POST", "/v1/engine/attach", "", kOperators},
-    allocator::Extension::Route{"GET", "/v1/engine/actions", "session after wait_s", kOperators},
-    allocator::Extension::Route{"POST", "/v1/engine/events", "", kOperators},
+    allocator::Extension::Route{"POST", "/v1/engine/attach", "", kAgents},
+    allocator::Extension::Route{"GET", "/v1/engine/actions", "session after wait_s", kAgents},
+    allocator::Extension::Route{"POST", "/v1/engine/events", "", kAgents},
 };
 enum class Answer : std::uint8_t { attach, actions, events };
 

@@ -220,7 +220,7 @@ TEST(Tokens, InvalidLinesAreNamed) {
     EXPECT_THAT(message_of(parse_tokens("node a token-0123456789 http://a:1\nnode b token-abcdefghij http://a:1", "t")),
                 HasSubstr("t:2: the endpoint http://a:1 is already that of \"a\""));
     EXPECT_EQ(message_of(parse_tokens("admin eye a-token-0123456789", "t")),
-              "t:1: \"admin\" is not a role: expected viewer, job, submitter, node or operator");
+              "t:1: \"admin\" is not a role: expected viewer, job, submitter, node, agent or operator");
     const std::string shorter = message_of(parse_tokens("viewer eye short", "t"));
     EXPECT_THAT(shorter, HasSubstr("16 to 512"));
     EXPECT_THAT(shorter, ::testing::Not(HasSubstr("short")));
