@@ -16,6 +16,7 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -60,7 +61,8 @@ struct Config {
     std::string socket;
     std::string node;
     std::int64_t limit_ns = kStepLimit_ns;
-    std::string partitions;  // that Larder schedules
+    std::string partitions;                                       // that Larder schedules
+    std::map<std::string, std::string, std::less<>> hierarchies;  // by partition
     std::int64_t look_ns = kSecond_ns;
 };
 
@@ -77,6 +79,8 @@ constexpr std::array kRules{
          set_member<larder::set_config_duration<10'000'000, 10 * kSecond_ns>, &Config::limit_ns>},
     Rule{{"partitions", "names with blanks between them, in text", "the partitions in which Larder decides"},
          set_member<set_config_text, &Config::partitions>},
+    Rule{{"partition.NAME.hierarchy", "a name, in text", "the hierarchy of cells to which the partition's jobs keep"},
+         larder::set_entry<set_config_text, &Config::hierarchies>},
     Rule{{"look", "a time from \"100 ms\" to \"60 s\", in text", "how often `larder-slurm place` looks at Slurm"},
          set_member<larder::set_config_duration<kSecond_ns / 10, 60 * kSecond_ns>, &Config::look_ns>},
     Rule{{"allocator.endpoint", "an endpoint, in text", "where the allocator is"},
@@ -326,9 +330,16 @@ std::vector<std::string> partitions_of(const Config& config) {
 int place_jobs(const Config& config) {
     slurm::PlaceOptions options{.endpoint = config.allocator.endpoint, .credentials = config.allocator.credentials};
     options.partitions = partitions_of(config);
+    options.hierarchies = config.hierarchies;
     options.look_ns = config.look_ns;
     if (options.partitions.empty()) {
         std::fprintf(stderr, "larder-slurm: the config has no partitions: name those in which Larder decides\n");
+        return larder::cli::kUsage;
+    }
+    for (const auto& [partition, _] : config.hierarchies) {
+        if (std::ranges::find(options.partitions, partition) != options.partitions.end()) continue;
+        std::fprintf(stderr, "larder-slurm: [partition.%s]: %s is not among the partitions in which Larder decides\n",
+                     partition.c_str(), partition.c_str());
         return larder::cli::kUsage;
     }
     // A command that ends before it has read its input must not end the agent.

@@ -23,10 +23,10 @@ class PlaceSite:
     def __init__(
         self, programs: pathlib.Path, repository: pathlib.Path, directory: pathlib.Path, *options: str,
         nodes: int = 8, gpus: int = 2, agent: bool = True, look: str = "200 ms", agent_has_nodes: bool = False,
-        accounting: tuple[str, ...] = (), partitions: str = "p,q", config: str = "",
+        accounting: tuple[str, ...] = (), partitions: str = "p,q", config: str = "", names_nodes: bool = True,
     ) -> None:  # fmt: skip
-        """`accounting`: commands of sacctmgr. `partitions`: as slurm.py takes them; Larder decides in those that begin with
-        "p". `config`: lines of the agent's config."""
+        """`accounting`: commands of sacctmgr. `partitions`: as slurm.py takes them; Larder decides in those whose names begin
+        with p. `config`: more of the agent's config."""
         self.programs = programs
         self.repository = repository
         self.directory = directory
@@ -34,20 +34,24 @@ class PlaceSite:
         self.server: ServerProgram | None = None
         self.allocator: Allocator | None = None
         self._nodes = tuple(word for n in range(1, nodes + 1) for word in (f"--scheduler.node.n{n}.gpus", str(gpus)))
+        if not names_nodes:  # cells do
+            self._nodes = ()
         if agent_has_nodes:
             self._nodes = ("--scheduler.nodes", "agent")
         self.jobs = directory / "jobs"
         self.jobs.mkdir()
         self.jobs.chmod(0o1777)
         self.config = directory / "slurm.toml"
+        names = [partition.partition(":")[0] for partition in partitions.split(",")]
+        self._larders = [name for name in names if name.startswith("p")]
         try:
             self.start_allocator(*options)
             self.config.write_text(
-                f'partitions = "p"\nsocket = "{directory}/larderd.sock"\nlimit = "10 s"\nlook = "{look}"\n'
-                f'[allocator]\nendpoint = "{self.allocator.socket}"\n'
+                f'partitions = "{" ".join(self._larders)}"\nsocket = "{directory}/larderd.sock"\nlimit = "10 s"\nlook = "{look}"\n'
+                f'[allocator]\nendpoint = "{self.allocator.socket}"\n{config}'
             )
             self.server = ServerProgram(
-                "slurm.py", directory / "slurm", "--nodes", nodes, "--gpus", gpus, "--partitions", "p,q",
+                "slurm.py", directory / "slurm", "--nodes", nodes, "--gpus", gpus, "--partitions", partitions,
                 "--etc", self._write_etc(), *(word for command in accounting for word in ("--accounting", command)),
             )  # fmt: skip
             kept = {name: value for name, value in os.environ.items() if not name.startswith(("LARDER_", "SLURM_"))}
@@ -63,7 +67,8 @@ class PlaceSite:
         (self.directory / "slurm").mkdir()
         etc = self.directory / "etc"
         etc.mkdir()
-        (etc / "job_submit.lua").write_text(f'dofile("{scripts}/job_submit.lua")\nlarder_partitions = {{"p"}}\n')
+        names = ", ".join(f'"{name}"' for name in self._larders)
+        (etc / "job_submit.lua").write_text(f'dofile("{scripts}/job_submit.lua")\nlarder_partitions = {{{names}}}\n')
         prolog = self.directory / "task_prolog"  # slurmd gives it an environment of its own
         prolog.write_text(
             f"#!/bin/sh\nexport LARDER_SLURM={self.programs}/larder-slurm LARDER_SLURM_CONFIG={self.config}\n"

@@ -111,7 +111,9 @@ class Slurm:
             text += f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=4 Gres=gpu:{gpus}\n"
         for number, partition in enumerate(partitions):
             default = "YES" if number == 0 else "NO"
-            text += f"PartitionName={partition} Nodes={','.join(self._nodes)} Default={default} State=UP\n"
+            name, _, nodes = partition.partition(":")
+            nodes = nodes.replace("+", ",") or ",".join(self._nodes)
+            text += f"PartitionName={name} Nodes={nodes} Default={default} State=UP\n"
         own = {line.split("=")[0] for line in text.splitlines()}
         kept = [line for line in self.conf.read_text().splitlines() if line.split("=")[0] not in own]
         self.conf.write_text(text + "\n".join(kept) + "\n")
@@ -240,7 +242,7 @@ def main() -> None:
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=2, help="of each node")
-    parser.add_argument("--partitions", default="p", help="of all nodes; the first is the default one")
+    parser.add_argument("--partitions", default="p", help="NAME, of all nodes, or NAME:NODE+NODE; the first is the default one")
     parser.add_argument("--accounting", action="append", default=[])
     parser.add_argument("--etc", type=pathlib.Path, required=True)
     arguments = parser.parse_args()

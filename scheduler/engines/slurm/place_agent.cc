@@ -34,9 +34,9 @@ std::int64_t unix_s() {
 }
 
 std::string_view kind_name(EngineEvent::Kind kind) {
-    static constexpr std::array<std::string_view, 12> kNames{
-        "pending",   "started",      "rejected",  "ended",      "evicted",      "lost",
-        "node_lost", "node_drained", "node_back", "node_added", "node_removed", "node_resized"};
+    static constexpr std::array<std::string_view, 12> kNames{"pending",   "started",    "rejected",     "ended",
+                                                             "evicted",   "lost",       "node_lost",    "node_drained",
+                                                             "node_back", "node_added", "node_removed", "node_resized"};
     return kNames.at(static_cast<std::size_t>(kind));
 }
 
@@ -102,7 +102,7 @@ Result<double> number_of(const std::string& key, const std::string& text) {
 
 }  // namespace
 
-Result<std::string> submission_of(const JobRow& row, std::uint32_t gpus_of_a_node) {
+Result<std::string> submission_of(const JobRow& row, std::uint32_t gpus_of_a_node, std::string_view hierarchy) {
     if (row.gpus_per_node == 0) {
         return fail(ErrorCode::invalid_argument, "the job asks for no GPU of each node (--gpus-per-node)");
     }
@@ -121,7 +121,12 @@ Result<std::string> submission_of(const JobRow& row, std::uint32_t gpus_of_a_nod
     if (!row.account.empty()) job["tenant"] = row.account;
     if (!row.gpu_type.empty()) job["gpu_type"] = row.gpu_type;
     job["preemptible"] = row.may_requeue;
+    if (!hierarchy.empty()) job["hierarchy"] = hierarchy;
     for (const auto& [key, value] : row.mark ? row.mark->words : std::map<std::string, std::string>{}) {
+        if (key == "hierarchy" && !hierarchy.empty() && value != hierarchy) {
+            return fail(ErrorCode::invalid_argument,
+                        "the partition " + row.partition + " is the hierarchy " + std::string(hierarchy));
+        }
         if (key == "dataset" || key == "hierarchy" || key == "together" || key == "cell") {
             job[key] = value;
         } else if (key == "ideal-rate") {
@@ -423,6 +428,18 @@ Result<bool> PlaceAgent::submit_all(const std::vector<const JobRow*>& rows, cons
     return false;
 }
 
+Result<std::string> PlaceAgent::submission(const JobRow& row) const {
+    const auto found = options_.hierarchies.find(row.partition);
+    if (found != options_.hierarchies.end()) return submission_of(row, gpus_of_a_node_, found->second);
+    // Larder would give the job nodes on which Slurm does not start it.
+    if (with_some_nodes_.contains(row.partition)) {
+        return fail(ErrorCode::invalid_argument, "the partition " + row.partition +
+                                                     " has only some of Larder's nodes, and the agent's config gives " +
+                                                     "it no hierarchy");
+    }
+    return submission_of(row, gpus_of_a_node_);
+}
+
 Result<void> PlaceAgent::submit() {
     std::vector<const JobRow*> rows;
     std::vector<std::string> bodies;
@@ -439,7 +456,7 @@ Result<void> PlaceAgent::submit() {
         return {};
     };
     for (const JobRow* row : jobs_.to_submit()) {
-        auto body = submission_of(*row, gpus_of_a_node_);
+        auto body = submission(*row);
         if (!body) {
             jobs_.note_refused(row->key, body.error().message, rows_.rows(), unix_s());
             continue;
@@ -480,7 +497,13 @@ Result<void> PlaceAgent::look() {
     if (!nodes) return std::unexpected(nodes.error());
     if (auto updated = rows_.update(*jobs_text, is_wide); !updated) return updated;
     gpus_of_a_node_ = 0;
-    for (const NodeRow& node : *nodes) gpus_of_a_node_ = std::max(gpus_of_a_node_, node.gpus);
+    with_some_nodes_.clear();
+    for (const NodeRow& node : *nodes) {
+        gpus_of_a_node_ = std::max(gpus_of_a_node_, node.gpus);
+        for (const std::string& partition : options_.partitions) {
+            if (!node.partitions.contains(partition)) with_some_nodes_.insert(partition);
+        }
+    }
     jobs_.look(rows_.rows(), *nodes, unix_s());
     return {};
 }

@@ -9,7 +9,9 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,16 +32,18 @@ struct ProgramEnd {
 struct PlaceOptions {
     std::string endpoint;  // of the allocator
     HttpCredentials credentials;
-    std::vector<std::string> partitions;   // of Larder
-    std::int64_t look_ns = 1'000'000'000;  // from one look at Slurm to the next
+    std::vector<std::string> partitions;                          // of Larder
+    std::map<std::string, std::string, std::less<>> hierarchies;  // of cells, by partition; jobs stay within them
+    std::int64_t look_ns = 1'000'000'000;                         // from one look at Slurm to the next
     // Runs a program to its end. The error means that it could not be run.
     std::function<Result<ProgramEnd>(const std::vector<std::string>& arguments, const std::string& input)> run_program;
     std::function<void(const std::string& text)> log;
 };
 
 // Returns a job of the allocator's POST /v1/queue for a Slurm job, as JSON. invalid_argument: Larder cannot place such
-// a job; the text is for its user. `gpus_of_a_node` is the number of the largest node.
-Result<std::string> submission_of(const JobRow& row, std::uint32_t gpus_of_a_node);
+// a job; the text is for its user. `gpus_of_a_node` is the number of the largest node, `hierarchy` that of the job's
+// partition; empty: none.
+Result<std::string> submission_of(const JobRow& row, std::uint32_t gpus_of_a_node, std::string_view hierarchy = "");
 
 class PlaceAgent {
 public:
@@ -64,6 +68,7 @@ private:
     void signal_jobs(const std::vector<std::string>& keys, const std::vector<std::string>& options);
     Result<void> cancel_in_larder();
     Result<void> submit();
+    Result<std::string> submission(const JobRow& row) const;
     Result<bool> submit_all(const std::vector<const JobRow*>& rows, const std::vector<std::string>& bodies);
     Result<void> report();
     Result<bool> send_report();
@@ -74,7 +79,8 @@ private:
     PlacedJobs jobs_;
     JobRows rows_;
     std::uint32_t gpus_of_a_node_ = 0;
-    std::vector<EngineEvent> report_;  // that the allocator has not acknowledged
+    std::set<std::string, std::less<>> with_some_nodes_;  // partitions that lack some of Larder's nodes
+    std::vector<EngineEvent> report_;                     // that the allocator has not acknowledged
     std::uint64_t reports_ = 0;
     std::uint64_t last_event_ = 0;  // of the allocator's event log
     bool knows_queue_ = false;

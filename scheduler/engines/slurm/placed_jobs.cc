@@ -156,8 +156,8 @@ void PlacedJobs::look_at_nodes(const std::vector<NodeRow>& nodes) {
             event.message = "jobs of Slurm that Larder has not placed use GPUs there";
         }
         const auto before = nodes_.find(node.name);
-        const bool is_same = before != nodes_.end() && before->second.kind == event.kind &&
-                             before->second.inventory == event.inventory;
+        const bool is_same =
+            before != nodes_.end() && before->second.kind == event.kind && before->second.inventory == event.inventory;
         if (!is_same) events_.push_back(event);
         now.emplace(node.name, std::move(event));
     }

@@ -11,14 +11,14 @@ namespace larder::scheduler::slurm {
 namespace {
 
 // The columns of squeue, and the widths of those of squeue and sinfo.
-constexpr std::array<std::string_view, 16> kQueueNames{"JobID",        "ArrayJobID", "ArrayTaskID", "State",
-                                                       "PriorityLong", "NumNodes",   "RestartCnt",  "Requeue",
-                                                       "exit_code",    "SubmitTime", "Account",     "tres-per-node",
-                                                       "Dependency",   "Reason",     "NodeList",    "admin_comment"};
+constexpr std::array<std::string_view, 17> kQueueNames{
+    "JobID",         "ArrayJobID", "ArrayTaskID", "State",      "PriorityLong", "NumNodes",
+    "RestartCnt",    "Requeue",    "exit_code",   "SubmitTime", "Account",      "Partition",
+    "tres-per-node", "Dependency", "Reason",      "NodeList",   "admin_comment"};
 using QueueWidths = std::array<std::size_t, kQueueNames.size()>;
-constexpr QueueWidths kQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 65, 65, 12, 48, 257, 385};
-constexpr QueueWidths kWideQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 65, 65, 12, 48, 4097, 385};
-constexpr std::array<std::size_t, 4> kNodeWidths{65, 24, 65, 65};
+constexpr QueueWidths kQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 65, 65, 65, 12, 48, 257, 385};
+constexpr QueueWidths kWideQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 65, 65, 65, 12, 48, 4097, 385};
+constexpr std::array<std::size_t, 5> kNodeWidths{65, 24, 65, 65, 65};
 
 constexpr const QueueWidths& queue_widths(bool is_wide) {
     return is_wide ? kWideQueueWidths : kQueueWidths;
@@ -147,8 +147,8 @@ std::string queue_columns(bool is_wide) {
 Result<JobRow> parse_job_row(std::string_view line, bool is_wide) {
     const auto columns = columns_of(line, queue_widths(is_wide));
     if (!columns) return fail(ErrorCode::protocol, "squeue printed a line that is too short: " + std::string(line));
-    const auto& [id, array, task, state, priority, nodes, restarts, requeue, status, submitted, account, tres,
-                 dependency, reason, on, mark] = *columns;
+    const auto& [id, array, task, state, priority, nodes, restarts, requeue, status, submitted, account, partition,
+                 tres, dependency, reason, on, mark] = *columns;
     JobRow row;
     row.key = task.empty() ? std::string(id) : std::string(array) + "_" + std::string(task);
     row.state = state;
@@ -161,6 +161,7 @@ Result<JobRow> parse_job_row(std::string_view line, bool is_wide) {
     row.wait_status = number_of<int>(status);
     row.submitted_unix_s = number_of<std::int64_t>(submitted);
     row.account = account;
+    row.partition = partition;
     const Gpus gpus = parse_gpus(tres);
     row.gpus_per_node = gpus.count;
     row.gpu_type = gpus.type;
@@ -201,7 +202,7 @@ Result<void> JobRows::update(std::string_view squeue, bool is_wide) {
     return {};
 }
 
-const char* const kNodeColumns = "NodeList:65,StateLong:24,Gres:65,GresUsed:65";
+const char* const kNodeColumns = "NodeList:65,StateLong:24,Gres:65,GresUsed:65,PartitionName:65";
 
 Result<std::vector<NodeRow>> parse_nodes(std::string_view sinfo) {
     std::map<std::string, NodeRow> nodes;
@@ -210,14 +211,16 @@ Result<std::vector<NodeRow>> parse_nodes(std::string_view sinfo) {
         if (line.empty()) continue;
         const auto columns = columns_of(line, kNodeWidths);
         if (!columns) return fail(ErrorCode::protocol, "sinfo printed a line that is too short: " + std::string(line));
-        const auto& [name, state, gpus, used] = *columns;
+        const auto& [name, state, gpus, used, partition] = *columns;
         Gpus has = parse_gpus(gpus);
-        nodes[std::string(name)] = {.name = std::string(name),
-                                    .use = use_of(state),
-                                    .state = std::string(state),
-                                    .gpus = has.count,
-                                    .gpus_used = parse_gpus(used).count,
-                                    .gpu_type = std::move(has.type)};
+        NodeRow& node = nodes[std::string(name)];
+        node.name = name;
+        node.use = use_of(state);
+        node.state = state;
+        node.gpus = has.count;
+        node.gpus_used = parse_gpus(used).count;
+        node.gpu_type = std::move(has.type);
+        node.partitions.emplace(partition);
     }
     std::vector<NodeRow> rows;
     rows.reserve(nodes.size());

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +57,7 @@ struct JobRow {
     int wait_status = 0;                // as of waitpid()
     std::int64_t submitted_unix_s = 0;  // or requeued last
     std::string account;
+    std::string partition;
     std::string reason;
     std::string nodes;  // that it runs on, as Slurm writes them
     std::optional<JobMark> mark;
@@ -93,6 +95,7 @@ struct NodeRow {
     std::uint32_t gpus = 0;
     std::uint32_t gpus_used = 0;
     std::string gpu_type;  // empty: Slurm does not name it
+    std::set<std::string, std::less<>> partitions;
 };
 extern const char* const kNodeColumns;
 // A node that is in several partitions has one row.

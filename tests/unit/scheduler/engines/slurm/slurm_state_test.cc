@@ -1,11 +1,14 @@
 #include "scheduler/engines/slurm/slurm_state.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "scheduler/engines/slurm/placed_environment.h"
 
 namespace larder::scheduler::slurm {
 namespace {
+
+using ::testing::ElementsAre;
 
 std::string padded(std::string text, std::size_t width) {
     text.resize(width, ' ');
@@ -18,8 +21,8 @@ std::string line(const std::string& id, const std::string& state, const std::str
                  const std::string& nodes = "n[1-2]", std::size_t nodes_width = 257) {
     return padded(id, 12) + padded(array.empty() ? id : array, 12) + padded(task, 12) + padded(state, 16) +
            padded("0", 12) + padded("2", 8) + padded("1", 8) + padded("1", 4) + padded("768", 8) +
-           padded("1700000000", 12) + padded(account, 65) + padded("gres:gpu:a100:4", 65) + padded("(null)", 12) +
-           padded("JobHeldUser", 48) + padded(nodes, nodes_width) + mark + "\n";
+           padded("1700000000", 12) + padded(account, 65) + padded("gpus", 65) + padded("gres:gpu:a100:4", 65) +
+           padded("(null)", 12) + padded("JobHeldUser", 48) + padded(nodes, nodes_width) + mark + "\n";
 }
 
 TEST(SlurmState, WideRowHasTheNodesOfALargeJob) {
@@ -47,6 +50,7 @@ TEST(SlurmState, RowOfAJobIsRead) {
     EXPECT_EQ(row->restarts, 1u);
     EXPECT_EQ(row->wait_status, 768);
     EXPECT_EQ(row->account, "red");
+    EXPECT_EQ(row->partition, "gpus");
     EXPECT_EQ(row->submitted_unix_s, 1'700'000'000);
     ASSERT_TRUE(row->mark && row->mark->attempt);
     EXPECT_EQ(row->mark->attempt->job, 12u);
@@ -81,16 +85,19 @@ TEST(SlurmState, RowsFollowWhatSqueuePrints) {
 }
 
 TEST(SlurmState, StatesOfNodesAreRead) {
-    const auto row = [](const std::string& name, const std::string& state) {
-        return padded(name, 65) + padded(state, 24) + padded("gpu:2(S:0)", 65) + "gpu:a100:1(IDX:0,2)\n";
+    const auto row = [](const std::string& name, const std::string& state, const std::string& partition = "p") {
+        return padded(name, 65) + padded(state, 24) + padded("gpu:2(S:0)", 65) + padded("gpu:a100:1(IDX:0,2)", 65) +
+               partition + "\n";
     };
     const auto nodes = parse_nodes(row("n1", "mixed") + row("n2", "drained") + row("n3", "down") + row("n4", "idle*") +
-                                   row("n5", "reserved") + row("n1", "mixed"));
+                                   row("n5", "reserved") + row("n1", "mixed", "q"));
     ASSERT_TRUE(nodes);
     ASSERT_EQ(nodes->size(), 5u);
     EXPECT_EQ((*nodes)[0].use, NodeUse::open);
     EXPECT_EQ((*nodes)[0].gpus, 2u);
     EXPECT_EQ((*nodes)[0].gpus_used, 1u);
+    EXPECT_THAT((*nodes)[0].partitions, ElementsAre("p", "q"));
+    EXPECT_THAT((*nodes)[1].partitions, ElementsAre("p"));
     EXPECT_EQ((*nodes)[1].use, NodeUse::closed);
     EXPECT_EQ((*nodes)[2].use, NodeUse::down);
     EXPECT_EQ((*nodes)[3].use, NodeUse::down);
