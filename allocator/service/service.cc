@@ -88,6 +88,10 @@ HttpResponse not_leading(const std::string& leader) {
                       "this allocator stands by" + (leader.empty() ? "" : ": " + leader + " leads"));
 }
 
+HttpResponse no_longer_leading() {
+    return http_error(Error{ErrorCode::unavailable, "this allocator no longer leads, and may have done this or not"});
+}
+
 OnServiceThread on_thread_of(boost::asio::io_context& context) {
     return [&context](Done call) -> Done {
         return [work = boost::asio::make_work_guard(context), call = std::move(call)](const Result<void>& done) {
@@ -158,21 +162,25 @@ struct AllocatorService::State {
         return [this, answer = api.handler()](const HttpRequest& request, HttpRespond respond) {
             // Another allocator may lead if this one was stopped for a while.
             if (!term->is_held()) return respond(not_leading(""));
-            answer(request, [this, respond = std::move(respond)](HttpResponse response) {
-                respond_when_settled(respond, std::move(response));
+            const bool may_have_effect = request.method != "GET";
+            answer(request, [this, may_have_effect, respond = std::move(respond)](HttpResponse response) {
+                respond_when_settled(respond, std::move(response), may_have_effect);
             });
         };
     }
 
     // An answer may show changes that are not in etcd yet. If this allocator is replaced before they are, nobody may
     // have seen them. So each answer waits for them.
-    void respond_when_settled(const HttpRespond& respond, HttpResponse response) {
+    void respond_when_settled(const HttpRespond& respond, HttpResponse response, bool may_have_effect) {
         const bool is_settled = store->all_durable() && (extension == nullptr || extension->all_saved());
         if (is_settled) return respond(std::move(response));
-        const auto then = [this, respond, response = std::move(response)](const Result<void>& durable) {
-            const Done last = [this, respond, response](const Result<void>& saved) {
+        const auto then = [this, respond, response = std::move(response),
+                           may_have_effect](const Result<void>& durable) {
+            const Done last = [this, respond, response, may_have_effect](const Result<void>& saved) {
                 if (!saved) return respond(http_error(saved.error()));
-                respond(term->is_held() ? response : not_leading(""));
+                if (term->is_held()) return respond(response);
+                // 421 would tell the client to ask another allocator, which would do it a second time.
+                respond(may_have_effect ? no_longer_leading() : not_leading(""));
             };
             if (!durable || extension == nullptr) return last(durable);
             extension->when_saved(last);

@@ -10,8 +10,10 @@
 #include <fstream>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "allocator/service/service.h"
 #include "base/clock.h"
@@ -47,9 +49,9 @@ protected:
         config.tls = {.certificate_file = files.certificate, .key_file = files.key, .client_ca_file = authority.file()};
         config.listen = "127.0.0.1:0";
     }
-    void start() {
+    void start(std::optional<EtcdFence> term = std::nullopt) {
         context = std::make_unique<boost::asio::io_context>(1);
-        auto started = AllocatorService::start(*context, config, clock);
+        auto started = AllocatorService::start(*context, config, clock, {}, std::move(term));
         ASSERT_TRUE(started) << started.error().message;
         service = std::move(*started);
         thread = std::jthread([this] { context->run(); });

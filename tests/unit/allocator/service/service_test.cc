@@ -23,6 +23,7 @@
 #include "allocator/service/access.h"
 #include "base/out_of_memory.h"
 #include "tests/support/name_service.h"
+#include "tests/support/server_program.h"
 #include "tests/unit/allocator/service/service_fixture.h"
 
 namespace larder::allocator {
@@ -349,6 +350,45 @@ TEST_F(ServiceTest, SighupLooksUsersUpAgainAndNeverWaitsForThem) {
     server.join();
     test::service_hangs = false;
     while (!all_reloads_returned) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+// One of several allocators, whose term ends while it answers. A client that gets 421 asks another one, which would do
+// the same a second time.
+TEST_F(ServiceTest, RequestAnsweredWith421HasNoEffect) {
+    const test::ServerProgram etcd({"etcd.py"});
+    config.etcd.options = {.endpoints = split_http_endpoints(etcd["endpoints"]), .prefix = "/test/"};
+    EtcdClient client(config.etcd.options);
+    const auto key = client.create("leader", "me", client.grant_lease(600).value());
+    ASSERT_TRUE(key);
+    const auto is_there = [this](const std::string& job) {
+        const auto found = EtcdClient(config.etcd.options).get("settings/job/" + job);
+        return found && *found;
+    };
+    start(EtcdFence{.key = "leader", .create_revision = key->create_revision, .is_held = [is_there] {
+                        return !is_there("thread-0-change-3");
+                    }});
+    // Each change is made while those of others wait for etcd.
+    std::atomic<int> unknown = 0;
+    std::vector<std::jthread> threads;
+    threads.reserve(8);
+    for (int thread_number = 0; thread_number < 8; ++thread_number) {
+        threads.emplace_back([&, thread_number] {
+            for (int change = 0;; ++change) {
+                const std::string name =
+                    "thread-" + std::to_string(thread_number) + "-change-" + std::to_string(change);
+                const unsigned status = local("POST", "/v1/jobs", R"({"name":")" + name + R"("})").status;
+                if (status == 503) ++unknown;
+                if (status == 421) {
+                    EXPECT_FALSE(is_there(name)) << name;
+                    return;
+                }
+            }
+        });
+    }
+    threads.clear();
+    EXPECT_GT(unknown, 0);
+    EXPECT_TRUE(is_there("thread-0-change-3"));
+    EXPECT_EQ(local("GET", "/v1/jobs").status, 421u);
 }
 
 TEST_F(ServiceTest, SecondAllocatorIsRefusedAndLeavesTheState) {
