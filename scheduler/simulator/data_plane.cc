@@ -349,6 +349,10 @@ Result<void> DataPlane::report(double now_s, std::span<SimulatedJob* const> runn
     return reported_->report(now_s, running, waiting, stores_);
 }
 
+void DataPlane::set_reports(std::uint32_t node, bool reports, double now_s) {
+    if (reported_ != nullptr) reported_->set_reports(node, reports, now_s);
+}
+
 bool DataPlane::refresh_shared() {
     if (!system_->is_fluid()) return true;
     bool changed = false;

@@ -38,6 +38,8 @@ public:
     // Returns when the next node reports, if plans come from reports; kNever: they do not. A plan is due then.
     double next_report_s() const { return reported_ == nullptr ? kNever : reported_->next_s(); }
     Result<void> report(double now_s, std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting);
+    // Says whether the node is there to report.
+    void set_reports(std::uint32_t node, bool reports, double now_s);
     // Updates the rates of jobs that read stores with several readers. Returns true if any hit ratio changed, or a plan
     // is due.
     bool refresh_shared();

@@ -78,10 +78,18 @@ ReportedPlans::ReportedPlans(const SimulationOptions& options, std::span<const D
 }
 
 void ReportedPlans::report_after(Agent& agent, double period_s, double now_s) {
+    if (agent.silent) return;
     const double from_s = std::max(now_s, agent.reported_s + period_s);
     constexpr double kRounding = 1e-6;
     agent.next_s =
         agent.check_phase_s + std::ceil((from_s - agent.check_phase_s) / kCheckEvery_s - kRounding) * kCheckEvery_s;
+}
+
+void ReportedPlans::set_reports(std::uint32_t node, bool reports, double now_s) {
+    Agent& agent = agents_[node];
+    agent.silent = !reports;
+    agent.next_s = kNever;
+    if (reports && any_started_) report_after(agent, kReportSoon_s, now_s);
 }
 
 void ReportedPlans::note_start(const SimulatedJob& job, double now_s) {

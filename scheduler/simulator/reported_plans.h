@@ -23,6 +23,9 @@ public:
 
     // Call it when the job opens its sessions on its nodes.
     void note_start(const SimulatedJob& job, double now_s);
+    // Says whether the node is there to report. The allocator keeps the last lease of a silent node in force until it
+    // ends.
+    void set_reports(std::uint32_t node, bool reports, double now_s);
     // Returns when the next node reports; kNever if no job was ever started.
     double next_s() const;
     // Lets the nodes that are due report, and applies the answers: quotas of stores, bandwidth of readers.
@@ -34,6 +37,7 @@ private:
         double check_phase_s = 0;  // phase of the periodic checks whether to report
         double reported_s = 0;
         double next_s = 0;
+        bool silent = false;  // its node is lost
         std::uint64_t lease_applied = 0;
         std::map<std::string, double> rates;  // of the lease, by job
     };

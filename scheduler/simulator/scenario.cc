@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <set>
 #include <string_view>
 
@@ -66,6 +67,19 @@ Result<GpuGroup> parse_gpu_group(std::string_view text) {
         return fail(ErrorCode::invalid_argument, "\"" + std::string(text) + "\" is neither GPUS nor TYPE:GPUS");
     }
     return group;
+}
+
+Result<NamedNodeLoss> parse_node_loss(std::string_view text) {
+    const std::size_t at = text.rfind('@');
+    NamedNodeLoss loss{.node = std::string(text.substr(0, std::min(at, text.size())))};
+    const std::string_view number = at == std::string_view::npos ? "" : text.substr(at + 1);
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), loss.at_s);
+    if (error != std::errc() || end != number.data() + number.size() || loss.node.empty() || !(loss.at_s >= 0) ||
+        std::isinf(loss.at_s)) {
+        return fail(ErrorCode::invalid_argument,
+                    "\"" + std::string(text) + "\" is not NODE@SECONDS, such as v100-3@60");
+    }
+    return loss;
 }
 
 Result<Scenario> make_scenario(const ScenarioOptions& options) {
@@ -133,6 +147,15 @@ Result<ScenarioReport> run_scenario(Scenario scenario, const ScenarioOptions& op
     report.cache = *cache;
     SimulationOptions simulation = options.simulation;
     simulation.cache = *cache;
+    for (const NamedNodeLoss& loss : options.node_losses) {
+        const auto& nodes = scenario.cluster.nodes;
+        const auto node = std::ranges::find(nodes, loss.node, &GpuNode::name);
+        if (node == nodes.end()) {
+            return fail(ErrorCode::invalid_argument, "there is no node \"" + loss.node + "\": the nodes are " +
+                                                         nodes.front().name + " to " + nodes.back().name);
+        }
+        simulation.node_losses.push_back({.node = static_cast<std::uint32_t>(node - nodes.begin()), .at_s = loss.at_s});
+    }
     const auto policy = make_policy(options.policy, simulation.policy);
     if (!policy) return std::unexpected(policy.error());
     report.scenario = std::move(scenario);

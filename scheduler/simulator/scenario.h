@@ -21,6 +21,12 @@ struct GpuGroup {
     std::uint32_t gpus = 0;
 };
 
+// A loss of a node, named as in the cluster.
+struct NamedNodeLoss {
+    std::string node;
+    double at_s = 0;
+};
+
 struct ScenarioOptions {
     std::string trace;  // a file, or one that parse_drawn() reads
     TraceOptions trace_options;
@@ -37,6 +43,7 @@ struct ScenarioOptions {
     std::string bandwidth_rule;  // empty: the default of the cache
     std::string objective;       // empty: the default of the policy
     SimulationOptions simulation;
+    std::vector<NamedNodeLoss> node_losses;
     MeasuredJobs measured;
 };
 
@@ -59,6 +66,8 @@ struct ScenarioReport {
 GpuCluster make_cluster(std::span<const GpuGroup> gpus, std::uint32_t gpus_per_node);
 // Parses "96" or "v100:36".
 Result<GpuGroup> parse_gpu_group(std::string_view text);
+// Parses "v100-3@60".
+Result<NamedNodeLoss> parse_node_loss(std::string_view text);
 // Places jobs in the scenario's cells if it has any, else on any free GPU.
 Result<std::unique_ptr<Placer>> make_placer(const Scenario& scenario);
 Result<Scenario> make_scenario(const ScenarioOptions& options);

@@ -28,6 +28,12 @@ struct SimulationProgress {
     std::uint64_t jobs = 0;
 };
 
+// A loss of one node at a known time.
+struct NodeLoss {
+    std::uint32_t node = 0;
+    double at_s = 0;
+};
+
 struct SimulationOptions {
     PolicyOptions policy;
     CacheOptions cache;
@@ -44,6 +50,7 @@ struct SimulationOptions {
     double checkpoint_interval_s = 1800;  // a job whose node is lost repeats the work since its last checkpoint
     double node_lifetime_s = kNever;      // mean time between failures of a node
     double node_repair_s = 3600;
+    std::vector<NodeLoss> node_losses;  // these nodes never come back; beside the failures that are drawn
     // Limits of each node: reads of its cache, and network traffic in each direction.
     double node_disk_bytes_per_second = kNever;
     double node_nic_bytes_per_second = kNever;

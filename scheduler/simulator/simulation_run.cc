@@ -21,7 +21,7 @@ SimulationRun::SimulationRun(const Workload& workload, const GpuCluster& cluster
       checkpoints_({.bytes_per_second = options.checkpoints_share_remote ? options.storage.remote_bytes_per_second
                                                                          : options.checkpoint_bytes_per_second,
                     .interval_s = options.checkpoint_interval_s,
-                    .jobs_may_be_lost = options.node_lifetime_s < kNever},
+                    .jobs_may_be_lost = options.node_lifetime_s < kNever || !options.node_losses.empty()},
                    workload.jobs.size()),
       jobs_(workload.jobs.size()),
       users_left_(workload.datasets.size()) {
@@ -71,7 +71,7 @@ double SimulationRun::next_event_s() const {
     if (arrived_ < jobs_.size()) next_s = std::min(next_s, workload_.jobs[arrived_].submit_s);
     for (const SimulatedJob* job : running_) next_s = std::min(next_s, job->next_s);
     // Nodes fail forever, so failures alone do not keep the simulation running.
-    if (next_s == kNever && !failures_.any_lost()) return kNever;
+    if (next_s == kNever && !failures_.any_comes_back()) return kNever;
     return std::max(now_s_, std::min(next_s, failures_.next_s()));
 }
 
@@ -138,6 +138,7 @@ Result<void> SimulationRun::handle_events() {
 
 void SimulationRun::node_changed(std::uint32_t node, bool usable) {
     placer_.set_usable(node, usable);
+    data_->set_reports(node, usable, now_s_);
     const GpuNode& changed = cluster_.nodes[node];
     gpu_types_[changed.gpu_type].gpus += usable ? changed.gpus : -changed.gpus;
     double gpus = 0;

@@ -559,3 +559,14 @@ def test_chronus_misses_no_more_than_others_on_its_trace(simulate, mean_jct, tmp
                      "--bandwidths", "1TB/s")  # fmt: skip
     assert "STRICT" in table and "VALUE" in table and re.search(r"\d+ of \d+", table)
     assert "fewer than 90000" in simulate(f"chronus:{path},90000", status=2)
+
+
+def test_lost_node_takes_its_job_to_another(simulate, tmp_path: pathlib.Path) -> None:
+    trace = trace_file(tmp_path / "trace.csv", "0,1000,8,one\n0,1000,8,one\n")
+    jobs = tmp_path / "jobs.csv"
+    simulate(trace, "--gpus", "16", "--lose-node", "v100-1@500", "--jobs-csv", str(jobs))
+    with jobs.open() as rows:
+        ended = {row["failures"]: float(row["finish_s"]) for row in csv.DictReader(rows)}
+    assert ended == {"0": pytest.approx(1000, abs=1), "1": pytest.approx(2060, abs=1)}  # it starts again after a minute
+    assert "the nodes are v100-0 to v100-1" in simulate(trace, "--gpus", "16", "--lose-node", "v100-2@500", status=2)
+    assert "is not NODE@SECONDS" in simulate(trace, "--gpus", "16", "--lose-node", "v100-1", status=2)

@@ -62,6 +62,12 @@ Result<void> SimulateOptions::settle() {
         if (!measured) return std::unexpected(measured.error());
         scenario.measured = *measured;
     }
+    scenario.node_losses.clear();
+    for (const std::string& text : node_losses) {
+        auto loss = scheduler::parse_node_loss(text);
+        if (!loss) return std::unexpected(loss.error().within("--lose-node"));
+        scenario.node_losses.push_back(std::move(*loss));
+    }
     scheduler::SimulationOptions& simulation = scenario.simulation;
     simulation.storage.cache_bytes = static_cast<double>(cache_bytes.value_or(0));
     simulation.storage.remote_bytes_per_second = remote_bytes_per_second.value_or(1e15);
@@ -168,6 +174,10 @@ void add_cluster_options(CLI::App& app, SimulateOptions& options) {
     app.add_option("--node-lifetime", simulation.node_lifetime_s,
                    "Mean seconds between a node's failures; default: never")
         ->check(CLI::PositiveNumber);
+    app.add_option("--lose-node", options.node_losses,
+                   "NODE@SECONDS: this node is lost then and does not come back; nodes are TYPE-0, TYPE-1, ...")
+        ->delimiter(',')
+        ->allow_extra_args(false);
     app.add_option("--node-repair", simulation.node_repair_s, "Seconds until a failed node is back")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);

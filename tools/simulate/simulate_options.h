@@ -18,6 +18,7 @@ struct SimulateOptions {
     std::optional<std::uint64_t> cache_bytes;
     std::optional<double> remote_bytes_per_second;
     std::string checkpoint_bandwidth;
+    std::vector<std::string> node_losses;
     std::optional<double> node_disk_bytes_per_second;
     std::optional<double> node_nic_bytes_per_second;
     bool own_caches = false;

@@ -135,6 +135,31 @@ TEST(LostNodes, GangIsLostWithOneNodeAndWaitsForAll) {
     EXPECT_GE(run.lost_s, 99 * static_cast<double>(run.summary.failures));
 }
 
+TEST(LostNodes, NodeThatIsLostForGoodLeavesJobsThatNoLongerFit) {
+    SimulatedCluster cluster(16);
+    cluster.add(0, 8, 1).dataset = kNoDataset;
+    cluster.add(0, 8, 1).dataset = kNoDataset;
+    cluster.add(0, 16, 1).dataset = kNoDataset;
+    cluster.options.node_losses = {{.node = 1, .at_s = 50}, {.node = 1, .at_s = 60}};
+    const SimulationOutcome outcome = cluster.run("fifo", 0, 1e12);
+    const double alone_s = kSize / (8 * kIdeal);
+    EXPECT_NEAR(outcome.jobs[0].finish_s, alone_s, 1e-3);
+    EXPECT_NEAR(outcome.jobs[1].finish_s, 2 * alone_s, 1e-3);
+    EXPECT_EQ(outcome.jobs[1].failures, 1u);
+    EXPECT_EQ(outcome.jobs[2].end, JobEnd::unfinished);
+    EXPECT_EQ(outcome.node_failures, 1u);
+}
+
+TEST(LostNodes, LossesAreGivenByNameAndTime) {
+    const auto loss = parse_node_loss("v100-3@1.5");
+    ASSERT_TRUE(loss);
+    EXPECT_EQ(loss->node, "v100-3");
+    EXPECT_EQ(loss->at_s, 1.5);
+    for (const char* wrong : {"", "v100-3", "v100-3@", "@3", "v100-3@x", "v100-3@-1", "v100-3@1s", "v100-3@inf"}) {
+        EXPECT_FALSE(parse_node_loss(wrong)) << wrong;
+    }
+}
+
 // Serves jobs in order of arrival. Records the remaining work of each job whenever it waits.
 class RecordsRemainingWork final : public Policy {
 public:

@@ -239,6 +239,26 @@ TEST(ReportedPlans, FirstReporterHasRemoteUntilItsNextReport) {
     EXPECT_LT(finishes_s({0.2, 0.05}).first, second_s);
 }
 
+TEST(ReportedPlans, LostNodesBandwidthMovesWhenItsLeaseEnds) {
+    for (const bool reported : {false, true}) {
+        TwoNodes nodes;
+        nodes.options.cache.own_caches = true;
+        nodes.options.reported_plans = reported;
+        nodes.options.storage = {.cache_bytes = 0, .remote_bytes_per_second = 100e6};
+        nodes.options.cache.objective = allocator::ObjectiveKind::max_min;
+        nodes.options.node_losses = {{.node = 1, .at_s = 20}};
+        nodes.add(4, 1);
+        nodes.add(4, 1);
+        const SimulationOutcome outcome = nodes.run();
+        const double lease_s = reported ? nodes.options.report_lease_s : 0;
+        EXPECT_NEAR(outcome.jobs[0].finish_s, 110 + lease_s / 2, 2);
+        EXPECT_EQ(outcome.jobs[0].failures, 0u);
+        // The lost job reads all again, alone, on the node that is left.
+        EXPECT_EQ(outcome.jobs[1].failures, 1u);
+        EXPECT_NEAR(outcome.jobs[1].finish_s, outcome.jobs[0].finish_s + 100, 3);
+    }
+}
+
 TEST(ReportedPlans, NeedOwnCachesAndJointPlans) {
     TwoNodes nodes;
     nodes.options.reported_plans = true;
