@@ -26,13 +26,14 @@ import sys
 import threading
 import time
 
-from machines import Machines, WallClock, in_own_network
+from clocks import BootClocks, WallClock
 from programs import Campaign, Child, Failure, wait_until
 from reading_nodes import ReadingNode, check_bytes, write_dataset
 
 import kubernetes
 from allocator_process import HeldLeases, node_report
 from http_api import Answer, UnixConnection, ask
+from machines import Machines, in_own_network
 
 HERE = pathlib.Path(__file__).resolve().parent
 REMOTE = 40_000_000  # bytes/s
@@ -74,6 +75,7 @@ class Cluster:
         self.campaign = campaign
         self.work = work
         self.machines = machines
+        self.clocks = BootClocks(ADDRESS, draw)
         self.wall_clocks = {
             name: WallClock(campaign.bin / "larder_wall_clock.so", work / f"{name}.clock", draw) for name in ALLOCATORS
         }
@@ -110,10 +112,14 @@ class Cluster:
             ]  # fmt: skip
         # A sanitizer's runtime must be loaded before any other library.
         apart = {} if name in MEMBERS or self.campaign.sanitizer else self.wall_clocks[name].environment()
-        prefix = self.machines.prefix(name)
+        prefix = self.prefix(name)
         if apart:
             prefix += ["env", *(f"{variable}={value}" for variable, value in apart.items())]
         self.children[name] = Child([*prefix, *command], self.work / f"{name}.log")
+
+    def prefix(self, name: str) -> list[object]:
+        """The words before a command line that run it on this machine."""
+        return [*self.machines.on(name), *self.clocks.of(name)]
 
     def token_file(self, name: str) -> pathlib.Path:
         return self.work / f"{name}.token"
@@ -348,7 +354,7 @@ class Round:
         for name in READING:
             self.reading.append(
                 ReadingNode(
-                    self.campaign, self.cluster.machines, name, self.work / name, files, endpoints,
+                    self.campaign, self.cluster.prefix(name), name, self.work / name, files, endpoints,
                     self.cluster.token_file(name),
                 )
             )  # fmt: skip
@@ -507,7 +513,7 @@ def main() -> int:
         round_draw = random.Random(seed)
         with (
             campaign.directory(f"round-{seed}") as work,
-            Machines(CLIENT, ADDRESS, round_draw) as machines,
+            Machines(ADDRESS, CLIENT) as machines,
             contextlib.closing(Round(campaign, work, machines, round_draw)) as this,
         ):
             try:

@@ -10,7 +10,6 @@ import threading
 import time
 
 from allocator_process import HeldLeases
-from machines import Machines
 from programs import BROKEN, Campaign, Failure, Reader, Server, add_data, wait_until, write_files
 
 FILES = 400
@@ -35,7 +34,7 @@ class ReadingNode:
     """Starts a larderd with a cache for a tenth of the dataset at most, so that nearly all comes from the remote."""
 
     def __init__(
-        self, campaign: Campaign, machines: Machines, name: str, work: pathlib.Path, files: pathlib.Path,
+        self, campaign: Campaign, prefix: list[object], name: str, work: pathlib.Path, files: pathlib.Path,
         endpoints: str, token_file: pathlib.Path,
     ) -> None:  # fmt: skip
         self.name = name
@@ -44,7 +43,7 @@ class ReadingNode:
         self._thread = threading.Thread(target=self._sample, daemon=True)
         work.mkdir()
         command = [
-            *machines.prefix(name), campaign.bin / "larderd", "--state-directory", work / "d", "--memory", "4 MiB",
+            *prefix, campaign.bin / "larderd", "--state-directory", work / "d", "--memory", "4 MiB",
             "--disk", "4 MiB", "--data-plane-threads", "1", "--log.level", "warn", "--allocator.endpoint", endpoints,
             "--allocator.node", name, "--allocator.token-file", token_file,
         ]  # fmt: skip

@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import time
+from collections.abc import Sequence
 
 from http_api import Answer, UnixConnection, ask
 
@@ -14,15 +15,25 @@ from http_api import Answer, UnixConnection, ask
 class Allocator:
     """A larder-allocator on its own socket. `end` ends the process that this object started."""
 
-    def __init__(self, programs: pathlib.Path, directory: pathlib.Path, *options: str) -> None:
+    def __init__(
+        self,
+        programs: pathlib.Path,
+        directory: pathlib.Path,
+        *options: str,
+        remote_bandwidth: str = "1 GB/s",
+        prefix: Sequence[str] = (),  # a command that runs the allocator, put before its command line
+    ) -> None:
         self.socket = directory / "allocator.sock"
         self.log = directory / "allocator.log"
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
-                [programs / "larder-allocator", "--socket", self.socket, "--remote-bandwidth", "1 GB/s", *options],
+                [
+                    *prefix, programs / "larder-allocator", "--socket", self.socket,
+                    "--remote-bandwidth", remote_bandwidth, *options,
+                ],
                 stdout=log,
                 stderr=log,
-            )
+            )  # fmt: skip
         while True:
             assert self._process.poll() is None, self.log.read_text()
             try:

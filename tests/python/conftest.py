@@ -32,7 +32,11 @@ class Daemon:
         *options: str,
         prefix: Sequence[str] = (),
         environment: dict[str, str] | None = None,
+        memory: str = "256 MiB",
+        disk: str = "256 MiB",
     ) -> None:
+        self.memory = memory
+        self.disk = disk
         self.programs = programs
         self.prefix = prefix  # a command that runs the daemon, put before its command line
         self.options = options
@@ -45,11 +49,14 @@ class Daemon:
     def start(self) -> None:
         log = open(self.log, "ab")
         self.process = subprocess.Popen(
-            [*self.prefix, self.programs / "larderd", "--state-directory", self.state, "--memory", "256 MiB", "--disk", "256 MiB", *self.options],
+            [
+                *self.prefix, self.programs / "larderd", "--state-directory", self.state,
+                "--memory", self.memory, "--disk", self.disk, *self.options,
+            ],
             stdout=log,
             stderr=log,
             env=self.environment,
-        )
+        )  # fmt: skip
         log.close()
         while True:
             if self.process.poll() is not None:

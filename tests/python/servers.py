@@ -9,6 +9,7 @@ import pathlib
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 import pytest
 from s3_client import S3Client
@@ -19,10 +20,12 @@ HERE = pathlib.Path(__file__).resolve().parent.parent / "servers"
 class ServerProgram:
     """One program of tests/servers. It is ready; `values` holds the values that it has printed."""
 
-    def __init__(self, *arguments: object, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, *arguments: object, environment: dict[str, str] | None = None, prefix: Sequence[str] = ()
+    ) -> None:
         name, *rest = map(str, arguments)
         self._process = subprocess.Popen(
-            [sys.executable, HERE / name, *rest], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [*prefix, sys.executable, HERE / name, *rest], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env=os.environ | (environment or {}),
         )  # fmt: skip
         self.values: dict[str, str] = {}
@@ -69,8 +72,8 @@ class Request:
 
 
 class Nginx(ServerProgram):
-    def __init__(self, directory: pathlib.Path, *options: str) -> None:
-        super().__init__("nginx.py", directory, *options)
+    def __init__(self, directory: pathlib.Path, *options: str, prefix: Sequence[str] = ()) -> None:
+        super().__init__("nginx.py", directory, *options, prefix=prefix)
         self.directory = directory
         self.port = int(self.values["http"])
         self.http = f"http://localhost:{self.port}"

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""nginx.py DIRECTORY: serves a directory with nginx over http and https, on loopback ports that the kernel picks.
+"""nginx.py DIRECTORY: serves a directory with nginx over http and https, on ports that the kernel picks, of loopback.
 
 With `--upstream PORT` it instead forwards to a server at that loopback port, and adds TLS.
 
@@ -41,8 +41,8 @@ http {{
         '"connection_requests":$connection_requests,"protocol":"$server_protocol"}}';
     access_log {state}/requests.log requests;
     server {{
-        listen 127.0.0.1:{http};
-        listen 127.0.0.1:{https} ssl {http2};
+        listen {address}:{http};
+        listen {address}:{https} ssl {http2};
         ssl_certificate {state}/server.pem;
         ssl_certificate_key {state}/server.key;
         root {directory};
@@ -82,6 +82,7 @@ def make_certificates(state: pathlib.Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=pathlib.Path)
+    parser.add_argument("--address", default="127.0.0.1", help="where to listen, in place of loopback")
     parser.add_argument("--no-ranges", action="store_true", help="answer every request with the whole file")
     parser.add_argument("--no-http2", action="store_true", help="HTTP/1.1 on the TLS port too")
     parser.add_argument("--upstream", type=int, metavar="PORT", help="pass all requests on to it")
@@ -93,7 +94,7 @@ def main() -> None:
         state = pathlib.Path(directory)
         make_certificates(state)
         # nginx inherits sockets that are already listening, as it does in an upgrade of its binary.
-        sockets = [socket.create_server(("127.0.0.1", 0), backlog=511) for _ in range(2)]
+        sockets = [socket.create_server((arguments.address, 0), backlog=511) for _ in range(2)]
         http, https = (listening.getsockname()[1] for listening in sockets)
         directives = arguments.directive + (["max_ranges 0;"] if arguments.no_ranges else [])
         if arguments.upstream:
@@ -103,6 +104,7 @@ def main() -> None:
                 state=state,
                 # Workers of root run as nobody by default, who may not read a test's directory.
                 user=f"user {pwd.getpwuid(0).pw_name};" if os.geteuid() == 0 else "",
+                address=arguments.address,
                 http=http,
                 https=https,
                 http2="" if arguments.no_http2 else "http2",
@@ -121,7 +123,7 @@ def main() -> None:
             for listening in sockets:
                 listening.close()
             # An answer shows that nginx runs; a connection alone would only show that the socket listens.
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", http), timeout=30) as connection:
+            with contextlib.suppress(OSError), socket.create_connection((arguments.address, http), timeout=30) as connection:
                 connection.sendall(b"HEAD / HTTP/1.0\r\n\r\n")
                 while connection.recv(4096):  # to the end: by then the request is in the log, too
                     pass

@@ -4,7 +4,8 @@ machine, one for each task. It stands for a cluster manager in tests. All it mus
 agent that is started there later goes on with the processes of the former one. It ends with its parent.
 
 A test steers it by files in DIRECTORY: `nodes` has a line "NAME KIND [GPUS [TYPE [LABEL=TEXT ...]]]" for each node
-(node_back, node_drained, node_lost); `hold` with a reason keeps attempts pending; `reject` with "now REASON" or "good REASON" rejects them;
+(node_back, node_drained, node_lost, which ends what runs there); `hold` with a reason keeps attempts pending; `reject`
+with "now REASON" or "good REASON" rejects them;
 `evict` with "JOB.ATTEMPT" ends that attempt for the manager's own reasons."""
 
 from __future__ import annotations
@@ -134,6 +135,8 @@ class Attempt:
 
     def end(self) -> dict | None:
         """The event of its end; None: it has not ended."""
+        if self.has("lost"):
+            return None if self.processes() else {"kind": "lost", "message": "its node is lost"}
         if not self.has("started"):
             return {"kind": "ended", "exit_code": 0, "was_stopping": True} if self.has("stopping") else None
         if self.processes():
@@ -277,7 +280,11 @@ class Agent:
         """What has changed since the last look, as events."""
         evicted = self.setting("evict")
         for attempt in self.attempts.values():
-            if not attempt.has("started") and not attempt.has("stopping"):
+            lost = any(self.nodes.get(task["node"]) == "node_lost" for task in attempt.action["tasks"])
+            if lost and not attempt.has("lost"):
+                attempt.mark("lost")
+                attempt.send(signal.SIGKILL)
+            if not attempt.has("started") and not attempt.has("stopping") and not lost:
                 if not self.setting("hold") and not self.setting("reject"):
                     attempt.start()
             if evicted == attempt.directory.name and not attempt.has("evicted"):

@@ -1,0 +1,51 @@
+#!/usr/bin/python3
+"""end_to_end.py ENGINE: runs two tenants' jobs on eight nodes, behind a remote of limited bandwidth, with real daemons and
+real readers; one node is lost on the way. ENGINE runs the jobs: processes (an agent's, without a cluster manager).
+
+Prints each job's rate by the plan and as read, its completion time and that of `larder simulate`, and what
+`larder job why` said it waited for, which was compared with the queue. --json prints one object. Needs root."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import pathlib
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests" / "servers"), str(ROOT / "tests" / "python")]
+
+from end_to_end import Failure, Run, Site, report, show  # noqa: E402
+from end_to_end_engines import ENGINES  # noqa: E402
+from machines import in_own_network  # noqa: E402
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("engine", choices=tuple(ENGINES))
+    parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build" / "dev" / "bin")
+    parser.add_argument("--json", action="store_true", help="print one object")
+    arguments = parser.parse_args()
+    in_own_network()
+    with tempfile.TemporaryDirectory(prefix="larder-", dir="/tmp") as work, contextlib.ExitStack() as stack:
+        site = Site(arguments.programs, pathlib.Path(work), stack)
+        engine = ENGINES[arguments.engine](site)
+        stack.callback(engine.stop)
+        run = Run(site, engine)
+        try:
+            run.go()
+            result = report(run)
+        except Failure as failure:
+            print(f"end_to_end.py: {failure}", engine.logs(), site.allocator.log.read_text()[-3000:], sep="\n", file=sys.stderr)
+            return 1
+    if arguments.json:
+        print(json.dumps(result))
+    else:
+        show(result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

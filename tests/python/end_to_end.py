@@ -1,0 +1,487 @@
+"""A whole cluster on this machine, once: two tenants' jobs read six datasets on eight nodes, behind a remote of limited
+bandwidth, under the policy max-min, and one node is lost on the way. The nodes, the allocator and the remote are machines
+with networks of their own. end_to_end_engines.py has the engines that run the jobs. bench/end_to_end.py runs all this,
+and prints what test_end_to_end.py compares."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import csv
+import dataclasses
+import json
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from allocator_process import Allocator
+from conftest import Daemon
+from http_api import UnixConnection, ask
+from machines import Machines
+from servers import Nginx
+
+NODES = tuple(f"n{number}" for number in range(1, 9))
+GPUS = 2  # of each node
+ADDRESS = {"remote": "10.98.0.1", "alloc": "10.98.0.2"} | {
+    node: f"10.98.0.{number}" for number, node in enumerate(NODES, start=11)
+}
+OWN_ADDRESS = "10.98.0.100"
+REMOTE = 36e6  # bytes/s, of all jobs
+LINK = 1.2 * REMOTE  # of the remote's machine: requests, headers and indexing are not paid for
+NODE_MEMORY = 96 << 20  # cache of a node
+SAMPLE = 128 << 10  # bytes of each sample, which is a block
+TENANTS = {"vision": {"weight": 2}, "speech": {"gpu_quota": 4}}
+ENDED = ("succeeded", "failed", "cancelled")
+ROUND_H = 1000  # rounds begin at multiples of their length since 1970: none begins during a run
+LIMIT_S = 300.0  # longer than a busy machine needs for any step
+SETTLE_S = 2.0  # plans follow changes after a report or two
+POLL_S = 0.25
+WHY_EVERY_S = 1.0
+RATE_WINDOW_S = 6.0  # the least time over which a job's rate is measured
+
+# Samples of each dataset.
+DATASETS = {"images": 640, "video": 800, "scans": 560, "maps": 400, "speech": 480, "text": 360}
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    name: str
+    tenant: str
+    dataset: str
+    gpus: int
+    rate: float  # f*, bytes/s
+    epochs: int
+    submit_s: float
+    after: str = ""
+
+    @property
+    def nodes(self) -> int:
+        return (self.gpus + GPUS - 1) // GPUS
+
+    @property
+    def bytes(self) -> int:
+        return self.epochs * DATASETS[self.dataset] * SAMPLE
+
+
+JOBS = (
+    Job("resnet", "vision", "images", 2, 12e6, 3, 0.0),
+    Job("vit", "vision", "video", 4, 14e6, 2, 0.5),
+    Job("detect", "vision", "scans", 2, 9e6, 3, 1.0),
+    Job("depth", "vision", "images", 1, 6e6, 2, 1.5),
+    Job("asr", "speech", "speech", 2, 8e6, 2, 2.0),
+    Job("lanes", "vision", "maps", 1, 5e6, 3, 2.5),
+    Job("lm", "speech", "text", 2, 5e6, 2, 3.0),
+    Job("flow", "vision", "video", 2, 8e6, 1, 3.5),
+    Job("tts", "speech", "speech", 1, 6e6, 2, 4.0),  # the tenant's quota is used
+    Job("pose", "vision", "scans", 2, 9e6, 2, 5.0),  # too few GPUs are free
+    Job("distil", "vision", "maps", 1, 6e6, 2, 5.5, after="lanes"),
+)
+LOST_AT_S = 12.0
+LOST_JOB = "flow"  # its node is lost
+
+
+class Failure(Exception):
+    pass
+
+
+@dataclasses.dataclass
+class Rate:
+    """What a job was to read, and has read, in the seconds in which no job began or ended."""
+
+    seconds: float = 0.0
+    plan_bytes: float = 0.0
+    read_bytes: float = 0.0
+
+
+def until(holds: Callable[[], object], what: str) -> None:
+    gives_up = time.monotonic() + LIMIT_S
+    while not holds():
+        if time.monotonic() > gives_up:
+            raise Failure(f"{LIMIT_S} s have passed, and {what}")
+        time.sleep(0.05)
+
+
+def tenants_text() -> str:
+    tables = (
+        "\n".join((f"[scheduler.tenant.{name}]", *(f"{key} = {value}" for key, value in keys.items())))
+        for name, keys in TENANTS.items()
+    )
+    return "\n".join(tables) + "\n"
+
+
+class Site:
+    """The cluster without an engine: networks, remote, allocator and daemons."""
+
+    def __init__(self, programs: pathlib.Path, directory: pathlib.Path, stack: contextlib.ExitStack) -> None:
+        self.programs = programs
+        self.directory = directory
+        self.stack = stack
+        self.machines = Machines(ADDRESS, OWN_ADDRESS)
+        self.daemons: dict[str, Daemon] = {}
+        self._start_allocator()  # first, as it waits before it leases
+        self._start_remote()
+        with concurrent.futures.ThreadPoolExecutor(len(NODES)) as pool:
+            list(pool.map(self._start_node, NODES))
+
+    def wait_for_leases(self) -> None:
+        """Waits until all nodes have leases. A new allocator leases nothing for as long as an earlier lease could hold."""
+        until(lambda: all("lease" in node for node in self.allocator.ask("GET", "/v1/nodes").json()["nodes"]), "not all nodes have leases")
+
+    def _start_remote(self) -> None:
+        files = self.directory / "remote"
+        files.mkdir()
+        draw = random.Random(18)
+        for name, samples in DATASETS.items():
+            source = self.directory / "source" / name
+            source.mkdir(parents=True)
+            for number in range(samples):
+                (source / f"{number:04}.bin").write_bytes(draw.randbytes(SAMPLE))
+            self.run("larder", "dataset", "pack", source, files / name, "--format", "larder", "--block", "sample", "--shard-size", "16MiB")
+            shards = sorted(path.name for path in (files / name).iterdir())
+            (files / name / "all.txt").write_text("\n".join(shards) + "\n")
+        self.machines.limit_sent("remote", LINK, burst_bytes=1 << 20)
+        nginx = Nginx(files, "--address", ADDRESS["remote"], prefix=self.machines.on("remote"))
+        self.stack.callback(nginx.stop)
+        self.url = f"http://{ADDRESS['remote']}:{nginx.port}"
+
+    def _start_allocator(self) -> None:
+        tokens = self.directory / "tokens"
+        tokens.write_text("".join(f"node {node} token-of-{node}-0123456789\n" for node in NODES))
+        tokens.chmod(0o600)
+        config = self.directory / "allocator.toml"
+        config.write_text(f'[scheduler]\npolicy = "max-min"\nround = "{ROUND_H} h"\nengine = "agent"\n' + tenants_text())
+        self.allocator = Allocator(
+            self.programs, self.directory, "--config", str(config), "--state", str(self.directory / "state"),
+            "--listen", f"{ADDRESS['alloc']}:7600", "--plain-tcp", "true", "--access.tokens", str(tokens),
+            *(word for node in NODES for word in (f"--scheduler.node.{node}.gpus", str(GPUS))),
+            remote_bandwidth=f"{REMOTE / 1e6:g} MB/s", prefix=self.machines.on("alloc"),
+        )  # fmt: skip
+        self.stack.callback(self.allocator.kill)
+
+    def _start_node(self, node: str) -> None:
+        token = self.directory / f"{node}.token"
+        token.write_text(f"token-of-{node}-0123456789\n")
+        token.chmod(0o600)
+        daemon = Daemon(
+            self.programs, self.directory / node, "--allocator.endpoint", f"http://{ADDRESS['alloc']}:7600",
+            "--allocator.node", node, "--allocator.token-file", str(token), "--allocator.gpus", str(GPUS),
+            "--socket-mode", "0666", prefix=self.machines.on(node), memory=f"{NODE_MEMORY >> 20} MiB", disk="0",
+        )  # fmt: skip
+        self.daemons[node] = daemon
+        self.stack.callback(daemon.end)
+        daemon.start()
+        for name in DATASETS:
+            daemon.command("dataset", "add", name, f"{self.url}/{name}/all.txt", "--format", "larder")
+
+    def run(self, program: str, *arguments: object) -> str:
+        ran = subprocess.run(
+            [self.programs / program, *map(str, arguments)], capture_output=True, text=True, cwd=self.directory
+        )
+        if ran.returncode != 0:
+            raise Failure(f"{program} {arguments}: {ran.stdout}{ran.stderr}")
+        return ran.stdout
+
+    def larder(self, *arguments: object) -> str:
+        """Runs a command against the allocator."""
+        return self.run("larder", "--allocator", self.allocator.socket, *arguments)
+
+    def samples(self) -> dict[tuple[str, str], int]:
+        """The samples that the training loops have taken, by node and job, by the counters of the daemons that are left."""
+        taken = {}
+        for node in self.daemons:
+            text = ask(UnixConnection(self.directory / node / "admin.sock"), "GET", "/metrics").body.decode()
+            for job, count in re.findall(r'^larder_job_samples_total\{.*job="([^"]+)".*\} (\S+)', text, re.MULTILINE):
+                taken[node, job] = int(float(count))
+        return taken
+
+    def predicted(self) -> dict[str, float]:
+        """The rate of each job by the plan, in bytes/s."""
+        jobs = self.allocator.ask("GET", "/v1/plan").json()["jobs"]
+        return {job["name"]: job["predicted_bytes_per_second"] for job in jobs}
+
+    def lose(self, node: str) -> None:
+        """The node's machine is gone: its network, and its daemon."""
+        self.machines.cut_off(node)
+        self.daemons.pop(node).end(signal.SIGKILL)
+
+    def queue(self) -> dict[str, dict]:
+        """The jobs of the queue, and those that have ended, by name."""
+        jobs = [job for target in ("/v1/queue", "/v1/history") for job in self.allocator.ask("GET", target).json()["jobs"]]
+        return {job["name"]: job for job in jobs}
+
+
+def held_gpus(job: dict) -> int:
+    return sum(len(share["gpus"]) for share in job.get("holds", {}).get("placement", []))
+
+
+def expected_binding(job: dict, jobs: dict[str, dict], lost: str) -> str:
+    """What a waiting job lacks, told from the whole queue; empty: nothing, or the job does not wait."""
+    if job["state"] != "waiting":
+        return ""
+    if job["waits_for_jobs"]:
+        return "dependencies"
+    active = [other for other in jobs.values() if "ended_unix_s" not in other]
+    quota = TENANTS[job["tenant"]].get("gpu_quota", GPUS * len(NODES))
+    if sum(held_gpus(other) for other in active if other["tenant"] == job["tenant"]) + job["gpus"] > quota:
+        return "quota"
+    free = dict.fromkeys(NODES, GPUS)
+    for other in active:
+        for share in other.get("holds", {}).get("placement", []):
+            free[share["node"]] -= len(share["gpus"])
+    free.pop(lost, None)
+    return "gpus" if sum(free.values()) < job["gpus"] else ""
+
+
+@dataclasses.dataclass
+class Look:
+    """The cluster at one time."""
+
+    at: float
+    jobs: dict[str, dict]  # of JOBS, by their names there
+    predicted: dict[str, float]
+    samples: dict[tuple[str, str], int]
+
+    def running(self) -> set[tuple[str, int]]:
+        return {(name, job["attempt"]) for name, job in self.jobs.items() if job["state"] == "running"}
+
+
+class EngineOfSite(Protocol):
+    """What a run needs of its engine."""
+
+    def submit(self, job: Job) -> str: ...
+    def waits_outside(self, name: str) -> str: ...
+    def refusing(self) -> contextlib.AbstractContextManager[str]: ...
+    def lose(self, node: str) -> None: ...
+    def check(self) -> None: ...
+
+
+class Run:
+    """The jobs of JOBS on one site, from the first submission to the end of the last job."""
+
+    def __init__(self, site: Site, engine: EngineOfSite) -> None:
+        self.site = site
+        self.engine = engine
+        self.names: dict[str, str] = {}  # in the queue
+        self.submitted: dict[str, float] = {}
+        self.rates = {job.name: Rate() for job in JOBS}
+        self.attempts: dict[str, dict[int, list[str]]] = {job.name: {} for job in JOBS}  # the nodes of each
+        self.bindings: dict[str, list[str]] = {}  # that were found right, by job
+        self.last_bindings: dict[str, str] = {}
+        self.lost = ""  # node
+        self.lost_at = 0.0
+        self.began = 0.0
+
+    def go(self) -> None:
+        self.site.wait_for_leases()
+        self.began = time.time()
+        sent = self.site.machines.sent_bytes("remote")
+        to_submit = list(JOBS)
+        before: Look | None = None
+        changed_at = self.began
+        asked_at = self.began
+        while True:
+            self.engine.check()
+            now = time.time()
+            if now - self.began > LIMIT_S:
+                raise Failure(f"the jobs have not ended: {json.dumps(self.jobs(), indent=1)}")
+            while to_submit and now >= self.began + to_submit[0].submit_s:
+                self.submit(to_submit.pop(0))
+            look = self.look()
+            if before is not None:
+                if before.running() != look.running():
+                    changed_at = look.at
+                if changed_at + SETTLE_S < before.at:
+                    self.account(before, look)
+            before = look
+            for name, job in look.jobs.items():
+                if job["state"] == "running":
+                    self.attempts[name][job["attempt"]] = [share["node"] for share in job["holds"]["placement"]]
+            if not self.lost and now >= self.began + LOST_AT_S:
+                self.lose(look)
+                changed_at = time.time()
+            if now >= asked_at + WHY_EVERY_S:
+                asked_at = now
+                self.check_why()
+            if len(look.jobs) == len(JOBS) and all(job["state"] in ENDED for job in look.jobs.values()):
+                break
+            time.sleep(max(0.0, now + POLL_S - time.time()))
+        self.ended = look.jobs
+        seconds = time.time() - self.began
+        self.sent_bytes_per_second = (self.site.machines.sent_bytes("remote") - sent) / seconds
+        self.submit_refused()
+
+    def submit(self, job: Job) -> None:
+        self.submitted[job.name] = time.time()
+        self.names[job.name] = self.engine.submit(job)
+
+    def submit_refused(self) -> None:
+        """Submits a job that the engine refuses for now: it waits to be placed again, and then runs."""
+        job = Job("refused", "vision", "text", 1, 50e6, 1, 0.0)
+        with self.engine.refusing() as reason:
+            if not reason:
+                return  # this engine refuses none
+            name = self.engine.submit(job)
+            until(lambda: self.site.queue().get(name, {}).get("pending_for") == reason, f"{name} is not refused for {reason}")
+            why = json.loads(self.site.larder("--json", "job", "why", name))
+            if why["binding"] != "engine" or reason not in why["why"]:
+                raise Failure(f"{name} was refused because of {reason}, and larder job why says {why}")
+            self.bindings[job.name] = ["engine"]
+        until(lambda: self.site.queue()[name]["state"] in ENDED, "the refused job has not ended")
+        if self.site.queue()[name]["state"] != "succeeded":
+            raise Failure(f"the refused job has not succeeded: {self.site.queue()[name]}")
+
+    def jobs(self) -> dict[str, dict]:
+        queue = self.site.queue()
+        return {name: queue[there] for name, there in self.names.items() if there in queue}
+
+    def look(self) -> Look:
+        jobs = self.jobs()
+        predicted = self.site.predicted()
+        return Look(time.time(), jobs, predicted, self.site.samples())
+
+    def account(self, before: Look, after: Look) -> None:
+        """Adds to the rates of all jobs that ran in between."""
+        for name, _ in after.running() & before.running():
+            there = self.names[name]
+            if there not in before.predicted or there not in after.predicted:
+                continue
+            rate = self.rates[name]
+            seconds = after.at - before.at
+            rate.seconds += seconds
+            rate.plan_bytes += seconds * (before.predicted[there] + after.predicted[there]) / 2
+            for place, samples in after.samples.items():
+                if place[1] == there:
+                    rate.read_bytes += SAMPLE * (samples - before.samples.get(place, 0))
+
+    def lose(self, look: Look) -> None:
+        placement = look.jobs[LOST_JOB].get("holds", {}).get("placement")
+        if not placement:
+            raise Failure(f"{LOST_JOB} does not run when its node is to be lost: {look.jobs[LOST_JOB]}")
+        self.lost = placement[0]["node"]
+        self.lost_at = time.time()
+        self.site.lose(self.lost)
+        self.engine.lose(self.lost)
+
+    def check_why(self) -> None:
+        """Compares what `larder job why` says of each waiting job with the queue before and after."""
+        queue = self.site.queue()
+        for name, there in self.names.items():
+            if there not in queue and (outside := self.engine.waits_outside(name)):
+                self.bindings[name] = [outside]
+        before = {name: expected_binding(queue[there], queue, self.lost) for name, there in self.names.items() if there in queue}
+        said = {
+            name: json.loads(self.site.larder("--json", "job", "why", self.names[name]))
+            for name, binding in before.items()
+            if queue[self.names[name]]["state"] == "waiting"
+        }
+        queue = self.site.queue()
+        for name, why in said.items():
+            binding = expected_binding(queue[self.names[name]], queue, self.lost)
+            if not binding or binding != before[name] or self.last_bindings.get(name) != binding:
+                continue  # the job may have begun to wait for this just now
+            if why["binding"] != binding:
+                raise Failure(f"{name} waits for {binding}, and larder job why says {why}")
+            if binding not in self.bindings.setdefault(name, []):
+                self.bindings[name].append(binding)
+
+        self.last_bindings = before
+
+
+def simulate(run: Run) -> dict[str, dict[str, str]]:
+    """The rows of `larder simulate`, by job, for the same cluster, jobs, arrivals and loss. A job that waits for another
+    one is submitted when that one ends, which a first simulation says; its time counts from its own submission."""
+    site = run.site
+    trace, table, tenants, rows_file = (site.directory / name for name in ("trace.csv", "table.toml", "sim-tenants.toml", "jobs.csv"))
+    tenants.write_text(tenants_text())
+    models = [f'[[dataset]]\nname = "{name}"\nsize = "{samples * SAMPLE} B"\n' for name, samples in DATASETS.items()]
+    models += [
+        f'[[model]]\nname = "{job.name}"\ndataset = "{job.dataset}"\nrate = {{ n = "{job.rate / job.gpus:.0f} B/s" }}\n'
+        for job in JOBS
+    ]
+    table.write_text('reference = "n"\n' + "\n".join(models))
+    submitted = {job.name: run.submitted[job.name] - run.began for job in JOBS}
+    sizes = {row["name"]: row["size_bytes"] for row in site.allocator.ask("GET", "/v1/datasets").json()["datasets"]}
+    # What the daemons keep of a block is larger than the block.
+    payload = sum(DATASETS.values()) * SAMPLE / sum(sizes[name] for name in DATASETS)
+    ended: dict[str, float] = {}
+    while True:
+        late = {job.name: ended.get(job.after, submitted[job.name]) if job.after else submitted[job.name] for job in JOBS}
+        jobs = [job for job in JOBS if not job.after or job.after in ended]
+        jobs.sort(key=lambda job: late[job.name])
+        lines = [
+            f"{late[job.name]:.3f},{job.bytes / job.rate:.3f},{job.gpus},{job.name},{job.tenant},{job.name}" for job in jobs
+        ]
+        trace.write_text("submit_s,duration_s,gpus,name,tenant,model\n" + "\n".join(lines) + "\n")
+        lost = NODES.index(run.lost)
+        site.run(
+            "larder", "simulate", trace, "--workload", table, "--gpus", f"n:{GPUS * len(NODES)}", "--gpus-per-node", GPUS,
+            "--policy", "max-min", "--round", ROUND_H * 3600, "--tenants", tenants, "--cache-size", f"{len(NODES) * NODE_MEMORY * payload:.0f} B",
+            "--bandwidth", f"{REMOTE / 1e6:g} MB/s", "--reported-plans", "--lose-node", f"n-{lost}@{run.lost_at - run.began:.3f}",
+            "--jobs-csv", rows_file,
+        )  # fmt: skip
+        with rows_file.open() as file:
+            rows = {row["name"]: row for row in csv.DictReader(file)}
+        if len(rows) == len(JOBS):
+            for row in rows.values():
+                row["jct_s"] = str(float(row["finish_s"]) - submitted[row["name"]])
+            return rows
+        ended = {name: float(row["finish_s"]) for name, row in rows.items()}
+
+
+def report(run: Run) -> dict[str, object]:
+    simulated = simulate(run)
+    jobs = {}
+    for job in JOBS:
+        ended = run.ended[job.name]
+        rate = run.rates[job.name]
+        jobs[job.name] = {
+            "tenant": job.tenant,
+            "state": ended["state"],
+            "nodes": list(run.attempts[job.name].values()),
+            "settled_s": rate.seconds,
+            "plan_bytes_per_second": rate.plan_bytes / rate.seconds if rate.seconds else None,
+            "read_bytes_per_second": rate.read_bytes / rate.seconds if rate.seconds else None,
+            "jct_s": ended["ended_unix_s"] - run.submitted[job.name],
+            "started_s": ended["started_unix_s"] - run.began,
+            "simulated_start_s": float(simulated[job.name]["start_s"]),
+            "simulated_jct_s": float(simulated[job.name]["jct_s"]),
+            "simulated_failures": int(simulated[job.name]["failures"]),
+            "waited_for": run.bindings.get(job.name, []),
+        }
+    jct, simulated_jct = (sum(job[key] for job in jobs.values()) / len(jobs) for key in ("jct_s", "simulated_jct_s"))
+    return {
+        "jobs": jobs,
+        "jct_s": jct,
+        "simulated_jct_s": simulated_jct,
+        "refused_waited_for": run.bindings.get("refused", []),
+        "lost_node": run.lost,
+        "lost_s": run.lost_at - run.began,
+        "remote_bytes_per_second": REMOTE,
+        "sent_bytes_per_second": run.sent_bytes_per_second,
+    }
+
+
+def part(value: float | None, of: float | None) -> str:
+    return f"{100 * (value / of - 1):+.1f} %" if value is not None and of else "-"
+
+
+def show(result: dict) -> None:
+    print(f"{'JOB':8} {'SETTLED':>7} {'PLAN':>10} {'READ':>10} {'OFF':>7} {'JCT':>7} {'SIMULATED':>9} {'OFF':>7}  WAITED FOR")
+    for name, job in result["jobs"].items():
+        plan, read = job["plan_bytes_per_second"], job["read_bytes_per_second"]
+        rates = [f"{rate / 1e6:.2f} MB/s" if rate else "-" for rate in (plan, read)]
+        print(
+            f"{name:8} {job['settled_s']:5.1f} s {rates[0]:>10} {rates[1]:>10} {part(read, plan):>7} "
+            f"{job['jct_s']:5.1f} s {job['simulated_jct_s']:7.1f} s {part(job['simulated_jct_s'], job['jct_s']):>7}  "
+            f"{', '.join(job['waited_for']) or '-'}"
+        )
+    jct, simulated = result["jct_s"], result["simulated_jct_s"]
+    lost = ", ".join(name for name, job in result["jobs"].items() if len(job["nodes"]) > 1)
+    print(f"\nmean completion time {jct:.1f} s, simulated {simulated:.1f} s, off by {part(simulated, jct)}")
+    print(f"node {result['lost_node']} was lost after {result['lost_s']:.1f} s, and with it {lost}")
+    print(f"the remote sent {result['sent_bytes_per_second'] / 1e6:.1f} MB/s of {result['remote_bytes_per_second'] / 1e6:.0f} on average")
