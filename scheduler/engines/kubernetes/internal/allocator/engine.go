@@ -61,6 +61,7 @@ type Submission struct {
 	Pods             []int64           `json:"pods"`
 	Dataset          string            `json:"dataset,omitempty"`
 	Epochs           float64           `json:"epochs,omitempty"`
+	IdealRate        float64           `json:"ideal_bytes_per_second,omitempty"`
 	GraceS           float64           `json:"grace_s"`
 	Preemptible      bool              `json:"preemptible"`
 	Opportunistic    bool              `json:"opportunistic,omitempty"`

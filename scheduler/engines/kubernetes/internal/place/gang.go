@@ -186,7 +186,7 @@ func (g *Gang) submission(tenant string) (allocator.Submission, error) {
 		work = g.Pods[0].Work
 	}
 	if work.Dataset == "" {
-		work.Epochs = 0 // There is nothing to count.
+		work.Epochs, work.IdealRate = 0, 0 // There is nothing to count.
 	}
 	var gpus int64
 	for _, size := range sizes {
@@ -194,7 +194,7 @@ func (g *Gang) submission(tenant string) (allocator.Submission, error) {
 	}
 	return allocator.Submission{
 		Name: g.ID.jobName(), Command: []string{"kubernetes"}, Directory: "/", Tenant: tenant, GPUs: gpus, Pods: sizes,
-		Dataset: work.Dataset, Epochs: work.Epochs, GraceS: float64(work.GraceS), Opportunistic: work.Opportunistic,
+		Dataset: work.Dataset, Epochs: work.Epochs, IdealRate: work.IdealRate, GraceS: float64(work.GraceS), Opportunistic: work.Opportunistic,
 		// Pods without a Job would not come back.
 		Preemptible: len(g.Jobs) > 0 || work.Opportunistic,
 		EngineParameters: map[string]string{

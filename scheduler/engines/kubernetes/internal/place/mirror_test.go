@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"larder.io/larder/scheduler/engines/kubernetes/internal/allocator"
+	"larder.io/larder/scheduler/engines/kubernetes/internal/follow"
 	"larder.io/larder/scheduler/engines/kubernetes/internal/wire"
 )
 
@@ -286,6 +287,29 @@ func TestEpochsThatAreNoNumberCountAsMissing(t *testing.T) {
 		pod.Annotations = map[string]string{epochsAnnotation: text}
 		if got := podOf(pod, nil).Work.Epochs; got != want {
 			t.Errorf("%q epochs are %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestRatesThatAreNoQuantityCountAsMissing(t *testing.T) {
+	for text, want := range map[string]float64{"200M": 2e8, "1500000": 1.5e6, "1Gi": 1 << 30, "0": 0, "-1M": 0, "fast": 0} {
+		pod := rawPod("team", "a", "1")
+		pod.Annotations = map[string]string{idealRateAnnotation: text}
+		if got := podOf(pod, nil).Work.IdealRate; got != want {
+			t.Errorf("the rate %q is %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestIdealRateIsSubmittedWithItsDataset(t *testing.T) {
+	for dataset, want := range map[string]float64{"images": 2e8, "": 0} {
+		pod := rawPod("team", "a", "1")
+		pod.Labels = map[string]string{follow.DatasetLabel: dataset}
+		pod.Annotations = map[string]string{idealRateAnnotation: "200M"}
+		gang := Gang{ID: GangID{Namespace: "team", Name: "a"}, Pods: []*Pod{podOf(pod, []string{"nvidia.com/gpu"})}}
+		submission, err := gang.submission("team")
+		if err != nil || submission.IdealRate != want {
+			t.Errorf("dataset %q: the rate is %v (%v), want %v", dataset, submission.IdealRate, err, want)
 		}
 	}
 }

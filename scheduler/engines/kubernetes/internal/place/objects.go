@@ -16,6 +16,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -47,6 +48,7 @@ const (
 const (
 	gangSizeAnnotation      = "larder.io/gang-size"
 	epochsAnnotation        = "larder.io/epochs"
+	idealRateAnnotation     = "larder.io/ideal-rate"
 	opportunisticAnnotation = "larder.io/opportunistic"
 )
 
@@ -102,6 +104,7 @@ type Work struct {
 	GPUs          int64
 	GraceS        int64
 	Epochs        float64
+	IdealRate     float64 // f* of the whole gang in bytes/s; 0: unknown
 	Opportunistic bool
 	// The number of pods of a gang with the label larder.io/gang. 0: the pods do not say it.
 	GangSize int
@@ -307,6 +310,10 @@ func workOf(meta *metav1.ObjectMeta, spec *corev1.PodSpec, gpuResources []string
 	if epochs, err := strconv.ParseFloat(meta.Annotations[epochsAnnotation], 64); err == nil &&
 		epochs >= 0 && !math.IsInf(epochs, 0) {
 		work.Epochs = epochs
+	}
+	// A value that is not a rate above 0, such as "200M", counts as missing.
+	if rate, err := resource.ParseQuantity(meta.Annotations[idealRateAnnotation]); err == nil && rate.Sign() > 0 {
+		work.IdealRate = rate.AsApproximateFloat64()
 	}
 	if size, err := strconv.Atoi(meta.Annotations[gangSizeAnnotation]); err == nil {
 		work.GangSize = size
