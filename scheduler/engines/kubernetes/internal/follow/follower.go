@@ -27,7 +27,8 @@ type Follower struct {
 	// The GPUs by job and node that this process has told the allocator which started at this time.
 	started int64
 	told    map[string]map[string]int64
-	// IsPlaced tells whether the allocator itself starts and ends a job of this name. Nil: it does so for none.
+	// IsPlaced tells whether the allocator itself starts and ends a job of this name. Nil: it does so for none. The
+	// allocator's scheduler registers these jobs, with what they were submitted with: f* and epochs.
 	IsPlaced func(name string) bool
 }
 
@@ -55,14 +56,12 @@ func (f *Follower) Sync(ctx context.Context, wanted map[string]Job) error {
 	known := make(map[string]allocator.Job)
 	var failed []error
 	for _, row := range rows {
-		if !row.Registered || !strings.HasPrefix(row.Name, NamePrefix) {
+		if !row.Registered || !strings.HasPrefix(row.Name, NamePrefix) || f.isPlaced(row.Name) {
 			continue
 		}
 		if job, runs := wanted[row.Name]; runs && job.Dataset == row.Dataset {
 			known[row.Name] = row
 			continue
-		} else if !runs && f.IsPlaced != nil && f.IsPlaced(row.Name) {
-			continue // Its pods are not there yet.
 		}
 		if err := f.allocator.Remove(ctx, row.Name); err != nil {
 			failed = append(failed, fmt.Errorf("remove job %s: %w", row.Name, err))
@@ -71,6 +70,9 @@ func (f *Follower) Sync(ctx context.Context, wanted map[string]Job) error {
 	}
 	maps.DeleteFunc(f.told, func(name string, _ map[string]int64) bool { _, is := known[name]; return !is })
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if f.isPlaced(name) {
+			continue
+		}
 		row, registered := known[name]
 		if err := f.syncJob(ctx, wanted[name], row, registered); err != nil {
 			failed = append(failed, fmt.Errorf("job %s: %w", name, err))
@@ -78,6 +80,8 @@ func (f *Follower) Sync(ctx context.Context, wanted map[string]Job) error {
 	}
 	return errors.Join(failed...)
 }
+
+func (f *Follower) isPlaced(name string) bool { return f.IsPlaced != nil && f.IsPlaced(name) }
 
 func (f *Follower) syncJob(ctx context.Context, job Job, row allocator.Job, registered bool) error {
 	if !registered {

@@ -189,23 +189,24 @@ func TestAllocatorThatIsAwayIsAnError(t *testing.T) {
 	}
 }
 
-func TestJobsThatTheAllocatorPlacesStayUntilTheirPodsRun(t *testing.T) {
+func TestJobsThatTheAllocatorPlacesAreLeftToItsScheduler(t *testing.T) {
+	const placed = "kubernetes-team.placed"
+	running := map[string]Job{placed: {Name: placed, Dataset: "images", Nodes: map[string]int64{"n1": 2}}}
 	fake := newFakeAllocator()
-	fake.jobs["kubernetes-team.placed"] = &allocator.Job{Name: "kubernetes-team.placed", Registered: true}
 	follower := NewFollower(fake)
-	follower.IsPlaced = func(name string) bool { return name == "kubernetes-team.placed" }
-	for _, step := range []struct {
-		wanted map[string]Job
-		want   string
-	}{
-		{map[string]Job{}, ""},
-		{map[string]Job{"kubernetes-team.placed": {Name: "kubernetes-team.placed", Dataset: "images"}}, "images"},
-	} {
-		if err := follower.Sync(context.Background(), step.wanted); err != nil {
-			t.Fatal(err)
+	follower.IsPlaced = func(name string) bool { return name == placed }
+	for _, registered := range []bool{true, false} {
+		delete(fake.jobs, placed)
+		if registered {
+			fake.jobs[placed] = &allocator.Job{Name: placed, Registered: true}
 		}
-		if job := fake.jobs["kubernetes-team.placed"]; job == nil || job.Dataset != step.want {
-			t.Errorf("the job is %+v, want the dataset %q", job, step.want)
+		for _, wanted := range []map[string]Job{{}, running} {
+			if err := follower.Sync(context.Background(), wanted); err != nil {
+				t.Fatal(err)
+			}
+			if job := fake.jobs[placed]; (job != nil) != registered || (job != nil && job.Dataset != "") {
+				t.Errorf("the job is %+v, want it as it was", job)
+			}
 		}
 	}
 }
