@@ -9,10 +9,12 @@ import concurrent.futures
 import contextlib
 import csv
 import dataclasses
+import itertools
 import json
 import pathlib
 import random
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -40,6 +42,9 @@ ENDED = ("succeeded", "failed", "cancelled")
 ROUND_H = 1000  # rounds begin at multiples of their length since 1970: none begins during a run
 LIMIT_S = 300.0  # longer than a busy machine needs for any step
 SETTLE_S = 2.0  # plans follow changes after a report or two
+REPORT_S = 1.2  # from one report of a node to the next, and its answer
+JUMP = 0.1  # part of a rate
+RANK_BYTES = 2 << 20  # ranks may have a few batches more or less than others
 POLL_S = 0.25
 WHY_EVERY_S = 1.0
 RATE_WINDOW_S = 6.0  # the least time over which a job's rate is measured
@@ -91,7 +96,7 @@ class Failure(Exception):
 
 @dataclasses.dataclass
 class Rate:
-    """What a job was to read, and has read, in the seconds in which no job began or ended."""
+    """What a job was to read by the plan, and has read, in some seconds."""
 
     seconds: float = 0.0
     plan_bytes: float = 0.0
@@ -142,6 +147,7 @@ class Site:
             for number in range(samples):
                 (source / f"{number:04}.bin").write_bytes(draw.randbytes(SAMPLE))
             self.run("larder", "dataset", "pack", source, files / name, "--format", "larder", "--block", "sample", "--shard-size", "16MiB")
+            shutil.rmtree(source)
             shards = sorted(path.name for path in (files / name).iterdir())
             (files / name / "all.txt").write_text("\n".join(shards) + "\n")
         self.machines.limit_sent("remote", LINK, burst_bytes=1 << 20)
@@ -243,8 +249,12 @@ class Look:
 
     at: float
     jobs: dict[str, dict]  # of JOBS, by their names there
-    predicted: dict[str, float]
-    samples: dict[tuple[str, str], int]
+    predicted: dict[str, float]  # the rate of each job by the plan, bytes/s
+    # The bytes that each job's loop has taken on each node that is left, in all attempts.
+    taken_on: dict[str, dict[str, int]]
+
+    def taken(self, name: str) -> int:
+        return sum(self.taken_on[name].values())
 
     def running(self) -> set[tuple[str, int]]:
         return {(name, job["attempt"]) for name, job in self.jobs.items() if job["state"] == "running"}
@@ -268,9 +278,9 @@ class Run:
         self.engine = engine
         self.names: dict[str, str] = {}  # in the queue
         self.submitted: dict[str, float] = {}
-        self.rates = {job.name: Rate() for job in JOBS}
         self.attempts: dict[str, dict[int, list[str]]] = {job.name: {} for job in JOBS}  # the nodes of each
         self.bindings: dict[str, list[str]] = {}  # that were found right, by job
+        self.looks: list[Look] = []
         self.last_bindings: dict[str, str] = {}
         self.lost = ""  # node
         self.lost_at = 0.0
@@ -281,8 +291,6 @@ class Run:
         self.began = time.time()
         sent = self.site.machines.sent_bytes("remote")
         to_submit = list(JOBS)
-        before: Look | None = None
-        changed_at = self.began
         asked_at = self.began
         while True:
             self.engine.check()
@@ -292,18 +300,12 @@ class Run:
             while to_submit and now >= self.began + to_submit[0].submit_s:
                 self.submit(to_submit.pop(0))
             look = self.look()
-            if before is not None:
-                if before.running() != look.running():
-                    changed_at = look.at
-                if changed_at + SETTLE_S < before.at:
-                    self.account(before, look)
-            before = look
+            self.looks.append(look)
             for name, job in look.jobs.items():
                 if job["state"] == "running":
                     self.attempts[name][job["attempt"]] = [share["node"] for share in job["holds"]["placement"]]
             if not self.lost and now >= self.began + LOST_AT_S:
                 self.lose(look)
-                changed_at = time.time()
             if now >= asked_at + WHY_EVERY_S:
                 asked_at = now
                 self.check_why()
@@ -342,21 +344,13 @@ class Run:
     def look(self) -> Look:
         jobs = self.jobs()
         predicted = self.site.predicted()
-        return Look(time.time(), jobs, predicted, self.site.samples())
-
-    def account(self, before: Look, after: Look) -> None:
-        """Adds to the rates of all jobs that ran in between."""
-        for name, _ in after.running() & before.running():
-            there = self.names[name]
-            if there not in before.predicted or there not in after.predicted:
-                continue
-            rate = self.rates[name]
-            seconds = after.at - before.at
-            rate.seconds += seconds
-            rate.plan_bytes += seconds * (before.predicted[there] + after.predicted[there]) / 2
-            for place, samples in after.samples.items():
-                if place[1] == there:
-                    rate.read_bytes += SAMPLE * (samples - before.samples.get(place, 0))
+        samples = self.site.samples()
+        taken: dict[str, dict[str, int]] = {name: {} for name in self.names}
+        jobs_there = {there: name for name, there in self.names.items()}
+        for (node, there), count in samples.items():
+            if there in jobs_there:
+                taken[jobs_there[there]][node] = SAMPLE * count
+        return Look(time.time(), jobs, {name: predicted[there] for name, there in self.names.items() if there in predicted}, taken)
 
     def lose(self, look: Look) -> None:
         placement = look.jobs[LOST_JOB].get("holds", {}).get("placement")
@@ -390,6 +384,41 @@ class Run:
                 self.bindings[name].append(binding)
 
         self.last_bindings = before
+
+
+def rate_of(job: Job, looks: list[Look], lost_at: float) -> Rate:
+    """What the job was to read, and has read, while the plan stood: no job had begun or ended, no node was lost, and the
+    job's own rate had not jumped, as it does when an epoch ends, for SETTLE_S. A node reports once a second. So a jump
+    in what is read comes before that of the plan."""
+    pairs = list(itertools.pairwise(looks))
+    changes = [lost_at] + [after.at for before, after in pairs if before.running() != after.running()]
+    jumps = [
+        after.at for before, after in pairs
+        if abs(after.predicted.get(job.name, 0) - (rate := before.predicted.get(job.name, 0))) > JUMP * rate
+    ]  # fmt: skip
+    rate = Rate()
+    attempt = 0
+    taken_before: dict[str, int] = {}
+    for before, after in pairs:
+        if job.name not in before.jobs or before.jobs[job.name]["state"] != "running":
+            continue
+        if before.jobs[job.name]["attempt"] != attempt:
+            taken_before = before.taken_on[job.name] if attempt else {}
+            attempt = before.jobs[job.name]["attempt"]
+        ranks = [taken - taken_before.get(node, 0) for node, taken in after.taken_on[job.name].items()]
+        if any(taken >= job.bytes / job.nodes - RANK_BYTES for taken in ranks):
+            continue  # it has read all, and its end is on its way to Larder
+        if any(before.at - SETTLE_S < change <= after.at for change in changes):
+            continue
+        if any(before.at - SETTLE_S < jump <= after.at + REPORT_S for jump in jumps):
+            continue
+        if job.name not in before.predicted or job.name not in after.predicted:
+            continue
+        seconds = after.at - before.at
+        rate.seconds += seconds
+        rate.plan_bytes += seconds * (before.predicted[job.name] + after.predicted[job.name]) / 2
+        rate.read_bytes += after.taken(job.name) - before.taken(job.name)
+    return rate
 
 
 def simulate(run: Run) -> dict[str, dict[str, str]]:
@@ -438,7 +467,7 @@ def report(run: Run) -> dict[str, object]:
     jobs = {}
     for job in JOBS:
         ended = run.ended[job.name]
-        rate = run.rates[job.name]
+        rate = rate_of(job, run.looks, run.lost_at)
         jobs[job.name] = {
             "tenant": job.tenant,
             "state": ended["state"],

@@ -9,9 +9,13 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
-from end_to_end import GPUS, NODES, Failure, Job, Site
+import kubernetes
+from end_to_end import GPUS, NODES, TENANTS, Failure, Job, Site
+from kubernetes_cluster import NAMESPACE
+from kubernetes_place import PlaceCluster
 from slurm_place import PlaceSite
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -193,4 +197,143 @@ class Slurm(Engine):
         self.slurm.stop()
 
 
-ENGINES = {"processes": Processes, "slurm": Slurm}
+class OurPlaceCluster(PlaceCluster):
+    """A Kubernetes for an allocator that runs already."""
+
+    def __init__(self, site: Site, directory: pathlib.Path) -> None:
+        self.site = site
+        super().__init__(site.programs, kubernetes.build_larder_kubernetes(), HERE.parents[1], directory)
+
+    def _start(self) -> None:
+        self.allocator = self.site.allocator
+        self._start_plane(())
+        self.apply(*(self.node(name, GPUS) for name in NODES))
+        for name in (NAMESPACE, *TENANTS):
+            self.kubectl("create", "namespace", name)
+        for name in TENANTS:
+            self.until(lambda name=name: self.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"))
+        self.helm("install", "larder", self.chart, "--namespace", NAMESPACE, "--set", "place.enabled=true")
+        self.start_controller("c1")
+
+
+class Kubernetes(Engine):
+    """A real Kubernetes without kubelets: a reader is started beside each pod that runs, and its end is the pod's."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        directory = site.directory / "k"
+        directory.mkdir()
+        self.cluster = OurPlaceCluster(site, directory)
+        self.submitted: dict[str, Job] = {}
+        self.suspended: dict[str, Job] = {}  # wait for another job
+        self.readers: dict[str, tuple[dict, subprocess.Popen[bytes]]] = {}  # by the pod's uid
+        self.failure = ""
+        self.lost = ""  # node
+        self.ending = threading.Event()
+        self.kubelets = threading.Thread(target=self._run_kubelets, daemon=True)
+        self.kubelets.start()
+
+    @staticmethod
+    def _jobs(job: Job) -> str:
+        return f"/apis/batch/v1/namespaces/{job.tenant}/jobs"
+
+    def submit(self, job: Job) -> str:
+        made = self.cluster.gated_job(job.name, pods=job.nodes, gpus=job.gpus // job.nodes)
+        made["metadata"]["namespace"] = job.tenant
+        made["spec"]["suspend"] = bool(job.after)
+        metadata = made["spec"]["template"]["metadata"]
+        metadata["labels"] = {"larder.io/dataset": job.dataset}
+        metadata["annotations"] |= {"larder.io/epochs": str(job.epochs), "larder.io/ideal-rate": f"{job.rate:.0f}"}
+        self.cluster.api("POST", self._jobs(job), made)
+        self.submitted[job.name] = job
+        if job.after:
+            self.suspended[job.name] = job
+        return f"kubernetes-{job.tenant}.{job.name}"
+
+    def waits_outside(self, name: str) -> str:
+        """Kubernetes has no jobs that wait for others: this one is suspended until the other has succeeded."""
+        return "dependencies" if name in self.suspended else ""
+
+    def lose(self, node: str) -> None:
+        self.cluster.lose(node)
+        self.lost = node
+        for pod, reader in list(self.readers.values()):
+            if pod["spec"]["nodeName"] == node:
+                reader.kill()
+
+    def _run_kubelets(self) -> None:
+        try:
+            while not self.ending.wait(0.1):
+                self._look_at_pods()
+        except Exception as error:  # of this thread; check() raises it
+            self.failure = repr(error)
+
+    def _look_at_pods(self) -> None:
+        listed = self.cluster.api("GET", "/api/v1/pods?labelSelector=larder.io/dataset")
+        assert listed is not None
+        pods = {pod["metadata"]["uid"]: pod for pod in listed["items"]}
+        for uid, pod in pods.items():
+            if uid not in self.readers and pod["status"]["phase"] == "Running" and not self._is_deleted(pod):
+                self._start_reader(uid, pod)
+        for uid, (_, reader) in list(self.readers.items()):
+            if reader.poll() is None and (uid not in pods or self._is_deleted(pods[uid])):
+                reader.terminate()
+            if reader.poll() is None or uid not in pods:
+                continue
+            if pods[uid]["spec"]["nodeName"] == self.lost:
+                self._remove_pod(pods[uid])
+            elif pods[uid]["status"]["phase"] == "Running":
+                self._end_pod(pods[uid], reader.returncode)
+
+    def _remove_pod(self, pod: dict) -> None:
+        """Removes a pod that was asked to end on the lost node, as who knows that the machine is gone does."""
+        if self._is_deleted(pod):
+            metadata = pod["metadata"]
+            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+            self.cluster.api("DELETE", f"{path}?gracePeriodSeconds=0")
+
+    @staticmethod
+    def _is_deleted(pod: dict) -> bool:
+        return "deletionTimestamp" in pod["metadata"]
+
+    def _start_reader(self, uid: str, pod: dict) -> None:
+        job = self.submitted[pod["metadata"]["labels"]["job-name"]]
+        annotations = pod["metadata"]["annotations"]
+        environment = os.environ | {
+            "LARDER_JOB": f"kubernetes-{job.tenant}.{job.name}",
+            "LARDER_NODES": annotations["larder.io/nodes"],
+            "LARDER_NODE_RANK": annotations["larder.io/rank"],
+        }
+        with open(self.site.directory / f"reader-{pod['metadata']['name']}.log", "ab") as log:
+            reader = subprocess.Popen(self.reader(job), env=environment, stdout=log, stderr=log)
+        self.readers[uid] = (pod, reader)
+
+    def _end_pod(self, pod: dict, code: int) -> None:
+        metadata = pod["metadata"]
+        state = {"terminated": {"exitCode": code if code >= 0 else 128 - code, "reason": "Completed" if code == 0 else "Error"}}
+        container = {"name": "train", "image": "train:1", "imageID": "", "ready": False, "restartCount": 0, "state": state}
+        status = {"status": {"phase": "Succeeded" if code == 0 else "Failed", "containerStatuses": [container]}}
+        self.cluster.patch(f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status", status)
+
+    def check(self) -> None:
+        if self.failure:
+            raise Failure(f"the kubelets' part has failed: {self.failure}")
+        for name, job in list(self.suspended.items()):
+            before = self.cluster.api("GET", f"{self._jobs(self.submitted[job.after])}/{job.after}")
+            if before is not None and before["status"].get("succeeded", 0) > 0:
+                self.cluster.patch(f"{self._jobs(job)}/{name}", {"spec": {"suspend": False}})
+                del self.suspended[name]
+
+    def logs(self) -> str:
+        return self.cluster.logs()
+
+    def stop(self) -> None:
+        self.ending.set()
+        self.kubelets.join()
+        for _, reader in self.readers.values():
+            reader.kill()
+            reader.wait()
+        self.cluster.stop()
+
+
+ENGINES = {"processes": Processes, "slurm": Slurm, "kubernetes": Kubernetes}

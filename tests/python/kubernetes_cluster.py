@@ -90,7 +90,8 @@ class Cluster:
         self.server = ServerProgram("kubernetes.py", self.directory / "plane")
         self._stack.callback(self.server.stop)
         self.kubeconfig = pathlib.Path(self.server.values["kubeconfig"])
-        self.apply(*map(self.node, nodes))
+        if nodes:
+            self.apply(*map(self.node, nodes))
         # Until its service account is there, a namespace takes no pods.
         self.until(lambda: not self.try_kubectl("get", "serviceaccount", "default").returncode)
 
@@ -122,8 +123,8 @@ class Cluster:
             self._start_node(node, secret)
         self.start_controller("c1")
 
-    def node(self, name: str) -> dict[str, object]:
-        resources = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": str(GPUS)}
+    def node(self, name: str, gpus: int = GPUS) -> dict[str, object]:
+        resources = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
         return {
             "apiVersion": "v1",
             "kind": "Node",
