@@ -152,7 +152,7 @@ class Slurm(Engine):
 
     def waits_outside(self, name: str) -> str:
         """Slurm keeps a job that waits for another one; Larder does not know it yet."""
-        return "dependencies" if self.slurm.field(self.numbers[name], "Reason") == "Dependency" else ""
+        return "dependencies" if "unfulfilled" in self.slurm.field(self.numbers[name], "Dependency") else ""
 
     @contextlib.contextmanager
     def refusing(self) -> Iterator[str]:

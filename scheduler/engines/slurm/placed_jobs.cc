@@ -92,7 +92,7 @@ void PlacedJobs::look(const Rows& rows, const std::vector<NodeRow>& nodes, std::
         decide(key, attempt, row == rows.end() ? nullptr : &row->second, unix_s);
     }
     for (const auto& [key, row] : rows) {
-        if (!attempts_.contains(key)) decide_free(key, row, unix_s);
+        if (!attempts_.contains(key)) decide_free(key, row, rows, unix_s);
     }
     for (const std::string& key : mirrored_) {
         if (!rows.contains(key)) cancel_in_larder(key);
@@ -340,7 +340,7 @@ bool PlacedJobs::is_on_lost_node(const Attempt& attempt) const {
 
 // --- jobs without an attempt
 
-void PlacedJobs::decide_free(const std::string& key, const JobRow& row, std::int64_t unix_s) {
+void PlacedJobs::decide_free(const std::string& key, const JobRow& row, const Rows& rows, std::int64_t unix_s) {
     if (row.stage == JobStage::ended) {
         over_.erase(key);
         return cancel_in_larder(key);
@@ -363,7 +363,7 @@ void PlacedJobs::decide_free(const std::string& key, const JobRow& row, std::int
         mark.attempt.reset();
         return write_mark(key, mark, true);
     }
-    if (row.depends || mirrored_.contains(key)) return;
+    if (mirrored_.contains(key) || waits_for_others(row, rows)) return;
     const auto refusal = refusals_.find(key);
     if (refusal == refusals_.end() || refusal->second.retry_unix_s <= unix_s) to_submit_.push_back(&row);
 }

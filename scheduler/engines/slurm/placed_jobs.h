@@ -126,7 +126,7 @@ private:
     void decide_ended(const std::string& key, Attempt& attempt, const JobRow& row);
     void decide_running(const std::string& key, Attempt& attempt, const JobRow& row, std::int64_t unix_s);
     void decide_pending(const std::string& key, Attempt& attempt, const JobRow& row, std::int64_t unix_s);
-    void decide_free(const std::string& key, const JobRow& row, std::int64_t unix_s);
+    void decide_free(const std::string& key, const JobRow& row, const Rows& rows, std::int64_t unix_s);
     void place(const std::string& key, Attempt& attempt, const JobRow& row);
     void take_back(const std::string& key, Attempt& attempt, const JobRow& row);
     bool is_on_lost_node(const Attempt& attempt) const;

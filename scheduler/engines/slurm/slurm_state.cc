@@ -16,8 +16,8 @@ constexpr std::array<std::string_view, 17> kQueueNames{
     "RestartCnt",    "Requeue",    "exit_code",   "SubmitTime", "Account",      "Partition",
     "tres-per-node", "Dependency", "Reason",      "NodeList",   "admin_comment"};
 using QueueWidths = std::array<std::size_t, kQueueNames.size()>;
-constexpr QueueWidths kQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 65, 65, 65, 12, 48, 257, 385};
-constexpr QueueWidths kWideQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 65, 65, 65, 12, 48, 4097, 385};
+constexpr QueueWidths kQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 65, 65, 65, 97, 48, 257, 385};
+constexpr QueueWidths kWideQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 65, 65, 65, 97, 48, 4097, 385};
 constexpr std::array<std::size_t, 5> kNodeWidths{65, 24, 65, 65, 65};
 
 constexpr const QueueWidths& queue_widths(bool is_wide) {
@@ -154,7 +154,7 @@ Result<JobRow> parse_job_row(std::string_view line, bool is_wide) {
     row.state = state;
     row.stage = stage_of(state);
     row.held = priority == "0";
-    row.depends = !dependency.empty();
+    row.dependency = dependency;
     row.may_requeue = requeue != "0";
     row.nodes_wanted = number_of<std::uint32_t>(nodes.substr(0, nodes.find('-')), 1);
     row.restarts = number_of<std::uint32_t>(restarts);
@@ -170,6 +170,23 @@ Result<JobRow> parse_job_row(std::string_view line, bool is_wide) {
     row.mark = parse_mark(mark);
     if (row.key.empty()) return fail(ErrorCode::protocol, "squeue printed a job without a number");
     return row;
+}
+
+bool waits_for_others(const JobRow& row, const std::map<std::string, JobRow, std::less<>>& rows) {
+    // Any one of several jobs is enough, or the end of the text is cut off: only Slurm knows.
+    if (row.dependency.find('?') != std::string::npos) return true;
+    if (!row.dependency.empty() && row.dependency.back() != ')') return true;
+    std::string_view rest = row.dependency;
+    while (!rest.empty()) {
+        std::string_view part = next_part(rest, ',');
+        const std::string_view kind = next_part(part, ':');
+        const std::string_view key = next_part(part, '(');
+        if (part != "unfulfilled)" || (kind != "afterok" && kind != "afterany")) return true;
+        const auto other = rows.find(key);
+        if (other == rows.end() || other->second.stage != JobStage::ended) return true;
+        if (kind == "afterok" && other->second.state != "COMPLETED") return true;
+    }
+    return false;
 }
 
 Result<void> JobRows::update(std::string_view squeue, bool is_wide) {

@@ -48,7 +48,7 @@ struct JobRow {
     std::string state;
     JobStage stage = JobStage::pending;
     bool held = false;
-    bool depends = false;  // waits for other jobs
+    std::string dependency;  // the jobs that it waits for, as Slurm writes them; empty: none
     bool may_requeue = true;
     std::uint32_t nodes_wanted = 1;
     std::uint32_t gpus_per_node = 0;
@@ -67,6 +67,10 @@ struct JobRow {
 // for the nodes of a job that runs on very many, and take several KiB for each job.
 std::string queue_columns(bool is_wide);
 Result<JobRow> parse_job_row(std::string_view line, bool is_wide = false);
+
+// True if the job waits for other jobs. Slurm itself looks at the dependencies of a held job once a minute only. So
+// those on jobs of `rows` that have ended count as fulfilled before Slurm says so.
+bool waits_for_others(const JobRow& row, const std::map<std::string, JobRow, std::less<>>& rows);
 
 // Keeps the rows of the last look. A row that has not changed is not parsed again.
 class JobRows {

@@ -22,7 +22,7 @@ std::string line(const std::string& id, const std::string& state, const std::str
     return padded(id, 12) + padded(array.empty() ? id : array, 12) + padded(task, 12) + padded(state, 16) +
            padded("0", 12) + padded("2", 8) + padded("1", 8) + padded("1", 4) + padded("768", 8) +
            padded("1700000000", 12) + padded(account, 65) + padded("gpus", 65) + padded("gres:gpu:a100:4", 65) +
-           padded("(null)", 12) + padded("JobHeldUser", 48) + padded(nodes, nodes_width) + mark + "\n";
+           padded("(null)", 97) + padded("JobHeldUser", 48) + padded(nodes, nodes_width) + mark + "\n";
 }
 
 TEST(SlurmState, WideRowHasTheNodesOfALargeJob) {
@@ -43,7 +43,7 @@ TEST(SlurmState, RowOfAJobIsRead) {
     ASSERT_TRUE(row);
     EXPECT_EQ(row->key, "7");
     EXPECT_EQ(row->stage, JobStage::pending);
-    EXPECT_TRUE(row->held && row->may_requeue && !row->depends);
+    EXPECT_TRUE(row->held && row->may_requeue && row->dependency.empty());
     EXPECT_EQ(row->nodes_wanted, 2u);
     EXPECT_EQ(row->gpus_per_node, 4u);
     EXPECT_EQ(row->gpu_type, "a100");
@@ -57,6 +57,38 @@ TEST(SlurmState, RowOfAJobIsRead) {
     EXPECT_EQ(row->mark->words.at("epochs"), "3");
     EXPECT_EQ(text_of(*row->mark), "larder,attempt=12.2.q-1,restarts=1,stop-grace=30,epochs=3;why_not");
     EXPECT_FALSE(parse_job_row("7 PENDING"));
+}
+
+TEST(SlurmState, DependencyOnAJobThatHasEndedIsFulfilledBeforeSlurmSaysSo) {
+    std::map<std::string, JobRow, std::less<>> rows;
+    const auto add = [&](std::string key, std::string state, JobStage stage) {
+        rows[key].state = std::move(state);
+        rows[key].stage = stage;
+    };
+    add("1", "COMPLETED", JobStage::ended);
+    add("2", "FAILED", JobStage::ended);
+    add("3", "RUNNING", JobStage::running);
+    add("4_1", "COMPLETED", JobStage::ended);
+    add("5", "COMPLETING", JobStage::completing);
+    for (const auto& [dependency, waits] : std::initializer_list<std::pair<const char*, bool>>{
+             {"", false},
+             {"afterok:1(unfulfilled)", false},
+             {"afterok:4_1(unfulfilled),afterany:2(unfulfilled)", false},
+             {"afterok:2(unfulfilled)", true},
+             {"afterok:1(unfulfilled),afterok:3(unfulfilled)", true},
+             {"afterany:5(unfulfilled)", true},
+             {"afterok:9(unfulfilled)", true},
+             {"afterok:4_*(unfulfilled)", true},
+             {"afterok:1(failed)", true},
+             {"afternotok:2(unfulfilled)", true},
+             {"after:1+5(unfulfilled)", true},
+             {"singleton(unfulfilled)", true},
+             {"afterok:1(unfulfilled)?afterok:1(unfulfilled)", true},
+             {"afterok:1(unfulfilled),afterok:1", true}}) {
+        JobRow row;
+        row.dependency = dependency;
+        EXPECT_EQ(waits_for_others(row, rows), waits) << dependency;
+    }
 }
 
 TEST(SlurmState, MarkSurvivesItsText) {
