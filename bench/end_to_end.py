@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """end_to_end.py ENGINE: runs two tenants' jobs on eight nodes, behind a remote of limited bandwidth, with real daemons and
-real readers; one node is lost on the way. ENGINE runs the jobs: processes (an agent's, without a cluster manager).
+real readers; one node is lost on the way. ENGINE runs the jobs: processes (of an agent, without a cluster manager), slurm
+(a real Slurm), or kubernetes (a real API server with fake nodes: readers run beside the pods).
 
 Prints each job's rate by the plan and as read, its completion time and that of `larder simulate`, and what
 `larder job why` said it waited for, which was compared with the queue. --json prints one object. Needs root."""

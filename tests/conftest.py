@@ -53,6 +53,7 @@ def removed_when_passed(request: pytest.FixtureRequest, tmp_path: pathlib.Path) 
 # The files that take longest come first, so that none of them runs alone at the end. Files that run well beside them
 # follow.
 FIRST = (
+    "test_end_to_end.py",
     "test_bench.py",
     "test_remotes.py",
     "test_kubernetes.py",

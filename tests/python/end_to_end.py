@@ -367,17 +367,21 @@ class Run:
         for name, there in self.names.items():
             if there not in queue and (outside := self.engine.waits_outside(name)):
                 self.bindings[name] = [outside]
-        before = {name: expected_binding(queue[there], queue, self.lost) for name, there in self.names.items() if there in queue}
+        before = {
+            name: expected_binding(queue[there], queue, self.lost)
+            for name, there in self.names.items()
+            if there in queue
+        }
         said = {
             name: json.loads(self.site.larder("--json", "job", "why", self.names[name]))
             for name, binding in before.items()
-            if queue[self.names[name]]["state"] == "waiting"
+            if binding and self.last_bindings.get(name) == binding  # else it has perhaps begun to wait just now
         }
         queue = self.site.queue()
         for name, why in said.items():
             binding = expected_binding(queue[self.names[name]], queue, self.lost)
-            if not binding or binding != before[name] or self.last_bindings.get(name) != binding:
-                continue  # the job may have begun to wait for this just now
+            if binding != before[name]:
+                continue
             if why["binding"] != binding:
                 raise Failure(f"{name} waits for {binding}, and larder job why says {why}")
             if binding not in self.bindings.setdefault(name, []):
