@@ -285,6 +285,8 @@ void Cluster::measure(const NodeReport& report, const NodeReport* last, bool sam
         const auto before = known.last_counters.find(report.node);
         if (same_instance && before != known.last_counters.end()) now.demand = before->second.demand;
         now.demand.add(job.demand_bytes_per_second, now_ns);
+        const bool has_read = before == known.last_counters.end() || job.bytes != before->second.bytes;
+        if (known.has_ended && known.to_settle.erase(report.node) == 0 && has_read) known.has_ended = false;
         const bool counters_continue = same_instance && before != known.last_counters.end() &&
                                        before->second.comparable && job.bytes >= before->second.bytes &&
                                        job.busy_s >= before->second.busy_s;
@@ -349,6 +351,8 @@ void Cluster::set_spec(KnownJob& job, std::optional<JobRegistration> spec) {
         }
     }
     change_job(job, [&] { job.spec = std::move(spec); });
+    job.has_ended = false;
+    job.to_settle.clear();
     if (job.spec && job.spec->user && job.user != job.spec->user) {
         // The measurements are another user's.
         if (job.user) job.ideal.forget();
@@ -450,6 +454,15 @@ Result<void> Cluster::remove_job(const std::string& name) {
     unsaved_jobs_.insert(name);
     // Measurements of a job that still runs are kept.
     forget_unless_needed(name);
+    return {};
+}
+
+Result<void> Cluster::remove_ended_job(const std::string& name) {
+    if (auto removed = remove_job(name); !removed) return removed;
+    const auto found = jobs_.find(name);
+    if (found == jobs_.end()) return {};
+    found->second.has_ended = true;
+    for (const auto& [node, counters] : found->second.last_counters) found->second.to_settle.insert(node);
     return {};
 }
 
@@ -840,6 +853,11 @@ void Cluster::count_lease_floors(ClusterState& state) const {
     }
 }
 
+bool Cluster::has_ended(const std::string& job) const {
+    const auto known = jobs_.find(job);
+    return known != jobs_.end() && known->second.has_ended;
+}
+
 ClusterState Cluster::state(std::int64_t now_ns) const {
     ClusterState state{.remote_bytes_per_second = options_.remote_bytes_per_second,
                        .horizon_s = static_cast<double>(options_.lease_ns) * 1e-9};
@@ -885,6 +903,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
             capacity -= static_cast<double>(held.bytes());
         }
         for (const JobReport& reported : report.jobs) {
+            if (has_ended(reported.name)) continue;
             const auto [found, added] = job_at.emplace(reported.name, static_cast<std::uint32_t>(state.jobs.size()));
             if (added) {
                 const auto at = jobs_.find(reported.name);

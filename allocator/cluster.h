@@ -99,6 +99,9 @@ public:
     // already_exists; no_space if too many jobs are registered, or too many of the owner's.
     Result<void> register_job(const JobRegistration& spec);
     Result<void> remove_job(const std::string& name);
+    // Like remove_job, for a job of which the caller knows that it has ended. Nodes go on reporting it for some
+    // seconds; it counts in no plan unless it reads again.
+    Result<void> remove_ended_job(const std::string& name);
     // Checks that the job's dataset is known, and that the cache which it reserves (JobRegistration::cache_bytes) is
     // free. Call it before register_job. Errors: not_found; no_space.
     Result<void> check_reservation(const JobRegistration& spec, std::int64_t now_ns) const;
@@ -192,6 +195,10 @@ private:
         // The interval that is not yet added to `ideal`.
         IdealRate::Interval open_interval;
         std::map<std::string, std::uint32_t> reported;  // ranks per node, in the open interval
+        // The job has ended, as its scheduler says. `to_settle`: the nodes whose next report may still have reads of
+        // before.
+        bool has_ended = false;
+        std::set<std::string> to_settle;
     };
 
     // Adds the node to groups_ and scanning_ as its report says, or removes it again.
@@ -224,6 +231,7 @@ private:
     // Called when the node's report no longer has the job.
     void job_left_node(const std::string& job, const std::string& node);
     void forget_unless_needed(const std::string& job);
+    bool has_ended(const std::string& job) const;
     void forget_node(std::map<std::string, KnownNode>::const_iterator node);
     double ideal_of(const KnownJob* job) const;  // null: the job is not known
     static double remaining_epochs(const KnownJob& job);

@@ -471,7 +471,7 @@ void LiveScheduler::remove_jobs_that_ended() {
         JobRecord& job = queue_.job(id);
         if (is_with_engine(job.phase) || queue_.unsaved().contains(id)) return false;
         if (cluster_.registered(job.asked.name) != nullptr) {
-            if (auto removed = cluster_.remove_job(job.asked.name); !removed) {
+            if (auto removed = cluster_.remove_ended_job(job.asked.name); !removed) {
                 log_warn("a job that has ended stays registered for now", {{"error", removed.error().message}});
                 return false;
             }

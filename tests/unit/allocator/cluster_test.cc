@@ -322,6 +322,38 @@ TEST_F(ClusterTest, RunningJobStaysMeasuredAfterItsRegistrationIsRemoved) {
     EXPECT_TRUE(cluster.registered_jobs().empty());
 }
 
+TEST_F(ClusterTest, EndedJobThatNodesStillReportGetsNothingUnlessItReads) {
+    ASSERT_TRUE(cluster.register_job({.name = "vision", .ideal_bytes_per_second = 4e8}));
+    ASSERT_TRUE(cluster.register_job({.name = "language", .ideal_bytes_per_second = 4e9}));
+    NodeReport a = node_report("a");
+    NodeReport b = node_report("b");
+    a.jobs = {job_report("vision", "images")};
+    b.jobs = {job_report("language", "text")};
+    const auto is_planned = [&] {
+        now_ns += kSecond_ns;
+        report(a);
+        report(b);
+        replan();
+        const auto& jobs = cluster.planned_state().jobs;
+        return std::ranges::find(jobs, "vision", &ClusterJob::name) != jobs.end();
+    };
+    a.jobs[0].bytes = 100;
+    EXPECT_TRUE(is_planned());
+    ASSERT_TRUE(cluster.remove_ended_job("vision"));
+    a.jobs[0].bytes = 200;  // before its end
+    EXPECT_FALSE(is_planned());
+    EXPECT_FALSE(is_planned());
+    EXPECT_NEAR(job_plan("language").bandwidth_bytes_per_second, kRemote, 2e7);
+    a.jobs[0].bytes = 300;
+    EXPECT_TRUE(is_planned()) << "somebody reads under its name";
+    ASSERT_TRUE(cluster.register_job({.name = "vision"}));
+    ASSERT_TRUE(cluster.remove_ended_job("vision"));
+    EXPECT_FALSE(is_planned());
+    ASSERT_TRUE(cluster.register_job({.name = "vision"}));
+    EXPECT_TRUE(is_planned()) << "it runs again";
+    EXPECT_FALSE(cluster.remove_ended_job("lost"));
+}
+
 TEST_F(ClusterTest, EpochsAreCountedDownFromRegistration) {
     NodeReport a = node_report("a");
     NodeReport b = node_report("b");
