@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""end_to_end.py ENGINE: runs two tenants' jobs on eight nodes, behind a remote of limited bandwidth, with real daemons and
-real readers; one node is lost on the way. ENGINE runs the jobs: processes (of an agent, without a cluster manager), slurm
-(a real Slurm), or kubernetes (a real API server with fake nodes: readers run beside the pods).
+"""end_to_end.py ENGINE: runs two tenants' jobs on eight nodes, behind a remote of limited bandwidth, with real daemons
+and real readers; one node is lost on the way. ENGINE runs the jobs: processes (of an agent, without a cluster manager),
+slurm (a real Slurm), or kubernetes (a real API server with fake nodes: readers run beside the pods).
 
 Prints each job's rate by the plan and as read, its completion time and that of `larder simulate`, and what
 `larder job why` said it waited for, which was compared with the queue. --json prints one object. Needs root."""
@@ -47,7 +47,8 @@ def main() -> int:
             run.go()
             result = report(run)
         except Failure as failure:
-            print(f"end_to_end.py: {failure}", engine.logs(), site.allocator.log.read_text()[-3000:], sep="\n", file=sys.stderr)
+            allocator_log = site.allocator.log.read_text()[-3000:]
+            print(f"end_to_end.py: {failure}", engine.logs(), allocator_log, sep="\n", file=sys.stderr)
             return 1
     if arguments.json:
         print(json.dumps(result))

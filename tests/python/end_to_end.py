@@ -1,7 +1,7 @@
 """A whole cluster on this machine, once: two tenants' jobs read six datasets on eight nodes, behind a remote of limited
-bandwidth, under the policy max-min, and one node is lost on the way. The nodes, the allocator and the remote are machines
-with networks of their own. end_to_end_engines.py has the engines that run the jobs. bench/end_to_end.py runs all this,
-and prints what test_end_to_end.py compares."""
+bandwidth, under the policy max-min, and one node is lost on the way. The nodes, the allocator and the remote are
+machines with networks of their own. end_to_end_engines.py has the engines that run the jobs. bench/end_to_end.py runs
+all this, and prints what test_end_to_end.py compares."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ JUMP = 0.1  # part of a rate
 RANK_BYTES = 2 << 20  # ranks may have a few batches more or less than others
 POLL_S = 0.25
 WHY_EVERY_S = 1.0
-RATE_WINDOW_S = 6.0  # the least time over which a job's rate is measured
 
 # Samples of each dataset.
 DATASETS = {"images": 640, "video": 800, "scans": 560, "maps": 400, "speech": 480, "text": 360}
@@ -134,8 +133,12 @@ class Site:
             list(pool.map(self._start_node, NODES))
 
     def wait_for_leases(self) -> None:
-        """Waits until all nodes have leases. A new allocator leases nothing for as long as an earlier lease could hold."""
-        until(lambda: all("lease" in node for node in self.allocator.ask("GET", "/v1/nodes").json()["nodes"]), "not all nodes have leases")
+        """Waits until all nodes have leases. A new allocator leases nothing while an earlier lease could hold."""
+
+        def have_leases() -> bool:
+            return all("lease" in node for node in self.allocator.ask("GET", "/v1/nodes").json()["nodes"])
+
+        until(have_leases, "not all nodes have leases")
 
     def _start_remote(self) -> None:
         files = self.directory / "remote"
@@ -146,7 +149,10 @@ class Site:
             source.mkdir(parents=True)
             for number in range(samples):
                 (source / f"{number:04}.bin").write_bytes(draw.randbytes(SAMPLE))
-            self.run("larder", "dataset", "pack", source, files / name, "--format", "larder", "--block", "sample", "--shard-size", "16MiB")
+            self.run(
+                "larder", "dataset", "pack", source, files / name, "--format", "larder", "--block", "sample",
+                "--shard-size", "16MiB",
+            )  # fmt: skip
             shutil.rmtree(source)
             shards = sorted(path.name for path in (files / name).iterdir())
             (files / name / "all.txt").write_text("\n".join(shards) + "\n")
@@ -160,7 +166,8 @@ class Site:
         tokens.write_text("".join(f"node {node} token-of-{node}-0123456789\n" for node in NODES))
         tokens.chmod(0o600)
         config = self.directory / "allocator.toml"
-        config.write_text(f'[scheduler]\npolicy = "max-min"\nround = "{ROUND_H} h"\nengine = "agent"\n' + tenants_text())
+        scheduler = f'[scheduler]\npolicy = "max-min"\nround = "{ROUND_H} h"\nengine = "agent"\n'
+        config.write_text(scheduler + tenants_text())
         self.allocator = Allocator(
             self.programs, self.directory, "--config", str(config), "--state", str(self.directory / "state"),
             "--listen", f"{ADDRESS['alloc']}:7600", "--plain-tcp", "true", "--access.tokens", str(tokens),
@@ -197,7 +204,7 @@ class Site:
         return self.run("larder", "--allocator", self.allocator.socket, *arguments)
 
     def samples(self) -> dict[tuple[str, str], int]:
-        """The samples that the training loops have taken, by node and job, by the counters of the daemons that are left."""
+        """The samples that the training loops have taken, by node and job, as the daemons that are left count."""
         taken = {}
         for node in self.daemons:
             text = ask(UnixConnection(self.directory / node / "admin.sock"), "GET", "/metrics").body.decode()
@@ -217,8 +224,8 @@ class Site:
 
     def queue(self) -> dict[str, dict]:
         """The jobs of the queue, and those that have ended, by name."""
-        jobs = [job for target in ("/v1/queue", "/v1/history") for job in self.allocator.ask("GET", target).json()["jobs"]]
-        return {job["name"]: job for job in jobs}
+        answers = [self.allocator.ask("GET", target).json() for target in ("/v1/queue", "/v1/history")]
+        return {job["name"]: job for answer in answers for job in answer["jobs"]}
 
 
 def held_gpus(job: dict) -> int:
@@ -328,7 +335,11 @@ class Run:
             if not reason:
                 return  # this engine refuses none
             name = self.engine.submit(job)
-            until(lambda: self.site.queue().get(name, {}).get("pending_for") == reason, f"{name} is not refused for {reason}")
+
+            def is_refused() -> bool:
+                return self.site.queue().get(name, {}).get("pending_for") == reason
+
+            until(is_refused, f"{name} is not refused for {reason}")
             why = json.loads(self.site.larder("--json", "job", "why", name))
             if why["binding"] != "engine" or reason not in why["why"]:
                 raise Failure(f"{name} was refused because of {reason}, and larder job why says {why}")
@@ -350,7 +361,8 @@ class Run:
         for (node, there), count in samples.items():
             if there in jobs_there:
                 taken[jobs_there[there]][node] = SAMPLE * count
-        return Look(time.time(), jobs, {name: predicted[there] for name, there in self.names.items() if there in predicted}, taken)
+        planned = {name: predicted[there] for name, there in self.names.items() if there in predicted}
+        return Look(time.time(), jobs, planned, taken)
 
     def lose(self, look: Look) -> None:
         placement = look.jobs[LOST_JOB].get("holds", {}).get("placement")
@@ -391,9 +403,9 @@ class Run:
 
 
 def rate_of(job: Job, looks: list[Look], lost_at: float) -> Rate:
-    """What the job was to read, and has read, while the plan stood: no job had begun or ended, no node was lost, and the
-    job's own rate had not jumped, as it does when an epoch ends, for SETTLE_S. A node reports once a second. So a jump
-    in what is read comes before that of the plan."""
+    """What the job was to read, and has read, while the plan stood: no job had begun or ended, no node was lost, and
+    the job's own rate had not jumped, as it does when an epoch ends, for SETTLE_S. A node reports once a second. So a
+    jump in what is read comes before that of the plan."""
     pairs = list(itertools.pairwise(looks))
     changes = [lost_at] + [after.at for before, after in pairs if before.running() != after.running()]
     jumps = [
@@ -426,10 +438,12 @@ def rate_of(job: Job, looks: list[Look], lost_at: float) -> Rate:
 
 
 def simulate(run: Run) -> dict[str, dict[str, str]]:
-    """The rows of `larder simulate`, by job, for the same cluster, jobs, arrivals and loss. A job that waits for another
-    one is submitted when that one ends, which a first simulation says; its time counts from its own submission."""
+    """The rows of `larder simulate`, by job, for the same cluster, jobs, arrivals and loss. A job that waits for
+    another one is submitted when that one ends, which a first simulation says; its time counts from its own
+    submission."""
     site = run.site
-    trace, table, tenants, rows_file = (site.directory / name for name in ("trace.csv", "table.toml", "sim-tenants.toml", "jobs.csv"))
+    trace, table = site.directory / "trace.csv", site.directory / "table.toml"
+    tenants, rows_file = site.directory / "tenants.toml", site.directory / "jobs.csv"
     tenants.write_text(tenants_text())
     models = [f'[[dataset]]\nname = "{name}"\nsize = "{samples * SAMPLE} B"\n' for name, samples in DATASETS.items()]
     models += [
@@ -443,19 +457,20 @@ def simulate(run: Run) -> dict[str, dict[str, str]]:
     payload = sum(DATASETS.values()) * SAMPLE / sum(sizes[name] for name in DATASETS)
     ended: dict[str, float] = {}
     while True:
-        late = {job.name: ended.get(job.after, submitted[job.name]) if job.after else submitted[job.name] for job in JOBS}
+        late = {job.name: ended.get(job.after, submitted[job.name]) for job in JOBS}
         jobs = [job for job in JOBS if not job.after or job.after in ended]
         jobs.sort(key=lambda job: late[job.name])
         lines = [
-            f"{late[job.name]:.3f},{job.bytes / job.rate:.3f},{job.gpus},{job.name},{job.tenant},{job.name}" for job in jobs
+            f"{late[job.name]:.3f},{job.bytes / job.rate:.3f},{job.gpus},{job.name},{job.tenant},{job.name}"
+            for job in jobs
         ]
         trace.write_text("submit_s,duration_s,gpus,name,tenant,model\n" + "\n".join(lines) + "\n")
         lost = NODES.index(run.lost)
         site.run(
-            "larder", "simulate", trace, "--workload", table, "--gpus", f"n:{GPUS * len(NODES)}", "--gpus-per-node", GPUS,
-            "--policy", "max-min", "--round", ROUND_H * 3600, "--tenants", tenants, "--cache-size", f"{len(NODES) * NODE_MEMORY * payload:.0f} B",
-            "--bandwidth", f"{REMOTE / 1e6:g} MB/s", "--reported-plans", "--lose-node", f"n-{lost}@{run.lost_at - run.began:.3f}",
-            "--jobs-csv", rows_file,
+            "larder", "simulate", trace, "--workload", table, "--tenants", tenants, "--gpus", f"n:{GPUS * len(NODES)}",
+            "--gpus-per-node", GPUS, "--policy", "max-min", "--round", ROUND_H * 3600, "--reported-plans",
+            "--cache-size", f"{len(NODES) * NODE_MEMORY * payload:.0f} B", "--bandwidth", f"{REMOTE / 1e6:g} MB/s",
+            "--lose-node", f"n-{lost}@{run.lost_at - run.began:.3f}", "--jobs-csv", rows_file,
         )  # fmt: skip
         with rows_file.open() as file:
             rows = {row["name"]: row for row in csv.DictReader(file)}
@@ -504,7 +519,7 @@ def part(value: float | None, of: float | None) -> str:
 
 
 def show(result: dict) -> None:
-    print(f"{'JOB':8} {'SETTLED':>7} {'PLAN':>10} {'READ':>10} {'OFF':>7} {'JCT':>7} {'SIMULATED':>9} {'OFF':>7}  WAITED FOR")
+    print("JOB      SETTLED       PLAN       READ     OFF     JCT SIMULATED     OFF  WAITED FOR")
     for name, job in result["jobs"].items():
         plan, read = job["plan_bytes_per_second"], job["read_bytes_per_second"]
         rates = [f"{rate / 1e6:.2f} MB/s" if rate else "-" for rate in (plan, read)]
@@ -517,4 +532,5 @@ def show(result: dict) -> None:
     lost = ", ".join(name for name, job in result["jobs"].items() if len(job["nodes"]) > 1)
     print(f"\nmean completion time {jct:.1f} s, simulated {simulated:.1f} s, off by {part(simulated, jct)}")
     print(f"node {result['lost_node']} was lost after {result['lost_s']:.1f} s, and with it {lost}")
-    print(f"the remote sent {result['sent_bytes_per_second'] / 1e6:.1f} MB/s of {result['remote_bytes_per_second'] / 1e6:.0f} on average")
+    sent, remote = result["sent_bytes_per_second"] / 1e6, result["remote_bytes_per_second"] / 1e6
+    print(f"the remote sent {sent:.1f} MB/s of {remote:.0f} on average")

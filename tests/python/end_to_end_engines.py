@@ -170,7 +170,7 @@ class Slurm(Engine):
         self.slurm.scontrol("update", f"NodeName={node}", "State=DOWN", "Reason=lost")
 
     def _processes_of(self, node: str) -> list[int]:
-        """The processes of this Slurm's jobs on the node: first those that watch them, which would report their ends."""
+        """The processes of this Slurm's jobs on the node: first those that watch the others, and report their ends."""
         wanted = {f"SLURMD_NODENAME={node}".encode(), f"SLURM_CONF={self.slurm.environment['SLURM_CONF']}".encode()}
         watching, found = [], []
         for process in pathlib.Path("/proc").glob("[0-9]*"):
@@ -310,9 +310,10 @@ class Kubernetes(Engine):
 
     def _end_pod(self, pod: dict, code: int) -> None:
         metadata = pod["metadata"]
-        state = {"terminated": {"exitCode": code if code >= 0 else 128 - code, "reason": "Completed" if code == 0 else "Error"}}
-        container = {"name": "train", "image": "train:1", "imageID": "", "ready": False, "restartCount": 0, "state": state}
-        status = {"status": {"phase": "Succeeded" if code == 0 else "Failed", "containerStatuses": [container]}}
+        reason, phase = ("Completed", "Succeeded") if code == 0 else ("Error", "Failed")
+        state = {"terminated": {"exitCode": code if code >= 0 else 128 - code, "reason": reason}}
+        container = {"name": "train", "image": "train:1", "imageID": "", "ready": False, "restartCount": 0}
+        status = {"status": {"phase": phase, "containerStatuses": [container | {"state": state}]}}
         self.cluster.patch(f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status", status)
 
     def check(self) -> None:

@@ -1,5 +1,5 @@
-"""Machines of a test: network namespaces that a bridge connects. They need root, and end with the network of the process
-that made them."""
+"""Machines of a test: network namespaces that a bridge connects. They need root, and end with the network of the
+process that made them."""
 
 from __future__ import annotations
 
@@ -76,8 +76,9 @@ class Machines:
         """Limits what the machine sends, as a slow link does."""
         rate = f"{round(bytes_per_second * 8)}bit"
         self.within(
-            name, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", burst_bytes, "latency", "1s"
-        )
+            name, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", burst_bytes,
+            "latency", "1s",
+        )  # fmt: skip
 
     @staticmethod
     def sent_bytes(name: str) -> int:
