@@ -64,13 +64,14 @@ struct EngineEvent {
     // One of the two is set for `ended`.
     std::optional<int> exit_code;
     std::optional<int> exit_signal;
-    bool was_stopping = false;    // it was still running when told to stop, by the engine or by somebody else
-    bool stop_came_late = false;  // it was told to stop just after it had ended
-    std::string stopped_by;       // who told it to stop, for people
-    std::string message;          // why: for pending, rejected, evicted, lost and node events
-    bool for_good = false;        // for rejected: asking again is in vain
-    std::optional<double> at_s;   // when it happened, Unix time; nullopt: when it is taken
-    std::string node;             // for node events
+    bool was_stopping = false;            // it was still running when told to stop, by the engine or by somebody else
+    bool stop_came_late = false;          // it was told to stop just after it had ended
+    std::string stopped_by;               // who told it to stop, for people
+    std::vector<GrantedDevices> devices;  // for started: what it has, if the engine picks devices
+    std::string message;                  // why: for pending, rejected, evicted, lost and node events
+    bool for_good = false;                // for rejected: asking again is in vain
+    std::optional<double> at_s;           // when it happened, Unix time; nullopt: when it is taken
+    std::string node;                     // for node events
     std::optional<NodeInventory> inventory;  // for node events, if the nodes are the cluster manager's
 };
 

@@ -56,6 +56,14 @@ struct NamedCell {
     bool operator==(const NamedCell&) const = default;
 };
 
+// What a cluster manager has granted on one node, in its own names: indices, UUIDs.
+struct GrantedDevices {
+    std::string node;
+    std::vector<std::string> devices;
+
+    bool operator==(const GrantedDevices&) const = default;
+};
+
 struct Allotment {
     std::vector<NamedGpus> gpus;
     std::uint32_t count = 0;
@@ -90,8 +98,10 @@ struct JobRecord {
     std::optional<Allotment> held;  // from placed to the end
     std::optional<Allotment> next;  // if it moves: the GPUs it moves to
     std::optional<Allotment> last;  // what it held when it was last stopped
-    double last_ideal = 0;          // f* with the GPUs of its last run; 0: unknown
-    bool registered = false;        // by us, with the allocator
+    // Of the last attempt, if the cluster manager tells. GPU numbers of `held` are then Larder's own.
+    std::vector<GrantedDevices> devices;
+    double last_ideal = 0;    // f* with the GPUs of its last run; 0: unknown
+    bool registered = false;  // by us, with the allocator
     double submitted_s = 0;
     double ended_s = 0;
     std::uint32_t lost = 0;      // consecutive lost attempts

@@ -236,6 +236,11 @@ json::object to_json(const JobRecord& job) {
     if (!job.pending_for.empty()) object["pending_for"] = job.pending_for;
     if (job.held) object["holds"] = to_json(*job.held);
     if (job.next) object["moves_to"] = to_json(*job.next);
+    json::array devices;
+    for (const GrantedDevices& granted : job.devices) {
+        devices.push_back(json::object{{"node", granted.node}, {"devices", texts(granted.devices)}});
+    }
+    if (!devices.empty()) object["devices"] = std::move(devices);
     object["submitted_unix_s"] = job.submitted_s;
     if (std::isfinite(job.state.first_started_s)) object["first_started_unix_s"] = job.state.first_started_s;
     if (job.attempt > 0) object["started_unix_s"] = job.state.started_s;

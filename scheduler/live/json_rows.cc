@@ -164,6 +164,15 @@ JobRecord job_of_row(const json::object& row, std::span<const std::string> gpu_t
     if (const json::value* held = row.if_contains("holds")) job.held = allotment_of(held->as_object());
     if (const json::value* next = row.if_contains("moves_to")) job.next = allotment_of(next->as_object());
     if (const json::value* last = row.if_contains("last")) job.last = allotment_of(last->as_object());
+    if (const json::value* devices = row.if_contains("devices")) {
+        for (const json::value& granted : devices->as_array()) {
+            GrantedDevices& into = job.devices.emplace_back();
+            into.node = granted.at("node").as_string();
+            for (const json::value& device : granted.at("devices").as_array()) {
+                into.devices.emplace_back(device.as_string());
+            }
+        }
+    }
     if (row.contains("last_ideal_bytes_per_second")) job.last_ideal = number(row, "last_ideal_bytes_per_second");
     job.registered = row.at("registered").as_bool();
     job.submitted_s = number(row, "submitted_unix_s");

@@ -206,6 +206,7 @@ void JobQueue::take(const EngineEvent& event, double now_s) {
             add_log(job, now_s, "is pending: " + event.message);
             return;
         case EngineEvent::Kind::started:
+            if (!event.devices.empty()) job.devices = event.devices;
             if (job.phase != Phase::starting) return;
             job.phase = Phase::running;
             job.state.started_s = now_s;

@@ -245,6 +245,7 @@ void JobQueue::begin_starts(double now_s) {
         ++counts_.starts;
         job.state.started_s = now_s;
         job.pending_for.clear();
+        job.devices.clear();
         job.exit_code.reset();
         job.exit_signal.reset();
         if (job.state.first_started_s == kNever) {

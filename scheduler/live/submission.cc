@@ -49,8 +49,9 @@ Result<void> check_name(const std::string& name) {
 Result<void> check_reserved(const Submission& job, const Submitter& by) {
     if (by.is_operator) return {};
     if (job.name.starts_with("slurm-")) {
-        return fail(ErrorCode::permission_denied,
-                    "name: \"" + job.name + "\" is kept for a job of Slurm: only operators and agents submit such names");
+        return fail(
+            ErrorCode::permission_denied,
+            "name: \"" + job.name + "\" is kept for a job of Slurm: only operators and agents submit such names");
     }
     if (job.engine_parameters.contains("slurm_job")) {
         return fail(ErrorCode::permission_denied, "engine_parameters: only operators and agents give slurm_job");

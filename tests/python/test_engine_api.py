@@ -86,12 +86,14 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(allocator
     about = {"queue": start["queue"], "job": start["job"], "attempt": start["attempt"]}
     report(1, {"kind": "pending", "message": "no image"} | about)
     report(1)
-    report(2, {"kind": "started", "at_unix_s": 1e9} | about, {"kind": "node_drained", "node": "n1", "message": "by hand"})
+    devices = [{"node": "n1", "devices": ["0", "GPU-1"]}]
+    report(2, {"kind": "started", "at_unix_s": 1e9, "devices": devices} | about, {"kind": "node_drained", "node": "n1", "message": "by hand"})
     assert allocator.ask("DELETE", "/v1/queue/one").status == 200
     (stop,) = ask("GET", f"/v1/engine/actions?session={session}&after={start['number']}&wait_s=60")["actions"]
     assert (stop["do"], stop["queue"], stop["job"]) == ("stop", start["queue"], start["job"])
     report(3, {"kind": "ended", "exit_signal": 15, "was_stopping": True, "stopped_by": "root"} | about)
     shown = allocator.ask("GET", "/v1/queue/one").json()
+    assert shown["devices"] == devices
     assert (shown["state"], shown["output"]) == ("cancelled", f"https://logs/{start['job']}/1")
     output = allocator.ask("GET", "/v1/queue/one/output")
     assert output.status == 404 and "https://logs/" in output.json()["error"]["message"]
@@ -101,6 +103,7 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(allocator
         {"kind": "started", "job": 1}, {"kind": "started", "job": 1, "attempt": 1}, {"kind": "started"} | about | {"queue": ""},
         {"kind": "node_back"}, {"kind": "node_added", "node": "n"}, {"kind": "node_back", "node": "n", "gpus": 65},
         {"kind": "node_back", "node": "n", "gpus": 1, "labels": {"rack": 1}}, {"kind": "started", "node": "n1"} | about,
+        {"kind": "started", "devices": [{"node": "n1"}]} | about, {"kind": "started", "devices": ["0"]} | about,
         {"kind": "lost", "message": "x" * 501} | about, {"kind": "ended", "exit_signal": 0} | about,
     ):  # fmt: skip
         report(4, bad, status=400)

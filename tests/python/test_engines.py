@@ -361,6 +361,23 @@ def test_job_of_two_nodes_has_a_task_on_each(agent: Runs) -> None:
     assert first[5:] == second[5:] == [nodes[0], str(20000 + job)]
 
 
+def test_devices_that_the_cluster_manager_grants_are_shown(agent: Runs) -> None:
+    runs = agent.start()
+    job = runs.submit("--gpus", "6", script=FOREVER)
+    runs.wait(job, "running")
+    assert "devices" not in runs.job(job)
+    runs.steer("devices", "GPU-")  # They may be known late.
+    runs.until(lambda: "devices" in runs.job(job), "no devices")
+    shown = runs.job(job)
+    assert shown["devices"] == [
+        {"node": share["node"], "devices": [f"GPU-{gpu}" for gpu in share["gpus"]]} for share in shown["holds"]["placement"]
+    ]
+    runs.restart_allocator()
+    assert runs.job(job)["devices"] == shown["devices"]
+    text = ", ".join(f"{one['node']} ({','.join(one['devices'])})" for one in shown["devices"])
+    assert f"devices    {text}\n" in runs.larder("job", "show", job)
+
+
 def test_engine_parameters_reach_the_agent(agent: Runs) -> None:
     runs = agent.start()
     job = runs.submit("--engine-parameter", "image=pytorch:2.4", "--engine-parameter", "account=a=b", script=FOREVER)

@@ -5,8 +5,8 @@ agent that is started there later goes on with the processes of the former one. 
 
 A test steers it by files in DIRECTORY: `nodes` has a line "NAME KIND [GPUS [TYPE [LABEL=TEXT ...]]]" for each node
 (node_back, node_drained, node_lost, which ends what runs there); `hold` with a reason keeps attempts pending; `reject`
-with "now REASON" or "good REASON" rejects them;
-`evict` with "JOB.ATTEMPT" ends that attempt for the manager's own reasons."""
+with "now REASON" or "good REASON" rejects them; `devices` with a prefix reports the devices of attempts that have
+started; `evict` with "JOB.ATTEMPT" ends that attempt for the manager's own reasons."""
 
 from __future__ import annotations
 
@@ -227,6 +227,10 @@ class Agent:
 
     def event_of(self, attempt: Attempt) -> dict:
         event = attempt.end() or ({"kind": "started"} if attempt.has("started") else {"kind": "pending"})
+        if event["kind"] == "started" and (prefix := self.setting("devices")):
+            event["devices"] = [
+                {"node": task["node"], "devices": [f"{prefix}{gpu}" for gpu in task["gpus"]]} for task in attempt.action["tasks"]
+            ]
         if event["kind"] == "pending":
             event["message"] = self.setting("hold")
             kind, _, reason = self.setting("reject").partition(" ")

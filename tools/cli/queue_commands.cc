@@ -38,6 +38,20 @@ std::string placement_text(const json::object& job) {
     return text.empty() ? "-" : text;
 }
 
+// Returns what the cluster manager has granted, for example "n1 (0,1), n2 (3)"; empty: it does not tell.
+std::string devices_text(const json::object& job) {
+    std::string text;
+    for (const json::value& value : array_at(job, "devices")) {
+        const json::object& granted = as_object(value);
+        std::string names;
+        for (const json::value& name : array_at(granted, "devices")) {
+            names += (names.empty() ? "" : ",") + std::string(name.as_string());
+        }
+        text += (text.empty() ? "" : ", ") + text_at(granted, "node") + " (" + names + ")";
+    }
+    return text;
+}
+
 // Returns the GPUs a job has, or for a waiting job the GPUs it needs.
 std::string gpus_text(const json::object& job) {
     return text_at(job.contains("holds") ? object_at(job, "holds") : job, "gpus");
@@ -107,6 +121,8 @@ int show_job(const Context& context, const std::string& name) {
         {"read", read_text(job)},
         {"attempt", text_at(job, "attempt")},
         {"output", or_dash(text_at(job, "output"))}};
+    if (const std::string devices = devices_text(job); !devices.empty())
+        values.insert(values.begin() + 7, {"devices", devices});
     std::fputs(name_value_text(values).c_str(), stdout);
     std::puts("");
     for (const json::value& entry : array_at(job, "log")) {

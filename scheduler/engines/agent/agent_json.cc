@@ -17,8 +17,9 @@ using Kind = EngineEvent::Kind;
 constexpr std::size_t kEventsMax = 100'000;  // of one message
 constexpr std::size_t kNodeMax = 400;        // bytes of a node's name: it has to fit a key of LMDB
 constexpr std::size_t kTextMax = 500;        // bytes of a message to people
-constexpr std::size_t kLabelsMax = 64;       // of a node
-constexpr std::size_t kQueueMax = 64;        // bytes of a queue's identity
+constexpr std::size_t kDeviceNodesMax = 1000;
+constexpr std::size_t kLabelsMax = 64;  // of a node
+constexpr std::size_t kQueueMax = 64;   // bytes of a queue's identity
 
 constexpr std::array kKindNames{
     std::pair{Kind::pending, std::string_view("pending")},
@@ -79,6 +80,31 @@ std::string text_of(JsonReader& reader, std::string_view key) {
     std::string text = reader.optional_string(key).value_or("");
     if (text.size() > kTextMax) reader.reject(key, "must have at most 500 bytes");
     return text;
+}
+
+std::vector<GrantedDevices> devices_of(JsonReader& reader) {
+    std::vector<GrantedDevices> granted;
+    if (!reader.has("devices")) return granted;
+    const auto is_text = [](const json::value& value) {
+        return value.is_string() && !value.get_string().empty() && value.get_string().size() <= kNodeMax;
+    };
+    for (const json::value& value : reader.array("devices")) {
+        const json::object* const one = value.if_object();
+        const json::value* const node = one == nullptr ? nullptr : one->if_contains("node");
+        const json::value* const names = one == nullptr ? nullptr : one->if_contains("devices");
+        const bool is_good = node != nullptr && is_text(*node) && names != nullptr && names->is_array() &&
+                             names->get_array().size() <= kGpusPerNodeMax && one->size() == 2 &&
+                             std::ranges::all_of(names->get_array(), is_text) && granted.size() < kDeviceNodesMax;
+        if (!is_good) {
+            reader.reject("devices",
+                          "must have a node and at most 64 devices, each a text, for each of at most 1000 nodes");
+            return {};
+        }
+        GrantedDevices& into = granted.emplace_back();
+        into.node = node->get_string();
+        for (const json::value& name : names->get_array()) into.devices.emplace_back(name.get_string());
+    }
+    return granted;
 }
 
 std::optional<NodeInventory> inventory_of(JsonReader& reader) {
@@ -180,6 +206,7 @@ Result<EngineEvent> read_engine_event(const json::object& object, const std::str
         event.was_stopping = reader.optional_boolean("was_stopping").value_or(false);
         event.stopped_by = text_of(reader, "stopped_by");
         event.for_good = reader.optional_boolean("for_good").value_or(false);
+        event.devices = devices_of(reader);
         if (event.kind == Kind::ended && event.exit_code.has_value() == event.exit_signal.has_value()) {
             reader.reject("exit_code", "or exit_signal must be there for \"ended\", and not both");
         }

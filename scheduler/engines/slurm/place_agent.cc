@@ -60,6 +60,11 @@ json::object to_json(const EngineEvent& event) {
     if (event.kind == EngineEvent::Kind::ended) object["was_stopping"] = event.was_stopping;
     if (!event.stopped_by.empty()) object["stopped_by"] = event.stopped_by;
     if (event.for_good) object["for_good"] = true;
+    json::array devices;
+    for (const GrantedDevices& granted : event.devices) {
+        devices.push_back(json::object{{"node", granted.node}, {"devices", json::value_from(granted.devices)}});
+    }
+    if (!devices.empty()) object["devices"] = std::move(devices);
     return object;
 }
 
@@ -523,6 +528,7 @@ void PlaceAgent::carry_out() {
     for (const std::string& key : commands.releases) releases.push_back({"release", key});
     run_batch(releases);
     // Slurm ends a job whose batch script has ended. SIGKILL for all of the job would count as cancelled by its user.
+    ask_for_devices(commands.asks);
     signal_jobs(commands.kills, {"--batch", "--signal=KILL"});
     signal_jobs(commands.cancels, {});
 }
@@ -565,6 +571,21 @@ void PlaceAgent::place_jobs(const std::vector<SlurmCommands::Place>& placements,
             }
         }
         releases.push_back(place.key);
+    }
+}
+
+// For people: an answer that does not come is not asked for again.
+void PlaceAgent::ask_for_devices(const std::vector<std::string>& keys) {
+    if (keys.empty()) return;
+    std::string input;
+    for (const std::string& key : keys) input += "show job " + key + "\n";
+    const auto ran = options_.run_program({"scontrol", "--details", "--oneliner"}, input);
+    if (!ran) return say(ran.error().message);
+    std::string_view lines = ran->output;
+    while (!lines.empty()) {
+        const std::string_view line = lines.substr(0, lines.find('\n'));
+        lines.remove_prefix(std::min(lines.size(), line.size() + 1));
+        jobs_.note_devices(parse_devices(line));
     }
 }
 

@@ -65,6 +65,7 @@ private:
     void carry_out();
     void place_jobs(const std::vector<SlurmCommands::Place>& placements, std::vector<std::string>& releases);
     void run_batch(const std::vector<std::vector<std::string>>& lines);
+    void ask_for_devices(const std::vector<std::string>& keys);
     void signal_jobs(const std::vector<std::string>& keys, const std::vector<std::string>& options);
     Result<void> cancel_in_larder();
     Result<void> submit();

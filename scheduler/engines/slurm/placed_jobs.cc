@@ -8,6 +8,7 @@
 #include <csignal>
 #include <iterator>
 #include <ranges>
+#include <utility>
 
 namespace larder::scheduler::slurm {
 namespace {
@@ -242,6 +243,7 @@ void PlacedJobs::decide_running(const std::string& key, Attempt& attempt, const 
     attempt.begun = true;
     if (attempt.nodes.empty()) attempt.nodes = expand_nodes(row.nodes);
     report(attempt, event_of(EngineEvent::Kind::started));
+    if (!std::exchange(attempt.asked_devices, true)) commands_.asks.push_back(key);
     if (!attempt.stop_wanted) return;
     if (!attempt.kill_unix_s) {
         attempt.kill_unix_s = unix_s + static_cast<std::int64_t>(std::ceil(attempt.grace_s));
@@ -416,6 +418,13 @@ void PlacedJobs::refuse_placement(const std::string& key, const std::string& why
     sweep();
 }
 
+void PlacedJobs::note_devices(const JobDevices& job) {
+    const auto found = attempts_.find(job.key);
+    if (found == attempts_.end() || !found->second.begun || job.devices.empty()) return;
+    found->second.devices = job.devices;
+    report(found->second, event_of(EngineEvent::Kind::started));
+}
+
 void PlacedJobs::note_late_signal(const std::string& key) {
     if (const auto found = attempts_.find(key); found != attempts_.end()) found->second.signal_was_late = true;
 }
@@ -493,7 +502,10 @@ void PlacedJobs::write_mark(const std::string& key, const JobMark& mark, bool cl
 
 void PlacedJobs::report(Attempt& attempt, EngineEvent event) {
     set_id(event, attempt.id);
-    if (attempt.last && attempt.last->kind == event.kind && attempt.last->message == event.message) return;
+    if (event.kind == EngineEvent::Kind::started) event.devices = attempt.devices;
+    const bool is_told = attempt.last && attempt.last->kind == event.kind && attempt.last->message == event.message &&
+                         attempt.last->devices == event.devices;
+    if (is_told) return;
     event.at_s = static_cast<double>(unix_s_);
     attempt.last = event;
     events_.push_back(std::move(event));

@@ -40,10 +40,11 @@ struct SlurmCommands {
     std::vector<std::string> releases;
     std::vector<std::string> kills;
     std::vector<std::string> cancels;
+    std::vector<std::string> asks;  // keys of jobs whose GPUs' numbers are to be asked for
 
     bool empty() const {
         return placements.empty() && updates.empty() && signals.empty() && releases.empty() && kills.empty() &&
-               cancels.empty();
+               cancels.empty() && asks.empty();
     }
 };
 
@@ -69,6 +70,7 @@ public:
 
     // Outcomes of commands.
     void refuse_placement(const std::string& key, const std::string& why);
+    void note_devices(const JobDevices& job);
     void note_late_signal(const std::string& key);  // the job had ended before
 
     // Larder's jobs that have not ended, by their Slurm key, and those that its history has last: replaces what is
@@ -109,6 +111,8 @@ private:
         bool stop_wanted = false;
         bool signalled = false;
         bool signal_was_late = false;
+        bool asked_devices = false;
+        std::vector<GrantedDevices> devices;
         std::uint32_t requeues = 0;  // tried
         std::optional<std::int64_t> kill_unix_s;
         std::optional<EngineEvent> leaves_with;  // the job is taken back; then this event is reported

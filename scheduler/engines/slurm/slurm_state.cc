@@ -277,6 +277,45 @@ std::vector<std::string> expand_nodes(std::string_view list) {
     return names;
 }
 
+namespace {
+
+// Returns 0, 1, 5 for "gpu:a100:3(IDX:0-1,5)".
+std::vector<std::string> gpu_numbers(std::string_view gres) {
+    const std::size_t at = gres.find("gpu");
+    const std::size_t list = at == std::string_view::npos ? at : gres.find("(IDX:", at);
+    if (list == std::string_view::npos) return {};
+    const std::string_view numbers = gres.substr(list + 5, gres.find(')', list) - list - 5);
+    std::vector<std::string> names = expand_nodes("[" + std::string(numbers) + "]");
+    if (names.size() > kGpusPerNodeMax) names.clear();
+    return names;
+}
+
+}  // namespace
+
+JobDevices parse_devices(std::string_view line) {
+    JobDevices job;
+    std::string number;
+    std::string array;
+    std::string task;
+    std::vector<std::string> nodes;
+    while (!line.empty()) {
+        std::string_view word = next_part(line, ' ');
+        const std::string_view name = next_part(word, '=');
+        if (name == "JobId" && number.empty()) number = word;
+        if (name == "ArrayJobId" && array.empty()) array = word;
+        if (name == "ArrayTaskId" && task.empty()) task = word;
+        if (name == "Nodes") nodes = expand_nodes(word);
+        if (name != "GRES") continue;
+        const std::vector<std::string> numbers = gpu_numbers(word);
+        for (const std::string& node : nodes) {
+            if (!numbers.empty()) job.devices.push_back({.node = node, .devices = numbers});
+        }
+        nodes.clear();
+    }
+    job.key = array.empty() || task.empty() ? number : array + "_" + task;
+    return job;
+}
+
 Gpus parse_gpus(std::string_view list) {
     Gpus gpus;
     while (!list.empty()) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "scheduler/live/job_record.h"
 #include "scheduler/placement/placer.h"
 
 namespace larder::scheduler::slurm {
@@ -114,5 +115,13 @@ struct Gpus {
     std::string type;
 };
 Gpus parse_gpus(std::string_view list);
+
+// Reads a line of `scontrol --details --oneliner show job`: the key of a job, and the numbers of the GPUs that it has
+// on each node. Empty: Slurm does not tell them.
+struct JobDevices {
+    std::string key;
+    std::vector<GrantedDevices> devices;
+};
+JobDevices parse_devices(std::string_view line);
 
 }  // namespace larder::scheduler::slurm

@@ -57,6 +57,7 @@ JobRecord full_record() {
                   .held = Allotment{{{"n1", 0b11}, {"n2", std::uint64_t{1} << 63}}, 3, "k80", true, 9},
                   .next = Allotment{{{"n3", 1}}, 1, "a100"},
                   .last = Allotment{{{"n1", 0b110}}, 2, "k80"},
+                  .devices = {{"n1", {"0", "GPU-7"}}, {"n2", {"3"}}},
                   .last_ideal = 2e7,
                   .registered = true,
                   .submitted_s = 1.5e9,
@@ -107,6 +108,7 @@ TEST(HistoryStore, RecordIsUnchangedByRoundTrip) {
     EXPECT_EQ(back.last, full_record().last);
     EXPECT_EQ(back.last_ideal, full_record().last_ideal);
     EXPECT_EQ(back.pending_for, "no image");
+    EXPECT_EQ(back.devices, full_record().devices);
     EXPECT_EQ(back.rejected, 3u);
     EXPECT_EQ(back.not_before_s, 1.5e9 + 7);
     EXPECT_EQ(back.asked.ideal_by_type, full_record().asked.ideal_by_type);

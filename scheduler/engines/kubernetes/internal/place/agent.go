@@ -426,7 +426,9 @@ func (a *Agent) begin(id GangID, action allocator.EngineAction) []allocator.Engi
 	}
 	if err != nil {
 		message := shortened(err.Error())
-		return []allocator.EngineEvent{{Kind: "rejected", Queue: key.Queue, Job: key.Job, Attempt: key.Attempt, Message: message}}
+		return []allocator.EngineEvent{{
+			Kind: "rejected", Queue: key.Queue, Job: key.Job, Attempt: key.Attempt, Message: message,
+		}}
 	}
 	a.attempts[id] = NewAttempt(key, plan)
 	a.byKey[key] = id

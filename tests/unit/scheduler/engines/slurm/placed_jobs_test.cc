@@ -411,6 +411,22 @@ TEST_F(PlacedJob, EndStaysInTheStateUntilItIsAcknowledged) {
     EXPECT_TRUE(jobs_.attempt_events().empty());
 }
 
+TEST_F(PlacedJob, DevicesAreAskedForOnceAndToldInASecondEvent) {
+    run();
+    EXPECT_EQ(commands_.asks, std::vector<std::string>{"7"});
+    look();
+    EXPECT_TRUE(commands_.asks.empty());
+    const std::vector<GrantedDevices> devices{{"n1", {"1", "3"}}};
+    jobs_.note_devices({.key = "8", .devices = devices});
+    jobs_.note_devices({.key = "7", .devices = {}});
+    EXPECT_TRUE(jobs_.take_events().empty());
+    jobs_.note_devices({.key = "7", .devices = devices});
+    look();
+    ASSERT_EQ(event(), Kind::started);
+    EXPECT_EQ(events_[0].devices, devices);
+    EXPECT_EQ(jobs_.attempt_events()[0].devices, devices);
+}
+
 TEST_F(PlacedJob, NodesAreToldWithTheirGpusAsTheyComeGoAndChange) {
     look();
     ASSERT_EQ(events_.size(), 2u);

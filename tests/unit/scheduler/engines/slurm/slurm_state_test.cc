@@ -175,5 +175,17 @@ TEST(PlacedEnvironment, OnlyJobsOfLardersPartitionsHaveIt) {
     EXPECT_EQ(set["LARDER_SOCKET"], "/run/s");
 }
 
+TEST(SlurmState, DevicesAreReadByNode) {
+    const JobDevices job = parse_devices(
+        "JobId=12 ArrayJobId=9 ArrayTaskId=3 JobName=x JobState=RUNNING JOB_GRES=gpu:a100:6 Nodes=n[1-2] CPU_IDs=0-1 "
+        "Mem=0 GRES=gpu:a100:2(IDX:0,3) Nodes=n7 CPU_IDs=0 Mem=0 GRES=shard:1(IDX:1),gpu:a100:2(IDX:1-2) "
+        "MinCPUsNode=1");
+    EXPECT_EQ(job.key, "9_3");
+    EXPECT_EQ(job.devices, (std::vector<GrantedDevices>{{"n1", {"0", "3"}}, {"n2", {"0", "3"}}, {"n7", {"1", "2"}}}));
+    const JobDevices none = parse_devices("JobId=7 JobState=RUNNING Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:2(CNT:2)");
+    EXPECT_EQ(none.key, "7");
+    EXPECT_TRUE(none.devices.empty());
+}
+
 }  // namespace
 }  // namespace larder::scheduler::slurm
