@@ -471,7 +471,10 @@ void LiveScheduler::remove_jobs_that_ended() {
         JobRecord& job = queue_.job(id);
         if (is_with_engine(job.phase) || queue_.unsaved().contains(id)) return false;
         if (cluster_.registered(job.asked.name) != nullptr) {
-            if (auto removed = cluster_.remove_ended_job(job.asked.name); !removed) {
+            // A job that waits again keeps its cache, and is counted by its nodes' reports until these show that.
+            auto removed =
+                has_ended(job.phase) ? cluster_.remove_ended_job(job.asked.name) : cluster_.remove_job(job.asked.name);
+            if (!removed) {
                 log_warn("a job that has ended stays registered for now", {{"error", removed.error().message}});
                 return false;
             }
