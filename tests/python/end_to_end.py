@@ -398,7 +398,6 @@ class Run:
                 raise Failure(f"{name} waits for {binding}, and larder job why says {why}")
             if binding not in self.bindings.setdefault(name, []):
                 self.bindings[name].append(binding)
-
         self.last_bindings = before
 
 
