@@ -438,6 +438,8 @@ def test_nodes_are_those_of_slurm(open_directory: pathlib.Path, larder_bin: path
         job = site.submit(until_file("go-nodes"), "--nodes=2", gpus=2)
         site.waits(job, "RUNNING")
         assert nodes() == {"n1": (2, 0, True), "n2": (2, 0, True)}
+        devices = [{"node": node, "devices": ["0", "1"]} for node in ("n1", "n2")]
+        site.until(lambda: site.larder(job).get("devices") == devices, lambda: site.larder(job))
         site.scontrol("update", "NodeName=n2", "State=drain", "Reason=test")
         site.until(lambda: nodes() == {"n1": (2, 0, True), "n2": (2, 0, False)}, nodes)
         site.restart_allocator()
