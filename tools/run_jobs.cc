@@ -99,6 +99,7 @@ Result<void> make_engine(scheduler::QueueApi::Parts& parts, const scheduler::Liv
                                           .queue = parts.store->identity(),
                                           .instance = random_name(),
                                           .output_url = config.output_url};
+    options.nodes.reserve(parts.options.cluster.nodes.size());
     for (const scheduler::GpuNode& node : parts.options.cluster.nodes) options.nodes.push_back(node.name);
     for (const auto& [name, node] : parts.store->found().nodes) {
         if (config.agent_has_nodes && node) options.nodes.push_back(name);
