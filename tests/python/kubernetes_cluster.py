@@ -69,6 +69,13 @@ def free_port() -> int:
 class Cluster:
     """The programs act with the rights of the chart's service accounts, as they do in pods."""
 
+    chart_options: tuple[str, ...] = ()
+    daemon_disk = "256 MiB"
+    controller_options: tuple[str, ...] = ()
+
+    def _before_chart(self) -> None:
+        """Installs what the chart needs."""
+
     def __init__(
         self, programs: pathlib.Path, larder_kubernetes: pathlib.Path, repository: pathlib.Path, directory: pathlib.Path
     ) -> None:
@@ -99,6 +106,7 @@ class Cluster:
         self._start_plane((*NODES, EMPTY_NODE))
         self._certificate()
         self.kubectl("create", "namespace", NAMESPACE)
+        self._before_chart()
         self.kubectl(
             "create", "secret", "generic", "larder-tls", f"--namespace={NAMESPACE}", "--type=kubernetes.io/tls",
             *(f"--from-file={name}={self.directory}/tls.{kind}" for name, kind in
@@ -106,7 +114,8 @@ class Cluster:
         )  # fmt: skip
         # A directory with a short name, because a socket's path has at most 107 bytes; the policy names it.
         self.sockets = pathlib.Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="larder-", dir="/tmp")))
-        self.helm("install", "larder", self.chart, "--namespace", NAMESPACE, "--set", f"node.socketDirectory={self.sockets}")
+        self.helm("install", "larder", self.chart, "--namespace", NAMESPACE, "--set", f"node.socketDirectory={self.sockets}",
+                  *self.chart_options)  # fmt: skip
         self.port = free_port()
         secret = self.directory / "tokens"
         secret.mkdir()
@@ -160,7 +169,7 @@ class Cluster:
             self._programs, state, "--socket", str(self.sockets / f"{node}.sock"), "--socket-mode", "0666",
             "--allocator.endpoint", f"https://127.0.0.1:{self.port}", "--allocator.ca", str(self.directory / "tls.crt"),
             "--allocator.token-file", str(token), "--allocator.node", node, "--allocator.gpus", str(GPUS),
-            environment=os.environ | {"AWS_SHARED_CREDENTIALS_FILE": str(state / "s3-credentials")},
+            environment=os.environ | {"AWS_SHARED_CREDENTIALS_FILE": str(state / "s3-credentials")}, disk=self.daemon_disk,
         )  # fmt: skip
         self._stack.callback(self.daemons[node].end)
         self.daemons[node].start()
@@ -174,6 +183,7 @@ class Cluster:
             "controller", name, "controller", f"--allocator=https://127.0.0.1:{self.port}",
             f"--allocator-ca={self.directory}/tls.crt", f"--allocator-token-file={self.directory}/tokens/operator",
             f"--leader-election-namespace={NAMESPACE}", f"--lease-duration={LEASE_S}s", "--interval=1s",
+            *self.controller_options,
         )  # fmt: skip
         return self.controllers[name]
 

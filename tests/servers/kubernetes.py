@@ -9,10 +9,11 @@ Prints `kubeconfig`, of an administrator, and `kubectl`. Answers lines on standa
 ends a program of the control plane, {"do": "start", "name": NAME} starts it again. Ends when its standard input is
 closed.
 
-The programs are one, which is built with Go from the module kubernetes/ beside this file; helm is another. Both are built
-once for each content of these modules, into ~/.cache/larder (or $XDG_CACHE_HOME/larder). A first build takes 24 minutes
-of a core and 5 GB of Go's caches. `--install` does only that, and builds larder-kubernetes, into build/kubernetes.
-Without Go it says so and succeeds: the tests that need it say what they left out.
+The programs are one, which is built with Go from the module kubernetes/ beside this file; helm is another, and Kueue,
+which tests start themselves. They are built once for each content of these modules, into ~/.cache/larder (or
+$XDG_CACHE_HOME/larder). A first build takes 28 minutes of a core and 6 GB of Go's caches. `--install` does only that, and
+builds larder-kubernetes, into build/kubernetes. Without Go it says so and succeeds: the tests that need it say what they
+left out.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 
 import program
 
@@ -45,6 +47,7 @@ COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-schedul
 LINEARIZABLE = program.ROOT / "tests" / "campaign" / "linearizable"  # fetched here, too, for the campaign
 # A module of its own: Helm needs later versions of some packages than Kubernetes does.
 HELM = MODULE / "helm"
+KUEUE = MODULE / "kueue"
 # etcd and kube-apiserver do not always end at SIGTERM while clients are connected.
 KILL_AFTER_S = 10
 UNUSED_S = 14 * 86400
@@ -83,58 +86,75 @@ def go_environment() -> dict[str, str]:
 
 
 def install() -> pathlib.Path:
-    """The directory of the programs. Builds them if they are missing; safe if several processes do so."""
+    """The directory of the control plane's programs. Builds them if they are missing."""
+    return cached("kubernetes", (MODULE, HELM), build)
+
+
+def install_kueue() -> pathlib.Path:
+    """The directory of `kueue` and of its `crds`. Builds it if it is missing."""
+    return cached("kueue", (KUEUE,), build_kueue)
+
+
+def cached(kind: str, modules: tuple[pathlib.Path, ...], make: Callable[[pathlib.Path], None]) -> pathlib.Path:
+    """The directory of what `make` has built from these modules. Safe if several processes do so."""
     digest = hashlib.sha256()
-    for path in sorted((*MODULE.glob("*.*"), *HELM.glob("*.*"))):
+    for path in sorted(path for module in modules for path in module.glob("*.*")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "larder"
-    folder = cache / f"kubernetes-{digest.hexdigest()[:16]}"
+    folder = cache / f"{kind}-{digest.hexdigest()[:16]}"
     cache.mkdir(parents=True, exist_ok=True)
-    with open(cache / "kubernetes.lock", "w") as lock:
+    with open(cache / f"{kind}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            build(folder)
-            for old in cache.glob("kubernetes-*"):
+            unfinished = folder.with_name(f"{kind}-unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            make(unfinished)
+            unfinished.rename(folder)
+            for old in cache.glob(f"{kind}-*"):
                 if time.time() - old.stat().st_mtime > UNUSED_S:  # other clones may use other versions
                     shutil.rmtree(old)
         os.utime(folder)
     return folder
 
 
-def build(folder: pathlib.Path) -> None:
+def go_command(module: pathlib.Path, *words: object) -> str:
+    """Runs the go command in a module, and returns what it prints."""
     go = find_go()
     if go is None:
         sys.exit(f"kubernetes.py: {GO_MISSING}")
+    ran = subprocess.run(
+        ["nice", "-n", "10", go, *map(str, words)], cwd=module,
+        env=go_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+    if ran.returncode != 0:
+        sys.exit(f"kubernetes.py: in {module}: go {' '.join(map(str, words))}:\n{(ran.stdout + ran.stderr)[-4000:]}")
+    return ran.stdout.strip()
+
+
+def build(folder: pathlib.Path) -> None:
     version = re.search(r"k8s\.io/kubernetes (v(\d+)\.(\d+)\.\d+)", (MODULE / "go.mod").read_text())
     assert version, "go.mod names the version of Kubernetes"
     # Kubernetes' own build sets these; clients take a server without a version for one that is too old.
     names = {"gitVersion": version[1], "gitMajor": version[2], "gitMinor": version[3], "gitTreeState": "clean"}
     flags = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in names.items())
-    unfinished = folder.with_name("kubernetes-unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
     for module, name in ((MODULE, "kubernetes"), (HELM, "helm")):
-        ran = subprocess.run(
-            ["nice", "-n", "10", go, "build", "-ldflags", f"-s -w {flags}", "-o", unfinished / name, "."], cwd=module,
-            env=go_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        )  # fmt: skip
-        if ran.returncode != 0:
-            sys.exit(f"kubernetes.py: cannot build {name}:\n{(ran.stdout + ran.stderr)[-4000:]}")
+        go_command(module, "build", "-ldflags", f"-s -w {flags}", "-o", folder / name, ".")
     for name in COMPONENTS:
-        (unfinished / name).symlink_to("kubernetes")
-    unfinished.rename(folder)
+        (folder / name).symlink_to("kubernetes")
+
+
+def build_kueue(folder: pathlib.Path) -> None:
+    go_command(KUEUE, "build", "-ldflags", "-s -w", "-o", folder / "kueue", ".")
+    module = pathlib.Path(go_command(KUEUE, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue"))
+    (folder / "crds").mkdir()
+    for path in (module / "config" / "components" / "crd" / "bases").glob("*.yaml"):
+        (folder / "crds" / path.name).write_bytes(path.read_bytes())  # Go's cache of modules is read-only
 
 
 def build_program(module: pathlib.Path, output: pathlib.Path) -> None:
     """Builds a program of this repository. A build that changes nothing takes a second."""
-    go = find_go()
-    assert go is not None, "tests are skipped without Go"
-    ran = subprocess.run(
-        ["nice", "-n", "10", go, "build", "-o", output, "."], cwd=module,
-        env=go_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-    )  # fmt: skip
-    if ran.returncode != 0:
-        sys.exit(f"kubernetes.py: cannot build {output.name}:\n{(ran.stdout + ran.stderr)[-4000:]}")
+    go_command(module, "build", "-o", output, ".")
 
 
 def build_larder_kubernetes() -> pathlib.Path:
@@ -275,6 +295,7 @@ def main() -> None:
         return
     programs = install()
     if arguments.install:
+        install_kueue()
         build_larder_kubernetes()
         build_program(LINEARIZABLE, program.ROOT / "build" / "linearizable")
         return

@@ -19,6 +19,7 @@ import (
 	"larder.io/larder/scheduler/engines/kubernetes/internal/allocator"
 	"larder.io/larder/scheduler/engines/kubernetes/internal/datasets"
 	"larder.io/larder/scheduler/engines/kubernetes/internal/follow"
+	"larder.io/larder/scheduler/engines/kubernetes/internal/kueue"
 	"larder.io/larder/scheduler/engines/kubernetes/internal/place"
 	"larder.io/larder/scheduler/engines/kubernetes/internal/remote"
 	"larder.io/larder/scheduler/engines/kubernetes/internal/wire"
@@ -35,6 +36,10 @@ func runController(ctx context.Context, flags *flag.FlagSet, arguments []string)
 	interval := flags.Duration("interval", 5*time.Second, "how often all is compared when nothing happens")
 	places := flags.Bool("place", false, "let the allocator decide where gated pods run; it needs scheduler.engine = agent")
 	agent := flags.String("agent", "kubernetes", "with --place: the name of all controllers that stand by for each other")
+	admits := flags.Bool("kueue", false, "answer Kueue's AdmissionChecks of the controller "+kueue.ControllerName)
+	patience := flags.Duration("kueue-patience", time.Minute,
+		"after which time a Workload that cannot have its cache or bandwidth gives its quota to others")
+	nodeSelector := flags.String("node-selector", "", "with --kueue: labels of the nodes of larderd: NAME=VALUE,...")
 	elect := flags.Bool("leader-election", true, "let one of several controllers act")
 	namespace := flags.String("leader-election-namespace", "", "namespace of the lease; default: that of the pod")
 	leaseDuration := flags.Duration("lease-duration", 15*time.Second, "after which time a leader that is silent is replaced")
@@ -77,13 +82,29 @@ func runController(ctx context.Context, flags *flag.FlagSet, arguments []string)
 	}
 	resources := strings.Split(*gpuResources, ",")
 	follower := follow.NewFollower(api)
+	isPlaced := func(string) bool { return false }
 	if *places {
 		options := place.Options{Name: *agent, GPUResources: resources, Interval: *interval}
 		placing := place.NewAgent(api, manager.GetClient(), manager.GetCache(), options)
 		if err := manager.Add(placing); err != nil {
 			return fmt.Errorf("set up the agent: %w", err)
 		}
-		follower.IsPlaced = placing.Places
+		isPlaced = placing.Places
+	}
+	follower.Keeps = isPlaced
+	if *admits {
+		selector, err := labels.ConvertSelectorToLabelsMap(*nodeSelector)
+		if err != nil {
+			return fmt.Errorf("--node-selector: %w", err)
+		}
+		admitting := &kueue.Reconciler{
+			Client: manager.GetClient(), Allocator: api, NodeSelector: selector, IsPlaced: isPlaced,
+			Patience: *patience, Events: manager.GetEventRecorder("larder-kubernetes"),
+		}
+		if err := admitting.SetUp(manager, *interval); err != nil {
+			return fmt.Errorf("set up the AdmissionChecks: %w", err)
+		}
+		follower.Keeps = func(name string) bool { return admitting.Keeps(name) || isPlaced(name) }
 	}
 	if err := follow.SetUp(manager, follower, resources, *interval); err != nil {
 		return fmt.Errorf("set up the jobs: %w", err)

@@ -31,6 +31,15 @@ imagePullSecrets: {{ toJson . }}
 {{- end }}
 {{- end }}
 
+{{/* The labels of nodes with larderd: NAME=VALUE,... */}}
+{{- define "larder.nodeSelector" -}}
+{{- $labels := list -}}
+{{- range $name, $value := .Values.node.nodeSelector -}}
+{{- $labels = append $labels (printf "%s=%s" $name $value) -}}
+{{- end -}}
+{{- join "," $labels -}}
+{{- end }}
+
 {{/* The allocator's file, if it decides where pods run. */}}
 {{- define "larder.scheduler" -}}
 [scheduler]

@@ -26,6 +26,11 @@ type Job struct {
 	User       *int64   `json:"user"`
 	Nodes      []string `json:"nodes"`
 	Ranks      int64    `json:"ranks"`
+	// What is reserved for the job.
+	CacheBytes              int64   `json:"cache_bytes"`
+	BandwidthBytesPerSecond float64 `json:"bandwidth_floor_bytes_per_second"`
+	// True if the reserved cache is filled as far as the nodes' quotas allow.
+	Staged bool `json:"staged"`
 }
 
 // Registration is a job that a caller declares.
@@ -56,6 +61,19 @@ type Dataset struct {
 	PinnedBytes *int64        `json:"pinned_bytes"`
 	Jobs        []string      `json:"jobs"`
 	Nodes       []DatasetNode `json:"nodes"`
+}
+
+// Node is a node that has reported.
+type Node struct {
+	Name     string `json:"name"`
+	Alive    bool   `json:"alive"`
+	Capacity Tiers  `json:"capacity"`
+}
+
+// Reservation is what a job keeps from others.
+type Reservation struct {
+	CacheBytes              int64   `json:"cache_bytes"`
+	BandwidthBytesPerSecond float64 `json:"bandwidth_floor_bytes_per_second"`
 }
 
 // Client calls one allocator.
@@ -97,9 +115,24 @@ func (c *Client) Datasets(ctx context.Context) ([]Dataset, error) {
 	return answer.Datasets, err
 }
 
+// Nodes lists the nodes, including those that no longer report.
+func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
+	var answer struct {
+		Nodes []Node `json:"nodes"`
+	}
+	err := c.wire.Do(ctx, http.MethodGet, "/v1/nodes", nil, &answer)
+	return answer.Nodes, err
+}
+
 // Register declares a job. 404: no node has the dataset; 409: the job is registered already.
 func (c *Client) Register(ctx context.Context, job Registration) error {
 	return c.wire.Do(ctx, http.MethodPost, "/v1/jobs", job, nil)
+}
+
+// Reserve changes what a registered job reserves. A refused job keeps what it had. 404: it is not registered; 503: no
+// node has its dataset now; 507: it is not free.
+func (c *Client) Reserve(ctx context.Context, job string, reservation Reservation) error {
+	return c.wire.Do(ctx, http.MethodPut, "/v1/jobs/"+url.PathEscape(job)+"/reservation", reservation, nil)
 }
 
 // Remove ends a registration. It succeeds if there is none.

@@ -30,6 +30,8 @@ type Follower struct {
 	// IsPlaced tells whether the allocator itself starts and ends a job of this name. Nil: it does so for none. The
 	// allocator's scheduler registers these jobs, with what they were submitted with: f* and epochs.
 	IsPlaced func(name string) bool
+	// Keeps tells whether a job of this name is registered for pods that are still to come. Nil: none is.
+	Keeps func(name string) bool
 }
 
 // NewFollower makes a Follower that has told nothing yet.
@@ -62,6 +64,8 @@ func (f *Follower) Sync(ctx context.Context, wanted map[string]Job) error {
 		if job, runs := wanted[row.Name]; runs && job.Dataset == row.Dataset {
 			known[row.Name] = row
 			continue
+		} else if !runs && f.Keeps != nil && f.Keeps(row.Name) {
+			continue // Its pods are not there yet.
 		}
 		if err := f.allocator.Remove(ctx, row.Name); err != nil {
 			failed = append(failed, fmt.Errorf("remove job %s: %w", row.Name, err))

@@ -210,3 +210,25 @@ func TestJobsThatTheAllocatorPlacesAreLeftToItsScheduler(t *testing.T) {
 		}
 	}
 }
+
+func TestJobsWhosePodsAreStillToComeStay(t *testing.T) {
+	const waiting = "kubernetes-team.waiting"
+	fake := newFakeAllocator()
+	fake.jobs[waiting] = &allocator.Job{Name: waiting, Registered: true}
+	follower := NewFollower(fake)
+	follower.Keeps = func(name string) bool { return name == waiting }
+	for _, step := range []struct {
+		wanted map[string]Job
+		want   string
+	}{
+		{map[string]Job{}, ""},
+		{map[string]Job{waiting: {Name: waiting, Dataset: "images"}}, "images"},
+	} {
+		if err := follower.Sync(context.Background(), step.wanted); err != nil {
+			t.Fatal(err)
+		}
+		if job := fake.jobs[waiting]; job == nil || job.Dataset != step.want {
+			t.Errorf("the job is %+v, want the dataset %q", job, step.want)
+		}
+	}
+}

@@ -73,7 +73,7 @@ func JobsOf(pods []corev1.Pod, gpuResources []string) map[string]Job {
 		name := JobName(pod)
 		job, known := jobs[name]
 		if !known {
-			job = Job{Name: name, Dataset: pod.Labels[DatasetLabel], User: userOf(pod), Nodes: make(map[string]int64)}
+			job = Job{Name: name, Dataset: pod.Labels[DatasetLabel], User: UserOf(&pod.Spec), Nodes: make(map[string]int64)}
 			jobs[name] = job
 		}
 		job.Nodes[pod.Spec.NodeName] += gpusOf(pod, gpuResources)
@@ -88,18 +88,23 @@ func runs(pod *corev1.Pod) bool {
 
 func gpusOf(pod *corev1.Pod, resources []string) int64 { return GPUsOf(&pod.Spec, resources) }
 
-// GPUsOf returns the GPUs that a pod of this spec requests. In a Job's template, limits are not requests yet.
+// GPUsOf returns the GPUs that a pod of this spec requests.
 func GPUsOf(spec *corev1.PodSpec, resources []string) int64 {
-	pod := &corev1.Pod{Spec: corev1.PodSpec{
-		InitContainers: withRequests(spec.InitContainers), Containers: withRequests(spec.Containers),
-	}}
-	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	requests := RequestsOf(spec)
 	var gpus int64
 	for _, name := range resources {
 		quantity := requests[corev1.ResourceName(name)]
 		gpus += quantity.Value()
 	}
 	return gpus
+}
+
+// RequestsOf returns what a pod of this spec requests. In a Job's template, limits are not requests yet.
+func RequestsOf(spec *corev1.PodSpec) corev1.ResourceList {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		InitContainers: withRequests(spec.InitContainers), Containers: withRequests(spec.Containers),
+	}}
+	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 }
 
 func withRequests(containers []corev1.Container) []corev1.Container {
@@ -116,14 +121,14 @@ func withRequests(containers []corev1.Container) []corev1.Container {
 	return made
 }
 
-// userOf returns the uid of the pod's processes as larderd sees it, if all containers have the same.
-func userOf(pod *corev1.Pod) *int64 {
-	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+// UserOf returns the uid of the processes of a pod as larderd sees it, if all containers have the same.
+func UserOf(spec *corev1.PodSpec) *int64 {
+	if spec.HostUsers != nil && !*spec.HostUsers {
 		return nil // The kernel maps the uids.
 	}
 	var common *int64
-	for i := range pod.Spec.Containers {
-		user := containerUser(pod, &pod.Spec.Containers[i])
+	for i := range spec.Containers {
+		user := containerUser(spec, &spec.Containers[i])
 		if user == nil || (common != nil && *common != *user) {
 			return nil
 		}
@@ -132,11 +137,11 @@ func userOf(pod *corev1.Pod) *int64 {
 	return common
 }
 
-func containerUser(pod *corev1.Pod, container *corev1.Container) *int64 {
+func containerUser(spec *corev1.PodSpec, container *corev1.Container) *int64 {
 	if context := container.SecurityContext; context != nil && context.RunAsUser != nil {
 		return context.RunAsUser
 	}
-	if context := pod.Spec.SecurityContext; context != nil {
+	if context := spec.SecurityContext; context != nil {
 		return context.RunAsUser
 	}
 	return nil
