@@ -4,10 +4,13 @@ controllers, a real allocator and real daemons."""
 from __future__ import annotations
 
 import json
+import os
 import pathlib
+import subprocess
 from collections.abc import Iterator
 
 import kubernetes
+import page
 import pytest
 from conftest import write_tree
 from kubernetes_cluster import GPUS, NODES, Cluster, Mode
@@ -49,8 +52,7 @@ class KueueCluster(Cluster):
                     "admissionChecksStrategy": {"admissionChecks": [{"name": CHECK}]},
                 },
             },
-            kueue
-            | {"kind": "LocalQueue", "metadata": {"name": "q", "namespace": "default"}, "spec": {"clusterQueue": "all"}},
+            kueue | {"kind": "LocalQueue", "metadata": {"name": "q"}, "spec": {"clusterQueue": "all"}},
         )
 
     def node(self, name: str) -> dict[str, object]:
@@ -65,7 +67,8 @@ class KueueCluster(Cluster):
         self, name: str, dataset: str = "images", pods: int = 1, gpus: int = 1, runs_for: str = "", **requests: int
     ) -> None:
         """A Job of so many pods; `gpus` and `requests` are of each pod."""
-        limits = {"nvidia.com/gpu": str(gpus)} | {f"larder.io/{key.replace('_', '-')}": str(n) for key, n in requests.items()}
+        limits = {f"larder.io/{name.replace('_', '-')}": str(count) for name, count in requests.items()}
+        limits["nvidia.com/gpu"] = str(gpus)
         template: dict[str, object] = {
             "metadata": {
                 "labels": {"larder.io/dataset": dataset},
@@ -225,7 +228,8 @@ def test_reservation_of_an_evicted_workload_is_released(cluster: KueueCluster) -
     cluster.until(lambda: cluster.nodes_of("train"))
     workload = cluster.workload("train")["metadata"]["name"]
     for active in (False, True):
-        cluster.kubectl("patch", "workload", workload, "--type=merge", "--patch", json.dumps({"spec": {"active": active}}))
+        patch = json.dumps({"spec": {"active": active}})
+        cluster.kubectl("patch", "workload", workload, "--type=merge", "--patch", patch)
         cluster.until(lambda: bool(cluster.nodes_of("train")) == active)
         cluster.until(lambda: cluster.reserved("train") == (0, 100e6 if active else 0.0))
 
@@ -268,6 +272,34 @@ def test_pods_without_dataset_start_at_once(cluster: KueueCluster) -> None:
     cluster.submit("plain", dataset="")
     cluster.until(lambda: cluster.nodes_of("plain"))
     assert cluster.check("plain") == ("Ready", "There is nothing to reserve.")
+
+
+def test_page_works_as_written(cluster: KueueCluster, repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """docs/kubernetes.md: the section "Kueue"."""
+    text = repository / "docs" / "kubernetes.md"
+    headings = {line: number for number, line in enumerate(text.read_text().splitlines(), 1) if line.startswith("## ")}
+    first, last = headings["## Kueue"], headings["## When something is away"]
+    commands = [command for command in page.commands(text) if first < command.line < last]
+    cluster.add_dataset("imagenet", f"file://{cluster.directory}/images", format="raw")
+    cluster.until(lambda: len(cluster.rows("datasets").get("imagenet", {}).get("nodes", [])) == len(NODES))
+    (tmp_path / "bin").mkdir()
+    for name in ("kubectl", "helm"):
+        (tmp_path / "bin" / name).symlink_to(cluster.server.values[name])
+    (tmp_path / "scheduler").symlink_to(repository / "scheduler")
+    environment = os.environ | {
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "KUBECONFIG": str(cluster.kubeconfig), "HOME": str(tmp_path)
+    }  # fmt: skip
+    script = "\n".join(command.text for command in commands)
+    ran = subprocess.run(
+        ["bash", "-ec", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.endswith("Cache and bandwidth are reserved.")
+    assert cluster.reserved("queued") == (4 * GIB, 250e6)
+    deployment = cluster.get("deployment", "larder-controller", "larder")
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "--kueue" in arguments and "--node-selector=storage=fast" in arguments
+    cluster.delete("dataset", "imagenet")
 
 
 def test_controller_has_the_rights_of_kueue(cluster: KueueCluster) -> None:

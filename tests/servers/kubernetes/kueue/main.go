@@ -1,6 +1,6 @@
 // Package main is Kueue for tests: its scheduler and its controllers, for Jobs of batch/v1 alone. Kueue's own command
-// needs the certificates of its webhooks, and compiles the controllers of all other kinds of jobs. Without webhooks, a Job
-// must be made suspended. The API server is that of $KUBECONFIG.
+// needs the certificates of its webhooks, and compiles the controllers of all other kinds of jobs. Without webhooks, a
+// Job must be made suspended. The API server is that of $KUBECONFIG.
 package main
 
 import (

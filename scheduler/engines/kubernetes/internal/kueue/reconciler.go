@@ -302,7 +302,8 @@ func (r *Reconciler) refusal(ctx context.Context, one *claim, now *cluster) (*ch
 		message := fmt.Sprintf("no node has a dataset %q, and there is no such Dataset", one.dataset)
 		return &checkState{State: stateRejected, Message: message}, nil
 	}
-	message := fmt.Sprintf("no node has dataset %q yet: `kubectl events --for dataset/%s` says why", one.dataset, one.dataset)
+	message := fmt.Sprintf("no node has dataset %q yet: `kubectl events --for dataset/%s` says why", one.dataset,
+		one.dataset)
 	return &checkState{State: statePending, Message: message}, nil
 }
 
@@ -356,7 +357,7 @@ func (r *Reconciler) release(ctx context.Context, known map[string]*allocator.Jo
 	return errors.Join(failed...)
 }
 
-// admit lets a Workload start on the nodes that have its dataset. Kueue refuses to change what a pod's template selects.
+// admit lets a Workload start on the nodes that have its dataset. Kueue refuses to change what a template selects.
 func (r *Reconciler) admit(w *workload, state *checkState, message, onlyNode string) {
 	state.State, state.Message = stateReady, message
 	for i := range w.Spec.PodSets {

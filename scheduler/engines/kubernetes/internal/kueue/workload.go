@@ -78,7 +78,7 @@ func (w *workload) is(condition string) bool {
 	return meta.IsStatusConditionTrue(w.Status.Conditions, condition)
 }
 
-// holdsQuota tells whether Kueue has given the Workload its quota, so that it starts when its checks are ready, or runs.
+// holdsQuota tells whether Kueue has given the Workload its quota: it starts when its checks are ready, or runs.
 func (w *workload) holdsQuota() bool {
 	return w.Metadata.DeletionTimestamp == nil && w.is("QuotaReserved") && !w.is("Evicted") && !w.is("Finished")
 }
