@@ -38,20 +38,44 @@ class PlaceCluster(Cluster):
         self.allocator.kill()
         self.start_allocator(*options)
 
-    def start_controller(self, name: str) -> Mode:
+    def start_controller(self, name: str, lease_s: int = 6, account: str = "controller") -> Mode:
         self.controllers[name] = self.mode(
-            "controller", name, "controller", f"--allocator={self.allocator.socket}", "--place",
-            f"--leader-election-namespace={NAMESPACE}", "--lease-duration=6s", "--interval=1s",
+            account, name, "controller", f"--allocator={self.allocator.socket}", "--place",
+            f"--leader-election-namespace={NAMESPACE}", f"--lease-duration={lease_s}s", "--interval=1s",
         )  # fmt: skip
         return self.controllers[name]
 
-    def api(self, method: str, path: str, body: object = None, kind: str = "application/json") -> dict | None:
-        """Asks the API server, which takes a hundredth of kubectl's time. None: there is no such object."""
-        context = ssl.create_default_context(cafile=str(self.directory / "plane" / "ca.crt"))
-        context.load_cert_chain(self.directory / "plane" / "admin.crt", self.directory / "plane" / "admin.key")
+    def account_through(self, account: str, port: int) -> str:
+        """An account whose API server is at another port."""
+        through = f"{account}-{port}"
+        text = self.account(account).read_text()
+        (self.directory / f"{through}.kubeconfig").write_text(text.replace(f":{self.api_port()}", f":{port}"))
+        return through
+
+    def api_port(self) -> int:
         found = re.search(r"127.0.0.1:(\d+)", self.kubeconfig.read_text())
         assert found
-        connection = http.client.HTTPSConnection("127.0.0.1", int(found[1]), context=context, timeout=60)
+        return int(found[1])
+
+    def _connect(self) -> http.client.HTTPSConnection:
+        context = ssl.create_default_context(cafile=str(self.directory / "plane" / "ca.crt"))
+        context.load_cert_chain(self.directory / "plane" / "admin.crt", self.directory / "plane" / "admin.key")
+        return http.client.HTTPSConnection("127.0.0.1", self.api_port(), context=context, timeout=60)
+
+    def watch_status(self, path: str, revision: str) -> int:
+        """The status of a watch that goes on from a revision."""
+        connection = self._connect()
+        try:
+            connection.request("GET", f"{path}?watch=1&timeoutSeconds=5&resourceVersion={revision}")
+            response = connection.getresponse()
+            first = json.loads(response.readline() or "{}")
+            return int(first["object"]["code"]) if first.get("type") == "ERROR" else response.status
+        finally:
+            connection.close()
+
+    def api(self, method: str, path: str, body: object = None, kind: str = "application/json") -> dict | None:
+        """Asks the API server, which takes a hundredth of kubectl's time. None: there is no such object."""
+        connection = self._connect()
         try:
             text = None if body is None else json.dumps(body)
             connection.request(method, path, text, {"Content-Type": kind})

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import kubernetes
 import page
 import pytest
+from cut_relay import CutRelay
 from kubernetes_cluster import GPUS, NAMESPACE
-from kubernetes_place import PLACE_NODES, PlaceCluster
+from kubernetes_place import JOBS, PLACE_NODES, PODS, PlaceCluster
 
 pytestmark = [
     pytest.mark.skipif(kubernetes.find_go() is None, reason=kubernetes.GO_MISSING),
@@ -259,6 +260,50 @@ def test_restarted_api_server_loses_nothing(cluster: PlaceCluster) -> None:
 
     cluster.until(runs)
     assert cluster.queue_job("before")["attempt"] == 1
+
+
+@pytest.fixture
+def relay(cluster: PlaceCluster) -> Iterator[CutRelay]:
+    """Between the API server and the only controller, which does not end while the relay is cut."""
+    started = CutRelay(cluster.api_port())
+    cluster.controllers.pop("c1").end()
+    cluster.start_controller("relayed", lease_s=600, account=cluster.account_through("controller", started.port))
+    yield started
+    started.mend()  # so that the controller gives its lease back
+    cluster.controllers.pop("relayed").end()
+    started.close()
+    cluster.start_controller("c1")
+
+
+def test_changes_while_the_watches_are_away_and_gone_are_seen(cluster: PlaceCluster, relay: CutRelay) -> None:
+    """When the controller's watches come back, the API server has forgotten the revisions since."""
+    for name in ("deleted", "failing", "stays"):
+        cluster.submit(cluster.gated_job(name))
+    cluster.until(lambda: all(cluster.state(name) == "running" for name in ("deleted", "failing", "stays")))
+    relay.cut()
+    pods = cluster.api("GET", PODS)
+    assert pods is not None
+    revision = pods["metadata"]["resourceVersion"]
+    cluster.delete_job("deleted")
+    cluster.patch(f"{JOBS}/failing", {"spec": {"backoffLimit": 0}})
+    (failing,) = cluster.pods("failing")
+    cluster.fail_pod(failing["metadata"]["name"], 7)
+    cluster.submit(cluster.gated_job("new"))
+    cluster.until(lambda: cluster.condition("failing", "Failed") and cluster.gated("new") == 1)
+    cluster.until(lambda: not cluster.pods("deleted"))
+    cluster.server.ask({"do": "stop", "name": "kube-apiserver"})
+    cluster.server.ask({"do": "compact"})
+    cluster.server.ask({"do": "start", "name": "kube-apiserver"})
+    assert cluster.watch_status(PODS, revision) == cluster.watch_status(JOBS, revision) == 410
+    assert cluster.state("deleted") == cluster.state("failing") == "running"
+    relay.mend()
+    cluster.until(lambda: cluster.state("deleted") == "cancelled" and cluster.state("failing") == "failed")
+    cluster.until(lambda: cluster.state("new") == "running")
+    assert cluster.queue_job("failing")["exit_code"] == 7
+    assert cluster.queue_job("stays")["attempt"] == cluster.queue_job("new")["attempt"] == 1
+    assert cluster.state("stays") == "running"
+    controller = cluster.controllers["relayed"]
+    assert controller.runs() and controller.log.read_text().count("attached to the allocator") == 1
 
 
 def test_gangs_go_on_while_the_allocator_restarts(cluster: PlaceCluster) -> None:

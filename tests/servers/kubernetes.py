@@ -6,8 +6,8 @@ No container runs. A pod with a node is Running at once, and ends after the time
 such as "2s"; without it, when it is deleted. Nodes are fake if they have the annotation "kwok.x-k8s.io/node: fake".
 
 Prints `kubeconfig`, of an administrator, and `kubectl`. Answers lines on standard input: {"do": "stop", "name": NAME}
-ends a program of the control plane, {"do": "start", "name": NAME} starts it again. Ends when its standard input is
-closed.
+ends a program of the control plane, {"do": "start", "name": NAME} starts it again, {"do": "compact"} makes etcd forget
+all revisions but the last. Ends when its standard input is closed.
 
 The programs are one, which is built with Go from the module kubernetes/ beside this file; helm is another, and Kueue,
 which tests start themselves. They are built once for each content of these modules, into ~/.cache/larder (or
@@ -175,7 +175,8 @@ class ControlPlane:
             sockets = [held.enter_context(socket.socket()) for _ in range(6)]
             for one in sockets:
                 one.bind(("127.0.0.1", 0))
-            etcd, peer, self._port, manager, scheduler, kwok = (one.getsockname()[1] for one in sockets)
+            self._etcd, peer, self._port, manager, scheduler, kwok = (one.getsockname()[1] for one in sockets)
+        etcd = self._etcd
         self.kubeconfig.write_text(KUBECONFIG.format(port=self._port, directory=directory))
         as_admin = [
             f"{name}={self.kubeconfig}"
@@ -275,6 +276,19 @@ class ControlPlane:
                 child.process.kill()
                 child.process.wait()
 
+    def compact(self) -> None:
+        """A watch that goes on from an earlier revision then gets 410 Gone, unless the API server remembers."""
+
+        def ask(path: str, body: dict[str, object]) -> dict:
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{self._etcd}/v3/kv/{path}", json.dumps(body).encode(), method="POST"
+            )
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return json.load(response)
+
+        revision = ask("range", {"key": "AA==", "count_only": True})["header"]["revision"]
+        ask("compaction", {"revision": revision, "physical": True})
+
     def start(self) -> None:
         for name in self._options:
             self.start_one(name)
@@ -310,6 +324,8 @@ def main() -> None:
             plane.stop_some([command["name"]])
         elif command["do"] == "start":
             plane.start_one(command["name"])
+        elif command["do"] == "compact":
+            plane.compact()
         else:
             sys.exit(f"unknown command: {line!r}")
         return "{}"
