@@ -114,6 +114,8 @@ func decide(gang *Gang, attempt *Attempt, nodes Nodes) Decision {
 		switch {
 		case !failed:
 			code = 0
+		case code == 0 && gang.isSeenLate():
+			return decision // The pods' watch brings the exit code.
 		case code == 0:
 			code = 1
 		}

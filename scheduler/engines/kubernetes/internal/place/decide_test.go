@@ -133,6 +133,13 @@ func TestGangRunsOnceAllPodsDo(t *testing.T) {
 	expect(t, told(gang, attempt, ready), "")
 }
 
+func failWithoutCode(gang *Gang) {
+	gang.Jobs[0].Failed = true
+	for _, pod := range gang.Pods {
+		pod.Phase = corev1.PodFailed
+	}
+}
+
 func TestEndOfAGang(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -144,9 +151,12 @@ func TestEndOfAGang(t *testing.T) {
 			g.Jobs[0].Complete, g.Pods[0].ExitCode = true, 3
 		}, "! ended 0"},
 		{"failed", func(g *Gang, _ *Attempt) { g.Jobs[0].Failed, g.Pods[1].ExitCode = true, 3 }, "! ended 3"},
-		{"failed without a code", func(g *Gang, _ *Attempt) { g.Jobs[0].Failed = true }, "! ended 1"},
+		{"failed without a code", func(g *Gang, _ *Attempt) { failWithoutCode(g) }, "! ended 1"},
+		{"failed with its pods gone", func(g *Gang, _ *Attempt) { g.Jobs[0].Failed, g.Pods = true, nil }, "! ended 1"},
+		{"failed before its pods are seen to end", func(g *Gang, _ *Attempt) { g.Jobs[0].Failed = true }, ""},
 		{"failed while it was stopped", func(g *Gang, a *Attempt) {
-			g.Jobs[0].Failed, a.Undo = true, &Undo{Stopped, ""}
+			failWithoutCode(g)
+			a.Undo = &Undo{Stopped, ""}
 		}, "! ended 1 stopping"},
 		{"complete while it was stopped", func(g *Gang, a *Attempt) {
 			g.Jobs[0].Complete, a.Undo = true, &Undo{Stopped, ""}

@@ -87,6 +87,16 @@ func (g *Gang) hasEnded() (ended, failed bool) {
 	return true, failed
 }
 
+// isSeenLate tells whether a Job has finished while its pods seem to run. A Job finishes after its pods have ended, but
+// the watch of pods may be behind that of Jobs.
+func (g *Gang) isSeenLate() bool {
+	return slices.ContainsFunc(g.Jobs, func(job *Job) bool {
+		return job.hasFinished() && slices.ContainsFunc(g.Pods, func(pod *Pod) bool {
+			return pod.Owner == job.UID && !pod.Deleting && !pod.hasEnded()
+		})
+	})
+}
+
 // isSuspendedByOthers tells whether a Job was suspended by somebody else than Larder.
 func (g *Gang) isSuspendedByOthers() bool {
 	return slices.ContainsFunc(g.Jobs, func(job *Job) bool { return job.Suspended && job.ByUs == nil })
