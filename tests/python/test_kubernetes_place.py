@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import subprocess
@@ -304,6 +305,60 @@ def test_changes_while_the_watches_are_away_and_gone_are_seen(cluster: PlaceClus
     assert cluster.state("stays") == "running"
     controller = cluster.controllers["relayed"]
     assert controller.runs() and controller.log.read_text().count("attached to the allocator") == 1
+
+
+def test_users_cannot_write_the_annotations_of_the_controller(cluster: PlaceCluster) -> None:
+    def refusal(*command: object, text: str | None = None) -> str:
+        ran = cluster.try_kubectl(*command, text=text)
+        return ran.stderr if ran.returncode else ""
+
+    def patch(kind: str, name: str, values: dict[str, str | None]) -> str:
+        changed = json.dumps({"metadata": {"annotations": {f"larder.io/{key}": text for key, text in values.items()}}})
+        return refusal("patch", kind, name, "--type=merge", f"--patch={changed}")
+
+    cluster.submit(cluster.gated_job("train"))
+    cluster.until(lambda: cluster.state("train") == "running")
+    (pod,) = (one["metadata"] for one in cluster.pods("train"))
+    alone = "larder-kubernetes alone writes this annotation"
+    assert alone in patch("pod", pod["name"], {"attempt": "9.1"})
+    assert alone in patch("job", "train", {"ended": "cancelled"})
+    assert alone in patch("job", "train", {"attempt": pod["annotations"]["larder.io/attempt"], "plan": "n1=8"})
+    assert "needs its annotations" in patch("pod", pod["name"], {"attempt": None})
+    forged = cluster.gated_job("forged")
+    forged["spec"]["template"]["metadata"]["annotations"]["larder.io/rank"] = "0"
+    assert alone in refusal("create", "-f", "-", text=json.dumps(forged))
+    assert patch("pod", pod["name"], {"epochs": "3"}) == ""
+    assert patch("job", "train", {"suspended": None}) == ""
+    assert cluster.queue_job("train")["attempt"] == 1
+
+
+def test_forged_annotations_take_nothing_from_a_gang(cluster: PlaceCluster) -> None:
+    """Without the admission policy, also at a restart of the controller."""
+    cluster.kubectl("delete", "validatingadmissionpolicybinding", "larder-annotations")
+    for name in ("victim", "thief"):
+        cluster.submit(cluster.gated_job(name))
+        cluster.until(lambda name=name: cluster.state(name) == "running")
+    (pod,) = cluster.pods("victim")
+    keys = ("larder.io/attempt", "larder.io/plan", "larder.io/rank", "larder.io/nodes")
+    forged = {"metadata": {"annotations": {key: pod["metadata"]["annotations"][key] for key in keys}}}
+    probe = ("patch", "job", "thief", "--type=merge", "--dry-run=server", f"--patch={json.dumps(forged)}")
+    cluster.until(lambda: cluster.try_kubectl(*probe).returncode == 0)
+    for restarts in (False, True):
+        cluster.until(lambda: cluster.state("thief") == "running" and len(cluster.pods("thief")) == 1)
+        (stolen,) = cluster.pods("thief")
+        if restarts:
+            cluster.controllers["c1"].kill()
+        cluster.patch(f"{JOBS}/thief", forged)
+        cluster.patch(f"{PODS}/{stolen['metadata']['name']}", forged)
+        if restarts:
+            cluster.controllers["c1"].start()
+        gone = f"{PODS}/{stolen['metadata']['name']}"
+        cluster.until(lambda gone=gone: cluster.api("GET", gone) is None)
+        assert cluster.state("victim") == "running"
+    assert [one["metadata"]["uid"] for one in cluster.pods("victim")] == [pod["metadata"]["uid"]]
+    assert cluster.queue_job("victim")["attempt"] == 1
+    cluster.helm("upgrade", "larder", cluster.chart, "--namespace", NAMESPACE, "--reuse-values")
+    cluster.get("validatingadmissionpolicybinding", "larder-annotations")
 
 
 def test_gangs_go_on_while_the_allocator_restarts(cluster: PlaceCluster) -> None:
