@@ -1,6 +1,7 @@
 """The same cases for each engine that runs jobs: the local one, one behind /v1/engine whose agent is a process of its own
-(tests/servers/process_agent.py), and a real Slurm with the agent of larder-slurm. What only a cluster manager does is
-tried with the second one alone, and in test_slurm_place.py."""
+(tests/servers/process_agent.py), a real Slurm with the agent of larder-slurm, and a real control plane of Kubernetes
+with larder-kubernetes. What only a cluster manager does is tried with the second one alone, and in test_slurm_place.py
+and test_kubernetes_place.py."""
 
 from __future__ import annotations
 
@@ -14,8 +15,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+import kubernetes
 import pytest
 from allocator_process import Allocator, node_report
+from kubernetes_runs import RunCluster
 from slurm_place import PlaceSite
 
 NODES = ("--scheduler.node.n1.gpus", "4", "--scheduler.node.n2.gpus", "4")
@@ -110,11 +113,14 @@ class Runs:
     def job(self, job: object) -> dict:
         return json.loads(self.larder("--json", "job", "show", job))
 
+    def check_agent(self) -> None:
+        assert self.agent is None or self.agent.poll() is None, (self.directory / "agent.log").read_text()
+
     def until(self, holds: Callable[[], object], what: str) -> None:
         """Waits until `holds`. Fails if the agent has died, or after a time that no busy machine needs."""
         gives_up = time.monotonic() + 300
         while not holds():
-            assert self.agent is None or self.agent.poll() is None, (self.directory / "agent.log").read_text()
+            self.check_agent()
             assert time.monotonic() < gives_up, what
             time.sleep(0.02)
 
@@ -214,6 +220,65 @@ class SlurmRuns(Runs):
         super().end()
 
 
+class KubernetesRuns(Runs):
+    """Jobs are gated Jobs of Kubernetes. All cases share its control plane."""
+
+    def __init__(
+        self, programs: pathlib.Path, directory: pathlib.Path, repository: pathlib.Path, cluster: RunCluster
+    ) -> None:
+        super().__init__(programs, directory, repository, "kubernetes")
+        self.cluster = cluster
+        self.names: dict[int, str] = {}
+
+    def start(self, *options: str, agent: bool = True) -> Runs:
+        first = self.allocator is None
+        self.options = options
+        self.allocator = Allocator(
+            self.programs, self.directory, "--scheduler.directory", str(self.directory / "jobs"), *NODES,
+            "--scheduler.engine", "agent", *options,
+        )  # fmt: skip
+        if first:
+            self.cluster.begin(self.allocator)
+        return self
+
+    def submit(self, *options: object, script: str) -> int:
+        given = dict(zip(map(str, options[::2]), map(str, options[1::2])))
+        name = self.cluster.run(self.directory, script, given)
+        found: list[int] = []
+
+        def queued() -> bool:
+            answer = self.allocator.ask("GET", f"/v1/queue/{name}")
+            found.extend([answer.json()["id"]] if answer.status == 200 else [])
+            return bool(found)
+
+        self.until(queued, f"{name} is not in the queue")
+        self.names[found[0]] = name.removeprefix("kubernetes-default.")
+        return found[0]
+
+    def check_agent(self) -> None:
+        assert self.cluster.kubelet.failure is None, self.cluster.kubelet.failure
+        assert self.cluster.controllers["c1"].runs(), self.cluster.logs()
+
+    def output(self, job: int, attempt: int = 1) -> str:
+        return "".join(log.read_text() for log in sorted(self.directory.glob(f"{self.names[job]}-*.log")))
+
+    def end(self) -> None:
+        if self.allocator is not None:
+            self.cluster.finish()
+        super().end()
+
+
+@pytest.fixture(scope="module")
+def run_cluster(
+    larder_bin: pathlib.Path, repository: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunCluster]:
+    started = RunCluster(
+        larder_bin, kubernetes.build_larder_kubernetes(), repository, tmp_path_factory.mktemp("k")
+    )
+    yield started
+    started.stop()
+
+
 def runs_of(engine: str, larder_bin: pathlib.Path, tmp_path: pathlib.Path, repository: pathlib.Path) -> Iterator[Runs]:
     if engine == "slurm" and os.geteuid() != 0:
         pytest.skip("only root can run a Slurm for several users")
@@ -222,10 +287,20 @@ def runs_of(engine: str, larder_bin: pathlib.Path, tmp_path: pathlib.Path, repos
     made.end()
 
 
-@pytest.fixture(params=["local", "agent", "slurm"])
+on_kubernetes = pytest.param("kubernetes", marks=[
+    pytest.mark.skipif(kubernetes.find_go() is None, reason=kubernetes.GO_MISSING), pytest.mark.control_plane,
+])  # fmt: skip
+
+
+@pytest.fixture(params=["local", "agent", "slurm", on_kubernetes])
 def engine(
     request: pytest.FixtureRequest, larder_bin: pathlib.Path, tmp_path: pathlib.Path, repository: pathlib.Path
 ) -> Iterator[Runs]:
+    if request.param == "kubernetes":
+        made = KubernetesRuns(larder_bin, tmp_path, repository, request.getfixturevalue("run_cluster"))
+        yield made
+        made.end()
+        return
     yield from runs_of(request.param, larder_bin, tmp_path, repository)
 
 
@@ -242,9 +317,13 @@ def test_command_runs_with_its_environment_and_gpus(engine: Runs) -> None:
     )  # fmt: skip
     shown = runs.wait(job, "succeeded")
     node = shown["log"][1]["text"].split(" of ")[1].split()[0]
-    # A Slurm job is known by its number there, and does not know Larder's.
+    # A Slurm job is known by its number there, and does not know Larder's. A pod knows what its template takes from
+    # its annotations.
     name, number = (shown["name"], "") if runs.engine == "slurm" else ("resnet", job)
-    assert runs.output(job) == f"{name} {number} 1 3 {node} 1 7 {runs.directory}\n"
+    wanted = f"{name} {number} 1 3 {node} 1 7 {runs.directory}\n"
+    if runs.engine == "kubernetes":
+        wanted = f" {job} 1  {node}  7 {runs.directory}\n"
+    assert runs.output(job) == wanted
 
 
 @pytest.mark.parametrize(("script", "state", "how"), [
@@ -254,6 +333,8 @@ def test_command_runs_with_its_environment_and_gpus(engine: Runs) -> None:
 def test_end_of_a_job_is_told(engine: Runs, script: str, state: str, how: tuple[str, int]) -> None:
     runs = engine.start()
     shown = runs.wait(runs.submit(script=script), state)
+    if runs.engine == "kubernetes" and how[0] == "exit_signal":
+        how = ("exit_code", 128 + how[1])  # a kubelet reports it like a shell
     assert shown[how[0]] == how[1]
 
 
