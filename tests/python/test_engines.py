@@ -263,9 +263,11 @@ class KubernetesRuns(Runs):
         return "".join(log.read_text() for log in sorted(self.directory.glob(f"{self.names[job]}-*.log")))
 
     def end(self) -> None:
-        if self.allocator is not None:
-            self.cluster.finish()
-        super().end()
+        try:
+            if self.allocator is not None:
+                self.cluster.finish()
+        finally:
+            super().end()
 
 
 @pytest.fixture(scope="module")
