@@ -91,7 +91,7 @@ func runController(ctx context.Context, flags *flag.FlagSet, arguments []string)
 		}
 		isPlaced = placing.Places
 	}
-	follower.Keeps = isPlaced
+	follower.IsPlaced = isPlaced
 	if *admits {
 		selector, err := labels.ConvertSelectorToLabelsMap(*nodeSelector)
 		if err != nil {
@@ -104,7 +104,7 @@ func runController(ctx context.Context, flags *flag.FlagSet, arguments []string)
 		if err := admitting.SetUp(manager, *interval); err != nil {
 			return fmt.Errorf("set up the AdmissionChecks: %w", err)
 		}
-		follower.Keeps = func(name string) bool { return admitting.Keeps(name) || isPlaced(name) }
+		follower.Keeps = admitting.Keeps
 	}
 	if err := follow.SetUp(manager, follower, resources, *interval); err != nil {
 		return fmt.Errorf("set up the jobs: %w", err)
