@@ -89,7 +89,8 @@ HttpResponse not_leading(const std::string& leader) {
 }
 
 HttpResponse no_longer_leading() {
-    return http_error(Error{ErrorCode::unavailable, "this allocator no longer leads, and may have done this or not"});
+    return http_error(Error{ErrorCode::unavailable,
+                            "this allocator no longer leads: the request may or may not have been carried out"});
 }
 
 OnServiceThread on_thread_of(boost::asio::io_context& context) {
@@ -180,7 +181,8 @@ struct AllocatorService::State {
                 if (!saved) return respond(http_error(saved.error()));
                 if (term->is_held()) return respond(response);
                 // 421 would tell the client to ask another allocator, which would do it a second time.
-                respond(may_have_effect ? no_longer_leading() : not_leading(""));
+                const bool was_refused = response.status >= 400 && response.status < 500;
+                respond(may_have_effect && !was_refused ? no_longer_leading() : not_leading(""));
             };
             if (!durable || extension == nullptr) return last(durable);
             extension->when_saved(last);

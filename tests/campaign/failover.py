@@ -352,12 +352,12 @@ class Round:
         write_dataset(files, self.draw.randrange(1 << 31))
         endpoints = ",".join(f"http://{ADDRESS[name]}:7600" for name in ALLOCATORS)
         for name in READING:
-            self.reading.append(
-                ReadingNode(
-                    self.campaign, self.cluster.prefix(name), name, self.work / name, files, endpoints,
-                    self.cluster.token_file(name),
-                )
+            node = ReadingNode(
+                self.campaign, self.cluster.prefix(name), name, self.work / name, files, endpoints,
+                self.cluster.token_file(name),
             )  # fmt: skip
+            self.reading.append(node)
+            node.start(files)
 
     def fault(self) -> float:
         """Does one thing, and undoes it. Returns the seconds until another allocator led; 0: the leader was well."""

@@ -15,7 +15,9 @@ from programs import BROKEN, Campaign, Failure, Reader, Server, add_data, wait_u
 FILES = 400
 FILE_BYTES_MAX = 200_000
 SAMPLE_S = 0.1
+SAMPLES_APART_S = 20.0  # more on a busy machine than SAMPLE_S
 START_S = 60.0
+BYTES_LEAST = 8 << 20
 # A job may take at once what 50 ms of its rate are, or 1 MiB, and again as much that others left (token_bucket.h). What
 # is on its way counts later than it was taken.
 BURST_S = 2 * 0.05
@@ -40,6 +42,8 @@ class ReadingNode:
         self.name = name
         self._samples: list[Sample] = []
         self._ending = threading.Event()
+        self._error: Exception | None = None
+        self._reader: Reader | None = None
         self._thread = threading.Thread(target=self._sample, daemon=True)
         work.mkdir()
         command = [
@@ -48,13 +52,21 @@ class ReadingNode:
             "--allocator.node", name, "--allocator.token-file", token_file,
         ]  # fmt: skip
         self._daemon = Server(command, work / "d" / "admin.sock", work / "larderd.log")
+        self._reader_arguments = (
+            campaign.bin / "larder-test-reader", work / "d" / "larderd.sock", files, work / "reader.log",
+        )  # fmt: skip
+
+    def start(self, files: pathlib.Path) -> None:
         self._daemon.start()
         add_data(self._daemon, files, memory_bytes=0, disk_bytes=0)
         # Until a leader has granted a lease, the node takes its own floor, which is not the allocator's.
-        wait_until(lambda: self._daemon.get("/v1/status")["allocator"]["lease_left_s"] > 0, START_S, f"{name} has a lease", self.check)
-        self._reader = Reader(
-            campaign.bin / "larder-test-reader", work / "d" / "larderd.sock", files, work / "reader.log", job=f"job-{name}"
-        )
+
+        def has_lease() -> bool:
+            left_s: float = self._daemon.get("/v1/status")["allocator"]["lease_left_s"]
+            return left_s > 0
+
+        wait_until(has_lease, START_S, f"{self.name} has a lease", self.check)
+        self._reader = Reader(*self._reader_arguments, job=f"job-{self.name}")
         self._thread.start()
 
     def check(self) -> None:
@@ -69,19 +81,30 @@ class ReadingNode:
             asked = time.monotonic()
             try:
                 taken = self._taken()
-            except BROKEN:  # its end is found by `check`
+                self._samples.append(Sample(asked, time.monotonic(), taken))
+            except BROKEN:  # an answer that was late; the daemon's end is found by `check`
+                continue
+            except Exception as error:  # raised again by `finish`
+                self._error = error
                 return
-            self._samples.append(Sample(asked, time.monotonic(), taken))
 
     def finish(self) -> None:
+        """Raises Failure unless the node read all the time."""
+        assert self._reader is not None
         self._ending.set()
         self._thread.join()
+        if self._error is not None:
+            raise self._error
         self.check()
         self._reader.check()
+        apart = [later.asked - earlier.asked for earlier, later in itertools.pairwise(self._samples)]
+        longest = max(apart, default=START_S)
+        if longest > SAMPLES_APART_S or self.bytes() < BYTES_LEAST:
+            raise Failure(f"{self.name}: {longest:.1f} s between two samples, {self.bytes()} bytes in all")
 
     def discard(self) -> None:
         self._ending.set()
-        if hasattr(self, "_reader"):
+        if self._reader is not None:
             self._reader.discard()
         self._daemon.discard()
 

@@ -92,6 +92,11 @@ PlacedStart start_of(const json::object& action) {
     return start;
 }
 
+// True for an answer that says nothing about the request: no allocator leads, or it has too much to do.
+bool is_for_later(const HttpResponse& answer) {
+    return answer.status == 421 || answer.status == 429 || answer.status == 503;
+}
+
 std::string first_line(const std::string& text) {
     return text.substr(0, text.find('\n'));
 }
@@ -405,7 +410,7 @@ Result<void> PlaceAgent::cancel_in_larder() {
     for (const std::string& key : jobs_.to_cancel()) {
         const auto answer = ask(client_, "DELETE", "/v1/queue/" + percent_encode(PlacedJobs::name_of(key)));
         if (!answer) return std::unexpected(answer.error());
-        if (answer->status >= 500) return std::unexpected(error_of_response(*answer));
+        if (answer->status >= 500 || is_for_later(*answer)) return std::unexpected(error_of_response(*answer));
         jobs_.note_cancelled(key);
     }
     return {};
@@ -425,7 +430,7 @@ Result<bool> PlaceAgent::submit_all(const std::vector<const JobRow*>& rows, cons
         return true;
     }
     const Error error = error_of_response(*answer);
-    if (answer->status == 503 || answer->status == 429) return std::unexpected(error);
+    if (is_for_later(*answer)) return std::unexpected(error);
     if (rows.size() == 1) {
         jobs_.note_refused(rows.front()->key, error.message, rows_.rows(), unix_s());
         options_.log("job " + rows.front()->key + " is refused: " + error.message);

@@ -191,7 +191,7 @@ func (m *mirror) submit(ctx context.Context, gangs []*Gang, submissions []alloca
 		return nil
 	}
 	var status *wire.StatusError
-	isRefused := errors.As(err, &status)
+	isRefused := errors.As(err, &status) && !isForLater(status.Status)
 	if !isRefused && !errors.Is(err, wire.ErrEncode) {
 		return fmt.Errorf("submit %d jobs: %w", len(gangs), err)
 	}
@@ -206,6 +206,12 @@ func (m *mirror) submit(ctx context.Context, gangs []*Gang, submissions []alloca
 		failed = append(failed, m.submit(ctx, gangs[i:i+1], submissions[i:i+1]))
 	}
 	return errors.Join(failed...)
+}
+
+// isForLater tells whether an answer says nothing about the request: no allocator leads, or it has too much to do.
+func isForLater(status int) bool {
+	return status == http.StatusMisdirectedRequest || status == http.StatusServiceUnavailable ||
+		status == http.StatusTooManyRequests
 }
 
 // freeName removes the registration of a job that the queue does not have, because the queue was lost.

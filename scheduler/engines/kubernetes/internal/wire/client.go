@@ -133,10 +133,13 @@ func (c *Client) Do(ctx context.Context, method, path string, body, answer any) 
 	for tried := 0; ; tried++ {
 		at := (first + tried) % len(c.servers)
 		err := c.ask(ctx, c.servers[at], method, path, content, answer)
+		_, refused := errors.AsType[*StatusError](err)
+		if err == nil || refused {
+			c.last.Store(int64(at))
+		} else { // the next request does not wait for this one again
+			c.last.Store(int64((at + 1) % len(c.servers)))
+		}
 		if ctx.Err() != nil || tried+1 == len(c.servers) || !isForAnother(err, method) {
-			if _, refused := errors.AsType[*StatusError](err); err == nil || refused {
-				c.last.Store(int64(at))
-			}
 			return err
 		}
 	}
