@@ -284,7 +284,7 @@ class Agent:
         """What has changed since the last look, as events."""
         evicted = self.setting("evict")
         for attempt in self.attempts.values():
-            lost = any(self.nodes.get(task["node"]) == "node_lost" for task in attempt.action["tasks"])
+            lost = any(self.nodes.get(task["node"], {}).get("kind") == "node_lost" for task in attempt.action["tasks"])
             if lost and not attempt.has("lost"):
                 attempt.mark("lost")
                 attempt.send(signal.SIGKILL)
