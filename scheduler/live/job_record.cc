@@ -10,7 +10,8 @@ constexpr std::size_t kLogMax = 100;
 
 constexpr std::array<std::string_view, kPhases> kPhaseNames{"waiting",  "placed",    "starting", "running",
                                                             "stopping", "succeeded", "failed",   "cancelled"};
-constexpr std::array<std::string_view, 5> kCauseNames{"none", "preempted", "moved", "cancelled", "start_timeout"};
+constexpr std::array<std::string_view, 6> kCauseNames{"none",      "preempted",     "moved",
+                                                      "cancelled", "start_timeout", "node_removed"};
 
 std::string range(unsigned from, unsigned to) {
     return from == to ? std::to_string(from) : std::to_string(from) + "-" + std::to_string(to);

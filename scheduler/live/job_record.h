@@ -37,7 +37,7 @@ inline bool is_with_engine(Phase phase) {
     return phase == Phase::starting || phase == Phase::running || phase == Phase::stopping;
 }
 
-enum class StopCause : std::uint8_t { none, preempted, moved, cancelled, start_timeout };
+enum class StopCause : std::uint8_t { none, preempted, moved, cancelled, start_timeout, node_removed };
 std::string_view name(StopCause cause);
 
 struct NamedGpus {

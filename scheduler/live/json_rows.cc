@@ -65,8 +65,8 @@ Phase phase_of(std::string_view text) {
 }
 
 StopCause cause_of(std::string_view text) {
-    for (const StopCause cause :
-         {StopCause::none, StopCause::preempted, StopCause::moved, StopCause::cancelled, StopCause::start_timeout}) {
+    for (const StopCause cause : {StopCause::none, StopCause::preempted, StopCause::moved, StopCause::cancelled,
+                                  StopCause::start_timeout, StopCause::node_removed}) {
         if (name(cause) == text) return cause;
     }
     throw std::out_of_range("why a job stops");

@@ -15,6 +15,10 @@ namespace {
 constexpr double kProgressSavedEvery_s = 5;
 // Time from a failed decision to the next attempt.
 constexpr double kRetryDelay_s = 1;
+// Nodes of one change. With its keys and its escapes their JSON, written twice, stays below the MiB of a change in
+// etcd.
+constexpr std::size_t kNodesPerChange = 100;
+constexpr std::size_t kNodeBytesPerChange = std::size_t{32} << 10;
 constexpr std::uint32_t kNoNode = std::numeric_limits<std::uint32_t>::max();
 
 }  // namespace
@@ -34,6 +38,9 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
             if (!inventory) continue;
             inventory_.emplace(name, *inventory);
             set_node(name, *inventory);
+        }
+        for (const auto& [_, job] : found.jobs) {
+            if (job && is_with_engine(job->phase) && job->held) restore_nodes_of(*job->held);
         }
     }
     const StorageView view = storage_view(cluster_, now.steady_ns);
@@ -152,6 +159,7 @@ void LiveScheduler::tick(Moment now) {
 }
 
 void LiveScheduler::take_events(Moment now) {
+    removed_are_swept_ = false;
     for (const EngineEvent& event : engine_.poll()) {
         ++events_taken_;
         decision_due_ = true;
@@ -170,7 +178,7 @@ void LiveScheduler::take_events(Moment now) {
 
 void LiveScheduler::take_node_event(const EngineEvent& event, Moment now) {
     using Kind = EngineEvent::Kind;
-    if (options_.cluster.is_open && event.inventory) take_inventory(event.node, *event.inventory);
+    if (options_.cluster.is_open && event.inventory) take_inventory(event.node, *event.inventory, now);
     if (event.kind == Kind::node_resized) return;
     const bool usable = event.kind == Kind::node_back || event.kind == Kind::node_added;
     bool changed = false;
@@ -188,20 +196,23 @@ void LiveScheduler::take_node_event(const EngineEvent& event, Moment now) {
                                                                 : "was lost";
     if (!usable) queue_.close_node(event.node, what, now.unix_s);
     log_warn("a node " + what, {{"node", event.node}, {"why", event.message}});
-    if (is_removed) remove_node(event.node);
+    if (is_removed) remove_node(event.node, now);
 }
 
-void LiveScheduler::take_inventory(const std::string& node, const NodeInventory& inventory) {
+void LiveScheduler::take_inventory(const std::string& node, const NodeInventory& inventory, Moment now) {
     const auto known = inventory_.find(node);
     if (known != inventory_.end() && known->second == inventory) return;
     inventory_.insert_or_assign(node, inventory);
     unsaved_nodes_.insert(node);
+    removed_nodes_.erase(node);
     set_node(node, inventory);
+    queue_.shrink_node(node, now.unix_s);
     log_info("a node's GPUs", {{"node", node}, {"gpus", inventory.gpus}, {"type", inventory.gpu_type}});
 }
 
-void LiveScheduler::remove_node(const std::string& node) {
-    inventory_.erase(node);
+void LiveScheduler::remove_node(const std::string& node, Moment now) {
+    queue_.stop_on_removed_node(node, now.unix_s);
+    if (inventory_.erase(node) > 0) removed_nodes_.insert(node);
     unsaved_nodes_.insert(node);
     for (const std::uint32_t n : queue_.nodes_named(node)) {
         options_.cluster.nodes[n].gpus = 0;
@@ -210,13 +221,33 @@ void LiveScheduler::remove_node(const std::string& node) {
     places_changed_ = true;
 }
 
+std::uint32_t LiveScheduler::type_named(const std::string& name) {
+    std::vector<std::string>& types = options_.cluster.gpu_types;
+    auto named = std::ranges::find(types, name);
+    if (named == types.end()) named = types.insert(named, name);
+    return static_cast<std::uint32_t>(named - types.begin());
+}
+
+// A job may run on a machine whose GPUs were given another type since. It keeps the node of the former type.
+void LiveScheduler::restore_nodes_of(const Allotment& held) {
+    std::vector<GpuNode>& nodes = options_.cluster.nodes;
+    const std::uint32_t type = type_named(held.gpu_type);
+    for (const NamedGpus& share : held.gpus) {
+        const auto same_name = queue_.nodes_named(share.node);
+        const bool is_there =
+            std::ranges::any_of(same_name, [&](std::uint32_t n) { return nodes[n].gpu_type == type; });
+        if (is_there || !inventory_.contains(share.node)) continue;
+        const auto added = static_cast<std::uint32_t>(nodes.size());
+        nodes.push_back({.name = share.node, .gpu_type = type, .gpus = 0, .usable = false});
+        queue_.add_node(added);
+        options_.placer->set_node(added, nodes[added]);
+    }
+}
+
 // Gives a node the GPUs of its inventory. A machine whose GPUs are of another type now is another node of that name.
 void LiveScheduler::set_node(const std::string& name, const NodeInventory& inventory) {
     GpuCluster& gpus = options_.cluster;
-    const std::string& type_name = inventory.gpu_type.empty() ? options_.gpu_type : inventory.gpu_type;
-    auto named = std::ranges::find(gpus.gpu_types, type_name);
-    if (named == gpus.gpu_types.end()) named = gpus.gpu_types.insert(named, type_name);
-    const auto type = static_cast<std::uint32_t>(named - gpus.gpu_types.begin());
+    const std::uint32_t type = type_named(inventory.gpu_type.empty() ? options_.gpu_type : inventory.gpu_type);
     const auto same_name = queue_.nodes_named(name);
     const std::vector<std::uint32_t> nodes(same_name.begin(), same_name.end());
     bool usable = true;
@@ -228,7 +259,7 @@ void LiveScheduler::set_node(const std::string& name, const NodeInventory& inven
         found = found || is_same_type;
         node.gpus = is_same_type ? inventory.gpus : 0;
     }
-    const std::uint32_t added = found ? kNoNode : slot_for_node(name);
+    const std::uint32_t added = found ? kNoNode : slot_for_node();
     if (!found) {
         gpus.nodes[added] = {.name = name, .gpu_type = type, .gpus = inventory.gpus, .usable = usable};
         queue_.add_node(added);
@@ -242,15 +273,22 @@ void LiveScheduler::set_node(const std::string& name, const NodeInventory& inven
 }
 
 // Returns the index of a node that was removed and is not in use, or a new one at the end.
-std::uint32_t LiveScheduler::slot_for_node(const std::string& name) {
+std::uint32_t LiveScheduler::slot_for_node() {
     std::vector<GpuNode>& nodes = options_.cluster.nodes;
-    for (std::uint32_t n = 0; n < nodes.size(); ++n) {
-        if (nodes[n].gpus > 0 || nodes[n].name == name) continue;
-        const std::string former = nodes[n].name;
-        if (inventory_.contains(former) || queue_.uses_node(former)) continue;
-        if (queue_.nodes_named(former).size() > 1) continue;
-        queue_.forget_node(former);
-        return n;
+    // Once for all nodes that come at a time.
+    if (free_slots_.empty() && !std::exchange(removed_are_swept_, true)) {
+        const auto in_use = queue_.nodes_in_use();
+        std::erase_if(removed_nodes_, [&](const std::string& name) {
+            if (in_use.contains(name)) return false;
+            for (const std::uint32_t n : queue_.nodes_named(name)) free_slots_.push_back(n);
+            queue_.forget_node(name);
+            return true;
+        });
+    }
+    if (!free_slots_.empty()) {
+        const std::uint32_t slot = free_slots_.back();
+        free_slots_.pop_back();
+        return slot;
     }
     nodes.emplace_back();
     return static_cast<std::uint32_t>(nodes.size() - 1);
@@ -351,8 +389,11 @@ void LiveScheduler::save() {
         for (const Done& done : std::exchange(wait_for_save_, {})) done({});
         return tell_engine(events_taken_);
     }
-    queue_.note_cells();
     LiveRecord change;
+    std::set<std::string> nodes = add_unsaved_nodes(change);
+    // The jobs may have GPUs of any of these nodes, so they come with the last of them.
+    if (!unsaved_nodes_.empty()) return save_nodes(change, std::move(nodes));
+    queue_.note_cells();
     std::vector<JobId> dropped;
     for (const JobId id : queue_.unsaved()) {
         const auto at = queue_.jobs().find(id);
@@ -363,12 +404,6 @@ void LiveScheduler::save() {
             record = at->second;
         }
     }
-    std::set<std::string> nodes = std::exchange(unsaved_nodes_, {});
-    for (const std::string& node : nodes) {
-        const auto at = inventory_.find(node);
-        change.nodes[node] = at == inventory_.end() ? std::nullopt : std::optional(at->second);
-    }
-    if (!nodes.empty()) change.gpu_types = options_.cluster.gpu_types;
     const bool with_progress = progress_unsaved_;
     if (with_progress) change.tenants = gpu_time_by_tenant_;
     queue_.saving();
@@ -379,22 +414,58 @@ void LiveScheduler::save() {
                    waiting = std::move(waiting)](const Result<void>& result) {
         saving_ = false;
         finish_save(dropped, nodes, with_progress, events, result);
-        for (const Done& done : waiting) {
-            done(result ? Result<void>()
-                        : fail(ErrorCode::unavailable, "the queue cannot be saved at present (" +
-                                                           result.error().message + "); saving is retried"));
-        }
+        answer_waiting(waiting, result);
         // Save the next change now, so that its callers wait only for the disk, not for a tick.
         if (!wait_for_save_.empty()) save();
     });
 }
 
+// Moves some of the unsaved nodes to the change, as a store takes changes of a limited size only. Returns their names.
+std::set<std::string> LiveScheduler::add_unsaved_nodes(LiveRecord& change) {
+    std::set<std::string> nodes;
+    std::size_t bytes = 0;
+    while (!unsaved_nodes_.empty() && nodes.size() < kNodesPerChange && bytes < kNodeBytesPerChange) {
+        const auto at = inventory_.find(*unsaved_nodes_.begin());
+        bytes += unsaved_nodes_.begin()->size();
+        auto& record = change.nodes[*unsaved_nodes_.begin()];
+        if (at != inventory_.end()) {
+            record = at->second;
+            for (const auto& [key, label] : at->second.labels) bytes += key.size() + label.size();
+        }
+        nodes.insert(unsaved_nodes_.extract(unsaved_nodes_.begin()));
+    }
+    if (!nodes.empty()) change.gpu_types = options_.cluster.gpu_types;
+    return nodes;
+}
+
+void LiveScheduler::save_nodes(const LiveRecord& change, std::set<std::string> nodes) {
+    saving_ = true;
+    save_(change, [this, nodes = std::move(nodes)](const Result<void>& result) {
+        saving_ = false;
+        if (result) return save();
+        note_failed_save(nodes, result.error());
+        answer_waiting(std::exchange(wait_for_save_, {}), result);
+    });
+}
+
+void LiveScheduler::note_failed_save(const std::set<std::string>& nodes, const Error& error) {
+    if (counts_.saves_failed++ == 0) log_error("the queue could not be saved", {{"error", error.message}});
+    unsaved_nodes_.insert(nodes.begin(), nodes.end());
+}
+
+void LiveScheduler::answer_waiting(const std::vector<Done>& waiting, const Result<void>& result) {
+    for (const Done& done : waiting) {
+        done(result ? Result<void>()
+                    : fail(ErrorCode::unavailable,
+                           "the queue cannot be saved at present (" + result.error().message + "); saving is retried"));
+    }
+}
+
 void LiveScheduler::finish_save(std::span<const JobId> dropped, const std::set<std::string>& nodes, bool with_progress,
                                 std::uint64_t events, const Result<void>& result) {
     if (!result) {
-        if (counts_.saves_failed++ == 0) log_error("the queue could not be saved", {{"error", result.error().message}});
+        note_failed_save(nodes, result.error());
         queue_.save_failed();
-        unsaved_nodes_.insert(nodes.begin(), nodes.end());
         progress_unsaved_ = progress_unsaved_ || with_progress;
         return;
     }

@@ -109,16 +109,22 @@ private:
 
     void take_events(Moment now);
     void take_node_event(const EngineEvent& event, Moment now);
-    void take_inventory(const std::string& node, const NodeInventory& inventory);
-    void remove_node(const std::string& node);
+    void take_inventory(const std::string& node, const NodeInventory& inventory, Moment now);
+    void remove_node(const std::string& node, Moment now);
     void set_node(const std::string& name, const NodeInventory& inventory);
-    std::uint32_t slot_for_node(const std::string& name);
+    std::uint32_t type_named(const std::string& name);
+    void restore_nodes_of(const Allotment& held);
+    std::uint32_t slot_for_node();
     void account(double now_s);
     void decide_now(Moment now);
     void note_ideals(const StorageView& view);
     void update_turns(double now_s);
     void count_waits();
     void save();
+    std::set<std::string> add_unsaved_nodes(LiveRecord& change);
+    void save_nodes(const LiveRecord& change, std::set<std::string> nodes);
+    void note_failed_save(const std::set<std::string>& nodes, const Error& error);
+    static void answer_waiting(const std::vector<Done>& waiting, const Result<void>& result);
     // `dropped`: the jobs that were removed from the history.
     void finish_save(std::span<const JobId> dropped, const std::set<std::string>& nodes, bool with_progress,
                      std::uint64_t events, const Result<void>& result);
@@ -135,11 +141,14 @@ private:
     JobQueue queue_;
     std::map<std::string, NodeInventory> inventory_;
     std::set<std::string> unsaved_nodes_;
-    bool places_changed_ = false;      // nodes have other GPUs since the queue was told
-    double connected_since_s_ = 0;     // when the engine was last seen without a connection
-    std::uint64_t events_taken_ = 0;   // from the engine
-    bool saving_ = false;              // a change is being put on record; the next waits for it
-    std::vector<Done> wait_for_save_;  // waiting for the next change to be put on record
+    std::set<std::string> removed_nodes_;  // known to the queue still, as jobs had GPUs there
+    bool removed_are_swept_ = false;
+    std::vector<std::uint32_t> free_slots_;  // of nodes that were removed
+    bool places_changed_ = false;            // nodes have other GPUs since the queue was told
+    double connected_since_s_ = 0;           // when the engine was last seen without a connection
+    std::uint64_t events_taken_ = 0;         // from the engine
+    bool saving_ = false;                    // a change is being put on record; the next waits for it
+    std::vector<Done> wait_for_save_;        // waiting for the next change to be put on record
     std::map<JobId, SentToEngine> sent_to_engine_;
     std::set<JobId> registered_;  // jobs with JobRecord::registered set
     std::map<std::string, GpuTime> gpu_time_by_tenant_;

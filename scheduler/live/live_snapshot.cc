@@ -91,6 +91,7 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
     for (const std::string& node : view.nodes) nodes_of_.push_back(queue.nodes_named(node));
     near_.begin(view.cached_on.size());
     std::vector<std::uint32_t> held(cluster.nodes.size());
+    std::vector<std::uint32_t> held_unusable(cluster.nodes.size());
     for (const JobId id : ids_) {
         JobRecord& job = queue.job(id);
         fill(job, view);
@@ -104,6 +105,7 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
                 held[share.node] += share.count();
                 continue;
             }
+            held_unusable[share.node] += share.count();
             types_[node.gpu_type].gpus += share.count();
             job.spec.preemptible = false;
         }
@@ -112,6 +114,13 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
     for (std::uint32_t n = 0; n < held.size(); ++n) {
         const GpuNode& node = cluster.nodes[n];
         types_[node.gpu_type].gpus += held[n] - std::min(held[n], node.gpus);
+        if (!cluster.is_open || !node.usable || node.gpus == 0) continue;
+        // Jobs that began when the machine's GPUs were of another type have them still.
+        std::uint32_t of_others = 0;
+        for (const std::uint32_t other : queue.nodes_named(node.name)) {
+            if (other != n) of_others += held[other] + held_unusable[other];
+        }
+        types_[node.gpu_type].gpus -= std::min(of_others, node.gpus - std::min(held[n], node.gpus));
     }
     snapshot_ = {.now_s = now_s,
                  .gpu_types = types_,

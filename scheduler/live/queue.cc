@@ -1,6 +1,7 @@
 #include "scheduler/live/queue.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <functional>
@@ -27,6 +28,10 @@ std::string how_it_ended(const EngineEvent& event) {
 // The account of a submitter: a user of this machine, or a token.
 std::string account_of(const Submission& job) {
     return job.user ? "uid " + std::to_string(job.user->uid) : "token " + job.submitter;
+}
+
+bool is_on_node(const std::optional<Allotment>& on, std::string_view node) {
+    return on && std::ranges::find(on->gpus, node, &NamedGpus::node) != on->gpus.end();
 }
 
 // True if somebody other than the scheduler stopped the job: an operator, a service manager, a machine that shuts down.
@@ -229,23 +234,68 @@ void JobQueue::take(const EngineEvent& event, double now_s) {
     }
 }
 
+bool JobQueue::is_expected_on(const JobRecord& job, std::string_view node) const {
+    return (job.phase == Phase::placed && is_on_node(job.held, node)) ||
+           (job.phase == Phase::stopping && is_on_node(job.next, node));
+}
+
+void JobQueue::give_up_place(JobRecord& job, const std::string& why, double now_s) {
+    changed_.insert(job.id);
+    add_log(job, now_s, why + " before the job began there");
+    release(job, now_s);
+    if (job.phase == Phase::placed) {
+        requeue(job, now_s);
+    } else {
+        stop(job, StopCause::preempted);
+    }
+}
+
 void JobQueue::close_node(std::string_view node, std::string_view what, double now_s) {
-    const auto is_on_node = [&](const std::optional<Allotment>& on) {
-        return on && std::ranges::find(on->gpus, node, &NamedGpus::node) != on->gpus.end();
-    };
     for (const JobId id : active_) {
         JobRecord& job = jobs_.at(id);
-        const bool was_placed = job.phase == Phase::placed && is_on_node(job.held);
-        const bool was_moving = job.phase == Phase::stopping && is_on_node(job.next);
-        if (!was_placed && !was_moving) continue;
-        changed_.insert(id);
-        add_log(job, now_s, "node " + std::string(node) + " " + std::string(what) + " before the job began there");
-        release(job, now_s);
-        if (was_placed) {
-            requeue(job, now_s);
-        } else {
-            stop(job, StopCause::preempted);
+        if (!is_expected_on(job, node)) continue;
+        give_up_place(job, "node " + std::string(node) + " " + std::string(what), now_s);
+    }
+}
+
+std::uint32_t JobQueue::gpus_held_on(std::string_view node) const {
+    std::uint32_t held = 0;
+    for (const JobId id : active_) {
+        const Allotment* const placed = jobs_.at(id).placed();
+        if (placed == nullptr || placed->packed_with) continue;
+        for (const NamedGpus& share : placed->gpus) {
+            if (share.node == node) held += static_cast<std::uint32_t>(std::popcount(share.gpus));
         }
+    }
+    return held;
+}
+
+void JobQueue::shrink_node(std::string_view node, double now_s) {
+    std::uint32_t gpus = 0;
+    std::string_view type;
+    for (const std::uint32_t n : nodes_named(node)) {
+        gpus += cluster_.nodes[n].gpus;
+        if (cluster_.nodes[n].gpus > 0) type = cluster_.gpu_types[cluster_.nodes[n].gpu_type];
+    }
+    std::uint32_t held = gpus_held_on(node);
+    for (auto id = active_.rbegin(); id != active_.rend(); ++id) {
+        JobRecord& job = jobs_.at(*id);
+        if (!is_expected_on(job, node)) continue;
+        if (held <= gpus && job.placed()->gpu_type == type) continue;
+        give_up_place(job, "node " + std::string(node) + " was given other GPUs", now_s);
+        held = gpus_held_on(node);
+    }
+}
+
+void JobQueue::stop_on_removed_node(std::string_view node, double now_s) {
+    for (const JobId id : active_) {
+        JobRecord& job = jobs_.at(id);
+        if (job.phase == Phase::stopping || !is_with_engine(job.phase) || !is_on_node(job.held, node)) continue;
+        changed_.insert(id);
+        ++counts_.evictions;
+        add_log(job, now_s, "node " + std::string(node) + " was removed: the job is stopped");
+        release(job, now_s);
+        stop(job, StopCause::node_removed);
     }
 }
 
@@ -277,6 +327,7 @@ void JobQueue::finish_stop(JobRecord& job, double now_s) {
     const StopCause cause = std::exchange(job.stop_cause, StopCause::none);
     if (cause == StopCause::cancelled) return end(job, Phase::cancelled, job.end_reason, now_s);
     if (cause == StopCause::start_timeout) return requeue_later(job, now_s);
+    if (cause == StopCause::node_removed) return requeue(job, now_s);
     ++job.state.preemptions;
     ++counts_.preemptions;
     if (cause == StopCause::moved) {
@@ -332,7 +383,8 @@ void JobQueue::requeue_later(JobRecord& job, double now_s) {
 
 void JobQueue::handle_loss(JobRecord& job, const EngineEvent& event, double now_s) {
     if (is_stop_from_outside(job, event)) return handle_stop_from_outside(job, event, now_s);
-    if (job.stop_cause == StopCause::start_timeout) return finish_stop(job, now_s);
+    const bool cause_is_known = job.stop_cause == StopCause::start_timeout || job.stop_cause == StopCause::node_removed;
+    if (cause_is_known) return finish_stop(job, now_s);
     ++counts_.lost;
     const bool got_on = job.phase == Phase::running && now_s - job.state.started_s >= kProgressAtLeast_s;
     job.lost = got_on ? 1 : job.lost + 1;

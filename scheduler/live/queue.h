@@ -94,8 +94,8 @@ public:
     void forget_node(const std::string& name) { nodes_by_name_.erase(name); }
     // Handles that nodes have other GPUs: what is known of places for shapes no longer holds.
     void forget_places_for_shapes();
-    // True if a job that has not ended has GPUs of a node of this name, or will have them.
-    bool uses_node(std::string_view name) const;
+    // Returns the names of the nodes of which jobs that have not ended have GPUs, or will have them.
+    std::set<std::string, std::less<>> nodes_in_use() const;
     void set_waits_for(JobId job, WaitsFor why, const std::string& text, double now_s);
     // Moves placed jobs whose GPUs are clear to `starting`.
     void begin_starts(double now_s);
@@ -104,6 +104,11 @@ public:
     // Handles that a node takes no more jobs. A job placed there that has not begun waits again; a job moving there
     // stops instead. `what`: what became of the node, for the log ("was lost").
     void close_node(std::string_view node, std::string_view what, double now_s);
+    // Handles that a node has fewer GPUs, or GPUs of another type. Jobs that have not begun there give up their places,
+    // the latest first, until the others fit.
+    void shrink_node(std::string_view node, double now_s);
+    // Stops the attempts that have GPUs of a node which has gone for good. Their jobs wait again.
+    void stop_on_removed_node(std::string_view node, double now_s);
     // Stops the attempts that the engine has not begun within `timeout_s`, counted from `since_s` at the earliest.
     // Their jobs wait again.
     void time_out_starts(double timeout_s, double since_s, double now_s);
@@ -139,6 +144,11 @@ public:
 private:
     Allotment allotment_of(const Start& start, std::span<const JobId> ids) const;
     std::vector<HeldCell> cells_of(const Allotment& held) const;
+    // True if the job has GPUs of the node where it has not begun: it is placed there, or moves there.
+    bool is_expected_on(const JobRecord& job, std::string_view node) const;
+    // Takes from a job its place on a node where it has not begun.
+    void give_up_place(JobRecord& job, const std::string& why, double now_s);
+    std::uint32_t gpus_held_on(std::string_view node) const;
     void preempt(JobRecord& job, std::string_view reason, double now_s);
     void place(JobRecord& job, Allotment held, bool moved, double now_s);
     void stop(JobRecord& job, StopCause cause);
@@ -163,6 +173,9 @@ private:
     // The GPUs that stopping jobs still hold, by node.
     using LeavingGpus = std::unordered_map<std::string_view, std::uint64_t>;
     LeavingGpus leaving_gpus() const;
+    // The number of GPUs that jobs with the engine hold, by node.
+    using UsedGpus = std::unordered_map<std::string_view, std::uint32_t>;
+    UsedGpus used_gpus() const;
     // Releases the job's GPUs in the placer, if it has any there. Its guests take them over.
     void release(const JobRecord& job, double now_s);
 

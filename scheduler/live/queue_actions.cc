@@ -1,6 +1,7 @@
 // The part of JobQueue that applies decisions and resumes after a restart.
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "scheduler/live/queue.h"
@@ -70,14 +71,16 @@ void JobQueue::forget_places_for_shapes() {
     for (const JobId id : active_) jobs_.at(id).types_for_shape.clear();
 }
 
-bool JobQueue::uses_node(std::string_view name) const {
-    const auto is_there = [&](const std::optional<Allotment>& on) {
-        return on && std::ranges::find(on->gpus, name, &NamedGpus::node) != on->gpus.end();
-    };
-    return std::ranges::any_of(active_, [&](JobId id) {
+std::set<std::string, std::less<>> JobQueue::nodes_in_use() const {
+    std::set<std::string, std::less<>> names;
+    for (const JobId id : active_) {
         const JobRecord& job = jobs_.at(id);
-        return is_there(job.held) || is_there(job.next);
-    });
+        for (const std::optional<Allotment>* const on : {&job.held, &job.next}) {
+            if (!*on) continue;
+            for (const NamedGpus& share : (*on)->gpus) names.insert(share.node);
+        }
+    }
+    return names;
 }
 
 void JobQueue::note_cells() {
@@ -231,15 +234,44 @@ JobQueue::LeavingGpus JobQueue::leaving_gpus() const {
     return leaving;
 }
 
+JobQueue::UsedGpus JobQueue::used_gpus() const {
+    UsedGpus used;
+    for (const JobId id : active_) {
+        const JobRecord& job = jobs_.at(id);
+        if (!is_with_engine(job.phase) || job.held->packed_with) continue;
+        for (const NamedGpus& share : job.held->gpus)
+            used[share.node] += static_cast<std::uint32_t>(std::popcount(share.gpus));
+    }
+    return used;
+}
+
 void JobQueue::begin_starts(double now_s) {
+    const bool any = std::ranges::any_of(active_, [&](JobId id) { return jobs_.at(id).phase == Phase::placed; });
+    if (!any) return;
     const LeavingGpus leaving = leaving_gpus();
+    // The GPUs of an open cluster are counted only: those of a stopping job may have other numbers than those that it
+    // keeps from the next job.
+    UsedGpus used = cluster_.is_open ? used_gpus() : UsedGpus();
+    const auto gpus_of = [&](std::string_view name) {
+        std::uint32_t gpus = 0;
+        for (const std::uint32_t n : nodes_named(name)) gpus += cluster_.nodes[n].gpus;
+        return gpus;
+    };
     const auto is_clear = [&](const NamedGpus& share) {
         const auto found = leaving.find(share.node);
         return found == leaving.end() || (found->second & share.gpus) == 0;
     };
+    const auto has_room = [&](const NamedGpus& share) {
+        return used[share.node] + static_cast<std::uint32_t>(std::popcount(share.gpus)) <= gpus_of(share.node);
+    };
     for (const JobId id : active_) {
         JobRecord& job = jobs_.at(id);
         if (job.phase != Phase::placed || !std::ranges::all_of(job.held->gpus, is_clear)) continue;
+        if (cluster_.is_open && !job.held->packed_with) {
+            if (!std::ranges::all_of(job.held->gpus, has_room)) continue;
+            for (const NamedGpus& share : job.held->gpus)
+                used[share.node] += static_cast<std::uint32_t>(std::popcount(share.gpus));
+        }
         job.phase = Phase::starting;
         ++job.attempt;
         ++counts_.starts;
@@ -287,7 +319,10 @@ void JobQueue::place_restored(double now_s) {
         const Allotment* const held = job.placed();
         if (held != nullptr) (held->packed_with ? guests : hosts).push_back(&job);
     }
-    // Rows of older daemons name no cells, so their jobs are placed last.
+    // Jobs that run come before jobs that have not begun. Rows of older daemons name no cells, so their jobs are placed
+    // last.
+    const auto runs_there = [](const JobRecord& job) { return is_with_engine(job.phase) && !job.next; };
+    std::ranges::stable_partition(hosts, [&](const JobRecord* job) { return runs_there(*job); });
     std::ranges::stable_partition(hosts, [](const JobRecord* job) { return !job->placed()->cells.empty(); });
     const auto give_up = [&](JobRecord& job) {
         changed_.insert(job.id);
@@ -310,7 +345,8 @@ void JobQueue::place_restored(double now_s) {
                                    .priority = job.asked.priority,
                                    .opportunistic = opportunistic,
                                    .near = {},
-                                   .cells = cells};
+                                   .cells = cells,
+                                   .runs_there = runs_there(job)};
         if (placement.empty() || !placer_.place_at(request, placement)) return false;
         placed.insert(job.id);
         return true;

@@ -19,22 +19,89 @@ GpuCluster usable(GpuCluster cluster) {
 
 FreePool::FreePool(const GpuCluster& cluster) : is_open_(cluster.is_open), free_(cluster), idle_(usable(cluster)) {
     nodes_.reserve(cluster.nodes.size());
-    for (const GpuNode& node : cluster.nodes) nodes_.push_back({.gpus = node.gpus});
+    for (const GpuNode& node : cluster.nodes) {
+        if (is_open_) by_name_[node.name].push_back(static_cast<std::uint32_t>(nodes_.size()));
+        nodes_.push_back({.name = node.name, .gpus = node.gpus, .taken = 0, .kept = {}});
+    }
 }
 
-std::uint64_t FreePool::Node::free() const {
-    const auto used = static_cast<std::uint32_t>(std::popcount(taken));
-    return lowest_bits(~taken, gpus - std::min(used, gpus));
+std::span<const std::uint32_t> FreePool::machine_of(const std::uint32_t& node) const {
+    if (!is_open_) return {&node, 1};
+    return by_name_.at(nodes_[node].name);
+}
+
+FreePool::Machine FreePool::count_machine(std::span<const std::uint32_t> nodes) const {
+    Machine machine;
+    for (const std::uint32_t n : nodes) {
+        machine.gpus += nodes_[n].gpus;
+        machine.used += static_cast<std::uint32_t>(std::popcount(nodes_[n].taken));
+    }
+    return machine;
+}
+
+// Counts the free GPUs: of a machine that was made smaller as many as it has left, whatever their numbers.
+void FreePool::update_free(std::uint32_t node) {
+    const std::span<const std::uint32_t> machine = machine_of(node);
+    const std::uint32_t used = count_machine(machine).used;
+    for (const std::uint32_t n : machine) {
+        free_.set(n, lowest_bits(~nodes_[n].taken, nodes_[n].gpus - std::min(used, nodes_[n].gpus)));
+    }
 }
 
 void FreePool::set_node(std::uint32_t node, const GpuNode& now) {
     LARDER_ASSERT(is_open_ && node <= nodes_.size());
-    if (node == nodes_.size()) nodes_.emplace_back();
+    const bool is_new = node == nodes_.size();
+    if (is_new) nodes_.emplace_back();
+    if (is_new || nodes_[node].name != now.name) {
+        if (!is_new) {
+            const auto former = by_name_.find(nodes_[node].name);
+            std::erase(former->second, node);
+            if (former->second.empty()) by_name_.erase(former);
+        }
+        by_name_[now.name].push_back(node);
+        nodes_[node].name = now.name;
+        nodes_[node].kept.clear();
+    }
     nodes_[node].gpus = now.gpus;
-    free_.set_node(node, now, nodes_[node].free());
+    free_.set_node(node, now, 0);
+    update_free(node);
+    note_kept(node);
     GpuNode idle = now;
     idle.usable = true;
     idle_.set_node(node, idle, lowest_bits(~0ULL, now.gpus));
+}
+
+void FreePool::note_kept(std::uint32_t node) {
+    const std::span<const std::uint32_t> machine = machine_of(node);
+    const Machine count = count_machine(machine);
+    if (count.used <= count.gpus) return;
+    for (const std::uint32_t n : machine) nodes_[n].kept.clear();
+    for (const auto& [job, taken] : placed_) {
+        for (const NodeGpus& share : taken.placement) {
+            if (std::ranges::find(machine, share.node) == machine.end()) continue;
+            nodes_[share.node].kept.emplace_back(job, share.gpus);
+        }
+    }
+}
+
+bool FreePool::is_kept(JobId job, const NodeGpus& share) const {
+    return std::ranges::any_of(nodes_[share.node].kept, [&](const std::pair<JobId, std::uint64_t>& kept) {
+        return kept.first == job && (share.gpus & ~kept.second) == 0;
+    });
+}
+
+bool FreePool::only_kept_jobs_on(std::uint32_t node) const {
+    return std::ranges::all_of(machine_of(node), [&](std::uint32_t n) {
+        std::uint64_t others = nodes_[n].taken;
+        for (const auto& [job, _] : nodes_[n].kept) {
+            const auto at = placed_.find(job);
+            if (at == placed_.end()) continue;
+            for (const NodeGpus& share : at->second.placement) {
+                if (share.node == n && is_kept(job, share)) others &= ~share.gpus;
+            }
+        }
+        return others == 0;
+    });
 }
 
 Result<void> FreePool::check(const PlaceRequest& request) const {
@@ -80,7 +147,7 @@ std::optional<Placed> FreePool::place_with_evictions(const PlaceRequest& request
     // Jobs whose GPUs are not needed after all stay.
     std::ranges::reverse(released);
     for (auto& [job, taken] : released) {
-        if (is_still_free(taken.placement, placed)) {
+        if (is_free(job, taken.placement, false)) {
             put(job, std::move(taken));
         } else {
             placed->evicted.push_back(job);
@@ -94,8 +161,11 @@ bool FreePool::place_at(const PlaceRequest& request, const Placement& placement)
     const bool may_use = std::ranges::all_of(placement, [&](const NodeGpus& share) {
         return (request.runs_there || free_.usable(share.node)) && free_.gpu_type(share.node) == request.gpu_type;
     });
-    if (placement.empty() || !may_use || !is_free(placement)) return false;
+    if (placement.empty() || !may_use || !is_free(request.job, placement, request.runs_there)) return false;
     take(request, placement);
+    if (is_open_ && request.runs_there) {
+        for (const NodeGpus& share : placement) note_kept(share.node);
+    }
     return true;
 }
 
@@ -112,24 +182,16 @@ bool FreePool::set_opportunistic(JobId job, bool opportunistic) {
     return true;
 }
 
-bool FreePool::is_free(const Placement& placement) const {
+// True if no other job has these GPUs. A job of an open cluster needs room on the machine, too, unless it was there
+// when the machine got fewer GPUs, and no job has come since.
+bool FreePool::is_free(JobId job, const Placement& placement, bool runs_there) const {
     return std::ranges::all_of(placement, [&](const NodeGpus& share) {
         const Node& node = nodes_[share.node];
-        return (node.taken & share.gpus) == 0 && (is_open_ || node.has(share.gpus));
-    });
-}
-
-// True if a job may have its former GPUs back beside what was placed since. A node that was made smaller may have more
-// jobs than it has GPUs for, but takes no others.
-bool FreePool::is_still_free(const Placement& former, const std::optional<Placed>& placed) const {
-    if (!placed) return true;
-    const auto is_elsewhere = [&](const NodeGpus& share) {
-        return std::ranges::find(placed->placement, share.node, &NodeGpus::node) == placed->placement.end();
-    };
-    return std::ranges::all_of(former, [&](const NodeGpus& share) {
-        const Node& node = nodes_[share.node];
-        const auto used = static_cast<std::uint32_t>(std::popcount(node.taken | share.gpus));
-        return (node.taken & share.gpus) == 0 && (is_elsewhere(share) || used <= node.gpus);
+        if ((node.taken & share.gpus) != 0) return false;
+        if (!is_open_) return node.has(share.gpus);
+        const Machine machine = count_machine(machine_of(share.node));
+        return runs_there || machine.used + share.count() <= machine.gpus ||
+               (is_kept(job, share) && only_kept_jobs_on(share.node));
     });
 }
 
@@ -140,7 +202,7 @@ void FreePool::take(const PlaceRequest& request, const Placement& placement) {
 void FreePool::put(JobId job, Taken taken) {
     for (const NodeGpus& share : taken.placement) {
         nodes_[share.node].taken |= share.gpus;
-        free_.set(share.node, nodes_[share.node].free());
+        update_free(share.node);
     }
     if (taken.opportunistic) opportunistic_.emplace(taken.arrival, job);
     placed_.emplace(job, std::move(taken));
@@ -153,7 +215,7 @@ FreePool::Taken FreePool::release_gpus(JobId job) {
     placed_.erase(found);
     for (const NodeGpus& share : taken.placement) {
         nodes_[share.node].taken &= ~share.gpus;
-        free_.set(share.node, nodes_[share.node].free());
+        update_free(share.node);
     }
     if (taken.opportunistic) opportunistic_.erase({taken.arrival, job});
     return taken;

@@ -44,7 +44,8 @@ struct PlaceRequest {
     // cannot be bound.
     std::span<const HeldCell> cells = {};
     const GangShape* shape = nullptr;  // JobSpec::shape; null: free
-    // For place_at(): the job runs there, so the nodes may be lost or drained.
+    // For place_at(): the job runs there, so the nodes may be lost or drained, and those of an open cluster may have
+    // fewer GPUs than their jobs hold.
     bool runs_there = false;
 
     std::span<const std::uint32_t> pods() const {

@@ -109,13 +109,24 @@ TEST_F(Inventory, RemovedNodeTakesNoJobAndItsJobWaitsAgainOnceItHasEnded) {
     EXPECT_EQ(phase(id), Phase::starting);
 }
 
-TEST_F(Inventory, JobOfARemovedNodeIsStoppedAfterARestart) {
+TEST_F(Inventory, JobOfARemovedNodeIsStoppedAndItsLogSaysWhy) {
     tell(Kind::node_added, "a", 4);
     const JobId id = start(4);
+    saving_fails = true;
     tell(Kind::node_removed, "a");
-    restart();
+    EXPECT_THAT(engine.stops, IsEmpty()) << "the stop is not on record";
+    saving_fails = false;
     tick();
     EXPECT_THAT(engine.stops, ElementsAre(MemoryEngine::Attempt{id, 1}));
+    restart();
+    tick();
+    EXPECT_EQ(engine.stops.size(), 2u) << "the stop is repeated after a restart";
+    EXPECT_EQ(job(id).log.back().text, "node a was removed: the job is stopped");
+    engine.tell_ended({id, 1}, 0, true);
+    tick();
+    EXPECT_EQ(phase(id), Phase::waiting);
+    EXPECT_EQ(live->queue().counts().lost, 0u);
+    EXPECT_EQ(job(id).state.preemptions, 0u);
 }
 
 TEST_F(Inventory, DrainedNodeThatIsResizedStaysDrained) {
@@ -146,14 +157,67 @@ TEST_F(Inventory, LastKnownNodesOutliveARestart) {
     EXPECT_GT(job(id).state.ran_s_by_type.at(1), 0) << "h100 is the second type, gpu the first";
 }
 
-TEST_F(Inventory, NodeWhoseGpusAreReplacedKeepsItsJobs) {
+TEST_F(Inventory, NodeWhoseGpusAreReplacedKeepsItsJobsAndTheirGpus) {
     tell(Kind::node_added, "a", 4, "k80");
     const JobId old = start(2, "k80");
     tell(Kind::node_back, "a", 4, "h100");
     EXPECT_EQ(phase(old), Phase::running);
-    EXPECT_THAT(nodes_of(start(4, "h100")), ElementsAre("a"));
+    EXPECT_THAT(nodes_of(start(2, "h100")), ElementsAre("a"));
+    const JobId waits = submit(job_with_gpus(2));
+    tick(20);
+    EXPECT_EQ(phase(waits), Phase::waiting) << "two of four are the old job's";
     EXPECT_EQ(try_submit(job_with_gpus(5)).error().code, ErrorCode::no_space);
     end(old);
+    EXPECT_EQ(phase(waits), Phase::starting);
+    EXPECT_EQ(job(waits).held->gpu_type, "h100");
+}
+
+TEST_F(Inventory, JobOfAMachineThatGotAnotherTypeOutlivesARestart) {
+    tell(Kind::node_added, "a", 4, "k80");
+    const JobId old = start(2, "k80");
+    tell(Kind::node_back, "a", 4, "h100");
+    restart();
+    const JobId waits = submit(job_with_gpus(4));
+    tick(20);
+    EXPECT_EQ(phase(old), Phase::running);
+    EXPECT_THAT(engine.stops, IsEmpty());
+    EXPECT_EQ(phase(waits), Phase::waiting);
+    end(old);
+    EXPECT_EQ(phase(waits), Phase::starting);
+}
+
+TEST_F(Inventory, JobThatHasNotBegunGivesUpItsPlaceOnANodeThatShrinks) {
+    use_shortest_first();
+    tell(Kind::node_added, "a", 8);
+    const JobId first = start(4);
+    const JobId second = start(4);
+    Submission shorter = job_with_gpus(8);
+    shorter.priority = 1;
+    const JobId placed = submit(shorter);
+    tick();
+    ASSERT_EQ(phase(placed), Phase::placed) << "it waits for the others to leave";
+    tell(Kind::node_resized, "a", 4);
+    EXPECT_EQ(phase(placed), Phase::waiting);
+    engine.tell_ended({first, 1}, 0, true);
+    engine.tell_ended({second, 1}, 0, true);
+    tick();
+    tick(20);
+    EXPECT_EQ(phase(placed), Phase::waiting);
+    EXPECT_EQ(engine.starts.size(), 3u) << "one of the others has the four GPUs again";
+}
+
+TEST_F(Inventory, PlaceOnANodeThatShrankIsNotKeptOverARestart) {
+    use_shortest_first();
+    tell(Kind::node_added, "a", 8);
+    start(8);
+    Submission first = job_with_gpus(8);
+    first.priority = 1;
+    const JobId placed = submit(first);
+    tick();
+    ASSERT_EQ(phase(placed), Phase::placed);
+    record.nodes.at("a")->gpus = 4;
+    restart();
+    EXPECT_EQ(phase(placed), Phase::waiting);
 }
 
 // Nodes of an autoscaler get a new name each time.
@@ -170,6 +234,45 @@ TEST_F(Inventory, PlacesOfRemovedNodesAreUsedAgain) {
     }
     EXPECT_EQ(live->options().cluster.nodes.size(), 2u);
     EXPECT_EQ(phase(keeper), Phase::running);
+}
+
+TEST_F(Inventory, PlacesOfRemovedMachinesOfTwoTypesAreUsedAgain) {
+    tell(Kind::node_added, "kept", 1);
+    for (int i = 0; i < 20; ++i) {
+        const std::string name = "n" + std::to_string(i);
+        tell(Kind::node_added, name, 4);
+        tell(Kind::node_back, name, 4, "a100");
+        const JobId id = start(4, "a100");
+        EXPECT_THAT(nodes_of(id), ElementsAre(name));
+        end(id);
+        tell(Kind::node_removed, name);
+    }
+    EXPECT_LE(live->options().cluster.nodes.size(), 3u);
+}
+
+TEST_F(Inventory, ManyNodesAreSavedInSmallChangesBeforeTheirJobs) {
+    disk_is_slow = true;
+    const JobId none = 0;
+    for (int i = 0; i < 5000; ++i) {
+        EngineEvent event{.kind = Kind::node_added, .node = "node-" + std::to_string(i)};
+        event.inventory = NodeInventory{.gpus = 1, .gpu_type = "", .labels = {{"rack", std::string(400, 'r')}}};
+        engine.tell(std::move(event));
+    }
+    tick();
+    std::size_t changes = 0;
+    while (!unwritten.empty()) {
+        ASSERT_EQ(unwritten.size(), 1u);
+        std::size_t bytes = 0;
+        for (const auto& [name, node] : unwritten.front().first.nodes) bytes += name.size() + 450;
+        EXPECT_LT(bytes, 200'000u) << "etcd takes 1 MiB a change, and a node may have control characters";
+        EXPECT_EQ(engine.recorded_events, none);
+        EXPECT_TRUE(unwritten.front().first.jobs.empty() || record.nodes.size() > 4000);
+        ++changes;
+        write_all();
+    }
+    EXPECT_GT(changes, 10u);
+    EXPECT_EQ(record.nodes.size(), 5000u);
+    EXPECT_EQ(engine.recorded_events, 5000u);
 }
 
 TEST_F(Inventory, InventoryThatCouldNotBeSavedIsSavedLater) {

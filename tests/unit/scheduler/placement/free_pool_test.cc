@@ -390,5 +390,51 @@ TEST(FreePool, EvictionOnAShrunkenNodeLeavesNoMoreJobsThanItHasGpus) {
     EXPECT_EQ(pool.free_gpus(0), 0U);
 }
 
+TEST(FreePool, JobOfAShrunkenNodeDoesNotComeBackBesideANewJob) {
+    FreePool pool(open_cluster(8));
+    const auto first = pool.place(request(0, 4));
+    const auto second = pool.place(request(1, 4));
+    pool.set_node(0, {.name = "n0", .gpus = 4});
+    pool.release(0);
+    pool.release(1);
+    ASSERT_TRUE(pool.place(request(2, 4)));
+    EXPECT_FALSE(pool.place_at(request(1, 4), second->placement)) << "the node has 4 GPUs, and the new job has them";
+    pool.release(2);
+    EXPECT_TRUE(pool.place_at(request(1, 4), second->placement)) << "a trial leaves no trace";
+    EXPECT_TRUE(pool.place_at(request(0, 4), first->placement));
+}
+
+TEST(FreePool, OnlyAJobThatRunsIsPlacedBeyondTheGpusOfAnOpenNode) {
+    FreePool pool(open_cluster(4));
+    const Placement upper{{.node = 0, .gpus = 0xf0}};
+    const Placement lower{{.node = 0, .gpus = 0x0f}};
+    ASSERT_TRUE(pool.place_at(request(0, 4), lower));
+    EXPECT_FALSE(pool.place_at(request(1, 4), upper));
+    PlaceRequest runs = request(1, 4);
+    runs.runs_there = true;
+    EXPECT_TRUE(pool.place_at(runs, upper));
+    pool.release(0);
+    EXPECT_EQ(pool.free_gpus(0), 0U);
+    EXPECT_TRUE(pool.place_at(request(0, 4), lower)) << "it was there, and no other job has come";
+}
+
+TEST(FreePool, GpusOfAMachineThatGetsAnotherTypeAreNotGivenTwice) {
+    FreePool pool(open_cluster(4));
+    ASSERT_TRUE(pool.place(request(0, 2)));
+    pool.set_node(0, {.name = "n0", .gpus = 0, .usable = false});
+    pool.set_node(1, {.name = "n0", .gpu_type = 1, .gpus = 4});
+    EXPECT_EQ(pool.free_gpus(1), 2U);
+    PlaceRequest asked = request(1, 4);
+    asked.gpu_type = 1;
+    EXPECT_FALSE(pool.place(asked));
+    pool.release(0);
+    EXPECT_EQ(pool.free_gpus(1), 4U);
+    ASSERT_TRUE(pool.place(asked));
+    pool.release(1);
+    pool.set_node(0, {.name = "n2", .gpus = 3});
+    EXPECT_EQ(pool.free_gpus(0), 3U) << "another machine now";
+    EXPECT_EQ(pool.free_gpus(1), 4U);
+}
+
 }  // namespace
 }  // namespace larder::scheduler::tests
