@@ -675,8 +675,14 @@ def test_nodes_that_change_while_the_agent_is_away_are_compared(nodes_of_agent: 
     runs.kill_agent()
     runs.nodes(c="node_back 4 a100")
     runs.start_agent()
-    runs.wait_for_gpus(c=4)
-    runs.wait_for("runs-2")
+    # A node that is left out once is lost, and its job goes on.
+    runs.wait_for_gpus(a=4, b=2, c=4)
+    assert [runs.inventory()[name]["is_usable"] for name in "abc"] == [False, False, True]
+    runs.kill_agent()
+    runs.start_agent()
+    runs.wait_for_gpus(a=4, c=4)
+    assert runs.job(job)["state"] == "running"
+    assert runs.job(job)["attempt"] == 1
 
 
 def test_last_known_nodes_are_those_after_a_restart(nodes_of_agent: Runs) -> None:

@@ -19,8 +19,8 @@ EngineEvent end_of(Kind kind, JobId job, std::uint32_t attempt, const char* mess
     return {.kind = kind, .job = job, .attempt = attempt, .was_stopping = kind == Kind::ended, .message = message};
 }
 
-// Returns what a node's event says of its use; nullopt: nothing.
-std::optional<Kind> use_of(Kind kind) {
+// Returns the state that a node's event tells; nullopt: none.
+std::optional<Kind> told_state(Kind kind) {
     switch (kind) {
         case Kind::node_added:
         case Kind::node_back: return Kind::node_back;
@@ -91,6 +91,7 @@ Result<void> AgentEngine::check_session(const std::string& session) const {
 
 Result<std::string> AgentEngine::attach(const AgentState& state) {
     if (!is_resumed_) return fail(ErrorCode::unavailable, "the scheduler is still resuming its jobs: try again");
+    if (auto fits = check_nodes(state.nodes); !fits) return std::unexpected(fits.error());
     for (std::size_t i = 0; i < state.nodes.size() && options_.agent_has_nodes; ++i) {
         if (state.nodes[i].inventory) continue;
         return fail(ErrorCode::invalid_argument, "nodes[" + std::to_string(i) +
@@ -130,8 +131,6 @@ Result<std::string> AgentEngine::attach(const AgentState& state) {
     }
     for (EngineJob& job : to_start) add_start(std::move(job));
     for (EngineEvent& event : missing) take_attempt_event(std::move(event));
-    for (auto& [_, attempt] : attempts_) attempt.lost_node = false;
-    stop_on_removed_nodes();
     return options_.instance + "-" + std::to_string(sessions_);
 }
 
@@ -149,10 +148,41 @@ void AgentEngine::set_nodes(const AgentState& state) {
         if (!given.contains(node)) missing.push_back(node);
     }
     for (const std::string& node : missing) {
-        take_node_event({.kind = options_.agent_has_nodes ? Kind::node_removed : Kind::node_lost,
+        // One list may be incomplete, so it ends no attempt.
+        const bool is_gone = options_.agent_has_nodes && nodes_.at(node).was_left_out && !is_in_use(node);
+        take_node_event({.kind = is_gone ? Kind::node_removed : Kind::node_lost,
                          .message = "the cluster manager does not have it",
                          .node = node});
+        if (!is_gone) nodes_.at(node).was_left_out = true;
     }
+}
+
+bool AgentEngine::is_in_use(const std::string& node) const {
+    return std::ranges::any_of(attempts_, [&](const auto& entry) {
+        const std::vector<NamedGpus>& gpus = entry.second.job.gpus;
+        return std::ranges::find(gpus, node, &NamedGpus::node) != gpus.end();
+    });
+}
+
+Result<void> AgentEngine::check_nodes(const std::vector<EngineEvent>& events) const {
+    if (!options_.agent_has_nodes) return {};
+    std::set<std::string_view> nodes;
+    std::set<std::string_view> types;
+    for (const EngineEvent& event : events) {
+        if (!event.inventory) continue;
+        if (!nodes_.contains(event.node) && event.inventory->gpus > 0) nodes.insert(event.node);
+        if (!gpu_types_.contains(event.inventory->gpu_type)) types.insert(event.inventory->gpu_type);
+    }
+    if (!nodes.empty() && nodes_.size() + nodes.size() > kNodesMax) {
+        return fail(ErrorCode::invalid_argument, "node \"" + std::string(*nodes.begin()) + "\" is one of more than " +
+                                                     std::to_string(kNodesMax) + " nodes: remove some first");
+    }
+    if (!types.empty() && gpu_types_.size() + types.size() > kGpuTypesMax) {
+        return fail(ErrorCode::invalid_argument, "gpu_type \"" + std::string(*types.begin()) +
+                                                     "\" is one of more than " + std::to_string(kGpuTypesMax) +
+                                                     " types of GPUs since the allocator was started");
+    }
+    return {};
 }
 
 // Passes on what has changed. A node that only the agent knows comes with its first event that has its GPUs.
@@ -161,14 +191,17 @@ void AgentEngine::take_node_event(EngineEvent event) {
     if (event.kind == Kind::node_removed) event.kind = Kind::node_lost;
     if (!options_.agent_has_nodes) event.inventory.reset();
     auto at = nodes_.find(event.node);
-    if (at == nodes_.end() && !event.inventory) return;
+    // A node that never had GPUs is of no use to jobs.
+    if (at == nodes_.end() && (!event.inventory || event.inventory->gpus == 0)) return;
     const bool is_new = at == nodes_.end();
     if (is_new) at = nodes_.emplace(event.node, Node{}).first;
     Node& node = at->second;
-    event.kind = use_of(event.kind).value_or(node.use);
+    node.was_left_out = false;
+    if (event.inventory) gpu_types_.insert(event.inventory->gpu_type);
+    event.kind = told_state(event.kind).value_or(node.state);
     const bool has_other_gpus = event.inventory && event.inventory != node.inventory;
     if (has_other_gpus) node.inventory = event.inventory;
-    if (std::exchange(node.use, event.kind) == event.kind && !has_other_gpus && !is_new) return;
+    if (std::exchange(node.state, event.kind) == event.kind && !has_other_gpus && !is_new) return;
     if (!has_other_gpus) event.inventory.reset();
     add_event(std::move(event));
 }
@@ -176,19 +209,6 @@ void AgentEngine::take_node_event(EngineEvent event) {
 void AgentEngine::remove_node(const std::string& node, const std::string& why) {
     if (nodes_.erase(node) == 0) return;
     add_event({.kind = Kind::node_removed, .message = why, .node = node});
-}
-
-bool AgentEngine::is_on_removed_node(const EngineJob& job) const {
-    return options_.agent_has_nodes &&
-           std::ranges::any_of(job.gpus, [this](const NamedGpus& share) { return !nodes_.contains(share.node); });
-}
-
-void AgentEngine::stop_on_removed_nodes() {
-    for (auto& [id, attempt] : attempts_) {
-        if (attempt.is_stopping || attempt.lost_node || !is_on_removed_node(attempt.job)) continue;
-        attempt.lost_node = true;
-        add_stop(options_.queue, id, attempt.job.attempt);
-    }
 }
 
 Result<std::vector<AgentAction>> AgentEngine::actions(const std::string& session, std::uint64_t after) {
@@ -208,6 +228,7 @@ Result<void> AgentEngine::report(const std::string& session, std::uint64_t numbe
         return fail(ErrorCode::invalid_argument, "number: report " + std::to_string(last_report_ + 1) +
                                                      " is missing: send it first, or attach again");
     }
+    if (auto fits = check_nodes(events); !fits) return fits;
     last_report_ = number;
     for (EngineEvent& event : events) {
         if (event.node.empty()) {
@@ -216,7 +237,6 @@ Result<void> AgentEngine::report(const std::string& session, std::uint64_t numbe
         }
         take_node_event(std::move(event));
     }
-    stop_on_removed_nodes();
     return {};
 }
 
@@ -237,8 +257,9 @@ void AgentEngine::take_attempt_event(EngineEvent event) {
 void AgentEngine::add_start(EngineJob job) {
     for (const NamedGpus& share : job.gpus) {
         const auto node = nodes_.find(share.node);
-        const bool is_open = node == nodes_.end() ? !options_.agent_has_nodes : node->second.use == Kind::node_back;
-        if (is_open) continue;
+        const bool takes_jobs =
+            node == nodes_.end() ? !options_.agent_has_nodes : node->second.state == Kind::node_back;
+        if (takes_jobs) continue;
         return take_attempt_event({.kind = Kind::rejected,
                                    .job = job.job,
                                    .attempt = job.attempt,

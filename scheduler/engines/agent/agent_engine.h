@@ -14,8 +14,10 @@
 // number. The agent tells the queue of each attempt that it has, and attempts of other queues are stopped. One thread.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,8 +37,8 @@ struct AgentAction {
 
 struct AgentState {
     std::string agent;  // its name, for people
-    // node_back, node_added, node_drained or node_lost. A node that is left out is lost, or removed if the nodes are
-    // the agent's.
+    // node_back, node_added, node_drained or node_lost. A node that is left out is lost. If the nodes are the agent's,
+    // it is removed once it is left out for the second time and has no attempts.
     std::vector<EngineEvent> nodes;
     // The last event of each attempt that the agent has. An attempt that has ended stays in the list until its end was
     // acknowledged.
@@ -69,14 +71,17 @@ public:
     bool is_connected() const override { return sessions_ > 0 && !is_silent_; }
 
     static constexpr std::size_t kActionsMax = 100;
+    static constexpr std::size_t kNodesMax = 20'000;
+    static constexpr std::size_t kGpuTypesMax = 64;
     // Begins a session and returns its name. Actions for the agent follow from its state.
-    // unavailable: the scheduler has not resumed its own state yet. invalid_argument: a node has no number of GPUs.
+    // unavailable: the scheduler has not resumed its own state yet. invalid_argument: a node has no number of GPUs, or
+    // there are too many nodes or types of GPUs.
     Result<std::string> attach(const AgentState& state);
     // Forgets the actions up to `after`, which the agent has carried out, and returns the next, at most kActionsMax.
     // changed: another session has begun. invalid_argument: there never was such an action.
     Result<std::vector<AgentAction>> actions(const std::string& session, std::uint64_t after);
     // Takes a report. One that was taken before is ignored.
-    // changed: as above. invalid_argument: a report before this one is missing.
+    // changed: as above. invalid_argument: a report before this one is missing, or there are too many nodes or types.
     Result<void> report(const std::string& session, std::uint64_t number, std::vector<EngineEvent> events);
 
     // is_recorded(n) tells if the effects of the first n of all events taken() from agents are on record.
@@ -93,12 +98,12 @@ private:
         bool was_sent = true;  // to an agent, by this process or a former one
         bool may_have_begun = false;
         bool is_stopping = false;
-        bool lost_node = false;  // and the agent of this session was told to stop it
     };
 
     struct Node {
-        EngineEvent::Kind use = EngineEvent::Kind::node_back;  // or node_drained, node_lost
-        std::optional<NodeInventory> inventory;                // nullopt: not told to this process
+        EngineEvent::Kind state = EngineEvent::Kind::node_back;  // or node_drained, node_lost
+        std::optional<NodeInventory> inventory;                  // nullopt: not told to this process
+        bool was_left_out = false;                               // when an agent attached, and not told of since
     };
 
     Result<void> check_session(const std::string& session) const;
@@ -108,19 +113,20 @@ private:
     void set_nodes(const AgentState& state);
     void take_node_event(EngineEvent event);
     void remove_node(const std::string& node, const std::string& why);
-    // Stops what has GPUs of nodes that are gone.
-    void stop_on_removed_nodes();
-    bool is_on_removed_node(const EngineJob& job) const;
+    bool is_in_use(const std::string& node) const;
+    // invalid_argument: the events make more nodes or types of GPUs known than the scheduler is made for.
+    Result<void> check_nodes(const std::vector<EngineEvent>& events) const;
     // Adds the action, or rejects the attempt if one of its nodes takes no jobs.
     void add_start(EngineJob job);
     void add_stop(const std::string& queue, JobId job, std::uint32_t attempt);
 
     AgentEngineOptions options_;
     std::map<std::string, Node> nodes_;
-    std::vector<std::string> unknown_nodes_;  // that the agent has and the configuration lacks
-    std::map<JobId, Attempt> attempts_;       // that the scheduler wants, or waits for
-    std::vector<EngineEvent> events_;         // not polled yet
-    std::vector<AgentAction> actions_;        // not acknowledged yet
+    std::set<std::string, std::less<>> gpu_types_;  // of all nodes that this process was told of
+    std::vector<std::string> unknown_nodes_;        // that the agent has and the configuration lacks
+    std::map<JobId, Attempt> attempts_;             // that the scheduler wants, or waits for
+    std::vector<EngineEvent> events_;               // not polled yet
+    std::vector<AgentAction> actions_;              // not acknowledged yet
     std::string agent_;
     std::uint64_t sessions_ = 0;
     std::uint64_t last_action_ = 0;

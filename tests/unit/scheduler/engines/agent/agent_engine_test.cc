@@ -269,9 +269,9 @@ protected:
 
 TEST_F(AgentNodesTest, AttachIsComparedWithTheNodesLastKnown) {
     attach_with({sized(Kind::node_back, "n1", 4), sized(Kind::node_drained, "n3", 8)});
-    EXPECT_THAT(node_events(), ElementsAre("back n1 4", "drained n3 8", "removed n2"));
+    EXPECT_THAT(node_events(), ElementsAre("back n1 4", "drained n3 8", "lost n2"));
     attach_with({sized(Kind::node_back, "n1", 6), sized(Kind::node_drained, "n3", 8)});
-    EXPECT_THAT(node_events(), ElementsAre("back n1 6"));
+    EXPECT_THAT(node_events(), ElementsAre("back n1 6", "removed n2")) << "left out for the second time";
     EXPECT_EQ(open.warning(), "");
 }
 
@@ -294,19 +294,54 @@ TEST_F(AgentNodesTest, NodesComeGoAndChange) {
     EXPECT_THAT(node_events(), ElementsAre("back n2 2", "drained n2", "drained n2 8", "removed n1"));
 }
 
-TEST_F(AgentNodesTest, AttemptsOnARemovedNodeAreStoppedOnceASession) {
+// The scheduler stops the attempts of a removed node, once that is on record.
+TEST_F(AgentNodesTest, RemovedNodeTakesNoAttemptAndStopsNone) {
     attach_with({sized(Kind::node_back, "n1", 4), sized(Kind::node_back, "n2", 4)});
     open.start(job(1));
-    open.start({.job = 2, .attempt = 1, .command = {"true"}, .gpus = {{"n2", 1}}});
-    ASSERT_TRUE(
-        open.report(session, 1, {event(Kind::started, 1), event(Kind::started, 2), node(Kind::node_removed, "n1")}));
-    EXPECT_THAT(stops(), ElementsAre("1"));
-    ASSERT_TRUE(open.report(session, 2, {node(Kind::node_drained, "n2")}));
-    EXPECT_THAT(stops(), ElementsAre("1"));
+    ASSERT_TRUE(open.report(session, 1, {event(Kind::started, 1), node(Kind::node_removed, "n1")}));
+    EXPECT_THAT(stops(), IsEmpty());
     open.start(job(3));
     EXPECT_EQ(open.poll().back().kind, Kind::rejected) << "the node is gone";
-    attach_with({sized(Kind::node_back, "n2", 4)}, {event(Kind::started, 1), event(Kind::started, 2)});
+    open.stop(1, 1);
     EXPECT_THAT(stops(), ElementsAre("1"));
+}
+
+TEST_F(AgentNodesTest, NodesThatAreLeftOutKeepTheirAttempts) {
+    attach_with({sized(Kind::node_back, "n1", 4), sized(Kind::node_back, "n2", 4)});
+    open.start(job(1));
+    ASSERT_TRUE(open.report(session, 1, {event(Kind::started, 1)}));
+    node_events();
+    attach_with({}, {event(Kind::started, 1)});
+    EXPECT_THAT(node_events(), ElementsAre("lost n1", "lost n2"));
+    EXPECT_THAT(stops(), IsEmpty());
+    attach_with({}, {event(Kind::started, 1)});
+    EXPECT_THAT(node_events(), ElementsAre("removed n2")) << "an attempt has GPUs of n1";
+    EXPECT_THAT(stops(), IsEmpty());
+    attach_with({sized(Kind::node_back, "n1", 4)}, {event(Kind::started, 1)});
+    EXPECT_THAT(node_events(), ElementsAre("back n1"));
+}
+
+TEST_F(AgentNodesTest, TooManyNodesOrTypesAreRefused) {
+    attach_with({sized(Kind::node_back, "n1", 4), sized(Kind::node_back, "n2", 4)});
+    std::vector<EngineEvent> many;
+    for (std::size_t i = 0; i < AgentEngine::kNodesMax; ++i) {
+        many.push_back(sized(Kind::node_added, "m" + std::to_string(i), 0));
+    }
+    ASSERT_TRUE(open.report(session, 1, many)) << "nodes without GPUs do not count";
+    node_events();
+    for (EngineEvent& one : many) one.inventory->gpus = 1;
+    EXPECT_EQ(open.report(session, 2, many).error().code, ErrorCode::invalid_argument);
+    EXPECT_THAT(node_events(), IsEmpty());
+    std::vector<EngineEvent> types;
+    for (std::size_t i = 0; i < AgentEngine::kGpuTypesMax; ++i) {
+        types.push_back(sized(Kind::node_resized, "n1", 1));
+        types.back().inventory->gpu_type = "type-" + std::to_string(i);
+    }
+    const auto refused = open.report(session, 2, types);
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, HasSubstr("more than 64 types of GPUs"));
+    types.pop_back();
+    EXPECT_TRUE(open.report(session, 2, types)) << "a refused report counts as not sent";
 }
 
 TEST_F(AgentEngineTest, ConfiguredNodesKeepTheirGpus) {
