@@ -164,11 +164,19 @@ void PlacedJobs::look_at_nodes(const std::vector<NodeRow>& nodes) {
     }
     for (const auto& [name, before] : nodes_) {
         if (now.contains(name)) continue;
-        EngineEvent event = event_of(EngineEvent::Kind::node_removed, "Slurm no longer has the node");
+        const std::int64_t since_unix_s = missing_since_.try_emplace(name, unix_s_).first->second;
+        // One answer may lack a node whose jobs run, and Larder stops the jobs of a removed node.
+        const bool is_gone = unix_s_ - since_unix_s >= kMissingMost_s;
+        EngineEvent event = event_of(is_gone ? EngineEvent::Kind::node_removed : EngineEvent::Kind::node_lost,
+                                     "Slurm no longer has the node");
         event.node = name;
-        if (before.kind != event.kind) events_.push_back(event);
+        event.inventory = before.inventory;
+        if (before.kind != event.kind || before.message != event.message) events_.push_back(event);
         now.emplace(name, std::move(event));
     }
+    std::erase_if(missing_since_, [&](const auto& missing) {
+        return std::ranges::find(nodes, missing.first, &NodeRow::name) != nodes.end();
+    });
     nodes_ = std::move(now);
     foreign_gpus_ = std::move(foreign);
 }

@@ -62,6 +62,9 @@ public:
     static std::string name_of(std::string_view key) { return "slurm-" + std::string(key); }
     static std::optional<std::string> key_of(std::string_view name);
 
+    // A node that Slurm's answers lack for so long is removed. Until then it is lost.
+    static constexpr std::int64_t kMissingMost_s = 60;
+
     // Takes a look at Slurm. The first look finds the attempts of a former agent by their marks.
     void look(const Rows& rows, const std::vector<NodeRow>& nodes, std::int64_t unix_s);
     // Larder's actions.
@@ -147,6 +150,7 @@ private:
     std::set<std::string> finished_;
     std::map<AttemptId, EngineEvent> ended_;  // until Larder has acknowledged them
     std::map<std::string, EngineEvent> nodes_;
+    std::map<std::string, std::int64_t> missing_since_;  // nodes that Slurm no longer has, Unix time
     std::map<std::string, std::uint32_t> foreign_gpus_;  // by node: used by jobs that are not ours, at the last look
     std::set<std::string, std::less<>> mirrored_;
     std::set<std::string, std::less<>> over_;    // ended in Larder, and Slurm has them still

@@ -438,6 +438,19 @@ TEST_F(PlacedJob, NodesAreToldWithTheirGpusAsTheyComeGoAndChange) {
     EXPECT_EQ(events_[0].inventory, (NodeInventory{.gpus = 1, .gpu_type = "a100", .labels = {}}));
     nodes_.pop_back();
     look();
+    ASSERT_EQ(event(), Kind::node_lost) << "one answer of Slurm may be incomplete";
+    EXPECT_EQ(jobs_.node_events().size(), 2u);
+    now_s_ += PlacedJobs::kMissingMost_s - 2;
+    look();
+    EXPECT_TRUE(events_.empty());
+    nodes_.push_back(node("n2"));
+    look();
+    ASSERT_EQ(event(), Kind::node_back);
+    nodes_.pop_back();
+    look();
+    ASSERT_EQ(event(), Kind::node_lost);
+    now_s_ += PlacedJobs::kMissingMost_s;
+    look();
     ASSERT_EQ(event(), Kind::node_removed);
     EXPECT_EQ(jobs_.node_events().size(), 1u);
     look();
@@ -461,7 +474,7 @@ TEST_F(PlacedJob, NodeThatOthersUseIsDrainedAtTheSecondLook) {
     EXPECT_EQ(event(), Kind::node_back);
     nodes_.pop_back();
     look();
-    EXPECT_EQ(event(), Kind::node_removed);
+    EXPECT_EQ(event(), Kind::node_lost);
 }
 
 TEST_F(PlacedJob, StopOfAnUnknownAttemptHasEnded) {
