@@ -144,15 +144,18 @@ func retry(ctx context.Context, log *slog.Logger, what string, do func() error) 
 }
 
 // restore finds the attempts that a former leader has left. Users can write the same annotations: an attempt counts
-// only for the job that the allocator's queue has for this very gang. Decide deletes the pods of others.
+// only for the job that the allocator's queue has for this very gang. Decide deletes the pods of others. Pods of another
+// queue run in an attempt of that queue: the allocator stops it, as it has asked for that.
 func (a *Agent) restore() {
 	for _, id := range a.store.all() {
 		gang := a.store.get(id)
-		known, has := a.mirror.known[id]
-		if !has || !gang.isOf(known) {
-			continue
+		var attempt *Attempt
+		if known, has := a.mirror.known[id]; has && gang.isOf(known) {
+			attempt = Restore(gang, known.queue, known.id)
 		}
-		attempt := Restore(gang, known.queue, known.id)
+		if attempt == nil {
+			attempt = RestoreOfOtherQueue(gang, a.mirror.identity)
+		}
 		if attempt == nil {
 			continue
 		}
@@ -170,7 +173,7 @@ func now() float64 { return float64(time.Now().UnixMilli()) / 1000 }
 
 func (a *Agent) attach(ctx context.Context) error {
 	a.store.changed() // All gangs are looked at below.
-	states, withGPUs := a.store.nodeStates()
+	states, withGPUs := a.nodeStates()
 	a.nodes = states
 	a.told = make(map[string]toldNode)
 	state := allocator.EngineState{
@@ -360,6 +363,17 @@ func overIfRefused(err error) error {
 	return err
 }
 
+// event returns an event of the attempt.
+func (k Key) event(kind string) allocator.EngineEvent {
+	return allocator.EngineEvent{Kind: kind, Queue: k.Queue, Job: k.Job, Attempt: k.Attempt}
+}
+
+func (k Key) rejection(why string) allocator.EngineEvent {
+	event := k.event("rejected")
+	event.Message = shortened(why)
+	return event
+}
+
 func keyOf(action allocator.EngineAction) Key { return Key{action.Job, action.Attempt, action.Queue} }
 
 // take notes what the allocator wants. It returns the events of attempts that are not here.
@@ -379,8 +393,9 @@ func (a *Agent) take(actions []allocator.EngineAction) []allocator.EngineEvent {
 				}
 			}
 			code := int64(0)
-			events = append(events, allocator.EngineEvent{
-				Kind: "ended", Queue: key.Queue, Job: key.Job, Attempt: key.Attempt, ExitCode: &code, WasStopping: true})
+			ended := key.event("ended")
+			ended.ExitCode, ended.WasStopping = &code, true
+			events = append(events, ended)
 			continue
 		}
 		if attempt := a.attempts[id]; attempt.Undo == nil || attempt.Undo.Reason != Stopped {
@@ -397,13 +412,13 @@ func (a *Agent) takeStart(key Key, action allocator.EngineAction) []allocator.En
 	}
 	id, ours := gangOf(action.Parameters)
 	if !ours {
-		return []allocator.EngineEvent{{Kind: "rejected", Queue: key.Queue, Job: key.Job, Attempt: key.Attempt, ForGood: true,
-			Message: "it is no gang of Kubernetes: submit it there"}}
+		rejected := key.rejection("it is no gang of Kubernetes: submit it there")
+		rejected.ForGood = true
+		return []allocator.EngineEvent{rejected}
 	}
 	// Anybody who may submit jobs can name a gang of others.
 	if known, has := a.mirror.known[id]; !has || known.id != key.Job {
-		return []allocator.EngineEvent{{Kind: "rejected", Queue: key.Queue, Job: key.Job, Attempt: key.Attempt,
-			Message: "gang " + id.String() + " is not known, or has another job"}}
+		return []allocator.EngineEvent{key.rejection("gang " + id.String() + " is not known, or has another job")}
 	}
 	if before := a.attempts[id]; before != nil {
 		if before.Undo == nil {
@@ -425,10 +440,7 @@ func (a *Agent) begin(id GangID, action allocator.EngineAction) []allocator.Engi
 		plan, err = planOf(action.Tasks, sizes)
 	}
 	if err != nil {
-		message := shortened(err.Error())
-		return []allocator.EngineEvent{{
-			Kind: "rejected", Queue: key.Queue, Job: key.Job, Attempt: key.Attempt, Message: message,
-		}}
+		return []allocator.EngineEvent{key.rejection(shortened(err.Error()))}
 	}
 	a.attempts[id] = NewAttempt(key, plan)
 	a.byKey[key] = id
@@ -525,9 +537,22 @@ func (a *Agent) carryOut(ctx context.Context, works []*work) {
 	group.Wait()
 }
 
+// nodeStates returns the states of all nodes, and the GPUs of those that have or had some: a node that is there may run
+// pods, also if it names no GPUs any more.
+func (a *Agent) nodeStates() (Nodes, map[string]NodeGPUs) {
+	states, withGPUs := a.store.nodeStates()
+	for name, before := range a.told {
+		_, isThere := states[name]
+		if _, has := withGPUs[name]; isThere && !has {
+			withGPUs[name] = NodeGPUs{Type: before.gpus.Type, Zone: before.gpus.Zone}
+		}
+	}
+	return states, withGPUs
+}
+
 // renewNodes takes the states of nodes, and returns the events of those that have changed.
 func (a *Agent) renewNodes() []allocator.EngineEvent {
-	states, withGPUs := a.store.nodeStates()
+	states, withGPUs := a.nodeStates()
 	a.nodes = states
 	var events []allocator.EngineEvent
 	for _, name := range slices.Sorted(maps.Keys(withGPUs)) {
@@ -540,7 +565,7 @@ func (a *Agent) renewNodes() []allocator.EngineEvent {
 	for name := range a.told {
 		if _, has := withGPUs[name]; !has {
 			events = append(events, allocator.EngineEvent{
-				Kind: "node_removed", Node: name, Message: "it is gone, or has no GPUs", AtUnixS: now(),
+				Kind: "node_removed", Node: name, Message: "it was deleted", AtUnixS: now(),
 			})
 			delete(a.told, name)
 		}

@@ -190,7 +190,11 @@ func TestNodesAreToldWithTheirGPUsAsTheyComeGoAndChange(t *testing.T) {
 		deleted bool
 		want    string
 		count   int64
-	}{{"4", false, "node_back", 4}, {"8", false, "node_back", 8}, {"8", true, "node_removed", -1}} {
+	}{
+		{"4", false, "node_back", 4}, {"8", false, "node_back", 8},
+		// The device plugin is away: kubelet says 0.
+		{"0", false, "node_back", 0}, {"8", false, "node_back", 8}, {"8", true, "node_removed", -1},
+	} {
 		agent.store.take(node(step.gpus), step.deleted)
 		events := agent.renewNodes()
 		if len(events) != 1 || events[0].Kind != step.want || events[0].Node != "n2" {
@@ -203,4 +207,42 @@ func TestNodesAreToldWithTheirGPUsAsTheyComeGoAndChange(t *testing.T) {
 			t.Errorf("told again: %+v", again)
 		}
 	}
+}
+
+func TestNodeThatNoLongerNamesItsGPUsStays(t *testing.T) {
+	agent, api := newTestAgent()
+	node := func(list corev1.ResourceList) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}, Status: corev1.NodeStatus{
+			Capacity: list, Allocatable: list,
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+	}
+	agent.store.take(node(corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("4")}), false)
+	if err := agent.attach(context.Background()); err != nil || len(api.attached.Nodes) != 1 {
+		t.Fatalf("the nodes are %+v, %v", api.attached.Nodes, err)
+	}
+	agent.store.take(node(nil), false)
+	if events := agent.renewNodes(); len(events) != 1 || events[0].Kind != "node_back" || *events[0].GPUs != 0 {
+		t.Errorf("the events are %+v", events)
+	}
+	if err := agent.attach(context.Background()); err != nil || len(api.attached.Nodes) != 1 {
+		t.Errorf("the nodes are %+v, %v", api.attached.Nodes, err)
+	}
+}
+
+func TestRestoredAttemptOfAnotherQueueIsToldAndStopped(t *testing.T) {
+	agent, api := newTestAgent()
+	id := submitted(t, agent, api, "a")
+	old := Key{7, 3, "lost"}
+	placed(agent, "team", "a", annotationsOf(old.String()))
+	agent.restore()
+	if err := agent.attach(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if told := api.attached.Attempts; len(told) != 1 || told[0].Kind != "started" || told[0].Queue != "lost" {
+		t.Fatalf("the attempts are %+v", told)
+	}
+	// Nothing is deleted before the allocator asks for it.
+	expect(t, Decide(agent.store.get(id), agent.attempts[id], ready), "")
+	agent.take([]allocator.EngineAction{{Do: "stop", Queue: old.Queue, Job: old.Job, Attempt: old.Attempt}})
+	expect(t, Decide(agent.store.get(id), agent.attempts[id], ready), "delete a")
 }

@@ -404,7 +404,7 @@ func (a *Attempt) LastEvent(gang *Gang, nodes Nodes) allocator.EngineEvent {
 	if a.Begun {
 		kind = "started"
 	}
-	return allocator.EngineEvent{Kind: kind, Queue: a.Key.Queue, Job: a.Key.Job, Attempt: a.Key.Attempt}
+	return a.Key.event(kind)
 }
 
 // Restore finds the last attempt of a job of the queue that the gang's Jobs and pods belong to; nil: none.
@@ -434,6 +434,16 @@ func Restore(gang *Gang, queue string, of int64) *Attempt {
 		attempt.Undo = &Undo{suspension.Reason, suspension.Message}
 	}
 	return attempt
+}
+
+// RestoreOfOtherQueue finds the attempt of another queue than this in which pods of the gang run; nil: none do.
+func RestoreOfOtherQueue(gang *Gang, queue string) *Attempt {
+	for _, pod := range gang.Pods {
+		if pod.Attempt != (Key{}) && pod.Attempt.Queue != queue && !pod.Gated && !pod.hasEnded() {
+			return Restore(gang, pod.Attempt.Queue, pod.Attempt.Job)
+		}
+	}
+	return nil
 }
 
 // deleteStrays returns the steps that delete pods of other attempts: their gates are gone, and no attempt wants them.

@@ -24,7 +24,6 @@ type Queue interface {
 	Queue(ctx context.Context) (allocator.Queue, error)
 	QueueJob(ctx context.Context, name string) (allocator.QueueJob, error)
 	Cancel(ctx context.Context, id int64) error
-	Remove(ctx context.Context, job string) error
 }
 
 // mirrored is a gang's job in the allocator's queue.
@@ -195,9 +194,6 @@ func (m *mirror) submit(ctx context.Context, gangs []*Gang, submissions []alloca
 	if !isRefused && !errors.Is(err, wire.ErrEncode) {
 		return fmt.Errorf("submit %d jobs: %w", len(gangs), err)
 	}
-	if len(gangs) == 1 && isRefused && status.Status == http.StatusConflict {
-		m.freeName(ctx, submissions[0].Name)
-	}
 	if len(gangs) == 1 {
 		return m.refuse(ctx, gangs[0], err)
 	}
@@ -212,17 +208,6 @@ func (m *mirror) submit(ctx context.Context, gangs []*Gang, submissions []alloca
 func isForLater(status int) bool {
 	return status == http.StatusMisdirectedRequest || status == http.StatusServiceUnavailable ||
 		status == http.StatusTooManyRequests
-}
-
-// freeName removes the registration of a job that the queue does not have, because the queue was lost.
-func (m *mirror) freeName(ctx context.Context, name string) {
-	job, err := m.queue.QueueJob(ctx, name)
-	if (err == nil && !job.HasEnded()) || (err != nil && !wire.IsStatus(err, http.StatusNotFound)) {
-		return // It is ending, or nobody knows: the submission is repeated.
-	}
-	if err := m.queue.Remove(ctx, name); err != nil {
-		m.log.Warn("cannot remove the registration of a job that was lost", "job", name, "error", err)
-	}
 }
 
 // refuse notes why the allocator does not take a gang. A name that is in use is free soon, as the job before is ending.

@@ -77,8 +77,6 @@ func (f *fakeQueue) Cancel(_ context.Context, id int64) error {
 	return nil
 }
 
-func (f *fakeQueue) Remove(context.Context, string) error { return nil }
-
 // site is a mirror between a fake queue and pods that a test makes.
 type site struct {
 	t      *testing.T

@@ -348,12 +348,12 @@ const gpuTypeLabel = "nvidia.com/gpu.product"
 // gpusPerNodeMax is the most GPUs that the allocator takes of one node.
 const gpusPerNodeMax = 64
 
-// nodeOf returns a node's state, and its GPUs; nil: it has none.
+// nodeOf returns a node's state, and its GPUs; nil: it never had one. The kubelet sets the capacity to 0 when the device
+// plugin is away for some minutes: the pods that run there go on.
 func nodeOf(node *corev1.Node, gpuResources []string) (NodeState, *NodeGPUs) {
 	var gpus *NodeGPUs
 	for _, name := range gpuResources {
-		capacity := node.Status.Capacity[corev1.ResourceName(name)]
-		if capacity.Value() <= 0 {
+		if _, has := node.Status.Capacity[corev1.ResourceName(name)]; !has {
 			continue
 		}
 		if gpus == nil {
