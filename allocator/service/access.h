@@ -27,8 +27,8 @@
 
 namespace larder::allocator {
 
-// A viewer looks, a job also registers jobs, a submitter also submits jobs that are run, a node reports, an operator
-// may do everything.
+// A viewer looks, a job also registers jobs, a submitter also submits jobs that are run, a node reports, an agent of a
+// cluster manager submits and carries out all jobs, an operator may do everything.
 enum class Role : std::uint8_t { viewer = 1, job = 2, node = 4, operator_ = 8, submitter = 16, agent = 32 };
 
 std::string_view name(Role role);
