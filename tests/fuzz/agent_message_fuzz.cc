@@ -21,13 +21,14 @@ bool accepted(const Result<Value>& result) {
     return result.has_value();
 }
 
-void check(AgentEngine& engine, const std::string& session, bool may_name_nodes) {
+void check(AgentEngine& engine, const std::string& session, bool agent_has_nodes) {
     const auto actions = engine.actions(session, 0);
     LARDER_ASSERT(actions.has_value());
     for (const AgentAction& action : *actions) LARDER_ASSERT(!boost::json::serialize(to_json(action)).empty());
     for (const EngineEvent& event : engine.poll()) {
-        const bool is_known =
-            event.node.empty() ? event.job == 1 || event.job == 2 : event.node == "n1" || may_name_nodes;
+        const bool is_own = event.queue.empty() || event.queue == "q";
+        const bool is_known = event.node.empty() ? is_own && (event.job == 1 || event.job == 2)
+                                                 : agent_has_nodes || (event.node == "n1" && !event.inventory);
         LARDER_ASSERT(is_known);
     }
 }

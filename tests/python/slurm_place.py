@@ -84,7 +84,7 @@ class PlaceSite:
         self.options = options
         self.allocator = Allocator(
             self.programs, self.directory, "--scheduler.directory", str(self.directory / "queue"),
-            "--scheduler.engine", "agent", *self._nodes, *options,
+            "--state", str(self.directory / "state"), "--scheduler.engine", "agent", *self._nodes, *options,
         )  # fmt: skip
 
     def restart_allocator(self, *options: str) -> None:

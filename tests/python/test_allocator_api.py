@@ -66,7 +66,8 @@ def submit_jobs(ask: Callable[..., object]) -> None:
         ask(method, f"/v1/queue/{path}", None, 404)
     assert [job["name"] for job in ask("GET", "/v1/history?limit=1")["jobs"]] == ["next"]
     ask("GET", "/v1/history?limit=0", None, 400)
-    assert all(node["is_usable"] for node in ask("GET", "/v1/gpu-nodes")["nodes"])
+    nodes = ask("GET", "/v1/gpu-nodes")["nodes"]
+    assert nodes and all(node["is_usable"] for node in nodes)
 
 
 def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(

@@ -177,14 +177,19 @@ def test_only_agents_and_operators_may_be_agents(larder_bin: pathlib.Path, tmp_p
                 pass
             assert answer.status == 200
 
-        def submit(name: str, token: str) -> int:
-            body = {"jobs": [{"name": name, "command": ["true"], "directory": "/", "gpus": 4}]}
+        def submit(name: str, token: str, **more: object) -> int:
+            body = {"jobs": [{"name": name, "command": ["true"], "directory": "/", "gpus": 4} | more]}
             return started.ask_tcp("POST", "/v1/queue", body, token).status
 
         agent, submitter = "a-token-of-an-agent", "a-token-of-a-submitter"
         assert (submit("slurm-9", submitter), submit("slurm-9", agent), submit("own", submitter)) == (403, 200, 200)
         assert started.ask_tcp("DELETE", "/v1/queue/own", None, agent).status == 403
         assert started.ask_tcp("DELETE", "/v1/queue/slurm-9", None, agent).status == 200
+        # The agent had an operator's token when it submitted this job.
+        assert submit("slurm-8", "a-token-of-an-operator", engine_parameters={"slurm_job": "8"}) == 200
+        assert started.ask_tcp("DELETE", "/v1/queue/slurm-8", None, submitter).status == 403
+        assert started.ask_tcp("GET", "/v1/queue/slurm-8/output", None, agent).status == 403
+        assert started.ask_tcp("DELETE", "/v1/queue/slurm-8", None, agent).status == 200
         assert started.ask_tcp("PUT", "/v1/remote", {"bytes_per_second": 1.0}, agent).status == 403
     finally:
         started.kill()

@@ -355,6 +355,8 @@ def test_job_of_a_lost_queue_is_requeued_and_becomes_one_of_the_new_queue(site: 
     job = site.submit(f"trap 'echo asked >>lost; exit 1' TERM; echo began >>lost; {until_file('go-lost')} & wait", gpus=2)
     site.waits(job, "RUNNING")
     first = site.waits_in_larder(job, "running")
+    # The allocator's state outlives the queue, and has what the queue has registered.
+    assert f"slurm-{job}" in [known["name"] for known in site.allocator.ask("GET", "/v1/jobs").json()["jobs"]]
     site.allocator.kill()
     shutil.rmtree(site.directory / "queue")
     site.start_allocator(*site.options)
@@ -444,9 +446,22 @@ def test_nodes_are_those_of_slurm(open_directory: pathlib.Path, larder_bin: path
         site.until(lambda: nodes() == {"n1": (2, 0, True), "n2": (2, 0, False)}, nodes)
         site.restart_allocator()
         assert set(nodes()) == {"n1", "n2"}
+        site.until(lambda: nodes() == {"n1": (2, 0, True), "n2": (2, 0, False)}, nodes)
         (site.jobs / "go-nodes").touch()
         site.waits(job, "COMPLETED")
         assert site.waits_in_larder(job, "succeeded")["attempt"] == 1
+        site.scontrol("update", "NodeName=n2", "State=resume")
+        site.until(lambda: nodes() == {"n1": (2, 2, True), "n2": (2, 2, True)}, nodes)
+        # A node that leaves the partition gets no job, until it is back.
+        site.scontrol("update", "PartitionName=p", "Nodes=n1")
+        site.until(lambda: not nodes().get("n2", (0, 0, False))[2], nodes)
+        for _ in range(2):
+            alone = site.submit("echo $LARDER_NODES", gpus=1)
+            site.waits(alone, "COMPLETED")
+            assert site.output(alone) == "n1\n"
+        site.scontrol("update", "PartitionName=p", "Nodes=n1,n2")
+        both = site.submit("true", "--nodes=2", gpus=2)
+        site.waits(both, "COMPLETED")
     finally:
         site.stop()
 
