@@ -41,6 +41,8 @@ struct JobRegistration {
     std::map<std::string, std::uint32_t> runs_on;
     // Set by the allocator, never sent. The owner and operators may remove the registration. Empty: operators only.
     std::optional<RegistrationOwner> owner;
+    // Set by the allocator, never sent: the scheduler made the registration, for a job of its queue.
+    bool by_scheduler = false;
 
     // True if an operator or the scheduler made the registration.
     bool registered_by_operator() const { return !owner; }

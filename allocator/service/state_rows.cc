@@ -29,6 +29,7 @@ json::object json_of(const JobRegistration& spec) {
     }
     if (spec.user) object["user"] = *spec.user;
     if (spec.owner) object["owner"] = json_of(*spec.owner);
+    if (spec.by_scheduler) object["by_scheduler"] = true;
     if (!spec.dataset.empty()) object["dataset"] = spec.dataset;
     if (spec.cache_bytes > 0) object["cache_bytes"] = spec.cache_bytes;
     if (!spec.runs_on.empty()) {
@@ -100,6 +101,7 @@ Result<JobRegistration> registration_of(json::object object) {
         }
         object.erase("owner");
     }
+    const bool by_scheduler = object.erase("by_scheduler") > 0;
     std::map<std::string, std::uint32_t> runs_on;
     if (const json::value* found = object.if_contains("runs_on")) {
         for (const auto& [node, gpus] : found->as_object()) runs_on[node] = gpus.to_number<std::uint32_t>();
@@ -107,6 +109,7 @@ Result<JobRegistration> registration_of(json::object object) {
     }
     auto spec = read_job_registration(object, "");
     if (spec) spec->owner = std::move(owner);
+    if (spec) spec->by_scheduler = by_scheduler;
     if (spec) spec->runs_on = std::move(runs_on);
     return spec;
 }

@@ -55,6 +55,7 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
     queue_.skip_numbers_to(found.last_number);
     gpu_time_by_tenant_ = found.tenants;
     queue_.place_restored(now.unix_s);
+    remove_lost_registrations();
     for (const JobId id : queue_.active()) {
         JobRecord& job = queue_.job(id);
         if (!is_with_engine(job.phase)) continue;
@@ -499,6 +500,7 @@ void LiveScheduler::tell_engine(std::uint64_t events) {
 
 void LiveScheduler::register_job(JobRecord& job) {
     allocator::JobRegistration spec{.name = job.asked.name};
+    spec.by_scheduler = true;
     spec.user = job.asked.user ? std::optional(job.asked.user->uid) : options_.own_user;
     std::optional<allocator::JobRegistration> declared_by_user;
     if (const auto* before = cluster_.registered(job.asked.name)) {
@@ -515,6 +517,7 @@ void LiveScheduler::register_job(JobRecord& job) {
     if (declared_by_user) {
         spec = *declared_by_user;
         spec.owner.reset();
+        spec.by_scheduler = true;
     } else if (job.dataset_bytes > 0 && std::isfinite(job.remaining_bytes())) {
         spec.epochs = std::max(1.0, job.remaining_bytes() / static_cast<double>(job.dataset_bytes));
     }
@@ -527,6 +530,21 @@ void LiveScheduler::register_job(JobRecord& job) {
     if (auto registered = cluster_.register_job(spec); !registered) {
         log_warn("could not register a job: its cache and bandwidth are planned from reports only",
                  {{"job", job.asked.name}, {"error", registered.error().message}});
+    }
+}
+
+// Removes the registrations of a queue that was lost: nobody else would free the names of its jobs.
+void LiveScheduler::remove_lost_registrations() {
+    std::set<std::string_view> kept;
+    for (const JobId id : registered_) {
+        if (const auto job = queue_.jobs().find(id); job != queue_.jobs().end()) kept.insert(job->second.asked.name);
+    }
+    for (const std::string& name : cluster_.registered_jobs()) {
+        if (kept.contains(name) || !cluster_.registered(name)->by_scheduler) continue;
+        if (auto removed = cluster_.remove_job(name); !removed) {
+            log_warn("a job that the queue has lost stays registered",
+                     {{"job", name}, {"error", removed.error().message}});
+        }
     }
 }
 

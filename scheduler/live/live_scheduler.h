@@ -132,6 +132,7 @@ private:
     void tell_engine(std::uint64_t events);
     void register_job(JobRecord& job);
     void remove_jobs_that_ended();
+    void remove_lost_registrations();
     EngineJob engine_job(const JobRecord& job) const;
 
     LiveOptions options_;

@@ -126,7 +126,11 @@ void QueueApi::answer(std::size_t route, const HttpRequest& request, const std::
     const auto id = scheduler_.queue().find(name);
     if (!id) return respond(http_error(id.error()));
     const JobRecord& job = scheduler_.queue().jobs().at(*id);
-    if ((which == Answer::cancel || which == Answer::output) && !may_manage(job, request)) {
+    // Jobs with parameters are made for the cluster manager, whose agent may have another token than when they were
+    // submitted.
+    const bool is_from_agent = which == Answer::cancel && request.is_agent && engine_api_ != nullptr &&
+                               !job.asked.engine_parameters.empty();
+    if ((which == Answer::cancel || which == Answer::output) && !is_from_agent && !may_manage(job, request)) {
         return respond(
             http_error(Error{ErrorCode::permission_denied, "job " + title(job) +
                                                                " belongs to another user or token: only its "

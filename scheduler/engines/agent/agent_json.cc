@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/server/json_reader.h"
+#include "scheduler/live/engine_event_names.h"
 
 namespace larder::scheduler {
 namespace json = boost::json;
@@ -20,21 +21,6 @@ constexpr std::size_t kTextMax = 500;        // bytes of a message to people
 constexpr std::size_t kDeviceNodesMax = 1000;
 constexpr std::size_t kLabelsMax = 64;  // of a node
 constexpr std::size_t kQueueMax = 64;   // bytes of a queue's identity
-
-constexpr std::array kKindNames{
-    std::pair{Kind::pending, std::string_view("pending")},
-    std::pair{Kind::started, std::string_view("started")},
-    std::pair{Kind::rejected, std::string_view("rejected")},
-    std::pair{Kind::ended, std::string_view("ended")},
-    std::pair{Kind::evicted, std::string_view("evicted")},
-    std::pair{Kind::lost, std::string_view("lost")},
-    std::pair{Kind::node_lost, std::string_view("node_lost")},
-    std::pair{Kind::node_drained, std::string_view("node_drained")},
-    std::pair{Kind::node_back, std::string_view("node_back")},
-    std::pair{Kind::node_added, std::string_view("node_added")},
-    std::pair{Kind::node_removed, std::string_view("node_removed")},
-    std::pair{Kind::node_resized, std::string_view("node_resized")},
-};
 
 bool is_about_node(Kind kind) {
     return kind >= Kind::node_lost;
@@ -178,17 +164,17 @@ Result<EngineEvent> read_engine_event(const json::object& object, const std::str
     JsonReader reader(object, where);
     EngineEvent event;
     const std::string kind = reader.string("kind");
-    const auto known = std::ranges::find(kKindNames, kind, &std::pair<Kind, std::string_view>::second);
-    if (known == kKindNames.end()) {
+    const auto known = std::ranges::find(kEngineEventNames, kind, &std::pair<Kind, std::string_view>::second);
+    if (known == kEngineEventNames.end()) {
         std::string names;
-        for (const auto& [one, name] : kKindNames) names += (names.empty() ? "" : ", ") + std::string(name);
+        for (const auto& [one, name] : kEngineEventNames) names += (names.empty() ? "" : ", ") + std::string(name);
         reader.reject("kind", "must be one of " + names);
     } else {
         event.kind = known->first;
     }
     event.message = text_of(reader, "message");
     if (reader.has("at_unix_s")) event.at_s = reader.number("at_unix_s");
-    if (known != kKindNames.end() && is_about_node(event.kind)) {
+    if (known != kEngineEventNames.end() && is_about_node(event.kind)) {
         event.node = reader.string("node");
         if (event.node.empty() || event.node.size() > kNodeMax) reader.reject("node", "must have 1 to 400 bytes");
         if (event.kind != Kind::node_removed) event.inventory = inventory_of(reader);

@@ -3,7 +3,6 @@
 #include <boost/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <chrono>
 #include <thread>
@@ -16,6 +15,7 @@
 #include "base/server/percent_encoding.h"
 #include "base/units.h"
 #include "scheduler/engines/slurm/answer_fields.h"
+#include "scheduler/live/engine_event_names.h"
 
 namespace larder::scheduler::slurm {
 namespace json = boost::json;
@@ -33,15 +33,8 @@ std::int64_t unix_s() {
     return unix_time_ns() / kSecond_ns;
 }
 
-std::string_view kind_name(EngineEvent::Kind kind) {
-    static constexpr std::array<std::string_view, 12> kNames{"pending",   "started",    "rejected",     "ended",
-                                                             "evicted",   "lost",       "node_lost",    "node_drained",
-                                                             "node_back", "node_added", "node_removed", "node_resized"};
-    return kNames.at(static_cast<std::size_t>(kind));
-}
-
 json::object to_json(const EngineEvent& event) {
-    json::object object{{"kind", kind_name(event.kind)}};
+    json::object object{{"kind", name(event.kind)}};
     if (!event.message.empty()) object["message"] = event.message;
     if (event.at_s) object["at_unix_s"] = *event.at_s;
     if (!event.node.empty()) {
@@ -71,6 +64,10 @@ json::object to_json(const EngineEvent& event) {
 bool is_over(EngineEvent::Kind kind) {
     using Kind = EngineEvent::Kind;
     return kind == Kind::rejected || kind == Kind::ended || kind == Kind::evicted || kind == Kind::lost;
+}
+
+AttemptId id_of_attempt(const EngineEvent& event) {
+    return {.queue = event.queue, .job = event.job, .attempt = event.attempt};
 }
 
 PlacedStart start_of(const json::object& action) {
@@ -116,6 +113,7 @@ Result<std::string> submission_of(const JobRow& row, std::uint32_t gpus_of_a_nod
     if (row.gpus_per_node == 0) {
         return fail(ErrorCode::invalid_argument, "the job asks for no GPU of each node (--gpus-per-node)");
     }
+    if (row.has_mixed_gpus) return fail(ErrorCode::invalid_argument, "the job asks for GPUs of several types");
     // Larder may put two pods on one node, and Slurm may not.
     if (row.nodes_wanted > 1 && 2 * row.gpus_per_node <= gpus_of_a_node) {
         return fail(ErrorCode::invalid_argument,
@@ -296,7 +294,7 @@ Result<void> PlaceAgent::attach() {
     const auto object = parse_json_object(answer->body, "the allocator's answer");
     if (!object) return std::unexpected(object.error());
     for (const EngineEvent& event : events) {
-        if (is_over(event.kind)) jobs_.forget_ended({event.queue, event.job, event.attempt});
+        if (is_over(event.kind)) jobs_.forget_ended(id_of_attempt(event));
     }
     // The state says all of it.
     report_.clear();
@@ -342,7 +340,7 @@ Result<bool> PlaceAgent::send_report() {
     if (answer->status != 200) return std::unexpected(error_of_response(*answer).within("report to the allocator"));
     ++reports_;
     for (const EngineEvent& event : report_) {
-        if (is_over(event.kind)) jobs_.forget_ended({event.queue, event.job, event.attempt});
+        if (is_over(event.kind)) jobs_.forget_ended(id_of_attempt(event));
     }
     report_.clear();
     return true;
@@ -411,9 +409,25 @@ Result<void> PlaceAgent::cancel_in_larder() {
         const auto answer = ask(client_, "DELETE", "/v1/queue/" + percent_encode(PlacedJobs::name_of(key)));
         if (!answer) return std::unexpected(answer.error());
         if (answer->status >= 500 || is_for_later(*answer)) return std::unexpected(error_of_response(*answer));
+        if (answer->status == 401 || answer->status == 403) {
+            options_.log("job " + key +
+                         " is over in Slurm, and cannot be cancelled in Larder: " + error_of_response(*answer).message);
+        }
         jobs_.note_cancelled(key);
     }
     return {};
+}
+
+// True if Larder's queue has the job. A former agent has submitted it then. The job's name can also be in use by a
+// registration.
+Result<bool> PlaceAgent::is_in_queue(const std::string& key) {
+    const auto answer = ask(client_, "GET", "/v1/queue/" + percent_encode(PlacedJobs::name_of(key)));
+    if (!answer) return std::unexpected(answer.error());
+    if (answer->status == 404) return false;
+    if (answer->status != 200) return std::unexpected(error_of_response(*answer));
+    const auto job = parse_json_object(answer->body, "the allocator's answer");
+    if (!job) return std::unexpected(job.error());
+    return !job->contains("ended_unix_s");
 }
 
 // True if the allocator has taken all of them.
@@ -423,8 +437,12 @@ Result<bool> PlaceAgent::submit_all(const std::vector<const JobRow*>& rows, cons
     body = "{\"jobs\":[" + body + "]}";
     const auto answer = ask(client_, "POST", "/v1/queue", body);
     if (!answer) return std::unexpected(answer.error());
-    // A former agent has submitted the job.
-    const bool is_known = answer->status == 409 && rows.size() == 1;
+    bool is_known = false;
+    if (answer->status == 409 && rows.size() == 1) {
+        const auto queued = is_in_queue(rows.front()->key);
+        if (!queued) return std::unexpected(queued.error());
+        is_known = *queued;
+    }
     if (answer->status == 200 || is_known) {
         for (const JobRow* row : rows) jobs_.note_submitted(row->key);
         return true;

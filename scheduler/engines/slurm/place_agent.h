@@ -70,6 +70,7 @@ private:
     Result<void> cancel_in_larder();
     Result<void> submit();
     Result<std::string> submission(const JobRow& row) const;
+    Result<bool> is_in_queue(const std::string& key);
     Result<bool> submit_all(const std::vector<const JobRow*>& rows, const std::vector<std::string>& bodies);
     Result<void> report();
     Result<bool> send_report();

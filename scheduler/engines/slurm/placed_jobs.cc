@@ -151,6 +151,9 @@ void PlacedJobs::look_at_nodes(const std::vector<NodeRow>& nodes) {
         } else if (node.use == NodeUse::closed) {
             event.kind = EngineEvent::Kind::node_drained;
             event.message = "Slurm's state of the node is " + node.state;
+        } else if (node.has_mixed_gpus) {
+            event.kind = EngineEvent::Kind::node_drained;
+            event.message = "the node has GPUs of several types";
         } else if (used > 0 && foreign_gpus_.contains(node.name)) {
             // The rows of nodes and of jobs are not of the same instant, so one look does not tell.
             event.kind = EngineEvent::Kind::node_drained;

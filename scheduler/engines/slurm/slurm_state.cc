@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 17> kQueueNames{
 using QueueWidths = std::array<std::size_t, kQueueNames.size()>;
 constexpr QueueWidths kQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 65, 65, 65, 97, 48, 257, 385};
 constexpr QueueWidths kWideQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 65, 65, 65, 97, 48, 4097, 385};
-constexpr std::array<std::size_t, 5> kNodeWidths{65, 24, 65, 65, 65};
+constexpr std::array<std::size_t, 5> kNodeWidths{65, 24, 257, 257, 65};
 
 constexpr const QueueWidths& queue_widths(bool is_wide) {
     return is_wide ? kWideQueueWidths : kQueueWidths;
@@ -165,6 +165,7 @@ Result<JobRow> parse_job_row(std::string_view line, bool is_wide) {
     const Gpus gpus = parse_gpus(tres);
     row.gpus_per_node = gpus.count;
     row.gpu_type = gpus.type;
+    row.has_mixed_gpus = gpus.is_mixed;
     row.reason = reason;
     row.nodes = on;
     row.mark = parse_mark(mark);
@@ -219,7 +220,7 @@ Result<void> JobRows::update(std::string_view squeue, bool is_wide) {
     return {};
 }
 
-const char* const kNodeColumns = "NodeList:65,StateLong:24,Gres:65,GresUsed:65,PartitionName:65";
+const char* const kNodeColumns = "NodeList:65,StateLong:24,Gres:257,GresUsed:257,PartitionName:65";
 
 Result<std::vector<NodeRow>> parse_nodes(std::string_view sinfo) {
     std::map<std::string, NodeRow> nodes;
@@ -235,6 +236,7 @@ Result<std::vector<NodeRow>> parse_nodes(std::string_view sinfo) {
         node.use = use_of(state);
         node.state = state;
         node.gpus = has.count;
+        node.has_mixed_gpus = has.is_mixed;
         node.gpus_used = parse_gpus(used).count;
         node.gpu_type = std::move(has.type);
         node.partitions.emplace(partition);
@@ -318,15 +320,22 @@ JobDevices parse_devices(std::string_view line) {
 
 Gpus parse_gpus(std::string_view list) {
     Gpus gpus;
+    bool is_first = true;
     while (!list.empty()) {
         std::string_view one = next_part(list, ',');
         one = one.substr(0, one.find('('));
         if (one.starts_with("gres:") || one.starts_with("gres/")) one.remove_prefix(5);
         if (next_part(one, ':') != "gpu") continue;
         std::string_view count = next_part(one, ':');
+        std::string_view type;
         if (!count.empty() && count.find_first_not_of("0123456789") != std::string_view::npos) {
-            gpus.type = count;
+            type = count;
             count = one;
+        }
+        if (std::exchange(is_first, false)) gpus.type = type;
+        if (type != gpus.type) {
+            gpus.is_mixed = true;
+            continue;
         }
         gpus.count += count.empty() ? 1 : number_of<std::uint32_t>(count);
     }

@@ -54,6 +54,7 @@ struct JobRow {
     std::uint32_t nodes_wanted = 1;
     std::uint32_t gpus_per_node = 0;
     std::string gpu_type;
+    bool has_mixed_gpus = false;
     std::uint32_t restarts = 0;
     int wait_status = 0;                // as of waitpid()
     std::int64_t submitted_unix_s = 0;  // or requeued last
@@ -100,6 +101,7 @@ struct NodeRow {
     std::uint32_t gpus = 0;
     std::uint32_t gpus_used = 0;
     std::string gpu_type;  // empty: Slurm does not name it
+    bool has_mixed_gpus = false;
     std::set<std::string, std::less<>> partitions;
 };
 extern const char* const kNodeColumns;
@@ -110,9 +112,11 @@ Result<std::vector<NodeRow>> parse_nodes(std::string_view sinfo);
 std::vector<std::string> expand_nodes(std::string_view list);
 
 // Returns the GPUs in a list of generic resources ("gres:gpu:a100:2", "gpu:2(S:0)"), and their type, if it has one.
+// GPUs of other types than the first are not counted: Larder's nodes have one type.
 struct Gpus {
     std::uint32_t count = 0;
     std::string type;
+    bool is_mixed = false;
 };
 Gpus parse_gpus(std::string_view list);
 

@@ -53,6 +53,7 @@ protected:
         record.jobs["language"]->owner = RegistrationOwner{.uid = {}, .token = "ci"};
         record.jobs["language"]->dataset = "images";
         record.jobs["language"]->cache_bytes = 5;
+        record.jobs["language"]->by_scheduler = true;
         record.jobs["language"]->runs_on = {{"a", 2}, {"b", 0}};
         record.pins["images"] = 12345;
         record.remote = RemoteRecord{5e8, 1e9};
@@ -107,6 +108,8 @@ TEST_F(StateStoreTest, SavedRecordIsFound) {
     EXPECT_EQ(found.jobs.at("vision")->bandwidth_cap_bytes_per_second, kUnlimited);
     EXPECT_EQ(found.jobs.at("language")->bandwidth_cap_bytes_per_second, 7e7);
     EXPECT_EQ(found.jobs.at("language")->epochs, kUnlimited);
+    EXPECT_TRUE(found.jobs.at("language")->by_scheduler);
+    EXPECT_FALSE(found.jobs.at("vision")->by_scheduler);
     EXPECT_EQ(found.jobs.at("vision")->owner, (RegistrationOwner{.uid = 1001, .token = {}}));
     EXPECT_EQ(found.jobs.at("language")->owner, (RegistrationOwner{.uid = {}, .token = "ci"}));
     EXPECT_EQ(found.pins.at("images"), 12345u);

@@ -462,6 +462,18 @@ TEST_F(Live, PolicyThatThrowsStopsNoJob) {
     EXPECT_EQ(phase(id), Phase::succeeded);
 }
 
+TEST_F(Live, LostQueueLeavesNoRegistrationOfItsJobs) {
+    ASSERT_TRUE(cluster.register_job({.name = "outside"}));
+    submit_and_start(job_with_gpus(1, "resnet"));
+    restart();
+    EXPECT_NE(cluster.registered("resnet"), nullptr);
+    record = {};
+    restart();
+    EXPECT_EQ(cluster.registered("resnet"), nullptr);
+    EXPECT_NE(cluster.registered("outside"), nullptr);
+    submit_and_start(job_with_gpus(1, "resnet"));
+}
+
 TEST_F(Live, RunningJobIsRegisteredAndItsReadsAreItsProgress) {
     report("resnet", 5'000);  // of an earlier job of that name
     Submission asked = job_with_gpus(4, "resnet");

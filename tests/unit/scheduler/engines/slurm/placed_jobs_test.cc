@@ -460,6 +460,14 @@ TEST_F(PlacedJob, NodesAreToldWithTheirGpusAsTheyComeGoAndChange) {
     EXPECT_EQ(event(), Kind::node_back);
 }
 
+TEST_F(PlacedJob, NodeWithGpusOfSeveralTypesTakesNoJobs) {
+    nodes_[1].has_mixed_gpus = true;
+    look();
+    ASSERT_EQ(events_.size(), 2u);
+    EXPECT_EQ(events_[1].kind, Kind::node_drained);
+    EXPECT_EQ(events_[1].message, "the node has GPUs of several types");
+}
+
 TEST_F(PlacedJob, NodeThatOthersUseIsDrainedAtTheSecondLook) {
     look();
     EXPECT_EQ(events_.size(), 2u);

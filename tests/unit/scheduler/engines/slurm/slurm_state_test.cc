@@ -118,7 +118,7 @@ TEST(SlurmState, RowsFollowWhatSqueuePrints) {
 
 TEST(SlurmState, StatesOfNodesAreRead) {
     const auto row = [](const std::string& name, const std::string& state, const std::string& partition = "p") {
-        return padded(name, 65) + padded(state, 24) + padded("gpu:2(S:0)", 65) + padded("gpu:a100:1(IDX:0,2)", 65) +
+        return padded(name, 65) + padded(state, 24) + padded("gpu:2(S:0)", 257) + padded("gpu:a100:1(IDX:0,2)", 257) +
                partition + "\n";
     };
     const auto nodes = parse_nodes(row("n1", "mixed") + row("n2", "drained") + row("n3", "down") + row("n4", "idle*") +
@@ -152,6 +152,12 @@ TEST(SlurmState, GpusAreCountedAmongOtherResources) {
     EXPECT_EQ(parse_gpus("gres:license:3,gres:gpu:h100:8").count, 8u);
     EXPECT_EQ(parse_gpus("gres:gpu:h100:8").type, "h100");
     EXPECT_EQ(parse_gpus("").count, 0u);
+    EXPECT_FALSE(parse_gpus("gpu:h100:4(S:0),gpu:h100:4(S:1)").is_mixed);
+    EXPECT_EQ(parse_gpus("gpu:h100:4(S:0),gpu:h100:4(S:1)").count, 8u);
+    const Gpus mixed = parse_gpus("gpu:a100:4,gpu:v100:2");
+    EXPECT_TRUE(mixed.is_mixed);
+    EXPECT_EQ(mixed.count, 4u);
+    EXPECT_EQ(mixed.type, "a100");
 }
 
 TEST(PlacedEnvironment, OnlyJobsOfLardersPartitionsHaveIt) {
