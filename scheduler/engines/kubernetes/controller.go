@@ -66,7 +66,9 @@ func runController(ctx context.Context, flags *flag.FlagSet, arguments []string)
 		pods = cache.ByObject{Transform: place.StripPod}
 	}
 	manager, err := newManager(ctrl.Options{
-		Cache:                         cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: pods}},
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: pods}},
+		// Kueue's objects are read without its types.
+		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 		Metrics:                       server.Options{BindAddress: *metrics},
 		HealthProbeBindAddress:        *health,
 		LeaderElection:                *elect,

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"larder.io/larder/scheduler/engines/kubernetes/api/v1alpha1"
+	"larder.io/larder/scheduler/engines/kubernetes/internal/kueue"
 )
 
 func newScheme() (*runtime.Scheme, error) {
@@ -31,7 +32,14 @@ func newManager(options ctrl.Options) (ctrl.Manager, error) {
 	if options.Scheme, err = newScheme(); err != nil {
 		return nil, err
 	}
-	options.Cache.DefaultTransform = cache.TransformStripManagedFields()
+	strip := cache.TransformStripManagedFields()
+	options.Cache.DefaultTransform = func(object any) (any, error) {
+		stripped, err := strip(object)
+		if err != nil {
+			return nil, err
+		}
+		return kueue.StripWorkload(stripped)
+	}
 	manager, err := ctrl.NewManager(config, options)
 	if err != nil {
 		return nil, fmt.Errorf("set up the manager: %w", err)

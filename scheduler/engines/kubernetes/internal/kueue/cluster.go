@@ -3,7 +3,7 @@ package kueue
 import (
 	"context"
 	"fmt"
-	"slices"
+	"time"
 
 	"larder.io/larder/scheduler/engines/kubernetes/internal/allocator"
 )
@@ -21,10 +21,11 @@ type Allocator interface {
 
 // cluster is what the allocator knows at one time.
 type cluster struct {
+	started              time.Time // when the allocator started: nodes report one after the other
 	remoteBytesPerSecond float64
-	capacity             map[string]int64    // of the cache, by node
-	alive                map[string]bool     // by node
-	nodes                map[string][]string // by dataset
+	capacityBytes        int64 // of the caches of all nodes, including silent ones
+	silent               []string
+	datasets             map[string]*allocator.Dataset // that a node reports
 }
 
 func readCluster(ctx context.Context, api Allocator) (*cluster, error) {
@@ -41,33 +42,30 @@ func readCluster(ctx context.Context, api Allocator) (*cluster, error) {
 		return nil, fmt.Errorf("list the allocator's datasets: %w", err)
 	}
 	read := &cluster{
+		started:              time.UnixMilli(status.StartedUnixMs),
 		remoteBytesPerSecond: status.RemoteBytesPerSecond,
-		capacity:             make(map[string]int64, len(nodes)),
-		alive:                make(map[string]bool, len(nodes)),
-		nodes:                make(map[string][]string, len(datasets)),
+		datasets:             make(map[string]*allocator.Dataset, len(datasets)),
 	}
 	for i := range nodes {
-		read.capacity[nodes[i].Name] = nodes[i].Capacity.MemoryBytes + nodes[i].Capacity.DiskBytes
-		read.alive[nodes[i].Name] = nodes[i].Alive
+		read.capacityBytes = sum(read.capacityBytes, sum(nodes[i].Capacity.MemoryBytes, nodes[i].Capacity.DiskBytes))
+		if !nodes[i].Alive {
+			read.silent = append(read.silent, nodes[i].Name)
+		}
 	}
 	for i := range datasets {
-		for _, node := range datasets[i].Nodes {
-			read.nodes[datasets[i].Name] = append(read.nodes[datasets[i].Name], node.Name)
+		if len(datasets[i].Nodes) > 0 {
+			read.datasets[datasets[i].Name] = &datasets[i]
 		}
 	}
 	return read, nil
 }
 
-// mayEverHave says why the nodes cannot give what is asked for, whatever other jobs have. Nodes that do not report now
-// count, because they may come back.
-func (c *cluster) mayEverHave(asked *request) error {
-	var capacity int64
-	for _, node := range c.nodes[asked.dataset] {
-		capacity += c.capacity[node]
-	}
-	if asked.CacheBytes > capacity {
-		return fmt.Errorf("%s is more than the nodes with dataset %q have: %d GiB of %d GiB", CacheResource, asked.dataset,
-			asked.CacheBytes>>30, capacity>>30)
+// tooMuch says why the nodes cannot give what is asked for, whatever other jobs have. All known nodes count:
+// silent ones may come back, and those without the dataset may get it.
+func (c *cluster) tooMuch(asked *request) error {
+	if asked.CacheBytes > c.capacityBytes {
+		return fmt.Errorf("%s is more than all nodes have: %d GiB of %d GiB", CacheResource, asked.CacheBytes>>30,
+			c.capacityBytes>>30)
 	}
 	if asked.BandwidthBytesPerSecond > c.remoteBytesPerSecond {
 		return fmt.Errorf("%s is more than the remote gives to all jobs: %.0f of %.0f", RemoteResource,
@@ -76,11 +74,11 @@ func (c *cluster) mayEverHave(asked *request) error {
 	return nil
 }
 
-// onlyNode returns the node that has a dataset, if it is the only one of those that report.
+// onlyNode returns the node that has a dataset, if no other node can have it.
 func (c *cluster) onlyNode(dataset string) string {
-	having := slices.DeleteFunc(slices.Clone(c.nodes[dataset]), func(node string) bool { return !c.alive[node] })
-	if len(having) != 1 {
+	known := c.datasets[dataset]
+	if known == nil || len(known.Nodes) != 1 || len(c.silent) > 0 {
 		return ""
 	}
-	return having[0]
+	return known.Nodes[0].Name
 }

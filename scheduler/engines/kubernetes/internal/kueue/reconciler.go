@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +26,9 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	runnable "sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"larder.io/larder/scheduler/engines/kubernetes/api/v1alpha1"
 	"larder.io/larder/scheduler/engines/kubernetes/internal/allocator"
@@ -41,6 +43,11 @@ const ControllerName = "larder.io/storage"
 const (
 	fieldOwner      = client.FieldOwner("larder-storage")
 	messageBytesMax = 4096
+	noteBytesMax    = 1024 // of an event
+	// The cache of a Workload that waits must grow within so many times its patience.
+	fillPatience = 5
+
+	nothingReserved = "There is nothing to reserve."
 )
 
 // Reconciler compares the Workloads with what the allocator has reserved.
@@ -60,23 +67,129 @@ type Reconciler struct {
 	mutex sync.Mutex
 	// Jobs that must stay registered before their pods are there. Nil: not known yet.
 	held map[string]struct{}
+	// Only Compare uses it.
+	fills fills
 }
 
-// claim is what all Workloads of one job ask for together.
+// claim is what the Workloads of one job ask for.
 type claim struct {
-	request
-	workloads []*workload
+	job     string
+	dataset string
+	user    *int64
+	since   metav1.Time           // when the first Workload got its quota
+	started allocator.Reservation // of all Workloads that have started
+	waiting []waitingPart         // in the order in which they got their quota
+}
+
+// waitingPart is a Workload that waits, and its answer.
+type waitingPart struct {
+	workload *workload
+	asked    *request
+	state    *checkState
+}
+
+// reserved is what the allocator keeps for a claim during a comparison.
+type reserved struct {
+	claim *claim
+	row   *allocator.Job         // nil: not registered
+	now   *allocator.Reservation // nil: none
+	grown bool                   // so the row does not know whether the cache is filled
 }
 
 // SetUp registers the comparison with a manager. Caches fill without an event in Kubernetes, so it runs every interval.
+// The rest of the manager goes on without Kueue: the comparison begins when Kueue's kinds can be read.
 func (r *Reconciler) SetUp(manager ctrl.Manager, interval time.Duration) error {
+	return manager.Add(runnable.RunnableFunc(func(ctx context.Context) error {
+		for told := ""; ; {
+			err := r.findKueue(ctx, manager)
+			if err == nil {
+				break
+			}
+			if told != err.Error() {
+				told = err.Error()
+				ctrl.Log.Error(err, "AdmissionChecks are not answered yet")
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(interval):
+			}
+		}
+		return loop.SetUp(manager, "kueue", interval, r.Compare, loop.Watched{Object: empty(checkKind)},
+			loop.Watched{Object: empty(workloadKind), Which: predicate.Funcs{UpdateFunc: isChange}})
+	}))
+}
+
+// findKueue tells whether Kueue's kinds are there and readable. The manager would end if it could not read them.
+func (r *Reconciler) findKueue(ctx context.Context, manager ctrl.Manager) error {
 	for _, kind := range []schema.GroupVersionKind{checkKind, workloadKind} {
 		if _, err := manager.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version); err != nil {
-			return fmt.Errorf("find %s of Kueue: install Kueue 0.15 or later first: %w", kind.Kind, err)
+			if meta.IsNoMatchError(err) {
+				r.hold(nil) // Without Kueue there are no Workloads.
+			}
+			return fmt.Errorf("find %s of Kueue: install Kueue 0.15 or later: %w", kind.Kind, err)
+		}
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind)
+		if err := manager.GetAPIReader().List(ctx, list, client.Limit(1)); err != nil {
+			return fmt.Errorf("list the first %s of Kueue: %w", kind.Kind, err)
 		}
 	}
-	return loop.SetUp(manager, "kueue", interval, r.Compare,
-		loop.Watched{Object: empty(checkKind)}, loop.Watched{Object: empty(workloadKind)})
+	return nil
+}
+
+// isChange tells whether a Workload has changed in what this package reads, apart from messages.
+func isChange(change event.UpdateEvent) bool {
+	before, isBefore := change.ObjectOld.(*unstructured.Unstructured)
+	after, isAfter := change.ObjectNew.(*unstructured.Unstructured)
+	if !isBefore || !isAfter {
+		return true
+	}
+	first, err := workloadOf(before)
+	second, errAfter := workloadOf(after)
+	if err != nil || errAfter != nil {
+		return true
+	}
+	states := func(w *workload) map[string]string {
+		made := make(map[string]string)
+		for _, one := range w.Status.AdmissionChecks {
+			made[one.Name] = one.State
+		}
+		return made
+	}
+	return first.Metadata.Generation != second.Metadata.Generation || first.holdsQuota() != second.holdsQuota() ||
+		first.quotaSince() != second.quotaSince() || !maps.Equal(states(first), states(second))
+}
+
+// StripWorkload drops what this package does not read from a Workload before the cache keeps it.
+func StripWorkload(object any) (any, error) {
+	one, is := object.(*unstructured.Unstructured)
+	if !is || one.GroupVersionKind() != workloadKind {
+		return object, nil
+	}
+	read, err := workloadOf(one)
+	if err != nil {
+		return object, nil // A comparison will report it.
+	}
+	read.Metadata.Annotations = nil
+	for i := range read.Spec.PodSets {
+		spec := &read.Spec.PodSets[i].Template.Spec
+		spec.Volumes, spec.Affinity, spec.Tolerations = nil, nil, nil
+		for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+			for j := range containers {
+				one := &containers[j]
+				*one = corev1.Container{Name: one.Name, Resources: one.Resources, RestartPolicy: one.RestartPolicy,
+					SecurityContext: one.SecurityContext}
+			}
+		}
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(read)
+	if err != nil {
+		return nil, fmt.Errorf("shorten Workload %s: %w", read, err)
+	}
+	stripped := &unstructured.Unstructured{Object: content}
+	stripped.SetGroupVersionKind(workloadKind)
+	return stripped, nil
 }
 
 func empty(kind schema.GroupVersionKind) *unstructured.Unstructured {
@@ -114,9 +227,30 @@ func (r *Reconciler) Compare(ctx context.Context) error {
 		return err
 	}
 	r.hold(claims) // Before they are registered: others remove jobs without pods.
+	failed := []error{r.serveAll(ctx, claims, len(waiting) > 0)}
+	for w, state := range waiting {
+		failed = append(failed, r.write(ctx, w, w.statesOf(checks), state))
+	}
+	return errors.Join(failed...)
+}
+
+// serveAll compares all claims with what the allocator has.
+func (r *Reconciler) serveAll(ctx context.Context, claims map[string]*claim, anyWaits bool) error {
+	r.fills.keep(claims)
 	jobs, err := r.Allocator.Jobs(ctx)
+	var now *cluster
 	if err != nil {
-		return fmt.Errorf("list the allocator's jobs: %w", err)
+		err = fmt.Errorf("list the allocator's jobs: %w", err)
+	} else if anyWaits {
+		now, err = readCluster(ctx, r.Allocator)
+	}
+	if err != nil {
+		for _, one := range claims {
+			for _, part := range one.waiting {
+				r.wait(part, "The allocator does not answer: "+err.Error())
+			}
+		}
+		return err
 	}
 	known := make(map[string]*allocator.Job, len(jobs))
 	for i := range jobs {
@@ -125,25 +259,17 @@ func (r *Reconciler) Compare(ctx context.Context) error {
 		}
 	}
 	failed := []error{r.release(ctx, known, claims)}
-	var now *cluster
-	if len(waiting) > 0 {
-		if now, err = readCluster(ctx, r.Allocator); err != nil {
-			return err
-		}
-	}
 	for _, one := range slices.SortedFunc(maps.Values(claims), byQuota) {
-		failed = append(failed, r.serve(ctx, one, known[one.job], now, waiting))
-	}
-	for w, state := range waiting {
-		failed = append(failed, r.write(ctx, w, state))
+		if err := r.serve(ctx, one, known[one.job], now); err != nil {
+			failed = append(failed, fmt.Errorf("job %s: %w", one.job, err))
+		}
 	}
 	return errors.Join(failed...)
 }
 
 // byQuota sorts what has waited longest first.
 func byQuota(a, b *claim) int {
-	first, second := a.workloads[0].quotaSince(), b.workloads[0].quotaSince()
-	return cmp.Or(first.Compare(second.Time), cmp.Compare(a.job, b.job))
+	return cmp.Or(a.since.Compare(b.since.Time), cmp.Compare(a.job, b.job))
 }
 
 // ownChecks returns the names of the AdmissionChecks of this controller, and tells Kueue that they are served.
@@ -180,7 +306,7 @@ func (r *Reconciler) ownChecks(ctx context.Context) (map[string]struct{}, error)
 		}
 		condition = *meta.FindStatusCondition(read.Status.Conditions, condition.Type)
 		status := map[string]any{"conditions": []metav1.Condition{condition}}
-		if err := r.apply(ctx, checkKind, check, status); err != nil {
+		if _, err := r.apply(ctx, checkKind, check, status); err != nil {
 			return nil, fmt.Errorf("write the status of AdmissionCheck %s: %w", check.GetName(), err)
 		}
 	}
@@ -210,101 +336,205 @@ func (r *Reconciler) claims(ctx context.Context, checks map[string]struct{}) (ma
 		return cmp.Or(first.Compare(second.Time), cmp.Compare(a.String(), b.String()))
 	})
 	for _, one := range read {
-		state := one.stateOf(checks)
-		if state == nil || !one.holdsQuota() || state.State == stateRetry || state.State == stateRejected {
+		states := one.statesOf(checks)
+		isRefused := func(state checkState) bool { return state.State == stateRetry || state.State == stateRejected }
+		if len(states) == 0 || !one.holdsQuota() || slices.ContainsFunc(states, isRefused) {
 			continue
 		}
-		waits := state.State == statePending
-		if waits {
-			waiting[one] = &checkState{Name: state.Name, State: statePending, Message: state.Message}
+		var state *checkState
+		at := slices.IndexFunc(states, func(state checkState) bool { return state.State == statePending })
+		if at >= 0 {
+			state = &checkState{State: statePending, Message: states[at].Message}
+			waiting[one] = state
 		}
 		asked, err := requestOf(one)
-		if err == nil && asked.job != "" && claims[asked.job] != nil {
-			err = claims[asked.job].add(asked)
-		} else if err == nil && asked.job != "" {
-			claims[asked.job] = &claim{request: asked}
-		}
 		switch {
-		case err != nil && waits:
-			waiting[one].State, waiting[one].Message = stateRejected, err.Error()
+		case err != nil && state != nil:
+			state.State, state.Message = stateRejected, err.Error()
 		case err != nil:
 		case asked.job != "":
-			claims[asked.job].workloads = append(claims[asked.job].workloads, one)
-		case waits:
-			r.admit(one, waiting[one], "There is nothing to reserve.", "")
+			r.join(claims, one, &asked, state)
+		case state != nil:
+			r.admit(one, state, nothingReserved, "")
 		}
 	}
 	return waiting, claims, nil
 }
 
-// serve reserves for one job, and answers its Workloads that wait.
-func (r *Reconciler) serve(ctx context.Context, one *claim, row *allocator.Job, now *cluster,
-	waiting map[*workload]*checkState) error {
-	answer := func(set func(w *workload, state *checkState)) {
-		for _, w := range one.workloads {
-			if state := waiting[w]; state != nil {
-				set(w, state)
-			}
-		}
+// join adds a Workload to the claim of its job. The oldest Workload of a job chooses the dataset.
+func (r *Reconciler) join(claims map[string]*claim, w *workload, asked *request, state *checkState) {
+	one := claims[asked.job]
+	if one == nil {
+		one = &claim{job: asked.job, dataset: asked.dataset, user: asked.user, since: w.quotaSince()}
+		claims[asked.job] = one
 	}
-	waits := slices.ContainsFunc(one.workloads, func(w *workload) bool { return waiting[w] != nil })
-	if waits {
-		if refused, err := r.refusal(ctx, one, now); err != nil {
-			return err
-		} else if refused != nil {
-			answer(func(w *workload, state *checkState) {
-				state.State, state.Message = refused.State, refused.Message
-				r.loseQuota(w, state)
-			})
-			return nil
-		}
+	switch {
+	case one.dataset != asked.dataset && state != nil:
+		state.Message = fmt.Sprintf("Waits until other pods of job %s end, which read dataset %q.", one.job, one.dataset)
+		r.loseQuota(w, state)
+	case one.dataset != asked.dataset:
+	case state != nil:
+		one.waiting = append(one.waiting, waitingPart{w, asked, state})
+	default:
+		one.started = joined(one.started, asked.Reservation)
 	}
-	isReserved := row != nil && row.Dataset == one.dataset && row.CacheBytes == one.CacheBytes &&
-		row.BandwidthBytesPerSecond == one.BandwidthBytesPerSecond
-	if !isReserved {
-		err := r.reserve(ctx, one, row)
-		if wire.IsStatus(err, http.StatusInsufficientStorage) || wire.IsStatus(err, http.StatusServiceUnavailable) {
-			answer(func(w *workload, state *checkState) {
-				state.Message = "Waits for cache and bandwidth: " + err.Error()
-				r.loseQuota(w, state)
-			})
-			return nil
+}
+
+// serve reserves for one job, and answers its Workloads that wait. Workloads that have started keep what they have, and
+// those that wait get theirs one after the other.
+func (r *Reconciler) serve(ctx context.Context, one *claim, row *allocator.Job, now *cluster) error {
+	if row != nil && row.Running && row.Dataset != one.dataset {
+		// The follower keeps the row as long as these pods run.
+		for _, part := range one.waiting {
+			r.wait(part, fmt.Sprintf("Waits until the pods of job %s end, which read dataset %q.", one.job, row.Dataset))
 		}
-		if err != nil {
-			return fmt.Errorf("job %s: %w", one.job, err)
-		}
-	}
-	if one.CacheBytes > 0 && (!isReserved || !row.Staged) {
-		answer(func(_ *workload, state *checkState) {
-			state.Message = "Cache and bandwidth are reserved. The cache fills."
-		})
 		return nil
 	}
-	answer(func(w *workload, state *checkState) {
-		r.admit(w, state, "Cache and bandwidth are reserved.", now.onlyNode(one.dataset))
-	})
+	has := &reserved{claim: one, row: row}
+	if row != nil && row.Dataset == one.dataset {
+		has.now = &allocator.Reservation{
+			CacheBytes: row.CacheBytes, BandwidthBytesPerSecond: row.BandwidthBytesPerSecond,
+		}
+	}
+	total := one.started
+	var failed []error
+	if len(one.waiting) == 0 || total != (allocator.Reservation{}) {
+		failed = append(failed, unlessRefused(r.ensure(ctx, has, total)))
+	}
+	var granted []waitingPart
+	for _, part := range one.waiting {
+		if isRefused, err := r.refuse(ctx, part, now); err != nil || isRefused {
+			failed = append(failed, err)
+			continue
+		}
+		wanted := joined(total, part.asked.Reservation)
+		if err := r.ensure(ctx, has, wanted); err != nil {
+			failed = append(failed, r.explain(part, err))
+			continue
+		}
+		total = wanted
+		granted = append(granted, part)
+	}
+	if has.now != nil && *has.now != total {
+		failed = append(failed, unlessRefused(r.reserve(ctx, has, total))) // Others get what is left over.
+	}
+	for _, part := range granted {
+		failed = append(failed, r.start(ctx, part, total, has, now))
+	}
+	return errors.Join(failed...)
+}
+
+// start lets a Workload start whose part is reserved, once the cache of its job is filled.
+func (r *Reconciler) start(ctx context.Context, part waitingPart, total allocator.Reservation, has *reserved,
+	now *cluster) error {
+	if total.CacheBytes > 0 && (has.grown || !has.row.Staged) {
+		r.fill(part, total.CacheBytes, now)
+		return nil
+	}
+	r.fills.forget(part.asked.job)
+	isDeclared, err := r.hasDataset(ctx, part.asked.dataset)
+	if err != nil {
+		return err
+	}
+	onlyNode := ""
+	if !isDeclared { // Datasets come to all nodes.
+		onlyNode = now.onlyNode(part.asked.dataset)
+	}
+	message := "Cache and bandwidth are reserved."
+	if part.asked.Reservation == (allocator.Reservation{}) {
+		message = nothingReserved
+	}
+	r.admit(part.workload, part.state, message, onlyNode)
 	return nil
 }
 
-// refusal returns the answer to a job that cannot have what it asks for, now or ever; nil: it may have it.
-func (r *Reconciler) refusal(ctx context.Context, one *claim, now *cluster) (*checkState, error) {
-	if len(now.nodes[one.dataset]) > 0 {
-		if err := now.mayEverHave(&one.request); err != nil {
-			return &checkState{State: stateRejected, Message: err.Error()}, nil
-		}
-		return nil, nil
+// fill tells how far the cache is filled. A Workload whose cache does not grow for long gives its quota to others.
+func (r *Reconciler) fill(part waitingPart, wantedBytes int64, now *cluster) {
+	var cachedBytes int64
+	if dataset := now.datasets[part.asked.dataset]; dataset != nil {
+		cachedBytes, wantedBytes = dataset.CachedBytes, min(wantedBytes, dataset.SizeBytes)
 	}
-	err := r.Client.Get(ctx, client.ObjectKey{Name: one.dataset}, &v1alpha1.Dataset{})
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("read Dataset %s: %w", one.dataset, err)
+	part.state.Message = fmt.Sprintf("Cache and bandwidth are reserved. The cache fills: %d GiB of %d GiB.",
+		cachedBytes>>30, (wantedBytes+1<<30-1)>>30)
+	since := r.fills.since(part.asked.job, cachedBytes)
+	if patience := fillPatience * r.Patience; time.Since(since) > patience {
+		part.state.State = stateRetry
+		part.state.Message += fmt.Sprintf(" It has not grown for %s: `larder nodes` and `larder dataset ls` show why.",
+			patience)
+		r.fills.forget(part.asked.job)
 	}
+}
+
+// refuse answers a Workload that cannot have what it asks for, now or ever. Only what has not changed for long is final:
+// nodes may still report.
+func (r *Reconciler) refuse(ctx context.Context, part waitingPart, now *cluster) (bool, error) {
+	dataset := part.asked.dataset
+	isDeclared, err := r.hasDataset(ctx, dataset)
 	if err != nil {
-		message := fmt.Sprintf("no node has a dataset %q, and there is no such Dataset", one.dataset)
-		return &checkState{State: stateRejected, Message: message}, nil
+		return false, err
 	}
-	message := fmt.Sprintf("no node has dataset %q yet: `kubectl events --for dataset/%s` says why", one.dataset,
-		one.dataset)
-	return &checkState{State: statePending, Message: message}, nil
+	isFinal := len(now.silent) == 0
+	switch tooMuch := now.tooMuch(part.asked); {
+	case now.datasets[dataset] == nil && isDeclared:
+		r.wait(part, fmt.Sprintf("no node has dataset %q yet: `kubectl events --for dataset/%s` says why", dataset,
+			dataset))
+		return true, nil
+	case now.datasets[dataset] == nil:
+		err = fmt.Errorf("no node has a dataset %q, and there is no such Dataset", dataset)
+	case tooMuch == nil:
+		return false, nil
+	case part.asked.CacheBytes > now.capacityBytes:
+		err, isFinal = tooMuch, true
+	default:
+		var budgets v1alpha1.RemoteBudgetList
+		if err := r.Client.List(ctx, &budgets); err != nil {
+			return false, fmt.Errorf("list the RemoteBudgets: %w", err)
+		}
+		err, isFinal = tooMuch, len(budgets.Items) == 0
+	}
+	r.wait(part, err.Error())
+	if isFinal && part.state.State == stateRetry && time.Since(now.started) > r.Patience {
+		part.state.State = stateRejected
+	}
+	return true, nil
+}
+
+func (r *Reconciler) hasDataset(ctx context.Context, name string) (bool, error) {
+	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.Dataset{})
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("read Dataset %s: %w", name, err)
+	}
+	return err == nil, nil
+}
+
+// wait answers a Workload that cannot have what it asks for now.
+func (r *Reconciler) wait(part waitingPart, message string) {
+	part.state.Message = message
+	r.loseQuota(part.workload, part.state)
+}
+
+// explain answers a Workload whose reservation failed, and returns errors that are no answer of the allocator to it.
+func (r *Reconciler) explain(part waitingPart, err error) error {
+	switch {
+	case wire.IsStatus(err, http.StatusBadRequest), wire.IsStatus(err, http.StatusRequestEntityTooLarge):
+		part.state.State, part.state.Message = stateRejected, "The allocator refuses the job: "+err.Error()
+		return nil
+	case unlessRefused(err) == nil:
+		r.wait(part, "Waits for cache and bandwidth: "+err.Error())
+		return nil
+	}
+	r.wait(part, "The allocator does not answer: "+err.Error())
+	return err
+}
+
+// unlessRefused returns an error, unless the allocator says with it that a job cannot have what it asks for now.
+func unlessRefused(err error) error {
+	for _, status := range []int{http.StatusNotFound, http.StatusServiceUnavailable, http.StatusInsufficientStorage} {
+		if wire.IsStatus(err, status) {
+			return nil
+		}
+	}
+	return err
 }
 
 // loseQuota makes a Workload queue again that has waited too long. Kueue could delay that, but it would keep the quota
@@ -316,22 +546,34 @@ func (r *Reconciler) loseQuota(w *workload, state *checkState) {
 	}
 }
 
-func (r *Reconciler) reserve(ctx context.Context, one *claim, row *allocator.Job) error {
-	if row != nil && row.Dataset != one.dataset {
-		if err := r.Allocator.Remove(ctx, one.job); err != nil {
-			return fmt.Errorf("remove what was registered for dataset %s: %w", row.Dataset, err)
-		}
-		row = nil
+// ensure reserves for a job, unless the job has as much.
+func (r *Reconciler) ensure(ctx context.Context, has *reserved, wanted allocator.Reservation) error {
+	if has.now != nil && covers(*has.now, wanted) {
+		return nil
 	}
-	if row == nil {
+	return r.reserve(ctx, has, wanted)
+}
+
+func (r *Reconciler) reserve(ctx context.Context, has *reserved, wanted allocator.Reservation) error {
+	one := has.claim
+	if has.row != nil && has.row.Dataset != one.dataset {
+		if err := r.Allocator.Remove(ctx, one.job); err != nil {
+			return fmt.Errorf("remove what was registered for dataset %s: %w", has.row.Dataset, err)
+		}
+		has.row = nil
+	}
+	if has.row == nil {
 		registration := allocator.Registration{Name: one.job, Dataset: one.dataset, User: one.user}
 		if err := r.Allocator.Register(ctx, registration); err != nil && !wire.IsStatus(err, http.StatusConflict) {
 			return fmt.Errorf("register: %w", err)
 		}
+		has.row = &allocator.Job{Name: one.job, Dataset: one.dataset}
 	}
-	if err := r.Allocator.Reserve(ctx, one.job, one.Reservation); err != nil {
+	if err := r.Allocator.Reserve(ctx, one.job, wanted); err != nil {
 		return fmt.Errorf("reserve: %w", err)
 	}
+	has.grown = has.grown || has.now == nil || has.now.CacheBytes < wanted.CacheBytes
+	has.now = &wanted
 	return nil
 }
 
@@ -365,8 +607,11 @@ func (r *Reconciler) admit(w *workload, state *checkState, message, onlyNode str
 		update := podSetUpdate{Name: set.Name}
 		if set.Template.Labels[follow.DatasetLabel] != "" {
 			update.NodeSelector = maps.Clone(r.NodeSelector)
-			if onlyNode != "" {
-				update.NodeSelector = map[string]string{corev1.LabelHostname: onlyNode}
+			if onlyNode != "" && !w.hasTopology(set) {
+				if update.NodeSelector == nil {
+					update.NodeSelector = make(map[string]string)
+				}
+				update.NodeSelector[corev1.LabelHostname] = onlyNode
 			}
 			maps.DeleteFunc(update.NodeSelector, func(label, _ string) bool {
 				_, has := set.Template.Spec.NodeSelector[label]
@@ -377,33 +622,44 @@ func (r *Reconciler) admit(w *workload, state *checkState, message, onlyNode str
 	}
 }
 
-// write answers a Workload, if the answer is new.
-func (r *Reconciler) write(ctx context.Context, w *workload, state *checkState) error {
-	before := w.stateOf(map[string]struct{}{state.Name: {}})
-	if len(state.Message) > messageBytesMax {
-		state.Message = strings.ToValidUTF8(state.Message[:messageBytesMax], "")
-	}
-	state.LastTransitionTime = before.LastTransitionTime
-	if reflect.DeepEqual(before.Message, state.Message) && before.State == state.State {
+// write answers all own checks of a Workload, if the answer is new. One request must have all of them: Kubernetes drops
+// those that a later request of the same field owner leaves out.
+func (r *Reconciler) write(ctx context.Context, w *workload, before []checkState, state *checkState) error {
+	state.Message = shortened(state.Message, messageBytesMax)
+	isNew := func(one checkState) bool { return one.State != state.State || one.Message != state.Message }
+	if !slices.ContainsFunc(before, isNew) {
 		return nil
 	}
-	if before.State != state.State {
-		state.LastTransitionTime = metav1.Now()
+	after := make([]checkState, 0, len(before))
+	for _, one := range before {
+		next := *state
+		next.Name, next.LastTransitionTime = one.Name, one.LastTransitionTime
+		if one.State != state.State {
+			next.LastTransitionTime = metav1.Now()
+		}
+		after = append(after, next)
 	}
 	object := empty(workloadKind)
 	object.SetName(w.Metadata.Name)
 	object.SetNamespace(w.Metadata.Namespace)
 	object.SetUID(w.Metadata.UID)
 	object.SetResourceVersion(w.Metadata.ResourceVersion)
-	status := map[string]any{"admissionChecks": []checkState{*state}}
-	if err := r.apply(ctx, workloadKind, object, status); err != nil {
+	written, err := r.apply(ctx, workloadKind, object, map[string]any{"admissionChecks": after})
+	if err != nil {
 		return fmt.Errorf("answer Workload %s: %w", w, err)
 	}
-	if r.Events != nil && state.State != stateReady && state.State != statePending {
+	if written && r.Events != nil && state.State != stateReady && state.State != statePending {
 		r.Events.Eventf(shownTo(w), object, corev1.EventTypeWarning, "Storage"+state.State, "AdmissionCheck", "%s",
-			state.Message)
+			shortened(state.Message, noteBytesMax))
 	}
 	return nil
+}
+
+func shortened(text string, bytesMax int) string {
+	if len(text) <= bytesMax {
+		return text
+	}
+	return strings.ToValidUTF8(text[:bytesMax], "")
 }
 
 // shownTo returns the object at which a user looks: the Job, which Kueue makes the owner of its Workload.
@@ -423,9 +679,10 @@ func shownTo(w *workload) *unstructured.Unstructured {
 	return object
 }
 
-// apply writes a part of the status of an object, if the object has not changed since it was read.
+// apply writes a part of the status of an object, if the object has not changed since it was read. It tells
+// whether it has written.
 func (r *Reconciler) apply(ctx context.Context, kind schema.GroupVersionKind, object *unstructured.Unstructured,
-	status map[string]any) error {
+	status map[string]any) (bool, error) {
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": kind.GroupVersion().String(),
 		"kind":       kind.Kind,
@@ -436,12 +693,12 @@ func (r *Reconciler) apply(ctx context.Context, kind schema.GroupVersionKind, ob
 		"status": status,
 	})
 	if err != nil {
-		return fmt.Errorf("encode the status: %w", err)
+		return false, fmt.Errorf("encode the status: %w", err)
 	}
 	patch := client.RawPatch(types.ApplyPatchType, text)
 	err = r.Client.Status().Patch(ctx, object.DeepCopy(), patch, fieldOwner, client.ForceOwnership)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // Its change starts the next comparison.
+		return false, nil // Its change starts the next comparison.
 	}
-	return err
+	return err == nil, err
 }

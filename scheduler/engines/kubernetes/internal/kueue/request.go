@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"larder.io/larder/scheduler/engines/kubernetes/internal/allocator"
@@ -33,14 +34,25 @@ type request struct {
 	allocator.Reservation
 }
 
-// add joins what two Workloads of one job ask for. All pods of a job read one dataset.
-func (r *request) add(other request) error {
+// add joins what two parts of one job ask for. All pods of a job read one dataset.
+func (r *request) add(other *request) error {
 	if r.dataset != other.dataset {
 		return fmt.Errorf("job %s reads dataset %q already, and a job reads one dataset", r.job, r.dataset)
 	}
-	r.CacheBytes = sum(r.CacheBytes, other.CacheBytes)
-	r.BandwidthBytesPerSecond += other.BandwidthBytesPerSecond
+	r.Reservation = joined(r.Reservation, other.Reservation)
 	return nil
+}
+
+func joined(a, b allocator.Reservation) allocator.Reservation {
+	return allocator.Reservation{
+		CacheBytes:              sum(a.CacheBytes, b.CacheBytes),
+		BandwidthBytesPerSecond: a.BandwidthBytesPerSecond + b.BandwidthBytesPerSecond,
+	}
+}
+
+// covers tells whether a reservation is no less than another.
+func covers(a, b allocator.Reservation) bool {
+	return a.CacheBytes >= b.CacheBytes && a.BandwidthBytesPerSecond >= b.BandwidthBytesPerSecond
 }
 
 // requestOf reads what a Workload asks for. An error says what is wrong with the Workload.
@@ -62,7 +74,7 @@ func requestOf(w *workload) (request, error) {
 			return request{}, fmt.Errorf("its pods are of several jobs, %s and %s: give all of them one label %s",
 				made.job, one.job, follow.JobLabel)
 		}
-		if err := made.add(one); err != nil {
+		if err := made.add(&one); err != nil {
 			return request{}, err
 		}
 	}
@@ -72,6 +84,11 @@ func requestOf(w *workload) (request, error) {
 func requestOfSet(w *workload, set *podSet) (request, error) {
 	resources := follow.RequestsOf(&set.Template.Spec)
 	cache, remote := resources[CacheResource], resources[RemoteResource]
+	for name, asked := range map[corev1.ResourceName]resource.Quantity{CacheResource: cache, RemoteResource: remote} {
+		if asked.Sign() < 0 {
+			return request{}, fmt.Errorf("its pods %q request %s of %s, which is less than none", set.Name, asked.String(), name)
+		}
+	}
 	dataset := set.Template.Labels[follow.DatasetLabel]
 	if dataset == "" {
 		if cache.IsZero() && remote.IsZero() {

@@ -60,6 +60,8 @@ type workload struct {
 			PodSetAssignments []struct {
 				Name  string `json:"name"`
 				Count *int64 `json:"count"`
+				// Kueue has chosen the nodes already.
+				TopologyAssignment *struct{} `json:"topologyAssignment"`
 			} `json:"podSetAssignments"`
 		} `json:"admission"`
 		AdmissionChecks []checkState `json:"admissionChecks"`
@@ -91,14 +93,27 @@ func (w *workload) quotaSince() metav1.Time {
 	return w.Metadata.CreationTimestamp
 }
 
-// stateOf returns the state of a check that is among the names.
-func (w *workload) stateOf(names map[string]struct{}) *checkState {
+// statesOf returns the states of the checks that are among the names.
+func (w *workload) statesOf(names map[string]struct{}) []checkState {
+	var own []checkState
 	for i := range w.Status.AdmissionChecks {
 		if _, is := names[w.Status.AdmissionChecks[i].Name]; is {
-			return &w.Status.AdmissionChecks[i]
+			own = append(own, w.Status.AdmissionChecks[i])
 		}
 	}
-	return nil
+	return own
+}
+
+// hasTopology tells whether Kueue has chosen the nodes of a pod set.
+func (w *workload) hasTopology(set *podSet) bool {
+	if w.Status.Admission != nil {
+		for _, assigned := range w.Status.Admission.PodSetAssignments {
+			if assigned.Name == set.Name {
+				return assigned.TopologyAssignment != nil
+			}
+		}
+	}
+	return false
 }
 
 // podsOf returns how many pods of a set Kueue lets start: fewer than the set has, if the Workload is admitted in part.
