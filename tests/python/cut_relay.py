@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 
-from tcp_relay import reset
+from tcp_relay import copy, reset
 
 
 class CutRelay:
@@ -53,12 +53,15 @@ class CutRelay:
                 reset(client)
                 return
             self._open += [client, upstream]
-        for source, sink in ((client, upstream), (upstream, client)):
-            threading.Thread(target=_copy, args=(source, sink), daemon=True).start()
+        threading.Thread(target=self._copy_both, args=(client, upstream), daemon=True).start()
 
-
-def _copy(source: socket.socket, sink: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(1 << 18):
-            sink.sendall(data)
-        sink.shutdown(socket.SHUT_WR)
+    def _copy_both(self, client: socket.socket, upstream: socket.socket) -> None:
+        back = threading.Thread(target=copy, args=(upstream, client), daemon=True)
+        back.start()
+        copy(client, upstream)
+        back.join()
+        with self._lock:
+            for connection in (client, upstream):
+                if connection in self._open:
+                    self._open.remove(connection)
+                    connection.close()

@@ -25,7 +25,8 @@ def reset(connection: socket.socket) -> None:
     connection.close()
 
 
-def _copy(source: socket.socket, sink: socket.socket) -> None:
+def copy(source: socket.socket, sink: socket.socket) -> None:
+    """Copies until either side ends, and tells the sink."""
     with contextlib.suppress(OSError):
         while data := source.recv(PIECE_BYTES):
             sink.sendall(data)
@@ -50,7 +51,7 @@ def relay(
     if fault == "stall_before":
         inject(fault)
         wait_s(stall_s)
-    threading.Thread(target=_copy, args=(client, upstream), daemon=True).start()
+    threading.Thread(target=copy, args=(client, upstream), daemon=True).start()
     at = int(fate.position * MIDDLE_BYTES) if fault in ("reset_body", "truncated_body", "stall_body") else -1
     sent = 0
     while True:

@@ -245,7 +245,7 @@ func TestWorkloadIsReadyOnceItsCacheIsReservedAndFilled(t *testing.T) {
 	if row == nil || row.CacheBytes != 3*gib || row.BandwidthBytesPerSecond != 150e6 {
 		t.Fatalf("reserved %+v", row)
 	}
-	if got := answer(t, r, "job-train"); got.State != statePending || !strings.Contains(got.Message, "The cache fills: 0 GiB of 3 GiB.") {
+	if got := answer(t, r, "job-train"); got.State != statePending || !strings.Contains(got.Message, "0 GiB of 3 GiB.") {
 		t.Errorf("while the cache is filled: %+v", got)
 	}
 	api.staged = true
