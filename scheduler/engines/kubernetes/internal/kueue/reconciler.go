@@ -101,7 +101,7 @@ type reserved struct {
 func (r *Reconciler) SetUp(manager ctrl.Manager, interval time.Duration) error {
 	return manager.Add(runnable.RunnableFunc(func(ctx context.Context) error {
 		for told := ""; ; {
-			err := r.findKueue(ctx, manager)
+			err := r.findKueue(ctx, manager.GetRESTMapper(), manager.GetAPIReader())
 			if err == nil {
 				break
 			}
@@ -121,9 +121,9 @@ func (r *Reconciler) SetUp(manager ctrl.Manager, interval time.Duration) error {
 }
 
 // findKueue tells whether Kueue's kinds are there and readable. The manager would end if it could not read them.
-func (r *Reconciler) findKueue(ctx context.Context, manager ctrl.Manager) error {
+func (r *Reconciler) findKueue(ctx context.Context, mapper meta.RESTMapper, reader client.Reader) error {
 	for _, kind := range []schema.GroupVersionKind{checkKind, workloadKind} {
-		if _, err := manager.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version); err != nil {
+		if _, err := mapper.RESTMapping(kind.GroupKind(), kind.Version); err != nil {
 			if meta.IsNoMatchError(err) {
 				r.hold(nil) // Without Kueue there are no Workloads.
 			}
@@ -131,7 +131,7 @@ func (r *Reconciler) findKueue(ctx context.Context, manager ctrl.Manager) error 
 		}
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(kind)
-		if err := manager.GetAPIReader().List(ctx, list, client.Limit(1)); err != nil {
+		if err := reader.List(ctx, list, client.Limit(1)); err != nil {
 			return fmt.Errorf("list the first %s of Kueue: %w", kind.Kind, err)
 		}
 	}

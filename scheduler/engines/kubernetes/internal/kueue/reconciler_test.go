@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -689,5 +690,18 @@ func TestOwnMessageIsNoChange(t *testing.T) {
 	after.Status.AdmissionChecks[0].State = stateRetry
 	if !isChange(update()) {
 		t.Error("a state is no change")
+	}
+}
+
+func TestNoJobIsKeptForKueueUntilItIsInstalled(t *testing.T) {
+	r := newReconciler(t, &fakeAllocator{})
+	mapper := meta.NewDefaultRESTMapper(nil)
+	if err := r.findKueue(context.Background(), mapper, r.Client); err == nil || r.Keeps("kubernetes-team.old") {
+		t.Errorf("without Kueue: %v", err)
+	}
+	mapper.Add(checkKind, meta.RESTScopeRoot)
+	mapper.Add(workloadKind, meta.RESTScopeNamespace)
+	if err := r.findKueue(context.Background(), mapper, r.Client); err != nil {
+		t.Errorf("with Kueue: %v", err)
 	}
 }
