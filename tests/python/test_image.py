@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
+import tarfile
+import time
 from collections.abc import Iterator
 
 import kubernetes
@@ -20,6 +24,9 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can make the files of an image"),
     pytest.mark.control_plane,  # a sanitizer's runtime is no part of an image
 ]
+
+
+USER = 65532  # of the images
 
 
 @dataclasses.dataclass
@@ -36,12 +43,20 @@ class Images:
         return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     def run(self, image: str, *command: str) -> subprocess.CompletedProcess[str]:
-        """Runs a program of an archive, with nothing of this machine's files."""
+        """Runs a program of an archive as the image's user, with nothing of this machine's files."""
+        return self.buildah("run", "--isolation", "chroot", self._container(image), "--", *command)
+
+    def unpacked(self, image: str) -> pathlib.Path:
+        mounted = self.buildah("mount", self._container(image))
+        assert mounted.returncode == 0, mounted.stderr
+        return pathlib.Path(mounted.stdout.strip())
+
+    def _container(self, image: str) -> str:
         if image not in self.containers:
             made = self.buildah("from", f"oci-archive:{self.archives}/{image}.tar")
             assert made.returncode == 0, made.stderr
             self.containers[image] = made.stdout.strip()
-        return self.buildah("run", "--isolation", "chroot", self.containers[image], "--", *command)
+        return self.containers[image]
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +65,45 @@ def images(
 ) -> Iterator[Images]:
     directory = tmp_path_factory.mktemp("i")
     kubernetes.build_larder_kubernetes()
-    ran = subprocess.run(
-        ["tools/image", "--build", larder_bin.parent, "--output", directory / "archives"],
-        cwd=repository, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    yield Images(directory / "archives", directory / "storage")
-    shutil.rmtree(directory, ignore_errors=True)  # some hundred megabytes
+    try:
+        build(repository, "--build", larder_bin.parent, "--output", directory / "archives")
+        yield Images(directory / "archives", directory / "storage")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)  # some hundred megabytes
+
+
+def build(repository: pathlib.Path, *arguments: object) -> None:
+    """Runs tools/image. A build that takes too long ends with all its processes, and removes its files."""
+    command = ["tools/image", "--cached", *map(str, arguments)]
+    with subprocess.Popen(
+        command, cwd=repository, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as running:
+        try:
+            _, errors = running.communicate(timeout=600)
+        except BaseException:
+            os.killpg(running.pid, signal.SIGTERM)
+            running.communicate(timeout=60)
+            raise
+    assert running.returncode == 0, errors
+
+
+def layer_of(archive: pathlib.Path) -> list[tarfile.TarInfo]:
+    """The entries of the image's only layer."""
+    with tarfile.open(archive) as outer:
+
+        def document(name: str) -> dict:
+            read = outer.extractfile(name)
+            assert read is not None
+            return json.load(read)
+
+        manifest = document(blob(document("index.json")["manifests"][0]))
+        (layer,) = manifest["layers"]
+        with tarfile.open(fileobj=outer.extractfile(blob(layer))) as inner:
+            return inner.getmembers()
+
+
+def blob(descriptor: dict) -> str:
+    return "blobs/" + descriptor["digest"].replace(":", "/")
 
 
 def test_programs_run_from_the_archive(images: Images, larder_bin: pathlib.Path) -> None:
@@ -66,6 +113,66 @@ def test_programs_run_from_the_archive(images: Images, larder_bin: pathlib.Path)
         assert (ran.returncode, ran.stdout) == (0, wanted.stdout), ran.stderr
     ran = images.run("larder-kubernetes", "larder-kubernetes", "--help")
     assert ran.returncode == 0 and "usage: larder-kubernetes MODE" in ran.stdout, ran.stderr
+
+
+def test_layer_has_only_libraries_programs_and_authorities(images: Images) -> None:
+    entries = {entry.name.removeprefix("./").rstrip("/"): entry for entry in layer_of(images.archives / "larder.tar")}
+    assert {entry.mode & 0o6000 for entry in entries.values()} == {0}, "no setuid or setgid"
+    assert {name for name in entries if re.match(r"(usr/)?s?bin/", name)} == {
+        f"usr/bin/{name}" for name in ("larder", "larderd", "larder-allocator", "larder-check-lmdb")
+    }
+    assert {name for name, entry in entries.items() if name.startswith("etc/") and not entry.isdir()} == {
+        f"etc/{name}"
+        for name in ("group", "passwd", "ld.so.cache", "ld.so.conf", "ssl/certs/ca-certificates.crt", "ssl/openssl.cnf")
+    }
+    assert {name.split("/")[0] for name in entries} <= {"", "etc", "lib", "lib64", "tmp", "usr"}
+    assert not [name for name in entries if "perl" in name and not name.startswith("usr/share/doc/")]
+    unreadable = [name for name, entry in entries.items() if not entry.issym() and not entry.mode & 0o004]
+    assert unreadable == [], "user 65532 runs the programs"
+
+
+def test_second_build_is_the_same_also_with_a_strict_umask(
+    images: Images, larder_bin: pathlib.Path, repository: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    before = os.umask(0o077)
+    try:
+        build(repository, "--build", larder_bin.parent, "--output", tmp_path, "larder")
+    finally:
+        os.umask(before)
+    index = [
+        subprocess.run(["tar", "-xOf", folder / "larder.tar", "index.json"], capture_output=True, check=True).stdout
+        for folder in (images.archives, tmp_path)
+    ]
+    assert index[0] == index[1]
+
+
+def test_daemon_serves_as_the_images_user_on_a_read_only_root(images: Images, tmp_path: pathlib.Path) -> None:
+    """As the chart runs it. The daemon starts larder-check-lmdb by itself."""
+    root = images.unpacked("larder")
+    state = tmp_path / "state"
+    state.mkdir()
+    os.chown(state, USER, USER)
+    script = f"""
+        mount --bind {root} {root}
+        mount --bind {state} {root}/tmp
+        mount -o remount,bind,ro {root}
+        ! touch {root}/written 2>/dev/null
+        exec chroot --userspec {USER}:{USER} {root} /usr/bin/larderd --state-directory=/tmp/state \\
+            --socket=/tmp/larderd.sock --admin-socket=/tmp/admin.sock --memory=64MiB --disk=256MiB
+    """
+    with (
+        open(tmp_path / "log", "w") as log,
+        subprocess.Popen(["unshare", "--mount", "bash", "-ec", script], stdout=log, stderr=log) as running,
+    ):
+        try:
+            deadline = time.monotonic() + 120
+            while not (state / "admin.sock").exists() and running.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.1)
+            is_served = (state / "admin.sock").is_socket()
+        finally:
+            running.terminate()
+            running.wait(60)
+    assert (is_served, running.returncode) == (True, 0), (tmp_path / "log").read_text()
 
 
 def test_chart_names_the_images_as_the_archives_do(images: Images, repository: pathlib.Path) -> None:

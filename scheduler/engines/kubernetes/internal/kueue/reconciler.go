@@ -465,8 +465,8 @@ func (r *Reconciler) fill(part waitingPart, wantedBytes int64, now *cluster) {
 	}
 }
 
-// refuse answers a Workload that cannot have what it asks for, now or ever. Only what has not changed for long is final:
-// nodes may still report.
+// refuse answers a Workload that cannot have what it asks for, now or ever. Only what has not changed for long is
+// final: nodes may still report.
 func (r *Reconciler) refuse(ctx context.Context, part waitingPart, now *cluster) (bool, error) {
 	dataset := part.asked.dataset
 	isDeclared, err := r.hasDataset(ctx, dataset)
