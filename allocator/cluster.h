@@ -106,6 +106,7 @@ public:
     // free. Call it before register_job. Errors: not_found; no_space.
     Result<void> check_reservation(const JobRegistration& spec, std::int64_t now_ns) const;
     // Changes what a registered job reserves: cache of its dataset, and bandwidth. After an error it has what it had.
+    // Saves nothing if nothing changes.
     // Errors: not_found if the job is not registered; invalid_argument; no_space; unavailable while no node has the
     // dataset.
     Result<void> reserve_for_job(const std::string& name, std::uint64_t cache_bytes,

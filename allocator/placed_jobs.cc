@@ -55,6 +55,7 @@ Result<void> Cluster::reserve_for_job(const std::string& name, std::uint64_t cac
     }
     JobRegistration changed = *found->second.spec;
     const double floor_before = changed.bandwidth_floor_bytes_per_second;
+    if (changed.cache_bytes == cache_bytes && floor_before == bandwidth_floor_bytes_per_second) return {};
     changed.cache_bytes = cache_bytes;
     changed.bandwidth_floor_bytes_per_second = bandwidth_floor_bytes_per_second;
     if (auto good = check_bandwidths(changed, floors_bytes_per_second_ - floor_before); !good) return good;

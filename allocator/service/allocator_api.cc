@@ -482,6 +482,9 @@ std::optional<HttpResponse> AllocatorApi::put_reservation(const Asked& asked) {
     const double floor = reader.number("bandwidth_floor_bytes_per_second");
     if (auto finished = reader.finish(); !finished) return http_error(finished.error());
     if (const JobRegistration* const before = cluster_.registered(asked.name)) {
+        // A caller may repeat its request often: without a change there is no event, and no new plan.
+        if (before->cache_bytes == cache_bytes && before->bandwidth_floor_bytes_per_second == floor)
+            return done_response({});
         undo_ = [this, spec = *before] {
             static_cast<void>(cluster_.reserve_for_job(spec.name, spec.cache_bytes,
                                                        spec.bandwidth_floor_bytes_per_second, clock_.now_ns()));

@@ -50,7 +50,6 @@ JobView running_job(const Cluster& cluster, std::size_t index) {
                  .ranks = job.gpus,
                  .weight = job.weight,
                  .remaining_epochs = job.remaining_epochs,
-                 .bandwidth_floor_bytes_per_second = job.bandwidth_floor_bytes_per_second,
                  .bandwidth_cap_bytes_per_second = job.bandwidth_cap_bytes_per_second,
                  .ideal_bytes_per_second = job.ideal_bytes_per_second,
                  .unread_bytes = job.unread_bytes,
@@ -66,7 +65,6 @@ JobView waiting_job(const Cluster& cluster, const JobRegistration& spec) {
             .dataset = spec.dataset,
             .weight = spec.weight,
             .remaining_epochs = cluster.remaining_epochs(spec.name),
-            .bandwidth_floor_bytes_per_second = spec.bandwidth_floor_bytes_per_second,
             .bandwidth_cap_bytes_per_second = spec.bandwidth_cap_bytes_per_second};
 }
 
@@ -89,6 +87,8 @@ std::vector<JobView> jobs_of(const Cluster& cluster, const Observed& observed, s
         view.registered = spec != nullptr;
         if (spec != nullptr) {
             view.declared_ideal_bytes_per_second = spec->ideal_bytes_per_second;
+            // The plan's floor may be higher: it counts the floors of the leases, too.
+            view.bandwidth_floor_bytes_per_second = spec->bandwidth_floor_bytes_per_second;
             view.cache_bytes = spec->cache_bytes;
             view.staged = spec->cache_bytes > 0 && cluster.is_staged(*spec);
         }

@@ -162,6 +162,7 @@ TEST_F(PlacedJobs, ReservationMayBeTriedAgainOnceTheNodesAreBack) {
     ASSERT_TRUE(add("slurm-1", "images", 0));
     now_ns += std::int64_t{3600} * 1'000'000'000;
     EXPECT_EQ(cluster.reserve_for_job("slurm-1", kGB, 0, now_ns).error().code, ErrorCode::unavailable);
+    EXPECT_TRUE(cluster.reserve_for_job("slurm-1", 0, 0, now_ns)) << "the job keeps what it has";
     report();
     EXPECT_TRUE(cluster.reserve_for_job("slurm-1", kGB, 0, now_ns));
 }

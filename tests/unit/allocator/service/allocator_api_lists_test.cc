@@ -58,6 +58,25 @@ TEST_F(AllocatorLists, JobShowsDeclaredMeasuredAndPredictedRates) {
     EXPECT_FALSE(job.contains("bandwidth_cap_bytes_per_second")) << "the job has no cap";
 }
 
+TEST_F(AllocatorLists, RunningJobShowsWhatItReservesAndRepeatedReservationChangesNothing) {
+    ASSERT_EQ(ask("POST", {"v1", "jobs"}, R"({"name":"vision","dataset":"images"})").status, 200u);
+    ASSERT_EQ(report(report_of("a")).status, 200u);
+    ASSERT_TRUE(only("jobs").at("running").as_bool());
+    EXPECT_EQ(number(only("jobs"), "bandwidth_floor_bytes_per_second"), 0)
+        << "the floor of its lease is no reservation";
+
+    const auto reserve = [&](const char* body) { return ask("PUT", {"v1", "jobs", "vision", "reservation"}, body); };
+    const char* const some = R"({"cache_bytes":1000000000,"bandwidth_floor_bytes_per_second":1000})";
+    ASSERT_EQ(reserve(some).status, 200u);
+    EXPECT_EQ(number(only("jobs"), "bandwidth_floor_bytes_per_second"), 1000);
+    EXPECT_EQ(number(only("jobs"), "cache_bytes"), 1e9);
+    const std::size_t events = events_after(0).size();
+    ASSERT_EQ(reserve(some).status, 200u);
+    EXPECT_EQ(events_after(0).size(), events);
+    ASSERT_EQ(reserve(R"({"cache_bytes":0,"bandwidth_floor_bytes_per_second":1000})").status, 200u);
+    EXPECT_GT(events_after(0).size(), events);
+}
+
 TEST_F(AllocatorLists, DatasetShowsQuotaCachedAndEffectiveBytes) {
     NodeReport node = report_of("a");
     node.datasets[0].cached_disk_bytes = 60'000'000'000;
