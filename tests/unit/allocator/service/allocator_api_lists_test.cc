@@ -59,8 +59,8 @@ TEST_F(AllocatorLists, JobShowsDeclaredMeasuredAndPredictedRates) {
 }
 
 TEST_F(AllocatorLists, RunningJobShowsWhatItReservesAndRepeatedReservationChangesNothing) {
-    ASSERT_EQ(ask("POST", {"v1", "jobs"}, R"({"name":"vision","dataset":"images"})").status, 200u);
     ASSERT_EQ(report(report_of("a")).status, 200u);
+    ASSERT_EQ(ask("POST", {"v1", "jobs"}, R"({"name":"vision","dataset":"images"})").status, 200u);
     ASSERT_TRUE(only("jobs").at("running").as_bool());
     EXPECT_EQ(number(only("jobs"), "bandwidth_floor_bytes_per_second"), 0)
         << "the floor of its lease is no reservation";
