@@ -128,8 +128,8 @@ void QueueApi::answer(std::size_t route, const HttpRequest& request, const std::
     const JobRecord& job = scheduler_.queue().jobs().at(*id);
     // Jobs with parameters are made for the cluster manager, whose agent may have another token than when they were
     // submitted.
-    const bool is_from_agent = which == Answer::cancel && request.is_agent && engine_api_ != nullptr &&
-                               !job.asked.engine_parameters.empty();
+    const bool is_from_agent =
+        which == Answer::cancel && request.is_agent && engine_api_ != nullptr && !job.asked.engine_parameters.empty();
     if ((which == Answer::cancel || which == Answer::output) && !is_from_agent && !may_manage(job, request)) {
         return respond(
             http_error(Error{ErrorCode::permission_denied, "job " + title(job) +
