@@ -50,6 +50,7 @@ JobView running_job(const Cluster& cluster, std::size_t index) {
                  .ranks = job.gpus,
                  .weight = job.weight,
                  .remaining_epochs = job.remaining_epochs,
+                 .bandwidth_floor_bytes_per_second = job.bandwidth_floor_bytes_per_second,
                  .bandwidth_cap_bytes_per_second = job.bandwidth_cap_bytes_per_second,
                  .ideal_bytes_per_second = job.ideal_bytes_per_second,
                  .unread_bytes = job.unread_bytes,

@@ -67,7 +67,7 @@ struct JobView {
     std::uint32_t ranks = 0;
     double weight = 1;
     double remaining_epochs = kUnlimited;
-    double bandwidth_floor_bytes_per_second = 0;  // reserved for the job
+    double bandwidth_floor_bytes_per_second = 0;  // of a registered job: what is reserved for it
     double bandwidth_cap_bytes_per_second = kUnlimited;
     // f*: as declared, as measured, and as used in the plan.
     std::optional<double> declared_ideal_bytes_per_second;

@@ -17,7 +17,7 @@ FILE_BYTES_MAX = 200_000
 SAMPLE_S = 0.1
 SAMPLES_APART_S = 20.0  # more on a busy machine than SAMPLE_S
 START_S = 60.0
-BYTES_LEAST = 8 << 20
+BYTES_LEAST = 1 << 20
 # A job may take at once what 50 ms of its rate are, or 1 MiB, and again as much that others left (token_bucket.h). What
 # is on its way counts later than it was taken.
 BURST_S = 2 * 0.05

@@ -190,7 +190,7 @@ class RunCluster(PlaceCluster):
             metadata["annotations"]["larder.io/epochs"] = epochs
         grace = max(1, math.ceil(float(options.pop("--grace", "5"))))
         assert not options, options
-        key = "export LARDER_JOB_ID=${LARDER_KEY%.*} LARDER_ATTEMPT=${LARDER_KEY#*.}"
+        key = "export LARDER_JOB_ID=${LARDER_KEY%%.*} LARDER_ATTEMPT=${LARDER_KEY#*.}; LARDER_ATTEMPT=${LARDER_ATTEMPT%%.*}"
         container = {
             "name": "train",
             "image": "none",

@@ -382,7 +382,8 @@ def test_job_that_waits_is_cancelled_without_a_start(engine: Runs) -> None:
 
 def test_preempted_job_starts_again(engine: Runs) -> None:
     runs = engine.start("--scheduler.policy", "srtf")
-    assert runs.allocator.ask("POST", "/v1/reports", node_report()).status == 200
+    # An allocator that finds a state waits for leases that may still be in force.
+    runs.until(lambda: runs.allocator.ask("POST", "/v1/reports", node_report()).status == 200, "a report is taken")
     common = ("--gpus", "8", "--dataset", "images")
     slow = runs.submit(*common, "--epochs", "100", script=FOREVER)
     runs.wait_for("runs-1")

@@ -155,8 +155,10 @@ def test_daemon_serves_as_the_images_user_on_a_read_only_root(images: Images, tm
     script = f"""
         mount --bind {root} {root}
         mount --bind {state} {root}/tmp
+        mkdir -p {root}/proc
+        mount -t proc none {root}/proc
         mount -o remount,bind,ro {root}
-        ! touch {root}/written 2>/dev/null
+        if touch {root}/written 2>/dev/null; then exit 3; fi
         exec chroot --userspec {USER}:{USER} {root} /usr/bin/larderd --state-directory=/tmp/state \\
             --socket=/tmp/larderd.sock --admin-socket=/tmp/admin.sock --memory=64MiB --disk=256MiB
     """

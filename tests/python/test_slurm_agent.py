@@ -88,7 +88,7 @@ class Agent:
             )
 
     def show(self, **states: str) -> None:
-        rows = [f"{node:65}{state:24}{'gpu:2':65}{'gpu:0':65}\n" for node, state in states.items()]
+        rows = [f"{node:65}{state:24}{'gpu:2':257}{'gpu:0':257}p\n" for node, state in states.items()]
         part = self.directory / "part"
         part.write_text("".join(rows))
         part.rename(self.directory / "nodes")
