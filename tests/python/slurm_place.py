@@ -10,8 +10,9 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import pytest
 from allocator_process import Allocator
 from servers import ServerProgram
 
@@ -197,3 +198,15 @@ class PlaceSite:
     def signal_agent(self, number: signal.Signals) -> None:
         assert self.agent is not None
         self.agent.send_signal(number)
+
+
+@pytest.fixture
+def site(started: PlaceSite) -> Iterator[PlaceSite]:
+    """The site that a test file has in its fixture `started`, without jobs of earlier tests."""
+    yield started
+    started.clear()
+
+
+def until_file(name: str) -> str:
+    """A command that waits for a file in the directory of jobs."""
+    return f"until [ -e {name} ]; do sleep 0.05; done"

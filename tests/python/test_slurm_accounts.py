@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterator
 
 import pytest
-from slurm_place import PlaceSite
+from slurm_place import PlaceSite, site, until_file
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a Slurm for several users")
 TENANTS = ("--scheduler.tenant.red.weight", "1", "--scheduler.tenant.blue.weight", "1")
@@ -30,16 +30,6 @@ def started(open_directory: pathlib.Path, larder_bin: pathlib.Path, repository: 
     site.stop()
 
 
-@pytest.fixture
-def site(started: PlaceSite) -> Iterator[PlaceSite]:
-    yield started
-    started.clear()
-
-
-def wait_for(name: str) -> str:
-    return f"until [ -e {name} ]; do sleep 0.05; done"
-
-
 def test_account_that_is_not_the_users_is_refused(site: PlaceSite) -> None:
     refused = site.sbatch("true", "--account=blue", user="nobody")
     assert refused.returncode != 0
@@ -49,7 +39,7 @@ def test_account_that_is_not_the_users_is_refused(site: PlaceSite) -> None:
 def test_limit_of_an_account_leaves_the_gpus_to_others(site: PlaceSite) -> None:
     """Red may use 2 GPUs of Slurm's 4. Larder's own quotas do not say so."""
     (site.jobs / "done").unlink(missing_ok=True)
-    first = site.submit(wait_for("done"), gpus=2)
+    first = site.submit(until_file("done"), gpus=2)
     site.waits(first, "RUNNING")
     second = site.submit("true", gpus=2)
     site.until(lambda: "AssocGrpGRES" in site.log_of(second), "Slurm has refused the job")
@@ -64,7 +54,7 @@ def test_limit_of_an_account_leaves_the_gpus_to_others(site: PlaceSite) -> None:
 
 def test_limit_of_a_qos_leaves_the_gpus_to_others(site: PlaceSite) -> None:
     (site.jobs / "done").unlink(missing_ok=True)
-    first = site.submit(wait_for("done"), "--qos=short", user="daemon")
+    first = site.submit(until_file("done"), "--qos=short", user="daemon")
     site.waits(first, "RUNNING")
     second = site.submit("true", "--qos=short", user="daemon")
     site.until(lambda: "QOSMaxGRESPerUser" in site.log_of(second), "Slurm has refused the job")

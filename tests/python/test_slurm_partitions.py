@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from slurm_place import PlaceSite
+from slurm_place import PlaceSite, site
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a Slurm for several users")
 HIERARCHY = """
@@ -39,12 +39,6 @@ def started(open_directory: pathlib.Path, larder_bin: pathlib.Path, repository: 
     )  # fmt: skip
     yield site
     site.stop()
-
-
-@pytest.fixture
-def site(started: PlaceSite) -> Iterator[PlaceSite]:
-    yield started
-    started.clear()
 
 
 def test_jobs_keep_to_the_nodes_of_their_partition(site: PlaceSite) -> None:

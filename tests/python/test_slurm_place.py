@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from allocator_process import node_report
-from slurm_place import PlaceSite
+from slurm_place import PlaceSite, site, until_file
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a Slurm for several users")
 TENANTS = ("--scheduler.tenant.red.weight", "1", "--scheduler.tenant.blue.weight", "1", "--scheduler.tenant.default.weight", "1")
@@ -21,16 +21,6 @@ def started(open_directory: pathlib.Path, larder_bin: pathlib.Path, repository: 
     site = PlaceSite(larder_bin, repository, open_directory, *TENANTS)
     yield site
     site.stop()
-
-
-@pytest.fixture
-def site(started: PlaceSite) -> Iterator[PlaceSite]:
-    yield started
-    started.clear()
-
-
-def until_file(name: str) -> str:
-    return f"until [ -e {name} ]; do sleep 0.05; done"
 
 
 def test_held_job_is_placed_runs_and_ends(site: PlaceSite) -> None:
