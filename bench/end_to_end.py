@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one object")
     arguments = parser.parse_args()
     in_own_network()
-    # What else this machine does must not take the nodes' processors.
+    # Other work of this machine must not take the nodes' processors.
     os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
     with tempfile.TemporaryDirectory(prefix="larder-", dir="/tmp") as work, contextlib.ExitStack() as stack:
         # The disk of this machine may be busy with other things, too.

@@ -32,7 +32,7 @@ struct EngineJob {
     std::map<std::string, std::string> parameters;  // what the submitter tells the cluster manager: image, account
 };
 
-// What a cluster manager says of a node.
+// A node as its cluster manager describes it.
 struct NodeInventory {
     std::uint32_t gpus = 0;
     std::string gpu_type;                       // empty: the configured one
@@ -49,7 +49,7 @@ struct EngineEvent {
         ended,     // by itself, or because it was told to stop
         evicted,   // the cluster manager ended it for reasons of its own; the job is not at fault
         lost,      // how it ended is unknown; its processes are gone
-        // Those of nodes follow.
+        // The kinds below are of nodes.
         node_lost,     // jobs with GPUs there are reported lost, too
         node_drained,  // takes no further job; those that run there go on
         node_back,

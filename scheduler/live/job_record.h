@@ -56,7 +56,7 @@ struct NamedCell {
     bool operator==(const NamedCell&) const = default;
 };
 
-// What a cluster manager has granted on one node, in its own names: indices, UUIDs.
+// The devices that a cluster manager has granted on one node, in its own names: indices, UUIDs.
 struct GrantedDevices {
     std::string node;
     std::vector<std::string> devices;
@@ -98,7 +98,7 @@ struct JobRecord {
     std::optional<Allotment> held;  // from placed to the end
     std::optional<Allotment> next;  // if it moves: the GPUs it moves to
     std::optional<Allotment> last;  // what it held when it was last stopped
-    // Of the last attempt, if the cluster manager tells. GPU numbers of `held` are then Larder's own.
+    // The last attempt's, if the cluster manager tells them. GPU numbers of `held` are then Larder's own.
     std::vector<GrantedDevices> devices;
     double last_ideal = 0;    // f* with the GPUs of its last run; 0: unknown
     bool registered = false;  // by us, with the allocator

@@ -85,7 +85,7 @@ public:
     const JobQueue& queue() const { return queue_; }
     std::vector<QueueNote> take_notes() { return queue_.take_notes(); }
     const LiveOptions& options() const { return options_; }
-    // What the cluster manager says of its nodes; empty: the nodes are configured.
+    // The nodes as the cluster manager describes them; empty: the nodes are configured.
     const std::map<std::string, NodeInventory>& inventory() const { return inventory_; }
     Why why(const JobRecord& job, Moment now) const;
     std::string output_of(const JobRecord& job) const { return engine_.output_of(job.id, job.attempt); }

@@ -452,7 +452,7 @@ def simulate(run: Run) -> dict[str, dict[str, str]]:
     table.write_text('reference = "n"\n' + "\n".join(models))
     submitted = {job.name: run.submitted[job.name] - run.began for job in JOBS}
     sizes = {row["name"]: row["size_bytes"] for row in site.allocator.ask("GET", "/v1/datasets").json()["datasets"]}
-    # What the daemons keep of a block is larger than the block.
+    # A block takes more room in a daemon than its own bytes.
     payload = sum(DATASETS.values()) * SAMPLE / sum(sizes[name] for name in DATASETS)
     ended: dict[str, float] = {}
     while True:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 
 from allocator_process import Allocator
-from conftest import Daemon
+from conftest import Daemon, write_tree
 from servers import ServerProgram
 
 NAMESPACE = "larder"
@@ -269,6 +269,18 @@ class Cluster:
             "metadata": metadata | more,
             "spec": {"nodeSelector": {"kubernetes.io/hostname": node}, "containers": [container]},
         }
+
+    def add_images(self) -> None:
+        """Adds the dataset "images", and waits until all nodes have it."""
+        write_tree(self.directory / "images", 20, seed=3)
+        self.add_dataset("images", f"file://{self.directory}/images", format="raw")
+        self.until(lambda: len(self.rows("datasets").get("images", {}).get("nodes", [])) == len(NODES))
+
+    def delete_jobs(self) -> None:
+        """Deletes all Jobs and pods, and waits until the allocator knows of none."""
+        self.revive()
+        self.kubectl("delete", "jobs,pods", "--all", "--wait=true")
+        self.until(lambda: not [name for name in self.rows("jobs") if name.startswith("kubernetes-")])
 
     def rows(self, kind: str) -> dict[str, dict]:
         """The allocator's datasets or jobs, by name."""

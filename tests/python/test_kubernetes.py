@@ -29,10 +29,8 @@ def cluster(
     directory = tmp_path_factory.mktemp("k")
     started = Cluster(larder_bin, kubernetes.build_larder_kubernetes(), repository, directory)
     try:
-        write_tree(directory / "images", 20, seed=3)
         write_tree(directory / "texts", 10, seed=4)
-        started.add_dataset("images", f"file://{directory}/images", format="raw")
-        started.until(lambda: len(started.rows("datasets").get("images", {}).get("nodes", [])) == len(NODES))
+        started.add_images()
         yield started
     finally:
         started.stop()
@@ -41,9 +39,7 @@ def cluster(
 @pytest.fixture(autouse=True)
 def no_pods_left(cluster: Cluster) -> Iterator[None]:
     yield
-    cluster.revive()
-    cluster.kubectl("delete", "jobs,pods", "--all", "--wait=true")
-    cluster.until(lambda: not [name for name in cluster.rows("jobs") if name.startswith("kubernetes-")])
+    cluster.delete_jobs()
 
 
 def train_job(dataset: str, pods: int, gpus: int, **labels: str) -> dict[str, object]:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import kubernetes
 import page
 import pytest
-from conftest import write_tree
 from kubernetes_cluster import GPUS, NODES, Cluster, Mode
 
 pytestmark = [
@@ -125,12 +124,11 @@ class KueueCluster(Cluster):
 def cluster(
     larder_bin: pathlib.Path, repository: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KueueCluster]:
-    directory = tmp_path_factory.mktemp("q")
-    started = KueueCluster(larder_bin, kubernetes.build_larder_kubernetes(), repository, directory)
+    started = KueueCluster(
+        larder_bin, kubernetes.build_larder_kubernetes(), repository, tmp_path_factory.mktemp("q")
+    )
     try:
-        write_tree(directory / "images", 20, seed=3)
-        started.add_dataset("images", f"file://{directory}/images", format="raw")
-        started.until(lambda: len(started.rows("datasets").get("images", {}).get("nodes", [])) == len(NODES))
+        started.add_images()
         yield started
     finally:
         started.stop()
@@ -139,9 +137,7 @@ def cluster(
 @pytest.fixture(autouse=True)
 def nothing_left(cluster: KueueCluster) -> Iterator[None]:
     yield
-    cluster.revive()
-    cluster.kubectl("delete", "jobs", "--all", "--wait=true")
-    cluster.until(lambda: not [name for name in cluster.rows("jobs") if name.startswith("kubernetes-")])
+    cluster.delete_jobs()
 
 
 def test_workload_starts_when_its_cache_is_reserved_and_filled(cluster: KueueCluster) -> None:

@@ -50,7 +50,7 @@ struct AgentEngineOptions {
     bool agent_has_nodes = false;    // what the agent says of nodes and their GPUs holds
     std::string queue;               // the identity of the queue whose jobs the engine runs
     std::string instance;            // tells this process's sessions from those of other processes
-    // Where people find an attempt's output; {job} and {attempt} stand for numbers. Empty: nowhere.
+    // The URL of an attempt's output, for people; {job} and {attempt} stand for numbers. Empty: none.
     std::string output_url;
 };
 

@@ -344,7 +344,7 @@ TEST(FreePool, NodeThatShrinksKeepsItsJobsAndGivesNoMore) {
     EXPECT_EQ(pool.free_gpus(0), 0U);
     EXPECT_FALSE(pool.place(request(2, 1)));
     EXPECT_FALSE(pool.check(request(2, 5))) << "no longer, even if all were free";
-    // What a decision releases on trial can be put back.
+    // A release on trial can be taken back.
     pool.release(1);
     EXPECT_EQ(pool.free_gpus(0), 1U);
     EXPECT_TRUE(pool.place_at(request(1, 3), second->placement));

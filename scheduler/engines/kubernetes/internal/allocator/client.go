@@ -26,7 +26,7 @@ type Job struct {
 	User       *int64   `json:"user"`
 	Nodes      []string `json:"nodes"`
 	Ranks      int64    `json:"ranks"`
-	// What is reserved for the job.
+	// The job's reservation.
 	CacheBytes              int64   `json:"cache_bytes"`
 	BandwidthBytesPerSecond float64 `json:"bandwidth_floor_bytes_per_second"`
 	// True if the reserved cache is filled as far as the nodes' quotas allow.

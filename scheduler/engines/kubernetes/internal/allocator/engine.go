@@ -12,7 +12,7 @@ import (
 type EngineEvent struct {
 	Kind string `json:"kind"`
 	Node string `json:"node,omitempty"`
-	// Of a node. Nil: it is not told.
+	// GPUs are those of a node. Nil: they are not told.
 	GPUs        *int64            `json:"gpus,omitempty"`
 	GPUType     string            `json:"gpu_type,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
