@@ -73,17 +73,17 @@ class Job:
 
 
 JOBS = (
-    Job("resnet", "vision", "images", 2, 12e6, 3, 0.0),
-    Job("vit", "vision", "video", 4, 14e6, 2, 0.5),
-    Job("detect", "vision", "scans", 2, 9e6, 3, 1.0),
-    Job("depth", "vision", "images", 1, 6e6, 2, 1.5),
-    Job("asr", "speech", "speech", 2, 8e6, 2, 2.0),
-    Job("lanes", "vision", "maps", 1, 5e6, 3, 2.5),
-    Job("lm", "speech", "text", 2, 5e6, 2, 3.0),
-    Job("flow", "vision", "video", 2, 8e6, 1, 3.5),
-    Job("tts", "speech", "speech", 1, 6e6, 2, 4.0),  # the tenant's quota is used
-    Job("pose", "vision", "scans", 2, 9e6, 2, 5.0),  # too few GPUs are free
-    Job("distil", "vision", "maps", 1, 6e6, 2, 5.5, after="lanes"),
+    Job("resnet", "vision", "images", 2, 12e6, 4, 0.0),
+    Job("vit", "vision", "video", 4, 14e6, 3, 0.5),
+    Job("detect", "vision", "scans", 2, 9e6, 4, 1.0),
+    Job("depth", "vision", "images", 1, 6e6, 3, 1.5),
+    Job("asr", "speech", "speech", 2, 8e6, 3, 2.0),
+    Job("lanes", "vision", "maps", 1, 5e6, 4, 2.5),
+    Job("lm", "speech", "text", 2, 5e6, 3, 3.0),
+    Job("flow", "vision", "video", 2, 8e6, 2, 3.5),
+    Job("tts", "speech", "speech", 1, 6e6, 3, 4.0),  # the tenant's quota is used
+    Job("pose", "vision", "scans", 2, 9e6, 3, 5.0),  # too few GPUs are free
+    Job("distil", "vision", "maps", 1, 6e6, 3, 5.5, after="lanes"),
 )
 LOST_AT_S = 12.0
 LOST_JOB = "flow"  # its node is lost

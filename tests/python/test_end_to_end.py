@@ -15,7 +15,7 @@ import pytest
 RATE_OFF_MAX = 0.07
 JCT_OFF_MAX = 0.10
 SETTLED_S_MIN = 5.0  # a shorter time has too few batches to tell a rate
-COMPARED_MIN = 6  # jobs
+COMPARED_MIN = 9  # jobs
 
 
 @pytest.mark.control_plane
