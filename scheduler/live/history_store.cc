@@ -170,7 +170,8 @@ Result<void> HistoryStore::load_row(std::string_view key, std::string_view text)
             const JobId id = job.id;
             found_.jobs[id] = std::move(job);
         } else if (key.starts_with(kNode)) {
-            NodeInventory node = node_of_row(*object);
+            KnownNode node{node_of_row(*object)};
+            if (const json::value* usable = object->if_contains("is_usable")) node.usable = usable->as_bool();
             std::vector<std::string>& types = options_.gpu_types;
             if (!node.gpu_type.empty() && std::ranges::find(types, node.gpu_type) == types.end())
                 types.push_back(node.gpu_type);
@@ -191,7 +192,10 @@ void HistoryStore::save(const LiveRecord& change, Done done) {
     if (!change.gpu_types.empty()) options_.gpu_types = change.gpu_types;
     for (const auto& [name, node] : change.nodes) {
         rows.push_back({std::string(kNode) + name, std::nullopt});
-        if (node) rows.back().text = json_text(row_json(*node));
+        if (!node) continue;
+        json::object row = row_json(*node);
+        row["is_usable"] = node->usable;
+        rows.back().text = json_text(row);
     }
     for (const auto& [id, job] : change.jobs) {
         rows.push_back({key_of(id), std::nullopt});

@@ -38,10 +38,15 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
             if (!inventory) continue;
             inventory_.emplace(name, *inventory);
             set_node(name, *inventory);
+            for (const std::uint32_t n : queue_.nodes_named(name)) set_usable(n, inventory->usable);
         }
         for (const auto& [_, job] : found.jobs) {
             if (job && is_with_engine(job->phase) && job->held) restore_nodes_of(*job->held);
         }
+    }
+    // Rows of a former configuration, with which the nodes were the agent's.
+    for (const auto& [name, _] : found.nodes) {
+        if (!inventory_.contains(name)) unsaved_nodes_.insert(name);
     }
     const StorageView view = storage_view(cluster_, now.steady_ns);
     const LiveNames names(view, options_.tenants);
@@ -91,7 +96,7 @@ void LiveScheduler::submit(std::span<const Submission> jobs, const Submitter& by
     const auto name_is_used = [&](const std::string& name) {
         const auto user = cluster_.user_of(name);
         const bool is_others = user && user != (by.uid ? by.uid : options_.own_user);
-        return cluster_.registered(name) != nullptr || (is_others && !by.is_operator);
+        return cluster_.registered(name) != nullptr || (is_others && !by.may_submit_for_all());
     };
     auto ids = queue_.submit(jobs, limits, name_is_used);
     if (!ids) return done(std::move(ids));
@@ -183,11 +188,10 @@ void LiveScheduler::take_node_event(const EngineEvent& event, Moment now) {
     if (event.kind == Kind::node_resized) return;
     const bool usable = event.kind == Kind::node_back || event.kind == Kind::node_added;
     bool changed = false;
-    for (const std::uint32_t n : queue_.nodes_named(event.node)) {
-        if (options_.cluster.nodes[n].gpus == 0) continue;
-        if (std::exchange(options_.cluster.nodes[n].usable, usable) == usable) continue;
-        options_.placer->set_usable(n, usable);
-        changed = true;
+    for (const std::uint32_t n : queue_.nodes_named(event.node)) changed = set_usable(n, usable) || changed;
+    const auto known = inventory_.find(event.node);
+    if (known != inventory_.end() && std::exchange(known->second.usable, usable) != usable) {
+        unsaved_nodes_.insert(event.node);
     }
     const bool is_removed = event.kind == Kind::node_removed && options_.cluster.is_open;
     if (!changed && !is_removed) return;
@@ -200,10 +204,19 @@ void LiveScheduler::take_node_event(const EngineEvent& event, Moment now) {
     if (is_removed) remove_node(event.node, now);
 }
 
+// Returns false if nothing has changed.
+bool LiveScheduler::set_usable(std::uint32_t n, bool usable) {
+    GpuNode& node = options_.cluster.nodes[n];
+    if (node.gpus == 0 || std::exchange(node.usable, usable) == usable) return false;
+    options_.placer->set_usable(n, usable);
+    return true;
+}
+
 void LiveScheduler::take_inventory(const std::string& node, const NodeInventory& inventory, Moment now) {
     const auto known = inventory_.find(node);
     if (known != inventory_.end() && known->second == inventory) return;
-    inventory_.insert_or_assign(node, inventory);
+    const bool usable = known == inventory_.end() || known->second.usable;
+    inventory_.insert_or_assign(node, KnownNode{inventory, usable});
     unsaved_nodes_.insert(node);
     removed_nodes_.erase(node);
     set_node(node, inventory);

@@ -26,12 +26,17 @@
 
 namespace larder::scheduler {
 
+// A node as its cluster manager has described it.
+struct KnownNode : NodeInventory {
+    bool usable = true;  // false: it was lost or drained when it was last told of
+};
+
 // The state that must survive the process. A change has only the new values.
 struct LiveRecord {
     std::map<JobId, std::optional<JobRecord>> jobs;  // nullopt: dropped from the history
     std::map<std::string, GpuTime> tenants;
-    std::map<std::string, std::optional<NodeInventory>> nodes;  // of an open cluster; nullopt: removed
-    std::vector<std::string> gpu_types;                         // the cluster's; empty: they have not changed
+    std::map<std::string, std::optional<KnownNode>> nodes;  // of an open cluster; nullopt: removed
+    std::vector<std::string> gpu_types;                     // the cluster's; empty: they have not changed
     JobId last_number = 0;  // set when read from the store: the highest number given so far
 };
 
@@ -86,7 +91,7 @@ public:
     std::vector<QueueNote> take_notes() { return queue_.take_notes(); }
     const LiveOptions& options() const { return options_; }
     // The nodes as the cluster manager describes them; empty: the nodes are configured.
-    const std::map<std::string, NodeInventory>& inventory() const { return inventory_; }
+    const std::map<std::string, KnownNode>& inventory() const { return inventory_; }
     Why why(const JobRecord& job, Moment now) const;
     std::string output_of(const JobRecord& job) const { return engine_.output_of(job.id, job.attempt); }
 
@@ -109,6 +114,7 @@ private:
 
     void take_events(Moment now);
     void take_node_event(const EngineEvent& event, Moment now);
+    bool set_usable(std::uint32_t n, bool usable);
     void take_inventory(const std::string& node, const NodeInventory& inventory, Moment now);
     void remove_node(const std::string& node, Moment now);
     void set_node(const std::string& name, const NodeInventory& inventory);
@@ -140,7 +146,7 @@ private:
     allocator::Cluster& cluster_;
     Save save_;
     JobQueue queue_;
-    std::map<std::string, NodeInventory> inventory_;
+    std::map<std::string, KnownNode> inventory_;
     std::set<std::string> unsaved_nodes_;
     std::set<std::string> removed_nodes_;  // known to the queue still, as jobs had GPUs there
     bool removed_are_swept_ = false;

@@ -142,9 +142,10 @@ void QueueApi::answer(std::size_t route, const HttpRequest& request, const std::
     respond(which == Answer::show ? show(job) : explain(job));
 }
 
-Submitter QueueApi::submitter_of(const HttpRequest& request) {
-    // An agent submits the jobs of all users of its cluster manager, which has rules of its own.
-    Submitter by{.uid = {}, .name = {}, .is_operator = request.is_operator || request.is_agent};
+Submitter QueueApi::submitter_of(const HttpRequest& request) const {
+    // Without a cluster manager, an agent's token is one like others.
+    const bool is_agent = request.is_agent && scheduler_.options().engine_takes_parameters;
+    Submitter by{.uid = {}, .name = {}, .is_operator = request.is_operator, .is_agent = is_agent};
     if (request.peer) {
         by.uid = request.peer->uid;
     } else {

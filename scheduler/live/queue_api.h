@@ -35,7 +35,7 @@ public:
     void when_saved(const allocator::Done& done) override { scheduler_.when_saved(done); }
 
 private:
-    static Submitter submitter_of(const HttpRequest& request);
+    Submitter submitter_of(const HttpRequest& request) const;
     Result<std::vector<Submission>> read_submissions(const HttpRequest& request) const;
     void submit(const HttpRequest& request, const HttpRespond& respond);
     HttpResponse list() const;

@@ -47,7 +47,7 @@ Result<void> check_name(const std::string& name) {
 // Slurm's agent runs as root, and takes these for jobs that it has submitted itself: other users could cancel or move
 // each other's Slurm jobs by them.
 Result<void> check_reserved(const Submission& job, const Submitter& by) {
-    if (by.is_operator) return {};
+    if (by.may_submit_for_all()) return {};
     if (job.name.starts_with("slurm-")) {
         return fail(
             ErrorCode::permission_denied,
@@ -238,7 +238,7 @@ std::optional<TenantLimit<T>> lowest_limit(std::optional<T> SubmitRule::* limit,
 
 Result<void> check_priority(const Submission& job, std::size_t tenant, const SubmissionLimits& limits) {
     const auto most = lowest_limit(&SubmitRule::priority_max, tenant, limits);
-    if (limits.by.is_operator || !most || job.priority <= most->value) return {};
+    if (limits.by.may_submit_for_all() || !most || job.priority <= most->value) return {};
     return fail(ErrorCode::permission_denied, "priority " + std::to_string(job.priority) + " is above " +
                                                   std::to_string(most->value) + ", the highest for tenant \"" +
                                                   most->tenant + "\"");
@@ -247,7 +247,7 @@ Result<void> check_priority(const Submission& job, std::size_t tenant, const Sub
 Result<void> check_weight(const Submission& job, std::size_t tenant, const SubmissionLimits& limits) {
     const auto most = lowest_limit(&SubmitRule::weight_max, tenant, limits);
     const double weight_max = most ? most->value : 1;
-    if (limits.by.is_operator || job.weight <= weight_max) return {};
+    if (limits.by.may_submit_for_all() || job.weight <= weight_max) return {};
     char text[96];
     std::snprintf(text, sizeof text, "weight %g is above %g, the highest for tenant ", job.weight, weight_max);
     return fail(ErrorCode::permission_denied, text + ("\"" + (most ? most->tenant : limits.tenants[tenant].name)) +

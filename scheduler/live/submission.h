@@ -71,7 +71,11 @@ struct Submission {
 struct Submitter {
     std::optional<std::uint32_t> uid;  // on the Unix socket
     std::string name;                  // over TCP: of the token or certificate
-    bool is_operator = false;          // or an agent: may submit for every tenant, at every priority and weight
+    bool is_operator = false;
+    bool is_agent = false;  // of the cluster manager that runs the jobs, with rules of its own for its users
+
+    // For every tenant, at every priority and weight.
+    bool may_submit_for_all() const { return is_operator || is_agent; }
 };
 
 // Says who may submit for one tenant, and at which priority.
@@ -84,7 +88,7 @@ struct SubmitRule {
     std::optional<double> weight_max = {};
 
     bool allows(const Submitter& by) const {
-        return is_open || by.is_operator || (by.uid ? uids.contains(*by.uid) : names.contains(by.name));
+        return is_open || by.may_submit_for_all() || (by.uid ? uids.contains(*by.uid) : names.contains(by.name));
     }
 };
 

@@ -64,7 +64,9 @@ void FreeGpus::set_node(std::uint32_t n, const GpuNode& now, std::uint64_t free)
         std::exchange(nodes_[n], {.gpu_type = now.gpu_type, .free = free, .usable = false, .gpus = now.gpus});
     set_usable(n, now.usable);
     gpus_on_largest_node_[now.gpu_type] = std::max(gpus_on_largest_node_[now.gpu_type], now.gpus);
-    if (before.gpu_type != now.gpu_type || before.gpus > now.gpus) note_largest(before.gpu_type);
+    const bool is_smaller = before.gpu_type != now.gpu_type || before.gpus > now.gpus;
+    if (is_smaller && before.gpus > 0 && before.gpus == gpus_on_largest_node_[before.gpu_type])
+        note_largest(before.gpu_type);
 }
 
 void FreeGpus::note_largest(std::uint32_t gpu_type) {

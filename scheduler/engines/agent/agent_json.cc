@@ -19,8 +19,9 @@ constexpr std::size_t kEventsMax = 100'000;  // of one message
 constexpr std::size_t kNodeMax = 400;        // bytes of a node's name: it has to fit a key of LMDB
 constexpr std::size_t kTextMax = 500;        // bytes of a message to people
 constexpr std::size_t kDeviceNodesMax = 1000;
-constexpr std::size_t kLabelsMax = 64;  // of a node
-constexpr std::size_t kQueueMax = 64;   // bytes of a queue's identity
+constexpr std::size_t kLabelsMax = 64;             // of a node
+constexpr std::size_t kLabelBytesMax = 16u << 10;  // of all labels of a node
+constexpr std::size_t kQueueMax = 64;              // bytes of a queue's identity
 
 bool is_about_node(Kind kind) {
     return kind >= Kind::node_lost;
@@ -99,13 +100,16 @@ std::optional<NodeInventory> inventory_of(JsonReader& reader) {
     const json::object* const labels = reader.optional_object("labels");
     if (labels != nullptr) {
         if (labels->size() > kLabelsMax) reader.reject("labels", "are more than 64");
+        std::size_t bytes = 0;
         for (const auto& [key, label] : *labels) {
             if (!label.is_string() || label.get_string().size() > kTextMax || key.size() > kTextMax) {
                 reader.reject("labels", "must have strings of at most 500 bytes");
                 break;
             }
+            bytes += key.size() + label.get_string().size();
             inventory.labels[std::string(key)] = label.get_string();
         }
+        if (bytes > kLabelBytesMax) reader.reject("labels", "must have at most 16384 bytes in all");
     }
     if (!gpus) return std::nullopt;
     if (*gpus > kGpusPerNodeMax) reader.reject("gpus", "must be at most 64");

@@ -332,10 +332,11 @@ Result<bool> PlaceAgent::send_report() {
     const json::object body{{"session", session}, {"number", reports_ + 1}, {"events", std::move(events)}};
     const auto answer = ask(client_, "POST", "/v1/engine/events", json_text(body));
     if (!answer) return std::unexpected(answer.error());
-    if (answer->status == 409) {
+    // 409: the session is over. 400: this report will always be refused; the next state says all that it says.
+    if (answer->status == 409 || answer->status == 400) {
         const std::lock_guard lock(mutex_);
         session_.clear();
-        return false;
+        if (answer->status == 409) return false;
     }
     if (answer->status != 200) return std::unexpected(error_of_response(*answer).within("report to the allocator"));
     ++reports_;

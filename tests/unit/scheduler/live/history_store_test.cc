@@ -150,7 +150,7 @@ TEST(HistoryStore, NodesOfTheClusterManagerAndTheirTypesAreFound) {
     const auto open = [&](const std::vector<std::string>& types) {
         return HistoryStore::open({.directory = directory / "state", .gpu_types = types}).value();
     };
-    const NodeInventory node{.gpus = 8, .gpu_type = "k80", .labels = {{"rack", "r1"}}};
+    const KnownNode node{{.gpus = 8, .gpu_type = "k80", .labels = {{"rack", "r1"}}}, false};
     {
         const auto store = open({"gpu"});
         LiveRecord change = with_job(12);
@@ -164,7 +164,8 @@ TEST(HistoryStore, NodesOfTheClusterManagerAndTheirTypesAreFound) {
     }
     const auto store = open({"gpu"});
     EXPECT_EQ(store->found().nodes.size(), 1u);
-    EXPECT_EQ(store->found().nodes.at("n1"), node);
+    EXPECT_EQ(*store->found().nodes.at("n1"), node);
+    EXPECT_FALSE(store->found().nodes.at("n1")->usable);
     EXPECT_EQ(store->found().gpu_types, (std::vector<std::string>{"gpu", "k80"}));
     EXPECT_EQ(store->found().jobs.at(12)->state.ran_s_by_type, (std::vector<double>{1, 4})) << "a100 has gone";
 }

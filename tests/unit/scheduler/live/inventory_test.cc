@@ -140,6 +140,29 @@ TEST_F(Inventory, DrainedNodeThatIsResizedStaysDrained) {
     EXPECT_EQ(phase(id), Phase::starting);
 }
 
+TEST_F(Inventory, DrainedNodeIsDrainedAfterARestart) {
+    tell(Kind::node_added, "a", 4);
+    const JobId runs = start(2);
+    tell(Kind::node_drained, "a", 4);
+    restart();
+    const JobId waits = submit(job_with_gpus(2));
+    tick(20);
+    EXPECT_EQ(phase(runs), Phase::running);
+    EXPECT_EQ(phase(waits), Phase::waiting);
+    EXPECT_THAT(engine.stops, IsEmpty());
+    tell(Kind::node_back, "a", 4);
+    EXPECT_EQ(phase(waits), Phase::starting);
+}
+
+TEST_F(Inventory, NodesOfTheAgentAreDroppedOnceTheConfigurationNamesThem) {
+    tell(Kind::node_added, "a", 4);
+    gpus = {.gpu_types = {"gpu"}, .nodes = {{.name = "b", .gpus = 4}}};
+    restart();
+    tick();
+    EXPECT_THAT(record.nodes, IsEmpty());
+    EXPECT_THAT(nodes_of(start(4)), ElementsAre("b"));
+}
+
 TEST_F(Inventory, LastKnownNodesOutliveARestart) {
     tell(Kind::node_added, "b", 4, "h100");
     tell(Kind::node_added, "a", 2, "a100");

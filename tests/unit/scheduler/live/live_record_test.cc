@@ -142,6 +142,9 @@ TEST_F(Live, SubmitterWithTooManyJobsIsRefusedAndOthersAreNot) {
     EXPECT_FALSE(try_submit(big));
     restart();
     EXPECT_FALSE(try_submit(big)) << "jobs of a former process count, too";
+    submitter.is_agent = true;
+    EXPECT_FALSE(try_submit(big)) << "an agent, too, leaves room for others";
+    submitter.is_agent = false;
     submitter.is_operator = true;
     submit(big);
     submitter.is_operator = false;

@@ -214,6 +214,9 @@ TEST_F(QueueApiTest, SubmitterIsCheckedAgainstTheRulesOfTheTenant) {
     by_operator.is_operator = true;
     EXPECT_EQ(ask(by_operator, job_body("d", tenant + R"(,"priority":6)")).status, 200u);
     const OrdinaryUser user;
+    HttpRequest by_agent = by_token("slurm", "POST", {"v1", "queue"});
+    by_agent.is_agent = true;
+    EXPECT_EQ(ask(by_agent, job_body("g", tenant)).status, 403u) << "no agent runs the jobs of this allocator";
     EXPECT_EQ(ask(by_token("ci", "POST", {"v1", "queue"}), job_body("e", tenant)).status, 200u);
     EXPECT_EQ(ask(by_token("cd", "POST", {"v1", "queue"}), job_body("f", tenant)).status, 403u);
 }
