@@ -267,7 +267,9 @@ private:
     // Returns the uses of the kind, the one with most GPUs left first.
     std::vector<std::uint32_t> by_need(std::uint32_t type, std::uint32_t kind) {
         const auto uses = uses_.of(type, kind);
-        std::vector<std::uint32_t> order(uses.begin(), uses.end());
+        std::vector<std::uint32_t> order;
+        order.reserve(uses.size());
+        std::ranges::copy(uses, std::back_inserter(order));
         std::ranges::stable_sort(order, std::ranges::greater{},
                                  [&](std::uint32_t index) { return uses_.at(index).left(); });
         return order;
