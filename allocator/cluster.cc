@@ -211,6 +211,7 @@ Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
     if (report.lease_applied != 0) ledger_.applied(report.node, report.lease_applied);
     for (const JobReport& job : report.jobs) unsaved_jobs_.insert(job.name);
     unsaved_nodes_.insert(report.node);
+    carried_.unheard.erase(report.node);
     KnownNode& node = nodes_[report.node];
     if (!same_instance) node.previous_instance = node.last.instance;
     unindex(report.node, node.last);
@@ -281,6 +282,10 @@ void Cluster::measure(const NodeReport& report, const NodeReport* last, bool sam
         jobs_in_report.insert(job.name);
         KnownJob& known = jobs_[job.name];
         if (!known.user) known.user = job.user;
+        if (const auto ideal = carried_.ideals.find(job.name); ideal != carried_.ideals.end()) {
+            known.ideal.resume(ideal->second);
+            carried_.ideals.erase(ideal);
+        }
         Counters now{.bytes = job.bytes, .busy_s = job.busy_s, .epoch = job.epoch};
         const auto before = known.last_counters.find(report.node);
         if (same_instance && before != known.last_counters.end()) now.demand = before->second.demand;
@@ -697,6 +702,18 @@ std::vector<double> split_grant(double grant, std::span<const double> demands, d
     return parts;
 }
 
+const std::vector<LeasedRate>* Cluster::carried_rates(const std::string& node, std::int64_t now_ns) const {
+    if (carried_.unheard.empty() || now_ns >= carried_.until_ns) return nullptr;
+    const auto found = carried_.rates.find(node);
+    return found == carried_.rates.end() ? nullptr : &found->second;
+}
+
+void Cluster::end_carry_over(std::int64_t now_ns) {
+    if (now_ns < carried_.until_ns) return;
+    for (const auto& [job, ideal] : carried_.ideals) unsaved_jobs_.insert(job);
+    carried_ = {};
+}
+
 Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns) {
     const auto index = planned_index(node);
     if (!index || !nodes_.contains(node)) {
@@ -729,6 +746,8 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
             part.warm.push_back(planned_state_.datasets[i].name);
     }
     if (!rates) return part;
+    end_carry_over(now_ns);
+    const std::vector<LeasedRate>* const carried = carried_rates(node, now_ns);
     const std::size_t scanning = scanning_nodes(now_ns);
     std::vector<LeasedRate> wanted;
     for (const std::uint32_t j : planned_jobs_[planned_node]) {
@@ -743,7 +762,13 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
         }
         const double grant = scanning > 0 ? grant_beside_scans(j) : job.bandwidth_bytes_per_second;
         const auto parts = split_grant(grant, demands, planned_state_.lease_floor_bytes_per_second);
-        wanted.push_back({.job = name_on_nodes(name), .bytes_per_second = parts[own_index]});
+        LeasedRate rate{.job = name_on_nodes(name), .bytes_per_second = parts[own_index]};
+        if (carried != nullptr) {
+            const auto before = std::ranges::find(*carried, rate.job, &LeasedRate::job);
+            const double cap = planned_state_.jobs[j].bandwidth_cap_bytes_per_second;
+            if (before != carried->end()) rate.bytes_per_second = std::min(before->bytes_per_second, cap);
+        }
+        wanted.push_back(std::move(rate));
     }
     if (nodes_.at(node).last.scans > 0) {
         wanted.push_back({.job = kScansJob, .bytes_per_second = rate_for_scans(scanning)});
@@ -757,17 +782,21 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
     const bool is_floor_saved =
         saved_floor != saved_floors_.end() && floor <= saved_floor->second && floor >= saved_floor->second / 2;
     if (!is_floor_saved) change.floors[node] = floor;
+    if (saves_rates_) change.rates = ledger_.to_record(node, now_ns);
+    const LeaseLedger::Records recorded = change.rates;
     if (auto saved = save(std::move(change)); !saved) {
         ledger_.take_back(node, part.lease.number);
         return std::unexpected(saved.error());
     }
     if (!is_floor_saved) saved_floors_[node] = floor;
+    ledger_.recorded(recorded, now_ns);
     return part;
 }
 
 void Cluster::withdraw_lease(const std::string& node, std::uint64_t number) {
     ledger_.take_back(node, number);
     saved_floors_.clear();
+    ledger_.distrust_records();
 }
 
 void Cluster::set_turns(std::vector<Turn> turns) {
@@ -1005,8 +1034,9 @@ Result<void> Cluster::remove_node(const std::string& node, std::int64_t now_ns) 
             ErrorCode::changed,
             "node \"" + node + "\" reports, or has a lease: stop its daemon and wait until its lease has expired");
     }
-    const ClusterRecord change{
+    ClusterRecord change{
         .nodes = {{node, std::nullopt}}, .leases = {{node, std::nullopt}}, .floors = {{node, std::nullopt}}};
+    if (saves_rates_) change.rates[node] = std::nullopt;
     if (auto saved = save(change); !saved) return saved;
     if (found != nodes_.end()) forget_node(found);
     ledger_.remove(node);
@@ -1050,6 +1080,8 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
         // A measured rate is dropped if its job is neither registered nor running.
         if (rate && jobs_.contains(name)) {
             jobs_[name].ideal.resume(*rate);
+        } else if (rate && record.rates_until_ns) {
+            carried_.ideals[name] = *rate;
         } else {
             unsaved_jobs_.insert(name);
         }
@@ -1066,6 +1098,13 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
     }
     for (const auto& [node, floor] : record.floors) {
         if (floor) saved_floors_[node] = *floor;
+    }
+    ledger_.recorded(record.rates, now_ns);
+    carried_.until_ns = record.rates_until_ns.value_or(carried_.until_ns);
+    for (const auto& [node, rates] : record.rates) {
+        if (!rates || !record.rates_until_ns) continue;
+        carried_.rates[node] = rates->rates;
+        carried_.unheard.insert(node);
     }
     if (record.no_lease_before_ns) ledger_.wait_until(*record.no_lease_before_ns);
     // The allocator was unreachable, not the nodes. So nodes of the plan get a whole lease to report.

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -77,7 +78,11 @@ public:
 
     explicit Cluster(const ClusterOptions& options);
 
-    void set_save(Save save) { save_ = std::move(save); }
+    // `with_rates`: changes have the rates for an allocator that takes over without the leases (ClusterRecord::rates).
+    void set_save(Save save, bool with_rates = false) {
+        save_ = std::move(save);
+        saves_rates_ = with_rates;
+    }
     // Takes up a saved record, whose times are by the clock that gives `now_ns`. Nodes of the plan have a whole lease
     // to report. On an error everything but the plan was taken up, and the next plan will be new.
     Result<void> restore(const ClusterRecord& record, std::int64_t now_ns);
@@ -209,6 +214,9 @@ private:
     std::string known_name(const JobReport& reported) const;
     // Renames the jobs of this name in nodes' last reports, after it was given to another user.
     void rename_reported(const std::string& job);
+    // Returns the rates that the node had from the allocator before this one, as long as those hold; null: none.
+    const std::vector<LeasedRate>* carried_rates(const std::string& node, std::int64_t now_ns) const;
+    void end_carry_over(std::int64_t now_ns);
     static bool is_restart(const KnownNode& node, const NodeReport& report);
     // `last` is the node's report before this one; null if there was none.
     void measure(const NodeReport& report, const NodeReport* last, bool same_instance, std::int64_t now_ns);
@@ -272,6 +280,7 @@ private:
     ClusterOptions options_;
     LeaseLedger ledger_;
     Save save_;
+    bool saves_rates_ = false;
     std::set<std::string> unsaved_nodes_;
     Quotas saved_quotas_;
     std::map<std::string, double> saved_floors_;  // by node
@@ -282,6 +291,16 @@ private:
     std::map<std::string, std::set<std::string>> groups_;  // nodes by peer group
     std::set<std::string> scanning_;                       // nodes whose last report has scans
     std::int64_t excused_ns_ = 0;                          // see excuse_silence()
+    // Of the allocator before this one. A plan of some of the nodes gives each job other rates than a plan of all. So
+    // the rates on record hold until all nodes with rates have reported, or the leases in which they had them have
+    // expired.
+    struct CarriedOver {
+        std::int64_t until_ns = std::numeric_limits<std::int64_t>::min();
+        std::map<std::string, std::vector<LeasedRate>> rates;  // by node
+        std::set<std::string> unheard;                         // nodes thereof that have not reported
+        std::map<std::string, double> ideals;                  // f* of jobs that no node has reported yet
+    };
+    CarriedOver carried_;
     std::map<std::string, KnownJob> jobs_;
     std::size_t registered_count_ = 0;
     std::map<RegistrationOwner, std::size_t> registered_by_;  // number of registrations, above 0

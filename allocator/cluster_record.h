@@ -44,6 +44,11 @@ struct ClusterRecord {
     // The most that each node may take once all its leases have expired. A floor must survive a power cut before its
     // node is told of the lease; leases need not.
     std::map<std::string, std::optional<double>> floors;
+    // The rates of each node, for an allocator that takes over without `leases`. They must survive a power cut before
+    // the node is told of its lease.
+    LeaseLedger::Records rates;
+    // Set if `leases` has leases that stand for `rates`: when they expire.
+    std::optional<std::int64_t> rates_until_ns;
     // Set if `leases` lacks some earlier leases: nothing may be leased before this time.
     std::optional<std::int64_t> no_lease_before_ns;
 };

@@ -1,6 +1,7 @@
 #include "allocator/lease_ledger.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -8,6 +9,22 @@ namespace larder::allocator {
 namespace {
 
 constexpr double kReservePart = 0.01;  // of the remote, for all nodes without jobs
+// A node that wants so little more than is on record gets it once its record is as old as a lease.
+constexpr double kSmallRise = 1.0 / 16;
+// A record is lowered once the node takes so much less, or when another node's record needs the room.
+constexpr double kLargeFall = 1.0 / 8;
+// The rates of a node's jobs are recorded again once one of them differs so much, at most once in a lease's length.
+constexpr double kOtherRate = 1.0 / 4;
+constexpr double kSameSum = 1e-9;
+// In a lease that was carried over: what its node may take besides the rates that are on record.
+constexpr const char* kOtherRates = "";
+
+bool are_other_rates(const std::vector<LeasedRate>& recorded, const std::vector<LeasedRate>& now) {
+    return !std::ranges::equal(recorded, now, [](const LeasedRate& a, const LeasedRate& b) {
+        const double larger = std::max(a.bytes_per_second, b.bytes_per_second);
+        return a.job == b.job && std::abs(a.bytes_per_second - b.bytes_per_second) <= kOtherRate * larger;
+    });
+}
 
 }  // namespace
 
@@ -18,6 +35,14 @@ double LeaseLedger::held_by(const Held& held, std::int64_t now_ns) {
     double most = 0;
     for (const Lease& lease : held.leases) {
         most = std::max(most, lease.expires_ns > now_ns ? lease.in_force() : lease.expired());
+    }
+    return most;
+}
+
+double LeaseLedger::leased_by(const Held& held, std::int64_t now_ns) {
+    double most = 0;
+    for (const Lease& lease : held.leases) {
+        if (lease.expires_ns > now_ns && !lease.rates.empty()) most = std::max(most, lease.in_force());
     }
     return most;
 }
@@ -45,9 +70,12 @@ Lease LeaseLedger::lease(const std::string& node, std::vector<LeasedRate> wanted
                 .rates = std::move(wanted)};
     for (LeasedRate& rate : lease.rates) rate.bytes_per_second = std::max(rate.bytes_per_second, floor);
     lease.wanted_bytes_per_second = lease.sum();
-    if (const double sum = lease.wanted_bytes_per_second; sum > free) {
+    const double sum = lease.wanted_bytes_per_second;
+    const bool is_small_rise = sum > held.on_record() && sum <= held.on_record() * (1 + kSmallRise);
+    const bool waits = is_small_rise && now_ns - duration_ns_ < held.recorded_ns;
+    if (const double most = waits ? std::min(free, held.on_record()) : free; sum > most) {
         // Floors stay whole; the parts above them shrink in proportion.
-        const double part = sum > floor * jobs ? std::max(0.0, free - floor * jobs) / (sum - floor * jobs) : 0;
+        const double part = sum > floor * jobs ? std::max(0.0, most - floor * jobs) / (sum - floor * jobs) : 0;
         for (LeasedRate& rate : lease.rates) rate.bytes_per_second = floor + (rate.bytes_per_second - floor) * part;
         // Other nodes without jobs hold their reserves for good, so asking again would bring nothing.
         lease.cut = free < sum * (1 - 2 * kReservePart);
@@ -77,6 +105,8 @@ void LeaseLedger::recount(std::int64_t now_ns) {
     const auto count = [&](Nodes::iterator node) {
         Held& held = node->second;
         held.counted = held_by(held, now_ns);
+        held.leased = leased_by(held, now_ns);
+        update_slack(node);
         std::int64_t next_ns = std::numeric_limits<std::int64_t>::max();
         for (const Lease& lease : held.leases) {
             if (lease.expires_ns > now_ns) next_ns = std::min(next_ns, lease.expires_ns);
@@ -85,10 +115,12 @@ void LeaseLedger::recount(std::int64_t now_ns) {
     };
     if (from_nothing) {
         counted_ = 0;
+        on_record_ = 0;
         recounts_ = 0;
         for (auto node = nodes_.begin(); node != nodes_.end(); ++node) {
             count(node);
             counted_ += node->second.counted;
+            on_record_ += node->second.on_record();
         }
         return;
     }
@@ -161,7 +193,77 @@ void LeaseLedger::remove(const std::string& node) {
     if (found == nodes_.end()) return;
     schedule_recount(found, std::numeric_limits<std::int64_t>::max());
     counted_ -= found->second.counted;
+    on_record_ -= found->second.on_record();
+    slack_.erase(node);
     nodes_.erase(found);
+}
+
+// --- the record
+
+void LeaseLedger::update_slack(Nodes::const_iterator node) {
+    if (node->second.on_record() * (1 - kSameSum) > node->second.leased) {
+        slack_.insert(node->first);
+    } else {
+        slack_.erase(node->first);
+    }
+}
+
+std::optional<RecordedRates> LeaseLedger::record_of(const Held& held) {
+    if (held.leased <= 0) return std::nullopt;
+    RecordedRates record{.bytes_per_second = held.leased, .rates = held.leases.back().rates};
+    std::erase_if(record.rates, [](const LeasedRate& rate) { return rate.job == kOtherRates; });
+    return record;
+}
+
+bool LeaseLedger::needs_record(const Held& held, std::int64_t now_ns) const {
+    if (!held.is_record_known || held.leased > held.on_record()) return true;
+    if (held.leased < held.on_record() * (1 - kLargeFall)) return true;
+    if (!held.record || held.leases.empty() || now_ns - duration_ns_ < held.recorded_ns) return false;
+    return are_other_rates(held.record->rates, held.leases.back().rates);
+}
+
+LeaseLedger::Records LeaseLedger::to_record(const std::string& node, std::int64_t now_ns) {
+    const auto at = nodes_.find(node);
+    if (at == nodes_.end()) return {};
+    recount(now_ns);
+    const Held& held = at->second;
+    if (!needs_record(held, now_ns)) return {};
+    Records records{{node, record_of(held)}};
+    double sum = on_record_ - held.on_record() + held.leased;
+    for (const std::string& other : slack_) {
+        if (sum <= remote_ * (1 + kSameSum)) break;
+        if (other == node) continue;
+        const Held& lowered = nodes_.at(other);
+        sum -= lowered.on_record() - lowered.leased;
+        records[other] = record_of(lowered);
+    }
+    return records;
+}
+
+void LeaseLedger::recorded(const Records& records, std::int64_t now_ns) {
+    for (const auto& [node, record] : records) {
+        const auto at = nodes_.try_emplace(node).first;
+        Held& held = at->second;
+        on_record_ -= held.on_record();
+        held.record = record;
+        held.is_record_known = true;
+        held.recorded_ns = now_ns;
+        on_record_ += held.on_record();
+        update_slack(at);
+    }
+}
+
+void LeaseLedger::distrust_records() {
+    for (auto& [node, held] : nodes_) held.is_record_known = false;
+}
+
+Lease LeaseLedger::carried_over(const RecordedRates& rates, std::int64_t until_ns) {
+    // Number 0: superseded by any lease that the node applies.
+    Lease lease{.expires_ns = until_ns, .floor_bytes_per_second = 0, .rates = rates.rates};
+    // A lease before the last one may still be in force.
+    const double more = rates.bytes_per_second - lease.sum();
+    if (more > 0) lease.rates.push_back({.job = kOtherRates, .bytes_per_second = more});
+    return lease;
 }
 
 }  // namespace larder::allocator

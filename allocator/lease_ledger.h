@@ -5,10 +5,16 @@
 // that. So a new plan can be handed out only as fast as other nodes give up their rates. The ledger ensures that,
 // whatever is lost, delayed or partitioned, the rates in force never add up to more than the remote's bandwidth. Pure
 // bookkeeping: the caller passes the time.
+//
+// Leases outlive the allocator that granted them. So the most that each node may take under its leases is put on record
+// before the node is told of them (`to_record`), and the allocator that takes over counts those rates as leased until
+// they have expired. What is on record adds up to the remote's bandwidth at most, so the new allocator can renew each
+// node's rates at once. A change that the next allocator can do without is recorded late, or not at all.
 
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -17,6 +23,14 @@
 #include "allocator/protocol/node_plan.h"
 
 namespace larder::allocator {
+
+// A node's rates as they are on record for the allocator that takes over.
+struct RecordedRates {
+    double bytes_per_second = 0;    // its leases that have not expired add up to this at most
+    std::vector<LeasedRate> rates;  // of its last lease; they may add up to less
+
+    bool operator==(const RecordedRates&) const = default;
+};
 
 class LeaseLedger {
 public:
@@ -48,6 +62,20 @@ public:
     // Returns the leases the node may be using: the last one known to be applied, and all since.
     std::vector<Lease> held(const std::string& node) const;
 
+    // --- the record
+
+    using Records = std::map<std::string, std::optional<RecordedRates>>;  // by node; nullopt: no rates
+    // Returns what has to be on record before the node is told of its last lease. This may include other nodes that
+    // now take less than their records say. Empty if the record is good enough as it is.
+    Records to_record(const std::string& node, std::int64_t now_ns);
+    // Notes what is on record now.
+    void recorded(const Records& records, std::int64_t now_ns);
+    // Forgets what is on record, after a write that may have failed: each node's rates are recorded again.
+    void distrust_records();
+    // Returns a lease that stands for all those of a record by another allocator. Its floors are on record for
+    // themselves.
+    static Lease carried_over(const RecordedRates& rates, std::int64_t until_ns);
+
     // Returns the bytes per second that the node may take once all these leases have expired.
     double expired(const std::string& node) const;
 
@@ -60,6 +88,12 @@ private:
     struct Held {
         std::vector<Lease> leases;  // the last one known to be applied, and all since
         double counted = 0;         // its part of counted_
+        double leased = 0;          // the most that its leases with rates add up to that have not expired
+        std::optional<RecordedRates> record;
+        bool is_record_known = true;
+        std::int64_t recorded_ns = std::numeric_limits<std::int64_t>::min();
+
+        double on_record() const { return record ? record->bytes_per_second : 0; }
         std::int64_t recount_ns = std::numeric_limits<std::int64_t>::max();  // when `counted` is out of date
     };
     using Nodes = std::map<std::string, Held>;
@@ -70,7 +104,11 @@ private:
     void recount(std::int64_t now_ns);
     // Returns the most bytes per second that the node may be taking.
     static double held_by(const Held& held, std::int64_t now_ns);
+    static double leased_by(const Held& held, std::int64_t now_ns);
     static void merge_expired(Held& held, std::int64_t now_ns);
+    static std::optional<RecordedRates> record_of(const Held& held);
+    bool needs_record(const Held& held, std::int64_t now_ns) const;
+    void update_slack(Nodes::const_iterator node);
     static void drop_superseded(Held& held, std::uint64_t applied);
 
     double remote_;
@@ -81,7 +119,9 @@ private:
     Nodes nodes_;
     double counted_ = 0;  // the bytes per second that all nodes may take, as of counted_ns_
     std::int64_t counted_ns_ = 0;
-    std::size_t recounts_ = 0;  // since counted_ was added up from nothing
+    std::size_t recounts_ = 0;     // since counted_ was added up from nothing
+    double on_record_ = 0;         // the sum of all records
+    std::set<std::string> slack_;  // nodes that take less than is on record for them
     // The nodes whose count goes out of date, by time.
     std::set<std::pair<std::int64_t, std::string>> recounts_due_;
 };

@@ -61,7 +61,8 @@ Result<std::unique_ptr<StateStore>> open_and_restore(const AllocatorConfig& conf
         log_error("the stored plan cannot be used; the next report makes a new one",
                   {{"error", restored.error().message}});
     }
-    cluster.set_save([state = store->get()](const ClusterRecord& change) { return state->save(change); });
+    const bool with_rates = static_cast<bool>(shared_rows);
+    cluster.set_save([state = store->get()](const ClusterRecord& change) { return state->save(change); }, with_rates);
     if (found.remote && found.remote->configured_bytes_per_second != config.cluster.remote_bytes_per_second) {
         log_warn("remote_bandwidth was changed in the config, so the value set over the API no longer applies",
                  {{"was", format_bytes_per_second(found.remote->bytes_per_second)}});

@@ -80,6 +80,20 @@ std::vector<Lease> leases_of(const json::object& object) {
     return leases;
 }
 
+json::object json_of(const RecordedRates& recorded) {
+    json::array rates;
+    for (const LeasedRate& rate : recorded.rates) rates.push_back(json::array{rate.job, rate.bytes_per_second});
+    return {{"bytes_per_second", recorded.bytes_per_second}, {"rates", std::move(rates)}};
+}
+
+RecordedRates recorded_rates_of(const json::object& object) {
+    RecordedRates recorded{.bytes_per_second = object.at("bytes_per_second").to_number<double>(), .rates = {}};
+    for (const json::value& rate : object.at("rates").as_array()) {
+        recorded.rates.push_back({std::string(rate.at(0).as_string()), rate.at(1).to_number<double>()});
+    }
+    return recorded;
+}
+
 std::vector<DatasetQuota> quotas_of(const json::object& object) {
     std::vector<DatasetQuota> quotas;
     for (const json::value& quota : object.at("quotas").as_array()) {
@@ -138,6 +152,8 @@ Result<void> read_named(ClusterRecord& record, std::string_view kind, const std:
         record.leases[name] = leases_of(object);
     } else if (kind == "floor") {
         record.floors[name] = object.at("bytes_per_second").to_number<double>();
+    } else if (kind == "rates") {
+        record.rates[name] = recorded_rates_of(object);
     } else {
         return fail(ErrorCode::corrupt, "its kind is unknown");
     }
@@ -150,6 +166,9 @@ Result<void> read_single(StoredState& into, std::string_view key, const json::ob
         into.run.lease_ns = object.at("lease_ns").to_number<std::int64_t>();
         if (const json::value* until = object.if_contains("no_lease_before_ns")) {
             into.run.no_lease_before_ns = until->to_number<std::int64_t>();
+        }
+        if (const json::value* recorded = object.if_contains("rates_recorded")) {
+            into.run.rates_recorded = recorded->as_bool();
         }
     } else if (key == "remote") {
         into.record.remote = {object.at("bytes_per_second").to_number<double>(),
@@ -169,7 +188,8 @@ Row row(std::string key, const json::object& object) {
 }  // namespace
 
 bool is_durable(std::string_view key) {
-    return key == "remote" || key.starts_with("job/") || key.starts_with("pin/") || key.starts_with("floor/");
+    return key == "remote" || key.starts_with("job/") || key.starts_with("pin/") || key.starts_with("floor/") ||
+           key.starts_with("rates/");
 }
 
 std::vector<Row> rows_of(const ClusterRecord& change) {
@@ -210,6 +230,10 @@ std::vector<Row> rows_of(const ClusterRecord& change) {
         const json::object object{{"bytes_per_second", floor.value_or(0)}};
         put("floor", node, floor ? &object : nullptr);
     }
+    for (const auto& [node, rates] : change.rates) {
+        const json::object object = rates ? json_of(*rates) : json::object();
+        put("rates", node, rates ? &object : nullptr);
+    }
     if (change.remote) {
         rows.push_back(row("remote", {{"bytes_per_second", change.remote->bytes_per_second},
                                       {"configured_bytes_per_second", change.remote->configured_bytes_per_second}}));
@@ -221,6 +245,7 @@ std::vector<Row> rows_of(const ClusterRecord& change) {
 Row row_of(const StateRun& run) {
     json::object object{{"boot", run.boot}, {"lease_ns", run.lease_ns}};
     if (run.no_lease_before_ns) object["no_lease_before_ns"] = *run.no_lease_before_ns;
+    if (run.rates_recorded) object["rates_recorded"] = true;
     return row("run", object);
 }
 
@@ -254,6 +279,17 @@ ClusterRecord expire_leases(ClusterRecord& record, std::int64_t now_ns) {
         // Number 0: superseded by any lease that the node applies.
         leases->insert(leases->begin(), {.expires_ns = now_ns, .floor_bytes_per_second = *floor, .rates = {}});
     }
+    return {.leases = record.leases};
+}
+
+ClusterRecord carry_over_rates(ClusterRecord& record, std::int64_t until_ns) {
+    for (const auto& [node, rates] : record.rates) {
+        if (!rates) continue;
+        auto& leases = record.leases[node];
+        if (!leases) leases.emplace();
+        leases->push_back(LeaseLedger::carried_over(*rates, until_ns));
+    }
+    record.rates_until_ns = until_ns;
     return {.leases = record.leases};
 }
 

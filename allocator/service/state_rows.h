@@ -3,8 +3,9 @@
 // The rows of the allocator's state (base/server/row_store.h): a key and JSON. Since version 3, the rows that survive a
 // power cut (is_durable) are in an environment of their own.
 //
-//   version              {"version": 5}
-//   run                  {"boot", "lease_ns", "no_lease_before_ns"}: of the process that wrote last
+//   version              {"version": 6}
+//   run                  {"boot", "lease_ns", "no_lease_before_ns"}: of the process that wrote last. Among the durable
+//                        rows it has {"lease_ns", "rates_recorded"}: how long leases last, and if rates/ has them all
 //   remote               {"bytes_per_second", "configured_bytes_per_second"}
 //   plan                 {"number"}
 //   job/NAME             what was registered             pin/DATASET      {"bytes"}
@@ -13,6 +14,8 @@
 //   epochs/JOB           {"first", "last"}: the epochs it was seen in since it was registered; since version 2
 //   leases/NODE          {"leases": [...]}: all that may be in force there, ends by CLOCK_MONOTONIC
 //   floor/NODE           {"bytes_per_second"}: the most it may take without a lease, durable; since version 5
+//   rates/NODE           {"bytes_per_second", "rates": [[job, bytes_per_second], ...]}: the most it may take under its
+//                        leases, and its jobs' rates, durable; since version 6
 
 #include <cstdint>
 #include <optional>
@@ -26,15 +29,16 @@
 
 namespace larder::allocator {
 
-inline constexpr std::uint64_t kStateVersion = 5;
+inline constexpr std::uint64_t kStateVersion = 6;
 
 struct StateRun {
     std::string boot;
     std::int64_t lease_ns = 0;
     std::optional<std::int64_t> no_lease_before_ns;
+    bool rates_recorded = false;  // no lease is in force that the rates on record do not cover
 };
 
-// True for what a user or an operator set, and what a node was promised: remote, job/, pin/ and floor/.
+// True for what a user or an operator set, and what a node was promised: remote, job/, pin/, floor/ and rates/.
 bool is_durable(std::string_view key);
 
 std::vector<Row> rows_of(const ClusterRecord& change);
@@ -50,5 +54,7 @@ Result<void> read_row(StoredState& into, std::string_view key, std::string_view 
 // For a record whose leases may not be the last ones, or are timed by another clock: makes these leases expire at
 // `now_ns`, and adds leases for floors that are missing. Returns the change.
 ClusterRecord expire_leases(ClusterRecord& record, std::int64_t now_ns);
+// Adds leases until `until_ns` that stand for the rates on record. Returns the change.
+ClusterRecord carry_over_rates(ClusterRecord& record, std::int64_t until_ns);
 
 }  // namespace larder::allocator

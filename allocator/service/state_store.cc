@@ -1,6 +1,7 @@
 #include "allocator/service/state_store.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <iterator>
@@ -125,12 +126,18 @@ Result<void> StateStore::open_settings(const StateStoreOptions& options, std::ve
         if (auto written = settings_->write(moved); !written) return written;
         if (auto written = rows_->write(rows_to_remove); !written) return written;
     }
-    if (options.shared_settings) stored_.run = found.run;
     stored_.record.jobs = std::move(found.record.jobs);
     stored_.record.pins = std::move(found.record.pins);
     stored_.record.remote = found.record.remote;
     stored_.record.floors = std::move(found.record.floors);
-    writer_ = std::make_unique<RowWriter>([this](std::span<const Row> changed) { return settings_->write(changed); });
+    if (options.shared_settings) {
+        stored_.run = found.run;
+        stored_.record.rates = std::move(found.record.rates);
+        stored_.record.ideal_bytes_per_second = std::move(found.record.ideal_bytes_per_second);
+        for (const auto& [job, rate] : stored_.record.ideal_bytes_per_second) recorded_ideals_[job] = rate.value_or(0);
+    }
+    writer_ = std::make_unique<RowWriter>([this](std::span<const Row> changed) { return settings_->write(changed); },
+                                          settings_->rows_at_once());
     return {};
 }
 
@@ -164,20 +171,46 @@ Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_
     return rows_->write(rows);
 }
 
-// All leases of earlier leaders have to be waited out: their times are by other machines' clocks. Records how long that
-// takes.
+// The times of leases of earlier leaders are by other machines' clocks. They count by the rates on record, or have to
+// be waited out. Records how long the longest of them lasts.
 Result<void> StateStore::begin_term(const StateStoreOptions& options, std::int64_t now_ns) {
-    const std::int64_t wait_ns = std::max(options.lease_ns, stored_.run.lease_ns);
-    stored_.record.no_lease_before_ns = now_ns + wait_ns;
+    const StateRun found = stored_.run;
+    const std::int64_t longest_ns = std::max(options.lease_ns, found.lease_ns);
     expire_leases(stored_.record, now_ns);
-    log_info("the first leases are granted when those of an earlier leader would have expired",
-             {{"wait", format_duration_ns(wait_ns)}});
-    const auto lasting = [](std::int64_t lease_ns) {
-        return row_of(StateRun{.boot = "", .lease_ns = lease_ns, .no_lease_before_ns = std::nullopt});
-    };
-    if (wait_ns > options.lease_ns) lease_length_ = lasting(options.lease_ns);
-    const Row longest = lasting(wait_ns);
-    return settings_->write(std::span(&longest, 1));
+    if (found.rates_recorded) {
+        carry_over_rates(stored_.record, now_ns + longest_ns);
+    } else {
+        stored_.record.no_lease_before_ns = now_ns + longest_ns;
+        log_info("the first leases are granted when those of an earlier leader would have expired",
+                 {{"wait", format_duration_ns(longest_ns)}});
+    }
+    StateRun run{.boot = "", .lease_ns = options.lease_ns, .no_lease_before_ns = std::nullopt, .rates_recorded = true};
+    if (longest_ns > options.lease_ns || !found.rates_recorded) settled_run_ = row_of(run);
+    settled_ns_ = now_ns + longest_ns + options.lease_ns;
+    run.lease_ns = longest_ns;
+    run.rates_recorded = found.rates_recorded;
+    const Row row = row_of(run);
+    return settings_->write(std::span(&row, 1));
+}
+
+// Returns the rows of measured f* that differ from those on record by more than they do from one measurement to the
+// next.
+std::vector<Row> StateStore::changed_ideals(const ClusterRecord& change) {
+    constexpr double kSameIdeal = 1.0 / 8;
+    ClusterRecord changed;
+    for (const auto& [job, rate] : change.ideal_bytes_per_second) {
+        const auto recorded = recorded_ideals_.find(job);
+        const bool is_recorded = recorded != recorded_ideals_.end();
+        if (!rate && !is_recorded) continue;
+        if (rate && is_recorded && std::abs(*rate - recorded->second) <= kSameIdeal * recorded->second) continue;
+        changed.ideal_bytes_per_second[job] = rate;
+        if (rate) {
+            recorded_ideals_[job] = *rate;
+        } else {
+            recorded_ideals_.erase(recorded);
+        }
+    }
+    return rows_of(changed);
 }
 
 Result<void> StateStore::save(const ClusterRecord& change) {
@@ -185,17 +218,18 @@ Result<void> StateStore::save(const ClusterRecord& change) {
     const auto durable = std::ranges::stable_partition(rows, [](const Row& row) { return !is_durable(row.key); });
     std::vector<Row> durable_rows(std::make_move_iterator(durable.begin()), std::make_move_iterator(durable.end()));
     rows.erase(durable.begin(), durable.end());
-    if (!rows.empty() && rows_ != nullptr) {
+    if (rows_ == nullptr) {
+        std::ranges::move(changed_ideals(change), std::back_inserter(durable_rows));
+    } else if (!rows.empty()) {
         if (auto written = rows_->write(rows); !written) return written;
     }
-    // The first lease of a term is granted when all earlier ones have expired.
-    const auto has_rates = [](const Lease& lease) { return !lease.rates.empty(); };
-    const auto grants = [&](const auto& entry) {
-        return entry.second && std::ranges::any_of(*entry.second, has_rates);
+    const auto is_settled = [&](const Lease& lease) { return !lease.rates.empty() && lease.expires_ns >= settled_ns_; };
+    const auto has_settled = [&](const auto& entry) {
+        return entry.second && std::ranges::any_of(*entry.second, is_settled);
     };
-    if (lease_length_ && std::ranges::any_of(change.leases, grants)) {
-        durable_rows.push_back(std::move(*lease_length_));
-        lease_length_.reset();
+    if (settled_run_ && std::ranges::any_of(change.leases, has_settled)) {
+        durable_rows.push_back(std::move(*settled_run_));
+        settled_run_.reset();
     }
     if (!durable_rows.empty()) {
         ++writes_->unfinished;

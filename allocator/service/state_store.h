@@ -2,18 +2,22 @@
 
 // The allocator's memory across restarts: two LMDB environments in its state directory.
 // - settings/ has the settings of users and operators: registered jobs, pins, the remote's bandwidth; and the floors
-// that nodes were promised. A writer thread saves changes, several together if they wait; when_durable() tells when
-// they survive a power cut.
+// that nodes were promised. A writer thread saves changes, several together if they wait; when_durable()
+// tells when they survive a power cut.
 // - cluster/ has reports, plans and leases, and is written many times a second. It survives the process once save()
-// returns, but no power cut. A reboot is noticed by its boot id; then nothing is leased for the length of a lease.
+// returns, but no power cut. Another boot, or another machine, is noticed by its boot id; then nothing is leased for
+// the length of a lease.
 // With `shared_settings`, one of several allocators that stand in for each other has the settings where all of them can
-// read them, and no cluster/: after each change of leader nothing is leased for the length of a lease.
-// A lost or damaged environment starts empty, and a damaged one is put aside; reports then fill it again. A state from
-// a newer version is refused. Only one process at a time can open the directory. Call from one thread.
+// read them, and no cluster/. The settings then have the rates of all leases (LeaseLedger::to_record) and the measured
+// f* of jobs, too. After each change of leader those rates count as leased for the length of a lease. If they may not
+// be all, nothing is leased for that long. A lost or damaged environment starts empty, and a damaged one is put aside;
+// reports then fill it again. A state from a newer version is refused. Only one process at a time can open the
+// directory. Call from one thread.
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,13 +47,13 @@ public:
     static Result<std::unique_ptr<StateStore>> open(const StateStoreOptions& options, std::int64_t now_ns);
 
     // Returns the state that open() found. Its times are by the clock of this boot: leases of an earlier boot expire at
-    // the time of open().
+    // the time of open(). With shared settings, the leases are those that stand for the rates on record.
     const ClusterRecord& found() const { return stored_.record; }
-    // Saves a change. Settings and floors are saved later, on the writer's thread. The rest is saved on return; on an
-    // error none of it is. Error: no_space if the map or the disk is full.
+    // Saves a change. Settings, floors and rates are saved later, on the writer's thread. The rest is saved on return;
+    // on an error none of it is. Error: no_space if the map or the disk is full.
     Result<void> save(const ClusterRecord& change);
-    // Calls `then` on another thread, once all settings and floors saved so far survive a power cut, or with an error
-    // if their last write failed.
+    // Calls `then` on another thread, once all settings, floors and rates saved so far survive a power cut, or with an
+    // error if their last write failed.
     void when_durable(RowWriter::Done then);
     // True if they all do now.
     bool all_durable() const;
@@ -60,14 +64,18 @@ private:
     Result<void> open_settings(const StateStoreOptions& options, std::vector<Row> moved);
     Result<void> begin_term(const StateStoreOptions& options, std::int64_t now_ns);
     Result<void> begin_run(const StateStoreOptions& options, std::int64_t now_ns);
+    std::vector<Row> changed_ideals(const ClusterRecord& change);
 
     FileDescriptor lock_;
     StoredState stored_;
     std::unique_ptr<RowStore> rows_;  // of cluster/; null with shared settings
     std::unique_ptr<RowStore> settings_;
-    // With shared settings: says how long leases are from now on. Written once earlier, longer ones have expired.
-    std::optional<Row> lease_length_;
-    // Writes of settings and floors.
+    // With shared settings. Says how long leases are from now on, and that all rates are on record. Written with the
+    // first lease that is granted when all earlier ones have expired: such a lease ends at `settled_ns_` or later.
+    std::optional<Row> settled_run_;
+    std::int64_t settled_ns_ = 0;
+    std::map<std::string, double> recorded_ideals_;
+    // Writes of settings, floors and rates.
     struct Writes {
         Result<void> last;  // used on the writer's thread only
         std::atomic<bool> failed = false;

@@ -79,6 +79,7 @@ public:
     Result<void> load(const RowStoreOptions& options);
     bool is_new() const override { return is_new_; }
     Result<void> write(std::span<const Row> rows) override;
+    std::size_t rows_at_once() const override { return EtcdClient::kRowsMax - 1; }
 
 private:
     template <typename Call>

@@ -3,8 +3,10 @@
 // A durable store of text rows under text keys. A change is saved when `write` returns. LMDB keeps the rows of one
 // machine (base/server/lmdb_rows.h), and etcd those of several that stand in for each other (base/server/etcd_rows.h).
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -61,6 +63,8 @@ public:
     // Writes all of the rows or, on error, none. Error: no_space if the store or its disk is full. May be called again
     // after any error.
     virtual Result<void> write(std::span<const Row> rows) = 0;
+    // Returns the number of rows up to which a write costs little more than one of a single row.
+    virtual std::size_t rows_at_once() const { return std::numeric_limits<std::size_t>::max(); }
 };
 
 // Opens a store. A store of a newer version is refused.

@@ -6,7 +6,8 @@
 
 namespace larder {
 
-RowWriter::RowWriter(Commit commit) : commit_(std::move(commit)), thread_([this] { run(); }) {
+RowWriter::RowWriter(Commit commit, std::size_t rows_max)
+    : commit_(std::move(commit)), rows_max_(rows_max), thread_([this] { run(); }) {
     ::pthread_setname_np(thread_.native_handle(), "rows");
 }
 
@@ -32,10 +33,21 @@ void RowWriter::run() {
         std::unique_lock lock(mutex_);
         wake_.wait(lock, [this] { return stopping_ || !posted_.empty(); });
         if (posted_.empty()) return;
-        const std::vector<Posted> group = std::exchange(posted_, {});
+        const std::vector<Posted> group = next_group();
         lock.unlock();
         write(group);
     }
+}
+
+std::vector<RowWriter::Posted> RowWriter::next_group() {
+    std::vector<Posted> group;
+    std::size_t rows = 0;
+    while (!posted_.empty() && (group.empty() || rows + posted_.front().rows.size() <= rows_max_)) {
+        rows += posted_.front().rows.size();
+        group.push_back(std::move(posted_.front()));
+        posted_.pop_front();
+    }
+    return group;
 }
 
 void RowWriter::write(const std::vector<Posted>& group) {

@@ -4,7 +4,10 @@
 // transaction is written goes into the next (group commit). Posts are written, and answered, in their order.
 
 #include <condition_variable>
+#include <cstddef>
+#include <deque>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <span>
 #include <thread>
@@ -21,7 +24,8 @@ public:
     using Commit = std::function<Result<void>(std::span<const Row> rows)>;
     using Done = std::function<void(Result<void> written)>;
 
-    explicit RowWriter(Commit commit);
+    // A commit gets no post that would make its rows more than `rows_max`, except as its only one.
+    explicit RowWriter(Commit commit, std::size_t rows_max = std::numeric_limits<std::size_t>::max());
     // Writes everything posted before.
     ~RowWriter();
     RowWriter(const RowWriter&) = delete;
@@ -41,10 +45,13 @@ private:
     void run();
     void write(const std::vector<Posted>& group);
 
+    std::vector<Posted> next_group();
+
     Commit commit_;
+    const std::size_t rows_max_;
     std::mutex mutex_;
     std::condition_variable wake_;
-    std::vector<Posted> posted_;
+    std::deque<Posted> posted_;
     bool stopping_ = false;
     std::thread thread_;
 };

@@ -7,8 +7,9 @@ and take leases, and an agent runs submitted jobs.
 
 Whenever a majority of etcd and an allocator are well, one leads within 10 s. The answers to the clients are those of
 registers that behave one operation at a time (checked by porcupine, a checker of linearisability). The rates in force on
-all nodes never add up to more than the remote's bandwidth, and neither do the bytes that the daemons take from it. Each
-acknowledged job runs once. Needs root."""
+all nodes never add up to more than the remote's bandwidth, and neither do the bytes that the daemons take from it. A new
+leader carries leases over: it never waits for those of its predecessor, and no job falls to its floor in its first
+answer. Each acknowledged job runs once. Needs root."""
 
 from __future__ import annotations
 
@@ -277,6 +278,8 @@ class Node(Worker):
         super().__init__(cluster)
         self.node = name
         self.leases = HeldLeases()
+        self.granted = ("", 0.0)  # by which allocator, and the bytes/s
+        self.carried_over = 0
 
     def work(self) -> None:
         applied = 0
@@ -288,6 +291,8 @@ class Node(Worker):
             answer = self.cluster.ask(names[0], "POST", "/v1/reports", report)
             if answer is None or answer.status == 421:
                 names.append(names.pop(0))
+            if answer is not None and b"rates leased before the allocator's start" in answer.body and len(self.leases) > 0:
+                raise Failure(f"a leader waits for leases that are on record: {answer.body!r}")
             if answer is None or answer.status in (421, 503):
                 continue
             if answer.status != 200:
@@ -295,6 +300,17 @@ class Node(Worker):
             lease = answer.json()["lease"]
             applied = lease["number"]
             self.leases.add(sent, lease)
+            self.note_carry_over(names[0], sum(rate["bytes_per_second"] for rate in lease["rates"]))
+
+    def note_carry_over(self, leader: str, rate: float) -> None:
+        """The first lease of another leader carries the last one's rates over. Its job does not fall to its floor."""
+        last_leader, last_rate = self.granted
+        self.granted = (leader, rate)
+        if last_leader in ("", leader) or last_rate < 10 * FLOOR:
+            return
+        if rate < 5 * FLOOR:
+            raise Failure(f"{leader} granted {self.node} {rate} bytes/s after {last_leader} granted {last_rate}")
+        self.carried_over += 1
 
 
 class Submitter(Worker):
@@ -447,6 +463,7 @@ class Round:
         self.campaign.report(
             rounds=1, operations=acknowledged, jobs=len(submitter.acknowledged), take_over_ms_total=round(longest * 1000),
             bytes_read=sum(node.bytes() for node in self.reading),
+            carried_over=sum(node.carried_over for node in nodes),
         )  # fmt: skip
 
     def check_jobs(self, acknowledged: list[int]) -> None:

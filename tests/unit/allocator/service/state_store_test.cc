@@ -190,7 +190,7 @@ TEST_F(StateStoreTest, NewerVersionIsRefusedAndLeftUnchanged) {
         const auto refused = try_open(0);
         ASSERT_FALSE(refused);
         EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
-        EXPECT_THAT(refused.error().message, HasSubstr("has version 99, but this larder-allocator reads 5 and older"));
+        EXPECT_THAT(refused.error().message, HasSubstr("has version 99, but this larder-allocator reads 6 and older"));
     }
     EXPECT_FALSE(std::filesystem::exists(state + "/cluster.damaged"));
 }

@@ -1,0 +1,316 @@
+// Leases are carried over from one leader to the next, by the rates on record. Each leader has its own clock.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "allocator/cluster.h"
+#include "allocator/service/state_store.h"
+#include "tests/support/test_units.h"
+
+namespace larder::allocator {
+
+using test::kGB;
+using test::kSecond_ns;
+namespace {
+
+constexpr std::int64_t kLeaseLength_ns = 10 * kSecond_ns;
+constexpr double kWholeRemote = 1e9;
+
+// The rows that a real etcd would have.
+struct SharedRows {
+    std::map<std::string, std::string> rows;
+    std::map<std::string, int> writes;  // by the part of the key before its slash
+
+    OpenRows open() {
+        return [this](const RowStoreOptions& options) -> Result<std::unique_ptr<RowStore>> {
+            for (const auto& [key, text] : rows) {
+                if (auto taken = options.take(key, text); !taken) return std::unexpected(taken.error());
+            }
+            return std::make_unique<Opened>(*this);
+        };
+    }
+
+private:
+    struct Opened final : RowStore {
+        explicit Opened(SharedRows& given) : shared(given) {}
+        bool is_new() const override { return false; }
+        Result<void> write(std::span<const Row> changed) override {
+            for (const Row& row : changed) {
+                ++shared.writes[row.key.substr(0, row.key.find('/'))];
+                if (row.text) {
+                    shared.rows[row.key] = *row.text;
+                } else {
+                    shared.rows.erase(row.key);
+                }
+            }
+            return {};
+        }
+        SharedRows& shared;
+    };
+};
+
+class CarryOver : public testing::Test {
+protected:
+    ClusterOptions options{.remote_bytes_per_second = kWholeRemote, .lease_ns = kLeaseLength_ns};
+    SharedRows shared;
+    std::int64_t true_ns = 0;
+    std::int64_t clock_ahead_ns = 0;  // of the present leader's clock
+    std::unique_ptr<StateStore> store;
+    std::unique_ptr<Cluster> cluster;
+
+    std::int64_t now_ns() const { return true_ns + clock_ahead_ns; }
+
+    // Another leader takes over, whose clock is far from the last one's.
+    void lead(std::int64_t ahead_ns) {
+        clock_ahead_ns = ahead_ns;
+        cluster.reset();
+        store.reset();
+        auto opened = StateStore::open({.lease_ns = options.lease_ns, .shared_settings = shared.open()}, now_ns());
+        ASSERT_TRUE(opened) << opened.error().message;
+        store = std::move(*opened);
+        cluster = std::make_unique<Cluster>(options);
+        ASSERT_TRUE(cluster->restore(store->found(), now_ns()));
+        cluster->set_save([this](const ClusterRecord& change) { return store->save(change); }, true);
+    }
+    // Leads for so long that the rates on record are known to be all.
+    void lead_first() {
+        lead(0);
+        true_ns += kLeaseLength_ns;
+        NodeReport first = report_of("first", 1);
+        ASSERT_TRUE(exchange(first));
+        true_ns += 2 * kLeaseLength_ns;
+        ASSERT_TRUE(cluster->remove_node("first", now_ns()));
+    }
+    static NodeReport report_of(const std::string& node, std::size_t jobs) {
+        NodeReport report{.node = node,
+                          .instance = 1,
+                          .memory_bytes = 10 * kGB,
+                          .datasets = {{.name = "images", .size_bytes = 200 * kGB}}};
+        for (std::size_t i = 0; i < jobs; ++i) {
+            report.jobs.push_back({.name = node + "-" + std::to_string(i),
+                                   .dataset = "images",
+                                   .demand_bytes_per_second = 1e9,
+                                   .user = 1000});
+        }
+        return report;
+    }
+    Result<NodePlan> exchange(NodeReport& report) {
+        if (auto taken = cluster->report(report, now_ns()); !taken) return std::unexpected(taken.error());
+        if (auto made = cluster->replan(now_ns()); !made) return std::unexpected(made.error());
+        auto part = cluster->plan_for(report.node, now_ns());
+        // The answer waits until all of it is on record.
+        std::atomic<bool> durable = false;
+        store->when_durable([&](const Result<void>& written) {
+            durable = written.has_value();
+            durable.notify_one();
+        });
+        durable.wait(false);
+        return part;
+    }
+    void settle(std::vector<NodeReport>& nodes, int seconds) {
+        for (int second = 0; second < seconds; ++second) {
+            for (NodeReport& node : nodes) node.lease_applied = exchange(node).value().lease.number;
+            true_ns += kSecond_ns;
+        }
+    }
+};
+
+TEST_F(CarryOver, FirstAnswerOfNextLeaderGrantsWhatTheLastLeaderGranted) {
+    lead_first();
+    std::vector<NodeReport> nodes{report_of("a", 1), report_of("b", 3), report_of("c", 0)};
+    ASSERT_TRUE(cluster->register_job({.name = "b-1", .bandwidth_floor_bytes_per_second = 4e8}));
+    settle(nodes, 10);
+    std::map<std::string, std::vector<LeasedRate>> before;
+    double sum = 0;
+    for (NodeReport& node : nodes) {
+        const Lease lease = exchange(node).value().lease;
+        before[node.node] = lease.rates;
+        sum += lease.sum();
+    }
+    EXPECT_GT(sum, 0.9 * kWholeRemote);
+    lead(-3600 * kSecond_ns);
+    EXPECT_EQ(cluster->in_force(now_ns()) > 0.9 * kWholeRemote, true);
+    for (NodeReport& node : nodes) {
+        const auto part = exchange(node);
+        ASSERT_TRUE(part) << part.error().message;
+        ASSERT_EQ(part->lease.rates.size(), before[node.node].size());
+        for (std::size_t i = 0; i < before[node.node].size(); ++i) {
+            EXPECT_EQ(part->lease.rates[i].job, before[node.node][i].job);
+            EXPECT_NEAR(part->lease.rates[i].bytes_per_second, before[node.node][i].bytes_per_second, 1)
+                << node.node << i;
+        }
+        node.lease_applied = part->lease.number;
+    }
+}
+
+TEST_F(CarryOver, NewNodeGetsOnlyWhatIsLeftUntilTheCarriedLeasesHaveExpired) {
+    lead_first();
+    std::vector<NodeReport> nodes{report_of("a", 1), report_of("b", 1)};
+    settle(nodes, 10);
+    lead(5 * kSecond_ns);
+    // Neither a nor b can be reached.
+    NodeReport c = report_of("c", 1);
+    const Lease cut = exchange(c).value().lease;
+    EXPECT_LT(cut.sum(), 0.02 * kWholeRemote);
+    c.lease_applied = cut.number;
+    true_ns += kLeaseLength_ns;
+    EXPECT_GT(exchange(c).value().lease.sum(), 0.9 * kWholeRemote) << "a and b are at their floors";
+}
+
+TEST_F(CarryOver, MeasuredRatesOfJobsAreCarriedOver) {
+    lead_first();
+    std::vector<NodeReport> nodes{report_of("a", 1), report_of("b", 1)};
+    for (int second = 0; second < 20; ++second) {
+        nodes[0].jobs[0].bytes += 1'000'000'000;
+        nodes[0].jobs[0].busy_s += 0.9;
+        nodes[1].jobs[0].bytes += 10'000'000;
+        nodes[1].jobs[0].busy_s += 0.9;
+        settle(nodes, 1);
+    }
+    const double before = exchange(nodes[0]).value().lease.sum();
+    ASSERT_GT(before, 0.8 * kWholeRemote);
+    lead(0);
+    settle(nodes, 3);
+    EXPECT_GT(exchange(nodes[0]).value().lease.sum(), 0.9 * before) << "the plan knows that b needs little";
+}
+
+TEST_F(CarryOver, StateWithoutRatesIsWaitedForOnce) {
+    lead(0);
+    NodeReport a = report_of("a", 1);
+    EXPECT_EQ(exchange(a).error().code, ErrorCode::unavailable);
+    true_ns += kLeaseLength_ns / 2;
+    lead(0);
+    true_ns += kLeaseLength_ns - 1;
+    EXPECT_EQ(exchange(a).error().code, ErrorCode::unavailable) << "nothing was on record yet";
+    true_ns += 1;
+    EXPECT_TRUE(exchange(a));
+    lead(7);
+    EXPECT_TRUE(exchange(a));
+}
+
+TEST_F(CarryOver, LongerLeasesOfEarlierLeaderCountInFull) {
+    options.lease_ns = 6 * kLeaseLength_ns;
+    lead(0);
+    true_ns += options.lease_ns;
+    std::vector<NodeReport> nodes{report_of("a", 1)};
+    settle(nodes, 3);
+    options.lease_ns = kLeaseLength_ns;
+    for (int term = 0; term < 3; ++term) {
+        lead(term);
+        true_ns += 2 * kLeaseLength_ns - 1;
+        NodeReport b = report_of("b", 1);
+        EXPECT_LT(exchange(b).value().lease.sum(), 0.02 * kWholeRemote) << "term " << term;
+    }
+    true_ns += 6 * kLeaseLength_ns;
+    NodeReport b = report_of("b", 1);
+    ASSERT_GT(exchange(b).value().lease.sum(), 0.9 * kWholeRemote);
+    lead(0);
+    true_ns += kLeaseLength_ns;
+    NodeReport c = report_of("c", 1);
+    EXPECT_GT(exchange(c).value().lease.sum(), 0.9 * kWholeRemote) << "the longer leases have all expired";
+}
+
+TEST_F(CarryOver, QuietClusterWritesNothing) {
+    lead_first();
+    std::vector<NodeReport> nodes;
+    for (int i = 0; i < 20; ++i) nodes.push_back(report_of("node-" + std::to_string(i), i % 4));
+    settle(nodes, 40);
+    shared.writes.clear();
+    std::mt19937_64 random(1);
+    for (int second = 0; second < 100; ++second) {
+        // Demands are never quite the same.
+        for (NodeReport& node : nodes) {
+            for (JobReport& job : node.jobs)
+                job.demand_bytes_per_second = 1e9 + static_cast<double>(random() % 100'000);
+        }
+        settle(nodes, 1);
+    }
+    EXPECT_THAT(shared.writes, testing::IsEmpty());
+}
+
+TEST_F(CarryOver, ChangeOfPlanWritesEachNodeFewTimes) {
+    lead_first();
+    constexpr int kNodes = 200;
+    std::vector<NodeReport> nodes;
+    for (int i = 0; i < kNodes; ++i) nodes.push_back(report_of("node-" + std::to_string(i), 1));
+    settle(nodes, 15);
+    shared.writes.clear();
+    for (int i = 0; i < kNodes; i += 2) nodes[i].jobs.clear();
+    settle(nodes, 30);
+    EXPECT_GE(shared.writes["rates"], kNodes);
+    EXPECT_LE(shared.writes["rates"], 4 * kNodes);
+}
+
+// Nodes are lost and come back, answers are lost, leaders are replaced at any moment, and the bandwidth is changed. The
+// rates that nodes use never add up to more than the remote has had within the length of a lease.
+TEST_F(CarryOver, RatesInUseStayWithinRemoteAcrossLeaders) {
+    struct Node {
+        NodeReport report;
+        Lease lease;
+        std::int64_t lease_ends_true_ns = 0;
+        bool cut_off = false;
+    };
+    int used_much = 0;
+    for (std::uint64_t seed = 0; seed < 40; ++seed) {
+        std::mt19937_64 random(seed);
+        shared = {};
+        true_ns = 0;
+        lead(0);
+        true_ns += kLeaseLength_ns;
+        std::vector<Node> nodes(6);
+        for (std::size_t i = 0; i < nodes.size(); ++i)
+            nodes[i].report = report_of(std::string(1, static_cast<char>('a' + i)), i % 3);
+        std::deque<std::pair<std::int64_t, double>> remotes{{true_ns, kWholeRemote}};
+        for (int step = 0; step < 300; ++step) {
+            true_ns += static_cast<std::int64_t>(random() % kSecond_ns);
+            if (random() % 40 == 0) true_ns += 12 * kSecond_ns;
+            if (random() % 12 == 0) lead(static_cast<std::int64_t>(random() % (7200 * kSecond_ns)));
+            if (random() % 30 == 0) {
+                const double remote = kWholeRemote * (0.2 + 0.1 * static_cast<double>(random() % 9));
+                ASSERT_TRUE(cluster->set_remote(remote));
+                remotes.emplace_back(true_ns, remote);
+            }
+            Node& node = nodes[random() % nodes.size()];
+            if (random() % 25 == 0) node.cut_off = !node.cut_off;
+            if (!node.cut_off) {
+                if (random() % 10 == 0) node.report.jobs = report_of(node.report.node, random() % 4).jobs;
+                for (JobReport& job : node.report.jobs) {
+                    job.demand_bytes_per_second = static_cast<double>(random() % 1'000'000'000);
+                }
+                node.report.lease_applied = node.lease.number;
+                const std::int64_t sent_ns = true_ns;
+                if (const auto part = exchange(node.report)) {
+                    // Killed, with the answer on its way.
+                    if (random() % 20 == 0) lead(static_cast<std::int64_t>(random() % (7200 * kSecond_ns)));
+                    if (random() % 4 != 0) {
+                        node.lease_ends_true_ns = sent_ns + kLeaseLength_ns;
+                        node.lease = part->lease;
+                    }
+                }
+            }
+            while (remotes.size() > 1 && remotes[1].first + kLeaseLength_ns <= true_ns) remotes.pop_front();
+            const double most = std::ranges::max(remotes, {}, &std::pair<std::int64_t, double>::second).second;
+            double used = 0;
+            for (const Node& each : nodes) {
+                used += true_ns < each.lease_ends_true_ns ? each.lease.in_force() : each.lease.expired();
+            }
+            ASSERT_LE(used, most * (1 + 1e-9)) << "seed " << seed << " step " << step;
+            if (used > 0.9 * most) ++used_much;
+        }
+    }
+    EXPECT_GT(used_much, 1000) << "the bound must be reached for the test to mean anything";
+}
+
+}  // namespace
+}  // namespace larder::allocator
