@@ -1,9 +1,7 @@
 #include "allocator/service/access.h"
 
-#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "base/file.h"
 #include "base/server/http_route.h"
 #include "base/server/http_target.h"
+#include "base/server/private_file.h"
 
 namespace larder::allocator {
 namespace {
@@ -174,16 +173,8 @@ Result<std::vector<Token>> parse_tokens(std::string_view text, std::string_view 
 }
 
 Result<std::vector<Token>> read_tokens(const std::string& file) {
-    const auto opened = open_file(file, O_RDONLY);
-    if (!opened) return std::unexpected(opened.error().within("token file"));
-    struct stat status{};
-    if (::fstat(opened->get(), &status) != 0) return fail_errno(errno, "token file " + file);
-    if ((status.st_mode & 0027) != 0) {
-        return fail(ErrorCode::permission_denied,
-                    "token file " + file + " can be read or changed by others than its owner: chmod 0600 " + file);
-    }
-    const auto text = read_file(file);
-    if (!text) return std::unexpected(text.error().within("token file"));
+    const auto text = read_private_file(file, "token file");
+    if (!text) return std::unexpected(text.error());
     return parse_tokens(*text, file);
 }
 

@@ -160,6 +160,11 @@ constexpr std::array kAllocatorRules{
     Rule{{"etcd.lease", "a time of whole seconds from \"3 s\" to \"60 s\", in text",
           "time after which another allocator leads if the leader cannot reach etcd"},
          set_member<set_etcd_lease, &AllocatorConfig::etcd, &EtcdConfig::lease_ns>},
+    Rule{
+        {"etcd.user", "a name, in text", "user of etcd that may read and write the prefix; default: etcd has no users"},
+        set_member<set_config_text, &AllocatorConfig::etcd, &EtcdConfig::options, &EtcdOptions::user>},
+    Rule{{"etcd.password_file", kConfigPath, "file whose first line is that user's password; read again when needed"},
+         set_member<set_config_path, &AllocatorConfig::etcd, &EtcdConfig::options, &EtcdOptions::password_file>},
     Rule{{"etcd.ca", kConfigPath, "PEM file of the CAs of etcd's certificates; default: the system's"},
          set_member<set_config_path, &AllocatorConfig::etcd, &EtcdConfig::options, &EtcdOptions::ca_file>},
     Rule{{"etcd.certificate", kConfigPath, "PEM file of the client certificate for etcd"},
@@ -220,6 +225,10 @@ Result<void> check_etcd(const EtcdConfig& etcd, std::string_view source) {
     if (options.certificate_file.empty() != options.key_file.empty()) {
         return config_error(source, options.key_file.empty() ? "etcd.certificate is given, but etcd.key is missing"
                                                              : "etcd.key is given, but etcd.certificate is missing");
+    }
+    if (options.user.empty() != options.password_file.empty()) {
+        return config_error(source, options.user.empty() ? "etcd.password_file is given, but etcd.user is missing"
+                                                         : "etcd.user is given, but etcd.password_file is missing");
     }
     return {};
 }

@@ -10,6 +10,7 @@
 
 #include "base/server/json_reader.h"
 #include "base/server/json_text.h"
+#include "base/server/private_file.h"
 
 namespace larder {
 namespace {
@@ -117,13 +118,20 @@ bool may_go_elsewhere(unsigned status) {
     return status >= 500 || status == 429;
 }
 
+// True if the token has ended, or was given before users or roles were changed, or is missing.
+bool wants_token(const HttpResponse& response) {
+    if (response.status == 401) return true;
+    const std::string message = response.status == 400 ? message_of(response) : "";
+    return message.contains("user name is empty") || message.contains("revision of auth store is old");
+}
+
 }  // namespace
 
 EtcdClient::EtcdClient(EtcdOptions options) : options_(std::move(options)) {
     for (const std::string& endpoint : options_.endpoints) members_.emplace_back(endpoint);
 }
 
-Result<json::object> EtcdClient::call(std::string_view path, const json::object& body) {
+Result<HttpResponse> EtcdClient::request(std::string_view path, const std::string& text) {
     HttpClientOptions options{.timeout_ms = options_.timeout_ms,
                               .bearer_token = "",
                               .ca_file = options_.ca_file,
@@ -131,17 +139,55 @@ Result<json::object> EtcdClient::call(std::string_view path, const json::object&
                               .key_file = options_.key_file,
                               .answer_bytes_max = kAnswerBytesMax,
                               .headers = {}};
+    // etcd takes the token alone, without the word Bearer.
+    if (!token_.empty()) options.headers.emplace_back("Authorization", token_);
+    return members_[current_].request("POST", path, text, options);
+}
+
+// Gets a token from the current member. Without one if etcd has no users at present.
+Result<void> EtcdClient::authenticate() {
+    token_.clear();
+    const auto file = read_private_file(options_.password_file, "etcd's password file");
+    if (!file) return std::unexpected(file.error());
+    const json::object body{{"name", options_.user}, {"password", file->substr(0, file->find_first_of("\r\n"))}};
+    const auto response = request("/v3/auth/authenticate", json_text(body));
+    if (!response) return std::unexpected(response.error());
+    if (response->status == 412) return {};
+    if (may_go_elsewhere(response->status)) return fail(ErrorCode::unavailable, message_of(*response));
+    const auto answer = parse_json_object(response->body, "etcd's answer");
+    const json::value* token = answer && response->status == 200 ? answer->if_contains("token") : nullptr;
+    if (token == nullptr || !token->is_string()) {
+        return fail(ErrorCode::permission_denied, "user \"" + options_.user + "\": " + message_of(*response));
+    }
+    token_ = token->as_string();
+    return {};
+}
+
+// Asks the current member. If the member wants another token, gets one and asks again.
+Result<HttpResponse> EtcdClient::ask_member(std::string_view path, const std::string& text) {
+    auto response = request(path, text);
+    if (options_.user.empty() || !response || !wants_token(*response)) return response;
+    if (auto got = authenticate(); !got) return std::unexpected(got.error());
+    response = request(path, text);
+    if (response && wants_token(*response)) return fail(ErrorCode::unavailable, message_of(*response));
+    return response;
+}
+
+Result<json::object> EtcdClient::call(std::string_view path, const json::object& body) {
     const std::string text = json_text(body);
     Error error{ErrorCode::unavailable, "no member of etcd is configured", 0};
     for (std::size_t tried = 0; tried < members_.size(); ++tried) {
-        const auto response = members_[current_].request("POST", path, text, options);
+        const std::string where = "etcd at " + options_.endpoints[current_];
+        const auto response = ask_member(path, text);
         if (response && response->status == 200) return parse_json_object(response->body, "etcd's answer");
         if (response && (is_full(*response) || !may_go_elsewhere(response->status))) {
             return fail(is_full(*response) ? ErrorCode::no_space : ErrorCode::invalid_argument,
-                        "etcd at " + options_.endpoints[current_] + ": " + message_of(*response));
+                        where + ": " + message_of(*response));
         }
-        error = response ? Error{ErrorCode::unavailable,
-                                 "etcd at " + options_.endpoints[current_] + ": " + message_of(*response), 0}
+        if (!response && response.error().code == ErrorCode::permission_denied) {
+            return std::unexpected(response.error().within(where));
+        }
+        error = response ? Error{ErrorCode::unavailable, where + ": " + message_of(*response), 0}
                          : response.error().within("etcd");
         current_ = (current_ + 1) % members_.size();
     }

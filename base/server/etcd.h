@@ -27,7 +27,11 @@ namespace larder {
 struct EtcdOptions {
     std::vector<std::string> endpoints;  // "https://10.0.0.1:2379", one for each member
     std::string prefix = "/larder/";     // of every key
-    // For https://: PEM files. etcd's gateway knows no users by their certificates: whoever may connect may write.
+    // A user of etcd that may read and write the prefix. Without one, whoever may connect may write: etcd's gateway
+    // knows no users by their certificates.
+    std::string user;
+    std::string password_file;  // its first line; read whenever etcd wants the password
+    // For https://: PEM files.
     std::string ca_file;
     std::string certificate_file;
     std::string key_file;
@@ -74,10 +78,14 @@ public:
 
 private:
     Result<boost::json::object> call(std::string_view path, const boost::json::object& body);
+    Result<HttpResponse> ask_member(std::string_view path, const std::string& text);
+    Result<HttpResponse> request(std::string_view path, const std::string& text);
+    Result<void> authenticate();
 
     EtcdOptions options_;
     std::vector<HttpClient> members_;
     std::size_t current_ = 0;  // the member that answered last
+    std::string token_;        // of the user; empty: none
 };
 
 }  // namespace larder

@@ -447,6 +447,8 @@ class Round:
         self.start()
         for worker in workers:
             worker.start()
+        # The first leader of a new etcd waits for the leases of one that recorded none.
+        wait_until(lambda: all(len(node.leases) > 0 for node in nodes), SETTLE_S, "leases are granted", self.cluster.check)
         longest = max(self.fault() for _ in range(FAULTS_OF_ROUND))
         self.cluster.wait_for_leader(SETTLE_S)
         time.sleep(LEASE_S)

@@ -347,6 +347,10 @@ def test_chart_runs_several_allocators(cluster: Cluster, larder_bin: pathlib.Pat
     assert checked.returncode == 0, checked.stderr
     mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
     assert "/etc/larder/etcd" in mounted and "--etcd.ca=/etc/larder/etcd/ca.crt" in arguments
+    assert "/etc/larder/etcd-user" in mounted
+    assert "--etcd.password-file=/etc/larder/etcd-user/password" in arguments and "--etcd.user=$(ETCD_USER)" in arguments
+    (user,) = (variable for variable in container["env"] if variable["name"] == "ETCD_USER")
+    assert user["valueFrom"]["secretKeyRef"] == {"name": "larder-etcd-user", "key": "username"}
 
 
 def test_service_accounts_have_least_rights(cluster: Cluster) -> None:

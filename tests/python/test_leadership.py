@@ -25,11 +25,11 @@ LEASE_S = 5  # longer than it takes until another allocator leads
 class Allocators:
     """Three allocators, by number, and the etcd that they share."""
 
-    def __init__(self, programs: pathlib.Path, directory: pathlib.Path, *options: str) -> None:
+    def __init__(self, programs: pathlib.Path, directory: pathlib.Path, *options: str, members: int = 3) -> None:
         self.programs = programs
         self.directory = directory
         self.options = options
-        self.etcd = ServerProgram("etcd.py", "--members", "3")
+        self.etcd = ServerProgram("etcd.py", "--members", str(members))
         self.sockets = [directory / f"a{number}.sock" for number in range(3)]
         self.endpoints = ",".join(map(str, self.sockets))
         self.processes: list[subprocess.Popen[bytes] | None] = [None, None, None]
@@ -367,6 +367,64 @@ def test_jobs_of_an_agent_outlive_their_leader(
         if agent is not None:
             agent.kill()
             agent.wait()
+        allocators.end()
+
+
+def test_user_of_etcd_leads_whatever_happens_to_its_tokens(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("first\n")
+    password.chmod(0o640)
+    allocators = Allocators(
+        larder_bin, tmp_path, "--etcd.user", "larder", "--etcd.password-file", str(password), members=1
+    )
+    endpoint = allocators.etcd.values["endpoints"]
+
+    def etcdctl(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["etcdctl", "--endpoints", endpoint, *words], capture_output=True, text=True, env={"ETCDCTL_API": "3"}
+        )
+
+    def admin(*words: str) -> None:
+        ran = etcdctl(*words)
+        assert ran.returncode == 0, ran
+
+    def registers(job: str) -> None:
+        allocators.larder("job", "register", job)
+
+    try:
+        allocators.start(0)
+        allocators.leader()
+        registers("before-users")
+        for words in ("role add larder", "role grant-permission larder --prefix=true readwrite /larder/",
+                      "user add larder:first", "user grant-role larder larder", "user add root:root",
+                      "user grant-role root root", "auth enable"):  # fmt: skip
+            admin(*words.split())
+        registers("with-users")
+        # A change of users ends all tokens.
+        admin("--user", "root:root", "user", "add", "other:other")
+        registers("after-a-change-of-users")
+        # So does a restart of the member.
+        allocators.etcd.ask({"kill": 0})
+        allocators.etcd.ask({"start": 0})
+        registers("after-a-restart")
+        denied = etcdctl("--user", "larder:first", "put", "/other", "x")
+        assert denied.returncode != 0 and "permission denied" in denied.stderr, denied
+        # Another one has a wrong password, and then the right one.
+        password.write_text("wrong\n")
+        allocators.kill(0)
+        allocators.start(1)
+        refused = 'user "larder": etcdserver: authentication failed'
+        allocators.until(lambda: refused in allocators.log(1).read_text().replace("\\", ""), "not refused")
+        password.write_text("first\n")
+        assert allocators.leader() == 1
+        password.chmod(0o644)
+        allocators.start(2)
+        allocators.until(lambda: "can be read or changed by others" in allocators.log(2).read_text(), "not refused")
+        admin("--user", "root:root", "auth", "disable")
+        registers("without-users")
+        names = {job["name"] for job in allocators.larder("job", "list")["jobs"]}
+        assert names == {"before-users", "with-users", "after-a-change-of-users", "after-a-restart", "without-users"}
+    finally:
         allocators.end()
 
 
