@@ -11,12 +11,17 @@
 #include <vector>
 
 #include "allocator/service/allocator_config.h"
+#include "allocator/service/leadership.h"
 #include "allocator/service/service.h"
+#include "allocator/service/stored_state.h"
+#include "base/clock.h"
 #include "base/heap.h"
 #include "base/out_of_memory.h"
 #include "base/server/accounts.h"
+#include "base/server/etcd_move.h"
 #include "base/server/logging.h"
 #include "base/server/systemd.h"
+#include "scheduler/live/history_store.h"
 #include "tools/cli/context.h"
 #include "tools/cli/daemon_flags.h"
 #include "tools/run_jobs.h"
@@ -77,6 +82,26 @@ Result<void> serve(const LoadedConfigs& loaded, const std::function<Result<Alloc
     return served;
 }
 
+Result<void> move_state(const LoadedConfigs& loaded) {
+    const AllocatorConfig& config = loaded.config;
+    if (config.etcd.options.endpoints.empty() || config.state_directory.empty()) {
+        return larder::fail(larder::ErrorCode::invalid_argument,
+                            "--move-state-to-etcd needs state, the directory to move, and etcd.endpoints");
+    }
+    auto state = larder::allocator::read_state_to_move(config.state_directory, config.cluster.lease_ns,
+                                                       larder::SteadyClock().now_ns());
+    if (!state) return std::unexpected(state.error());
+    const std::string& given = loaded.jobs.directory;
+    auto queue = larder::scheduler::HistoryStore::read_to_move(given.empty() ? config.state_directory : given);
+    if (!queue) return std::unexpected(queue.error());
+    std::vector<larder::MovedRows> stores{std::move(state->settings)};
+    if (queue->queue) stores.push_back(std::move(*queue->queue));
+    const auto moved = larder::move_rows_to_etcd(config.etcd.options, larder::allocator::kLeaderKey, stores);
+    if (!moved) return std::unexpected(moved.error());
+    std::printf("moved %zu rows to %s of etcd, and read them back\n", *moved, config.etcd.options.prefix.c_str());
+    return {};
+}
+
 int run(int argc, char** argv) {
     CLI::App app(
         "larder-allocator: divides the cluster's cache and remote bandwidth among its jobs, and runs submitted jobs");
@@ -89,6 +114,9 @@ int run(int argc, char** argv) {
     bool check = false;
     app.add_option("--config", path, "The TOML file; tools/larder-allocator.example.toml shows every key");
     app.add_flag("--check", check, "Check the config, print what is wrong with it, and exit");
+    bool moves_state = false;
+    app.add_flag("--move-state-to-etcd", moves_state,
+                 "Copy the state and the queue of an allocator that was alone to etcd, and exit");
     app.set_version_flag("--version", "larder-allocator " LARDER_VERSION);
     larder::cli::DaemonFlags flags;
     auto keys = larder::allocator::config_keys();
@@ -113,7 +141,7 @@ int run(int argc, char** argv) {
         std::puts("the config is good");
         return larder::cli::kDone;
     }
-    const auto served = serve(*loaded, load);
+    const auto served = moves_state ? move_state(*loaded) : serve(*loaded, load);
     return served ? static_cast<int>(larder::cli::kDone) : fail(served.error());
 }
 

@@ -12,7 +12,6 @@
 namespace larder::allocator {
 namespace {
 
-constexpr const char* kLeaderKey = "leader";
 constexpr std::int64_t kLeaseUnit_ns = 1'000'000'000;
 // A member of etcd that led, and has been cut off, may renew a lease for another second, until it notices.
 constexpr std::int64_t kMargin_ns = 3 * kLeaseUnit_ns / 2;

@@ -19,6 +19,9 @@
 
 namespace larder::allocator {
 
+// Whoever has created this key leads.
+inline constexpr const char* kLeaderKey = "leader";
+
 struct LeadershipOptions {
     EtcdOptions etcd;
     std::string name;                       // what clients and operators are told of this allocator

@@ -61,6 +61,10 @@ Result<void> StateStore::open_cluster(const StateStoreOptions& options, std::vec
     auto locked = lock(options.directory);
     if (!locked) return std::unexpected(locked.error());
     lock_ = std::move(*locked);
+    for (const char* environment : {"/settings", "/cluster"}) {
+        if (!options.check_damage) break;
+        if (auto sound = options.check_damage(options.directory + environment); !sound) return sound;
+    }
     StoredState& stored = stored_;
     const auto take = [&stored, &moved](std::string_view key, std::string_view text) -> Result<void> {
         // Versions 1 and 2 kept settings in cluster/.
@@ -150,6 +154,7 @@ Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_
         if (!id) return std::unexpected(id.error());
         run.boot = std::move(*id);
     }
+    longest_lease_ns_ = std::max(options.lease_ns, stored_.run.lease_ns);
     ClusterRecord& record = stored_.record;
     ClusterRecord change;
     if (rows_->is_new() || run.boot != stored_.run.boot) {

@@ -17,10 +17,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "allocator/cluster_record.h"
@@ -39,6 +41,9 @@ struct StateStoreOptions {
     std::string boot_id;                               // empty: the kernel's
     bool lease_holders_end_with_process = false;       // the holders of leases end with this process
     OpenRows shared_settings;                          // empty: an LMDB environment in the directory
+    // Called with each LMDB environment once the directory is locked. An error ends open(); empty: a damaged
+    // environment is put aside.
+    std::function<Result<void>(const std::string& environment)> check_damage;
 };
 
 class StateStore {
@@ -49,6 +54,11 @@ public:
     // Returns the state that open() found. Its times are by the clock of this boot: leases of an earlier boot expire at
     // the time of open(). With shared settings, the leases are those that stand for the rates on record.
     const ClusterRecord& found() const { return stored_.record; }
+    // Returns the length of the longest lease that this process or the one before has granted.
+    std::int64_t longest_lease_ns() const { return longest_lease_ns_; }
+    // Gives up the directory's lock, for an owner that keeps the directory locked when the store is gone. Null with
+    // shared settings.
+    FileDescriptor take_lock() { return std::move(lock_); }
     // Saves a change. Settings, floors and rates are saved later, on the writer's thread. The rest is saved on return;
     // on an error none of it is. Error: no_space if the map or the disk is full.
     Result<void> save(const ClusterRecord& change);
@@ -67,6 +77,7 @@ private:
     std::vector<Row> changed_ideals(const ClusterRecord& change);
 
     FileDescriptor lock_;
+    std::int64_t longest_lease_ns_ = 0;
     StoredState stored_;
     std::unique_ptr<RowStore> rows_;  // of cluster/; null with shared settings
     std::unique_ptr<RowStore> settings_;

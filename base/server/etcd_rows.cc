@@ -180,6 +180,11 @@ Result<void> EtcdRows::take_row(const EtcdKey& stored, const RowStoreOptions& op
 Result<void> EtcdRows::load(const RowStoreOptions& options) {
     const std::string what = "read the " + noun_ + " in " + where_;
     const auto get = [&](const std::string& key) { return ask(what, [&] { return client_.get(key); }); };
+    const auto moving = get(std::string(kMovingKey));
+    if (!moving) return std::unexpected(moving.error());
+    if (*moving) {
+        return fail(ErrorCode::unsupported, what + ": a move of state to it was not finished: run it again");
+    }
     const auto sequence = get(sequence_);
     if (!sequence) return std::unexpected(sequence.error());
     if (*sequence) {

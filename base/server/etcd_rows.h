@@ -14,12 +14,17 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/server/etcd.h"
 #include "base/server/row_store.h"
 
 namespace larder {
+
+// Is there while stores are moved into etcd (base/server/etcd_move.h), and after a move that was killed. They are
+// refused then.
+inline constexpr std::string_view kMovingKey = "moving";
 
 struct EtcdFence {
     std::string key;  // the leader's, without the prefix

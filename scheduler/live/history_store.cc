@@ -15,6 +15,7 @@
 #include "base/file_lock.h"
 #include "base/server/json_reader.h"
 #include "base/server/json_text.h"
+#include "base/server/lmdb_check.h"
 #include "base/server/lmdb_rows.h"
 #include "base/server/logging.h"
 #include "scheduler/live/json.h"
@@ -30,6 +31,7 @@ constexpr JobId kNumbersReserved = 100;
 // Address space. Rows take a part of it only (JobQueue::kBytesMax), as LMDB needs free pages for each change.
 constexpr std::uint64_t kMapBytes = std::uint64_t{16} << 30;
 static_assert(kMapBytes >= 8 * JobQueue::kBytesMax);
+constexpr const char* kDatabase = "jobs";
 constexpr std::string_view kQueue = "queue";
 constexpr std::string_view kNumbers = "numbers";
 constexpr std::size_t kNumberDigits = 20;
@@ -99,10 +101,10 @@ Result<std::unique_ptr<HistoryStore>> HistoryStore::open(HistoryStoreOptions opt
     const std::vector<std::string> configured_types = store->options_.gpu_types;
     const OpenRows open = is_shared ? store->options_.shared_rows : open_lmdb_rows;
     auto rows = open({.directory = directory + "/queue",
-                      .database = "jobs",
+                      .database = kDatabase,
                       .map_bytes = kMapBytes,
                       .version = kVersion,
-                      .noun = "queue",
+                      .noun = kQueue,
                       .program = "larder-allocator",
                       .take = [&into](std::string_view key, std::string_view text) { return into.load_row(key, text); },
                       .lost =
@@ -125,6 +127,36 @@ Result<std::unique_ptr<HistoryStore>> HistoryStore::open(HistoryStoreOptions opt
 }
 
 HistoryStore::~HistoryStore() = default;
+
+Result<HistoryStore::ToMove> HistoryStore::read_to_move(const std::string& directory) {
+    ToMove found;
+    const std::string environment = directory + "/queue";
+    if (!std::filesystem::exists(environment)) return found;
+    auto locked = lock(directory);
+    if (!locked) return std::unexpected(locked.error());
+    found.lock = std::move(*locked);
+    const std::array<std::string_view, 1> databases{kDatabase};
+    const auto damage = find_lmdb_damage(environment, databases);
+    if (!damage) return std::unexpected(damage.error());
+    if (*damage) return fail(ErrorCode::corrupt, "the queue in " + environment + " is damaged: " + **damage);
+    found.queue = MovedRows{.noun = std::string(kQueue), .version = kVersion, .rows = {}};
+    std::vector<Row>& rows = found.queue->rows;
+    std::string lost;
+    const auto opened = open_lmdb_rows({.directory = environment,
+                                        .database = kDatabase,
+                                        .map_bytes = kMapBytes,
+                                        .version = kVersion,
+                                        .noun = kQueue,
+                                        .program = "larder-allocator",
+                                        .take = [&](std::string_view key, std::string_view text) -> Result<void> {
+                                            rows.push_back({std::string(key), std::string(text)});
+                                            return {};
+                                        },
+                                        .lost = [&](const std::string& why, const std::string&) { lost = why; }});
+    if (!opened) return std::unexpected(opened.error());
+    if (!lost.empty()) return fail(ErrorCode::corrupt, "the queue in " + environment + " is damaged: " + lost);
+    return found;
+}
 
 Result<void> HistoryStore::set_identity() {
     // Shared rows are lost together with this file, if at all.

@@ -15,11 +15,13 @@
 // that may have been acknowledged. It is written before the acknowledgement.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/server/etcd_move.h"
 #include "base/server/row_store.h"
 #include "base/server/row_writer.h"
 #include "scheduler/live/live_scheduler.h"
@@ -41,6 +43,14 @@ public:
     // already_exists: another process has the store open.
     static Result<std::unique_ptr<HistoryStore>> open(HistoryStoreOptions options);
     ~HistoryStore();
+
+    // The queue of a directory, as rows that open() finds in etcd.
+    struct ToMove {
+        FileDescriptor lock;  // no allocator can open the queue meanwhile; null if there is none
+        std::optional<MovedRows> queue;
+    };
+    // Errors: already_exists if another process has the store open; corrupt if it is damaged.
+    static Result<ToMove> read_to_move(const std::string& directory);
 
     const LiveRecord& found() const { return found_; }
     // For engines, which must not take attempts of another queue for ours.

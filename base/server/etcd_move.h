@@ -1,0 +1,30 @@
+#pragma once
+
+// Moves stores of rows into etcd, where open_etcd_rows() finds them. While a move is under way, and after one that was
+// killed, PREFIX "moving" is there, and open_etcd_rows() refuses the stores. The next move begins anew.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/server/etcd.h"
+#include "base/server/row_store.h"
+
+namespace larder {
+
+struct MovedRows {
+    std::string noun;  // as in RowStoreOptions
+    std::uint64_t version = 1;
+    std::vector<Row> rows;  // each with a text
+};
+
+// Writes the stores, reads them back, and marks them as complete. Blocks. Returns the number of rows. Errors:
+// already_exists if a process leads by `leader_key`, or the prefix has other keys; corrupt if etcd has other rows than
+// those written; the errors of EtcdClient::write.
+Result<std::size_t> move_rows_to_etcd(const EtcdOptions& etcd, const std::string& leader_key,
+                                      std::span<const MovedRows> stores);
+
+}  // namespace larder
