@@ -58,6 +58,7 @@ struct DecideInput {
     // Returns the nodes that hold the job's data, the largest holder first. May be null.
     std::span<const std::uint32_t> (*near)(const void* context, std::uint32_t job) = nullptr;
     const void* context = nullptr;
+    const GpuCluster* cluster = nullptr;  // the placer's; null: no job is resized
     // Returns what plans are made from. Called at most once, if a job is to be placed. Empty: places are compared by
     // fit and nearness alone.
     std::function<PlanInput()> plan_input;

@@ -361,6 +361,15 @@ PlaceRequest DecisionRound::request(std::uint32_t j, std::uint32_t gpus, std::ui
 bool DecisionRound::place(const Pending& pending, Actions& actions) {
     const Want& want = *pending.want;
     const PlaceRequest place_request = request(want.job, pending.gpus, pending.gpu_type, want.opportunistic);
+    const JobState& job = *jobs_[want.job];
+    if (is_stopped_[want.job] && job.gpu_type == pending.gpu_type && job.opportunistic == want.opportunistic) {
+        Placement wanted = resized(want.job, pending.gpus, pending.gpus);
+        if (!wanted.empty() && put_back(place_request, wanted, held_before_[want.job])) {
+            if (places_) places_->start({.job = want.job, .gpus = pending.gpus, .gpu_type = job.gpu_type}, wanted);
+            start(pending, std::move(wanted), actions);
+            return true;
+        }
+    }
     auto placed = placer_.place(place_request);
     if (!placed) return false;
     for (const JobId evicted : placed->evicted) evict(evicted, actions);
@@ -553,7 +562,50 @@ Placement part_of(Placement placement, std::uint32_t gpus) {
     return part;
 }
 
+std::uint32_t count_of(const Placement& placement) {
+    std::uint32_t gpus = 0;
+    for (const NodeGpus& share : placement) gpus += share.count();
+    return gpus;
+}
+
 }  // namespace
+
+// Returns at most `most` GPUs with which the running job goes on without a restart: it keeps its first node, and gives
+// up some of the others, or gets some more. Empty: there are not `least` such GPUs.
+Placement DecisionRound::resized(std::uint32_t j, std::uint32_t least, std::uint32_t most) const {
+    const JobState& job = *jobs_[j];
+    const bool may_resize = job.spec->resizable && job.spec->shape.is_free() && input_.cluster != nullptr;
+    if (!may_resize || job.packed_with != nullptr || job.placement.empty()) return {};
+    Placement placement = job.placement;
+    while (placement.size() > 1 && count_of(placement) > most) placement.pop_back();
+    if (most > job.gpus && !job.resizing) add_nodes(placement, job.gpu_type, most - job.gpus);
+    const std::uint32_t gpus = count_of(placement);
+    return gpus >= least && gpus <= most ? placement : Placement();
+}
+
+// Adds free GPUs of nodes that the placement lacks, at most as many on each as on the first node.
+void DecisionRound::add_nodes(Placement& placement, std::uint32_t gpu_type, std::uint32_t gpus) const {
+    const std::uint32_t most_on_node = placement.front().count();
+    while (gpus > 0) {
+        const std::uint32_t wanted = std::min(gpus, most_on_node);
+        NodeGpus best;
+        for (std::uint32_t n = 0; n < input_.cluster->nodes.size(); ++n) {
+            const bool is_of_type = input_.cluster->nodes[n].gpu_type == gpu_type;
+            if (!is_of_type || std::ranges::find(placement, n, &NodeGpus::node) != placement.end()) continue;
+            const NodeGpus free{.node = n, .gpus = placer_.free_on(n)};
+            const bool fits = free.count() >= wanted;
+            const bool best_fits = best.count() >= wanted;
+            // The fullest node that has enough, else the emptiest.
+            const bool is_better =
+                fits != best_fits ? fits : (free.count() < best.count()) == fits && free.count() != best.count();
+            if (is_better) best = free;
+        }
+        if (best.gpus == 0) return;
+        while (best.count() > wanted) best.gpus &= best.gpus - 1;
+        gpus -= best.count();
+        placement.push_back(best);
+    }
+}
 
 // Lets grown jobs keep their GPUs as far as room, quotas and claims allow, and shrinks them by the rest.
 void DecisionRound::keep_grown(Actions& actions) {
@@ -564,7 +616,7 @@ void DecisionRound::keep_grown(Actions& actions) {
             std::min({room_.left(job.gpu_type), quotas_.left(job.spec->tenant), job.gpus - grown.gpus});
         if (claims) more = std::min(more, room_.claim_left(*job.spec, job.gpu_type));
         take(*job.spec, job.gpu_type, more, claims);
-        if (grown.gpus + more < job.gpus) shrink(grown.job, grown.gpus + more, actions);
+        if (grown.gpus + more < job.gpus) shrink(grown.job, grown.gpus, grown.gpus + more, actions);
     }
 }
 
@@ -575,17 +627,20 @@ bool DecisionRound::shrink_grown(Actions& actions) {
     grown_shrunk_ = true;
     for (const Grown& grown : grown_) {
         if (is_stopped_[grown.job] || fates_[grown.job] != Fate::keeps) continue;
-        shrink(grown.job, grown.gpus, actions);
+        shrink(grown.job, grown.gpus, grown.gpus, actions);
         if (fates_[grown.job] == Fate::starts) shrunk_.push_back(grown.job);
     }
     return !shrunk_.empty();
 }
 
-void DecisionRound::shrink(std::uint32_t j, std::uint32_t gpus, Actions& actions) {
+// Leaves the job `gpus` GPUs, or fewer, but not below `least`, if that spares it a restart.
+void DecisionRound::shrink(std::uint32_t j, std::uint32_t least, std::uint32_t gpus, Actions& actions) {
     const JobState& job = *jobs_[j];
     stop(j);
+    Placement placement = resized(j, least, gpus);
+    if (placement.empty()) placement = part_of(job.placement, gpus);
+    gpus = count_of(placement);
     const PlaceRequest place_request = request(j, gpus, job.gpu_type, job.opportunistic);
-    Placement placement = part_of(job.placement, gpus);
     if (!put_back(place_request, placement, held_before_[j])) {  // one of its nodes is lost or drained
         auto placed = placer_.place(place_request);
         fates_[j] = Fate::unplaced;
@@ -628,7 +683,7 @@ std::vector<Growing> DecisionRound::jobs_that_may_grow(const Actions& actions) c
     std::vector<Growing> found;
     const auto add = [&](std::uint32_t j, std::uint32_t gpus, std::uint32_t gpu_type) {
         const JobSpec& spec = *jobs_[j]->spec;
-        if (gpus < spec.gpus_max && spec.preemptible && !spec.opportunistic) {
+        if (gpus < spec.gpus_max && spec.preemptible && !spec.opportunistic && !jobs_[j]->resizing) {
             found.push_back({.job = j, .gpu_type = gpu_type, .gpus = gpus});
         }
     };
@@ -664,16 +719,16 @@ double DecisionRound::room_lasts_until_s() const {
 }
 
 // True if growing gains more than its restarts cost. A running job restarts to grow, and any job restarts once more if
-// waiting jobs need the room before it ends.
+// waiting jobs need the room before it ends. A job that goes on with more GPUs never restarts.
 bool DecisionRound::is_growth_worthwhile(const Growing& grown, std::uint32_t gpus_before, std::size_t nodes,
-                                         double horizon_s) const {
+                                         bool goes_on, double horizon_s) const {
     const JobState& job = *jobs_[grown.job];
     const double before = expected_rate(input_.snapshot, job, grown.gpu_type, gpus_before);
     const double after = expected_rate(input_.snapshot, job, grown.gpu_type, grown.gpus) *
                          consolidation(*job.spec, static_cast<std::uint32_t>(nodes), 1);
     if (before <= 0) return after > 0;
     const double end_s = job.remaining_bytes / before;
-    const int restarts = (job.running ? 1 : 0) + (horizon_s < end_s ? 1 : 0);
+    const int restarts = goes_on ? 0 : (job.running ? 1 : 0) + (horizon_s < end_s ? 1 : 0);
     return gain_exceeds_restarts(before, after, std::min(end_s, horizon_s),
                                  std::max(job.spec->restart_s, kRestartLeast_s), restarts);
 }
@@ -703,17 +758,27 @@ void DecisionRound::grow(const Growing& grown, double horizon_s, Actions& action
     Growing to = grown;
     to.gpus = before +
               std::min({grown.gpus - before, quotas_.left(job.spec->tenant), room_.claim_left(*job.spec, to.gpu_type)});
-    if (to.gpus == before || !is_growth_worthwhile(to, before, 1, horizon_s)) return;
+    if (to.gpus == before) return;
+    Placement wider = runs ? resized(j, before + 1, to.gpus) : Placement();
+    if (!wider.empty()) to.gpus = count_of(wider);
+    bool goes_on = !wider.empty();
+    if (!is_growth_worthwhile(to, before, 1, goes_on, horizon_s)) return;
     const std::vector<HeldCell> held = placer_.cells_of(input_.ids[j]);
     placer_.release(input_.ids[j]);
-    auto placed = placer_.place(request(j, to.gpus, to.gpu_type, false));
+    std::optional<Placed> placed;
+    goes_on = goes_on && put_back(request(j, to.gpus, to.gpu_type, false), wider, held);
+    if (goes_on) {
+        placed = Placed{.placement = std::move(wider), .evicted = {}};
+    } else {
+        placed = placer_.place(request(j, to.gpus, to.gpu_type, false));
+    }
     const std::size_t stopped_before = stopped_.size();
     if (placed) {
         for (const JobId evicted : placed->evicted) evict(evicted, actions);
         actions.stops.insert(actions.stops.end(), stopped_.begin() + static_cast<std::ptrdiff_t>(stopped_before),
                              stopped_.end());
     }
-    if (placed && !is_growth_worthwhile(to, before, placed->placement.size(), horizon_s)) {
+    if (placed && !is_growth_worthwhile(to, before, placed->placement.size(), goes_on, horizon_s)) {
         placer_.release(input_.ids[j]);
         placed.reset();
     }

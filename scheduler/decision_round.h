@@ -96,12 +96,14 @@ private:
     // Elastic jobs.
     void keep_grown(Actions& actions);
     bool shrink_grown(Actions& actions);
-    void shrink(std::uint32_t j, std::uint32_t gpus, Actions& actions);
+    void shrink(std::uint32_t j, std::uint32_t least, std::uint32_t gpus, Actions& actions);
+    Placement resized(std::uint32_t j, std::uint32_t least, std::uint32_t most) const;
+    void add_nodes(Placement& placement, std::uint32_t gpu_type, std::uint32_t gpus) const;
     void restore_shrunk(Actions& actions);
     std::vector<Growing> jobs_that_may_grow(const Actions& actions) const;
     bool anyone_waits() const;
     double room_lasts_until_s() const;
-    bool is_growth_worthwhile(const Growing& grown, std::uint32_t gpus_before, std::size_t nodes,
+    bool is_growth_worthwhile(const Growing& grown, std::uint32_t gpus_before, std::size_t nodes, bool goes_on,
                               double horizon_s) const;
     void grow_into_spare_gpus(Actions& actions);
     void grow(const Growing& grown, double horizon_s, Actions& actions);

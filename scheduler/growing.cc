@@ -54,7 +54,9 @@ void grow(const Snapshot& snapshot, std::span<std::uint32_t> left, std::vector<G
         if (!job.running || growing.gpus <= job.gpus) continue;
         const double before = expected_rate(snapshot, job, job.gpu_type, job.gpus);
         const double after = expected_rate(snapshot, job, job.gpu_type, growing.gpus);
-        if (gain_exceeds_restarts(before, after, job.remaining_bytes / before, job.spec->restart_s, 1)) continue;
+        if (gain_exceeds_restarts(before, after, job.remaining_bytes / before, job.spec->restart_s,
+                                  job.spec->resizable ? 0 : 1))
+            continue;
         left[growing.gpu_type] += growing.gpus - job.gpus;
         growing.gpus = job.gpus;
     }

@@ -20,7 +20,8 @@ struct Growing {
 // Raises `gpus` of the jobs and takes the GPUs from `left`, which is by type.
 void raise_all(const Snapshot& snapshot, std::span<std::uint32_t> left, std::vector<Growing>& jobs);
 
-// Like raise_all(), but a running job grows only if its gain until its end exceeds the cost of a restart.
+// Like raise_all(), but a running job grows only if its gain until its end exceeds the cost of a restart, which a
+// resizable job does not pay.
 void grow(const Snapshot& snapshot, std::span<std::uint32_t> left, std::vector<Growing>& jobs);
 
 // True if, within `horizon_s`, the higher rate gains more bytes than `restarts` restarts of the job lose.

@@ -73,6 +73,8 @@ struct JobSpec {
     bool preemptible = true;
     // The job has no claim: it may run on any GPUs that no job with a claim uses, and stops once such a job needs them.
     bool opportunistic = false;
+    // It runs, and its number of GPUs can change without a restart if each of its nodes keeps the same GPUs.
+    bool resizable = false;
     double restart_s = 0;         // time lost at each start after the first
     double checkpoint_bytes = 0;  // written at preemption, read at the next start
     double packed_rate = 0;       // the part of its rate that is left when it shares GPUs; 0: may not share

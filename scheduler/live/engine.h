@@ -26,7 +26,8 @@ struct EngineJob {
     std::vector<std::string> command;
     std::string directory;
     std::map<std::string, std::string> environment;  // complete, except the variable that names its GPUs
-    std::vector<NamedGpus> gpus;
+    std::vector<NamedGpus> gpus;                     // by node, in the order of the tasks' ranks
+    std::uint32_t resize = 0;  // number of the attempt's last resize, which led to `gpus`; 0: none
     double grace_s = 30;
     std::optional<RunAs> user;
     std::map<std::string, std::string> parameters;  // what the submitter tells the cluster manager: image, account
@@ -45,10 +46,12 @@ struct EngineEvent {
     enum class Kind : std::uint8_t {
         pending,  // the cluster manager has it, but it has not begun, for the reason in `message`
         started,
-        rejected,  // the cluster manager does not run it; it has not begun and will not begin
-        ended,     // by itself, or because it was told to stop
-        evicted,   // the cluster manager ended it for reasons of its own; the job is not at fault
-        lost,      // how it ended is unknown; its processes are gone
+        rejected,        // the cluster manager does not run it; it has not begun and will not begin
+        ended,           // by itself, or because it was told to stop
+        evicted,         // the cluster manager ended it for reasons of its own; the job is not at fault
+        lost,            // how it ended is unknown; its processes are gone
+        resized,         // resize number `resize` has been carried out
+        resize_refused,  // that resize will not be carried out
         // The kinds below are of nodes.
         node_lost,     // jobs with GPUs there are reported lost, too
         node_drained,  // takes no further job; those that run there go on
@@ -67,7 +70,8 @@ struct EngineEvent {
     bool was_stopping = false;            // it was still running when told to stop, by the engine or by somebody else
     bool stop_came_late = false;          // it was told to stop just after it had ended
     std::string stopped_by;               // who told it to stop, for people
-    std::vector<GrantedDevices> devices;  // for started: what it has, if the engine picks devices
+    std::vector<GrantedDevices> devices;  // for started and resized: what it has, if the engine picks devices
+    std::uint32_t resize = 0;             // for started: number of the last resize that has been carried out; 0: none
     std::string message;                  // why: for pending, rejected, evicted, lost and node events
     bool for_good = false;                // for rejected: asking again is in vain
     std::optional<double> at_s;           // when it happened, Unix time; nullopt: when it is taken
@@ -85,6 +89,14 @@ public:
     // Asks an attempt to end, and kills it after its grace period. An attempt that has not begun will never begin.
     // Idempotent.
     virtual void stop(JobId job, std::uint32_t attempt) = 0;
+    // True if running attempts of elastic jobs can be resized at present.
+    virtual bool can_resize() const { return false; }
+    // Lets a running attempt go on with the nodes of `job`, which has a higher resize number than before. Either nodes
+    // were added or nodes were removed. A task that stays keeps its node, its GPUs and its environment. Tasks on new
+    // nodes start with the environment and the ranks of `job`. Tasks on nodes that were removed are asked to end, and
+    // killed after the grace period; their end is not the attempt's. Then the event `resized` is reported, or else
+    // `resize_refused`. Idempotent. A later resize takes the place of an earlier one that has not been carried out.
+    virtual void resize([[maybe_unused]] const EngineJob& job) {}
     // Returns the events since the last call, in order.
     virtual std::vector<EngineEvent> poll() = 0;
     // Tells that the effects of the first `events` of all events that poll() has returned are on record, and that the

@@ -18,6 +18,8 @@ inline constexpr std::array kEngineEventNames{
     std::pair{EngineEvent::Kind::ended, std::string_view("ended")},
     std::pair{EngineEvent::Kind::evicted, std::string_view("evicted")},
     std::pair{EngineEvent::Kind::lost, std::string_view("lost")},
+    std::pair{EngineEvent::Kind::resized, std::string_view("resized")},
+    std::pair{EngineEvent::Kind::resize_refused, std::string_view("resize_refused")},
     std::pair{EngineEvent::Kind::node_lost, std::string_view("node_lost")},
     std::pair{EngineEvent::Kind::node_drained, std::string_view("node_drained")},
     std::pair{EngineEvent::Kind::node_back, std::string_view("node_back")},

@@ -48,6 +48,11 @@ const Allotment* JobRecord::placed() const {
     return held && phase != Phase::stopping ? &*held : nullptr;
 }
 
+const Allotment& JobRecord::in_use() const {
+    const bool grows = phase == Phase::running && is_resizing && next && next->count > held->count;
+    return grows ? *next : *held;
+}
+
 double JobRecord::total_bytes() const {
     if (!asked.epochs || dataset_bytes == 0) return kNever;
     return *asked.epochs * static_cast<double>(dataset_bytes);
@@ -59,6 +64,25 @@ double JobRecord::remaining_bytes() const {
 
 std::string title(const JobRecord& job) {
     return std::to_string(job.id) + " (" + job.asked.name + ")";
+}
+
+std::vector<NamedGpus> only_in(const Allotment& from, const Allotment& to) {
+    std::vector<NamedGpus> only;
+    for (const NamedGpus& share : from.gpus) {
+        if (std::ranges::find(to.gpus, share.node, &NamedGpus::node) == to.gpus.end()) only.push_back(share);
+    }
+    return only;
+}
+
+bool includes(const Allotment& to, const Allotment& from) {
+    return std::ranges::all_of(
+        from.gpus, [&](const NamedGpus& share) { return std::ranges::find(to.gpus, share) != to.gpus.end(); });
+}
+
+bool can_resize(const Allotment& from, const Allotment& to) {
+    if (from.gpu_type != to.gpu_type || from.packed_with || to.packed_with || from.gpus.empty()) return false;
+    const bool keeps_first = std::ranges::find(to.gpus, from.gpus.front()) != to.gpus.end();
+    return keeps_first && (includes(to, from) || includes(from, to));
 }
 
 void add_log(JobRecord& job, double at_s, std::string text) {

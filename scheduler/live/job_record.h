@@ -75,6 +75,14 @@ struct Allotment {
     bool operator==(const Allotment&) const = default;
 };
 
+// Returns what `from` has on nodes that `to` lacks.
+std::vector<NamedGpus> only_in(const Allotment& from, const Allotment& to);
+// True if `to` has all nodes of `from`, with the same GPUs there.
+bool includes(const Allotment& to, const Allotment& from);
+// True if an attempt that has `from` can go on with `to`: nodes were added, or removed, or neither. The first node,
+// which all tasks know by name, stays.
+bool can_resize(const Allotment& from, const Allotment& to);
+
 // An entry of the job's decision log.
 struct LogEntry {
     double at_s = 0;
@@ -96,12 +104,17 @@ struct JobRecord {
     StopCause stop_cause = StopCause::none;
     std::uint32_t attempt = 0;      // number of the last attempt; 0: none
     std::optional<Allotment> held;  // from placed to the end
-    std::optional<Allotment> next;  // if it moves: the GPUs it moves to
+    // If it moves: the GPUs it moves to. Of a running job: those that its attempt is to have instead of `held`, as the
+    // engine resizes it. One of the two then has all nodes of the other, with the same GPUs there.
+    std::optional<Allotment> next;
     std::optional<Allotment> last;  // what it held when it was last stopped
     // The last attempt's, if the cluster manager tells them. GPU numbers of `held` are then Larder's own.
     std::vector<GrantedDevices> devices;
-    double last_ideal = 0;    // f* with the GPUs of its last run; 0: unknown
-    bool registered = false;  // by us, with the allocator
+    std::uint32_t resizes = 0;  // number of the attempt's last resize; 0: none
+    bool is_resizing = false;  // that resize is on record and told to the engine; until then, others use GPUs of `next`
+    double resize_s = 0;       // when it began
+    double last_ideal = 0;     // f* with the GPUs of its last run; 0: unknown
+    bool registered = false;   // by us, with the allocator
     double submitted_s = 0;
     double ended_s = 0;
     std::uint32_t lost = 0;      // consecutive lost attempts
@@ -124,6 +137,9 @@ struct JobRecord {
 
     // Returns the allotment that the placer has for the job, unless the job shares another job's GPUs; null: none.
     const Allotment* placed() const;
+    // Returns all GPUs that processes of the attempt may use: while it is resized, the larger of the two allotments.
+    // Only for a job with `held`.
+    const Allotment& in_use() const;
     double total_bytes() const;
     double remaining_bytes() const;
 };

@@ -148,6 +148,7 @@ void put_submission(json::object& object, const Submission& job) {
     object["grace_s"] = job.grace_s;
     object["preemptible"] = job.preemptible;
     object["opportunistic"] = job.opportunistic;
+    if (job.elastic) object["elastic"] = true;
     object["weight"] = job.weight;
     object["restart_s"] = job.restart_s;
     object["packed_rate"] = job.packed_rate;
@@ -213,6 +214,7 @@ Result<Submission> read_submission(const json::object& object, std::string where
     if (reader.has("grace_s")) job.grace_s = reader.number("grace_s");
     job.preemptible = reader.optional_boolean("preemptible").value_or(true);
     job.opportunistic = reader.optional_boolean("opportunistic").value_or(false);
+    job.elastic = reader.optional_boolean("elastic").value_or(false);
     if (reader.has("weight")) job.weight = reader.number("weight");
     if (reader.has("restart_s")) job.restart_s = reader.number("restart_s");
     if (reader.has("packed_rate")) job.packed_rate = reader.number("packed_rate");
@@ -235,7 +237,8 @@ json::object to_json(const JobRecord& job) {
     object["preemptions"] = job.state.preemptions;
     if (!job.pending_for.empty()) object["pending_for"] = job.pending_for;
     if (job.held) object["holds"] = to_json(*job.held);
-    if (job.next) object["moves_to"] = to_json(*job.next);
+    if (job.resizes > 0) object["resizes"] = job.resizes;
+    if (job.next) object[job.phase == Phase::running ? "resizes_to" : "moves_to"] = to_json(*job.next);
     json::array devices;
     for (const GrantedDevices& granted : job.devices) {
         devices.push_back(json::object{{"node", granted.node}, {"devices", texts(granted.devices)}});

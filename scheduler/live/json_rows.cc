@@ -95,6 +95,7 @@ json::object submission_part(const json::object& row) {
                             "grace_s",
                             "preemptible",
                             "opportunistic",
+                            "elastic",
                             "weight",
                             "restart_s",
                             "packed_rate",
@@ -141,6 +142,7 @@ json::object row_json(const JobRecord& job, std::span<const std::string> gpu_typ
     row["last_ideal_bytes_per_second"] = job.last_ideal;
     row["lost"] = job.lost;
     row["rejected"] = job.rejected;
+    if (job.is_resizing) row["resize_unix_s"] = job.resize_s;
     row["not_before_unix_s"] = job.not_before_s;
     json::object counted;
     for (const auto& [node, count] : job.counted) counted[node] = json::array{count.instance, count.bytes};
@@ -163,6 +165,10 @@ JobRecord job_of_row(const json::object& row, std::span<const std::string> gpu_t
     job.attempt = static_cast<std::uint32_t>(whole(row, "attempt"));
     if (const json::value* held = row.if_contains("holds")) job.held = allotment_of(held->as_object());
     if (const json::value* next = row.if_contains("moves_to")) job.next = allotment_of(next->as_object());
+    if (const json::value* next = row.if_contains("resizes_to")) job.next = allotment_of(next->as_object());
+    if (row.contains("resizes")) job.resizes = static_cast<std::uint32_t>(whole(row, "resizes"));
+    job.is_resizing = row.contains("resize_unix_s");
+    if (job.is_resizing) job.resize_s = number(row, "resize_unix_s");
     if (const json::value* last = row.if_contains("last")) job.last = allotment_of(last->as_object());
     if (const json::value* devices = row.if_contains("devices")) {
         for (const json::value& granted : devices->as_array()) {

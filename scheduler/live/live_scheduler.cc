@@ -64,7 +64,7 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
     for (const JobId id : queue_.active()) {
         JobRecord& job = queue_.job(id);
         if (!is_with_engine(job.phase)) continue;
-        sent_to_engine_[id] = {.attempt = job.attempt};
+        sent_to_engine_[id] = {.attempt = job.attempt, .resize = job.resizes, .registered_gpus = job.held->count};
         if (job.registered) register_job(job);
         // A start that is on record may have been carried out. So the engine must know of it before anything else.
         if (job.phase == Phase::starting) {
@@ -72,6 +72,7 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
         } else {
             engine_.adopt(engine_job(job));
         }
+        if (job.is_resizing) engine_.resize(engine_job(job));
     }
     accounted_s_ = now.unix_s;
     // The first plan may come before the first decision.
@@ -317,10 +318,10 @@ void LiveScheduler::account(double now_s) {
             if (!is_with_engine(job.phase) || !job.held || queue_.type_index(job.held->gpu_type) == kNoGpuType)
                 continue;
             job.state.spec = &job.spec;
-            job.state.gpus = job.held->count;
+            job.state.gpus = job.in_use().count;
             job.state.gpu_type = queue_.type_index(job.held->gpu_type);
             add_run(job.state, from_s, now_s, options_.window);
-            gpu_time_by_tenant_[job.asked.tenant].add(from_s, now_s, job.held->count, options_.window);
+            gpu_time_by_tenant_[job.asked.tenant].add(from_s, now_s, job.in_use().count, options_.window);
         }
     }
     for (Tenant& tenant : options_.tenants) tenant.gpu_time = gpu_time_by_tenant_[tenant.name];
@@ -332,7 +333,8 @@ void LiveScheduler::decide_now(Moment now) {
     next_decision_s_ = kNever;
     StorageView view = storage_view(cluster_, now.steady_ns);
     note_ideals(view);
-    const LiveSnapshot live(queue_, options_.cluster, view, options_.tenants, options_.storage_aware, now.unix_s);
+    const LiveSnapshot live(queue_, options_.cluster, view, options_.tenants, options_.storage_aware, now.unix_s,
+                            engine_.can_resize());
     std::vector<WaitsFor> waits_for;
     const auto actions =
         decide(*options_.policy, *options_.placer, live.input(cluster_.objective().kind, view.state), &waits_for);
@@ -500,7 +502,16 @@ void LiveScheduler::tell_engine(std::uint64_t events) {
         if (is_new) sent = {.attempt = job.attempt};
         if (job.phase == Phase::starting && is_new) {
             register_job(job);
+            sent.registered_gpus = job.held->count;
             engine_.start(engine_job(job));
+        }
+        // What the job declared of its rate is for its GPUs.
+        if (job.phase == Phase::running && !job.next &&
+            std::exchange(sent.registered_gpus, job.held->count) != job.held->count) {
+            register_job(job);
+        }
+        if (job.is_resizing && std::exchange(sent.resize, job.resizes) != job.resizes) {
+            engine_.resize(engine_job(job));
         }
         if (job.phase == Phase::stopping && !std::exchange(sent.stop, true)) {
             // The job may have been stopped before the engine was told of it.
@@ -588,12 +599,14 @@ void LiveScheduler::remove_jobs_that_ended() {
 }
 
 EngineJob LiveScheduler::engine_job(const JobRecord& job) const {
+    const Allotment& wanted = job.is_resizing ? *job.next : *job.held;
     EngineJob run{.job = job.id,
                   .attempt = job.attempt,
                   .command = job.asked.command,
                   .directory = job.asked.directory,
                   .environment = options_.environment,
-                  .gpus = job.held->gpus,
+                  .gpus = wanted.gpus,
+                  .resize = job.resizes,
                   .grace_s = job.asked.grace_s,
                   .user = job.asked.user,
                   .parameters = job.asked.engine_parameters};
@@ -602,11 +615,11 @@ EngineJob LiveScheduler::engine_job(const JobRecord& job) const {
     run.environment["LARDER_JOB_ID"] = std::to_string(job.id);
     run.environment["LARDER_ATTEMPT"] = std::to_string(job.attempt);
     run.environment["LARDER_TENANT"] = job.asked.tenant;
-    run.environment["LARDER_GPUS"] = std::to_string(job.held->count);
+    run.environment["LARDER_GPUS"] = std::to_string(wanted.count);
     std::string nodes;
-    for (const NamedGpus& share : job.held->gpus) nodes += (nodes.empty() ? "" : ",") + share.node;
+    for (const NamedGpus& share : wanted.gpus) nodes += (nodes.empty() ? "" : ",") + share.node;
     run.environment["LARDER_NODES"] = nodes;
-    run.environment["LARDER_NODE_COUNT"] = std::to_string(job.held->gpus.size());
+    run.environment["LARDER_NODE_COUNT"] = std::to_string(wanted.gpus.size());
     std::string pods;
     for (const std::uint32_t gpus : job.asked.shape.pods) pods += (pods.empty() ? "" : ",") + std::to_string(gpus);
     if (!pods.empty()) run.environment["LARDER_PODS"] = pods;

@@ -109,6 +109,8 @@ private:
     // The last command that the engine was given for a job.
     struct SentToEngine {
         std::uint32_t attempt = 0;
+        std::uint32_t resize = 0;
+        std::uint32_t registered_gpus = 0;  // with the allocator
         bool stop = false;
     };
 

@@ -77,7 +77,7 @@ JobSpec spec_of(const JobRecord& job, const GpuCluster& cluster, const LiveNames
 }
 
 LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const StorageView& view,
-                           std::span<const Tenant> tenants, bool storage_aware, double now_s)
+                           std::span<const Tenant> tenants, bool storage_aware, double now_s, bool engine_resizes)
     : queue_(queue),
       cluster_(cluster),
       ids_(queue.schedulable(now_s)),
@@ -94,7 +94,7 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
     std::vector<std::uint32_t> held_unusable(cluster.nodes.size());
     for (const JobId id : ids_) {
         JobRecord& job = queue.job(id);
-        fill(job, view);
+        fill(job, view, engine_resizes);
         jobs_.push_back(&job.state);
         if (job.state.packed_with != nullptr) continue;
         // GPUs of an unusable node count as long as a job holds them, so that this job takes no room from others. Its
@@ -131,7 +131,7 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
                  .storage_aware = storage_aware};
 }
 
-void LiveSnapshot::fill(JobRecord& job, const StorageView& view) {
+void LiveSnapshot::fill(JobRecord& job, const StorageView& view, bool engine_resizes) {
     job.spec = spec_of(job, cluster_, names_, view);
     queue_.limit_types(job);
     if (!job.asked.dataset.empty()) {
@@ -155,6 +155,8 @@ void LiveSnapshot::fill(JobRecord& job, const StorageView& view) {
     state.placement = allotment == nullptr ? Placement{} : queue_.placement_of(*allotment);
     state.packed_with =
         allotment != nullptr && allotment->packed_with ? &queue_.jobs().at(*allotment->packed_with).state : nullptr;
+    job.spec.resizable = engine_resizes && job.asked.elastic && job.phase == Phase::running && !job.held->packed_with;
+    state.resizing = job.phase == Phase::running && job.next;
     state.rate_bytes_per_second = 0;
     state.unread_bytes = 0;
     const auto rates = view.jobs.find(job.asked.name);
@@ -165,7 +167,8 @@ void LiveSnapshot::fill(JobRecord& job, const StorageView& view) {
 }
 
 DecideInput LiveSnapshot::input(allocator::ObjectiveKind objective, allocator::ClusterState& state) const {
-    DecideInput input{.snapshot = snapshot_, .ids = ids_, .near = &LiveSnapshot::near, .context = this};
+    DecideInput input{
+        .snapshot = snapshot_, .ids = ids_, .near = &LiveSnapshot::near, .context = this, .cluster = &cluster_};
     if (snapshot_.storage_aware)
         input.plan_input = [this, objective, &state] { return plan_input(objective, std::move(state)); };
     return input;

@@ -210,8 +210,13 @@ void JobQueue::take(const EngineEvent& event, double now_s) {
             job.pending_for = event.message;
             add_log(job, now_s, "is pending: " + event.message);
             return;
+        case EngineEvent::Kind::resized: return finish_resize(job, event, now_s);
+        case EngineEvent::Kind::resize_refused:
+            if (job.phase != Phase::running || event.resize != job.resizes) return;
+            return restart_instead(job, "cannot be resized: " + event.message, now_s);
         case EngineEvent::Kind::started:
             if (!event.devices.empty()) job.devices = event.devices;
+            if (job.phase == Phase::running) return finish_resize(job, event, now_s);
             if (job.phase != Phase::starting) return;
             job.phase = Phase::running;
             job.state.started_s = now_s;
@@ -236,12 +241,14 @@ void JobQueue::take(const EngineEvent& event, double now_s) {
 
 bool JobQueue::is_expected_on(const JobRecord& job, std::string_view node) const {
     return (job.phase == Phase::placed && is_on_node(job.held, node)) ||
-           (job.phase == Phase::stopping && is_on_node(job.next, node));
+           (job.phase == Phase::stopping && is_on_node(job.next, node)) ||
+           (job.phase == Phase::running && is_on_node(job.next, node) && !is_on_node(job.held, node));
 }
 
 void JobQueue::give_up_place(JobRecord& job, const std::string& why, double now_s) {
     changed_.insert(job.id);
     add_log(job, now_s, why + " before the job began there");
+    if (job.phase == Phase::running && take_back_growth(job)) return;
     release(job, now_s);
     if (job.phase == Phase::placed) {
         requeue(job, now_s);
@@ -290,7 +297,8 @@ void JobQueue::shrink_node(std::string_view node, double now_s) {
 void JobQueue::stop_on_removed_node(std::string_view node, double now_s) {
     for (const JobId id : active_) {
         JobRecord& job = jobs_.at(id);
-        if (job.phase == Phase::stopping || !is_with_engine(job.phase) || !is_on_node(job.held, node)) continue;
+        if (job.phase == Phase::stopping || !is_with_engine(job.phase)) continue;
+        if (!is_on_node(job.next ? job.next : job.held, node)) continue;
         changed_.insert(id);
         ++counts_.evictions;
         add_log(job, now_s, "node " + std::string(node) + " was removed: the job is stopped");
@@ -300,13 +308,15 @@ void JobQueue::stop_on_removed_node(std::string_view node, double now_s) {
 }
 
 void JobQueue::time_out_starts(double timeout_s, double since_s, double now_s) {
+    const std::string time = format_duration_ns(static_cast<std::int64_t>(timeout_s * 1e9));
     for (const JobId id : active_) {
         JobRecord& job = jobs_.at(id);
+        if (job.is_resizing && now_s - std::max(since_s, job.resize_s) >= timeout_s) {
+            restart_instead(job, "was not resized within " + time, now_s);
+        }
         if (job.phase != Phase::starting || now_s - std::max(since_s, job.state.started_s) < timeout_s) continue;
         changed_.insert(id);
-        add_log(job, now_s,
-                "did not begin within " + format_duration_ns(static_cast<std::int64_t>(timeout_s * 1e9)) +
-                    (job.pending_for.empty() ? "" : ": " + job.pending_for));
+        add_log(job, now_s, "did not begin within " + time + (job.pending_for.empty() ? "" : ": " + job.pending_for));
         release(job, now_s);
         stop(job, StopCause::start_timeout);
     }
@@ -432,6 +442,7 @@ void JobQueue::requeue(JobRecord& job, double now_s) {
     job.phase = Phase::waiting;
     job.held.reset();
     job.next.reset();
+    job.is_resizing = false;
     job.state.waiting_since_s = now_s;
     job.state.lease_until_s = 0;
     job.waits_for = WaitsFor::turn;
@@ -451,6 +462,7 @@ void JobQueue::end_with_dependents(JobRecord& job, Phase outcome, const std::str
     job.stop_cause = StopCause::none;
     job.held.reset();
     job.next.reset();
+    job.is_resizing = false;
     job.pending_for.clear();
     job.ended_s = now_s;
     job.end_reason = why;

@@ -8,7 +8,9 @@
 //      ^                    |           |
 //      +---- stopping <-----+-----------+        cancelled: from any state, through stopping if it runs
 //
-// Other jobs may be placed on the GPUs of a stopping job, but start only when that job is gone.
+// Other jobs may be placed on the GPUs of a stopping job, but start only when that job is gone. The same holds for GPUs
+// that a running job gives up when it is resized (JobRecord::next). A resize that adds GPUs waits until these are
+// clear. No resize both adds and removes nodes, so no two wait for each other.
 
 #include <algorithm>
 #include <functional>
@@ -36,6 +38,7 @@ struct QueueCounts {
     std::uint64_t lost = 0;
     std::uint64_t evictions = 0;
     std::uint64_t rejections = 0;  // starts that timed out included
+    std::uint64_t resizes = 0;     // that the engine has carried out
     std::map<Phase, std::uint64_t> ended;
     std::vector<double> waits_s;  // from submission to the first start; the reader empties it
 };
@@ -97,7 +100,7 @@ public:
     // Returns the names of the nodes of which jobs that have not ended have GPUs, or will have them.
     std::set<std::string, std::less<>> nodes_in_use() const;
     void set_waits_for(JobId job, WaitsFor why, const std::string& text, double now_s);
-    // Moves placed jobs whose GPUs are clear to `starting`.
+    // Moves placed jobs whose GPUs are clear to `starting`, and begins the resizes whose new GPUs are clear.
     void begin_starts(double now_s);
     // Handles the engine's events, except those about nodes.
     void take(const EngineEvent& event, double now_s);
@@ -110,7 +113,7 @@ public:
     // Stops the attempts that have GPUs of a node which has gone for good. Their jobs wait again.
     void stop_on_removed_node(std::string_view node, double now_s);
     // Stops the attempts that the engine has not begun within `timeout_s`, counted from `since_s` at the earliest.
-    // Their jobs wait again.
+    // Their jobs wait again. Attempts that it has not resized by then are stopped, and start again.
     void time_out_starts(double timeout_s, double since_s, double now_s);
     // Clears the rates of the job's spec on GPU types that have no place for its GangShape.
     void limit_types(JobRecord& job) const;
@@ -144,13 +147,22 @@ public:
 private:
     Allotment allotment_of(const Start& start, std::span<const JobId> ids) const;
     std::vector<HeldCell> cells_of(const Allotment& held) const;
-    // True if the job has GPUs of the node where it has not begun: it is placed there, or moves there.
+    // True if the job has GPUs of the node where it has not begun: it is placed there, or moves or grows there.
     bool is_expected_on(const JobRecord& job, std::string_view node) const;
     // Takes from a job its place on a node where it has not begun.
     void give_up_place(JobRecord& job, const std::string& why, double now_s);
     std::uint32_t gpus_held_on(std::string_view node) const;
     void preempt(JobRecord& job, std::string_view reason, double now_s);
     void place(JobRecord& job, Allotment held, bool moved, double now_s);
+    // Lets the running attempt go on with other GPUs, which the placer has for it already. Returns false, with nothing
+    // changed, if it has to start again for that.
+    bool resize(JobRecord& job, Allotment to, double now_s);
+    // Takes back that the job grows. Returns false if it may not keep what it had before.
+    bool take_back_growth(JobRecord& job);
+    void begin_resize(JobRecord& job, double now_s);
+    void finish_resize(JobRecord& job, const EngineEvent& event, double now_s);
+    // Stops the attempt, and starts it again with the GPUs that it was to have by a resize.
+    void restart_instead(JobRecord& job, const std::string& why, double now_s);
     void stop(JobRecord& job, StopCause cause);
     void end(JobRecord& job, Phase outcome, const std::string& why, double now_s);
     void end_with_dependents(JobRecord& job, Phase outcome, const std::string& why, double now_s);
@@ -170,7 +182,7 @@ private:
     void requeue_later(JobRecord& job, double now_s);
     void tell_dependents(const JobRecord& job, double now_s);
     void check_dependencies(JobId id, double now_s);
-    // The GPUs that stopping jobs still hold, by node.
+    // The GPUs that stopping jobs still hold, and those that jobs still have to give up, by node.
     using LeavingGpus = std::unordered_map<std::string_view, std::uint64_t>;
     LeavingGpus leaving_gpus() const;
     // The number of GPUs that jobs with the engine hold, by node.

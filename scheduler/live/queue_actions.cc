@@ -194,6 +194,8 @@ void JobQueue::preempt(JobRecord& job, std::string_view reason, double now_s) {
 }
 
 void JobQueue::stop(JobRecord& job, StopCause cause) {
+    if (job.is_resizing) job.held = Allotment(job.in_use());
+    job.is_resizing = false;
     job.phase = Phase::stopping;
     if (job.stop_cause != StopCause::cancelled) job.stop_cause = cause;
     if (cause != StopCause::moved) job.next.reset();
@@ -203,6 +205,7 @@ void JobQueue::place(JobRecord& job, Allotment held, bool moved, double now_s) {
     changed_.insert(job.id);
     job.waits_for = WaitsFor::nothing;
     if (held.packed_with) guests_.insert(job.id);
+    if (moved && job.spec.resizable && resize(job, held, now_s)) return;
     job.state.started_s = now_s;
     if (moved && is_with_engine(job.phase)) {
         add_log(job, now_s, "moves to " + text_of(held));
@@ -228,6 +231,12 @@ JobQueue::LeavingGpus JobQueue::leaving_gpus() const {
     LeavingGpus leaving;
     for (const JobId id : active_) {
         const JobRecord& job = jobs_.at(id);
+        if (job.phase == Phase::running && job.next) {
+            for (const NamedGpus& share : job.held->gpus) {
+                const bool stays = std::ranges::find(job.next->gpus, share) != job.next->gpus.end();
+                if (!stays) leaving[share.node] |= share.gpus;
+            }
+        }
         if (job.phase != Phase::stopping) continue;
         for (const NamedGpus& share : job.held->gpus) leaving[share.node] |= share.gpus;
     }
@@ -239,15 +248,17 @@ JobQueue::UsedGpus JobQueue::used_gpus() const {
     for (const JobId id : active_) {
         const JobRecord& job = jobs_.at(id);
         if (!is_with_engine(job.phase) || job.held->packed_with) continue;
-        for (const NamedGpus& share : job.held->gpus)
+        for (const NamedGpus& share : job.in_use().gpus)
             used[share.node] += static_cast<std::uint32_t>(std::popcount(share.gpus));
     }
     return used;
 }
 
 void JobQueue::begin_starts(double now_s) {
-    const bool any = std::ranges::any_of(active_, [&](JobId id) { return jobs_.at(id).phase == Phase::placed; });
-    if (!any) return;
+    const auto waits_for_gpus = [](const JobRecord& job) {
+        return job.phase == Phase::placed || (job.phase == Phase::running && job.next && !job.is_resizing);
+    };
+    if (std::ranges::none_of(active_, [&](JobId id) { return waits_for_gpus(jobs_.at(id)); })) return;
     const LeavingGpus leaving = leaving_gpus();
     // The GPUs of an open cluster are counted only: those of a stopping job may have other numbers than those that it
     // keeps from the next job.
@@ -266,11 +277,18 @@ void JobQueue::begin_starts(double now_s) {
     };
     for (const JobId id : active_) {
         JobRecord& job = jobs_.at(id);
-        if (job.phase != Phase::placed || !std::ranges::all_of(job.held->gpus, is_clear)) continue;
+        if (!waits_for_gpus(job)) continue;
+        const bool is_resize = job.phase == Phase::running;
+        const std::vector<NamedGpus> added = is_resize ? only_in(*job.next, *job.held) : job.held->gpus;
+        if (!std::ranges::all_of(added, is_clear)) continue;
         if (cluster_.is_open && !job.held->packed_with) {
-            if (!std::ranges::all_of(job.held->gpus, has_room)) continue;
-            for (const NamedGpus& share : job.held->gpus)
+            if (!std::ranges::all_of(added, has_room)) continue;
+            for (const NamedGpus& share : added)
                 used[share.node] += static_cast<std::uint32_t>(std::popcount(share.gpus));
+        }
+        if (is_resize) {
+            begin_resize(job, now_s);
+            continue;
         }
         job.phase = Phase::starting;
         ++job.attempt;
@@ -278,6 +296,7 @@ void JobQueue::begin_starts(double now_s) {
         job.state.started_s = now_s;
         job.pending_for.clear();
         job.devices.clear();
+        job.resizes = 0;
         job.exit_code.reset();
         job.exit_signal.reset();
         if (job.state.first_started_s == kNever) {
@@ -286,6 +305,88 @@ void JobQueue::begin_starts(double now_s) {
         }
         changed_.insert(id);
     }
+}
+
+// --- resizes of running attempts
+
+bool JobQueue::resize(JobRecord& job, Allotment to, double now_s) {
+    if (job.phase != Phase::running || !can_resize(job.in_use(), to)) return false;
+    // Tasks that stay keep their ranks.
+    const Allotment& from = job.in_use();
+    std::vector<NamedGpus> ranks;
+    for (const NamedGpus& share : from.gpus) {
+        if (std::ranges::find(to.gpus, share) != to.gpus.end()) ranks.push_back(share);
+    }
+    const std::vector<NamedGpus> added = only_in(to, from);
+    ranks.insert(ranks.end(), added.begin(), added.end());
+    to.gpus = std::move(ranks);
+    changed_.insert(job.id);
+    if (job.is_resizing) job.held = Allotment(from);
+    const bool is_as_before = !job.is_resizing && to.gpus == job.held->gpus;
+    job.is_resizing = false;
+    const std::string_view how = to.count > job.held->count   ? "grows to "
+                                 : to.count < job.held->count ? "shrinks to "
+                                                              : "keeps ";
+    add_log(job, now_s, std::string(how) + text_of(to) + ", without a restart");
+    if (is_as_before) {
+        job.next.reset();
+        job.held = std::move(to);
+    } else {
+        job.next = std::move(to);
+    }
+    return true;
+}
+
+bool JobQueue::take_back_growth(JobRecord& job) {
+    const Allotment before = *job.held;
+    const std::vector<HeldCell> cells = cells_of(before);
+    placer_.release(job.id);
+    const PlaceRequest request{.job = job.id,
+                               .tenant = job.spec.tenant,
+                               .gpus = before.count,
+                               .gpu_type = type_index(before.gpu_type),
+                               .priority = job.asked.priority,
+                               .opportunistic = before.opportunistic,
+                               .near = {},
+                               .cells = cells,
+                               .runs_there = true};
+    const Placement placement = placement_of(before);
+    if (placement.empty() || !placer_.place_at(request, placement)) return false;
+    if (job.is_resizing) {
+        job.held = std::exchange(job.next, before);
+        job.is_resizing = false;
+    } else {
+        job.next.reset();
+    }
+    return true;
+}
+
+void JobQueue::begin_resize(JobRecord& job, double now_s) {
+    job.is_resizing = true;
+    job.resize_s = now_s;
+    ++job.resizes;
+    changed_.insert(job.id);
+}
+
+void JobQueue::finish_resize(JobRecord& job, const EngineEvent& event, double now_s) {
+    if (job.phase != Phase::running || !job.is_resizing || event.resize != job.resizes) return;
+    job.held = std::exchange(job.next, std::nullopt);
+    job.is_resizing = false;
+    if (!event.devices.empty()) job.devices = event.devices;
+    std::erase_if(job.devices, [&](const GrantedDevices& granted) {
+        return std::ranges::find(job.held->gpus, granted.node, &NamedGpus::node) == job.held->gpus.end();
+    });
+    ++counts_.resizes;
+    add_log(job, now_s, "goes on with " + text_of(*job.held));
+    notes_.push_back(
+        {QueueNote::Kind::started, job.asked.name, "job " + title(job) + " goes on with " + text_of(*job.held)});
+}
+
+void JobQueue::restart_instead(JobRecord& job, const std::string& why, double now_s) {
+    changed_.insert(job.id);
+    add_log(job, now_s, why + ": it is stopped, and starts again");
+    if (!job.next) job.next = job.held;
+    stop(job, StopCause::moved);
 }
 
 // --- after a restart
@@ -321,7 +422,9 @@ void JobQueue::place_restored(double now_s) {
     }
     // Jobs that run come before jobs that have not begun. Rows of older daemons name no cells, so their jobs are placed
     // last.
-    const auto runs_there = [](const JobRecord& job) { return is_with_engine(job.phase) && !job.next; };
+    const auto runs_there = [](const JobRecord& job) {
+        return is_with_engine(job.phase) && job.phase != Phase::stopping;
+    };
     std::ranges::stable_partition(hosts, [&](const JobRecord* job) { return runs_there(*job); });
     std::ranges::stable_partition(hosts, [](const JobRecord* job) { return !job->placed()->cells.empty(); });
     const auto give_up = [&](JobRecord& job) {

@@ -20,7 +20,7 @@ std::string queue_metrics(const LiveScheduler& scheduler) {
     for (const JobId id : queue.active()) {
         const JobRecord& job = queue.jobs().at(id);
         ++by_phase[static_cast<std::size_t>(job.phase)];
-        if (job.held) gpus_by_tenant[job.asked.tenant] += job.held->count;
+        if (job.held) gpus_by_tenant[job.asked.tenant] += job.in_use().count;
     }
     auto jobs = metric_gauge("larder_queue_jobs", "Submitted jobs that have not ended, by state");
     for (std::size_t phase = 0; phase < static_cast<std::size_t>(Phase::succeeded); ++phase) {
@@ -57,6 +57,7 @@ std::string queue_metrics(const LiveScheduler& scheduler) {
          counter("larder_queue_submitted_total", "Jobs that were submitted", queue.counts().submitted),
          counter("larder_queue_starts_total", "Attempts at running a job", queue.counts().starts),
          counter("larder_queue_preemptions_total", "Jobs stopped for others, or moved", queue.counts().preemptions),
+         counter("larder_queue_resizes_total", "Running attempts that went on with other GPUs", queue.counts().resizes),
          counter("larder_queue_lost_total", "Attempts that were lost or stopped from outside", queue.counts().lost),
          counter("larder_queue_evictions_total", "Attempts that the cluster manager ended for reasons of its own",
                  queue.counts().evictions),

@@ -126,6 +126,9 @@ Result<void> check_numbers(const Submission& job, double now_s) {
     if (job.gpus == 0) return wrong("gpus", "must be at least 1");
     if (job.least_gpus() > job.gpus) return wrong("gpus_min", "is above gpus");
     if (job.most_gpus() < job.gpus) return wrong("gpus_max", "is below gpus");
+    if (job.elastic && job.least_gpus() == job.most_gpus()) {
+        return wrong("elastic", "needs a range of GPUs: gpus_min below gpus_max");
+    }
     if (!(job.grace_s >= 0 && job.grace_s <= kGraceMax_s)) return wrong("grace_s", "must be from 0 to 86400");
     if (job.opportunistic && !job.preemptible) {
         return wrong("opportunistic",

@@ -163,8 +163,12 @@ std::string text_of(const RateBound& bound) {
 
 // Explains what limits the rate: f = min(f*, b / (1 - h)), within what nodes' networks and disks carry.
 Why why_running(const JobRecord& job, const WhyContext& context) {
-    const std::string begin = "Job " + title(job) + " has run " + duration_text(context.now_s - job.state.started_s) +
-                              " on " + text_of(*job.held) + ", attempt " + std::to_string(job.attempt);
+    const std::string begin =
+        "Job " + title(job) + " has run " + duration_text(context.now_s - job.state.started_s) + " on " +
+        text_of(*job.held) + ", attempt " + std::to_string(job.attempt) +
+        (job.next ? ", and is to have " + text_of(*job.next) + " without a restart" +
+                        (job.is_resizing ? "" : " once the jobs that have these GPUs have given them up")
+                  : "");
     const auto found = context.view.jobs.find(job.asked.name);
     if (found == context.view.jobs.end()) {
         return {"gpus", begin +

@@ -30,9 +30,9 @@ std::string duration(double seconds) {
     return format_seconds(std::max(0.0, seconds));
 }
 
-std::string placement_text(const json::object& job) {
+std::string placement_text(const json::object& job, const char* allotment = "holds") {
     std::string text;
-    for (const json::value& share : array_at(object_at(job, "holds"), "placement")) {
+    for (const json::value& share : array_at(object_at(job, allotment), "placement")) {
         text += (text.empty() ? "" : " ") + text_at(as_object(share), "node");
     }
     return text.empty() ? "-" : text;
@@ -123,6 +123,8 @@ int show_job(const Context& context, const std::string& name) {
         {"output", or_dash(text_at(job, "output"))}};
     if (const std::string devices = devices_text(job); !devices.empty())
         values.insert(values.begin() + 7, {"devices", devices});
+    if (job.contains("resizes_to"))
+        values.insert(values.begin() + 7, {"resizes to", placement_text(job, "resizes_to")});
     std::fputs(name_value_text(values).c_str(), stdout);
     std::puts("");
     for (const json::value& entry : array_at(job, "log")) {

@@ -46,6 +46,7 @@ struct SubmitOptions {
     std::optional<double> grace_s;
     bool no_preempt = false;
     bool opportunistic = false;
+    bool elastic = false;
     std::optional<double> weight;
     std::optional<double> restart_s;
     std::optional<double> packed_rate;
@@ -155,6 +156,7 @@ Result<json::object> job_of(const SubmitOptions& options) {
     put_text("cell", options.cell);
     if (options.no_preempt) job["preemptible"] = false;
     if (options.opportunistic) job["opportunistic"] = true;
+    if (options.elastic) job["elastic"] = true;
     if (auto ideals = put_ideals(job, options.ideal_rates); !ideals) return std::unexpected(ideals.error());
     if (!options.deadline.empty()) {
         const auto when = parse_when(options.deadline, static_cast<double>(unix_time_ns()) * 1e-9);
@@ -233,6 +235,9 @@ void add_submit_command(CLI::App& job, Context& context) {
         ->check(CLI::PositiveNumber);
     command->add_option("--gpus-max", options->gpus_max, "Most GPUs the job can use. Default: --gpus")
         ->check(CLI::PositiveNumber);
+    command->add_flag("--elastic", options->elastic,
+                      "The training goes on when tasks, one on each node, come and go, as torchrun's do: the number of "
+                      "GPUs may change without a restart. Needs a range of GPUs");
     command->add_option("--gpu-type", options->gpu_type, "GPU type the job needs. Default: any");
     command->add_option("--dataset", options->dataset, "Dataset the job reads, by its name at the node daemons");
     command

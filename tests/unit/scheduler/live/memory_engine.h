@@ -21,6 +21,8 @@ public:
     }
     void adopt(const EngineJob& job) override { adopted.push_back({job.job, job.attempt}); }
     void stop(JobId job, std::uint32_t attempt) override { stops.push_back({job, attempt}); }
+    bool can_resize() const override { return resizes_attempts; }
+    void resize(const EngineJob& job) override { resizes.push_back(job); }
     std::vector<EngineEvent> poll() override { return std::exchange(events, {}); }
     void recorded(std::uint64_t count) override { recorded_events = count; }
     bool is_connected() const override { return connected; }
@@ -39,6 +41,10 @@ public:
                           .exit_code = exit_code,
                           .was_stopping = was_stopping});
     }
+    void tell_resize(EngineEvent::Kind kind, Attempt attempt, std::uint32_t resize) {
+        events.push_back(
+            {.kind = kind, .job = attempt.first, .attempt = attempt.second, .resize = resize, .message = "full"});
+    }
     void tell(EngineEvent event) { events.push_back(std::move(event)); }
     void tell_node(EngineEvent::Kind kind, const std::string& node) { events.push_back({.kind = kind, .node = node}); }
 
@@ -47,10 +53,12 @@ public:
     std::map<Attempt, EngineJob> started;
     std::vector<Attempt> adopted;
     std::vector<Attempt> stops;
+    std::vector<EngineJob> resizes;
     std::vector<JobId> forgotten;
     std::vector<EngineEvent> events;
     std::uint64_t recorded_events = 0;
     bool connected = true;
+    bool resizes_attempts = false;
 };
 
 }  // namespace larder::scheduler
