@@ -36,6 +36,7 @@ void check(AgentEngine& engine, const std::string& session, bool agent_has_nodes
 void give(const boost::json::object& message, bool agent_has_nodes) {
     AgentEngine engine({.nodes = {"n1"}, .agent_has_nodes = agent_has_nodes, .queue = "q", .instance = "x"});
     engine.adopt({.job = 1, .attempt = 1, .gpus = {{"n1", 1}}});
+    engine.resize({.job = 1, .attempt = 1, .gpus = {{"n1", 1}, {"n2", 1}}, .resize = 2});
     engine.start({.job = 2, .attempt = 3, .gpus = {{"n1", 2}}});
     engine.recorded(0);
     auto session = engine.attach({.agent = "a", .nodes = {}, .attempts = {{.queue = "q", .job = 1, .attempt = 1}}});

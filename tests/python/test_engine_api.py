@@ -105,10 +105,12 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(allocator
         {"kind": "node_back", "node": "n", "gpus": 1, "labels": {"rack": 1}}, {"kind": "started", "node": "n1"} | about,
         {"kind": "started", "devices": [{"node": "n1"}]} | about, {"kind": "started", "devices": ["0"]} | about,
         {"kind": "lost", "message": "x" * 501} | about, {"kind": "ended", "exit_signal": 0} | about,
+        {"kind": "started", "resize": -1} | about, {"kind": "started", "resize": 1 << 32} | about,
+        {"kind": "resized"} | about, {"kind": "resize_refused", "resize": 0} | about,
     ):  # fmt: skip
         report(4, bad, status=400)
         assert not engine.fits_request("POST", "/v1/engine/events", {"session": session, "number": 4, "events": [bad]}) or (
-            bad in ({"kind": "ended"} | about, {"kind": "node_added", "node": "n"})
+            bad["kind"] in ("resized", "resize_refused") or bad in ({"kind": "ended"} | about, {"kind": "node_added", "node": "n"})
         )
     report(9, status=400)
     report(0, status=400)
@@ -191,5 +193,50 @@ def test_only_agents_and_operators_may_be_agents(larder_bin: pathlib.Path, tmp_p
         assert started.ask_tcp("GET", "/v1/queue/slurm-8/output", None, agent).status == 403
         assert started.ask_tcp("DELETE", "/v1/queue/slurm-8", None, agent).status == 200
         assert started.ask_tcp("PUT", "/v1/remote", {"bytes_per_second": 1.0}, agent).status == 403
+    finally:
+        started.kill()
+
+
+def test_resizes_fit_their_schema(larder_bin: pathlib.Path, tmp_path: pathlib.Path, engine: Description) -> None:
+    started = Allocator(
+        larder_bin, tmp_path, "--scheduler.directory", str(tmp_path / "jobs"), "--scheduler.engine", "agent",
+        "--scheduler.node.n1.gpus", "4", "--scheduler.node.n2.gpus", "4", "--scheduler.policy", "las",
+    )  # fmt: skip
+    try:
+        nodes = [{"kind": "node_back", "node": name} for name in ("n1", "n2")]
+        state = {"agent": "a", "resizes": True, "nodes": nodes, "attempts": []}
+        assert engine.fits_request("POST", "/v1/engine/attach", state)
+        while (answer := started.ask("POST", "/v1/engine/attach", state)).status == 503:
+            pass
+        session = answer.json()["session"]
+
+        def action(after: int) -> dict:
+            target = f"/v1/engine/actions?session={session}&after={after}&wait_s=60"
+            answer = started.ask("GET", target)
+            engine.check_answer("GET", target, answer)
+            return answer.json()["actions"][0]
+
+        def report(number: int, event: dict) -> None:
+            body = {"session": session, "number": number, "events": [event | about]}
+            assert engine.fits_request("POST", "/v1/engine/events", body)
+            assert started.ask("POST", "/v1/engine/events", body).status == 200
+
+        job = {"name": "one", "command": ["true"], "directory": "/", "gpus": 4, "gpus_max": 8, "elastic": True}
+        assert started.ask("POST", "/v1/queue", {"jobs": [job]}).status == 200
+        start = action(0)
+        about = {"queue": start["queue"], "job": start["job"], "attempt": start["attempt"]}
+        assert len(start["tasks"]) == 2
+        report(1, {"kind": "started"})
+        second = {"name": "two", "command": ["true"], "directory": "/", "gpus": 4}
+        assert started.ask("POST", "/v1/queue", {"jobs": [second]}).status == 200
+        resize = action(start["number"])
+        assert (resize["do"], resize["resize"], resize["tasks"]) == ("resize", 1, start["tasks"][:1])
+        assert resize["environment"]["LARDER_NODES"] == start["tasks"][0]["node"]
+        report(2, {"kind": "resize_refused", "resize": 1, "message": "no"})
+        stop = action(resize["number"])
+        assert stop["do"] == "stop"
+        report(3, {"kind": "ended", "exit_code": 0, "was_stopping": True})
+        again = action(stop["number"])
+        assert (again["do"], again["attempt"], len(again["tasks"])) == ("start", 2, 1)
     finally:
         started.kill()

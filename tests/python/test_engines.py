@@ -10,6 +10,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -706,3 +707,335 @@ def test_without_an_agent_a_job_waits_for_one(agent: Runs) -> None:
     assert status["warning"] == "no agent of the cluster manager is connected"
     runs.start_agent()
     runs.wait(job, "succeeded")
+
+
+# Each task says where it runs, and goes on until the file `end` is there or it is asked to end.
+ELASTIC = """trap 'touch left-$NODE; exit 0' TERM
+echo "$LARDER_NODE_RANK $NODE $LARDER_NODES $LARDER_GPUS $MASTER_ADDR $CUDA_VISIBLE_DEVICES" >> began-$LARDER_ATTEMPT
+while [ ! -e end ]; do sleep 0.01; done"""
+
+
+class Elastic:
+    """An elastic job that has both nodes, and may have one or two. `second` is a job that wants one of them."""
+
+    def __init__(self, runs: Runs) -> None:
+        self.runs = runs
+        self.second = 0
+        runs.start("--scheduler.policy", "las")
+        self.job = self.submit()
+        self.wait_for_gpus(8)
+        self.until_began(2)
+
+    def submit(self, script: str = ELASTIC) -> int:
+        return self.runs.submit("--gpus", "4", "--gpus-max", "8", "--elastic", "--grace", "20", script=script)
+
+    def show(self) -> dict:
+        return self.runs.job(self.job)
+
+    def began(self, attempt: int = 1) -> list[list[str]]:
+        file = self.runs.directory / f"began-{attempt}"
+        return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+
+    def until_began(self, tasks: int, attempt: int = 1) -> None:
+        self.runs.until(lambda: len(self.began(attempt)) == tasks, f"not {tasks} tasks")
+
+    def wait_for_gpus(self, gpus: int) -> None:
+        def reached() -> bool:
+            shown = self.show()
+            assert shown["state"] not in ENDED, shown
+            return shown["state"] == "running" and shown["holds"]["gpus"] == gpus and "resizes_to" not in shown
+
+        self.runs.until(reached, f"the job does not have {gpus} GPUs")
+
+    def nodes(self) -> list[str]:
+        return [share["node"] for share in self.show()["holds"]["placement"]]
+
+    def submit_second(self) -> None:
+        """Submits the job for which the first one shrinks."""
+        self.second = self.runs.submit("--gpus", "4", script="touch second; while [ ! -e end-second ]; do sleep 0.01; done")
+
+    def end_second(self) -> None:
+        (self.runs.directory / "end-second").touch()
+
+    def until_resizing(self) -> None:
+        self.runs.until(lambda: "resizes_to" in self.show(), "the job is not being resized")
+
+    def hold(self) -> None:
+        self.runs.steer("hold-resize", "yes")
+
+    def go_on(self) -> None:
+        self.runs.steer("hold-resize", "")
+
+    def shrink(self) -> None:
+        self.submit_second()
+        self.wait_for_gpus(4)
+        self.runs.wait(self.second, "running")
+
+    def end(self, attempt: int = 1) -> None:
+        (self.runs.directory / "end").touch()
+        shown = self.runs.wait(self.job, "succeeded")
+        assert (shown["attempt"], shown["preemptions"]) == (attempt, attempt - 1)
+
+
+@pytest.fixture
+def elastic(agent: Runs) -> Elastic:
+    return Elastic(agent)
+
+
+def test_elastic_job_shrinks_and_grows_in_one_attempt(elastic: Elastic) -> None:
+    runs = elastic.runs
+    first, other = elastic.nodes()
+    elastic.shrink()
+    assert elastic.nodes() == [first]
+    assert [share["node"] for share in runs.job(elastic.second)["holds"]["placement"]] == [other]
+    assert (runs.directory / f"left-{other}").exists()
+    elastic.end_second()
+    elastic.wait_for_gpus(8)
+    elastic.until_began(3)
+    assert elastic.nodes() == [first, other]
+    both = f"{first},{other}"
+    assert sorted(elastic.began()[:2]) == [[rank, node, both, "8", first, "0,1,2,3"] for rank, node in (("0", first), ("1", other))]
+    assert elastic.began()[2] == ["1", other, both, "8", first, "0,1,2,3"]
+    assert not (runs.directory / f"left-{first}").exists()
+    assert elastic.show()["resizes"] == 2
+    assert "larder_queue_resizes_total 2" in runs.allocator.ask("GET", "/metrics").body.decode()
+    elastic.end()
+
+
+def test_job_restarts_if_its_agent_does_not_resize(agent: Runs) -> None:
+    agent.steer("rigid", "yes")
+    elastic = Elastic(agent)
+    elastic.submit_second()
+    elastic.wait_for_gpus(4)
+    assert elastic.show()["attempt"] == 2
+
+
+def test_job_restarts_if_its_resize_is_refused(elastic: Elastic) -> None:
+    elastic.runs.steer("refuse-resize", "no such machine")
+    elastic.submit_second()
+    elastic.runs.wait_for_log(elastic.job, "cannot be resized: no such machine: it is stopped, and starts again")
+    elastic.wait_for_gpus(4)
+    elastic.until_began(1, attempt=2)
+    elastic.end(attempt=2)
+
+
+@pytest.mark.parametrize("restart", ["allocator", "agent", "both"])
+@pytest.mark.parametrize("grows", [False, True])
+def test_resize_goes_on_after_a_restart(elastic: Elastic, restart: str, grows: bool) -> None:
+    runs = elastic.runs
+    if grows:
+        elastic.shrink()
+    elastic.hold()
+    if grows:
+        elastic.end_second()
+    else:
+        elastic.submit_second()
+    elastic.until_resizing()
+    runs.until(lambda: (runs.attempt(elastic.job) / "resize").exists(), "the agent was not told")
+    if restart != "allocator":
+        runs.kill_agent()
+    if restart != "agent":
+        runs.restart_allocator()
+    if runs.agent is None:
+        runs.start_agent()
+    assert elastic.show()["holds"]["gpus"] == (4 if grows else 8)
+    assert grows or not (runs.directory / "second").exists()
+    elastic.go_on()
+    elastic.wait_for_gpus(8 if grows else 4)
+    if grows:
+        elastic.until_began(3)
+    else:
+        runs.wait_for("second")
+    elastic.end()
+
+
+def test_agent_that_lost_a_resize_is_told_again(elastic: Elastic) -> None:
+    runs = elastic.runs
+    elastic.hold()
+    elastic.submit_second()
+    runs.until(lambda: (runs.attempt(elastic.job) / "resize").exists(), "the agent was not told")
+    runs.kill_agent()
+    (runs.attempt(elastic.job) / "resize").unlink()
+    elastic.go_on()
+    runs.start_agent()
+    elastic.wait_for_gpus(4)
+    elastic.end()
+
+
+def test_agent_that_no_longer_resizes_lets_the_job_restart(elastic: Elastic) -> None:
+    runs = elastic.runs
+    elastic.hold()
+    elastic.submit_second()
+    elastic.until_resizing()
+    runs.kill_agent()
+    runs.steer("rigid", "yes")
+    runs.start_agent()
+    runs.wait_for_log(elastic.job, "cannot be resized: agent processes resizes no jobs")
+    elastic.wait_for_gpus(4)
+    assert elastic.show()["attempt"] == 2
+
+
+def test_node_lost_while_a_job_grows_there_does_not_stop_the_job(elastic: Elastic) -> None:
+    runs = elastic.runs
+    elastic.shrink()
+    (first,) = elastic.nodes()
+    other = {"n1": "n2", "n2": "n1"}[first]
+    elastic.hold()
+    elastic.end_second()
+    elastic.until_resizing()
+    runs.nodes(**{first: "node_back", other: "node_lost"})
+    runs.wait_for_log(elastic.job, f"node {other} was lost before the job began there")
+    elastic.go_on()
+    elastic.wait_for_gpus(4)
+    assert elastic.nodes() == [first]
+    assert len(elastic.began()) == 2
+    runs.nodes(n1="node_back", n2="node_back")
+    elastic.wait_for_gpus(8)
+    elastic.end()
+
+
+def test_node_lost_while_a_job_leaves_it_does_not_stop_the_job(elastic: Elastic) -> None:
+    runs = elastic.runs
+    first, other = elastic.nodes()
+    elastic.hold()
+    elastic.submit_second()
+    elastic.until_resizing()
+    elastic.go_on()
+    elastic.wait_for_gpus(4)
+    runs.nodes(**{first: "node_back", other: "node_lost"})
+    runs.wait_for_log(elastic.second, "lost: its node is lost")
+    assert elastic.show()["state"] == "running"
+    elastic.end()
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_job_cancelled_in_the_midst_of_a_resize_ends_on_all_nodes(elastic: Elastic, grows: bool) -> None:
+    runs = elastic.runs
+    if grows:
+        elastic.shrink()
+    elastic.hold()
+    if grows:
+        elastic.end_second()
+    else:
+        elastic.submit_second()
+    elastic.until_resizing()
+    runs.larder("job", "cancel", elastic.job)
+    runs.wait(elastic.job, "cancelled")
+    whole = runs.submit("--gpus", "4" if not grows else "8", script="exit 0")
+    runs.wait(whole, "succeeded")
+
+
+def test_job_that_ends_in_the_midst_of_a_resize_has_succeeded(elastic: Elastic) -> None:
+    elastic.hold()
+    elastic.submit_second()
+    elastic.until_resizing()
+    elastic.end()
+    elastic.runs.wait(elastic.second, "running")
+
+
+def test_task_that_ignores_the_request_to_leave_is_killed_after_its_grace(agent: Runs) -> None:
+    runs = agent.start("--scheduler.policy", "las")
+    job = runs.submit(
+        "--gpus", "4", "--gpus-max", "8", "--elastic", "--grace", "0.2",
+        script='trap "" TERM; touch "up-$NODE"; while [ ! -e end ]; do sleep 0.01; done',
+    )  # fmt: skip
+    for node in ("n1", "n2"):
+        runs.wait_for(f"up-{node}")
+    runs.wait(job, "running")
+    second = runs.submit("--gpus", "4", script="exit 0")
+    runs.wait(second, "succeeded")
+    (runs.directory / "end").touch()
+    assert runs.wait(job, "succeeded")["attempt"] == 1
+
+
+def test_elastic_job_needs_a_range_of_gpus(agent: Runs) -> None:
+    agent.start()
+    said = agent.larder("job", "submit", "--gpus", "4", "--elastic", "--", "true", status=2)
+    assert "elastic: needs a range of GPUs" in said
+
+
+def test_local_engine_restarts_an_elastic_job(
+    larder_bin: pathlib.Path, tmp_path: pathlib.Path, repository: pathlib.Path
+) -> None:
+    runs = Runs(larder_bin, tmp_path, repository, "local").start("--scheduler.policy", "las")
+    try:
+        job = runs.submit("--gpus", "4", "--gpus-max", "8", "--elastic", script=FOREVER)
+        runs.wait_for("runs-1")
+        runs.wait(job, "running")
+        runs.submit("--gpus", "4", script=FOREVER)
+        runs.wait_for("runs-2")
+    finally:
+        runs.end()
+
+
+# An agent of torchrun on each node, with one worker each. The worker of rank 0 saves its step. When an agent comes or
+# goes, the workers meet again, and go on from the saved step.
+TORCHRUN = """exec /usr/bin/python3 -m torch.distributed.run --redirects=1 --tee=1 --log_dir=logs-$NODE --nnodes=1:2 \
+    --nproc_per_node=1 --max_restarts=100 --rdzv_backend=c10d --rdzv_id=$LARDER_JOB --rdzv_endpoint=localhost:$PORT \
+    --rdzv_conf=last_call_timeout=1,is_host=$([ "$LARDER_NODE_RANK" = 0 ] && echo 1 || echo 0) train.py"""
+TRAIN = """
+import os, pathlib, time, torch, torch.distributed
+saved = pathlib.Path("step")
+step = int(saved.read_text()) if saved.exists() else 0
+torch.distributed.init_process_group("gloo")
+rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+if rank == 0:
+    with open("worlds", "a") as worlds:
+        worlds.write(f"{world} {step}\\n")
+ends = False
+while not ends:
+    together = torch.tensor([1.0, float(os.path.exists("end"))])
+    torch.distributed.all_reduce(together)
+    assert together[0] == world
+    ends = together[1] > 0
+    step += 1
+    if rank == 0:
+        pathlib.Path("step.new").write_text(str(step))
+        os.rename("step.new", "step")
+    time.sleep(0.02)
+"""
+
+
+def test_torchrun_goes_on_from_its_saved_step_with_fewer_nodes_and_more(agent: Runs) -> None:
+    has_torch = subprocess.run(["/usr/bin/python3", "-c", "import torch.distributed.run"], capture_output=True)
+    if has_torch.returncode != 0:
+        pytest.skip("the system's Python has no PyTorch")
+    runs = agent.start("--scheduler.policy", "las")
+    (runs.directory / "train.py").write_text(TRAIN)
+
+    def worlds() -> list[list[int]]:
+        file = runs.directory / "worlds"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [[int(number) for number in line.split()] for line in lines]
+
+    def wait_for_world(size: int, after: int) -> None:
+        """Waits for a step of workers that met after the first `after` meetings."""
+
+        def reached() -> bool:
+            met = worlds()
+            saved = runs.directory / "step"
+            is_met = len(met) > after and met[-1][0] == size and saved.exists()
+            return is_met and int(saved.read_text()) > met[-1][1]
+
+        runs.until(reached, f"no world of {size}")
+
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    job = runs.submit(
+        "--gpus", "4", "--gpus-max", "8", "--elastic", "--env", f"PORT={port}", "--env", "OMP_NUM_THREADS=1", script=TORCHRUN
+    )  # fmt: skip
+    wait_for_world(2, 0)
+    met = len(worlds())
+    second = runs.submit("--gpus", "4", script="while [ ! -e end-second ]; do sleep 0.01; done")
+    runs.wait(second, "running")
+    wait_for_world(1, met)
+    met = len(worlds())
+    (runs.directory / "end-second").touch()
+    wait_for_world(2, met)
+    steps = [step for _, step in worlds()]
+    assert steps == sorted(steps)
+    assert steps[-1] > 0
+    (runs.directory / "end").touch()
+    shown = runs.wait(job, "succeeded")
+    assert (shown["attempt"], shown["resizes"], shown["preemptions"]) == (1, 2, 0)

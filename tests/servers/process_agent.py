@@ -6,7 +6,8 @@ agent that is started there later goes on with the processes of the former one. 
 A test steers it by files in DIRECTORY: `nodes` has a line "NAME KIND [GPUS [TYPE [LABEL=TEXT ...]]]" for each node
 (node_back, node_drained, node_lost, which ends what runs there); `hold` with a reason keeps attempts pending; `reject`
 with "now REASON" or "good REASON" rejects them; `devices` with a prefix reports the devices of attempts that have
-started; `evict` with "JOB.ATTEMPT" ends that attempt for the manager's own reasons."""
+started; `evict` with "JOB.ATTEMPT" ends that attempt for the manager's own reasons; `hold-resize` keeps resizes waiting;
+`refuse-resize` with a reason refuses them; with `rigid` the agent takes none."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 # The shell outlives a SIGTERM to its group, and writes down how the command ended.
 _WRAPPER = 'trap : TERM; "$@"; code=$?; echo $code >exit.new; mv exit.new exit'
@@ -76,14 +78,16 @@ def key_of(message: dict) -> tuple[str, int, int]:
 
 
 class Attempt:
-    """The processes of one attempt, in a directory of their own, QUEUE/JOB.ATTEMPT: `action` is what to run, rank R has
-    `R/pid`."""
+    """The processes of one attempt, in a directory of their own, QUEUE/JOB.ATTEMPT: `action` is what to run, with the tasks
+    that are in force, and `resize` is the resize under way. A task has a directory, named by its rank and the number of
+    the resize that began it, with the files `node` and `pid`; `leaving` is there once its node is given up."""
 
     def __init__(self, directory: pathlib.Path) -> None:
         self.directory = directory
         self.action = json.loads((directory / "action").read_text())
         self.key = key_of(self.action)
         self.kill_at: float | None = None
+        self.leave_at: dict[str, float] = {}  # by directory of a task
         self.last: dict | None = None  # the last event
 
     def has(self, flag: str) -> bool:
@@ -95,30 +99,82 @@ class Attempt:
     def start(self) -> None:
         self.mark("started")
         for task in self.action["tasks"]:
-            where = self.directory / str(task["rank"])
-            where.mkdir()
-            environment = self.action["environment"] | task["environment"]
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, task["gpus"]))
-            environment["NODE"] = task["node"]
-            arguments = ["env", "-C", self.action["directory"], *self.action["command"]]
-            with open(where / "output", "ab") as output:
-                process = subprocess.Popen(
-                    ["/bin/sh", "-c", _WRAPPER, "sh", *arguments],
-                    cwd=where, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                    start_new_session=True,
-                )  # fmt: skip
-            (where / "pid").write_text(f"{process.pid} {_start_time(process.pid)}")
+            self.start_task(task, self.action)
 
-    def processes(self) -> list[int]:
+    def start_task(self, task: dict, action: dict) -> None:
+        where = self.directory / f"{task['rank']}.{action.get('resize', 0)}"
+        where.mkdir()
+        (where / "node").write_text(task["node"])
+        environment = action["environment"] | task["environment"]
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, task["gpus"]))
+        environment["NODE"] = task["node"]
+        arguments = ["env", "-C", self.action["directory"], *self.action["command"]]
+        with open(where / "output", "ab") as output:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", _WRAPPER, "sh", *arguments],
+                cwd=where, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True,
+            )  # fmt: skip
+        (where / "pid").write_text(f"{process.pid} {_start_time(process.pid)}")
+
+    def tasks(self) -> dict[str, pathlib.Path]:
+        """The directories of the tasks that do not leave, by node."""
+        files = self.directory.glob("*/node")
+        return {file.read_text(): file.parent for file in files if not (file.parent / "leaving").exists()}
+
+    def processes(self, which: str = "*") -> list[int]:
         found = []
-        for file in self.directory.glob("*/pid"):
+        for file in self.directory.glob(f"{which}/pid"):
             process, began = file.read_text().split()
             if _start_time(int(process)) == began:
                 found.append(int(process))
         return found
 
-    def send(self, what: signal.Signals) -> None:
-        for process in self.processes():
+    def want(self, resize: dict) -> None:
+        if resize["resize"] <= self.action.get("resize", 0):
+            return
+        (self.directory / "resize.new").write_text(json.dumps(resize))
+        (self.directory / "resize.new").rename(self.directory / "resize")
+
+    def wanted(self) -> dict | None:
+        try:
+            return json.loads((self.directory / "resize").read_text())
+        except OSError:
+            return None
+
+    def resize(self, is_lost: Callable[[str], bool]) -> None:
+        """Goes on with the resize under way. A task that leaves has the grace of the attempt, counted from when this
+        agent asks it."""
+        resize = self.wanted()
+        if resize is None or self.has("stopping") or not self.has("started"):
+            return
+        nodes = {task["node"] for task in resize["tasks"]}
+        for node, where in self.tasks().items():
+            if node not in nodes:
+                (where / "leaving").touch()
+        left = True
+        for file in self.directory.glob("*/leaving"):
+            which = file.parent.name
+            if self.processes(which):
+                left = False
+                if which not in self.leave_at:
+                    self.leave_at[which] = time.monotonic() + self.action["grace_s"]
+                    self.send(signal.SIGTERM, which)
+                elif time.monotonic() >= self.leave_at[which] or is_lost((file.parent / "node").read_text()):
+                    self.send(signal.SIGKILL, which)
+        running = self.tasks()
+        new = [task for task in resize["tasks"] if task["node"] not in running]
+        if not left or any(is_lost(task["node"]) for task in new):
+            return
+        for task in new:
+            self.start_task(task, resize)
+        self.action |= {key: resize[key] for key in ("tasks", "environment", "resize")}
+        (self.directory / "action.new").write_text(json.dumps(self.action))
+        (self.directory / "action.new").rename(self.directory / "action")
+        (self.directory / "resize").unlink()
+
+    def send(self, what: signal.Signals, which: str = "*") -> None:
+        for process in self.processes(which):
             try:
                 os.killpg(process, what)
             except ProcessLookupError:
@@ -145,8 +201,9 @@ class Attempt:
             return None
         if self.has("evicted"):
             return {"kind": "evicted", "message": "the nodes are needed for others"}
-        codes = [file.read_text() for file in sorted(self.directory.glob("*/exit"))]
-        if len(codes) < len(self.action["tasks"]):
+        tasks = self.tasks().values()
+        codes = [(where / "exit").read_text() for where in tasks if (where / "exit").exists()]
+        if len(codes) < len(tasks):
             if self.has("was_stopping"):
                 return {"kind": "ended", "exit_signal": 9, "was_stopping": True}
             return {"kind": "lost", "message": "its processes are gone"}
@@ -206,7 +263,8 @@ class Agent:
         events = [self.event_of(attempt) for attempt in self.attempts.values()]
         nodes = self.node_events()
         self.nodes = {event["node"]: event for event in nodes}
-        state = {"agent": "processes", "nodes": nodes, "attempts": events}
+        resizes = not (self.directory / "rigid").exists()
+        state = {"agent": "processes", "resizes": resizes, "nodes": nodes, "attempts": events}
         status, answer = _ask(self.path, "POST", "/v1/engine/attach", state)
         assert status == 200, answer
         self.session = answer["session"]
@@ -227,6 +285,8 @@ class Agent:
 
     def event_of(self, attempt: Attempt) -> dict:
         event = attempt.end() or ({"kind": "started"} if attempt.has("started") else {"kind": "pending"})
+        if event["kind"] == "started" and (resize := attempt.action.get("resize", 0)):
+            event["resize"] = resize
         if event["kind"] == "started" and (prefix := self.setting("devices")):
             event["devices"] = [
                 {"node": task["node"], "devices": [f"{prefix}{gpu}" for gpu in task["gpus"]]} for task in attempt.action["tasks"]
@@ -267,6 +327,10 @@ class Agent:
                 event = {"kind": "ended", "exit_code": 0, "was_stopping": True}
                 self.report([dict(zip(("queue", "job", "attempt"), key, strict=True)) | event])
             return None
+        if action["do"] == "resize":
+            if key in self.attempts:
+                self.attempts[key].want(action)
+            return None
         directory = self.directory / key[0] / f"{key[1]}.{key[2]}"
         directory.parent.mkdir(exist_ok=True)
         if key in self.attempts or directory.exists():
@@ -280,11 +344,14 @@ class Agent:
         self.attempts[key] = Attempt(directory)
         return None
 
+    def is_lost(self, node: str) -> bool:
+        return self.nodes.get(node, {}).get("kind") == "node_lost"
+
     def look(self) -> list[dict]:
         """What has changed since the last look, as events."""
         evicted = self.setting("evict")
         for attempt in self.attempts.values():
-            lost = any(self.nodes.get(task["node"], {}).get("kind") == "node_lost" for task in attempt.action["tasks"])
+            lost = any(map(self.is_lost, attempt.tasks() or [task["node"] for task in attempt.action["tasks"]]))
             if lost and not attempt.has("lost"):
                 attempt.mark("lost")
                 attempt.send(signal.SIGKILL)
@@ -295,8 +362,18 @@ class Agent:
                 attempt.mark("evicted")
                 attempt.send(signal.SIGKILL)
         events = []
+        refusal = self.setting("refuse-resize")
         for attempt in self.attempts.values():
+            if refusal and (resize := attempt.wanted()):
+                named = dict(zip(("queue", "job", "attempt"), attempt.key, strict=True))
+                events.append(named | {"kind": "resize_refused", "resize": resize["resize"], "message": refusal})
+                (attempt.directory / "resize").unlink()
+            if not (self.directory / "hold-resize").exists():
+                attempt.resize(self.is_lost)
             event = self.event_of(attempt)
+            resize = event.get("resize", 0)
+            if attempt.last is not None and resize > attempt.last.get("resize", 0):
+                event["kind"] = "resized"
             seen = {key: value for key, value in event.items() if key != "at_unix_s"}
             if attempt.last != seen:
                 attempt.last = seen

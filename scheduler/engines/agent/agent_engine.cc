@@ -59,6 +59,13 @@ void AgentEngine::stop(JobId job, std::uint32_t attempt) {
     if (sessions_ > 0) add_stop(options_.queue, job, attempt);
 }
 
+void AgentEngine::resize(const EngineJob& job) {
+    const auto at = attempts_.find(job.job);
+    if (at == attempts_.end() || at->second.job.attempt != job.attempt) return;
+    at->second.job = job;
+    if (sessions_ > 0) add_resize(job);
+}
+
 std::vector<EngineEvent> AgentEngine::poll() {
     return std::exchange(events_, {});
 }
@@ -99,6 +106,7 @@ Result<std::string> AgentEngine::attach(const AgentState& state) {
                                                      "names the nodes' GPUs");
     }
     agent_ = state.agent;
+    agent_resizes_ = state.resizes;
     ++sessions_;
     actions_.clear();
     last_action_ = 0;
@@ -112,7 +120,12 @@ Result<std::string> AgentEngine::attach(const AgentState& state) {
         const auto wanted = attempts_.find(event.job);
         const bool is_wanted = is_ours && wanted != attempts_.end() && wanted->second.job.attempt == event.attempt;
         if (is_wanted) {
-            if (wanted->second.is_stopping && !is_end(event.kind)) add_stop(options_.queue, event.job, event.attempt);
+            const Attempt& attempt = wanted->second;
+            if (attempt.is_stopping && !is_end(event.kind)) add_stop(options_.queue, event.job, event.attempt);
+            // The agent tells the last resize that it has carried out.
+            const bool tells_nodes = event.kind == Kind::started || event.kind == Kind::resized;
+            const bool has_other_nodes = tells_nodes && event.resize != attempt.job.resize;
+            if (has_other_nodes && !attempt.is_stopping) add_resize(attempt.job);
             take_attempt_event(event);
         } else if (!is_end(event.kind)) {
             add_stop(event.queue, event.job, event.attempt);  // an orphan
@@ -266,6 +279,17 @@ void AgentEngine::add_start(EngineJob job) {
                                    .message = "node " + share.node + " takes no jobs"});
     }
     actions_.push_back({.number = ++last_action_, .queue = options_.queue, .job = std::move(job)});
+}
+
+void AgentEngine::add_resize(EngineJob job) {
+    if (!agent_resizes_) {
+        return take_attempt_event({.kind = Kind::resize_refused,
+                                   .job = job.job,
+                                   .attempt = job.attempt,
+                                   .resize = job.resize,
+                                   .message = "agent " + agent_ + " resizes no jobs"});
+    }
+    actions_.push_back({.number = ++last_action_, .queue = options_.queue, .job = std::move(job), .is_resize = true});
 }
 
 void AgentEngine::add_stop(const std::string& queue, JobId job, std::uint32_t attempt) {

@@ -30,13 +30,15 @@ namespace larder::scheduler {
 struct AgentAction {
     std::uint64_t number = 0;      // in its session, from 1
     std::string queue;             // whose attempt it is
-    std::optional<EngineJob> job;  // set: start this attempt; nullopt: stop the attempt below
+    std::optional<EngineJob> job;  // set: start or resize this attempt; nullopt: stop the attempt below
+    bool is_resize = false;
     JobId stop_job = 0;
     std::uint32_t stop_attempt = 0;
 };
 
 struct AgentState {
-    std::string agent;  // its name, for people
+    std::string agent;     // its name, for people
+    bool resizes = false;  // it takes resizes
     // node_back, node_added, node_drained or node_lost. A node that is left out is lost. If the nodes are the agent's,
     // it is removed once it is left out for the second time and has no attempts.
     std::vector<EngineEvent> nodes;
@@ -63,6 +65,8 @@ public:
     void start(const EngineJob& job) override;
     void adopt(const EngineJob& job) override;
     void stop(JobId job, std::uint32_t attempt) override;
+    bool can_resize() const override { return sessions_ > 0 && agent_resizes_; }
+    void resize(const EngineJob& job) override;
     std::vector<EngineEvent> poll() override;
     void recorded(std::uint64_t events) override;
     void forget(JobId) override {}
@@ -118,6 +122,8 @@ private:
     Result<void> check_nodes(const std::vector<EngineEvent>& events) const;
     // Adds the action, or rejects the attempt if one of its nodes takes no jobs.
     void add_start(EngineJob job);
+    // Adds the action, or refuses the resize if the agent takes none.
+    void add_resize(EngineJob job);
     void add_stop(const std::string& queue, JobId job, std::uint32_t attempt);
 
     AgentEngineOptions options_;
@@ -135,6 +141,7 @@ private:
     std::uint64_t recorded_ = 0;
     bool is_resumed_ = false;  // the scheduler has told us all of its attempts
     bool is_silent_ = false;
+    bool agent_resizes_ = false;
 };
 
 }  // namespace larder::scheduler

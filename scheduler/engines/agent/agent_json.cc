@@ -117,6 +117,14 @@ std::optional<NodeInventory> inventory_of(JsonReader& reader) {
     return inventory;
 }
 
+std::uint32_t resize_of(JsonReader& reader, Kind kind) {
+    const auto resize = reader.optional_unsigned_integer("resize");
+    if (resize && *resize > std::numeric_limits<std::uint32_t>::max()) reader.reject("resize", "is too large");
+    const bool is_answer = kind == Kind::resized || kind == Kind::resize_refused;
+    if (is_answer && resize.value_or(0) == 0) reader.reject("resize", "must be there, and at least 1");
+    return static_cast<std::uint32_t>(resize.value_or(0));
+}
+
 enum class About : std::uint8_t { nodes, attempts, both };
 
 Result<std::vector<EngineEvent>> read_events(const json::array& list, std::string_view key, About about) {
@@ -149,6 +157,16 @@ json::object to_json(const AgentAction& action) {
     const EngineJob& job = *action.job;
     json::array command;
     for (const std::string& word : job.command) command.push_back(json::value(word));
+    if (action.is_resize) {
+        return {{"number", action.number},
+                {"do", "resize"},
+                {"queue", action.queue},
+                {"job", job.job},
+                {"attempt", job.attempt},
+                {"resize", job.resize},
+                {"environment", to_json(job.environment)},
+                {"tasks", tasks_of(job)}};
+    }
     json::object object{{"number", action.number},
                         {"do", "start"},
                         {"queue", action.queue},
@@ -197,6 +215,7 @@ Result<EngineEvent> read_engine_event(const json::object& object, const std::str
         event.stopped_by = text_of(reader, "stopped_by");
         event.for_good = reader.optional_boolean("for_good").value_or(false);
         event.devices = devices_of(reader);
+        event.resize = resize_of(reader, event.kind);
         if (event.kind == Kind::ended && event.exit_code.has_value() == event.exit_signal.has_value()) {
             reader.reject("exit_code", "or exit_signal must be there for \"ended\", and not both");
         }
@@ -207,9 +226,10 @@ Result<EngineEvent> read_engine_event(const json::object& object, const std::str
 
 Result<AgentState> read_agent_state(const json::object& object) {
     JsonReader reader(object, "");
-    AgentState state{.agent = reader.string("agent"), .nodes = {}, .attempts = {}};
+    AgentState state{.agent = reader.string("agent"), .resizes = false, .nodes = {}, .attempts = {}};
     const json::array& nodes = reader.array("nodes");
     const json::array& attempts = reader.array("attempts");
+    state.resizes = reader.optional_boolean("resizes").value_or(false);
     if (state.agent.empty() || state.agent.size() > 255) reader.reject("agent", "must be a name of 1 to 255 bytes");
     if (nodes.size() + attempts.size() > kEventsMax) reader.reject("attempts", "are too many");
     if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());

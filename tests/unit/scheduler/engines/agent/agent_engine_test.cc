@@ -23,9 +23,22 @@ protected:
     static EngineEvent node(Kind kind, const std::string& name) { return {.kind = kind, .node = name}; }
     static std::vector<EngineEvent> all_nodes() { return {node(Kind::node_back, "n1"), node(Kind::node_back, "n2")}; }
 
-    std::string attach(std::vector<EngineEvent> attempts = {}) {
+    static EngineJob resized(JobId id, std::uint32_t resize) {
+        EngineJob changed = job(id);
+        changed.gpus.push_back({"n2", 1});
+        changed.resize = resize;
+        return changed;
+    }
+    static EngineEvent event_with_resize(Kind kind, JobId id, std::uint32_t resize) {
+        EngineEvent told = event(kind, id);
+        told.resize = resize;
+        return told;
+    }
+
+    std::string attach(std::vector<EngineEvent> attempts = {}, bool resizes = false) {
         engine.recorded(0);
-        const auto session = engine.attach({.agent = "a", .nodes = all_nodes(), .attempts = std::move(attempts)});
+        const auto session =
+            engine.attach({.agent = "a", .resizes = resizes, .nodes = all_nodes(), .attempts = std::move(attempts)});
         EXPECT_TRUE(session) << session.error().message;
         return *session;
     }
@@ -33,7 +46,10 @@ protected:
         std::vector<std::string> texts;
         const auto list = engine.actions(session, after);
         for (const AgentAction& action : *list) {
-            texts.push_back(std::to_string(action.number) + (action.job ? " start " : " stop ") +
+            texts.push_back(std::to_string(action.number) +
+                            (action.is_resize ? " resize "
+                             : action.job     ? " start "
+                                              : " stop ") +
                             std::to_string(action.job ? action.job->job : action.stop_job));
         }
         return texts;
@@ -354,6 +370,54 @@ TEST_F(AgentEngineTest, ConfiguredNodesKeepTheirGpus) {
     ASSERT_THAT(events, SizeIs(1));
     EXPECT_EQ(events[0].kind, Kind::node_lost);
     EXPECT_EQ(events[0].node, "n2");
+}
+
+TEST_F(AgentEngineTest, ResizesOnlyWithAnAgentThatTakesThem) {
+    EXPECT_FALSE(engine.can_resize());
+    attach();
+    EXPECT_FALSE(engine.can_resize());
+    engine.start(job(1));
+    std::string session = attach({event(Kind::started, 1)}, true);
+    EXPECT_TRUE(engine.can_resize());
+    events();
+    engine.resize(resized(1, 1));
+    EXPECT_THAT(actions(session), ElementsAre("1 resize 1"));
+    ASSERT_TRUE(engine.report(session, 1, {event_with_resize(Kind::resized, 1, 1)}));
+    EXPECT_THAT(events(), ElementsAre(std::pair(Kind::resized, JobId{1})));
+    session = attach({event_with_resize(Kind::started, 1, 1)});
+    EXPECT_FALSE(engine.can_resize());
+    events();
+    engine.resize(resized(1, 2));
+    EXPECT_THAT(actions(session), IsEmpty());
+    EXPECT_THAT(events(), ElementsAre(std::pair(Kind::resize_refused, JobId{1})));
+}
+
+TEST_F(AgentEngineTest, ResizeIsRepeatedUntilTheAgentHasCarriedItOut) {
+    engine.adopt(resized(1, 2));
+    engine.resize(resized(1, 2));
+    for (const std::uint32_t done : {0U, 1U}) {
+        const std::string session = attach({event_with_resize(Kind::started, 1, done)}, true);
+        EXPECT_THAT(actions(session), ElementsAre("1 resize 1"));
+        EXPECT_EQ(engine.actions(session, 0)->front().job->resize, 2U);
+    }
+    for (const Kind kind : {Kind::started, Kind::resized}) {
+        const std::string session = attach({event_with_resize(kind, 1, 2)}, true);
+        EXPECT_THAT(actions(session), IsEmpty());
+        const std::vector<EngineEvent> told = engine.poll();
+        EXPECT_EQ(told.back().resize, 2U) << "the scheduler may not know yet";
+    }
+}
+
+TEST_F(AgentEngineTest, StopTakesThePlaceOfAResize) {
+    engine.adopt(resized(1, 1));
+    engine.stop(1, 1);
+    EXPECT_THAT(actions(attach({event(Kind::started, 1)}, true)), ElementsAre("1 stop 1"));
+}
+
+TEST_F(AgentEngineTest, ResizeOfAnUnknownAttemptIsIgnored) {
+    const std::string session = attach({}, true);
+    engine.resize(resized(1, 1));
+    EXPECT_THAT(actions(session), IsEmpty());
 }
 
 }  // namespace
