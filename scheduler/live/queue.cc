@@ -248,7 +248,7 @@ bool JobQueue::is_expected_on(const JobRecord& job, std::string_view node) const
 void JobQueue::give_up_place(JobRecord& job, const std::string& why, double now_s) {
     changed_.insert(job.id);
     add_log(job, now_s, why + " before the job began there");
-    if (job.phase == Phase::running && take_back_growth(job)) return;
+    if (job.phase == Phase::running) return take_back_growth(job, now_s);
     release(job, now_s);
     if (job.phase == Phase::placed) {
         requeue(job, now_s);
@@ -413,13 +413,17 @@ void JobQueue::release(const JobRecord& job, double now_s) {
     if (released == nullptr || released->packed_with) return;
     const std::vector<HeldCell> cells = placer_.cells_of(job.id);
     placer_.release(job.id);
+    hand_to_guests(job.id, cells, now_s);
+}
+
+void JobQueue::hand_to_guests(JobId host, std::span<const HeldCell> cells, double now_s) {
     const auto is_guest = [](const std::optional<Allotment>& allotment) { return allotment && allotment->packed_with; };
     std::erase_if(guests_, [&](JobId id) {
         return !active_.contains(id) || (!is_guest(jobs_.at(id).held) && !is_guest(jobs_.at(id).next));
     });
     for (const JobId id : guests_) {
         JobRecord& guest = jobs_.at(id);
-        if (!guest.held || guest.held->packed_with != job.id) continue;
+        if (!guest.held || guest.held->packed_with != host) continue;
         const PlaceRequest request{.job = id,
                                    .tenant = guest.spec.tenant,
                                    .gpus = guest.held->count,

@@ -157,8 +157,8 @@ private:
     // Lets the running attempt go on with other GPUs, which the placer has for it already. Returns false, with nothing
     // changed, if it has to start again for that.
     bool resize(JobRecord& job, Allotment to, double now_s);
-    // Takes back that the job grows. Returns false if it may not keep what it had before.
-    bool take_back_growth(JobRecord& job);
+    // Takes back that the job grows. Stops it if it may not keep what it had before.
+    void take_back_growth(JobRecord& job, double now_s);
     void begin_resize(JobRecord& job, double now_s);
     void finish_resize(JobRecord& job, const EngineEvent& event, double now_s);
     // Stops the attempt, and starts it again with the GPUs that it was to have by a resize.
@@ -190,6 +190,8 @@ private:
     UsedGpus used_gpus() const;
     // Releases the job's GPUs in the placer, if it has any there. Its guests take them over.
     void release(const JobRecord& job, double now_s);
+    // Lets the guests of a job keep its GPUs alone, which it held by `cells`.
+    void hand_to_guests(JobId host, std::span<const HeldCell> cells, double now_s);
 
     const GpuCluster& cluster_;
     struct NameHash {

@@ -337,9 +337,10 @@ bool JobQueue::resize(JobRecord& job, Allotment to, double now_s) {
     return true;
 }
 
-bool JobQueue::take_back_growth(JobRecord& job) {
+void JobQueue::take_back_growth(JobRecord& job, double now_s) {
     const Allotment before = *job.held;
     const std::vector<HeldCell> cells = cells_of(before);
+    const std::vector<HeldCell> grown_cells = placer_.cells_of(job.id);
     placer_.release(job.id);
     const PlaceRequest request{.job = job.id,
                                .tenant = job.spec.tenant,
@@ -351,14 +352,16 @@ bool JobQueue::take_back_growth(JobRecord& job) {
                                .cells = cells,
                                .runs_there = true};
     const Placement placement = placement_of(before);
-    if (placement.empty() || !placer_.place_at(request, placement)) return false;
+    if (placement.empty() || !placer_.place_at(request, placement)) {
+        hand_to_guests(job.id, grown_cells, now_s);
+        return stop(job, StopCause::preempted);
+    }
     if (job.is_resizing) {
         job.held = std::exchange(job.next, before);
         job.is_resizing = false;
     } else {
         job.next.reset();
     }
-    return true;
 }
 
 void JobQueue::begin_resize(JobRecord& job, double now_s) {

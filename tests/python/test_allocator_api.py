@@ -43,6 +43,10 @@ def submit_jobs(ask: Callable[..., object]) -> None:
     assert ask("GET", "/v1/queue/guest")["opportunistic"]
     ask("DELETE", "/v1/queue/guest")
     submit({"opportunistic": True, "preemptible": False}, status=400)
+    submit({"name": "range", "elastic": True, "gpus": 2, "gpus_max": 4, "after": ["everything"]})
+    assert ask("GET", "/v1/queue/range")["elastic"]
+    ask("DELETE", "/v1/queue/range")
+    submit({"elastic": True, "gpus": 2}, status=400)
     submit(everything, status=409)
     submit({"gpus": 5}, status=507)
     submit({"dataset": "lost"}, status=404)

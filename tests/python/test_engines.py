@@ -722,6 +722,8 @@ class Elastic:
         self.runs = runs
         self.second = 0
         runs.start("--scheduler.policy", "las")
+        if runs.agent_has_nodes:
+            runs.wait_for_gpus(n1=4, n2=4)
         self.job = self.submit()
         self.wait_for_gpus(8)
         self.until_began(2)
@@ -905,6 +907,25 @@ def test_node_lost_while_a_job_leaves_it_does_not_stop_the_job(elastic: Elastic)
     runs.nodes(**{first: "node_back", other: "node_lost"})
     runs.wait_for_log(elastic.second, "lost: its node is lost")
     assert elastic.show()["state"] == "running"
+    elastic.end()
+
+
+def test_node_removed_while_a_job_grows_there_does_not_stop_the_job(agent: Runs) -> None:
+    agent.agent_has_nodes = True
+    agent.nodes(n1="node_back 4", n2="node_back 4")
+    elastic = Elastic(agent)
+    elastic.shrink()
+    (first,) = elastic.nodes()
+    elastic.hold()
+    elastic.end_second()
+    elastic.until_resizing()
+    agent.nodes(**{first: "node_back 4"})
+    agent.wait_for_gpus(**{first: 4})
+    elastic.go_on()
+    elastic.wait_for_gpus(4)
+    agent.nodes(**{first: "node_back 4"}, n3="node_back 4")
+    elastic.wait_for_gpus(8)
+    assert elastic.nodes() == [first, "n3"]
     elastic.end()
 
 

@@ -105,6 +105,66 @@ TEST_P(Elastic, OpportunisticJobsStartBeforeOthersGrow) {
     EXPECT_EQ(world_.states[0].gpus, 4U);
 }
 
+// Jobs that the engine resizes, on two nodes.
+class Resizable : public Elastic {
+protected:
+    void SetUp() override {
+        Elastic::SetUp();
+        world_ = World(2);
+    }
+    // Adds a job of 2 to 16 GPUs that runs on two GPUs of the first node.
+    JobSpec& add_resizable(double seconds = 1e6) {
+        JobSpec& spec = world_.add(2, tests::work_bytes(2, seconds));
+        spec.gpus_max = 2;
+        step();
+        EXPECT_THAT(world_.states[0].placement, ElementsAre(NodeGpus{.node = 0, .gpus = 3}));
+        spec.gpus_max = 16;
+        spec.resizable = true;
+        return spec;
+    }
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> gpus_by_node() const {
+        std::vector<std::pair<std::uint32_t, std::uint32_t>> gpus;
+        for (const NodeGpus& share : world_.states[0].placement) gpus.emplace_back(share.node, share.count());
+        return gpus;
+    }
+};
+
+TEST_P(Resizable, GrowsByTasksOnOtherNodesAndKeepsItsGpus) {
+    add_resizable();
+    step();
+    EXPECT_THAT(gpus_by_node(), ElementsAre(std::pair(0U, 2U), std::pair(1U, 2U))) << "not by GPUs of its own node";
+    EXPECT_EQ(world_.states[0].placement[0].gpus, 3U);
+}
+
+TEST_P(Resizable, GrowsHoweverLittleItGains) {
+    add_resizable(1);
+    step();
+    EXPECT_EQ(world_.states[0].gpus, 4U);
+}
+
+TEST_P(Resizable, DoesNotGrowWhileItIsResized) {
+    add_resizable();
+    world_.states[0].resizing = true;
+    EXPECT_THAT(step().stops, IsEmpty());
+}
+
+TEST_P(Resizable, GivesUpWholeTasksForAGang) {
+    add_resizable();
+    step();
+    world_.pass(1000);
+    world_.add(13, tests::work_bytes(13, 100));
+    step();
+    EXPECT_THAT(world_.running(), ElementsAre(0, 1));
+    EXPECT_THAT(gpus_by_node(), ElementsAre(std::pair(0U, 2U))) << "though it might keep a third GPU";
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, Resizable, testing::ValuesIn(policies_that_do_not_size_jobs()),
+                         [](const auto& tested) {
+                             std::string name(tested.param);
+                             std::erase(name, '-');
+                             return name;
+                         });
+
 // A small trace, run to its end: it ends sooner with elastic jobs than with the same jobs rigid, and every job ends.
 TEST_P(Elastic, TraceEndsSoonerThanWithRigidJobs) {
     const auto run = [](std::string_view name, bool elastic) {

@@ -90,7 +90,7 @@ public:
     // Makes a decision and applies it to the states.
     Result<Actions> step(Policy& policy) {
         const Snapshot taken = snapshot();
-        auto actions = decide(policy, *pool, {.snapshot = taken, .ids = ids}, &waits);
+        auto actions = decide(policy, *pool, {.snapshot = taken, .ids = ids, .cluster = &cluster}, &waits);
         if (!actions) return actions;
         for (const std::uint32_t j : actions->stops) {
             JobState& state = *present[j];

@@ -42,6 +42,7 @@ JobRecord full_record() {
                             .grace_s = 5,
                             .preemptible = false,
                             .opportunistic = true,
+                            .elastic = true,
                             .weight = 2,
                             .restart_s = 30,
                             .packed_rate = 0.5,
@@ -98,6 +99,22 @@ LiveRecord with_job(JobId id) {
     return change;
 }
 
+TEST(HistoryStore, RecordOfAResizedJobIsUnchangedByRoundTrip) {
+    for (const bool is_resizing : {false, true}) {
+        JobRecord job = full_record();
+        job.phase = Phase::running;
+        job.stop_cause = StopCause::none;
+        job.resizes = 7;
+        job.is_resizing = is_resizing;
+        job.resize_s = is_resizing ? 1.5e9 : 0;
+        const JobRecord back = job_of_row(row_json(job, kTypes), kTypes);
+        EXPECT_EQ(back.next, job.next);
+        EXPECT_EQ(back.resizes, 7U);
+        EXPECT_EQ(back.is_resizing, is_resizing);
+        EXPECT_EQ(back.resize_s, job.resize_s);
+    }
+}
+
 TEST(HistoryStore, RecordIsUnchangedByRoundTrip) {
     const boost::json::object row = row_json(full_record(), kTypes);
     const JobRecord back = job_of_row(row, kTypes);
@@ -111,6 +128,7 @@ TEST(HistoryStore, RecordIsUnchangedByRoundTrip) {
     EXPECT_EQ(back.devices, full_record().devices);
     EXPECT_EQ(back.rejected, 3u);
     EXPECT_EQ(back.not_before_s, 1.5e9 + 7);
+    EXPECT_TRUE(back.asked.elastic);
     EXPECT_EQ(back.asked.ideal_by_type, full_record().asked.ideal_by_type);
     EXPECT_EQ(back.counted.at("n1").bytes, 1000u);
     EXPECT_EQ(back.state.ran_s_by_type, full_record().state.ran_s_by_type);

@@ -55,6 +55,51 @@ TEST_F(LiveOnCells, OpportunisticJobRunsInAnyCellsUntilClaimed) {
     EXPECT_THAT(engine.starts, ElementsAre(Attempt{guest, 1}, Attempt{claimant, 1}, Attempt{guest, 2}));
 }
 
+TEST_F(LiveOnCells, ElasticJobIsResizedWithinItsTenantsCells) {
+    own_placer = [](const LiveOptions& options) -> std::unique_ptr<Placer> {
+        HierarchyConfig hierarchy{
+            .name = "h", .gpu_type = "a100", .levels = {{"node", 4}}, .node_level = 1, .nodes = {"n1", "n2"}};
+        CellConfig config{.hierarchies = {hierarchy}, .virtual_clusters = {}};
+        config.virtual_clusters.push_back({.name = "default", .cells = {{0, 1, 2}}, .pinned = {}});
+        config.virtual_clusters.push_back({.name = "small", .cells = {}, .pinned = {}});
+        const std::vector<std::string> names{"default", "small"};
+        return std::move(*Cells::create(config, options.cluster, names));
+    };
+    policy = "las";
+    engine.resizes_attempts = true;
+    restart();
+    Submission asked = job_with_gpus(4, "train");
+    asked.gpus_max = 8;
+    asked.elastic = true;
+    const JobId id = submit_and_start(asked);
+    ASSERT_EQ(job(id).held->count, 8U);
+    const std::string other = job(id).held->gpus[1].node;
+    const JobId second = submit(job_with_gpus(4, "second"));
+    tick();
+    ASSERT_EQ(engine.resizes.size(), 1U);
+    EXPECT_EQ(phase(second), Phase::placed);
+    engine.tell_resize(EngineEvent::Kind::resized, {id, 1}, 1);
+    tick();
+    EXPECT_EQ(job(id).held->count, 4U);
+    engine.tell(EngineEvent::Kind::started, {second, 1});
+    tick();
+    engine.tell_ended({second, 1}, 0);
+    tick();
+    ASSERT_EQ(engine.resizes.size(), 2U);
+    EXPECT_EQ(job(id).next->cells.size(), 2U);
+    restart();
+    ASSERT_EQ(phase(id), Phase::running);
+    engine.tell_node(EngineEvent::Kind::node_lost, other);
+    tick();
+    EXPECT_EQ(job(id).next->count, 4U);
+    EXPECT_EQ(job(id).resizes, 3U);
+    engine.tell_resize(EngineEvent::Kind::resized, {id, 1}, 3);
+    tick();
+    EXPECT_EQ(job(id).held->count, 4U);
+    EXPECT_EQ(job(id).held->cells.size(), 1U);
+    EXPECT_THAT(engine.stops, IsEmpty());
+}
+
 TEST_F(LiveOnCells, OperatorsSeeDoomedCells) {
     const auto doomed = [&] { return live->options().placer->doomed_cells(); };
     EXPECT_THAT(doomed(), IsEmpty());

@@ -114,6 +114,7 @@ TEST(Submission, InvalidJobIsRefusedWithReason) {
              job.service = ServiceClass::best_effort;
          },
          ErrorCode::invalid_argument, "no claim to a pinned cell"},
+        {[](Submission& job) { job.elastic = true; }, ErrorCode::invalid_argument, "needs a range of GPUs"},
         {[](Submission& job) { job.grace_s = -1; }, ErrorCode::invalid_argument, "grace_s"},
         {[](Submission& job) { job.opportunistic = true; }, ErrorCode::invalid_argument, "it cannot have a deadline"},
         {[](Submission& job) { job.opportunistic = true, job.preemptible = false; }, ErrorCode::invalid_argument,
