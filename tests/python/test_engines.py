@@ -992,7 +992,7 @@ def test_local_engine_restarts_an_elastic_job(
 # An agent of torchrun on each node, with one worker each. The worker of rank 0 saves its step. When an agent comes or
 # goes, the workers meet again, and go on from the saved step.
 TORCHRUN = """exec /usr/bin/python3 -m torch.distributed.run --redirects=1 --tee=1 --log_dir=logs-$NODE --nnodes=1:2 \
-    --nproc_per_node=1 --max_restarts=100 --rdzv_backend=c10d --rdzv_id=$LARDER_JOB --rdzv_endpoint=localhost:$PORT \
+    --nproc_per_node=1 --monitor_interval=1 --max_restarts=100 --rdzv_backend=c10d --rdzv_id=$LARDER_JOB --rdzv_endpoint=localhost:$PORT \
     --rdzv_conf=last_call_timeout=1,is_host=$([ "$LARDER_NODE_RANK" = 0 ] && echo 1 || echo 0) train.py"""
 TRAIN = """
 import os, pathlib, time, torch, torch.distributed
