@@ -73,7 +73,7 @@ struct JobSpec {
     bool preemptible = true;
     // The job has no claim: it may run on any GPUs that no job with a claim uses, and stops once such a job needs them.
     bool opportunistic = false;
-    // It runs, and its number of GPUs can change without a restart if each of its nodes keeps the same GPUs.
+    // While it runs, nodes are added or removed without a restart, if the others keep their GPUs and the first stays.
     bool resizable = false;
     double restart_s = 0;         // time lost at each start after the first
     double checkpoint_bytes = 0;  // written at preemption, read at the next start

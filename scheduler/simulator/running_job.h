@@ -32,7 +32,8 @@ struct SimulatedJob {
     Placement last_placement;        // where it ran, while it waits for its next turn
     std::uint32_t last_gpus = 0;
     bool has_checkpoint = false;
-    bool moves = false;  // stopped only to start at once with other GPUs
+    bool moves = false;       // stopped only to start at once with other GPUs
+    bool is_resized = false;  // and goes on with them without a restart
     // The job's next event, at its present rate.
     double next_s = kNever;
     bool finishes_next = false;

@@ -186,7 +186,7 @@ Result<void> SimulationRun::decide_now() {
         const auto& simulation = *static_cast<const SimulationRun*>(self);
         return simulation.near_.holders_of(simulation.live_[job]->spec->dataset);
     };
-    DecideInput input{.snapshot = snapshot, .ids = ids_, .near = near, .context = this};
+    DecideInput input{.snapshot = snapshot, .ids = ids_, .near = near, .context = this, .cluster = &cluster_};
     if (options_.places_by_plan && options_.storage_aware && data_->plans_by_place()) {
         input.plan_input = [this] { return data_->plan_input(now_s_, running_, waiting(), live_); };
     }
@@ -203,7 +203,7 @@ Result<void> SimulationRun::decide_now() {
         const auto j = static_cast<std::uint32_t>(ids_[one.job]);
         if (std::ranges::find(stops, j) != stops.end()) resized.emplace_back(j, &one);
     }
-    for (const auto& [j, new_start] : resized) stop_to_resize(j);
+    for (const auto& [j, new_start] : resized) stop_to_resize(j, *new_start);
     for (const auto& [j, new_start] : resized) start(j, *new_start);
     for (const Start& one : actions->starts) {
         const auto j = static_cast<std::uint32_t>(ids_[one.job]);

@@ -63,7 +63,7 @@ private:
     void transfer_ended(std::uint32_t j);
     void start(std::uint32_t j, const Start& start);
     // Stops a job that starts again at once with other GPUs, where it waits until its checkpoint is written and read.
-    void stop_to_resize(std::uint32_t j);
+    void stop_to_resize(std::uint32_t j, const Start& start);
     // Stops a job whose node is lost. All work since its last checkpoint is lost too.
     void lose(std::uint32_t j);
     // Adds the job's run so far to what policies see.

@@ -5,6 +5,20 @@
 #include "scheduler/simulator/simulation_run.h"
 
 namespace larder::scheduler {
+namespace {
+
+// True if a resizable job needs no restart for the GPUs that it starts with.
+bool goes_on(const JobState& job, const Start& start) {
+    const auto includes = [](const Placement& all, const Placement& some) {
+        return std::ranges::all_of(some,
+                                   [&](const NodeGpus& share) { return std::ranges::find(all, share) != all.end(); });
+    };
+    if (job.packed_with != nullptr || start.packed_with || job.gpu_type != start.gpu_type) return false;
+    const bool keeps_first = std::ranges::find(start.placement, job.placement.front()) != start.placement.end();
+    return keeps_first && (includes(start.placement, job.placement) || includes(job.placement, start.placement));
+}
+
+}  // namespace
 
 void SimulationRun::arrive(std::uint32_t j) {
     const JobSpec& spec = *jobs_[j].state.spec;
@@ -178,10 +192,11 @@ void SimulationRun::start(std::uint32_t j, const Start& start) {
         job.shared_part = parts.second;
     }
     job.accounted_s = now_s_;
-    job.paused = is_restart;
-    job.ready_s = now_s_ + state.spec->restart_s;
+    const bool is_resized = std::exchange(job.is_resized, false);
+    job.paused = is_restart && !is_resized;
+    job.ready_s = now_s_ + (is_resized ? 0 : state.spec->restart_s);
     checkpoints_.note_start(j, state.spec->checkpoint_bytes, job.reader.remaining_bytes, now_s_);
-    if (is_restart && job.has_checkpoint && checkpoints_.take_time(state.spec->checkpoint_bytes)) {
+    if (is_restart && !is_resized && job.has_checkpoint && checkpoints_.take_time(state.spec->checkpoint_bytes)) {
         job.ready_s = kNever;  // until the checkpoint is read, and after a resize first written
         checkpoints_.begin_transfer(j, state.spec->checkpoint_bytes * (job.moves ? 2 : 1));
     }
@@ -191,8 +206,12 @@ void SimulationRun::start(std::uint32_t j, const Start& start) {
     plan_due_ = true;
 }
 
-void SimulationRun::stop_to_resize(std::uint32_t j) {
-    if (jobs_[j].state.running) stop_running(jobs_[j]);
+void SimulationRun::stop_to_resize(std::uint32_t j, const Start& start) {
+    const JobState& state = jobs_[j].state;
+    const bool has_begun = state.running && jobs_[j].ready_s <= now_s_;
+    jobs_[j].is_resized = has_begun && state.spec->resizable && goes_on(state, start);
+    if (state.running) stop_running(jobs_[j]);
+    if (jobs_[j].is_resized) return;
     jobs_[j].has_checkpoint = jobs_[j].moves = true;
     ++jobs_[j].state.preemptions;
     ++outcome_.jobs[j].preemptions;

@@ -5,7 +5,7 @@
 //
 //     larder    submit_s,duration_s,gpus and, in any order, any of name, tenant (or vc), model, gpu_type, gpus_min,
 //               gpus_max, priority, deadline_s (a point in time), service (best_effort, soft, strict), preemptible,
-//               opportunistic
+//               opportunistic, elastic
 //     tiresias  job_id,num_gpu,submit_time,iterations,model_name,duration,interval     (Tiresias, NSDI '19)
 //     chronus   the same with user, expect_time_list, expect_value_list, best_effort, job_type   (Chronus, SoCC '21)
 //     gavel     tab-separated: job type, command, ..., steps, arrival, GPUs            (Gavel, OSDI '20)
@@ -41,6 +41,7 @@ struct TraceJob {
     std::vector<ValueUntil> values;  // as in JobSpec
     bool preemptible = true;
     bool opportunistic = false;
+    bool elastic = false;  // JobSpec::resizable
 };
 
 struct Trace {

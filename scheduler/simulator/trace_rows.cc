@@ -109,6 +109,7 @@ constexpr std::array kLarderColumns{
     Column{"service", take<&TraceJob::service>},
     Column{"preemptible", take<&TraceJob::preemptible>},
     Column{"opportunistic", take<&TraceJob::opportunistic>},
+    Column{"elastic", take<&TraceJob::elastic>},
 };
 
 // The columns of Tiresias, and those that Chronus adds. expect_time_list holds times after the submission by which a

@@ -73,6 +73,7 @@ public:
         spec.service = job.service;
         spec.preemptible = job.preemptible;
         spec.opportunistic = job.opportunistic;
+        spec.resizable = job.elastic;
         if (job.deadline_s != kNever) {
             const auto moved = [&](double time_s) {
                 return spec.submit_s + (time_s - job.submit_s) * options_.duration_factor;

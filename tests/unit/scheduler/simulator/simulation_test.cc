@@ -287,6 +287,28 @@ ScenarioReport run_poisson_trace(std::string policy) {
     return std::move(*report);
 }
 
+// Two nodes of 8 GPUs. The first job has both, gives one up for the second job, and gets it back.
+TEST(Simulation, ResizableJobDoesNotRestartForOtherNodes) {
+    const auto run = [](bool is_resizable) {
+        SimulatedCluster cluster(16);
+        for (const double epochs : {100.0, 5.0}) {
+            JobSpec& job = cluster.add(epochs == 5 ? 1000 : 0, 8, epochs);
+            job.dataset = kNoDataset;
+            job.restart_s = 100;
+        }
+        cluster.workload.jobs[0].gpus_max = 16;
+        cluster.workload.jobs[0].resizable = is_resizable;
+        return cluster.run("las", 0, 1e12);
+    };
+    const SimulationOutcome restarts = run(false);
+    const SimulationOutcome goes_on = run(true);
+    EXPECT_EQ(restarts.jobs[0].preemptions, 2U);
+    EXPECT_EQ(goes_on.jobs[0].preemptions, 0U);
+    EXPECT_EQ(goes_on.jobs[1].finish_s, restarts.jobs[1].finish_s);
+    // 100 s on 8 GPUs, and 100 s on 16, are lost by restarts.
+    EXPECT_NEAR(restarts.jobs[0].finish_s - goes_on.jobs[0].finish_s, 150, 1);
+}
+
 // A change of the simulation's results must update these numbers.
 TEST(Simulation, ResultsAreTheSameOnEveryMachine) {
     const auto hash = [](const ScenarioReport& report) {

@@ -38,9 +38,9 @@ TEST(Trace, ReadsPhillyColumns) {
 TEST(Trace, ReadsAllLarderColumns) {
     const auto trace = parse(
         "name,submit_s,duration_s,gpus,tenant,model,gpu_type,gpus_min,gpus_max,priority,deadline_s,service,"
-        "preemptible\n"
-        "a,10,100,4,x,bert,h100,2,8,-3,500,strict,0\n"
-        "b,0,100,4,,,,,,,,best_effort,1\r\n");
+        "preemptible,elastic\n"
+        "a,10,100,4,x,bert,h100,2,8,-3,500,strict,0,1\n"
+        "b,0,100,4,,,,,,,,best_effort,1,0\r\n");
     ASSERT_TRUE(trace) << trace.error().message;
     const TraceJob& job = trace->jobs[1];  // unsorted rows are sorted by time
     EXPECT_EQ(job.name, "a");
@@ -52,6 +52,8 @@ TEST(Trace, ReadsAllLarderColumns) {
     EXPECT_EQ(job.deadline_s, 500);
     EXPECT_EQ(job.service, ServiceClass::strict_deadline);
     EXPECT_FALSE(job.preemptible);
+    EXPECT_TRUE(job.elastic);
+    EXPECT_FALSE(trace->jobs[0].elastic);
     EXPECT_EQ(trace->jobs[0].gpus_max, 4);
     EXPECT_EQ(trace->jobs[0].deadline_s, kNever);
 }
