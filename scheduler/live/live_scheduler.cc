@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "base/server/logging.h"
@@ -20,6 +21,14 @@ constexpr double kRetryDelay_s = 1;
 constexpr std::size_t kNodesPerChange = 100;
 constexpr std::size_t kNodeBytesPerChange = std::size_t{32} << 10;
 constexpr std::uint32_t kNoNode = std::numeric_limits<std::uint32_t>::max();
+
+// Returns f* with the GPUs that the job holds, as far as it was declared.
+std::optional<double> declared_rate(const JobRecord& job) {
+    const auto of_type = job.asked.ideal_by_type.find(job.held->gpu_type);
+    const auto declared = of_type != job.asked.ideal_by_type.end() ? of_type : job.asked.ideal_by_type.find("");
+    if (declared == job.asked.ideal_by_type.end()) return std::nullopt;
+    return declared->second * job.held->count / job.asked.gpus;
+}
 
 }  // namespace
 
@@ -64,7 +73,7 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
     for (const JobId id : queue_.active()) {
         JobRecord& job = queue_.job(id);
         if (!is_with_engine(job.phase)) continue;
-        sent_to_engine_[id] = {.attempt = job.attempt, .resize = job.resizes, .registered_gpus = job.held->count};
+        sent_to_engine_[id] = {.attempt = job.attempt, .resize = job.resizes};
         if (job.registered) register_job(job);
         // A start that is on record may have been carried out. So the engine must know of it before anything else.
         if (job.phase == Phase::starting) {
@@ -502,13 +511,11 @@ void LiveScheduler::tell_engine(std::uint64_t events) {
         if (is_new) sent = {.attempt = job.attempt};
         if (job.phase == Phase::starting && is_new) {
             register_job(job);
-            sent.registered_gpus = job.held->count;
+            sent.declared_for = job.held->count;
             engine_.start(engine_job(job));
         }
-        // What the job declared of its rate is for its GPUs.
-        if (job.phase == Phase::running && !job.next &&
-            std::exchange(sent.registered_gpus, job.held->count) != job.held->count) {
-            register_job(job);
+        if (job.phase == Phase::running && std::exchange(sent.declared_for, job.held->count) != job.held->count) {
+            declare_rate_again(job);
         }
         if (job.is_resizing && std::exchange(sent.resize, job.resizes) != job.resizes) {
             engine_.resize(engine_job(job));
@@ -545,15 +552,27 @@ void LiveScheduler::register_job(JobRecord& job) {
     } else if (job.dataset_bytes > 0 && std::isfinite(job.remaining_bytes())) {
         spec.epochs = std::max(1.0, job.remaining_bytes() / static_cast<double>(job.dataset_bytes));
     }
-    const auto declared = job.asked.ideal_by_type.find(job.held->gpu_type);
-    const auto any = job.asked.ideal_by_type.find("");
-    const auto ideal = declared != job.asked.ideal_by_type.end() ? declared : any;
-    if (ideal != job.asked.ideal_by_type.end()) {
-        spec.ideal_bytes_per_second = ideal->second * job.held->count / job.asked.gpus;
-    }
+    if (const auto rate = declared_rate(job)) spec.ideal_bytes_per_second = *rate;
     if (auto registered = cluster_.register_job(spec); !registered) {
         log_warn("could not register a job: its cache and bandwidth are planned from reports only",
                  {{"job", job.asked.name}, {"error", registered.error().message}});
+    }
+}
+
+void LiveScheduler::declare_rate_again(const JobRecord& job) {
+    const allocator::JobRegistration* const before = cluster_.registered(job.asked.name);
+    const auto rate = declared_rate(job);
+    if (before == nullptr || !before->by_scheduler || !rate || before->ideal_bytes_per_second == *rate) return;
+    allocator::JobRegistration spec = *before;
+    spec.ideal_bytes_per_second = *rate;
+    if (job.dataset_bytes > 0 && std::isfinite(job.remaining_bytes())) {
+        spec.epochs = std::max(1.0, job.remaining_bytes() / static_cast<double>(job.dataset_bytes));
+    }
+    auto changed = cluster_.remove_job(job.asked.name);
+    if (changed) changed = cluster_.register_job(spec);
+    if (!changed) {
+        log_warn("could not register the rate of a resized job: its cache and bandwidth are planned from reports only",
+                 {{"job", job.asked.name}, {"error", changed.error().message}});
     }
 }
 

@@ -110,7 +110,7 @@ private:
     struct SentToEngine {
         std::uint32_t attempt = 0;
         std::uint32_t resize = 0;
-        std::uint32_t registered_gpus = 0;  // with the allocator
+        std::uint32_t declared_for = 0;  // GPUs for which the allocator was told its rate; 0: unknown
         bool stop = false;
     };
 
@@ -139,6 +139,8 @@ private:
     // `events`: as in Engine::recorded().
     void tell_engine(std::uint64_t events);
     void register_job(JobRecord& job);
+    // Handles that the job runs with another number of GPUs: the rate that it declared is another one.
+    void declare_rate_again(const JobRecord& job);
     void remove_jobs_that_ended();
     void remove_lost_registrations();
     EngineJob engine_job(const JobRecord& job) const;

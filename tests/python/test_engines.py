@@ -856,6 +856,10 @@ def test_agent_that_lost_a_resize_is_told_again(elastic: Elastic) -> None:
     elastic.hold()
     elastic.submit_second()
     runs.until(lambda: (runs.attempt(elastic.job) / "resize").exists(), "the agent was not told")
+    first = elastic.nodes()[0]
+    assert f"resizes to  {first}\n" in runs.larder("job", "show", elastic.job)
+    why = runs.larder("job", "why", elastic.job)
+    assert f"and is to have 4 GPUs of {first} (0-3) without a restart" in why
     runs.kill_agent()
     (runs.attempt(elastic.job) / "resize").unlink()
     elastic.go_on()

@@ -378,6 +378,20 @@ TEST_F(Resize, GpuTimeCountsAllGpusThatTheJobMayUse) {
     EXPECT_EQ(job(id).state.attained_gpu_s - grown, 80) << "while it shrinks";
 }
 
+TEST_F(Resize, DeclaredRateIsThatOfTheGpusInForce) {
+    wanted["train"] = 4;
+    Submission asked = elastic("train");
+    asked.ideal_by_type = {{"", 5e4}};
+    const JobId id = submit_and_start(asked);
+    want(8);
+    EXPECT_EQ(cluster.registered("train")->ideal_bytes_per_second, 5e4);
+    answer(Kind::resized, id, 1);
+    EXPECT_EQ(cluster.registered("train")->ideal_bytes_per_second, 1e5);
+    restart();
+    tick();
+    EXPECT_EQ(cluster.registered("train")->ideal_bytes_per_second, 1e5);
+}
+
 // A policy that does not size jobs lets them grow into spare GPUs. The growth costs no restart, so it is worthwhile for
 // a job that is near its end.
 TEST_F(Resize, JobNearItsEndGrowsIfThatNeedsNoRestart) {
