@@ -81,6 +81,39 @@ TEST(LeaseLedger, LeaseLeavesWhatOtherNodesHoldAfterAnyChange) {
     }
 }
 
+TEST(LeaseLedger, RecordsCoverAllLeasesAndAddUpToTheRemote) {
+    constexpr double kBandwidth = 1000;
+    LeaseLedger ledger(kBandwidth, 0.5, kLease_ns);
+    std::map<std::string, RecordedRates> on_record;
+    std::mt19937_64 random(2);
+    std::int64_t now_ns = 0;
+    int full = 0;
+    for (int i = 0; i < 5000; ++i) {
+        now_ns += static_cast<std::int64_t>(random() % kSecond_ns);
+        const std::string node = "node-" + std::to_string(random() % 20);
+        if (const auto held = ledger.held(node); !held.empty()) ledger.applied(node, held.back().number);
+        std::vector<LeasedRate> wanted;
+        for (std::uint64_t job = random() % 3; job > 0; --job)
+            wanted.push_back({"x", static_cast<double>(random() % 200)});
+        ledger.lease(node, std::move(wanted), now_ns);
+        const LeaseLedger::Records records = ledger.to_record(node, now_ns);
+        for (const auto& [name, record] : records) {
+            on_record.erase(name);
+            if (record) on_record[name] = *record;
+        }
+        ledger.recorded(records, now_ns);
+        double sum = 0;
+        for (const auto& [name, record] : on_record) sum += record.bytes_per_second;
+        ASSERT_LE(sum, kBandwidth * (1 + 1e-6)) << "step " << i;
+        if (sum > 0.95 * kBandwidth) ++full;
+        for (const Lease& lease : ledger.held(node)) {
+            if (lease.rates.empty() || lease.expires_ns <= now_ns) continue;
+            ASSERT_LE(lease.in_force(), on_record[node].bytes_per_second) << "step " << i;
+        }
+    }
+    EXPECT_GT(full, 1000);
+}
+
 TEST(LeaseLedger, ExpiredLeasesOfSilentNodeCountOnceByTheirLargestFloor) {
     LeaseLedger ledger(100, 2, kLease_ns);
     std::int64_t now_ns = 0;
