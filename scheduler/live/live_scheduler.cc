@@ -552,7 +552,7 @@ void LiveScheduler::register_job(JobRecord& job) {
     } else if (job.dataset_bytes > 0 && std::isfinite(job.remaining_bytes())) {
         spec.epochs = std::max(1.0, job.remaining_bytes() / static_cast<double>(job.dataset_bytes));
     }
-    if (const auto rate = declared_rate(job)) spec.ideal_bytes_per_second = *rate;
+    if (const auto rate = declared_rate(job)) spec.ideal_bytes_per_second = rate;
     if (auto registered = cluster_.register_job(spec); !registered) {
         log_warn("could not register a job: its cache and bandwidth are planned from reports only",
                  {{"job", job.asked.name}, {"error", registered.error().message}});
@@ -562,9 +562,9 @@ void LiveScheduler::register_job(JobRecord& job) {
 void LiveScheduler::declare_rate_again(const JobRecord& job) {
     const allocator::JobRegistration* const before = cluster_.registered(job.asked.name);
     const auto rate = declared_rate(job);
-    if (before == nullptr || !before->by_scheduler || !rate || before->ideal_bytes_per_second == *rate) return;
+    if (before == nullptr || !before->by_scheduler || !rate || before->ideal_bytes_per_second == rate) return;
     allocator::JobRegistration spec = *before;
-    spec.ideal_bytes_per_second = *rate;
+    spec.ideal_bytes_per_second = rate;
     if (job.dataset_bytes > 0 && std::isfinite(job.remaining_bytes())) {
         spec.epochs = std::max(1.0, job.remaining_bytes() / static_cast<double>(job.dataset_bytes));
     }
