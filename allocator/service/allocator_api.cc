@@ -36,6 +36,9 @@ constexpr std::int64_t kHandover_ns = 5'000'000'000;
 // disk, a stopped process or a busy machine.
 constexpr std::int64_t kPause_ns = 500'000'000;
 
+// A node's first report waits so long at most for a plan that has the node.
+constexpr std::int64_t kFirstPlan_ns = 1'000'000'000;
+
 constexpr std::uint64_t kWaitMax_s = 60;
 constexpr std::uint64_t kStatusMin_ms = 100;
 constexpr std::uint64_t kStatusMax_ms = 3'600'000;
@@ -144,6 +147,10 @@ std::span<const AllocatorApi::Route> AllocatorApi::routes() {
     return kRoutes;
 }
 
+const AllocatorApi::Route* AllocatorApi::node_plan_route() {
+    return &*std::ranges::find(routes(), &AllocatorApi::get_node_plan, &Route::answer);
+}
+
 std::optional<HttpResponse> AllocatorApi::get_index(const Asked&) {
     json::array list;
     const auto add = [&](const auto& route) {
@@ -179,19 +186,26 @@ void AllocatorApi::find_and_answer(const HttpRequest& request, const HttpRespond
             continue;
         }
         if (auto read = read_query(route, request, asked); !read) return respond(http_error(read.error()));
-        if (auto answer = (this->*route.answer)(asked)) {
-            auto undo = std::exchange(undo_, {});
-            if (!route.changes_settings && !undo) return respond(std::move(*answer));
-            return answer_when_durable(std::move(*answer), respond, std::move(undo));
-        }
-        const std::int64_t until_ns = clock_.now_ns() + static_cast<std::int64_t>(asked.wait_s) * 1'000'000'000;
+        if (auto answer = (this->*route.answer)(asked)) return respond_to(route, std::move(*answer), respond);
         auto gone = std::make_shared<bool>(false);
         if (request.on_gone) request.on_gone([gone] { *gone = true; });
+        if (auto node = std::exchange(unplanned_, {}); !node.empty()) {
+            waiting_.push_back({.request = {},
+                                .respond = respond,
+                                .route = node_plan_route(),
+                                .name = std::move(node),
+                                .protocol = asked.protocol,
+                                .until_ns = clock_.now_ns() + kFirstPlan_ns,
+                                .gone = std::move(gone)});
+            return;
+        }
+        const std::int64_t until_ns = clock_.now_ns() + static_cast<std::int64_t>(asked.wait_s) * 1'000'000'000;
         waiting_.push_back({.request = request,
                             .respond = respond,
                             .route = &route,
                             .name = asked.name,
                             .after = asked.after,
+                            .protocol = asked.protocol,
                             .until_ns = until_ns,
                             .gone = std::move(gone)});
         return;
@@ -227,6 +241,12 @@ bool AllocatorApi::answer_by_extension(const HttpRequest& request, const HttpRes
     return false;
 }
 
+void AllocatorApi::respond_to(const Route& route, HttpResponse answer, const HttpRespond& respond) {
+    auto undo = std::exchange(undo_, {});
+    if (!route.changes_settings && !undo) return respond(std::move(answer));
+    answer_when_durable(std::move(answer), respond, std::move(undo));
+}
+
 void AllocatorApi::answer_when_durable(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo) {
     if (!when_durable_ || answer.status >= 400) return respond(std::move(answer));
     when_durable_([this, answer = std::move(answer), respond, undo = std::move(undo)](const Result<void>& saved) {
@@ -245,9 +265,10 @@ void AllocatorApi::answer_waiting(bool all) {
         const Asked asked{.http = waiting.request,
                           .name = waiting.name,
                           .after = waiting.after,
+                          .protocol = waiting.protocol,
                           .may_wait = !all && now_ns < waiting.until_ns};
         auto answer = (this->*waiting.route->answer)(asked);
-        if (answer) waiting.respond(std::move(*answer));
+        if (answer) respond_to(*waiting.route, std::move(*answer), waiting.respond);
         return answer.has_value();
     });
 }
@@ -305,11 +326,18 @@ std::optional<HttpResponse> AllocatorApi::post_report(const Asked& asked) {
         return http_error(taken.error());
     }
     ++counts_.reports_taken;
-    if (auto made = replan(!cluster_.planned_index(node)); !made) return http_error(made.error());
+    if (auto made = replan(false); !made) return http_error(made.error());
+    if (!cluster_.planned_index(node)) {
+        // The first reports of many nodes, as after a change of leader, share the next plan.
+        plan_is_due_ = true;
+        unplanned_ = std::move(node);
+        return std::nullopt;
+    }
     return node_plan(node, asked.protocol);
 }
 
 std::optional<HttpResponse> AllocatorApi::get_node_plan(const Asked& asked) {
+    if (asked.may_wait && !cluster_.planned_index(asked.name)) return std::nullopt;
     return node_plan(asked.name, asked.protocol);
 }
 

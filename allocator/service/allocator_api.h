@@ -84,6 +84,7 @@ private:
         const Route* route = nullptr;
         std::string name;
         std::optional<std::uint64_t> after;
+        unsigned protocol = 1;
         std::int64_t until_ns = 0;
         std::shared_ptr<bool> gone;  // true: its client has left
     };
@@ -93,6 +94,8 @@ private:
     void find_and_answer(const HttpRequest& request, const HttpRespond& respond);
     // Returns false if the extension has no such route; `allowed` then lists the methods it has for that path.
     bool answer_by_extension(const HttpRequest& request, const HttpRespond& respond, std::string& allowed);
+    static const Route* node_plan_route();
+    void respond_to(const Route& route, HttpResponse answer, const HttpRespond& respond);
     // Answers once the setting or the floor is durable. If it cannot be saved, undoes it and answers with the error.
     void answer_when_durable(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo);
     // Answers the waiting requests that have a new answer or whose time is over; if `all`, all of them.
@@ -148,6 +151,7 @@ private:
     Observed observed_;
     ServiceCounts counts_;
     std::vector<Waiting> waiting_;
+    std::string unplanned_;  // set by post_report() if the node waits for the next plan
     EventStreams streams_;
     Extension* extension_ = nullptr;
     WhenDurable when_durable_;           // may be empty

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <string>
+#include <vector>
 
 #include "allocator/protocol/codec.h"
 #include "base/server/json_text.h"
@@ -178,7 +179,10 @@ TEST_F(AllocatorApiTest, MeasuredRateOfAJobLeavesOutAnotherUsersJobOfItsName) {
 // Each reading advances the clock by a millisecond, so a plan takes a millisecond.
 class SlowClock final : public Clock {
 public:
-    std::int64_t now_ns() const override { return now_ns_ += 1'000'000; }
+    std::int64_t now_ns() const override { return now_ns_ += step_ns; }
+    void advance_ns(std::int64_t by_ns) { now_ns_ += by_ns; }
+
+    std::int64_t step_ns = 1'000'000;
 
 private:
     mutable std::int64_t now_ns_ = 0;
@@ -213,6 +217,44 @@ TEST_F(AllocatorApiTest, RegistrationIsPlannedAtNextTick) {
     busy.handle(request("POST", {"v1", "jobs"}, R"({"name":"vision","weight":3})"), [](const auto&) {});
     for (int i = 0; i < 10; ++i) busy.tick();
     EXPECT_EQ(cluster.planned_state().jobs.at(0).weight, 3);
+}
+
+TEST(AllocatorPlans, ManyNewNodesShareOneAfterASlowOne) {
+    constexpr int kNodes = 50;
+    SlowClock clock;
+    Cluster cluster({.remote_bytes_per_second = 1e9});
+    AllocatorApi api(cluster, clock);
+    std::vector<HttpResponse> answers(kNodes);
+    const auto report = [&](int n) {
+        HttpRequest request;
+        request.method = "POST";
+        request.path = {"v1", "reports"};
+        request.body = json::serialize(to_json(report_of("n" + std::to_string(n))));
+        request.is_operator = true;
+        answers[n].status = 0;
+        api.handle(request, [&, n](HttpResponse response) { answers[n] = std::move(response); });
+    };
+    clock.step_ns = kSecond_ns / 10;
+    report(0);
+    clock.step_ns = 0;
+    const std::uint64_t first_plan = cluster.plan_number();
+    for (int n = 1; n < kNodes; ++n) report(n);
+    api.tick();
+    EXPECT_EQ(answers[0].status, 200u);
+    EXPECT_EQ(answers[1].status, 0u);
+    EXPECT_EQ(cluster.plan_number(), first_plan);
+    clock.advance_ns(kSecond_ns / 2);
+    api.tick();
+    EXPECT_EQ(cluster.plan_number(), first_plan + 1);
+    double rates = 0;
+    for (const HttpResponse& answer : answers) {
+        ASSERT_EQ(answer.status, 200u);
+        const auto part = read_node_plan(json::parse(answer.body).as_object(), "", 0);
+        ASSERT_TRUE(part) << part.error().message;
+        EXPECT_EQ(part->lease.rates.size(), 1u);
+        rates += part->lease.sum();
+    }
+    EXPECT_LE(rates, 1e9 * (1 + 1e-9));
 }
 
 // A stopped process, a busy machine or a slow disk keeps the allocator from reading reports. The first request after
