@@ -384,7 +384,7 @@ std::optional<HttpResponse> AllocatorApi::get_metrics(const Asked&) {
     const std::int64_t now_ns = clock_.now_ns();
     std::string text = metrics_text(view(), cluster_, events_, counts_, now_ns, now_ns - started_ns_);
     if (extension_ != nullptr) text += extension_->metrics_text();
-    return HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = std::move(text)};
+    return HttpResponse{.content_type = kMetricsType, .body = std::move(text)};
 }
 
 // --- reads

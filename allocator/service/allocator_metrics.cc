@@ -21,8 +21,15 @@ double seconds(std::int64_t duration_ns) {
     return static_cast<double>(std::max<std::int64_t>(0, duration_ns)) / 1e9;
 }
 
+prometheus::MetricFamily leads(bool leads) {
+    return metric_gauge("larder_allocator_leads", "1 if this allocator serves, 0 if it stands by for another one")
+        .add({}, leads ? 1 : 0)
+        .take();
+}
+
 void add_service(Families& families, const Cluster& cluster, const EventLog& events, const ServiceCounts& counts,
                  std::int64_t now_ns, std::int64_t uptime_ns) {
+    families.push_back(leads(true));
     families.push_back(metric_gauge("larder_allocator_uptime_seconds", "Seconds since the allocator started")
                            .add({}, seconds(uptime_ns))
                            .take());
@@ -171,6 +178,10 @@ std::string metrics_text(const ClusterView& view, const Cluster& cluster, const 
     add_datasets(families, view.datasets);
     add_jobs(families, view.jobs);
     return metrics_text_of(std::move(families));
+}
+
+std::string standby_metrics_text() {
+    return metrics_text_of({leads(false)});
 }
 
 }  // namespace larder::allocator

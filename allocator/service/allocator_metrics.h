@@ -26,8 +26,12 @@ struct ServiceCounts {
     double plans_s = 0;
 };
 
-// Returns metrics in Prometheus' text format.
+inline constexpr const char* kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
+
+// Returns metrics in Prometheus' text format, kMetricsType.
 std::string metrics_text(const ClusterView& view, const Cluster& cluster, const EventLog& events,
                          const ServiceCounts& counts, std::int64_t now_ns, std::int64_t uptime_ns);
+// Returns the metrics of an allocator that stands by.
+std::string standby_metrics_text();
 
 }  // namespace larder::allocator

@@ -14,11 +14,13 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "allocator/service/allocator_api.h"
+#include "allocator/service/allocator_metrics.h"
 #include "allocator/service/leadership.h"
 #include "allocator/service/state_store.h"
 #include "allocator/service/ticks.h"
@@ -73,6 +75,10 @@ Result<std::unique_ptr<StateStore>> open_and_restore(const AllocatorConfig& conf
                                     {"pins", found.pins.size()},
                                     {"nodes", found.nodes.size()}});
     return store;
+}
+
+bool is_for(const HttpRequest& request, std::string_view path) {
+    return request.path.size() == 1 && request.path.front() == path;
 }
 
 // Empty without a fence.
@@ -347,14 +353,16 @@ private:
         if (!tls) return std::unexpected(tls.error());
         // Refused before their bodies are read: over TCP nobody has been asked for a token yet.
         const auto admit = [this](const HttpRequest& request) -> std::optional<HttpResponse> {
-            // A machine that stands by is well.
-            if (request.path == std::vector<std::string>{"healthz"}) return std::nullopt;
+            // A machine that stands by is well, and whoever watches it can tell.
+            if (is_for(request, "healthz") || is_for(request, "metrics")) return std::nullopt;
             return not_leading(request.peer ? leadership_->leader() : "");
         };
         HttpServer http(
             context_,
-            [](const HttpRequest&, const HttpRespond& respond) {
-                respond({.content_type = "text/plain", .body = "ok\n"});
+            [](const HttpRequest& request, const HttpRespond& respond) {
+                const bool is_health = is_for(request, "healthz");
+                respond({.content_type = is_health ? "text/plain" : kMetricsType,
+                         .body = is_health ? "ok\n" : standby_metrics_text()});
             },
             http_options(config_.limits, admit));
         if (const auto port = listen(http, config_, *tls); !port) return std::unexpected(port.error());

@@ -71,8 +71,8 @@ struct ServeOptions {
     std::function<void()> stopping;
 };
 
-// Serves until SIGTERM or SIGINT. One of several allocators stands by until it leads: meanwhile it answers GET
-// /healthz, and everything else with 421.
+// Serves until SIGTERM or SIGINT. One of several allocators stands by until it leads: meanwhile it answers /healthz and
+// /metrics, and everything else with 421.
 Result<void> serve(const ServeOptions& options);
 
 }  // namespace larder::allocator

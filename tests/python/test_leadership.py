@@ -139,6 +139,8 @@ def test_one_leads_and_the_others_name_it(allocators: Allocators) -> None:
         allocators.until(lambda number=number: allocators.ask(number, "GET", "/healthz"), "does not listen")
         health = allocators.ask(number, "GET", "/healthz")
         assert health is not None and (health.status, health.body) == (200, b"ok\n")
+        metrics = allocators.ask(number, "GET", "/metrics")
+        assert metrics is not None and metrics.body.endswith(b"\nlarder_allocator_leads 0\n")
         # It may have begun to listen before it heard of the leader.
         allocators.until(lambda number=number: allocators.names_leader(number), "no leader")
         assert allocators.ask(number, "POST", "/v1/jobs", {"name": "vision"}).status == 421
@@ -420,6 +422,7 @@ def test_user_of_etcd_leads_whatever_happens_to_its_tokens(larder_bin: pathlib.P
         password.chmod(0o644)
         allocators.start(2)
         allocators.until(lambda: "can be read or changed by others" in allocators.log(2).read_text(), "not refused")
+        password.chmod(0o640)
         admin("--user", "root:root", "auth", "disable")
         registers("without-users")
         names = {job["name"] for job in allocators.larder("job", "list")["jobs"]}

@@ -26,6 +26,7 @@ protected:
 TEST_F(AllocatorMetrics, EmptyClusterShowsOnlyServiceMetrics) {
     const std::string text = metrics();
     EXPECT_THAT(text, HasSubstr("larder_allocator_uptime_seconds 0\n"));
+    EXPECT_THAT(text, HasSubstr("larder_allocator_leads 1\n"));
     EXPECT_THAT(text, HasSubstr("larder_remote_bytes_per_second 1000000000\n"));
     EXPECT_THAT(text, Not(HasSubstr("larder_plan_job")));
     EXPECT_THAT(text, Not(HasSubstr("larder_plan_node")));
