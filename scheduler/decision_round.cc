@@ -65,8 +65,11 @@ void DecisionRound::choose(const Decision& decision) {
 void DecisionRound::choose_one(const Decision& decision, const Want& want) {
     if (fates_[want.job] != Fate::not_wanted) return;
     const JobState& job = *jobs_[want.job];
-    const std::uint32_t allowed = quotas_.allowed(*job.spec, want.gpus);
-    const std::uint32_t gpus = want.packed_with && allowed < want.gpus ? 0 : allowed;
+    const bool may_not_grow =
+        job.running && job.resizing && (want.gpu_type == kAnyGpuType || want.gpu_type == job.gpu_type);
+    const std::uint32_t wanted = may_not_grow ? std::min(want.gpus, job.gpus) : want.gpus;
+    const std::uint32_t allowed = quotas_.allowed(*job.spec, wanted);
+    const std::uint32_t gpus = want.packed_with && allowed < wanted ? 0 : allowed;
     if (gpus == 0) {
         fates_[want.job] = Fate::over_quota;
         return;
@@ -363,12 +366,16 @@ bool DecisionRound::place(const Pending& pending, Actions& actions) {
     const PlaceRequest place_request = request(want.job, pending.gpus, pending.gpu_type, want.opportunistic);
     const JobState& job = *jobs_[want.job];
     if (is_stopped_[want.job] && job.gpu_type == pending.gpu_type && job.opportunistic == want.opportunistic) {
-        Placement wanted = resized(want.job, pending.gpus, pending.gpus);
-        if (!wanted.empty() && put_back(place_request, wanted, held_before_[want.job])) {
-            if (places_) places_->start({.job = want.job, .gpus = pending.gpus, .gpu_type = job.gpu_type}, wanted);
-            start(pending, std::move(wanted), actions);
+        Placement wanted = resized(want.job, std::min(pending.gpus, job.gpus + 1), pending.gpus);
+        Pending resize = pending;
+        resize.gpus = gpu_count(wanted);
+        const PlaceRequest resize_request = request(want.job, resize.gpus, resize.gpu_type, want.opportunistic);
+        if (!wanted.empty() && put_back(resize_request, wanted, held_before_[want.job])) {
+            if (places_) places_->start({.job = want.job, .gpus = resize.gpus, .gpu_type = job.gpu_type}, wanted);
+            start(resize, std::move(wanted), actions);
             return true;
         }
+        if (keeps_size(pending)) return true;
     }
     auto placed = placer_.place(place_request);
     if (!placed) return false;
@@ -379,6 +386,18 @@ bool DecisionRound::place(const Pending& pending, Actions& actions) {
         placed->placement = best_place(gang, place_request, std::move(placed->placement));
     }
     start(pending, std::move(placed->placement), actions);
+    return true;
+}
+
+// Puts a stopped job that only a restart would let grow back on its GPUs, unless that gains more than it costs. The
+// policy counted on a resize.
+bool DecisionRound::keeps_size(const Pending& pending) {
+    const std::uint32_t j = pending.want->job;
+    const JobState& job = *jobs_[j];
+    if (!job.spec->resizable || pending.gpus <= job.gpus) return false;
+    const Growing grown{.job = j, .gpu_type = pending.gpu_type, .gpus = pending.gpus};
+    if (is_growth_worthwhile(grown, job.gpus, 1, false, kNever) || !restore_stopped(j)) return false;
+    std::erase(stopped_, j);
     return true;
 }
 
@@ -562,12 +581,6 @@ Placement part_of(Placement placement, std::uint32_t gpus) {
     return part;
 }
 
-std::uint32_t count_of(const Placement& placement) {
-    std::uint32_t gpus = 0;
-    for (const NodeGpus& share : placement) gpus += share.count();
-    return gpus;
-}
-
 }  // namespace
 
 // Returns at most `most` GPUs with which the running job goes on without a restart: it keeps its first node, and gives
@@ -577,33 +590,35 @@ Placement DecisionRound::resized(std::uint32_t j, std::uint32_t least, std::uint
     const bool may_resize = job.spec->resizable && job.spec->shape.is_free() && input_.cluster != nullptr;
     if (!may_resize || job.packed_with != nullptr || job.placement.empty()) return {};
     Placement placement = job.placement;
-    while (placement.size() > 1 && count_of(placement) > most) placement.pop_back();
+    while (placement.size() > 1 && gpu_count(placement) > most) placement.pop_back();
     if (most > job.gpus && !job.resizing) add_nodes(placement, job.gpu_type, most - job.gpus);
-    const std::uint32_t gpus = count_of(placement);
+    const std::uint32_t gpus = gpu_count(placement);
     return gpus >= least && gpus <= most ? placement : Placement();
 }
 
 // Adds free GPUs of nodes that the placement lacks, at most as many on each as on the first node.
 void DecisionRound::add_nodes(Placement& placement, std::uint32_t gpu_type, std::uint32_t gpus) const {
+    const std::vector<GpuNode>& nodes = input_.cluster->nodes;
+    std::vector<bool> is_used(nodes.size());
+    for (const NodeGpus& share : placement) is_used[share.node] = true;
+    std::vector<NodeGpus> free;  // the fullest nodes first
+    for (std::uint32_t n = 0; n < nodes.size(); ++n) {
+        if (nodes[n].gpu_type != gpu_type || is_used[n]) continue;
+        const NodeGpus share{.node = n, .gpus = placer_.free_on(n)};
+        if (share.gpus != 0) free.push_back(share);
+    }
+    std::ranges::stable_sort(free, {}, &NodeGpus::count);
     const std::uint32_t most_on_node = placement.front().count();
-    while (gpus > 0) {
+    while (gpus > 0 && !free.empty()) {
         const std::uint32_t wanted = std::min(gpus, most_on_node);
-        NodeGpus best;
-        for (std::uint32_t n = 0; n < input_.cluster->nodes.size(); ++n) {
-            const bool is_of_type = input_.cluster->nodes[n].gpu_type == gpu_type;
-            if (!is_of_type || std::ranges::find(placement, n, &NodeGpus::node) != placement.end()) continue;
-            const NodeGpus free{.node = n, .gpus = placer_.free_on(n)};
-            const bool fits = free.count() >= wanted;
-            const bool best_fits = best.count() >= wanted;
-            // The fullest node that has enough, else the emptiest.
-            const bool is_better =
-                fits != best_fits ? fits : (free.count() < best.count()) == fits && free.count() != best.count();
-            if (is_better) best = free;
-        }
-        if (best.gpus == 0) return;
-        while (best.count() > wanted) best.gpus &= best.gpus - 1;
-        gpus -= best.count();
-        placement.push_back(best);
+        // The fullest node that has enough, else the emptiest.
+        const std::uint32_t least = std::min(wanted, free.back().count());
+        const auto best = std::ranges::lower_bound(free, least, {}, &NodeGpus::count);
+        NodeGpus share = *best;
+        free.erase(best);
+        while (share.count() > wanted) share.gpus &= share.gpus - 1;
+        gpus -= share.count();
+        placement.push_back(share);
     }
 }
 
@@ -615,8 +630,11 @@ void DecisionRound::keep_grown(Actions& actions) {
         std::uint32_t more =
             std::min({room_.left(job.gpu_type), quotas_.left(job.spec->tenant), job.gpus - grown.gpus});
         if (claims) more = std::min(more, room_.claim_left(*job.spec, job.gpu_type));
+        if (grown.gpus + more < job.gpus) {
+            const std::uint32_t kept = shrink(grown.job, grown.gpus, grown.gpus + more, actions);
+            more = std::max(kept, grown.gpus) - grown.gpus;
+        }
         take(*job.spec, job.gpu_type, more, claims);
-        if (grown.gpus + more < job.gpus) shrink(grown.job, grown.gpus, grown.gpus + more, actions);
     }
 }
 
@@ -633,18 +651,19 @@ bool DecisionRound::shrink_grown(Actions& actions) {
     return !shrunk_.empty();
 }
 
-// Leaves the job `gpus` GPUs, or fewer, but not below `least`, if that spares it a restart.
-void DecisionRound::shrink(std::uint32_t j, std::uint32_t least, std::uint32_t gpus, Actions& actions) {
+// Leaves the job `gpus` GPUs, or fewer, but not below `least`, if that spares it a restart. Returns how many; 0: the
+// job has no place.
+std::uint32_t DecisionRound::shrink(std::uint32_t j, std::uint32_t least, std::uint32_t gpus, Actions& actions) {
     const JobState& job = *jobs_[j];
     stop(j);
     Placement placement = resized(j, least, gpus);
     if (placement.empty()) placement = part_of(job.placement, gpus);
-    gpus = count_of(placement);
+    gpus = gpu_count(placement);
     const PlaceRequest place_request = request(j, gpus, job.gpu_type, job.opportunistic);
     if (!put_back(place_request, placement, held_before_[j])) {  // one of its nodes is lost or drained
         auto placed = placer_.place(place_request);
         fates_[j] = Fate::unplaced;
-        if (!placed) return;
+        if (!placed) return 0;
         for (const JobId evicted : placed->evicted) evict(evicted, actions);
         placement = std::move(placed->placement);
     }
@@ -655,6 +674,7 @@ void DecisionRound::shrink(std::uint32_t j, std::uint32_t least, std::uint32_t g
                               .opportunistic = job.opportunistic,
                               .placement = std::move(placement),
                               .packed_with = std::nullopt});
+    return gpus;
 }
 
 // Gives shrunk jobs their GPUs back if the gang did not take them.
@@ -718,8 +738,8 @@ double DecisionRound::room_lasts_until_s() const {
     return until_s;
 }
 
-// True if growing gains more than its restarts cost. A running job restarts to grow, and any job restarts once more if
-// waiting jobs need the room before it ends. A job that goes on with more GPUs never restarts.
+// True if growing gains more than its changes cost. A running job restarts to grow, or is resized, and any job is
+// changed once more if waiting jobs need the room before it ends.
 bool DecisionRound::is_growth_worthwhile(const Growing& grown, std::uint32_t gpus_before, std::size_t nodes,
                                          bool goes_on, double horizon_s) const {
     const JobState& job = *jobs_[grown.job];
@@ -728,9 +748,10 @@ bool DecisionRound::is_growth_worthwhile(const Growing& grown, std::uint32_t gpu
                          consolidation(*job.spec, static_cast<std::uint32_t>(nodes), 1);
     if (before <= 0) return after > 0;
     const double end_s = job.remaining_bytes / before;
-    const int restarts = goes_on ? 0 : (job.running ? 1 : 0) + (horizon_s < end_s ? 1 : 0);
-    return gain_exceeds_restarts(before, after, std::min(end_s, horizon_s),
-                                 std::max(job.spec->restart_s, kRestartLeast_s), restarts);
+    const int changes = (job.running ? 1 : 0) + (horizon_s < end_s ? 1 : 0);
+    const double change_s =
+        goes_on ? kResizePart * job.spec->restart_s : std::max(job.spec->restart_s, kRestartLeast_s);
+    return gain_exceeds_restarts(before, after, std::min(end_s, horizon_s), change_s, changes);
 }
 
 void DecisionRound::grow_into_spare_gpus(Actions& actions) {
@@ -760,7 +781,7 @@ void DecisionRound::grow(const Growing& grown, double horizon_s, Actions& action
               std::min({grown.gpus - before, quotas_.left(job.spec->tenant), room_.claim_left(*job.spec, to.gpu_type)});
     if (to.gpus == before) return;
     Placement wider = runs ? resized(j, before + 1, to.gpus) : Placement();
-    if (!wider.empty()) to.gpus = count_of(wider);
+    if (!wider.empty()) to.gpus = gpu_count(wider);
     bool goes_on = !wider.empty();
     if (!is_growth_worthwhile(to, before, 1, goes_on, horizon_s)) return;
     const std::vector<HeldCell> held = placer_.cells_of(input_.ids[j]);

@@ -78,6 +78,7 @@ private:
     void set_leases(const Decision& decision, Actions& actions) const;
     PlaceRequest request(std::uint32_t j, std::uint32_t gpus, std::uint32_t type, bool opportunistic) const;
     bool place(const Pending& pending, Actions& actions);
+    bool keeps_size(const Pending& pending);
     Placement best_place(const Gang& gang, const PlaceRequest& place_request, Placement usual);
     bool pack(const Pending& pending, Actions& actions);
     void start(const Pending& pending, Placement placement, Actions& actions);
@@ -96,7 +97,7 @@ private:
     // Elastic jobs.
     void keep_grown(Actions& actions);
     bool shrink_grown(Actions& actions);
-    void shrink(std::uint32_t j, std::uint32_t least, std::uint32_t gpus, Actions& actions);
+    std::uint32_t shrink(std::uint32_t j, std::uint32_t least, std::uint32_t gpus, Actions& actions);
     Placement resized(std::uint32_t j, std::uint32_t least, std::uint32_t most) const;
     void add_nodes(Placement& placement, std::uint32_t gpu_type, std::uint32_t gpus) const;
     void restore_shrunk(Actions& actions);

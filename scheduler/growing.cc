@@ -54,9 +54,9 @@ void grow(const Snapshot& snapshot, std::span<std::uint32_t> left, std::vector<G
         if (!job.running || growing.gpus <= job.gpus) continue;
         const double before = expected_rate(snapshot, job, job.gpu_type, job.gpus);
         const double after = expected_rate(snapshot, job, job.gpu_type, growing.gpus);
-        if (gain_exceeds_restarts(before, after, job.remaining_bytes / before, job.spec->restart_s,
-                                  job.spec->resizable ? 0 : 1))
-            continue;
+        const double change_s = (job.spec->resizable ? kResizePart : 1) * job.spec->restart_s;
+        const bool is_worthwhile = gain_exceeds_restarts(before, after, job.remaining_bytes / before, change_s, 1);
+        if (is_worthwhile && !job.resizing) continue;
         left[growing.gpu_type] += growing.gpus - job.gpus;
         growing.gpus = job.gpus;
     }

@@ -37,7 +37,7 @@ struct JobState {
     std::uint32_t gpu_type = 0;
     bool opportunistic = false;  // on GPUs that it has no claim to
     Placement placement;
-    bool resizing = false;  // its GPUs are being changed: until that is done it may shrink, but not grow
+    bool resizing = false;  // a resize is under way, or growth was refused lately: the job may shrink, but not grow
     double started_s = 0;
     double rate_bytes_per_second = 0;       // by the plan in force
     const JobState* packed_with = nullptr;  // the job whose GPUs it shares; null: none

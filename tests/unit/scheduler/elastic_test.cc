@@ -158,12 +158,78 @@ TEST_P(Resizable, GivesUpWholeTasksForAGang) {
     EXPECT_THAT(gpus_by_node(), ElementsAre(std::pair(0U, 2U))) << "though it might keep a third GPU";
 }
 
+TEST_P(Resizable, GrowsNoMoreIfThatGainsLessThanPartOfADeclaredRestart) {
+    add_resizable(100).restart_s = 500;
+    EXPECT_THAT(step().stops, IsEmpty());
+}
+
+TEST_P(Resizable, TaskThatCannotStayWholeLeavesItsRoomToOthers) {
+    world_.tenants[0].gpu_quota = 15;
+    add_resizable();
+    step();
+    world_.pass(1000);
+    JobSpec& second = world_.add(12, tests::work_bytes(12, 1e6));
+    second.gpus_max = 13;
+    step();
+    EXPECT_EQ(world_.states[0].gpus, 2U) << "though the quota has room for 4";
+    EXPECT_EQ(world_.states[1].gpus, 13U);
+}
+
 INSTANTIATE_TEST_SUITE_P(Policies, Resizable, testing::ValuesIn(policies_that_do_not_size_jobs()),
                          [](const auto& tested) {
                              std::string name(tested.param);
                              std::erase(name, '-');
                              return name;
                          });
+
+class ResizableUnderGandiva : public testing::Test {
+protected:
+    // Adds a job of 4 to 8 GPUs that has run for a while on 4 GPUs of the first node.
+    void add_resizable() {
+        JobSpec& spec = world_.add(4, tests::work_bytes(4, 1e6));
+        step();
+        EXPECT_EQ(world_.states[0].gpus, 4U);
+        spec.gpus_max = 8;
+        spec.resizable = true;
+        world_.pass(1000);
+    }
+    void ends_in(double seconds) { world_.states[0].remaining_bytes = tests::work_bytes(4, seconds); }
+    Actions step() {
+        const auto actions = world_.step(*policy_);
+        EXPECT_TRUE(actions) << actions.error().message;
+        return actions ? *actions : Actions{};
+    }
+    World world_{1};
+    std::unique_ptr<Policy> policy_ = std::move(*make_policy("gandiva", {}));
+};
+
+TEST_F(ResizableUnderGandiva, RestartsToGrowOnItsOwnNodeOnlyIfThatGainsMore) {
+    add_resizable();
+    ends_in(10);
+    EXPECT_THAT(step().stops, IsEmpty());
+    world_.pass(1);
+    EXPECT_THAT(step().stops, IsEmpty()) << "its GPUs are still its own";
+    ends_in(1e6);
+    world_.pass(1000);
+    EXPECT_THAT(step().stops, ElementsAre(0));
+    EXPECT_EQ(world_.states[0].gpus, 8U);
+}
+
+TEST_F(ResizableUnderGandiva, GrowsByTasksOnOtherNodesThoughItEndsSoon) {
+    world_ = World(2);
+    add_resizable();
+    ends_in(10);
+    step();
+    EXPECT_EQ(world_.states[0].gpus, 8U);
+    EXPECT_EQ(world_.states[0].placement.size(), 2U);
+}
+
+TEST_F(ResizableUnderGandiva, DoesNotGrowWhileItIsResized) {
+    world_ = World(2);
+    add_resizable();
+    world_.states[0].resizing = true;
+    EXPECT_THAT(step().stops, IsEmpty());
+}
 
 // A small trace, run to its end: it ends sooner with elastic jobs than with the same jobs rigid, and every job ends.
 TEST_P(Elastic, TraceEndsSoonerThanWithRigidJobs) {
