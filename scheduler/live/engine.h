@@ -89,8 +89,8 @@ public:
     // Asks an attempt to end, and kills it after its grace period. An attempt that has not begun will never begin.
     // Idempotent.
     virtual void stop(JobId job, std::uint32_t attempt) = 0;
-    // True if running attempts of elastic jobs can be resized at present.
-    virtual bool can_resize() const { return false; }
+    // Tells if running attempts of elastic jobs can be resized; nullopt: not known yet.
+    virtual std::optional<bool> can_resize() const { return false; }
     // Lets a running attempt go on with the nodes of `job`, which has a higher resize number than before. Either nodes
     // were added or nodes were removed. A task that stays keeps its node, its GPUs and its environment. Tasks on new
     // nodes start with the environment and the ranks of `job`. Tasks on nodes that were removed are asked to end, and

@@ -110,11 +110,17 @@ struct JobRecord {
     std::optional<Allotment> last;  // what it held when it was last stopped
     // The last attempt's, if the cluster manager tells them. GPU numbers of `held` are then Larder's own.
     std::vector<GrantedDevices> devices;
+    bool is_resizable = false;  // the engine could resize its attempt when it last told
     std::uint32_t resizes = 0;  // number of the attempt's last resize; 0: none
-    bool is_resizing = false;  // that resize is on record and told to the engine; until then, others use GPUs of `next`
-    double resize_s = 0;       // when it began
-    double last_ideal = 0;     // f* with the GPUs of its last run; 0: unknown
-    bool registered = false;   // by us, with the allocator
+    // True from the begin of that resize until its answer. Before, a resize waits until others have left `next`.
+    bool is_resizing = false;
+    // An earlier resize was told to the engine and not answered: the attempt may have fewer nodes than `held`.
+    bool may_lack_nodes = false;
+    double resize_s = 0;                // when that resize began
+    std::uint32_t refused_growths = 0;  // in a row: refused, or not answered in time
+    double grow_not_before_s = 0;       // after that
+    double last_ideal = 0;              // f* with the GPUs of its last run; 0: unknown
+    bool registered = false;            // by us, with the allocator
     double submitted_s = 0;
     double ended_s = 0;
     std::uint32_t lost = 0;      // consecutive lost attempts

@@ -143,6 +143,15 @@ json::object row_json(const JobRecord& job, std::span<const std::string> gpu_typ
     row["lost"] = job.lost;
     row["rejected"] = job.rejected;
     if (job.is_resizing) row["resize_unix_s"] = job.resize_s;
+    // Older releases read only what the job holds, and may give all else to others.
+    if (job.held && &job.in_use() != &*job.held) {
+        row["resizes_from"] = to_json(*job.held);
+        row["holds"] = to_json(job.in_use());
+    }
+    if (job.is_resizable) row["is_resizable"] = true;
+    if (job.may_lack_nodes) row["may_lack_nodes"] = true;
+    if (job.refused_growths > 0) row["refused_growths"] = job.refused_growths;
+    if (job.grow_not_before_s > 0) row["grow_not_before_unix_s"] = job.grow_not_before_s;
     row["not_before_unix_s"] = job.not_before_s;
     json::object counted;
     for (const auto& [node, count] : job.counted) counted[node] = json::array{count.instance, count.bytes};
@@ -166,9 +175,15 @@ JobRecord job_of_row(const json::object& row, std::span<const std::string> gpu_t
     if (const json::value* held = row.if_contains("holds")) job.held = allotment_of(held->as_object());
     if (const json::value* next = row.if_contains("moves_to")) job.next = allotment_of(next->as_object());
     if (const json::value* next = row.if_contains("resizes_to")) job.next = allotment_of(next->as_object());
+    if (const json::value* held = row.if_contains("resizes_from")) job.held = allotment_of(held->as_object());
     if (row.contains("resizes")) job.resizes = static_cast<std::uint32_t>(whole(row, "resizes"));
     job.is_resizing = row.contains("resize_unix_s");
     if (job.is_resizing) job.resize_s = number(row, "resize_unix_s");
+    job.is_resizable = row.contains("is_resizable");
+    job.may_lack_nodes = row.contains("may_lack_nodes");
+    if (row.contains("refused_growths"))
+        job.refused_growths = static_cast<std::uint32_t>(whole(row, "refused_growths"));
+    if (row.contains("grow_not_before_unix_s")) job.grow_not_before_s = number(row, "grow_not_before_unix_s");
     if (const json::value* last = row.if_contains("last")) job.last = allotment_of(last->as_object());
     if (const json::value* devices = row.if_contains("devices")) {
         for (const json::value& granted : devices->as_array()) {

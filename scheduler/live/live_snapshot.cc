@@ -77,7 +77,8 @@ JobSpec spec_of(const JobRecord& job, const GpuCluster& cluster, const LiveNames
 }
 
 LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const StorageView& view,
-                           std::span<const Tenant> tenants, bool storage_aware, double now_s, bool engine_resizes)
+                           std::span<const Tenant> tenants, bool storage_aware, double now_s,
+                           std::optional<bool> engine_resizes)
     : queue_(queue),
       cluster_(cluster),
       ids_(queue.schedulable(now_s)),
@@ -94,7 +95,7 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
     std::vector<std::uint32_t> held_unusable(cluster.nodes.size());
     for (const JobId id : ids_) {
         JobRecord& job = queue.job(id);
-        fill(job, view, engine_resizes);
+        fill(job, view, engine_resizes, now_s);
         jobs_.push_back(&job.state);
         if (job.state.packed_with != nullptr) continue;
         // GPUs of an unusable node count as long as a job holds them, so that this job takes no room from others. Its
@@ -131,7 +132,7 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
                  .storage_aware = storage_aware};
 }
 
-void LiveSnapshot::fill(JobRecord& job, const StorageView& view, bool engine_resizes) {
+void LiveSnapshot::fill(JobRecord& job, const StorageView& view, std::optional<bool> engine_resizes, double now_s) {
     job.spec = spec_of(job, cluster_, names_, view);
     queue_.limit_types(job);
     if (!job.asked.dataset.empty()) {
@@ -155,8 +156,14 @@ void LiveSnapshot::fill(JobRecord& job, const StorageView& view, bool engine_res
     state.placement = allotment == nullptr ? Placement{} : queue_.placement_of(*allotment);
     state.packed_with =
         allotment != nullptr && allotment->packed_with ? &queue_.jobs().at(*allotment->packed_with).state : nullptr;
-    job.spec.resizable = engine_resizes && job.asked.elastic && job.phase == Phase::running && !job.held->packed_with;
-    state.resizing = job.phase == Phase::running && job.next;
+    job.spec.resizable = job.asked.elastic && job.phase == Phase::running && !job.held->packed_with;
+    if (job.spec.resizable && engine_resizes && job.is_resizable != *engine_resizes) {
+        job.is_resizable = *engine_resizes;
+        queue_.changed(job.id);
+    }
+    // After a restart of the scheduler, decisions come before the engine has told.
+    job.spec.resizable = job.spec.resizable && job.is_resizable;
+    state.resizing = job.phase == Phase::running && (job.next || job.grow_not_before_s > now_s);
     state.rate_bytes_per_second = 0;
     state.unread_bytes = 0;
     const auto rates = view.jobs.find(job.asked.name);

@@ -40,7 +40,7 @@ class LiveSnapshot {
 public:
     // The arguments must outlive this object. `engine_resizes`: Engine::can_resize().
     LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const StorageView& view, std::span<const Tenant> tenants,
-                 bool storage_aware, double now_s, bool engine_resizes = false);
+                 bool storage_aware, double now_s, std::optional<bool> engine_resizes = {});
     LiveSnapshot(const LiveSnapshot&) = delete;
     LiveSnapshot& operator=(const LiveSnapshot&) = delete;
 
@@ -51,7 +51,7 @@ public:
     DecideInput input(allocator::ObjectiveKind objective, allocator::ClusterState& state) const;
 
 private:
-    void fill(JobRecord& job, const StorageView& view, bool engine_resizes);
+    void fill(JobRecord& job, const StorageView& view, std::optional<bool> engine_resizes, double now_s);
     static std::span<const std::uint32_t> near(const void* self, std::uint32_t job);
     std::span<const std::uint32_t> near(std::uint32_t dataset) const;
     PlanInput plan_input(allocator::ObjectiveKind objective, allocator::ClusterState state) const;

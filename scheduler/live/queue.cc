@@ -212,8 +212,8 @@ void JobQueue::take(const EngineEvent& event, double now_s) {
             return;
         case EngineEvent::Kind::resized: return finish_resize(job, event, now_s);
         case EngineEvent::Kind::resize_refused:
-            if (job.phase != Phase::running || event.resize != job.resizes) return;
-            return restart_instead(job, "cannot be resized: " + event.message, now_s);
+            if (!job.is_resizing || event.resize != job.resizes) return;
+            return give_up_resize(job, "cannot be resized: " + event.message, now_s);
         case EngineEvent::Kind::started:
             if (!event.devices.empty()) job.devices = event.devices;
             if (job.phase == Phase::running) return finish_resize(job, event, now_s);
@@ -311,8 +311,10 @@ void JobQueue::time_out_starts(double timeout_s, double since_s, double now_s) {
     const std::string time = format_duration_ns(static_cast<std::int64_t>(timeout_s * 1e9));
     for (const JobId id : active_) {
         JobRecord& job = jobs_.at(id);
-        if (job.is_resizing && now_s - std::max(since_s, job.resize_s) >= timeout_s) {
-            restart_instead(job, "was not resized within " + time, now_s);
+        // A task that is to go may take its grace.
+        const double resized_within_s = timeout_s + job.asked.grace_s;
+        if (job.is_resizing && now_s - std::max(since_s, job.resize_s) >= resized_within_s) {
+            give_up_resize(job, "was not resized within " + time + " and its grace", now_s);
         }
         if (job.phase != Phase::starting || now_s - std::max(since_s, job.state.started_s) < timeout_s) continue;
         changed_.insert(id);
@@ -380,12 +382,13 @@ void JobQueue::handle_eviction(JobRecord& job, const EngineEvent& event, double 
     requeue(job, now_s);
 }
 
+double JobQueue::retry_delay_s(std::uint32_t times) {
+    return std::min(kRetryMost_s, std::ldexp(kRetryFirst_s, static_cast<int>(std::min(times, 16u))));
+}
+
 void JobQueue::requeue_later(JobRecord& job, double now_s) {
     ++counts_.rejections;
-    const double delay_s =
-        std::min(kRetryMost_s, std::ldexp(kRetryFirst_s, static_cast<int>(std::min(job.rejected, 16u))));
-    ++job.rejected;
-    job.not_before_s = now_s + delay_s;
+    job.not_before_s = now_s + retry_delay_s(job.rejected++);
     const std::string pending_for = job.pending_for;
     requeue(job, now_s);
     job.pending_for = pending_for;
@@ -424,15 +427,7 @@ void JobQueue::hand_to_guests(JobId host, std::span<const HeldCell> cells, doubl
     for (const JobId id : guests_) {
         JobRecord& guest = jobs_.at(id);
         if (!guest.held || guest.held->packed_with != host) continue;
-        const PlaceRequest request{.job = id,
-                                   .tenant = guest.spec.tenant,
-                                   .gpus = guest.held->count,
-                                   .gpu_type = type_index(guest.held->gpu_type),
-                                   .priority = guest.asked.priority,
-                                   .opportunistic = guest.held->opportunistic,
-                                   .near = {},
-                                   .cells = cells,
-                                   .runs_there = is_with_engine(guest.phase)};
+        const PlaceRequest request = request_for(guest, *guest.held, cells, is_with_engine(guest.phase));
         changed_.insert(id);
         const bool is_leaving = guest.phase == Phase::stopping && !guest.next;
         guest.held->packed_with.reset();
@@ -447,6 +442,7 @@ void JobQueue::requeue(JobRecord& job, double now_s) {
     job.held.reset();
     job.next.reset();
     job.is_resizing = false;
+    job.may_lack_nodes = false;
     job.state.waiting_since_s = now_s;
     job.state.lease_until_s = 0;
     job.waits_for = WaitsFor::turn;
@@ -467,6 +463,7 @@ void JobQueue::end_with_dependents(JobRecord& job, Phase outcome, const std::str
     job.held.reset();
     job.next.reset();
     job.is_resizing = false;
+    job.may_lack_nodes = false;
     job.pending_for.clear();
     job.ended_s = now_s;
     job.end_reason = why;

@@ -9,8 +9,8 @@
 //      +---- stopping <-----+-----------+        cancelled: from any state, through stopping if it runs
 //
 // Other jobs may be placed on the GPUs of a stopping job, but start only when that job is gone. The same holds for GPUs
-// that a running job gives up when it is resized (JobRecord::next). A resize that adds GPUs waits until these are
-// clear. No resize both adds and removes nodes, so no two wait for each other.
+// that a running job gives up when it is resized (JobRecord::next). A resize that adds GPUs waits until the added GPUs
+// are clear. No resize both adds and removes nodes, so no two wait for each other.
 
 #include <algorithm>
 #include <functional>
@@ -58,7 +58,8 @@ public:
     // so that no submitter can keep the queue from recording what becomes of its jobs.
     static constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 30;
 
-    // The longest time that a job which the engine did not begin waits before it is placed again.
+    // The longest time that a job which the engine did not begin waits before it is placed again, and that a job whose
+    // growth was refused waits before it may grow again.
     static constexpr double kRetryMost_s = 300;
 
     // `cluster` and `placer` must outlive this object. `history_max`: the number of ended jobs that are kept.
@@ -87,7 +88,7 @@ public:
     // Returns the jobs to decide on, by id: those that run, or wait only for GPUs. A rejected job waits some time
     // first.
     std::vector<JobId> schedulable(double now_s) const;
-    // Returns when the next rejected job may be placed again; kNever: there is none.
+    // Returns when the next rejected job may be placed again, or grow again; kNever: there is none.
     double next_retry_s(double now_s) const;
     // Applies a decision. `ids`: by index in its snapshot. `by`: the policy, for the log.
     void apply(const Actions& actions, std::span<const JobId> ids, std::string_view by, double now_s);
@@ -113,7 +114,8 @@ public:
     // Stops the attempts that have GPUs of a node which has gone for good. Their jobs wait again.
     void stop_on_removed_node(std::string_view node, double now_s);
     // Stops the attempts that the engine has not begun within `timeout_s`, counted from `since_s` at the earliest.
-    // Their jobs wait again. Attempts that it has not resized by then are stopped, and start again.
+    // Their jobs wait again. Growth that it has not carried out by then is taken back, and an attempt that it has not
+    // shrunk by then starts again. A resize may take the job's grace longer.
     void time_out_starts(double timeout_s, double since_s, double now_s);
     // Clears the rates of the job's spec on GPU types that have no place for its GangShape.
     void limit_types(JobRecord& job) const;
@@ -147,11 +149,15 @@ public:
 private:
     Allotment allotment_of(const Start& start, std::span<const JobId> ids) const;
     std::vector<HeldCell> cells_of(const Allotment& held) const;
+    // Returns the request by which the placer gives the job this allotment again. `cells` must outlive it.
+    PlaceRequest request_for(const JobRecord& job, const Allotment& held, std::span<const HeldCell> cells,
+                             bool runs_there) const;
     // True if the job has GPUs of the node where it has not begun: it is placed there, or moves or grows there.
     bool is_expected_on(const JobRecord& job, std::string_view node) const;
     // Takes from a job its place on a node where it has not begun.
     void give_up_place(JobRecord& job, const std::string& why, double now_s);
     std::uint32_t gpus_held_on(std::string_view node) const;
+    static void set_opportunistic(JobRecord& job, bool opportunistic);
     void preempt(JobRecord& job, std::string_view reason, double now_s);
     void place(JobRecord& job, Allotment held, bool moved, double now_s);
     // Lets the running attempt go on with other GPUs, which the placer has for it already. Returns false, with nothing
@@ -159,6 +165,11 @@ private:
     bool resize(JobRecord& job, Allotment to, double now_s);
     // Takes back that the job grows. Stops it if it may not keep what it had before.
     void take_back_growth(JobRecord& job, double now_s);
+    void supersede_resize(JobRecord& job);
+    // Stops the guests of a job that have GPUs which it does not keep.
+    void stop_guests_outside(JobId host, const Allotment& kept, double now_s);
+    // Handles that the resize under way is refused or late. Growth is taken back, and not tried again for a while.
+    void give_up_resize(JobRecord& job, const std::string& why, double now_s);
     void begin_resize(JobRecord& job, double now_s);
     void finish_resize(JobRecord& job, const EngineEvent& event, double now_s);
     // Stops the attempt, and starts it again with the GPUs that it was to have by a resize.
@@ -178,6 +189,8 @@ private:
     void handle_eviction(JobRecord& job, const EngineEvent& event, double now_s);
     // Handles that a stopping job is gone because it was told to stop.
     void finish_stop(JobRecord& job, double now_s);
+    // Returns how long to wait after a refusal that follows `times` others.
+    static double retry_delay_s(std::uint32_t times);
     // Lets the job wait again, but not be placed at once: longer with each time in a row.
     void requeue_later(JobRecord& job, double now_s);
     void tell_dependents(const JobRecord& job, double now_s);
@@ -190,7 +203,7 @@ private:
     UsedGpus used_gpus() const;
     // Releases the job's GPUs in the placer, if it has any there. Its guests take them over.
     void release(const JobRecord& job, double now_s);
-    // Lets the guests of a job keep its GPUs alone, which it held by `cells`.
+    // Lets the guests of a job keep its GPUs alone. The job held them by `cells`.
     void hand_to_guests(JobId host, std::span<const HeldCell> cells, double now_s);
 
     const GpuCluster& cluster_;

@@ -47,6 +47,19 @@ std::vector<HeldCell> JobQueue::cells_of(const Allotment& held) const {
     return cells;
 }
 
+PlaceRequest JobQueue::request_for(const JobRecord& job, const Allotment& held, std::span<const HeldCell> cells,
+                                   bool runs_there) const {
+    return {.job = job.id,
+            .tenant = job.spec.tenant,
+            .gpus = held.count,
+            .gpu_type = type_index(held.gpu_type),
+            .priority = job.asked.priority,
+            .opportunistic = held.opportunistic,
+            .near = {},
+            .cells = cells,
+            .runs_there = runs_there};
+}
+
 void JobQueue::limit_types(JobRecord& job) const {
     if (job.spec.shape.is_free()) return;
     std::vector<bool>& types = job.types_for_shape;
@@ -126,6 +139,9 @@ double JobQueue::next_retry_s(double now_s) const {
     for (const JobId id : active_) {
         const JobRecord& job = jobs_.at(id);
         if (job.phase == Phase::waiting && job.not_before_s > now_s) next_s = std::min(next_s, job.not_before_s);
+        if (job.phase == Phase::running && job.grow_not_before_s > now_s) {
+            next_s = std::min(next_s, job.grow_not_before_s);
+        }
     }
     return next_s;
 }
@@ -169,13 +185,19 @@ void JobQueue::apply(const Actions& actions, std::span<const JobId> ids, std::st
     const auto set_claim = [&](std::uint32_t index, bool opportunistic, std::string_view text) {
         JobRecord& job = jobs_.at(ids[index]);
         if (!job.held) return;
-        (job.next ? *job.next : *job.held).opportunistic = opportunistic;
+        set_opportunistic(job, opportunistic);
         add_log(job, now_s, std::string(text));
         changed_.insert(job.id);
     };
     for (const std::uint32_t index : actions.demoted)
         set_claim(index, true, "loses its claim, and keeps running for now");
     for (const std::uint32_t index : actions.promoted) set_claim(index, false, "gets its claim back");
+}
+
+// An attempt that is resized holds what it leaves by the same right as what it keeps.
+void JobQueue::set_opportunistic(JobRecord& job, bool opportunistic) {
+    if (job.next) job.next->opportunistic = opportunistic;
+    if (!job.next || job.phase == Phase::running) job.held->opportunistic = opportunistic;
 }
 
 void JobQueue::preempt(JobRecord& job, std::string_view reason, double now_s) {
@@ -196,6 +218,7 @@ void JobQueue::preempt(JobRecord& job, std::string_view reason, double now_s) {
 void JobQueue::stop(JobRecord& job, StopCause cause) {
     if (job.is_resizing) job.held = Allotment(job.in_use());
     job.is_resizing = false;
+    job.may_lack_nodes = false;
     job.phase = Phase::stopping;
     if (job.stop_cause != StopCause::cancelled) job.stop_cause = cause;
     if (cause != StopCause::moved) job.next.reset();
@@ -297,6 +320,7 @@ void JobQueue::begin_starts(double now_s) {
         job.pending_for.clear();
         job.devices.clear();
         job.resizes = 0;
+        job.may_lack_nodes = false;
         job.exit_code.reset();
         job.exit_signal.reset();
         if (job.state.first_started_s == kNever) {
@@ -312,7 +336,7 @@ void JobQueue::begin_starts(double now_s) {
 bool JobQueue::resize(JobRecord& job, Allotment to, double now_s) {
     if (job.phase != Phase::running || !can_resize(job.in_use(), to)) return false;
     // Tasks that stay keep their ranks.
-    const Allotment& from = job.in_use();
+    const Allotment from = job.in_use();
     std::vector<NamedGpus> ranks;
     for (const NamedGpus& share : from.gpus) {
         if (std::ranges::find(to.gpus, share) != to.gpus.end()) ranks.push_back(share);
@@ -321,9 +345,8 @@ bool JobQueue::resize(JobRecord& job, Allotment to, double now_s) {
     ranks.insert(ranks.end(), added.begin(), added.end());
     to.gpus = std::move(ranks);
     changed_.insert(job.id);
-    if (job.is_resizing) job.held = Allotment(from);
-    const bool is_as_before = !job.is_resizing && to.gpus == job.held->gpus;
-    job.is_resizing = false;
+    if (job.is_resizing) supersede_resize(job);
+    const bool is_as_before = !job.may_lack_nodes && to.gpus == job.held->gpus;
     const std::string_view how = to.count > job.held->count   ? "grows to "
                                  : to.count < job.held->count ? "shrinks to "
                                                               : "keeps ";
@@ -337,30 +360,39 @@ bool JobQueue::resize(JobRecord& job, Allotment to, double now_s) {
     return true;
 }
 
+// The answer to the resize under way no longer counts.
+void JobQueue::supersede_resize(JobRecord& job) {
+    job.held = Allotment(job.in_use());
+    job.is_resizing = false;
+    job.may_lack_nodes = true;
+}
+
 void JobQueue::take_back_growth(JobRecord& job, double now_s) {
     const Allotment before = *job.held;
     const std::vector<HeldCell> cells = cells_of(before);
     const std::vector<HeldCell> grown_cells = placer_.cells_of(job.id);
     placer_.release(job.id);
-    const PlaceRequest request{.job = job.id,
-                               .tenant = job.spec.tenant,
-                               .gpus = before.count,
-                               .gpu_type = type_index(before.gpu_type),
-                               .priority = job.asked.priority,
-                               .opportunistic = before.opportunistic,
-                               .near = {},
-                               .cells = cells,
-                               .runs_there = true};
+    const PlaceRequest request = request_for(job, before, cells, true);
     const Placement placement = placement_of(before);
     if (placement.empty() || !placer_.place_at(request, placement)) {
         hand_to_guests(job.id, grown_cells, now_s);
         return stop(job, StopCause::preempted);
     }
-    if (job.is_resizing) {
-        job.held = std::exchange(job.next, before);
-        job.is_resizing = false;
-    } else {
-        job.next.reset();
+    stop_guests_outside(job.id, before, now_s);
+    if (job.is_resizing) supersede_resize(job);
+    job.next.reset();
+    if (job.may_lack_nodes) job.next = before;
+}
+
+void JobQueue::stop_guests_outside(JobId host, const Allotment& kept, double now_s) {
+    for (const JobId id : guests_) {
+        const auto at = jobs_.find(id);
+        if (at == jobs_.end() || !active_.contains(id)) continue;
+        JobRecord& guest = at->second;
+        const std::optional<Allotment>& on = guest.next ? guest.next : guest.held;
+        const bool is_leaving = guest.phase == Phase::stopping && !guest.next;
+        if (is_leaving || !on || on->packed_with != host || includes(kept, *on)) continue;
+        preempt(guest, "the job that shares its GPUs does not get all of them", now_s);
     }
 }
 
@@ -373,8 +405,10 @@ void JobQueue::begin_resize(JobRecord& job, double now_s) {
 
 void JobQueue::finish_resize(JobRecord& job, const EngineEvent& event, double now_s) {
     if (job.phase != Phase::running || !job.is_resizing || event.resize != job.resizes) return;
+    if (job.next->count > job.held->count) job.refused_growths = 0;
     job.held = std::exchange(job.next, std::nullopt);
     job.is_resizing = false;
+    job.may_lack_nodes = false;
     if (!event.devices.empty()) job.devices = event.devices;
     std::erase_if(job.devices, [&](const GrantedDevices& granted) {
         return std::ranges::find(job.held->gpus, granted.node, &NamedGpus::node) == job.held->gpus.end();
@@ -383,6 +417,15 @@ void JobQueue::finish_resize(JobRecord& job, const EngineEvent& event, double no
     add_log(job, now_s, "goes on with " + text_of(*job.held));
     notes_.push_back(
         {QueueNote::Kind::started, job.asked.name, "job " + title(job) + " goes on with " + text_of(*job.held)});
+}
+
+void JobQueue::give_up_resize(JobRecord& job, const std::string& why, double now_s) {
+    const bool grows = job.next->count > job.held->count;
+    if (!grows) return restart_instead(job, why, now_s);
+    changed_.insert(job.id);
+    job.grow_not_before_s = now_s + retry_delay_s(job.refused_growths++);
+    add_log(job, now_s, why + ": it goes on with " + text_of(*job.held));
+    take_back_growth(job, now_s);
 }
 
 void JobQueue::restart_instead(JobRecord& job, const std::string& why, double now_s) {
@@ -420,6 +463,7 @@ void JobQueue::place_restored(double now_s) {
         JobRecord& job = jobs_.at(id);
         // The clock of the process that wrote this may have been ahead.
         job.not_before_s = std::min(job.not_before_s, now_s + kRetryMost_s);
+        job.grow_not_before_s = std::min(job.grow_not_before_s, now_s + kRetryMost_s);
         const Allotment* const held = job.placed();
         if (held != nullptr) (held->packed_with ? guests : hosts).push_back(&job);
     }
@@ -444,15 +488,8 @@ void JobQueue::place_restored(double now_s) {
         const Allotment& held = *job.placed();
         const std::vector<HeldCell> cells = cells_of(held);
         const Placement placement = placement_of(held);
-        const PlaceRequest request{.job = job.id,
-                                   .tenant = job.spec.tenant,
-                                   .gpus = held.count,
-                                   .gpu_type = type_index(held.gpu_type),
-                                   .priority = job.asked.priority,
-                                   .opportunistic = opportunistic,
-                                   .near = {},
-                                   .cells = cells,
-                                   .runs_there = runs_there(job)};
+        PlaceRequest request = request_for(job, held, cells, runs_there(job));
+        request.opportunistic = opportunistic;
         if (placement.empty() || !placer_.place_at(request, placement)) return false;
         placed.insert(job.id);
         return true;
@@ -467,7 +504,7 @@ void JobQueue::place_restored(double now_s) {
             give_up(*job);
             continue;
         }
-        (job->next ? *job->next : *job->held).opportunistic = true;
+        set_opportunistic(*job, true);
         add_log(*job, now_s, "loses its claim, as its cells are no longer its tenant's, and keeps running for now");
         changed_.insert(job->id);
     }

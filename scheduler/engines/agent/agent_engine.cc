@@ -15,6 +15,11 @@ bool is_end(Kind kind) {
     return kind == Kind::ended || kind == Kind::lost || kind == Kind::rejected || kind == Kind::evicted;
 }
 
+// True if the event tells the number of a resize.
+bool tells_resize(Kind kind) {
+    return kind == Kind::started || kind == Kind::resized || kind == Kind::resize_refused;
+}
+
 EngineEvent end_of(Kind kind, JobId job, std::uint32_t attempt, const char* message) {
     return {.kind = kind, .job = job, .attempt = attempt, .was_stopping = kind == Kind::ended, .message = message};
 }
@@ -105,6 +110,15 @@ Result<std::string> AgentEngine::attach(const AgentState& state) {
                                                      "]: gpus is missing: with scheduler.nodes = \"agent\", the agent "
                                                      "names the nodes' GPUs");
     }
+    for (std::size_t i = 0; i < state.attempts.size(); ++i) {
+        const EngineEvent& event = state.attempts[i];
+        const auto wanted = attempts_.find(event.job);
+        const bool is_wanted = event.queue == options_.queue && wanted != attempts_.end() &&
+                               wanted->second.job.attempt == event.attempt && tells_resize(event.kind);
+        if (!is_wanted || event.resize <= wanted->second.job.resize) continue;
+        return fail(ErrorCode::invalid_argument, "attempts[" + std::to_string(i) + "]: there is no resize " +
+                                                     std::to_string(event.resize) + " of this attempt");
+    }
     agent_ = state.agent;
     agent_resizes_ = state.resizes;
     ++sessions_;
@@ -122,10 +136,9 @@ Result<std::string> AgentEngine::attach(const AgentState& state) {
         if (is_wanted) {
             const Attempt& attempt = wanted->second;
             if (attempt.is_stopping && !is_end(event.kind)) add_stop(options_.queue, event.job, event.attempt);
-            // The agent tells the last resize that it has carried out.
-            const bool tells_nodes = event.kind == Kind::started || event.kind == Kind::resized;
-            const bool has_other_nodes = tells_nodes && event.resize != attempt.job.resize;
-            if (has_other_nodes && !attempt.is_stopping) add_resize(attempt.job);
+            // The agent tells the last resize that it has carried out or refused.
+            const bool is_behind = tells_resize(event.kind) && event.resize < attempt.job.resize;
+            if (is_behind && !attempt.is_stopping) add_resize(attempt.job);
             take_attempt_event(event);
         } else if (!is_end(event.kind)) {
             add_stop(event.queue, event.job, event.attempt);  // an orphan

@@ -65,7 +65,9 @@ public:
     void start(const EngineJob& job) override;
     void adopt(const EngineJob& job) override;
     void stop(JobId job, std::uint32_t attempt) override;
-    bool can_resize() const override { return sessions_ > 0 && agent_resizes_; }
+    std::optional<bool> can_resize() const override {
+        return sessions_ > 0 ? std::optional(agent_resizes_) : std::nullopt;
+    }
     void resize(const EngineJob& job) override;
     std::vector<EngineEvent> poll() override;
     void recorded(std::uint64_t events) override;

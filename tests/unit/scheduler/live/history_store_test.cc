@@ -115,6 +115,30 @@ TEST(HistoryStore, RecordOfAResizedJobIsUnchangedByRoundTrip) {
     }
 }
 
+// A release that knows no resizes reads what the job holds, and gives all else to others.
+TEST(HistoryStore, RecordOfAGrowingJobHoldsAllItsGpusForOlderReleases) {
+    JobRecord job = full_record();
+    job.phase = Phase::running;
+    job.stop_cause = StopCause::none;
+    job.held = Allotment{.gpus = {{"n1", 0xf}}, .count = 4, .gpu_type = "a100", .cells = {}};
+    job.next = Allotment{.gpus = {{"n1", 0xf}, {"n2", 0xf}}, .count = 8, .gpu_type = "a100", .cells = {}};
+    job.resizes = 1;
+    job.is_resizing = true;
+    job.may_lack_nodes = true;
+    job.is_resizable = true;
+    job.refused_growths = 2;
+    job.grow_not_before_s = 1.5e9;
+    const boost::json::object row = row_json(job, kTypes);
+    EXPECT_EQ(row.at("holds").at("gpus").to_number<int>(), 8);
+    const JobRecord back = job_of_row(row, kTypes);
+    EXPECT_EQ(back.held, job.held);
+    EXPECT_EQ(back.next, job.next);
+    EXPECT_TRUE(back.may_lack_nodes);
+    EXPECT_TRUE(back.is_resizable);
+    EXPECT_EQ(back.refused_growths, 2U);
+    EXPECT_EQ(back.grow_not_before_s, 1.5e9);
+}
+
 TEST(HistoryStore, RecordIsUnchangedByRoundTrip) {
     const boost::json::object row = row_json(full_record(), kTypes);
     const JobRecord back = job_of_row(row, kTypes);

@@ -3,6 +3,7 @@
 // An engine without processes. It records the calls it gets, and the test chooses its events.
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +22,7 @@ public:
     }
     void adopt(const EngineJob& job) override { adopted.push_back({job.job, job.attempt}); }
     void stop(JobId job, std::uint32_t attempt) override { stops.push_back({job, attempt}); }
-    bool can_resize() const override { return resizes_attempts; }
+    std::optional<bool> can_resize() const override { return resizes_attempts; }
     void resize(const EngineJob& job) override { resizes.push_back(job); }
     std::vector<EngineEvent> poll() override { return std::exchange(events, {}); }
     void recorded(std::uint64_t count) override { recorded_events = count; }
@@ -58,7 +59,7 @@ public:
     std::vector<EngineEvent> events;
     std::uint64_t recorded_events = 0;
     bool connected = true;
-    bool resizes_attempts = false;
+    std::optional<bool> resizes_attempts = false;
 };
 
 }  // namespace larder::scheduler

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "tests/unit/scheduler/live/live_fixture.h"
@@ -185,17 +186,55 @@ TEST_F(Resize, GrowthThatHasNotBegunIsGivenUpWithoutAResize) {
     EXPECT_THAT(engine.stops, ElementsAre(Attempt{second, 1}));
 }
 
-TEST_F(Resize, RefusalIsFollowedByARestart) {
+TEST_F(Resize, RefusedShrinkIsFollowedByARestart) {
     const JobId id = start_job();
     want(8);
-    answer(Kind::resize_refused, id, 1);
+    answer(Kind::resized, id, 1);
+    want(4);
+    answer(Kind::resize_refused, id, 2);
     EXPECT_EQ(phase(id), Phase::stopping);
-    EXPECT_EQ(job(id).held->gpus, both_nodes()) << "a task may have begun there";
+    EXPECT_EQ(job(id).held->gpus, both_nodes()) << "the task may still be there";
     engine.tell_ended({id, 1}, 0, true);
     tick();
     EXPECT_THAT(engine.starts.back(), (Attempt{id, 2}));
-    EXPECT_EQ(engine.started.at({id, 2}).gpus, both_nodes());
+    EXPECT_EQ(engine.started.at({id, 2}).gpus, one_node());
     EXPECT_EQ(job(id).resizes, 0U);
+}
+
+TEST_F(Resize, RefusedGrowthIsTakenBackAndTriedAgainLater) {
+    const JobId id = start_job();
+    want(8);
+    answer(Kind::resize_refused, id, 1);
+    EXPECT_EQ(phase(id), Phase::running);
+    ASSERT_THAT(engine.resizes, SizeIs(2));
+    EXPECT_EQ(engine.resizes[1].gpus, one_node()) << "a task may have begun on the other node";
+    engine.tell_resize(Kind::resized, {id, 1}, 2);
+    tick(0.5);
+    EXPECT_EQ(job(id).held->gpus, one_node());
+    EXPECT_THAT(engine.resizes, SizeIs(2));
+    restart();
+    tick(0.1);
+    EXPECT_THAT(engine.resizes, SizeIs(2));
+    tick(0.5);
+    ASSERT_THAT(engine.resizes, SizeIs(3));
+    EXPECT_EQ(engine.resizes[2].gpus, both_nodes());
+    answer(Kind::resize_refused, id, 3);
+    engine.tell_resize(Kind::resized, {id, 1}, 4);
+    tick(1.5);
+    EXPECT_THAT(engine.resizes, SizeIs(4)) << "the second time, it waits longer";
+    tick(1);
+    EXPECT_THAT(engine.resizes, SizeIs(5));
+    EXPECT_THAT(engine.stops, IsEmpty());
+}
+
+TEST_F(Resize, RefusalOfGrowthAlreadyTakenBackIsIgnored) {
+    const JobId id = start_job();
+    want(8);
+    engine.tell_resize(Kind::resize_refused, {id, 1}, 1);
+    engine.tell_resize(Kind::resize_refused, {id, 1}, 1);
+    tick();
+    EXPECT_EQ(phase(id), Phase::running);
+    EXPECT_THAT(engine.resizes, SizeIs(2));
 }
 
 TEST_F(Resize, LateAnswersToEarlierResizesAreIgnored) {
@@ -338,20 +377,52 @@ TEST_F(Resize, NodeThatIsLostWhileAJobLeavesItDoesNotStopTheJob) {
     EXPECT_EQ(job(id).held->gpus, one_node());
 }
 
-TEST_F(Resize, ResizeThatIsNotAnsweredInTimeIsFollowedByARestart) {
+TEST_F(Resize, GrowthThatIsNotAnsweredInTimeIsTakenBack) {
     start_timeout_s = 60;
     restart();
-    const JobId id = start_job();
+    const JobId id = start_job();  // with a grace of 30 s
     want(8);
-    tick(59);
-    EXPECT_EQ(phase(id), Phase::running);
+    tick(89);
+    EXPECT_THAT(engine.resizes, SizeIs(1));
     engine.connected = false;
     tick(60);
-    EXPECT_EQ(phase(id), Phase::running) << "no agent could answer";
+    EXPECT_THAT(engine.resizes, SizeIs(1)) << "no agent could answer";
     engine.connected = true;
-    tick(60);
+    tick(90);
+    EXPECT_THAT(job(id).log.back().text,
+                HasSubstr("was not resized within 1m 00s and its grace: it goes on with 4 GPUs"));
+    EXPECT_EQ(phase(id), Phase::running);
+    tick();
+    ASSERT_THAT(engine.resizes, SizeIs(2));
+    EXPECT_EQ(engine.resizes[1].gpus, one_node());
+    tick(90);
+    EXPECT_EQ(phase(id), Phase::stopping) << "it cannot even go back";
+}
+
+TEST_F(Resize, TaskThatLeavesMayTakeItsGraceBeforeTheJobRestarts) {
+    start_timeout_s = 60;
+    restart();
+    wanted["train"] = 8;
+    Submission asked = elastic("train");
+    asked.grace_s = 1200;
+    const JobId id = submit_and_start(asked);
+    want(4);
+    ASSERT_THAT(engine.resizes, SizeIs(1));
+    tick(1259);
+    EXPECT_EQ(phase(id), Phase::running);
+    tick(1);
     EXPECT_EQ(phase(id), Phase::stopping);
-    EXPECT_THAT(job(id).log.back().text, HasSubstr("was not resized within 1m"));
+    EXPECT_THAT(job(id).log.back().text, HasSubstr("it is stopped, and starts again"));
+}
+
+TEST_F(Resize, JobIsResizedBeforeTheEngineHasToldWhatItCanDo) {
+    const JobId id = start_job();
+    engine.resizes_attempts.reset();
+    restart();
+    want(8);
+    EXPECT_THAT(engine.resizes, SizeIs(1));
+    EXPECT_THAT(engine.stops, IsEmpty());
+    EXPECT_EQ(phase(id), Phase::running);
 }
 
 TEST_F(Resize, FailedRecordSendsNoResize) {
@@ -415,6 +486,120 @@ TEST_F(Resize, JobNearItsEndGrowsIfThatNeedsNoRestart) {
         engine.tell_ended({id, 1}, 0);
         tick();
     }
+}
+
+// A queue whose decisions the test makes, on nodes n0, n1 and n2 of 4 GPUs each.
+class ResizedQueue : public ::testing::Test {
+protected:
+    using Kind = EngineEvent::Kind;
+
+    JobId submit(const std::string& name) {
+        Submission asked{.name = name, .command = {"train"}, .directory = "/", .gpus = 4};
+        asked.gpus_max = 12;
+        asked.elastic = true;
+        const SubmissionLimits limits{.cluster = cluster, .tenants = tenants, .placer = &placer, .by = submitter};
+        const auto taken = [](const std::string&) { return false; };
+        const JobId id = queue.submit(std::span(&asked, 1), limits, taken).value().front();
+        queue.acknowledge(std::span(&id, 1), now_s);
+        queue.job(id).spec.resizable = true;
+        ids.push_back(id);
+        return id;
+    }
+    // Gives the job all GPUs of these nodes.
+    void give(JobId id, const std::vector<std::uint32_t>& nodes) {
+        Start start = start_on(id, nodes);
+        if (queue.job(id).placed() != nullptr) placer.release(id);
+        const PlaceRequest request{.job = id, .gpus = start.gpus, .near = {}};
+        ASSERT_TRUE(placer.place_at(request, start.placement));
+        apply(std::move(start));
+    }
+    Start start_on(JobId id, const std::vector<std::uint32_t>& nodes) const {
+        Start start{.job = index(id), .gpus = static_cast<std::uint32_t>(4 * nodes.size()), .placement = {}};
+        for (const std::uint32_t node : nodes) start.placement.push_back({.node = node, .gpus = 0xf});
+        return start;
+    }
+    void apply(Start start) {
+        Actions actions;
+        if (queue.job(ids[start.job]).phase == Phase::running) actions.stops.push_back(start.job);
+        actions.starts.push_back(std::move(start));
+        queue.apply(actions, ids, "test", now_s);
+    }
+    JobId start_job(const std::vector<std::uint32_t>& nodes) {
+        const JobId id = submit("train");
+        give(id, nodes);
+        begin(id);
+        return id;
+    }
+    void begin(JobId id) {
+        queue.begin_starts(now_s);
+        queue.take({.kind = Kind::started, .job = id, .attempt = 1}, now_s);
+        ASSERT_EQ(queue.job(id).phase, Phase::running);
+    }
+    void answer(JobId id, std::uint32_t resize) {
+        queue.take({.kind = Kind::resized, .job = id, .attempt = 1, .resize = resize}, now_s);
+    }
+    std::uint32_t index(JobId id) const { return static_cast<std::uint32_t>(std::ranges::find(ids, id) - ids.begin()); }
+
+    double now_s = 1'000'000;
+    GpuCluster cluster{.gpu_types = {"a100"}, .nodes = {{"n0", 0, 4, true}, {"n1", 0, 4, true}, {"n2", 0, 4, true}}};
+    std::vector<Tenant> tenants{{.name = "default"}};
+    Submitter submitter{.uid = {}, .name = "ci", .is_operator = false};
+    FreePool placer{cluster};
+    JobQueue queue{cluster, placer, 100};
+    std::vector<JobId> ids;
+    const std::vector<NamedGpus> two_nodes{{"n0", 0xf}, {"n1", 0xf}};
+};
+
+// The queue does not know if the agent has carried out the superseded resize, so it asks for what it goes on with.
+TEST_F(ResizedQueue, GrowthThatSupersededAShrinkIsTakenBackByAResize) {
+    for (const bool node_is_lost : {false, true}) {
+        const JobId id = start_job({0, 1});
+        give(id, {0});
+        queue.begin_starts(now_s);
+        ASSERT_EQ(queue.job(id).resizes, 1U);
+        give(id, {0, 1, 2});
+        answer(id, 1);
+        EXPECT_EQ(queue.job(id).held->gpus, two_nodes);
+        if (node_is_lost) {
+            queue.close_node("n2", "was lost", now_s);
+        } else {
+            give(id, {0, 1});
+        }
+        queue.begin_starts(now_s);
+        EXPECT_EQ(queue.job(id).resizes, 2U);
+        ASSERT_TRUE(queue.job(id).is_resizing);
+        EXPECT_EQ(queue.job(id).next->gpus, two_nodes);
+        answer(id, 2);
+        EXPECT_EQ(queue.job(id).held->gpus, two_nodes);
+        EXPECT_FALSE(queue.job(id).next);
+        queue.take({.kind = Kind::ended, .job = id, .attempt = 1, .exit_code = 0}, now_s);
+    }
+}
+
+TEST_F(ResizedQueue, GuestOfAJobWhoseGrowthIsTakenBackIsStopped) {
+    const JobId host = start_job({0});
+    give(host, {0, 1});
+    queue.begin_starts(now_s);
+    const JobId guest = submit("guest");
+    Start packed = start_on(guest, {0, 1});
+    packed.packed_with = index(host);
+    apply(std::move(packed));
+    begin(guest);
+    queue.close_node("n1", "was drained", now_s);
+    EXPECT_EQ(queue.job(host).next->gpus.size(), 1U);
+    EXPECT_EQ(queue.job(guest).phase, Phase::stopping) << "n1 is free for others";
+}
+
+TEST_F(ResizedQueue, JobThatLosesItsClaimWhileItGrowsHasNoneAfterwards) {
+    const JobId id = start_job({0});
+    give(id, {0, 1});
+    queue.begin_starts(now_s);
+    Actions actions;
+    actions.demoted.push_back(index(id));
+    queue.apply(actions, ids, "test", now_s);
+    queue.close_node("n1", "was lost", now_s);
+    EXPECT_EQ(queue.job(id).next->count, 4U);
+    EXPECT_TRUE(queue.job(id).next->opportunistic);
 }
 
 }  // namespace

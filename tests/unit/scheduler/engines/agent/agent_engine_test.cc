@@ -373,19 +373,19 @@ TEST_F(AgentEngineTest, ConfiguredNodesKeepTheirGpus) {
 }
 
 TEST_F(AgentEngineTest, ResizesOnlyWithAnAgentThatTakesThem) {
-    EXPECT_FALSE(engine.can_resize());
+    EXPECT_EQ(engine.can_resize(), std::nullopt);
     attach();
-    EXPECT_FALSE(engine.can_resize());
+    EXPECT_EQ(engine.can_resize(), false);
     engine.start(job(1));
     std::string session = attach({event(Kind::started, 1)}, true);
-    EXPECT_TRUE(engine.can_resize());
+    EXPECT_EQ(engine.can_resize(), true);
     events();
     engine.resize(resized(1, 1));
     EXPECT_THAT(actions(session), ElementsAre("1 resize 1"));
     ASSERT_TRUE(engine.report(session, 1, {event_with_resize(Kind::resized, 1, 1)}));
     EXPECT_THAT(events(), ElementsAre(std::pair(Kind::resized, JobId{1})));
     session = attach({event_with_resize(Kind::started, 1, 1)});
-    EXPECT_FALSE(engine.can_resize());
+    EXPECT_EQ(engine.can_resize(), false);
     events();
     engine.resize(resized(1, 2));
     EXPECT_THAT(actions(session), IsEmpty());
@@ -406,6 +406,26 @@ TEST_F(AgentEngineTest, ResizeIsRepeatedUntilTheAgentHasCarriedItOut) {
         const std::vector<EngineEvent> told = engine.poll();
         EXPECT_EQ(told.back().resize, 2U) << "the scheduler may not know yet";
     }
+}
+
+TEST_F(AgentEngineTest, ResizeIsRepeatedToAnAgentThatRefusedAnEarlierOne) {
+    engine.adopt(resized(1, 2));
+    engine.resize(resized(1, 2));
+    EXPECT_THAT(actions(attach({event_with_resize(Kind::resize_refused, 1, 1)}, true)), ElementsAre("1 resize 1"));
+    EXPECT_THAT(actions(attach({event_with_resize(Kind::resize_refused, 1, 2)}, true)), IsEmpty());
+}
+
+TEST_F(AgentEngineTest, NumbersOfResizesThatNeverWereAreRefused) {
+    engine.adopt(job(1));
+    engine.recorded(0);
+    for (const bool resizes : {false, true}) {
+        const auto refused = engine.attach(
+            {.agent = "k8s", .resizes = resizes, .nodes = {}, .attempts = {event_with_resize(Kind::started, 1, 5)}});
+        ASSERT_FALSE(refused);
+        EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+        EXPECT_EQ(refused.error().message, "attempts[0]: there is no resize 5 of this attempt");
+    }
+    EXPECT_THAT(engine.poll(), IsEmpty());
 }
 
 TEST_F(AgentEngineTest, StopTakesThePlaceOfAResize) {
