@@ -101,7 +101,7 @@ constexpr std::array kRules{
           "what runs jobs: this machine, or the agent of a cluster manager; default: local"},
          set_member<set_engine, &LiveConfig::has_agent>},
     Rule{{"scheduler.start_timeout", kTime,
-          "time for a job to begin after it got its GPUs; then it waits again; default: none"},
+          "time for a job to begin after it got its GPUs, or to be resized; default: none"},
          set_member<set_seconds, &LiveConfig::start_timeout_s>},
     Rule{{"scheduler.output_url", "a URL, in text",
           "engine \"agent\": where people find a job's output; {job} and {attempt} stand for numbers"},

@@ -215,7 +215,7 @@ void JobQueue::take(const EngineEvent& event, double now_s) {
             if (!job.is_resizing || event.resize != job.resizes) return;
             return give_up_resize(job, "cannot be resized: " + event.message, now_s);
         case EngineEvent::Kind::started:
-            if (!event.devices.empty()) job.devices = event.devices;
+            if (!event.devices.empty() && event.resize == job.resizes) job.devices = event.devices;
             if (job.phase == Phase::running) return finish_resize(job, event, now_s);
             if (job.phase != Phase::starting) return;
             job.phase = Phase::running;

@@ -113,6 +113,7 @@ Result<void> check_shape(const Submission& job) {
     if (!shape.pods.empty() && job.least_gpus() != job.most_gpus()) {
         return wrong("pods", "have a fixed number of GPUs: gpus_min and gpus_max must equal gpus");
     }
+    if (job.elastic) return wrong("elastic", "the nodes of a job that says where its gang may lie cannot change");
     if (job.packed_rate > 0) {
         return wrong("packed_rate", "a job that says where its gang may lie shares no GPUs");
     }

@@ -50,7 +50,7 @@ struct Submission {
     double grace_s = 30;             // from SIGTERM to SIGKILL
     bool preemptible = true;
     bool opportunistic = false;  // JobSpec::opportunistic
-    // Its training goes on when tasks, one process a node, come and go: an engine may resize a running attempt.
+    // The training goes on when tasks, one process a node, come and go: an engine may resize a running attempt.
     bool elastic = false;
     // As in JobSpec.
     double weight = 1;

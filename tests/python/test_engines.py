@@ -812,13 +812,24 @@ def test_job_restarts_if_its_agent_does_not_resize(agent: Runs) -> None:
     assert elastic.show()["attempt"] == 2
 
 
-def test_job_restarts_if_its_resize_is_refused(elastic: Elastic) -> None:
+def test_job_restarts_if_it_cannot_be_shrunk(elastic: Elastic) -> None:
     elastic.runs.steer("refuse-resize", "no such machine")
     elastic.submit_second()
     elastic.runs.wait_for_log(elastic.job, "cannot be resized: no such machine: it is stopped, and starts again")
     elastic.wait_for_gpus(4)
     elastic.until_began(1, attempt=2)
     elastic.end(attempt=2)
+
+
+def test_growth_that_is_refused_is_taken_back_and_tried_again(elastic: Elastic) -> None:
+    runs = elastic.runs
+    elastic.shrink()
+    runs.steer("refuse-resize", "no such machine")
+    elastic.end_second()
+    runs.wait_for_log(elastic.job, "cannot be resized: no such machine: it goes on with 4 GPUs")
+    runs.steer("refuse-resize", "")
+    elastic.wait_for_gpus(8)
+    elastic.end()
 
 
 @pytest.mark.parametrize("restart", ["allocator", "agent", "both"])
@@ -900,17 +911,23 @@ def test_node_lost_while_a_job_grows_there_does_not_stop_the_job(elastic: Elasti
     elastic.end()
 
 
-def test_node_lost_while_a_job_leaves_it_does_not_stop_the_job(elastic: Elastic) -> None:
-    runs = elastic.runs
+class Lingering(Elastic):
+    """Its tasks stay when they are asked to end."""
+
+    def submit(self, script: str = ELASTIC) -> int:
+        return super().submit(script.replace("exit 0", "while :; do sleep 0.01; done"))
+
+
+def test_node_lost_while_a_task_leaves_it_does_not_stop_the_job(agent: Runs) -> None:
+    elastic = Lingering(agent)
     first, other = elastic.nodes()
-    elastic.hold()
     elastic.submit_second()
-    elastic.until_resizing()
-    elastic.go_on()
+    agent.wait_for(f"left-{other}")
+    assert "resizes_to" in elastic.show()
+    agent.nodes(**{first: "node_back", other: "node_lost"})
+    agent.wait_for_log(elastic.second, f"node {other} was lost before the job began there")
     elastic.wait_for_gpus(4)
-    runs.nodes(**{first: "node_back", other: "node_lost"})
-    runs.wait_for_log(elastic.second, "lost: its node is lost")
-    assert elastic.show()["state"] == "running"
+    assert elastic.nodes() == [first]
     elastic.end()
 
 

@@ -7,7 +7,7 @@ A test steers it by files in DIRECTORY: `nodes` has a line "NAME KIND [GPUS [TYP
 (node_back, node_drained, node_lost, which ends what runs there); `hold` with a reason keeps attempts pending; `reject`
 with "now REASON" or "good REASON" rejects them; `devices` with a prefix reports the devices of attempts that have
 started; `evict` with "JOB.ATTEMPT" ends that attempt for the manager's own reasons; `hold-resize` keeps resizes waiting;
-`refuse-resize` with a reason refuses them; with `rigid` the agent takes none."""
+`refuse-resize` with a reason refuses those that change an attempt's nodes; with `rigid` the agent takes none."""
 
 from __future__ import annotations
 
@@ -364,7 +364,8 @@ class Agent:
         events = []
         refusal = self.setting("refuse-resize")
         for attempt in self.attempts.values():
-            if refusal and (resize := attempt.wanted()):
+            resize = attempt.wanted()
+            if refusal and resize and {task["node"] for task in resize["tasks"]} != set(attempt.tasks()):
                 named = dict(zip(("queue", "job", "attempt"), attempt.key, strict=True))
                 events.append(named | {"kind": "resize_refused", "resize": resize["resize"], "message": refusal})
                 (attempt.directory / "resize").unlink()

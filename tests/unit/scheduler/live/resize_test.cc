@@ -254,6 +254,16 @@ TEST_F(Resize, LateAnswersToEarlierResizesAreIgnored) {
     EXPECT_EQ(phase(second), Phase::starting);
 }
 
+TEST_F(Resize, DevicesToldBeforeTheLastResizeAreIgnored) {
+    const JobId id = start_job();
+    want(8);
+    const std::vector<GrantedDevices> all{{first, {"0"}}, {other, {"1"}}};
+    engine.tell({.kind = Kind::resized, .job = id, .attempt = 1, .devices = all, .resize = 1});
+    engine.tell({.kind = Kind::started, .job = id, .attempt = 1, .devices = {{first, {"0"}}}});
+    tick();
+    EXPECT_EQ(job(id).devices, all);
+}
+
 TEST_F(Resize, RestartedSchedulerRepeatsIt) {
     const JobId id = start_job();
     want(8);

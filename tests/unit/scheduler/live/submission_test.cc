@@ -102,6 +102,8 @@ TEST(Submission, InvalidJobIsRefusedWithReason) {
         {[](Submission& job) { job.scaling = {1, 2}; }, ErrorCode::invalid_argument, "from gpus_min to gpus_max"},
         {[](Submission& job) { job.rate_by_nodes = {1.5}; }, ErrorCode::invalid_argument, "rate_by_nodes: must have"},
         {[](Submission& job) { job.shape.pods = {3, 2}; }, ErrorCode::invalid_argument, "5 GPUs in all, but gpus is 4"},
+        {[](Submission& job) { job.shape.together = "rack", job.gpus_max = 8, job.elastic = true; },
+         ErrorCode::invalid_argument, "elastic: the nodes of a job that says where its gang may lie cannot change"},
         {[](Submission& job) { job.shape.pods = {4, 0}; }, ErrorCode::invalid_argument, "at least 1 GPU"},
         {[](Submission& job) { job.shape.pods = {4}, job.gpus_max = 5; }, ErrorCode::invalid_argument, "fixed number"},
         {[](Submission& job) {
