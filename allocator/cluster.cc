@@ -25,6 +25,7 @@ namespace {
 
 constexpr std::size_t kNameBytesMax = 255;
 constexpr std::uint64_t kLeaseNumberMax = std::uint64_t{1} << 62;  // far above any number a ledger reaches
+constexpr std::size_t kRatesAtOnceMax = 90;                        // records in a change, which etcd takes at once
 constexpr std::uint64_t kRanksMax = 1 << 16;                       // per node: sums over all nodes stay exact
 
 Result<void> wrong(const std::string& field, const std::string& why) {
@@ -710,8 +711,11 @@ const std::vector<LeasedRate>* Cluster::carried_rates(const std::string& node, s
 
 void Cluster::end_carry_over(std::int64_t now_ns) {
     if (now_ns < carried_.until_ns) return;
+    if (carried_.until_ns == CarriedOver().until_ns) return;
     for (const auto& [job, ideal] : carried_.ideals) unsaved_jobs_.insert(job);
     carried_ = {};
+    // Nodes that are gone for good leave records behind.
+    stale_records_ = ledger_.records_without_lease(now_ns);
 }
 
 Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns) {
@@ -771,7 +775,12 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
         wanted.push_back(std::move(rate));
     }
     if (nodes_.at(node).last.scans > 0) {
-        wanted.push_back({.job = kScansJob, .bytes_per_second = rate_for_scans(scanning)});
+        LeasedRate rate{.job = kScansJob, .bytes_per_second = rate_for_scans(scanning)};
+        if (carried != nullptr) {
+            const auto before = std::ranges::find(*carried, rate.job, &LeasedRate::job);
+            rate.bytes_per_second = before != carried->end() ? before->bytes_per_second : 0;
+        }
+        wanted.push_back(std::move(rate));
     }
     part.lease = ledger_.lease(node, std::move(wanted), now_ns, planned_state_.lease_floor_bytes_per_second);
     // Saved before the lease can be used, so that the lease counts after a restart.
@@ -783,20 +792,45 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
         saved_floor != saved_floors_.end() && floor <= saved_floor->second && floor >= saved_floor->second / 2;
     if (!is_floor_saved) change.floors[node] = floor;
     if (saves_rates_) change.rates = ledger_.to_record(node, now_ns);
+    const auto own = change.rates.find(node);
+    const bool rises =
+        own != change.rates.end() && own->second && own->second->bytes_per_second > ledger_.on_record(node);
+    const bool floor_rises = saved_floor == saved_floors_.end() || floor > saved_floor->second;
+    if (rises || floor_rises) change.promised_to = node;
+    for (; !stale_records_.empty() && change.rates.size() < kRatesAtOnceMax; stale_records_.pop_back()) {
+        const std::string& stale = stale_records_.back();
+        if (ledger_.has_record_without_lease(stale, now_ns)) change.rates[stale] = std::nullopt;
+    }
     const LeaseLedger::Records recorded = change.rates;
     if (auto saved = save(std::move(change)); !saved) {
         ledger_.take_back(node, part.lease.number);
         return std::unexpected(saved.error());
     }
-    if (!is_floor_saved) saved_floors_[node] = floor;
+    if (!is_floor_saved) {
+        saved_floors_[node] = floor;
+        if (floor_rises) unconfirmed_floors_.insert(node);
+    }
     ledger_.recorded(recorded, now_ns);
+    for (const auto& [other, record] : recorded) {
+        if (other != node) lowered_with_[node].push_back(other);
+    }
     return part;
 }
 
-void Cluster::withdraw_lease(const std::string& node, std::uint64_t number) {
+void Cluster::withdraw_lease(const std::string& node, std::uint64_t number, std::int64_t now_ns) {
     ledger_.take_back(node, number);
-    saved_floors_.clear();
-    ledger_.distrust_records();
+    if (unconfirmed_floors_.erase(node) > 0) saved_floors_.erase(node);
+    ledger_.not_recorded(node, now_ns);
+    const auto lowered = lowered_with_.find(node);
+    if (lowered == lowered_with_.end()) return;
+    for (const std::string& other : lowered->second) ledger_.distrust_record(other);
+    lowered_with_.erase(lowered);
+}
+
+void Cluster::confirm_promises(const std::string& node) {
+    ledger_.confirm(node);
+    unconfirmed_floors_.erase(node);
+    lowered_with_.erase(node);
 }
 
 void Cluster::set_turns(std::vector<Turn> turns) {
@@ -1041,6 +1075,8 @@ Result<void> Cluster::remove_node(const std::string& node, std::int64_t now_ns) 
     if (found != nodes_.end()) forget_node(found);
     ledger_.remove(node);
     saved_floors_.erase(node);
+    unconfirmed_floors_.erase(node);
+    lowered_with_.erase(node);
     return {};
 }
 
@@ -1100,6 +1136,8 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
         if (floor) saved_floors_[node] = *floor;
     }
     ledger_.recorded(record.rates, now_ns);
+    for (const auto& [node, rates] : record.rates) ledger_.confirm(node);
+    if (record.lease_numbers_above) ledger_.skip_numbers_up_to(*record.lease_numbers_above);
     carried_.until_ns = record.rates_until_ns.value_or(carried_.until_ns);
     for (const auto& [node, rates] : record.rates) {
         if (!rates || !record.rates_until_ns) continue;

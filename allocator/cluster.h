@@ -135,9 +135,11 @@ public:
     // Returns the node's part of the plan in force, with a new lease. Errors: not_found if the node has not reported;
     // unavailable if nothing can be leased yet (see `restore`).
     Result<NodePlan> plan_for(const std::string& node, std::int64_t now_ns);
-    // Withdraws a lease whose node was not told of it, because the saved floors do not survive a power cut. All floors
-    // are saved again.
-    void withdraw_lease(const std::string& node, std::uint64_t number);
+    // Withdraws a lease whose node was not told of it, because its floor or its rates could not be saved. The node's
+    // next leases stay within the rates that are known to be saved, until another attempt is due.
+    void withdraw_lease(const std::string& node, std::uint64_t number, std::int64_t now_ns);
+    // Notes that all floors and rates of the node that were handed out so far are saved for good.
+    void confirm_promises(const std::string& node);
 
     // The input of assign(), and its output; both have the same indices.
     ClusterState state(std::int64_t now_ns) const;
@@ -283,7 +285,10 @@ private:
     bool saves_rates_ = false;
     std::set<std::string> unsaved_nodes_;
     Quotas saved_quotas_;
-    std::map<std::string, double> saved_floors_;  // by node
+    std::map<std::string, double> saved_floors_;                    // by node
+    std::set<std::string> unconfirmed_floors_;                      // nodes whose saved floor may come to nothing
+    std::map<std::string, std::vector<std::string>> lowered_with_;  // nodes whose records are lowered in one's write
+    std::vector<std::string> stale_records_;                        // nodes of earlier leaders, without a lease
     bool plan_unsaved_ = false;
     std::set<std::string> unsaved_jobs_;    // jobs whose measured rates are unsaved
     std::set<std::string> unsaved_epochs_;  // jobs whose epochs are unsaved
@@ -291,13 +296,13 @@ private:
     std::map<std::string, std::set<std::string>> groups_;  // nodes by peer group
     std::set<std::string> scanning_;                       // nodes whose last report has scans
     std::int64_t excused_ns_ = 0;                          // see excuse_silence()
-    // Of the allocator before this one. A plan of some of the nodes gives each job other rates than a plan of all. So
-    // the rates on record hold until all nodes with rates have reported, or the leases in which they had them have
-    // expired.
+    // The rates that the allocator before this one granted. A plan of some of the nodes gives each job other rates than
+    // a plan of all. So the rates on record hold until all nodes with rates have reported, or the leases in which they
+    // had them have expired.
     struct CarriedOver {
         std::int64_t until_ns = std::numeric_limits<std::int64_t>::min();
         std::map<std::string, std::vector<LeasedRate>> rates;  // by node
-        std::set<std::string> unheard;                         // nodes thereof that have not reported
+        std::set<std::string> unheard;                         // the nodes in `rates` that have not reported
         std::map<std::string, double> ideals;                  // f* of jobs that no node has reported yet
     };
     CarriedOver carried_;

@@ -16,6 +16,11 @@ constexpr double kLargeFall = 1.0 / 8;
 // The rates of a node's jobs are recorded again once one of them differs so much, at most once in a lease's length.
 constexpr double kOtherRate = 1.0 / 4;
 constexpr double kSameSum = 1e-9;
+// A record is lowered for others' sake in a write of so many rows at most, which is one transaction of etcd.
+constexpr std::size_t kRowsMax = 90;
+// A record has no rates of single jobs if they would take more.
+constexpr std::size_t kRatesBytesMax = 64u << 10;
+constexpr std::size_t kRateBytes = 24;  // of a rate beside its job's name
 // In a lease that was carried over: what its node may take besides the rates that are on record.
 constexpr const char* kOtherRates = "";
 
@@ -61,6 +66,8 @@ Lease LeaseLedger::lease(const std::string& node, std::vector<LeasedRate> wanted
     const double others = std::max(0.0, counted_ - held.counted);
     const double free = std::max(0.0, remote_ - others);
     const auto jobs = static_cast<double>(wanted.size());
+    const bool cannot_record = now_ns < held.no_rise_until_ns;
+    if (cannot_record) floor_max_bytes_per_second = std::min(floor_max_bytes_per_second, held.on_record() / jobs);
     const double reserve = kReservePart * remote_ / static_cast<double>(nodes_.size());
     const double floor = wanted.empty() ? std::min({floor_, reserve, free})
                                         : std::min({floor_, floor_max_bytes_per_second, free / jobs});
@@ -72,7 +79,7 @@ Lease LeaseLedger::lease(const std::string& node, std::vector<LeasedRate> wanted
     lease.wanted_bytes_per_second = lease.sum();
     const double sum = lease.wanted_bytes_per_second;
     const bool is_small_rise = sum > held.on_record() && sum <= held.on_record() * (1 + kSmallRise);
-    const bool waits = is_small_rise && now_ns - duration_ns_ < held.recorded_ns;
+    const bool waits = cannot_record || (is_small_rise && now_ns - duration_ns_ < held.recorded_ns);
     if (const double most = waits ? std::min(free, held.on_record()) : free; sum > most) {
         // Floors stay whole; the parts above them shrink in proportion.
         const double part = sum > floor * jobs ? std::max(0.0, most - floor * jobs) / (sum - floor * jobs) : 0;
@@ -106,6 +113,8 @@ void LeaseLedger::recount(std::int64_t now_ns) {
         Held& held = node->second;
         held.counted = held_by(held, now_ns);
         held.leased = leased_by(held, now_ns);
+        held.expired = expired_of(held);
+        if (from_nothing) held.counted_next = 0;
         update_slack(node);
         std::int64_t next_ns = std::numeric_limits<std::int64_t>::max();
         for (const Lease& lease : held.leases) {
@@ -120,7 +129,6 @@ void LeaseLedger::recount(std::int64_t now_ns) {
         for (auto node = nodes_.begin(); node != nodes_.end(); ++node) {
             count(node);
             counted_ += node->second.counted;
-            on_record_ += node->second.on_record();
         }
         return;
     }
@@ -182,10 +190,15 @@ std::vector<Lease> LeaseLedger::held(const std::string& node) const {
     return found == nodes_.end() ? std::vector<Lease>() : found->second.leases;
 }
 
-double LeaseLedger::expired(const std::string& node) const {
+double LeaseLedger::expired_of(const Held& held) {
     double most = 0;
-    for (const Lease& lease : held(node)) most = std::max(most, lease.expired());
+    for (const Lease& lease : held.leases) most = std::max(most, lease.expired());
     return most;
+}
+
+double LeaseLedger::expired(const std::string& node) const {
+    const auto found = nodes_.find(node);
+    return found == nodes_.end() ? 0 : expired_of(found->second);
 }
 
 void LeaseLedger::remove(const std::string& node) {
@@ -193,33 +206,44 @@ void LeaseLedger::remove(const std::string& node) {
     if (found == nodes_.end()) return;
     schedule_recount(found, std::numeric_limits<std::int64_t>::max());
     counted_ -= found->second.counted;
-    on_record_ -= found->second.on_record();
-    slack_.erase(node);
+    on_record_ -= found->second.counted_next;
+    slack_.erase({found->second.slack, node});
     nodes_.erase(found);
 }
 
 // --- the record
 
-void LeaseLedger::update_slack(Nodes::const_iterator node) {
-    if (node->second.on_record() * (1 - kSameSum) > node->second.leased) {
-        slack_.insert(node->first);
-    } else {
-        slack_.erase(node->first);
-    }
+void LeaseLedger::update_slack(Nodes::iterator node) {
+    Held& held = node->second;
+    const double counted_next = std::max(held.on_record(), held.expired);
+    on_record_ += counted_next - std::exchange(held.counted_next, counted_next);
+    const double freed = counted_next - std::max(held.leased, held.expired);
+    const double slack = freed > kSameSum * counted_next ? freed : 0;
+    const double before = std::exchange(held.slack, slack);
+    if (before == slack) return;
+    if (before > 0) slack_.erase({before, node->first});
+    if (slack > 0) slack_.emplace(slack, node->first);
 }
 
 std::optional<RecordedRates> LeaseLedger::record_of(const Held& held) {
     if (held.leased <= 0) return std::nullopt;
     RecordedRates record{.bytes_per_second = held.leased, .rates = held.leases.back().rates};
     std::erase_if(record.rates, [](const LeasedRate& rate) { return rate.job == kOtherRates; });
+    std::ranges::sort(record.rates, {}, &LeasedRate::job);
+    std::size_t bytes = 0;
+    for (const LeasedRate& rate : record.rates) bytes += rate.job.size() + kRateBytes;
+    if (bytes > kRatesBytesMax) record.rates.clear();
     return record;
 }
 
 bool LeaseLedger::needs_record(const Held& held, std::int64_t now_ns) const {
     if (!held.is_record_known || held.leased > held.on_record()) return true;
+    // Other changes are not urgent.
+    if (!held.record || now_ns - duration_ns_ < held.recorded_ns) return false;
     if (held.leased < held.on_record() * (1 - kLargeFall)) return true;
-    if (!held.record || held.leases.empty() || now_ns - duration_ns_ < held.recorded_ns) return false;
-    return are_other_rates(held.record->rates, held.leases.back().rates);
+    if (on_record_ > remote_ * (1 + kSameSum) && held.slack > 0) return true;
+    const auto record = record_of(held);
+    return !record || are_other_rates(held.record->rates, record->rates);
 }
 
 LeaseLedger::Records LeaseLedger::to_record(const std::string& node, std::int64_t now_ns) {
@@ -229,13 +253,12 @@ LeaseLedger::Records LeaseLedger::to_record(const std::string& node, std::int64_
     const Held& held = at->second;
     if (!needs_record(held, now_ns)) return {};
     Records records{{node, record_of(held)}};
-    double sum = on_record_ - held.on_record() + held.leased;
-    for (const std::string& other : slack_) {
-        if (sum <= remote_ * (1 + kSameSum)) break;
-        if (other == node) continue;
-        const Held& lowered = nodes_.at(other);
-        sum -= lowered.on_record() - lowered.leased;
-        records[other] = record_of(lowered);
+    double sum = on_record_ - held.counted_next + std::max(held.leased, held.expired);
+    for (auto other = slack_.rbegin(); other != slack_.rend(); ++other) {
+        if (sum <= remote_ * (1 + kSameSum) || records.size() == kRowsMax) break;
+        if (other->second == node) continue;
+        sum -= other->first;
+        records[other->second] = record_of(nodes_.at(other->second));
     }
     return records;
 }
@@ -244,17 +267,56 @@ void LeaseLedger::recorded(const Records& records, std::int64_t now_ns) {
     for (const auto& [node, record] : records) {
         const auto at = nodes_.try_emplace(node).first;
         Held& held = at->second;
-        on_record_ -= held.on_record();
         held.record = record;
+        held.confirmed = std::min(held.confirmed, held.on_record());
         held.is_record_known = true;
         held.recorded_ns = now_ns;
-        on_record_ += held.on_record();
         update_slack(at);
     }
 }
 
-void LeaseLedger::distrust_records() {
-    for (auto& [node, held] : nodes_) held.is_record_known = false;
+double LeaseLedger::on_record(const std::string& node) const {
+    const auto found = nodes_.find(node);
+    return found == nodes_.end() ? 0 : found->second.on_record();
+}
+
+void LeaseLedger::confirm(const std::string& node) {
+    const auto found = nodes_.find(node);
+    if (found != nodes_.end()) found->second.confirmed = found->second.on_record();
+}
+
+void LeaseLedger::not_recorded(const std::string& node, std::int64_t now_ns) {
+    const auto found = nodes_.find(node);
+    if (found == nodes_.end() || !found->second.record) return;
+    Held& held = found->second;
+    if (held.confirmed > 0) {
+        held.record->bytes_per_second = held.confirmed;
+        held.no_rise_until_ns = now_ns + duration_ns_;
+    } else {
+        held.record.reset();
+        held.is_record_known = false;
+    }
+    update_slack(found);
+}
+
+void LeaseLedger::distrust_record(const std::string& node) {
+    const auto found = nodes_.find(node);
+    if (found != nodes_.end()) found->second.is_record_known = false;
+}
+
+std::vector<std::string> LeaseLedger::records_without_lease(std::int64_t now_ns) {
+    recount(now_ns);
+    std::vector<std::string> nodes;
+    for (const auto& [node, held] : nodes_) {
+        if (held.record && held.leased <= 0) nodes.push_back(node);
+    }
+    return nodes;
+}
+
+bool LeaseLedger::has_record_without_lease(const std::string& node, std::int64_t now_ns) {
+    recount(now_ns);
+    const auto found = nodes_.find(node);
+    return found != nodes_.end() && found->second.record && found->second.leased <= 0;
 }
 
 Lease LeaseLedger::carried_over(const RecordedRates& rates, std::int64_t until_ns) {

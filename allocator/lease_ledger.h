@@ -8,8 +8,8 @@
 //
 // Leases outlive the allocator that granted them. So the most that each node may take under its leases is put on record
 // before the node is told of them (`to_record`), and the allocator that takes over counts those rates as leased until
-// they have expired. What is on record adds up to the remote's bandwidth at most, so the new allocator can renew each
-// node's rates at once. A change that the next allocator can do without is recorded late, or not at all.
+// they have expired. What is on record adds up to the remote's bandwidth at most, floors included, so the new allocator
+// can renew each node's rates at once. A change that the next allocator can do without is recorded late, or not at all.
 
 #include <cstdint>
 #include <limits>
@@ -26,8 +26,8 @@ namespace larder::allocator {
 
 // A node's rates as they are on record for the allocator that takes over.
 struct RecordedRates {
-    double bytes_per_second = 0;    // its leases that have not expired add up to this at most
-    std::vector<LeasedRate> rates;  // of its last lease; they may add up to less
+    double bytes_per_second = 0;    // each of its leases that have not expired takes this at most
+    std::vector<LeasedRate> rates;  // of its last lease, by job; they may add up to less; none if they are very many
 
     bool operator==(const RecordedRates&) const = default;
 };
@@ -68,10 +68,20 @@ public:
     // Returns what has to be on record before the node is told of its last lease. This may include other nodes that
     // now take less than their records say. Empty if the record is good enough as it is.
     Records to_record(const std::string& node, std::int64_t now_ns);
-    // Notes what is on record now.
+    // Notes what was handed out to be written. Until `confirm`, a higher record may come to nothing.
     void recorded(const Records& records, std::int64_t now_ns);
-    // Forgets what is on record, after a write that may have failed: each node's rates are recorded again.
-    void distrust_records();
+    // Returns the rates that are on record for the node, as noted.
+    double on_record(const std::string& node) const;
+    // Notes that all higher records of the node that were handed out are written.
+    void confirm(const std::string& node);
+    // Notes that a record of the node may not have been written. Its leases then stay within the record that is known,
+    // and need no other, for the length of a lease.
+    void not_recorded(const std::string& node, std::int64_t now_ns);
+    // Notes that the node's record may be higher than was noted: it is handed out again.
+    void distrust_record(const std::string& node);
+    // Returns nodes on record that have no lease any more.
+    std::vector<std::string> records_without_lease(std::int64_t now_ns);
+    bool has_record_without_lease(const std::string& node, std::int64_t now_ns);
     // Returns a lease that stands for all those of a record by another allocator. Its floors are on record for
     // themselves.
     static Lease carried_over(const RecordedRates& rates, std::int64_t until_ns);
@@ -88,13 +98,18 @@ private:
     struct Held {
         std::vector<Lease> leases;  // the last one known to be applied, and all since
         double counted = 0;         // its part of counted_
-        double leased = 0;          // the most that its leases with rates add up to that have not expired
+        double leased = 0;          // the largest of its leases with rates that have not expired
+        double expired = 0;         // the most that it may take once all have expired
         std::optional<RecordedRates> record;
+        double confirmed = 0;  // at least this much is certainly on record
         bool is_record_known = true;
+        double counted_next = 0;  // its part of on_record_
+        double slack = 0;         // how much of that a lower record would free
         std::int64_t recorded_ns = std::numeric_limits<std::int64_t>::min();
+        std::int64_t no_rise_until_ns = std::numeric_limits<std::int64_t>::min();
+        std::int64_t recount_ns = std::numeric_limits<std::int64_t>::max();  // when `counted` is out of date
 
         double on_record() const { return record ? record->bytes_per_second : 0; }
-        std::int64_t recount_ns = std::numeric_limits<std::int64_t>::max();  // when `counted` is out of date
     };
     using Nodes = std::map<std::string, Held>;
     // Call it when a node's leases have changed.
@@ -105,10 +120,12 @@ private:
     // Returns the most bytes per second that the node may be taking.
     static double held_by(const Held& held, std::int64_t now_ns);
     static double leased_by(const Held& held, std::int64_t now_ns);
+    static double expired_of(const Held& held);
     static void merge_expired(Held& held, std::int64_t now_ns);
     static std::optional<RecordedRates> record_of(const Held& held);
     bool needs_record(const Held& held, std::int64_t now_ns) const;
-    void update_slack(Nodes::const_iterator node);
+    // Call it when a node's record, or what it takes, has changed.
+    void update_slack(Nodes::iterator node);
     static void drop_superseded(Held& held, std::uint64_t applied);
 
     double remote_;
@@ -119,9 +136,9 @@ private:
     Nodes nodes_;
     double counted_ = 0;  // the bytes per second that all nodes may take, as of counted_ns_
     std::int64_t counted_ns_ = 0;
-    std::size_t recounts_ = 0;     // since counted_ was added up from nothing
-    double on_record_ = 0;         // the sum of all records
-    std::set<std::string> slack_;  // nodes that take less than is on record for them
+    std::size_t recounts_ = 0;                        // since counted_ was added up from nothing
+    double on_record_ = 0;                            // the bytes per second that the next allocator would count
+    std::set<std::pair<double, std::string>> slack_;  // the nodes whose slack is above 0
     // The nodes whose count goes out of date, by time.
     std::set<std::pair<std::int64_t, std::string>> recounts_due_;
 };

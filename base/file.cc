@@ -75,10 +75,14 @@ Result<FileDescriptor> open_file(const std::string& path, int flags, unsigned mo
 Result<std::string> read_file(const std::string& path) {
     auto file = open_file(path, O_RDONLY);
     if (!file) return std::unexpected(file.error());
+    return read_all(*file, path);
+}
+
+Result<std::string> read_all(const FileDescriptor& file, const std::string& path) {
     std::string content;
     char buffer[16384];
     for (;;) {
-        const ssize_t got = ::read(file->get(), buffer, sizeof buffer);
+        const ssize_t got = ::read(file.get(), buffer, sizeof buffer);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return fail_errno(errno, "read " + path);
         if (got == 0) return content;

@@ -61,6 +61,9 @@ Result<FileDescriptor> open_file(const std::string& path, int flags, unsigned mo
 // Reads the whole file as a string; meant for configs and small state files.
 Result<std::string> read_file(const std::string& path);
 
+// Reads the rest of an open file. `path` is for messages.
+Result<std::string> read_all(const FileDescriptor& file, const std::string& path);
+
 // Writes a temporary file beside `path`, syncs it and renames it over `path`: readers see either the old file or the
 // new one, whole. When this returns, the new file survives a power cut.
 Result<void> replace_file(const std::string& path, std::string_view content, unsigned mode = 0644);

@@ -96,9 +96,12 @@ Result<void> move_state(const LoadedConfigs& loaded) {
     if (!queue) return std::unexpected(queue.error());
     std::vector<larder::MovedRows> stores{std::move(state->settings)};
     if (queue->queue) stores.push_back(std::move(*queue->queue));
-    const auto moved = larder::move_rows_to_etcd(config.etcd.options, larder::allocator::kLeaderKey, stores);
+    const std::string where = config.etcd.options.prefix + " of etcd";
+    const auto moved = larder::move_rows_to_etcd(config.etcd.options, larder::allocator::kLeaderKey, stores, [&] {
+        return larder::allocator::mark_as_moved(config.state_directory, where);
+    });
     if (!moved) return std::unexpected(moved.error());
-    std::printf("moved %zu rows to %s of etcd, and read them back\n", *moved, config.etcd.options.prefix.c_str());
+    std::printf("moved %zu rows to %s, and read them back\n", *moved, where.c_str());
     return {};
 }
 

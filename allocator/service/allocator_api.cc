@@ -244,17 +244,30 @@ bool AllocatorApi::answer_by_extension(const HttpRequest& request, const HttpRes
 void AllocatorApi::respond_to(const Route& route, HttpResponse answer, const HttpRespond& respond) {
     auto undo = std::exchange(undo_, {});
     if (!route.changes_settings && !undo) return respond(std::move(answer));
-    answer_when_durable(std::move(answer), respond, std::move(undo));
+    answer_when_durable(std::move(answer), respond, std::move(undo), std::exchange(promised_to_, {}));
 }
 
-void AllocatorApi::answer_when_durable(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo) {
+void AllocatorApi::answer_when_durable(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo,
+                                       const std::string& node) {
     if (!when_durable_ || answer.status >= 400) return respond(std::move(answer));
-    when_durable_([this, answer = std::move(answer), respond, undo = std::move(undo)](const Result<void>& saved) {
-        if (saved) return respond(answer);
-        undo();
+    const auto then = [this, answer = std::move(answer), respond, undo = std::move(undo),
+                       node](const Result<void>& saved) {
+        if (saved) {
+            if (!node.empty() && is_promised(node)) cluster_.confirm_promises(node);
+            return respond(answer);
+        }
+        // A request that changed nothing has nothing to undo.
+        if (undo) undo();
         plan_is_due_ = true;
         respond(http_error(saved.error()));
-    });
+    };
+    if (!node.empty() && when_promised_) return when_promised_(node, then);
+    when_durable_(then);
+}
+
+bool AllocatorApi::is_promised(const std::string& node) const {
+    if (is_promised_) return is_promised_(node);
+    return !all_durable_ || all_durable_();
 }
 
 void AllocatorApi::answer_waiting(bool all) {
@@ -346,8 +359,11 @@ HttpResponse AllocatorApi::node_plan(const std::string& node, unsigned protocol)
     const auto part = cluster_.plan_for(node, now_ns);
     if (!part) return http_error(part.error());
     // After a power cut, the floor of a node that is cut off counts only if it is on record.
-    if (part->lease.number != 0 && all_durable_ && !all_durable_()) {
-        undo_ = [this, node, number = part->lease.number] { cluster_.withdraw_lease(node, number); };
+    if (part->lease.number != 0 && !is_promised(node)) {
+        promised_to_ = node;
+        undo_ = [this, node, number = part->lease.number] { cluster_.withdraw_lease(node, number, clock_.now_ns()); };
+    } else if (part->lease.number != 0) {
+        cluster_.confirm_promises(node);
     }
     observed_.leased(node, part->lease, now_ns);
     const auto short_since_ns = observed_.lease_of(node)->short_since_ns;

@@ -65,6 +65,12 @@ public:
         when_durable_ = std::move(when_durable);
         all_durable_ = std::move(all_durable);
     }
+    // Sets the like of both for the promises to a node: the answer to its report waits for nothing else.
+    void set_when_promised(std::function<void(const std::string& node, std::function<void(Result<void>)> then)> when,
+                           std::function<bool(const std::string& node)> is_promised) {
+        when_promised_ = std::move(when);
+        is_promised_ = std::move(is_promised);
+    }
 
     // Calls `respond` now, or later from tick(), end_waits() or another request.
     void handle(const HttpRequest& request, const HttpRespond& respond);
@@ -96,8 +102,11 @@ private:
     bool answer_by_extension(const HttpRequest& request, const HttpRespond& respond, std::string& allowed);
     static const Route* node_plan_route();
     void respond_to(const Route& route, HttpResponse answer, const HttpRespond& respond);
-    // Answers once the setting or the floor is durable. If it cannot be saved, undoes it and answers with the error.
-    void answer_when_durable(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo);
+    // Answers once the setting is durable, or else what `node` was promised. If it cannot be saved, undoes it and
+    // answers with the error.
+    void answer_when_durable(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo,
+                             const std::string& node);
+    bool is_promised(const std::string& node) const;
     // Answers the waiting requests that have a new answer or whose time is over; if `all`, all of them.
     void answer_waiting(bool all);
 
@@ -156,7 +165,10 @@ private:
     Extension* extension_ = nullptr;
     WhenDurable when_durable_;           // may be empty
     std::function<bool()> all_durable_;  // may be empty
-    std::function<void()> undo_;         // takes back the last setting, or the last lease if its floor is not durable
+    std::function<void(const std::string& node, std::function<void(Result<void>)> then)> when_promised_;
+    std::function<bool(const std::string& node)> is_promised_;
+    std::function<void()> undo_;  // takes back the last setting, or the last lease if its promises are not durable
+    std::string promised_to_;     // the node of that lease
 };
 
 }  // namespace larder::allocator

@@ -170,6 +170,8 @@ struct AllocatorService::State {
         return [this, answer = api.handler()](const HttpRequest& request, HttpRespond respond) {
             // Another allocator may lead if this one was stopped for a while.
             if (!term->is_held()) return respond(not_leading(""));
+            // What a node is told is on record already.
+            if (is_for_node(request)) return answer(request, respond);
             const bool may_have_effect = request.method != "GET";
             answer(request, [this, may_have_effect, respond = std::move(respond)](HttpResponse response) {
                 respond_when_settled(respond, std::move(response), may_have_effect);
@@ -177,7 +179,14 @@ struct AllocatorService::State {
         };
     }
 
-    // An answer may show changes that are not in etcd yet. If this allocator is replaced before they are, nobody may
+    // True for requests whose answer is a node's part of the plan.
+    static bool is_for_node(const HttpRequest& request) {
+        const std::vector<std::string>& path = request.path;
+        return path == std::vector<std::string>{"v1", "reports"} ||
+               (path.size() == 4 && path[1] == "nodes" && path[3] == "plan");
+    }
+
+    // An answer may show settings that are not in etcd yet. If this allocator is replaced before they are, nobody may
     // have seen them. So each answer waits for them.
     void respond_when_settled(const HttpRespond& respond, HttpResponse response, bool may_have_effect) {
         const bool is_settled = store->all_durable() && (extension == nullptr || extension->all_saved());
@@ -235,6 +244,14 @@ Result<std::unique_ptr<AllocatorService>> AllocatorService::start(boost::asio::i
         StateStore* store = state->store.get();
         state->api.set_when_durable([store, on_thread](Done then) { store->when_durable(on_thread(std::move(then))); },
                                     [store] { return store->all_durable(); });
+        state->api.set_when_promised(
+            [store, on_thread](const std::string& node, Done then) {
+                store->when_promised(node, on_thread([store, node, then = std::move(then)](const Result<void>& saved) {
+                                         then(saved);
+                                         if (!saved) store->withdraw_promises(node);
+                                     }));
+            },
+            [store](const std::string& node) { return store->is_promised(node); });
     }
     if (extend) {
         auto extension = extend({.cluster = state->cluster,
@@ -328,6 +345,11 @@ public:
     Result<void> run() {
         const EtcdConfig& etcd = config_.etcd;
         if (etcd.options.endpoints.empty()) return serve(std::nullopt);
+        const auto is_plain = [](const std::string& endpoint) { return endpoint.starts_with("http://"); };
+        if (!etcd.options.user.empty() && std::ranges::any_of(etcd.options.endpoints, is_plain)) {
+            log_warn("without TLS, anyone who can read the network can read etcd's password",
+                     {{"user", etcd.options.user}});
+        }
         leadership_.emplace(LeadershipOptions{.etcd = etcd.options,
                                               .name = etcd.name.empty() ? machine_name() : etcd.name,
                                               .lease_ns = etcd.lease_ns},

@@ -4,15 +4,20 @@
 
 #include <bit>
 #include <cmath>
+#include <stdexcept>
 #include <utility>
 
 #include "allocator/protocol/codec.h"
+#include "allocator/state.h"
 #include "base/server/json_reader.h"
 #include "base/server/json_text.h"
 
 namespace larder::allocator {
 namespace json = boost::json;
 namespace {
+
+constexpr std::int64_t kLeaseMax_ns = 3'600'000'000'000;  // as in the config
+constexpr std::size_t kNameBytesMax = 255;
 
 json::object json_of(const RegistrationOwner& owner) {
     return owner.uid ? json::object{{"uid", *owner.uid}} : json::object{{"token", owner.token}};
@@ -40,15 +45,19 @@ json::object json_of(const JobRegistration& spec) {
     return object;
 }
 
+json::array json_of(const std::vector<LeasedRate>& rates) {
+    json::array array;
+    for (const LeasedRate& rate : rates) array.push_back(json::array{rate.job, rate.bytes_per_second});
+    return array;
+}
+
 json::object json_of(const std::vector<Lease>& leases) {
     json::array array;
     for (const Lease& lease : leases) {
-        json::array rates;
-        for (const LeasedRate& rate : lease.rates) rates.push_back(json::array{rate.job, rate.bytes_per_second});
         array.push_back(json::object{{"number", lease.number},
                                      {"expires_ns", lease.expires_ns},
                                      {"floor_bytes_per_second", lease.floor_bytes_per_second},
-                                     {"rates", std::move(rates)}});
+                                     {"rates", json_of(lease.rates)}});
     }
     return {{"leases", std::move(array)}};
 }
@@ -66,32 +75,39 @@ std::uint64_t to_unsigned(const json::value& value) {
     return value.to_number<std::uint64_t>();
 }
 
+// A rate of another allocator may have any bits.
+double to_rate(const json::value& value) {
+    const auto rate = value.to_number<double>();
+    if (!(rate >= 0 && rate <= kRateMax)) throw std::out_of_range("a rate is out of range");
+    return rate;
+}
+
+std::vector<LeasedRate> leased_rates_of(const json::value& value) {
+    std::vector<LeasedRate> rates;
+    for (const json::value& rate : value.as_array()) {
+        rates.push_back({std::string(rate.at(0).as_string()), to_rate(rate.at(1))});
+    }
+    return rates;
+}
+
 std::vector<Lease> leases_of(const json::object& object) {
     std::vector<Lease> leases;
     for (const json::value& entry : object.at("leases").as_array()) {
         Lease lease{.number = to_unsigned(entry.at("number")),
                     .expires_ns = entry.at("expires_ns").to_number<std::int64_t>(),
                     .floor_bytes_per_second = entry.at("floor_bytes_per_second").to_number<double>()};
-        for (const json::value& rate : entry.at("rates").as_array()) {
-            lease.rates.push_back({std::string(rate.at(0).as_string()), rate.at(1).to_number<double>()});
-        }
+        lease.rates = leased_rates_of(entry.at("rates"));
         leases.push_back(std::move(lease));
     }
     return leases;
 }
 
 json::object json_of(const RecordedRates& recorded) {
-    json::array rates;
-    for (const LeasedRate& rate : recorded.rates) rates.push_back(json::array{rate.job, rate.bytes_per_second});
-    return {{"bytes_per_second", recorded.bytes_per_second}, {"rates", std::move(rates)}};
+    return {{"bytes_per_second", recorded.bytes_per_second}, {"rates", json_of(recorded.rates)}};
 }
 
 RecordedRates recorded_rates_of(const json::object& object) {
-    RecordedRates recorded{.bytes_per_second = object.at("bytes_per_second").to_number<double>(), .rates = {}};
-    for (const json::value& rate : object.at("rates").as_array()) {
-        recorded.rates.push_back({std::string(rate.at(0).as_string()), rate.at(1).to_number<double>()});
-    }
-    return recorded;
+    return {.bytes_per_second = to_rate(object.at("bytes_per_second")), .rates = leased_rates_of(object.at("rates"))};
 }
 
 std::vector<DatasetQuota> quotas_of(const json::object& object) {
@@ -144,15 +160,18 @@ Result<void> read_named(ClusterRecord& record, std::string_view kind, const std:
     } else if (kind == "quotas") {
         record.quotas[name] = quotas_of(object);
     } else if (kind == "ideal") {
-        record.ideal_bytes_per_second[name] = std::bit_cast<double>(to_unsigned(object.at("bits")));
+        const double rate = std::bit_cast<double>(to_unsigned(object.at("bits")));
+        if (!(rate > 0 && rate <= kRateMax)) return fail(ErrorCode::corrupt, "its rate is out of range");
+        record.ideal_bytes_per_second[name] = rate;
     } else if (kind == "epochs") {
         record.epochs[name] = {.first = object.at("first").to_number<std::uint32_t>(),
                                .last = object.at("last").to_number<std::uint32_t>()};
     } else if (kind == "leases") {
         record.leases[name] = leases_of(object);
     } else if (kind == "floor") {
-        record.floors[name] = object.at("bytes_per_second").to_number<double>();
+        record.floors[name] = to_rate(object.at("bytes_per_second"));
     } else if (kind == "rates") {
+        if (name.empty() || name.size() > kNameBytesMax) return fail(ErrorCode::corrupt, "its node has no name");
         record.rates[name] = recorded_rates_of(object);
     } else {
         return fail(ErrorCode::corrupt, "its kind is unknown");
@@ -164,12 +183,17 @@ Result<void> read_single(StoredState& into, std::string_view key, const json::ob
     if (key == "run") {
         into.run.boot = object.at("boot").as_string();
         into.run.lease_ns = object.at("lease_ns").to_number<std::int64_t>();
+        if (into.run.lease_ns < 0 || into.run.lease_ns > kLeaseMax_ns) {
+            return fail(ErrorCode::corrupt, "its lease_ns is out of range");
+        }
         if (const json::value* until = object.if_contains("no_lease_before_ns")) {
             into.run.no_lease_before_ns = until->to_number<std::int64_t>();
         }
         if (const json::value* recorded = object.if_contains("rates_recorded")) {
             into.run.rates_recorded = recorded->as_bool();
         }
+        if (const json::value* term = object.if_contains("term")) into.run.term = to_unsigned(*term);
+        if (into.run.term >= kTermMax) return fail(ErrorCode::corrupt, "its term is out of range");
     } else if (key == "remote") {
         into.record.remote = {object.at("bytes_per_second").to_number<double>(),
                               object.at("configured_bytes_per_second").to_number<double>()};
@@ -185,6 +209,13 @@ Row row(std::string key, const json::object& object) {
     return {std::move(key), json_text(object)};
 }
 
+template <typename Value, typename ToJson>
+void put(std::vector<Row>& rows, std::string_view kind, const std::string& name, const std::optional<Value>& value,
+         ToJson to_json) {
+    std::string key = std::string(kind) + "/" + name;
+    rows.push_back(value ? row(std::move(key), to_json(*value)) : Row{std::move(key), std::nullopt});
+}
+
 }  // namespace
 
 bool is_durable(std::string_view key) {
@@ -192,51 +223,44 @@ bool is_durable(std::string_view key) {
            key.starts_with("rates/");
 }
 
-std::vector<Row> rows_of(const ClusterRecord& change) {
+std::vector<Row> durable_rows_of(const ClusterRecord& change) {
     std::vector<Row> rows;
-    const auto put = [&](std::string_view kind, const std::string& name, const json::object* object) {
-        std::string key = std::string(kind) + "/" + name;
-        rows.push_back(object == nullptr ? Row{std::move(key), std::nullopt} : row(std::move(key), *object));
-    };
-    for (const auto& [name, spec] : change.jobs) {
-        const json::object object = spec ? json_of(*spec) : json::object();
-        put("job", name, spec ? &object : nullptr);
-    }
+    for (const auto& [name, spec] : change.jobs)
+        put(rows, "job", name, spec, [](const auto& it) { return json_of(it); });
     for (const auto& [dataset, bytes] : change.pins) {
-        const json::object object{{"bytes", bytes.value_or(0)}};
-        put("pin", dataset, bytes ? &object : nullptr);
-    }
-    for (const auto& [name, report] : change.nodes) {
-        const json::object object = report ? to_json(*report) : json::object();
-        put("node", name, report ? &object : nullptr);
-    }
-    for (const auto& [job, rate] : change.ideal_bytes_per_second) {
-        const json::object object{{"bits", std::bit_cast<std::uint64_t>(rate.value_or(0))}};
-        put("ideal", job, rate ? &object : nullptr);
-    }
-    for (const auto& [job, seen] : change.epochs) {
-        const json::object object = seen ? json::object{{"first", seen->first}, {"last", seen->last}} : json::object();
-        put("epochs", job, seen ? &object : nullptr);
-    }
-    for (const auto& [node, quotas] : change.quotas) {
-        const json::object object = quotas ? json_of(*quotas) : json::object();
-        put("quotas", node, quotas ? &object : nullptr);
-    }
-    for (const auto& [node, leases] : change.leases) {
-        const json::object object = leases ? json_of(*leases) : json::object();
-        put("leases", node, leases ? &object : nullptr);
+        put(rows, "pin", dataset, bytes, [](std::uint64_t it) { return json::object{{"bytes", it}}; });
     }
     for (const auto& [node, floor] : change.floors) {
-        const json::object object{{"bytes_per_second", floor.value_or(0)}};
-        put("floor", node, floor ? &object : nullptr);
+        put(rows, "floor", node, floor, [](double it) { return json::object{{"bytes_per_second", it}}; });
     }
     for (const auto& [node, rates] : change.rates) {
-        const json::object object = rates ? json_of(*rates) : json::object();
-        put("rates", node, rates ? &object : nullptr);
+        put(rows, "rates", node, rates, [](const auto& it) { return json_of(it); });
     }
     if (change.remote) {
         rows.push_back(row("remote", {{"bytes_per_second", change.remote->bytes_per_second},
                                       {"configured_bytes_per_second", change.remote->configured_bytes_per_second}}));
+    }
+    return rows;
+}
+
+std::vector<Row> rows_of(const ClusterRecord& change) {
+    std::vector<Row> rows = durable_rows_of(change);
+    for (const auto& [name, report] : change.nodes) {
+        put(rows, "node", name, report, [](const auto& it) { return to_json(it); });
+    }
+    for (const auto& [job, rate] : change.ideal_bytes_per_second) {
+        put(rows, "ideal", job, rate,
+            [](double it) { return json::object{{"bits", std::bit_cast<std::uint64_t>(it)}}; });
+    }
+    for (const auto& [job, seen] : change.epochs) {
+        put(rows, "epochs", job, seen,
+            [](const auto& it) { return json::object{{"first", it.first}, {"last", it.last}}; });
+    }
+    for (const auto& [node, quotas] : change.quotas) {
+        put(rows, "quotas", node, quotas, [](const auto& it) { return json_of(it); });
+    }
+    for (const auto& [node, leases] : change.leases) {
+        put(rows, "leases", node, leases, [](const auto& it) { return json_of(it); });
     }
     if (change.plan_number) rows.push_back(row("plan", {{"number", *change.plan_number}}));
     return rows;
@@ -246,6 +270,7 @@ Row row_of(const StateRun& run) {
     json::object object{{"boot", run.boot}, {"lease_ns", run.lease_ns}};
     if (run.no_lease_before_ns) object["no_lease_before_ns"] = *run.no_lease_before_ns;
     if (run.rates_recorded) object["rates_recorded"] = true;
+    if (run.term > 0) object["term"] = run.term;
     return row("run", object);
 }
 
@@ -282,7 +307,7 @@ ClusterRecord expire_leases(ClusterRecord& record, std::int64_t now_ns) {
     return {.leases = record.leases};
 }
 
-ClusterRecord carry_over_rates(ClusterRecord& record, std::int64_t until_ns) {
+void carry_over_rates(ClusterRecord& record, std::int64_t until_ns) {
     for (const auto& [node, rates] : record.rates) {
         if (!rates) continue;
         auto& leases = record.leases[node];
@@ -290,7 +315,6 @@ ClusterRecord carry_over_rates(ClusterRecord& record, std::int64_t until_ns) {
         leases->push_back(LeaseLedger::carried_over(*rates, until_ns));
     }
     record.rates_until_ns = until_ns;
-    return {.leases = record.leases};
 }
 
 }  // namespace larder::allocator

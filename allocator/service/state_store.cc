@@ -1,6 +1,7 @@
 #include "allocator/service/state_store.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -18,9 +19,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kIdealPrefix = "ideal/";
+constexpr std::string_view kRatesPrefix = "rates/";
+
+// True for what users and operators set.
+bool is_setting(std::string_view key) {
+    return is_durable(key) && !key.starts_with("floor/") && !key.starts_with(kRatesPrefix);
+}
+
+// Returns the keys of the rows that must be on record before the node is told of its lease.
+std::array<std::string, 2> promises_to(const std::string& node) {
+    return {"floor/" + node, std::string(kRatesPrefix) + node};
+}
+
 // True for rows that nodes report again, so that one unreadable row need not cost the rest.
 bool is_reported_again(std::string_view key) {
-    return key.starts_with("node/") || key.starts_with("quotas/") || key.starts_with("ideal/");
+    return key.starts_with("node/") || key.starts_with("quotas/") || key.starts_with(kIdealPrefix);
 }
 
 Result<std::string> boot_id() {
@@ -61,6 +75,14 @@ Result<void> StateStore::open_cluster(const StateStoreOptions& options, std::vec
     auto locked = lock(options.directory);
     if (!locked) return std::unexpected(locked.error());
     lock_ = std::move(*locked);
+    const std::string moved_file = options.directory + "/" + kMovedFile;
+    if (!options.opens_moved && fs::exists(moved_file)) {
+        const auto where = read_file(moved_file);
+        return fail(ErrorCode::unsupported, "the state in " + options.directory + " was moved to " +
+                                                (where ? where->substr(0, where->find('\n')) : "another place") +
+                                                ": start the allocator with that, or remove " + moved_file +
+                                                " if no allocator leads there and none will");
+    }
     for (const char* environment : {"/settings", "/cluster"}) {
         if (!options.check_damage) break;
         if (auto sound = options.check_damage(options.directory + environment); !sound) return sound;
@@ -101,11 +123,19 @@ Result<void> StateStore::open_settings(const StateStoreOptions& options, std::ve
     std::set<std::string, std::less<>> keys;
     const auto take = [&](std::string_view key, std::string_view text) -> Result<void> {
         keys.emplace(key);
-        return read_row(found, key, text);
+        auto taken = read_row(found, key, text);
+        const bool is_rates = key.starts_with(kRatesPrefix);
+        if (taken || !(is_rates || key.starts_with(kIdealPrefix))) return taken;
+        log_warn(is_rates ? "rates of leases on record cannot be read: all leases are waited out"
+                          : "left out a measured f* that cannot be read: it is measured again",
+                 {{"error", taken.error().message}});
+        if (is_rates) unreadable_rates_.push_back({std::string(key), std::nullopt});
+        return {};
     };
     const auto lost = [&](const std::string& why, const std::string& aside) {
         found = {};
         keys.clear();
+        unreadable_rates_.clear();
         log_error("the record of registered jobs, pins and the remote's bandwidth is damaged: starting without them",
                   {{"damage", why}, {"put_aside_as", aside}});
     };
@@ -141,7 +171,7 @@ Result<void> StateStore::open_settings(const StateStoreOptions& options, std::ve
         for (const auto& [job, rate] : stored_.record.ideal_bytes_per_second) recorded_ideals_[job] = rate.value_or(0);
     }
     writer_ = std::make_unique<RowWriter>([this](std::span<const Row> changed) { return settings_->write(changed); },
-                                          settings_->rows_at_once());
+                                          settings_->rows_at_once(), settings_->bytes_at_once());
     return {};
 }
 
@@ -179,7 +209,8 @@ Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_
 // The times of leases of earlier leaders are by other machines' clocks. They count by the rates on record, or have to
 // be waited out. Records how long the longest of them lasts.
 Result<void> StateStore::begin_term(const StateStoreOptions& options, std::int64_t now_ns) {
-    const StateRun found = stored_.run;
+    StateRun found = stored_.run;
+    if (!unreadable_rates_.empty()) found.rates_recorded = false;
     const std::int64_t longest_ns = std::max(options.lease_ns, found.lease_ns);
     expire_leases(stored_.record, now_ns);
     if (found.rates_recorded) {
@@ -189,19 +220,30 @@ Result<void> StateStore::begin_term(const StateStoreOptions& options, std::int64
         log_info("the first leases are granted when those of an earlier leader would have expired",
                  {{"wait", format_duration_ns(longest_ns)}});
     }
-    StateRun run{.boot = "", .lease_ns = options.lease_ns, .no_lease_before_ns = std::nullopt, .rates_recorded = true};
+    const std::uint64_t term = found.term + 1;
+    stored_.record.lease_numbers_above = term * kLeaseNumbersOfTerm;
+    StateRun run{.boot = "",
+                 .lease_ns = options.lease_ns,
+                 .no_lease_before_ns = std::nullopt,
+                 .rates_recorded = true,
+                 .term = term};
     if (longest_ns > options.lease_ns || !found.rates_recorded) settled_run_ = row_of(run);
     settled_ns_ = now_ns + longest_ns + options.lease_ns;
     run.lease_ns = longest_ns;
     run.rates_recorded = found.rates_recorded;
-    const Row row = row_of(run);
-    return settings_->write(std::span(&row, 1));
+    std::vector<Row> rows = std::exchange(unreadable_rates_, {});
+    rows.push_back(row_of(run));
+    return settings_->write(rows);
 }
 
 // Returns the rows of measured f* that differ from those on record by more than they do from one measurement to the
 // next.
 std::vector<Row> StateStore::changed_ideals(const ClusterRecord& change) {
     constexpr double kSameIdeal = 1.0 / 8;
+    {
+        const std::lock_guard lock(writes_->mutex);
+        for (const std::string& job : std::exchange(writes_->lost_ideals, {})) recorded_ideals_.erase(job);
+    }
     ClusterRecord changed;
     for (const auto& [job, rate] : change.ideal_bytes_per_second) {
         const auto recorded = recorded_ideals_.find(job);
@@ -219,40 +261,143 @@ std::vector<Row> StateStore::changed_ideals(const ClusterRecord& change) {
 }
 
 Result<void> StateStore::save(const ClusterRecord& change) {
-    std::vector<Row> rows = rows_of(change);
-    const auto durable = std::ranges::stable_partition(rows, [](const Row& row) { return !is_durable(row.key); });
-    std::vector<Row> durable_rows(std::make_move_iterator(durable.begin()), std::make_move_iterator(durable.end()));
-    rows.erase(durable.begin(), durable.end());
+    std::vector<Row> durable_rows;
     if (rows_ == nullptr) {
+        durable_rows = durable_rows_of(change);
         std::ranges::move(changed_ideals(change), std::back_inserter(durable_rows));
-    } else if (!rows.empty()) {
-        if (auto written = rows_->write(rows); !written) return written;
+    } else {
+        std::vector<Row> rows = rows_of(change);
+        const auto durable = std::ranges::stable_partition(rows, [](const Row& row) { return !is_durable(row.key); });
+        durable_rows.assign(std::make_move_iterator(durable.begin()), std::make_move_iterator(durable.end()));
+        rows.erase(durable.begin(), durable.end());
+        if (!rows.empty()) {
+            if (auto written = rows_->write(rows); !written) return written;
+        }
     }
     const auto is_settled = [&](const Lease& lease) { return !lease.rates.empty() && lease.expires_ns >= settled_ns_; };
     const auto has_settled = [&](const auto& entry) {
         return entry.second && std::ranges::any_of(*entry.second, is_settled);
     };
-    if (settled_run_ && std::ranges::any_of(change.leases, has_settled)) {
-        durable_rows.push_back(std::move(*settled_run_));
-        settled_run_.reset();
-    }
-    if (!durable_rows.empty()) {
-        ++writes_->unfinished;
-        writer_->post(std::move(durable_rows), [writes = writes_](const Result<void>& written) {
-            writes->last = written;
-            writes->failed = !written;
-            --writes->unfinished;
-        });
-    }
+    if (writes_->settled_run_written) settled_run_.reset();
+    const bool has_settled_run =
+        settled_run_ && !writes_->settled_run_pending && std::ranges::any_of(change.leases, has_settled);
+    if (has_settled_run) durable_rows.push_back(*settled_run_);
+    if (!durable_rows.empty()) post(std::move(durable_rows), change.promised_to, has_settled_run);
     return {};
 }
 
+void StateStore::post(std::vector<Row> rows, const std::string& promised_to, bool has_settled_run) {
+    Writes::Post post{.has_settled_run = has_settled_run};
+    for (const Row& row : rows) {
+        const std::string_view key = row.key;
+        if (key.starts_with(kIdealPrefix)) post.ideals.emplace_back(key.substr(kIdealPrefix.size()));
+        // Other rates and floors become less: their nodes may hear of that before it is on record.
+        const bool is_promise = is_durable(key) && !is_setting(key);
+        if (is_setting(key) || (is_promise && key.substr(key.find('/') + 1) == promised_to)) {
+            post.awaited.push_back(row);
+        }
+    }
+    writes_->posted(post);
+    writer_->post(std::move(rows), [writes = writes_, post = std::move(post)](const Result<void>& written) {
+        writes->answered(post, written);
+    });
+}
+
+void StateStore::Writes::posted(Post& post) {
+    const std::lock_guard lock(mutex);
+    post.number = ++posts;
+    for (const Row& row : post.awaited) {
+        const auto [at, added] = keys.try_emplace(row.key);
+        if (added && is_setting(row.key)) ++settings;
+        ++at->second.pending;
+    }
+    if (post.has_settled_run) settled_run_pending = true;
+}
+
+void StateStore::Writes::answered(const Post& post, const Result<void>& written) {
+    const std::lock_guard lock(mutex);
+    if (!written) lost_ideals.insert(lost_ideals.end(), post.ideals.begin(), post.ideals.end());
+    for (const Row& row : post.awaited) {
+        const auto at = keys.find(row.key);
+        Key& key = at->second;
+        --key.pending;
+        key.failed = written ? 0 : post.number;
+        key.error = written ? std::nullopt : std::optional(written.error());
+        key.text = written ? std::nullopt : row.text;
+        if (!written || key.pending > 0) continue;
+        if (is_setting(row.key)) --settings;
+        keys.erase(at);
+    }
+    if (!post.has_settled_run) return;
+    if (written) settled_run_written = true;
+    settled_run_pending = false;
+}
+
 void StateStore::when_durable(RowWriter::Done then) {
-    writer_->post({}, [writes = writes_, then = std::move(then)](const Result<void>&) { then(writes->last); });
+    std::vector<Row> again;
+    {
+        const std::lock_guard lock(writes_->mutex);
+        for (const auto& [name, key] : writes_->keys) {
+            if (key.failed > 0 && key.pending == 0 && is_setting(name)) again.push_back({name, key.text});
+        }
+    }
+    for (Row& row : again) post({std::move(row)}, "", false);
+    writer_->post({}, [writes = writes_, then = std::move(then)](const Result<void>&) {
+        Result<void> result;
+        {
+            const std::lock_guard lock(writes->mutex);
+            for (const auto& [name, key] : writes->keys) {
+                if (key.failed > 0 && is_setting(name)) result = std::unexpected(*key.error);
+            }
+        }
+        then(result);
+    });
 }
 
 bool StateStore::all_durable() const {
-    return writes_->unfinished == 0 && !writes_->failed;
+    return writes_->settings == 0;
+}
+
+void StateStore::when_promised(const std::string& node, RowWriter::Done then) {
+    // A failure counts that is not withdrawn by now, even if it is withdrawn before the answer.
+    std::vector<std::pair<std::string, std::uint64_t>> promises;
+    {
+        const std::lock_guard lock(writes_->mutex);
+        for (const std::string& name : promises_to(node)) {
+            const auto found = writes_->keys.find(name);
+            promises.emplace_back(name, found == writes_->keys.end() ? 0 : found->second.withdrawn);
+        }
+    }
+    writer_->post({}, [writes = writes_, promises = std::move(promises), then = std::move(then)](const Result<void>&) {
+        Result<void> result;
+        {
+            const std::lock_guard lock(writes->mutex);
+            for (const auto& [name, withdrawn] : promises) {
+                const auto found = writes->keys.find(name);
+                if (found == writes->keys.end() || found->second.failed <= withdrawn) continue;
+                result = std::unexpected(*found->second.error);
+            }
+        }
+        then(result);
+    });
+}
+
+bool StateStore::is_promised(const std::string& node) const {
+    const std::lock_guard lock(writes_->mutex);
+    const auto names = promises_to(node);
+    return std::ranges::all_of(names, [&](const std::string& name) {
+        const auto found = writes_->keys.find(name);
+        return found == writes_->keys.end() ||
+               (found->second.pending == 0 && found->second.failed <= found->second.withdrawn);
+    });
+}
+
+void StateStore::withdraw_promises(const std::string& node) {
+    const std::lock_guard lock(writes_->mutex);
+    for (const std::string& name : promises_to(node)) {
+        const auto found = writes_->keys.find(name);
+        if (found != writes_->keys.end()) found->second.withdrawn = writes_->posts;
+    }
 }
 
 }  // namespace larder::allocator

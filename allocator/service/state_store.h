@@ -2,17 +2,17 @@
 
 // The allocator's memory across restarts: two LMDB environments in its state directory.
 // - settings/ has the settings of users and operators: registered jobs, pins, the remote's bandwidth; and the floors
-// that nodes were promised. A writer thread saves changes, several together if they wait; when_durable()
-// tells when they survive a power cut.
+// that nodes were promised. A writer thread saves changes, several together if they wait; when_durable() and
+// when_promised() tell when they survive a power cut.
 // - cluster/ has reports, plans and leases, and is written many times a second. It survives the process once save()
 // returns, but no power cut. Another boot, or another machine, is noticed by its boot id; then nothing is leased for
 // the length of a lease.
 // With `shared_settings`, one of several allocators that stand in for each other has the settings where all of them can
 // read them, and no cluster/. The settings then have the rates of all leases (LeaseLedger::to_record) and the measured
 // f* of jobs, too. After each change of leader those rates count as leased for the length of a lease. If they may not
-// be all, nothing is leased for that long. A lost or damaged environment starts empty, and a damaged one is put aside;
-// reports then fill it again. A state from a newer version is refused. Only one process at a time can open the
-// directory. Call from one thread.
+// be all, nothing is leased for that long.
+// A lost or damaged environment starts empty, and a damaged one is put aside; reports then fill it again. A state from
+// a newer version is refused. Only one process at a time can open the directory. Call from one thread.
 
 #include <atomic>
 #include <cstddef>
@@ -20,8 +20,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,6 +36,9 @@
 
 namespace larder::allocator {
 
+// This file of a state directory says where its state was moved to. The directory is refused then.
+inline constexpr const char* kMovedFile = "moved";
+
 struct StateStoreOptions {
     std::string directory;                             // made if missing; not used with shared_settings
     std::uint64_t map_bytes = std::uint64_t{1} << 30;  // address space, and the most the state can take
@@ -41,6 +46,7 @@ struct StateStoreOptions {
     std::string boot_id;                               // empty: the kernel's
     bool lease_holders_end_with_process = false;       // the holders of leases end with this process
     OpenRows shared_settings;                          // empty: an LMDB environment in the directory
+    bool opens_moved = false;                          // even if kMovedFile is there
     // Called with each LMDB environment once the directory is locked. An error ends open(); empty: a damaged
     // environment is put aside.
     std::function<Result<void>(const std::string& environment)> check_damage;
@@ -62,11 +68,16 @@ public:
     // Saves a change. Settings, floors and rates are saved later, on the writer's thread. The rest is saved on return;
     // on an error none of it is. Error: no_space if the map or the disk is full.
     Result<void> save(const ClusterRecord& change);
-    // Calls `then` on another thread, once all settings, floors and rates saved so far survive a power cut, or with an
-    // error if their last write failed.
+    // Calls `then` on another thread, once all settings saved so far survive a power cut, or with an error if one of
+    // them does not. Settings that could not be written are tried once more.
     void when_durable(RowWriter::Done then);
     // True if they all do now.
     bool all_durable() const;
+    // The same for the floor and the rates that the node was promised.
+    void when_promised(const std::string& node, RowWriter::Done then);
+    bool is_promised(const std::string& node) const;
+    // Forgets a failure of when_promised(), once the lease was withdrawn that relied on what could not be saved.
+    void withdraw_promises(const std::string& node);
 
 private:
     StateStore() = default;
@@ -75,22 +86,45 @@ private:
     Result<void> begin_term(const StateStoreOptions& options, std::int64_t now_ns);
     Result<void> begin_run(const StateStoreOptions& options, std::int64_t now_ns);
     std::vector<Row> changed_ideals(const ClusterRecord& change);
+    // `promised_to`: as in ClusterRecord.
+    void post(std::vector<Row> rows, const std::string& promised_to, bool has_settled_run);
 
     FileDescriptor lock_;
     std::int64_t longest_lease_ns_ = 0;
     StoredState stored_;
     std::unique_ptr<RowStore> rows_;  // of cluster/; null with shared settings
     std::unique_ptr<RowStore> settings_;
+    std::vector<Row> unreadable_rates_;  // to be removed
     // With shared settings. Says how long leases are from now on, and that all rates are on record. Written with the
     // first lease that is granted when all earlier ones have expired: such a lease ends at `settled_ns_` or later.
     std::optional<Row> settled_run_;
     std::int64_t settled_ns_ = 0;
     std::map<std::string, double> recorded_ideals_;
-    // Writes of settings, floors and rates.
+    // What has become of the writer's rows. The writer's thread uses it, too.
     struct Writes {
-        Result<void> last;  // used on the writer's thread only
-        std::atomic<bool> failed = false;
-        std::atomic<std::size_t> unfinished = 0;
+        struct Key {
+            std::size_t pending = 0;          // posts that are not answered yet
+            std::uint64_t failed = 0;         // number of the last post that failed; 0: the last one was written
+            std::uint64_t withdrawn = 0;      // posts up to this number no longer matter, if they failed
+            std::optional<Error> error;       // of `failed`
+            std::optional<std::string> text;  // of `failed`
+        };
+        struct Post {
+            std::uint64_t number = 0;
+            std::vector<Row> awaited;  // rows that an answer may wait for
+            std::vector<std::string> ideals;
+            bool has_settled_run = false;
+        };
+        std::mutex mutex;
+        std::uint64_t posts = 0;
+        std::map<std::string, Key, std::less<>> keys;  // of awaited rows that are pending or have failed
+        std::atomic<std::size_t> settings = 0;         // how many of `keys` are settings
+        std::vector<std::string> lost_ideals;          // jobs whose row could not be written
+        std::atomic<bool> settled_run_pending = false;
+        std::atomic<bool> settled_run_written = false;
+
+        void posted(Post& post);
+        void answered(const Post& post, const Result<void>& written);
     };
     std::shared_ptr<Writes> writes_ = std::make_shared<Writes>();
     std::unique_ptr<RowWriter> writer_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -20,6 +22,19 @@ Result<void> check_damage(const std::string& environment) {
     if (!damage) return std::unexpected(damage.error());
     if (*damage) return fail(ErrorCode::corrupt, "the state in " + environment + " is damaged: " + **damage);
     return {};
+}
+
+// Returns the floors on record, or those of leases where they are higher: an older version recorded none.
+std::map<std::string, std::optional<double>> floors_of(const ClusterRecord& record) {
+    std::map<std::string, std::optional<double>> floors = record.floors;
+    for (const auto& [node, leases] : record.leases) {
+        if (!leases) continue;
+        for (const Lease& lease : *leases) {
+            std::optional<double>& floor = floors[node];
+            floor = std::max(floor.value_or(0), lease.expired());
+        }
+    }
+    return floors;
 }
 
 // Returns the rates of leases that have not expired.
@@ -46,7 +61,8 @@ Result<StateToMove> read_state_to_move(const std::string& directory, std::int64_
     if (!std::filesystem::exists(settings) && !std::filesystem::exists(cluster)) {
         return fail(ErrorCode::not_found, "there is no state of an allocator in " + directory);
     }
-    auto store = StateStore::open({.directory = directory, .lease_ns = lease_ns, .check_damage = check_damage}, now_ns);
+    auto store = StateStore::open(
+        {.directory = directory, .lease_ns = lease_ns, .opens_moved = true, .check_damage = check_damage}, now_ns);
     if (!store) return std::unexpected(store.error());
     const ClusterRecord& found = (*store)->found();
     const std::int64_t wait_ns = std::max<std::int64_t>(0, found.no_lease_before_ns.value_or(now_ns) - now_ns);
@@ -54,7 +70,7 @@ Result<StateToMove> read_state_to_move(const std::string& directory, std::int64_
                               .pins = found.pins,
                               .remote = found.remote,
                               .ideal_bytes_per_second = found.ideal_bytes_per_second,
-                              .floors = found.floors,
+                              .floors = floors_of(found),
                               .rates = rates_of(found, now_ns)};
     // Leases that are not on record have to be waited out in etcd, too.
     const StateRun run{.boot = "",
@@ -65,6 +81,10 @@ Result<StateToMove> read_state_to_move(const std::string& directory, std::int64_
                       .settings = {.noun = "settings", .version = kStateVersion, .rows = rows_of(moved)}};
     state.settings.rows.push_back(row_of(run));
     return state;
+}
+
+Result<void> mark_as_moved(const std::string& directory, const std::string& where) {
+    return replace_file(directory + "/" + kMovedFile, where + "\n", 0600);
 }
 
 }  // namespace larder::allocator

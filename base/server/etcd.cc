@@ -118,6 +118,11 @@ bool may_go_elsewhere(unsigned status) {
     return status >= 500 || status == 429;
 }
 
+// True if etcd does not ask for users at present.
+bool has_no_users(const HttpResponse& response) {
+    return response.status == 412 || message_of(response).contains("authentication is not enabled");
+}
+
 // True if the token has ended, or was given before users or roles were changed, or is missing.
 bool wants_token(const HttpResponse& response) {
     if (response.status == 401) return true;
@@ -144,15 +149,15 @@ Result<HttpResponse> EtcdClient::request(std::string_view path, const std::strin
     return members_[current_].request("POST", path, text, options);
 }
 
-// Gets a token from the current member. Without one if etcd has no users at present.
+// Gets a token from the current member, unless etcd has no users at present.
 Result<void> EtcdClient::authenticate() {
     token_.clear();
-    const auto file = read_private_file(options_.password_file, "etcd's password file");
-    if (!file) return std::unexpected(file.error());
-    const json::object body{{"name", options_.user}, {"password", file->substr(0, file->find_first_of("\r\n"))}};
+    const auto password = read_private_line(options_.password_file, "etcd's password file");
+    if (!password) return std::unexpected(password.error());
+    const json::object body{{"name", options_.user}, {"password", *password}};
     const auto response = request("/v3/auth/authenticate", json_text(body));
     if (!response) return std::unexpected(response.error());
-    if (response->status == 412) return {};
+    if (response->status != 200 && has_no_users(*response)) return {};
     if (may_go_elsewhere(response->status)) return fail(ErrorCode::unavailable, message_of(*response));
     const auto answer = parse_json_object(response->body, "etcd's answer");
     const json::value* token = answer && response->status == 200 ? answer->if_contains("token") : nullptr;
@@ -167,7 +172,8 @@ Result<void> EtcdClient::authenticate() {
 Result<HttpResponse> EtcdClient::ask_member(std::string_view path, const std::string& text) {
     auto response = request(path, text);
     if (options_.user.empty() || !response || !wants_token(*response)) return response;
-    if (auto got = authenticate(); !got) return std::unexpected(got.error());
+    // The password may be about to change: this is no answer to what was asked.
+    if (auto got = authenticate(); !got) return fail(ErrorCode::unavailable, got.error().message);
     response = request(path, text);
     if (response && wants_token(*response)) return fail(ErrorCode::unavailable, message_of(*response));
     return response;
@@ -183,9 +189,6 @@ Result<json::object> EtcdClient::call(std::string_view path, const json::object&
         if (response && (is_full(*response) || !may_go_elsewhere(response->status))) {
             return fail(is_full(*response) ? ErrorCode::no_space : ErrorCode::invalid_argument,
                         where + ": " + message_of(*response));
-        }
-        if (!response && response.error().code == ErrorCode::permission_denied) {
-            return std::unexpected(response.error().within(where));
         }
         error = response ? Error{ErrorCode::unavailable, where + ": " + message_of(*response), 0}
                          : response.error().within("etcd");

@@ -30,7 +30,9 @@ struct EtcdOptions {
     // A user of etcd that may read and write the prefix. Without one, whoever may connect may write: etcd's gateway
     // knows no users by their certificates.
     std::string user;
-    std::string password_file;  // its first line; read whenever etcd wants the password
+    // The password is the first line of this file, which is read whenever etcd wants the password. While it cannot be
+    // had, or is wrong, etcd counts as unavailable.
+    std::string password_file;
     // For https://: PEM files.
     std::string ca_file;
     std::string certificate_file;

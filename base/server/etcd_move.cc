@@ -1,5 +1,6 @@
 #include "base/server/etcd_move.h"
 
+#include <charconv>
 #include <map>
 #include <optional>
 #include <utility>
@@ -13,12 +14,8 @@ namespace {
 constexpr std::int64_t kLease_s = 30;
 constexpr std::int64_t kRenewal_ns = 5'000'000'000;
 constexpr std::size_t kPage = 100;
-// Of a transaction. etcd takes requests of 1.5 MiB by default, and base64 adds a third.
+// A transaction of several rows has so many bytes at most.
 constexpr std::size_t kBytesMax = 700'000;
-
-std::size_t bytes_of(const Row& row) {
-    return row.key.size() + (row.text ? row.text->size() : 0);
-}
 
 class Move {
 public:
@@ -31,7 +28,10 @@ public:
     Move(const Move&) = delete;
     Move& operator=(const Move&) = delete;
 
-    Result<std::size_t> run(std::span<const MovedRows> stores) {
+    Result<std::size_t> run(std::span<const MovedRows> stores, const std::function<Result<void>()>& is_written) {
+        for (const MovedRows& store : stores) {
+            if (auto fit = check_sizes(store); !fit) return std::unexpected(fit.error());
+        }
         if (auto led = lead(); !led) return std::unexpected(led.error());
         if (auto begun = begin(); !begun) return std::unexpected(begun.error());
         std::map<std::string, std::string> written;
@@ -39,12 +39,23 @@ public:
             if (auto done = write_store(store, written); !done) return std::unexpected(done.error());
         }
         if (auto checked = read_back(written); !checked) return std::unexpected(checked.error());
+        if (auto marked = is_written(); !marked) return std::unexpected(marked.error());
         const Row end{std::string(kMovingKey), std::nullopt};
         if (auto ended = write(std::span(&end, 1)); !ended) return std::unexpected(ended.error());
         return written.size();
     }
 
 private:
+    static Result<void> check_sizes(const MovedRows& store) {
+        for (const Row& row : store.rows) {
+            if (bytes_of(std::span(&row, 1)) <= kEtcdChangeBytesMax) continue;
+            return fail(ErrorCode::no_space,
+                        "row \"" + row.key + "\" of the " + store.noun +
+                            " is more than etcd takes: " + std::to_string(bytes_of(std::span(&row, 1))) + " bytes");
+        }
+        return {};
+    }
+
     // No allocator leads while this process has the leader's key.
     Result<void> lead() {
         const auto lease = client_.grant_lease(kLease_s);
@@ -71,7 +82,14 @@ private:
             return fail(ErrorCode::already_exists, "etcd has a state under " + prefix_ + ", such as " + prefix_ +
                                                        found->begin()->first + ": give another etcd.prefix");
         }
-        if (const auto last = found->find(sequence_); last != found->end()) number_ = std::stoull(last->second);
+        if (const auto last = found->find(sequence_); last != found->end()) {
+            const std::string& text = last->second;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number_);
+            if (error != std::errc{} || end != text.data() + text.size() || number_ == 0) {
+                return fail(ErrorCode::corrupt, prefix_ + sequence_ + " of etcd is no number: remove all keys under " +
+                                                    prefix_ + " that are not in use, and move again");
+            }
+        }
         const Row mark{std::string(kMovingKey), "{}"};
         if (auto marked = write(std::span(&mark, 1)); !marked) return marked;
         std::vector<Row> removed;
@@ -92,12 +110,13 @@ private:
         std::size_t bytes = 0;
         for (const Row& row : rows) {
             Row sealed{store.noun + "/" + row.key, seal_row(row.key, row.text.value_or(""))};
-            if (!part.empty() && (part.size() == EtcdClient::kRowsMax || bytes + bytes_of(sealed) > kBytesMax)) {
+            if (!part.empty() &&
+                (part.size() == EtcdClient::kRowsMax || bytes + bytes_of(std::span(&sealed, 1)) > kBytesMax)) {
                 if (auto done = write(part); !done) return done;
                 part.clear();
                 bytes = 0;
             }
-            bytes += bytes_of(sealed);
+            bytes += bytes_of(std::span(&sealed, 1));
             written[sealed.key] = *sealed.text;
             part.push_back(std::move(sealed));
         }
@@ -160,8 +179,8 @@ private:
 }  // namespace
 
 Result<std::size_t> move_rows_to_etcd(const EtcdOptions& etcd, const std::string& leader_key,
-                                      std::span<const MovedRows> stores) {
-    return Move(etcd, leader_key).run(stores);
+                                      std::span<const MovedRows> stores, const std::function<Result<void>()>& written) {
+    return Move(etcd, leader_key).run(stores, written);
 }
 
 }  // namespace larder

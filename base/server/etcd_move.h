@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,10 +22,11 @@ struct MovedRows {
     std::vector<Row> rows;  // each with a text
 };
 
-// Writes the stores, reads them back, and marks them as complete. Blocks. Returns the number of rows. Errors:
-// already_exists if a process leads by `leader_key`, or the prefix has other keys; corrupt if etcd has other rows than
-// those written; the errors of EtcdClient::write.
+// Writes the stores, reads them back, calls `written`, and marks them as complete. `written` makes the place that they
+// were in unusable, so that nobody goes on there. Blocks. Returns the number of rows. Errors: already_exists if a
+// process leads by `leader_key`, or the prefix has other keys; no_space, and nothing written, if a row is too large for
+// etcd; corrupt if etcd has other rows than those written; the errors of EtcdClient::write, and that of `written`.
 Result<std::size_t> move_rows_to_etcd(const EtcdOptions& etcd, const std::string& leader_key,
-                                      std::span<const MovedRows> stores);
+                                      std::span<const MovedRows> stores, const std::function<Result<void>()>& written);
 
 }  // namespace larder

@@ -12,14 +12,13 @@
 
 #include "base/clock.h"
 #include "base/server/json_text.h"
+#include "base/server/logging.h"
 
 namespace larder {
 namespace {
 
 namespace json = boost::json;
 
-// etcd takes requests of 1.5 MiB by default, and base64 adds a third.
-constexpr std::size_t kChangeBytesMax = 1u << 20;
 constexpr std::size_t kRowsOfPage = 100;
 constexpr std::int64_t kRetryPause_ns = 100'000'000;
 
@@ -59,12 +58,6 @@ std::vector<Row> last_of_each_key(std::span<const Row> rows) {
     return last;
 }
 
-std::size_t bytes_of(std::span<const Row> rows) {
-    std::size_t bytes = 0;
-    for (const Row& row : rows) bytes += row.key.size() + (row.text ? row.text->size() : 0);
-    return bytes;
-}
-
 class EtcdRows final : public RowStore {
 public:
     EtcdRows(const EtcdOptions& etcd, EtcdFence fence, std::string_view noun)
@@ -80,6 +73,7 @@ public:
     bool is_new() const override { return is_new_; }
     Result<void> write(std::span<const Row> rows) override;
     std::size_t rows_at_once() const override { return EtcdClient::kRowsMax - 1; }
+    std::size_t bytes_at_once() const override { return kEtcdChangeBytesMax; }
 
 private:
     template <typename Call>
@@ -105,7 +99,7 @@ private:
 // Calls `call` until etcd answers, as long as this process leads.
 template <typename Call>
 auto EtcdRows::ask(const std::string& what, Call call) -> decltype(call()) {
-    for (;;) {
+    for (bool is_first = true;; is_first = false) {
         if (!fence_.is_held()) return fail(ErrorCode::unavailable, what + ": this process no longer leads");
         auto answer = call();
         if (answer) return answer;
@@ -113,6 +107,8 @@ auto EtcdRows::ask(const std::string& what, Call call) -> decltype(call()) {
         if (code != ErrorCode::unavailable && code != ErrorCode::timeout) {
             return std::unexpected(answer.error().within(what));
         }
+        if (is_first)
+            log_warn("etcd cannot do it now: trying again", {{"what", what}, {"error", answer.error().message}});
         sleep_ns(kRetryPause_ns);
     }
 }
@@ -158,7 +154,7 @@ Result<void> EtcdRows::write(std::span<const Row> given) {
     const std::vector<Row> rows = last_of_each_key(given);
     const bool needs_journal = rows.size() >= EtcdClient::kRowsMax;
     const std::string text = needs_journal ? json_text(json_of(rows)) : std::string();
-    if (const std::size_t bytes = std::max(bytes_of(rows), text.size()); bytes > kChangeBytesMax) {
+    if (const std::size_t bytes = std::max(bytes_of(rows), text.size()); bytes > kEtcdChangeBytesMax) {
         return fail(ErrorCode::no_space, "write the " + noun_ + " in " + where_ + ": a change of " +
                                              std::to_string(bytes) + " bytes is more than etcd takes");
     }

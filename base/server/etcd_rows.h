@@ -10,6 +10,7 @@
 // "journal/" NOUN, and that of the writes' number PREFIX "sequence/" NOUN. A value that does not match its CRC is an
 // error, and so is a row that cannot be read: etcd has replicas, so only a person can tell what to do.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,9 +23,13 @@
 
 namespace larder {
 
-// Is there while stores are moved into etcd (base/server/etcd_move.h), and after a move that was killed. They are
-// refused then.
+// This key is there while stores are moved into etcd (base/server/etcd_move.h), and after a move that was killed. No
+// store opens then.
 inline constexpr std::string_view kMovingKey = "moving";
+
+// The keys and texts of a change have so many bytes at most: etcd takes requests of 1.5 MiB by default, and base64 adds
+// a third.
+inline constexpr std::size_t kEtcdChangeBytesMax = 1u << 20;
 
 struct EtcdFence {
     std::string key;  // the leader's, without the prefix

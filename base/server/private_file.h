@@ -13,4 +13,7 @@ namespace larder {
 // and group can read it. `noun` is for messages: "token file".
 Result<std::string> read_private_file(const std::string& file, std::string_view noun);
 
+// Returns the file's first line. Error: invalid_argument, too, if it is empty.
+Result<std::string> read_private_line(const std::string& file, std::string_view noun);
+
 }  // namespace larder

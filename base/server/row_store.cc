@@ -46,6 +46,12 @@ std::optional<std::string_view> open_row(std::string_view key, std::string_view 
     return value;
 }
 
+std::size_t bytes_of(std::span<const Row> rows) {
+    std::size_t bytes = 0;
+    for (const Row& row : rows) bytes += row.key.size() + (row.text ? row.text->size() : 0);
+    return bytes;
+}
+
 Row version_row(std::uint64_t version) {
     return {std::string(kVersionKey), R"({"version":)" + std::to_string(version) + "}"};
 }

@@ -65,7 +65,12 @@ public:
     virtual Result<void> write(std::span<const Row> rows) = 0;
     // Returns the number of rows up to which a write costs little more than one of a single row.
     virtual std::size_t rows_at_once() const { return std::numeric_limits<std::size_t>::max(); }
+    // Returns the bytes of keys and texts up to which a write of several rows is taken at all.
+    virtual std::size_t bytes_at_once() const { return std::numeric_limits<std::size_t>::max(); }
 };
+
+// Returns the bytes of the keys and texts.
+std::size_t bytes_of(std::span<const Row> rows);
 
 // Opens a store. A store of a newer version is refused.
 using OpenRows = std::function<Result<std::unique_ptr<RowStore>>(const RowStoreOptions& options)>;

@@ -6,8 +6,8 @@
 
 namespace larder {
 
-RowWriter::RowWriter(Commit commit, std::size_t rows_max)
-    : commit_(std::move(commit)), rows_max_(rows_max), thread_([this] { run(); }) {
+RowWriter::RowWriter(Commit commit, std::size_t rows_max, std::size_t bytes_max)
+    : commit_(std::move(commit)), rows_max_(rows_max), bytes_max_(bytes_max), thread_([this] { run(); }) {
     ::pthread_setname_np(thread_.native_handle(), "rows");
 }
 
@@ -42,8 +42,11 @@ void RowWriter::run() {
 std::vector<RowWriter::Posted> RowWriter::next_group() {
     std::vector<Posted> group;
     std::size_t rows = 0;
-    while (!posted_.empty() && (group.empty() || rows + posted_.front().rows.size() <= rows_max_)) {
+    std::size_t bytes = 0;
+    while (!posted_.empty()) {
         rows += posted_.front().rows.size();
+        bytes += bytes_of(posted_.front().rows);
+        if (!group.empty() && (rows > rows_max_ || bytes > bytes_max_)) break;
         group.push_back(std::move(posted_.front()));
         posted_.pop_front();
     }

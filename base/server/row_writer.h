@@ -24,8 +24,10 @@ public:
     using Commit = std::function<Result<void>(std::span<const Row> rows)>;
     using Done = std::function<void(Result<void> written)>;
 
-    // A commit gets no post that would make its rows more than `rows_max`, except as its only one.
-    explicit RowWriter(Commit commit, std::size_t rows_max = std::numeric_limits<std::size_t>::max());
+    // A commit gets no post that would make its rows more than `rows_max`, or more than `bytes_max` of keys and texts,
+    // except as its only one.
+    explicit RowWriter(Commit commit, std::size_t rows_max = std::numeric_limits<std::size_t>::max(),
+                       std::size_t bytes_max = std::numeric_limits<std::size_t>::max());
     // Writes everything posted before.
     ~RowWriter();
     RowWriter(const RowWriter&) = delete;
@@ -49,6 +51,7 @@ private:
 
     Commit commit_;
     const std::size_t rows_max_;
+    const std::size_t bytes_max_;
     std::mutex mutex_;
     std::condition_variable wake_;
     std::deque<Posted> posted_;

@@ -185,6 +185,11 @@ def test_state_is_the_same_in_etcd(site: Site) -> None:
     ran = site.move()
     assert ran.returncode == 1 and "etcd has a state under /moved/" in ran.stderr, ran
 
+    # Two allocators would lease the same bandwidth.
+    site.start(in_etcd=False)
+    assert site.process is not None and site.process.wait() == 1
+    assert f"was moved to {PREFIX} of etcd" in site.log()
+
     site.start(in_etcd=True)
     site.until(site.serves, "does not lead")
     ran = site.move()

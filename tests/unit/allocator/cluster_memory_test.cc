@@ -452,7 +452,7 @@ TEST_F(ClusterMemory, FloorsAreSavedWithTheLeasesThatRaiseThem) {
 
     // A floor that is not durable after all is saved again, before the next lease.
     store.kept.floors.clear();
-    cluster->withdraw_lease("a", none.lease.number);
+    cluster->withdraw_lease("a", none.lease.number, now_ns);
     saved_covers(exchange(a));
     restart();
     exchange(a);

@@ -53,6 +53,20 @@ TEST(RowWriter, WaitingPostsAreCommittedTogetherAndAnsweredInOrder) {
     EXPECT_THAT(disk.answers, ElementsAre("a kept", "b kept", "nothing kept", "d kept"));
 }
 
+TEST(RowWriter, CommitOfSeveralPostsHasAtMostBytesMax) {
+    SlowDisk disk;
+    {
+        RowWriter writer([&](std::span<const Row> rows) { return disk.commit(rows); }, 99, 10);
+        writer.post({{"a", "1"}}, {});
+        disk.first_commit_begun.get_future().wait();
+        for (const char* key : {"b", "c", "d"}) writer.post({{key, "1234"}}, {});
+        writer.post({{"e", "more than all"}}, {});
+        disk.go_on.set_value();
+    }
+    EXPECT_THAT(disk.commits,
+                ElementsAre(ElementsAre("a"), ElementsAre("b", "c"), ElementsAre("d"), ElementsAre("e")));
+}
+
 TEST(RowWriter, RefusedPostDoesNotFailOthers) {
     SlowDisk disk;
     {

@@ -68,6 +68,17 @@ TEST_F(AllocatorApiTest, LeaseIsToldOnceItsFloorIsDurable) {
     EXPECT_EQ(report(), 200u) << "a floor that is durable is not waited for";
 }
 
+TEST_F(AllocatorApiTest, UnchangedReservationIsAnsweredWithErrorOfEarlierWrite) {
+    ASSERT_TRUE(cluster.register_job({.name = "vision"}));
+    api.set_when_durable([](const auto& then) { then(fail(ErrorCode::no_space, "the disk is full")); },
+                         [] { return false; });
+    HttpResponse given;
+    api.handle(request("PUT", {"v1", "jobs", "vision", "reservation"},
+                       R"({"cache_bytes":0,"bandwidth_floor_bytes_per_second":0})"),
+               [&](HttpResponse response) { given = std::move(response); });
+    EXPECT_EQ(given.status, 507u) << given.body;
+}
+
 TEST_F(AllocatorApiTest, ReportIsReadInTheVersionItNames) {
     json::object sent = to_json(report_of("a"));
     sent.erase("scans");
