@@ -136,6 +136,12 @@ protected:
         cluster->confirm_promises(report.node);
         return part;
     }
+    // Waits until all settings are on record.
+    Result<void> durable() {
+        std::promise<Result<void>> written;
+        store->when_durable([&](const Result<void>& result) { written.set_value(result); });
+        return written.get_future().get();
+    }
     // Returns the sum of each node's rates in the next leader's first answer, as a part of what it was.
     std::map<std::string, double> kept_in_first_answers(std::vector<NodeReport>& nodes) {
         std::map<std::string, double> kept;
@@ -491,11 +497,6 @@ TEST_F(CarryOver, LengthOfLeasesOutOfRangeIsRefused) {
 
 TEST_F(CarryOver, SettingThatIsNotWrittenFailsThoughALaterWriteSucceeds) {
     lead_first();
-    const auto durable = [&] {
-        std::promise<Result<void>> written;
-        store->when_durable([&](const Result<void>& result) { written.set_value(result); });
-        return written.get_future().get();
-    };
     const auto promised = [&](const std::string& node) {
         std::promise<Result<void>> written;
         store->when_promised(node, [&](const Result<void>& result) { written.set_value(result); });
@@ -549,6 +550,7 @@ TEST_F(CarryOver, RatesInUseStayWithinRemoteAcrossLeaders) {
             if (random() % 30 == 0) {
                 const double remote = kWholeRemote * (0.2 + 0.1 * static_cast<double>(random() % 9));
                 ASSERT_TRUE(cluster->set_remote(remote));
+                ASSERT_TRUE(durable());
                 remotes.emplace_back(true_ns, remote);
             }
             Node& node = nodes[random() % nodes.size()];
