@@ -47,7 +47,8 @@ struct ClusterRecord {
     // The rates of each node, for an allocator that takes over without `leases`. They must survive a power cut before
     // the node is told of its lease.
     LeaseLedger::Records rates;
-    // The node that may be told of its lease only once `floors` and `rates` are saved; empty: none has more than before.
+    // The node that may be told of its lease only once `floors` and `rates` are saved; empty: none has more than
+    // before.
     std::string promised_to;
     // Set if `leases` has leases that stand for `rates`: when they expire.
     std::optional<std::int64_t> rates_until_ns;

@@ -63,8 +63,7 @@ TEST(RowWriter, CommitOfSeveralPostsHasAtMostBytesMax) {
         writer.post({{"e", "more than all"}}, {});
         disk.go_on.set_value();
     }
-    EXPECT_THAT(disk.commits,
-                ElementsAre(ElementsAre("a"), ElementsAre("b", "c"), ElementsAre("d"), ElementsAre("e")));
+    EXPECT_THAT(disk.commits, ElementsAre(ElementsAre("a"), ElementsAre("b", "c"), ElementsAre("d"), ElementsAre("e")));
 }
 
 TEST(RowWriter, RefusedPostDoesNotFailOthers) {
