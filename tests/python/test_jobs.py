@@ -181,10 +181,10 @@ def test_submissions_in_policies_page_fit_its_config_file(
     (tmp_path / "prepare.sh").write_text("sleep 600\n")
     steps = page.commands(policies)
     steps = steps[1 + next(i for i, step in enumerate(steps) if step.text == "kill %1") :]
-    assert len(steps) >= 8
+    assert len(steps) >= 9
     for step, ran in page.run(steps, tmp_path, larder_bin, LARDER_ALLOCATOR=str(cluster.allocator.socket)).items():
         assert ran.status == 0, f"line {step.line}: {step.text}\n{ran.output}"
-    assert len(json.loads(cluster.larder("--json", "jobs", "--queue"))["jobs"]) == 8
+    assert len(json.loads(cluster.larder("--json", "jobs", "--queue"))["jobs"]) == 9
 
 
 @pytest.mark.parametrize(
