@@ -150,6 +150,7 @@ protected:
             kept[node.node] = lease.sum();
             node.lease_applied = lease.number;
         }
+        EXPECT_TRUE(durable());
         lead(0);
         for (NodeReport& node : nodes) {
             const auto part = exchange(node);
@@ -161,6 +162,7 @@ protected:
     void settle(std::vector<NodeReport>& nodes, int seconds) {
         for (int second = 0; second < seconds; ++second) {
             for (NodeReport& node : nodes) node.lease_applied = exchange(node).value().lease.number;
+            EXPECT_TRUE(durable()) << "a second is long enough for all writes";
             true_ns += kSecond_ns;
         }
     }
@@ -419,13 +421,13 @@ TEST_F(CarryOver, RecordsOfLostNodesAreRemoved) {
 TEST_F(CarryOver, RiseThatNeedsRoomIsOneTransaction) {
     lead_first();
     std::vector<NodeReport> nodes;
-    for (int i = 0; i < 200; ++i) nodes.push_back(report_of("node-" + std::to_string(i), 1));
-    settle(nodes, 15);
+    for (int i = 0; i < 120; ++i) nodes.push_back(report_of("node-" + std::to_string(i), 1));
+    settle(nodes, 12);
     // All leases fall by 1/10, but no record does.
-    NodeReport a = report_of("a", 25);
+    NodeReport a = report_of("a", 13);
     shared.most_rows = 0;
     nodes.push_back(a);
-    settle(nodes, 20);
+    settle(nodes, 14);
     EXPECT_LE(shared.most_rows, 99u);
     EXPECT_GT(exchange(nodes.back()).value().lease.sum(), 0.08 * kWholeRemote);
 }
