@@ -283,7 +283,7 @@ TEST_F(CarryOver, QuietClusterWritesNothing) {
 
 TEST_F(CarryOver, ChangeOfPlanWritesEachNodeFewTimes) {
     lead_first();
-    constexpr int kNodes = 200;
+    constexpr int kNodes = 60;
     std::vector<NodeReport> nodes;
     for (int i = 0; i < kNodes; ++i) nodes.push_back(report_of("node-" + std::to_string(i), 1));
     settle(nodes, 15);
@@ -341,12 +341,12 @@ TEST_F(CarryOver, FirstAnswersLeaveRoomForFloorsOfNodesWithoutJobs) {
     options.floor_bytes_per_second = 1e6;
     lead(0);
     std::vector<NodeReport> nodes;
-    for (int i = 0; i < 50; ++i) nodes.push_back(report_of("busy-" + std::to_string(i), 1));
-    for (int i = 0; i < 50; ++i) nodes.push_back(report_of("idle-" + std::to_string(i), 0));
+    for (int i = 0; i < 25; ++i) nodes.push_back(report_of("busy-" + std::to_string(i), 1));
+    for (int i = 0; i < 25; ++i) nodes.push_back(report_of("idle-" + std::to_string(i), 0));
     settle(nodes, 15);
     // Each job's rate is the highest in turn, so that the records are as high as they may be.
-    for (int second = 0; second < 50; ++second) {
-        for (int i = 0; i < 50; ++i) nodes[i].jobs[0].demand_bytes_per_second = i == second ? 0 : 1e9;
+    for (int second = 0; second < 25; ++second) {
+        for (int i = 0; i < 25; ++i) nodes[i].jobs[0].demand_bytes_per_second = i == second ? 0 : 1e9;
         settle(nodes, 3);
     }
     for (const auto& [node, part] : kept_in_first_answers(nodes)) {
