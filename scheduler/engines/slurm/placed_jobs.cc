@@ -304,6 +304,8 @@ void PlacedJobs::decide_pending(const std::string& key, Attempt& attempt, const 
         attempt.leaves_with = rejection(row.reason);
         return take_back(key, attempt, row);
     }
+    // Slurm has not looked at it yet.
+    if (row.reason == "None") return;
     report(attempt, event_of(EngineEvent::Kind::pending, row.reason));
 }
 

@@ -137,6 +137,9 @@ TEST_F(PlacedJob, ReasonsOfSlurmArePendingAndItsLimitsRejections) {
     look();
     start();
     row().held = false;
+    row().reason = "None";
+    look();
+    EXPECT_TRUE(events_.empty()) << "Slurm has no reason yet";
     row().reason = "Resources";
     look();
     ASSERT_EQ(event(), Kind::pending);
