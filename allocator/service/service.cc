@@ -170,7 +170,7 @@ struct AllocatorService::State {
         return [this, answer = api.handler()](const HttpRequest& request, HttpRespond respond) {
             // Another allocator may lead if this one was stopped for a while.
             if (!term->is_held()) return respond(not_leading(""));
-            // What a node is told is on record already. It may have waited for a plan.
+            // A node is told only what is on record already. Its answer may have waited for a plan.
             if (is_for_node(request)) {
                 return answer(request, [this, respond = std::move(respond)](HttpResponse response) {
                     respond(term->is_held() ? std::move(response) : not_leading(""));

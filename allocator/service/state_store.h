@@ -100,7 +100,7 @@ private:
     std::optional<Row> settled_run_;
     std::int64_t settled_ns_ = 0;
     std::map<std::string, double> recorded_ideals_;
-    // What has become of the writer's rows. The writer's thread uses it, too.
+    // The fate of the rows that were given to the writer. The writer's thread uses it, too.
     struct Writes {
         struct Key {
             std::size_t pending = 0;          // posts that are not answered yet

@@ -759,6 +759,17 @@ class Elastic:
     def end_second(self) -> None:
         (self.runs.directory / "end-second").touch()
 
+    def begin_resize(self, grows: bool) -> None:
+        """Begins a resize that the agent does not carry out."""
+        if grows:
+            self.shrink()
+        self.hold()
+        if grows:
+            self.end_second()
+        else:
+            self.submit_second()
+        self.until_resizing()
+
     def until_resizing(self) -> None:
         self.runs.until(lambda: "resizes_to" in self.show(), "the job is not being resized")
 
@@ -836,14 +847,7 @@ def test_growth_that_is_refused_is_taken_back_and_tried_again(elastic: Elastic) 
 @pytest.mark.parametrize("grows", [False, True])
 def test_resize_goes_on_after_a_restart(elastic: Elastic, restart: str, grows: bool) -> None:
     runs = elastic.runs
-    if grows:
-        elastic.shrink()
-    elastic.hold()
-    if grows:
-        elastic.end_second()
-    else:
-        elastic.submit_second()
-    elastic.until_resizing()
+    elastic.begin_resize(grows)
     runs.until(lambda: (runs.attempt(elastic.job) / "resize").exists(), "the agent was not told")
     if restart != "allocator":
         runs.kill_agent()
@@ -953,14 +957,7 @@ def test_node_removed_while_a_job_grows_there_does_not_stop_the_job(agent: Runs)
 @pytest.mark.parametrize("grows", [False, True])
 def test_job_cancelled_in_the_midst_of_a_resize_ends_on_all_nodes(elastic: Elastic, grows: bool) -> None:
     runs = elastic.runs
-    if grows:
-        elastic.shrink()
-    elastic.hold()
-    if grows:
-        elastic.end_second()
-    else:
-        elastic.submit_second()
-    elastic.until_resizing()
+    elastic.begin_resize(grows)
     runs.larder("job", "cancel", elastic.job)
     runs.wait(elastic.job, "cancelled")
     whole = runs.submit("--gpus", "4" if not grows else "8", script="exit 0")
