@@ -82,13 +82,16 @@ protected:
 
     std::int64_t now_ns() const { return true_ns + clock_ahead_ns; }
 
-    // Another leader takes over, whose clock is far from the last one's.
-    void lead(std::int64_t ahead_ns) {
-        clock_ahead_ns = ahead_ns;
-        // The last leader's writes that are under way are lost.
+    // The leader's writes that are under way are lost. Afterwards no thread writes to `shared`.
+    void stop_leader() {
         ++shared.leader;
         cluster.reset();
         store.reset();
+    }
+    // Another leader takes over, whose clock is far from the last one's.
+    void lead(std::int64_t ahead_ns) {
+        clock_ahead_ns = ahead_ns;
+        stop_leader();
         auto opened = StateStore::open({.lease_ns = options.lease_ns, .shared_settings = shared.open()}, now_ns());
         ASSERT_TRUE(opened) << opened.error().message;
         store = std::move(*opened);
@@ -104,6 +107,7 @@ protected:
         ASSERT_TRUE(exchange(first));
         true_ns += 2 * kLeaseLength_ns;
         ASSERT_TRUE(cluster->remove_node("first", now_ns()));
+        ASSERT_TRUE(durable());
     }
     static NodeReport report_of(const std::string& node, std::size_t jobs) {
         NodeReport report{.node = node,
@@ -472,6 +476,7 @@ TEST_F(CarryOver, RatesThatCannotBeReadAreWaitedOut) {
         EXPECT_GT(exchange(b).value().lease.sum(), 0.9 * kWholeRemote) << rates;
         lead(0);
         EXPECT_TRUE(exchange(b)) << rates;
+        stop_leader();
         shared.rows.clear();
     }
 }
@@ -537,6 +542,7 @@ TEST_F(CarryOver, RatesInUseStayWithinRemoteAcrossLeaders) {
     int used_much = 0;
     for (std::uint64_t seed = 0; seed < 40; ++seed) {
         std::mt19937_64 random(seed);
+        stop_leader();
         shared.rows.clear();
         true_ns = 0;
         lead(0);
