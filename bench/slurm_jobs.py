@@ -177,7 +177,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=60, help="how long to look on while the jobs wait")
     parser.add_argument("--place", action="store_true", help="Larder decides about the jobs")
-    parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build" / "dev" / "bin")
+    parser.add_argument("--programs", type=lambda path: pathlib.Path(path).resolve(), default=ROOT / "build" / "dev" / "bin")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="larder-slurm-") as name:

@@ -1,5 +1,5 @@
 # Everything but the client: the node daemon, the programs, the benches and the tests.
-find_package(Boost 1.81 REQUIRED COMPONENTS json url filesystem)
+find_package(Boost 1.81 REQUIRED COMPONENTS json url)
 find_package(spdlog REQUIRED)
 find_package(fmt REQUIRED)
 find_package(prometheus-cpp REQUIRED COMPONENTS core)
@@ -88,7 +88,7 @@ if(LARDER_BENCH)
     larder_library(bench)
     target_link_libraries(larder_bench PUBLIC larder_tools_cli larder_tools_simulate larder_loader larder_cache_shard larder_cache_dataset larder_allocator
         larder_allocator_service larder_tests_cluster larder_tests_oracle larder_scheduler_live
-        PRIVATE Boost::json Boost::filesystem PkgConfig::LIBARCHIVE Threads::Threads)
+        PRIVATE Boost::json PkgConfig::LIBARCHIVE Threads::Threads)
     find_package(benchmark REQUIRED)
     add_executable(larder-microbench bench/micro/hot_paths.cc)
     target_link_libraries(larder-microbench PRIVATE larder_loader larder_cache_shard benchmark::benchmark)

@@ -70,7 +70,7 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
     gpu_time_by_tenant_ = found.tenants;
     queue_.place_restored(now.unix_s);
     remove_lost_registrations();
-    for (const JobId id : queue_.active()) {
+    for (const JobId id : queue_.holders()) {
         JobRecord& job = queue_.job(id);
         if (!is_with_engine(job.phase)) continue;
         sent_to_engine_[id] = {.attempt = job.attempt, .resize = job.resizes};
@@ -166,7 +166,7 @@ void LiveScheduler::tick(Moment now) {
     count_waits();
     if (now.unix_s - progress_saved_s_ >= kProgressSavedEvery_s || now.unix_s < progress_saved_s_) {
         progress_saved_s_ = now.unix_s;
-        for (const JobId id : queue_.active()) {
+        for (const JobId id : queue_.holders()) {
             if (is_with_engine(queue_.jobs().at(id).phase)) queue_.changed(id);
         }
         progress_unsaved_ = true;
@@ -322,7 +322,7 @@ std::uint32_t LiveScheduler::slot_for_node() {
 void LiveScheduler::account(double now_s) {
     const double from_s = std::exchange(accounted_s_, now_s);
     if (now_s > from_s) {
-        for (const JobId id : queue_.active()) {
+        for (const JobId id : queue_.holders()) {
             JobRecord& job = queue_.job(id);
             if (!is_with_engine(job.phase) || !job.held || queue_.type_index(job.held->gpu_type) == kNoGpuType)
                 continue;
@@ -367,7 +367,7 @@ void LiveScheduler::decide_now(Moment now) {
 
 // Keeps f* of running jobs, for when they are stopped.
 void LiveScheduler::note_ideals(const StorageView& view) {
-    for (const JobId id : queue_.active()) {
+    for (const JobId id : queue_.holders()) {
         JobRecord& job = queue_.job(id);
         const auto rates = view.jobs.find(job.asked.name);
         if (job.phase == Phase::running && rates != view.jobs.end()) job.last_ideal = rates->second.ideal;
@@ -503,7 +503,7 @@ void LiveScheduler::finish_save(std::span<const JobId> dropped, const std::set<s
 
 void LiveScheduler::tell_engine(std::uint64_t events) {
     remove_jobs_that_ended();
-    for (const JobId id : queue_.active()) {
+    for (const JobId id : queue_.holders()) {
         JobRecord& job = queue_.job(id);
         if (!is_with_engine(job.phase) || queue_.unsaved().contains(id)) continue;
         SentToEngine& sent = sent_to_engine_[id];

@@ -218,7 +218,7 @@ void JobQueue::take(const EngineEvent& event, double now_s) {
             if (!event.devices.empty() && event.resize == job.resizes) job.devices = event.devices;
             if (job.phase == Phase::running) return finish_resize(job, event, now_s);
             if (job.phase != Phase::starting) return;
-            job.phase = Phase::running;
+            set_phase(job, Phase::running);
             job.state.started_s = now_s;
             job.rejected = 0;
             job.pending_for.clear();
@@ -267,7 +267,7 @@ void JobQueue::close_node(std::string_view node, std::string_view what, double n
 
 std::uint32_t JobQueue::gpus_held_on(std::string_view node) const {
     std::uint32_t held = 0;
-    for (const JobId id : active_) {
+    for (const JobId id : holders_) {
         const Allotment* const placed = jobs_.at(id).placed();
         if (placed == nullptr || placed->packed_with) continue;
         for (const NamedGpus& share : placed->gpus) {
@@ -295,7 +295,7 @@ void JobQueue::shrink_node(std::string_view node, double now_s) {
 }
 
 void JobQueue::stop_on_removed_node(std::string_view node, double now_s) {
-    for (const JobId id : active_) {
+    for (const JobId id : holders_) {
         JobRecord& job = jobs_.at(id);
         if (job.phase == Phase::stopping || !is_with_engine(job.phase)) continue;
         if (!is_on_node(job.next ? job.next : job.held, node)) continue;
@@ -309,7 +309,7 @@ void JobQueue::stop_on_removed_node(std::string_view node, double now_s) {
 
 void JobQueue::time_out_starts(double timeout_s, double since_s, double now_s) {
     const std::string time = format_duration_ns(static_cast<std::int64_t>(timeout_s * 1e9));
-    for (const JobId id : active_) {
+    for (const JobId id : holders_) {
         JobRecord& job = jobs_.at(id);
         // A task that is to go may take its grace.
         const double resized_within_s = timeout_s + job.asked.grace_s;
@@ -343,7 +343,7 @@ void JobQueue::finish_stop(JobRecord& job, double now_s) {
     ++job.state.preemptions;
     ++counts_.preemptions;
     if (cause == StopCause::moved) {
-        job.phase = Phase::placed;
+        set_phase(job, Phase::placed);
         job.last = std::exchange(job.held, std::exchange(job.next, std::nullopt));
         return;
     }
@@ -438,7 +438,7 @@ void JobQueue::hand_to_guests(JobId host, std::span<const HeldCell> cells, doubl
 
 void JobQueue::requeue(JobRecord& job, double now_s) {
     if (is_with_engine(job.phase) && job.held) job.last = job.held;
-    job.phase = Phase::waiting;
+    set_phase(job, Phase::waiting);
     job.held.reset();
     job.next.reset();
     job.is_resizing = false;
@@ -458,7 +458,7 @@ void JobQueue::end(JobRecord& job, Phase outcome, const std::string& why, double
 }
 
 void JobQueue::end_with_dependents(JobRecord& job, Phase outcome, const std::string& why, double now_s) {
-    job.phase = outcome;
+    set_phase(job, outcome);
     job.stop_cause = StopCause::none;
     job.held.reset();
     job.next.reset();

@@ -124,6 +124,8 @@ public:
 
     const std::map<JobId, JobRecord>& jobs() const { return jobs_; }
     const std::set<JobId>& active() const { return active_; }
+    // The active jobs that do not wait: each holds GPUs, or is with the engine.
+    const std::set<JobId>& holders() const { return holders_; }
     JobRecord& job(JobId id) { return jobs_.at(id); }
     void changed(JobId id) { changed_.insert(id); }
     // Finds a job by number or name. Prefers the job that has not ended if several jobs have the name, else the latest.
@@ -157,6 +159,7 @@ private:
     // Takes from a job its place on a node where it has not begun.
     void give_up_place(JobRecord& job, const std::string& why, double now_s);
     std::uint32_t gpus_held_on(std::string_view node) const;
+    void set_phase(JobRecord& job, Phase phase);
     static void set_opportunistic(JobRecord& job, bool opportunistic);
     void preempt(JobRecord& job, std::string_view reason, double now_s);
     void place(JobRecord& job, Allotment held, bool moved, double now_s);
@@ -217,6 +220,7 @@ private:
     std::uint64_t bytes_max_;
     std::map<JobId, JobRecord> jobs_;
     std::set<JobId> active_;  // jobs that have not ended
+    std::set<JobId> holders_;
     // All active jobs that wait for others, and all that share another job's GPUs. May have a few more.
     std::set<JobId> dependents_;
     std::set<JobId> guests_;

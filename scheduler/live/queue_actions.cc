@@ -86,7 +86,7 @@ void JobQueue::forget_places_for_shapes() {
 
 std::set<std::string, std::less<>> JobQueue::nodes_in_use() const {
     std::set<std::string, std::less<>> names;
-    for (const JobId id : active_) {
+    for (const JobId id : holders_) {
         const JobRecord& job = jobs_.at(id);
         for (const std::optional<Allotment>* const on : {&job.held, &job.next}) {
             if (!*on) continue;
@@ -97,7 +97,7 @@ std::set<std::string, std::less<>> JobQueue::nodes_in_use() const {
 }
 
 void JobQueue::note_cells() {
-    for (const JobId id : active_) {
+    for (const JobId id : holders_) {
         JobRecord& job = jobs_.at(id);
         if (job.placed() == nullptr || job.placed()->packed_with) continue;
         std::vector<NamedCell> cells;
@@ -194,6 +194,15 @@ void JobQueue::apply(const Actions& actions, std::span<const JobId> ids, std::st
     for (const std::uint32_t index : actions.promoted) set_claim(index, false, "gets its claim back");
 }
 
+void JobQueue::set_phase(JobRecord& job, Phase phase) {
+    job.phase = phase;
+    if (phase == Phase::waiting || has_ended(phase)) {
+        holders_.erase(job.id);
+    } else {
+        holders_.insert(job.id);
+    }
+}
+
 // An attempt that is resized holds what it leaves by the same right as what it keeps.
 void JobQueue::set_opportunistic(JobRecord& job, bool opportunistic) {
     if (job.next) job.next->opportunistic = opportunistic;
@@ -203,7 +212,7 @@ void JobQueue::set_opportunistic(JobRecord& job, bool opportunistic) {
 void JobQueue::preempt(JobRecord& job, std::string_view reason, double now_s) {
     changed_.insert(job.id);
     if (job.phase == Phase::placed) {
-        job.phase = Phase::waiting;
+        set_phase(job, Phase::waiting);
         job.held.reset();
         job.state.waiting_since_s = now_s;
         add_log(job, now_s, "gives up its place before it began: " + std::string(reason));
@@ -219,7 +228,7 @@ void JobQueue::stop(JobRecord& job, StopCause cause) {
     if (job.is_resizing) job.held = Allotment(job.in_use());
     job.is_resizing = false;
     job.may_lack_nodes = false;
-    job.phase = Phase::stopping;
+    set_phase(job, Phase::stopping);
     if (job.stop_cause != StopCause::cancelled) job.stop_cause = cause;
     if (cause != StopCause::moved) job.next.reset();
 }
@@ -236,7 +245,7 @@ void JobQueue::place(JobRecord& job, Allotment held, bool moved, double now_s) {
         job.next = std::move(held);
         return;
     }
-    job.phase = Phase::placed;
+    set_phase(job, Phase::placed);
     add_log(job, now_s, "gets " + text_of(held));
     job.held = std::move(held);
 }
@@ -252,7 +261,7 @@ void JobQueue::set_waits_for(JobId id, WaitsFor why, const std::string& text, do
 
 JobQueue::LeavingGpus JobQueue::leaving_gpus() const {
     LeavingGpus leaving;
-    for (const JobId id : active_) {
+    for (const JobId id : holders_) {
         const JobRecord& job = jobs_.at(id);
         if (job.phase == Phase::running && job.next) {
             for (const NamedGpus& share : job.held->gpus) {
@@ -268,7 +277,7 @@ JobQueue::LeavingGpus JobQueue::leaving_gpus() const {
 
 JobQueue::UsedGpus JobQueue::used_gpus() const {
     UsedGpus used;
-    for (const JobId id : active_) {
+    for (const JobId id : holders_) {
         const JobRecord& job = jobs_.at(id);
         if (!is_with_engine(job.phase) || job.held->packed_with) continue;
         for (const NamedGpus& share : job.in_use().gpus)
@@ -281,7 +290,7 @@ void JobQueue::begin_starts(double now_s) {
     const auto waits_for_gpus = [](const JobRecord& job) {
         return job.phase == Phase::placed || (job.phase == Phase::running && job.next && !job.is_resizing);
     };
-    if (std::ranges::none_of(active_, [&](JobId id) { return waits_for_gpus(jobs_.at(id)); })) return;
+    if (std::ranges::none_of(holders_, [&](JobId id) { return waits_for_gpus(jobs_.at(id)); })) return;
     const LeavingGpus leaving = leaving_gpus();
     // The GPUs of an open cluster are counted only: those of a stopping job may have other numbers than those that it
     // keeps from the next job.
@@ -298,7 +307,7 @@ void JobQueue::begin_starts(double now_s) {
     const auto has_room = [&](const NamedGpus& share) {
         return used[share.node] + static_cast<std::uint32_t>(std::popcount(share.gpus)) <= gpus_of(share.node);
     };
-    for (const JobId id : active_) {
+    for (const JobId id : holders_) {
         JobRecord& job = jobs_.at(id);
         if (!waits_for_gpus(job)) continue;
         const bool is_resize = job.phase == Phase::running;
@@ -313,7 +322,7 @@ void JobQueue::begin_starts(double now_s) {
             begin_resize(job, now_s);
             continue;
         }
-        job.phase = Phase::starting;
+        set_phase(job, Phase::starting);
         ++job.attempt;
         ++counts_.starts;
         job.state.started_s = now_s;
@@ -445,6 +454,7 @@ void JobQueue::restore(JobRecord record) {
         history_bytes_ += record_bytes(record.asked);
     } else {
         active_.insert(record.id);
+        if (record.phase != Phase::waiting) holders_.insert(record.id);
         if (!record.after.empty()) dependents_.insert(record.id);
         const auto is_guest = [](const std::optional<Allotment>& allotment) {
             return allotment && allotment->packed_with;

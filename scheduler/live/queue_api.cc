@@ -285,10 +285,10 @@ HttpResponse QueueApi::output(const JobRecord& job, const HttpRequest& request) 
 
 void QueueApi::put_status(json::object& status) const {
     std::size_t with_engine = 0;
-    const auto& active = scheduler_.queue().active();
-    for (const JobId id : active) with_engine += is_with_engine(scheduler_.queue().jobs().at(id).phase) ? 1 : 0;
+    const JobQueue& queue = scheduler_.queue();
+    for (const JobId id : queue.holders()) with_engine += is_with_engine(queue.jobs().at(id).phase) ? 1 : 0;
     status["policy"] = scheduler_.options().policy->name();
-    status["jobs_waiting"] = active.size() - with_engine;
+    status["jobs_waiting"] = queue.active().size() - with_engine;
     status["jobs_running"] = with_engine;
     if (const std::string warning = engine_->warning(); !warning.empty()) status["warning"] = warning;
 }

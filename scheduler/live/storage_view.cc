@@ -60,7 +60,7 @@ StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns)
 
 void take_reads(const allocator::Cluster& cluster, JobQueue& queue) {
     std::unordered_map<std::string_view, JobId> by_name;
-    for (const JobId id : queue.active()) {
+    for (const JobId id : queue.holders()) {
         const JobRecord& job = queue.jobs().at(id);
         if (is_with_engine(job.phase)) by_name[job.asked.name] = id;
     }

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,6 +80,7 @@ protected:
     void tick(double seconds = 1) {
         now_s += seconds;
         live->tick(now());
+        expect_holders();
     }
 
     static Submission job_with_gpus(std::uint32_t gpus, const std::string& name = "") {
@@ -113,6 +115,13 @@ protected:
     Phase phase(JobId id) const { return job(id).phase; }
     std::string why(JobId id) const { return live->why(job(id), now()).text; }
     std::string_view binding(JobId id) const { return live->why(job(id), now()).binding; }
+    void expect_holders() {
+        std::set<JobId> holders;
+        for (const JobId id : live->queue().active()) {
+            if (live->queue().jobs().at(id).phase != Phase::waiting) holders.insert(id);
+        }
+        EXPECT_EQ(live->queue().holders(), holders);
+    }
     // Submits a job and ticks until the engine has started it.
     JobId submit_and_start(Submission asked) {
         const JobId id = submit(std::move(asked));
