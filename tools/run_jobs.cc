@@ -159,7 +159,8 @@ Result<std::unique_ptr<allocator::Extension>> mount(const scheduler::LiveConfig&
     if (!tenants) return std::unexpected(tenants.error());
     options.tenants = std::move(*tenants);
     options.submit_rules = submit_rules_of(config);
-    options.own_user = ::geteuid();
+    // An agent runs jobs as users whom this process does not know.
+    if (!config.has_agent) options.own_user = ::geteuid();
     options.start_timeout_s = config.start_timeout_s;
     options.engine_takes_parameters = config.has_agent;
     auto policy = scheduler::make_policy(config.policy, config.policy_options);

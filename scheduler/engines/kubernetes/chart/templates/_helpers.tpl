@@ -18,10 +18,15 @@ https://{{ .Release.Name }}-allocator.{{ .Release.Namespace }}.svc:7600
 
 {{/* What containers without a reason for more may do. */}}
 {{- define "larder.noRights" -}}
+{{- include "larder.noRightsBut" (dict "type" "RuntimeDefault") }}
+{{- end }}
+
+{{/* The same with another seccomp profile. */}}
+{{- define "larder.noRightsBut" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
-seccompProfile: {type: RuntimeDefault}
+seccompProfile: {{ toJson . }}
 {{- end }}
 
 {{/* Settings of every pod: how images are pulled. */}}
