@@ -96,6 +96,12 @@ json::object create_revision_is(const std::string& key, std::int64_t revision) {
             {"create_revision", std::to_string(revision)}};
 }
 
+// Returns the first key after all those that start with `start`.
+std::string end_of(std::string start) {
+    start.back() = static_cast<char>(static_cast<unsigned char>(start.back()) + 1);
+    return start;
+}
+
 bool succeeded(const json::object& answer) {
     const json::value* value = answer.if_contains("succeeded");
     return value != nullptr && value->as_bool();
@@ -210,12 +216,9 @@ Result<std::optional<EtcdKey>> EtcdClient::get(std::string_view key) {
 
 Result<std::vector<EtcdKey>> EtcdClient::list(std::string_view start, std::string_view after, std::size_t limit) {
     const std::string first = options_.prefix + std::string(start);
-    // The range ends before the first key that no longer starts with `start`.
-    std::string end = first;
-    end.back() = static_cast<char>(static_cast<unsigned char>(end.back()) + 1);
     const std::string from = after.empty() ? first : options_.prefix + std::string(after) + '\0';
     const auto answer = call("/v3/kv/range", {{"key", to_base64(from)},
-                                              {"range_end", to_base64(end)},
+                                              {"range_end", to_base64(end_of(first))},
                                               {"limit", std::to_string(limit)},
                                               {"sort_target", "KEY"},
                                               {"sort_order", "ASCEND"}});
@@ -243,25 +246,31 @@ Result<EtcdKey> EtcdClient::create(std::string_view key, std::string_view value,
     });
 }
 
-Result<bool> EtcdClient::write(std::span<const Row> rows, const Turn& turn) {
+Result<std::optional<std::string>> EtcdClient::write(std::span<const Row> rows, const Turn& turn,
+                                                     std::string_view cleared) {
     json::array operations;
-    operations.reserve(rows.size() + 1);
+    operations.reserve(rows.size() + 2);
     for (const Row& row : rows) {
         const std::string key = to_base64(options_.prefix + row.key);
         operations.push_back(
             row.text ? json::object{{"request_put", json::object{{"key", key}, {"value", to_base64(*row.text)}}}}
                      : json::object{{"request_delete_range", json::object{{"key", key}}}});
     }
+    if (!cleared.empty()) {
+        const std::string first = options_.prefix + std::string(cleared);
+        const json::object range{{"key", to_base64(first)}, {"range_end", to_base64(end_of(first))}};
+        operations.push_back(json::object{{"request_delete_range", range}});
+    }
     const std::string fence = options_.prefix + turn.fence;
     const std::string sequence = options_.prefix + turn.sequence;
-    const std::string next = std::to_string(turn.number + 1);
-    const json::object put{{"request_put", json::object{{"key", to_base64(sequence)}, {"value", to_base64(next)}}}};
+    const json::object put{
+        {"request_put", json::object{{"key", to_base64(sequence)}, {"value", to_base64(turn.next)}}}};
     operations.push_back(put);
-    const json::object is_next = turn.number == 0 ? create_revision_is(sequence, 0)
-                                                  : json::object{{"target", "VALUE"},
-                                                                 {"result", "EQUAL"},
-                                                                 {"key", to_base64(sequence)},
-                                                                 {"value", to_base64(std::to_string(turn.number))}};
+    const json::object is_next = turn.last.empty() ? create_revision_is(sequence, 0)
+                                                   : json::object{{"target", "VALUE"},
+                                                                  {"result", "EQUAL"},
+                                                                  {"key", to_base64(sequence)},
+                                                                  {"value", to_base64(turn.last)}};
     const auto read = [](const std::string& key) {
         return json::object{{"request_range", json::object{{"key", to_base64(key)}}}};
     };
@@ -270,20 +279,18 @@ Result<bool> EtcdClient::write(std::span<const Row> rows, const Turn& turn) {
                             {"success", std::move(operations)},
                             {"failure", json::array{read(fence), read(sequence)}}});
     if (!answer) return std::unexpected(answer.error());
-    return read_answer("a transaction", [&]() -> Result<bool> {
-        if (succeeded(*answer)) return true;
+    return read_answer("a transaction", [&]() -> Result<std::optional<std::string>> {
+        if (succeeded(*answer)) return turn.next;
         const json::array& responses = answer->at("responses").as_array();
         const auto found = [&](std::size_t index) {
             return keys_of(responses.at(index).at("response_range").as_object(), options_.prefix.size());
         };
         const auto holder = found(0);
         if (!holder) return std::unexpected(holder.error());
-        if (holder->empty() || holder->front().create_revision != turn.create_revision) return false;
+        if (holder->empty() || holder->front().create_revision != turn.create_revision) return std::nullopt;
         const auto last = found(1);
         if (!last) return std::unexpected(last.error());
-        // An earlier attempt has taken effect, whose answer was lost.
-        if (!last->empty() && last->front().value == next) return true;
-        return fail(ErrorCode::internal, "etcd's key " + sequence + " was changed by others");
+        return last->empty() ? std::string() : last->front().value;
     });
 }
 

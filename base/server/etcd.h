@@ -59,18 +59,23 @@ public:
     // Creates the key with a lease, unless there is one. Returns the key. Its lease tells who created it.
     Result<EtcdKey> create(std::string_view key, std::string_view value, std::int64_t lease);
 
-    // A write holds only if the key `fence` has this revision of creation, and if it is the next one of its `sequence`.
+    // A write holds only if the key `fence` has this revision of creation, and if the key `sequence` has the value
+    // `last`. The write then gives it the value `next`.
     struct Turn {
         std::string fence;
         std::int64_t create_revision = 0;
-        std::string sequence;      // a key
-        std::uint64_t number = 0;  // the last write's; 0: there was none
+        std::string sequence;
+        std::string last;  // empty: there is no such key yet
+        std::string next;  // no other write has this value, neither earlier nor later
     };
-    // Writes values, or removes keys, in one transaction, and makes the sequence's number one more. Rows have different
-    // keys, and are kRowsMax at most. True also if the transaction had taken effect before. False, and nothing written,
-    // if the fence has changed.
+    // Writes values, or removes keys, in one transaction. Rows have different keys, and are kRowsMax at most. Removes
+    // all keys that start with `cleared`, too, unless that is empty.
+    // Returns the sequence's value. That is `next` if the transaction has taken effect, now or by an earlier attempt;
+    // another value means that it has not, and will not. Returns nullopt, with nothing written, if the fence has
+    // changed. After an error the transaction may have taken effect, or may do so later.
     static constexpr std::size_t kRowsMax = 100;  // etcd takes 128 operations by default
-    Result<bool> write(std::span<const Row> rows, const Turn& turn);
+    Result<std::optional<std::string>> write(std::span<const Row> rows, const Turn& turn,
+                                             std::string_view cleared = {});
 
     Result<std::int64_t> grant_lease(std::int64_t seconds);
     // Renews a lease. Returns the seconds that it now has; 0 if it has expired.

@@ -48,7 +48,7 @@ public:
 private:
     static Result<void> check_sizes(const MovedRows& store) {
         for (const Row& row : store.rows) {
-            if (bytes_of(std::span(&row, 1)) <= kEtcdChangeBytesMax) continue;
+            if (bytes_of(std::span(&row, 1)) <= kEtcdRowBytesMax) continue;
             return fail(ErrorCode::no_space,
                         "row \"" + row.key + "\" of the " + store.noun +
                             " is more than etcd takes: " + std::to_string(bytes_of(std::span(&row, 1))) + " bytes");
@@ -149,10 +149,19 @@ private:
 
     Result<void> write(std::span<const Row> rows) {
         if (auto renewed = renew(); !renewed) return renewed;
-        const auto done = client_.write(
-            rows, {.fence = leader_, .create_revision = create_revision_, .sequence = sequence_, .number = number_});
+        // A write that fails ends the move, so the number alone tells its writes apart.
+        const std::string next = std::to_string(number_ + 1);
+        const auto done = client_.write(rows, {.fence = leader_,
+                                               .create_revision = create_revision_,
+                                               .sequence = sequence_,
+                                               .last = number_ == 0 ? "" : std::to_string(number_),
+                                               .next = next});
         if (!done) return std::unexpected(done.error());
         if (!*done) return fail(ErrorCode::unavailable, "the move has lost its lease in etcd: run it again");
+        if (**done != next) {
+            return fail(ErrorCode::internal,
+                        prefix_ + sequence_ + " of etcd was changed by others: run the move again");
+        }
         ++number_;
         return {};
     }

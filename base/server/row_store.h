@@ -61,11 +61,12 @@ public:
     // True if there was no store, or a damaged one.
     virtual bool is_new() const = 0;
     // Writes all of the rows or, on error, none. Error: no_space if the store or its disk is full. May be called again
-    // after any error.
+    // after any error. With etcd, an error may come true later: rows that etcd took without an answer, or that are on
+    // their way when this process ends, are found by the next one. So a caller who gives rows up writes them back.
     virtual Result<void> write(std::span<const Row> rows) = 0;
-    // Returns the number of rows up to which a write costs little more than one of a single row.
+    // Return the number of rows, and the bytes of their keys and texts, up to which a write costs little more than one
+    // of a single row.
     virtual std::size_t rows_at_once() const { return std::numeric_limits<std::size_t>::max(); }
-    // Returns the bytes of keys and texts up to which a write of several rows is taken at all.
     virtual std::size_t bytes_at_once() const { return std::numeric_limits<std::size_t>::max(); }
 };
 

@@ -7,23 +7,78 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/server/http_client.h"
+#include "tests/support/http_service.h"
 #include "tests/support/server_program.h"
 
 namespace larder {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using Rows = std::map<std::string, std::string>;
+
+// A gateway before an etcd's member, which may fail the transactions of a store.
+class Gateway {
+public:
+    enum class Does : std::uint8_t {
+        passes,
+        loses_answer,  // once etcd has carried out the transaction
+        is_full,       // and says so in place of etcd
+    };
+    explicit Gateway(const std::string& endpoint) : etcd_(endpoint) {}
+
+    std::string endpoint() const { return "http://127.0.0.1:" + std::to_string(service_.port); }
+    // Says what becomes of the next transactions, in order. Further ones pass.
+    void then(std::deque<Does> next) {
+        const std::lock_guard lock(mutex_);
+        next_ = std::move(next);
+    }
+
+private:
+    void handle(const HttpRequest& request, const HttpRespond& respond) {
+        std::string path;
+        for (const std::string& segment : request.path) path += "/" + segment;
+        Does does = Does::passes;
+        if (path == "/v3/kv/txn") {
+            const std::lock_guard lock(mutex_);
+            if (!next_.empty()) {
+                does = next_.front();
+                next_.pop_front();
+            }
+        }
+        if (does == Does::is_full) {
+            return respond(
+                {429, "application/json", R"({"message":"etcdserver: mvcc: database space exceeded"})", {}, {}});
+        }
+        const auto answer = etcd_.request("POST", path, request.body);
+        if (does == Does::loses_answer || !answer) {
+            return respond({503, "application/json", R"({"message":"the answer is lost"})", {}, {}});
+        }
+        respond({answer->status, "application/json", answer->body, {}, {}});
+    }
+
+    HttpClient etcd_;
+    std::mutex mutex_;
+    std::deque<Does> next_;
+    test::HttpService service_{
+        [this](const HttpRequest& request, const HttpRespond& respond) { handle(request, respond); },
+        {.body_bytes_max = 4u << 20}};
+};
 
 class EtcdRowsTest : public ::testing::Test {
 protected:
+    using Does = Gateway::Does;
+
     EtcdOptions options() {
         EtcdOptions options;
         options.endpoints = split_http_endpoints(etcd_["endpoints"]);
@@ -46,8 +101,14 @@ protected:
     }
 
     Result<std::unique_ptr<RowStore>> open(const EtcdFence& fence, Rows& rows, std::uint64_t version = 1) {
+        return open_at(etcd_["endpoints"], fence, rows, version);
+    }
+    Result<std::unique_ptr<RowStore>> open_at(const std::string& endpoint, const EtcdFence& fence, Rows& rows,
+                                              std::uint64_t version = 1) {
         rows.clear();
-        return open_etcd_rows(options(), fence,
+        EtcdOptions at = options();
+        at.endpoints = {endpoint};
+        return open_etcd_rows(at, fence,
                               {.version = version,
                                .noun = "queue",
                                .program = "larder",
@@ -59,19 +120,30 @@ protected:
     }
 
     // Writes under whole keys, as a leader that ends right after.
-    void write_raw(const EtcdFence& fence, std::uint64_t number, const Row& row) {
-        EtcdClient client(options());
-        EXPECT_TRUE(client.write({&row, 1}, turn(fence, number)).value());
+    void write_raw(const EtcdFence& fence, const Row& row) {
+        const EtcdClient::Turn next = turn(fence);
+        EXPECT_EQ(EtcdClient(options()).write({&row, 1}, next).value(), next.next);
     }
-    static EtcdClient::Turn turn(const EtcdFence& fence, std::uint64_t number) {
+    EtcdClient::Turn turn(const EtcdFence& fence) {
+        const std::string last = value_of("sequence/queue");
         return {.fence = fence.key,
                 .create_revision = fence.create_revision,
                 .sequence = "sequence/queue",
-                .number = number};
+                .last = last,
+                .next = std::to_string(last.empty() ? 1 : std::stoull(last) + 1)};
     }
-    std::uint64_t last_number() {
-        const auto key = EtcdClient(options()).get("sequence/queue").value();
-        return key ? std::stoull(key->value) : 0;
+    // Returns the value of a whole key; empty if there is none.
+    std::string value_of(const std::string& key) {
+        const auto found = EtcdClient(options()).get(key).value();
+        return found ? found->value : "";
+    }
+    std::vector<std::string> keys_of_journal() {
+        EtcdClient client(options());
+        const std::vector<EtcdKey> found = client.list("journal/", "", 50).value();
+        std::vector<std::string> keys;
+        keys.reserve(found.size());
+        for (const EtcdKey& key : found) keys.push_back(key.key);
+        return keys;
     }
 
     static std::vector<Row> numbered(int count, const std::string& text) {
@@ -118,15 +190,33 @@ TEST_F(EtcdRowsTest, ManyRowsAreOneChange) {
     store = open(lead(), rows);
     ASSERT_TRUE(store) << store.error().message;
     EXPECT_EQ(rows.size(), many.size());
-    for (const std::size_t count : {std::size_t{1}, std::size_t{99}, std::size_t{300}}) {
-        const std::vector<Row> change = count == 1
-                                            ? std::vector<Row>{{"large", std::string(2u << 20, 'x')}}
-                                            : numbered(static_cast<int>(count), std::string(1'500'000 / count, 'x'));
-        const auto refused = (*store)->write(change);
-        ASSERT_FALSE(refused) << count;
-        EXPECT_EQ(refused.error().code, ErrorCode::no_space);
-        EXPECT_THAT(refused.error().message, HasSubstr("bytes is more than etcd takes"));
+}
+
+TEST_F(EtcdRowsTest, LimitOfBytesHoldsForEachRow) {
+    Rows rows;
+    const EtcdFence fence = lead();
+    auto store = open(fence, rows);
+    ASSERT_TRUE(store) << store.error().message;
+    struct Case {
+        int rows;
+        std::size_t bytes_of_each;
+    };
+    for (const Case& change : {Case{5, 250'000}, Case{99, 15'000}, Case{300, 5'000}, Case{6, kEtcdRowBytesMax - 5}}) {
+        // Nothing in a text makes a row larger in etcd.
+        const std::vector<Row> large = numbered(change.rows, std::string(change.bytes_of_each, '\x01'));
+        const auto written = (*store)->write(large);
+        ASSERT_TRUE(written) << written.error().message;
+        EXPECT_THAT(keys_of_journal(), IsEmpty());
+        store = open(fence, rows);
+        ASSERT_TRUE(store) << store.error().message;
+        for (const Row& row : large) ASSERT_EQ(rows[row.key], row.text) << row.key << " of " << change.rows;
     }
+    std::vector<Row> change = numbered(200, "x");
+    change.push_back({"large", std::string(kEtcdRowBytesMax - 4, 'x')});
+    const auto refused = (*store)->write(change);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::no_space);
+    EXPECT_THAT(refused.error().message, HasSubstr("row \"large\" has 1048577 bytes, which is more than etcd takes"));
     const Row after{"after", "1"};
     EXPECT_TRUE((*store)->write({&after, 1}));
 }
@@ -155,14 +245,130 @@ TEST_F(EtcdRowsTest, NextLeaderFinishesJournal) {
     }
     const EtcdFence fence = lead();
     // The leader ended after the journal and one row.
-    const Row journal{"journal/queue", seal_row("journal/queue", R"([["a","0"],["a","1"],["b","2"],["old",null]])")};
+    const Row part{"journal/queue/0", seal_row("journal/queue/0", "[[\"a\",1],[\"old\",null],[\"empty\",0]]\n1")};
+    const Row last{"journal/queue/1", seal_row("journal/queue/1", "[[\"b\",2]]\n2\n")};
+    const Row journal{"journal/queue", seal_row("journal/queue", "2")};
     const Row done{"queue/a", seal_row("a", "1")};
     const Row old{"queue/old", seal_row("old", "0")};
-    for (const Row& row : {journal, done, old}) write_raw(fence, last_number(), row);
+    for (const Row& row : {part, last, journal, done, old}) write_raw(fence, row);
     auto store = open(fence, rows);
     ASSERT_TRUE(store) << store.error().message;
-    EXPECT_EQ(rows, (Rows{{"a", "1"}, {"b", "2"}}));
-    EXPECT_FALSE(EtcdClient(options()).get("journal/queue").value());
+    EXPECT_EQ(rows, (Rows{{"a", "1"}, {"b", "2\n"}, {"empty", ""}}));
+    EXPECT_THAT(keys_of_journal(), IsEmpty());
+}
+
+TEST_F(EtcdRowsTest, UnreadableJournalIsRefused) {
+    Rows rows;
+    {
+        ASSERT_TRUE(open(lead(), rows));
+    }
+    const EtcdFence fence = lead();
+    const Row journal{"journal/queue", seal_row("journal/queue", "1")};
+    write_raw(fence, journal);
+    const auto refuse = [&](const std::string& why) {
+        const auto opened = open(fence, rows);
+        ASSERT_FALSE(opened);
+        EXPECT_EQ(opened.error().code, ErrorCode::corrupt);
+        EXPECT_THAT(opened.error().message, HasSubstr(why));
+    };
+    refuse("the key journal/queue/0 is missing, or cannot be read");
+    for (const std::string text : {"[[\"a\",2]]\n1", "[[\"a\",1]]\n12", "[[\"a\"]]\n", "[", ""}) {
+        write_raw(fence, {"journal/queue/0", seal_row("journal/queue/0", text)});
+        refuse("its journal ");
+    }
+    write_raw(fence, {"journal/queue", seal_row("journal/queue", "[]")});
+    refuse("the key journal/queue is missing, or cannot be read");
+}
+
+TEST_F(EtcdRowsTest, JournalIsFinishedOnceItIsWholeAndLeftOutBefore) {
+    Rows rows;
+    // Three transactions of the journal, and four of its rows.
+    const std::vector<Row> large = numbered(300, std::string(8'000, 'x'));
+    for (std::size_t written = 0; written < 7; ++written) {
+        Gateway gateway(etcd_["endpoints"]);
+        {
+            auto before = open(lead(), rows);
+            ASSERT_TRUE(before) << before.error().message;
+            std::vector<Row> removed;
+            removed.reserve(rows.size());
+            for (const auto& [key, text] : rows) removed.push_back({key, std::nullopt});
+            ASSERT_TRUE((*before)->write(removed));
+        }
+        auto store = open_at(gateway.endpoint(), lead(), rows);
+        ASSERT_TRUE(store) << store.error().message;
+        ASSERT_THAT(rows, IsEmpty());
+        std::deque<Does> next(written, Does::passes);
+        next.insert(next.end(), 2, Does::is_full);
+        gateway.then(next);
+        const auto failed = (*store)->write(large);
+        ASSERT_FALSE(failed) << written;
+        EXPECT_EQ(failed.error().code, ErrorCode::no_space);
+        EXPECT_EQ(keys_of_journal().size(), written >= 3 ? 4u : written);
+        const bool leader_goes_on = written % 2 == 1;
+        if (leader_goes_on) {
+            const Row after{"after", "1"};
+            EXPECT_FALSE((*store)->write({&after, 1}));
+            ASSERT_TRUE((*store)->write({&after, 1}));
+            EXPECT_THAT(keys_of_journal(), IsEmpty());
+        }
+        store = open(lead(), rows);
+        ASSERT_TRUE(store) << store.error().message;
+        EXPECT_EQ(rows.size(), (written >= 3 ? large.size() : 0) + (leader_goes_on ? 1 : 0)) << written;
+        EXPECT_THAT(keys_of_journal(), IsEmpty());
+    }
+}
+
+TEST_F(EtcdRowsTest, WriteOfUnknownOutcomeIsNotTakenForTheNext) {
+    Rows rows;
+    Gateway gateway(etcd_["endpoints"]);
+    const EtcdFence fence = lead();
+    auto store = open_at(gateway.endpoint(), fence, rows);
+    ASSERT_TRUE(store) << store.error().message;
+    // etcd carries out the first, and says to its second attempt that there is no space.
+    gateway.then({Does::loses_answer, Does::is_full});
+    const Row first{"first", "1"};
+    const auto refused = (*store)->write({&first, 1});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::no_space);
+    const Row second{"second", "2"};
+    ASSERT_TRUE((*store)->write({&second, 1}));
+    const Row third{"third", "3"};
+    ASSERT_TRUE((*store)->write({&third, 1}));
+    // The first has been carried out nevertheless.
+    ASSERT_TRUE(open(fence, rows));
+    EXPECT_EQ(rows, (Rows{{"first", "1"}, {"second", "2"}, {"third", "3"}}));
+}
+
+TEST_F(EtcdRowsTest, WriteWhoseAnswerWasLostIsDoneOnce) {
+    Rows rows;
+    Gateway gateway(etcd_["endpoints"]);
+    const EtcdFence fence = lead();
+    auto store = open_at(gateway.endpoint(), fence, rows);
+    ASSERT_TRUE(store) << store.error().message;
+    gateway.then({Does::loses_answer, Does::loses_answer});
+    const Row row{"a", "1"};
+    const unsigned long long before = std::stoull(value_of("sequence/queue"));
+    ASSERT_TRUE((*store)->write({&row, 1}));
+    EXPECT_EQ(std::stoull(value_of("sequence/queue")), before + 1);
+    ASSERT_TRUE(open(fence, rows));
+    EXPECT_EQ(rows, (Rows{{"a", "1"}}));
+}
+
+// The journal would otherwise overwrite newer rows once the next leader finds it.
+TEST_F(EtcdRowsTest, JournalOfUnknownOutcomeIsTakenBackByTheNextWrite) {
+    Rows rows;
+    Gateway gateway(etcd_["endpoints"]);
+    const EtcdFence fence = lead();
+    auto store = open_at(gateway.endpoint(), fence, rows);
+    ASSERT_TRUE(store) << store.error().message;
+    gateway.then({Does::loses_answer, Does::is_full});
+    ASSERT_FALSE((*store)->write(numbered(150, "refused")));
+    EXPECT_THAT(keys_of_journal(), ElementsAre("journal/queue", "journal/queue/0"));
+    const Row row{"row/7", "newer"};
+    ASSERT_TRUE((*store)->write({&row, 1}));
+    EXPECT_THAT(keys_of_journal(), IsEmpty());
+    ASSERT_TRUE(open(fence, rows));
+    EXPECT_EQ(rows, (Rows{{"row/7", "newer"}}));
 }
 
 TEST_F(EtcdRowsTest, LastRowOfAKeyCounts) {
@@ -187,18 +393,18 @@ TEST_F(EtcdRowsTest, DelayedWriteOverwritesNothing) {
     const EtcdFence fence = lead();
     auto store = open(fence, rows);
     ASSERT_TRUE(store);
-    const EtcdClient::Turn turn_of_first = turn(fence, last_number());
+    const EtcdClient::Turn turn_of_first = turn(fence);
     const Row first{"queue/a", seal_row("a", "1")};
     EtcdClient client(options());
-    ASSERT_TRUE(client.write({&first, 1}, turn_of_first).value());
+    ASSERT_EQ(client.write({&first, 1}, turn_of_first).value(), turn_of_first.next);
     // The answer was lost, and the write is tried again.
-    EXPECT_TRUE(client.write({&first, 1}, turn_of_first).value());
+    EXPECT_EQ(client.write({&first, 1}, turn_of_first).value(), turn_of_first.next);
     store = open(fence, rows);
     EXPECT_EQ(rows["a"], "1");
     const Row second{"a", "2"};
     ASSERT_TRUE((*store)->write({&second, 1}));
     // An attempt that was on its way for long.
-    EXPECT_FALSE(client.write({&first, 1}, turn_of_first));
+    EXPECT_NE(client.write({&first, 1}, turn_of_first).value(), turn_of_first.next);
     ASSERT_TRUE(open(fence, rows));
     EXPECT_EQ(rows["a"], "2");
 }
@@ -208,7 +414,7 @@ TEST_F(EtcdRowsTest, FenceThatIsNotHeldOpensNothing) {
     const auto opened = open({.key = "leader", .create_revision = 0, .is_held = [] { return false; }}, rows);
     ASSERT_FALSE(opened);
     EXPECT_THAT(opened.error().message, HasSubstr("this process no longer leads"));
-    EXPECT_EQ(last_number(), 0u);
+    EXPECT_EQ(value_of("sequence/queue"), "");
 }
 
 TEST_F(EtcdRowsTest, DamageAndNewerVersionAreRefused) {
@@ -221,7 +427,7 @@ TEST_F(EtcdRowsTest, DamageAndNewerVersionAreRefused) {
     ASSERT_FALSE(newer);
     EXPECT_EQ(newer.error().code, ErrorCode::unsupported);
     EXPECT_THAT(newer.error().message, HasSubstr("has version 2, but this larder reads 1 and older"));
-    write_raw(fence, last_number(), {"queue/a", seal_row("b", "1")});
+    write_raw(fence, {"queue/a", seal_row("b", "1")});
     const auto corrupt = open(fence, rows, 2);
     ASSERT_FALSE(corrupt);
     EXPECT_EQ(corrupt.error().code, ErrorCode::corrupt);
