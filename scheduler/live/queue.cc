@@ -157,6 +157,7 @@ void JobQueue::withdraw(std::span<const JobId> jobs) {
         jobs_.erase(at);
         active_.erase(id);
         new_.erase(id);
+        changed_.insert(id);
         // The name stands for an earlier job again.
         for (const auto& [other, job] : jobs_) {
             if (job.asked.name == name) by_name_[name] = other;

@@ -80,7 +80,8 @@ public:
     Result<std::vector<JobId>> submit(std::span<const Submission> jobs, const SubmissionLimits& limits,
                                       const std::function<bool(const std::string& name)>& taken);
     void acknowledge(std::span<const JobId> jobs, double now_s);
-    // Removes jobs that could not be put on record.
+    // Removes jobs that could not be put on record. They are unsaved then: an error of a store may come true later
+    // (RowStore::write), so their rows are removed.
     void withdraw(std::span<const JobId> jobs);
     // changed: the job has already ended.
     Result<void> cancel(JobId job, const std::string& by, double now_s);

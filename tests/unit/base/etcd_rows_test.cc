@@ -10,13 +10,12 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/server/http_client.h"
-#include "tests/support/http_service.h"
+#include "tests/support/etcd_gateway.h"
 #include "tests/support/server_program.h"
 
 namespace larder {
@@ -27,57 +26,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Rows = std::map<std::string, std::string>;
 
-// A gateway before an etcd's member, which may fail the transactions of a store.
-class Gateway {
-public:
-    enum class Does : std::uint8_t {
-        passes,
-        loses_answer,  // once etcd has carried out the transaction
-        is_full,       // and says so in place of etcd
-    };
-    explicit Gateway(const std::string& endpoint) : etcd_(endpoint) {}
-
-    std::string endpoint() const { return "http://127.0.0.1:" + std::to_string(service_.port); }
-    // Says what becomes of the next transactions, in order. Further ones pass.
-    void then(std::deque<Does> next) {
-        const std::lock_guard lock(mutex_);
-        next_ = std::move(next);
-    }
-
-private:
-    void handle(const HttpRequest& request, const HttpRespond& respond) {
-        std::string path;
-        for (const std::string& segment : request.path) path += "/" + segment;
-        Does does = Does::passes;
-        if (path == "/v3/kv/txn") {
-            const std::lock_guard lock(mutex_);
-            if (!next_.empty()) {
-                does = next_.front();
-                next_.pop_front();
-            }
-        }
-        if (does == Does::is_full) {
-            return respond(
-                {429, "application/json", R"({"message":"etcdserver: mvcc: database space exceeded"})", {}, {}});
-        }
-        const auto answer = etcd_.request("POST", path, request.body);
-        if (does == Does::loses_answer || !answer) {
-            return respond({503, "application/json", R"({"message":"the answer is lost"})", {}, {}});
-        }
-        respond({answer->status, "application/json", answer->body, {}, {}});
-    }
-
-    HttpClient etcd_;
-    std::mutex mutex_;
-    std::deque<Does> next_;
-    test::HttpService service_{
-        [this](const HttpRequest& request, const HttpRespond& respond) { handle(request, respond); },
-        {.body_bytes_max = 4u << 20}};
-};
-
 class EtcdRowsTest : public ::testing::Test {
 protected:
-    using Does = Gateway::Does;
+    using Does = test::EtcdGateway::Does;
 
     EtcdOptions options() {
         EtcdOptions options;
@@ -285,7 +236,7 @@ TEST_F(EtcdRowsTest, JournalIsFinishedOnceItIsWholeAndLeftOutBefore) {
     // Three transactions of the journal, and four of its rows.
     const std::vector<Row> large = numbered(300, std::string(8'000, 'x'));
     for (std::size_t written = 0; written < 7; ++written) {
-        Gateway gateway(etcd_["endpoints"]);
+        test::EtcdGateway gateway(etcd_["endpoints"]);
         {
             auto before = open(lead(), rows);
             ASSERT_TRUE(before) << before.error().message;
@@ -320,7 +271,7 @@ TEST_F(EtcdRowsTest, JournalIsFinishedOnceItIsWholeAndLeftOutBefore) {
 
 TEST_F(EtcdRowsTest, WriteOfUnknownOutcomeIsNotTakenForTheNext) {
     Rows rows;
-    Gateway gateway(etcd_["endpoints"]);
+    test::EtcdGateway gateway(etcd_["endpoints"]);
     const EtcdFence fence = lead();
     auto store = open_at(gateway.endpoint(), fence, rows);
     ASSERT_TRUE(store) << store.error().message;
@@ -341,7 +292,7 @@ TEST_F(EtcdRowsTest, WriteOfUnknownOutcomeIsNotTakenForTheNext) {
 
 TEST_F(EtcdRowsTest, WriteWhoseAnswerWasLostIsDoneOnce) {
     Rows rows;
-    Gateway gateway(etcd_["endpoints"]);
+    test::EtcdGateway gateway(etcd_["endpoints"]);
     const EtcdFence fence = lead();
     auto store = open_at(gateway.endpoint(), fence, rows);
     ASSERT_TRUE(store) << store.error().message;
@@ -357,7 +308,7 @@ TEST_F(EtcdRowsTest, WriteWhoseAnswerWasLostIsDoneOnce) {
 // The journal would otherwise overwrite newer rows once the next leader finds it.
 TEST_F(EtcdRowsTest, JournalOfUnknownOutcomeIsTakenBackByTheNextWrite) {
     Rows rows;
-    Gateway gateway(etcd_["endpoints"]);
+    test::EtcdGateway gateway(etcd_["endpoints"]);
     const EtcdFence fence = lead();
     auto store = open_at(gateway.endpoint(), fence, rows);
     ASSERT_TRUE(store) << store.error().message;

@@ -50,7 +50,11 @@ protected:
         for (const auto& [change, saved] : std::exchange(unwritten, {})) saved(save(change));
     }
     Result<void> save(const LiveRecord& change) {
-        if (saving_fails) return fail(ErrorCode::no_space, "the disk is full");
+        if (own_save) return own_save(change);
+        return saving_fails ? disk_is_full() : put_on_record(change);
+    }
+    static Result<void> disk_is_full() { return fail(ErrorCode::no_space, "the disk is full"); }
+    Result<void> put_on_record(const LiveRecord& change) {
         for (const auto& [id, job] : change.jobs) {
             if (job) {
                 record.jobs.insert_or_assign(id, job);
@@ -152,6 +156,7 @@ protected:
     std::string policy = "fifo";
     std::function<std::unique_ptr<Policy>()> own_policy;  // used instead of `policy` if set
     std::function<std::unique_ptr<Placer>(const LiveOptions&)> own_placer;
+    std::function<Result<void>(const LiveRecord&)> own_save;  // used instead of the record if set
     std::size_t history_max = 100;
     std::uint64_t queue_bytes_max = JobQueue::kBytesMax;
     double start_timeout_s = 0;

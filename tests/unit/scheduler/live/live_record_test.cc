@@ -74,6 +74,24 @@ TEST_F(Live, SubmissionThatCannotBeSavedIsDropped) {
     EXPECT_EQ(submit(job_with_gpus(1, "lost")), 2u) << "its number is not reused";
 }
 
+// Rows in etcd may be on record after an error.
+TEST_F(Live, SubmissionThatIsOnRecordAfterAnErrorIsRemoved) {
+    own_save = [&](const LiveRecord& change) {
+        EXPECT_TRUE(put_on_record(change));
+        return disk_is_full();
+    };
+    EXPECT_EQ(try_submit(job_with_gpus(1, "refused")).error().code, ErrorCode::no_space);
+    EXPECT_FALSE(record.jobs.empty());
+    EXPECT_FALSE(live->all_saved());
+    own_save = nullptr;
+    tick();
+    EXPECT_TRUE(live->all_saved());
+    restart();
+    tick();
+    EXPECT_THAT(live->queue().jobs(), IsEmpty());
+    EXPECT_THAT(engine.starts, IsEmpty());
+}
+
 TEST_F(Live, SubmissionThatCannotBeSavedIsNotCountedOrNoted) {
     const JobId before = submit_and_start(job_with_gpus(1, "again"));
     engine.tell_ended({before, 1}, 0);
