@@ -62,6 +62,10 @@ JobId number_of_key(std::string_view key) {
     return number;
 }
 
+Row row_of_last(JobId number) {
+    return {std::string(kNumbers), json_text(json::object{{"last", number}})};
+}
+
 // Draws a random identity. It is never a number, because jobs' directories of older versions are named by numbers.
 Result<std::string> draw_identity() {
     std::array<unsigned char, 8> drawn{};
@@ -74,7 +78,12 @@ Result<std::string> draw_identity() {
     return text;
 }
 
-Result<JobId> read_reserved(const std::string& path) {
+std::string numbers_path(const std::string& directory) {
+    return directory + "/job-numbers";
+}
+
+Result<JobId> read_reserved(const std::string& directory) {
+    const std::string path = numbers_path(directory);
     const auto text = read_file(path);
     if (!text && text.error().code == ErrorCode::not_found) return 0;
     if (!text) return std::unexpected(text.error());
@@ -84,6 +93,29 @@ Result<JobId> read_reserved(const std::string& path) {
     return fail(ErrorCode::corrupt, path +
                                         " has no number: write one there that no job has reached, or remove the "
                                         "file if there are no jobs yet");
+}
+
+// Reads the rows in an LMDB environment that a queue has, unless it is damaged.
+Result<void> read_rows(const std::string& environment, std::vector<Row>& rows) {
+    const std::array<std::string_view, 1> databases{kDatabase};
+    const auto damage = find_lmdb_damage(environment, databases);
+    if (!damage) return std::unexpected(damage.error());
+    if (*damage) return fail(ErrorCode::corrupt, "the queue in " + environment + " is damaged: " + **damage);
+    std::string lost;
+    const auto opened = open_lmdb_rows({.directory = environment,
+                                        .database = kDatabase,
+                                        .map_bytes = kMapBytes,
+                                        .version = kVersion,
+                                        .noun = kQueue,
+                                        .program = "larder-allocator",
+                                        .take = [&](std::string_view key, std::string_view text) -> Result<void> {
+                                            rows.push_back({std::string(key), std::string(text)});
+                                            return {};
+                                        },
+                                        .lost = [&](const std::string& why, const std::string&) { lost = why; }});
+    if (!opened) return std::unexpected(opened.error());
+    if (!lost.empty()) return fail(ErrorCode::corrupt, "the queue in " + environment + " is damaged: " + lost);
+    return {};
 }
 
 }  // namespace
@@ -121,8 +153,8 @@ Result<std::unique_ptr<HistoryStore>> HistoryStore::open(HistoryStoreOptions opt
     if (!rows) return std::unexpected(rows.error());
     store->rows_ = std::move(*rows);
     if (auto given = store->set_identity(); !given) return std::unexpected(given.error());
-    store->writer_ =
-        std::make_unique<RowWriter>([&into](std::span<const Row> changed) { return into.commit(changed); });
+    store->writer_ = std::make_unique<RowWriter>([&into](std::span<const Row> changed) { return into.commit(changed); },
+                                                 into.rows_->rows_at_once(), into.rows_->bytes_at_once());
     return store;
 }
 
@@ -131,36 +163,26 @@ HistoryStore::~HistoryStore() = default;
 Result<HistoryStore::ToMove> HistoryStore::read_to_move(const std::string& directory) {
     ToMove found;
     const std::string environment = directory + "/queue";
-    if (!std::filesystem::exists(environment)) return found;
+    const bool has_rows = std::filesystem::exists(environment);
+    if (!has_rows && !std::filesystem::exists(numbers_path(directory))) return found;
     auto locked = lock(directory);
     if (!locked) return std::unexpected(locked.error());
     found.lock = std::move(*locked);
-    const std::array<std::string_view, 1> databases{kDatabase};
-    const auto damage = find_lmdb_damage(environment, databases);
-    if (!damage) return std::unexpected(damage.error());
-    if (*damage) return fail(ErrorCode::corrupt, "the queue in " + environment + " is damaged: " + **damage);
+    const auto reserved = read_reserved(directory);
+    if (!reserved) return std::unexpected(reserved.error());
     found.queue = MovedRows{.noun = std::string(kQueue), .version = kVersion, .rows = {}};
     std::vector<Row>& rows = found.queue->rows;
-    std::string lost;
-    const auto opened = open_lmdb_rows({.directory = environment,
-                                        .database = kDatabase,
-                                        .map_bytes = kMapBytes,
-                                        .version = kVersion,
-                                        .noun = kQueue,
-                                        .program = "larder-allocator",
-                                        .take = [&](std::string_view key, std::string_view text) -> Result<void> {
-                                            rows.push_back({std::string(key), std::string(text)});
-                                            return {};
-                                        },
-                                        .lost = [&](const std::string& why, const std::string&) { lost = why; }});
-    if (!opened) return std::unexpected(opened.error());
-    if (!lost.empty()) return fail(ErrorCode::corrupt, "the queue in " + environment + " is damaged: " + lost);
+    if (has_rows) {
+        if (auto read = read_rows(environment, rows); !read) return std::unexpected(read.error());
+    }
+    // The queue may be lost, or of version 1. Its numbers are not given again.
+    if (std::ranges::find(rows, kNumbers, &Row::key) == rows.end()) rows.push_back(row_of_last(*reserved));
     return found;
 }
 
 Result<void> HistoryStore::set_identity() {
     // Shared rows are lost together with this file, if at all.
-    const auto reserved = options_.shared_rows ? Result<JobId>(0) : read_reserved(numbers_path());
+    const auto reserved = options_.shared_rows ? Result<JobId>(0) : read_reserved(options_.directory);
     if (!reserved) return std::unexpected(reserved.error());
     reserved_ = *reserved;
     if (!found_.jobs.empty()) last_ = std::max(last_, found_.jobs.rbegin()->first);
@@ -176,7 +198,7 @@ Result<void> HistoryStore::set_identity() {
         last_ = std::max(last_, used);
         first_ = last_ + 1;
         const std::array rows{Row{std::string(kQueue), json_text(json::object{{"id", identity_}, {"first", first_}})},
-                              Row{std::string(kNumbers), json_text(json::object{{"last", last_}})}};
+                              row_of_last(last_)};
         if (auto written = rows_->write(rows); !written) return written;
     }
     found_.last_number = last_;
@@ -236,7 +258,7 @@ void HistoryStore::save(const LiveRecord& change, Done done) {
     // Recorded apart from the jobs, because the job with this number may be dropped before the next restart.
     if (!change.jobs.empty() && change.jobs.rbegin()->first > last_) {
         last_ = change.jobs.rbegin()->first;
-        rows.push_back({std::string(kNumbers), json_text(json::object{{"last", last_}})});
+        rows.push_back(row_of_last(last_));
     }
     for (const auto& [tenant, use] : change.tenants) {
         rows.push_back({std::string(kTenant) + tenant, json_text(row_json(use))});
@@ -249,7 +271,8 @@ Result<void> HistoryStore::commit(std::span<const Row> rows) {
     for (const Row& row : rows) highest = std::max(highest, number_of_key(row.key));
     if (highest > reserved_ && !options_.shared_rows) {
         const JobId reserved = highest + kNumbersReserved;
-        if (auto written = replace_file(numbers_path(), std::to_string(reserved) + "\n"); !written) return written;
+        if (auto written = replace_file(numbers_path(options_.directory), std::to_string(reserved) + "\n"); !written)
+            return written;
         reserved_ = reserved;
     }
     return rows_->write(rows);

@@ -44,7 +44,7 @@ public:
     static Result<std::unique_ptr<HistoryStore>> open(HistoryStoreOptions options);
     ~HistoryStore();
 
-    // The queue of a directory, as rows that open() finds in etcd.
+    // The queue of a directory, as rows that open() finds in etcd. If the queue is lost, these are its numbers only.
     struct ToMove {
         FileDescriptor lock;  // no allocator can open the queue meanwhile; null if there is none
         std::optional<MovedRows> queue;
@@ -67,7 +67,6 @@ private:
     Result<void> set_identity();
     // Runs on the writer's thread.
     Result<void> commit(std::span<const Row> rows);
-    std::string numbers_path() const { return options_.directory + "/job-numbers"; }
 
     HistoryStoreOptions options_;
     FileDescriptor lock_;

@@ -8,8 +8,13 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <map>
+#include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 
+#include "base/server/lmdb_rows.h"
 #include "scheduler/engines/attempt_files.h"
 #include "scheduler/engines/local_engine.h"
 #include "scheduler/live/json.h"
@@ -239,6 +244,96 @@ TEST(HistoryStore, NumberOfForgottenJobIsNotReused) {
     EXPECT_EQ(open()->found().last_number, 12u);
     std::filesystem::remove_all(directory / "state/queue");
     EXPECT_GE(open()->found().last_number, 12u) << "the queue is lost";
+}
+
+// Rows that several allocators share.
+struct SharedRows {
+    struct Opened final : RowStore {
+        explicit Opened(SharedRows& given) : shared(given) {}
+        bool is_new() const override { return shared.rows.empty(); }
+        std::size_t rows_at_once() const override { return 4; }
+        std::size_t bytes_at_once() const override { return std::size_t{1} << 20; }
+        Result<void> write(std::span<const Row> changed) override {
+            if (shared.may_write.valid()) shared.may_write.wait();
+            shared.most_rows = std::max(shared.most_rows, changed.size());
+            for (const Row& row : changed) {
+                shared.rows.erase(row.key);
+                if (row.text) shared.rows[row.key] = *row.text;
+            }
+            return {};
+        }
+        SharedRows& shared;
+    };
+    std::unique_ptr<HistoryStore> open() {
+        return HistoryStore::open(
+                   {.directory = "",
+                    .shared_rows = [this](const RowStoreOptions& options) -> Result<std::unique_ptr<RowStore>> {
+                        for (const auto& [key, text] : rows) {
+                            if (auto taken = options.take(key, text); !taken) return std::unexpected(taken.error());
+                        }
+                        return std::make_unique<Opened>(*this);
+                    },
+                    .gpu_types = kTypes})
+            .value();
+    }
+
+    std::map<std::string, std::string> rows;
+    std::size_t most_rows = 0;  // of a write
+    std::shared_future<void> may_write;  // writes wait for it, if there is one
+};
+
+TEST(HistoryStore, ChangesWrittenTogetherHaveAsManyRowsAsTheStoreTakesAtOnce) {
+    SharedRows shared;
+    const auto store = shared.open();
+    shared.most_rows = 0;
+    std::promise<void> may_write;
+    shared.may_write = may_write.get_future().share();
+    std::promise<void> all_written;
+    for (JobId id = 1; id <= 9; ++id) {
+        store->save(with_job(id), [&, id](const Result<void>& written) {
+            EXPECT_TRUE(written);
+            if (id == 9) all_written.set_value();
+        });
+    }
+    may_write.set_value();
+    all_written.get_future().wait();
+    EXPECT_EQ(shared.most_rows, 4u) << "two changes of a job and the highest number";
+    EXPECT_EQ(shared.rows.size(), 11u);
+}
+
+TEST(HistoryStore, MoveOfALostQueueKeepsItsNumbers) {
+    const test::TempDirectory directory;
+    const std::string state = directory / "state";
+    EXPECT_FALSE(HistoryStore::read_to_move(state).value().queue);
+    EXPECT_FALSE(std::filesystem::exists(state));
+    {
+        const auto store = HistoryStore::open({.directory = state, .gpu_types = kTypes}).value();
+        ASSERT_TRUE(save(*store, with_job(12)));
+    }
+    const auto moved = [&] {
+        SharedRows shared;
+        const auto found = HistoryStore::read_to_move(state);
+        EXPECT_TRUE(found) << found.error().message;
+        for (const Row& row : found.value().queue->rows) shared.rows[row.key] = *row.text;
+        const auto store = shared.open();
+        return std::pair(store->found().last_number, store->found().jobs.size());
+    };
+    EXPECT_EQ(moved(), std::pair(JobId{12}, std::size_t{1}));
+    const auto begin_version_1 = [&] {
+        auto rows = open_lmdb_rows({.directory = state + "/queue",
+                                    .database = "jobs",
+                                    .noun = "queue",
+                                    .program = "test",
+                                    .take = [](std::string_view, std::string_view) -> Result<void> { return {}; },
+                                    .lost = {}});
+        ASSERT_TRUE(rows) << rows.error().message;
+    };
+    std::filesystem::remove_all(state + "/queue");
+    EXPECT_EQ(moved(), std::pair(JobId{112}, std::size_t{0})) << "so many numbers may have been acknowledged";
+    begin_version_1();
+    EXPECT_EQ(moved(), std::pair(JobId{112}, std::size_t{0})) << "rows of version 1 have no numbers";
+    std::ofstream(state + "/job-numbers") << "many\n";
+    EXPECT_EQ(HistoryStore::read_to_move(state).error().code, ErrorCode::corrupt);
 }
 
 TEST(HistoryStore, NewQueueStartsAboveNumbersSeen) {
