@@ -187,6 +187,14 @@ bool Cluster::is_restart(const KnownNode& node, const NodeReport& report) {
            report.instance != node.previous_instance;
 }
 
+// A daemon that is cut off from the allocator reads on under its leases, beside a daemon that takes its name.
+bool Cluster::is_in_use(const KnownNode& node, std::int64_t now_ns) const {
+    // The daemon may have been replaced while the allocator was down.
+    if (!node.is_restored && now_ns - node.heard_ns < options_.same_name_after_ns) return true;
+    return std::ranges::any_of(ledger_.held(node.last.node),
+                               [now_ns](const Lease& lease) { return lease.expires_ns > now_ns; });
+}
+
 Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
     if (auto good = check(as_sent); !good) return good;
     NodeReport report = as_sent;
@@ -194,12 +202,10 @@ Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
     const auto found = nodes_.find(report.node);
     const bool same_instance = found != nodes_.end() && found->second.last.instance == report.instance;
     const bool is_only_daemon = found == nodes_.end() || same_instance || is_restart(found->second, report);
-    // The daemon may have been replaced while the allocator was down.
-    const bool has_owner = found != nodes_.end() && !found->second.is_restored;
-    if (!is_only_daemon && has_owner && now_ns - found->second.heard_ns < options_.same_name_after_ns) {
+    if (!is_only_daemon && is_in_use(found->second, now_ns)) {
         return fail(ErrorCode::already_exists, "node \"" + report.node +
-                                                   "\" reports from two daemons: give each its own name, or wait a "
-                                                   "few seconds after a restart");
+                                                   "\" reports from two daemons: give each its own name, or wait for "
+                                                   "the length of a lease after a restart");
     }
     if (found == nodes_.end() && nodes_.size() >= options_.nodes_max && !forget_a_silent_node(now_ns)) {
         return fail(ErrorCode::no_space, "node \"" + report.node + "\" is refused: " +

@@ -44,7 +44,8 @@ struct ClusterOptions {
     double remote_bytes_per_second = 0;
     double floor_bytes_per_second = 1 << 20;  // per job, on a node whose lease has expired
     std::int64_t lease_ns = 10'000'000'000;
-    std::int64_t same_name_after_ns = 3'000'000'000;  // silence after which another daemon may take a node's name
+    // Another daemon may take a node's name after so long a silence, once the node's leases have expired.
+    std::int64_t same_name_after_ns = 3'000'000'000;
     Objective objective{.spare_room = true, .place_jobs = false};
     std::size_t nodes_max = 10'000;  // nodes remembered; one more node drops the one that has been silent the longest
     std::size_t jobs_max = 100'000;  // registered
@@ -88,7 +89,7 @@ public:
     Result<void> restore(const ClusterRecord& record, std::int64_t now_ns);
 
     // Takes a node's whole report, or nothing. nodes() then has it with jobs named as above. Errors: invalid_argument
-    // names the field; already_exists if another daemon of this name has just reported.
+    // names the field; already_exists if another daemon of this name has just reported, or may hold leases.
     Result<void> report(const NodeReport& report, std::int64_t now_ns);
 
     // Tells that for `pause_ns` no report could be taken, because the owner was stopped or busy. Nodes that were alive
@@ -220,6 +221,8 @@ private:
     const std::vector<LeasedRate>* carried_rates(const std::string& node, std::int64_t now_ns) const;
     void end_carry_over(std::int64_t now_ns);
     static bool is_restart(const KnownNode& node, const NodeReport& report);
+    // True if a daemon may still use the node's name or its leases.
+    bool is_in_use(const KnownNode& node, std::int64_t now_ns) const;
     // `last` is the node's report before this one; null if there was none.
     void measure(const NodeReport& report, const NodeReport* last, bool same_instance, std::int64_t now_ns);
     void count_epochs(const std::string& name, KnownJob& job);

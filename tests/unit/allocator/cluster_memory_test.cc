@@ -224,12 +224,17 @@ TEST_F(ClusterMemory, RestoredNodesHaveWholeLeaseToReport) {
     EXPECT_TRUE(cluster->planned_state().datasets.empty()) << "the node is gone";
 }
 
-TEST_F(ClusterMemory, NameOfRestoredNodeIsFreeForNewDaemon) {
+TEST_F(ClusterMemory, NameOfRestoredNodeIsFreeForNewDaemonOnceItsLeasesHaveExpired) {
     NodeReport a = node_report("a", "vision", "images");
     exchange(a);
     restart();
     NodeReport replaced = a;
     replaced.instance = 2;
+    now_ns += options.lease_ns - 1;
+    const auto refused = cluster->report(replaced, now_ns);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::already_exists);
+    now_ns += 1;
     EXPECT_TRUE(cluster->report(replaced, now_ns));
     EXPECT_EQ(cluster->report(a, now_ns).error().code, ErrorCode::already_exists) << "the first to report has the name";
 }

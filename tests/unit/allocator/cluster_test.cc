@@ -159,6 +159,24 @@ TEST_F(ClusterTest, SecondDaemonWithTakenNameIsRefused) {
     report(node_report("a", 2));  // a restart: the old one has fallen silent
 }
 
+// The daemon that is replaced may be cut off from the allocator only, and reads on under its lease.
+TEST_F(ClusterTest, AnotherDaemonTakesNameOnceLeasesOfTheFirstHaveExpired) {
+    NodeReport a = node_report("a", 1);
+    a.jobs = {job_report("vision", "images")};
+    report(a);
+    replan();
+    const Lease lease = cluster.plan_for("a", now_ns)->lease;
+    ASSERT_NEAR(lease.sum(), kRemote, 1);
+    NodeReport other = a;
+    other.instance = 2;
+    now_ns = lease.expires_ns - 1;
+    const auto refused = cluster.report(other, now_ns);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::already_exists);
+    now_ns = lease.expires_ns;
+    report(other);
+}
+
 TEST_F(ClusterTest, RestartedDaemonOnSameStateDirectoryIsTakenAtOnce) {
     NodeReport a = node_report("a", 1);
     a.state_directory = 77;
