@@ -16,7 +16,6 @@ namespace larder::allocator {
 namespace json = boost::json;
 namespace {
 
-constexpr std::int64_t kLeaseMax_ns = 3'600'000'000'000;  // as in the config
 constexpr std::size_t kNameBytesMax = 255;
 
 json::object json_of(const RegistrationOwner& owner) {

@@ -31,6 +31,7 @@
 namespace larder::allocator {
 
 inline constexpr std::uint64_t kStateVersion = 6;
+inline constexpr std::int64_t kLeaseMax_ns = 3'600'000'000'000;  // as in the config
 
 struct StateRun {
     std::string boot;

@@ -51,6 +51,16 @@ Result<FileDescriptor> lock(const std::string& state_directory) {
                 "another larder-allocator uses the state directory " + state_directory + ": " + file.error().message);
 }
 
+// Returns how long the leases on record, or those that have to be waited out, may still be in force.
+std::int64_t longest_left_ns(const StoredState& stored, std::int64_t now_ns) {
+    std::int64_t until_ns = stored.run.no_lease_before_ns.value_or(now_ns);
+    for (const auto& [node, leases] : stored.record.leases) {
+        if (!leases) continue;
+        for (const Lease& lease : *leases) until_ns = std::max(until_ns, lease.expires_ns);
+    }
+    return std::clamp<std::int64_t>(until_ns - now_ns, 0, kLeaseMax_ns);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<StateStore>> StateStore::open(const StateStoreOptions& options, std::int64_t now_ns) {
@@ -177,19 +187,20 @@ Result<void> StateStore::open_settings(const StateStoreOptions& options, std::ve
 
 // Records the boot whose clock times leases from now on. Leases timed by another boot's clock have to be waited out.
 Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_t now_ns) {
-    StateRun run{
-        .boot = options.boot_id, .lease_ns = options.lease_ns, .no_lease_before_ns = stored_.run.no_lease_before_ns};
+    StateRun run{.boot = options.boot_id, .no_lease_before_ns = stored_.run.no_lease_before_ns};
     if (run.boot.empty()) {
         auto id = boot_id();
         if (!id) return std::unexpected(id.error());
         run.boot = std::move(*id);
     }
-    longest_lease_ns_ = std::max(options.lease_ns, stored_.run.lease_ns);
     ClusterRecord& record = stored_.record;
     ClusterRecord change;
-    if (rows_->is_new() || run.boot != stored_.run.boot) {
-        const std::int64_t wait_ns =
-            options.lease_holders_end_with_process ? 0 : std::max(options.lease_ns, stored_.run.lease_ns);
+    longest_lease_ns_ = options.lease_ns;
+    if (!rows_->is_new() && run.boot == stored_.run.boot) {
+        longest_lease_ns_ = std::max(longest_lease_ns_, longest_left_ns(stored_, now_ns));
+    } else {
+        longest_lease_ns_ = std::max(longest_lease_ns_, stored_.run.lease_ns);
+        const std::int64_t wait_ns = options.lease_holders_end_with_process ? 0 : longest_lease_ns_;
         run.no_lease_before_ns = now_ns + wait_ns;
         change = expire_leases(record, now_ns);
         if (wait_ns > 0) {
@@ -201,6 +212,11 @@ Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_
         }
     }
     record.no_lease_before_ns = run.no_lease_before_ns;
+    // The next boot has to wait for leases of earlier runs, too, until they have expired.
+    run.lease_ns = options.lease_ns;
+    if (longest_lease_ns_ > options.lease_ns) settled_run_ = row_of(run);
+    settled_ns_ = now_ns + longest_lease_ns_ + options.lease_ns;
+    run.lease_ns = longest_lease_ns_;
     std::vector<Row> rows = rows_of(change);
     rows.push_back(row_of(run));
     return rows_->write(rows);
@@ -261,6 +277,11 @@ std::vector<Row> StateStore::changed_ideals(const ClusterRecord& change) {
 }
 
 Result<void> StateStore::save(const ClusterRecord& change) {
+    const auto is_settled = [&](const Lease& lease) { return !lease.rates.empty() && lease.expires_ns >= settled_ns_; };
+    const auto has_settled = [&](const auto& entry) {
+        return entry.second && std::ranges::any_of(*entry.second, is_settled);
+    };
+    const bool settles = settled_run_ && std::ranges::any_of(change.leases, has_settled);
     std::vector<Row> durable_rows;
     if (rows_ == nullptr) {
         durable_rows = durable_rows_of(change);
@@ -270,17 +291,14 @@ Result<void> StateStore::save(const ClusterRecord& change) {
         const auto durable = std::ranges::stable_partition(rows, [](const Row& row) { return !is_durable(row.key); });
         durable_rows.assign(std::make_move_iterator(durable.begin()), std::make_move_iterator(durable.end()));
         rows.erase(durable.begin(), durable.end());
+        if (settles) rows.push_back(*settled_run_);
         if (!rows.empty()) {
             if (auto written = rows_->write(rows); !written) return written;
         }
+        if (settles) settled_run_.reset();
     }
-    const auto is_settled = [&](const Lease& lease) { return !lease.rates.empty() && lease.expires_ns >= settled_ns_; };
-    const auto has_settled = [&](const auto& entry) {
-        return entry.second && std::ranges::any_of(*entry.second, is_settled);
-    };
     if (writes_->settled_run_written) settled_run_.reset();
-    const bool has_settled_run =
-        settled_run_ && !writes_->settled_run_pending && std::ranges::any_of(change.leases, has_settled);
+    const bool has_settled_run = rows_ == nullptr && settles && settled_run_ && !writes_->settled_run_pending;
     if (has_settled_run) durable_rows.push_back(*settled_run_);
     if (!durable_rows.empty()) post(std::move(durable_rows), change.promised_to, has_settled_run);
     return {};

@@ -60,7 +60,7 @@ public:
     // Returns the state that open() found. Its times are by the clock of this boot: leases of an earlier boot expire at
     // the time of open(). With shared settings, the leases are those that stand for the rates on record.
     const ClusterRecord& found() const { return stored_.record; }
-    // Returns the length of the longest lease that this process or the one before has granted.
+    // Returns the length of the longest lease that this process may grant, or that may be in force from before.
     std::int64_t longest_lease_ns() const { return longest_lease_ns_; }
     // Gives up the directory's lock, for an owner that keeps the directory locked when the store is gone. Null with
     // shared settings.
@@ -95,7 +95,7 @@ private:
     std::unique_ptr<RowStore> rows_;  // of cluster/; null with shared settings
     std::unique_ptr<RowStore> settings_;
     std::vector<Row> unreadable_rates_;  // to be removed
-    // With shared settings. Says how long leases are from now on, and that all rates are on record. Written with the
+    // Says how long leases are from now on and, with shared settings, that all rates are on record. Written with the
     // first lease that is granted when all earlier ones have expired: such a lease ends at `settled_ns_` or later.
     std::optional<Row> settled_run_;
     std::int64_t settled_ns_ = 0;

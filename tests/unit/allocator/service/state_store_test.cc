@@ -183,6 +183,32 @@ TEST_F(StateStoreTest, LongerLeaseTimeOfEarlierRunIsWaitedForInFull) {
     EXPECT_EQ(open(0, "boot-2")->found().no_lease_before_ns, 60 * kSecond_ns);
 }
 
+TEST_F(StateStoreTest, LongerLeasesAreWaitedForAfterSeveralStarts) {
+    const auto start = [this](std::int64_t lease_ns, std::int64_t now_ns, const std::string& boot) {
+        return StateStore::open({.directory = state, .lease_ns = lease_ns, .boot_id = boot}, now_ns).value();
+    };
+    const auto leases_until = [](std::int64_t expires_ns) {
+        return ClusterRecord{
+            .leases = {{"a", std::vector<Lease>{{.number = 1, .expires_ns = expires_ns, .rates = {{"vision", 1e8}}}}}}};
+    };
+    ASSERT_TRUE(start(60 * kSecond_ns, 0, "boot-1")->save(leases_until(60 * kSecond_ns)));
+    {
+        const auto store = start(kLease_ns, 3 * kSecond_ns, "boot-1");
+        EXPECT_EQ(store->longest_lease_ns(), 57 * kSecond_ns) << "for a move to etcd";
+    }
+    for (const char* boot : {"boot-2", "boot-3"}) {
+        EXPECT_EQ(start(kLease_ns, kSecond_ns, boot)->found().no_lease_before_ns, 58 * kSecond_ns) << boot;
+    }
+    {
+        // In the same boot, what is left of the wait is all that may be in force.
+        const auto store = start(kLease_ns, 18 * kSecond_ns, "boot-3");
+        EXPECT_EQ(store->found().no_lease_before_ns, 58 * kSecond_ns);
+        EXPECT_EQ(store->longest_lease_ns(), 40 * kSecond_ns);
+        ASSERT_TRUE(store->save(leases_until(58 * kSecond_ns + kLease_ns)));
+    }
+    EXPECT_EQ(start(kLease_ns, 0, "boot-4")->found().no_lease_before_ns, kLease_ns) << "the longer leases have expired";
+}
+
 TEST_F(StateStoreTest, NewerVersionIsRefusedAndLeftUnchanged) {
     open(0)->save(example()).value();
     put_rows({{"version", R"({"version":99})"}, {"unheard/of", "[1]"}});
