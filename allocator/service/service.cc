@@ -170,6 +170,8 @@ struct AllocatorService::State {
         return [this, answer = api.handler()](const HttpRequest& request, HttpRespond respond) {
             // Another allocator may lead if this one was stopped for a while.
             if (!term->is_held()) return respond(not_leading(""));
+            // A leader that cannot write its rows is well, and nobody could lead in its place while etcd is full.
+            if (is_for(request, "healthz") || is_for(request, "metrics")) return answer(request, std::move(respond));
             // A node is told only what is on record already. Its answer may have waited for a plan.
             if (is_for_node(request)) {
                 return answer(request, [this, respond = std::move(respond)](HttpResponse response) {
@@ -191,7 +193,7 @@ struct AllocatorService::State {
     }
 
     // An answer may show settings that are not in etcd yet. If this allocator is replaced before they are, nobody may
-    // have seen them. So each answer waits for them.
+    // have seen them. So each answer but metrics waits for them.
     void respond_when_settled(const HttpRespond& respond, HttpResponse response, bool may_have_effect) {
         const bool is_settled = store->all_durable() && (extension == nullptr || extension->all_saved());
         if (is_settled) return respond(std::move(response));

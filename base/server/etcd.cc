@@ -114,7 +114,8 @@ std::string message_of(const HttpResponse& response) {
     return "status " + std::to_string(response.status);
 }
 
-// True if the database has reached its quota. Reads and leases still work then.
+// True if the database has reached its quota. Reads still work then, and leases can be renewed and revoked. New leases
+// are refused, and so is each transaction that puts a key.
 bool is_full(const HttpResponse& response) {
     return message_of(response).contains("database space exceeded");
 }

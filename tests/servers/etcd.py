@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""etcd.py [--members N]: runs the members of one etcd on loopback (1 if not told).
+"""etcd.py [--members N] [--quota-backend-bytes N]: runs the members of one etcd on loopback (1 if not told).
 
 Each member has a loopback address of its own. Prints `endpoints`, separated by commas, and `pids` in the same order.
 A line of JSON on standard input is a command: {"kill": 0} kills that member with SIGKILL, {"start": 0} starts it again,
@@ -34,14 +34,14 @@ class Member:
             listening.close()
         self.child: program.Child | None = None
 
-    def start(self, cluster: str) -> None:
+    def start(self, cluster: str, options: list[str]) -> None:
         self.child = program.Child(
             ["etcd", "--name", self.name, "--data-dir", self.state / self.name, "--initial-cluster", cluster,
              "--listen-client-urls", self.client, "--advertise-client-urls", self.client,
              "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer,
              "--logger", "zap", "--log-level", "warn", "--log-outputs", "stderr",
              # A loaded machine of two processors must not lose its leader by chance.
-             "--heartbeat-interval", "200", "--election-timeout", "2000"],
+             "--heartbeat-interval", "200", "--election-timeout", "2000", *options],
             self.state / f"{self.name}.log",
         )  # fmt: skip
 
@@ -64,7 +64,10 @@ class Member:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--members", type=int, default=1)
+    parser.add_argument("--quota-backend-bytes", type=int)
     arguments = parser.parse_args()
+    quota = arguments.quota_backend_bytes
+    options = [] if quota is None else ["--quota-backend-bytes", str(quota)]
     program.end_on_sigterm()
 
     with tempfile.TemporaryDirectory(prefix="larder-etcd-") as directory:
@@ -75,7 +78,7 @@ def main() -> None:
             ((command, index),) = json.loads(line).items()
             member = members[index]
             if command == "start":
-                member.start(cluster)
+                member.start(cluster, options)
             else:
                 numbers = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP, "resume": signal.SIGCONT}
                 member.signal(numbers[command])
@@ -84,7 +87,7 @@ def main() -> None:
 
         try:
             for member in members:
-                member.start(cluster)
+                member.start(cluster, options)
             while not all(member.is_healthy() for member in members):
                 time.sleep(0.05)
             program.announce(

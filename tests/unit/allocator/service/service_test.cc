@@ -394,6 +394,31 @@ TEST_F(ServiceTest, RequestAnsweredWith421HasNoEffect) {
     EXPECT_EQ(local("GET", "/v1/jobs").status, 421u);
 }
 
+// Whoever watches the leader must not restart it because etcd is full: no other allocator could begin to lead.
+TEST_F(ServiceTest, LeaderIsHealthyWhileEtcdIsFull) {
+    const test::ServerProgram etcd({"etcd.py", "--quota-backend-bytes", "2000000"});
+    config.etcd.options = {.endpoints = split_http_endpoints(etcd["endpoints"]), .prefix = "/test/"};
+    EtcdClient client(config.etcd.options);
+    const std::int64_t lease = client.grant_lease(600).value();
+    const auto key = client.create("leader", "me", lease);
+    ASSERT_TRUE(key);
+    start(EtcdFence{.key = "leader", .create_revision = key->create_revision, .is_held = [] { return true; }});
+    EtcdClient::Turn turn{.fence = "leader", .create_revision = key->create_revision, .sequence = "filler"};
+    for (Result<bool> written = true; written; ++turn.number) {
+        ASSERT_LT(turn.number, 100u);
+        const Row row{.key = "filler/" + std::to_string(turn.number), .text = std::string(100'000, 'x')};
+        written = client.write(std::span(&row, 1), turn);
+        if (!written) {
+            EXPECT_EQ(written.error().code, ErrorCode::no_space) << written.error().message;
+        }
+    }
+    EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"vision"})").status, 507u);
+    EXPECT_EQ(local("GET", "/healthz").status, 200u);
+    EXPECT_EQ(local("GET", "/metrics").status, 200u);
+    EXPECT_TRUE(client.keep_lease(lease)) << "the leader goes on";
+    EXPECT_EQ(client.grant_lease(600).error().code, ErrorCode::no_space) << "nobody else can begin to lead";
+}
+
 TEST_F(ServiceTest, SecondAllocatorIsRefusedAndLeavesTheState) {
     config.state_directory = directory / "state";
     start();
