@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <ranges>
 #include <utility>
 
 #include "allocator/protocol/codec.h"
@@ -242,27 +243,44 @@ bool AllocatorApi::answer_by_extension(const HttpRequest& request, const HttpRes
 }
 
 void AllocatorApi::respond_to(const Route& route, HttpResponse answer, const HttpRespond& respond) {
-    auto undo = std::exchange(undo_, {});
-    if (!route.changes_settings && !undo) return respond(std::move(answer));
-    answer_when_durable(std::move(answer), respond, std::move(undo), std::exchange(promised_to_, {}));
+    Change change = std::exchange(change_, {});
+    if (!route.changes_settings && !change.undo) return respond(std::move(answer));
+    answer_when_durable(std::move(answer), respond, std::move(change), std::exchange(promised_to_, {}));
 }
 
-void AllocatorApi::answer_when_durable(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo,
+void AllocatorApi::answer_when_durable(HttpResponse answer, const HttpRespond& respond, Change given,
                                        const std::string& node) {
     if (!when_durable_ || answer.status >= 400) return respond(std::move(answer));
-    const auto then = [this, answer = std::move(answer), respond, undo = std::move(undo),
-                       node](const Result<void>& saved) {
-        if (saved) {
-            if (!node.empty() && is_promised(node)) cluster_.confirm_promises(node);
-            return respond(answer);
-        }
-        // A request that changed nothing has nothing to undo.
-        if (undo) undo();
-        plan_is_due_ = true;
-        respond(http_error(saved.error()));
+    const auto change = std::make_shared<Change>(std::move(given));
+    if (!change->setting.empty()) changes_[change->setting].push_back(change);
+    const auto then = [this, answer = std::move(answer), respond, change, node](const Result<void>& saved) {
+        if (const auto ended = end_change(change, saved); !ended) return respond(http_error(ended.error()));
+        if (!node.empty() && is_promised(node)) cluster_.confirm_promises(node);
+        respond(answer);
     };
     if (!node.empty() && when_promised_) return when_promised_(node, then);
     when_durable_(then);
+}
+
+// The later changes of the setting were made to a value that is undone. So they are undone with it, the last one first,
+// and answered with its error.
+Result<void> AllocatorApi::end_change(const std::shared_ptr<Change>& change, const Result<void>& saved) {
+    if (change->error) return std::unexpected(*change->error);
+    std::vector<std::shared_ptr<Change>> undone{change};
+    if (const auto found = changes_.find(change->setting); found != changes_.end()) {
+        std::vector<std::shared_ptr<Change>>& waiting = found->second;
+        const auto own = std::ranges::find(waiting, change);
+        if (!saved) undone.assign(own, waiting.end());
+        waiting.erase(own, saved ? own + 1 : waiting.end());
+        if (waiting.empty()) changes_.erase(found);
+    }
+    if (saved) return {};
+    for (const std::shared_ptr<Change>& each : undone | std::views::reverse) {
+        if (each->undo) each->undo();
+        each->error = saved.error();
+    }
+    plan_is_due_ = true;
+    return saved;
 }
 
 bool AllocatorApi::is_promised(const std::string& node) const {
@@ -361,7 +379,9 @@ HttpResponse AllocatorApi::node_plan(const std::string& node, unsigned protocol)
     // After a power cut, the floor of a node that is cut off counts only if it is on record.
     if (part->lease.number != 0 && !is_promised(node)) {
         promised_to_ = node;
-        undo_ = [this, node, number = part->lease.number] { cluster_.withdraw_lease(node, number, clock_.now_ns()); };
+        change_.undo = [this, node, number = part->lease.number] {
+            cluster_.withdraw_lease(node, number, clock_.now_ns());
+        };
     } else if (part->lease.number != 0) {
         cluster_.confirm_promises(node);
     }
@@ -495,7 +515,9 @@ std::optional<HttpResponse> AllocatorApi::post_job(const Asked& asked) {
     if (!spec->dataset.empty() || spec->cache_bytes > 0) {
         if (auto free = cluster_.check_reservation(*spec, clock_.now_ns()); !free) return http_error(free.error());
     }
-    undo_ = [this, name = spec->name] { static_cast<void>(cluster_.remove_job(name)); };
+    change_ = {.setting = "job/" + spec->name,
+               .undo = [this, name = spec->name] { static_cast<void>(cluster_.remove_job(name)); },
+               .error = {}};
     // Not planned at once, because a thousand jobs may be registered in a second.
     return answer_change(cluster_.register_job(*spec), EventKind::job_registered, spec->name,
                          "job " + spec->name + " is registered", false);
@@ -512,7 +534,9 @@ std::optional<HttpResponse> AllocatorApi::delete_job(const Asked& asked) {
             return http_error(Error{ErrorCode::permission_denied, "job \"" + asked.name + "\" was registered by " +
                                                                       text_of(before->owner) + " may remove it"});
         }
-        undo_ = [this, spec = *before] { static_cast<void>(cluster_.register_job(spec)); };
+        change_ = {.setting = "job/" + asked.name,
+                   .undo = [this, spec = *before] { static_cast<void>(cluster_.register_job(spec)); },
+                   .error = {}};
     }
     return answer_change(cluster_.remove_job(asked.name), EventKind::job_removed, asked.name,
                          "job " + asked.name + " is no longer registered", false);
@@ -526,10 +550,11 @@ std::optional<HttpResponse> AllocatorApi::put_reservation(const Asked& asked) {
     const double floor = reader.number("bandwidth_floor_bytes_per_second");
     if (auto finished = reader.finish(); !finished) return http_error(finished.error());
     if (const JobRegistration* const before = cluster_.registered(asked.name)) {
+        change_.setting = "job/" + asked.name;
         // A caller may repeat its request often: without a change there is no event, and no new plan.
         if (before->cache_bytes == cache_bytes && before->bandwidth_floor_bytes_per_second == floor)
             return done_response({});
-        undo_ = [this, spec = *before] {
+        change_.undo = [this, spec = *before] {
             static_cast<void>(cluster_.reserve_for_job(spec.name, spec.cache_bytes,
                                                        spec.bandwidth_floor_bytes_per_second, clock_.now_ns()));
         };
@@ -556,7 +581,8 @@ std::optional<HttpResponse> AllocatorApi::post_placement(const Asked& asked) {
                                                                   "\" cannot place jobs on node \"" + node + "\""});
     }
     if (const JobRegistration* const before = cluster_.registered(asked.name)) {
-        undo_ = [this, name = asked.name, node, runs_on = before->runs_on] {
+        change_.setting = "job/" + asked.name;
+        change_.undo = [this, name = asked.name, node, runs_on = before->runs_on] {
             const auto at = runs_on.find(node);
             static_cast<void>(
                 cluster_.place_job(name, node, at == runs_on.end() ? std::nullopt : std::optional(at->second)));
@@ -568,10 +594,13 @@ std::optional<HttpResponse> AllocatorApi::post_placement(const Asked& asked) {
                          "job " + asked.name + (runs ? " runs on node \"" : " has ended on node \"") + node + "\"");
 }
 
-std::function<void()> AllocatorApi::undo_pin(const std::string& dataset) {
+AllocatorApi::Change AllocatorApi::change_of_pin(const std::string& dataset) {
     std::optional<std::uint64_t> before;
     if (const auto pin = cluster_.pins().find(dataset); pin != cluster_.pins().end()) before = pin->second;
-    return [this, dataset, before] { static_cast<void>(cluster_.pin_quota(dataset, before, clock_.now_ns())); };
+    return {
+        .setting = "pin/" + dataset,
+        .undo = [this, dataset, before] { static_cast<void>(cluster_.pin_quota(dataset, before, clock_.now_ns())); },
+        .error = {}};
 }
 
 std::optional<HttpResponse> AllocatorApi::put_pin(const Asked& asked) {
@@ -580,13 +609,13 @@ std::optional<HttpResponse> AllocatorApi::put_pin(const Asked& asked) {
     JsonReader reader(*object, "");
     const std::uint64_t bytes = reader.unsigned_integer("bytes");
     if (auto finished = reader.finish(); !finished) return http_error(finished.error());
-    undo_ = undo_pin(asked.name);
+    change_ = change_of_pin(asked.name);
     return answer_change(cluster_.pin_quota(asked.name, bytes, clock_.now_ns()), EventKind::pin_set, asked.name,
                          "quota of " + asked.name + " is pinned to " + format_bytes(bytes));
 }
 
 std::optional<HttpResponse> AllocatorApi::delete_pin(const Asked& asked) {
-    undo_ = undo_pin(asked.name);
+    change_ = change_of_pin(asked.name);
     return answer_change(cluster_.pin_quota(asked.name, std::nullopt, clock_.now_ns()), EventKind::pin_released,
                          asked.name, "quota of " + asked.name + " is planned again");
 }
@@ -607,7 +636,8 @@ std::optional<HttpResponse> AllocatorApi::delete_remote(const Asked&) {
 }
 
 HttpResponse AllocatorApi::answer_remote(double before, const Result<void>& changed) {
-    undo_ = [this, before] { static_cast<void>(cluster_.set_remote(before)); };
+    change_ = {
+        .setting = "remote", .undo = [this, before] { static_cast<void>(cluster_.set_remote(before)); }, .error = {}};
     return answer_change(
         changed, EventKind::remote_set, "",
         "the remote bandwidth is now " + format_bytes_per_second(cluster_.options().remote_bytes_per_second));

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -95,6 +96,13 @@ private:
         std::shared_ptr<bool> gone;  // true: its client has left
     };
 
+    // A change that is in force, but may not be durable yet.
+    struct Change {
+        std::string setting;         // "remote", "pin/DATASET" or "job/NAME"; empty: not a setting
+        std::function<void()> undo;  // may be empty
+        std::optional<Error> error;  // set if it was undone because an earlier change of the setting failed
+    };
+
     // Call it before a request or a tick is handled. Excuses the silence of nodes while the thread was kept from both.
     void begin_turn();
     void find_and_answer(const HttpRequest& request, const HttpRespond& respond);
@@ -104,8 +112,9 @@ private:
     void respond_to(const Route& route, HttpResponse answer, const HttpRespond& respond);
     // Answers once the setting is durable, or else what `node` was promised. If it cannot be saved, undoes it and
     // answers with the error.
-    void answer_when_durable(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo,
-                             const std::string& node);
+    void answer_when_durable(HttpResponse answer, const HttpRespond& respond, Change change, const std::string& node);
+    // Ends a change that waited to become durable. Returns an error if it is not in force.
+    Result<void> end_change(const std::shared_ptr<Change>& change, const Result<void>& saved);
     bool is_promised(const std::string& node) const;
     // Answers the waiting requests that have a new answer or whose time is over; if `all`, all of them.
     void answer_waiting(bool all);
@@ -144,7 +153,7 @@ private:
     HttpResponse answer_change(const Result<void>& result, EventKind kind, const std::string& subject,
                                const std::string& message, bool at_once = true);
     ClusterView view();
-    std::function<void()> undo_pin(const std::string& dataset);
+    Change change_of_pin(const std::string& dataset);
     void push_to_streams();
 
     Cluster& cluster_;
@@ -167,8 +176,10 @@ private:
     std::function<bool()> all_durable_;  // may be empty
     std::function<void(const std::string& node, std::function<void(Result<void>)> then)> when_promised_;
     std::function<bool(const std::string& node)> is_promised_;
-    std::function<void()> undo_;  // takes back the last setting, or the last lease if its promises are not durable
-    std::string promised_to_;     // the node of that lease
+    Change change_;            // the last one: of a setting, or a lease whose promises are not durable
+    std::string promised_to_;  // the node of that lease
+    // The changes of each setting that wait to become durable, in order.
+    std::map<std::string, std::vector<std::shared_ptr<Change>>> changes_;
 };
 
 }  // namespace larder::allocator

@@ -68,6 +68,78 @@ TEST_F(AllocatorApiTest, LeaseIsToldOnceItsFloorIsDurable) {
     EXPECT_EQ(report(), 200u) << "a floor that is durable is not waited for";
 }
 
+// Changes wait for the disk: each is answered when the test says so.
+class ChangesUnderWay : public AllocatorApiTest {
+protected:
+    ChangesUnderWay() {
+        api.set_when_durable([this](std::function<void(Result<void>)> then) { saved.push_back(std::move(then)); },
+                             [] { return false; });
+    }
+    void change(const std::string& method, const std::vector<std::string>& path, const std::string& body = "") {
+        const std::size_t number = statuses.size();
+        statuses.push_back(0);
+        api.handle(request(method, path, body),
+                   [this, number](const HttpResponse& response) { statuses[number] = response.status; });
+    }
+    void set_remote(const std::string& bytes_per_second) {
+        change("PUT", {"v1", "remote"}, R"({"bytes_per_second":)" + bytes_per_second + "}");
+    }
+    double remote() const { return cluster.options().remote_bytes_per_second; }
+    static Result<void> full() { return fail(ErrorCode::no_space, "the disk is full"); }
+
+    std::vector<std::function<void(Result<void>)>> saved;
+    std::vector<unsigned> statuses;
+};
+
+TEST_F(ChangesUnderWay, AllThatFailLeaveTheValueBeforeTheFirst) {
+    set_remote("2e9");
+    set_remote("3e9");
+    ASSERT_EQ(remote(), 3e9);
+    saved.at(0)(full());
+    EXPECT_EQ(remote(), 1e9);
+    saved.at(1)(full());
+    EXPECT_EQ(remote(), 1e9);
+    EXPECT_THAT(statuses, testing::ElementsAre(507, 507));
+}
+
+TEST_F(ChangesUnderWay, FailureFailsLaterChangesOfTheSameSetting) {
+    set_remote("2e9");
+    change("POST", {"v1", "jobs"}, R"({"name":"vision"})");
+    set_remote("3e9");
+    saved.at(0)(full());
+    saved.at(1)({});
+    saved.at(2)({});
+    EXPECT_THAT(statuses, testing::ElementsAre(507, 200, 507)) << "3e9 is not in force";
+    EXPECT_EQ(remote(), 1e9);
+    set_remote("4e9");
+    saved.at(3)({});
+    EXPECT_EQ(statuses.back(), 200u);
+    EXPECT_EQ(remote(), 4e9);
+}
+
+TEST_F(ChangesUnderWay, AcknowledgedChangeOutlivesLaterFailure) {
+    set_remote("2e9");
+    set_remote("3e9");
+    saved.at(0)({});
+    saved.at(1)(full());
+    EXPECT_THAT(statuses, testing::ElementsAre(200, 507));
+    EXPECT_EQ(remote(), 2e9);
+}
+
+TEST_F(ChangesUnderWay, ChangesOfOneJobAreUndoneTogether) {
+    change("POST", {"v1", "jobs"}, R"({"name":"vision","weight":2})");
+    change("DELETE", {"v1", "jobs", "vision"});
+    change("POST", {"v1", "jobs"}, R"({"name":"vision","weight":3})");
+    ASSERT_NE(cluster.registered("vision"), nullptr);
+    saved.at(0)({});
+    saved.at(1)(full());
+    ASSERT_NE(cluster.registered("vision"), nullptr);
+    EXPECT_EQ(cluster.registered("vision")->weight, 2);
+    saved.at(2)({});
+    EXPECT_THAT(statuses, testing::ElementsAre(200, 507, 507));
+    EXPECT_EQ(cluster.registered("vision")->weight, 2);
+}
+
 TEST_F(AllocatorApiTest, UnchangedReservationIsAnsweredWithErrorOfEarlierWrite) {
     ASSERT_TRUE(cluster.register_job({.name = "vision"}));
     api.set_when_durable([](const auto& then) { then(fail(ErrorCode::no_space, "the disk is full")); },
