@@ -26,6 +26,7 @@ namespace {
 constexpr std::size_t kNameBytesMax = 255;
 constexpr std::uint64_t kLeaseNumberMax = std::uint64_t{1} << 62;  // far above any number a ledger reaches
 constexpr std::size_t kRatesAtOnceMax = 90;                        // records in a change, which etcd takes at once
+constexpr double kSameFloor = 1e-9;                                // a rise by so small a part is rounding
 constexpr std::uint64_t kRanksMax = 1 << 16;                       // per node: sums over all nodes stay exact
 
 Result<void> wrong(const std::string& field, const std::string& why) {
@@ -788,36 +789,39 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
         }
         wanted.push_back(std::move(rate));
     }
-    part.lease = ledger_.lease(node, std::move(wanted), now_ns, planned_state_.lease_floor_bytes_per_second);
+    const auto recorded_floor = recorded_floors_.find(node);
+    const bool is_new = recorded_floor == recorded_floors_.end();
+    const bool cannot_rise = !is_new && now_ns < recorded_floor->second.no_rise_until_ns;
+    part.lease = ledger_.lease(node, std::move(wanted), now_ns, planned_state_.lease_floor_bytes_per_second,
+                               cannot_rise ? recorded_floor->second.confirmed : kUnlimited);
     // Saved before the lease can be used, so that the lease counts after a restart.
     ClusterRecord change{.leases = {{node, ledger_.held(node)}}};
     const double floor = ledger_.expired(node);
-    const auto saved_floor = saved_floors_.find(node);
-    // A floor that is saved may be too high, so it is seldom lowered.
-    const bool is_floor_saved =
-        saved_floor != saved_floors_.end() && floor <= saved_floor->second && floor >= saved_floor->second / 2;
-    if (!is_floor_saved) change.floors[node] = floor;
+    const bool floor_rises = is_new || floor > recorded_floor->second.noted * (1 + kSameFloor);
+    // A floor that is on record may be too high, so it is seldom lowered.
+    const bool floor_falls = !is_new && floor < recorded_floor->second.noted / 2;
+    if (floor_rises || floor_falls) change.floors[node] = floor;
     if (saves_rates_) change.rates = ledger_.to_record(node, now_ns);
     const auto own = change.rates.find(node);
     const bool rises =
         own != change.rates.end() && own->second && own->second->bytes_per_second > ledger_.on_record(node);
-    const bool floor_rises = saved_floor == saved_floors_.end() || floor > saved_floor->second;
     if (rises || floor_rises) change.promised_to = node;
     for (; !stale_records_.empty() && change.rates.size() < kRatesAtOnceMax; stale_records_.pop_back()) {
         const std::string& stale = stale_records_.back();
         if (ledger_.has_record_without_lease(stale, now_ns)) change.rates[stale] = std::nullopt;
     }
-    const LeaseLedger::Records recorded = change.rates;
+    const LeaseLedger::Records records = change.rates;
     if (auto saved = save(std::move(change)); !saved) {
         ledger_.take_back(node, part.lease.number);
         return std::unexpected(saved.error());
     }
-    if (!is_floor_saved) {
-        saved_floors_[node] = floor;
-        if (floor_rises) unconfirmed_floors_.insert(node);
+    if (floor_rises || floor_falls) {
+        RecordedFloor& recorded = recorded_floors_[node];
+        recorded.noted = floor;
+        recorded.confirmed = std::min(recorded.confirmed, floor);
     }
-    ledger_.recorded(recorded, now_ns);
-    for (const auto& [other, record] : recorded) {
+    ledger_.recorded(records, now_ns);
+    for (const auto& [other, record] : records) {
         if (other != node) lowered_with_[node].push_back(other);
     }
     return part;
@@ -825,7 +829,12 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
 
 void Cluster::withdraw_lease(const std::string& node, std::uint64_t number, std::int64_t now_ns) {
     ledger_.take_back(node, number);
-    if (unconfirmed_floors_.erase(node) > 0) saved_floors_.erase(node);
+    const auto floor = recorded_floors_.find(node);
+    if (floor != recorded_floors_.end() && floor->second.noted > floor->second.confirmed) {
+        floor->second.noted = floor->second.confirmed;
+        floor->second.no_rise_until_ns = now_ns + options_.lease_ns;
+        if (floor->second.confirmed <= 0) recorded_floors_.erase(floor);
+    }
     ledger_.not_recorded(node, now_ns);
     const auto lowered = lowered_with_.find(node);
     if (lowered == lowered_with_.end()) return;
@@ -835,7 +844,8 @@ void Cluster::withdraw_lease(const std::string& node, std::uint64_t number, std:
 
 void Cluster::confirm_promises(const std::string& node) {
     ledger_.confirm(node);
-    unconfirmed_floors_.erase(node);
+    const auto floor = recorded_floors_.find(node);
+    if (floor != recorded_floors_.end()) floor->second.confirmed = floor->second.noted;
     lowered_with_.erase(node);
 }
 
@@ -1080,8 +1090,7 @@ Result<void> Cluster::remove_node(const std::string& node, std::int64_t now_ns) 
     if (auto saved = save(change); !saved) return saved;
     if (found != nodes_.end()) forget_node(found);
     ledger_.remove(node);
-    saved_floors_.erase(node);
-    unconfirmed_floors_.erase(node);
+    recorded_floors_.erase(node);
     lowered_with_.erase(node);
     return {};
 }
@@ -1139,7 +1148,7 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
         if (leases) ledger_.restore(node, *leases);
     }
     for (const auto& [node, floor] : record.floors) {
-        if (floor) saved_floors_[node] = *floor;
+        if (floor) recorded_floors_[node] = {.noted = *floor, .confirmed = *floor};
     }
     ledger_.recorded(record.rates, now_ns);
     for (const auto& [node, rates] : record.rates) ledger_.confirm(node);

@@ -281,6 +281,13 @@ private:
     // Saves `change` and everything else that changed since the last save.
     Result<void> save(ClusterRecord change);
 
+    // What a node takes once all its leases have expired, as on record.
+    struct RecordedFloor {
+        double noted = 0;      // handed out last; until it is confirmed, a higher one may come to nothing
+        double confirmed = 0;  // at least this much is certainly on record
+        std::int64_t no_rise_until_ns = std::numeric_limits<std::int64_t>::min();
+    };
+
     const ClusterOptions configured_;
     ClusterOptions options_;
     LeaseLedger ledger_;
@@ -288,8 +295,7 @@ private:
     bool saves_rates_ = false;
     std::set<std::string> unsaved_nodes_;
     Quotas saved_quotas_;
-    std::map<std::string, double> saved_floors_;                    // by node
-    std::set<std::string> unconfirmed_floors_;                      // nodes whose saved floor may come to nothing
+    std::map<std::string, RecordedFloor> recorded_floors_;          // by node
     std::map<std::string, std::vector<std::string>> lowered_with_;  // nodes whose records are lowered in one's write
     std::vector<std::string> stale_records_;                        // nodes of earlier leaders, without a lease
     bool plan_unsaved_ = false;

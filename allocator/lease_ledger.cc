@@ -59,7 +59,7 @@ double LeaseLedger::in_force(std::int64_t now_ns) const {
 }
 
 Lease LeaseLedger::lease(const std::string& node, std::vector<LeasedRate> wanted, std::int64_t now_ns,
-                         double floor_max_bytes_per_second) {
+                         double floor_max_bytes_per_second, double expired_max_bytes_per_second) {
     const auto at = nodes_.try_emplace(node).first;
     Held& held = at->second;
     recount(now_ns);
@@ -69,8 +69,10 @@ Lease LeaseLedger::lease(const std::string& node, std::vector<LeasedRate> wanted
     const bool cannot_record = now_ns < held.no_rise_until_ns;
     if (cannot_record) floor_max_bytes_per_second = std::min(floor_max_bytes_per_second, held.on_record() / jobs);
     const double reserve = kReservePart * remote_ / static_cast<double>(nodes_.size());
-    const double floor = wanted.empty() ? std::min({floor_, reserve, free})
-                                        : std::min({floor_, floor_max_bytes_per_second, free / jobs});
+    const double floor =
+        wanted.empty()
+            ? std::min({floor_, reserve, free, expired_max_bytes_per_second})
+            : std::min({floor_, floor_max_bytes_per_second, free / jobs, expired_max_bytes_per_second / jobs});
     Lease lease{.number = ++last_number_,
                 .expires_ns = now_ns + duration_ns_,
                 .floor_bytes_per_second = floor,

@@ -40,9 +40,11 @@ public:
     LeaseLedger(double remote_bytes_per_second, double floor_bytes_per_second, std::int64_t duration_ns);
 
     // Leases the node these rates in place of its last lease, or less if other nodes still hold the bandwidth. Call it
-    // only when `wait_ns` is 0. The lease's floor per job is at most `floor_max_bytes_per_second`.
+    // only when `wait_ns` is 0. The lease's floor per job is at most `floor_max_bytes_per_second`. All its floors
+    // together are at most `expired_max_bytes_per_second`.
     Lease lease(const std::string& node, std::vector<LeasedRate> wanted, std::int64_t now_ns,
-                double floor_max_bytes_per_second = std::numeric_limits<double>::infinity());
+                double floor_max_bytes_per_second = std::numeric_limits<double>::infinity(),
+                double expired_max_bytes_per_second = std::numeric_limits<double>::infinity());
     // Notes that a node has applied a lease. Until then its last and its new lease both count.
     void applied(const std::string& node, std::uint64_t number);
     // Removes a node that is gone for good: it was stopped, or removed by the operator.

@@ -329,6 +329,88 @@ TEST_F(CarryOver, FailedWriteCostsOnlyTheRiseOfItsNode) {
     EXPECT_GT(exchange(nodes[0]).value().lease.sum(), 1.2 * before) << "another attempt is made";
 }
 
+TEST_F(CarryOver, FloorThatCannotRiseCostsOneAnswer) {
+    lead_first();
+    std::vector<NodeReport> nodes{report_of("a", 2)};
+    settle(nodes, 15);
+    NodeReport& a = nodes[0];
+    const double floor = exchange(a).value().lease.expired();
+    shared.is_full = true;
+    a.jobs = report_of("a", 5).jobs;
+    std::vector<ErrorCode> refused;
+    for (int second = 0; second < 8; ++second) {
+        if (const auto part = exchange(a)) {
+            EXPECT_EQ(part->lease.rates.size(), 5u);
+            EXPECT_GT(part->lease.sum(), 0.9 * kWholeRemote);
+            EXPECT_NEAR(part->lease.expired(), floor, 1e-6 * floor);
+            a.lease_applied = part->lease.number;
+        } else {
+            refused.push_back(part.error().code);
+        }
+        true_ns += kSecond_ns;
+    }
+    EXPECT_THAT(refused, testing::ElementsAre(ErrorCode::no_space)) << "later leases stay within the record";
+    a.jobs.resize(2);
+    for (int second = 0; second < 25; ++second) {
+        const auto part = exchange(a);
+        ASSERT_TRUE(part) << "second " << second << ": what is on record is enough";
+        EXPECT_NEAR(part->lease.expired(), floor, 1e-6 * floor);
+        a.lease_applied = part->lease.number;
+        true_ns += kSecond_ns;
+    }
+    shared.is_full = false;
+    a.jobs = report_of("a", 5).jobs;
+    settle(nodes, 3);
+    EXPECT_GT(exchange(a).value().lease.expired(), 2 * floor) << "another attempt is made";
+}
+
+TEST_F(CarryOver, FloorThatFellWhileEtcdWasFullCostsOneAnswerToRise) {
+    lead_first();
+    std::vector<NodeReport> nodes{report_of("a", 4)};
+    settle(nodes, 15);
+    NodeReport& a = nodes[0];
+    shared.is_full = true;
+    int refused = 0;
+    for (int second = 0; second < 38; ++second) {
+        if (second == 15) a.jobs.resize(1);
+        if (second == 30) a.jobs = report_of("a", 4).jobs;
+        if (const auto part = exchange(a)) {
+            a.lease_applied = part->lease.number;
+        } else {
+            ++refused;
+        }
+        true_ns += kSecond_ns;
+    }
+    EXPECT_LE(refused, 1);
+}
+
+// etcd takes no more than 1 MiB at a time.
+TEST(CarriedRecords, ChangeOfManyLargeRecordsFitsOneTransaction) {
+    for (const std::size_t jobs : {36u, 200u}) {
+        LeaseLedger ledger(kWholeRemote, 0, kLeaseLength_ns);
+        std::int64_t now_ns = 0;
+        constexpr int kNodes = 120;
+        const auto lease = [&](const std::string& node, double rate) {
+            std::vector<LeasedRate> rates;
+            for (std::size_t i = 0; i < jobs; ++i) {
+                rates.push_back({std::string(245, 'j') + std::to_string(i), rate / static_cast<double>(jobs) * 1.01});
+            }
+            ledger.applied(node, ledger.lease(node, std::move(rates), now_ns).number);
+            LeaseLedger::Records records = ledger.to_record(node, now_ns);
+            ledger.recorded(records, now_ns);
+            ledger.confirm(node);
+            return records;
+        };
+        for (const double part : {0.9, 0.8}) {
+            for (int i = 0; i < kNodes; ++i) lease("node-" + std::to_string(i), part * kWholeRemote / kNodes);
+            now_ns += kLeaseLength_ns / 2;
+        }
+        const LeaseLedger::Records records = lease("new", 0.19 * kWholeRemote);
+        EXPECT_GT(records.size(), 50u);
+        EXPECT_LE(bytes_of(durable_rows_of({.rates = records})), 1u << 20) << jobs << " jobs on each node";
+    }
+}
+
 TEST_F(CarryOver, FirstAnswersFitSmallerRemote) {
     lead_first();
     std::vector<NodeReport> nodes;
