@@ -18,9 +18,9 @@ constexpr double kOtherRate = 1.0 / 4;
 constexpr double kSameSum = 1e-9;
 // A record is lowered for others' sake in a write of so many rows at most, which is one transaction of etcd.
 constexpr std::size_t kRowsMax = 90;
-// A record has no rates of single jobs if they would take more.
-constexpr std::size_t kRatesBytesMax = 64u << 10;
-constexpr std::size_t kRateBytes = 24;  // of a rate beside its job's name
+// A record has no rates of single jobs if they would take more, so that kRowsMax records are less than 1 MiB.
+constexpr std::size_t kRatesBytesMax = 10u << 10;
+constexpr std::size_t kRateBytes = 32;  // of a rate beside its job's name, at most
 // In a lease that was carried over: what its node may take besides the rates that are on record.
 constexpr const char* kOtherRates = "";
 

@@ -16,7 +16,7 @@
 //   leases/NODE          {"leases": [...]}: all that may be in force there, ends by CLOCK_MONOTONIC
 //   floor/NODE           {"bytes_per_second"}: the most it may take without a lease, durable; since version 5
 //   rates/NODE           {"bytes_per_second", "rates": [[job, bytes_per_second], ...]}: the most it may take under its
-//                        leases, and its jobs' rates (none if they take more than 64 KiB), durable; since version 6
+//                        leases, and its jobs' rates (none if they take more than 10 KiB), durable; since version 6
 
 #include <cstdint>
 #include <optional>

@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "allocator/cluster.h"
+#include "allocator/lease_ledger.h"
+#include "allocator/service/state_rows.h"
 #include "allocator/service/state_store.h"
 #include "tests/support/test_units.h"
 
