@@ -129,7 +129,7 @@ std::span<const AllocatorApi::Route> AllocatorApi::routes() {
         Route{"POST", "/v1/reports", kProtocolQuery, &AllocatorApi::post_report},
         Route{"GET", "/v1/plan", "", &AllocatorApi::get_plan},
         Route{"GET", "/v1/nodes", "", &AllocatorApi::get_nodes},
-        Route{"DELETE", "/v1/nodes/{name}", "", &AllocatorApi::delete_node},
+        Route{"DELETE", "/v1/nodes/{name}", "", &AllocatorApi::delete_node, true},
         Route{"GET", "/v1/nodes/{name}/plan", "", &AllocatorApi::get_node_plan},
         Route{"GET", "/v1/datasets", "", &AllocatorApi::get_datasets},
         Route{"PUT", "/v1/datasets/{name}/pin", "", &AllocatorApi::put_pin, true},

@@ -20,16 +20,18 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kIdealPrefix = "ideal/";
+constexpr std::string_view kFloorPrefix = "floor/";
 constexpr std::string_view kRatesPrefix = "rates/";
 
-// True for what users and operators set.
-bool is_setting(std::string_view key) {
-    return is_durable(key) && !key.starts_with("floor/") && !key.starts_with(kRatesPrefix);
+// True for what users and operators set. Only they remove a floor, together with its node.
+bool is_setting(const Row& row) {
+    if (row.key.starts_with(kFloorPrefix)) return !row.text;
+    return is_durable(row.key) && !row.key.starts_with(kRatesPrefix);
 }
 
 // Returns the keys of the rows that must be on record before the node is told of its lease.
 std::array<std::string, 2> promises_to(const std::string& node) {
-    return {"floor/" + node, std::string(kRatesPrefix) + node};
+    return {std::string(kFloorPrefix) + node, std::string(kRatesPrefix) + node};
 }
 
 // True for rows that nodes report again, so that one unreadable row need not cost the rest.
@@ -310,9 +312,9 @@ void StateStore::post(std::vector<Row> rows, const std::string& promised_to, boo
         const std::string_view key = row.key;
         if (key.starts_with(kIdealPrefix)) post.ideals.emplace_back(key.substr(kIdealPrefix.size()));
         // Other rates and floors become less: their nodes may hear of that before it is on record.
-        const bool is_promise = is_durable(key) && !is_setting(key);
-        if (is_setting(key) || (is_promise && key.substr(key.find('/') + 1) == promised_to)) {
-            post.awaited.push_back(row);
+        const bool is_promise = key.starts_with(kFloorPrefix) || key.starts_with(kRatesPrefix);
+        if (is_setting(row) || (is_promise && key.substr(key.find('/') + 1) == promised_to)) {
+            post.tracked.push_back(row);
         }
     }
     writes_->posted(post);
@@ -324,10 +326,12 @@ void StateStore::post(std::vector<Row> rows, const std::string& promised_to, boo
 void StateStore::Writes::posted(Post& post) {
     const std::lock_guard lock(mutex);
     post.number = ++posts;
-    for (const Row& row : post.awaited) {
-        const auto [at, added] = keys.try_emplace(row.key);
-        if (added && is_setting(row.key)) ++settings;
-        ++at->second.pending;
+    for (const Row& row : post.tracked) {
+        Key& key = keys[row.key];
+        settings -= key.is_setting ? 1 : 0;
+        key.is_setting = is_setting(row);
+        settings += key.is_setting ? 1 : 0;
+        ++key.pending;
     }
     if (post.has_settled_run) settled_run_pending = true;
 }
@@ -335,7 +339,7 @@ void StateStore::Writes::posted(Post& post) {
 void StateStore::Writes::answered(const Post& post, const Result<void>& written) {
     const std::lock_guard lock(mutex);
     if (!written) lost_ideals.insert(lost_ideals.end(), post.ideals.begin(), post.ideals.end());
-    for (const Row& row : post.awaited) {
+    for (const Row& row : post.tracked) {
         const auto at = keys.find(row.key);
         Key& key = at->second;
         --key.pending;
@@ -343,7 +347,7 @@ void StateStore::Writes::answered(const Post& post, const Result<void>& written)
         key.error = written ? std::nullopt : std::optional(written.error());
         key.text = written ? std::nullopt : row.text;
         if (!written || key.pending > 0) continue;
-        if (is_setting(row.key)) --settings;
+        settings -= key.is_setting ? 1 : 0;
         keys.erase(at);
     }
     if (!post.has_settled_run) return;
@@ -356,7 +360,7 @@ void StateStore::when_durable(RowWriter::Done then) {
     {
         const std::lock_guard lock(writes_->mutex);
         for (const auto& [name, key] : writes_->keys) {
-            if (key.failed > 0 && key.pending == 0 && is_setting(name)) again.push_back({name, key.text});
+            if (key.failed > 0 && key.pending == 0 && key.is_setting) again.push_back({name, key.text});
         }
     }
     for (Row& row : again) post({std::move(row)}, "", false);
@@ -365,7 +369,7 @@ void StateStore::when_durable(RowWriter::Done then) {
         {
             const std::lock_guard lock(writes->mutex);
             for (const auto& [name, key] : writes->keys) {
-                if (key.failed > 0 && is_setting(name)) result = std::unexpected(*key.error);
+                if (key.failed > 0 && key.is_setting) result = std::unexpected(*key.error);
             }
         }
         then(result);

@@ -103,6 +103,7 @@ private:
     // The fate of the rows that were given to the writer. The writer's thread uses it, too.
     struct Writes {
         struct Key {
+            bool is_setting = false;          // in the last post
             std::size_t pending = 0;          // posts that are not answered yet
             std::uint64_t failed = 0;         // number of the last post that failed; 0: the last one was written
             std::uint64_t withdrawn = 0;      // posts up to this number no longer matter, if they failed
@@ -111,13 +112,13 @@ private:
         };
         struct Post {
             std::uint64_t number = 0;
-            std::vector<Row> awaited;  // rows that an answer may wait for
+            std::vector<Row> tracked;  // rows that an answer may wait for
             std::vector<std::string> ideals;
             bool has_settled_run = false;
         };
         std::mutex mutex;
         std::uint64_t posts = 0;
-        std::map<std::string, Key, std::less<>> keys;  // of awaited rows that are pending or have failed
+        std::map<std::string, Key, std::less<>> keys;  // of tracked rows that are pending or have failed
         std::atomic<std::size_t> settings = 0;         // how many of `keys` are settings
         std::vector<std::string> lost_ideals;          // jobs whose row could not be written
         std::atomic<bool> settled_run_pending = false;

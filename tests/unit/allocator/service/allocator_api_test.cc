@@ -140,6 +140,15 @@ TEST_F(ChangesUnderWay, ChangesOfOneJobAreUndoneTogether) {
     EXPECT_EQ(cluster.registered("vision")->weight, 2);
 }
 
+TEST_F(ChangesUnderWay, RemovalOfNodeIsAnsweredOnceItIsDurable) {
+    ASSERT_TRUE(cluster.report(report_of("a"), clock.now_ns()));
+    pass(60 * kSecond_ns);
+    change("DELETE", {"v1", "nodes", "a"});
+    EXPECT_THAT(statuses, testing::ElementsAre(0));
+    saved.at(0)({});
+    EXPECT_THAT(statuses, testing::ElementsAre(200));
+}
+
 TEST_F(AllocatorApiTest, UnchangedReservationIsAnsweredWithErrorOfEarlierWrite) {
     ASSERT_TRUE(cluster.register_job({.name = "vision"}));
     api.set_when_durable([](const auto& then) { then(fail(ErrorCode::no_space, "the disk is full")); },

@@ -386,6 +386,24 @@ TEST_F(CarryOver, FloorThatFellWhileEtcdWasFullCostsOneAnswerToRise) {
     EXPECT_LE(refused, 1);
 }
 
+TEST_F(CarryOver, RemovalOfNodeIsDurableOnceItsFloorIsRemoved) {
+    lead_first();
+    std::vector<NodeReport> nodes{report_of("a", 1)};
+    settle(nodes, 3);
+    ASSERT_TRUE(shared.rows.contains("floor/a"));
+    true_ns += 2 * kLeaseLength_ns;
+    shared.is_full = true;
+    ASSERT_TRUE(cluster->remove_node("a", now_ns()));
+    EXPECT_FALSE(store->all_durable());
+    EXPECT_EQ(durable().error().code, ErrorCode::no_space);
+    shared.is_full = false;
+    EXPECT_TRUE(durable());
+    EXPECT_TRUE(store->all_durable());
+    EXPECT_FALSE(shared.rows.contains("floor/a"));
+    settle(nodes, 1);
+    EXPECT_TRUE(shared.rows.contains("floor/a"));
+}
+
 // etcd takes no more than 1 MiB at a time.
 TEST(CarriedRecords, ChangeOfManyLargeRecordsFitsOneTransaction) {
     for (const std::size_t jobs : {36u, 200u}) {
