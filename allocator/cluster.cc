@@ -57,6 +57,11 @@ std::string name_on_nodes(const std::string& job) {
     return job.substr(0, job.find(kUserMark));
 }
 
+// True unless both are known and differ.
+bool may_be_same(const std::optional<std::uint32_t>& user, const std::optional<std::uint32_t>& other) {
+    return !user || !other || *user == *other;
+}
+
 Result<void> check_number(const std::string& field, double value, bool may_be_unlimited) {
     if (std::isnan(value) || (std::isinf(value) && !may_be_unlimited)) return wrong(field, "is not finite");
     if (value < 0) return wrong(field, "is negative");
@@ -290,10 +295,7 @@ void Cluster::measure(const NodeReport& report, const NodeReport* last, bool sam
         jobs_in_report.insert(job.name);
         KnownJob& known = jobs_[job.name];
         if (!known.user) known.user = job.user;
-        if (const auto ideal = carried_.ideals.find(job.name); ideal != carried_.ideals.end()) {
-            known.ideal.resume(ideal->second);
-            carried_.ideals.erase(ideal);
-        }
+        take_carried_ideal(job.name, known);
         Counters now{.bytes = job.bytes, .busy_s = job.busy_s, .epoch = job.epoch};
         const auto before = known.last_counters.find(report.node);
         if (same_instance && before != known.last_counters.end()) now.demand = before->second.demand;
@@ -716,6 +718,22 @@ const std::vector<LeasedRate>* Cluster::carried_rates(const std::string& node, s
     return found == carried_.rates.end() ? nullptr : &found->second;
 }
 
+// If users have jobs of the same name, another one may have been the first to report to this allocator than to the one
+// before. So the job may have had another name there.
+void Cluster::take_carried_ideal(const std::string& name, KnownJob& job) {
+    if (carried_.ideals.empty()) return;
+    const std::string on_nodes = name_on_nodes(name);
+    const std::string of_user = job.user ? name_for_user(on_nodes, *job.user) : name;
+    for (const std::string& before : {of_user, name, on_nodes}) {
+        const auto found = carried_.ideals.find(before);
+        if (found == carried_.ideals.end() || !may_be_same(found->second.user, job.user)) continue;
+        job.ideal.resume(found->second.bytes_per_second);
+        carried_.ideals.erase(found);
+        unsaved_jobs_.insert(before);
+        return;
+    }
+}
+
 void Cluster::end_carry_over(std::int64_t now_ns) {
     if (now_ns < carried_.until_ns) return;
     if (carried_.until_ns == CarriedOver().until_ns) return;
@@ -1062,7 +1080,11 @@ Result<void> Cluster::save(ClusterRecord change) {
     }
     for (const std::string& job : unsaved_jobs_) {
         const auto measured = measured_ideal(job);
-        if (measured || !jobs_.contains(job)) change.ideal_bytes_per_second[job] = measured;
+        if (measured) {
+            change.ideals[job] = MeasuredIdeal{.bytes_per_second = *measured, .user = user_of(job)};
+        } else if (!jobs_.contains(job)) {
+            change.ideals[job] = std::nullopt;
+        }
     }
     for (const std::string& job : unsaved_epochs_) change.epochs[job] = jobs_.at(job).epochs;
     if (auto saved = save_(change); !saved) return saved;
@@ -1127,12 +1149,13 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
         const auto found = jobs_.find(name);
         if (found != jobs_.end() && found->second.spec) found->second.epochs = seen;
     }
-    for (const auto& [name, rate] : record.ideal_bytes_per_second) {
+    for (const auto& [name, ideal] : record.ideals) {
+        const auto job = jobs_.find(name);
         // A measured rate is dropped if its job is neither registered nor running.
-        if (rate && jobs_.contains(name)) {
-            jobs_[name].ideal.resume(*rate);
-        } else if (rate && record.rates_until_ns) {
-            carried_.ideals[name] = *rate;
+        if (ideal && job != jobs_.end() && may_be_same(ideal->user, job->second.user)) {
+            job->second.ideal.resume(ideal->bytes_per_second);
+        } else if (ideal && record.rates_until_ns) {
+            carried_.ideals[name] = *ideal;
         } else {
             unsaved_jobs_.insert(name);
         }

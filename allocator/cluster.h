@@ -220,6 +220,8 @@ private:
     // Returns the rates that the node had from the allocator before this one, as long as those hold; null: none.
     const std::vector<LeasedRate>* carried_rates(const std::string& node, std::int64_t now_ns) const;
     void end_carry_over(std::int64_t now_ns);
+    // Takes over the f* that the allocator before this one measured of the job.
+    void take_carried_ideal(const std::string& name, KnownJob& job);
     static bool is_restart(const KnownNode& node, const NodeReport& report);
     // True if a daemon may still use the node's name or its leases.
     bool is_in_use(const KnownNode& node, std::int64_t now_ns) const;
@@ -312,7 +314,7 @@ private:
         std::int64_t until_ns = std::numeric_limits<std::int64_t>::min();
         std::map<std::string, std::vector<LeasedRate>> rates;  // by node
         std::set<std::string> unheard;                         // the nodes in `rates` that have not reported
-        std::map<std::string, double> ideals;                  // f* of jobs that no node has reported yet
+        std::map<std::string, MeasuredIdeal> ideals;           // of jobs that no node has reported yet
     };
     CarriedOver carried_;
     std::map<std::string, KnownJob> jobs_;

@@ -31,13 +31,21 @@ struct EpochsSeen {
     bool operator==(const EpochsSeen&) const = default;
 };
 
+// The measured f* of a job, and the job's user; nullopt: unknown. Users may have jobs of the same name.
+struct MeasuredIdeal {
+    double bytes_per_second = 0;
+    std::optional<std::uint32_t> user;
+
+    bool operator==(const MeasuredIdeal&) const = default;
+};
+
 struct ClusterRecord {
     std::map<std::string, std::optional<JobRegistration>> jobs;
     std::map<std::string, std::optional<std::uint64_t>> pins;  // bytes, by dataset
     std::optional<RemoteRecord> remote;
-    std::map<std::string, std::optional<NodeReport>> nodes;               // the last report of each
-    std::map<std::string, std::optional<double>> ideal_bytes_per_second;  // as measured, by job
-    std::map<std::string, std::optional<EpochsSeen>> epochs;              // by job
+    std::map<std::string, std::optional<NodeReport>> nodes;      // the last report of each
+    std::map<std::string, std::optional<MeasuredIdeal>> ideals;  // by job
+    std::map<std::string, std::optional<EpochsSeen>> epochs;     // by job
     std::optional<std::uint64_t> plan_number;
     std::map<std::string, std::optional<std::vector<DatasetQuota>>> quotas;  // by node of the plan in force
     std::map<std::string, std::optional<std::vector<Lease>>> leases;         // by node: all that may be in force there

@@ -44,6 +44,12 @@ json::object json_of(const JobRegistration& spec) {
     return object;
 }
 
+json::object json_of(const MeasuredIdeal& ideal) {
+    json::object object{{"bits", std::bit_cast<std::uint64_t>(ideal.bytes_per_second)}};
+    if (ideal.user) object["user"] = *ideal.user;
+    return object;
+}
+
 json::array json_of(const std::vector<LeasedRate>& rates) {
     json::array array;
     for (const LeasedRate& rate : rates) array.push_back(json::array{rate.job, rate.bytes_per_second});
@@ -161,7 +167,10 @@ Result<void> read_named(ClusterRecord& record, std::string_view kind, const std:
     } else if (kind == "ideal") {
         const double rate = std::bit_cast<double>(to_unsigned(object.at("bits")));
         if (!(rate > 0 && rate <= kRateMax)) return fail(ErrorCode::corrupt, "its rate is out of range");
-        record.ideal_bytes_per_second[name] = rate;
+        record.ideals[name] = MeasuredIdeal{.bytes_per_second = rate, .user = std::nullopt};
+        if (const json::value* user = object.if_contains("user")) {
+            record.ideals[name]->user = user->to_number<std::uint32_t>();
+        }
     } else if (kind == "epochs") {
         record.epochs[name] = {.first = object.at("first").to_number<std::uint32_t>(),
                                .last = object.at("last").to_number<std::uint32_t>()};
@@ -247,9 +256,8 @@ std::vector<Row> rows_of(const ClusterRecord& change) {
     for (const auto& [name, report] : change.nodes) {
         put(rows, "node", name, report, [](const auto& it) { return to_json(it); });
     }
-    for (const auto& [job, rate] : change.ideal_bytes_per_second) {
-        put(rows, "ideal", job, rate,
-            [](double it) { return json::object{{"bits", std::bit_cast<std::uint64_t>(it)}}; });
+    for (const auto& [job, ideal] : change.ideals) {
+        put(rows, "ideal", job, ideal, [](const auto& it) { return json_of(it); });
     }
     for (const auto& [job, seen] : change.epochs) {
         put(rows, "epochs", job, seen,

@@ -11,7 +11,7 @@
 //   plan                 {"number"}
 //   job/NAME             what was registered             pin/DATASET      {"bytes"}
 //   node/NAME            its last report                 quotas/NODE      {"quotas": [...]}: of the plan in force
-//   ideal/JOB            {"bits"}: the measured f*, a double's bits
+//   ideal/JOB            {"bits", "user"}: the measured f*, a double's bits, and the job's user if known
 //   epochs/JOB           {"first", "last"}: the epochs it was seen in since it was registered; since version 2
 //   leases/NODE          {"leases": [...]}: all that may be in force there, ends by CLOCK_MONOTONIC
 //   floor/NODE           {"bytes_per_second"}: the most it may take without a lease, durable; since version 5

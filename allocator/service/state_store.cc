@@ -39,6 +39,13 @@ bool is_reported_again(std::string_view key) {
     return key.starts_with("node/") || key.starts_with("quotas/") || key.starts_with(kIdealPrefix);
 }
 
+// True if the two differ by no more than two measurements of one job do.
+bool is_same_ideal(const MeasuredIdeal& now, const MeasuredIdeal& recorded) {
+    constexpr double kSameIdeal = 1.0 / 8;
+    return now.user == recorded.user &&
+           std::abs(now.bytes_per_second - recorded.bytes_per_second) <= kSameIdeal * recorded.bytes_per_second;
+}
+
 Result<std::string> boot_id() {
     auto id = read_file("/proc/sys/kernel/random/boot_id");
     if (!id) return id;
@@ -179,8 +186,8 @@ Result<void> StateStore::open_settings(const StateStoreOptions& options, std::ve
     if (options.shared_settings) {
         stored_.run = found.run;
         stored_.record.rates = std::move(found.record.rates);
-        stored_.record.ideal_bytes_per_second = std::move(found.record.ideal_bytes_per_second);
-        for (const auto& [job, rate] : stored_.record.ideal_bytes_per_second) recorded_ideals_[job] = rate.value_or(0);
+        stored_.record.ideals = std::move(found.record.ideals);
+        for (const auto& [job, ideal] : stored_.record.ideals) recorded_ideals_[job] = ideal.value_or(MeasuredIdeal{});
     }
     writer_ = std::make_unique<RowWriter>([this](std::span<const Row> changed) { return settings_->write(changed); },
                                           settings_->rows_at_once(), settings_->bytes_at_once());
@@ -257,20 +264,19 @@ Result<void> StateStore::begin_term(const StateStoreOptions& options, std::int64
 // Returns the rows of measured f* that differ from those on record by more than they do from one measurement to the
 // next.
 std::vector<Row> StateStore::changed_ideals(const ClusterRecord& change) {
-    constexpr double kSameIdeal = 1.0 / 8;
     {
         const std::lock_guard lock(writes_->mutex);
         for (const std::string& job : std::exchange(writes_->lost_ideals, {})) recorded_ideals_.erase(job);
     }
     ClusterRecord changed;
-    for (const auto& [job, rate] : change.ideal_bytes_per_second) {
+    for (const auto& [job, ideal] : change.ideals) {
         const auto recorded = recorded_ideals_.find(job);
         const bool is_recorded = recorded != recorded_ideals_.end();
-        if (!rate && !is_recorded) continue;
-        if (rate && is_recorded && std::abs(*rate - recorded->second) <= kSameIdeal * recorded->second) continue;
-        changed.ideal_bytes_per_second[job] = rate;
-        if (rate) {
-            recorded_ideals_[job] = *rate;
+        if (!ideal && !is_recorded) continue;
+        if (ideal && is_recorded && is_same_ideal(*ideal, recorded->second)) continue;
+        changed.ideals[job] = ideal;
+        if (ideal) {
+            recorded_ideals_[job] = *ideal;
         } else {
             recorded_ideals_.erase(recorded);
         }

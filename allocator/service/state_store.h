@@ -99,7 +99,7 @@ private:
     // first lease that is granted when all earlier ones have expired: such a lease ends at `settled_ns_` or later.
     std::optional<Row> settled_run_;
     std::int64_t settled_ns_ = 0;
-    std::map<std::string, double> recorded_ideals_;
+    std::map<std::string, MeasuredIdeal> recorded_ideals_;
     // The fate of the rows that were given to the writer. The writer's thread uses it, too.
     struct Writes {
         struct Key {

@@ -69,7 +69,7 @@ Result<StateToMove> read_state_to_move(const std::string& directory, std::int64_
     const ClusterRecord moved{.jobs = found.jobs,
                               .pins = found.pins,
                               .remote = found.remote,
-                              .ideal_bytes_per_second = found.ideal_bytes_per_second,
+                              .ideals = found.ideals,
                               .floors = floors_of(found),
                               .rates = rates_of(found, now_ns)};
     // Leases that are not on record have to be waited out in etcd, too.

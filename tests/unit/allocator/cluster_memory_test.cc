@@ -34,7 +34,7 @@ struct InMemoryStore {
         merge(kept.pins, change.pins);
         merge(kept.quotas, change.quotas);
         merge(kept.nodes, change.nodes);
-        merge(kept.ideal_bytes_per_second, change.ideal_bytes_per_second);
+        merge(kept.ideals, change.ideals);
         merge(kept.epochs, change.epochs);
         merge(kept.leases, change.leases);
         merge(kept.floors, change.floors);
@@ -145,7 +145,7 @@ TEST_F(ClusterMemory, NothingIsKeptOfJobNeitherRegisteredNorRunning) {
         }
         now_ns += kSecond_ns;
     }
-    ASSERT_TRUE(store.kept.ideal_bytes_per_second.contains("vision"));
+    ASSERT_TRUE(store.kept.ideals.contains("vision"));
     restart();
     const auto jobs_of_a = std::exchange(a.jobs, {});
     exchange(a);
@@ -157,14 +157,14 @@ TEST_F(ClusterMemory, NothingIsKeptOfJobNeitherRegisteredNorRunning) {
     cluster->set_turns({});
     EXPECT_FALSE(cluster->measured_ideal("vision"));
     exchange(b);
-    EXPECT_TRUE(store.kept.ideal_bytes_per_second.empty());
+    EXPECT_TRUE(store.kept.ideals.empty());
 
     a.jobs = jobs_of_a;
     exchange(a);
     now_ns += 20 * kSecond_ns;
     ASSERT_TRUE(cluster->remove_node("a", now_ns));
     exchange(b);
-    EXPECT_TRUE(store.kept.ideal_bytes_per_second.empty()) << "its node was removed";
+    EXPECT_TRUE(store.kept.ideals.empty()) << "its node was removed";
 }
 
 TEST_F(ClusterMemory, ChangedConfigOverridesBandwidthSetByOperator) {
@@ -425,12 +425,12 @@ TEST_F(ClusterMemory, MeasuredRateIsDroppedWithItsJob) {
         exchange(a);
         now_ns += kSecond_ns;
     }
-    ASSERT_TRUE(store.kept.ideal_bytes_per_second.contains("vision"));
+    ASSERT_TRUE(store.kept.ideals.contains("vision"));
     a.jobs.clear();
     exchange(a);
     ASSERT_TRUE(cluster->remove_job("vision"));
     exchange(a);
-    EXPECT_FALSE(store.kept.ideal_bytes_per_second.contains("vision"));
+    EXPECT_FALSE(store.kept.ideals.contains("vision"));
 }
 
 // After a power cut these floors are all that is known of the nodes that are cut off.

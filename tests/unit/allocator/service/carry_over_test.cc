@@ -233,6 +233,32 @@ TEST_F(CarryOver, MeasuredRatesOfJobsAreCarriedOver) {
     EXPECT_GT(exchange(nodes[0]).value().lease.sum(), 0.9 * before) << "the plan knows that b needs little";
 }
 
+// The first user to report a job has its plain name.
+TEST_F(CarryOver, MeasuredRatesOfJobsOfOneNameFollowTheirUsers) {
+    lead_first();
+    std::vector<NodeReport> nodes{report_of("a", 1), report_of("b", 1)};
+    for (NodeReport& node : nodes) node.jobs[0].name = "same";
+    nodes[1].jobs[0].user = 2000;
+    for (int second = 0; second < 20; ++second) {
+        nodes[0].jobs[0].bytes += 1'000'000'000;
+        nodes[0].jobs[0].busy_s += 0.9;
+        nodes[1].jobs[0].bytes += 10'000'000;
+        nodes[1].jobs[0].busy_s += 0.9;
+        settle(nodes, 1);
+    }
+    const double fast = cluster->measured_ideal("same").value();
+    const double slow = cluster->measured_ideal("same (user 2000)").value();
+    ASSERT_GT(fast, 50 * slow);
+    std::ranges::reverse(nodes);
+    for (int term = 0; term < 2; ++term) {
+        lead(term);
+        settle(nodes, 3);
+        EXPECT_NEAR(cluster->measured_ideal("same").value_or(0), slow, 0.2 * slow) << term;
+        EXPECT_NEAR(cluster->measured_ideal("same (user 1000)").value_or(0), fast, 0.2 * fast) << term;
+    }
+    EXPECT_FALSE(shared.rows.contains("ideal/same (user 2000)"));
+}
+
 TEST_F(CarryOver, StateWithoutRatesIsWaitedForOnce) {
     lead(0);
     NodeReport a = report_of("a", 1);

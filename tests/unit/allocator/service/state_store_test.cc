@@ -58,7 +58,8 @@ protected:
         record.pins["images"] = 12345;
         record.remote = RemoteRecord{5e8, 1e9};
         record.nodes["a"] = NodeReport{.node = "a", .instance = 7, .datasets = {{.name = "images", .size_bytes = 9}}};
-        record.ideal_bytes_per_second["vision"] = 1.0 / 3;
+        record.ideals["vision"] = MeasuredIdeal{.bytes_per_second = 1.0 / 3, .user = 1001};
+        record.ideals["language"] = MeasuredIdeal{.bytes_per_second = 2, .user = std::nullopt};
         record.epochs["vision"] = EpochsSeen{.first = 7, .last = 9};
         record.plan_number = 17;
         record.quotas["a"] = std::vector<DatasetQuota>{{"images", 1, 2}};
@@ -116,7 +117,7 @@ TEST_F(StateStoreTest, SavedRecordIsFound) {
     EXPECT_EQ(found.remote->bytes_per_second, 5e8);
     EXPECT_EQ(found.remote->configured_bytes_per_second, 1e9);
     EXPECT_EQ(found.nodes.at("a")->instance, 7u);
-    EXPECT_EQ(found.ideal_bytes_per_second.at("vision"), 1.0 / 3) << "to the last bit";
+    EXPECT_EQ(found.ideals, example().ideals) << "to the last bit";
     EXPECT_EQ(found.epochs, example().epochs);
     EXPECT_EQ(found.plan_number, 17u);
     EXPECT_EQ(found.quotas.at("a"), example().quotas.at("a"));
