@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kIdealPrefix = "ideal/";
+constexpr std::string_view kEpochsPrefix = "epochs/";
 constexpr std::string_view kFloorPrefix = "floor/";
 constexpr std::string_view kRatesPrefix = "rates/";
 
@@ -36,7 +37,8 @@ std::array<std::string, 2> promises_to(const std::string& node) {
 
 // True for rows that nodes report again, so that one unreadable row need not cost the rest.
 bool is_reported_again(std::string_view key) {
-    return key.starts_with("node/") || key.starts_with("quotas/") || key.starts_with(kIdealPrefix);
+    return key.starts_with("node/") || key.starts_with("quotas/") || key.starts_with(kIdealPrefix) ||
+           key.starts_with(kEpochsPrefix);
 }
 
 // True if the two differ by no more than two measurements of one job do.
@@ -144,9 +146,9 @@ Result<void> StateStore::open_settings(const StateStoreOptions& options, std::ve
         keys.emplace(key);
         auto taken = read_row(found, key, text);
         const bool is_rates = key.starts_with(kRatesPrefix);
-        if (taken || !(is_rates || key.starts_with(kIdealPrefix))) return taken;
+        if (taken || !(is_rates || is_reported_again(key))) return taken;
         log_warn(is_rates ? "rates of leases on record cannot be read: all leases are waited out"
-                          : "left out a measured f* that cannot be read: it is measured again",
+                          : "left out a measurement of a job that cannot be read: it is made again",
                  {{"error", taken.error().message}});
         if (is_rates) unreadable_rates_.push_back({std::string(key), std::nullopt});
         return {};
@@ -187,6 +189,7 @@ Result<void> StateStore::open_settings(const StateStoreOptions& options, std::ve
         stored_.run = found.run;
         stored_.record.rates = std::move(found.record.rates);
         stored_.record.ideals = std::move(found.record.ideals);
+        stored_.record.epochs = std::move(found.record.epochs);
         for (const auto& [job, ideal] : stored_.record.ideals) recorded_ideals_[job] = ideal.value_or(MeasuredIdeal{});
     }
     writer_ = std::make_unique<RowWriter>([this](std::span<const Row> changed) { return settings_->write(changed); },
@@ -284,6 +287,19 @@ std::vector<Row> StateStore::changed_ideals(const ClusterRecord& change) {
     return rows_of(changed);
 }
 
+// Returns the rows of epochs, and those that could not be written before.
+std::vector<Row> StateStore::changed_epochs(const ClusterRecord& change) const {
+    std::vector<Row> rows = rows_of({.epochs = change.epochs});
+    const std::lock_guard lock(writes_->mutex);
+    for (auto at = writes_->keys.lower_bound(kEpochsPrefix);
+         at != writes_->keys.end() && at->first.starts_with(kEpochsPrefix); ++at) {
+        const auto& [name, key] = *at;
+        if (key.failed == 0 || key.pending > 0 || change.epochs.contains(name.substr(kEpochsPrefix.size()))) continue;
+        rows.push_back({name, key.text});
+    }
+    return rows;
+}
+
 Result<void> StateStore::save(const ClusterRecord& change) {
     const auto is_settled = [&](const Lease& lease) { return !lease.rates.empty() && lease.expires_ns >= settled_ns_; };
     const auto has_settled = [&](const auto& entry) {
@@ -294,6 +310,7 @@ Result<void> StateStore::save(const ClusterRecord& change) {
     if (rows_ == nullptr) {
         durable_rows = durable_rows_of(change);
         std::ranges::move(changed_ideals(change), std::back_inserter(durable_rows));
+        std::ranges::move(changed_epochs(change), std::back_inserter(durable_rows));
     } else {
         std::vector<Row> rows = rows_of(change);
         const auto durable = std::ranges::stable_partition(rows, [](const Row& row) { return !is_durable(row.key); });
@@ -319,7 +336,8 @@ void StateStore::post(std::vector<Row> rows, const std::string& promised_to, boo
         if (key.starts_with(kIdealPrefix)) post.ideals.emplace_back(key.substr(kIdealPrefix.size()));
         // Other rates and floors become less: their nodes may hear of that before it is on record.
         const bool is_promise = key.starts_with(kFloorPrefix) || key.starts_with(kRatesPrefix);
-        if (is_setting(row) || (is_promise && key.substr(key.find('/') + 1) == promised_to)) {
+        if (is_setting(row) || (is_promise && key.substr(key.find('/') + 1) == promised_to) ||
+            key.starts_with(kEpochsPrefix)) {
             post.tracked.push_back(row);
         }
     }

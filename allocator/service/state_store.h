@@ -8,9 +8,9 @@
 // returns, but no power cut. Another boot, or another machine, is noticed by its boot id; then nothing is leased for
 // the length of a lease.
 // With `shared_settings`, one of several allocators that stand in for each other has the settings where all of them can
-// read them, and no cluster/. The settings then have the rates of all leases (LeaseLedger::to_record) and the measured
-// f* of jobs, too. After each change of leader those rates count as leased for the length of a lease. If they may not
-// be all, nothing is leased for that long.
+// read them, and no cluster/. The settings then have the rates of all leases (LeaseLedger::to_record), and the measured
+// f* and the epochs of jobs, too. After each change of leader those rates count as leased for the length of a lease. If
+// they may not be all, nothing is leased for that long.
 // A lost or damaged environment starts empty, and a damaged one is put aside; reports then fill it again. A state from
 // a newer version is refused. Only one process at a time can open the directory. Call from one thread.
 
@@ -86,6 +86,7 @@ private:
     Result<void> begin_term(const StateStoreOptions& options, std::int64_t now_ns);
     Result<void> begin_run(const StateStoreOptions& options, std::int64_t now_ns);
     std::vector<Row> changed_ideals(const ClusterRecord& change);
+    std::vector<Row> changed_epochs(const ClusterRecord& change) const;
     // `promised_to`: as in ClusterRecord.
     void post(std::vector<Row> rows, const std::string& promised_to, bool has_settled_run);
 
@@ -112,7 +113,7 @@ private:
         };
         struct Post {
             std::uint64_t number = 0;
-            std::vector<Row> tracked;  // rows that an answer may wait for
+            std::vector<Row> tracked;  // rows that an answer may wait for, or that are written again after a failure
             std::vector<std::string> ideals;
             bool has_settled_run = false;
         };

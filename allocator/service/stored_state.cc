@@ -70,6 +70,7 @@ Result<StateToMove> read_state_to_move(const std::string& directory, std::int64_
                               .pins = found.pins,
                               .remote = found.remote,
                               .ideals = found.ideals,
+                              .epochs = found.epochs,
                               .floors = floors_of(found),
                               .rates = rates_of(found, now_ns)};
     // Leases that are not on record have to be waited out in etcd, too.

@@ -16,9 +16,9 @@ struct StateToMove {
     MovedRows settings;
 };
 
-// Reads the settings, floors, measured f* and leases of the state in `directory`. Leases that may be in force become
-// the rates on record (LeaseLedger::to_record). `now_ns` is by CLOCK_MONOTONIC. Errors: not_found if there is no state;
-// already_exists if an allocator has it open; corrupt if it is damaged.
+// Reads the settings, floors, measured f*, epochs and leases of the state in `directory`. Leases that may be in force
+// become the rates on record (LeaseLedger::to_record). `now_ns` is by CLOCK_MONOTONIC. Errors: not_found if there is no
+// state; already_exists if an allocator has it open; corrupt if it is damaged.
 Result<StateToMove> read_state_to_move(const std::string& directory, std::int64_t lease_ns, std::int64_t now_ns);
 
 // Makes StateStore::open refuse the directory from now on, because its state is in use elsewhere: `where`.

@@ -430,6 +430,30 @@ TEST_F(CarryOver, RemovalOfNodeIsDurableOnceItsFloorIsRemoved) {
     EXPECT_TRUE(shared.rows.contains("floor/a"));
 }
 
+TEST_F(CarryOver, FinishedEpochsAreCountedByTheNextLeader) {
+    lead_first();
+    ASSERT_TRUE(cluster->register_job({.name = "a-0", .epochs = 10}));
+    std::vector<NodeReport> nodes{report_of("a", 1)};
+    for (const std::uint32_t epoch : {2, 3, 5}) {
+        nodes[0].jobs[0].epoch = epoch;
+        settle(nodes, 1);
+    }
+    ASSERT_EQ(cluster->remaining_epochs("a-0"), 7);
+    lead(0);
+    EXPECT_EQ(cluster->remaining_epochs("a-0"), 7);
+    shared.is_full = true;
+    nodes[0].jobs[0].epoch = 6;
+    ASSERT_TRUE(exchange(nodes[0]));
+    shared.is_full = false;
+    settle(nodes, 2);
+    lead(0);
+    EXPECT_EQ(cluster->remaining_epochs("a-0"), 6) << "a failed write is made again";
+    ASSERT_TRUE(cluster->remove_job("a-0"));
+    ASSERT_TRUE(durable());
+    lead(0);
+    EXPECT_FALSE(shared.rows.contains("epochs/a-0"));
+}
+
 // etcd takes no more than 1 MiB at a time.
 TEST(CarriedRecords, ChangeOfManyLargeRecordsFitsOneTransaction) {
     for (const std::size_t jobs : {36u, 200u}) {
