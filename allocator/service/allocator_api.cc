@@ -279,6 +279,7 @@ Result<void> AllocatorApi::end_change(const std::shared_ptr<Change>& change, con
         if (each->undo) each->undo();
         each->error = saved.error();
     }
+    if (withdraw_ && !change->setting.empty()) withdraw_(change->setting);
     plan_is_due_ = true;
     return saved;
 }

@@ -61,10 +61,13 @@ public:
     void extend(Extension& extension) { extension_ = &extension; }
     EventLog& events() { return events_; }
     // Sets the function that waits for the disk, and the one that tells if all is durable now. Without them, all
-    // counts as durable at once.
-    void set_when_durable(WhenDurable when_durable, std::function<bool()> all_durable) {
+    // counts as durable at once. `withdraw` may be empty; it is called once a setting was set back, because it could
+    // not be saved.
+    void set_when_durable(WhenDurable when_durable, std::function<bool()> all_durable,
+                          std::function<void(const std::string& setting)> withdraw = {}) {
         when_durable_ = std::move(when_durable);
         all_durable_ = std::move(all_durable);
+        withdraw_ = std::move(withdraw);
     }
     // Sets the like of both for the promises to a node: the answer to its report waits for nothing else.
     void set_when_promised(std::function<void(const std::string& node, std::function<void(Result<void>)> then)> when,
@@ -174,6 +177,7 @@ private:
     Extension* extension_ = nullptr;
     WhenDurable when_durable_;           // may be empty
     std::function<bool()> all_durable_;  // may be empty
+    std::function<void(const std::string& setting)> withdraw_;
     std::function<void(const std::string& node, std::function<void(Result<void>)> then)> when_promised_;
     std::function<bool(const std::string& node)> is_promised_;
     Change change_;            // the last one: of a setting, or a lease whose promises are not durable

@@ -249,7 +249,8 @@ Result<std::unique_ptr<AllocatorService>> AllocatorService::start(boost::asio::i
         state->store = std::move(*taken);
         StateStore* store = state->store.get();
         state->api.set_when_durable([store, on_thread](Done then) { store->when_durable(on_thread(std::move(then))); },
-                                    [store] { return store->all_durable(); });
+                                    [store] { return store->all_durable(); },
+                                    [store](const std::string& setting) { store->withdraw_setting(setting); });
         state->api.set_when_promised(
             [store, on_thread](const std::string& node, Done then) {
                 store->when_promised(node, on_thread([store, node, then = std::move(then)](const Result<void>& saved) {

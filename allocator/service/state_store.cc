@@ -379,25 +379,45 @@ void StateStore::Writes::answered(const Post& post, const Result<void>& written)
     settled_run_pending = false;
 }
 
+Result<void> StateStore::Writes::failure_of(const std::map<std::string, std::uint64_t>& withdrawn) {
+    const std::lock_guard lock(mutex);
+    for (const auto& [name, number] : withdrawn) {
+        const auto found = keys.find(name);
+        if (found != keys.end() && found->second.failed > number) return std::unexpected(*found->second.error);
+    }
+    return {};
+}
+
 void StateStore::when_durable(RowWriter::Done then) {
     std::vector<Row> again;
+    std::set<std::string> withdrawn;
     {
         const std::lock_guard lock(writes_->mutex);
         for (const auto& [name, key] : writes_->keys) {
-            if (key.failed > 0 && key.pending == 0 && key.is_setting) again.push_back({name, key.text});
+            if (key.failed == 0 || key.pending > 0 || !key.is_setting) continue;
+            again.push_back({name, key.text});
+            if (key.failed <= key.withdrawn) withdrawn.insert(name);
         }
     }
     for (Row& row : again) post({std::move(row)}, "", false);
-    writer_->post({}, [writes = writes_, then = std::move(then)](const Result<void>&) {
-        Result<void> result;
-        {
-            const std::lock_guard lock(writes->mutex);
-            for (const auto& [name, key] : writes->keys) {
-                if (key.failed > 0 && key.is_setting) result = std::unexpected(*key.error);
-            }
+    for (const std::string& setting : withdrawn) withdraw_setting(setting);
+    // A failure counts that is not withdrawn by now, even if it is withdrawn before the answer.
+    std::map<std::string, std::uint64_t> settings;
+    {
+        const std::lock_guard lock(writes_->mutex);
+        for (const auto& [name, key] : writes_->keys) {
+            if (key.is_setting) settings[name] = key.withdrawn;
         }
-        then(result);
+    }
+    writer_->post({}, [writes = writes_, settings = std::move(settings), then = std::move(then)](const Result<void>&) {
+        then(writes->failure_of(settings));
     });
+}
+
+void StateStore::withdraw_setting(const std::string& setting) {
+    const std::lock_guard lock(writes_->mutex);
+    const auto found = writes_->keys.find(setting);
+    if (found != writes_->keys.end()) found->second.withdrawn = writes_->posts;
 }
 
 bool StateStore::all_durable() const {
@@ -405,26 +425,16 @@ bool StateStore::all_durable() const {
 }
 
 void StateStore::when_promised(const std::string& node, RowWriter::Done then) {
-    // A failure counts that is not withdrawn by now, even if it is withdrawn before the answer.
-    std::vector<std::pair<std::string, std::uint64_t>> promises;
+    std::map<std::string, std::uint64_t> promises;
     {
         const std::lock_guard lock(writes_->mutex);
         for (const std::string& name : promises_to(node)) {
             const auto found = writes_->keys.find(name);
-            promises.emplace_back(name, found == writes_->keys.end() ? 0 : found->second.withdrawn);
+            promises[name] = found == writes_->keys.end() ? 0 : found->second.withdrawn;
         }
     }
     writer_->post({}, [writes = writes_, promises = std::move(promises), then = std::move(then)](const Result<void>&) {
-        Result<void> result;
-        {
-            const std::lock_guard lock(writes->mutex);
-            for (const auto& [name, withdrawn] : promises) {
-                const auto found = writes->keys.find(name);
-                if (found == writes->keys.end() || found->second.failed <= withdrawn) continue;
-                result = std::unexpected(*found->second.error);
-            }
-        }
-        then(result);
+        then(writes->failure_of(promises));
     });
 }
 

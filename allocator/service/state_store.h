@@ -69,8 +69,11 @@ public:
     // on an error none of it is. Error: no_space if the map or the disk is full.
     Result<void> save(const ClusterRecord& change);
     // Calls `then` on another thread, once all settings saved so far survive a power cut, or with an error if one of
-    // them does not. Settings that could not be written are tried once more.
+    // them does not, unless it is withdrawn by now. Settings that could not be written are tried once more.
     void when_durable(RowWriter::Done then);
+    // Forgets a failure to write the setting, once it was set back: to those who ask now, the failed change has not
+    // been made. "remote", "pin/DATASET" or "job/NAME".
+    void withdraw_setting(const std::string& setting);
     // True if they all do now.
     bool all_durable() const;
     // The same for the floor and the rates that the node was promised.
@@ -127,6 +130,8 @@ private:
 
         void posted(Post& post);
         void answered(const Post& post, const Result<void>& written);
+        // Returns the error of a row that has failed since it was withdrawn up to this number, if there is one.
+        Result<void> failure_of(const std::map<std::string, std::uint64_t>& withdrawn);
     };
     std::shared_ptr<Writes> writes_ = std::make_shared<Writes>();
     std::unique_ptr<RowWriter> writer_;

@@ -682,6 +682,29 @@ TEST_F(CarryOver, SettingThatIsNotWrittenFailsThoughALaterWriteSucceeds) {
     EXPECT_TRUE(shared.rows.contains("pin/lost"));
 }
 
+TEST_F(CarryOver, SettingThatWasSetBackFailsOnlyThoseWhoAskedBefore) {
+    lead_first();
+    shared.is_full = true;
+    ASSERT_TRUE(cluster->set_remote(2 * kWholeRemote));
+    std::promise<Result<void>> asked_before;
+    store->when_durable([&](const Result<void>& result) { asked_before.set_value(result); });
+    ASSERT_TRUE(cluster->set_remote(kWholeRemote));
+    store->withdraw_setting("remote");
+    EXPECT_EQ(asked_before.get_future().get().error().code, ErrorCode::no_space);
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(durable()) << "the bandwidth is what it was";
+    EXPECT_FALSE(store->all_durable()) << "its row is written again";
+    ASSERT_TRUE(cluster->set_remote(3 * kWholeRemote));
+    EXPECT_FALSE(durable());
+    ASSERT_TRUE(cluster->set_remote(kWholeRemote));
+    store->withdraw_setting("remote");
+    shared.is_full = false;
+    EXPECT_TRUE(durable());
+    EXPECT_TRUE(durable());
+    EXPECT_TRUE(store->all_durable());
+    lead(0);
+    EXPECT_EQ(cluster->options().remote_bytes_per_second, kWholeRemote);
+}
+
 // Nodes are lost and come back, answers are lost, leaders are replaced at any moment, and the bandwidth is changed. The
 // rates that nodes use never add up to more than the remote has had within the length of a lease.
 TEST_F(CarryOver, RatesInUseStayWithinRemoteAcrossLeaders) {

@@ -415,6 +415,9 @@ TEST_F(ServiceTest, LeaderIsHealthyWhileEtcdIsFull) {
     EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"vision"})").status, 507u);
     EXPECT_EQ(local("GET", "/healthz").status, 200u);
     EXPECT_EQ(local("GET", "/metrics").status, 200u);
+    const auto jobs = local("GET", "/v1/jobs");
+    EXPECT_EQ(jobs.status, 200u) << "the refused job is no secret to wait for: " << jobs.body;
+    EXPECT_EQ(jobs.body.find("vision"), std::string::npos) << jobs.body;
     EXPECT_TRUE(client.keep_lease(lease)) << "the leader goes on";
     EXPECT_EQ(client.grant_lease(600).error().code, ErrorCode::no_space) << "nobody else can begin to lead";
 }
