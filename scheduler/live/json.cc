@@ -162,6 +162,7 @@ void put_submission(json::object& object, const Submission& job) {
     json::object parameters;
     for (const auto& [key, value] : job.engine_parameters) parameters[key] = value;
     if (!parameters.empty()) object["engine_parameters"] = std::move(parameters);
+    if (job.reader_uid) object["reader_uid"] = *job.reader_uid;
 }
 
 }  // namespace
@@ -221,6 +222,7 @@ Result<Submission> read_submission(const json::object& object, std::string where
     if (reader.has("gpu_memory_part")) job.gpu_memory_part = reader.number("gpu_memory_part");
     job.scaling = rates_of(reader, "scaling");
     job.rate_by_nodes = rates_of(reader, "rate_by_nodes");
+    if (reader.has("reader_uid")) job.reader_uid = count_of(reader, "reader_uid", 0);
     if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
     return job;
 }

@@ -106,7 +106,8 @@ json::object submission_part(const json::object& row) {
                             "hierarchy",
                             "together",
                             "cell",
-                            "engine_parameters"}) {
+                            "engine_parameters",
+                            "reader_uid"}) {
         if (const json::value* value = row.if_contains(key)) part[key] = *value;
     }
     return part;

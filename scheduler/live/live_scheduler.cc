@@ -532,7 +532,8 @@ void LiveScheduler::tell_engine(std::uint64_t events) {
 void LiveScheduler::register_job(JobRecord& job) {
     allocator::JobRegistration spec{.name = job.asked.name};
     spec.by_scheduler = true;
-    spec.user = job.asked.user ? std::optional(job.asked.user->uid) : options_.own_user;
+    const std::optional<RunAs>& user = job.asked.user;
+    spec.user = job.asked.reader_uid ? job.asked.reader_uid : user ? std::optional(user->uid) : options_.own_user;
     std::optional<allocator::JobRegistration> declared_by_user;
     if (const auto* before = cluster_.registered(job.asked.name)) {
         const bool is_for_same_user = before->user == spec.user;

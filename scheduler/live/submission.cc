@@ -44,8 +44,8 @@ Result<void> check_name(const std::string& name) {
     return {};
 }
 
-// Slurm's agent runs as root, and takes these for jobs that it has submitted itself: other users could cancel or move
-// each other's Slurm jobs by them.
+// Slurm's agent runs as root, and takes the first two for jobs that it has submitted itself: other users could cancel
+// or move each other's Slurm jobs by them.
 Result<void> check_reserved(const Submission& job, const Submitter& by) {
     if (by.may_submit_for_all()) return {};
     if (job.name.starts_with("slurm-")) {
@@ -55,6 +55,9 @@ Result<void> check_reserved(const Submission& job, const Submitter& by) {
     }
     if (job.engine_parameters.contains("slurm_job")) {
         return fail(ErrorCode::permission_denied, "engine_parameters: only operators and agents give slurm_job");
+    }
+    if (job.reader_uid) {
+        return fail(ErrorCode::permission_denied, "reader_uid: only operators and agents say who reads for a job");
     }
     return {};
 }

@@ -34,8 +34,9 @@ struct Submission {
     std::string directory;  // working directory
     std::map<std::string, std::string> environment;
     std::optional<RunAs> user;
-    std::string submitter;  // over TCP: the name of the token or certificate
-    std::string tenant;     // empty: tenant_of() decides
+    std::optional<std::uint32_t> reader_uid;  // reads the dataset; nullopt: as `user`. Only agents and operators say it
+    std::string submitter;                    // over TCP: the name of the token or certificate
+    std::string tenant;                       // empty: tenant_of() decides
     std::uint32_t gpus = 1;
     std::uint32_t gpus_min = 0;  // 0: as many as `gpus`
     std::uint32_t gpus_max = 0;

@@ -87,16 +87,16 @@ def build(repository: pathlib.Path, *arguments: object) -> None:
     assert running.returncode == 0, errors
 
 
+def document(archive: tarfile.TarFile, name: str) -> dict:
+    read = archive.extractfile(name)
+    assert read is not None
+    return json.load(read)
+
+
 def layer_of(archive: pathlib.Path) -> list[tarfile.TarInfo]:
     """The entries of the image's only layer."""
     with tarfile.open(archive) as outer:
-
-        def document(name: str) -> dict:
-            read = outer.extractfile(name)
-            assert read is not None
-            return json.load(read)
-
-        manifest = document(blob(document("index.json")["manifests"][0]))
+        manifest = document(outer, blob(document(outer, "index.json")["manifests"][0]))
         (layer,) = manifest["layers"]
         with tarfile.open(fileobj=outer.extractfile(blob(layer))) as inner:
             return inner.getmembers()
@@ -104,6 +104,17 @@ def layer_of(archive: pathlib.Path) -> list[tarfile.TarInfo]:
 
 def blob(descriptor: dict) -> str:
     return "blobs/" + descriptor["digest"].replace(":", "/")
+
+
+def test_archive_has_the_name_that_the_chart_asks_for(images: Images, repository: pathlib.Path) -> None:
+    """With a host: containerd takes a name without one for an image of docker.io, and does not find it."""
+    values = (repository / "scheduler/engines/kubernetes/chart/values.yaml").read_text()
+    for image in ("larder", "larder-kubernetes"):
+        with tarfile.open(images.archives / f"{image}.tar") as archive:
+            (manifest,) = document(archive, "index.json")["manifests"]
+        name = manifest["annotations"]["org.opencontainers.image.ref.name"]
+        assert name.startswith(f"localhost/{image}:")
+        assert f": {name}\n" in values
 
 
 def test_programs_run_from_the_archive(images: Images, larder_bin: pathlib.Path) -> None:

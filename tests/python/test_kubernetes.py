@@ -380,6 +380,8 @@ def test_page_is_accepted(cluster: Cluster, repository: pathlib.Path, tmp_path: 
         values = tmp_path / "values.yaml"
         values.write_text(textwrap.dedent(document))
         rendered = cluster.helm("template", "larder", cluster.chart, "--values", values)
+        # The runtime's default refuses io_uring.
+        assert rendered.count('seccompProfile: {"type":"Unconfined"}') == 1
         assert "--remote-bandwidth=10 Gbit" in rendered and "image: registry.example/larder-kubernetes:0.1.0" in rendered
     (certificate,) = re.findall(r"^    \$ (openssl req .*?-out tls.crt)$", text, re.M | re.S)
     subprocess.run(["bash", "-ec", certificate], cwd=tmp_path, check=True, capture_output=True)

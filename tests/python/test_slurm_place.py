@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import pwd
 import shutil
 from collections.abc import Iterator
 
@@ -238,13 +239,14 @@ def test_node_that_others_use_takes_no_job(site: PlaceSite) -> None:
     site.until(lambda: closed not in site.allocator.ask("GET", "/metrics").body.decode())
 
 
-def test_accounts_are_tenants(site: PlaceSite) -> None:
+def test_accounts_are_tenants_and_users_are_readers(site: PlaceSite) -> None:
+    users = {"red": "nobody", "blue": "daemon"}
     jobs = {
-        "red": site.submit("echo $LARDER_TENANT", "--account=red"),
-        "blue": site.submit("echo $LARDER_TENANT", "--account=blue", user="daemon"),
+        account: site.submit("echo $LARDER_TENANT", f"--account={account}", user=user) for account, user in users.items()
     }
     for account, job in jobs.items():
-        assert site.waits_in_larder(job, "succeeded")["tenant"] == account
+        shown = site.waits_in_larder(job, "succeeded")
+        assert (shown["tenant"], shown["reader_uid"]) == (account, pwd.getpwnam(users[account]).pw_uid)
         assert site.output(job) == f"{account}\n"
     stranger = site.submit("true", "--account=green")
     site.until(lambda: "unknown" in site.field(stranger, "AdminComment"))

@@ -122,6 +122,7 @@ Result<std::string> submission_of(const JobRow& row, std::uint32_t gpus_of_a_nod
     json::object job{{"name", PlacedJobs::name_of(row.key)},
                      {"command", json::array{"sbatch", row.key}},
                      {"directory", "/"},
+                     {"reader_uid", row.uid},
                      {"engine_parameters", json::object{{"slurm_job", row.key}}}};
     json::array pods;
     for (std::uint32_t i = 0; i < row.nodes_wanted; ++i) pods.push_back(row.gpus_per_node);

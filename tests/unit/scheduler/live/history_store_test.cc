@@ -278,7 +278,7 @@ struct SharedRows {
     }
 
     std::map<std::string, std::string> rows;
-    std::size_t most_rows = 0;  // of a write
+    std::size_t most_rows = 0;           // of a write
     std::shared_future<void> may_write;  // writes wait for it, if there is one
 };
 

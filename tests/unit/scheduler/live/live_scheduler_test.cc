@@ -499,6 +499,26 @@ TEST_F(Live, RunningJobIsRegisteredAndItsReadsAreItsProgress) {
     EXPECT_EQ(cluster.registered("resnet"), nullptr);
 }
 
+TEST_F(Live, ReadsOfTheNamedReaderAreTheJobsProgress) {
+    submitter = {.uid = 0, .name = {}, .is_operator = true};
+    Submission asked = job_with_gpus(4, "resnet");
+    asked.dataset = "images";
+    asked.user = RunAs{.uid = 0, .gid = 0};
+    asked.reader_uid = 1001;
+    const JobId id = submit_and_start(asked);
+    EXPECT_EQ(cluster.registered("resnet")->user, 1001u);
+    report("resnet", 1'000, 1001);
+    tick();
+    report("resnet", 501'000, 1001);
+    tick();
+    EXPECT_EQ(job(id).read_bytes, 501'000);
+    report("resnet", 900'000, 1002);
+    tick();
+    EXPECT_EQ(job(id).read_bytes, 501'000) << "another user has taken the name";
+    restart();
+    EXPECT_EQ(job(id).asked.reader_uid, 1001u);
+}
+
 TEST_F(Live, NameInUseIsRefused) {
     ASSERT_TRUE(cluster.register_job({.name = "by-hand"}));
     const Submission by_hand = job_with_gpus(1, "by-hand");

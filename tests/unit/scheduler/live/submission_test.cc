@@ -61,7 +61,9 @@ TEST(Submission, OnlyOperatorsSubmitJobsOfSlurm) {
                 limits);
         };
         EXPECT_TRUE(checked("resnet", "image"));
-        for (const auto& refused : {checked("slurm-456", "image"), checked("resnet", "slurm_job")}) {
+        const auto read_by_another =
+            check_submission({.command = {"true"}, .directory = "/", .reader_uid = 1001}, limits);
+        for (const auto& refused : {checked("slurm-456", "image"), checked("resnet", "slurm_job"), read_by_another}) {
             const auto code = refused ? std::nullopt : std::optional(refused.error().code);
             EXPECT_EQ(code, is_operator ? std::nullopt : std::optional(ErrorCode::permission_denied));
         }

@@ -21,8 +21,9 @@ std::string line(const std::string& id, const std::string& state, const std::str
                  const std::string& nodes = "n[1-2]", std::size_t nodes_width = 257) {
     return padded(id, 12) + padded(array.empty() ? id : array, 12) + padded(task, 12) + padded(state, 16) +
            padded("0", 12) + padded("2", 8) + padded("1", 8) + padded("1", 4) + padded("768", 8) +
-           padded("1700000000", 12) + padded(account, 65) + padded("gpus", 65) + padded("gres:gpu:a100:4", 65) +
-           padded("(null)", 97) + padded("JobHeldUser", 48) + padded(nodes, nodes_width) + mark + "\n";
+           padded("1700000000", 12) + padded("1003", 12) + padded(account, 65) + padded("gpus", 65) +
+           padded("gres:gpu:a100:4", 65) + padded("(null)", 97) + padded("JobHeldUser", 48) +
+           padded(nodes, nodes_width) + mark + "\n";
 }
 
 TEST(SlurmState, WideRowHasTheNodesOfALargeJob) {
@@ -49,6 +50,7 @@ TEST(SlurmState, RowOfAJobIsRead) {
     EXPECT_EQ(row->gpu_type, "a100");
     EXPECT_EQ(row->restarts, 1u);
     EXPECT_EQ(row->wait_status, 768);
+    EXPECT_EQ(row->uid, 1003u);
     EXPECT_EQ(row->account, "red");
     EXPECT_EQ(row->partition, "gpus");
     EXPECT_EQ(row->submitted_unix_s, 1'700'000'000);
