@@ -587,24 +587,27 @@ Placement part_of(Placement placement, std::uint32_t gpus) {
 // up some of the others, or gets some more. Empty: there are not `least` such GPUs.
 Placement DecisionRound::resized(std::uint32_t j, std::uint32_t least, std::uint32_t most) const {
     const JobState& job = *jobs_[j];
-    const bool may_resize = job.spec->resizable && job.spec->shape.is_free() && input_.cluster != nullptr;
+    const bool may_resize = job.spec->resizable && job.spec->shape.needs_no_cells() && input_.cluster != nullptr;
     if (!may_resize || job.packed_with != nullptr || job.placement.empty()) return {};
     Placement placement = job.placement;
     while (placement.size() > 1 && gpu_count(placement) > most) placement.pop_back();
-    if (most > job.gpus && !job.resizing) add_nodes(placement, job.gpu_type, most - job.gpus);
+    if (most > job.gpus && !job.resizing) add_nodes(placement, *job.spec, job.gpu_type, most - job.gpus);
     const std::uint32_t gpus = gpu_count(placement);
     return gpus >= least && gpus <= most ? placement : Placement();
 }
 
 // Adds free GPUs of nodes that the placement lacks, at most as many on each as on the first node.
-void DecisionRound::add_nodes(Placement& placement, std::uint32_t gpu_type, std::uint32_t gpus) const {
+void DecisionRound::add_nodes(Placement& placement, const JobSpec& spec, std::uint32_t gpu_type,
+                              std::uint32_t gpus) const {
     const std::vector<GpuNode>& nodes = input_.cluster->nodes;
     std::vector<bool> is_used(nodes.size());
     for (const NodeGpus& share : placement) is_used[share.node] = true;
     std::vector<NodeGpus> free;  // the fullest nodes first
     for (std::uint32_t n = 0; n < nodes.size(); ++n) {
         if (nodes[n].gpu_type != gpu_type || is_used[n]) continue;
-        const NodeGpus share{.node = n, .gpus = placer_.free_on(n)};
+        NodeGpus share{.node = n, .gpus = placer_.free_on(n)};
+        const std::uint32_t usable = spec.usable_of(share.count());
+        while (share.count() > usable) share.gpus &= share.gpus - 1;
         if (share.gpus != 0) free.push_back(share);
     }
     std::ranges::stable_sort(free, {}, &NodeGpus::count);
@@ -630,6 +633,7 @@ void DecisionRound::keep_grown(Actions& actions) {
         std::uint32_t more =
             std::min({room_.left(job.gpu_type), quotas_.left(job.spec->tenant), job.gpus - grown.gpus});
         if (claims) more = std::min(more, room_.claim_left(*job.spec, job.gpu_type));
+        more = job.spec->usable_of(more);
         if (grown.gpus + more < job.gpus) {
             const std::uint32_t kept = shrink(grown.job, grown.gpus, grown.gpus + more, actions);
             more = std::max(kept, grown.gpus) - grown.gpus;
@@ -777,8 +781,8 @@ void DecisionRound::grow(const Growing& grown, double horizon_s, Actions& action
     const std::uint32_t before = runs ? job.gpus : started->gpus;
     const Placement placement = runs ? job.placement : started->placement;
     Growing to = grown;
-    to.gpus = before +
-              std::min({grown.gpus - before, quotas_.left(job.spec->tenant), room_.claim_left(*job.spec, to.gpu_type)});
+    to.gpus = before + job.spec->usable_of(std::min({grown.gpus - before, quotas_.left(job.spec->tenant),
+                                                     room_.claim_left(*job.spec, to.gpu_type)}));
     if (to.gpus == before) return;
     Placement wider = runs ? resized(j, before + 1, to.gpus) : Placement();
     if (!wider.empty()) to.gpus = gpu_count(wider);

@@ -99,7 +99,7 @@ private:
     bool shrink_grown(Actions& actions);
     std::uint32_t shrink(std::uint32_t j, std::uint32_t least, std::uint32_t gpus, Actions& actions);
     Placement resized(std::uint32_t j, std::uint32_t least, std::uint32_t most) const;
-    void add_nodes(Placement& placement, std::uint32_t gpu_type, std::uint32_t gpus) const;
+    void add_nodes(Placement& placement, const JobSpec& spec, std::uint32_t gpu_type, std::uint32_t gpus) const;
     void restore_shrunk(Actions& actions);
     std::vector<Growing> jobs_that_may_grow(const Actions& actions) const;
     bool anyone_waits() const;

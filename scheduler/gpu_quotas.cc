@@ -22,7 +22,7 @@ std::uint32_t GpuQuotas::left(std::uint32_t tenant) const {
 std::uint32_t GpuQuotas::allowed(const JobSpec& job, std::uint32_t gpus) const {
     const std::uint32_t left_of_tenant = left(job.tenant);
     if (left_of_tenant >= gpus) return gpus;
-    return left_of_tenant >= job.gpus_min ? left_of_tenant : 0;
+    return left_of_tenant >= job.gpus_min ? job.usable_of(left_of_tenant) : 0;
 }
 
 void GpuQuotas::take(std::uint32_t tenant, std::uint32_t gpus) {

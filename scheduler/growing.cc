@@ -19,7 +19,8 @@ struct Step {
 Step next_step(const Snapshot& snapshot, const Growing& growing, std::uint32_t index) {
     const JobState& job = *snapshot.jobs[growing.job];
     const double rate = expected_rate(snapshot, job, growing.gpu_type, growing.gpus);
-    for (std::uint32_t gpus = growing.gpus + 1; gpus <= job.spec->gpus_max; ++gpus) {
+    const std::uint32_t step = job.spec->gpus_step();
+    for (std::uint32_t gpus = growing.gpus + step; gpus <= job.spec->gpus_max; gpus += step) {
         const double gain = expected_rate(snapshot, job, growing.gpu_type, gpus) / rate - 1;
         const std::uint32_t added_gpus = gpus - growing.gpus;
         if (gain > 1e-9) return {.gain = gain / added_gpus, .added_gpus = added_gpus, .index = index};

@@ -6,6 +6,12 @@
 
 namespace larder::scheduler {
 
+std::span<const std::uint32_t> GangShape::pods_of(std::uint32_t gpus) const {
+    std::size_t count = 0;
+    for (std::uint32_t sum = 0; sum < gpus && count < pods.size(); ++count) sum += pods[count];
+    return std::span(pods).first(count);
+}
+
 double ideal_rate(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus) {
     LARDER_ASSERT(gpu_type < job.ideal_bytes_per_second.size());
     const double stated_rate = job.ideal_bytes_per_second[gpu_type];

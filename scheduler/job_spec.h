@@ -33,13 +33,17 @@ struct ValueUntil {
 
 // A GangShape limits where a gang may lie, beyond its GPU type. Only cells know hierarchies, levels and pinned cells.
 struct GangShape {
-    std::vector<std::uint32_t> pods;  // the GPUs of each pod, which all lie on one node; empty: any nodes
-    std::string hierarchy;            // the only hierarchy it may use; empty: any
-    std::string together;             // a level: the gang lies within one cell of this level; empty: anywhere
-    std::string cell;                 // the name of its tenant's pinned cell; empty: any cell
+    // The GPUs of each pod, which all lie on one node; empty: any nodes. Those of an elastic gang are equal, and as
+    // many as the gang has at most.
+    std::vector<std::uint32_t> pods;
+    std::string hierarchy;  // the only hierarchy it may use; empty: any
+    std::string together;   // a level: the gang lies within one cell of this level; empty: anywhere
+    std::string cell;       // the name of its tenant's pinned cell; empty: any cell
 
     bool is_free() const { return pods.empty() && needs_no_cells(); }
     bool needs_no_cells() const { return hierarchy.empty() && together.empty() && cell.empty(); }
+    // Returns the pods of the gang when it has so many GPUs.
+    std::span<const std::uint32_t> pods_of(std::uint32_t gpus) const;
     bool operator==(const GangShape&) const = default;
 };
 
@@ -81,6 +85,12 @@ struct JobSpec {
     // The part of each GPU's memory that it uses at most. 0: unknown, so it may not share.
     double gpu_memory_part = 0;
     std::uint32_t model = kNoModel;  // its row in Snapshot::pair_rates
+
+    bool has_range() const { return gpus_min < gpus_max; }
+    // Returns the least number of GPUs by which an elastic job changes: those of a pod, if it has pods.
+    std::uint32_t gpus_step() const { return has_range() && !shape.pods.empty() ? shape.pods.front() : 1; }
+    // Returns the most GPUs that the job can use of so many.
+    std::uint32_t usable_of(std::uint32_t of) const { return of - of % gpus_step(); }
 };
 
 inline bool may_run_on(const JobSpec& job, std::uint32_t gpu_type) {

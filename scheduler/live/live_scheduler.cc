@@ -641,7 +641,8 @@ EngineJob LiveScheduler::engine_job(const JobRecord& job) const {
     run.environment["LARDER_NODES"] = nodes;
     run.environment["LARDER_NODE_COUNT"] = std::to_string(wanted.gpus.size());
     std::string pods;
-    for (const std::uint32_t gpus : job.asked.shape.pods) pods += (pods.empty() ? "" : ",") + std::to_string(gpus);
+    for (const std::uint32_t gpus : job.spec.shape.pods_of(wanted.count))
+        pods += (pods.empty() ? "" : ",") + std::to_string(gpus);
     if (!pods.empty()) run.environment["LARDER_PODS"] = pods;
     if (!job.asked.dataset.empty()) run.environment["LARDER_DATASET"] = job.asked.dataset;
     return run;

@@ -71,6 +71,10 @@ JobSpec spec_of(const JobRecord& job, const GpuCluster& cluster, const LiveNames
                  .restart_s = asked.restart_s,
                  .packed_rate = asked.packed_rate,
                  .gpu_memory_part = asked.gpu_memory_part};
+    if (spec.has_range() && !spec.shape.pods.empty()) {
+        const std::uint32_t pod = spec.shape.pods.front();
+        spec.shape.pods.assign(spec.gpus_max / pod, pod);
+    }
     if (!asked.gpu_type.empty()) spec.gpu_type = type_of(cluster, asked.gpu_type);
     if (!asked.dataset.empty()) spec.dataset = names.dataset(asked.dataset);
     return spec;

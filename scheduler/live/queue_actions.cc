@@ -66,7 +66,7 @@ void JobQueue::limit_types(JobRecord& job) const {
     for (std::uint32_t type = static_cast<std::uint32_t>(types.size()); type < cluster_.gpu_types.size(); ++type) {
         const auto checked = placer_.check({.job = job.id,
                                             .tenant = job.spec.tenant,
-                                            .gpus = job.asked.gang_gpus(),
+                                            .gpus = job.asked.least_gpus(),
                                             .gpu_type = type,
                                             .opportunistic = job.spec.opportunistic,
                                             .near = {},

@@ -114,9 +114,19 @@ Result<void> check_shape(const Submission& job) {
         return wrong("pods", "have " + std::to_string(gpus) + " GPUs in all, but gpus is " + std::to_string(job.gpus));
     }
     if (!shape.pods.empty() && job.least_gpus() != job.most_gpus()) {
-        return wrong("pods", "have a fixed number of GPUs: gpus_min and gpus_max must equal gpus");
+        const std::uint32_t pod = shape.pods.front();
+        if (std::ranges::any_of(shape.pods, [&](std::uint32_t other) { return other != pod; })) {
+            return wrong("pods",
+                         "of different sizes are a fixed number of GPUs: gpus_min and gpus_max must equal gpus");
+        }
+        if (job.least_gpus() % pod != 0 || job.most_gpus() % pod != 0) {
+            return wrong("pods", "come and go whole: gpus_min and gpus_max must be multiples of their GPUs");
+        }
+        if (job.most_gpus() / pod > kPodsMax) return wrong("gpus_max", "is more than 256 pods");
     }
-    if (job.elastic) return wrong("elastic", "the nodes of a job that says where its gang may lie cannot change");
+    if (job.elastic && !shape.needs_no_cells()) {
+        return wrong("elastic", "the nodes of a job that says where its gang may lie cannot change");
+    }
     if (job.packed_rate > 0) {
         return wrong("packed_rate", "a job that says where its gang may lie shares no GPUs");
     }
@@ -183,7 +193,7 @@ Result<void> check_place(const Submission& job, std::uint32_t tenant, const Subm
         if (!may_run_on_type(job, limits.cluster.gpu_types[type])) continue;
         checked = limits.placer->check({.job = 0,
                                         .tenant = tenant,
-                                        .gpus = job.gang_gpus(),
+                                        .gpus = job.least_gpus(),
                                         .gpu_type = type,
                                         .opportunistic = job.opportunistic,
                                         .near = {},

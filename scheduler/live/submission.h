@@ -66,7 +66,6 @@ struct Submission {
 
     std::uint32_t least_gpus() const { return gpus_min == 0 ? gpus : gpus_min; }
     // The fewest GPUs that its gang may have.
-    std::uint32_t gang_gpus() const { return shape.pods.empty() ? least_gpus() : gpus; }
     std::uint32_t most_gpus() const { return gpus_max == 0 ? gpus : gpus_max; }
 };
 

@@ -49,7 +49,7 @@ struct PlaceRequest {
     bool runs_there = false;
 
     std::span<const std::uint32_t> pods() const {
-        return shape == nullptr ? std::span<const std::uint32_t>() : shape->pods;
+        return shape == nullptr ? std::span<const std::uint32_t>() : shape->pods_of(gpus);
     }
 };
 

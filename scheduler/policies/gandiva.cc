@@ -174,8 +174,8 @@ private:
     // Limits the growth of a job to its tenant's claim. grow() takes GPUs regardless of claims.
     void keep_to_claims(Growing& growing, std::uint32_t gpus_before) {
         const JobState& job = *snapshot_.jobs[growing.job];
-        std::uint32_t may_have =
-            gpus_before + std::min(growing.gpus - gpus_before, room_.claim_left(*job.spec, growing.gpu_type));
+        const std::uint32_t claimed = room_.claim_left(*job.spec, growing.gpu_type);
+        std::uint32_t may_have = gpus_before + job.spec->usable_of(std::min(growing.gpus - gpus_before, claimed));
         // A restart pays only for the full growth, so a running job does not restart for less.
         const bool would_start_again = may_have < growing.gpus && job.running && may_have > job.gpus;
         if (would_start_again) may_have = std::max(gpus_before, job.gpus);

@@ -10,7 +10,7 @@ std::uint32_t gpus_asked(const Snapshot& snapshot, const JobSpec& job) {
     for (std::uint32_t type = 0; type < snapshot.gpu_types.size(); ++type) {
         if (may_run_on(job, type)) most = std::max(most, snapshot.gpu_types[type].gpus);
     }
-    return most >= job.gpus_min ? std::min(job.gpus, most) : job.gpus;
+    return most >= job.gpus_min ? job.usable_of(std::min(job.gpus, most)) : job.gpus;
 }
 
 Want want_as_it_is(const Snapshot& snapshot, std::uint32_t job) {

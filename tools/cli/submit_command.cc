@@ -298,9 +298,10 @@ void add_submit_command(CLI::App& job, Context& context) {
                      "share GPUs only if the memory of both fits")
         ->check(CLI::Range(0.0, 1.0));
     command
-        ->add_option("--pods", options->pods,
-                     "GPUs of each pod of the gang, such as 7,5: a pod lies on one node. Default: the GPUs may be on "
-                     "any nodes")
+        ->add_option(
+            "--pods", options->pods,
+            "GPUs of each pod of the gang, such as 7,5: a pod lies on one node. With --gpus-min or --gpus-max, "
+            "the pods must be equal. Default: the GPUs may be on any nodes")
         ->delimiter(',')
         ->allow_extra_args(false);
     command

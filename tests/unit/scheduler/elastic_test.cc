@@ -105,6 +105,31 @@ TEST_P(Elastic, OpportunisticJobsStartBeforeOthersGrow) {
     EXPECT_EQ(world_.states[0].gpus, 4U);
 }
 
+TEST_P(Elastic, HasWholePodsOnly) {
+    const auto add_pods = [&](std::uint32_t gpus, std::uint32_t least, std::uint32_t most, std::uint32_t pod) {
+        JobSpec& spec = world_.add(gpus, tests::work_bytes(gpus, 1e6));
+        spec.gpus_min = least;
+        spec.gpus_max = most;
+        spec.shape.pods.assign(most / pod, pod);
+    };
+    add_pods(3, 3, 9, 3);
+    step();
+    EXPECT_EQ(world_.states[0].gpus, 6U) << "a third pod has no place";
+    world_.pass(1000);
+    world_.add(3, tests::work_bytes(3, 100));
+    step();
+    EXPECT_EQ(world_.states[0].gpus, 3U) << "a pod goes whole";
+    world_ = World(1);
+    add_pods(9, 3, 9, 3);
+    step();
+    EXPECT_EQ(world_.states[0].gpus, 6U) << "the type has 8";
+    world_ = World(1);
+    world_.tenants[0].gpu_quota = 7;
+    add_pods(8, 4, 8, 4);
+    step();
+    EXPECT_EQ(world_.states[0].gpus, 4U) << "the quota has room for 7";
+}
+
 // Jobs that the engine resizes, on two nodes.
 class Resizable : public Elastic {
 protected:
@@ -173,6 +198,22 @@ TEST_P(Resizable, TaskThatCannotStayWholeLeavesItsRoomToOthers) {
     step();
     EXPECT_EQ(world_.states[0].gpus, 2U) << "though the quota has room for 4";
     EXPECT_EQ(world_.states[1].gpus, 13U);
+}
+
+TEST_P(Resizable, GrowsByWholePods) {
+    const auto has_pods = [&](std::uint32_t pod) {
+        world_ = World(2);
+        JobSpec& spec = add_resizable();
+        spec.shape.pods.assign(spec.gpus_max / pod, pod);
+        world_.add(6, tests::work_bytes(6, 1e6));
+        world_.add(7, tests::work_bytes(7, 1e6));
+    };
+    has_pods(2);
+    step();
+    EXPECT_THAT(gpus_by_node(), ElementsAre(std::pair(0U, 2U))) << "the other node has one GPU left";
+    has_pods(1);
+    step();
+    EXPECT_THAT(gpus_by_node(), ElementsAre(std::pair(0U, 2U), std::pair(1U, 1U)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, Resizable, testing::ValuesIn(policies_that_do_not_size_jobs()),

@@ -109,6 +109,21 @@ TEST_F(Resize, GrowsAndShrinksInOneAttempt) {
     EXPECT_THAT(engine.stops, IsEmpty());
 }
 
+TEST_F(Resize, PodsComeAndGoWithTheirNodes) {
+    wanted["train"] = 4;
+    Submission asked = elastic("train");
+    asked.shape.pods = {2, 2};
+    const JobId id = submit_and_start(asked);
+    EXPECT_EQ(engine.started.at({id, 1}).environment.at("LARDER_PODS"), "2,2");
+    want(8);
+    ASSERT_THAT(engine.resizes, SizeIs(1));
+    EXPECT_EQ(engine.resizes[0].environment.at("LARDER_PODS"), "2,2,2,2");
+    answer(Kind::resized, id, 1);
+    want(4);
+    ASSERT_THAT(engine.resizes, SizeIs(2));
+    EXPECT_THAT(engine.resizes[1].gpus, SizeIs(1));
+}
+
 TEST_F(Resize, RestartsIfTheEngineCannot) {
     engine.resizes_attempts = false;
     const JobId id = start_job();

@@ -45,6 +45,12 @@ TEST(Submission, ValidJobIsAccepted) {
     wide.gpus = 40;
     wide.gpus_min = 2;
     EXPECT_TRUE(check(wide)) << "it may run on fewer GPUs";
+    Submission pods = good();
+    pods.shape.pods = {2, 2};
+    pods.gpus_min = 2;
+    pods.gpus_max = 8;
+    pods.elastic = true;
+    EXPECT_TRUE(check(pods));
 }
 
 TEST(Submission, OnlyOperatorsSubmitJobsOfSlurm) {
@@ -107,7 +113,12 @@ TEST(Submission, InvalidJobIsRefusedWithReason) {
         {[](Submission& job) { job.shape.together = "rack", job.gpus_max = 8, job.elastic = true; },
          ErrorCode::invalid_argument, "elastic: the nodes of a job that says where its gang may lie cannot change"},
         {[](Submission& job) { job.shape.pods = {4, 0}; }, ErrorCode::invalid_argument, "at least 1 GPU"},
-        {[](Submission& job) { job.shape.pods = {4}, job.gpus_max = 5; }, ErrorCode::invalid_argument, "fixed number"},
+        {[](Submission& job) { job.shape.pods = {4}, job.gpus_max = 5; }, ErrorCode::invalid_argument, "go whole"},
+        {[](Submission& job) { job.shape.pods = {4}, job.gpus_min = 2; }, ErrorCode::invalid_argument, "go whole"},
+        {[](Submission& job) { job.shape.pods = {3, 1}, job.gpus_max = 8; }, ErrorCode::invalid_argument,
+         "fixed number"},
+        {[](Submission& job) { job.shape.pods = {4}, job.gpus_max = 257 * 4; }, ErrorCode::invalid_argument,
+         "more than 256 pods"},
         {[](Submission& job) {
              job.shape.pods = {4}, job.packed_rate = 0.5;
              job.gpu_memory_part = 0.5;
