@@ -130,6 +130,16 @@ TEST_P(Elastic, HasWholePodsOnly) {
     EXPECT_EQ(world_.states[0].gpus, 4U) << "the quota has room for 7";
 }
 
+TEST_P(Elastic, PodThatDoesNotFitLeavesItsRoomToOthers) {
+    JobSpec& pods = world_.add(3, tests::work_bytes(3, 1e6));
+    pods.gpus_max = 6;
+    pods.shape.pods = {3, 3};
+    world_.add(4, tests::work_bytes(4, 1e6)).gpus_max = 5;
+    step();
+    EXPECT_EQ(world_.states[0].gpus, 3U);
+    EXPECT_EQ(world_.states[1].gpus, 5U);
+}
+
 // Jobs that the engine resizes, on two nodes.
 class Resizable : public Elastic {
 protected:
@@ -202,18 +212,17 @@ TEST_P(Resizable, TaskThatCannotStayWholeLeavesItsRoomToOthers) {
 
 TEST_P(Resizable, GrowsByWholePods) {
     const auto has_pods = [&](std::uint32_t pod) {
-        world_ = World(2);
+        world_ = World(3);
         JobSpec& spec = add_resizable();
         spec.shape.pods.assign(spec.gpus_max / pod, pod);
-        world_.add(6, tests::work_bytes(6, 1e6));
-        world_.add(7, tests::work_bytes(7, 1e6));
+        for (const std::uint32_t gpus : {6U, 7U, 7U}) world_.add(gpus, tests::work_bytes(gpus, 1e6));
     };
     has_pods(2);
     step();
-    EXPECT_THAT(gpus_by_node(), ElementsAre(std::pair(0U, 2U))) << "the other node has one GPU left";
+    EXPECT_THAT(gpus_by_node(), ElementsAre(std::pair(0U, 2U))) << "the other nodes have one GPU left each";
     has_pods(1);
     step();
-    EXPECT_THAT(gpus_by_node(), ElementsAre(std::pair(0U, 2U), std::pair(1U, 1U)));
+    EXPECT_THAT(gpus_by_node(), ElementsAre(std::pair(0U, 2U), std::pair(1U, 1U), std::pair(2U, 1U)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, Resizable, testing::ValuesIn(policies_that_do_not_size_jobs()),
