@@ -46,6 +46,7 @@ class Kubelet:
     def __init__(self, cluster: PlaceCluster) -> None:
         self._cluster = cluster
         self._running: dict[str, Running] = {}
+        self.lost_nodes: frozenset[str] = frozenset()
         self._stops = threading.Event()
         self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
@@ -61,12 +62,14 @@ class Kubelet:
 
     def _run(self) -> None:
         beat = 0.0
+        told_lost = self.lost_nodes
         while not self._stops.wait(POLL_S):
             try:
-                if time.monotonic() - beat > HEARTBEAT_S:
-                    beat = time.monotonic()
+                lost = self.lost_nodes
+                if time.monotonic() - beat > HEARTBEAT_S or lost != told_lost:
+                    beat, told_lost = time.monotonic(), lost
                     for node in RUN_NODES:
-                        self._beat(node)
+                        self._beat(node, node not in lost)
                 for pod in (self._cluster.api("GET", PODS) or {"items": []})["items"]:
                     if pod["spec"].get("nodeName"):
                         self._sync(pod)
@@ -76,8 +79,9 @@ class Kubelet:
                 self.failure = failure
                 raise
 
-    def _beat(self, node: str) -> None:
-        ready = {"type": "Ready", "status": "True", "reason": "Test", "lastHeartbeatTime": now()}
+    def _beat(self, node: str, is_ready: bool) -> None:
+        status = "True" if is_ready else "Unknown"
+        ready = {"type": "Ready", "status": status, "reason": "Test", "lastHeartbeatTime": now()}
         self._cluster.api(
             "PATCH", f"/api/v1/nodes/{node}/status", {"status": {"conditions": [ready]}},
             "application/strategic-merge-patch+json",
@@ -114,7 +118,10 @@ class Kubelet:
         environment = dict(os.environ)
         for one in container.get("env", []):
             environment[one["name"]] = one.get("value", "")
-            if field := one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath"):
+            field = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+            if field == "spec.nodeName":
+                environment[one["name"]] = pod["spec"]["nodeName"]
+            elif field:
                 key = re.fullmatch(r"metadata\.(annotations|labels)\['(.*)'\]", field)
                 assert key, field
                 environment[one["name"]] = pod["metadata"][key[1]][key[2]]
@@ -170,17 +177,42 @@ class RunCluster(PlaceCluster):
         self.until(lambda: not (self.api("GET", PODS) or {})["items"] and not (self.api("GET", JOBS) or {})["items"])
         assert self.kubelet.failure is None, self.kubelet.failure
 
-    def run(self, directory: pathlib.Path, script: str, options: dict[str, str]) -> str:
+    def refuse_sizes(self, reason: str) -> None:
+        """From now on, no Job that runs gets another size."""
+        policy = json.loads(json.dumps(RIGID).replace("REASON", reason))
+        self.apply(policy, RIGID_BINDING)
+        probe = self.gated_job("probe") | {"apiVersion": "batch/v1", "kind": "Job"}
+        probe["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "test"}]
+        self.submit(probe)
+        patch = json.dumps({"spec": {"parallelism": 2, "completions": 2}})
+        command = ("patch", "job", "probe", "--type=merge", "--dry-run=server", f"--patch={patch}")
+        self.until(lambda: reason in self.try_kubectl(*command).stderr)
+        self.delete_job("probe")
+
+    def allow_sizes(self) -> None:
+        self.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "rigid")
+
+    def run(self, directory: pathlib.Path, script: str, given_options: tuple[str, ...]) -> str:
         """Makes a Job of the options of `larder job submit`, and returns the name of Larder's job."""
+        options: dict[str, str] = {}
+        variables: list[str] = []
+        words = iter(given_options)
+        for option in words:
+            value = "" if option == "--elastic" else next(words)
+            if option == "--env":
+                variables.append(value)
+            else:
+                options[option] = value
         gpus = int(options.pop("--gpus", "1"))
         pods = -(-gpus // NODE_GPUS)
         name = options.pop("--name", "") or f"run-{os.urandom(4).hex()}"
         fields = {"LARDER_KEY": "attempt", "LARDER_NODES": "nodes", "LARDER_NODE_RANK": "rank"}
+        paths = {variable: f"metadata.annotations['larder.io/{field}']" for variable, field in fields.items()}
         environment: list[dict[str, object]] = [
-            {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['larder.io/{field}']"}}}
-            for variable, field in fields.items()
+            {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+            for variable, path in (paths | {"NODE": "spec.nodeName"}).items()
         ]
-        if given := options.pop("--env", ""):
+        for given in variables:
             variable, _, value = given.partition("=")
             environment.append({"name": variable, "value": value})
         metadata: dict[str, dict[str, str]] = {"labels": {}, "annotations": {}}
@@ -188,6 +220,9 @@ class RunCluster(PlaceCluster):
             metadata["labels"]["larder.io/dataset"] = dataset
         if epochs := options.pop("--epochs", ""):
             metadata["annotations"]["larder.io/epochs"] = epochs
+        least, most = (int(options.pop(name, gpus)) * pods // gpus for name in ("--gpus-min", "--gpus-max"))
+        if options.pop("--elastic", None) is not None:
+            metadata["annotations"]["larder.io/elastic"] = f"{least}-{most}"
         grace = max(1, math.ceil(float(options.pop("--grace", "5"))))
         assert not options, options
         key = "export LARDER_JOB_ID=${LARDER_KEY%%.*} LARDER_ATTEMPT=${LARDER_KEY#*.}; LARDER_ATTEMPT=${LARDER_ATTEMPT%%.*}"
@@ -221,3 +256,31 @@ class RunCluster(PlaceCluster):
         }
         self.submit(job)
         return f"kubernetes-default.{name}"
+
+
+# Refuses each other size of a Job that runs. It may get one while it is suspended, and when it is resumed.
+RIGID = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingAdmissionPolicy",
+    "metadata": {"name": "rigid"},
+    "spec": {
+        "matchConstraints": {
+            "resourceRules": [
+                {"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]}
+            ]
+        },
+        "validations": [
+            {
+                "expression": "oldObject.spec.?suspend.orValue(false) || "
+                "object.spec.parallelism == oldObject.spec.parallelism",
+                "message": "REASON",
+            }
+        ],
+    },
+}
+RIGID_BINDING = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingAdmissionPolicyBinding",
+    "metadata": {"name": "rigid"},
+    "spec": {"policyName": "rigid", "validationActions": ["Deny"]},
+}

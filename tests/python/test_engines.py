@@ -99,6 +99,20 @@ class Runs:
 
         self.until(reached, f"the nodes are not {gpus}")
 
+    def hold_resizes(self) -> None:
+        """From now on, no resize comes to its end."""
+        self.steer("hold-resize", "yes")
+
+    def go_on(self) -> None:
+        self.steer("hold-resize", "")
+
+    def refuse_resizes(self, reason: str) -> None:
+        self.steer("refuse-resize", reason)
+
+    def is_resize_told(self, job: int) -> bool:
+        """Whether the agent has a resize of the job under way."""
+        return (self.attempt(job) / "resize").exists()
+
     def larder(self, *arguments: object, status: int = 0) -> str:
         ran = subprocess.run(
             [self.programs / "larder", "--allocator", self.allocator.socket, *map(str, arguments)],
@@ -227,9 +241,10 @@ class KubernetesRuns(Runs):
     def __init__(
         self, programs: pathlib.Path, directory: pathlib.Path, repository: pathlib.Path, cluster: RunCluster
     ) -> None:
-        super().__init__(programs, directory, repository, "kubernetes")
         self.cluster = cluster
+        super().__init__(programs, directory, repository, "kubernetes")
         self.names: dict[int, str] = {}
+        self.undo: dict[str, Callable[[], None]] = {}  # of what steers the cluster
 
     def start(self, *options: str, agent: bool = True) -> Runs:
         first = self.allocator is None
@@ -243,8 +258,7 @@ class KubernetesRuns(Runs):
         return self
 
     def submit(self, *options: object, script: str) -> int:
-        given = dict(zip(map(str, options[::2]), map(str, options[1::2])))
-        name = self.cluster.run(self.directory, script, given)
+        name = self.cluster.run(self.directory, script, tuple(map(str, options)))
         found: list[int] = []
 
         def queued() -> bool:
@@ -256,6 +270,38 @@ class KubernetesRuns(Runs):
         self.names[found[0]] = name.removeprefix("kubernetes-default.")
         return found[0]
 
+    def start_agent(self) -> None:
+        if not self.cluster.controllers["c1"].runs():
+            self.cluster.controllers["c1"].start()
+
+    def kill_agent(self) -> None:
+        if "c1" in self.cluster.controllers:
+            self.cluster.controllers["c1"].kill()
+
+    def nodes(self, **kinds: str) -> None:
+        self.cluster.kubelet.lost_nodes = frozenset(name for name, kind in kinds.items() if kind == "node_lost")
+
+    def hold_resizes(self) -> None:
+        """Tasks that are asked to end stay, and the second pods of Jobs keep their gates."""
+        (self.directory / "linger").touch()
+        self.cluster.hold_second_pods()
+        self.undo["hold"] = self.cluster.release
+
+    def go_on(self) -> None:
+        (self.directory / "linger").unlink()
+        self.undo.pop("hold")()
+
+    def refuse_resizes(self, reason: str) -> None:
+        if not reason:
+            return self.undo.pop("refuse")()
+        self.cluster.refuse_sizes(reason)
+        self.undo["refuse"] = self.cluster.allow_sizes
+        return None
+
+    def is_resize_told(self, job: int) -> bool:
+        wanted, done, _ = (self.cluster.annotation(self.names[job], "larder.io/resize") or "0 0 0").split()
+        return int(wanted) > int(done)
+
     def check_agent(self) -> None:
         assert self.cluster.kubelet.failure is None, self.cluster.kubelet.failure
         assert self.cluster.controllers["c1"].runs(), self.cluster.logs()
@@ -264,7 +310,11 @@ class KubernetesRuns(Runs):
         return "".join(log.read_text() for log in sorted(self.directory.glob(f"{self.names[job]}-*.log")))
 
     def end(self) -> None:
+        (self.directory / "linger").unlink(missing_ok=True)
+        self.nodes()
         try:
+            for undo in self.undo.values():
+                undo()
             if self.allocator is not None:
                 self.cluster.finish()
         finally:
@@ -295,8 +345,7 @@ on_kubernetes = pytest.param("kubernetes", marks=[
 ])  # fmt: skip
 
 
-@pytest.fixture(params=["local", "agent", "slurm", on_kubernetes])
-def engine(
+def runs_for(
     request: pytest.FixtureRequest, larder_bin: pathlib.Path, tmp_path: pathlib.Path, repository: pathlib.Path
 ) -> Iterator[Runs]:
     if request.param == "kubernetes":
@@ -305,6 +354,21 @@ def engine(
         made.end()
         return
     yield from runs_of(request.param, larder_bin, tmp_path, repository)
+
+
+@pytest.fixture(params=["local", "agent", "slurm", on_kubernetes])
+def engine(
+    request: pytest.FixtureRequest, larder_bin: pathlib.Path, tmp_path: pathlib.Path, repository: pathlib.Path
+) -> Iterator[Runs]:
+    yield from runs_for(request, larder_bin, tmp_path, repository)
+
+
+@pytest.fixture(params=["agent", on_kubernetes])
+def resizing(
+    request: pytest.FixtureRequest, larder_bin: pathlib.Path, tmp_path: pathlib.Path, repository: pathlib.Path
+) -> Iterator[Runs]:
+    """The engines that resize jobs."""
+    yield from runs_for(request, larder_bin, tmp_path, repository)
 
 
 @pytest.fixture
@@ -709,14 +773,17 @@ def test_without_an_agent_a_job_waits_for_one(agent: Runs) -> None:
     runs.wait(job, "succeeded")
 
 
-# Each task says where it runs, and goes on until the file `end` is there or it is asked to end.
-ELASTIC = """trap 'touch left-$NODE; exit 0' TERM
+# Each task says where it runs, and goes on until the file `end` is there or it is asked to end. While the file `linger`
+# is there, a task that is asked to end stays.
+ELASTIC = """trap 'touch left-$NODE; while [ -e linger ] && [ ! -e end ]; do sleep 0.01; done; exit 0' TERM
 echo "$LARDER_NODE_RANK $NODE $LARDER_NODES $LARDER_GPUS $MASTER_ADDR $CUDA_VISIBLE_DEVICES" >> began-$LARDER_ATTEMPT
 while [ ! -e end ]; do sleep 0.01; done"""
 
 
 class Elastic:
     """An elastic job that has both nodes, and may have one or two. `second` is a job that wants one of them."""
+
+    grace_s = 60  # longer than a held resize
 
     def __init__(self, runs: Runs) -> None:
         self.runs = runs
@@ -729,7 +796,8 @@ class Elastic:
         self.until_began(2)
 
     def submit(self, script: str = ELASTIC) -> int:
-        return self.runs.submit("--gpus", "4", "--gpus-max", "8", "--elastic", "--grace", "20", script=script)
+        asked = ("--gpus", "4", "--gpus-max", "8", "--elastic", "--grace", self.grace_s)
+        return self.runs.submit(*asked, script=script)
 
     def show(self) -> dict:
         return self.runs.job(self.job)
@@ -763,7 +831,7 @@ class Elastic:
         """Begins a resize that the agent does not carry out."""
         if grows:
             self.shrink()
-        self.hold()
+        self.runs.hold_resizes()
         if grows:
             self.end_second()
         else:
@@ -772,12 +840,6 @@ class Elastic:
 
     def until_resizing(self) -> None:
         self.runs.until(lambda: "resizes_to" in self.show(), "the job is not being resized")
-
-    def hold(self) -> None:
-        self.runs.steer("hold-resize", "yes")
-
-    def go_on(self) -> None:
-        self.runs.steer("hold-resize", "")
 
     def shrink(self) -> None:
         self.submit_second()
@@ -791,7 +853,12 @@ class Elastic:
 
 
 @pytest.fixture
-def elastic(agent: Runs) -> Elastic:
+def elastic(resizing: Runs) -> Elastic:
+    return Elastic(resizing)
+
+
+@pytest.fixture
+def elastic_of_agent(agent: Runs) -> Elastic:
     return Elastic(agent)
 
 
@@ -806,9 +873,10 @@ def test_elastic_job_shrinks_and_grows_in_one_attempt(elastic: Elastic) -> None:
     elastic.wait_for_gpus(8)
     elastic.until_began(3)
     assert elastic.nodes() == [first, other]
-    both = f"{first},{other}"
-    assert sorted(elastic.began()[:2]) == [[rank, node, both, "8", first, "0,1,2,3"] for rank, node in (("0", first), ("1", other))]
-    assert elastic.began()[2] == ["1", other, both, "8", first, "0,1,2,3"]
+    # A pod knows what its template takes from its annotations.
+    told = [f"{first},{other}"] + ([] if runs.engine == "kubernetes" else ["8", first, "0,1,2,3"])
+    assert sorted(elastic.began()[:2]) == [["0", first, *told], ["1", other, *told]]
+    assert elastic.began()[2] == ["1", other, *told]
     assert not (runs.directory / f"left-{first}").exists()
     assert elastic.show()["resizes"] == 2
     assert "larder_queue_resizes_total 2" in runs.allocator.ask("GET", "/metrics").body.decode()
@@ -824,9 +892,10 @@ def test_job_restarts_if_its_agent_does_not_resize(agent: Runs) -> None:
 
 
 def test_job_restarts_if_it_cannot_be_shrunk(elastic: Elastic) -> None:
-    elastic.runs.steer("refuse-resize", "no such machine")
+    elastic.runs.refuse_resizes("no such machine")
     elastic.submit_second()
-    elastic.runs.wait_for_log(elastic.job, "cannot be resized: no such machine: it is stopped, and starts again")
+    said = "" if elastic.runs.engine == "kubernetes" else "cannot be resized: "  # the API server says more
+    elastic.runs.wait_for_log(elastic.job, f"{said}no such machine: it is stopped, and starts again")
     elastic.wait_for_gpus(4)
     elastic.until_began(1, attempt=2)
     elastic.end(attempt=2)
@@ -835,10 +904,10 @@ def test_job_restarts_if_it_cannot_be_shrunk(elastic: Elastic) -> None:
 def test_growth_that_is_refused_is_taken_back_and_tried_again(elastic: Elastic) -> None:
     runs = elastic.runs
     elastic.shrink()
-    runs.steer("refuse-resize", "no such machine")
+    runs.refuse_resizes("no such machine")
     elastic.end_second()
-    runs.wait_for_log(elastic.job, "cannot be resized: no such machine: it goes on with 4 GPUs")
-    runs.steer("refuse-resize", "")
+    runs.wait_for_log(elastic.job, "no such machine: it goes on with 4 GPUs")
+    runs.refuse_resizes("")
     elastic.wait_for_gpus(8)
     elastic.end()
 
@@ -848,7 +917,7 @@ def test_growth_that_is_refused_is_taken_back_and_tried_again(elastic: Elastic) 
 def test_resize_goes_on_after_a_restart(elastic: Elastic, restart: str, grows: bool) -> None:
     runs = elastic.runs
     elastic.begin_resize(grows)
-    runs.until(lambda: (runs.attempt(elastic.job) / "resize").exists(), "the agent was not told")
+    runs.until(lambda: runs.is_resize_told(elastic.job), "the agent was not told")
     if restart != "allocator":
         runs.kill_agent()
     if restart != "agent":
@@ -857,7 +926,7 @@ def test_resize_goes_on_after_a_restart(elastic: Elastic, restart: str, grows: b
         runs.start_agent()
     assert elastic.show()["holds"]["gpus"] == (4 if grows else 8)
     assert grows or not (runs.directory / "second").exists()
-    elastic.go_on()
+    runs.go_on()
     elastic.wait_for_gpus(8 if grows else 4)
     if grows:
         elastic.until_began(3)
@@ -866,26 +935,28 @@ def test_resize_goes_on_after_a_restart(elastic: Elastic, restart: str, grows: b
     elastic.end()
 
 
-def test_agent_that_lost_a_resize_is_told_again(elastic: Elastic) -> None:
+def test_agent_that_lost_a_resize_is_told_again(elastic_of_agent: Elastic) -> None:
+    elastic = elastic_of_agent
     runs = elastic.runs
-    elastic.hold()
+    runs.hold_resizes()
     elastic.submit_second()
-    runs.until(lambda: (runs.attempt(elastic.job) / "resize").exists(), "the agent was not told")
+    runs.until(lambda: runs.is_resize_told(elastic.job), "the agent was not told")
     first = elastic.nodes()[0]
     assert f"resizes to  {first}\n" in runs.larder("job", "show", elastic.job)
     why = runs.larder("job", "why", elastic.job)
     assert f"and is to have 4 GPUs of {first} (0-3) without a restart" in why
     runs.kill_agent()
     (runs.attempt(elastic.job) / "resize").unlink()
-    elastic.go_on()
+    runs.go_on()
     runs.start_agent()
     elastic.wait_for_gpus(4)
     elastic.end()
 
 
-def test_agent_that_no_longer_resizes_lets_the_job_restart(elastic: Elastic) -> None:
+def test_agent_that_no_longer_resizes_lets_the_job_restart(elastic_of_agent: Elastic) -> None:
+    elastic = elastic_of_agent
     runs = elastic.runs
-    elastic.hold()
+    runs.hold_resizes()
     elastic.submit_second()
     elastic.until_resizing()
     runs.kill_agent()
@@ -901,12 +972,12 @@ def test_node_lost_while_a_job_grows_there_does_not_stop_the_job(elastic: Elasti
     elastic.shrink()
     (first,) = elastic.nodes()
     other = {"n1": "n2", "n2": "n1"}[first]
-    elastic.hold()
+    runs.hold_resizes()
     elastic.end_second()
     elastic.until_resizing()
     runs.nodes(**{first: "node_back", other: "node_lost"})
     runs.wait_for_log(elastic.job, f"node {other} was lost before the job began there")
-    elastic.go_on()
+    runs.go_on()
     elastic.wait_for_gpus(4)
     assert elastic.nodes() == [first]
     assert len(elastic.began()) == 2
@@ -918,18 +989,20 @@ def test_node_lost_while_a_job_grows_there_does_not_stop_the_job(elastic: Elasti
 class Lingering(Elastic):
     """Its tasks stay when they are asked to end."""
 
+    grace_s = 20
+
     def submit(self, script: str = ELASTIC) -> int:
         return super().submit(script.replace("exit 0", "while :; do sleep 0.01; done"))
 
 
-def test_node_lost_while_a_task_leaves_it_does_not_stop_the_job(agent: Runs) -> None:
-    elastic = Lingering(agent)
+def test_node_lost_while_a_task_leaves_it_does_not_stop_the_job(resizing: Runs) -> None:
+    elastic = Lingering(resizing)
     first, other = elastic.nodes()
     elastic.submit_second()
-    agent.wait_for(f"left-{other}")
+    resizing.wait_for(f"left-{other}")
     assert "resizes_to" in elastic.show()
-    agent.nodes(**{first: "node_back", other: "node_lost"})
-    agent.wait_for_log(elastic.second, f"node {other} was lost before the job began there")
+    resizing.nodes(**{first: "node_back", other: "node_lost"})
+    resizing.wait_for_log(elastic.second, f"node {other} was lost before the job began there")
     elastic.wait_for_gpus(4)
     assert elastic.nodes() == [first]
     elastic.end()
@@ -941,12 +1014,12 @@ def test_node_removed_while_a_job_grows_there_does_not_stop_the_job(agent: Runs)
     elastic = Elastic(agent)
     elastic.shrink()
     (first,) = elastic.nodes()
-    elastic.hold()
+    agent.hold_resizes()
     elastic.end_second()
     elastic.until_resizing()
     agent.nodes(**{first: "node_back 4"})
     agent.wait_for_gpus(**{first: 4})
-    elastic.go_on()
+    agent.go_on()
     elastic.wait_for_gpus(4)
     agent.nodes(**{first: "node_back 4"}, n3="node_back 4")
     elastic.wait_for_gpus(8)
@@ -959,21 +1032,23 @@ def test_job_cancelled_in_the_midst_of_a_resize_ends_on_all_nodes(elastic: Elast
     runs = elastic.runs
     elastic.begin_resize(grows)
     runs.larder("job", "cancel", elastic.job)
+    if runs.engine == "kubernetes":
+        runs.go_on()  # The gates of other Jobs are held, too.
     runs.wait(elastic.job, "cancelled")
     whole = runs.submit("--gpus", "4" if not grows else "8", script="exit 0")
     runs.wait(whole, "succeeded")
 
 
 def test_job_that_ends_in_the_midst_of_a_resize_has_succeeded(elastic: Elastic) -> None:
-    elastic.hold()
+    elastic.runs.hold_resizes()
     elastic.submit_second()
     elastic.until_resizing()
     elastic.end()
     elastic.runs.wait(elastic.second, "running")
 
 
-def test_task_that_ignores_the_request_to_leave_is_killed_after_its_grace(agent: Runs) -> None:
-    runs = agent.start("--scheduler.policy", "las")
+def test_task_that_ignores_the_request_to_leave_is_killed_after_its_grace(resizing: Runs) -> None:
+    runs = resizing.start("--scheduler.policy", "las")
     job = runs.submit(
         "--gpus", "4", "--gpus-max", "8", "--elastic", "--grace", "0.2",
         script='trap "" TERM; touch "up-$NODE"; while [ ! -e end ]; do sleep 0.01; done',
@@ -1010,7 +1085,7 @@ def test_local_engine_restarts_an_elastic_job(
 # An agent of torchrun on each node, with one worker each. The worker of rank 0 saves its step. When an agent comes or
 # goes, the workers meet again, and go on from the saved step.
 TORCHRUN = """exec /usr/bin/python3 -m torch.distributed.run --redirects=1 --tee=1 --log_dir=logs-$NODE --nnodes=1:2 \
-    --nproc_per_node=1 --monitor_interval=1 --max_restarts=100 --rdzv_backend=c10d --rdzv_id=$LARDER_JOB --rdzv_endpoint=localhost:$PORT \
+    --nproc_per_node=1 --monitor_interval=1 --max_restarts=100 --rdzv_backend=c10d --rdzv_id=${LARDER_JOB:-train} --rdzv_endpoint=localhost:$PORT \
     --rdzv_conf=last_call_timeout=1,is_host=$([ "$LARDER_NODE_RANK" = 0 ] && echo 1 || echo 0) train.py"""
 TRAIN = """
 import os, pathlib, time, torch, torch.distributed
@@ -1035,11 +1110,11 @@ while not ends:
 """
 
 
-def test_torchrun_goes_on_from_its_saved_step_with_fewer_nodes_and_more(agent: Runs) -> None:
+def test_torchrun_goes_on_from_its_saved_step_with_fewer_nodes_and_more(resizing: Runs) -> None:
     has_torch = subprocess.run(["/usr/bin/python3", "-c", "import torch.distributed.run"], capture_output=True)
     if has_torch.returncode != 0:
         pytest.skip("the system's Python has no PyTorch")
-    runs = agent.start("--scheduler.policy", "las")
+    runs = resizing.start("--scheduler.policy", "las")
     (runs.directory / "train.py").write_text(TRAIN)
 
     def worlds() -> list[list[int]]:

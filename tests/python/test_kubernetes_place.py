@@ -322,6 +322,7 @@ def test_users_cannot_write_the_annotations_of_the_controller(cluster: PlaceClus
     alone = "larder-kubernetes alone writes this annotation"
     assert alone in patch("pod", pod["name"], {"attempt": "9.1"})
     assert alone in patch("job", "train", {"ended": "cancelled"})
+    assert alone in patch("job", "train", {"resize": "1 1 1"}) and alone in patch("job", "train", {"size": "9"})
     assert alone in patch("job", "train", {"attempt": pod["annotations"]["larder.io/attempt"], "plan": "n1=8"})
     assert "needs its annotations" in patch("pod", pod["name"], {"attempt": None})
     forged = cluster.gated_job("forged")
@@ -400,6 +401,53 @@ def test_queue_that_was_lost_is_made_again(cluster: PlaceCluster) -> None:
     assert not before & {pod["metadata"]["uid"] for pod in cluster.pods("train")}
 
 
+def test_elastic_job_changes_its_size_while_it_runs(cluster: PlaceCluster) -> None:
+    def uids(pods: int) -> list[str]:
+        """Of the running pods, by index, once there are so many."""
+        cluster.until(lambda: cluster.state("train") == "running" and len(cluster.places("train")) == pods)
+        cluster.until(lambda: "resizes_to" not in cluster.queue_job("train"))
+        assert cluster.places("train") == cluster.decided("train")
+        spec = cluster.job("train")["spec"]
+        assert (spec["parallelism"], spec["completions"]) == (pods, pods)
+        found = sorted(cluster.pods("train"), key=lambda pod: int(pod["metadata"]["annotations"]["larder.io/rank"]))
+        return [pod["metadata"]["uid"] for pod in found]
+
+    cluster.restart_allocator("--scheduler.policy", "las")
+    try:
+        cluster.submit(cluster.gated_job("train", **{"larder.io/elastic": "1-3"}))
+        before = uids(3)
+        cluster.submit(cluster.gated_job("other", pods=2))
+        cluster.until(lambda: cluster.state("other") == "running")
+        assert uids(1) == before[:1]
+        cluster.controllers["c1"].kill()
+        cluster.controllers["c1"].start()
+        cluster.delete_job("other")
+        again = uids(3)
+        assert again[0] == before[0] and not set(before[1:]) & set(again)
+        assert cluster.queue_job("train")["attempt"] == 1
+        # Somebody else ends it. It is submitted again as it was made.
+        cluster.patch(f"{JOBS}/train", {"spec": {"suspend": True}})
+        cluster.until(lambda: cluster.state("train") == "cancelled")
+        cluster.patch(f"{JOBS}/train", {"spec": {"suspend": False}})
+        assert not set(uids(3)) & set(again)
+        assert cluster.queue_job("train")["gpus"] == GPUS
+        # The Job starts again with fewer pods.
+        cluster.submit(cluster.gated_job("other", pods=2))
+        cluster.until(lambda: cluster.state("other") == "running")
+        cluster.delete_pod(cluster.pods("train")[0]["metadata"]["name"])
+        cluster.until(lambda: cluster.queue_job("train")["attempt"] == 2)
+        uids(1)
+    finally:
+        cluster.restart_allocator()
+
+
+def test_job_that_cannot_be_elastic_says_why(cluster: PlaceCluster) -> None:
+    cluster.submit(cluster.gated_job("mistaken", **{"larder.io/elastic": "many"}))
+    cluster.until(lambda: "must be a range of pods" in cluster.annotation("mistaken", "larder.io/refused"))
+    cluster.until(lambda: "must be a range of pods" in cluster.kubectl("events", "--for", "job/mistaken"))
+    assert cluster.state("mistaken") == ""
+
+
 def test_job_that_goes_while_the_controller_is_away_is_cancelled(cluster: PlaceCluster) -> None:
     for name in ("goes", "ends"):
         cluster.submit(cluster.gated_job(name, runs_for="3s" if name == "ends" else ""))
@@ -431,7 +479,7 @@ def test_page_works_as_written(
     headings = {line: number for number, line in enumerate(text.read_text().splitlines(), 1) if line.startswith("## ")}
     first, last = headings["## Larder decides"], headings["## Remote bandwidth"]
     commands = [command.text for command in page.commands(text) if first < command.line < last]
-    assert [command.split()[0] for command in commands] == ["cat", "helm", "kubectl", "kubectl", "kubectl"]
+    assert [command.split()[0] for command in commands] == ["cat", "helm"] + ["kubectl"] * 5
     (tmp_path / "bin").mkdir()
     for name in ("kubectl", "helm"):
         (tmp_path / "bin" / name).symlink_to(cluster.server.values[name])

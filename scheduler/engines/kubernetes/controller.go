@@ -86,7 +86,9 @@ func runController(ctx context.Context, flags *flag.FlagSet, arguments []string)
 	follower := follow.NewFollower(api)
 	isPlaced := func(string) bool { return false }
 	if *places {
-		options := place.Options{Name: *agent, GPUResources: resources, Interval: *interval}
+		options := place.Options{
+			Name: *agent, GPUResources: resources, Interval: *interval, Events: manager.GetEventRecorder("larder-kubernetes"),
+		}
 		placing := place.NewAgent(api, manager.GetClient(), manager.GetCache(), options)
 		if err := manager.Add(placing); err != nil {
 			return fmt.Errorf("set up the agent: %w", err)

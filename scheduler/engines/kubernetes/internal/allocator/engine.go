@@ -23,8 +23,10 @@ type EngineEvent struct {
 	WasStopping bool              `json:"was_stopping,omitempty"`
 	StoppedBy   string            `json:"stopped_by,omitempty"`
 	ForGood     bool              `json:"for_good,omitempty"`
-	Message     string            `json:"message,omitempty"`
-	AtUnixS     float64           `json:"at_unix_s,omitempty"`
+	// Resize is the number of a resize: see docs/engines.md.
+	Resize  int64   `json:"resize,omitempty"`
+	Message string  `json:"message,omitempty"`
+	AtUnixS float64 `json:"at_unix_s,omitempty"`
 }
 
 // EngineTask is the part of an attempt on one node.
@@ -33,13 +35,14 @@ type EngineTask struct {
 	GPUs []int64 `json:"gpus"`
 }
 
-// EngineAction starts or stops an attempt.
+// EngineAction starts, stops or resizes an attempt.
 type EngineAction struct {
 	Number     int64             `json:"number"`
 	Do         string            `json:"do"`
 	Queue      string            `json:"queue"`
 	Job        int64             `json:"job"`
 	Attempt    int64             `json:"attempt"`
+	Resize     int64             `json:"resize"`
 	Parameters map[string]string `json:"parameters"`
 	Tasks      []EngineTask      `json:"tasks"`
 }
@@ -47,6 +50,7 @@ type EngineAction struct {
 // EngineState is all that an agent has.
 type EngineState struct {
 	Agent    string        `json:"agent"`
+	Resizes  bool          `json:"resizes"`
 	Nodes    []EngineEvent `json:"nodes"`
 	Attempts []EngineEvent `json:"attempts"`
 }
@@ -58,6 +62,9 @@ type Submission struct {
 	Directory        string            `json:"directory"`
 	Tenant           string            `json:"tenant,omitempty"`
 	GPUs             int64             `json:"gpus"`
+	GPUsMin          int64             `json:"gpus_min,omitempty"`
+	GPUsMax          int64             `json:"gpus_max,omitempty"`
+	Elastic          bool              `json:"elastic,omitempty"`
 	Pods             []int64           `json:"pods"`
 	Dataset          string            `json:"dataset,omitempty"`
 	Epochs           float64           `json:"epochs,omitempty"`

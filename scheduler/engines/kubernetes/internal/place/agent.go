@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -51,6 +53,8 @@ type Options struct {
 	GPUResources []string
 	// How often the allocator's queue is compared with the gangs.
 	Interval time.Duration
+	// For people who look at a Job that the allocator does not take. Nil: no events are written.
+	Events events.EventRecorder
 }
 
 // Agent is the allocator's agent for a cluster. Only the leader of several runs.
@@ -80,9 +84,11 @@ func NewAgent(api API, to client.Client, informers cache.Cache, options Options)
 	from := newStore(options.GPUResources)
 	writer := &cluster{client: to}
 	log := slog.Default().With("controller", "place")
+	mirror := newMirror(api, writer, from, log, time.Now())
+	mirror.events = options.Events
 	return &Agent{
 		api: api, options: options, store: from, cluster: writer, informer: informers, log: log,
-		mirror:   newMirror(api, writer, from, log, time.Now()),
+		mirror:   mirror,
 		attempts: make(map[GangID]*Attempt), next: make(map[GangID]allocator.EngineAction), byKey: make(map[Key]GangID),
 	}
 }
@@ -177,7 +183,8 @@ func (a *Agent) attach(ctx context.Context) error {
 	a.nodes = states
 	a.told = make(map[string]toldNode)
 	state := allocator.EngineState{
-		Agent: a.options.Name, Nodes: []allocator.EngineEvent{}, Attempts: []allocator.EngineEvent{},
+		Agent: a.options.Name, Resizes: true,
+		Nodes: []allocator.EngineEvent{}, Attempts: []allocator.EngineEvent{},
 	}
 	for _, name := range slices.Sorted(maps.Keys(withGPUs)) {
 		a.told[name] = toldNode{states.state(name), withGPUs[name]}
@@ -257,7 +264,13 @@ func nodeEvent(name string, node toldNode) allocator.EngineEvent {
 // noteTold notes that an event is on record.
 func (a *Agent) noteTold(id GangID, event allocator.EngineEvent) {
 	attempt := a.attempts[id]
-	if attempt == nil || !attempt.Told(event) {
+	if attempt == nil {
+		return
+	}
+	if !attempt.Told(event) {
+		if event.Kind == "resize_refused" {
+			a.store.again(id)
+		}
 		return
 	}
 	delete(a.attempts, id)
@@ -392,10 +405,17 @@ func (a *Agent) take(actions []allocator.EngineAction) []allocator.EngineEvent {
 					delete(a.next, waiting)
 				}
 			}
+			if action.Do == "resize" {
+				continue
+			}
 			code := int64(0)
 			ended := key.event("ended")
 			ended.ExitCode, ended.WasStopping = &code, true
 			events = append(events, ended)
+			continue
+		}
+		if action.Do == "resize" {
+			a.takeResize(id, action)
 			continue
 		}
 		if attempt := a.attempts[id]; attempt.Undo == nil || attempt.Undo.Reason != Stopped {
@@ -431,14 +451,26 @@ func (a *Agent) takeStart(key Key, action allocator.EngineAction) []allocator.En
 	return a.begin(id, action)
 }
 
+// takeResize notes that an attempt is to have other pods. An action may come twice.
+func (a *Agent) takeResize(id GangID, action allocator.EngineAction) {
+	attempt := a.attempts[id]
+	if attempt.Undo != nil || action.Resize <= attempt.resize.Wanted {
+		return
+	}
+	gang := a.store.get(id)
+	plan, err := gang.planFor(action.Tasks)
+	if err != nil {
+		attempt.refused = &refusedResize{action.Resize, err.Error()}
+	} else {
+		attempt.takeResize(action.Resize, plan, gang)
+	}
+	a.store.again(id)
+}
+
 // begin makes an attempt of an action.
 func (a *Agent) begin(id GangID, action allocator.EngineAction) []allocator.EngineEvent {
 	key := keyOf(action)
-	sizes, err := a.store.get(id).sizes()
-	var plan []Slot
-	if err == nil {
-		plan, err = planOf(action.Tasks, sizes)
-	}
+	plan, err := a.store.get(id).planFor(action.Tasks)
 	if err != nil {
 		return []allocator.EngineEvent{key.rejection(shortened(err.Error()))}
 	}
@@ -454,6 +486,7 @@ type work struct {
 	attempt  *Attempt
 	decision Decision
 	err      error
+	failed   StepKind // which has led to err
 }
 
 // look decides on all gangs that have changed, carries that out, and reports it. It returns the gangs to look at again
@@ -488,6 +521,9 @@ func (a *Agent) look(ctx context.Context, more []GangID, events []allocator.Engi
 		if one.err != nil {
 			a.log.Warn("cannot carry out a decision", "gang", one.id.String(), "error", one.err)
 			failed = append(failed, one.id)
+			if one.failed == ScaleJob && (apierrors.IsInvalid(one.err) || apierrors.IsForbidden(one.err)) {
+				one.attempt.refuseScale(one.err.Error())
+			}
 		}
 		if one.decision.Event != nil {
 			one.decision.Event.AtUnixS = now()
@@ -526,6 +562,7 @@ func (a *Agent) carryOut(ctx context.Context, works []*work) {
 			defer func() { <-slots }()
 			for _, step := range one.decision.Steps {
 				if one.err = a.cluster.carryOut(ctx, step, one.attempt); one.err != nil {
+					one.failed = step.Kind
 					return
 				}
 				if step.Kind == PlacePod {

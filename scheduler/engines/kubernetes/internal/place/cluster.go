@@ -38,12 +38,9 @@ func (c *cluster) carryOut(ctx context.Context, step Step, attempt *Attempt) err
 			"spec":     object{"suspend": true},
 		})
 	case ResumeJob:
-		annotations := object{
-			suspendedAnnotation: nil, attemptAnnotation: attempt.Key.String(), planAnnotation: formatPlan(attempt.Plan),
-		}
-		err = c.patchJob(ctx, step.Job, object{
-			"metadata": object{"annotations": annotations}, "spec": object{"suspend": false},
-		})
+		err = c.patchJob(ctx, step.Job, resumePatch(step, attempt))
+	case ScaleJob:
+		err = c.patchJob(ctx, step.Job, scalePatch(step, attempt))
 	case ForgetSuspend:
 		err = c.annotateJob(ctx, step.Job, suspendedAnnotation, "")
 	}
@@ -51,6 +48,33 @@ func (c *cluster) carryOut(ctx context.Context, step Step, attempt *Attempt) err
 		return nil // It is gone: the watch tells.
 	}
 	return err
+}
+
+func resumePatch(step Step, attempt *Attempt) object {
+	annotations := object{
+		suspendedAnnotation: nil, attemptAnnotation: attempt.Key.String(), planAnnotation: formatPlan(attempt.Plan),
+		resizeAnnotation: nil,
+	}
+	spec := object{"suspend": false}
+	if step.Size > 0 {
+		annotations[sizeAnnotation] = strconv.Itoa(step.Job.Size)
+		spec["parallelism"], spec["completions"] = step.Size, step.Size
+	}
+	return object{"metadata": object{"annotations": annotations}, "spec": spec}
+}
+
+func scalePatch(step Step, attempt *Attempt) object {
+	annotations := object{
+		attemptAnnotation: attempt.Key.String(), planAnnotation: formatPlan(attempt.Plan[:step.Size]),
+		resizeAnnotation: nil, sizeAnnotation: strconv.Itoa(step.Job.Size),
+	}
+	if step.Resize != (Resize{}) {
+		annotations[resizeAnnotation] = step.Resize.String()
+	}
+	return object{
+		"metadata": object{"annotations": annotations},
+		"spec":     object{"parallelism": step.Size, "completions": step.Size},
+	}
 }
 
 func placePatch(step Step, attempt *Attempt) object {

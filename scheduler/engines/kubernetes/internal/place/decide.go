@@ -43,11 +43,20 @@ type Attempt struct {
 	ended []bool
 	// The last event, except its time.
 	told allocator.EngineEvent
+	// What follows is of an elastic gang: resize.go.
+	resize  Resize
+	leaving map[types.UID]int // by pod that was given up and is still there: its rank
+	refused *refusedResize
+	// The number of the last resize that the allocator knows to be carried out.
+	toldDone int64
 }
 
 // NewAttempt returns an attempt that has no pods yet.
 func NewAttempt(key Key, plan []Slot) *Attempt {
-	return &Attempt{Key: key, Plan: plan, pods: make([]types.UID, len(plan)), ended: make([]bool, len(plan))}
+	return &Attempt{
+		Key: key, Plan: plan, pods: make([]types.UID, len(plan)), ended: make([]bool, len(plan)),
+		resize: Resize{Pods: len(plan)}, leaving: make(map[types.UID]int),
+	}
 }
 
 // StepKind says what a Step does.
@@ -59,6 +68,7 @@ const (
 	DeletePod                     // Deletes the pod.
 	SuspendJob                    // Suspends the Job, which deletes its pods, and notes why.
 	ResumeJob                     // Lets the Job make its pods anew, for the attempt.
+	ScaleJob                      // Gives the Job so many pods, and notes the attempt's plan and resizes.
 	ForgetSuspend                 // Removes the note why the Job was suspended.
 )
 
@@ -68,6 +78,9 @@ type Step struct {
 	Pod  *Pod
 	Rank int
 	Job  *Job
+	// What an elastic Job gets: its pods, and the note of its resizes. 0: the Job keeps its size.
+	Size   int
+	Resize Resize
 }
 
 // Decision is what follows from a state.
@@ -109,9 +122,14 @@ func decide(gang *Gang, attempt *Attempt, nodes Nodes) Decision {
 	if ended, failed := gang.hasEnded(); ended {
 		code := int64(0)
 		for _, pod := range gang.Pods {
-			code = max(code, pod.ExitCode)
+			if !attempt.hasLeft(pod) {
+				code = max(code, pod.ExitCode)
+			}
 		}
+		attempt.noteLeaving(gang, nodes)
 		switch {
+		case len(attempt.leaving) > 0:
+			return decision // They still have GPUs.
 		case !failed:
 			code = 0
 		case code == 0 && gang.isSeenLate():
@@ -123,9 +141,11 @@ func decide(gang *Gang, attempt *Attempt, nodes Nodes) Decision {
 		decision.Event = attempt.event(allocator.EngineEvent{Kind: "ended", ExitCode: &code, WasStopping: stopping})
 		return decision
 	}
+	attempt.noteLeaving(gang, nodes)
 	byRank, broken := attempt.look(gang)
 	if attempt.Undo == nil {
 		attempt.noteBegun(gang, byRank)
+		attempt.noteResized(gang, byRank)
 		attempt.Undo = attempt.findUndo(gang, byRank, broken, nodes)
 	}
 	if attempt.Undo != nil {
@@ -136,13 +156,16 @@ func decide(gang *Gang, attempt *Attempt, nodes Nodes) Decision {
 	}
 	for _, job := range gang.Jobs {
 		if job.Suspended && job.ByUs != nil {
-			decision.Steps = append(decision.Steps, Step{Kind: ResumeJob, Job: job})
+			decision.Steps = append(decision.Steps, attempt.resume(gang, job))
 		}
+	}
+	if len(decision.Steps) == 0 {
+		decision.Steps = attempt.scale(gang)
 	}
 	if len(decision.Steps) == 0 {
 		decision.Steps = attempt.fill(gang, byRank, nodes)
 	}
-	decision.Event = attempt.progress(byRank)
+	decision.Event = attempt.progress(gang, byRank)
 	return decision
 }
 
@@ -153,9 +176,10 @@ func (a *Attempt) look(gang *Gang) (byRank []*Pod, broken bool) {
 	known := make(map[types.UID]*Pod, len(gang.Pods))
 	isFinishing := slices.ContainsFunc(gang.Jobs, func(job *Job) bool { return job.Finishing })
 	for _, pod := range gang.Pods {
-		isFinishing = isFinishing || (pod.Attempt == a.Key && pod.HasOwner && pod.Phase == corev1.PodFailed)
+		isOurs := pod.Attempt == a.Key && pod.Rank >= 0 && pod.Rank < len(a.Plan) && !a.hasLeft(pod)
+		isFinishing = isFinishing || (isOurs && pod.HasOwner && pod.Phase == corev1.PodFailed)
 		known[pod.UID] = pod
-		switch isOurs := pod.Attempt == a.Key && pod.Rank >= 0 && pod.Rank < len(a.Plan); {
+		switch {
 		case !isOurs:
 		case pod.hasEnded():
 			a.ended[pod.Rank] = true
@@ -168,8 +192,10 @@ func (a *Attempt) look(gang *Gang) (byRank []*Pod, broken bool) {
 			continue
 		}
 		pod := known[uid]
+		// A pod of a growth that somebody deletes is made again, as are those of a Job that finishes.
+		mayGo := isFinishing || rank >= a.resize.Pods
 		switch {
-		case pod == nil && isFinishing:
+		case pod == nil && mayGo:
 			a.pods[rank] = ""
 		case pod == nil:
 			broken = true
@@ -177,7 +203,7 @@ func (a *Attempt) look(gang *Gang) (byRank []*Pod, broken bool) {
 			a.pods[rank] = ""
 		default:
 			byRank[rank] = pod
-			broken = broken || (pod.Deleting && !isFinishing)
+			broken = broken || (pod.Deleting && !mayGo)
 		}
 	}
 	return byRank, broken
@@ -225,7 +251,8 @@ func (a *Attempt) findBadNode(gang *Gang, byRank []*Pod, nodes Nodes) *Undo {
 	if a.Begun {
 		lost = Lost
 	}
-	for rank, slot := range a.Plan {
+	// The allocator takes a growth back if its node is lost.
+	for rank, slot := range a.Plan[:a.resize.Pods] {
 		hasPod := a.pods[rank] != ""
 		isNeeded := hasPod || (!a.Begun && !a.ended[rank])
 		isBound := byRank[rank] != nil && byRank[rank].Node != ""
@@ -238,8 +265,9 @@ func (a *Attempt) findBadNode(gang *Gang, byRank []*Pod, nodes Nodes) *Undo {
 	}
 	_, left := a.assign(gang, byRank, nodes)
 	for _, pod := range left {
-		for rank, slot := range a.Plan {
-			if byRank[rank] == nil && slot.GPUs == pod.Work.GPUs && nodes.state(slot.Node) == NodeLost {
+		for rank, slot := range a.Plan[:a.resize.Pods] {
+			fits := slot.GPUs == pod.Work.GPUs && (gang.elastic() == nil || rank == pod.Index)
+			if byRank[rank] == nil && fits && nodes.state(slot.Node) == NodeLost {
 				return &Undo{lost, "node " + slot.Node + " is lost"}
 			}
 		}
@@ -265,7 +293,8 @@ func (a *Attempt) end(gang *Gang, byRank []*Pod, nodes Nodes) Decision {
 		decision.Steps = append(decision.Steps, Step{Kind: SuspendJob, Job: job})
 	}
 	for _, pod := range gang.Pods {
-		isOurs := pod.Attempt == a.Key || slices.Contains(a.pods, pod.UID)
+		_, leaves := a.leaving[pod.UID]
+		isOurs := pod.Attempt == a.Key || leaves || slices.Contains(a.pods, pod.UID)
 		if !isOurs || pod.hasEnded() {
 			continue
 		}
@@ -315,11 +344,12 @@ func (a *Attempt) assign(gang *Gang, byRank []*Pod, nodes Nodes) (steps []Step, 
 		}
 	}
 	var free []int
-	for rank, pod := range byRank {
+	for rank, pod := range byRank[:a.size()] {
 		if pod == nil && nodes.state(a.Plan[rank].Node) == NodeBack {
 			free = append(free, rank)
 		}
 	}
+	isElastic := gang.elastic() != nil
 	place := func(pod *Pod, at int) {
 		steps = append(steps, Step{Kind: PlacePod, Pod: pod, Rank: free[at]})
 		free = slices.Delete(free, at, at+1)
@@ -328,11 +358,14 @@ func (a *Attempt) assign(gang *Gang, byRank []*Pod, nodes Nodes) (steps []Step, 
 	var others []*Pod
 	for _, pod := range gated {
 		at := slices.Index(free, pod.Index)
-		if at < 0 || a.Plan[pod.Index].GPUs != pod.Work.GPUs {
+		switch {
+		case at >= 0 && a.Plan[pod.Index].GPUs == pod.Work.GPUs:
+			place(pod, at)
+		case isElastic: // A Job that shrinks loses its highest indexes, so these must be the last ranks.
+			left = append(left, pod)
+		default:
 			others = append(others, pod)
-			continue
 		}
-		place(pod, at)
 	}
 	for _, pod := range others {
 		at := slices.IndexFunc(free, func(rank int) bool { return a.Plan[rank].GPUs == pod.Work.GPUs })
@@ -359,9 +392,12 @@ func (a *Attempt) noteBegun(gang *Gang, byRank []*Pod) {
 }
 
 // progress returns the event that the gang waits or runs; nil: that was told.
-func (a *Attempt) progress(byRank []*Pod) *allocator.EngineEvent {
+func (a *Attempt) progress(gang *Gang, byRank []*Pod) *allocator.EngineEvent {
+	if a.refused != nil {
+		return a.event(allocator.EngineEvent{Kind: "resize_refused", Resize: a.refused.number, Message: a.refused.reason})
+	}
 	if a.Begun {
-		return a.event(allocator.EngineEvent{Kind: "started"})
+		return a.started(gang)
 	}
 	waitsFor := ""
 	for _, pod := range byRank {
@@ -379,7 +415,7 @@ func (a *Attempt) progress(byRank []*Pod) *allocator.EngineEvent {
 func (a *Attempt) event(event allocator.EngineEvent) *allocator.EngineEvent {
 	event.Queue, event.Job, event.Attempt = a.Key.Queue, a.Key.Job, a.Key.Attempt
 	event.Message = shortened(event.Message)
-	same := event.Kind == a.told.Kind && event.Message == a.told.Message
+	same := event.Kind == a.told.Kind && event.Message == a.told.Message && event.Resize == a.told.Resize
 	if same {
 		return nil
 	}
@@ -389,10 +425,18 @@ func (a *Attempt) event(event allocator.EngineEvent) *allocator.EngineEvent {
 // Told notes that the allocator has an event on record. It returns true if the attempt has ended with that.
 func (a *Attempt) Told(event allocator.EngineEvent) bool {
 	a.told = event
+	switch event.Kind {
+	case "started", "resized":
+		a.toldDone = event.Resize
+	case "resize_refused":
+		a.refused = nil
+	}
 	return isEnd(event.Kind)
 }
 
-func isEnd(kind string) bool { return kind != "started" && kind != "pending" }
+func isEnd(kind string) bool {
+	return !slices.Contains([]string{"pending", "started", "resized", "resize_refused"}, kind)
+}
 
 // LastEvent returns the attempt's last event, for a session that begins.
 func (a *Attempt) LastEvent(gang *Gang, nodes Nodes) allocator.EngineEvent {
@@ -400,11 +444,11 @@ func (a *Attempt) LastEvent(gang *Gang, nodes Nodes) allocator.EngineEvent {
 	if decision := Decide(gang, a, nodes); decision.Event != nil {
 		return *decision.Event
 	}
-	kind := "pending"
+	event := a.Key.event("pending")
 	if a.Begun {
-		kind = "started"
+		event.Kind, event.Resize = "started", a.done(gang)
 	}
-	return a.Key.event(kind)
+	return event
 }
 
 // Restore finds the last attempt of a job of the queue that the gang's Jobs and pods belong to; nil: none.
@@ -417,19 +461,21 @@ func Restore(gang *Gang, queue string, of int64) *Attempt {
 			last, plan = key, itsPlan
 		}
 	}
+	for _, pod := range gang.Pods {
+		take(pod.Attempt, pod.Plan)
+	}
+	// Pods keep the plan with which they were placed, and the Job has the last one.
 	for _, job := range gang.Jobs {
 		take(job.Attempt, job.Plan)
 		if job.ByUs != nil && job.ByUs.Key.Queue == queue && job.ByUs.Key.Job == of {
 			suspension = job.ByUs
 		}
 	}
-	for _, pod := range gang.Pods {
-		take(pod.Attempt, pod.Plan)
-	}
 	if last.Attempt == 0 {
 		return nil
 	}
 	attempt := NewAttempt(last, plan)
+	attempt.restoreResize(gang)
 	if suspension != nil && suspension.Key == last {
 		attempt.Undo = &Undo{suspension.Reason, suspension.Message}
 	}

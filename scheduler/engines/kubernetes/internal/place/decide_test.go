@@ -69,6 +69,11 @@ func text(decision Decision) string {
 			words = append(words, "suspend "+step.Job.Name)
 		case ResumeJob:
 			words = append(words, "resume "+step.Job.Name)
+			if step.Size > 0 {
+				words = append(words, fmt.Sprint(step.Size))
+			}
+		case ScaleJob:
+			words = append(words, fmt.Sprintf("scale %s %d", step.Job.Name, step.Size))
 		case ForgetSuspend:
 			words = append(words, "forget "+step.Job.Name)
 		}

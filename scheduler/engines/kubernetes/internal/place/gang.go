@@ -2,6 +2,7 @@ package place
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -125,19 +126,62 @@ func (g *Gang) needs(planned int) int {
 	return min(planned, pods)
 }
 
+// elastic returns the Job of an elastic gang; nil: the gang's size is fixed.
+func (g *Gang) elastic() *Job {
+	if len(g.Jobs) == 1 && g.Jobs[0].Work.Elastic != (Elastic{}) {
+		return g.Jobs[0]
+	}
+	return nil
+}
+
+// checkElastic returns why the gang cannot be elastic, if it asks for that.
+func (g *Gang) checkElastic() error {
+	for _, pod := range g.Pods {
+		if isAlone := !pod.HasOwner && !pod.hasEnded(); isAlone && pod.Work.Elastic != (Elastic{}) {
+			return fmt.Errorf("%s is for Jobs, and pod %s has none", elasticAnnotation, pod.Name)
+		}
+	}
+	for _, job := range g.Jobs {
+		isAlone := len(g.Jobs) == 1 && !slices.ContainsFunc(g.Pods, func(pod *Pod) bool { return !pod.HasOwner })
+		elastic := job.Work.Elastic
+		switch {
+		case elastic == Elastic{}:
+		case !isAlone || job.Work.GangSize > 0:
+			return fmt.Errorf("%s is for a Job that is a gang of its own, without %s", elasticAnnotation, gangSizeAnnotation)
+		case !job.HasIndexes:
+			return fmt.Errorf("%s is for a Job with completionMode Indexed, and as many completions as parallelism",
+				elasticAnnotation)
+		case job.Size < elastic.Least || job.Size > elastic.Most:
+			return fmt.Errorf("the Job has %d pods, and %s is %d-%d", job.Size, elasticAnnotation, elastic.Least, elastic.Most)
+		case job.KueueQueue != "":
+			return fmt.Errorf("%s is not for Jobs in a queue of Kueue, which stops a Job whose size changes", elasticAnnotation)
+		}
+	}
+	return nil
+}
+
 // sizes returns the GPUs of each pod of the gang, the most first. An error says why the gang is not whole or cannot be
 // placed.
 func (g *Gang) sizes() ([]int64, error) {
+	if err := g.checkElastic(); err != nil {
+		return nil, err
+	}
 	var sizes []int64
 	wanted := 0
+	wrong := ""
 	add := func(work Work, pods int) {
 		wanted = max(wanted, work.GangSize)
+		wrong = cmp.Or(wrong, work.Wrong)
 		for range pods {
 			sizes = append(sizes, work.GPUs)
 		}
 	}
 	for _, job := range g.Jobs {
-		add(job.Work, job.Pods)
+		if job == g.elastic() {
+			add(job.Work, job.Size)
+		} else {
+			add(job.Work, job.Pods)
+		}
 	}
 	for _, pod := range g.Pods {
 		if !pod.HasOwner && !pod.hasEnded() && !pod.Deleting {
@@ -147,6 +191,8 @@ func (g *Gang) sizes() ([]int64, error) {
 	isOneJob := len(g.Jobs) == 1 && g.Jobs[0].Name == g.ID.Name
 	isOnePod := len(g.Pods) == 1 && g.Pods[0].Name == g.ID.Name
 	switch {
+	case wrong != "":
+		return nil, errors.New(wrong)
 	case wanted == 0 && !isOneJob && !isOnePod:
 		return nil, fmt.Errorf("the annotation %s is missing: it says how many pods are one gang", gangSizeAnnotation)
 	case wanted > len(sizes):
@@ -202,7 +248,7 @@ func (g *Gang) submission(tenant string) (allocator.Submission, error) {
 	for _, size := range sizes {
 		gpus += size
 	}
-	return allocator.Submission{
+	made := allocator.Submission{
 		Name: g.ID.jobName(), Command: []string{"kubernetes"}, Directory: "/", Tenant: tenant, GPUs: gpus, Pods: sizes,
 		Dataset: work.Dataset, Epochs: work.Epochs, IdealRate: work.IdealRate, GraceS: float64(work.GraceS), Opportunistic: work.Opportunistic,
 		// Pods without a Job would not come back.
@@ -210,5 +256,34 @@ func (g *Gang) submission(tenant string) (allocator.Submission, error) {
 		EngineParameters: map[string]string{
 			namespaceParameter: g.ID.Namespace, nameParameter: g.ID.Name, uidParameter: g.uid(),
 		},
-	}, nil
+	}
+	if g.elastic() != nil {
+		made.Elastic = true
+		made.GPUsMin, made.GPUsMax = int64(work.Elastic.Least)*work.GPUs, int64(work.Elastic.Most)*work.GPUs
+	}
+	return made, nil
+}
+
+// planFor divides what the allocator has decided among the gang's pods.
+func (g *Gang) planFor(tasks []allocator.EngineTask) ([]Slot, error) {
+	job := g.elastic()
+	if job == nil {
+		sizes, err := g.sizes()
+		if err != nil {
+			return nil, err
+		}
+		return planOf(tasks, sizes)
+	}
+	if job.Work.GPUs < 1 {
+		return nil, errNoPlan
+	}
+	var gpus int64
+	for _, task := range tasks {
+		gpus += int64(len(task.GPUs))
+	}
+	pods, elastic := int(gpus/job.Work.GPUs), job.Work.Elastic
+	if pods < elastic.Least || pods > elastic.Most {
+		return nil, fmt.Errorf("the Job may have %d to %d pods, and not %d", elastic.Least, elastic.Most, pods)
+	}
+	return planOf(tasks, slices.Repeat([]int64{job.Work.GPUs}, pods))
 }

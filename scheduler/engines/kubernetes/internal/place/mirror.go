@@ -8,6 +8,11 @@ import (
 	"net/http"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+
 	"larder.io/larder/scheduler/engines/kubernetes/internal/allocator"
 	"larder.io/larder/scheduler/engines/kubernetes/internal/wire"
 )
@@ -48,17 +53,20 @@ type mirror struct {
 	cluster *cluster
 	store   *store
 	log     *slog.Logger
+	events  events.EventRecorder // nil: none are written
 	known   map[GangID]mirrored
 	// The identity of the allocator's queue, as it was last listed.
 	identity string
 	refused  map[GangID]refusal
+	// The last job of a gang that this mirror has cancelled, because the gang was gone or suspended.
+	cancelled map[GangID]int64
 	// Gangs that are older may have had a job that has ended.
 	since time.Time
 }
 
 func newMirror(queue Queue, to *cluster, from *store, log *slog.Logger, now time.Time) *mirror {
 	return &mirror{queue: queue, cluster: to, store: from, log: log, known: make(map[GangID]mirrored),
-		refused: make(map[GangID]refusal), since: now}
+		refused: make(map[GangID]refusal), cancelled: make(map[GangID]int64), since: now}
 }
 
 // refresh asks for the queue. It returns the gangs to look at: those that have a job, or had one.
@@ -111,6 +119,7 @@ func (m *mirror) sync(ctx context.Context, ids []GangID, hasAttempt func(GangID)
 			}
 			// Its name is free once it has ended.
 			delete(m.known, id)
+			m.cancelled[id] = known.id
 		case !has && gang.isPresent() && !hasAttempt(id) && !time.Now().Before(m.refused[id].again):
 			tenant, found := m.store.tenantOf(id.Namespace)
 			if !found {
@@ -131,6 +140,7 @@ func (m *mirror) sync(ctx context.Context, ids []GangID, hasAttempt func(GangID)
 			}
 		case len(gang.Jobs)+len(gang.Pods) == 0:
 			delete(m.refused, id)
+			delete(m.cancelled, id)
 		}
 	}
 	for first := 0; first < len(gangs); first += submissionsMax {
@@ -161,7 +171,8 @@ func (m *mirror) noteEnded(ctx context.Context, gang *Gang, name string) (bool, 
 	if err != nil {
 		return false, fmt.Errorf("ask for job %s: %w", name, err)
 	}
-	if !gang.isOf(mirrored{job.ID, job.EngineParameters[uidParameter], m.identity}) || !job.HasEnded() {
+	isOther := !gang.isOf(mirrored{job.ID, job.EngineParameters[uidParameter], m.identity})
+	if isOther || !job.HasEnded() || m.cancelled[gang.ID] == job.ID {
 		return false, nil
 	}
 	text := job.State
@@ -227,9 +238,21 @@ func (m *mirror) refuse(ctx context.Context, gang *Gang, why error) error {
 func (m *mirror) noteRefusal(ctx context.Context, gang *Gang, reason string, again time.Time) error {
 	if m.refused[gang.ID].reason != reason {
 		m.log.Warn("a gang is not submitted", "gang", gang.ID.String(), "reason", reason)
+		m.tell(gang, reason)
 	}
 	m.refused[gang.ID] = refusal{reason, again}
 	return m.annotate(ctx, gang, reason)
+}
+
+// tell writes an event for each Job of a gang that is not submitted.
+func (m *mirror) tell(gang *Gang, reason string) {
+	if m.events == nil {
+		return
+	}
+	for _, job := range gang.Jobs {
+		about := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name, UID: job.UID}}
+		m.events.Eventf(about, nil, corev1.EventTypeWarning, "Refused", "Submit", "%s", shortened(reason))
+	}
 }
 
 func (m *mirror) annotate(ctx context.Context, gang *Gang, text string) error {

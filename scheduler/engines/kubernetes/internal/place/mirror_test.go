@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -191,6 +192,18 @@ func TestJobThatEndedBeforeItsGangDoesNotRunAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.expect("kubernetes-team.a cancelled 1;")
+}
+
+func TestJobThatIsSuspendedAndResumedRunsAgain(t *testing.T) {
+	s := newSite(t)
+	s.mirror.since = time.Now().Add(time.Hour) // The Job is older than this controller.
+	for _, suspended := range []bool{false, true, false} {
+		s.store.take(rawElasticJob(func(job *batchv1.Job) { job.Spec.Suspend = &suspended }), false)
+		if err := s.sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.expect("kubernetes-team.train waiting 2;")
 }
 
 func TestTenantIsThatOfTheNamespace(t *testing.T) {

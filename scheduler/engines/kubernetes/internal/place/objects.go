@@ -42,6 +42,10 @@ const (
 	refusedAnnotation = "larder.io/refused"
 	// endedAnnotation says how Larder's job has ended, of a Job that has not.
 	endedAnnotation = "larder.io/ended"
+	// resizeAnnotation is WANTED DONE PODS, of an elastic Job: see Resize.
+	resizeAnnotation = "larder.io/resize"
+	// sizeAnnotation is the number of pods that an elastic Job had before Larder changed it.
+	sizeAnnotation = "larder.io/size"
 )
 
 // Annotations that users write, on pods or templates of pods.
@@ -50,7 +54,11 @@ const (
 	epochsAnnotation        = "larder.io/epochs"
 	idealRateAnnotation     = "larder.io/ideal-rate"
 	opportunisticAnnotation = "larder.io/opportunistic"
+	elasticAnnotation       = "larder.io/elastic"
 )
+
+// kueueQueueLabel of a Job names its queue of Kueue.
+const kueueQueueLabel = "kueue.x-k8s.io/queue-name"
 
 const graceDefaultS = 30
 
@@ -108,6 +116,50 @@ type Work struct {
 	Opportunistic bool
 	// The number of pods of a gang with the label larder.io/gang. 0: the pods do not say it.
 	GangSize int
+	Elastic  Elastic
+	// Why the pod cannot be placed as its annotations ask. Empty: it can.
+	Wrong string
+}
+
+// Elastic is how many pods a Job may have. The zero Elastic: its number of pods is fixed.
+type Elastic struct {
+	Least int
+	Most  int
+}
+
+// parseElastic reads LEAST-MOST.
+func parseElastic(text string) (Elastic, error) {
+	least, most, _ := strings.Cut(text, "-")
+	var elastic Elastic
+	var errLeast, errMost error
+	elastic.Least, errLeast = strconv.Atoi(least)
+	elastic.Most, errMost = strconv.Atoi(most)
+	if errLeast != nil || errMost != nil || elastic.Least < 1 || elastic.Most <= elastic.Least || elastic.Most > podsMax {
+		return Elastic{}, fmt.Errorf("the annotation %s is %q, but must be a range of pods within 1-%d, such as \"1-8\"",
+			elasticAnnotation, shortened(text), podsMax)
+	}
+	return elastic, nil
+}
+
+// Resize is how far the resizes of an attempt have come. The zero Resize: there was none.
+type Resize struct {
+	// The numbers of the last resize that the Job's size follows, and of the last one that was carried out.
+	Wanted int64
+	Done   int64
+	// The pods of the attempt that have begun before a growth. Those of higher ranks may still begin.
+	Pods int
+}
+
+func (r Resize) String() string { return fmt.Sprintf("%d %d %d", r.Wanted, r.Done, r.Pods) }
+
+// parseResize returns the zero Resize for a text that is none.
+func parseResize(text string) Resize {
+	var resize Resize
+	read, err := fmt.Sscanf(text, "%d %d %d", &resize.Wanted, &resize.Done, &resize.Pods)
+	if err != nil || read != 3 || resize.Done < 0 || resize.Wanted < resize.Done || resize.Pods < 1 {
+		return Resize{}
+	}
+	return resize
 }
 
 // Slot is the place of one pod in a plan.
@@ -177,18 +229,25 @@ type Job struct {
 	Work      Work
 	// The pods that run at a time.
 	Pods int
+	// The pods of the Job as its owner wants it; another number than Pods if Larder has changed the size.
+	Size int
 	// Completions that are missing; -1: nobody has said how many are wanted.
-	Left      int
-	Suspended bool
-	Deleting  bool
-	Complete  bool
-	Failed    bool
+	Left int
+	// Each of the pods has an index below the number of pods.
+	HasIndexes bool
+	// The queue of Kueue that it waits in; empty: none.
+	KueueQueue string
+	Suspended  bool
+	Deleting   bool
+	Complete   bool
+	Failed     bool
 	// It is about to be complete or failed: its controller deletes the other pods.
 	Finishing bool
 	// As this package has written them.
 	Attempt Key
 	Plan    []Slot
 	ByUs    *Suspension
+	Resize  Resize
 	Refused string
 	Ended   string
 }
@@ -273,18 +332,27 @@ func jobOf(job *batchv1.Job, gpuResources []string) *Job {
 		pods = int(*job.Spec.Parallelism)
 	}
 	left := -1
+	hasIndexes := false
 	if job.Spec.Completions != nil {
+		hasIndexes = job.Spec.CompletionMode != nil && *job.Spec.CompletionMode == batchv1.IndexedCompletion &&
+			pods == int(*job.Spec.Completions)
 		pods = min(pods, int(*job.Spec.Completions))
 		left = int(*job.Spec.Completions - job.Status.Succeeded)
+	}
+	size, err := strconv.Atoi(job.Annotations[sizeAnnotation])
+	if err != nil || size < 1 {
+		size = pods
 	}
 	made := &Job{
 		Namespace: job.Namespace, Name: job.Name, UID: job.UID, Gang: GangID{job.Namespace, name},
 		Created: job.CreationTimestamp,
 		Work:    workOf(&job.Spec.Template.ObjectMeta, &job.Spec.Template.Spec, gpuResources), Pods: pods, Left: left,
+		Size: size, HasIndexes: hasIndexes, KueueQueue: job.Labels[kueueQueueLabel],
 		Suspended: job.Spec.Suspend != nil && *job.Spec.Suspend, Deleting: job.DeletionTimestamp != nil,
 		Attempt: parseKey(job.Annotations[attemptAnnotation]), Plan: parsePlan(job.Annotations[planAnnotation]),
 		ByUs: parseSuspension(job.Annotations[suspendedAnnotation]), Refused: job.Annotations[refusedAnnotation],
-		Ended: job.Annotations[endedAnnotation],
+		Resize: parseResize(job.Annotations[resizeAnnotation]),
+		Ended:  job.Annotations[endedAnnotation],
 	}
 	for _, condition := range job.Status.Conditions {
 		if condition.Status != corev1.ConditionTrue {
@@ -317,6 +385,13 @@ func workOf(meta *metav1.ObjectMeta, spec *corev1.PodSpec, gpuResources []string
 	}
 	if size, err := strconv.Atoi(meta.Annotations[gangSizeAnnotation]); err == nil {
 		work.GangSize = size
+	}
+	if text, has := meta.Annotations[elasticAnnotation]; has {
+		elastic, err := parseElastic(text)
+		if err != nil {
+			work.Wrong = err.Error()
+		}
+		work.Elastic = elastic
 	}
 	return work
 }
