@@ -67,6 +67,7 @@ type Submission struct {
 	Elastic          bool              `json:"elastic,omitempty"`
 	Pods             []int64           `json:"pods"`
 	Dataset          string            `json:"dataset,omitempty"`
+	ReaderUID        *int64            `json:"reader_uid,omitempty"`
 	Epochs           float64           `json:"epochs,omitempty"`
 	IdealRate        float64           `json:"ideal_bytes_per_second,omitempty"`
 	GraceS           float64           `json:"grace_s"`

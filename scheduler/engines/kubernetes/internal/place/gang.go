@@ -250,7 +250,7 @@ func (g *Gang) submission(tenant string) (allocator.Submission, error) {
 	}
 	made := allocator.Submission{
 		Name: g.ID.jobName(), Command: []string{"kubernetes"}, Directory: "/", Tenant: tenant, GPUs: gpus, Pods: sizes,
-		Dataset: work.Dataset, Epochs: work.Epochs, IdealRate: work.IdealRate, GraceS: float64(work.GraceS), Opportunistic: work.Opportunistic,
+		Dataset: work.Dataset, ReaderUID: work.User, Epochs: work.Epochs, IdealRate: work.IdealRate, GraceS: float64(work.GraceS), Opportunistic: work.Opportunistic,
 		// Pods without a Job would not come back.
 		Preemptible: len(g.Jobs) > 0 || work.Opportunistic,
 		EngineParameters: map[string]string{

@@ -325,6 +325,20 @@ func TestIdealRateIsSubmittedWithItsDataset(t *testing.T) {
 	}
 }
 
+func TestUserOfThePodsReadsForTheJob(t *testing.T) {
+	pod := rawPod("team", "a", "1")
+	gang := Gang{ID: GangID{Namespace: "team", Name: "a"}, Pods: []*Pod{podOf(pod, []string{"nvidia.com/gpu"})}}
+	if submission, err := gang.submission("team"); err != nil || submission.ReaderUID != nil {
+		t.Errorf("the reader is %v (%v), and no pod says it", submission.ReaderUID, err)
+	}
+	user := int64(1001)
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: &user}
+	gang.Pods = []*Pod{podOf(pod, []string{"nvidia.com/gpu"})}
+	if submission, err := gang.submission("team"); err != nil || submission.ReaderUID == nil || *submission.ReaderUID != user {
+		t.Errorf("the reader is %v (%v), want %d", submission.ReaderUID, err, user)
+	}
+}
+
 // encodingQueue refuses the gang "bad" as the client does that cannot encode it.
 type encodingQueue struct{ *fakeQueue }
 

@@ -109,6 +109,7 @@ func (g GangID) jobName() string { return follow.NamePrefix + g.Namespace + "." 
 // Work is what a pod needs, as the pod or the template of a Job says it.
 type Work struct {
 	Dataset       string
+	User          *int64 // reads the dataset; nil: unknown
 	GPUs          int64
 	GraceS        int64
 	Epochs        float64
@@ -368,7 +369,7 @@ func jobOf(job *batchv1.Job, gpuResources []string) *Job {
 
 func workOf(meta *metav1.ObjectMeta, spec *corev1.PodSpec, gpuResources []string) Work {
 	work := Work{
-		Dataset: meta.Labels[follow.DatasetLabel], GPUs: follow.GPUsOf(spec, gpuResources), GraceS: graceDefaultS,
+		Dataset: meta.Labels[follow.DatasetLabel], User: follow.UserOf(spec), GPUs: follow.GPUsOf(spec, gpuResources), GraceS: graceDefaultS,
 		Opportunistic: meta.Annotations[opportunisticAnnotation] == "true",
 	}
 	if spec.TerminationGracePeriodSeconds != nil {
