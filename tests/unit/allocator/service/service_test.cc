@@ -18,6 +18,7 @@
 #include <new>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "allocator/service/access.h"
@@ -403,13 +404,15 @@ TEST_F(ServiceTest, LeaderIsHealthyWhileEtcdIsFull) {
     const auto key = client.create("leader", "me", lease);
     ASSERT_TRUE(key);
     start(EtcdFence{.key = "leader", .create_revision = key->create_revision, .is_held = [] { return true; }});
-    EtcdClient::Turn turn{.fence = "leader", .create_revision = key->create_revision, .sequence = "filler"};
-    for (Result<bool> written = true; written; ++turn.number) {
-        ASSERT_LT(turn.number, 100u);
-        const Row row{.key = "filler/" + std::to_string(turn.number), .text = std::string(100'000, 'x')};
-        written = client.write(std::span(&row, 1), turn);
-        if (!written) {
+    EtcdClient::Turn turn{
+        .fence = "leader", .create_revision = key->create_revision, .sequence = "filler", .last = {}, .next = {}};
+    for (int number = 0;; ++number) {
+        ASSERT_LT(number, 100);
+        turn.last = std::exchange(turn.next, std::to_string(number));
+        const Row row{.key = "filler/" + turn.next, .text = std::string(100'000, 'x')};
+        if (const auto written = client.write(std::span(&row, 1), turn); !written) {
             EXPECT_EQ(written.error().code, ErrorCode::no_space) << written.error().message;
+            break;
         }
     }
     EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"vision"})").status, 507u);

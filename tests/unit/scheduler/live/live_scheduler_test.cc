@@ -501,6 +501,7 @@ TEST_F(Live, RunningJobIsRegisteredAndItsReadsAreItsProgress) {
 
 TEST_F(Live, ReadsOfTheNamedReaderAreTheJobsProgress) {
     submitter = {.uid = 0, .name = {}, .is_operator = true};
+    report("", 0);
     Submission asked = job_with_gpus(4, "resnet");
     asked.dataset = "images";
     asked.user = RunAs{.uid = 0, .gid = 0};
@@ -514,7 +515,7 @@ TEST_F(Live, ReadsOfTheNamedReaderAreTheJobsProgress) {
     EXPECT_EQ(job(id).read_bytes, 501'000);
     report("resnet", 900'000, 1002);
     tick();
-    EXPECT_EQ(job(id).read_bytes, 501'000) << "another user has taken the name";
+    EXPECT_EQ(job(id).read_bytes, 501'000) << "of another user";
     restart();
     EXPECT_EQ(job(id).asked.reader_uid, 1001u);
 }
