@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import re
 import shutil
 import signal
 import subprocess
@@ -106,17 +105,6 @@ def blob(descriptor: dict) -> str:
     return "blobs/" + descriptor["digest"].replace(":", "/")
 
 
-def test_archive_has_the_name_that_the_chart_asks_for(images: Images, repository: pathlib.Path) -> None:
-    """With a host: containerd takes a name without one for an image of docker.io, and does not find it."""
-    values = (repository / "scheduler/engines/kubernetes/chart/values.yaml").read_text()
-    for image in ("larder", "larder-kubernetes"):
-        with tarfile.open(images.archives / f"{image}.tar") as archive:
-            (manifest,) = document(archive, "index.json")["manifests"]
-        name = manifest["annotations"]["org.opencontainers.image.ref.name"]
-        assert name.startswith(f"localhost/{image}:")
-        assert f": {name}\n" in values
-
-
 def test_programs_run_from_the_archive(images: Images, larder_bin: pathlib.Path) -> None:
     for name in ("larderd", "larder-allocator", "larder"):
         wanted = subprocess.run([larder_bin / name, "--version"], capture_output=True, text=True)
@@ -189,15 +177,14 @@ def test_daemon_serves_as_the_images_user_on_a_read_only_root(images: Images, tm
 
 
 def test_chart_names_the_images_as_the_archives_do(images: Images, repository: pathlib.Path) -> None:
-    values = (repository / "scheduler" / "engines" / "kubernetes" / "chart" / "values.yaml").read_text()
+    """With a host: containerd takes a name without one for an image of docker.io, and does not find it."""
+    values = (repository / "scheduler/engines/kubernetes/chart/values.yaml").read_text()
     for image in ("larder", "larder-kubernetes"):
-        found = re.search(rf": ({image}:[\d.]+)$", values, re.M)
-        assert found
-        index = subprocess.run(
-            ["tar", "-xOf", images.archives / f"{image}.tar", "index.json"], capture_output=True, text=True, check=True
-        )
-        assert f'"{found[1]}"' in index.stdout
-
+        with tarfile.open(images.archives / f"{image}.tar") as archive:
+            (manifest,) = document(archive, "index.json")["manifests"]
+        name = manifest["annotations"]["org.opencontainers.image.ref.name"]
+        assert name.startswith(f"localhost/{image}:")
+        assert f": {name}\n" in values
 
 def test_missing_program_is_named(images: Images, repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
     ran = subprocess.run(
