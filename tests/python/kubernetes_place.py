@@ -26,17 +26,20 @@ class PlaceCluster(Cluster):
         self.start_allocator()
         self.start_controller("c1")
 
-    def start_allocator(self, *options: str) -> None:
+    def start_allocator(self, *options: str, has_nodes: bool = True) -> None:
+        """Without nodes of its own, the allocator takes those that the controller names."""
         nodes = [word for name in PLACE_NODES for word in (f"--scheduler.node.{name}.gpus", str(GPUS))]
+        if not has_nodes:
+            nodes = ["--scheduler.nodes", "agent"]
         self.allocator = Allocator(
             self._programs, self.directory, "--state", str(self.directory / "state"), "--scheduler.directory",
             str(self.directory / "queue"), "--scheduler.engine", "agent", *nodes, *options,
         )  # fmt: skip
         self._stack.callback(self.allocator.kill)
 
-    def restart_allocator(self, *options: str) -> None:
+    def restart_allocator(self, *options: str, has_nodes: bool = True) -> None:
         self.allocator.kill()
-        self.start_allocator(*options)
+        self.start_allocator(*options, has_nodes=has_nodes)
 
     def start_controller(self, name: str, lease_s: int = 6, account: str = "controller") -> Mode:
         self.controllers[name] = self.mode(

@@ -201,6 +201,30 @@ def test_gang_that_kubernetes_cannot_schedule_is_pending(cluster: PlaceCluster) 
     cluster.until(lambda: cluster.state("train") == "running")
 
 
+def test_gang_waits_for_gpus_that_pods_of_others_have(cluster: PlaceCluster) -> None:
+    def gpus() -> dict[str, int]:
+        nodes = cluster.allocator.ask("GET", "/v1/gpu-nodes").json()["nodes"]
+        return {node["node"]: node["gpus"] for node in nodes}
+
+    cluster.restart_allocator(has_nodes=False)
+    try:
+        busy, free = PLACE_NODES[:2], PLACE_NODES[2]
+        cluster.submit(*(cluster.pod(f"other-{node}", "none", node, GPUS - 1, labels={}) for node in busy))
+        cluster.until(lambda: gpus() == dict.fromkeys(busy, 1) | {free: GPUS})
+        cluster.submit(cluster.gated_job("first"))
+        cluster.until(lambda: cluster.state("first") == "running")
+        assert cluster.places("first") == [free]
+        cluster.submit(cluster.gated_job("second"))
+        cluster.until(lambda: cluster.state("second") == "waiting" and cluster.gated("second") == 1)
+        cluster.delete_pod(f"other-{busy[1]}")
+        cluster.until(lambda: cluster.state("second") == "running")
+        assert cluster.places("second") == [busy[1]]
+        assert gpus() == {busy[0]: 1, busy[1]: GPUS, free: GPUS}
+        cluster.clean()
+    finally:
+        cluster.restart_allocator()
+
+
 def test_cancelled_job_suspends_its_job(cluster: PlaceCluster) -> None:
     cluster.submit(cluster.gated_job("train"))
     cluster.until(lambda: cluster.state("train") == "running")

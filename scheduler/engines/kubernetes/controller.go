@@ -59,11 +59,12 @@ func runController(ctx context.Context, flags *flag.FlagSet, arguments []string)
 	if err != nil {
 		return fmt.Errorf("select pods: %w", err)
 	}
+	resources := strings.Split(*gpuResources, ",")
 	renew, retry := *leaseDuration*2/3, *leaseDuration/6
 	// Pods that do not matter are not kept in memory.
 	pods := cache.ByObject{Label: labels.NewSelector().Add(*followed)}
 	if *places {
-		pods = cache.ByObject{Transform: place.StripPod}
+		pods = cache.ByObject{Transform: place.StripPods(resources)}
 	}
 	manager, err := newManager(ctrl.Options{
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: pods}},
@@ -82,7 +83,6 @@ func runController(ctx context.Context, flags *flag.FlagSet, arguments []string)
 	if err != nil {
 		return err
 	}
-	resources := strings.Split(*gpuResources, ",")
 	follower := follow.NewFollower(api)
 	isPlaced := func(string) bool { return false }
 	if *places {

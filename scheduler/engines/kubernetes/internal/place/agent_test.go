@@ -209,6 +209,61 @@ func TestNodesAreToldWithTheirGPUsAsTheyComeGoAndChange(t *testing.T) {
 	}
 }
 
+func TestGPUsOfOtherPodsAreTakenOffTheirNode(t *testing.T) {
+	agent, _ := newTestAgent()
+	agent.told = make(map[string]toldNode)
+	list := corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("4")}
+	agent.store.take(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}, Status: corev1.NodeStatus{
+		Capacity: list, Allocatable: list,
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}, false)
+	agent.renewNodes()
+	strip := StripPods([]string{"nvidia.com/gpu"})
+	other := func(name, node string, phase corev1.PodPhase, gone bool) {
+		pod := rawPod("other", name, name)
+		pod.Spec.SchedulingGates, pod.Spec.NodeName, pod.Status.Phase = nil, node, phase
+		stripped, err := strip(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		agent.store.take(stripped, gone)
+	}
+	expectGPUs := func(want int64) {
+		t.Helper()
+		_, renewed := agent.store.changed()
+		events := agent.renewNodes()
+		if want < 0 {
+			if renewed || len(events) != 0 {
+				t.Fatalf("the events are %+v", events)
+			}
+			return
+		}
+		if !renewed || len(events) != 1 || *events[0].GPUs != want {
+			t.Fatalf("the events are %+v, want %d GPUs", events, want)
+		}
+	}
+	agent.store.changed()
+	other("waits", "", corev1.PodPending, false)
+	expectGPUs(-1)
+	other("waits", "n2", corev1.PodPending, false)
+	expectGPUs(2)
+	other("waits", "n2", corev1.PodRunning, false)
+	expectGPUs(-1)
+	other("second", "n2", corev1.PodRunning, false)
+	other("third", "n2", corev1.PodRunning, false) // More than the node has.
+	expectGPUs(0)
+	other("third", "n2", corev1.PodRunning, true)
+	other("second", "n2", corev1.PodSucceeded, false)
+	expectGPUs(2)
+	other("waits", "n2", corev1.PodRunning, true)
+	expectGPUs(4)
+	// A pod that Larder has placed counts at the allocator.
+	ours := rawPod("team", "ours", "ours")
+	ours.Spec.SchedulingGates, ours.Spec.NodeName = nil, "n2"
+	ours.Annotations = annotationsOf(Key{1, 1, fakeQueueID}.String())
+	agent.store.take(ours, false)
+	expectGPUs(-1)
+}
+
 func TestNodeThatNoLongerNamesItsGPUsStays(t *testing.T) {
 	agent, api := newTestAgent()
 	node := func(list corev1.ResourceList) *corev1.Node {

@@ -257,7 +257,8 @@ func TestNodes(t *testing.T) {
 func TestStrippedPodIsPlacedAsTheWholeOne(t *testing.T) {
 	pod := rawPod("team", "a", "1")
 	want := podOf(pod.DeepCopy(), []string{"nvidia.com/gpu"})
-	stripped, err := StripPod(pod)
+	strip := StripPods([]string{"nvidia.com/gpu"})
+	stripped, err := strip(pod)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,8 +268,13 @@ func TestStrippedPodIsPlacedAsTheWholeOne(t *testing.T) {
 	}
 	other := rawPod("team", "b", "2")
 	other.Spec.SchedulingGates = nil
-	if stripped, err = StripPod(other); err != nil || len(stripped.(*corev1.Pod).Spec.Containers) != 0 {
+	other.Spec.NodeName = "n1"
+	if stripped, err = strip(other); err != nil || stripped.(*corev1.Pod).Spec.NodeName != "n1" {
 		t.Errorf("a pod of others is %+v, %v", stripped, err)
+	}
+	other.Spec.Containers[0].Resources = corev1.ResourceRequirements{}
+	if stripped, err = strip(other); err != nil || len(stripped.(*corev1.Pod).Spec.Containers) != 0 {
+		t.Errorf("a pod of others without GPUs is %+v, %v", stripped, err)
 	}
 }
 
@@ -448,7 +454,7 @@ func TestOwnerOfPodsThatWaitInVainIsNamedOnce(t *testing.T) {
 		pod := rawPod("team", name, name)
 		pod.OwnerReferences = []metav1.OwnerReference{
 			{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "o", UID: "o", Controller: &isController}}
-		stripped, err := StripPod(pod)
+		stripped, err := StripPods([]string{"nvidia.com/gpu"})(pod)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,6 +29,12 @@ type members struct {
 	pods map[types.UID]*Pod
 }
 
+// otherPod is a pod on a node that Larder has not placed there.
+type otherPod struct {
+	node string
+	gpus int64
+}
+
 // store keeps what decisions need of the cluster, by gang, as watches tell it. Other objects are not kept. It may be
 // used by several goroutines; what it returns is not changed later.
 type store struct {
@@ -40,6 +46,8 @@ type store struct {
 	byUID   map[types.UID]GangID
 	nodes   Nodes
 	gpus    map[string]NodeGPUs // of the nodes that have some
+	others  map[types.UID]otherPod
+	taken   map[string]int64 // by node: the GPUs of others
 	tenants map[string]string
 	names   map[string]struct{} // of all gangs, at the allocator
 	dirty   map[GangID]struct{}
@@ -53,6 +61,7 @@ func newStore(gpuResources []string) *store {
 	return &store{
 		gpuResources: gpuResources, wake: make(chan struct{}, 1), gangs: make(map[GangID]*members),
 		byUID: make(map[types.UID]GangID), nodes: make(Nodes), gpus: make(map[string]NodeGPUs),
+		others: make(map[types.UID]otherPod), taken: make(map[string]int64),
 		tenants: make(map[string]string), names: make(map[string]struct{}), dirty: make(map[GangID]struct{}),
 		named: make(map[types.UID]struct{}),
 	}
@@ -98,6 +107,7 @@ func (s *store) take(object any, deleted bool) {
 		if pod != nil && !deleted {
 			s.gang(pod.Gang, one.UID).pods[one.UID] = pod
 		}
+		s.takeOther(one, pod == nil && !deleted)
 		if pod == nil && isGated(&one.Spec) {
 			s.nameOwner(one, deleted)
 		}
@@ -130,6 +140,32 @@ func (s *store) nameOwner(pod *corev1.Pod, deleted bool) {
 	s.named[owner.UID] = struct{}{}
 	slog.Warn("a gated pod is not placed: its owner is no Job of batch/v1, and it has no label "+follow.GangLabel,
 		"controller", "place", "pod", pod.Namespace+"/"+pod.Name, "owner", owner.Kind+" of "+owner.APIVersion)
+}
+
+// takeOther counts the GPUs that a pod of others has.
+func (s *store) takeOther(pod *corev1.Pod, isThere bool) {
+	var now otherPod
+	hasEnded := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	if isThere && pod.Spec.NodeName != "" && !hasEnded {
+		now = otherPod{pod.Spec.NodeName, follow.GPUsOf(&pod.Spec, s.gpuResources)}
+	}
+	before := s.others[pod.UID]
+	if now.gpus == 0 {
+		now = otherPod{}
+	}
+	if now == before {
+		return
+	}
+	delete(s.others, pod.UID)
+	if s.taken[before.node] -= before.gpus; s.taken[before.node] == 0 {
+		delete(s.taken, before.node)
+	}
+	if now.gpus > 0 {
+		s.others[pod.UID] = now
+		s.taken[now.node] += now.gpus
+	}
+	s.renewed = true
+	s.wakeUp()
 }
 
 // takeNamespace wakes the gangs that wait until their tenant is known.
@@ -257,11 +293,18 @@ func older(a, b metav1.Time, nameA, nameB string) int {
 	return cmp.Or(a.Compare(b.Time), cmp.Compare(nameA, nameB))
 }
 
-// nodeStates returns the states of all nodes, and the GPUs of those that have some.
+// nodeStates returns the states of all nodes, and the GPUs of those that have some, without the GPUs of others.
 func (s *store) nodeStates() (Nodes, map[string]NodeGPUs) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	return maps.Clone(s.nodes), maps.Clone(s.gpus)
+	gpus := maps.Clone(s.gpus)
+	for node, taken := range s.taken {
+		if left, has := gpus[node]; has {
+			left.Count = max(0, left.Count-taken)
+			gpus[node] = left
+		}
+	}
+	return maps.Clone(s.nodes), gpus
 }
 
 // hasName tells whether a gang has this name at the allocator. Until all gangs are known, each name may be that of one.
