@@ -152,6 +152,16 @@ func TestPodOfAnElasticGangGetsNoOtherRankThanItsIndex(t *testing.T) {
 	expect(t, told(gang, attempt, fourReady), "place again 1")
 }
 
+func TestSizeThatSomebodyElseChangesIsSetBack(t *testing.T) {
+	gang, attempt := runs(t, 2)
+	gang.Jobs[0].Pods, gang.Jobs[0].Left = 3, 3
+	decision := told(gang, attempt, fourReady)
+	expect(t, decision, "scale train 2")
+	scaled(t, gang, attempt, decision)
+	gang.Jobs[0].HasIndexes = false // as with more completions than pods
+	expect(t, told(gang, attempt, fourReady), "scale train 2")
+}
+
 func TestResizesThatAreRefused(t *testing.T) {
 	gang, attempt := runs(t, 2)
 	attempt.takeResize(1, []Slot{{"n2", 8}}, gang)
