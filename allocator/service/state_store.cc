@@ -167,6 +167,12 @@ Result<void> StateStore::open_settings(const StateStoreOptions& options, std::ve
                           .noun = "settings",
                           .program = "larder-allocator",
                           .take = take,
+                          .damaged = [&](std::string_view key, const Error& error) -> Result<void> {
+                              // A row's text is never empty: `take` handles this one as a row that cannot be read.
+                              if (auto taken = take(key, ""); !taken) return std::unexpected(error);
+                              log_warn("a row of the settings is damaged", {{"error", error.message}});
+                              return {};
+                          },
                           .lost = lost});
     if (!settings) return std::unexpected(settings.error());
     settings_ = std::move(*settings);

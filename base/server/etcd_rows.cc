@@ -238,7 +238,10 @@ Result<void> EtcdRows::write(std::span<const Row> given) {
 Result<void> EtcdRows::take_row(const EtcdKey& stored, const RowStoreOptions& options) const {
     const std::string_view key = std::string_view(stored.key).substr(rows_.size());
     const auto text = open_row(key, stored.value);
-    if (!text) return fail(ErrorCode::corrupt, "row \"" + std::string(key) + "\" does not match its CRC");
+    if (!text) {
+        auto damage = fail(ErrorCode::corrupt, "row \"" + std::string(key) + "\" does not match its CRC");
+        return options.damaged ? options.damaged(key, damage.error()) : std::move(damage);
+    }
     if (key == kVersionKey) return {};
     return options.take(key, *text);
 }

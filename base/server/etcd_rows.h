@@ -9,7 +9,8 @@
 // The keys of the rows are PREFIX NOUN "/" KEY, and their values are sealed (seal_row). The journal's parts are PREFIX
 // "journal/" NOUN "/" I. The key PREFIX "journal/" NOUN, written with the last of them, makes them count. The key
 // PREFIX "sequence/" NOUN tells which write was the last. A value that does not match its CRC is an error, and so is a
-// row that cannot be read: etcd has replicas, so only a person can tell what to do.
+// row that cannot be read, unless the caller can do without that row: etcd has replicas, so only a person can tell what
+// to do.
 
 #include <cstddef>
 #include <cstdint>

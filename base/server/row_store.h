@@ -50,6 +50,9 @@ struct RowStoreOptions {
     // Called with each row except the version, in the order of keys. The error `corrupt` means the row is not what was
     // written; the whole store then counts as damaged.
     std::function<Result<void>(std::string_view key, std::string_view text)> take;
+    // Called with an error `corrupt` about a row of etcd that does not match its CRC. Returns it, or nothing if the
+    // store can do without the row. Empty: it never can.
+    std::function<Result<void>(std::string_view key, const Error& error)> damaged;
     // Called if LMDB's store is damaged: the callee discards all rows that `take` has given it. `why` is for the log.
     std::function<void(const std::string& why, const std::string& put_aside_as)> lost;
 };
