@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <ranges>
+#include <utility>
 
 #include "allocator/model.h"
-#include "allocator/sort_few.h"
 
 namespace larder::allocator {
 namespace {
@@ -63,29 +64,45 @@ std::vector<Saving> savings_with_floors(const Problem& problem, std::span<const 
     return savings;
 }
 
-std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> density,
-                              std::span<const Saving> savings) {
-    std::vector<std::uint32_t> begins(density.size() + 1);
-    for (const Saving& saving : savings) ++begins[saving.cache + 1];
-    std::partial_sum(begins.begin(), begins.end(), begins.begin());
-    std::vector<Saving> by_cache(savings.size());
-    std::vector<std::uint32_t> next(begins.begin(), begins.end() - 1);
-    for (const Saving& saving : savings) by_cache[next[saving.cache]++] = saving;
+namespace {
+
+// Sorts savings by cache. Those of jobs that run in one group each are in this order already.
+std::vector<Saving> by_cache(std::vector<Saving> savings, std::size_t caches) {
+    if (std::ranges::is_sorted(savings, {}, &Saving::cache)) return savings;
+    std::vector<std::uint32_t> next(caches + 1);
+    for (const Saving& saving : savings) ++next[saving.cache + 1];
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    std::vector<Saving> sorted(savings.size());
+    for (const Saving& saving : savings) sorted[next[saving.cache]++] = saving;
+    return sorted;
+}
+
+}  // namespace
+
+std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> density, std::vector<Saving> savings) {
+    savings = by_cache(std::move(savings), density.size());
+    const auto ends_earlier = [](const Saving& a, const Saving& b) {
+        return a.up_to_bytes != b.up_to_bytes ? a.up_to_bytes < b.up_to_bytes : a.density > b.density;
+    };
     std::vector<Saving> pieces;
     pieces.reserve(density.size() + savings.size());
+    auto begin = savings.begin();
     for (std::uint32_t i = 0; i < density.size(); ++i) {
-        // Sorts from the cache's last bytes, which save only for jobs without a floor, to its first.
-        const auto of_cache = std::span(by_cache).subspan(begins[i], begins[i + 1] - begins[i]);
-        const auto earliness = [](const Saving& saving) { return -saving.up_to_bytes; };
-        sort_few(of_cache, earliness);
-        sort_equal(of_cache, earliness, [](const Saving& a, const Saving& b) { return a.density < b.density; });
+        const auto end = std::find_if(begin, savings.end(), [i](const Saving& saving) { return saving.cache != i; });
+        const std::span of_cache(begin, end);
+        begin = end;
+        // A dataset's jobs are listed slowest first. At equal floors, the savings of slower jobs end earlier.
+        if (!std::ranges::is_sorted(of_cache, ends_earlier)) std::ranges::sort(of_cache, ends_earlier);
+        // The cache's last bytes save only for jobs without a floor.
         Saving piece{.cache = i, .up_to_bytes = problem.caches[i].cap, .density = density[i]};
-        if (piece.density > 0) pieces.push_back(piece);
-        for (const Saving& saving : of_cache) {
-            piece.up_to_bytes = std::min(saving.up_to_bytes, problem.caches[i].cap);
+        for (const Saving& saving : of_cache | std::views::reverse) {
+            if (saving.up_to_bytes < piece.up_to_bytes) {
+                if (piece.density > 0) pieces.push_back(piece);
+                piece.up_to_bytes = saving.up_to_bytes;
+            }
             piece.density += saving.density;
-            pieces.push_back(piece);
         }
+        if (piece.density > 0) pieces.push_back(piece);
     }
     return pieces;
 }

@@ -75,7 +75,7 @@ struct Savings {
 };
 
 // Fills the caches in order of density, after each has its bytes in `least` (empty: 0).
-CacheSplit fill(const Problem& problem, const Savings& savings, std::span<const double> least) {
+CacheSplit fill(const Problem& problem, Savings savings, std::span<const double> least) {
     Filling filling(problem);
     for (std::uint32_t i = 0; i < least.size(); ++i) filling.give(i, least[i]);
     if (savings.bounded.empty()) {
@@ -83,7 +83,7 @@ CacheSplit fill(const Problem& problem, const Savings& savings, std::span<const 
         filling.keep_cached();
         return filling.take();
     }
-    const std::vector<Saving> pieces = pieces_of(problem, savings.unbounded, savings.bounded);
+    const std::vector<Saving> pieces = pieces_of(problem, savings.unbounded, std::move(savings.bounded));
     std::vector<double> piece_densities;
     piece_densities.reserve(pieces.size());
     for (const Saving& piece : pieces) piece_densities.push_back(piece.density);
@@ -97,42 +97,42 @@ CacheSplit fill(const Problem& problem, const Savings& savings, std::span<const 
     return filling.take();
 }
 
-// Returns the sum over each cache's readers of rate * part, divided by the dataset's size.
-std::vector<double> per_byte(const Problem& problem, auto&& rate) {
+}  // namespace
+
+std::vector<double> reads_per_byte(const Problem& problem, std::span<const double> rates) {
     std::vector<double> sums(problem.caches.size());
-    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
-        const double of_job = rate(j);
-        if (of_job == 0) continue;
-        for (const Read& read : problem.reads_of(j)) sums[read.cache] += read.part * of_job;
+    for (std::size_t j = 0; j < rates.size(); ++j) {
+        for (const Read& read : problem.reads_of(j)) {
+            sums[read.cache] += read.part * (rates[j] * problem.gains_once_filled[j]);
+        }
     }
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] /= problem.caches[i].size;
     return sums;
 }
 
-}  // namespace
-
-std::vector<double> reads_per_byte(const Problem& problem, std::span<const double> rates) {
-    return per_byte(problem, [&](std::size_t j) { return rates[j] * problem.gains_once_filled[j]; });
-}
-
 namespace {
 
 Savings savings_of(const Problem& problem, std::span<const double> rates) {
-    const auto saved_if_added = [&](std::size_t j) { return rates[j] * problem.gains_of_added[j]; };
-    Savings savings{.density = per_byte(problem, saved_if_added)};
-    savings.unbounded = savings.density;
-    if (problem.limits_bandwidth) {
-        savings.bounded = savings_with_floors(problem, rates);
-        savings.unbounded =
-            per_byte(problem, [&](std::size_t j) { return has_floor(problem, j) ? 0 : saved_if_added(j); });
+    const std::size_t count = problem.caches.size();
+    Savings savings{.density = std::vector<double>(count), .unbounded = std::vector<double>(count)};
+    std::vector<double> more_if_kept(count);
+    for (std::size_t j = 0; j < rates.size(); ++j) {
+        const double if_added = rates[j] * problem.gains_of_added[j];
+        const double if_unbounded = has_floor(problem, j) ? 0 : if_added;
+        const double more = has_floor(problem, j) ? 0 : rates[j] * problem.gains_of_kept[j] - if_added;
+        for (const Read& read : problem.reads_of(j)) {
+            savings.density[read.cache] += read.part * if_added;
+            savings.unbounded[read.cache] += read.part * if_unbounded;
+            more_if_kept[read.cache] += read.part * more;
+        }
     }
-    const std::vector<double> more_if_kept = per_byte(problem, [&](std::size_t j) {
-        return has_floor(problem, j) ? 0 : rates[j] * problem.gains_of_kept[j] - saved_if_added(j);
-    });
-    for (std::uint32_t i = 0; i < more_if_kept.size(); ++i) {
-        const double cached = problem.caches[i].cached;
-        if (cached <= 0 || more_if_kept[i] <= 0) continue;
-        savings.bounded.push_back({.cache = i, .up_to_bytes = cached, .density = more_if_kept[i]});
+    if (problem.limits_bandwidth) savings.bounded = savings_with_floors(problem, rates);
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const GroupCache& cache = problem.caches[i];
+        savings.density[i] /= cache.size;
+        savings.unbounded[i] /= cache.size;
+        if (cache.cached <= 0 || more_if_kept[i] <= 0) continue;
+        savings.bounded.push_back({.cache = i, .up_to_bytes = cache.cached, .density = more_if_kept[i] / cache.size});
     }
     return savings;
 }
@@ -231,40 +231,96 @@ CacheSplit efficiency_split(const Problem& problem) {
                                   [&](double part) { return needed(mixture(part)); }));
 }
 
-// Returns the split that makes the smallest rate / (weight * equal share) as large as possible (SiloD, section 5.2, by
-// bisection).
-CacheSplit max_min_split(const Problem& problem) {
-    const auto highest = rates_of(problem, [&](std::size_t j) { return highest_rate(problem, j); });
-    CacheSplit best = best_split(problem, highest, highest);
-    if (problem.jobs.empty() || least_remote(problem, highest, best) <= problem.remote) return best;
-
-    const std::vector<double>& equals = problem.equal_rates;
-    const auto slopes = rates_of(problem, [&](std::size_t j) { return problem.jobs[j].weight * equals[j]; });
-    std::vector<double> rates(problem.jobs.size());
-    double level_of_best = -1;
-    const auto set_level = [&](double level) {
-        for (std::size_t j = 0; j < rates.size(); ++j) {
-            rates[j] = std::min(std::max(level * slopes[j], equals[j]), highest[j]);
+// The rates of the levels of max-min: weight * equal share's rate * level, at least the equal share's rate, and at most
+// the highest rate that the job's cap allows.
+class Levels {
+public:
+    explicit Levels(const Problem& problem)
+        : problem_(problem),
+          highest_(rates_of(problem, [&](std::size_t j) { return highest_rate(problem, j); })),
+          slopes_(rates_of(problem, [&](std::size_t j) { return problem.jobs[j].weight * problem.equal_rates[j]; })),
+          rates_(highest_) {
+        for (const JobTerms& job : problem.jobs) bottom_ = std::min(bottom_, (1 - 1e-9) / job.weight);
+        for (std::size_t j = 0; j < slopes_.size(); ++j) {
+            if (slopes_[j] > 0) top_ = std::max(top_, problem.ideals[j] / slopes_[j]);
         }
-        best = best_split(problem, rates, rates);
-        level_of_best = level;
-    };
+    }
+
+    std::span<const double> highest() const { return highest_; }
+    // Up to this level, all jobs have their equal shares' rates.
+    double bottom() const { return bottom_; }
+    // From this level on, all jobs have their highest rates.
+    double top() const { return top_; }
+    std::span<const double> rates_at(double level) {
+        for (std::size_t j = 0; j < rates_.size(); ++j) rates_[j] = rate_at(j, level);
+        return rates_;
+    }
+    // Returns the highest level, `level` at least, at which the jobs need no more than the remote with this split. Jobs
+    // with caps count as if they needed no more than these.
+    double raised_from(double level, const CacheSplit& split) const {
+        const std::vector<CachedPart> parts = problem_.cached_parts(split);
+        const auto misses = rates_of(problem_, [&](std::size_t j) { return 1 - problem_.steady_hit_ratio(j, parts); });
+        const auto needed = [&](double at) {
+            double sum = 0;
+            for (std::size_t j = 0; j < misses.size(); ++j) {
+                const double used = std::min(rate_at(j, at) * misses[j], problem_.bandwidth_caps[j]);
+                sum += std::max(used, problem_.bandwidth_floors[j]);
+            }
+            return sum;
+        };
+        const FunctionPoint from{level, needed(level)};
+        const FunctionPoint to{top_, needed(top_)};
+        if (from.value > problem_.remote || to.x <= from.x) return level;
+        return to.value <= problem_.remote ? to.x : largest_within(from, to, problem_.remote, needed);
+    }
+
+private:
+    double rate_at(std::size_t j, double level) const {
+        return std::min(std::max(level * slopes_[j], problem_.equal_rates[j]), highest_[j]);
+    }
+
+    const Problem& problem_;
+    std::vector<double> highest_;
+    std::vector<double> slopes_;
+    std::vector<double> rates_;
+    double bottom_ = std::numeric_limits<double>::max();
+    double top_ = 0;
+};
+
+// Returns the split that makes the smallest rate / (weight * equal share) as large as possible (SiloD, section 5.2).
+// Alternates between the best split for a level and the highest level for this split. No split needs less bandwidth at
+// a level than the best one, so the levels rise towards the highest one. A few rounds suffice, as in Newton's method.
+CacheSplit max_min_split(const Problem& problem) {
+    Levels levels(problem);
+    CacheSplit best = best_split(problem, levels.highest(), levels.highest());
+    if (problem.jobs.empty() || least_remote(problem, levels.highest(), best) <= problem.remote) return best;
+
     const auto needed = [&](double level) {
-        set_level(level);
+        const std::span<const double> rates = levels.rates_at(level);
+        best = best_split(problem, rates, rates);
         return least_remote(problem, rates, best);
     };
-    double high = 0;
-    for (std::size_t j = 0; j < slopes.size(); ++j) {
-        if (equals[j] > 0) high = std::max(high, problem.ideals[j] / slopes[j]);
+    // Starts from the split for the highest rates if equal shares fit, else from the split for equal shares. With that
+    // one they fit, perhaps only up to rounding. If they exceed the remote by rounding, their split is kept.
+    FunctionPoint reached{levels.bottom(), least_remote(problem, levels.rates_at(levels.bottom()), best)};
+    if (reached.value > problem.remote) reached.value = needed(levels.bottom());
+    for (int round = 0; reached.value <= problem.remote && reached.x < levels.top(); ++round) {
+        constexpr double kPrecision = 1e-9;  // about that of quotas of whole bytes
+        constexpr int kManyRounds = 20;
+        // Where several splits need as little, the one at hand may need more at any higher level.
+        double level = std::max(levels.raised_from(reached.x, best), reached.x * (1 + kPrecision));
+        if (round == kManyRounds) level = levels.top();
+        CacheSplit before = best;
+        const FunctionPoint next{level, needed(level)};
+        if (next.value <= problem.remote) {
+            reached = next;
+            continue;
+        }
+        if (level <= reached.x * (1 + kPrecision)) return before;
+        // A job with a cap needs more cache at this level, which others then lack.
+        needed(largest_within(reached, next, problem.remote, needed));
+        break;
     }
-    // Equal shares fit, perhaps only up to rounding. If they exceed the remote by rounding, their split is kept.
-    const FunctionPoint highest_level{high, needed(high)};
-    const FunctionPoint equal_level{0, needed(0)};
-    double level = 0;
-    if (equal_level.value <= problem.remote && highest_level.value > problem.remote) {
-        level = largest_within(equal_level, highest_level, problem.remote, needed);
-    }
-    if (level_of_best != level) set_level(level);
     return best;
 }
 
@@ -331,7 +387,7 @@ void move_caches(const Problem& problem, Climb& climb, std::size_t jobs_max) {
         if (++moves > moves_max) break;
         savings.density[first] = std::numeric_limits<double>::max();
         savings.unbounded[first] = std::numeric_limits<double>::max();
-        climb.climb_from(fill(problem, savings, least_cache(problem, problem.equal_rates)));
+        climb.climb_from(fill(problem, std::move(savings), least_cache(problem, problem.equal_rates)));
     }
 }
 

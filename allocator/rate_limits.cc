@@ -69,15 +69,14 @@ bool RateLimits::fits(std::span<const double> rates, double slack) const {
 
 // --- level by level
 
+// Each job's rate is clamp(level * slope, low, high). A job whose low and high are equal is settled.
 struct RateLimits::Filling {
-    std::span<const double> low, slope;
-    std::vector<double> high;
+    std::span<const double> slope;
+    std::vector<double> low, high;
     double level_max = 0;
-    std::vector<double> rates;
-    std::vector<char> settled;
 
     double rate_at(std::uint32_t job, double level) const {
-        return settled[job] ? rates[job] : std::clamp(level * slope[job], low[job], high[job]);
+        return std::min(std::max(level * slope[job], low[job]), high[job]);
     }
     double used(std::span<const Use> uses, double level) const {
         double sum = 0;
@@ -96,9 +95,7 @@ struct RateLimits::Filling {
 
 std::vector<double> RateLimits::fill(std::span<const double> low, std::span<const double> slope,
                                      std::span<const double> high) const {
-    Filling filling{.low = low, .slope = slope, .high = {high.begin(), high.end()}, .rates = {}, .settled = {}};
-    filling.rates.assign(low.size(), 0);
-    filling.settled.assign(low.size(), 0);
+    Filling filling{.slope = slope, .low = {low.begin(), low.end()}, .high = {high.begin(), high.end()}};
     for (std::size_t j = 0; j < low.size(); ++j) {
         if (slope[j] > 0) filling.level_max = std::max(filling.level_max, high[j] / slope[j]);
     }
@@ -115,27 +112,22 @@ std::vector<double> RateLimits::fill(std::span<const double> low, std::span<cons
     while (!queue.empty()) {
         const auto [before, limit] = queue.top();
         queue.pop();
-        const double level = level_of(limit, before);
-        if (level > before * (1 + 1e-14) && (level == kInfinite || (!queue.empty() && level > queue.top().first))) {
+        const bool has_risen = filling.used(uses_of_limit(limit), before * (1 + 1e-14)) <= capacities_[limit];
+        const double level = has_risen ? level_of(limit, before) : before;
+        if (has_risen && (level == kInfinite || (!queue.empty() && level > queue.top().first))) {
             if (level < kInfinite) queue.emplace(level, limit);
             continue;
         }
         for (const Use& use : uses_of_limit(limit)) {
-            if (filling.settled[use.job] || use.per_byte <= 0) continue;
+            if (use.per_byte <= 0) continue;
             const double rate = filling.rate_at(use.job, level);
             // While its floor carries the job, a rising rate takes nothing from other jobs.
-            if (const double carried = use.least / use.per_byte; rate < carried) {
-                filling.high[use.job] = std::min(filling.high[use.job], carried);
-                continue;
-            }
-            filling.rates[use.job] = rate;
-            filling.settled[use.job] = 1;
+            const double carried = use.least / use.per_byte;
+            filling.high[use.job] = rate < carried ? std::min(filling.high[use.job], carried) : rate;
+            if (rate >= carried) filling.low[use.job] = rate;
         }
     }
-    for (std::uint32_t j = 0; j < low.size(); ++j) {
-        if (!filling.settled[j]) filling.rates[j] = filling.high[j];
-    }
-    return filling.rates;
+    return filling.high;
 }
 
 // --- the largest sum
