@@ -36,7 +36,7 @@ std::vector<Saving> savings_with_floors(const Problem& problem, std::span<const 
 
 // Cuts each cache into pieces of equal density, its last bytes first: bytes below `up_to_bytes` save at least
 // `density`. The argument `density`, by cache, is what any byte saves for jobs without floors; `savings` are those of
-// the others. Pieces that save nothing are left out.
+// the others. Pieces that save nothing or have no bytes are left out.
 std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> density, std::vector<Saving> savings);
 
 // Returns the highest rate that the cap of job `index` (in Problem::jobs) allows with all cache that can be cached.

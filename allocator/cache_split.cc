@@ -78,11 +78,6 @@ struct Savings {
 CacheSplit fill(const Problem& problem, Savings savings, std::span<const double> least) {
     Filling filling(problem);
     for (std::uint32_t i = 0; i < least.size(); ++i) filling.give(i, least[i]);
-    if (savings.bounded.empty()) {
-        filling.give_by(savings.density);
-        filling.keep_cached();
-        return filling.take();
-    }
     const std::vector<Saving> pieces = pieces_of(problem, savings.unbounded, std::move(savings.bounded));
     std::vector<double> piece_densities;
     piece_densities.reserve(pieces.size());

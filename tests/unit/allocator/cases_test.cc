@@ -386,6 +386,20 @@ TEST(OperatorLimits, CacheOfJobWithFloorStopsWhereItSavesNoMoreBandwidth) {
     }
 }
 
+TEST(OperatorLimits, JobWhoseFloorExceedsItsRateLeavesTheCacheToOthers) {
+    ClusterState state = cluster(1, 100);
+    add_dataset(state, "A", 50);
+    add_dataset(state, "B", 100);
+    add_job(state, "a", 0, 0.5);
+    add_job(state, "b", 1, 0.8);
+    state.jobs[0].bandwidth_floor_bytes_per_second = 0.6 * kBytesPerGB;
+    for (const ObjectiveKind kind : {ObjectiveKind::efficiency, ObjectiveKind::max_min}) {
+        const Plan plan = planned(state, kind);
+        expect_quotas(plan, {0, 100});
+        expect_steady_rates(plan, {0.5, 0.8});
+    }
+}
+
 TEST(OperatorLimits, FloorsAndCapsHoldAndOnlyTheRestIsPlanned) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 100).quota_cap_bytes = bytes(40);
