@@ -279,11 +279,15 @@ void Controller::save_queue(const LiveRecord& change, scheduler::LiveScheduler::
     write(std::move(rows), queue_rows_, std::move(saved));
 }
 
-// A job that has ended on record never changes its end.
+// A job that has ended on record never changes its end. A submission whose write failed is removed, in case it was
+// written after all.
 void Controller::check_recorded(const Row& row) {
     if (!row.key.starts_with("job/")) return;
     const JobId id = std::stoull(row.key.substr(4));
-    if (!row.text) return around_.events.fail("job " + std::to_string(id) + " is dropped from the record");
+    if (!row.text) {
+        if (!recorded_.contains(id)) return;
+        return around_.events.fail("job " + std::to_string(id) + " is dropped from the record");
+    }
     const auto object = parse_json_object(*row.text, "a job's row");
     const scheduler::JobRecord job = scheduler::job_of_row(*object, options_.gpus.gpu_types);
     const auto before = recorded_.find(id);
