@@ -44,7 +44,7 @@ LIMIT_S = 300.0  # longer than a busy machine needs for any step
 SETTLE_S = 2.0  # plans follow changes after a report or two
 REPORT_S = 1.2  # from one report of a node to the next, and its answer
 JUMP = 0.1  # part of a rate
-RANK_BYTES = 2 << 20  # ranks may have a few batches more or less than others
+RANK_BYTES = 4 << 20  # ranks may be a step of several batches ahead of others
 POLL_S = 0.25
 WHY_EVERY_S = 1.0
 
