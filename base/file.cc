@@ -80,7 +80,7 @@ Result<std::string> read_file(const std::string& path) {
 
 Result<std::string> read_all(const FileDescriptor& file, const std::string& path) {
     std::string content;
-    struct stat status {};
+    struct stat status = {};
     if (::fstat(file.get(), &status) == 0 && status.st_size > 0) {
         content.reserve(static_cast<std::size_t>(status.st_size));
     }
