@@ -302,7 +302,7 @@ CacheSplit max_min_split(const Problem& problem) {
     for (int round = 0; reached.value <= problem.remote && reached.x < levels.top(); ++round) {
         constexpr double kPrecision = 1e-9;  // about that of quotas of whole bytes
         constexpr int kManyRounds = 20;
-        // Where several splits need as little, the one at hand may need more at any higher level.
+        // The split may be one of several that need as little, and need more at any higher level: so it is left.
         double level = std::max(levels.raised_from(reached.x, best), reached.x * (1 + kPrecision));
         if (round == kManyRounds) level = levels.top();
         CacheSplit before = best;

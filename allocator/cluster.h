@@ -283,7 +283,7 @@ private:
     // Saves `change` and everything else that changed since the last save.
     Result<void> save(ClusterRecord change);
 
-    // What a node takes once all its leases have expired, as on record.
+    // The floor of a node on record: it takes this much once all its leases have expired.
     struct RecordedFloor {
         double noted = 0;      // handed out last; until it is confirmed, a higher one may come to nothing
         double confirmed = 0;  // at least this much is certainly on record

@@ -532,8 +532,9 @@ void LiveScheduler::tell_engine(std::uint64_t events) {
 void LiveScheduler::register_job(JobRecord& job) {
     allocator::JobRegistration spec{.name = job.asked.name};
     spec.by_scheduler = true;
-    const std::optional<RunAs>& user = job.asked.user;
-    spec.user = job.asked.reader_uid ? job.asked.reader_uid : user ? std::optional(user->uid) : options_.own_user;
+    spec.user = options_.own_user;
+    if (job.asked.user) spec.user = job.asked.user->uid;
+    if (job.asked.reader_uid) spec.user = job.asked.reader_uid;
     std::optional<allocator::JobRegistration> declared_by_user;
     if (const auto* before = cluster_.registered(job.asked.name)) {
         const bool is_for_same_user = before->user == spec.user;

@@ -185,7 +185,7 @@ class PlaceCluster(Cluster):
 
     def hold_second_pods(self) -> None:
         """From now on, second pods of Jobs keep their gates."""
-        self.apply(HOLD, HOLD_BINDING)
+        self.apply(*HOLD)
         probe = self.gated_job("probe")["spec"]["template"]
         probe["metadata"] = {"name": "probe", "annotations": {"batch.kubernetes.io/job-completion-index": "1"}}
         probe["spec"]["schedulingGates"] = [{"name": "test"}]
@@ -232,29 +232,24 @@ class PlaceCluster(Cluster):
 
 
 
+def refusing(name: str, group: str, resource: str, expression: str, message: str) -> tuple[dict, dict]:
+    """An admission policy, with its binding, that refuses updates for which the expression is false."""
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
+    rule = {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": [resource]}
+    policy = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": expression, "message": message}],
+    }
+    return (
+        kind | {"kind": "ValidatingAdmissionPolicy", "spec": policy},
+        kind | {"kind": "ValidatingAdmissionPolicyBinding", "spec": {"policyName": name, "validationActions": ["Deny"]}},
+    )
+
+
 # Refuses to remove the gate of a Job's second pod, so that a test finds a gang between two patches.
-HOLD = {
-    "apiVersion": "admissionregistration.k8s.io/v1",
-    "kind": "ValidatingAdmissionPolicy",
-    "metadata": {"name": "hold"},
-    "spec": {
-        "matchConstraints": {
-            "resourceRules": [
-                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}
-            ]
-        },
-        "validations": [
-            {
-                "expression": "object.metadata.?annotations['batch.kubernetes.io/job-completion-index'].orValue('') != "
-                "'1' || has(object.spec.schedulingGates) || !has(oldObject.spec.schedulingGates)",
-                "message": "the test holds this pod",
-            }
-        ],
-    },
-}
-HOLD_BINDING = {
-    "apiVersion": "admissionregistration.k8s.io/v1",
-    "kind": "ValidatingAdmissionPolicyBinding",
-    "metadata": {"name": "hold"},
-    "spec": {"policyName": "hold", "validationActions": ["Deny"]},
-}
+HOLD = refusing(
+    "hold", "", "pods",
+    "object.metadata.?annotations['batch.kubernetes.io/job-completion-index'].orValue('') != "
+    "'1' || has(object.spec.schedulingGates) || !has(oldObject.spec.schedulingGates)",
+    "the test holds this pod",
+)  # fmt: skip

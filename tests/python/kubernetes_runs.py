@@ -19,7 +19,7 @@ import time
 
 from allocator_process import Allocator
 from kubernetes_cluster import NAMESPACE, Mode
-from kubernetes_place import GATE, JOBS, PODS, PlaceCluster
+from kubernetes_place import GATE, JOBS, PODS, PlaceCluster, refusing
 
 RUN_NODES = ("n1", "n2")
 NODE_GPUS = 4
@@ -179,8 +179,7 @@ class RunCluster(PlaceCluster):
 
     def refuse_sizes(self, reason: str) -> None:
         """From now on, no Job that runs gets another size."""
-        policy = json.loads(json.dumps(RIGID).replace("REASON", reason))
-        self.apply(policy, RIGID_BINDING)
+        self.apply(*refusing("rigid", "batch", "jobs", RIGID, reason))
         probe = self.gated_job("probe") | {"apiVersion": "batch/v1", "kind": "Job"}
         probe["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "test"}]
         self.submit(probe)
@@ -258,29 +257,5 @@ class RunCluster(PlaceCluster):
         return f"kubernetes-default.{name}"
 
 
-# Refuses each other size of a Job that runs. It may get one while it is suspended, and when it is resumed.
-RIGID = {
-    "apiVersion": "admissionregistration.k8s.io/v1",
-    "kind": "ValidatingAdmissionPolicy",
-    "metadata": {"name": "rigid"},
-    "spec": {
-        "matchConstraints": {
-            "resourceRules": [
-                {"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]}
-            ]
-        },
-        "validations": [
-            {
-                "expression": "oldObject.spec.?suspend.orValue(false) || "
-                "object.spec.parallelism == oldObject.spec.parallelism",
-                "message": "REASON",
-            }
-        ],
-    },
-}
-RIGID_BINDING = {
-    "apiVersion": "admissionregistration.k8s.io/v1",
-    "kind": "ValidatingAdmissionPolicyBinding",
-    "metadata": {"name": "rigid"},
-    "spec": {"policyName": "rigid", "validationActions": ["Deny"]},
-}
+# A Job that runs keeps its size. It may get another while it is suspended, and when it is resumed.
+RIGID = "oldObject.spec.?suspend.orValue(false) || object.spec.parallelism == oldObject.spec.parallelism"

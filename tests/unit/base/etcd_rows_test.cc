@@ -269,57 +269,57 @@ TEST_F(EtcdRowsTest, JournalIsFinishedOnceItIsWholeAndLeftOutBefore) {
     }
 }
 
-TEST_F(EtcdRowsTest, WriteOfUnknownOutcomeIsNotTakenForTheNext) {
-    Rows rows;
-    test::EtcdGateway gateway(etcd_["endpoints"]);
-    const EtcdFence fence = lead();
-    auto store = open_at(gateway.endpoint(), fence, rows);
-    ASSERT_TRUE(store) << store.error().message;
+// A store whose requests pass a gateway, which can lose answers.
+class EtcdRowsBehindGateway : public EtcdRowsTest {
+protected:
+    void SetUp() override {
+        auto store = open_at(gateway_.endpoint(), fence_, rows_);
+        ASSERT_TRUE(store) << store.error().message;
+        store_ = std::move(*store);
+    }
+
+    Rows rows_;
+    test::EtcdGateway gateway_{etcd_["endpoints"]};
+    EtcdFence fence_ = lead();
+    std::unique_ptr<RowStore> store_;
+};
+
+TEST_F(EtcdRowsBehindGateway, WriteOfUnknownOutcomeIsNotTakenForTheNext) {
     // etcd carries out the first, and says to its second attempt that there is no space.
-    gateway.then({Does::loses_answer, Does::is_full});
+    gateway_.then({Does::loses_answer, Does::is_full});
     const Row first{"first", "1"};
-    const auto refused = (*store)->write({&first, 1});
+    const auto refused = store_->write({&first, 1});
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::no_space);
     const Row second{"second", "2"};
-    ASSERT_TRUE((*store)->write({&second, 1}));
+    ASSERT_TRUE(store_->write({&second, 1}));
     const Row third{"third", "3"};
-    ASSERT_TRUE((*store)->write({&third, 1}));
+    ASSERT_TRUE(store_->write({&third, 1}));
     // The first has been carried out nevertheless.
-    ASSERT_TRUE(open(fence, rows));
-    EXPECT_EQ(rows, (Rows{{"first", "1"}, {"second", "2"}, {"third", "3"}}));
+    ASSERT_TRUE(open(fence_, rows_));
+    EXPECT_EQ(rows_, (Rows{{"first", "1"}, {"second", "2"}, {"third", "3"}}));
 }
 
-TEST_F(EtcdRowsTest, WriteWhoseAnswerWasLostIsDoneOnce) {
-    Rows rows;
-    test::EtcdGateway gateway(etcd_["endpoints"]);
-    const EtcdFence fence = lead();
-    auto store = open_at(gateway.endpoint(), fence, rows);
-    ASSERT_TRUE(store) << store.error().message;
-    gateway.then({Does::loses_answer, Does::loses_answer});
+TEST_F(EtcdRowsBehindGateway, WriteWhoseAnswerWasLostIsDoneOnce) {
+    gateway_.then({Does::loses_answer, Does::loses_answer});
     const Row row{"a", "1"};
     const unsigned long long before = std::stoull(value_of("sequence/queue"));
-    ASSERT_TRUE((*store)->write({&row, 1}));
+    ASSERT_TRUE(store_->write({&row, 1}));
     EXPECT_EQ(std::stoull(value_of("sequence/queue")), before + 1);
-    ASSERT_TRUE(open(fence, rows));
-    EXPECT_EQ(rows, (Rows{{"a", "1"}}));
+    ASSERT_TRUE(open(fence_, rows_));
+    EXPECT_EQ(rows_, (Rows{{"a", "1"}}));
 }
 
 // The journal would otherwise overwrite newer rows once the next leader finds it.
-TEST_F(EtcdRowsTest, JournalOfUnknownOutcomeIsTakenBackByTheNextWrite) {
-    Rows rows;
-    test::EtcdGateway gateway(etcd_["endpoints"]);
-    const EtcdFence fence = lead();
-    auto store = open_at(gateway.endpoint(), fence, rows);
-    ASSERT_TRUE(store) << store.error().message;
-    gateway.then({Does::loses_answer, Does::is_full});
-    ASSERT_FALSE((*store)->write(numbered(150, "refused")));
+TEST_F(EtcdRowsBehindGateway, JournalOfUnknownOutcomeIsTakenBackByTheNextWrite) {
+    gateway_.then({Does::loses_answer, Does::is_full});
+    ASSERT_FALSE(store_->write(numbered(150, "refused")));
     EXPECT_THAT(keys_of_journal(), ElementsAre("journal/queue", "journal/queue/0"));
     const Row row{"row/7", "newer"};
-    ASSERT_TRUE((*store)->write({&row, 1}));
+    ASSERT_TRUE(store_->write({&row, 1}));
     EXPECT_THAT(keys_of_journal(), IsEmpty());
-    ASSERT_TRUE(open(fence, rows));
-    EXPECT_EQ(rows, (Rows{{"row/7", "newer"}}));
+    ASSERT_TRUE(open(fence_, rows_));
+    EXPECT_EQ(rows_, (Rows{{"row/7", "newer"}}));
 }
 
 TEST_F(EtcdRowsTest, LastRowOfAKeyCounts) {

@@ -43,7 +43,7 @@ type Attempt struct {
 	ended []bool
 	// The last event, except its time.
 	told allocator.EngineEvent
-	// What follows is of an elastic gang: resize.go.
+	// These fields are of an elastic gang: resize.go.
 	resize  Resize
 	leaving map[types.UID]int // by pod that was given up and is still there: its rank
 	refused *refusedResize
@@ -78,7 +78,7 @@ type Step struct {
 	Pod  *Pod
 	Rank int
 	Job  *Job
-	// What an elastic Job gets: its pods, and the note of its resizes. 0: the Job keeps its size.
+	// The number of pods that an elastic Job gets, and the note of its resizes. 0: the Job keeps its size.
 	Size   int
 	Resize Resize
 }
