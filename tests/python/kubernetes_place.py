@@ -172,6 +172,15 @@ class PlaceCluster(Cluster):
     def state(self, job: str) -> str:
         return str(self.queue_job(job).get("state", ""))
 
+    def until_runs(self, job: str, attempt: int) -> None:
+        """Waits until that attempt runs."""
+
+        def runs() -> bool:
+            shown = self.queue_job(job)
+            return (shown.get("state"), shown.get("attempt")) == ("running", attempt)
+
+        self.until(runs)
+
     def decided(self, job: str) -> list[str]:
         """The nodes that the allocator has decided on, one for each pod of GPUS GPUs."""
         return sorted(share["node"] for share in self.queue_job(job)["holds"]["placement"])

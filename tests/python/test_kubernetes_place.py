@@ -131,7 +131,7 @@ def test_gang_of_a_lost_node_is_placed_elsewhere(cluster: PlaceCluster) -> None:
     cluster.until(lambda: cluster.state("train") == "running")
     lost = cluster.places("train")[0]
     cluster.lose(lost)
-    cluster.until(lambda: cluster.state("train") == "running" and cluster.queue_job("train")["attempt"] == 2)
+    cluster.until_runs("train", attempt=2)
     assert f"lost: node {lost} is lost" in cluster.log_of("train")
     assert lost not in cluster.places("train")
     assert len(cluster.places("train")) == 2
@@ -156,7 +156,7 @@ def test_pod_that_others_delete_evicts_its_gang(cluster: PlaceCluster) -> None:
     cluster.submit(cluster.gated_job("train", pods=2))
     cluster.until(lambda: cluster.state("train") == "running")
     cluster.delete_pod(cluster.pods("train")[0]["metadata"]["name"])
-    cluster.until(lambda: cluster.queue_job("train")["attempt"] == 2 and cluster.state("train") == "running")
+    cluster.until_runs("train", attempt=2)
     assert "evicted by the cluster manager: a pod was deleted" in cluster.log_of("train")
     assert len(cluster.places("train")) == 2
 
