@@ -14,6 +14,8 @@ namespace {
 
 // Time between records of jobs' progress. Progress lost in a crash is counted again from the nodes' counters.
 constexpr double kProgressSavedEvery_s = 5;
+// Jobs of one such record, in turn. A store that keeps old values, as etcd does, would grow by all of a long queue.
+constexpr std::size_t kProgressJobs = 90;
 // Time from a failed decision to the next attempt.
 constexpr double kRetryDelay_s = 1;
 // Nodes of one change. With its keys and its escapes their JSON, written twice, stays below the MiB of a change in
@@ -166,12 +168,21 @@ void LiveScheduler::tick(Moment now) {
     count_waits();
     if (now.unix_s - progress_saved_s_ >= kProgressSavedEvery_s || now.unix_s < progress_saved_s_) {
         progress_saved_s_ = now.unix_s;
-        for (const JobId id : queue_.holders()) {
-            if (is_with_engine(queue_.jobs().at(id).phase)) queue_.changed(id);
-        }
-        progress_unsaved_ = true;
+        mark_progress();
     }
     save();
+}
+
+void LiveScheduler::mark_progress() {
+    const std::set<JobId>& holders = queue_.holders();
+    auto next = holders.upper_bound(progress_saved_of_);
+    for (std::size_t left = std::min(kProgressJobs, holders.size()); left > 0; --left) {
+        if (next == holders.end()) next = holders.begin();
+        progress_saved_of_ = *next;
+        if (is_with_engine(queue_.jobs().at(*next).phase)) queue_.changed(*next);
+        ++next;
+    }
+    progress_unsaved_ = true;
 }
 
 void LiveScheduler::take_events(Moment now) {

@@ -128,6 +128,8 @@ private:
     void note_ideals(const StorageView& view);
     void update_turns(double now_s);
     void count_waits();
+    // Marks some of the running jobs as changed, so that their progress is put on record.
+    void mark_progress();
     void save();
     std::set<std::string> add_unsaved_nodes(LiveRecord& change);
     void save_nodes(const LiveRecord& change, std::set<std::string> nodes);
@@ -169,6 +171,7 @@ private:
     double next_decision_s_ = 0;
     double accounted_s_ = 0;
     double progress_saved_s_ = 0;
+    JobId progress_saved_of_ = 0;  // the last job whose progress was saved
     bool progress_unsaved_ = false;
 };
 

@@ -19,6 +19,24 @@ using ::testing::StartsWith;
 using Attempt = MemoryEngine::Attempt;
 using Kind = EngineEvent::Kind;
 
+TEST_F(Live, ProgressOfManyJobsIsRecordedInTurn) {
+    gpus.nodes = {{"n1", 0, 50, true}, {"n2", 0, 50, true}, {"n3", 0, 50, true}, {"n4", 0, 50, true}};
+    restart();
+    std::vector<JobId> ids;
+    for (int i = 0; i < 200; ++i) ids.push_back(submit(job_with_gpus(1)));
+    tick();
+    for (const JobId id : ids) engine.tell(EngineEvent::Kind::started, {id, 1});
+    tick();
+    std::vector<std::size_t> records;
+    own_save = [&](const LiveRecord& change) {
+        records.push_back(change.jobs.size());
+        return put_on_record(change);
+    };
+    for (int i = 0; i < 3; ++i) tick(5);
+    EXPECT_THAT(records, ElementsAre(90, 90, 90));
+    for (const JobId id : ids) EXPECT_GE(record.jobs.at(id)->state.attained_gpu_s, 5);
+}
+
 TEST_F(Live, JobRunsToItsEnd) {
     Submission asked = job_with_gpus(2, "resnet");
     asked.environment = {{"SEED", "7"}};
