@@ -187,10 +187,17 @@ def test_chart_names_the_images_as_the_archives_do(images: Images, repository: p
         assert name.startswith(f"localhost/{image}:")
         assert f": {name}\n" in values
 
+
+def test_program_is_built_for_its_image(images: Images, repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    build(repository, "--output", tmp_path, "larder-kubernetes")
+    built, given = (layer_of(archives / "larder-kubernetes.tar") for archives in (tmp_path, images.archives))
+    assert [(one.name, one.size) for one in built] == [(one.name, one.size) for one in given]
+
+
 def test_missing_program_is_named(images: Images, repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
     ran = subprocess.run(
         ["tools/image", "--build", tmp_path, "--output", tmp_path, "larder"],
         cwd=repository, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert ran.returncode == 1
-    assert ran.stderr == f"tools/image: {tmp_path}/bin/larder is missing: build it first, or give --build\n"
+    assert ran.stderr == f"tools/image: {tmp_path}/bin/larder is missing: build it first\n"

@@ -57,6 +57,7 @@ type DatasetStatus struct {
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// The cache that all of the dataset takes: an estimate until it is cached.
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
 	// Bytes in the caches of all nodes.
