@@ -202,6 +202,12 @@ bool Cluster::is_in_use(const KnownNode& node, std::int64_t now_ns) const {
                                [now_ns](const Lease& lease) { return lease.expires_ns > now_ns; });
 }
 
+bool Cluster::is_of_other_daemon(const NodeReport& report, std::int64_t now_ns) const {
+    if (now_ns >= carried_.until_ns || !carried_.unheard.contains(report.node)) return false;
+    const std::uint64_t known = carried_.rates.at(report.node).state_directory;
+    return known != 0 && known != report.state_directory;
+}
+
 Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
     if (auto good = check(as_sent); !good) return good;
     NodeReport report = as_sent;
@@ -209,7 +215,7 @@ Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
     const auto found = nodes_.find(report.node);
     const bool same_instance = found != nodes_.end() && found->second.last.instance == report.instance;
     const bool is_only_daemon = found == nodes_.end() || same_instance || is_restart(found->second, report);
-    if (!is_only_daemon && is_in_use(found->second, now_ns)) {
+    if ((!is_only_daemon && is_in_use(found->second, now_ns)) || is_of_other_daemon(report, now_ns)) {
         return fail(ErrorCode::already_exists, "node \"" + report.node +
                                                    "\" reports from two daemons: give each its own name, or wait for "
                                                    "the length of a lease after a restart");
@@ -227,6 +233,8 @@ Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
     unsaved_nodes_.insert(report.node);
     carried_.unheard.erase(report.node);
     KnownNode& node = nodes_[report.node];
+    // The record names the state directory.
+    if (node.last.state_directory != report.state_directory) ledger_.distrust_record(report.node);
     if (!same_instance) node.previous_instance = node.last.instance;
     unindex(report.node, node.last);
     node.last = std::move(report);
@@ -720,7 +728,7 @@ std::vector<double> split_grant(double grant, std::span<const double> demands, d
 const std::vector<LeasedRate>* Cluster::carried_rates(const std::string& node, std::int64_t now_ns) const {
     if (carried_.unheard.empty() || now_ns >= carried_.until_ns) return nullptr;
     const auto found = carried_.rates.find(node);
-    return found == carried_.rates.end() ? nullptr : &found->second;
+    return found == carried_.rates.end() ? nullptr : &found->second.rates;
 }
 
 // If users have jobs of the same name, another one may have been the first to report to this allocator than to the one
@@ -825,6 +833,10 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
     const bool floor_falls = !is_new && floor < recorded_floor->second.noted / 2;
     if (floor_rises || floor_falls) change.floors[node] = floor;
     if (saves_rates_) change.rates = ledger_.to_record(node, now_ns);
+    for (auto& [of, recorded] : change.rates) {
+        const auto known = nodes_.find(of);
+        if (recorded && known != nodes_.end()) recorded->state_directory = known->second.last.state_directory;
+    }
     const auto own = change.rates.find(node);
     const bool rises =
         own != change.rates.end() && own->second && own->second->bytes_per_second > ledger_.on_record(node);
@@ -1184,7 +1196,7 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
     carried_.until_ns = record.rates_until_ns.value_or(carried_.until_ns);
     for (const auto& [node, rates] : record.rates) {
         if (!rates || !record.rates_until_ns) continue;
-        carried_.rates[node] = rates->rates;
+        carried_.rates[node] = *rates;
         carried_.unheard.insert(node);
     }
     if (record.no_lease_before_ns) ledger_.wait_until(*record.no_lease_before_ns);

@@ -223,6 +223,9 @@ private:
     void end_carry_over(std::int64_t now_ns);
     // Takes over the f* that the allocator before this one measured of the job.
     void take_carried_ideal(const std::string& name, KnownJob& job);
+    // True if another daemon than the reporting one has the leases that the allocator before this one granted to the
+    // node.
+    bool is_of_other_daemon(const NodeReport& report, std::int64_t now_ns) const;
     static bool is_restart(const KnownNode& node, const NodeReport& report);
     // True if a daemon may still use the node's name or its leases.
     bool is_in_use(const KnownNode& node, std::int64_t now_ns) const;
@@ -314,9 +317,9 @@ private:
     // had them have expired.
     struct CarriedOver {
         std::int64_t until_ns = std::numeric_limits<std::int64_t>::min();
-        std::map<std::string, std::vector<LeasedRate>> rates;  // by node
-        std::set<std::string> unheard;                         // the nodes in `rates` that have not reported
-        std::map<std::string, MeasuredIdeal> ideals;           // of jobs that no node has reported yet
+        std::map<std::string, RecordedRates> rates;   // by node
+        std::set<std::string> unheard;                // the nodes in `rates` that have not reported
+        std::map<std::string, MeasuredIdeal> ideals;  // of jobs that no node has reported yet
     };
     CarriedOver carried_;
     std::map<std::string, KnownJob> jobs_;

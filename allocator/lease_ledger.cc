@@ -229,7 +229,7 @@ void LeaseLedger::update_slack(Nodes::iterator node) {
 
 std::optional<RecordedRates> LeaseLedger::record_of(const Held& held) {
     if (held.leased <= 0) return std::nullopt;
-    RecordedRates record{.bytes_per_second = held.leased, .rates = held.leases.back().rates};
+    RecordedRates record{.bytes_per_second = held.leased, .rates = held.leases.back().rates, .state_directory = 0};
     std::erase_if(record.rates, [](const LeasedRate& rate) { return rate.job == kOtherRates; });
     std::ranges::sort(record.rates, {}, &LeasedRate::job);
     std::size_t bytes = 0;

@@ -28,6 +28,8 @@ namespace larder::allocator {
 struct RecordedRates {
     double bytes_per_second = 0;    // each of its leases that have not expired takes this at most
     std::vector<LeasedRate> rates;  // of its last lease, by job; they may add up to less; none if they are very many
+    // The number of the state directory of the daemon that has them (node_report.h); 0: not known. Cluster fills it in.
+    std::uint64_t state_directory = 0;
 
     bool operator==(const RecordedRates&) const = default;
 };

@@ -108,11 +108,16 @@ std::vector<Lease> leases_of(const json::object& object) {
 }
 
 json::object json_of(const RecordedRates& recorded) {
-    return {{"bytes_per_second", recorded.bytes_per_second}, {"rates", json_of(recorded.rates)}};
+    json::object object{{"bytes_per_second", recorded.bytes_per_second}, {"rates", json_of(recorded.rates)}};
+    if (recorded.state_directory != 0) object["state_directory"] = recorded.state_directory;
+    return object;
 }
 
 RecordedRates recorded_rates_of(const json::object& object) {
-    return {.bytes_per_second = to_rate(object.at("bytes_per_second")), .rates = leased_rates_of(object.at("rates"))};
+    const json::value* const directory = object.if_contains("state_directory");
+    return {.bytes_per_second = to_rate(object.at("bytes_per_second")),
+            .rates = leased_rates_of(object.at("rates")),
+            .state_directory = directory == nullptr ? 0 : directory->to_number<std::uint64_t>()};
 }
 
 std::vector<DatasetQuota> quotas_of(const json::object& object) {

@@ -184,6 +184,28 @@ protected:
     }
 };
 
+TEST_F(CarryOver, DaemonThatTakesANameWaitsForTheLeasesOfTheOneBefore) {
+    lead_first();
+    std::vector<NodeReport> nodes{report_of("a", 1)};
+    nodes[0].state_directory = 77;
+    settle(nodes, 10);
+    NodeReport other = report_of("a", 1);
+    other.instance = 2;
+    other.state_directory = 78;
+    lead(0);
+    EXPECT_EQ(exchange(other).error().code, ErrorCode::already_exists);
+    nodes[0].instance = 3;  // a restart
+    EXPECT_TRUE(exchange(nodes[0]));
+    lead(0);
+    EXPECT_EQ(exchange(other).error().code, ErrorCode::already_exists);
+    true_ns += kLeaseLength_ns;
+    ASSERT_TRUE(exchange(other));
+    ASSERT_TRUE(durable());
+    lead(0);
+    EXPECT_TRUE(exchange(other)) << "the record names it now";
+    EXPECT_EQ(exchange(nodes[0]).error().code, ErrorCode::already_exists);
+}
+
 TEST_F(CarryOver, FirstAnswerOfNextLeaderGrantsWhatTheLastLeaderGranted) {
     lead_first();
     std::vector<NodeReport> nodes{report_of("a", 1), report_of("b", 3), report_of("c", 0)};
