@@ -210,12 +210,18 @@ class PlaceCluster(Cluster):
     def between_patches(self, job: str) -> bool:
         return [("schedulingGates" in pod["spec"]) for pod in self.pods(job)].count(False) == self.gated(job) == 1
 
-    def fail_pod(self, pod: str, code: int) -> None:
+    def end_pod(self, pod: str, code: int = 0) -> None:
         """Ends the pod's container with an exit code."""
-        state = {"terminated": {"exitCode": code, "reason": "Error"}}
+        reason, phase = ("Completed", "Succeeded") if code == 0 else ("Error", "Failed")
+        state = {"terminated": {"exitCode": code, "reason": reason}}
         container = {"name": "train", "image": "train:1", "imageID": "", "ready": False, "restartCount": 0}
-        status = {"status": {"phase": "Failed", "containerStatuses": [container | {"state": state}]}}
+        status = {"status": {"phase": phase, "containerStatuses": [container | {"state": state}]}}
         self.patch(f"{PODS}/{pod}/status", status)
+
+    def end_pods(self, job: str) -> None:
+        """Ends the pods of a Job, with success."""
+        for pod in self.pods(job):
+            self.end_pod(pod["metadata"]["name"])
 
     def lose(self, node: str) -> None:
         """Makes a node not ready: its kubelet no longer answers, and its pods stay."""

@@ -41,9 +41,10 @@ def nothing_left(cluster: PlaceCluster) -> Iterator[None]:
 
 
 def test_gang_runs_where_the_allocator_decides_and_ends(cluster: PlaceCluster) -> None:
-    cluster.submit(cluster.gated_job("train", pods=2, runs_for="3s"))
+    cluster.submit(cluster.gated_job("train", pods=2))
     cluster.until(lambda: cluster.state("train") == "running")
     assert cluster.places("train") == cluster.decided("train")
+    cluster.end_pods("train")
     cluster.until(lambda: cluster.state("train") == "succeeded")
     assert cluster.condition("train", "Complete")
     assert cluster.queue_job("train")["attempt"] == 1
@@ -166,7 +167,7 @@ def test_failed_job_fails_with_the_exit_code_of_its_pod(cluster: PlaceCluster) -
     job["spec"]["backoffLimit"] = 0
     cluster.submit(job)
     cluster.until(lambda: cluster.state("train") == "running")
-    cluster.fail_pod(cluster.pods("train")[0]["metadata"]["name"], 3)
+    cluster.end_pod(cluster.pods("train")[0]["metadata"]["name"], 3)
     cluster.until(lambda: cluster.state("train") == "failed")
     assert cluster.queue_job("train")["exit_code"] == 3
 
@@ -175,7 +176,7 @@ def test_failed_pod_is_replaced_in_the_same_attempt(cluster: PlaceCluster) -> No
     cluster.submit(cluster.gated_job("train", pods=2))
     cluster.until(lambda: cluster.state("train") == "running")
     before = cluster.pods("train")
-    cluster.fail_pod(before[0]["metadata"]["name"], 3)
+    cluster.end_pod(before[0]["metadata"]["name"], 3)
     cluster.until(lambda: before[0]["spec"]["nodeName"] in cluster.places("train"))
     assert len(cluster.places("train")) == 2
     assert before[1]["metadata"]["name"] in [pod["metadata"]["name"] for pod in cluster.pods("train")]
@@ -312,7 +313,7 @@ def test_changes_while_the_watches_are_away_and_gone_are_seen(cluster: PlaceClus
     cluster.delete_job("deleted")
     cluster.patch(f"{JOBS}/failing", {"spec": {"backoffLimit": 0}})
     (failing,) = cluster.pods("failing")
-    cluster.fail_pod(failing["metadata"]["name"], 7)
+    cluster.end_pod(failing["metadata"]["name"], 7)
     cluster.submit(cluster.gated_job("new"))
     cluster.until(lambda: cluster.condition("failing", "Failed") and cluster.gated("new") == 1)
     cluster.until(lambda: not cluster.pods("deleted"))
@@ -368,8 +369,8 @@ def test_forged_annotations_take_nothing_from_a_gang(cluster: PlaceCluster) -> N
     forged = {"metadata": {"annotations": {key: pod["metadata"]["annotations"][key] for key in keys}}}
     probe = ("patch", "job", "thief", "--type=merge", "--dry-run=server", f"--patch={json.dumps(forged)}")
     cluster.until(lambda: cluster.try_kubectl(*probe).returncode == 0)
-    for restarts in (False, True):
-        cluster.until(lambda: cluster.state("thief") == "running" and len(cluster.pods("thief")) == 1)
+    for attempt, restarts in ((1, False), (2, True)):
+        cluster.until_runs("thief", attempt)
         (stolen,) = cluster.pods("thief")
         if restarts:
             cluster.controllers["c1"].kill()
@@ -387,11 +388,12 @@ def test_forged_annotations_take_nothing_from_a_gang(cluster: PlaceCluster) -> N
 
 
 def test_gangs_go_on_while_the_allocator_restarts(cluster: PlaceCluster) -> None:
-    cluster.submit(cluster.gated_job("runs", pods=2), cluster.gated_job("ends", runs_for="3s"))
+    cluster.submit(cluster.gated_job("runs", pods=2), cluster.gated_job("ends"))
     cluster.until(lambda: [cluster.state(name) for name in ("runs", "ends")] == ["running", "running"])
     cluster.submit(cluster.gated_job("waits", pods=2))
     cluster.until(lambda: cluster.state("waits") == "waiting")
     cluster.allocator.kill()
+    cluster.end_pods("ends")
     cluster.until(lambda: cluster.condition("ends", "Complete"))
     cluster.start_allocator()
     cluster.until(lambda: cluster.state("ends") == "succeeded")
@@ -474,10 +476,11 @@ def test_job_that_cannot_be_elastic_says_why(cluster: PlaceCluster) -> None:
 
 def test_job_that_goes_while_the_controller_is_away_is_cancelled(cluster: PlaceCluster) -> None:
     for name in ("goes", "ends"):
-        cluster.submit(cluster.gated_job(name, runs_for="3s" if name == "ends" else ""))
+        cluster.submit(cluster.gated_job(name))
         cluster.until(lambda name=name: cluster.state(name) == "running")
     cluster.controllers["c1"].kill()
     cluster.delete_job("goes")
+    cluster.end_pods("ends")
     cluster.until(lambda: cluster.condition("ends", "Complete"))
     cluster.controllers["c1"].start()
     cluster.until(lambda: [cluster.state(name) for name in ("goes", "ends")] == ["cancelled", "succeeded"])
