@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,7 @@ from collections.abc import Callable
 
 from allocator_process import Allocator
 from conftest import Daemon, write_tree
+from program import hold_port
 from servers import ServerProgram
 
 NAMESPACE = "larder"
@@ -57,13 +57,6 @@ class Mode:
 
     def kill(self) -> None:
         self.end(signal.SIGKILL)
-
-
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
-        return port
 
 
 class Cluster:
@@ -116,7 +109,7 @@ class Cluster:
         self.sockets = pathlib.Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="larder-", dir="/tmp")))
         self.helm("install", "larder", self.chart, "--namespace", NAMESPACE, "--set", f"node.socketDirectory={self.sockets}",
                   *self.chart_options)  # fmt: skip
-        self.port = free_port()
+        self.port: int = self._stack.enter_context(hold_port()).getsockname()[1]
         secret = self.directory / "tokens"
         secret.mkdir()
         data = self.get("secret", "larder-allocator-tokens", NAMESPACE)["data"]

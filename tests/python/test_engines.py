@@ -10,7 +10,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import kubernetes
 import pytest
 from allocator_process import Allocator, node_report
 from kubernetes_runs import RunCluster
+from program import hold_port
 from slurm_place import PlaceSite
 
 NODES = ("--scheduler.node.n1.gpus", "4", "--scheduler.node.n2.gpus", "4")
@@ -1110,7 +1110,13 @@ while not ends:
 """
 
 
-def test_torchrun_goes_on_from_its_saved_step_with_fewer_nodes_and_more(resizing: Runs) -> None:
+@pytest.fixture
+def held_port() -> Iterator[int]:
+    with hold_port() as held:
+        yield held.getsockname()[1]
+
+
+def test_torchrun_goes_on_from_its_saved_step_with_fewer_nodes_and_more(resizing: Runs, held_port: int) -> None:
     has_torch = subprocess.run(["/usr/bin/python3", "-c", "import torch.distributed.run"], capture_output=True)
     if has_torch.returncode != 0:
         pytest.skip("the system's Python has no PyTorch")
@@ -1133,11 +1139,9 @@ def test_torchrun_goes_on_from_its_saved_step_with_fewer_nodes_and_more(resizing
 
         runs.until(reached, f"no world of {size}")
 
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
     job = runs.submit(
-        "--gpus", "4", "--gpus-max", "8", "--elastic", "--env", f"PORT={port}", "--env", "OMP_NUM_THREADS=1", script=TORCHRUN
+        "--gpus", "4", "--gpus-max", "8", "--elastic", "--env", f"PORT={held_port}", "--env", "OMP_NUM_THREADS=1",
+        script=TORCHRUN,
     )  # fmt: skip
     wait_for_world(2, 0)
     met = len(worlds())

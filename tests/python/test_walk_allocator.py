@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import pathlib
-import socket
 
 import page
 import pytest
+from program import hold_port
 
 # Less data and cache than on the page, in about the same proportions, so that the test takes seconds.
 SMALLER = {"seq 1000": "seq 60", "seq 500": "seq 30", "384MiB": "24MiB", "128MiB": "8MiB", "-256MiB": "-16MiB"}
@@ -36,14 +36,13 @@ def before(step: page.Command) -> str:
 def walk(
     repository: pathlib.Path, larder_bin: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[page.Command, page.Ran]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        free_endpoint = f"127.0.0.1:{free.getsockname()[1]}"
-    steps = page.commands(repository / "docs" / "allocator.md")
-    for written, changed in {**SMALLER, "127.0.0.1:7600": free_endpoint}.items():
-        assert any(written in step.text for step in steps), written
-        steps = [page.Command(step.line, step.text.replace(written, changed), step.shown) for step in steps]
-    return page.run(steps, tmp_path_factory.mktemp("walk"), larder_bin, before)
+    with hold_port() as held:
+        endpoint = f"127.0.0.1:{held.getsockname()[1]}"
+        steps = page.commands(repository / "docs" / "allocator.md")
+        for written, changed in {**SMALLER, "127.0.0.1:7600": endpoint}.items():
+            assert any(written in step.text for step in steps), written
+            steps = [page.Command(step.line, step.text.replace(written, changed), step.shown) for step in steps]
+        return page.run(steps, tmp_path_factory.mktemp("walk"), larder_bin, before)
 
 
 def kinds(lines: list[str]) -> set[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pathlib
-import socket
 
 import page
 import pytest
+from program import hold_port
 
 
 def before(step: page.Command) -> str:
@@ -29,20 +29,17 @@ def walk(
     repository: pathlib.Path, larder_bin: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[page.Command, page.Ran]:
     steps = page.commands(repository / "docs" / "availability.md")
-    ports = {}
-    for written in ("2379", "2380"):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            ports[written] = str(free.getsockname()[1])
-
-    def with_ports(text: str) -> str:
-        for written, free_port in ports.items():
-            text = text.replace(f"127.0.0.1:{written}", f"127.0.0.1:{free_port}")
-        return text
-
-    steps = [page.Command(step.line, with_ports(step.text), step.shown) for step in steps]
     directory = tmp_path_factory.mktemp("walk")
-    return page.run(steps, directory, larder_bin, lambda step: with_ports(before(step)))
+    with hold_port() as client, hold_port() as peer:
+        ports = {"2379": client.getsockname()[1], "2380": peer.getsockname()[1]}
+
+        def with_ports(text: str) -> str:
+            for written, port in ports.items():
+                text = text.replace(f"127.0.0.1:{written}", f"127.0.0.1:{port}")
+            return text
+
+        steps = [page.Command(step.line, with_ports(step.text), step.shown) for step in steps]
+        return page.run(steps, directory, larder_bin, lambda step: with_ports(before(step)))
 
 
 def test_every_command_does_what_the_page_says(walk: dict[page.Command, page.Ran]) -> None:

@@ -19,7 +19,6 @@ left out.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import fcntl
 import hashlib
 import json
@@ -28,7 +27,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -171,11 +169,8 @@ class ControlPlane:
         self._children: dict[str, program.Child] = {}
         self.kubeconfig = directory / "kubeconfig"
         self._certificates()
-        with contextlib.ExitStack() as held:  # all at once, so that no port is picked twice
-            sockets = [held.enter_context(socket.socket()) for _ in range(6)]
-            for one in sockets:
-                one.bind(("127.0.0.1", 0))
-            self._etcd, peer, self._port, manager, scheduler, kwok = (one.getsockname()[1] for one in sockets)
+        self._held = [program.hold_port() for _ in range(6)]
+        self._etcd, peer, self._port, manager, scheduler, kwok = (one.getsockname()[1] for one in self._held)
         etcd = self._etcd
         self.kubeconfig.write_text(KUBECONFIG.format(port=self._port, directory=directory))
         as_admin = [
@@ -297,6 +292,8 @@ class ControlPlane:
         for name in reversed(self._options):
             if name in self._children:
                 self.stop_some([name])
+        for held in self._held:
+            held.close()
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import ctypes
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,6 +51,15 @@ class Child:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+
+
+def hold_port(address: str = "127.0.0.1") -> socket.socket:
+    """Holds a TCP port that the kernel picks. While the socket is open, the kernel gives the port to no other program, so
+    a server can begin to listen there later, and again after a restart. The server must set SO_REUSEADDR."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((address, 0))
+    return held
 
 
 def end_on_sigterm() -> None:

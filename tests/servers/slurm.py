@@ -99,10 +99,8 @@ class Slurm:
         key.write_bytes(os.urandom(1024))
         key.chmod(0o400)
         host = socket.gethostname().split(".")[0]
-        held = [socket.socket() for _ in range(len(self._nodes) + 3)]  # all at once, so that no port is picked twice
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        port, self._database_port, self._database_daemon_port, *ports = [one.getsockname()[1] for one in held]
+        self._held = [program.hold_port() for _ in range(len(self._nodes) + 3)]
+        port, self._database_port, self._database_daemon_port, *ports = [one.getsockname()[1] for one in self._held]
         text = CONFIGURATION.format(host=host, port=port, directory=self._directory)
         if self._accounting:
             text += ACCOUNTING.format(directory=self._directory, port=self._database_daemon_port)
@@ -122,8 +120,6 @@ class Slurm:
             (self._directory / f"gpu{number}").symlink_to("/dev/null")  # Slurm wants a character device
             gres += f"Name=gpu File={self._directory}/gpu{number}\n"
         (self.conf.parent / "gres.conf").write_text(gres)
-        for one in held:
-            one.close()
 
     def _start(self, *arguments: object) -> program.Child:
         name = pathlib.Path(str(arguments[0])).name
@@ -235,6 +231,8 @@ class Slurm:
         self._end_jobs()
         for child in reversed(self._children):
             child.stop()
+        for held in self._held:
+            held.close()
 
 
 def main() -> None:
