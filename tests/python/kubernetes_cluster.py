@@ -38,10 +38,20 @@ class Mode:
 
     def start(self) -> None:
         with open(self.log, "ab") as log:
+            self._log_start = log.tell()
             self._process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
 
     def runs(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    def start_if_replaced(self) -> None:
+        """Starts the program again, as the kubelet does, if it has ended because it could not renew its lease in time."""
+        if self._process is None or self._process.poll() is None:
+            return
+        with open(self.log, "rb") as log:
+            log.seek(self._log_start)
+            if b"leader election lost" in log.read():
+                self.start()
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         if self._process is None:
@@ -291,6 +301,8 @@ class Cluster:
         end = time.monotonic() + limit_s
         while not condition():
             assert time.monotonic() < end, self.logs()
+            for controller in self.controllers.values():
+                controller.start_if_replaced()
             time.sleep(0.05)
 
     def logs(self) -> str:

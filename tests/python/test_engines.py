@@ -304,7 +304,9 @@ class KubernetesRuns(Runs):
 
     def check_agent(self) -> None:
         assert self.cluster.kubelet.failure is None, self.cluster.kubelet.failure
-        assert self.cluster.controllers["c1"].runs(), self.cluster.logs()
+        controller = self.cluster.controllers["c1"]
+        controller.start_if_replaced()
+        assert controller.runs(), self.cluster.logs()
 
     def output(self, job: int, attempt: int = 1) -> str:
         return "".join(log.read_text() for log in sorted(self.directory.glob(f"{self.names[job]}-*.log")))
