@@ -63,16 +63,13 @@ class KueueCluster(Cluster):
         return made
 
     def submit(
-        self, name: str, dataset: str = "images", pods: int = 1, gpus: int = 1, runs_for: str = "", **requests: int
+        self, name: str, dataset: str = "images", pods: int = 1, gpus: int = 1, **requests: int
     ) -> None:
         """A Job of so many pods; `gpus` and `requests` are of each pod."""
         limits = {f"larder.io/{name.replace('_', '-')}": str(count) for name, count in requests.items()}
         limits["nvidia.com/gpu"] = str(gpus)
         template: dict[str, object] = {
-            "metadata": {
-                "labels": {"larder.io/dataset": dataset},
-                "annotations": {"larder.io/runs-for": runs_for} if runs_for else {},
-            },
+            "metadata": {"labels": {"larder.io/dataset": dataset}},
             "spec": {
                 "restartPolicy": "Never",
                 "containers": [{"name": "train", "image": "train:1", "resources": {"limits": limits}}],
@@ -159,8 +156,11 @@ def test_workload_starts_when_its_cache_is_reserved_and_filled(cluster: KueueClu
 
 
 def test_reservation_ends_with_the_job(cluster: KueueCluster) -> None:
-    cluster.submit("short", runs_for="1s", remote_mbps=800)
-    cluster.until(lambda: cluster.reserved("short") == (0, 100e6))
+    cluster.submit("short", remote_mbps=800)
+    cluster.until(lambda: cluster.nodes_of("short"))
+    assert cluster.reserved("short") == (0, 100e6)
+    for pod in cluster.kubectl("get", "pods", "--selector=job-name=short", "--output=name").split():
+        cluster.end_pod(pod.removeprefix("pod/"))
     cluster.until(lambda: cluster.condition("short", "Finished") == "True")
     cluster.until(lambda: NAME + "short" not in cluster.rows("jobs"))
 
