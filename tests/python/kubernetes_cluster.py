@@ -204,7 +204,7 @@ class Cluster:
     def run_mode(self, account: str, *arguments: object) -> None:
         ran = subprocess.run(
             [self.larder_kubernetes, *map(str, arguments)], env=os.environ | {"KUBECONFIG": str(self.account(account))},
-            capture_output=True, text=True, timeout=60,
+            capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert ran.returncode == 0, ran.stderr
 
@@ -230,14 +230,14 @@ class Cluster:
         command = [self.server.values["kubectl"], f"--kubeconfig={self.kubeconfig}", *map(str, arguments)]
         return subprocess.run(
             command, input=text or "", env=os.environ | {"HOME": str(self.directory)}, capture_output=True, text=True,
-            timeout=120,
+            timeout=330,
         )  # fmt: skip
 
     def helm(self, *arguments: object) -> str:
         ran = subprocess.run(
             [self.server.values["helm"], *map(str, arguments)],
             env=os.environ | {"HOME": str(self.directory), "KUBECONFIG": str(self.kubeconfig)},
-            capture_output=True, text=True, timeout=120,
+            capture_output=True, text=True, timeout=330,
         )  # fmt: skip
         assert ran.returncode == 0, f"helm {arguments}: {ran.stdout}{ran.stderr}"
         return ran.stdout
@@ -302,7 +302,8 @@ class Cluster:
             name: (row["dataset"], row["nodes"], row["ranks"]) for name, row in self.rows("jobs").items() if row["running"]
         }
 
-    def until(self, condition: Callable[[], object], limit_s: float = 120) -> None:
+    def until(self, condition: Callable[[], object], limit_s: float = 300) -> None:
+        """Waits until the condition holds. A busy machine may keep a controller from renewing its lease."""
         end = time.monotonic() + limit_s
         while not condition():
             assert time.monotonic() < end, self.logs()

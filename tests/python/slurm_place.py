@@ -117,7 +117,7 @@ class PlaceSite:
     def run(self, *command: object, user: str = "nobody") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             list(map(str, command)), env=self.environment, cwd=self.jobs, capture_output=True, text=True,
-            user=USERS.get(user, 0), group=USERS.get(user, 0), extra_groups=[], timeout=120, check=False,
+            user=USERS.get(user, 0), group=USERS.get(user, 0), extra_groups=[], timeout=300, check=False,
         )  # fmt: skip
 
     def scontrol(self, *arguments: object) -> str:

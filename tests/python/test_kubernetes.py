@@ -232,7 +232,7 @@ def test_restarted_api_server_loses_nothing(cluster: Cluster) -> None:
 
 def test_dataset_is_changed_and_removed(cluster: Cluster) -> None:
     cluster.add_dataset("texts", f"file://{cluster.directory}/texts", format="raw")
-    cluster.kubectl("wait", "--for=condition=Ready", "dataset/texts", "--timeout=60s")
+    cluster.kubectl("wait", "--for=condition=Ready", "dataset/texts", "--timeout=300s")
     small = cluster.rows("datasets")["texts"]["size_bytes"]
     cluster.add_dataset("texts", f"file://{cluster.directory}/images", format="raw")
     images = cluster.rows("datasets")["images"]["size_bytes"]
@@ -264,9 +264,9 @@ def test_quota_is_pinned_and_released(cluster: Cluster) -> None:
     url = f"file://{cluster.directory}/images"
     cluster.add_dataset("images", url, format="raw", quota="1Mi")
     cluster.until(lambda: cluster.rows("datasets")["images"].get("pinned_bytes") == 1 << 20)
-    cluster.kubectl("wait", "--for=condition=QuotaPinned", "dataset/images", "--timeout=60s")
+    cluster.kubectl("wait", "--for=condition=QuotaPinned", "dataset/images", "--timeout=300s")
     cluster.add_dataset("images", url, format="raw", quota="1Pi")
-    cluster.kubectl("wait", "--for=condition=QuotaPinned=false", "dataset/images", "--timeout=60s")
+    cluster.kubectl("wait", "--for=condition=QuotaPinned=false", "dataset/images", "--timeout=300s")
     cluster.add_dataset("images", url, format="raw", quota=None)
     cluster.until(lambda: "pinned_bytes" not in cluster.rows("datasets")["images"])
 
@@ -304,10 +304,10 @@ def test_remote_budget_is_applied_and_reset(cluster: Cluster) -> None:
     before = remote()
     budget = {"apiVersion": "larder.io/v1alpha1", "kind": "RemoteBudget", "metadata": {"name": "all"}}
     cluster.apply(budget | {"spec": {"bytesPerSecond": "300M"}})
-    cluster.kubectl("wait", "--for=condition=Applied", "remotebudget/all", "--timeout=60s")
+    cluster.kubectl("wait", "--for=condition=Applied", "remotebudget/all", "--timeout=300s")
     assert remote() == 300e6
     cluster.apply(budget | {"metadata": {"name": "second"}, "spec": {"bytesPerSecond": "1G"}})
-    cluster.kubectl("wait", "--for=condition=Applied=false", "remotebudget/second", "--timeout=60s")
+    cluster.kubectl("wait", "--for=condition=Applied=false", "remotebudget/second", "--timeout=300s")
     assert remote() == 300e6
     cluster.delete("remotebudget", "all")
     cluster.until(lambda: remote() == 1e9)
@@ -320,7 +320,7 @@ def test_chart_is_linted_and_its_pods_start(cluster: Cluster) -> None:
     monitored = cluster.helm("template", "larder", cluster.chart, "--set", "serviceMonitor.enabled=true")
     assert "kind: ServiceMonitor" in monitored
     for kind, name in (("daemonset", "larder-node"), ("deployment", "larder-controller")):
-        cluster.kubectl("rollout", "status", f"{kind}/{name}", "--namespace=larder", "--timeout=60s")
+        cluster.kubectl("rollout", "status", f"{kind}/{name}", "--namespace=larder", "--timeout=300s")
     again = cluster.get("secret", "larder-allocator-tokens", "larder")["data"]
     cluster.helm("upgrade", "larder", cluster.chart, "--namespace=larder", "--reuse-values")
     assert cluster.get("secret", "larder-allocator-tokens", "larder")["data"] == again

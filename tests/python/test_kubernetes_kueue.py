@@ -34,7 +34,7 @@ class KueueCluster(Cluster):
     def _before_chart(self) -> None:
         programs = kubernetes.install_kueue()
         self.kubectl("create", "-f", programs / "crds")
-        self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=300s")
         self.kueue = Mode(programs / "kueue", self.directory / "kueue.log", self.kubeconfig)
         self._stack.callback(self.kueue.end)
         kueue = {"apiVersion": "kueue.x-k8s.io/v1beta2"}

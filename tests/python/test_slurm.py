@@ -112,7 +112,7 @@ class Cluster:
         return self.rows("jobs")
 
     def until(self, condition: Callable[[], object]) -> None:
-        end = time.monotonic() + 120
+        end = time.monotonic() + 300
         while not condition():
             assert time.monotonic() < end, self.logs()
             time.sleep(0.05)
@@ -125,7 +125,7 @@ class Cluster:
     def run(self, *command: object, user: str = "nobody") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             list(map(str, command)), env=self._environment, cwd=self.directory / "jobs", capture_output=True, text=True,
-            user=USERS.get(user, 0), group=USERS.get(user, 0), extra_groups=[], timeout=60, check=False,
+            user=USERS.get(user, 0), group=USERS.get(user, 0), extra_groups=[], timeout=300, check=False,
         )  # fmt: skip
 
     def scontrol(self, *arguments: object) -> str:

@@ -94,7 +94,7 @@ class Agent:
         part.rename(self.directory / "nodes")
 
     def until(self, holds: Callable[[], object]) -> None:
-        end = time.monotonic() + 120
+        end = time.monotonic() + 300
         while not holds():
             assert self.process.poll() is None and time.monotonic() < end, (self.directory / "log").read_text()
             time.sleep(0.02)

@@ -68,7 +68,7 @@ class Machine:
             del environment["LARDER_SLURM_CONFIG"]
         ran = subprocess.run(
             ["bash", "-c", self.local(command)], cwd=self.home if user else self.root, env=environment, user=user, group=user,
-            extra_groups=[], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
+            extra_groups=[], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300,
         )  # fmt: skip
         output = ran.stdout
         for shown, place in self._places.items():
@@ -99,7 +99,7 @@ class Machine:
         self.slurm.ask({"do": "restart"})
 
     def until(self, command: str) -> None:
-        end = time.monotonic() + 120
+        end = time.monotonic() + 300
         while self.run(command).status != 0:
             assert time.monotonic() < end, f"{command}\n{(self.root / 'servers.log').read_text()[-4000:]}"
             time.sleep(0.05)
