@@ -182,8 +182,8 @@ def test_job_reads_its_warm_dataset_and_counts_where_slurm_runs_it(cluster: Clus
     placed = cluster.jobs()[name]
     assert placed["nodes"] == [NODE] and placed["ranks"] == 2, "it has read nothing yet"
     assert placed["user"] == USERS["nobody"] and placed["dataset"] == "images"
-    assert placed["bandwidth_bytes_per_second"] >= 100e6
     assert placed["cache_bytes"] == 32 << 20 and placed["staged"]
+    cluster.until(lambda: cluster.jobs()[name]["bandwidth_bytes_per_second"] >= 100e6)
     size = sum(map(len, cluster.contents["images"].values()))
     assert cluster.datasets()["images"]["cached_bytes"] >= size, "stage-in has warmed all of it"
     go.touch()
@@ -295,18 +295,11 @@ def stage_ins(job: str) -> list[str]:
 
 
 def test_two_users_have_jobs_of_their_own(cluster: Cluster) -> None:
-    command = reader(cluster)
-    jobs = {user: cluster.submitted("dataset=images cache=16MiB", f"sleep 1; {command}", user=user) for user in USERS}
-    seen: dict[str, object] = {}
-
-    def all_seen() -> bool:
-        for user, job in jobs.items():
-            row = cluster.jobs().get(f"slurm-{job}", {})
-            if "user" in row:
-                seen[user] = row["user"]
-        return seen == USERS
-
-    cluster.until(all_seen)
+    go = cluster.directory / "jobs" / "go-both"
+    command = f"until [ -e {go} ]; do sleep 0.05; done; {reader(cluster)}"
+    jobs = {user: cluster.submitted("dataset=images cache=16MiB", command, user=user) for user in USERS}
+    cluster.until(lambda: {user: cluster.jobs().get(f"slurm-{job}", {}).get("user") for user, job in jobs.items()} == USERS)
+    go.touch()
     for job in jobs.values():
         cluster.ends(job)
         assert cluster.output(job).startswith(f"slurm-{job} ")
@@ -416,18 +409,21 @@ def test_requeued_job_is_released_and_registered_again(cluster: Cluster, reason:
 
 
 def test_tasks_of_an_array_are_jobs_of_their_own(cluster: Cluster) -> None:
+    go = cluster.directory / "jobs" / "go-array"
     master = cluster.submitted(
-        "dataset=images cache=16MiB bandwidth=100MB/s", reader(cluster), "--array=1-3", "--output=array-%a.out"
-    )
-    seen: set[str] = set()
+        "dataset=images cache=16MiB bandwidth=100MB/s", f"until [ -e {go} ]; do sleep 0.05; done; {reader(cluster)}",
+        "--array=1-3", "--output=array-%a.out",
+    )  # fmt: skip
 
-    def ended() -> bool:
-        seen.update(name for name, row in cluster.jobs().items() if row.get("registered"))
-        return not cluster.run("squeue", "-h", "-j", master, user="root").stdout
+    def registered() -> set[str]:
+        return {name for name, row in cluster.jobs().items() if row.get("registered") and name.startswith("slurm-")}
 
-    cluster.until(ended)
+    cluster.until(lambda: len(registered()) == 3)
+    seen = registered()
+    go.touch()
+    cluster.until(lambda: not cluster.run("squeue", "-h", "-j", master, user="root").stdout)
     names = {(cluster.directory / "jobs" / f"array-{task}.out").read_text().split()[0] for task in (1, 2, 3)}
-    assert len(names) == 3 and names == {name for name in seen if name.startswith("slurm-")}
+    assert len(names) == 3 and names == seen
     assert f"slurm-{master}" in names, "the last task has the number of the array"
     cluster.until(lambda: not any(row.get("registered") for row in cluster.jobs().values()))
 
