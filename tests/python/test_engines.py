@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 import kubernetes
 import pytest
-from allocator_process import Allocator, node_report
+from allocator_process import Allocator, node_report, reporting
 from kubernetes_runs import RunCluster
 from program import hold_port
 from slurm_place import PlaceSite
@@ -449,15 +449,14 @@ def test_job_that_waits_is_cancelled_without_a_start(engine: Runs) -> None:
 
 def test_preempted_job_starts_again(engine: Runs) -> None:
     runs = engine.start("--scheduler.policy", "srtf")
-    # An allocator that finds a state waits for leases that may still be in force.
-    runs.until(lambda: runs.allocator.ask("POST", "/v1/reports", node_report()).status == 200, "a report is taken")
     common = ("--gpus", "8", "--dataset", "images")
-    slow = runs.submit(*common, "--epochs", "100", script=FOREVER)
-    runs.wait_for("runs-1")
-    quick = runs.submit(*common, "--epochs", "1", script="exit 0")
-    runs.wait(quick, "succeeded")
-    runs.wait_for("runs-2")
-    shown = runs.wait(slow, "running")
+    with reporting(runs.allocator, node_report()):
+        slow = runs.submit(*common, "--epochs", "100", script=FOREVER)
+        runs.wait_for("runs-1")
+        quick = runs.submit(*common, "--epochs", "1", script="exit 0")
+        runs.wait(quick, "succeeded")
+        runs.wait_for("runs-2")
+        shown = runs.wait(slow, "running")
     assert (shown["attempt"], shown["preemptions"]) == (2, 1)
 
 

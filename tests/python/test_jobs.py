@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import page
 import pytest
-from allocator_process import Allocator, node_report
+from allocator_process import Allocator, node_report, reporting
 
 CELLS = """
 [[hierarchy]]
@@ -143,10 +144,11 @@ def test_job_can_be_followed_from_submission_to_history(start_cluster: Callable[
     assert said == "job 1 (resnet) is submitted\n"
     cluster.wait_for("runs")
     waits = cluster.submit("--gpus", "4", "--name", "wide", script="exit 3")
-    time.sleep(0.3)
+    cluster.wait("resnet", "running")
     assert "resnet" in cluster.larder("jobs", "--queue")
-    why = cluster.larder("job", "why", "wide")
-    assert "(wide) has waited" in why and "needs 4 GPUs at once, and 2 GPUs of 4 are free" in why
+    while "needs 4 GPUs at once, and 2 GPUs of 4 are free" not in (why := cluster.larder("job", "why", "wide")):
+        time.sleep(0.02)
+    assert "(wide) has waited" in why
     assert "held by 1 (resnet): 2 GPUs" in why
     assert json.loads(cluster.larder("--json", "job", "why", "wide"))["binding"] == "gpus"
     (cluster.directory / "end").touch()
@@ -172,18 +174,19 @@ def test_submissions_in_policies_page_fit_its_config_file(
     (file,) = ["\n".join(lines) for _, lines in page.blocks(policies) if lines[0].startswith("state = ")]
     (tmp_path / "allocator.toml").write_text(file.replace('state = "/var/lib/larder-allocator"\n', ""))
     cluster = start_cluster("--config", str(tmp_path / "allocator.toml"))
-    for name in ("imagenet", "pets"):
-        report = node_report(name)
-        report["datasets"] = [report["datasets"][0] | {"name": name}]
-        assert cluster.allocator.ask("POST", "/v1/reports", report | {"jobs": []}).status == 200
     for program in ("train.py", "finetune.py", "evaluate.py", "sweep.py"):
         (tmp_path / program).write_text("import time\ntime.sleep(600)\n")
     (tmp_path / "prepare.sh").write_text("sleep 600\n")
     steps = page.commands(policies)
     steps = steps[1 + next(i for i, step in enumerate(steps) if step.text == "kill %1") :]
     assert len(steps) >= 9
-    for step, ran in page.run(steps, tmp_path, larder_bin, LARDER_ALLOCATOR=str(cluster.allocator.socket)).items():
-        assert ran.status == 0, f"line {step.line}: {step.text}\n{ran.output}"
+    with contextlib.ExitStack() as stack:
+        for name in ("imagenet", "pets"):
+            report = node_report(name)
+            report["datasets"] = [report["datasets"][0] | {"name": name}]
+            stack.enter_context(reporting(cluster.allocator, report | {"jobs": []}))
+        for step, ran in page.run(steps, tmp_path, larder_bin, LARDER_ALLOCATOR=str(cluster.allocator.socket)).items():
+            assert ran.status == 0, f"line {step.line}: {step.text}\n{ran.output}"
     assert len(json.loads(cluster.larder("--json", "jobs", "--queue"))["jobs"]) == 9
 
 
@@ -294,13 +297,13 @@ def test_jobs_of_one_file_are_submitted_all_or_none(start_cluster: Callable[...,
 
 def test_shorter_job_preempts_and_longer_one_resumes(start_cluster: Callable[..., Cluster]) -> None:
     cluster = start_cluster("--scheduler.gpus", "2", "--scheduler.policy", "srtf")
-    assert cluster.allocator.ask("POST", "/v1/reports", node_report()).status == 200
     forever = 'echo "$LARDER_ATTEMPT" >> starts; trap "echo saved >> starts; exit 0" TERM; touch runs; while :; do sleep 0.01; done'
     common = ("--gpus", "2", "--dataset", "images")
-    slow = cluster.submit(*common, "--epochs", "100", "--name", "slow", script=forever)
-    cluster.wait_for("runs")
-    cluster.submit(*common, "--epochs", "1", "--name", "quick", script="echo quick >> starts")
-    cluster.wait("quick", "succeeded")
+    with reporting(cluster.allocator, node_report()):
+        slow = cluster.submit(*common, "--epochs", "100", "--name", "slow", script=forever)
+        cluster.wait_for("runs")
+        cluster.submit(*common, "--epochs", "1", "--name", "quick", script="echo quick >> starts")
+        cluster.wait("quick", "succeeded")
     while (cluster.directory / "starts").read_text().split() != ["1", "saved", "quick", "2"]:
         time.sleep(0.02)
     shown = cluster.wait(slow, "running")
@@ -410,8 +413,10 @@ def test_job_stopped_with_the_whole_unit_waits_again(
     first.wait(job, "running")
     (runner,) = runners(tmp_path)
     first.allocator.kill()
+    send(runner, signal.SIGSTOP)  # the runner waits for its own signal only so long
     for process in [*reversed(session_of(runner)), runner]:
         send(process, signal.SIGTERM)
+    send(runner, signal.SIGCONT)
     while runners(tmp_path):
         time.sleep(0.01)
     second = start_cluster("--scheduler.gpus", "1")

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from allocator_process import node_report
+from allocator_process import node_report, reporting
 from slurm_place import PlaceSite, site, until_file
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a Slurm for several users")
@@ -347,6 +347,7 @@ def test_job_of_a_lost_queue_is_requeued_and_becomes_one_of_the_new_queue(site: 
     job = site.submit(f"trap 'echo asked >>lost; exit 1' TERM; echo began >>lost; {until_file('go-lost')} & wait", gpus=2)
     site.waits(job, "RUNNING")
     first = site.waits_in_larder(job, "running")
+    site.until((site.jobs / "lost").exists, "its script has not begun")
     # The allocator's state outlives the queue, and has what the queue has registered.
     assert f"slurm-{job}" in [known["name"] for known in site.allocator.ask("GET", "/v1/jobs").json()["jobs"]]
     site.allocator.kill()
@@ -362,7 +363,7 @@ def test_job_of_a_lost_queue_is_requeued_and_becomes_one_of_the_new_queue(site: 
 
 def test_slurmctld_that_restarts_in_mid_start_starts_each_job_once(site: PlaceSite) -> None:
     jobs = [site.submit(f"echo {number} >>started", gpus=2) for number in range(12)]
-    site.until(lambda: any(site.larder(job).get("state") in ("starting", "running") for job in jobs))
+    site.until(lambda: any(site.larder(job).get("attempt") for job in jobs), "no job has begun")
     site.server.ask({"do": "restart"})
     for job in jobs:
         site.waits(job, "COMPLETED")
@@ -380,19 +381,19 @@ HANDLERS = {
 def test_preempted_job_is_requeued_with_grace_and_starts_again(site: PlaceSite, handler: str) -> None:
     site.restart_allocator(*TENANTS, "--scheduler.policy", "srtf")
     try:
-        assert site.allocator.ask("POST", "/v1/reports", node_report()).status == 200
-        slow = site.submit(
-            f"{HANDLERS[handler]}touch slow-$LARDER_ATTEMPT; while :; do sleep 0.05; done", "--nodes=8",
-            line="dataset=images epochs=100 grace=2", gpus=2,
-        )  # fmt: skip
-        site.until((site.jobs / "slow-1").exists)
-        site.waits_in_larder(slow, "running")
-        quick = site.submit("true", "--nodes=8", line="dataset=images epochs=1", gpus=2)
-        site.waits(quick, "COMPLETED")
-        site.until((site.jobs / "slow-2").exists)
-        shown = site.waits_in_larder(slow, "running")
-        assert (shown["attempt"], shown["preemptions"]) == (2, 1)
-        assert (site.jobs / ("saved" if "saves" in handler else "asked")).exists()
+        with reporting(site.allocator, node_report()):
+            slow = site.submit(
+                f"{HANDLERS[handler]}touch slow-$LARDER_ATTEMPT; while :; do sleep 0.05; done", "--nodes=8",
+                line="dataset=images epochs=100 grace=2", gpus=2,
+            )  # fmt: skip
+            site.until((site.jobs / "slow-1").exists)
+            site.waits_in_larder(slow, "running")
+            quick = site.submit("true", "--nodes=8", line="dataset=images epochs=1", gpus=2)
+            site.waits(quick, "COMPLETED")
+            site.until((site.jobs / "slow-2").exists)
+            shown = site.waits_in_larder(slow, "running")
+            assert (shown["attempt"], shown["preemptions"]) == (2, 1)
+            assert (site.jobs / ("saved" if "saves" in handler else "asked")).exists()
         site.clear()
     finally:
         for left in site.jobs.glob("slow-*"):
