@@ -165,10 +165,12 @@ def test_state_is_the_same_in_etcd(site: Site) -> None:
 
     # Killed in the middle: nobody leads with half of the state.
     draw = random.Random(1)
+    longest_s = 0.5
     while not site.half_moved():
         site.etcdctl("del", "--prefix", PREFIX)
         process = subprocess.Popen(site.command("--move-state-to-etcd", in_etcd=True), stdout=subprocess.DEVNULL)
-        time.sleep(draw.uniform(0, 0.5))
+        time.sleep(draw.uniform(0, longest_s))
+        longest_s *= 1.1  # on a busy machine, it takes longer until it begins
         process.send_signal(signal.SIGKILL)
         process.wait()
     # etcd keeps the leader's key of the killed process until its lease ends.
