@@ -101,7 +101,7 @@ def make_adding(
 ) -> Callable[..., Adding]:  # fmt: skip
     def make(kind: str, *options: str, **faults: Any) -> Adding:
         daemon = start_daemon("--remote.retry-for", "1 s", environment=environment(tmp_path, **s3.environment()))
-        proxy = fault_proxy(s3.port, **({"stall_s": 0.5} | faults))
+        proxy = fault_proxy(s3.port, **({"stall_s": 2} | faults))
         name = next(NAMES)
         words = ("dataset", "add", name, f"s3://{BUCKET}/{kind}", "--endpoint", proxy.endpoint, "--quota-memory", "4MiB")
         return Adding(daemon, proxy, name, (*words, *options))
