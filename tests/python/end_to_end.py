@@ -311,7 +311,8 @@ class Run:
             for name, job in look.jobs.items():
                 if job["state"] == "running":
                     self.attempts[name][job["attempt"]] = [share["node"] for share in job["holds"]["placement"]]
-            if not self.lost and now >= self.began + LOST_AT_S:
+            runs = look.jobs.get(LOST_JOB, {}).get("state") == "running"
+            if not self.lost and now >= self.began + LOST_AT_S and runs:
                 self.lose(look)
             if now >= asked_at + WHY_EVERY_S:
                 asked_at = now
@@ -320,6 +321,8 @@ class Run:
                 break
             time.sleep(max(0.0, now + POLL_S - time.time()))
         self.ended = look.jobs
+        if not self.lost:
+            raise Failure(f"{LOST_JOB} did not run after {LOST_AT_S} s, so its node was not lost: {look.jobs[LOST_JOB]}")
         seconds = time.time() - self.began
         self.sent_bytes_per_second = (self.site.machines.sent_bytes("remote") - sent) / seconds
         self.submit_refused()
@@ -336,13 +339,22 @@ class Run:
                 return  # this engine refuses none
             name = self.engine.submit(job)
 
-            def is_refused() -> bool:
-                return self.site.queue().get(name, {}).get("pending_for") == reason
+            def refused() -> int:
+                """The attempt that was refused last; 0: none was, or another one begins."""
+                shown = self.site.queue().get(name, {})
+                return int(shown["attempt"]) if shown.get("pending_for") == reason else 0
 
-            until(is_refused, f"{name} is not refused for {reason}")
-            why = json.loads(self.site.larder("--json", "job", "why", name))
-            if why["binding"] != "engine" or reason not in why["why"]:
-                raise Failure(f"{name} was refused because of {reason}, and larder job why says {why}")
+            def says_why() -> bool:
+                attempt = refused()
+                why = json.loads(self.site.larder("--json", "job", "why", name))
+                if attempt == 0 or refused() != attempt:
+                    return False  # it was being placed again
+                if why["binding"] != "engine" or reason not in why["why"]:
+                    raise Failure(f"{name} was refused because of {reason}, and larder job why says {why}")
+                return True
+
+            until(refused, f"{name} is not refused for {reason}")
+            until(says_why, f"{name} is placed again each time that it is looked at")
             self.bindings[job.name] = ["engine"]
         until(lambda: self.site.queue()[name]["state"] in ENDED, "the refused job has not ended")
         if self.site.queue()[name]["state"] != "succeeded":
@@ -365,10 +377,7 @@ class Run:
         return Look(time.time(), jobs, planned, taken)
 
     def lose(self, look: Look) -> None:
-        placement = look.jobs[LOST_JOB].get("holds", {}).get("placement")
-        if not placement:
-            raise Failure(f"{LOST_JOB} does not run when its node is to be lost: {look.jobs[LOST_JOB]}")
-        self.lost = placement[0]["node"]
+        self.lost = look.jobs[LOST_JOB]["holds"]["placement"][0]["node"]
         self.lost_at = time.time()
         self.site.lose(self.lost)
         self.engine.lose(self.lost)
