@@ -319,6 +319,7 @@ class Kubernetes(Engine):
     def check(self) -> None:
         if self.failure:
             raise Failure(f"the kubelets' part has failed: {self.failure}")
+        self.cluster.controllers["c1"].start_if_replaced()
         for name, job in list(self.suspended.items()):
             before = self.cluster.api("GET", f"{self._jobs(self.submitted[job.after])}/{job.after}")
             if before is not None and before["status"].get("succeeded", 0) > 0:
