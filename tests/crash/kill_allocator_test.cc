@@ -158,7 +158,7 @@ TEST(KilledAllocator, KeepsPlanWhileItCannotTakeReports) {
     ASSERT_TRUE(before) << before.error().message;
     ASSERT_NE(before->body.find("images"), std::string::npos) << before->body;
     allocator.kill_and_restart();
-    allocator.pause(std::chrono::milliseconds(1500));  // longer than a lease
+    allocator.pause(std::chrono::milliseconds(4000));  // longer than a lease
     const auto after = http_request(allocator.socket(), "GET", "/v1/datasets");
     ASSERT_TRUE(after) << after.error().message;
     EXPECT_EQ(after->body, before->body);

@@ -89,7 +89,7 @@ inline std::vector<std::string> allocator_arguments(const std::string& state, co
                                           "--state",
                                           state,
                                           "--lease",
-                                          "1 s",
+                                          "3 s",
                                           "--log.level",
                                           "error",
                                           "--limits.requests-per-second-per-peer",
