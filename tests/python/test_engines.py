@@ -166,14 +166,17 @@ class Runs:
         return "".join(file.read_text() for file in ranks)
 
     def processes(self) -> list[int]:
-        """The processes of all attempts: their working directory is below ours, or was."""
+        """The processes of all attempts: their working directory is below ours, or was. The runners of the local engine
+        run elsewhere, and write the ends of attempts into our directory."""
         found = []
         for process in pathlib.Path("/proc").glob("[0-9]*"):
             try:
                 where = os.readlink(process / "cwd")
+                words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
             except OSError:
                 continue
-            if where.startswith(str(self.directory)):
+            is_runner = words[0].endswith("larder-runner") and any(str(self.directory) in word for word in words)
+            if is_runner or where.startswith(str(self.directory)):
                 found.append(int(process.name))
         return found
 

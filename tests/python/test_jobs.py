@@ -129,10 +129,13 @@ def send(process: int, what: signal.Signals) -> None:
 
 
 def kill_runners(directory: pathlib.Path) -> None:
-    """Kills the runners that still run jobs of a cluster in `directory`, with all their processes."""
-    for runner in runners(directory):
-        for process in [*session_of(runner), runner]:
-            send(process, signal.SIGKILL)
+    """Kills the runners that still run jobs of a cluster in `directory`, with all their processes. Returns once they are
+    gone: a runner writes how its job has ended."""
+    while left := runners(directory):
+        for runner in left:
+            for process in [*session_of(runner), runner]:
+                send(process, signal.SIGKILL)
+        time.sleep(0.01)
 
 
 def test_job_can_be_followed_from_submission_to_history(start_cluster: Callable[..., Cluster]) -> None:
