@@ -97,9 +97,11 @@ class Kubelet:
             running = self._running[metadata["uid"]] = Running(self._start(pod))
             state = {"running": {"startedAt": now()}}
             return self._tell(pod, "Running", True, state)
-        if deleted and running.kill_at == math.inf and not running.ended:
-            running.kill_at = time.monotonic() + metadata["deletionGracePeriodSeconds"]
-            running.process.send_signal(signal.SIGTERM)
+        if deleted and not running.ended:
+            if running.kill_at == math.inf:
+                running.process.send_signal(signal.SIGTERM)
+            # A later request may make the grace shorter.
+            running.kill_at = min(running.kill_at, time.monotonic() + metadata["deletionGracePeriodSeconds"])
         if time.monotonic() >= running.kill_at and not running.ended:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(running.process.pid, signal.SIGKILL)
