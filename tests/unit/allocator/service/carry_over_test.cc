@@ -279,6 +279,20 @@ TEST_F(CarryOver, MeasuredRatesOfJobsOfOneNameFollowTheirUsers) {
     EXPECT_FALSE(shared.rows.contains("ideal/same (user 2000)"));
 }
 
+TEST_F(CarryOver, MeasuredRateIsNotTakenByAnotherUsersJob) {
+    lead_first();
+    std::vector<NodeReport> nodes{report_of("a", 1), report_of("b", 1)};
+    measure_fast_and_slow(nodes);
+    const double fast = cluster->measured_ideal("a-0").value();
+    nodes[1].jobs[0] = {.name = "a-0", .dataset = "images", .user = 2000};
+    std::ranges::reverse(nodes);
+    lead(0);
+    ASSERT_TRUE(exchange(nodes[0]));
+    EXPECT_FALSE(cluster->measured_ideal("a-0")) << "nothing of this user's job was measured";
+    ASSERT_TRUE(exchange(nodes[1]));
+    EXPECT_NEAR(cluster->measured_ideal("a-0 (user 1000)").value_or(0), fast, 0.2 * fast);
+}
+
 TEST_F(CarryOver, StateWithoutRatesIsWaitedForOnce) {
     lead(0);
     NodeReport a = report_of("a", 1);
