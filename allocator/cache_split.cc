@@ -20,7 +20,7 @@ namespace larder::allocator {
 
 namespace {
 
-constexpr int kBisections = 60;  // enough to bisect [0, 1] to a double's precision
+constexpr std::size_t kBisections = 60;  // enough to bisect [0, 1] to a double's precision
 
 // Returns rate(j) for each index j in Problem::jobs.
 std::vector<double> rates_of(const Problem& problem, auto&& rate) {
@@ -72,6 +72,13 @@ struct Savings {
     std::vector<double> density;    // remote bytes per second that a byte of each cache saves, if it has yet to be read
     std::vector<double> unbounded;  // the same without jobs that have floors
     std::vector<Saving> bounded;    // of jobs that have floors, and what cached bytes save beyond bytes yet to be read
+
+    // Returns a density that no byte of a cache exceeds.
+    double highest_density() const {
+        double sum = std::ranges::max(unbounded);
+        for (const Saving& saving : bounded) sum += saving.density;
+        return sum;
+    }
 };
 
 // Fills the caches in order of density, after each has its bytes in `least` (empty: 0).
@@ -193,37 +200,50 @@ std::vector<double> largest_rates(const Problem& problem, const CacheSplit& spli
     return rates;
 }
 
-// Returns the split that needs the least remote bandwidth at f*, of the splits that let every job reach its equal
-// share's rate.
-CacheSplit efficiency_split(const Problem& problem) {
-    const std::vector<double>& ideals = problem.ideals;
-    const std::vector<double>& equals = problem.equal_rates;
-    CacheSplit split = best_split(problem, ideals, equals);
-    const auto needed = [&](const CacheSplit& trial) { return least_remote(problem, equals, trial); };
-    const auto shares_fit = [&](const CacheSplit& trial) { return needed(trial) <= problem.remote; };
-    if (shares_fit(split)) return split;
+// Two neighbours among the splits for blends of some savings with the savings at equal shares' rates. `fitting` is the
+// last that lets every job reach its equal share's rate. `saving` is the next one, towards the given savings alone.
+// Both are the same if even that split lets them, or if none does.
+struct SplitsAtShares {
+    CacheSplit fitting;
+    CacheSplit saving;
+};
 
-    // This is a linear program with one more constraint: its multiplier blends the two densities. At the right
-    // multiplier two splits are equally good, and the mixture of them that just meets the constraint is the optimum.
-    const Savings of_ideals = savings_of(problem, ideals);
-    const Savings of_equals = savings_of(problem, equals);
+// Finds them by so many bisections. Without any, returns the split for the given savings alone.
+SplitsAtShares splits_at_shares(const Problem& problem, const Savings& savings, std::size_t bisections) {
+    const std::vector<double>& equals = problem.equal_rates;
     const std::vector<double> least = least_cache(problem, equals);
-    const auto split_at = [&](double part) { return fill(problem, blended(of_ideals, of_equals, part), least); };
+    const auto shares_fit = [&](const CacheSplit& trial) {
+        return least_remote(problem, equals, trial) <= problem.remote;
+    };
+    CacheSplit saving = fill(problem, savings, least);
+    if (bisections == 0 || shares_fit(saving)) return {.fitting = saving, .saving = saving};
+    const Savings of_equals = savings_of(problem, equals);
+    const auto split_at = [&](double part) { return fill(problem, blended(savings, of_equals, part), least); };
     CacheSplit fitting = split_at(1);
-    if (!shares_fit(fitting)) return fitting;
+    if (!shares_fit(fitting)) return {.fitting = fitting, .saving = fitting};
     // The bandwidth needed falls in steps as the part rises.
     double low = 0;
     double high = 1;
-    for (int i = 0; i < kBisections; ++i) {
+    for (std::size_t i = 0; i < bisections; ++i) {
         const double middle = (low + high) / 2;
         CacheSplit trial = split_at(middle);
         const bool fits = shares_fit(trial);
         (fits ? high : low) = middle;
-        (fits ? fitting : split) = std::move(trial);
+        (fits ? fitting : saving) = std::move(trial);
     }
-    const auto mixture = [&](double part) { return mixed(fitting, split, part); };
-    return mixture(largest_within({0, needed(fitting)}, {1, needed(split)}, problem.remote,
-                                  [&](double part) { return needed(mixture(part)); }));
+    return {.fitting = std::move(fitting), .saving = std::move(saving)};
+}
+
+// Returns the split that needs the least remote bandwidth at f*, of the splits that let every job reach its equal
+// share's rate. This is a linear program with one constraint more than at f* alone: its multiplier blends the two
+// densities. At the right multiplier two splits are equally good, and the mixture of them that just meets the
+// constraint is the optimum.
+CacheSplit efficiency_split(const Problem& problem) {
+    const auto [fitting, saving] = splits_at_shares(problem, savings_of(problem, problem.ideals), kBisections);
+    if (fitting == saving) return fitting;
+    const auto mixture = [&](double part) { return mixed(fitting, saving, part); };
+    const auto needed = [&](double part) { return least_remote(problem, problem.equal_rates, mixture(part)); };
+    return mixture(largest_within({0, needed(0)}, {1, needed(1)}, problem.remote, needed));
 }
 
 // The rates of the levels of max-min: weight * equal share's rate * level, at least the equal share's rate, and at most
@@ -368,22 +388,27 @@ CacheSplit equal_split(const Problem& problem) {
     return split;
 }
 
-// Local search: fills one cache before all others, and the rest as in the best split so far. With many jobs there are
-// fewer moves, so that a plan stays fast: all moves together look at `jobs_max` jobs.
-void move_caches(const Problem& problem, Climb& climb, std::size_t jobs_max) {
+// Local search: fills one cache before all others, as far as equal shares allow, and the rest as in the best split so
+// far. With many jobs there are fewer moves and fewer bisections in each, so that a plan stays fast.
+void move_caches(const Problem& problem, Climb& climb, std::size_t tries) {
     constexpr std::size_t kMovesMax = 64;
-    const std::size_t moves_max = std::min(kMovesMax, jobs_max / std::max<std::size_t>(1, problem.jobs.size()));
     std::size_t moves = 0;
     for (std::size_t first = 0; first < problem.caches.size(); ++first) {
         const std::vector<double> found = largest_rates(problem, climb.best());
         if (found.empty()) break;
         Savings savings = savings_of(problem, found);
         if (savings.density[first] == 0) continue;
-        if (++moves > moves_max) break;
-        savings.density[first] = std::numeric_limits<double>::max();
-        savings.unbounded[first] = std::numeric_limits<double>::max();
-        climb.climb_from(fill(problem, std::move(savings), least_cache(problem, problem.equal_rates)));
+        if (++moves > std::min(kMovesMax, tries)) break;
+        const double most = savings.highest_density();
+        savings.density[first] += most;
+        savings.unbounded[first] += most;
+        climb.climb_from(splits_at_shares(problem, savings, std::min(kBisections, tries)).fitting);
     }
+}
+
+// Returns how often a search may look at all jobs.
+std::size_t tries_for(const Problem& problem, std::size_t jobs_max) {
+    return jobs_max / std::max<std::size_t>(1, problem.jobs.size());
 }
 
 // Returns the split with the largest sum of rates found by alternating rates and cache from several starts.
@@ -392,7 +417,7 @@ CacheSplit throughput_split(const Problem& problem) {
     climb.climb_from(split_for_equal_rates(problem));
     climb.climb_from(max_min_split(problem));
     climb.climb_from(equal_split(problem));
-    move_caches(problem, climb, 20'000);
+    move_caches(problem, climb, tries_for(problem, 20'000));
     return climb.best();
 }
 
@@ -401,9 +426,10 @@ CacheSplit utilisation_split(const Problem& problem) {
     Climb climb(problem);
     // One start values a cache by the work that its hits alone keep going.
     const auto values = rates_of(problem, [&](std::size_t j) { return problem.jobs[j].value * problem.ideals[j]; });
-    climb.climb_from(fill(problem, savings_of(problem, values), least_cache(problem, problem.equal_rates)));
+    const std::size_t tries = tries_for(problem, 500);
+    climb.climb_from(splits_at_shares(problem, savings_of(problem, values), std::min(kBisections, tries)).fitting);
     climb.climb_from(split_for_equal_rates(problem));
-    move_caches(problem, climb, 500);
+    move_caches(problem, climb, tries);
     return climb.best();
 }
 

@@ -34,17 +34,6 @@ constexpr std::uint64_t kClustersQuick = 60;
 constexpr double kProven = 0.002;
 constexpr double kTolerance = 1e-5;  // within which the programs' values are exact
 
-// Each job's gain from a byte per second: the same for all jobs, or the GPUs
-// that it keeps at work.
-std::vector<double> values_of(const ClusterState& state, ObjectiveKind kind) {
-    std::vector<double> values;
-    values.reserve(state.jobs.size());
-    for (const allocator::ClusterJob& job : state.jobs) {
-        values.push_back(kind == ObjectiveKind::utilisation ? job.weight * job.gpus / job.ideal_bytes_per_second : 1);
-    }
-    return values;
-}
-
 std::vector<double> steady_rates(const Plan& plan) {
     std::vector<double> rates;
     rates.reserve(plan.jobs.size());
@@ -104,7 +93,7 @@ void judge(const ClusterState& state, std::uint64_t seed, ObjectiveKind kind, co
         gaps.gaps.emplace_back(best > kTolerance * ideals ? std::max(0.0, 1 - planned / best) : 0, seed);
         return;
     }
-    const std::vector<double> values = values_of(state, kind);
+    const std::vector<double> values = oracle::values_of(state, kind);
     double planned = 0;
     for (std::size_t j = 0; j < values.size(); ++j) planned += values[j] * plan.jobs[j].steady_bytes_per_second;
     const oracle::LargestSum best = oracle::largest_sum_of_rates(state, values, planned, {.gap = kProven});

@@ -3,7 +3,9 @@
 // Random clusters that are small enough for steady_optimum.h.
 
 #include <cstdint>
+#include <vector>
 
+#include "allocator/protocol/objective.h"
 #include "allocator/state.h"
 #include "tests/oracle/random_state.h"
 
@@ -26,6 +28,17 @@ inline allocator::ClusterState small_cluster(std::uint64_t seed) {
         if (kind == 1) state.jobs[j].remaining_epochs = 2 + static_cast<double>(seed % 16) / 4;
     }
     return state;
+}
+
+// Returns each job's gain from a byte per second: the same for all jobs, or the GPUs that it keeps at work.
+inline std::vector<double> values_of(const allocator::ClusterState& state, allocator::ObjectiveKind kind) {
+    std::vector<double> values;
+    values.reserve(state.jobs.size());
+    for (const allocator::ClusterJob& job : state.jobs) {
+        const double of_gpus = job.weight * job.gpus / job.ideal_bytes_per_second;
+        values.push_back(kind == allocator::ObjectiveKind::utilisation ? of_gpus : 1);
+    }
+    return values;
 }
 
 }  // namespace larder::oracle

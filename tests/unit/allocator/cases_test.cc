@@ -171,6 +171,23 @@ TEST(Throughput, DensestDatasetIsPassedOverForLargerSum) {
     expect_steady_rates(plan, {0.1, 0.5});
 }
 
+// S must be cached for s to have its equal share. The other 52 GB make the larger sum at A, though the two jobs of B
+// gain more from each of these bytes at their equal shares' rates: a = (0.3 - 2 * e_b) / (1 - 52 / 115).
+TEST(Throughput, CacheGoesToLargestSumBesideCacheOfEqualShares) {
+    ClusterState state = cluster(0.3, 53);
+    add_dataset(state, "A", 115);
+    add_dataset(state, "B", 208);
+    add_dataset(state, "S", 1);
+    add_job(state, "a", 0, 1);
+    add_job(state, "b1", 1, 1);
+    add_job(state, "b2", 1, 3);
+    add_job(state, "s", 2, 1);
+    const Plan plan = planned(state, ObjectiveKind::throughput);
+    expect_quotas(plan, {52, 0, 1});
+    const double equal_b = 0.075 / (1 - 26.5 / 208);
+    expect_steady_rates(plan, {(0.3 - 2 * equal_b) / (1 - 52.0 / 115), equal_b, equal_b, 1});
+}
+
 // Returns the best sum of rates over all splits of the cache in hundredths. For each split, every job first gets its
 // equal share. The bandwidth that is left goes to the jobs with the lowest miss ratio first.
 double best_of_grid(const ClusterState& state, const Plan& plan) {
