@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <ranges>
 #include <utility>
 
@@ -188,15 +189,17 @@ Solution solve_for_rotation(const ClusterState& state, const Problem& averages, 
     return towards_equal_quotas(state, running, kind, effort, std::move(solution));
 }
 
-// Looks for better quotas where disks or networks bind, in a limited number of tries. Keeps the best solution it has
-// seen.
+// Looks for better quotas where disks or networks bind, in a limited number of tries. The best solution seen so far
+// leads the search. If that one leaves a job below its equal share, the best one that does not is kept beside it.
 class NodeSearch {
 public:
     NodeSearch(const ClusterState& state, const Problem& problem, ObjectiveKind kind, Effort effort, Solution first)
         : state_(state),
           problem_(problem),
           kind_(kind),
+          effort_(effort),
           best_(std::move(first)),
+          best_reaches_(reaches_equal_shares(problem, best_)),
           tries_(tries_in_time(problem)),
           uses_programs_(effort == Effort::thorough && has_small_programs(state, problem)) {
         highest_.reserve(problem.jobs.size());
@@ -204,7 +207,14 @@ public:
     }
 
     const Solution& best() const { return best_; }
-    Solution take() { return std::move(best_); }
+    // Returns the best solution that lets every job reach its equal share: one that was seen, or the best one once its
+    // quotas have moved as far as needed. If there is none, returns the best one.
+    Solution take() {
+        if (best_reaches_ || !fair_) return std::move(best_);
+        Solution moved = towards_equal_quotas(state_, problem_, kind_, effort_, std::move(best_));
+        const bool is_better = reaches_equal_shares(problem_, moved) && gain(problem_, kind_, *fair_, moved) > 0;
+        return is_better ? std::move(moved) : *std::move(fair_);
+    }
 
     // Returns true if every job reaches `rates` with these quotas.
     bool consider(Quotas quotas, std::span<const double> rates) {
@@ -234,7 +244,13 @@ public:
 
 private:
     void take_if_better(Solution solution) {
-        if (gain(problem_, kind_, best_, solution) > 0) best_ = std::move(solution);
+        bool reaches = reaches_equal_shares(problem_, solution);
+        if (gain(problem_, kind_, best_, solution) > 0) {
+            std::swap(best_, solution);
+            std::swap(best_reaches_, reaches);
+        }
+        if (best_reaches_ || !reaches) return;
+        if (!fair_ || gain(problem_, kind_, *fair_, solution) > 0) fair_ = std::move(solution);
     }
 
     bool carries(std::span<const double> rates) {
@@ -343,7 +359,10 @@ private:
     const ClusterState& state_;
     const Problem& problem_;
     ObjectiveKind kind_;
+    Effort effort_;
     Solution best_;
+    bool best_reaches_;             // lets every job reach its equal share
+    std::optional<Solution> fair_;  // the best that does, if `best_` does not
     int tries_;
     bool uses_programs_;
     std::vector<double> highest_;

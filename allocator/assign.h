@@ -17,9 +17,10 @@
 // searches: it looks for rates that the nodes can carry (balanced_placement.h), level by level or job by job, and
 // solves again with the bounded rates as the jobs' ideals, at most three times. In small clusters, linear programs look
 // for them (quota_program.h). The best solution is taken. A max-min level is then exact in small clusters. Else, plans
-// are near the best, and `larder bench optimum` measures how near. If a job is then below its equal
+// are near the best, and `larder bench optimum` measures how near. If the best solution leaves a job below its equal
 // share, nodes that are too slow for what lies on them exchange cache with others (node_relief.h). If that is not
-// enough, quotas move towards equal ones, spread over all nodes of a group, as far as needed.
+// enough, quotas move towards equal ones, spread over all nodes of a group, as far as needed. The best solution that
+// leaves no job below its equal share is taken if it is better than that.
 //
 // Jobs may belong to users. Each user is guaranteed a fair share of the bandwidth first (user_shares.h). Without users
 // the objective divides everything.

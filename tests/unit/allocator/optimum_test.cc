@@ -85,6 +85,13 @@ TEST(Optimum, LargestSumLeavesTheCacheThatEqualSharesNeed) {
     expect_largest_sum(2563, ObjectiveKind::utilisation);
 }
 
+// Nodes bind, and the search sees sums that are larger than the largest, of plans that leave jobs below their equal
+// shares.
+TEST(Optimum, SumsBelowEqualSharesDoNotHideTheLargestSum) {
+    expect_largest_sum(9302, ObjectiveKind::throughput);
+    expect_largest_sum(9302, ObjectiveKind::utilisation);
+}
+
 TEST(Optimum, EfficiencySavesTheMostRemoteBandwidth) {
     for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
         ClusterState state = oracle::small_cluster(seed);
