@@ -28,7 +28,6 @@ constexpr std::uint64_t kLeaseNumberMax = std::uint64_t{1} << 62;  // far above 
 constexpr std::size_t kRatesAtOnceMax = 90;                        // records in a change, which etcd takes at once
 constexpr double kSameFloor = 1e-9;                                // a rise by so small a part is rounding
 constexpr std::uint64_t kRanksMax = 1 << 16;                       // per node: sums over all nodes stay exact
-constexpr std::uint32_t kTornIntervalsMax = 5;                     // in a row: then the missing node is silent
 
 Result<void> wrong(const std::string& field, const std::string& why) {
     return fail(ErrorCode::invalid_argument, field + ": " + why);
@@ -315,10 +314,16 @@ void Cluster::measure(const NodeReport& report, const NodeReport* last, bool sam
                                        before->second.comparable && job.bytes >= before->second.bytes &&
                                        job.busy_s >= before->second.busy_s;
         if (counters_continue) {
-            // An interval has each node at most once.
-            if (known.reported.contains(report.node)) close_interval(known);
+            // An interval has each node at most once: a second report of a node closes it.
+            if (known.reported.contains(report.node)) {
+                for (const auto& [node, ranks] : known.reported) known.open_interval.ranks += ranks;
+                known.ideal.add(known.open_interval);
+                known.open_interval = {.ranks = 0};
+                known.reported.clear();
+            }
             known.open_interval.bytes += job.bytes - before->second.bytes;
             known.open_interval.busy_s += job.busy_s - before->second.busy_s;
+            if (known.reported.empty()) known.open_interval.ranks = 0;
             known.reported[report.node] = job.ranks;
         }
         change_job(known, [&] { known.last_counters[report.node] = now; });
@@ -328,16 +333,6 @@ void Cluster::measure(const NodeReport& report, const NodeReport* last, bool sam
     for (const JobReport& job : last->jobs) {
         if (!jobs_in_report.contains(job.name)) job_left_node(job.name, report.node);
     }
-}
-
-// A torn interval lacks a node whose report came later than the next one of another node. It says nothing of all ranks.
-void Cluster::close_interval(KnownJob& job) {
-    IdealRate::Interval interval = std::exchange(job.open_interval, {});
-    const bool is_torn = job.reported.size() < job.last_counters.size();
-    job.torn_intervals = is_torn ? job.torn_intervals + 1 : 0;
-    interval.ranks = 0;
-    for (const auto& [node, ranks] : std::exchange(job.reported, {})) interval.ranks += ranks;
-    if (!is_torn || job.torn_intervals > kTornIntervalsMax) job.ideal.add(interval);
 }
 
 // Takes the newest epoch of all nodes: ranks on some nodes may be an epoch behind the others.

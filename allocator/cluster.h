@@ -204,7 +204,6 @@ private:
         // The interval that is not yet added to `ideal`.
         IdealRate::Interval open_interval;
         std::map<std::string, std::uint32_t> reported;  // ranks per node, in the open interval
-        std::uint32_t torn_intervals = 0;               // in a row
         // The job has ended, as its scheduler says. `to_settle`: the nodes whose next report may still have reads of
         // before.
         bool has_ended = false;
@@ -231,7 +230,6 @@ private:
     bool is_in_use(const KnownNode& node, std::int64_t now_ns) const;
     // `last` is the node's report before this one; null if there was none.
     void measure(const NodeReport& report, const NodeReport* last, bool same_instance, std::int64_t now_ns);
-    static void close_interval(KnownJob& job);
     void count_epochs(const std::string& name, KnownJob& job);
     // Checks the limits on registrations that no operator made.
     Result<void> check_owned(const JobRegistration& spec) const;

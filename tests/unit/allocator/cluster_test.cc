@@ -9,8 +9,6 @@
 #include <limits>
 #include <optional>
 #include <random>
-#include <tuple>
-#include <utility>
 
 #include "tests/support/test_units.h"
 
@@ -261,38 +259,6 @@ TEST_F(ClusterTest, JobOnSeveralNodesIsMeasuredAsOne) {
     ASSERT_TRUE(cluster.measured_ideal("vision").has_value());
     EXPECT_NEAR(*cluster.measured_ideal("vision"), 4 * 2e8, 1e7);
     EXPECT_EQ(cluster.state(now_ns).jobs[0].gpus, 4u);
-}
-
-TEST_F(ClusterTest, LateReportLeavesTheMeasuredRateAsItIs) {
-    NodeReport a = node_report("a");
-    NodeReport b = node_report("b");
-    a.jobs = b.jobs = {job_report("vision", "images")};
-    std::optional<NodeReport> late;  // it comes after the next one of the other node
-    for (int second = 0; second < 40; ++second) {
-        now_ns += kSecond_ns;
-        for (NodeReport* node : {&a, &b}) {
-            node->jobs[0].busy_s += 0.5;
-            node->jobs[0].bytes += 100'000'000;
-        }
-        const auto& [other, slow] = second / 4 % 2 == 0 ? std::tie(a, b) : std::tie(b, a);
-        report(other);
-        if (late) report(*std::exchange(late, std::nullopt));
-        if (second % 4 == 2) {
-            late = slow;
-        } else {
-            report(slow);
-        }
-        if (second < 12) continue;
-        ASSERT_TRUE(cluster.measured_ideal("vision")) << second;
-        EXPECT_NEAR(*cluster.measured_ideal("vision"), 2 * 2e8, 1e7) << second;
-    }
-    for (int second = 0; second < 20; ++second) {
-        now_ns += kSecond_ns;
-        a.jobs[0].busy_s += 0.5;
-        a.jobs[0].bytes += 100'000'000;
-        report(a);
-    }
-    EXPECT_NEAR(*cluster.measured_ideal("vision"), 2e8, 1e7) << "b is silent";
 }
 
 TEST_F(ClusterTest, RestartedDaemonsCountersChangeNoMeasuredRate) {
