@@ -14,7 +14,8 @@ namespace {
 
 // Time between records of jobs' progress. Progress lost in a crash is counted again from the nodes' counters.
 constexpr double kProgressSavedEvery_s = 5;
-// Jobs of one such record, in turn. A store that keeps old values, as etcd does, would grow by all of a long queue.
+// One such record has at most so many jobs, which take turns. A store that keeps old values, as etcd does, would grow
+// by all of a long queue.
 constexpr std::size_t kProgressJobs = 90;
 // Time from a failed decision to the next attempt.
 constexpr double kRetryDelay_s = 1;
