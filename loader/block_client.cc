@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/environment.h"
 #include "base/units.h"
 #include "cache/protocol/record.h"
 #include "loader/batch.h"
@@ -64,6 +65,8 @@ Result<std::shared_ptr<BlockClient>> BlockClient::open(const ConnectOptions& opt
     std::shared_ptr<BlockClient> client(new BlockClient(options));
     client->socket_path_ = std::move(*path);
     client->version_ = version;
+    if (client->options_.job.empty()) client->options_.job = environment("LARDER_JOB");
+    if (client->options_.job.empty()) client->options_.job = "default";
     auto connected = client->connect();
     if (!connected && is_away(connected.error())) connected = client->reconnect();
     if (!connected) return std::unexpected(connected.error());

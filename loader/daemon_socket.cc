@@ -6,8 +6,9 @@
 #include <sys/un.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
+
+#include "base/environment.h"
 
 namespace larder::detail {
 namespace {
@@ -35,15 +36,13 @@ Result<bool> wait_readable(int fd, int timeout_ms) {
 
 Result<std::string> socket_path(const std::string& configured) {
     if (!configured.empty()) return configured;
-    if (const char* from_environment = std::getenv("LARDER_SOCKET"); from_environment && *from_environment) {
-        return std::string(from_environment);
-    }
-    const char* home = std::getenv("HOME");
-    if (home == nullptr || *home == '\0') {
+    if (std::string from_environment = environment("LARDER_SOCKET"); !from_environment.empty()) return from_environment;
+    const std::string home = environment("HOME");
+    if (home.empty()) {
         return fail(ErrorCode::invalid_argument,
                     "no socket of a Larder daemon is known: HOME is not set; set LARDER_SOCKET");
     }
-    return std::string(home) + "/.local/share/larder/larderd.sock";
+    return home + "/.local/share/larder/larderd.sock";
 }
 
 Result<DaemonSocket> DaemonSocket::connect(const std::string& path) {

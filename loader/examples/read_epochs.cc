@@ -25,7 +25,6 @@ int main(int argc, char** argv) {
     }
     larder::LoaderOptions options;
     options.dataset = argv[1];
-    options.job = "read-epochs";
     options.batch_size = argc > 3 ? static_cast<std::uint32_t>(std::strtoul(argv[3], nullptr, 10)) : 64;
     options.daemon_away = [](const std::string& why) {
         std::fprintf(stderr, "read-epochs: waiting: %s\n", why.c_str());

@@ -119,7 +119,7 @@ def test_layer_has_only_libraries_programs_and_authorities(images: Images) -> No
     entries = {entry.name.removeprefix("./").rstrip("/"): entry for entry in layer_of(images.archives / "larder.tar")}
     assert {entry.mode & 0o6000 for entry in entries.values()} == {0}, "no setuid or setgid"
     assert {name for name in entries if re.match(r"(usr/)?s?bin/", name)} == {
-        f"usr/bin/{name}" for name in ("larder", "larderd", "larder-allocator", "larder-check-lmdb")
+        f"usr/bin/{name}" for name in ("larder", "larderd", "larder-allocator", "larder-check-lmdb", "read-epochs")
     }
     assert {name for name, entry in entries.items() if name.startswith("etc/") and not entry.isdir()} == {
         f"etc/{name}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
 from typing import Any
 
 from larder import _larder
@@ -41,9 +40,9 @@ def skips_decode_errors(decode_errors: str) -> bool:
 def connection(
     dataset: str, job: str | None, socket: str | None, memory_budget: int | str | None, reconnect_timeout_s: float
 ) -> dict[str, Any]:
-    if job is None:
-        job = os.environ.get("LARDER_JOB") or "default"
     for name, value in (("dataset", dataset), ("job", job)):
+        if value is None and name == "job":
+            continue
         if not isinstance(value, str) or not value:
             raise InvalidArgument(f"{name} is {value!r}; it must be a name")
     seconds = float(reconnect_timeout_s)
@@ -51,7 +50,7 @@ def connection(
         raise InvalidArgument(f"reconnect_timeout_s is {seconds}; it must be from 0 to 1e9 seconds")
     return {
         "dataset": dataset,
-        "job": job,
+        "job": job or "",
         "socket": "" if socket is None else str(socket),
         "memory_budget_bytes": 0 if memory_budget is None else size_bytes("memory_budget", memory_budget),
         "reconnect_timeout_s": seconds,

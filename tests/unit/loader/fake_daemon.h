@@ -67,6 +67,7 @@ public:
     std::atomic<std::uint64_t> slot_bytes_attached = 0;
     std::atomic<bool> drop_segments = false;                  // tells one session that its segment is dropped
     std::map<std::uint32_t, std::uint32_t> fetches_by_block;  // read after stop()
+    std::vector<std::string> jobs;                            // of each session opened; read after stop()
 
     void start() {
         stopping_ = false;
@@ -177,6 +178,7 @@ private:
 
     void open(Session& session, const protocol::OpenRequest& request) {
         ++sessions_opened;
+        jobs.emplace_back(request.job);
         protocol::OpenReply reply{};
         reply.magic = protocol::kMagic;
         reply.version = protocol::kVersion;

@@ -344,6 +344,20 @@ TEST_F(LoaderTest, DropLastAndStartEpochDeliverFullBatchesOnly) {
     EXPECT_EQ(loader.epoch(), 6u);
 }
 
+TEST_F(LoaderTest, JobComesFromTheEnvironmentUnlessTheOptionsNameIt) {
+    make_raw(32);
+    LoaderOptions settings = options();
+    ::unsetenv("LARDER_JOB");
+    static_cast<void>(open(settings));
+    ::setenv("LARDER_JOB", "submitted", 1);
+    static_cast<void>(open(settings));
+    settings.job = "named";
+    static_cast<void>(open(settings));
+    ::unsetenv("LARDER_JOB");
+    daemon->stop();
+    EXPECT_EQ(daemon->jobs, (std::vector<std::string>{"default", "submitted", "named"}));
+}
+
 TEST_F(LoaderTest, DatasetReadsAnySamplesByIndex) {
     make_raw(200);
     daemon->behaviour.memory_every = 2;
