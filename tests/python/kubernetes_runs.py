@@ -108,6 +108,8 @@ class Kubelet:
         status = running.process.poll()
         if status is not None and not running.ended:
             running.ended = True
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.process.pid, signal.SIGKILL)  # as a container ends with its first process
             code = status if status >= 0 else 128 - status
             state = {"terminated": {"exitCode": code, "reason": "Completed" if code == 0 else "Error"}}
             self._tell(pod, "Succeeded" if code == 0 else "Failed", False, state)
@@ -130,8 +132,9 @@ class Kubelet:
         directory = pathlib.Path(container["workingDir"])
         with open(directory / f"{pod['metadata']['name']}.log", "ab") as log:
             return subprocess.Popen(
-                container["command"], cwd=directory, env=environment, stdout=log, stderr=log, start_new_session=True
-            )
+                container["command"], cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
 
     def _tell(self, pod: dict, phase: str, is_ready: bool, state: dict) -> None:
         container = {"name": "train", "image": "none", "imageID": "", "restartCount": 0}

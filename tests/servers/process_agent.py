@@ -26,8 +26,8 @@ import threading
 import time
 from collections.abc import Callable
 
-# The shell outlives a SIGTERM to its group, and writes down how the command ended.
-_WRAPPER = 'trap : TERM; "$@"; code=$?; echo $code >exit.new; mv exit.new exit'
+# The shell outlives a SIGTERM to its group, writes down how the command ended, and ends what the command has left.
+_WRAPPER = 'trap : TERM; "$@"; code=$?; echo $code >exit.new; mv exit.new exit; kill -9 0'
 
 
 _PARENT = os.getppid()
@@ -208,7 +208,7 @@ class Attempt:
                 return {"kind": "ended", "exit_signal": 9, "was_stopping": True}
             return {"kind": "lost", "message": "its processes are gone"}
         worst = max(map(int, codes))
-        how = {"exit_signal": worst - 128} if worst > 128 else {"exit_code": worst}
+        how = {"exit_signal": worst - 128} if 128 < worst <= 128 + signal.SIGRTMAX else {"exit_code": worst}
         return {"kind": "ended", "was_stopping": self.has("was_stopping")} | how
 
 

@@ -36,7 +36,7 @@ AuthType=auth/munge
 AuthInfo=cred_expire=5,socket={directory}/munge.sock
 CredType=cred/munge
 MpiDefault=none
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/pgid
 TaskPlugin=task/none
 ReturnToService=2
 SlurmctldPidFile={directory}/slurmctld.pid

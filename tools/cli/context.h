@@ -4,6 +4,7 @@
 // subcommand registers itself on the App and, if the user chose it, leaves its action in `command`.
 
 #include <functional>
+#include <span>
 #include <string>
 
 #include "base/error.h"
@@ -36,6 +37,7 @@ struct Context {
     std::string admin_socket;
     AllocatorAccess allocator;
     bool json = false;
+    std::span<char* const> arguments;  // of this process, as they were given
     std::function<int()> command;
 };
 

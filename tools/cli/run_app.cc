@@ -14,6 +14,7 @@
 namespace larder::cli {
 
 int run_app(CLI::App& app, Context& context, int argc, char** argv) {
+    context.arguments = {argv, static_cast<std::size_t>(argc)};
     try {
         app.parse(argc, argv);
         return context.command ? context.command() : static_cast<int>(kUsage);

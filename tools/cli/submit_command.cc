@@ -4,6 +4,7 @@
 #include <boost/json/value_from.hpp>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -225,7 +226,7 @@ int submit(const Context& context, const SubmitOptions& options) {
 void add_submit_command(CLI::App& job, Context& context) {
     auto options = std::make_shared<SubmitOptions>();
     CLI::App* command = job.add_subcommand("submit", "Submit a command that the cluster runs as a job");
-    command->add_option(
+    const CLI::Option* const words = command->add_option(
         "COMMAND", options->command,
         "The command to run and its arguments: the first word that is no option, and all words after it. "
         "-- may stand before it");
@@ -324,7 +325,11 @@ void add_submit_command(CLI::App& job, Context& context) {
     CLI::Option* file = command->add_option(
         "--file", options->file,
         "JSON file of jobs, which may name each other in \"after\"; all of them are submitted, or none");
-    command->callback([&context, options, file, command] {
+    command->callback([&context, options, file, command, words] {
+        // CLI11 takes a word in brackets for a list, so the words are taken as they were given: they are the last ones.
+        const auto count = std::ranges::count(command->parse_order(), words);
+        const auto given = context.arguments.last(static_cast<std::size_t>(count));
+        options->command.assign(given.begin(), given.end());
         if (options->command.empty() == file->empty()) {
             throw CLI::ValidationError(command->get_name(), "needs a COMMAND, or else --file");
         }
