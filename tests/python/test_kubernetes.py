@@ -326,6 +326,15 @@ def test_chart_is_linted_and_its_pods_start(cluster: Cluster) -> None:
     assert cluster.get("secret", "larder-allocator-tokens", "larder")["data"] == again
 
 
+def test_chart_has_the_dashboard(cluster: Cluster, repository: pathlib.Path) -> None:
+    rendered = cluster.helm("template", "larder", cluster.chart, "--set", "dashboard.enabled=true")
+    (board,) = (one for one in yaml.safe_load_all(rendered) if one and one["metadata"]["name"] == "larder-dashboard")
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    written = (repository / "tools" / "grafana-dashboard.json").read_text()
+    assert json.loads(board["data"]["larder.json"]) == json.loads(written)
+    cluster.kubectl("apply", "--dry-run=server", "--namespace=larder", "-f", "-", text=json.dumps(board))
+
+
 def test_chart_runs_several_allocators(cluster: Cluster, larder_bin: pathlib.Path, repository: pathlib.Path) -> None:
     text = (repository / "docs" / "kubernetes.md").read_text()
     (values,) = re.findall(r"^    allocator:\n(?:      .*\n)+", text, re.M)
