@@ -26,7 +26,28 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(LocalEngineOptions option
     if (::access(options.runner.c_str(), X_OK) != 0) {
         return fail_errno(errno, "the program that runs jobs, " + options.runner);
     }
-    return std::unique_ptr<LocalEngine>(new LocalEngine(std::move(options)));
+    std::unique_ptr<LocalEngine> engine(new LocalEngine(std::move(options)));
+    engine->stop_attempts_of_lost_queues();
+    return engine;
+}
+
+void LocalEngine::stop_attempts_of_lost_queues() const {
+    // A directory that cannot be read has no attempt that could be told to stop.
+    std::error_code error;
+    for (const fs::directory_entry& queue : fs::directory_iterator(options_.directory, error)) {
+        const std::string name = queue.path().filename();
+        const bool is_job_without_queue = name.find_first_not_of("0123456789") == std::string::npos;
+        if (name == options_.queue || is_job_without_queue) continue;
+        for (const fs::directory_entry& job : fs::directory_iterator(queue.path(), error)) {
+            for (const fs::directory_entry& attempt : fs::directory_iterator(job.path(), error)) {
+                const AttemptFiles files(attempt.path(), name);
+                const auto starter = files.started();
+                if (!starter || starter->pid <= 0 || files.exit() || !files.is_locked()) continue;
+                log_warn("a job of a lost queue is stopped", {{"files", files.directory()}});
+                terminate_if(starter->pid, [&] { return files.is_locked(); });
+            }
+        }
+    }
 }
 
 AttemptFiles LocalEngine::files_of(JobId job, std::uint32_t attempt) const {

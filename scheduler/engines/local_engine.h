@@ -33,7 +33,8 @@ struct LocalEngineOptions {
 
 class LocalEngine final : public Engine {
 public:
-    // Fails if the directory cannot be made, or the runner cannot be executed.
+    // Fails if the directory cannot be made, or the runner cannot be executed. Stops the attempts of queues that were
+    // lost, whose files are in the directory still: nobody else would, and their GPUs count as free.
     static Result<std::unique_ptr<LocalEngine>> open(LocalEngineOptions options);
 
     void start(const EngineJob& job) override;
@@ -53,6 +54,7 @@ private:
     };
 
     explicit LocalEngine(LocalEngineOptions options) : options_(std::move(options)) {}
+    void stop_attempts_of_lost_queues() const;
     std::string directory_of(JobId job) const;
     AttemptFiles files_of(JobId job, std::uint32_t attempt) const;
     std::string devices_of(const EngineJob& job) const;

@@ -392,6 +392,18 @@ def test_lost_queue_is_reported_even_without_its_numbers(start_cluster: Callable
     assert "the queue of this directory is lost" in second.allocator.log.read_text()
 
 
+def test_job_of_a_lost_queue_leaves_its_gpu_to_others(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
+    first = start_cluster("--scheduler.gpus", "1")
+    first.submit("--name", "old", script='trap "touch asked; exit 0" TERM; touch runs; while :; do sleep 0.01; done')
+    first.wait_for("runs")
+    first.allocator.kill()
+    (queue,) = (numbers.parent / "queue" for numbers in tmp_path.rglob("job-numbers"))
+    shutil.rmtree(queue)
+    second = start_cluster("--scheduler.gpus", "1")
+    second.wait_for("asked")
+    second.wait(second.submit("--name", "new", script="exit 0"), "succeeded")
+
+
 def test_restarted_allocator_logs_the_remote_bandwidth_in_force(
     start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path
 ) -> None:

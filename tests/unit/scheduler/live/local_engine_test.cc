@@ -116,6 +116,18 @@ TEST_F(LocalEngineTest, FilesOfAnotherQueueAreIgnored) {
     EXPECT_EQ(highest_job_number(directory / "jobs"), 7u);
 }
 
+TEST_F(LocalEngineTest, AttemptOfALostQueueIsStoppedWithItsGrace) {
+    engine->start(job("trap 'touch asked; exit 0' TERM; touch runs; while :; do sleep 0.01; done"));
+    wait_for_file("runs");
+    const auto same = make_engine();
+    EXPECT_FALSE(std::ifstream(directory / "asked")) << "its own queue is not lost";
+    const auto other =
+        LocalEngine::open({.directory = directory / "jobs", .queue = "q-2", .runner = LARDER_RUNNER_PROGRAM});
+    ASSERT_TRUE(other) << other.error().message;
+    wait_for_file("asked");
+    EXPECT_TRUE(wait_for(*engine, Kind::ended).was_stopping);
+}
+
 TEST_F(LocalEngineTest, JobStartedBeforeQueuesHadIdentitiesIsFound) {
     const AttemptFiles old(directory / "jobs/7/2");
     ASSERT_TRUE(old.claim({.pid = 1, .boot = "b"}));
