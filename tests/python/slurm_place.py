@@ -53,7 +53,7 @@ class PlaceSite:
             )
             self.server = ServerProgram(
                 "slurm.py", directory / "slurm", "--nodes", nodes, "--gpus", gpus, "--partitions", partitions,
-                "--etc", self._write_etc(), *(word for command in accounting for word in ("--accounting", command)),
+                "--proctrack", "pgid", "--etc", self._write_etc(), *(word for command in accounting for word in ("--accounting", command)),
             )  # fmt: skip
             kept = {name: value for name, value in os.environ.items() if not name.startswith(("LARDER_", "SLURM_"))}
             self.environment = kept | {"SLURM_CONF": self.server.values["conf"], "HOME": "/tmp"}

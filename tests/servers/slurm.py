@@ -36,7 +36,7 @@ AuthType=auth/munge
 AuthInfo=cred_expire=5,socket={directory}/munge.sock
 CredType=cred/munge
 MpiDefault=none
-ProctrackType=proctrack/pgid
+ProctrackType=proctrack/{proctrack}
 TaskPlugin=task/none
 ReturnToService=2
 SlurmctldPidFile={directory}/slurmctld.pid
@@ -88,6 +88,7 @@ class Slurm:
         self._environment = os.environ | {"SLURM_CONF": str(self.conf)}
         self._children: list[program.Child] = []
         self._accounting: list[str] = arguments.accounting
+        self._proctrack: str = arguments.proctrack
         self._write(arguments.etc, arguments.gpus, arguments.partitions.split(","))
 
     def _write(self, given: pathlib.Path, gpus: int, partitions: list[str]) -> None:
@@ -101,7 +102,9 @@ class Slurm:
         host = socket.gethostname().split(".")[0]
         self._held = [program.hold_port() for _ in range(len(self._nodes) + 3)]
         port, self._database_port, self._database_daemon_port, *ports = [one.getsockname()[1] for one in self._held]
-        text = CONFIGURATION.format(host=host, port=port, directory=self._directory)
+        text = CONFIGURATION.format(
+            host=host, port=port, directory=self._directory, proctrack=self._proctrack
+        )
         if self._accounting:
             text += ACCOUNTING.format(directory=self._directory, port=self._database_daemon_port)
         self._ports = dict(zip(self._nodes, ports))
@@ -241,6 +244,10 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=2, help="of each node")
     parser.add_argument("--partitions", default="p", help="NAME, of all nodes, or NAME:NODE+NODE; the first is the default one")
+    parser.add_argument(
+        "--proctrack", choices=("linuxproc", "pgid"), default="linuxproc",
+        help="how processes of a job are found: pgid also finds those whose parent has ended, but not over a restart of slurmd",
+    )  # fmt: skip
     parser.add_argument("--accounting", action="append", default=[])
     parser.add_argument("--etc", type=pathlib.Path, required=True)
     arguments = parser.parse_args()
