@@ -475,14 +475,28 @@ void deal(std::uint64_t room, std::vector<Share>& shares, std::uint64_t NodeCach
     }
 }
 
-}  // namespace
-
-ClusterState without_spare_room(const ClusterState& state) {
-    ClusterState trimmed = state;
+// Returns the datasets that jobs read, by index in the state.
+std::vector<bool> datasets_read(const ClusterState& state) {
     std::vector<bool> is_read(state.datasets.size());
     for (const ClusterJob& job : state.jobs) {
         if (!job.placement.empty() || job.waits_for_turn()) is_read[job.dataset] = true;
     }
+    return is_read;
+}
+
+bool has_unread_quotas(const ClusterState& state) {
+    const std::vector<bool> is_read = datasets_read(state);
+    for (std::size_t i = 0; i < is_read.size(); ++i) {
+        if (!is_read[i] && !state.datasets[i].quotas.empty()) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+ClusterState without_spare_room(const ClusterState& state) {
+    ClusterState trimmed = state;
+    const std::vector<bool> is_read = datasets_read(state);
     for (std::size_t i = 0; i < trimmed.datasets.size(); ++i) {
         if (is_read[i]) continue;
         ClusterDataset& dataset = trimmed.datasets[i];
@@ -671,15 +685,16 @@ std::vector<std::uint32_t> place_waiting(ClusterState& state, const Objective& o
 
 Plan assign_by_objective(const ClusterState& given, const Objective& objective) {
     const bool places_jobs = objective.place_jobs && std::ranges::any_of(given.jobs, &ClusterJob::waits_for_gpus);
-    ClusterState changed;
-    if (objective.spare_room) {
+    const bool trims = objective.spare_room && has_unread_quotas(given);
+    ClusterState changed;  // a copy takes time on a large cluster
+    if (trims) {
         changed = without_spare_room(given);
     } else if (places_jobs) {
         changed = given;
     }
     std::vector<std::uint32_t> placed;
     if (places_jobs) placed = place_waiting(changed, objective);
-    const ClusterState& state = places_jobs || objective.spare_room ? changed : given;
+    const ClusterState& state = places_jobs || trims ? changed : given;
 
     const auto problem_of = [&](CountedJobs counted) { return problem_for(state, objective.kind, counted); };
     const bool takes_turns = std::ranges::any_of(

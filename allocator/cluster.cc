@@ -223,7 +223,8 @@ Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
         return fail(ErrorCode::no_space, "node \"" + report.node + "\" is refused: " +
                                              std::to_string(options_.nodes_max) + " nodes report, which is the limit");
     }
-    measure(report, found == nodes_.end() ? nullptr : &found->second.last, same_instance, now_ns);
+    std::vector<KnownJob*> jobs =
+        measure(report, found == nodes_.end() ? nullptr : &found->second.last, same_instance, now_ns);
     // If the ledger's state was lost, the lease that the node has applied shows which numbers were already used.
     if (report.lease_applied <= kLeaseNumberMax) ledger_.skip_numbers_up_to(report.lease_applied);
     // A restarted daemon holds no lease, but its predecessor's requests may be in flight until it applies one.
@@ -237,6 +238,7 @@ Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
     if (!same_instance) node.previous_instance = node.last.instance;
     unindex(report.node, node.last);
     node.last = std::move(report);
+    node.jobs = std::move(jobs);
     index(node.last.node, node.last);
     node.heard_ns = now_ns;
     node.excused_ns = excused_ns_;
@@ -270,16 +272,20 @@ std::optional<std::uint32_t> Cluster::user_of(const std::string& job) const {
 
 void Cluster::rename_reported(const std::string& job) {
     for (auto& [name, node] : nodes_) {
-        for (JobReport& reported : node.last.jobs) {
+        for (std::size_t i = 0; i < node.last.jobs.size(); ++i) {
+            JobReport& reported = node.last.jobs[i];
             if (name_on_nodes(reported.name) != job) continue;
             const std::string before = std::exchange(reported.name, job);
             reported.name = known_name(reported);
             if (reported.name == before) continue;
             // The counters are compared with those of the next report, which has the new name.
             KnownJob& renamed = jobs_[reported.name];
+            node.jobs[i] = &renamed;
             change_job(renamed, [&] { renamed.last_counters[name] = {.epoch = reported.epoch, .comparable = false}; });
-            if (!jobs_[reported.name].user) jobs_[reported.name].user = reported.user;
-            job_left_node(before, name);
+            if (!renamed.user) renamed.user = reported.user;
+            // A report on record may be damaged, and have two jobs whose names become the same.
+            if (std::ranges::find(node.last.jobs, before, &JobReport::name) == node.last.jobs.end())
+                job_left_node(before, name);
             unsaved_nodes_.insert(name);
         }
     }
@@ -297,11 +303,15 @@ void Cluster::RecentDemand::add(double bytes_per_second, std::int64_t now_ns) {
     }
 }
 
-void Cluster::measure(const NodeReport& report, const NodeReport* last, bool same_instance, std::int64_t now_ns) {
+std::vector<Cluster::KnownJob*> Cluster::measure(const NodeReport& report, const NodeReport* last, bool same_instance,
+                                                 std::int64_t now_ns) {
     std::set<std::string_view> jobs_in_report;
+    std::vector<KnownJob*> jobs;
+    jobs.reserve(report.jobs.size());
     for (const JobReport& job : report.jobs) {
         jobs_in_report.insert(job.name);
         KnownJob& known = jobs_[job.name];
+        jobs.push_back(&known);
         if (!known.user) known.user = job.user;
         take_carried_ideal(job.name, known);
         Counters now{.bytes = job.bytes, .busy_s = job.busy_s, .epoch = job.epoch};
@@ -329,10 +339,11 @@ void Cluster::measure(const NodeReport& report, const NodeReport* last, bool sam
         change_job(known, [&] { known.last_counters[report.node] = now; });
         count_epochs(job.name, known);
     }
-    if (last == nullptr) return;
+    if (last == nullptr) return jobs;
     for (const JobReport& job : last->jobs) {
         if (!jobs_in_report.contains(job.name)) job_left_node(job.name, report.node);
     }
+    return jobs;
 }
 
 // Takes the newest epoch of all nodes: ranks on some nodes may be an epoch behind the others.
@@ -935,10 +946,7 @@ double Cluster::pinned_bytes(const ClusterState& state, const ClusterDataset& da
 // that bandwidth to other jobs. If the remote is too slow for all floors, leases shrink the floors in the same way. The
 // floors of one user's jobs take an equal part of the bandwidth at most, so that a user with many jobs cannot take it
 // all.
-void Cluster::count_lease_floors(ClusterState& state) const {
-    std::vector<bool> takes_leases;
-    takes_leases.reserve(state.nodes.size());
-    for (const ClusterNode& node : state.nodes) takes_leases.push_back(nodes_.find(node.name)->second.last.rates);
+void Cluster::count_lease_floors(ClusterState& state, const std::vector<bool>& takes_leases) const {
     const auto leased_nodes = [&](const ClusterJob& job) {
         return std::ranges::count_if(job.placement, [&](const GpuShare& share) { return takes_leases[share.node]; });
     };
@@ -962,24 +970,24 @@ void Cluster::count_lease_floors(ClusterState& state) const {
     }
 }
 
-bool Cluster::has_ended(const std::string& job) const {
-    const auto known = jobs_.find(job);
-    return known != jobs_.end() && known->second.has_ended;
-}
-
 ClusterState Cluster::state(std::int64_t now_ns) const {
     ClusterState state{.remote_bytes_per_second = options_.remote_bytes_per_second,
                        .horizon_s = static_cast<double>(options_.lease_ns) * 1e-9};
-    boost::unordered_flat_map<std::string_view, std::uint32_t> dataset_at, job_at;
+    boost::unordered_flat_map<std::string_view, std::uint32_t> dataset_at;
+    boost::unordered_flat_map<const KnownJob*, std::uint32_t> job_at;
     boost::unordered_flat_map<std::string_view, std::uint32_t> group_at;  // number of the group's first node
+    std::vector<bool> takes_leases;
     double capacity = 0;
     state.nodes.reserve(nodes_.size());
     state.datasets.reserve(planned_state_.datasets.size());
     state.jobs.reserve(planned_state_.jobs.size());
+    job_at.reserve(planned_state_.jobs.size());
+    takes_leases.reserve(nodes_.size());
     for (const auto& [name, known] : nodes_) {
         if (!is_alive(known, now_ns)) continue;
         const NodeReport& report = known.last;
         const auto node = static_cast<std::uint32_t>(state.nodes.size());
+        takes_leases.push_back(report.rates);
         std::uint64_t gpus = 0;  // a saved report may predate the limit on ranks
         for (const JobReport& job : report.jobs) gpus += job.ranks;
         gpus = std::clamp<std::uint64_t>(gpus, report.gpus, std::numeric_limits<std::uint32_t>::max());
@@ -1011,16 +1019,18 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
             unheld.disk_bytes -= held.disk_bytes;
             capacity -= static_cast<double>(held.bytes());
         }
-        for (const JobReport& reported : report.jobs) {
-            if (has_ended(reported.name)) continue;
-            const auto [found, added] = job_at.emplace(reported.name, static_cast<std::uint32_t>(state.jobs.size()));
+        for (std::size_t i = 0; i < report.jobs.size(); ++i) {
+            const JobReport& reported = report.jobs[i];
+            const KnownJob& known_job = *known.jobs[i];
+            if (known_job.has_ended) continue;
+            const auto [found, added] = job_at.emplace(&known_job, static_cast<std::uint32_t>(state.jobs.size()));
             if (added) {
-                const auto at = jobs_.find(reported.name);
-                const KnownJob* const known_job = at == jobs_.end() ? nullptr : &at->second;
-                ClusterJob& job = state.jobs.emplace_back(ClusterJob{.name = reported.name,
-                                                                     .dataset = dataset_at.at(reported.dataset),
-                                                                     .ideal_bytes_per_second = ideal_of(known_job)});
-                if (known_job != nullptr) declare(job, *known_job);
+                ClusterJob& job = state.jobs.emplace_back(
+                    ClusterJob{.name = reported.name,
+                               .dataset = dataset_at.at(reported.dataset),
+                               .ideal_bytes_per_second = ideal_of(&known_job),
+                               .ideal_is_measured = known_job.ideal.bytes_per_second().has_value()});
+                declare(job, known_job);
             }
             ClusterJob& job = state.jobs[found->second];
             job.gpus += reported.ranks;
@@ -1030,7 +1040,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
         }
     }
     add_placed_jobs(state);
-    count_lease_floors(state);
+    count_lease_floors(state, takes_leases);
     add_turns(state);
     for (ClusterDataset& dataset : state.datasets) {
         const auto pin = pins_.find(dataset.name);
@@ -1203,6 +1213,7 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
                         .heard_ns = planned ? now_ns : now_ns - options_.lease_ns,
                         .excused_ns = excused_ns_,
                         .is_restored = true};
+        for (const JobReport& job : report->jobs) nodes_[name].jobs.push_back(&jobs_[job.name]);
         index(name, *report);
     }
     if (!record.plan_number) return {};

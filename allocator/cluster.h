@@ -73,11 +73,15 @@ struct Turn {
 std::vector<double> split_grant(double grant, std::span<const double> demands, double floor);
 
 class Cluster {
+    struct KnownJob;
+
 public:
     // Saves a change before it takes effect. An error refuses the request.
     using Save = std::function<Result<void>(const ClusterRecord& change)>;
 
     explicit Cluster(const ClusterOptions& options);
+    Cluster(const Cluster&) = delete;  // nodes point to jobs
+    Cluster& operator=(const Cluster&) = delete;
 
     // `with_rates`: changes have the rates for an allocator that takes over without the leases (ClusterRecord::rates).
     void set_save(Save save, bool with_rates = false) {
@@ -161,6 +165,9 @@ public:
         std::int64_t excused_ns = 0;          // the sum of all pauses up to then
         bool is_restored = false;             // not heard since the allocator's restart; heard_ns is the restart's time
         std::uint64_t previous_instance = 0;  // the daemon before the last restart; 0: no restart seen
+        // Those of `last`, in the same order. Each is in jobs_ as long as its last_counters have this node, thus until
+        // the node reports other jobs or is forgotten.
+        std::vector<KnownJob*> jobs;
     };
     const std::map<std::string, KnownNode>& nodes() const { return nodes_; }
     bool is_alive(const KnownNode& node, std::int64_t now_ns) const;
@@ -228,8 +235,9 @@ private:
     static bool is_restart(const KnownNode& node, const NodeReport& report);
     // True if a daemon may still use the node's name or its leases.
     bool is_in_use(const KnownNode& node, std::int64_t now_ns) const;
-    // `last` is the node's report before this one; null if there was none.
-    void measure(const NodeReport& report, const NodeReport* last, bool same_instance, std::int64_t now_ns);
+    // Returns the jobs of the report. `last` is the node's report before this one; null if there was none.
+    std::vector<KnownJob*> measure(const NodeReport& report, const NodeReport* last, bool same_instance,
+                                   std::int64_t now_ns);
     void count_epochs(const std::string& name, KnownJob& job);
     // Checks the limits on registrations that no operator made.
     Result<void> check_owned(const JobRegistration& spec) const;
@@ -250,11 +258,11 @@ private:
     // Called when the node's report no longer has the job.
     void job_left_node(const std::string& job, const std::string& node);
     void forget_unless_needed(const std::string& job);
-    bool has_ended(const std::string& job) const;
     void forget_node(std::map<std::string, KnownNode>::const_iterator node);
     double ideal_of(const KnownJob* job) const;  // null: the job is not known
     static double remaining_epochs(const KnownJob& job);
-    void count_lease_floors(ClusterState& state) const;
+    // `takes_leases`: by node of the state.
+    void count_lease_floors(ClusterState& state, const std::vector<bool>& takes_leases) const;
     void add_turns(ClusterState& state) const;
     void add_placed_jobs(ClusterState& state) const;
     static void declare(ClusterJob& job, const KnownJob& known);

@@ -170,7 +170,9 @@ void Cluster::add_placed_jobs(ClusterState& state) const {
         const auto dataset = std::ranges::find(state.datasets, known.spec->dataset, &ClusterDataset::name);
         auto job = std::ranges::find(state.jobs, name, &ClusterJob::name);
         if (job == state.jobs.end() && dataset == state.datasets.end()) continue;
-        ClusterJob added{.name = name, .ideal_bytes_per_second = ideal_of(&known)};
+        ClusterJob added{.name = name,
+                         .ideal_bytes_per_second = ideal_of(&known),
+                         .ideal_is_measured = known.ideal.bytes_per_second().has_value()};
         ClusterJob& placed = job == state.jobs.end() ? added : *job;
         for (const auto& [node_name, gpus] : known.spec->runs_on) {
             const auto node = std::ranges::find(state.nodes, node_name, &ClusterNode::name);

@@ -82,6 +82,7 @@ struct ClusterJob {
     std::uint32_t dataset = 0;
     std::uint32_t gpus = 0;
     double ideal_bytes_per_second = 0;  // f*
+    bool ideal_is_measured = false;     // false: f* is declared or assumed. Does not change plans.
     double weight = 1;                  // of max-min
     // The current epoch included. At 1 or less, blocks cached from now on are not read again. What is cached counts by
     // how often it is read until the job ends.

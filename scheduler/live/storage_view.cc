@@ -41,7 +41,7 @@ StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns)
         // Its f* is for the GPUs it had, which may not be those it has now.
         if (job.waits_for_turn()) continue;
         view.jobs[job.name] = {.ideal = job.ideal_bytes_per_second,
-                               .ideal_is_measured = cluster.measured_ideal(job.name).has_value(),
+                               .ideal_is_measured = job.ideal_is_measured,
                                .unread_bytes = static_cast<double>(job.unread_bytes)};
     }
     // The plan may be slightly older, with other jobs.
