@@ -95,6 +95,14 @@ struct CountedBytes {
     std::uint64_t bytes = 0;
 };
 
+// The last command that the engine was given for a job.
+struct SentToEngine {
+    std::uint32_t attempt = 0;
+    std::uint32_t resize = 0;
+    std::uint32_t declared_for = 0;  // GPUs for which the allocator was told its rate; 0: unknown
+    bool stop = false;
+};
+
 struct JobRecord {
     JobId id = 0;
     Submission asked;
@@ -138,6 +146,7 @@ struct JobRecord {
     // from the fields above.
     JobSpec spec;
     JobState state;
+    SentToEngine sent;                    // not on record
     std::vector<bool> types_for_shape;    // GPU types with a place for its GangShape; empty: not known yet
     WaitsFor waits_for = WaitsFor::turn;  // according to the last decision
 

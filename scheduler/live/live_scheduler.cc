@@ -66,17 +66,18 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
         if (!record) continue;
         JobRecord job = *record;
         job.spec = spec_of(job, options_.cluster, names, view);
-        if (job.registered) registered_.insert(id);
+        if (job.registered && !is_with_engine(job.phase)) to_unregister_.insert(id);
         queue_.restore(std::move(job));
     }
     queue_.skip_numbers_to(found.last_number);
     gpu_time_by_tenant_ = found.tenants;
+    set_gpu_time_of_tenants();
     queue_.place_restored(now.unix_s);
     remove_lost_registrations();
-    for (const JobId id : queue_.holders()) {
-        JobRecord& job = queue_.job(id);
+    for (JobRecord* const holder : queue_.holder_records()) {
+        JobRecord& job = *holder;
         if (!is_with_engine(job.phase)) continue;
-        sent_to_engine_[id] = {.attempt = job.attempt, .resize = job.resizes};
+        job.sent = {.attempt = job.attempt, .resize = job.resizes};
         if (job.registered) register_job(job);
         // A start that is on record may have been carried out. So the engine must know of it before anything else.
         if (job.phase == Phase::starting) {
@@ -119,7 +120,7 @@ void LiveScheduler::submit(std::span<const Submission> jobs, const Submitter& by
         if (dataset != view.datasets.end()) job.dataset_bytes = static_cast<std::uint64_t>(dataset->size_bytes);
     }
     LiveRecord change;
-    for (const JobId id : *ids) change.jobs[id] = queue_.jobs().at(id);
+    for (const JobId id : *ids) change.jobs[id] = queue_.job(id);
     save_(change, [this, ids = std::move(*ids), now, done = std::move(done)](const Result<void>& result) {
         if (!result) {
             queue_.withdraw(ids);
@@ -163,7 +164,6 @@ void LiveScheduler::tick(Moment now) {
         JobRecord& job = queue_.job(id);
         if (job.attempt == 1) first_starts.push_back(&job);
         job.registered = true;
-        registered_.insert(id);
     }
     begin_reads(cluster_, first_starts);
     count_waits();
@@ -175,12 +175,12 @@ void LiveScheduler::tick(Moment now) {
 }
 
 void LiveScheduler::mark_progress() {
-    const std::set<JobId>& holders = queue_.holders();
-    auto next = holders.upper_bound(progress_saved_of_);
+    const std::vector<JobId>& holders = queue_.holders().ids();
+    auto next = std::ranges::upper_bound(holders, progress_saved_of_);
     for (std::size_t left = std::min(kProgressJobs, holders.size()); left > 0; --left) {
         if (next == holders.end()) next = holders.begin();
         progress_saved_of_ = *next;
-        if (is_with_engine(queue_.jobs().at(*next).phase)) queue_.changed(*next);
+        if (is_with_engine(queue_.job(*next).phase)) queue_.changed(*next);
         ++next;
     }
     progress_unsaved_ = true;
@@ -333,18 +333,22 @@ std::uint32_t LiveScheduler::slot_for_node() {
 // Adds the GPU time since the last call to the jobs and to their tenants.
 void LiveScheduler::account(double now_s) {
     const double from_s = std::exchange(accounted_s_, now_s);
-    if (now_s > from_s) {
-        for (const JobId id : queue_.holders()) {
-            JobRecord& job = queue_.job(id);
-            if (!is_with_engine(job.phase) || !job.held || queue_.type_index(job.held->gpu_type) == kNoGpuType)
-                continue;
-            job.state.spec = &job.spec;
-            job.state.gpus = job.in_use().count;
-            job.state.gpu_type = queue_.type_index(job.held->gpu_type);
-            add_run(job.state, from_s, now_s, options_.window);
-            gpu_time_by_tenant_[job.asked.tenant].add(from_s, now_s, job.in_use().count, options_.window);
-        }
+    if (!(now_s > from_s)) return;
+    for (JobRecord* const holder : queue_.holder_records()) {
+        JobRecord& job = *holder;
+        if (!is_with_engine(job.phase) || !job.held) continue;
+        const std::uint32_t type = queue_.type_index(job.held->gpu_type);
+        if (type == kNoGpuType) continue;
+        job.state.spec = &job.spec;
+        job.state.gpus = job.in_use().count;
+        job.state.gpu_type = type;
+        add_run(job.state, from_s, now_s, options_.window);
+        gpu_time_by_tenant_[job.asked.tenant].add(from_s, now_s, job.in_use().count, options_.window);
     }
+    set_gpu_time_of_tenants();
+}
+
+void LiveScheduler::set_gpu_time_of_tenants() {
     for (Tenant& tenant : options_.tenants) tenant.gpu_time = gpu_time_by_tenant_[tenant.name];
 }
 
@@ -353,7 +357,6 @@ void LiveScheduler::decide_now(Moment now) {
     decided_s_ = now.unix_s;
     next_decision_s_ = kNever;
     StorageView view = storage_view(cluster_, now.steady_ns);
-    note_ideals(view);
     const LiveSnapshot live(queue_, options_.cluster, view, options_.tenants, options_.storage_aware, now.unix_s,
                             engine_.can_resize());
     std::vector<WaitsFor> waits_for;
@@ -370,20 +373,11 @@ void LiveScheduler::decide_now(Moment now) {
     const std::vector<JobId> ids(live.ids().begin(), live.ids().end());
     queue_.apply(*actions, ids, options_.policy->name(), now.unix_s);
     for (std::size_t j = 0; j < ids.size(); ++j) {
-        const auto at = queue_.jobs().find(ids[j]);
-        if (at == queue_.jobs().end() || at->second.phase != Phase::waiting) continue;
+        const JobRecord* const job = queue_.find_record(ids[j]);
+        if (job == nullptr || job->phase != Phase::waiting) continue;
         queue_.set_waits_for(ids[j], waits_for[j], std::string(text_of(waits_for[j])), now.unix_s);
     }
     update_turns(now.unix_s);
-}
-
-// Keeps f* of running jobs, for when they are stopped.
-void LiveScheduler::note_ideals(const StorageView& view) {
-    for (const JobId id : queue_.holders()) {
-        JobRecord& job = queue_.job(id);
-        const auto rates = view.jobs.find(job.asked.name);
-        if (job.phase == Phase::running && rates != view.jobs.end()) job.last_ideal = rates->second.ideal;
-    }
 }
 
 // Tells the allocator which jobs take turns, so that jobs stopped for a while keep their cache, also while they end or
@@ -391,8 +385,8 @@ void LiveScheduler::note_ideals(const StorageView& view) {
 void LiveScheduler::update_turns(double now_s) {
     std::vector<allocator::Turn> turns;
     if (!options_.policy->takes_turns()) return;
-    for (const JobId id : queue_.active()) {
-        JobRecord& job = queue_.job(id);
+    for (JobRecord* const active : queue_.active_records()) {
+        JobRecord& job = *active;
         note_time_share(job.state, now_s);
         if (job.asked.dataset.empty() || job.state.first_started_s == kNever) continue;
         allocator::Turn turn{.job = job.asked.name, .time_share = job.state.time_share};
@@ -433,12 +427,12 @@ void LiveScheduler::save() {
     queue_.note_cells();
     std::vector<JobId> dropped;
     for (const JobId id : queue_.unsaved()) {
-        const auto at = queue_.jobs().find(id);
+        const JobRecord* const job = queue_.find_record(id);
         auto& record = change.jobs.emplace_hint(change.jobs.end(), id, std::nullopt)->second;
-        if (at == queue_.jobs().end()) {
+        if (job == nullptr) {
             dropped.push_back(id);
         } else {
-            record = at->second;
+            record = *job;
         }
     }
     const bool with_progress = progress_unsaved_;
@@ -515,10 +509,10 @@ void LiveScheduler::finish_save(std::span<const JobId> dropped, const std::set<s
 
 void LiveScheduler::tell_engine(std::uint64_t events) {
     remove_jobs_that_ended();
-    for (const JobId id : queue_.holders()) {
-        JobRecord& job = queue_.job(id);
-        if (!is_with_engine(job.phase) || queue_.unsaved().contains(id)) continue;
-        SentToEngine& sent = sent_to_engine_[id];
+    for (JobRecord* const holder : queue_.holder_records()) {
+        JobRecord& job = *holder;
+        if (!is_with_engine(job.phase) || queue_.unsaved().contains(job.id)) continue;
+        SentToEngine& sent = job.sent;
         const bool is_new = sent.attempt != job.attempt;
         if (is_new) sent = {.attempt = job.attempt};
         if (job.phase == Phase::starting && is_new) {
@@ -535,7 +529,7 @@ void LiveScheduler::tell_engine(std::uint64_t events) {
         if (job.phase == Phase::stopping && !std::exchange(sent.stop, true)) {
             // The job may have been stopped before the engine was told of it.
             if (is_new) engine_.adopt(engine_job(job));
-            engine_.stop(id, job.attempt);
+            engine_.stop(job.id, job.attempt);
         }
     }
     engine_.recorded(events);
@@ -593,8 +587,8 @@ void LiveScheduler::declare_rate_again(const JobRecord& job) {
 // Removes the registrations of a queue that was lost: nobody else would free the names of its jobs.
 void LiveScheduler::remove_lost_registrations() {
     std::set<std::string_view> kept;
-    for (const JobId id : registered_) {
-        if (const auto job = queue_.jobs().find(id); job != queue_.jobs().end()) kept.insert(job->second.asked.name);
+    for (const auto& [_, job] : queue_.jobs()) {
+        if (job.registered) kept.insert(job.asked.name);
     }
     for (const std::string& name : cluster_.registered_jobs()) {
         if (kept.contains(name) || !cluster_.registered(name)->by_scheduler) continue;
@@ -606,16 +600,12 @@ void LiveScheduler::remove_lost_registrations() {
 }
 
 void LiveScheduler::remove_jobs_that_ended() {
-    for (auto sent = sent_to_engine_.begin(); sent != sent_to_engine_.end();) {
-        const auto job = queue_.jobs().find(sent->first);
-        sent = job == queue_.jobs().end() || !is_with_engine(job->second.phase) ? sent_to_engine_.erase(sent)
-                                                                                : std::next(sent);
-    }
-    std::erase_if(registered_, [this](JobId id) {
-        const auto at = queue_.jobs().find(id);
-        if (at == queue_.jobs().end()) return true;
-        JobRecord& job = queue_.job(id);
-        if (is_with_engine(job.phase) || queue_.unsaved().contains(id)) return false;
+    for (const JobId id : queue_.take_left_engine()) to_unregister_.insert(id);
+    std::erase_if(to_unregister_, [this](JobId id) {
+        JobRecord* const left = queue_.find_record(id);
+        if (left == nullptr || !left->registered || is_with_engine(left->phase)) return true;
+        JobRecord& job = *left;
+        if (queue_.unsaved().contains(id)) return false;
         if (cluster_.registered(job.asked.name) != nullptr) {
             // A job that waits again keeps its cache, and is counted by its nodes' reports until these show that.
             auto removed =

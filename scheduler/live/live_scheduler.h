@@ -106,14 +106,6 @@ public:
     const Counts& counts() const { return counts_; }
 
 private:
-    // The last command that the engine was given for a job.
-    struct SentToEngine {
-        std::uint32_t attempt = 0;
-        std::uint32_t resize = 0;
-        std::uint32_t declared_for = 0;  // GPUs for which the allocator was told its rate; 0: unknown
-        bool stop = false;
-    };
-
     void take_events(Moment now);
     void take_node_event(const EngineEvent& event, Moment now);
     bool set_usable(std::uint32_t n, bool usable);
@@ -124,8 +116,8 @@ private:
     void restore_nodes_of(const Allotment& held);
     std::uint32_t slot_for_node();
     void account(double now_s);
+    void set_gpu_time_of_tenants();
     void decide_now(Moment now);
-    void note_ideals(const StorageView& view);
     void update_turns(double now_s);
     void count_waits();
     // Marks some of the running jobs as changed, so that their progress is put on record.
@@ -162,8 +154,8 @@ private:
     std::uint64_t events_taken_ = 0;         // from the engine
     bool saving_ = false;                    // a change is being put on record; the next waits for it
     std::vector<Done> wait_for_save_;        // waiting for the next change to be put on record
-    std::map<JobId, SentToEngine> sent_to_engine_;
-    std::set<JobId> registered_;  // jobs with JobRecord::registered set
+    // Jobs that are no longer with the engine, and whose registrations are to be removed, if they have any.
+    std::set<JobId> to_unregister_;
     std::map<std::string, GpuTime> gpu_time_by_tenant_;
     Counts counts_;
     bool decision_due_ = true;

@@ -10,11 +10,11 @@ std::uint32_t type_of(const GpuCluster& cluster, const std::string& name) {
 }
 
 // Returns f* with asked.gpus GPUs, by type. A measured f* is for the GPUs that the job has now, and scales f* of all
-// types.
-std::vector<double> ideals_of(const JobRecord& job, const GpuCluster& cluster, const StorageView& view) {
-    const auto measured = view.jobs.find(job.asked.name);
-    const bool is_measured = job.held && measured != view.jobs.end() && measured->second.ideal_is_measured;
-    std::vector<double> ideals;
+// types. `rates`: the job's in the view; null: none.
+void set_ideals(std::vector<double>& ideals, const JobRecord& job, const GpuCluster& cluster, const StorageView& view,
+                const JobRates* rates) {
+    const bool is_measured = job.held && rates != nullptr && rates->ideal_is_measured;
+    ideals.clear();
     for (const std::string& type : cluster.gpu_types) {
         const auto declared = job.asked.ideal_by_type.find(type);
         const auto any = job.asked.ideal_by_type.find("");
@@ -29,13 +29,28 @@ std::vector<double> ideals_of(const JobRecord& job, const GpuCluster& cluster, c
     }
     if (is_measured) {
         const std::uint32_t type = type_of(cluster, job.held->gpu_type);
-        const double ideal_as_asked = measured->second.ideal * job.asked.gpus / job.held->count;
+        const double ideal_as_asked = rates->ideal * job.asked.gpus / job.held->count;
         if (type < ideals.size() && ideals[type] > 0 && ideal_as_asked > 0) {
             const double ratio = ideal_as_asked / ideals[type];
             for (double& ideal : ideals) ideal *= ratio;
         }
     }
-    return ideals;
+}
+
+const JobRates* rates_in(const StorageView& view, const JobRecord& job) {
+    const auto found = view.jobs.find(job.asked.name);
+    return found == view.jobs.end() ? nullptr : &found->second;
+}
+
+// Sets what may differ from one decision to the next.
+void update_spec(JobSpec& spec, const JobRecord& job, const GpuCluster& cluster, const LiveNames& names,
+                 const StorageView& view, const JobRates* rates) {
+    const Submission& asked = job.asked;
+    set_ideals(spec.ideal_bytes_per_second, job, cluster, view, rates);
+    spec.total_bytes = job.total_bytes();
+    spec.preemptible = asked.preemptible;
+    if (!asked.gpu_type.empty()) spec.gpu_type = type_of(cluster, asked.gpu_type);
+    if (!asked.dataset.empty()) spec.dataset = names.dataset(asked.dataset);
 }
 
 }  // namespace
@@ -58,15 +73,12 @@ JobSpec spec_of(const JobRecord& job, const GpuCluster& cluster, const LiveNames
                  .gpus_min = asked.least_gpus(),
                  .gpus_max = asked.most_gpus(),
                  .scaling = asked.scaling,
-                 .ideal_bytes_per_second = ideals_of(job, cluster, view),
                  .rate_by_nodes = asked.rate_by_nodes,
                  .shape = asked.shape,
-                 .total_bytes = job.total_bytes(),
                  .deadline_s = asked.deadline_s.value_or(kNever),
                  .service = asked.service,
                  .weight = asked.weight,
                  .priority = asked.priority,
-                 .preemptible = asked.preemptible,
                  .opportunistic = asked.opportunistic,
                  .restart_s = asked.restart_s,
                  .packed_rate = asked.packed_rate,
@@ -75,8 +87,7 @@ JobSpec spec_of(const JobRecord& job, const GpuCluster& cluster, const LiveNames
         const std::uint32_t pod = spec.shape.pods.front();
         spec.shape.pods.assign(spec.gpus_max / pod, pod);
     }
-    if (!asked.gpu_type.empty()) spec.gpu_type = type_of(cluster, asked.gpu_type);
-    if (!asked.dataset.empty()) spec.dataset = names.dataset(asked.dataset);
+    update_spec(spec, job, cluster, names, view, rates_in(view, job));
     return spec;
 }
 
@@ -85,7 +96,6 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
                            std::optional<bool> engine_resizes)
     : queue_(queue),
       cluster_(cluster),
-      ids_(queue.schedulable(now_s)),
       datasets_(view.datasets),
       view_(view),
       looked_up_(view.cached_on.size()),
@@ -97,9 +107,14 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
     near_.begin(view.cached_on.size());
     std::vector<std::uint32_t> held(cluster.nodes.size());
     std::vector<std::uint32_t> held_unusable(cluster.nodes.size());
-    for (const JobId id : ids_) {
-        JobRecord& job = queue.job(id);
-        fill(job, view, engine_resizes, now_s);
+    const std::vector<JobRecord*> records = queue.schedulable(now_s);
+    ids_.reserve(records.size());
+    jobs_.reserve(records.size());
+    planned_.reserve(records.size());
+    for (JobRecord* const record : records) {
+        JobRecord& job = *record;
+        planned_.push_back(fill(job, view, engine_resizes, now_s));
+        ids_.push_back(job.id);
         jobs_.push_back(&job.state);
         if (job.state.packed_with != nullptr) continue;
         // GPUs of an unusable node count as long as a job holds them, so that this job takes no room from others. Its
@@ -136,8 +151,16 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
                  .storage_aware = storage_aware};
 }
 
-void LiveSnapshot::fill(JobRecord& job, const StorageView& view, std::optional<bool> engine_resizes, double now_s) {
-    job.spec = spec_of(job, cluster_, names_, view);
+std::uint32_t LiveSnapshot::fill(JobRecord& job, const StorageView& view, std::optional<bool> engine_resizes,
+                                 double now_s) {
+    const JobRates* const rates = rates_in(view, job);
+    if (job.spec.name.empty()) {
+        job.spec = spec_of(job, cluster_, names_, view);
+    } else {
+        update_spec(job.spec, job, cluster_, names_, view, rates);
+    }
+    // For when the job is stopped.
+    if (job.phase == Phase::running && rates != nullptr) job.last_ideal = rates->ideal;
     queue_.limit_types(job);
     if (!job.asked.dataset.empty()) {
         if (job.spec.dataset == kNoDataset) {  // no node has it at present, so nothing of it is cached
@@ -157,7 +180,8 @@ void LiveSnapshot::fill(JobRecord& job, const StorageView& view, std::optional<b
     state.gpus = allotment == nullptr ? 0 : allotment->count;
     state.gpu_type = allotment == nullptr ? 0 : queue_.type_index(allotment->gpu_type);
     state.opportunistic = allotment != nullptr && allotment->opportunistic;
-    state.placement = allotment == nullptr ? Placement{} : queue_.placement_of(*allotment);
+    state.placement.clear();
+    if (allotment != nullptr) queue_.add_placement_of(*allotment, state.placement);
     state.packed_with =
         allotment != nullptr && allotment->packed_with ? &queue_.jobs().at(*allotment->packed_with).state : nullptr;
     job.spec.resizable = job.asked.elastic && job.phase == Phase::running && !job.held->packed_with;
@@ -170,11 +194,12 @@ void LiveSnapshot::fill(JobRecord& job, const StorageView& view, std::optional<b
     state.resizing = job.phase == Phase::running && (job.next || job.grow_not_before_s > now_s);
     state.rate_bytes_per_second = 0;
     state.unread_bytes = 0;
-    const auto rates = view.jobs.find(job.asked.name);
-    if (rates != view.jobs.end() && is_with_engine(job.phase)) {
-        state.rate_bytes_per_second = rates->second.predicted;
-        state.unread_bytes = rates->second.unread_bytes;
+    if (rates == nullptr) return PlanInput::kUnknown;
+    if (is_with_engine(job.phase)) {
+        state.rate_bytes_per_second = rates->predicted;
+        state.unread_bytes = rates->unread_bytes;
     }
+    return rates->job;
 }
 
 DecideInput LiveSnapshot::input(allocator::ObjectiveKind objective, allocator::ClusterState& state) const {
@@ -195,13 +220,16 @@ PlanInput LiveSnapshot::plan_input(allocator::ObjectiveKind objective, allocator
     for (std::uint32_t n = 0; n < nodes_of_.size(); ++n) {
         for (const std::uint32_t node : nodes_of_[n]) input.node_of[node] = n;
     }
-    std::unordered_map<std::string_view, std::uint32_t> planned;
-    planned.reserve(input.state.jobs.size());
-    for (std::uint32_t j = 0; j < input.state.jobs.size(); ++j) planned.emplace(input.state.jobs[j].name, j);
-    input.job_of.reserve(jobs_.size());
-    for (const JobState* const job : jobs_) {
-        const auto found = planned.find(job->spec->name);
-        input.job_of.push_back(found == planned.end() ? PlanInput::kUnknown : found->second);
+    // The view has no rates of jobs that wait for their turns.
+    std::unordered_map<std::string_view, std::uint32_t> waiting;
+    for (std::uint32_t j = 0; j < input.state.jobs.size(); ++j) {
+        if (input.state.jobs[j].waits_for_turn()) waiting.emplace(input.state.jobs[j].name, j);
+    }
+    input.job_of = planned_;
+    for (std::size_t j = 0; j < jobs_.size() && !waiting.empty(); ++j) {
+        if (planned_[j] != PlanInput::kUnknown) continue;
+        const auto found = waiting.find(jobs_[j]->spec->name);
+        if (found != waiting.end()) input.job_of[j] = found->second;
     }
     for (std::uint32_t d = 0; d < view_.datasets.size(); ++d)
         input.dataset_of.emplace_hint(input.dataset_of.end(), d, d);

@@ -51,7 +51,9 @@ public:
     DecideInput input(allocator::ObjectiveKind objective, allocator::ClusterState& state) const;
 
 private:
-    void fill(JobRecord& job, const StorageView& view, std::optional<bool> engine_resizes, double now_s);
+    // Returns the index of the job in the state that plans are made from; kUnknown: it is not there, or waits for its
+    // turn.
+    std::uint32_t fill(JobRecord& job, const StorageView& view, std::optional<bool> engine_resizes, double now_s);
     static std::span<const std::uint32_t> near(const void* self, std::uint32_t job);
     std::span<const std::uint32_t> near(std::uint32_t dataset) const;
     PlanInput plan_input(allocator::ObjectiveKind objective, allocator::ClusterState state) const;
@@ -60,6 +62,7 @@ private:
     const GpuCluster& cluster_;
     std::vector<JobId> ids_;
     std::vector<const JobState*> jobs_;
+    std::vector<std::uint32_t> planned_;  // by job: what fill() has returned
     std::vector<GpuTypeState> types_;
     std::vector<DatasetState> datasets_;
     const StorageView& view_;

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <functional>
+#include <ranges>
 
 #include "base/units.h"
 #include "scheduler/live/dependencies.h"
@@ -88,11 +89,11 @@ Result<std::vector<JobId>> JobQueue::submit(std::span<const Submission> jobs, co
         add_log(record, limits.now_s, "submitted by tenant " + record.asked.tenant);
         ids.push_back(record.id);
         by_name_[record.asked.name] = record.id;
-        active_.insert(record.id);
         if (!record.after.empty()) dependents_.insert(record.id);
         count_active(record.asked, true);
         new_.insert(record.id);
-        jobs_.emplace(record.id, std::move(record));
+        const JobId id = record.id;
+        active_.insert(jobs_.emplace(id, std::move(record)).first->second);
     }
     return ids;
 }
@@ -154,8 +155,8 @@ void JobQueue::withdraw(std::span<const JobId> jobs) {
         const std::string name = at->second.asked.name;
         by_name_.erase(name);
         count_active(at->second.asked, false);
-        jobs_.erase(at);
         active_.erase(id);
+        jobs_.erase(at);
         new_.erase(id);
         changed_.insert(id);
         // The name stands for an earlier job again.
@@ -246,6 +247,10 @@ bool JobQueue::is_expected_on(const JobRecord& job, std::string_view node) const
            (job.phase == Phase::running && is_on_node(job.next, node) && !is_on_node(job.held, node));
 }
 
+std::vector<JobId> JobQueue::ids_expected_on(std::string_view node) const {
+    return active_.ids_if([&](const JobRecord& job) { return is_expected_on(job, node); });
+}
+
 void JobQueue::give_up_place(JobRecord& job, const std::string& why, double now_s) {
     changed_.insert(job.id);
     add_log(job, now_s, why + " before the job began there");
@@ -259,7 +264,7 @@ void JobQueue::give_up_place(JobRecord& job, const std::string& why, double now_
 }
 
 void JobQueue::close_node(std::string_view node, std::string_view what, double now_s) {
-    for (const JobId id : active_) {
+    for (const JobId id : ids_expected_on(node)) {
         JobRecord& job = jobs_.at(id);
         if (!is_expected_on(job, node)) continue;
         give_up_place(job, "node " + std::string(node) + " " + std::string(what), now_s);
@@ -268,8 +273,8 @@ void JobQueue::close_node(std::string_view node, std::string_view what, double n
 
 std::uint32_t JobQueue::gpus_held_on(std::string_view node) const {
     std::uint32_t held = 0;
-    for (const JobId id : holders_) {
-        const Allotment* const placed = jobs_.at(id).placed();
+    for (const JobRecord* const job : holders_.records()) {
+        const Allotment* const placed = job->placed();
         if (placed == nullptr || placed->packed_with) continue;
         for (const NamedGpus& share : placed->gpus) {
             if (share.node == node) held += static_cast<std::uint32_t>(std::popcount(share.gpus));
@@ -286,8 +291,8 @@ void JobQueue::shrink_node(std::string_view node, double now_s) {
         if (cluster_.nodes[n].gpus > 0) type = cluster_.gpu_types[cluster_.nodes[n].gpu_type];
     }
     std::uint32_t held = gpus_held_on(node);
-    for (auto id = active_.rbegin(); id != active_.rend(); ++id) {
-        JobRecord& job = jobs_.at(*id);
+    for (const JobId id : ids_expected_on(node) | std::views::reverse) {
+        JobRecord& job = jobs_.at(id);
         if (!is_expected_on(job, node)) continue;
         if (held <= gpus && job.placed()->gpu_type == type) continue;
         give_up_place(job, "node " + std::string(node) + " was given other GPUs", now_s);
@@ -296,10 +301,13 @@ void JobQueue::shrink_node(std::string_view node, double now_s) {
 }
 
 void JobQueue::stop_on_removed_node(std::string_view node, double now_s) {
-    for (const JobId id : holders_) {
+    const auto is_to_stop = [&](const JobRecord& job) {
+        const bool runs = job.phase != Phase::stopping && is_with_engine(job.phase);
+        return runs && is_on_node(job.next ? job.next : job.held, node);
+    };
+    for (const JobId id : holders_.ids_if(is_to_stop)) {
         JobRecord& job = jobs_.at(id);
-        if (job.phase == Phase::stopping || !is_with_engine(job.phase)) continue;
-        if (!is_on_node(job.next ? job.next : job.held, node)) continue;
+        if (!is_to_stop(job)) continue;
         changed_.insert(id);
         ++counts_.evictions;
         add_log(job, now_s, "node " + std::string(node) + " was removed: the job is stopped");
@@ -310,14 +318,19 @@ void JobQueue::stop_on_removed_node(std::string_view node, double now_s) {
 
 void JobQueue::time_out_starts(double timeout_s, double since_s, double now_s) {
     const std::string time = format_duration_ns(static_cast<std::int64_t>(timeout_s * 1e9));
-    for (const JobId id : holders_) {
-        JobRecord& job = jobs_.at(id);
+    const auto resizes_too_long = [&](const JobRecord& job) {
         // A task that is to go may take its grace.
         const double resized_within_s = timeout_s + job.asked.grace_s;
-        if (job.is_resizing && now_s - std::max(since_s, job.resize_s) >= resized_within_s) {
-            give_up_resize(job, "was not resized within " + time + " and its grace", now_s);
-        }
-        if (job.phase != Phase::starting || now_s - std::max(since_s, job.state.started_s) < timeout_s) continue;
+        return job.is_resizing && now_s - std::max(since_s, job.resize_s) >= resized_within_s;
+    };
+    const auto starts_too_long = [&](const JobRecord& job) {
+        return job.phase == Phase::starting && now_s - std::max(since_s, job.state.started_s) >= timeout_s;
+    };
+    const auto is_late = [&](const JobRecord& job) { return resizes_too_long(job) || starts_too_long(job); };
+    for (const JobId id : holders_.ids_if(is_late)) {
+        JobRecord& job = jobs_.at(id);
+        if (resizes_too_long(job)) give_up_resize(job, "was not resized within " + time + " and its grace", now_s);
+        if (!starts_too_long(job)) continue;
         changed_.insert(id);
         add_log(job, now_s, "did not begin within " + time + (job.pending_for.empty() ? "" : ": " + job.pending_for));
         release(job, now_s);
@@ -478,6 +491,12 @@ void JobQueue::end_with_dependents(JobRecord& job, Phase outcome, const std::str
     history_.emplace(now_s, job.id);
     history_bytes_ += record_bytes(job.asked);
     tell_dependents(job, now_s);
+}
+
+JobRecord* JobQueue::find_record(JobId id) {
+    if (JobRecord* const found = active_.find(id)) return found;
+    const auto at = jobs_.find(id);
+    return at == jobs_.end() ? nullptr : &at->second;
 }
 
 void JobQueue::trim_history() {

@@ -26,6 +26,7 @@
 #include "base/error.h"
 #include "scheduler/decide.h"
 #include "scheduler/live/engine.h"
+#include "scheduler/live/job_index.h"
 #include "scheduler/live/job_record.h"
 #include "scheduler/placement/placer.h"
 
@@ -64,6 +65,8 @@ public:
 
     // `cluster` and `placer` must outlive this object. `history_max`: the number of ended jobs that are kept.
     JobQueue(const GpuCluster& cluster, Placer& placer, std::size_t history_max, std::uint64_t bytes_max = kBytesMax);
+    JobQueue(const JobQueue&) = delete;  // indices point to records
+    JobQueue& operator=(const JobQueue&) = delete;
 
     // Resumes the jobs of a former process: restore() takes each in the order of ids, then place_restored() places
     // again what they hold. Jobs whose GPUs no longer exist, or are no longer theirs, are stopped.
@@ -88,7 +91,7 @@ public:
 
     // Returns the jobs to decide on, by id: those that run, or wait only for GPUs. A rejected job waits some time
     // first.
-    std::vector<JobId> schedulable(double now_s) const;
+    std::vector<JobRecord*> schedulable(double now_s);
     // Returns when the next rejected job may be placed again, or grow again; kNever: there is none.
     double next_retry_s(double now_s) const;
     // Applies a decision. `ids`: by index in its snapshot. `by`: the policy, for the log.
@@ -124,11 +127,20 @@ public:
     void note_cells();
 
     const std::map<JobId, JobRecord>& jobs() const { return jobs_; }
-    const std::set<JobId>& active() const { return active_; }
+    const JobIndex& active() const { return active_; }
     // The active jobs that do not wait: each holds GPUs, or is with the engine.
-    const std::set<JobId>& holders() const { return holders_; }
-    JobRecord& job(JobId id) { return jobs_.at(id); }
+    const JobIndex& holders() const { return holders_; }
+    std::span<JobRecord* const> active_records() { return active_.records(); }
+    std::span<JobRecord* const> holder_records() { return holders_.records(); }
+    JobRecord& job(JobId id) {
+        JobRecord* const found = active_.find(id);
+        return found != nullptr ? *found : jobs_.at(id);
+    }
+    // Returns null if the job was dropped from the history.
+    JobRecord* find_record(JobId id);
     void changed(JobId id) { changed_.insert(id); }
+    // Returns the jobs that were with the engine and no longer are, since the last call. They may have been dropped.
+    std::vector<JobId> take_left_engine() { return std::exchange(left_engine_, {}); }
     // Finds a job by number or name. Prefers the job that has not ended if several jobs have the name, else the latest.
     Result<JobId> find(std::string_view number_or_name) const;
     JobId last_id() const { return last_id_; }
@@ -145,6 +157,8 @@ public:
     void save_failed() { changed_.merge(saving_); }
 
     Placement placement_of(const Allotment& held) const;  // empty: one of its nodes no longer exists, or has changed
+    // Puts the placement into an empty list.
+    void add_placement_of(const Allotment& held, Placement& placement) const;
     std::uint32_t type_index(const std::string& gpu_type) const;
     // Returns the nodes of a machine, one for each of its GPU types; empty if it no longer exists.
     std::span<const std::uint32_t> nodes_named(std::string_view name) const;
@@ -157,6 +171,7 @@ private:
                              bool runs_there) const;
     // True if the job has GPUs of the node where it has not begun: it is placed there, or moves or grows there.
     bool is_expected_on(const JobRecord& job, std::string_view node) const;
+    std::vector<JobId> ids_expected_on(std::string_view node) const;
     // Takes from a job its place on a node where it has not begun.
     void give_up_place(JobRecord& job, const std::string& why, double now_s);
     std::uint32_t gpus_held_on(std::string_view node) const;
@@ -220,8 +235,9 @@ private:
     std::size_t history_max_;
     std::uint64_t bytes_max_;
     std::map<JobId, JobRecord> jobs_;
-    std::set<JobId> active_;  // jobs that have not ended
-    std::set<JobId> holders_;
+    JobIndex active_;  // jobs that have not ended
+    JobIndex holders_;
+    std::vector<JobId> left_engine_;
     // All active jobs that wait for others, and all that share another job's GPUs. May have a few more.
     std::set<JobId> dependents_;
     std::set<JobId> guests_;

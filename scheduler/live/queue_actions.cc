@@ -20,18 +20,22 @@ std::span<const std::uint32_t> JobQueue::nodes_named(std::string_view name) cons
 
 Placement JobQueue::placement_of(const Allotment& held) const {
     Placement placement;
+    add_placement_of(held, placement);
+    return placement;
+}
+
+void JobQueue::add_placement_of(const Allotment& held, Placement& placement) const {
     for (const NamedGpus& share : held.gpus) {
         const auto nodes = nodes_named(share.node);
         const auto index = std::ranges::find_if(
             nodes, [&](std::uint32_t n) { return cluster_.gpu_types[cluster_.nodes[n].gpu_type] == held.gpu_type; });
-        if (index == nodes.end()) return {};
+        if (index == nodes.end()) return placement.clear();
         const GpuNode& node = cluster_.nodes[*index];
         const std::uint64_t all =
             (node.gpus == kGpusPerNodeMax ? ~std::uint64_t{0} : (std::uint64_t{1} << node.gpus) - 1) << node.first_gpu;
-        if ((share.gpus & ~all) != 0 && !cluster_.is_open) return {};
+        if ((share.gpus & ~all) != 0 && !cluster_.is_open) return placement.clear();
         placement.push_back({.node = *index, .gpus = share.gpus >> node.first_gpu});
     }
-    return placement;
 }
 
 std::vector<HeldCell> JobQueue::cells_of(const Allotment& held) const {
@@ -81,14 +85,13 @@ void JobQueue::limit_types(JobRecord& job) const {
 }
 
 void JobQueue::forget_places_for_shapes() {
-    for (const JobId id : active_) jobs_.at(id).types_for_shape.clear();
+    for (JobRecord* const job : active_.records()) job->types_for_shape.clear();
 }
 
 std::set<std::string, std::less<>> JobQueue::nodes_in_use() const {
     std::set<std::string, std::less<>> names;
-    for (const JobId id : holders_) {
-        const JobRecord& job = jobs_.at(id);
-        for (const std::optional<Allotment>* const on : {&job.held, &job.next}) {
+    for (const JobRecord* const job : holders_.records()) {
+        for (const std::optional<Allotment>* const on : {&job->held, &job->next}) {
             if (!*on) continue;
             for (const NamedGpus& share : (*on)->gpus) names.insert(share.node);
         }
@@ -97,18 +100,18 @@ std::set<std::string, std::less<>> JobQueue::nodes_in_use() const {
 }
 
 void JobQueue::note_cells() {
-    for (const JobId id : holders_) {
-        JobRecord& job = jobs_.at(id);
+    for (JobRecord* const holder : holders_.records()) {
+        JobRecord& job = *holder;
         if (job.placed() == nullptr || job.placed()->packed_with) continue;
         std::vector<NamedCell> cells;
-        for (HeldCell& cell : placer_.cells_of(id)) {
+        for (HeldCell& cell : placer_.cells_of(job.id)) {
             const GpuNode& node = cluster_.nodes[cell.node];
             cells.push_back({.node = node.name, .gpu = node.first_gpu + cell.gpu, .level = std::move(cell.level)});
         }
         Allotment& placed = job.next ? *job.next : *job.held;
         if (cells == placed.cells) continue;
         placed.cells = std::move(cells);
-        changed_.insert(id);
+        changed_.insert(job.id);
     }
 }
 
@@ -123,24 +126,23 @@ Allotment JobQueue::allotment_of(const Start& start, std::span<const JobId> ids)
     return held;
 }
 
-std::vector<JobId> JobQueue::schedulable(double now_s) const {
-    std::vector<JobId> ids;
-    for (const JobId id : active_) {
-        const JobRecord& job = jobs_.at(id);
-        const bool is_leaving = job.phase == Phase::stopping && !job.next;
-        const bool is_rejected = job.phase == Phase::waiting && job.not_before_s > now_s;
-        if (!is_leaving && !is_rejected && job.after.empty() && !new_.contains(id)) ids.push_back(id);
+std::vector<JobRecord*> JobQueue::schedulable(double now_s) {
+    std::vector<JobRecord*> jobs;
+    jobs.reserve(active_.size());
+    for (JobRecord* const job : active_.records()) {
+        const bool is_leaving = job->phase == Phase::stopping && !job->next;
+        const bool is_rejected = job->phase == Phase::waiting && job->not_before_s > now_s;
+        if (!is_leaving && !is_rejected && job->after.empty() && !new_.contains(job->id)) jobs.push_back(job);
     }
-    return ids;
+    return jobs;
 }
 
 double JobQueue::next_retry_s(double now_s) const {
     double next_s = kNever;
-    for (const JobId id : active_) {
-        const JobRecord& job = jobs_.at(id);
-        if (job.phase == Phase::waiting && job.not_before_s > now_s) next_s = std::min(next_s, job.not_before_s);
-        if (job.phase == Phase::running && job.grow_not_before_s > now_s) {
-            next_s = std::min(next_s, job.grow_not_before_s);
+    for (const JobRecord* const job : active_.records()) {
+        if (job->phase == Phase::waiting && job->not_before_s > now_s) next_s = std::min(next_s, job->not_before_s);
+        if (job->phase == Phase::running && job->grow_not_before_s > now_s) {
+            next_s = std::min(next_s, job->grow_not_before_s);
         }
     }
     return next_s;
@@ -195,11 +197,12 @@ void JobQueue::apply(const Actions& actions, std::span<const JobId> ids, std::st
 }
 
 void JobQueue::set_phase(JobRecord& job, Phase phase) {
+    if (is_with_engine(job.phase) && !is_with_engine(phase)) left_engine_.push_back(job.id);
     job.phase = phase;
     if (phase == Phase::waiting || has_ended(phase)) {
         holders_.erase(job.id);
     } else {
-        holders_.insert(job.id);
+        holders_.insert(job);
     }
 }
 
@@ -251,7 +254,7 @@ void JobQueue::place(JobRecord& job, Allotment held, bool moved, double now_s) {
 }
 
 void JobQueue::set_waits_for(JobId id, WaitsFor why, const std::string& text, double now_s) {
-    JobRecord& job = jobs_.at(id);
+    JobRecord& job = this->job(id);
     if (job.waits_for == why) return;
     job.waits_for = why;
     if (why == WaitsFor::nothing) return;
@@ -261,26 +264,24 @@ void JobQueue::set_waits_for(JobId id, WaitsFor why, const std::string& text, do
 
 JobQueue::LeavingGpus JobQueue::leaving_gpus() const {
     LeavingGpus leaving;
-    for (const JobId id : holders_) {
-        const JobRecord& job = jobs_.at(id);
-        if (job.phase == Phase::running && job.next) {
-            for (const NamedGpus& share : job.held->gpus) {
-                const bool stays = std::ranges::find(job.next->gpus, share) != job.next->gpus.end();
+    for (const JobRecord* const job : holders_.records()) {
+        if (job->phase == Phase::running && job->next) {
+            for (const NamedGpus& share : job->held->gpus) {
+                const bool stays = std::ranges::find(job->next->gpus, share) != job->next->gpus.end();
                 if (!stays) leaving[share.node] |= share.gpus;
             }
         }
-        if (job.phase != Phase::stopping) continue;
-        for (const NamedGpus& share : job.held->gpus) leaving[share.node] |= share.gpus;
+        if (job->phase != Phase::stopping) continue;
+        for (const NamedGpus& share : job->held->gpus) leaving[share.node] |= share.gpus;
     }
     return leaving;
 }
 
 JobQueue::UsedGpus JobQueue::used_gpus() const {
     UsedGpus used;
-    for (const JobId id : holders_) {
-        const JobRecord& job = jobs_.at(id);
-        if (!is_with_engine(job.phase) || job.held->packed_with) continue;
-        for (const NamedGpus& share : job.in_use().gpus)
+    for (const JobRecord* const job : holders_.records()) {
+        if (!is_with_engine(job->phase) || job->held->packed_with) continue;
+        for (const NamedGpus& share : job->in_use().gpus)
             used[share.node] += static_cast<std::uint32_t>(std::popcount(share.gpus));
     }
     return used;
@@ -290,7 +291,11 @@ void JobQueue::begin_starts(double now_s) {
     const auto waits_for_gpus = [](const JobRecord& job) {
         return job.phase == Phase::placed || (job.phase == Phase::running && job.next && !job.is_resizing);
     };
-    if (std::ranges::none_of(holders_, [&](JobId id) { return waits_for_gpus(jobs_.at(id)); })) return;
+    std::vector<JobRecord*> waiting;
+    for (JobRecord* const job : holders_.records()) {
+        if (waits_for_gpus(*job)) waiting.push_back(job);
+    }
+    if (waiting.empty()) return;
     const LeavingGpus leaving = leaving_gpus();
     // The GPUs of an open cluster are counted only: those of a stopping job may have other numbers than those that it
     // keeps from the next job.
@@ -307,9 +312,8 @@ void JobQueue::begin_starts(double now_s) {
     const auto has_room = [&](const NamedGpus& share) {
         return used[share.node] + static_cast<std::uint32_t>(std::popcount(share.gpus)) <= gpus_of(share.node);
     };
-    for (const JobId id : holders_) {
-        JobRecord& job = jobs_.at(id);
-        if (!waits_for_gpus(job)) continue;
+    for (JobRecord* const waits : waiting) {
+        JobRecord& job = *waits;
         const bool is_resize = job.phase == Phase::running;
         const std::vector<NamedGpus> added = is_resize ? only_in(*job.next, *job.held) : job.held->gpus;
         if (!std::ranges::all_of(added, is_clear)) continue;
@@ -336,7 +340,7 @@ void JobQueue::begin_starts(double now_s) {
             job.state.first_started_s = now_s;
             counts_.waits_s.push_back(std::max(0.0, now_s - job.submitted_s));
         }
-        changed_.insert(id);
+        changed_.insert(job.id);
     }
 }
 
@@ -453,8 +457,6 @@ void JobQueue::restore(JobRecord record) {
         history_.emplace(record.ended_s, record.id);
         history_bytes_ += record_bytes(record.asked);
     } else {
-        active_.insert(record.id);
-        if (record.phase != Phase::waiting) holders_.insert(record.id);
         if (!record.after.empty()) dependents_.insert(record.id);
         const auto is_guest = [](const std::optional<Allotment>& allotment) {
             return allotment && allotment->packed_with;
@@ -462,15 +464,19 @@ void JobQueue::restore(JobRecord record) {
         if (is_guest(record.held) || is_guest(record.next)) guests_.insert(record.id);
         count_active(record.asked, true);
     }
-    jobs_.insert_or_assign(record.id, std::move(record));
+    const JobId id = record.id;
+    JobRecord& job = jobs_.insert_or_assign(id, std::move(record)).first->second;
+    if (has_ended(job.phase)) return;
+    active_.insert(job);
+    if (job.phase != Phase::waiting) holders_.insert(job);
 }
 
 void JobQueue::place_restored(double now_s) {
-    for (const JobId id : std::vector<JobId>(active_.begin(), active_.end())) check_dependencies(id, now_s);
+    for (const JobId id : std::vector(active_.ids())) check_dependencies(id, now_s);
     std::vector<JobRecord*> hosts;
     std::vector<JobRecord*> guests;
-    for (const JobId id : active_) {
-        JobRecord& job = jobs_.at(id);
+    for (JobRecord* const restored : active_.records()) {
+        JobRecord& job = *restored;
         // The clock of the process that wrote this may have been ahead.
         job.not_before_s = std::min(job.not_before_s, now_s + kRetryMost_s);
         job.grow_not_before_s = std::min(job.grow_not_before_s, now_s + kRetryMost_s);

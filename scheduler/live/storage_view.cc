@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 namespace larder::scheduler {
@@ -37,12 +36,14 @@ StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns)
             cached_in_group[now.nodes[cached.node].peer_group] = 0;
     }
     view.jobs.reserve(now.jobs.size());
-    for (const allocator::ClusterJob& job : now.jobs) {
+    for (std::uint32_t j = 0; j < now.jobs.size(); ++j) {
+        const allocator::ClusterJob& job = now.jobs[j];
         // Its f* is for the GPUs it had, which may not be those it has now.
         if (job.waits_for_turn()) continue;
         view.jobs[job.name] = {.ideal = job.ideal_bytes_per_second,
                                .ideal_is_measured = job.ideal_is_measured,
-                               .unread_bytes = static_cast<double>(job.unread_bytes)};
+                               .unread_bytes = static_cast<double>(job.unread_bytes),
+                               .job = j};
     }
     // The plan may be slightly older, with other jobs.
     const allocator::ClusterState& planned = cluster.planned_state();
@@ -59,16 +60,16 @@ StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns)
 }
 
 void take_reads(const allocator::Cluster& cluster, JobQueue& queue) {
-    std::unordered_map<std::string_view, JobId> by_name;
-    for (const JobId id : queue.holders()) {
-        const JobRecord& job = queue.jobs().at(id);
-        if (is_with_engine(job.phase)) by_name[job.asked.name] = id;
+    boost::unordered_flat_map<std::string_view, JobRecord*> by_name;
+    by_name.reserve(queue.holders().size());
+    for (JobRecord* const job : queue.holder_records()) {
+        if (is_with_engine(job->phase)) by_name[job->asked.name] = job;
     }
     for (const auto& [node, known] : cluster.nodes()) {
         for (const allocator::JobReport& report : known.last.jobs) {
             const auto found = by_name.find(report.name);
             if (found == by_name.end()) continue;
-            JobRecord& job = queue.job(found->second);
+            JobRecord& job = *found->second;
             CountedBytes& counted = job.counted[node];
             // A counter starts at 0 when the daemon starts, and when it has forgotten the job.
             const bool counter_continues = counted.instance == known.last.instance && report.bytes >= counted.bytes;
@@ -81,7 +82,7 @@ void take_reads(const allocator::Cluster& cluster, JobQueue& queue) {
 
 void begin_reads(const allocator::Cluster& cluster, std::span<JobRecord* const> jobs) {
     if (jobs.empty()) return;
-    std::unordered_map<std::string_view, JobRecord*> by_name;
+    boost::unordered_flat_map<std::string_view, JobRecord*> by_name;
     for (JobRecord* const job : jobs) by_name.emplace(job->asked.name, job);
     for (const auto& [node, known] : cluster.nodes()) {
         for (const allocator::JobReport& report : known.last.jobs) {

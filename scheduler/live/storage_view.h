@@ -3,9 +3,11 @@
 // The allocator's state that decisions need: datasets and where they are cached, bandwidth, and the jobs' rates as the
 // plan in force predicts them. Also counts the jobs' progress, by what nodes report was read.
 
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <cstdint>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "allocator/cluster.h"
@@ -21,7 +23,8 @@ struct JobRates {
     double predicted = 0;  // bytes per second, by the plan in force
     double granted = 0;    // bandwidth of the remote, bytes per second
     double hit_ratio = 0;
-    double unread_bytes = 0;  // of the current epoch
+    double unread_bytes = 0;                  // of the current epoch
+    std::uint32_t job = PlanInput::kUnknown;  // index in StorageView::state
 };
 
 struct CachedOn {
@@ -35,7 +38,7 @@ struct StorageView {
     std::vector<std::vector<CachedOn>> cached_on;  // by dataset
     Storage storage;
     allocator::ClusterState state;  // that the rest was taken from; its nodes and datasets have the same indices
-    std::unordered_map<std::string, JobRates> jobs;  // by the name its loaders connect with
+    boost::unordered_flat_map<std::string, JobRates> jobs;  // by the name its loaders connect with
 };
 
 StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns);

@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,7 +84,7 @@ protected:
     void tick(double seconds = 1) {
         now_s += seconds;
         live->tick(now());
-        expect_holders();
+        expect_indices();
     }
 
     static Submission job_with_gpus(std::uint32_t gpus, const std::string& name = "") {
@@ -119,12 +119,17 @@ protected:
     Phase phase(JobId id) const { return job(id).phase; }
     std::string why(JobId id) const { return live->why(job(id), now()).text; }
     std::string_view binding(JobId id) const { return live->why(job(id), now()).binding; }
-    void expect_holders() {
-        std::set<JobId> holders;
-        for (const JobId id : live->queue().active()) {
-            if (live->queue().jobs().at(id).phase != Phase::waiting) holders.insert(id);
+    void expect_indices() {
+        std::vector<const JobRecord*> active;
+        std::vector<const JobRecord*> holders;
+        for (const auto& [id, job] : live->queue().jobs()) {
+            if (has_ended(job.phase)) continue;
+            active.push_back(&job);
+            if (job.phase != Phase::waiting) holders.push_back(&job);
         }
-        EXPECT_EQ(live->queue().holders(), holders);
+        EXPECT_TRUE(std::ranges::equal(live->queue().active().records(), active));
+        EXPECT_TRUE(std::ranges::equal(live->queue().holders().records(), holders));
+        EXPECT_TRUE(std::ranges::equal(live->queue().holders(), holders, {}, {}, &JobRecord::id));
     }
     // Submits a job and ticks until the engine has started it.
     JobId submit_and_start(Submission asked) {
