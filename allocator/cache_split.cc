@@ -166,8 +166,7 @@ CacheSplit best_split(const Problem& problem, std::span<const double> rates, std
 
 // Returns the remote bandwidth that the jobs need at these rates. The result also exceeds Problem::remote if one job
 // needs more than its cap.
-double least_remote(const Problem& problem, std::span<const double> rates, const CacheSplit& split) {
-    const std::vector<CachedPart> parts = problem.cached_parts(split);
+double least_remote(const Problem& problem, std::span<const double> rates, std::span<const CachedPart> parts) {
     double needed = 0;
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
         const double misses = rates[j] * (1 - problem.steady_hit_ratio(j, parts));
@@ -175,13 +174,16 @@ double least_remote(const Problem& problem, std::span<const double> rates, const
     }
     return std::max(needed, problem.remote * largest_cap_excess(problem, rates, parts));
 }
+double least_remote(const Problem& problem, std::span<const double> rates, const CacheSplit& split) {
+    return least_remote(problem, rates, problem.cached_parts(split));
+}
 
 // Returns rates between equal shares and f* with the largest sum, for this split. Empty if equal shares do not fit.
 std::vector<double> largest_rates(const Problem& problem, const CacheSplit& split) {
     std::vector<double> rates = problem.equal_rates;
-    double left = problem.remote - least_remote(problem, rates, split);
-    if (left < -1e-9 * problem.remote) return {};
     const std::vector<CachedPart> parts = problem.cached_parts(split);
+    double left = problem.remote - least_remote(problem, rates, parts);
+    if (left < -1e-9 * problem.remote) return {};
     std::vector<double> miss(rates.size());
     std::vector<double> cost(rates.size());
     for (std::uint32_t j = 0; j < rates.size(); ++j) {
@@ -344,28 +346,41 @@ CacheSplit max_min_split(const Problem& problem) {
 class Climb {
 public:
     explicit Climb(const Problem& problem) : problem_(problem), best_(efficiency_split(problem)) {
-        best_value_ = value_of(largest_rates(problem, best_));
-        climb_from(best_);
+        best_rates_ = largest_rates(problem, best_);
+        best_value_ = value_of(best_rates_);
+        climb(best_, best_rates_);
     }
 
     void climb_from(CacheSplit split) {
+        if (std::ranges::find(left_, split) != left_.end()) return;
+        std::vector<double> rates = largest_rates(problem_, split);
+        climb(std::move(split), std::move(rates));
+    }
+    const CacheSplit& best() const { return best_; }
+    const std::vector<double>& best_rates() const { return best_rates_; }
+
+private:
+    // `found` has the largest rates for `split`.
+    void climb(CacheSplit split, std::vector<double> found) {
         constexpr int kRounds = 20;
         double before = -1;
         for (int round = 0; round < kRounds; ++round) {
-            const std::vector<double> found = largest_rates(problem_, split);
             const double value = value_of(found);
             if (found.empty() || value <= before * (1 + 1e-12)) return;
             before = value;
+            CacheSplit next = best_split(problem_, found, found);
             if (value > best_value_) {
                 best_value_ = value;
                 best_ = split;
+                best_rates_ = std::move(found);
             }
-            split = best_split(problem_, found, found);
+            left_.push_back(std::move(split));
+            // Climbs from different starts often meet, and the last split of a climb is the best one for its own rates.
+            if (std::ranges::find(left_, next) != left_.end()) return;
+            found = largest_rates(problem_, next);
+            split = std::move(next);
         }
     }
-    const CacheSplit& best() const { return best_; }
-
-private:
     double value_of(const std::vector<double>& rates) const {
         double value = 0;
         for (std::size_t j = 0; j < rates.size(); ++j) value += problem_.jobs[j].value * rates[j];
@@ -374,7 +389,9 @@ private:
 
     const Problem& problem_;
     CacheSplit best_;
+    std::vector<double> best_rates_;  // empty: equal shares do not fit
     double best_value_ = 0;
+    std::vector<CacheSplit> left_;  // splits that a climb has gone on from
 };
 
 CacheSplit split_for_equal_rates(const Problem& problem) {
@@ -394,9 +411,8 @@ void move_caches(const Problem& problem, Climb& climb, std::size_t tries) {
     constexpr std::size_t kMovesMax = 64;
     std::size_t moves = 0;
     for (std::size_t first = 0; first < problem.caches.size(); ++first) {
-        const std::vector<double> found = largest_rates(problem, climb.best());
-        if (found.empty()) break;
-        Savings savings = savings_of(problem, found);
+        if (climb.best_rates().empty()) break;
+        Savings savings = savings_of(problem, climb.best_rates());
         if (savings.density[first] == 0) continue;
         if (++moves > std::min(kMovesMax, tries)) break;
         const double most = savings.highest_density();
