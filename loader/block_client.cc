@@ -498,8 +498,9 @@ Result<BlockClient::Progress> BlockClient::progress() {
     return Progress::moved;
 }
 
-void BlockClient::set_training_loop(std::shared_ptr<const TrainingLoopWait> loop) {
-    loop_wait_.follow(std::move(loop));
+void BlockClient::set_training_loop(std::shared_ptr<const TrainingLoopWait> loop,
+                                    std::shared_ptr<const protocol::TakeLog> takes) {
+    loop_wait_.follow(std::move(loop), std::move(takes));
 }
 
 void BlockClient::begin_wait() {
@@ -507,17 +508,23 @@ void BlockClient::begin_wait() {
 }
 
 void BlockClient::end_wait() {
-    statistics_.stall_ns += loop_wait_.end(clock_.now_ns());
+    const LoopWait::Taken taken = loop_wait_.end(clock_.now_ns());
+    statistics_.stall_ns += taken.end_ns - taken.begin_ns;
+    if (session_ && loop_wait_.runs_here()) session_->report_taken(taken.begin_ns, taken.end_ns, loop_wait_.stall_ns());
 }
 
 void BlockClient::report(std::int64_t now_ns) {
     const LoopWait::Report loop = loop_wait_.report(now_ns);
+    loop_wait_.copy_takes(session_->takes());  // after the report has read since when the loop waits
     session_->report({.stall_ns = loop.stall_ns,
                       .waiting_since_ns = loop.waiting_since_ns,
                       .busy_ns = loop.busy_ns,
                       .training_loops = loop.training_loops,
                       .samples = statistics_.samples - reported_before_.samples,
-                      .bytes = statistics_.bytes - reported_before_.bytes});
+                      .bytes = statistics_.bytes - reported_before_.bytes,
+                      .reported_ns = now_ns,
+                      .world_size = attach_options_.world_size,
+                      .loop_is_elsewhere = loop.loop_is_elsewhere});
 }
 
 }  // namespace larder::detail

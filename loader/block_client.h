@@ -32,6 +32,7 @@ struct AttachOptions {
     std::uint64_t slot_bytes = 0;
     std::uint64_t slab_bytes = 0;  // in whole pages; at least the run of the largest block
     bool sequential = false;
+    std::uint32_t world_size = 0;  // ranks that work in step; 0: unknown
 };
 
 class BlockClient {
@@ -97,7 +98,8 @@ public:
     // Bytes of the slabs that hold a block.
     std::uint64_t slot_bytes_occupied() const;
 
-    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop);
+    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop,
+                           std::shared_ptr<const protocol::TakeLog> takes);
     // The caller waits for data from now until `end_wait`, which counts the wait as stall.
     void begin_wait();
     void end_wait();

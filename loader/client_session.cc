@@ -338,12 +338,21 @@ Result<void> ClientSession::unmap_dropped() {
 }
 
 void ClientSession::report(const Reported& reported) {
-    control_->waiting_since_ns.store(reported.waiting_since_ns, std::memory_order_relaxed);
     control_->stall_ns.store(static_cast<std::uint64_t>(reported.stall_ns), std::memory_order_relaxed);
     control_->busy_ns.store(static_cast<std::uint64_t>(reported.busy_ns), std::memory_order_relaxed);
     control_->training_loops.store(reported.training_loops, std::memory_order_relaxed);
     control_->samples_delivered.store(reported.samples, std::memory_order_relaxed);
     control_->bytes_delivered.store(reported.bytes, std::memory_order_relaxed);
+    control_->world_size.store(reported.world_size, std::memory_order_relaxed);
+    control_->loop_is_elsewhere.store(reported.loop_is_elsewhere ? 1 : 0, std::memory_order_relaxed);
+    control_->waiting_since_ns.store(reported.waiting_since_ns, std::memory_order_release);
+    control_->reported_ns.store(reported.reported_ns, std::memory_order_release);
+}
+
+void ClientSession::report_taken(std::int64_t begin_ns, std::int64_t end_ns, std::int64_t stall_ns) {
+    control_->takes.add(begin_ns, end_ns);
+    control_->stall_ns.store(static_cast<std::uint64_t>(stall_ns), std::memory_order_relaxed);
+    control_->waiting_since_ns.store(0, std::memory_order_release);
 }
 
 }  // namespace larder::detail

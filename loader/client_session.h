@@ -75,8 +75,15 @@ public:
         std::uint32_t training_loops = 0;
         std::uint64_t samples = 0;
         std::uint64_t bytes = 0;
+        std::int64_t reported_ns = 0;  // the time up to which these hold
+        std::uint32_t world_size = 0;
+        bool loop_is_elsewhere = false;
     };
     void report(const Reported& reported);
+    // Reports that the training loop, which runs here, has taken a batch after a wait, perhaps of no length.
+    void report_taken(std::int64_t begin_ns, std::int64_t end_ns, std::int64_t stall_ns);
+    // The batches that the training loop took, which the daemon reads.
+    protocol::TakeLog& takes() { return control_->takes; }
 
 private:
     explicit ClientSession(DaemonSocket socket) : socket_(std::move(socket)) {}

@@ -26,8 +26,9 @@ public:
 
     const protocol::Manifest& manifest() const { return client_->manifest(); }
     Result<Batch> fetch(std::span<const std::uint64_t> indices);
-    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop) {
-        client_->set_training_loop(std::move(loop));
+    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop,
+                           std::shared_ptr<const protocol::TakeLog> takes) {
+        client_->set_training_loop(std::move(loop), std::move(takes));
     }
     const LoaderStatistics& statistics() const { return client_->statistics(); }
 
@@ -108,8 +109,9 @@ std::vector<std::string> Dataset::class_names() const {
 Result<Batch> Dataset::fetch(std::span<const std::uint64_t> indices) {
     return core_->fetch(indices);
 }
-void Dataset::set_training_loop(std::shared_ptr<const TrainingLoopWait> loop) {
-    core_->set_training_loop(std::move(loop));
+void Dataset::set_training_loop(std::shared_ptr<const TrainingLoopWait> loop,
+                                std::shared_ptr<const protocol::TakeLog> takes) {
+    core_->set_training_loop(std::move(loop), std::move(takes));
 }
 LoaderStatistics Dataset::statistics() const {
     return core_->statistics();

@@ -35,6 +35,7 @@
 
 #include "base/error.h"
 #include "cache/protocol/element_type.h"
+#include "cache/protocol/take_log.h"
 
 namespace larder {
 
@@ -124,6 +125,23 @@ struct TrainingLoopWait {
     std::atomic<std::int64_t> waiting_since_ns{0};  // 0: not waiting
 };
 
+// The same, with the times of the waits. The daemon needs them to measure f* of ranks that wait for each other.
+struct TrainingLoop {
+    TrainingLoopWait wait;
+    protocol::TakeLog takes{};  // one for each finished wait
+
+    // The loop calls these around each wait for a batch, however short.
+    void begin_wait(std::int64_t now_ns) { wait.waiting_since_ns.store(now_ns, std::memory_order_release); }
+    // `waited_ns`: in all waits, this one included. A reader in between counts too much waiting, never too little.
+    void end_wait(std::int64_t waited_ns) {
+        const std::int64_t since_ns = wait.waiting_since_ns.load(std::memory_order_relaxed);
+        const std::int64_t before_ns = wait.waited_ns.load(std::memory_order_relaxed);
+        if (since_ns != 0) takes.add(since_ns, since_ns + waited_ns - before_ns);
+        wait.waited_ns.store(waited_ns, std::memory_order_release);
+        wait.waiting_since_ns.store(0, std::memory_order_release);
+    }
+};
+
 namespace detail {
 struct BatchState;
 class LoaderCore;
@@ -177,8 +195,10 @@ public:
     Result<void> start_epoch(std::uint64_t epoch);
 
     // Tells the loader that its batches go to a training loop in another process. Give the loop's
-    // waits to one of its loaders and null to the others, or null to all if the waits are unknown.
-    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop);
+    // waits to one of its loaders and null to the others, or null to all if the waits are unknown. `takes`: see
+    // TrainingLoop; null: unknown.
+    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop,
+                           std::shared_ptr<const protocol::TakeLog> takes = nullptr);
 
     LoaderStatistics statistics() const;
 
@@ -199,7 +219,9 @@ public:
     std::vector<std::string> class_names() const;
     // The named samples, in the order given; waits until all are here.
     Result<Batch> fetch(std::span<const std::uint64_t> indices);
-    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop);  // see Loader
+    // See Loader.
+    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop,
+                           std::shared_ptr<const protocol::TakeLog> takes = nullptr);
     LoaderStatistics statistics() const;
 
 private:

@@ -80,8 +80,9 @@ public:
     std::vector<std::byte> state_after(std::uint64_t rank_batches) const;
     Result<void> restore(std::span<const std::byte> state);
     void start_epoch(std::uint64_t epoch, std::vector<DealLevel> history);
-    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop) {
-        client_->set_training_loop(std::move(loop));
+    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop,
+                           std::shared_ptr<const protocol::TakeLog> takes) {
+        client_->set_training_loop(std::move(loop), std::move(takes));
     }
     const LoaderStatistics& statistics() const { return client_->statistics(); }
 
@@ -172,7 +173,8 @@ Result<void> LoaderCore::attach(BlockClient& client) const {
     return client.attach({.ring_entries = entries,
                           .slot_bytes = slots->slot_bytes,
                           .slab_bytes = slots->slab_bytes,
-                          .sequential = !options_.shuffle});
+                          .sequential = !options_.shuffle,
+                          .world_size = options_.world_size});
 }
 
 // --- epochs and states
@@ -389,8 +391,9 @@ Result<void> Loader::start_epoch(std::uint64_t epoch) {
     return {};
 }
 
-void Loader::set_training_loop(std::shared_ptr<const TrainingLoopWait> loop) {
-    core_->set_training_loop(std::move(loop));
+void Loader::set_training_loop(std::shared_ptr<const TrainingLoopWait> loop,
+                               std::shared_ptr<const protocol::TakeLog> takes) {
+    core_->set_training_loop(std::move(loop), std::move(takes));
 }
 LoaderStatistics Loader::statistics() const {
     return core_->statistics();

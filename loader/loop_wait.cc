@@ -9,15 +9,16 @@ void LoopWait::begin(std::int64_t now_ns) {
     if (own_.since_ns == 0) own_.since_ns = now_ns;
 }
 
-std::int64_t LoopWait::end(std::int64_t now_ns) {
+LoopWait::Taken LoopWait::end(std::int64_t now_ns) {
     const std::int64_t since_ns = std::exchange(own_.since_ns, 0);
-    if (since_ns == 0) return 0;
+    if (since_ns == 0) return {.begin_ns = now_ns, .end_ns = now_ns};
     own_.waited_ns += now_ns - since_ns;
-    return now_ns - since_ns;
+    return {.begin_ns = since_ns, .end_ns = now_ns};
 }
 
-void LoopWait::follow(std::shared_ptr<const TrainingLoopWait> loop) {
+void LoopWait::follow(std::shared_ptr<const TrainingLoopWait> loop, std::shared_ptr<const protocol::TakeLog> takes) {
     loop_runs_elsewhere_ = true;
+    loop_takes_ = std::move(takes);
     if (loop == loop_) return;
     loop_ = std::move(loop);
     begin_session();
@@ -27,6 +28,15 @@ void LoopWait::begin_session() {
     waited_before_ns_ = waits().waited_ns;
     first_report_ns_ = 0;
     busy_ns_ = 0;
+    next_take_ = 0;
+}
+
+void LoopWait::copy_takes(protocol::TakeLog& into) {
+    if (loop_takes_) next_take_ = into.copy_from(*loop_takes_, next_take_);
+}
+
+std::int64_t LoopWait::stall_ns() const {
+    return std::max<std::int64_t>(0, waits().waited_ns - waited_before_ns_);
 }
 
 LoopWait::Report LoopWait::report(std::int64_t now_ns) {
@@ -42,7 +52,8 @@ LoopWait::Report LoopWait::report(std::int64_t now_ns) {
     return {.stall_ns = std::max<std::int64_t>(0, now.waited_ns - waited_before_ns_),
             .waiting_since_ns = now.since_ns,
             .busy_ns = busy_ns_,
-            .training_loops = 1};
+            .training_loops = 1,
+            .loop_is_elsewhere = loop_runs_elsewhere_};
 }
 
 LoopWait::Waits LoopWait::waits() const {

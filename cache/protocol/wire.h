@@ -21,10 +21,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cache/protocol/take_log.h"
+
 namespace larder::protocol {
 
 inline constexpr std::uint32_t kMagic = 0x5244524c;  // "LRDR"
-inline constexpr std::uint32_t kVersion = 7;
+inline constexpr std::uint32_t kVersion = 8;
 inline constexpr std::size_t kPageBytes = 4096;
 inline constexpr std::uint32_t kRingEntriesMax = 1u << 16;
 inline constexpr std::uint64_t kSlotBytesMax = std::uint64_t{1} << 42;
@@ -174,7 +176,8 @@ struct RingControl {
     alignas(64) std::atomic<std::uint32_t> client_sleeping;
     // Reported by the client, as running totals. `training_loops` is 1 if this session reports the stall of its
     // training loop, and 0 if another session reports the stall (DataLoader workers) or nobody knows it. A wait in
-    // progress is not in `stall_ns`; it began at `waiting_since_ns` (CLOCK_MONOTONIC; 0: the loop does not wait).
+    // progress is not in `stall_ns`; it began at `waiting_since_ns` (CLOCK_MONOTONIC; 0: the loop does not wait). A
+    // wait that ends is put in `takes` and `stall_ns` first, so a reader of `waiting_since_ns` misses no wait.
     alignas(64) std::atomic<std::uint64_t> stall_ns;
     std::atomic<std::uint64_t> samples_delivered;
     std::atomic<std::uint64_t> bytes_delivered;
@@ -182,6 +185,13 @@ struct RingControl {
     std::atomic<std::int64_t> waiting_since_ns;
     // The time that the loop did not wait, updated together with `bytes_delivered`; neither changes in between.
     std::atomic<std::uint64_t> busy_ns;
+    // The time of the report, up to which `busy_ns` and `bytes_delivered` count.
+    std::atomic<std::int64_t> reported_ns;
+    std::atomic<std::uint32_t> world_size;  // ranks that work in step with this loop, itself included; 0: unknown
+    // 1: the loop runs in another process, so `takes` and `waiting_since_ns` hold at `reported_ns` only. 0: they hold
+    // at any time.
+    std::atomic<std::uint32_t> loop_is_elsewhere;
+    TakeLog takes;  // the batches that the loop took
 };
 static_assert(sizeof(RingControl) <= kPageBytes);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free);

@@ -376,6 +376,7 @@ void Session::close(std::int64_t now_ns) {
     segments_.clear();
     unmapping_.clear();
     job().ended_stall_ns = std::min(job().ended_stall_ns + stall_ns(0), kSumMax_ns);
+    rank_time_.end();
     job().ended_busy_ns = std::min(job().ended_busy_ns + busy_ns(), kSumMax_ns);
     job().ended_samples += samples_delivered();
     job().ended_bytes += bytes_delivered();
@@ -391,12 +392,31 @@ std::int64_t open_wait_ns(std::int64_t since_ns, std::int64_t now_ns) {
 }
 
 std::int64_t Session::stall_ns(std::int64_t now_ns) const {
-    return reported_ns(control().stall_ns) +
-           open_wait_ns(control().waiting_since_ns.load(std::memory_order_relaxed), now_ns);
+    // A wait that ends meanwhile is then in one of the two.
+    const std::int64_t since_ns = control().waiting_since_ns.load(std::memory_order_acquire);
+    return reported_ns(control().stall_ns) + open_wait_ns(since_ns, now_ns);
 }
 
 std::int64_t Session::busy_ns() const {
-    return reported_ns(control().busy_ns);
+    return rank_time_.has_begun() ? std::min(rank_time_.busy_ns(), kReportedMax_ns) : reported_ns(control().busy_ns);
+}
+
+bool Session::is_in_step() const {
+    return training_loops() > 0 && control().world_size.load(std::memory_order_relaxed) > 1;
+}
+
+StepTime::Rank Session::rank() {
+    const protocol::RingControl& ring = control();
+    // The client writes these values in the other order.
+    const std::int64_t at_ns = ring.reported_ns.load(std::memory_order_acquire);
+    const std::int64_t since_ns = ring.waiting_since_ns.load(std::memory_order_acquire);
+    return {.time = &rank_time_,
+            .report = {.takes = &ring.takes,
+                       .reported_ns = std::min(at_ns, kSumMax_ns),
+                       .busy_ns = reported_ns(ring.busy_ns),
+                       .stall_ns = reported_ns(ring.stall_ns),
+                       .waiting_since_ns = std::max<std::int64_t>(since_ns, 0),
+                       .knows_waits_at_report = ring.loop_is_elsewhere.load(std::memory_order_relaxed) != 0}};
 }
 
 std::uint64_t Session::samples_delivered() const {

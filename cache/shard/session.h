@@ -12,6 +12,7 @@
 #include "cache/protocol/wire.h"
 #include "cache/shard/fetch.h"
 #include "cache/shard/shard.h"
+#include "cache/shard/step_time.h"
 
 namespace larder::cache {
 
@@ -82,7 +83,11 @@ public:
 
     // Includes the wait that has not ended. `now_ns` is of the steady clock.
     std::int64_t stall_ns(std::int64_t now_ns) const;
+    // The time that the training loop was busy. If it works in step with other ranks, the time up to the last look.
     std::int64_t busy_ns() const;
+    // True if the loop says that it is one of several ranks.
+    bool is_in_step() const;
+    StepTime::Rank rank();
     std::uint64_t samples_delivered() const;
     std::uint64_t bytes_delivered() const;
     std::uint32_t training_loops() const;
@@ -139,6 +144,7 @@ private:
     std::vector<std::uint64_t> sent_bits_;     // the same segments as bits by segment id
     std::vector<PendingUnmap> unmapping_;
     std::string breach_;
+    RankTime rank_time_;
 };
 
 }  // namespace larder::cache

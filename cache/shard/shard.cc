@@ -67,6 +67,8 @@ struct Shard::State {
     // Ends the session. `breach` says how the client broke the protocol; empty if the session ends for another reason.
     void end(Session& session, const std::string& breach = {});
     void report(const Session& session, const std::string& breach);
+    // Counts the busy time of the job's ranks up to now.
+    void look_at_ranks(ShardJob& job);
     bool take_requests();
     std::int64_t run_scans();
     void publish();
@@ -215,9 +217,19 @@ void Shard::State::on_socket_event(Session& session, std::int32_t result) {
 void Shard::State::end(Session& session, const std::string& breach) {
     if (session.closed()) return;
     if (!breach.empty()) report(session, breach);
+    look_at_ranks(session.job());
     session.close(now_ns);
     device.cancel(session.request_watch.operation);
     if (session.socket_watch.session != nullptr) device.cancel(session.socket_watch.operation);
+}
+
+void Shard::State::look_at_ranks(ShardJob& job) {
+    std::vector<StepTime::Rank> ranks;
+    for (const auto& session : sessions) {
+        if (session->closed() || &session->job() != &job || !session->is_in_step()) continue;
+        ranks.push_back(session->rank());
+    }
+    if (!ranks.empty()) job.step_time.look(ranks, now_ns);
 }
 
 void Shard::State::report(const Session& session, const std::string& breach) {
@@ -471,6 +483,7 @@ ShardStatistics Shard::statistics() const {
         DatasetStatistics dataset = server->statistics();
         std::map<const ShardJob*, JobStatistics> jobs;
         for (const auto& job : server->jobs()) {
+            if (job->sessions > 0) state_->look_at_ranks(*job);
             jobs[job.get()] =
                 JobStatistics{.job = job->name,
                               .dataset_id = id,

@@ -12,6 +12,7 @@
 #include "cache/shard/fetch.h"
 #include "cache/shard/peer_blocks.h"
 #include "cache/shard/statistics.h"
+#include "cache/shard/step_time.h"
 #include "cache/shard/token_bucket.h"
 
 namespace larder::cache {
@@ -30,6 +31,8 @@ struct ShardJob {
     std::int64_t ended_busy_ns = 0;
     std::uint64_t ended_samples = 0;
     std::uint64_t ended_bytes = 0;
+
+    StepTime step_time;  // of its live sessions that work in step
 
     // Fetches that wait for tokens, in order.
     FetchList<&Fetch::next_queued> queue;

@@ -415,6 +415,14 @@ private:
             control.training_loops.store(static_cast<std::uint32_t>(draw_.word()));
             control.waiting_since_ns.store(static_cast<std::int64_t>(draw_.word()));
             control.busy_ns.store(draw_.word() >> draw_.below(64));
+            control.reported_ns.store(static_cast<std::int64_t>(draw_.word() >> draw_.below(64)));
+            control.world_size.store(static_cast<std::uint32_t>(draw_.below(3)));
+            control.loop_is_elsewhere.store(static_cast<std::uint32_t>(draw_.below(2)));
+            for (auto& entry : control.takes.entries) {
+                entry.begin_ns.store(static_cast<std::int64_t>(draw_.word()));
+                entry.end_ns.store(static_cast<std::int64_t>(draw_.word() >> draw_.below(64)));
+            }
+            control.takes.count.store(draw_.word() >> draw_.below(64));
             client->put(valid_request());
             client->wake();
             pause(2);

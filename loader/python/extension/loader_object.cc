@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/units.h"
@@ -23,7 +24,11 @@ using namespace nb::literals;
 namespace larder::python {
 namespace {
 
-using SharedWait = nb::ndarray<const std::int64_t, nb::shape<2>, nb::c_contig, nb::device::cpu>;
+using SharedWait = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using OwnWait = nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+constexpr std::size_t kLoopWords = sizeof(TrainingLoop) / sizeof(std::int64_t);
+constexpr std::size_t kWaitWords = sizeof(TrainingLoopWait) / sizeof(std::int64_t);
+static_assert(sizeof(TrainingLoop) == kLoopWords * sizeof(std::int64_t) && kWaitWords == 2);
 
 // Handles Ctrl-C while the loader waits. Runs Python's signal handlers; returns true if one has raised an exception,
 // which the waiting call then raises.
@@ -74,18 +79,34 @@ auto without_gil(Call call) {
     return call();
 }
 
-// Two integers of the training loop's process, as in TrainingLoopWait: the ns it waited, and since when it waits.
-// None: unknown. The array lives as long as the loader reads it.
-std::shared_ptr<const TrainingLoopWait> shared_wait(const std::optional<SharedWait>& wait) {
-    if (!wait) return nullptr;
-    static_assert(sizeof(TrainingLoopWait) == 2 * sizeof(std::int64_t));
-    if (reinterpret_cast<std::uintptr_t>(wait->data()) % alignof(TrainingLoopWait) != 0)
+void check_aligned(const void* data) {
+    if (reinterpret_cast<std::uintptr_t>(data) % alignof(TrainingLoop) != 0)
         throw nb::value_error("the shared wait is not aligned to 8 bytes");
-    auto* held = new SharedWait(*wait);
-    return {reinterpret_cast<const TrainingLoopWait*>(held->data()), [held](const TrainingLoopWait*) {
-                const nb::gil_scoped_acquire gil;
-                delete held;
-            }};
+}
+
+TrainingLoop& own_loop(const OwnWait& wait) {
+    if (wait.size() != kLoopWords) throw nb::value_error("the shared wait has a wrong length");
+    check_aligned(wait.data());
+    return *reinterpret_cast<TrainingLoop*>(wait.data());
+}
+
+// The waits of a training loop in another process. `wait` has the words of a TrainingLoop, or those of a
+// TrainingLoopWait only: the ns it waited, and since when it waits. None: unknown. The array lives as long as the
+// loader reads it.
+template <typename Object>
+void follow(Object& loader, const std::optional<SharedWait>& wait) {
+    if (!wait) return loader.set_training_loop(nullptr);
+    if (wait->size() != kWaitWords && wait->size() != kLoopWords)
+        throw nb::value_error("the shared wait has a wrong length");
+    check_aligned(wait->data());
+    const std::shared_ptr<SharedWait> held(new SharedWait(*wait), [](SharedWait* array) {
+        const nb::gil_scoped_acquire gil;
+        delete array;
+    });
+    const auto* words = reinterpret_cast<const TrainingLoopWait*>(held->data());
+    std::shared_ptr<const protocol::TakeLog> takes;
+    if (wait->size() == kLoopWords) takes = {held, &reinterpret_cast<const TrainingLoop*>(held->data())->takes};
+    loader.set_training_loop({held, words}, std::move(takes));
 }
 
 nb::object to_python(larder::Batch batch, const std::shared_ptr<BatchReturns>& returns) {
@@ -178,7 +199,7 @@ public:
     std::uint64_t epoch() const { return epoch_; }
     void set_training_loop(const std::optional<SharedWait>& wait) {
         const Turn turn(returns_);
-        loader_.set_training_loop(shared_wait(wait));
+        follow(loader_, wait);
     }
     nb::dict statistics() const { return to_dict(statistics_); }
 
@@ -216,7 +237,7 @@ public:
     std::vector<std::string> class_names() const { return dataset_.class_names(); }
     void set_training_loop(const std::optional<SharedWait>& wait) {
         const Turn turn(returns_);
-        dataset_.set_training_loop(shared_wait(wait));
+        follow(dataset_, wait);
     }
     nb::dict statistics() const { return to_dict(statistics_); }
 
@@ -300,6 +321,13 @@ void add_dataset(nb::module_& module) {
 void add_loader_types(nb::module_& module) {
     add_loader(module);
     add_dataset(module);
+    module.attr("LOOP_WORDS") = kLoopWords;
+    module.def(
+        "begin_wait", [](const OwnWait& wait, std::int64_t now_ns) { own_loop(wait).begin_wait(now_ns); }, "wait"_a,
+        "now_ns"_a);
+    module.def(
+        "end_wait", [](const OwnWait& wait, std::int64_t waited_ns) { own_loop(wait).end_wait(waited_ns); }, "wait"_a,
+        "waited_ns"_a);
     module.def("parse_bytes", [](const std::string& text) { return value_or_throw(parse_bytes(text)); }, "text"_a);
 }
 

@@ -5,11 +5,14 @@
 namespace larder::detail {
 namespace {
 
+constexpr std::int64_t kSlot_ns = std::int64_t{1} << protocol::TakeLog::kSlotBits;
+
 TEST(LoopWait, BusyIsTheTimeBetweenReportsLessWaits) {
     LoopWait wait;
     EXPECT_EQ(wait.report(1000).busy_ns, 0) << "time before the first report does not count";
     wait.begin(1300);
-    EXPECT_EQ(wait.end(1500), 200);
+    const LoopWait::Taken taken = wait.end(1500);
+    EXPECT_EQ(taken.end_ns - taken.begin_ns, 200);
     const LoopWait::Report report = wait.report(2000);
     EXPECT_EQ(report.busy_ns, 800);
     EXPECT_EQ(report.stall_ns, 200);
@@ -33,7 +36,8 @@ TEST(LoopWait, NewSessionResetsBusyTime) {
     wait.begin(1500);
     wait.begin_session();
     EXPECT_EQ(wait.report(2000).busy_ns, 0);
-    EXPECT_EQ(wait.end(2500), 1000);
+    const LoopWait::Taken taken = wait.end(2500);
+    EXPECT_EQ(taken.end_ns - taken.begin_ns, 1000);
     const LoopWait::Report report = wait.report(3000);
     EXPECT_EQ(report.busy_ns, 500);
     EXPECT_EQ(report.stall_ns, 1000);
@@ -64,6 +68,41 @@ TEST(LoopWait, WaitEndingDuringAReportIsNotCountedAsBusy) {
     EXPECT_EQ(wait.report(2000).busy_ns, 0);
     loop->waiting_since_ns = 0;
     EXPECT_EQ(wait.report(2000).busy_ns, 200);
+}
+
+TEST(LoopWait, BatchThatWasThereIsTakenAfterNoWait) {
+    LoopWait wait;
+    const LoopWait::Taken taken = wait.end(1500);
+    EXPECT_EQ(taken.begin_ns, 1500);
+    EXPECT_EQ(taken.end_ns, 1500);
+    EXPECT_EQ(wait.stall_ns(), 0);
+}
+
+TEST(LoopWait, FollowedLoopsTakesAreCopiedToEachSession) {
+    auto loop = std::make_shared<TrainingLoop>();
+    LoopWait wait;
+    wait.follow({loop, &loop->wait}, {loop, &loop->takes});
+    loop->begin_wait(kSlot_ns);
+    loop->end_wait(100);
+    protocol::TakeLog first{};
+    wait.copy_takes(first);
+    loop->begin_wait(kSlot_ns + 500);  // in the same slot
+    loop->end_wait(120);
+    loop->begin_wait(2 * kSlot_ns);
+    loop->end_wait(150);
+    loop->end_wait(150);  // no wait has begun
+    wait.copy_takes(first);
+    wait.begin_session();
+    protocol::TakeLog second{};
+    wait.copy_takes(second);
+    for (const protocol::TakeLog* log : {&first, &second}) {
+        EXPECT_EQ(log->count, 2U);
+        EXPECT_EQ(log->entries[0].begin_ns, kSlot_ns);
+        EXPECT_EQ(log->entries[0].end_ns, kSlot_ns + 120);
+        EXPECT_EQ(log->entries[1].begin_ns, 2 * kSlot_ns);
+        EXPECT_EQ(log->entries[1].end_ns, 2 * kSlot_ns + 30);
+    }
+    EXPECT_EQ(wait.report(3 * kSlot_ns).loop_is_elsewhere, true);
 }
 
 TEST(LoopWait, WithoutALoopNothingIsReported) {

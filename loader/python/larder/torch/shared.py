@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from larder import _larder
 from larder.errors import InvalidArgument
 from larder.statistics import Statistics
 
@@ -26,8 +27,8 @@ _FIELDS = [field.name for field in dataclasses.fields(Statistics)]
 class Board:
     def __init__(self) -> None:
         self._state = torch.zeros(8 + STATE_BYTES_MAX, dtype=torch.uint8).share_memory_()
-        # The main process's training loop: ns in finished waits, start of the current wait (0: none), 1 once known.
-        self._wait = torch.zeros(3, dtype=torch.int64).share_memory_()
+        # How the main process's training loop waits, and then 1 once that is known.
+        self._wait = torch.zeros(_larder.LOOP_WORDS + 1, dtype=torch.int64).share_memory_()
         # The newest pass that each worker began: 39 bits that tell passes apart, then 24 bits with 1 + the pass's
         # number since the state was written; 0: none. One word, so that nobody reads half of a value.
         self._passes = torch.zeros(WORKERS_MAX, dtype=torch.int64).share_memory_()
@@ -95,21 +96,18 @@ class Board:
     @property
     def wait(self) -> npt.NDArray[np.int64]:
         """How long the training loop waits, for `larder.Dataset.set_training_loop`. Only the loop writes it."""
-        return self._wait.numpy()[:2]
+        return self._wait.numpy()[:-1]
 
     @property
     def wait_is_known(self) -> bool:
-        return bool(self._wait.numpy()[2])
+        return bool(self._wait.numpy()[-1])
 
     def begin_wait(self, now_ns: int) -> None:
-        wait = self._wait.numpy()
-        wait[1] = now_ns
+        _larder.begin_wait(self.wait, now_ns)
 
     def end_wait(self, waited_ns: int) -> None:
-        wait = self._wait.numpy()
-        wait[0] = waited_ns  # first: a reader in between counts too much waiting, never too little
-        wait[1] = 0
-        wait[2] = 1
+        _larder.end_wait(self.wait, waited_ns)
+        self._wait.numpy()[-1] = 1
 
     def add(self, worker: int, done: Statistics) -> None:
         self._statistics.numpy()[worker] += dataclasses.astuple(done)
