@@ -168,6 +168,73 @@ TEST(StepTime, ReadersThatDoNotWorkInStepAreAsBusyAsTheySay) {
     }
 }
 
+// The ranks wait for each other after eight batches only. Until then each computes as soon as it has its own data.
+TEST(StepTime, RanksThatAccumulateGradientsAreAsBusyAsTheirBatchesNeed) {
+    Job job;
+    for (int i = 0; i < 4; ++i) job.add();
+    std::mt19937 draw(7);
+    constexpr int kSteps = 100;
+    constexpr int kBatches = 8;
+    for (int step = 0; step < kSteps; ++step) {
+        std::vector<std::int64_t> at_ns(4, job.now_ns);
+        for (int event = 0; event < 4 * kBatches; ++event) {
+            const auto i = static_cast<std::size_t>(event) % 4;
+            job.ranks[i].ask(at_ns[i]);
+            at_ns[i] += static_cast<std::int64_t>(draw() % 100) * kMs;
+            job.ranks[i].take(at_ns[i]);
+            at_ns[i] += 50 * kMs;
+        }
+        job.now_ns = std::ranges::max(at_ns);
+        job.look();
+    }
+    for (Rank& rank : job.ranks) rank.report(job.now_ns);
+    job.look();
+    for (const Rank& rank : job.ranks) {
+        EXPECT_NEAR(seconds(rank.time.busy_ns()) / (kSteps * kBatches * 0.05), 1, 0.03);
+        EXPECT_GT(seconds(rank.own_busy_ns()) / (kSteps * kBatches * 0.05), 1.1) << "else no rank waited for others";
+    }
+}
+
+TEST(StepTime, RankIsNoBusierThanItSaysIfItsLogIsTooShort) {
+    Job job;
+    for (int i = 0; i < 2; ++i) job.add();
+    for (int step = 0; step < 2000; ++step) {
+        job.step({15 * kMs, 5 * kMs}, 5 * kMs);
+        if (step % 500 == 499) job.look();
+    }
+    for (const Rank& rank : job.ranks) {
+        EXPECT_LE(rank.time.busy_ns(), rank.own_busy_ns());
+        EXPECT_GE(rank.time.busy_ns(), 1990 * 5 * kMs);
+    }
+}
+
+// The second rank's loop runs in another process and is silent for a while, so that the first one's time is counted
+// late.
+TEST(StepTime, WaitThatIsReportedLateIsNotBusy) {
+    for (const bool joins_late : {false, true}) {
+        Job job;
+        Rank& late = job.add();
+        late.follows = true;
+        if (!joins_late) job.add();
+        job.look();
+        job.now_ns += kSecond;
+        if (joins_late) job.add();
+        job.look();
+        Rank& rank = job.ranks[1];
+        const std::int64_t began_ns = job.now_ns;
+        job.ranks[0].ask(began_ns + kSecond / 2);
+        job.ranks[0].take(began_ns + kSecond);
+        rank.report(job.now_ns += kSecond);
+        job.look();
+        job.now_ns += kSecond;
+        late.report(job.now_ns);
+        job.look();
+        rank.report(job.now_ns);
+        job.look();
+        EXPECT_EQ(rank.time.busy_ns(), rank.own_busy_ns() - kSecond / 2) << joins_late;
+    }
+}
+
 TEST(StepTime, ManyShortWaitsAreCounted) {
     Job job;
     for (int i = 0; i < 2; ++i) job.add();
