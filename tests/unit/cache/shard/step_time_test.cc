@@ -235,6 +235,26 @@ TEST(StepTime, WaitThatIsReportedLateIsNotBusy) {
     }
 }
 
+TEST(StepTime, WaitBeforeARankJoinedTakesNothingFromIt) {
+    Job job;
+    Rank& late = job.add();
+    late.follows = true;
+    job.look();
+    const std::int64_t began_ns = job.now_ns;
+    late.ask(began_ns + kSecond / 5);
+    late.take(began_ns + kSecond / 2);
+    job.now_ns += kSecond;
+    Rank& rank = job.add();
+    job.look();
+    job.now_ns += kSecond;
+    late.report(job.now_ns);
+    job.look();
+    rank.report(job.now_ns += kSecond);
+    late.report(job.now_ns);
+    job.look();
+    EXPECT_EQ(rank.time.busy_ns(), 2 * kSecond);
+}
+
 TEST(StepTime, ManyShortWaitsAreCounted) {
     Job job;
     for (int i = 0; i < 2; ++i) job.add();
