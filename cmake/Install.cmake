@@ -10,7 +10,7 @@ foreach(library ${libraries})
 endforeach()
 install(TARGETS ${libraries} EXPORT larder ARCHIVE COMPONENT loader)
 # A header is included by its path from the repository's root, both installed and in the tree.
-foreach(header loader/larder.h base/error.h cache/protocol/element_type.h)
+foreach(header loader/larder.h base/error.h cache/protocol/element_type.h cache/protocol/take_log.h)
     cmake_path(GET header PARENT_PATH folder)
     install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/larder/${folder} COMPONENT loader)
 endforeach()

@@ -103,8 +103,8 @@ class Dataset(Closing):
 
         `wait` is int64 of shape (2,), in shared memory, written by the loop: the nanoseconds of its finished waits, and
         the `time.monotonic_ns()` at which the current wait began, or 0 if it does not wait. Give `wait`
-        to one of the loop's workers and None to the others, or None to all if the waits are unknown. The `DataLoader` of
-        `larder.torch` shares the times of single waits, too, in a longer array.
+        to one of the loop's workers and None to the others, or None to all if the waits are unknown. The `DataLoader`
+        of `larder.torch` shares the times of single waits, too, in a longer array.
         """
         self._open_core().set_training_loop(wait)
 

@@ -69,6 +69,7 @@ public:
     Rank& add() { return ranks.emplace_back(now_ns); }
     void look() {
         std::vector<StepTime::Rank> looked;
+        looked.reserve(ranks.size());
         for (Rank& rank : ranks) looked.push_back(rank.look());
         time.look(looked, now_ns);
     }
@@ -204,7 +205,7 @@ TEST(StepTime, RankIsNoBusierThanItSaysIfItsLogIsTooShort) {
     }
     for (const Rank& rank : job.ranks) {
         EXPECT_LE(rank.time.busy_ns(), rank.own_busy_ns());
-        EXPECT_GE(rank.time.busy_ns(), 1990 * 5 * kMs);
+        EXPECT_GE(rank.time.busy_ns(), std::int64_t{1990} * 5 * kMs);
     }
 }
 
