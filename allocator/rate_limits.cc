@@ -17,6 +17,7 @@ namespace larder::allocator {
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr double kFull = 1e-15;  // the part of a bound that largest_within() leaves
 
 }  // namespace
 
@@ -94,7 +95,7 @@ struct RateLimits::Filling {
 };
 
 std::vector<double> RateLimits::fill(std::span<const double> low, std::span<const double> slope,
-                                     std::span<const double> high) const {
+                                     std::span<const double> high, std::size_t* turns) const {
     Filling filling{.slope = slope, .low = {low.begin(), low.end()}, .high = {high.begin(), high.end()}};
     for (std::size_t j = 0; j < low.size(); ++j) {
         if (slope[j] > 0) filling.level_max = std::max(filling.level_max, high[j] / slope[j]);
@@ -112,7 +113,12 @@ std::vector<double> RateLimits::fill(std::span<const double> low, std::span<cons
     while (!queue.empty()) {
         const auto [before, limit] = queue.top();
         queue.pop();
-        const bool has_risen = filling.used(uses_of_limit(limit), before * (1 + 1e-14)) <= capacities_[limit];
+        if (turns != nullptr) ++*turns;
+        // A full bound stays full. Its level would otherwise rise by the rounding of the sum at each turn: bounds that
+        // floors fill would take millions of turns.
+        const bool is_full = filling.used(uses_of_limit(limit), before) >= capacities_[limit] * (1 - kFull);
+        const bool has_risen =
+            !is_full && filling.used(uses_of_limit(limit), before * (1 + 1e-14)) <= capacities_[limit];
         const double level = has_risen ? level_of(limit, before) : before;
         if (has_risen && (level == kInfinite || (!queue.empty() && level > queue.top().first))) {
             if (level < kInfinite) queue.emplace(level, limit);

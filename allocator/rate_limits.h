@@ -45,9 +45,10 @@ public:
 
     // Returns rates clamp(level * slope, low, high), each with the highest level its bounds allow. When a bound is
     // reached, the jobs that use it stop and the level of the others rises on. A job that still takes only its `least`
-    // of a full bound goes on rising until per_byte * rate reaches `least`. The rates `low` must keep all bounds.
-    std::vector<double> fill(std::span<const double> low, std::span<const double> slope,
-                             std::span<const double> high) const;
+    // of a full bound goes on rising until per_byte * rate reaches `least`. The rates `low` must keep all bounds. Adds
+    // to `turns`, if not null, how often a bound was looked at.
+    std::vector<double> fill(std::span<const double> low, std::span<const double> slope, std::span<const double> high,
+                             std::size_t* turns = nullptr) const;
     // Returns rates with a large sum of value * rate, at least `low`: cheapest `cost` first, each as high as its bounds
     // allow. With several bounds, jobs that take little of them first if that gives a larger sum. `thorough`: the
     // largest sum there is, if there are few jobs.
