@@ -619,6 +619,31 @@ bool may_keep_quotas(const ClusterState& state, const Problem& problem, const Qu
     return std::ranges::any_of(split, [](double bytes) { return bytes > 0; });
 }
 
+// Returns how many bytes of the datasets' floors are yet to be cached, and have quotas on nodes where jobs are
+// expected.
+std::uint64_t bytes_to_warm_as_expected(const ClusterState& state, const Quotas& quotas) {
+    std::uint64_t sum = 0;
+    std::vector<std::uint64_t> cached_on;
+    for (std::size_t i = 0; i < quotas.size(); ++i) {
+        const ClusterDataset& dataset = state.datasets[i];
+        if (dataset.expected_on.empty()) continue;
+        const std::uint64_t floor_bytes = std::min(dataset.quota_floor_bytes, dataset.size_bytes);
+        std::uint64_t cached_bytes = 0;
+        cached_on.assign(state.nodes.size(), 0);
+        for (const NodeCache& cached : dataset.cached) {
+            cached_on[cached.node] = cached.bytes();
+            cached_bytes += cached.bytes();
+        }
+        std::uint64_t free_bytes = 0;
+        for (const NodeCache& quota : quotas[i]) {
+            if (!std::ranges::binary_search(dataset.expected_on, quota.node)) continue;
+            free_bytes += quota.bytes() - std::min(quota.bytes(), cached_on[quota.node]);
+        }
+        sum += std::min(free_bytes, floor_bytes - std::min(floor_bytes, cached_bytes));
+    }
+    return sum;
+}
+
 std::uint64_t moved_bytes(const ClusterState& state, const Quotas& quotas) {
     std::uint64_t moved = 0;
     for (std::size_t i = 0; i < quotas.size(); ++i) {
@@ -706,8 +731,11 @@ Plan assign_by_objective(const ClusterState& given, const Objective& objective) 
     const Quotas in_force = quotas_in_force(state);
     if (chooses_quotas(objective.kind) && objective.hysteresis > 0 && may_keep_quotas(state, problem, in_force)) {
         Solution unchanged = solve_with_quotas(state, problem, objective.kind, in_force, objective.effort);
-        // No job may stay below its equal share only because the quotas are kept.
-        kept = reaches_equal_shares(problem, unchanged, &solution) &&
+        // No job may stay below its equal share, or be warmed on other nodes than expected, only because the quotas are
+        // kept. Quotas are whole bytes on every node.
+        const std::uint64_t warmed = bytes_to_warm_as_expected(state, in_force) + state.nodes.size();
+        kept = bytes_to_warm_as_expected(state, solution.quotas) <= warmed &&
+               reaches_equal_shares(problem, unchanged, &solution) &&
                gain(problem, objective.kind, unchanged, solution) < objective.hysteresis;
         if (kept) solution = std::move(unchanged);
     }

@@ -629,6 +629,21 @@ void find_readers(const Problem& problem, const GroupCache& cache, std::span<con
                [&](const Reader& a, const Reader& b) { return room.rank(a.node) < room.rank(b.node); });
 }
 
+// Offers the cache's bytes that are `left` to the group's nodes where jobs are expected, in equal parts as far as they
+// have room. `take` gives a node as many bytes as fit, and lowers `left`.
+void give_to_expected(const ClusterState& state, const Problem& problem, const GroupCache& cache, const NodeRoom& room,
+                      const std::uint64_t& left, auto take) {
+    if (left == 0 || state.datasets[cache.dataset].expected_on.empty()) return;
+    std::vector<std::uint32_t> nodes = state.datasets[cache.dataset].expected_on;
+    std::erase_if(nodes, [&](std::uint32_t node) { return problem.group_of_node[node] != cache.group; });
+    std::ranges::sort(nodes, {}, [&](std::uint32_t node) { return room.rank(node); });
+    for (std::size_t k = 0; k < nodes.size(); ++k) {
+        const std::size_t count = nodes.size() - k;
+        take(nodes[k], (left + count - 1) / count);
+    }
+    for (const std::uint32_t node : nodes) take(node, left);
+}
+
 }  // namespace
 
 std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, const Problem& problem,
@@ -689,6 +704,10 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
         }
     }
     for (const std::uint32_t i : order) {
+        give_to_expected(state, problem, problem.caches[i], room, left[i],
+                         [&](std::uint32_t node, std::uint64_t bytes) { take(i, node, bytes); });
+    }
+    for (const std::uint32_t i : order) {
         if (left[i] == 0) continue;
         while (left[i] > 0) {
             const auto node = room.widest(problem.caches[i].group);
@@ -718,14 +737,20 @@ void restore_floors(const ClusterState& state, const Problem& problem, std::vect
     }
     for (std::size_t i = 0; i < split.size(); ++i) {
         const std::uint32_t dataset = problem.caches[i].dataset;
-        while (missing[i] > 0) {
-            const auto node = room.widest(problem.caches[i].group);
-            if (!node || state.datasets[dataset].is_held_on(*node)) break;
-            const NodeCache taken = room.take(*node, missing[i], kAny, kAny);
+        const auto take = [&](std::uint32_t node, std::uint64_t bytes) {
+            if (state.datasets[dataset].is_held_on(node)) return false;
+            const NodeCache taken = room.take(node, bytes, kAny, kAny);
+            if (taken.bytes() == 0) return true;
             missing[i] -= taken.bytes();
-            NodeCache& quota = quota_on(quotas[dataset], *node);
+            NodeCache& quota = quota_on(quotas[dataset], node);
             quota.memory_bytes += taken.memory_bytes;
             quota.disk_bytes += taken.disk_bytes;
+            return true;
+        };
+        give_to_expected(state, problem, problem.caches[i], room, missing[i], take);
+        while (missing[i] > 0) {
+            const auto node = room.widest(problem.caches[i].group);
+            if (!node || !take(*node, missing[i])) break;
         }
     }
 }

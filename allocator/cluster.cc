@@ -790,8 +790,7 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
                                .memory_bytes = given ? quota->memory_bytes : 0,
                                .disk_bytes = given ? quota->disk_bytes : 0});
         const bool has_room = given && quota->bytes() > 0;
-        if (has_room && is_to_be_warmed(planned_state_.datasets[i]))
-            part.warm.push_back(planned_state_.datasets[i].name);
+        if (has_room && is_to_be_warmed_on(i, planned_node)) part.warm.push_back(planned_state_.datasets[i].name);
     }
     if (!rates) return part;
     end_carry_over(now_ns);
@@ -1058,6 +1057,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
         if (const std::uint64_t least = reserved_bytes(dataset.name); least > 0 && pin == pins_.end()) {
             const double bytes = std::min(pinned_bytes(state, dataset, least), std::max(0.0, capacity));
             dataset.quota_floor_bytes = static_cast<std::uint64_t>(bytes);
+            dataset.expected_on = expected_nodes(state, dataset);
             capacity -= bytes;
         }
         if (pin == pins_.end()) continue;

@@ -115,12 +115,13 @@ public:
     // Checks that the job's dataset is known, and that the cache which it reserves (JobRegistration::cache_bytes) is
     // free. Call it before register_job. Errors: not_found; no_space.
     Result<void> check_reservation(const JobRegistration& spec, std::int64_t now_ns) const;
-    // Changes what a registered job reserves: cache of its dataset, and bandwidth. After an error it has what it had.
-    // Saves nothing if nothing changes.
-    // Errors: not_found if the job is not registered; invalid_argument; no_space; unavailable while no node has the
-    // dataset.
+    // Changes what a registered job reserves: cache of its dataset, and bandwidth; and the nodes where it is expected
+    // to start (JobRegistration::expected_on, in any order). After an error it has what it had. Saves nothing if
+    // nothing changes. Errors: not_found if the job is not registered; invalid_argument; no_space; unavailable while no
+    // node has the dataset.
     Result<void> reserve_for_job(const std::string& name, std::uint64_t cache_bytes,
-                                 double bandwidth_floor_bytes_per_second, std::int64_t now_ns);
+                                 double bandwidth_floor_bytes_per_second, std::int64_t now_ns,
+                                 std::vector<std::string> expected_on = {});
     // Notes that another scheduler runs the registered job on the node, on so many GPUs; nullopt: no longer. The job
     // counts in plans from now on, if its dataset is declared or it reads. Errors: not_found if the job is not
     // registered.
@@ -270,6 +271,13 @@ private:
     std::uint64_t reserved_bytes(const std::string& dataset) const;
     // True if a job that has not started yet reserves more of the dataset than is cached.
     bool is_to_be_warmed(const ClusterDataset& dataset) const;
+    // True if the node is to warm the dataset now. Nodes where jobs are expected warm it before all others. Both are
+    // indices in planned_state().
+    bool is_to_be_warmed_on(std::uint32_t dataset, std::uint32_t node) const;
+    // True if the node says that its quota has no room for a further block of the dataset. An index as above.
+    bool is_filled(std::uint32_t dataset, const NodeCache& quota) const;
+    // Returns the nodes that have the dataset and where jobs are expected that wait for its cache.
+    std::vector<std::uint32_t> expected_nodes(const ClusterState& state, const ClusterDataset& dataset) const;
     Result<std::size_t> find_dataset(const ClusterState& state, const std::string& name) const;
     // The bytes of cache that a pin of the dataset can have, and why not more.
     struct Room {
@@ -338,6 +346,7 @@ private:
     struct DatasetNeeds {
         std::multiset<std::uint64_t> reserved_bytes;  // of all jobs, each above 0
         std::multiset<std::uint64_t> waiting_bytes;   // of the jobs that have not started
+        std::map<std::string, std::size_t> expected;  // by node: how many of these jobs are expected there
     };
     std::map<std::string, DatasetNeeds> dataset_needs_;  // by dataset, without datasets that no job reserves
     std::set<std::string> placed_;                       // registered jobs with a dataset and a node in runs_on

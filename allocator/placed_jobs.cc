@@ -48,21 +48,29 @@ Result<void> Cluster::check_reservation(const JobRegistration& spec, std::int64_
 }
 
 Result<void> Cluster::reserve_for_job(const std::string& name, std::uint64_t cache_bytes,
-                                      double bandwidth_floor_bytes_per_second, std::int64_t now_ns) {
+                                      double bandwidth_floor_bytes_per_second, std::int64_t now_ns,
+                                      std::vector<std::string> expected_on) {
     const auto found = jobs_.find(name);
     if (found == jobs_.end() || !found->second.spec) {
         return fail(ErrorCode::not_found, "job \"" + name + "\" is not registered");
     }
     JobRegistration changed = *found->second.spec;
     const double floor_before = changed.bandwidth_floor_bytes_per_second;
-    if (changed.cache_bytes == cache_bytes && floor_before == bandwidth_floor_bytes_per_second) return {};
+    std::ranges::sort(expected_on);
+    expected_on.erase(std::ranges::unique(expected_on).begin(), expected_on.end());
+    const bool is_reserved = changed.cache_bytes == cache_bytes && floor_before == bandwidth_floor_bytes_per_second;
+    if (is_reserved && changed.expected_on == expected_on) return {};
     changed.cache_bytes = cache_bytes;
     changed.bandwidth_floor_bytes_per_second = bandwidth_floor_bytes_per_second;
-    if (auto good = check_bandwidths(changed, floors_bytes_per_second_ - floor_before); !good) return good;
-    if (auto free = check_reservation(changed, now_ns); !free) {
-        // The dataset was known when the job was registered, so its nodes may come back.
-        if (free.error().code != ErrorCode::not_found) return free;
-        return fail(ErrorCode::unavailable, free.error().message);
+    changed.expected_on = std::move(expected_on);
+    // The job has these bytes already, even if nodes have gone since.
+    if (!is_reserved) {
+        if (auto good = check_bandwidths(changed, floors_bytes_per_second_ - floor_before); !good) return good;
+        if (auto free = check_reservation(changed, now_ns); !free) {
+            // The dataset was known when the job was registered, so its nodes may come back.
+            if (free.error().code != ErrorCode::not_found) return free;
+            return fail(ErrorCode::unavailable, free.error().message);
+        }
     }
     if (auto saved = save({.jobs = {{name, changed}}}); !saved) return saved;
     set_spec(found->second, std::move(changed));
@@ -104,11 +112,19 @@ void Cluster::count_needs(const KnownJob& job, bool add) {
     DatasetNeeds& needs = dataset_needs_[spec.dataset];
     if (add) {
         needs.reserved_bytes.insert(spec.cache_bytes);
-        if (waits_for_cache(job)) needs.waiting_bytes.insert(spec.cache_bytes);
+        if (!waits_for_cache(job)) return;
+        needs.waiting_bytes.insert(spec.cache_bytes);
+        for (const std::string& node : spec.expected_on) ++needs.expected[node];
         return;
     }
     needs.reserved_bytes.erase(needs.reserved_bytes.find(spec.cache_bytes));
-    if (waits_for_cache(job)) needs.waiting_bytes.erase(needs.waiting_bytes.find(spec.cache_bytes));
+    if (waits_for_cache(job)) {
+        needs.waiting_bytes.erase(needs.waiting_bytes.find(spec.cache_bytes));
+        for (const std::string& node : spec.expected_on) {
+            const auto count = needs.expected.find(node);
+            if (--count->second == 0) needs.expected.erase(count);
+        }
+    }
     if (needs.reserved_bytes.empty()) dataset_needs_.erase(spec.dataset);
 }
 
@@ -125,11 +141,47 @@ bool Cluster::is_to_be_warmed(const ClusterDataset& dataset) const {
     return cached_bytes < std::min(*needs->second.waiting_bytes.rbegin(), dataset.size_bytes);
 }
 
+// Relies on state() listing nodes, and each dataset's quotas, by the nodes' names.
+std::vector<std::uint32_t> Cluster::expected_nodes(const ClusterState& state, const ClusterDataset& dataset) const {
+    std::vector<std::uint32_t> nodes;
+    const auto needs = dataset_needs_.find(dataset.name);
+    if (needs == dataset_needs_.end()) return nodes;
+    for (const auto& [name, count] : needs->second.expected) {
+        const auto node = std::ranges::lower_bound(state.nodes, name, {}, &ClusterNode::name);
+        if (node == state.nodes.end() || node->name != name) continue;
+        const auto index = static_cast<std::uint32_t>(node - state.nodes.begin());
+        if (std::ranges::binary_search(dataset.quotas, index, {}, &NodeCache::node)) nodes.push_back(index);
+    }
+    return nodes;
+}
+
+bool Cluster::is_filled(std::uint32_t dataset, const NodeCache& quota) const {
+    const auto node = nodes_.find(planned_state_.nodes[quota.node].name);
+    if (quota.bytes() == 0 || node == nodes_.end()) return true;
+    const NodeReport& report = node->second.last;
+    const std::string& name = planned_state_.datasets[dataset].name;
+    const auto applied = std::ranges::find(report.datasets, name, &DatasetReport::name);
+    const bool has_quota =
+        applied != report.datasets.end() && applied->quota_memory_bytes + applied->quota_disk_bytes >= quota.bytes();
+    return has_quota && std::ranges::find(report.warmed, name) != report.warmed.end();
+}
+
+bool Cluster::is_to_be_warmed_on(std::uint32_t dataset, std::uint32_t node) const {
+    const ClusterDataset& known = planned_state_.datasets[dataset];
+    if (!is_to_be_warmed(known)) return false;
+    if (known.expected_on.empty() || std::ranges::binary_search(known.expected_on, node)) return true;
+    const std::vector<NodeCache>& quotas = plan_.datasets[dataset].quotas;
+    return std::ranges::all_of(known.expected_on, [&](std::uint32_t expected) {
+        const auto quota = std::ranges::lower_bound(quotas, expected, {}, &NodeCache::node);
+        return quota == quotas.end() || quota->node != expected || is_filled(dataset, *quota);
+    });
+}
+
 // A quota seldom holds a whole number of blocks. So a dataset also counts as staged once each node with a part of its
 // quota says that no further block fits.
 bool Cluster::is_staged(const JobRegistration& job) const {
     if (job.cache_bytes == 0) return true;
-    for (std::size_t i = 0; i < planned_state_.datasets.size(); ++i) {
+    for (std::uint32_t i = 0; i < planned_state_.datasets.size(); ++i) {
         const ClusterDataset& dataset = planned_state_.datasets[i];
         if (dataset.name != job.dataset) continue;
         std::uint64_t cached_bytes = 0;
@@ -137,15 +189,8 @@ bool Cluster::is_staged(const JobRegistration& job) const {
         const std::uint64_t wanted_bytes = std::min(job.cache_bytes, dataset.size_bytes);
         if (cached_bytes >= wanted_bytes) return true;
         if (dataset.quota_floor_bytes < wanted_bytes) return false;  // the plan does not have the reservation yet
-        return std::ranges::all_of(plan_.datasets[i].quotas, [&](const NodeCache& quota) {
-            const auto node = nodes_.find(planned_state_.nodes[quota.node].name);
-            if (quota.bytes() == 0 || node == nodes_.end()) return true;
-            const auto applied = std::ranges::find(node->second.last.datasets, job.dataset, &DatasetReport::name);
-            const bool has_quota = applied != node->second.last.datasets.end() &&
-                                   applied->quota_memory_bytes + applied->quota_disk_bytes >= quota.bytes();
-            return has_quota &&
-                   std::ranges::find(node->second.last.warmed, job.dataset) != node->second.last.warmed.end();
-        });
+        return std::ranges::all_of(plan_.datasets[i].quotas,
+                                   [&](const NodeCache& quota) { return is_filled(i, quota); });
     }
     return false;
 }

@@ -260,8 +260,9 @@ void apply_held_quotas(const ClusterState& state, Problem& problem) {
     }
 }
 
-// Shares the operator's limits for a dataset over its caches: by readers among the caches that are read; the rest that
-// finds no room there goes to the other caches.
+// Shares the limits for a dataset over its caches: by readers among the caches that are read; the rest that finds no
+// room there goes to the other caches. If jobs are expected somewhere, the floor first has what is cached, so that
+// nothing is fetched twice, and then goes to the groups of the expected nodes.
 void share_limits(const ClusterState& state, std::span<const std::uint32_t> datasets_in_order,
                   std::span<const double> readers, Problem& problem) {
     if (std::ranges::none_of(state.datasets, has_limits)) return;
@@ -275,16 +276,28 @@ void share_limits(const ClusterState& state, std::span<const std::uint32_t> data
             std::span(problem.caches).subspan(terms.caches_begin, terms.caches_end - terms.caches_begin);
         const auto read = readers.subspan(terms.caches_begin, caches.size());
         std::vector<double> most, others, caps(caches.size()), floors(caches.size());
+        double floor = static_cast<double>(dataset.quota_floor_bytes);
         for (std::size_t k = 0; k < caches.size(); ++k) {
-            most.push_back(std::min(caches[k].size, std::max(0.0, room[caches[k].group])));
+            most.push_back(std::min(caches[k].cap, caches[k].floor + std::max(0.0, room[caches[k].group])));
             others.push_back(read[k] > 0 ? 0 : 1);
         }
-        const auto deal_out = [&](std::uint64_t bytes, std::span<const double> up_to, std::span<double> given) {
-            const double left = deal(static_cast<double>(bytes), read, up_to, given);
-            deal(left, others, up_to, given);
+        const auto deal_out = [&](double bytes, std::span<const double> up_to, std::span<double> given) {
+            const double left = deal(bytes, read, up_to, given);
+            return deal(left, others, up_to, given);
         };
-        deal_out(dataset.quota_cap_bytes, most, caps);
-        deal_out(dataset.quota_floor_bytes, caps, floors);
+        deal_out(static_cast<double>(dataset.quota_cap_bytes), most, caps);
+        if (!dataset.expected_on.empty()) {
+            std::vector<double> in_group(room.size()), expected, cached;
+            for (const std::uint32_t node : dataset.expected_on) in_group[problem.group_of_node[node]] += 1;
+            for (std::size_t k = 0; k < caches.size(); ++k) {
+                expected.push_back(in_group[caches[k].group]);
+                cached.push_back(std::min(caps[k], caches[k].cached));
+            }
+            floor = deal(floor, expected, cached, floors);
+            floor = deal_out(floor, cached, floors);
+            floor = deal(floor, expected, caps, floors);
+        }
+        deal_out(floor, caps, floors);
         for (std::size_t k = 0; k < caches.size(); ++k) {
             const double held = caches[k].floor;
             caches[k].cap = std::max(held, std::min(caches[k].cap, caps[k]));

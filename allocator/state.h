@@ -61,6 +61,9 @@ struct ClusterDataset {
     std::uint64_t quota_cap_bytes = std::numeric_limits<std::uint64_t>::max();
     // Quotas that operators set on nodes. The plan takes them unchanged, before all others.
     std::vector<NodeCache> held;
+    // Nodes where jobs are expected that wait for this dataset's cache, sorted. Bytes of the floor that are not cached
+    // yet go there first.
+    std::vector<std::uint32_t> expected_on;
 
     bool is_held_on(std::uint32_t node) const { return std::ranges::find(held, node, &NodeCache::node) != held.end(); }
 };

@@ -165,6 +165,8 @@ Result<void> validate(const ClusterState& state) {
         check_node_list(check, field("quotas"), dataset.quotas, state.nodes.size(), seen, ++stamp);
         check_node_list(check, field("cached"), dataset.cached, state.nodes.size(), seen, ++stamp);
         check_node_list(check, field("held"), dataset.held, state.nodes.size(), seen, ++stamp);
+        for (const std::uint32_t node : dataset.expected_on)
+            check.below(field("expected_on"), node, state.nodes.size());
         for (const NodeCache& held : dataset.held) {
             if (held.node >= state.nodes.size()) continue;
             held_bytes[held.node].memory_bytes += held.memory_bytes;

@@ -4,14 +4,19 @@
 // read without registration.
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "allocator/protocol/unlimited.h"
 
 namespace larder::allocator {
+
+// The most nodes in JobRegistration::expected_on.
+inline constexpr std::size_t kExpectedNodesMax = 1024;
 
 // The client who registered a job without the role of an operator.
 struct RegistrationOwner {
@@ -39,6 +44,9 @@ struct JobRegistration {
     // Set by the allocator, never sent: the GPUs by node on which another scheduler, such as Slurm, runs the job. The
     // job counts there before its first read.
     std::map<std::string, std::uint32_t> runs_on;
+    // Set by the allocator, never sent: the nodes where another scheduler expects to start the job, sorted. Until the
+    // job runs, its reserved cache goes there first. Unknown nodes have no effect.
+    std::vector<std::string> expected_on;
     // Set by the allocator, never sent. The owner and operators may remove the registration. Empty: operators only.
     std::optional<RegistrationOwner> owner;
     // Set by the allocator, never sent: the scheduler made the registration, for a job of its queue.

@@ -195,6 +195,7 @@ TEST_F(PlacedJobs, ReservationsAndWarmingFollowEveryChangeOfManyJobs) {
         std::uint64_t cache_bytes = 0;
         std::set<std::string> placed;
         bool reads = false;  // on node "a"
+        std::set<std::string> expected;
     };
     std::map<std::string, Known> jobs;
     std::mt19937_64 random(7);
@@ -212,7 +213,15 @@ TEST_F(PlacedJobs, ReservationsAndWarmingFollowEveryChangeOfManyJobs) {
             jobs.erase(changed);
         } else if (random() % 3 == 0) {
             const std::uint64_t bytes = cache_bytes();
-            if (cluster.reserve_for_job(changed->first, bytes, 0, now_ns)) changed->second.cache_bytes = bytes;
+            std::set<std::string> expected;
+            for (const char* where : {"a", "b", "gone"}) {
+                if (random() % 3 == 0) expected.insert(where);
+            }
+            const std::vector<std::string> sent(expected.rbegin(), expected.rend());
+            if (cluster.reserve_for_job(changed->first, bytes, 0, now_ns, sent)) {
+                changed->second.cache_bytes = bytes;
+                changed->second.expected = expected;
+            }
         } else if (random() % 3 == 0) {
             changed->second.reads = !changed->second.reads;
         } else if (random() % 2 == 0) {
@@ -230,13 +239,20 @@ TEST_F(PlacedJobs, ReservationsAndWarmingFollowEveryChangeOfManyJobs) {
         for (const std::string dataset : {"images", "texts"}) {
             std::uint64_t reserved = 0;
             std::uint64_t waited_for = 0;
+            std::set<std::uint32_t> expected;
             for (const auto& [name, job] : jobs) {
                 if (job.dataset != dataset) continue;
                 reserved = std::max(reserved, job.cache_bytes);
-                if (job.placed.empty() && !job.reads) waited_for = std::max(waited_for, job.cache_bytes);
+                if (!job.placed.empty() || job.reads) continue;
+                waited_for = std::max(waited_for, job.cache_bytes);
+                for (const std::string& where : job.expected) {
+                    if (job.cache_bytes > 0 && where != "gone") expected.insert(*cluster.planned_index(where));
+                }
             }
             const auto planned = std::ranges::find(cluster.planned_state().datasets, dataset, &ClusterDataset::name);
             ASSERT_EQ(planned->quota_floor_bytes, reserved) << dataset << " in step " << step;
+            ASSERT_EQ(planned->expected_on, std::vector(expected.begin(), expected.end()))
+                << dataset << " in step " << step;
             std::vector<std::string> warmed = warm("a");
             for (const std::string& name : warm("b")) warmed.push_back(name);
             const std::uint64_t cached = dataset == "images" ? 10 * kGB : 0;
@@ -252,6 +268,58 @@ TEST_F(PlacedJobs, ReservationsAndWarmingFollowEveryChangeOfManyJobs) {
     }
 }
 
+TEST_F(PlacedJobs, ReservedDatasetIsWarmedFirstWhereTheJobIsExpected) {
+    report();
+    ASSERT_TRUE(add("slurm-1", "images", 0));
+    for (const std::string where : {"b", "a"}) {
+        ASSERT_TRUE(cluster.reserve_for_job("slurm-1", 30 * kGB, 0, now_ns, {where, "unknown", where}));
+        report();
+        EXPECT_GE(quota("images", where), 30 * kGB);
+        EXPECT_EQ(warm(where), std::vector<std::string>{"images"});
+        EXPECT_EQ(warm(where == "a" ? "b" : "a"), std::vector<std::string>{});
+    }
+    ASSERT_TRUE(cluster.place_job("slurm-1", "b", 1));
+    report();
+    EXPECT_EQ(cluster.planned_state().datasets[0].expected_on, std::vector<std::uint32_t>{}) << "the job runs";
+    ASSERT_TRUE(cluster.place_job("slurm-1", "b", std::nullopt));
+    report();
+    EXPECT_EQ(cluster.planned_state().datasets[0].expected_on, std::vector<std::uint32_t>{0});
+}
+
+TEST_F(PlacedJobs, OtherNodesWarmWhatFindsNoRoomWhereTheJobIsExpected) {
+    report();
+    ASSERT_TRUE(add("slurm-1", "images", 0));
+    ASSERT_TRUE(cluster.reserve_for_job("slurm-1", 70 * kGB, 0, now_ns, {"a"}));
+    report();
+    report(40 * kGB);
+    EXPECT_EQ(quota("images", "a"), 50 * kGB);
+    EXPECT_GE(quota("images", "b"), 20 * kGB - 1);
+    EXPECT_EQ(warm("a"), std::vector<std::string>{"images"});
+    EXPECT_EQ(warm("b"), std::vector<std::string>{}) << "its turn comes once node a is full";
+    report(49 * kGB, {"images"});
+    EXPECT_EQ(warm("b"), std::vector<std::string>{"images"});
+}
+
+TEST_F(PlacedJobs, ExpectedNodesOfAReservedJobChangeWithoutItsDataset) {
+    report();
+    ASSERT_TRUE(add("slurm-1", "images", 0));
+    ASSERT_TRUE(cluster.reserve_for_job("slurm-1", kGB, 0, now_ns, {"b", "a"}));
+    EXPECT_EQ(cluster.registered("slurm-1")->expected_on, (std::vector<std::string>{"a", "b"}));
+    int saves = 0;
+    cluster.set_save([&](const ClusterRecord&) -> Result<void> {
+        ++saves;
+        return {};
+    });
+    ASSERT_TRUE(cluster.reserve_for_job("slurm-1", kGB, 0, now_ns, {"a", "b"}));
+    EXPECT_EQ(saves, 0) << "nothing changes";
+    now_ns += std::int64_t{3600} * 1'000'000'000;
+    ASSERT_TRUE(cluster.reserve_for_job("slurm-1", kGB, 0, now_ns, {"a"})) << "no node has the dataset now";
+    EXPECT_EQ(saves, 1);
+    EXPECT_EQ(cluster.registered("slurm-1")->expected_on, std::vector<std::string>{"a"});
+    EXPECT_EQ(cluster.reserve_for_job("slurm-1", 2 * kGB, 0, now_ns, {"b"}).error().code, ErrorCode::unavailable);
+    EXPECT_EQ(cluster.registered("slurm-1")->expected_on, std::vector<std::string>{"a"}) << "it keeps what it had";
+}
+
 TEST_F(PlacedJobs, PlacementSurvivesARestart) {
     ClusterRecord record;
     cluster.set_save([&](const ClusterRecord& change) -> Result<void> {
@@ -260,12 +328,14 @@ TEST_F(PlacedJobs, PlacementSurvivesARestart) {
     });
     report();
     ASSERT_TRUE(add("slurm-1", "images", kGB));
+    ASSERT_TRUE(cluster.reserve_for_job("slurm-1", kGB, 0, now_ns, {"b"}));
     ASSERT_TRUE(cluster.place_job("slurm-1", "a", 3));
     Cluster restarted({.remote_bytes_per_second = 1e9});
     ASSERT_TRUE(restarted.restore(record, now_ns));
     ASSERT_NE(restarted.registered("slurm-1"), nullptr);
     EXPECT_EQ(restarted.registered("slurm-1")->runs_on.at("a"), 3u);
     EXPECT_EQ(restarted.registered("slurm-1")->cache_bytes, kGB);
+    EXPECT_EQ(restarted.registered("slurm-1")->expected_on, std::vector<std::string>{"b"});
     EXPECT_EQ(restarted.place_job("slurm-2", "a", 1).error().code, ErrorCode::not_found);
 }
 
