@@ -68,6 +68,30 @@ Result<void> check_binding(const HttpRequest& request, const NodeReport& report)
     return {};
 }
 
+// Reads the nodes where a job is expected. Returns them sorted, each once.
+std::vector<std::string> read_expected_nodes(JsonReader& reader) {
+    constexpr std::string_view kKey = "nodes";
+    constexpr std::size_t kNameBytesMax = 255;
+    std::vector<std::string> nodes;
+    if (!reader.has(kKey)) return nodes;
+    const json::array& names = reader.array(kKey);
+    if (names.size() > kExpectedNodesMax) {
+        reader.reject(kKey, "must have at most " + std::to_string(kExpectedNodesMax) + " names");
+        return nodes;
+    }
+    nodes.reserve(names.size());
+    for (const json::value& name : names) {
+        if (!name.is_string() || name.get_string().empty() || name.get_string().size() > kNameBytesMax) {
+            reader.reject(kKey, "must be names of 1 to " + std::to_string(kNameBytesMax) + " bytes");
+            return nodes;
+        }
+        nodes.emplace_back(name.get_string());
+    }
+    std::ranges::sort(nodes);
+    nodes.erase(std::ranges::unique(nodes).begin(), nodes.end());
+    return nodes;
+}
+
 RegistrationOwner owner_of(const HttpRequest& request) {
     if (request.peer) return {.uid = request.peer->uid, .token = {}};
     return {.uid = {}, .token = request.authenticated_as};
@@ -549,19 +573,28 @@ std::optional<HttpResponse> AllocatorApi::put_reservation(const Asked& asked) {
     JsonReader reader(*object, "");
     const std::uint64_t cache_bytes = reader.unsigned_integer("cache_bytes");
     const double floor = reader.number("bandwidth_floor_bytes_per_second");
+    const std::vector<std::string> nodes = read_expected_nodes(reader);
     if (auto finished = reader.finish(); !finished) return http_error(finished.error());
+    bool is_reserved = false;
     if (const JobRegistration* const before = cluster_.registered(asked.name)) {
         change_.setting = "job/" + asked.name;
+        is_reserved = before->cache_bytes == cache_bytes && before->bandwidth_floor_bytes_per_second == floor;
         // A caller may repeat its request often: without a change there is no event, and no new plan.
-        if (before->cache_bytes == cache_bytes && before->bandwidth_floor_bytes_per_second == floor)
-            return done_response({});
+        if (is_reserved && before->expected_on == nodes) return done_response({});
         change_.undo = [this, spec = *before] {
-            static_cast<void>(cluster_.reserve_for_job(spec.name, spec.cache_bytes,
-                                                       spec.bandwidth_floor_bytes_per_second, clock_.now_ns()));
+            static_cast<void>(cluster_.reserve_for_job(
+                spec.name, spec.cache_bytes, spec.bandwidth_floor_bytes_per_second, clock_.now_ns(), spec.expected_on));
         };
     }
-    return answer_change(cluster_.reserve_for_job(asked.name, cache_bytes, floor, clock_.now_ns()),
-                         EventKind::job_registered, asked.name,
+    const auto reserved = cluster_.reserve_for_job(asked.name, cache_bytes, floor, clock_.now_ns(), nodes);
+    if (is_reserved && reserved) {
+        // Not planned at once, and no event: many waiting jobs may be expected elsewhere at the same time.
+        watch_.add_reason("job " + asked.name + " is expected on other nodes");
+        plan_is_due_ = true;
+        if (!cluster_.nodes().empty()) static_cast<void>(replan(false));
+        return done_response({});
+    }
+    return answer_change(reserved, EventKind::job_registered, asked.name,
                          "job " + asked.name + " reserves " + format_bytes(cache_bytes) + " of cache and " +
                              format_bytes_per_second(floor));
 }

@@ -41,6 +41,11 @@ json::object json_of(const JobRegistration& spec) {
         for (const auto& [node, gpus] : spec.runs_on) nodes[node] = gpus;
         object["runs_on"] = std::move(nodes);
     }
+    if (!spec.expected_on.empty()) {
+        json::array nodes;
+        for (const std::string& node : spec.expected_on) nodes.emplace_back(node);
+        object["expected_on"] = std::move(nodes);
+    }
     return object;
 }
 
@@ -147,10 +152,16 @@ Result<JobRegistration> registration_of(json::object object) {
         for (const auto& [node, gpus] : found->as_object()) runs_on[node] = gpus.to_number<std::uint32_t>();
         object.erase("runs_on");
     }
+    std::vector<std::string> expected_on;
+    if (const json::value* found = object.if_contains("expected_on")) {
+        for (const json::value& node : found->as_array()) expected_on.emplace_back(node.as_string());
+        object.erase("expected_on");
+    }
     auto spec = read_job_registration(object, "");
     if (spec) spec->owner = std::move(owner);
     if (spec) spec->by_scheduler = by_scheduler;
     if (spec) spec->runs_on = std::move(runs_on);
+    if (spec) spec->expected_on = std::move(expected_on);
     return spec;
 }
 

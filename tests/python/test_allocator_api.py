@@ -118,6 +118,9 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
     ask("POST", "/v1/jobs", {"name": "slurm-8", "dataset": "texts", "cache_bytes": 10**15}, 404)
     ask("POST", "/v1/jobs", {"name": "slurm-8", "cache_bytes": 10**9}, 400)
     ask("PUT", "/v1/jobs/slurm-7/reservation", {"cache_bytes": 2 * 10**9, "bandwidth_floor_bytes_per_second": 1e6})
+    expected = {"cache_bytes": 2 * 10**9, "bandwidth_floor_bytes_per_second": 1e6, "nodes": ["b", "elsewhere"]}
+    ask("PUT", "/v1/jobs/slurm-7/reservation", expected)
+    ask("PUT", "/v1/jobs/slurm-7/reservation", expected | {"nodes": [""]}, 400)
     ask("PUT", "/v1/jobs/slurm-7/reservation", {"cache_bytes": 1, "bandwidth_floor_bytes_per_second": -1.0}, 400)
     ask("PUT", "/v1/jobs/slurm-7/reservation", {"cache_bytes": 1, "bandwidth_floor_bytes_per_second": 1e18}, 507)
     ask("PUT", "/v1/jobs/slurm-9/reservation", {"cache_bytes": 1, "bandwidth_floor_bytes_per_second": 0.0}, 404)

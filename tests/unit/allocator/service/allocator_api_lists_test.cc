@@ -77,6 +77,34 @@ TEST_F(AllocatorLists, RunningJobShowsWhatItReservesAndRepeatedReservationChange
     EXPECT_GT(events_after(0).size(), events);
 }
 
+TEST_F(AllocatorLists, ReservationNamesTheNodesWhereTheJobIsExpected) {
+    NodeReport node = report_of("a");
+    node.jobs.clear();
+    ASSERT_EQ(report(node).status, 200u);
+    ASSERT_EQ(ask("POST", {"v1", "jobs"}, R"({"name":"waits","dataset":"images"})").status, 200u);
+    const auto expect_on = [&](const std::string& nodes) {
+        return ask("PUT", {"v1", "jobs", "waits", "reservation"},
+                   R"({"cache_bytes":1000,"bandwidth_floor_bytes_per_second":0,"nodes":)" + nodes + "}");
+    };
+    const auto expected_on = [&] { return cluster.registered("waits")->expected_on; };
+    ASSERT_EQ(expect_on(R"(["b","a","b"])").status, 200u);
+    EXPECT_EQ(expected_on(), (std::vector<std::string>{"a", "b"}));
+    const std::size_t events = events_after(0).size();
+    ASSERT_EQ(expect_on(R"(["a"])").status, 200u);
+    EXPECT_EQ(expected_on(), std::vector<std::string>{"a"});
+    EXPECT_EQ(events_after(0).size(), events) << "many jobs may be expected elsewhere at the same time";
+    std::string many = R"("n")";
+    for (std::size_t i = 0; i < kExpectedNodesMax; ++i) many += R"(,"n")";
+    const std::string long_name = R"([")" + std::string(256, 'n') + R"("])";
+    const std::vector<std::string> wrong_nodes{"{}", "[1]", R"([""])", long_name, "[" + many + "]"};
+    for (const std::string& wrong : wrong_nodes) {
+        EXPECT_EQ(expect_on(wrong).status, 400u) << wrong;
+    }
+    EXPECT_EQ(expected_on(), std::vector<std::string>{"a"});
+    ASSERT_EQ(expect_on("[]").status, 200u);
+    EXPECT_TRUE(expected_on().empty());
+}
+
 TEST_F(AllocatorLists, DatasetShowsQuotaCachedAndEffectiveBytes) {
     NodeReport node = report_of("a");
     node.datasets[0].cached_disk_bytes = 60'000'000'000;

@@ -55,6 +55,7 @@ protected:
         record.jobs["language"]->cache_bytes = 5;
         record.jobs["language"]->by_scheduler = true;
         record.jobs["language"]->runs_on = {{"a", 2}, {"b", 0}};
+        record.jobs["language"]->expected_on = {"a", "c"};
         record.pins["images"] = 12345;
         record.remote = RemoteRecord{5e8, 1e9};
         record.nodes["a"] = NodeReport{.node = "a", .instance = 7, .datasets = {{.name = "images", .size_bytes = 9}}};
