@@ -106,6 +106,7 @@ TEST_F(StateStoreTest, SavedRecordIsFound) {
     EXPECT_EQ(found.jobs.at("language")->dataset, "images");
     EXPECT_EQ(found.jobs.at("language")->cache_bytes, 5u);
     EXPECT_EQ(found.jobs.at("language")->runs_on, (std::map<std::string, std::uint32_t>{{"a", 2}, {"b", 0}}));
+    EXPECT_EQ(found.jobs.at("language")->expected_on, (std::vector<std::string>{"a", "c"}));
     EXPECT_EQ(found.jobs.at("vision")->ideal_bytes_per_second, 1.5e8);
     EXPECT_EQ(found.jobs.at("vision")->bandwidth_cap_bytes_per_second, kUnlimited);
     EXPECT_EQ(found.jobs.at("language")->bandwidth_cap_bytes_per_second, 7e7);
