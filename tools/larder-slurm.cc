@@ -55,6 +55,10 @@ constexpr std::int64_t kPoll_ns = kSecond_ns / 2;
 constexpr std::int64_t kPollMax_ns = 10 * kSecond_ns;
 constexpr std::int64_t kPollPart = 20;  // a stage-in waits this many times as long as the answer took
 constexpr std::int64_t kRetry_ns = 2 * kSecond_ns;
+// While a job is warmed, Slurm is asked so often where it expects to start the job.
+constexpr std::int64_t kExpected_ns = 10 * kSecond_ns;
+constexpr std::int64_t kExpectedMax_ns = 120 * kSecond_ns;
+constexpr std::chrono::seconds kSlurmLimit(60);  // of one command of Slurm
 
 struct Config {
     slurm::FollowOptions allocator;
@@ -213,17 +217,71 @@ Result<void> begin(const Config& config, const std::string& job, std::uint32_t u
     return retry([&] { return jobs.begin(job, user, *request); }, kBeginLimit_ns);
 }
 
+// The nodes where Slurm expects to start a job.
+class ExpectedNodes {
+public:
+    explicit ExpectedNodes(std::string job) : job_(std::move(job)) {}
+
+    // Asks Slurm, if the last answer is older than `age_ns`. With many jobs squeue takes longer, and more stage-ins
+    // ask. Without an answer the nodes stay as they were.
+    const std::vector<std::string>& get(std::int64_t age_ns) {
+        const std::int64_t now_ns = clock_.now_ns();
+        const std::int64_t rest_ns = std::clamp(kPollPart * took_ns_, age_ns, kExpectedMax_ns);
+        if (asked_ns_ && now_ns - *asked_ns_ < rest_ns) return nodes_;
+        asked_ns_ = now_ns;
+        if (auto nodes = ask()) nodes_ = *std::move(nodes);
+        took_ns_ = clock_.now_ns() - now_ns;
+        return nodes_;
+    }
+
+private:
+    static std::optional<std::string> output_of(const std::vector<std::string>& command) {
+        auto ran = larder::cli::run_program_for_all(command, {}, kSlurmLimit);
+        if (!ran || ran->status != 0) return std::nullopt;
+        return std::move(ran->output);
+    }
+    std::optional<std::vector<std::string>> ask() const {
+        const auto squeue = output_of({"squeue", "--noheader", "--jobs", job_, "--format", "%A %Y"});
+        if (!squeue) return std::nullopt;
+        const std::string list = slurm::scheduled_nodes(*squeue, job_);
+        if (list.empty()) return std::vector<std::string>{};
+        const auto names = output_of({"scontrol", "show", "hostnames", list});
+        if (!names) return std::nullopt;
+        std::istringstream words(*names);
+        std::vector<std::string> nodes;
+        for (std::string name; words >> name;) nodes.push_back(std::move(name));
+        return nodes;
+    }
+
+    std::string job_;
+    larder::SteadyClock clock_;
+    std::optional<std::int64_t> asked_ns_;
+    std::int64_t took_ns_ = 0;
+    std::vector<std::string> nodes_;
+};
+
 Result<void> stage_in(const Config& config, const std::string& job, const std::string& script) {
     const auto request = request_of(script);
     if (!request) return std::unexpected(request.error());
     slurm::FollowedJobs jobs(config.allocator);
-    if (auto reserved = retry([&] { return jobs.reserve(job, *request); }); !reserved) return reserved;
+    ExpectedNodes expected(job);
+    std::vector<std::string> sent;
+    const auto reserve = [&](std::int64_t age_ns) -> Result<void> {
+        const std::vector<std::string> nodes =
+            request->cache_bytes > 0 ? expected.get(age_ns) : std::vector<std::string>{};
+        auto reserved = jobs.reserve(job, *request, nodes);
+        if (reserved) sent = nodes;
+        return reserved;
+    };
+    if (auto reserved = retry([&] { return reserve(0); }); !reserved) return reserved;
     const larder::SteadyClock clock;
     while (true) {
         const std::int64_t asked_ns = clock.now_ns();
         const auto staged = jobs.is_staged(job);
         if (!staged && !may_pass(staged.error())) return std::unexpected(staged.error());
         if (staged.value_or(false)) return {};
+        // The job has its reservation already. If it is gone, the next look says so.
+        if (request->cache_bytes > 0 && expected.get(kExpected_ns) != sent) static_cast<void>(reserve(kExpected_ns));
         // With many jobs an answer takes longer, and more stage-ins ask.
         larder::sleep_ns(std::clamp(kPollPart * (clock.now_ns() - asked_ns), kPoll_ns, kPollMax_ns));
     }
@@ -347,7 +405,7 @@ int place_jobs(const Config& config) {
     // Slurm's commands print seconds since 1970.
     ::setenv("SLURM_TIME_FORMAT", "%s", 1);
     options.run_program = [](const auto& arguments, const auto& input) -> Result<slurm::ProgramEnd> {
-        auto ran = larder::cli::run_program_for_all(arguments, input, std::chrono::seconds(60));
+        auto ran = larder::cli::run_program_for_all(arguments, input, kSlurmLimit);
         if (!ran) return std::unexpected(ran.error());
         return slurm::ProgramEnd{ran->status, std::move(ran->output), std::move(ran->errors)};
     };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <ranges>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -97,6 +98,16 @@ std::set<std::string> unended_jobs(std::string_view squeue) {
     return jobs;
 }
 
+std::string scheduled_nodes(std::string_view squeue, std::string_view job) {
+    std::istringstream lines{std::string(squeue)};
+    std::string number;
+    std::string nodes;
+    while (lines >> number >> nodes) {
+        if (number == job) return nodes.starts_with('(') ? "" : nodes;  // "(null)"
+    }
+    return "";
+}
+
 // An answer's object, which its fields point into.
 struct FollowedJobs::Answer {
     json::object object;
@@ -172,12 +183,19 @@ Result<void> FollowedJobs::begin(const std::string& job, std::uint32_t user, con
     return fail(ErrorCode::unavailable, registered.error().message);
 }
 
-Result<void> FollowedJobs::reserve(const std::string& job, const JobRequest& request) {
+Result<void> FollowedJobs::reserve(const std::string& job, const JobRequest& request,
+                                   const std::vector<std::string>& expected_on) {
     if (request.cache_bytes == 0 && request.bandwidth_bytes_per_second == 0) return {};
-    const auto reserved =
-        ask("PUT", job_target(job, "/reservation"),
-            json_text(json::object{{"cache_bytes", request.cache_bytes},
-                                   {"bandwidth_floor_bytes_per_second", request.bandwidth_bytes_per_second}}));
+    json::object body{{"cache_bytes", request.cache_bytes},
+                      {"bandwidth_floor_bytes_per_second", request.bandwidth_bytes_per_second}};
+    if (!expected_on.empty()) {
+        json::array nodes;
+        for (const std::string& node : expected_on | std::views::take(allocator::kExpectedNodesMax)) {
+            nodes.emplace_back(node);
+        }
+        body["nodes"] = std::move(nodes);
+    }
+    const auto reserved = ask("PUT", job_target(job, "/reservation"), json_text(body));
     if (!reserved) return std::unexpected(reserved.error());
     return {};
 }

@@ -33,6 +33,10 @@ std::optional<std::uint64_t> count_gpus(std::string_view list);
 // Returns the numbers of the jobs that have not ended. `squeue` is what `squeue --states=all --format "%A %T"` prints.
 std::set<std::string> unended_jobs(std::string_view squeue);
 
+// Returns the list of nodes, as Slurm writes it, where backfill expects to start the job; empty: nowhere yet. `squeue`
+// is what `squeue --noheader --format "%A %Y"` prints. Slurm also prints the other tasks of the job's array.
+std::string scheduled_nodes(std::string_view squeue, std::string_view job);
+
 class FollowedJobs {
 public:
     explicit FollowedJobs(FollowOptions options);
@@ -42,8 +46,10 @@ public:
     // Registers the job for its user, without a reservation. Replaces what an earlier run of the job left.
     // unavailable: no node has the dataset now, or no allocator answers.
     Result<void> begin(const std::string& job, std::uint32_t user, const JobRequest& request);
-    // One attempt at reserving what the job asks. no_space: other jobs hold it, ask again later.
-    Result<void> reserve(const std::string& job, const JobRequest& request);
+    // One attempt at reserving what the job asks. no_space: other jobs hold it, ask again later. The cache goes first
+    // to the nodes where the job is expected. Call it again to change these.
+    Result<void> reserve(const std::string& job, const JobRequest& request,
+                         const std::vector<std::string>& expected_on = {});
     // True once the reserved cache is filled. Error: not_found if the job is no longer registered.
     Result<bool> is_staged(const std::string& job);
     // Succeeds also if the job is not registered.

@@ -76,5 +76,13 @@ TEST(LicenceCount, BandwidthIsRoundedUpToWholeLicences) {
     EXPECT_EQ(licence_count({.bandwidth_bytes_per_second = 1e17}), 4'294'967'295u) << "Slurm counts 32 bits";
 }
 
+TEST(ScheduledNodes, NodesOfTheJobItselfAreFound) {
+    EXPECT_EQ(scheduled_nodes("7 n[1-2,5]\n", "7"), "n[1-2,5]");
+    EXPECT_EQ(scheduled_nodes("8 n1\n7 n2\n", "7"), "n2") << "another task of its array comes first";
+    EXPECT_EQ(scheduled_nodes("7 (null)\n", "7"), "") << "backfill has not looked yet, or nodes are idle";
+    EXPECT_EQ(scheduled_nodes("7\n", "7"), "");
+    EXPECT_EQ(scheduled_nodes("", "7"), "");
+}
+
 }  // namespace
 }  // namespace larder::scheduler::slurm
