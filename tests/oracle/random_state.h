@@ -67,6 +67,9 @@ public:
                     dataset.quota_floor_bytes =
                         std::min(dataset.quota_cap_bytes, total_cache_bytes(state) / datasets / 2);
             }
+            if (dataset.quota_floor_bytes > 0) {
+                for (std::uint32_t n = i % 2; n < nodes; n += 3) dataset.expected_on.push_back(n);
+            }
             state.datasets.push_back(dataset);
         }
         for (std::uint32_t j = 0; j < jobs; ++j) state.jobs.push_back(make_job(state, j, jobs));

@@ -265,19 +265,19 @@ def test_cancelled_job_ends_its_warming(cluster: Cluster) -> None:
         cluster.until(lambda: cluster.rows("nodes")[NODE]["lease_applied"] > number)
         job = cluster.submitted("dataset=slow cache=128MiB")
         cluster.until(lambda: cluster.datasets()["slow"]["cached_bytes"] > 0)
-        cluster.until(lambda: busy(cluster, "slow"))
+        cluster.until(lambda: busy(cluster.daemon, "slow"))
         assert stage_ins(job)
         cluster.run("scancel", job)
         cluster.ends(job, "CANCELLED")
-        cluster.until(lambda: not busy(cluster, "slow"))
+        cluster.until(lambda: not busy(cluster.daemon, "slow"))
         assert cluster.datasets()["slow"]["cached_bytes"] < cluster.datasets()["slow"]["size_bytes"]
     finally:
         assert cluster.allocator.ask("DELETE", "/v1/remote").status == 200
 
 
-def busy(cluster: Cluster, dataset: str) -> bool:
+def busy(daemon: Daemon, dataset: str) -> bool:
     """True while a task of the node works on the dataset."""
-    ran = cluster.daemon.try_command("dataset", "index", dataset)
+    ran = daemon.try_command("dataset", "index", dataset)
     return ran.returncode != 0 and "task" in ran.stderr
 
 
@@ -428,14 +428,25 @@ def test_tasks_of_an_array_are_jobs_of_their_own(cluster: Cluster) -> None:
     cluster.until(lambda: not any(row.get("registered") for row in cluster.jobs().values()))
 
 
-def test_job_on_two_nodes_counts_on_both_and_has_its_paths_on_both(cluster: Cluster) -> None:
+@contextlib.contextmanager
+def second_node(cluster: Cluster, name: str) -> Iterator[Daemon]:
+    """A daemon on node n2, which shares no cache with the other one."""
     second = Daemon(
-        cluster.programs, cluster.directory / "node2", "--socket-mode", "0666",
+        cluster.programs, cluster.directory / name, "--socket-mode", "0666",
         "--allocator.endpoint", str(cluster.allocator.socket), "--allocator.node", "n2", "--allocator.gpus", "2",
     )  # fmt: skip
     second.start()
     try:
         cluster.until(lambda: "n2" in cluster.rows("nodes"))
+        yield second
+    finally:
+        second.end()
+        cluster.until(lambda: not cluster.rows("nodes")["n2"]["alive"])
+        cluster.until(lambda: cluster.allocator.ask("DELETE", "/v1/nodes/n2").status == 200)
+
+
+def test_job_on_two_nodes_counts_on_both_and_has_its_paths_on_both(cluster: Cluster) -> None:
+    with second_node(cluster, "node2"):
         go = cluster.directory / "jobs" / "go-two"
         command = f"srun env | grep ^LARDER_ | sort; until [ -e {go} ]; do sleep 0.05; done"
         job = cluster.submitted(
@@ -449,10 +460,56 @@ def test_job_on_two_nodes_counts_on_both_and_has_its_paths_on_both(cluster: Clus
         cluster.ends(job)
         lines = ["LARDER_DATASET=images", f"LARDER_JOB=slurm-{job}", f"LARDER_SOCKET={cluster.daemon.socket}"]
         assert cluster.output(job).splitlines() == sorted(lines * 2)
-    finally:
-        second.end()
-        cluster.until(lambda: not cluster.rows("nodes")["n2"]["alive"])
-        cluster.until(lambda: cluster.allocator.ask("DELETE", "/v1/nodes/n2").status == 200)
+
+
+def cached(cluster: Cluster, dataset: str) -> dict[str, int]:
+    """The dataset's cached bytes by node."""
+    return {node["name"]: sum(node["cached"].values()) for node in cluster.datasets()[dataset]["nodes"]}
+
+
+def test_dataset_is_warmed_on_the_node_where_slurm_expects_the_job(cluster: Cluster) -> None:
+    """Backfill looks only once the job waits, so its dataset may have been warmed on both nodes for some seconds."""
+    size = 64 << 20  # more than the burst of a rate limit
+    (cluster.directory / "expected").mkdir()
+    for number in range(64):
+        (cluster.directory / "expected" / f"{number}.bin").write_bytes(os.urandom(size // 64))
+    others = ",".join(f"n{number}" for number in range(3, 9))
+    go = cluster.directory / "jobs" / "go-expected"
+    with second_node(cluster, "node2-expected") as second, contextlib.ExitStack() as ended:
+        daemons = {NODE: cluster.daemon, "n2": second}
+        for daemon in daemons.values():
+            daemon.command("dataset", "add", "expected", cluster.directory / "expected", "--format", "raw", "--mode", "0444")
+        ended.callback(lambda: cluster.daemon.command("dataset", "rm", "expected"))
+        cluster.until(lambda: "expected" in cluster.datasets() and set(cached(cluster, "expected")) == set(daemons))
+        holders = {}
+        for node, minutes in ((NODE, 60), ("n2", 10)):
+            holders[node] = cluster.run(
+                "sbatch", "--parsable", "--exclusive", f"--nodelist={node}", f"--time={minutes}", "--wrap", "sleep 1000"
+            ).stdout.strip()
+            ended.callback(lambda job=holders[node]: cluster.run("scancel", job))
+        cluster.until(lambda: all(cluster.state(job) == "RUNNING" for job in holders.values()))
+        assert cluster.allocator.ask("PUT", "/v1/remote", {"bytes_per_second": 1e5}).status == 200
+        ended.callback(lambda: cluster.allocator.ask("DELETE", "/v1/remote"))
+        cluster.until(lambda: all("lease" in cluster.rows("nodes")[node] for node in daemons))
+        leases = {node: cluster.rows("nodes")[node]["lease"]["number"] for node in daemons}
+        cluster.until(lambda: all(cluster.rows("nodes")[node]["lease_applied"] > leases[node] for node in daemons))
+        job = cluster.submitted(
+            "dataset=expected cache=64MiB", f"until [ -e {go} ]; do sleep 0.05; done",
+            "--nodelist=", f"--exclude={others}", "--nodes=1", "--exclusive", "--time=5",
+        )  # fmt: skip
+        ended.callback(lambda: cluster.run("scancel", job))
+        cluster.until(lambda: cluster.run("squeue", "-h", "-j", job, "-o", "%Y").stdout.strip() == "n2")
+        cluster.until(lambda: busy(second, "expected") and not busy(cluster.daemon, "expected"))
+        before = cached(cluster, "expected")[NODE]
+        assert before < size
+        assert cluster.allocator.ask("DELETE", "/v1/remote").status == 200
+        cluster.until(lambda: cluster.jobs()[f"slurm-{job}"]["staged"])
+        after = cached(cluster, "expected")
+        assert after[NODE] == before and sum(after.values()) >= size, after
+        cluster.run("scancel", holders["n2"])
+        cluster.until(lambda: runs_on(cluster, job) == ["n2"])
+        go.touch()
+        cluster.ends(job)
 
 
 def as_user(cluster: Cluster, user: str, method: str, target: str, body: object = None) -> int:

@@ -215,6 +215,8 @@ TEST(PlanProperties, PlanIsIndependentOfListOrder) {
             ClusterDataset& dataset = shuffled.datasets[dataset_at[i]] = state.datasets[i];
             dataset.cached = with_new_indices(dataset.cached, node_at);
             dataset.quotas = with_new_indices(dataset.quotas, node_at);
+            for (std::uint32_t& node : dataset.expected_on) node = node_at[node];
+            std::ranges::sort(dataset.expected_on);
         }
         for (std::uint32_t j = 0; j < job_at.size(); ++j) {
             ClusterJob& job = shuffled.jobs[job_at[j]] = state.jobs[j];
