@@ -96,7 +96,7 @@ class MapDataset(torch.utils.data.Dataset[Any], Closing):
         if self._core is None or self._core_pid != os.getpid():
             self._core = larder.Dataset(
                 self._connection["dataset"],
-                job=self._connection["job"],
+                job=self._connection["job"] or None,
                 memory_budget=self._connection["memory_budget_bytes"] or None,
                 reconnect_timeout_s=self._connection["reconnect_timeout_s"],
                 socket=self._connection["socket"] or None,
