@@ -166,8 +166,8 @@ public:
         std::int64_t excused_ns = 0;          // the sum of all pauses up to then
         bool is_restored = false;             // not heard since the allocator's restart; heard_ns is the restart's time
         std::uint64_t previous_instance = 0;  // the daemon before the last restart; 0: no restart seen
-        // Those of `last`, in the same order. Each is in jobs_ as long as its last_counters have this node, thus until
-        // the node reports other jobs or is forgotten.
+        // The jobs of `last`, in the same order. Each is in jobs_ as long as its last_counters have this node, thus
+        // until the node reports other jobs or is forgotten.
         std::vector<KnownJob*> jobs;
     };
     const std::map<std::string, KnownNode>& nodes() const { return nodes_; }

@@ -35,7 +35,7 @@ struct RankReport {
     bool knows_waits_at_report = false;  // else at any time
 };
 
-// What is counted of a rank.
+// The times of a rank that are counted.
 class RankTime {
 public:
     std::int64_t busy_ns() const { return busy_ns_; }

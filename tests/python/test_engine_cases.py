@@ -86,27 +86,30 @@ def test_preempted_job_starts_again(engine: Runs) -> None:
     assert (shown["attempt"], shown["preemptions"]) == (2, 1)
 
 
-def test_job_goes_on_while_the_allocator_restarts(engine: Runs) -> None:
+@pytest.mark.parametrize("restarts", [1, 3])
+def test_job_goes_on_while_the_allocator_restarts(engine: Runs, restarts: int) -> None:
     runs = engine.start()
-    job = runs.submit(script="touch runs; while [ ! -e end ]; do sleep 0.01; done; echo done")
+    job = runs.submit(script=f"{UNTIL_END}; echo done")
     runs.wait_for("runs")
-    runs.wait(job, "running")
-    runs.restart_allocator()
+    for _ in range(restarts):
+        runs.restart_allocator()
     (runs.directory / "end").touch()
     assert runs.wait(job, "succeeded")["attempt"] == 1
     assert runs.output(job) == "done\n"
 
 
-def test_job_that_ends_while_the_allocator_is_away_has_succeeded(engine: Runs) -> None:
+@pytest.mark.parametrize(("code", "state"), [(0, "succeeded"), (9, "failed")])
+def test_end_while_the_allocator_is_away_is_told(engine: Runs, code: int, state: str) -> None:
     runs = engine.start()
-    job = runs.submit(script="touch runs; while [ ! -e end ]; do sleep 0.01; done; touch ended")
+    job = runs.submit(script=f"{UNTIL_END}; touch ended; exit {code}")
     runs.wait_for("runs")
     runs.wait(job, "running")
     runs.allocator.kill()
     (runs.directory / "end").touch()
     runs.wait_for("ended")
     runs.start(*runs.options)
-    assert runs.wait(job, "succeeded")["attempt"] == 1
+    shown = runs.wait(job, state)
+    assert (shown["attempt"], shown["exit_code"]) == (1, code)
 
 
 def test_jobs_that_wait_when_the_allocator_is_killed_start_once(engine: Runs) -> None:
@@ -399,32 +402,9 @@ def test_order_outlives_the_allocator(engine: Runs) -> None:
     assert (runs.directory / "order").read_text().split() == ["0", "1", "2"]
 
 
-def test_job_that_fails_while_the_allocator_is_away_has_failed(engine: Runs) -> None:
-    runs = engine.start()
-    job = runs.submit(script="touch runs; while [ ! -e end ]; do sleep 0.01; done; touch ended; exit 9")
-    runs.wait_for("runs")
-    runs.wait(job, "running")
-    runs.allocator.kill()
-    (runs.directory / "end").touch()
-    runs.wait_for("ended")
-    runs.start(*runs.options)
-    assert runs.wait(job, "failed")["exit_code"] == 9
-
-
-def test_job_goes_on_while_the_allocator_restarts_thrice(engine: Runs) -> None:
-    runs = engine.start()
-    job = runs.submit(script="touch runs; while [ ! -e end ]; do sleep 0.01; done; echo once")
-    runs.wait_for("runs")
-    for _ in range(3):
-        runs.restart_allocator()
-    (runs.directory / "end").touch()
-    assert runs.wait(job, "succeeded")["attempt"] == 1
-    assert runs.output(job) == "once\n"
-
-
 def test_job_goes_on_while_the_agent_restarts(engine: Runs) -> None:
     runs = engine.start()
-    job = runs.submit(script="touch runs; while [ ! -e end ]; do sleep 0.01; done; echo once")
+    job = runs.submit(script=f"{UNTIL_END}; echo once")
     runs.wait_for("runs")
     runs.wait(job, "running")
     runs.restart_agent()
@@ -435,7 +415,7 @@ def test_job_goes_on_while_the_agent_restarts(engine: Runs) -> None:
 
 def test_end_while_the_agent_is_away_is_told(engine: Runs) -> None:
     runs = engine.start()
-    job = runs.submit(script="touch runs; while [ ! -e end ]; do sleep 0.01; done; touch ended; exit 4")
+    job = runs.submit(script=f"{UNTIL_END}; touch ended; exit 4")
     runs.wait_for("runs")
     runs.wait(job, "running")
     runs.kill_agent()
