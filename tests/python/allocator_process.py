@@ -110,6 +110,13 @@ def reporting(allocator: Allocator, report: dict[str, object]) -> Iterator[None]
         thread.join()
 
 
+def read_from_remote_only(allocator: Allocator, dataset: str, bytes_per_second: float) -> None:
+    """Limits the remote, and gives the dataset no cache, so that data is the bottleneck."""
+    assert allocator.ask("PUT", "/v1/remote", {"bytes_per_second": bytes_per_second}).status == 200
+    while allocator.ask("PUT", f"/v1/datasets/{dataset}/pin", {"bytes": 0}).status == 404:
+        time.sleep(0.1)  # until the node has reported the dataset
+
+
 class HeldLeases:
     """The leases that a node has been answered, in their order, and the rates that they allow."""
 

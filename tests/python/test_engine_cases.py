@@ -131,18 +131,14 @@ def test_text_arrives_as_it_was_given(engine: Runs) -> None:
     assert runs.output(job) == 'a  b$HOME;c=d*\u00e9|e, "f" \\g $h\n'
 
 
-def test_job_has_no_input(engine: Runs) -> None:
+@pytest.mark.parametrize(("script", "output"), [
+    ("cat; echo end", "end\n"), ("echo first; echo second >&2; echo third", "first\nsecond\nthird\n"),
+], ids=["without input", "both streams in order"])  # fmt: skip
+def test_output_of_a_job_is_kept(engine: Runs, script: str, output: str) -> None:
     runs = engine.start()
-    job = runs.submit(script="cat; echo end")
+    job = runs.submit(script=script)
     runs.wait(job, "succeeded")
-    assert runs.output(job) == "end\n"
-
-
-def test_both_streams_are_kept_in_order(engine: Runs) -> None:
-    runs = engine.start()
-    job = runs.submit(script="echo first; echo second >&2; echo third")
-    runs.wait(job, "succeeded")
-    assert runs.output(job) == "first\nsecond\nthird\n"
+    assert runs.output(job) == output
 
 
 def test_large_output_is_kept(engine: Runs) -> None:

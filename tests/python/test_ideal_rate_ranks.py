@@ -10,7 +10,7 @@ from typing import Any
 
 import larder
 import pytest
-from allocator_process import Allocator
+from allocator_process import Allocator, read_from_remote_only
 
 RANKS = 4
 BATCH = 16
@@ -64,9 +64,7 @@ def test_measured_f_star_ignores_waits_for_other_ranks(
     try:
         daemon.command("dataset", "add", "files", tmp_path / "files", "--block", "sample")
         if remote is not None:
-            assert allocator.ask("PUT", "/v1/remote", {"bytes_per_second": remote}).status == 200
-            while allocator.ask("PUT", "/v1/datasets/files/pin", {"bytes": 0}).status == 404:
-                time.sleep(0.1)  # until the node has reported the dataset
+            read_from_remote_only(allocator, "files", remote)
         for rank in ranks:
             rank.start()
         while min(rank.computed_s for rank in ranks) < COMPUTED_S:

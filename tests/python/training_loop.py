@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 import larder.torch  # noqa: E402
 
-from allocator_process import Allocator  # noqa: E402
+from allocator_process import Allocator, read_from_remote_only  # noqa: E402
 
 BATCH = 64  # large, so that the time between batches is small compared with the pause for each
 SIZE = 64 << 10  # bytes of a sample
@@ -44,9 +44,7 @@ def expect_the_loops_own_rate(
     try:
         daemon.command("dataset", "add", "files", tmp_path / "files", "--block", "sample")
         if remote is not None:
-            assert allocator.ask("PUT", "/v1/remote", {"bytes_per_second": remote}).status == 200
-            while allocator.ask("PUT", "/v1/datasets/files/pin", {"bytes": 0}).status == 404:
-                time.sleep(0.1)  # until the node has reported the dataset
+            read_from_remote_only(allocator, "files", remote)
         dataset = larder.torch.IterableDataset(
             "files", job="train", socket=daemon.socket, batch_size=BATCH, memory_budget="16MiB", decode=len_of
         )
