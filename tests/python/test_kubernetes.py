@@ -365,6 +365,21 @@ def test_chart_runs_several_allocators(cluster: Cluster, larder_bin: pathlib.Pat
     assert user["valueFrom"]["secretKeyRef"] == {"name": "larder-etcd-user", "key": "username"}
 
 
+def test_commands_in_the_pods_find_their_sockets(cluster: Cluster) -> None:
+    for kind, program, options in (
+        ("statefulset/larder-allocator", "larder-allocator", {"LARDER_ALLOCATOR": "--state={directory}"}),
+        ("daemonset/larder-node", "larderd", {"LARDER_ADMIN_SOCKET": "--admin-socket={path}", "LARDER_SOCKET": "--socket={path}"}),
+    ):
+        template = cluster.get(*kind.split("/"), "larder")["spec"]["template"]
+        chosen = template["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"]
+        (container,) = (one for one in template["spec"]["containers"] if one["name"] == chosen)
+        assert container["command"] == [program]
+        values = {variable["name"]: variable.get("value") for variable in container["env"]}
+        for name, option in options.items():
+            socket = pathlib.Path(values[name])
+            assert option.format(directory=socket.parent, path=socket) in container["args"]
+
+
 def test_service_accounts_have_least_rights(cluster: Cluster) -> None:
     def may(component: str, *what: str) -> bool:
         account = f"--as=system:serviceaccount:larder:larder-{component}"
