@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "allocator/assign.h"
+#include "allocator/cache_split.h"
+#include "allocator/problem.h"
 #include "tests/unit/allocator/by_hand.h"
 
 namespace larder::test {
@@ -94,6 +96,17 @@ TEST(ExpectedNodes, ReadersOfTheGroupComeFirst) {
     state.nodes[2].disk_bytes = bytes(40);
     add_job(state, "reads", 0, 1, 2);
     expect_by_node(state, {0, 20, 40});
+}
+
+// Quotas that the search for busy disks and networks has made may lack a floor.
+TEST(ExpectedNodes, FloorThatQuotasLackIsPlacedWhereJobsAreExpected) {
+    ClusterState state = waiting_for_nodes({2}, true);
+    state.nodes[2].disk_bytes = bytes(40);
+    std::vector<std::vector<NodeCache>> quotas = {{{.node = 0, .disk_bytes = bytes(10)}}};
+    restore_floors(state, make_problem(state), quotas);
+    ASSERT_EQ(quotas[0].size(), 3);
+    EXPECT_EQ(quotas[0][0].bytes() + quotas[0][1].bytes(), bytes(20));
+    EXPECT_EQ(quotas[0][2].bytes(), bytes(40));
 }
 
 TEST(ExpectedNodes, OnlyBytesThatAreNotCachedYetChangeQuotasInForce) {
