@@ -7,6 +7,7 @@ hand, the tests use build/dev: `build/venv/bin/python -m pytest tests/python -k 
 
 import os
 import pathlib
+import re
 import shutil
 from collections.abc import Iterator
 
@@ -49,11 +50,12 @@ def removed_when_passed(request: pytest.FixtureRequest, tmp_path: pathlib.Path) 
         shutil.rmtree(tmp_path)
 
 
-# A file's tests run in one process. Each process gets two files at the start, and another one when only one is left.
-# The files that take longest come first, so that none of them runs alone at the end. Files that run well beside them
-# follow.
+# A file's tests run in one process; those of test_engine_cases.py in one for each engine. Each process gets two such
+# groups at the start, and another one when only one is left. The groups that take longest come first, so that none of
+# them runs alone at the end. Files that run well beside them follow.
 FIRST = (
     "test_end_to_end.py",
+    "test_engine_cases.py",
     "test_bench.py",
     "test_remotes.py",
     "test_kubernetes.py",
@@ -72,6 +74,18 @@ FIRST = (
     "test_packing.py",
     "test_walk_tutorial.py",
 )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadFileAndEngineScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            engine = re.search(r"test_engine_cases\.py::.*\[(local|agent|slurm|kubernetes)\b", nodeid)
+            return super()._split_scope(nodeid) + (f" on {engine[1]}" if engine else "")
+
+    return LoadFileAndEngineScheduling(config, log)
 
 
 def has_nothing_to_show(item: pytest.Item) -> bool:
