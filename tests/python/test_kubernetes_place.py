@@ -272,6 +272,18 @@ def test_second_controller_takes_over(cluster: PlaceCluster) -> None:
     cluster.controllers["c1"] = cluster.controllers.pop("c2")
 
 
+def test_job_that_is_resumed_while_no_controller_runs_goes_on(cluster: PlaceCluster) -> None:
+    cluster.submit(cluster.gated_job("train"))
+    cluster.until(lambda: cluster.state("train") == "running")
+    cluster.patch(f"{JOBS}/train", {"spec": {"suspend": True}})
+    cluster.until(lambda: cluster.state("train") == "cancelled")
+    cluster.controllers.pop("c1").kill()
+    cluster.patch(f"{JOBS}/train", {"spec": {"suspend": False}})
+    cluster.start_controller("c1")
+    cluster.until(lambda: cluster.state("train") == "running")
+    assert cluster.annotation("train", "larder.io/ended") == ""
+
+
 def test_restarted_api_server_loses_nothing(cluster: PlaceCluster) -> None:
     cluster.submit(cluster.gated_job("before"))
     cluster.until(lambda: cluster.state("before") == "running")

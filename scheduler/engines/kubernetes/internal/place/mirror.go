@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -37,6 +38,8 @@ type mirrored struct {
 	uid   string
 	queue string // the identity of its queue
 }
+
+func (m mirrored) withdrawn() string { return fmt.Sprintf("%d.%s", m.id, m.queue) }
 
 // has tells whether an attempt is one of this job.
 func (m mirrored) has(attempt Key) bool { return attempt.Job == m.id && attempt.Queue == m.queue }
@@ -113,6 +116,10 @@ func (m *mirror) sync(ctx context.Context, ids []GangID, hasAttempt func(GangID)
 			if ended && hasAttempt(id) && gang.isOf(known) {
 				continue
 			}
+			if err := m.noteWithdrawn(ctx, gang, known); err != nil {
+				failed = append(failed, err)
+				continue
+			}
 			if err := m.cancel(ctx, known.id); err != nil {
 				failed = append(failed, fmt.Errorf("cancel the job of %s: %w", id, err))
 				continue
@@ -150,6 +157,20 @@ func (m *mirror) sync(ctx context.Context, ids []GangID, hasAttempt func(GangID)
 	return errors.Join(failed...)
 }
 
+// noteWithdrawn notes which job is about to be cancelled because somebody else has suspended its gang. So another
+// controller knows that this job has not ended before its gang.
+func (m *mirror) noteWithdrawn(ctx context.Context, gang *Gang, known mirrored) error {
+	if !gang.isSuspendedByOthers() {
+		return nil
+	}
+	for _, job := range gang.Jobs {
+		if err := m.cluster.annotateJob(ctx, job, withdrawnAnnotation, known.withdrawn()); err != nil {
+			return fmt.Errorf("annotate Job %s: %w", job.Name, err)
+		}
+	}
+	return nil
+}
+
 func (m *mirror) cancel(ctx context.Context, id int64) error {
 	err := m.queue.Cancel(ctx, id)
 	if wire.IsStatus(err, http.StatusNotFound) || wire.IsStatus(err, http.StatusConflict) {
@@ -171,8 +192,10 @@ func (m *mirror) noteEnded(ctx context.Context, gang *Gang, name string) (bool, 
 	if err != nil {
 		return false, fmt.Errorf("ask for job %s: %w", name, err)
 	}
-	isOther := !gang.isOf(mirrored{job.ID, job.EngineParameters[uidParameter], m.identity})
-	if isOther || !job.HasEnded() || m.cancelled[gang.ID] == job.ID {
+	last := mirrored{job.ID, job.EngineParameters[uidParameter], m.identity}
+	isWithdrawn := m.cancelled[gang.ID] == job.ID ||
+		slices.ContainsFunc(gang.Jobs, func(one *Job) bool { return one.Withdrawn == last.withdrawn() })
+	if !gang.isOf(last) || !job.HasEnded() || isWithdrawn {
 		return false, nil
 	}
 	text := job.State

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"larder.io/larder/scheduler/engines/kubernetes/internal/allocator"
 	"larder.io/larder/scheduler/engines/kubernetes/internal/follow"
@@ -92,7 +93,8 @@ func newSite(t *testing.T) *site {
 	for _, name := range []string{"team", "other"} {
 		from.take(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, false)
 	}
-	return &site{t, queue, from, newMirror(queue, nil, from, slog.Default(), time.Unix(0, 0))}
+	to := &cluster{fake.NewClientBuilder().Build()}
+	return &site{t, queue, from, newMirror(queue, to, from, slog.Default(), time.Unix(0, 0))}
 }
 
 func (s *site) sync(attempts ...GangID) error {
@@ -202,6 +204,35 @@ func TestJobThatIsSuspendedAndResumedRunsAgain(t *testing.T) {
 		if err := s.sync(); err != nil {
 			t.Fatal(err)
 		}
+	}
+	s.expect("kubernetes-team.train waiting 2;")
+}
+
+func TestJobThatIsResumedAfterARestartRunsAgain(t *testing.T) {
+	s := newSite(t)
+	suspended := true
+	job := rawElasticJob(func(job *batchv1.Job) { job.Spec.Suspend = &suspended })
+	client := fake.NewClientBuilder().WithObjects(job).Build()
+	s.mirror.cluster = &cluster{client}
+	s.mirror.refresh(context.Background())
+	s.store.take(rawElasticJob(nil), false)
+	s.sync()
+	s.store.take(job, false)
+	if err := s.sync(); err != nil {
+		t.Fatal(err)
+	}
+	s.expect("kubernetes-team.train cancelled 1;")
+	// Somebody resumes the Job while no controller runs.
+	s.mirror = newMirror(s.queue, s.mirror.cluster, s.store, slog.Default(), time.Now().Add(time.Hour))
+	s.mirror.refresh(context.Background())
+	if err := client.Get(context.Background(), types.NamespacedName{Namespace: "team", Name: "train"}, job); err != nil {
+		t.Fatal(err)
+	}
+	suspended = false
+	job.Spec.Suspend = &suspended
+	s.store.take(job, false)
+	if err := s.sync(); err != nil {
+		t.Fatal(err)
 	}
 	s.expect("kubernetes-team.train waiting 2;")
 }

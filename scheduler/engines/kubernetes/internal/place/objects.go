@@ -42,6 +42,8 @@ const (
 	refusedAnnotation = "larder.io/refused"
 	// endedAnnotation says how Larder's job has ended, of a Job that has not.
 	endedAnnotation = "larder.io/ended"
+	// withdrawnAnnotation is JOB.QUEUE: Larder has cancelled this job because somebody else has suspended the Job.
+	withdrawnAnnotation = "larder.io/withdrawn"
 	// resizeAnnotation is WANTED DONE PODS, of an elastic Job: see Resize.
 	resizeAnnotation = "larder.io/resize"
 	// sizeAnnotation is the number of pods that an elastic Job had before Larder changed it.
@@ -251,6 +253,8 @@ type Job struct {
 	Resize  Resize
 	Refused string
 	Ended   string
+	// Withdrawn is the job that Larder has cancelled, or is about to, because somebody else has suspended the Job.
+	Withdrawn string
 }
 
 func (j *Job) hasFinished() bool { return j.Complete || j.Failed }
@@ -353,7 +357,7 @@ func jobOf(job *batchv1.Job, gpuResources []string) *Job {
 		Attempt: parseKey(job.Annotations[attemptAnnotation]), Plan: parsePlan(job.Annotations[planAnnotation]),
 		ByUs: parseSuspension(job.Annotations[suspendedAnnotation]), Refused: job.Annotations[refusedAnnotation],
 		Resize: parseResize(job.Annotations[resizeAnnotation]),
-		Ended:  job.Annotations[endedAnnotation],
+		Ended:  job.Annotations[endedAnnotation], Withdrawn: job.Annotations[withdrawnAnnotation],
 	}
 	for _, condition := range job.Status.Conditions {
 		if condition.Status != corev1.ConditionTrue {
