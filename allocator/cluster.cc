@@ -24,10 +24,11 @@ namespace larder::allocator {
 namespace {
 
 constexpr std::size_t kNameBytesMax = 255;
-constexpr std::uint64_t kLeaseNumberMax = std::uint64_t{1} << 62;  // far above any number a ledger reaches
-constexpr std::size_t kRatesAtOnceMax = 90;                        // records in a change, which etcd takes at once
-constexpr double kSameFloor = 1e-9;                                // a rise by so small a part is rounding
-constexpr std::uint64_t kRanksMax = 1 << 16;                       // per node: sums over all nodes stay exact
+constexpr std::uint64_t kLeaseNumberMax = std::uint64_t{1} << 62;   // far above any number a ledger reaches
+constexpr std::size_t kRatesAtOnceMax = 90;                         // records in a change, which etcd takes at once
+constexpr double kSameFloor = 1e-9;                                 // a rise by so small a part is rounding
+constexpr std::uint64_t kMicrosecondsEnd = std::uint64_t{1} << 50;  // 35 years: sums and nanoseconds stay exact
+constexpr std::uint64_t kRanksMax = 1 << 16;                        // per node: sums over all nodes stay exact
 
 Result<void> wrong(const std::string& field, const std::string& why) {
     return fail(ErrorCode::invalid_argument, field + ": " + why);
@@ -83,6 +84,21 @@ Result<void> check_dataset(const DatasetReport& dataset, const std::string& at) 
     return {};
 }
 
+Result<void> check_waits(const WaitsReport& waits, const std::string& at) {
+    if (waits.until_us >= kMicrosecondsEnd) return wrong(at + ".until_us", "is too large");
+    if (waits.since_us > waits.until_us) return wrong(at + ".since_us", "is after until_us");
+    if (waits.counted_us > waits.until_us) return wrong(at + ".counted_us", "is after until_us");
+    if (waits.shortest_us >= kMicrosecondsEnd) return wrong(at + ".shortest_us", "is too large");
+    if (waits.lengths_us.size() > WaitsReport::kLengthsMax || waits.lengths_us.size() % 2 != 0) {
+        return wrong(at + ".lengths_us",
+                     "must have pairs of values, " + std::to_string(WaitsReport::kLengthsMax) + " values at most");
+    }
+    for (const std::uint64_t length_us : waits.lengths_us) {
+        if (length_us >= kMicrosecondsEnd) return wrong(at + ".lengths_us", "has a value that is too large");
+    }
+    return {};
+}
+
 Result<void> check_job(const JobReport& job, const std::set<std::string_view>& datasets, const std::string& at) {
     if (auto named = check_job_name(at + ".name", job.name); !named) return named;
     if (!datasets.contains(job.dataset)) {
@@ -92,6 +108,9 @@ Result<void> check_job(const JobReport& job, const std::set<std::string_view>& d
     if (auto good = check_number(at + ".demand_bytes_per_second", job.demand_bytes_per_second, false); !good)
         return good;
     if (job.unread_bytes >= kBytesEnd) return wrong(at + ".unread_bytes", "is too large");
+    if (job.waits) {
+        if (auto good = check_waits(*job.waits, at + ".waits"); !good) return good;
+    }
     if (job.unread_cached_bytes > job.unread_bytes) {
         return wrong(at + ".unread_cached_bytes", std::to_string(job.unread_cached_bytes) + " is above unread_bytes " +
                                                       std::to_string(job.unread_bytes));
@@ -112,6 +131,7 @@ Result<void> check(const NodeReport& report) {
         return wrong("peer_endpoint", "\"" + report.peer_endpoint +
                                           "\" is not an endpoint: expected http://HOST:PORT or https://HOST:PORT");
     }
+    if (report.clock_us.value_or(0) >= kMicrosecondsEnd) return wrong("clock_us", "is too large");
     if (report.memory_bytes >= kBytesEnd) return wrong("memory_bytes", "is too large");
     if (report.disk_bytes >= kBytesEnd) return wrong("disk_bytes", "is too large");
     if (auto good = check_number("disk_read_bytes_per_second", report.disk_read_bytes_per_second, true); !good)
@@ -223,8 +243,11 @@ Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
         return fail(ErrorCode::no_space, "node \"" + report.node + "\" is refused: " +
                                              std::to_string(options_.nodes_max) + " nodes report, which is the limit");
     }
+    NodeClock clock = same_instance ? found->second.clock : NodeClock();
+    if (report.clock_us) clock.add(*report.clock_us, now_ns);
     std::vector<KnownJob*> jobs =
-        measure(report, found == nodes_.end() ? nullptr : &found->second.last, same_instance, now_ns);
+        measure(report, found == nodes_.end() ? nullptr : &found->second.last, same_instance, clock, now_ns);
+    for (JobReport& job : report.jobs) job.waits.reset();  // they are counted
     // If the ledger's state was lost, the lease that the node has applied shows which numbers were already used.
     if (report.lease_applied <= kLeaseNumberMax) ledger_.skip_numbers_up_to(report.lease_applied);
     // A restarted daemon holds no lease, but its predecessor's requests may be in flight until it applies one.
@@ -241,6 +264,7 @@ Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
     node.jobs = std::move(jobs);
     index(node.last.node, node.last);
     node.heard_ns = now_ns;
+    node.clock = clock;
     node.excused_ns = excused_ns_;
     node.is_restored = false;
     return {};
@@ -304,7 +328,7 @@ void Cluster::RecentDemand::add(double bytes_per_second, std::int64_t now_ns) {
 }
 
 std::vector<Cluster::KnownJob*> Cluster::measure(const NodeReport& report, const NodeReport* last, bool same_instance,
-                                                 std::int64_t now_ns) {
+                                                 const NodeClock& clock, std::int64_t now_ns) {
     std::set<std::string_view> jobs_in_report;
     std::vector<KnownJob*> jobs;
     jobs.reserve(report.jobs.size());
@@ -323,18 +347,15 @@ std::vector<Cluster::KnownJob*> Cluster::measure(const NodeReport& report, const
         const bool counters_continue = same_instance && before != known.last_counters.end() &&
                                        before->second.comparable && job.bytes >= before->second.bytes &&
                                        job.busy_s >= before->second.busy_s;
+        const JobWork::Waits waits{.report = job.waits && report.clock_us ? &*job.waits : nullptr, .clock = &clock};
         if (counters_continue) {
-            // An interval has each node at most once: a second report of a node closes it.
-            if (known.reported.contains(report.node)) {
-                for (const auto& [node, ranks] : known.reported) known.open_interval.ranks += ranks;
-                known.ideal.add(known.open_interval);
-                known.open_interval = {.ranks = 0};
-                known.reported.clear();
-            }
-            known.open_interval.bytes += job.bytes - before->second.bytes;
-            known.open_interval.busy_s += job.busy_s - before->second.busy_s;
-            if (known.reported.empty()) known.open_interval.ranks = 0;
-            known.reported[report.node] = job.ranks;
+            const IdealRate::Interval since_last{.bytes = job.bytes - before->second.bytes,
+                                                 .busy_s = job.busy_s - before->second.busy_s,
+                                                 .ranks = job.ranks};
+            known.work.add(report.node, since_last, waits, now_ns);
+            if (const auto whole = known.work.take(now_ns)) known.ideal.add(*whole);
+        } else {
+            known.work.begin(report.node, waits, now_ns);
         }
         change_job(known, [&] { known.last_counters[report.node] = now; });
         count_epochs(job.name, known);
@@ -363,6 +384,7 @@ void Cluster::job_left_node(const std::string& job, const std::string& node) {
     if (found == jobs_.end()) return;
     KnownJob& left = found->second;
     change_job(left, [&] { left.last_counters.erase(node); });
+    left.work.leave(node);
     if (left.last_counters.empty()) left.user = left.spec ? left.spec->user : std::nullopt;
     forget_unless_needed(job);
 }

@@ -32,6 +32,7 @@
 #include "allocator/assign.h"
 #include "allocator/cluster_record.h"
 #include "allocator/ideal_rate.h"
+#include "allocator/job_work.h"
 #include "allocator/lease_ledger.h"
 #include "allocator/plan.h"
 #include "allocator/protocol/job_registration.h"
@@ -166,6 +167,7 @@ public:
         std::int64_t excused_ns = 0;          // the sum of all pauses up to then
         bool is_restored = false;             // not heard since the allocator's restart; heard_ns is the restart's time
         std::uint64_t previous_instance = 0;  // the daemon before the last restart; 0: no restart seen
+        NodeClock clock;
         // The jobs of `last`, in the same order. Each is in jobs_ as long as its last_counters have this node, thus
         // until the node reports other jobs or is forgotten.
         std::vector<KnownJob*> jobs;
@@ -209,9 +211,7 @@ private:
         IdealRate ideal;
         std::optional<EpochsSeen> epochs;               // since it was registered
         std::map<std::string, Counters> last_counters;  // by node, for all nodes whose last report has the job
-        // The interval that is not yet added to `ideal`.
-        IdealRate::Interval open_interval;
-        std::map<std::string, std::uint32_t> reported;  // ranks per node, in the open interval
+        JobWork work;                                   // not yet added to `ideal`
         // The job has ended, as its scheduler says. `to_settle`: the nodes whose next report may still have reads of
         // before.
         bool has_ended = false;
@@ -238,7 +238,7 @@ private:
     bool is_in_use(const KnownNode& node, std::int64_t now_ns) const;
     // Returns the jobs of the report. `last` is the node's report before this one; null if there was none.
     std::vector<KnownJob*> measure(const NodeReport& report, const NodeReport* last, bool same_instance,
-                                   std::int64_t now_ns);
+                                   const NodeClock& clock, std::int64_t now_ns);
     void count_epochs(const std::string& name, KnownJob& job);
     // Checks the limits on registrations that no operator made.
     Result<void> check_owned(const JobRegistration& spec) const;

@@ -20,13 +20,14 @@ namespace json = boost::json;
 BOOST_DESCRIBE_STRUCT(DatasetReport, (),
                       (name, size_bytes, quota_memory_bytes, quota_disk_bytes, cached_memory_bytes, cached_disk_bytes,
                        quota_held))
+BOOST_DESCRIBE_STRUCT(WaitsReport, (), (since_us, until_us, counted_us, batches, shortest_us, lengths_us))
 BOOST_DESCRIBE_STRUCT(JobReport, (),
                       (name, dataset, ranks, bytes, busy_s, demand_bytes_per_second, remote_bytes, unread_bytes,
-                       unread_cached_bytes, epoch, user))
+                       unread_cached_bytes, epoch, user, waits))
 BOOST_DESCRIBE_STRUCT(NodeReport, (),
                       (node, instance, state_directory, lease_applied, rates, scans, gpus, memory_bytes, disk_bytes,
                        disk_read_bytes_per_second, nic_bytes_per_second, peer_group, peer_endpoint, datasets, jobs,
-                       warmed))
+                       warmed, clock_us))
 BOOST_DESCRIBE_STRUCT(DatasetQuota, (), (name, memory_bytes, disk_bytes))
 BOOST_DESCRIBE_STRUCT(LeasedRate, (), (job, bytes_per_second))
 BOOST_DESCRIBE_STRUCT(PeerNode, (), (node, endpoint))
@@ -67,6 +68,11 @@ constexpr std::array<std::string_view, 8> kOptionalInVersion1{"state_directory",
                                                               "peer_group",      "peer_endpoint", "peers", "cut"};
 
 constexpr std::array<std::string_view, 2> kLeftOutIfEmpty{"warm", "warmed"};
+
+constexpr std::array<std::pair<std::string_view, unsigned>, 4> kSince{{{"warm", kProtocolWithWarming},
+                                                                       {"warmed", kProtocolWithWarming},
+                                                                       {"clock_us", kProtocolWithWaits},
+                                                                       {"waits", kProtocolWithWaits}}};
 
 template <typename T>
 using Members = boost::describe::describe_members<T, boost::describe::mod_public>;
@@ -152,6 +158,12 @@ Result<void> read_item(const json::value& value, const std::string& at, Item& in
     if constexpr (std::is_same_v<Item, std::string>) {
         if (!value.is_string()) return fail(ErrorCode::invalid_argument, at + " must be a string");
         into = value.as_string();
+    } else if constexpr (std::is_same_v<Item, std::uint64_t>) {
+        boost::system::error_code error;
+        into = value.to_number<std::uint64_t>(error);
+        if (!(value.is_int64() || value.is_uint64()) || error) {
+            return fail(ErrorCode::invalid_argument, at + " must be an integer, not negative");
+        }
     } else {
         if (!value.is_object()) return fail(ErrorCode::invalid_argument, at + " must be an object");
         auto item = read<Item>(value.as_object(), at, version);
@@ -172,6 +184,8 @@ Result<void> read_nested(const json::value& value, const std::string& at, Value&
             if (!taken) return taken;
         }
         return {};
+    } else if constexpr (is_optional<Value>) {
+        return read_item(value, at, into.emplace(), version);
     } else {
         return read_item(value, at, into, version);
     }
@@ -179,6 +193,8 @@ Result<void> read_nested(const json::value& value, const std::string& at, Value&
 
 template <typename Value>
 constexpr bool is_nested = is_vector<Value> || boost::describe::has_describe_members<Value>::value;
+template <typename Value>
+constexpr bool is_nested<std::optional<Value>> = is_nested<Value>;
 
 template <typename Message>
 Result<Message> read(const json::object& object, const std::string& where, unsigned version) {
@@ -193,11 +209,13 @@ Result<Message> read(const json::object& object, const std::string& where, unsig
         auto& into = message.*member.pointer;
         using Value = std::remove_reference_t<decltype(into)>;
         if (is_left_out(member.name)) return;
-        const bool is_too_new =
-            version < kProtocolWithWarming && std::ranges::find(kLeftOutIfEmpty, member.name) != kLeftOutIfEmpty.end();
+        const bool is_too_new = std::ranges::any_of(
+            kSince, [&](const auto& key) { return key.first == member.name && version < key.second; });
         if (is_too_new) return;  // `finish` refuses the key as unknown
         if constexpr (is_vector<Value>) {
             reader.array(member.name);
+        } else if constexpr (is_optional<Value> && is_nested<Value>) {
+            reader.optional_object(member.name);
         } else if constexpr (is_nested<Value>) {
             reader.object(member.name);
         } else {

@@ -12,6 +12,7 @@
 //   3: a job may have the key "user". A plan names its peers: "peers" has objects of a node and an endpoint; before,
 //      endpoints.
 //   4: a plan may have the key "warm", a report the key "warmed".
+//   5: a report may have the key "clock_us", a job of it "waits".
 // A new key needs a new version: readers of older versions refuse it.
 
 #include <boost/json/object.hpp>
@@ -29,9 +30,10 @@
 namespace larder::allocator {
 
 inline constexpr unsigned kProtocolOldest = 1;
-inline constexpr unsigned kProtocolNewest = 4;
+inline constexpr unsigned kProtocolNewest = 5;
 inline constexpr unsigned kProtocolWithUsers = 3;
 inline constexpr unsigned kProtocolWithWarming = 4;
+inline constexpr unsigned kProtocolWithWaits = 5;
 inline constexpr const char* kProtocolHeader = "Larder-Protocol";
 inline constexpr const char* kProtocolQuery = "protocol";
 

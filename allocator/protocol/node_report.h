@@ -3,6 +3,7 @@
 // The report that a node sends the allocator every second. Counters only grow while its daemon runs, and a restarted
 // daemon is a new instance. The JSON is these structs, member by member (codec.h).
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,6 +26,20 @@ struct DatasetReport {
     bool quota_held = false;  // an operator set the quota on the node; the plan keeps it
 };
 
+// The waits for data of a job's ranks on the node, in the last seconds: times in which at least one of the ranks
+// waited. Times are of the node's clock.
+struct WaitsReport {
+    static constexpr std::size_t kLengthsMax = 512;
+
+    std::uint64_t since_us = 0;
+    std::uint64_t until_us = 0;
+    std::uint64_t counted_us = 0;   // up to which busy_s of the job counts, on average over these ranks
+    std::uint64_t batches = 0;      // counter: taken by these ranks
+    std::uint64_t shortest_us = 0;  // that any of them lately needed for a batch; 0: unknown
+    // From since_us on: the length of a time without wait, then that of a wait, and so on.
+    std::vector<std::uint64_t> lengths_us;
+};
+
 // A job that has sessions on the node. Its name has no parenthesis.
 struct JobReport {
     std::string name;
@@ -41,6 +56,8 @@ struct JobReport {
     std::optional<std::uint32_t> epoch;
     // The uid that the name belongs to on this node. Empty: the daemon does not report it.
     std::optional<std::uint32_t> user;
+    // Only if the ranks work in step with others, on other nodes. Sent from version 5 on.
+    std::optional<WaitsReport> waits;
 };
 
 struct NodeReport {
@@ -63,6 +80,8 @@ struct NodeReport {
     std::vector<JobReport> jobs;
     // Datasets of NodePlan::warm that have been warmed to their present quota. Sent from version 4 on.
     std::vector<std::string> warmed;
+    // The time of the report on the node's clock, which is compared with no other node's. Sent from version 5 on.
+    std::optional<std::uint64_t> clock_us;
 };
 
 }  // namespace larder::allocator

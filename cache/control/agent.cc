@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "allocator/protocol/codec.h"
@@ -74,6 +75,30 @@ double expected_ratio(const ReportedDataset& dataset, const StoreUsage& usage, Q
     return (cached + uncached) / static_cast<double>(dataset.payload_bytes);
 }
 
+std::uint64_t to_us(std::int64_t ns) {
+    return static_cast<std::uint64_t>(std::max<std::int64_t>(ns, 0)) / 1000;
+}
+
+allocator::WaitsReport waits_report(const RecentWaits& waits) {
+    allocator::WaitsReport report{.since_us = to_us(waits.since_ns),
+                                  .until_us = to_us(waits.until_ns),
+                                  .counted_us = to_us(waits.counted_ns),
+                                  .batches = waits.batches,
+                                  .shortest_us = to_us(waits.shortest_ns),
+                                  .lengths_us = {}};
+    std::uint64_t at_us = report.since_us;
+    const std::size_t first =
+        waits.waits.size() - std::min(waits.waits.size(), allocator::WaitsReport::kLengthsMax / 2);
+    if (first > 0) at_us = report.since_us = to_us(waits.waits[first - 1].end_ns);
+    for (const Wait& wait : std::span(waits.waits).subspan(first)) {
+        const std::uint64_t begin_us = std::max(to_us(wait.begin_ns), at_us);
+        const std::uint64_t end_us = std::max(to_us(wait.end_ns), begin_us);
+        report.lengths_us.insert(report.lengths_us.end(), {begin_us - at_us, end_us - begin_us});
+        at_us = end_us;
+    }
+    return report;
+}
+
 }  // namespace
 
 // --- the report
@@ -123,6 +148,11 @@ std::map<std::string, NodeReporter::Job> NodeReporter::jobs_of(const ShardStatis
         job.loops += part.training_loops;
         job.bytes += part.bytes_delivered;
         job.busy_ns += part.busy_ns;
+        if (part.waits) {
+            // Loops that read several datasets at once are not united.
+            job.waits = job.has_waits ? std::nullopt : std::optional(waits_report(*part.waits));
+            job.has_waits = true;
+        }
         job.remote_bytes += part.counters.remote_read_bytes;
         job.waiting_bytes += part.waiting_bytes;
         // Among the datasets with sessions, the one that the job has read most is reported.
@@ -169,7 +199,8 @@ allocator::NodeReport NodeReporter::make(const AllocatorClientConfig& allocator,
                                  .scans = statistics.scans,
                                  .gpus = allocator.gpus,
                                  .memory_bytes = room.memory_bytes,
-                                 .disk_bytes = room.disk_bytes};
+                                 .disk_bytes = room.disk_bytes,
+                                 .clock_us = to_us(now_ns)};
     if (!peers.endpoint.empty()) {
         report.peer_group = peers.group;
         report.peer_endpoint = peers.endpoint;
@@ -197,7 +228,8 @@ allocator::NodeReport NodeReporter::make(const AllocatorClientConfig& allocator,
                                .remote_bytes = job.remote_bytes,
                                .unread_bytes = job.unread_bytes,
                                .unread_cached_bytes = job.effective_bytes,
-                               .epoch = job.epoch});
+                               .epoch = job.epoch,
+                               .waits = job.waits});
     }
     return report;
 }
@@ -316,6 +348,10 @@ void AllocatorAgent::report() {
             for (allocator::JobReport& job : report.jobs) job.user = node_.job_limits().user_of(job.name);
         }
         if (protocol_ >= allocator::kProtocolWithWarming) report.warmed = node_.warming().warmed();
+        if (protocol_ < allocator::kProtocolWithWaits) {
+            report.clock_us.reset();
+            for (allocator::JobReport& job : report.jobs) job.waits.reset();
+        }
         send(json_text(allocator::to_json(report)), now_ns, slept_before_ns);
     });
 }

@@ -74,6 +74,8 @@ private:
         std::uint64_t waiting_bytes = 0;
         std::uint64_t unread_bytes = 0;
         std::uint64_t effective_bytes = 0;
+        std::optional<allocator::WaitsReport> waits;
+        bool has_waits = false;
         std::optional<std::uint32_t> epoch;  // nullopt before the first read, because the job may resume at any epoch
     };
     // The last observation of a job.

@@ -402,7 +402,11 @@ std::int64_t Session::busy_ns() const {
 }
 
 bool Session::is_in_step() const {
-    return training_loops() > 0 && control().world_size.load(std::memory_order_relaxed) > 1;
+    return training_loops() > 0 && world_size() > 1;
+}
+
+std::uint32_t Session::world_size() const {
+    return control().world_size.load(std::memory_order_relaxed);
 }
 
 StepTime::Rank Session::rank() {

@@ -88,6 +88,7 @@ public:
     // True if the loop says that it is one of several ranks.
     bool is_in_step() const;
     StepTime::Rank rank();
+    std::uint32_t world_size() const;
     std::uint64_t samples_delivered() const;
     std::uint64_t bytes_delivered() const;
     std::uint32_t training_loops() const;

@@ -474,6 +474,22 @@ void Shard::stop(std::int64_t deadline_ns) {
     for (const auto& offered_blocks : state.stopped_offered) offered_blocks->abandon_references();
 }
 
+namespace {
+
+// The ranks of a job on this node that work in step.
+struct RanksHere {
+    std::uint32_t count = 0;
+    std::uint32_t world_size = 0;
+
+    void add(std::uint32_t world) {
+        ++count;
+        world_size = std::max(world_size, world);
+    }
+    bool are_some_elsewhere() const { return world_size > count; }
+};
+
+}  // namespace
+
 ShardStatistics Shard::statistics() const {
     ShardStatistics statistics;
     statistics.protocol_violations = state_->protocol_violations;
@@ -482,6 +498,7 @@ ShardStatistics Shard::statistics() const {
     for (const auto& [id, server] : state_->servers) {
         DatasetStatistics dataset = server->statistics();
         std::map<const ShardJob*, JobStatistics> jobs;
+        std::map<const ShardJob*, RanksHere> ranks;
         for (const auto& job : server->jobs()) {
             if (job->sessions > 0) state_->look_at_ranks(*job);
             jobs[job.get()] =
@@ -509,11 +526,15 @@ ShardStatistics Shard::statistics() const {
             job.samples_delivered += session->samples_delivered();
             job.bytes_delivered += session->bytes_delivered();
             job.training_loops += session->training_loops();
+            if (session->is_in_step()) ranks[&session->job()].add(session->world_size());
             ++dataset.sessions;
             const std::uint64_t version = session->manifest().header().version;
             if (std::ranges::find(dataset.versions_in_use, version) == dataset.versions_in_use.end()) {
                 dataset.versions_in_use.push_back(version);
             }
+        }
+        for (const auto& [job, here] : ranks) {
+            if (here.are_some_elsewhere()) jobs[job].waits = job->step_time.recent();
         }
         for (const auto& job : server->jobs()) {
             const bool forgotten =

@@ -7,11 +7,13 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cache/protocol/wire.h"
 #include "cache/shard/quarantine.h"
+#include "cache/shard/step_time.h"
 #include "cache/store/compression.h"
 #include "cache/store/store.h"
 
@@ -84,6 +86,7 @@ struct JobStatistics {
     std::int64_t stall_ns = 0;                // as the clients report
     std::int64_t busy_ns = 0;                 // the time that the same training loops did not wait
     std::uint32_t training_loops = 0;         // the number of training loops in `stall_ns`
+    std::optional<RecentWaits> waits;         // of loops that work in step with others on other nodes
     std::uint64_t waiting_bytes = 0;          // of fetches that wait for remote bandwidth
     std::uint64_t samples_delivered = 0;
     std::uint64_t bytes_delivered = 0;

@@ -13,8 +13,10 @@ constexpr std::int64_t kNone_ns = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kLateMax_ns = 4'000'000'000;  // a loop in another process is silent for longer: it does not wait
 constexpr std::int64_t kClockSlack_ns = 1'000'000'000;  // of reports, between clocks that are the same
 constexpr std::int64_t kPeriodMax_ns = 60'000'000'000;
-constexpr std::int64_t kToleratedBatches = 2;  // a look may cut so many
-constexpr std::uint32_t kWindow = 32;          // times between batches
+constexpr std::int64_t kToleratedBatches = 2;       // a look may cut so many
+constexpr std::uint32_t kWindow = 32;               // times between batches
+constexpr std::int64_t kRecent_ns = 4'000'000'000;  // a report of the node may be lost, or late
+constexpr std::size_t kRecentMax = 256;             // waits
 
 struct Entry {
     std::uint64_t number = 0;
@@ -79,13 +81,47 @@ void StepTime::look(std::span<const Rank> ranks, std::int64_t now_ns) {
         shortest_ns = std::min(shortest_ns, rank.time->shortest_.value());
     }
     unite();
+    std::int64_t late_ns = 0;
+    std::int64_t counted = 0;
     for (const Rank& rank : ranks) {
-        if (rank.time->has_begun_) count(rank, end_ns, shortest_ns);
+        if (!rank.time->has_begun_) continue;
+        count(rank, end_ns, shortest_ns);
+        if (rank.time->has_other_clock_) continue;
+        ++counted;
+        late_ns += std::clamp<std::int64_t>(end_ns - rank.time->counted_ns_, 0, kPeriodMax_ns);
     }
     if (until_ns_ == 0) return;
+    counted_ns_ = end_ns - (counted == 0 ? 0 : late_ns / counted);
+    remember(end_ns);
+    shortest_ns_ = shortest_ns == kNone_ns ? 0 : shortest_ns;
     waited_ns_ += waited_until(end_ns);
     until_ns_ = end_ns;
     looked_ns_ = now_ns;
+}
+
+RecentWaits StepTime::recent() const {
+    return {.since_ns = recent_since_ns_,
+            .until_ns = until_ns_,
+            .counted_ns = counted_ns_,
+            .batches = batches_,
+            .shortest_ns = shortest_ns_,
+            .waits = {recent_.begin(), recent_.end()}};
+}
+
+void StepTime::remember(std::int64_t end_ns) {
+    if (recent_since_ns_ == 0) recent_since_ns_ = until_ns_;
+    for (const Wait& wait : waits_) {
+        if (!recent_.empty() && recent_.back().end_ns == wait.begin_ns) {
+            recent_.back().end_ns = wait.end_ns;
+        } else {
+            recent_.push_back(wait);
+        }
+    }
+    while (!recent_.empty() && (recent_.size() > kRecentMax || recent_.front().end_ns < end_ns - kRecent_ns)) {
+        recent_since_ns_ = recent_.front().end_ns;
+        recent_.pop_front();
+    }
+    recent_since_ns_ = std::max(recent_since_ns_, end_ns - kRecent_ns);
 }
 
 // Begins to count the rank if it is new, and takes over what it reports.
@@ -155,7 +191,7 @@ std::int64_t StepTime::waited_until(std::int64_t end_ns) const {
     return waited_ns;
 }
 
-void StepTime::count(const Rank& rank, std::int64_t end_ns, std::int64_t shortest_ns) const {
+void StepTime::count(const Rank& rank, std::int64_t end_ns, std::int64_t shortest_ns) {
     RankTime& time = *rank.time;
     if (time.has_other_clock_) {
         time.busy_ns_ += std::exchange(time.own_left_ns_, 0);
@@ -174,6 +210,7 @@ void StepTime::count(const Rank& rank, std::int64_t end_ns, std::int64_t shortes
     const std::int64_t in_step_ns =
         time.busy_ns_ + std::max<std::int64_t>(0, elapsed_ns - (time.waited_ns_ - waited_before_ns));
     const std::int64_t batches = std::exchange(time.takes_left_, 0);
+    batches_ += static_cast<std::uint64_t>(batches);
     const std::int64_t tolerated_ns = shortest_ns == kNone_ns ? 0 : kToleratedBatches * shortest_ns;
     const std::int64_t least_ns =
         shortest_ns == kNone_ns ? 0 : std::max(time.least_ns_, time.busy_ns_ - tolerated_ns) + batches * shortest_ns;

@@ -11,12 +11,14 @@
 // step stay above that by themselves, because the rank whose data comes last in a step waits for no other. And no rank
 // is busier than it says itself.
 //
-// Ranks on other nodes are not known here. A rank that waits for one of those counts as busy.
+// Ranks on other nodes are not known here. A rank that waits for one of those counts as busy. The allocator gets the
+// node's waits of the last seconds, and unites them with those of other nodes (allocator/job_work.h).
 //
 // A client may write anything into its log. A wait counts only from the last look on, and up to now. Single-threaded;
 // reads no clock.
 
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <span>
 #include <vector>
@@ -70,6 +72,21 @@ private:
     Shortest shortest_;
 };
 
+struct Wait {
+    std::int64_t begin_ns = 0;
+    std::int64_t end_ns = 0;
+};
+
+// The union of the ranks' waits in the last seconds, and what a batch takes.
+struct RecentWaits {
+    std::int64_t since_ns = 0;
+    std::int64_t until_ns = 0;
+    std::int64_t counted_ns = 0;   // up to which the ranks' busy times count, on average
+    std::uint64_t batches = 0;     // counter: taken by all ranks
+    std::int64_t shortest_ns = 0;  // that any of the ranks lately needed for a batch; 0: unknown
+    std::vector<Wait> waits;       // in order
+};
+
 class StepTime {
 public:
     struct Rank {
@@ -78,24 +95,27 @@ public:
     };
     // Counts the time since the last look. `ranks`: all those of the job at present.
     void look(std::span<const Rank> ranks, std::int64_t now_ns);
+    // As of the last look.
+    RecentWaits recent() const;
 
 private:
-    struct Wait {
-        std::int64_t begin_ns = 0;
-        std::int64_t end_ns = 0;
-    };
-
     void begin(const Rank& rank, std::int64_t now_ns) const;
     void take_log(const Rank& rank, std::int64_t end_ns);
     void unite();
     // The time in waits from until_ns_ to `end_ns`.
     std::int64_t waited_until(std::int64_t end_ns) const;
-    void count(const Rank& rank, std::int64_t end_ns, std::int64_t shortest_ns) const;
+    void count(const Rank& rank, std::int64_t end_ns, std::int64_t shortest_ns);
+    void remember(std::int64_t end_ns);
 
     std::int64_t until_ns_ = 0;   // the time up to which waits are known; 0: no look yet
     std::int64_t waited_ns_ = 0;  // in the union of all waits up to then
     std::int64_t looked_ns_ = 0;
     std::vector<Wait> waits_;  // since until_ns_; scratch space of a look
+    std::deque<Wait> recent_;
+    std::int64_t recent_since_ns_ = 0;
+    std::int64_t counted_ns_ = 0;
+    std::uint64_t batches_ = 0;
+    std::int64_t shortest_ns_ = 0;
 };
 
 }  // namespace larder::cache

@@ -313,6 +313,14 @@ class Liar:
                 "unread_bytes": unread,
                 "unread_cached_bytes": draw.choice([0, unread, number()]),
                 "epoch": draw.choice([0, 1, 2**32 - 1]),
+                "waits": {
+                    "since_us": number(),
+                    "until_us": number(),
+                    "counted_us": number(),
+                    "batches": number(),
+                    "shortest_us": number(),
+                    "lengths_us": [number() for _ in range(draw.choice([0, 2, 3, 512, 514]))],
+                },
             }
 
         size = max(1, number())
@@ -328,6 +336,7 @@ class Liar:
             "gpus": draw.choice([0, 8, 2**32 - 1]),
             "memory_bytes": number(),
             "disk_bytes": number(),
+            "clock_us": number(),
             "peer_group": draw.choice(["default"] * 5 + ["other", ""]),
             "peer_endpoint": draw.choice([self.endpoint] * 4 + [self.evil, "garbage", "http://", "unix:/tmp/x", "http://a:1/\n", ""]),
             "datasets": [
@@ -361,12 +370,17 @@ class Liar:
                 field = draw.choice([name for name in lies if name not in ("datasets", "jobs", "name", "dataset")])
                 part[field] = lies[field]
             report = base
+        version = draw.choice(["", "2", "3", "4", "5", "5"])
+        if version != "5":  # they have no such keys
+            report.pop("clock_us", None)
+            for job_of_report in report["jobs"]:
+                job_of_report.pop("waits", None)
         if draw.random() < 0.1:
             report[draw.choice(["more", "node", "jobs", "datasets", "gpus"])] = draw.choice([None, [], {}, "x", -1, 1e999])
         body = json.dumps(report).encode()
         if draw.random() < 0.1:
             body = body[: draw.randrange(len(body))]
-        return draw.choice([{}, {"protocol": "2"}, {"protocol": "3"}, {"protocol": "4"}]), body
+        return {"protocol": version} if version else {}, body
 
 
 class Evil:

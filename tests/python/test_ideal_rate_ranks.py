@@ -50,19 +50,24 @@ class Rank(threading.Thread):
                     asked = time.monotonic()
 
 
+@pytest.mark.parametrize("nodes", [1, 2], ids=["one-node", "two-nodes"])
 @pytest.mark.parametrize("remote", [None, 15e6], ids=["enough", "bottleneck"])
 def test_measured_f_star_ignores_waits_for_other_ranks(
-    start_daemon: Callable[..., Any], larder_bin: pathlib.Path, tmp_path: pathlib.Path, remote: float | None
+    start_daemon: Callable[..., Any], larder_bin: pathlib.Path, tmp_path: pathlib.Path, remote: float | None, nodes: int
 ) -> None:
     (tmp_path / "files").mkdir()
     for number in range(2048):
         (tmp_path / "files" / f"{number:05}.bin").write_bytes(number.to_bytes(4, "little") * (SIZE // 4))
     allocator = Allocator(larder_bin, tmp_path)
-    daemon = start_daemon("--allocator.endpoint", str(allocator.socket), "--allocator.node", "node")
+    daemons = [
+        start_daemon("--allocator.endpoint", str(allocator.socket), "--allocator.node", f"node-{number}")
+        for number in range(nodes)
+    ]
     barrier = threading.Barrier(RANKS)
-    ranks = [Rank(rank, barrier, daemon.socket) for rank in range(RANKS)]
+    ranks = [Rank(rank, barrier, daemons[rank % nodes].socket) for rank in range(RANKS)]
     try:
-        daemon.command("dataset", "add", "files", tmp_path / "files", "--block", "sample")
+        for daemon in daemons:
+            daemon.command("dataset", "add", "files", tmp_path / "files", "--block", "sample")
         if remote is not None:
             read_from_remote_only(allocator, "files", remote)
         for rank in ranks:
@@ -81,5 +86,6 @@ def test_measured_f_star_ignores_waits_for_other_ranks(
         barrier.abort()
         for rank in ranks:
             rank.join()
-        daemon.end()
+        for daemon in daemons:
+            daemon.end()
         assert allocator.end() == 0, allocator.log.read_text()

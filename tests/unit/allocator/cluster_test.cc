@@ -9,6 +9,9 @@
 #include <limits>
 #include <optional>
 #include <random>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "tests/support/test_units.h"
 
@@ -216,6 +219,20 @@ TEST_F(ClusterTest, InvalidReportIsRefusedWholeAndNamesItsField) {
     EXPECT_EQ(refused([](auto& changed) { changed.jobs[0].dataset = "lost"; }),
               "jobs[0].dataset: \"lost\" is not among the report's datasets");
     EXPECT_EQ(refused([&](auto& changed) { changed.jobs[0].busy_s = nan; }), "jobs[0].busy_s: is not finite");
+    const auto refused_waits = [&](const WaitsReport& waits) {
+        return refused([&](auto& changed) { changed.jobs[0].waits = waits; });
+    };
+    constexpr std::uint64_t kFar_us = std::uint64_t{1} << 50;
+    EXPECT_EQ(refused([&](auto& changed) { changed.clock_us = kFar_us; }), "clock_us: is too large");
+    EXPECT_EQ(refused_waits({.until_us = kFar_us}), "jobs[0].waits.until_us: is too large");
+    EXPECT_EQ(refused_waits({.since_us = 2, .until_us = 1}), "jobs[0].waits.since_us: is after until_us");
+    EXPECT_EQ(refused_waits({.until_us = 1, .counted_us = 2}), "jobs[0].waits.counted_us: is after until_us");
+    EXPECT_EQ(refused_waits({.shortest_us = kFar_us}), "jobs[0].waits.shortest_us: is too large");
+    EXPECT_EQ(refused_waits({.lengths_us = {1, kFar_us}}), "jobs[0].waits.lengths_us: has a value that is too large");
+    for (const std::size_t wrong : {1u, 513u, 514u}) {
+        EXPECT_EQ(refused_waits({.lengths_us = std::vector<std::uint64_t>(wrong)}),
+                  "jobs[0].waits.lengths_us: must have pairs of values, 512 values at most");
+    }
     EXPECT_EQ(refused([](auto& changed) { changed.jobs[0].unread_cached_bytes = 5; }),
               "jobs[0].unread_cached_bytes: 5 is above unread_bytes 0");
     EXPECT_EQ(refused([](auto& changed) { changed.jobs.push_back(changed.jobs[0]); }), "jobs[1].name: appears twice");
@@ -259,6 +276,65 @@ TEST_F(ClusterTest, JobOnSeveralNodesIsMeasuredAsOne) {
     ASSERT_TRUE(cluster.measured_ideal("vision").has_value());
     EXPECT_NEAR(*cluster.measured_ideal("vision"), 4 * 2e8, 1e7);
     EXPECT_EQ(cluster.state(now_ns).jobs[0].gpus, 4u);
+}
+
+TEST_F(ClusterTest, LateReportLeavesTheMeasuredRateAsItIs) {
+    NodeReport a = node_report("a");
+    NodeReport b = node_report("b");
+    a.jobs = b.jobs = {job_report("vision", "images")};
+    std::optional<NodeReport> late;  // it comes after the next one of the other node
+    for (int second = 0; second < 40; ++second) {
+        now_ns += kSecond_ns;
+        for (NodeReport* node : {&a, &b}) {
+            node->jobs[0].busy_s += 0.5;
+            node->jobs[0].bytes += 100'000'000;
+        }
+        const auto& [other, slow] = second / 4 % 2 == 0 ? std::tie(a, b) : std::tie(b, a);
+        report(other);
+        if (late) report(*std::exchange(late, std::nullopt));
+        if (second % 4 == 2) {
+            late = slow;
+        } else {
+            report(slow);
+        }
+        if (second < 12) continue;
+        ASSERT_TRUE(cluster.measured_ideal("vision")) << second;
+        EXPECT_NEAR(*cluster.measured_ideal("vision"), 2 * 2e8, 1e7) << second;
+    }
+    for (int second = 0; second < 20; ++second) {
+        now_ns += kSecond_ns;
+        a.jobs[0].busy_s += 0.5;
+        a.jobs[0].bytes += 100'000'000;
+        report(a);
+    }
+    EXPECT_NEAR(*cluster.measured_ideal("vision"), 2e8, 1e7) << "b is silent";
+}
+
+// Two nodes take turns to wait for half a second of each second, so that each is idle while the other one waits.
+TEST_F(ClusterTest, WaitForAnotherNodeIsNotBusy) {
+    NodeReport a = node_report("a");
+    NodeReport b = node_report("b");
+    a.jobs = b.jobs = {job_report("vision", "images")};
+    for (int second = 1; second < 40; ++second) {
+        now_ns += kSecond_ns;
+        for (NodeReport* node : {&a, &b}) {
+            const bool waits = (second % 2 == 0) == (node == &a);
+            node->clock_us = static_cast<std::uint64_t>(second) * 1'000'000 + (node == &a ? 0 : 5'000'000);
+            node->jobs[0].busy_s += waits ? 0.5 : 1;
+            node->jobs[0].bytes += 100'000'000;
+            WaitsReport waited{.since_us = *node->clock_us - 1'000'000,
+                               .until_us = *node->clock_us,
+                               .counted_us = *node->clock_us,
+                               .batches = static_cast<std::uint64_t>(second),
+                               .shortest_us = 500'000};
+            if (waits) waited.lengths_us = {0, 500'000};
+            node->jobs[0].waits = waited;
+            report(*node);
+        }
+    }
+    ASSERT_TRUE(cluster.measured_ideal("vision"));
+    EXPECT_NEAR(*cluster.measured_ideal("vision"), 2 * 2e8, 1e7);
+    EXPECT_FALSE(cluster.nodes().at("a").last.jobs[0].waits) << "they are not kept";
 }
 
 TEST_F(ClusterTest, RestartedDaemonsCountersChangeNoMeasuredRate) {

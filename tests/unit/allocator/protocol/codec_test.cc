@@ -152,6 +152,38 @@ TEST(Codec, WarmingIsSentFromVersion4OnAndLeftOutIfThereIsNone) {
     EXPECT_FALSE(read_node_report(to_json(report), "", 3));
 }
 
+TEST(Codec, WaitsAreSentFromVersion5On) {
+    const NodeReport plain = full_report();
+    EXPECT_FALSE(to_json(plain).contains("clock_us"));
+    EXPECT_FALSE(to_json(plain).at("jobs").at(0).as_object().contains("waits"));
+    NodeReport with_clock = plain;
+    with_clock.clock_us = 70;
+    NodeReport with_waits = plain;
+    with_waits.jobs[0].waits = {
+        .since_us = 30, .until_us = 60, .counted_us = 50, .batches = 5, .shortest_us = 2, .lengths_us = {1, 2, 3, 4}};
+    for (const NodeReport& report : {with_clock, with_waits}) {
+        const json::object sent = to_json(report);
+        const auto read = read_node_report(sent, "");
+        ASSERT_TRUE(read) << read.error().message;
+        EXPECT_EQ(to_json(*read), sent);
+        EXPECT_FALSE(read_node_report(sent, "", 4)) << "version 4 has no such key";
+    }
+    // Either side may be of the version before.
+    EXPECT_TRUE(read_node_report(to_json(plain), "", 5));
+    EXPECT_TRUE(read_node_report(to_json(plain), "", 4));
+    EXPECT_EQ(to_json(full_plan(), 0, 5), to_json(full_plan(), 0, 4));
+    for (const char* key : {"since_us", "until_us", "counted_us", "batches", "shortest_us", "lengths_us"}) {
+        json::object less = to_json(with_waits);
+        less["jobs"].at(0).as_object()["waits"].as_object().erase(key);
+        EXPECT_NE(error_of(less).find(key), std::string::npos) << error_of(less);
+    }
+    for (const json::value& wrong : {json::value("1"), json::value(-1), json::value(1.5), json::value(nullptr)}) {
+        json::object sent = to_json(with_waits);
+        sent["jobs"].at(0).as_object()["waits"].as_object()["lengths_us"].as_array()[2] = wrong;
+        EXPECT_EQ(error_of(sent), "jobs[0].waits.lengths_us[2] must be an integer, not negative");
+    }
+}
+
 TEST(Codec, RegistrationHasItsDatasetOnlyIfOneIsDeclared) {
     const json::object plain = to_json(JobRegistration{.name = "x"});
     EXPECT_FALSE(plain.contains("dataset") || plain.contains("cache_bytes"));
@@ -173,7 +205,8 @@ TEST(Codec, OnlyKnownProtocolVersionsAreParsed) {
     EXPECT_EQ(*parse_protocol("2"), 2u);
     EXPECT_EQ(*parse_protocol("3"), 3u);
     EXPECT_EQ(*parse_protocol("4"), 4u);
-    for (const char* wrong : {"0", "5", "", "1x", "-1", "99999999999"}) EXPECT_FALSE(parse_protocol(wrong)) << wrong;
+    EXPECT_EQ(*parse_protocol("5"), 5u);
+    for (const char* wrong : {"0", "6", "", "1x", "-1", "99999999999"}) EXPECT_FALSE(parse_protocol(wrong)) << wrong;
     EXPECT_EQ(*parse_protocol("7", 1000), 7u) << "every version up to the newest one given";
 }
 

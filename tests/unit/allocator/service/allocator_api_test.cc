@@ -172,13 +172,14 @@ TEST_F(AllocatorApiTest, ReportIsReadInTheVersionItNames) {
     };
     const HttpResponse oldest = post("");
     EXPECT_EQ(oldest.status, 200u) << oldest.body;
-    EXPECT_EQ(oldest.headers, (decltype(oldest.headers){{"Larder-Protocol", "4"}}));
+    EXPECT_EQ(oldest.headers, (decltype(oldest.headers){{"Larder-Protocol", "5"}}));
     EXPECT_NE(message(post("2")).find("scans"), std::string::npos) << "version 2 needs every key";
-    EXPECT_EQ(message(post("5")), "query: protocol: \"5\" is not a protocol version known here: expected 1 to 4");
+    EXPECT_EQ(message(post("6")), "query: protocol: \"6\" is not a protocol version known here: expected 1 to 5");
     sent = to_json(report_of("a"));
     EXPECT_EQ(post("2").status, 200u);
     EXPECT_EQ(post("3").status, 200u);
     EXPECT_EQ(post("4").status, 200u);
+    EXPECT_EQ(post("5").status, 200u);
 }
 
 TEST_F(AllocatorApiTest, PlanShowsItsInputs) {

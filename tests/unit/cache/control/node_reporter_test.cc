@@ -65,6 +65,27 @@ TEST(NodeReport, BusySecondsExcludeWaiting) {
     EXPECT_DOUBLE_EQ(only_job(report).at("busy_s").to_number<double>(), 0.25);
 }
 
+TEST(NodeReport, WaitsAreLengthsFromTheirFirstTimeOn) {
+    Reports reports(1);
+    JobStatistics in_step = job(5000, 0);
+    in_step.waits = {
+        .since_ns = 1'000'000,
+        .until_ns = 9'000'000,
+        .counted_ns = 8'000'000,
+        .batches = 3,
+        .shortest_ns = 700'000,
+        .waits = {{.begin_ns = 500'000, .end_ns = 2'000'000}, {.begin_ns = 4'000'000, .end_ns = 9'000'000}}};
+    const auto report = reports.make(config(), kRoom, kDatasets, {.jobs = {in_step}}, 0, kOneSecond_ns);
+    EXPECT_EQ(report.at("clock_us").to_number<int>(), 1'000'000);
+    EXPECT_EQ(
+        boost::json::serialize(only_job(report).at("waits")),
+        R"({"since_us":1000,"until_us":9000,"counted_us":8000,"batches":3,"shortest_us":700,"lengths_us":[0,1000,2000,5000]})");
+    JobStatistics other = in_step;
+    other.dataset = "text";
+    const auto both = reports.make(config(), kRoom, kDatasets, {.jobs = {in_step, other}}, 0, 2 * kOneSecond_ns);
+    EXPECT_FALSE(only_job(both).contains("waits")) << "loops that read two datasets at once";
+}
+
 TEST(NodeReport, JobWithoutTrainingLoopReportsNoBusyTime) {
     Reports reports(1);
     (void)reports.make(config(), kRoom, kDatasets, {.jobs = {job(0, 0, 0)}}, 0, kOneSecond_ns);

@@ -119,6 +119,47 @@ TEST(StepTime, RanksAreBusyWhileNoneOfThemWaits) {
     }
 }
 
+TEST(StepTime, RecentWaitsAreTheUnionOfTheLastSecondsAndCountTheBatches) {
+    Job job;
+    for (int i = 0; i < 2; ++i) job.add();
+    EXPECT_EQ(job.time.recent().until_ns, 0) << "nothing is known yet";
+    for (int step = 0; step < 100; ++step) {
+        job.step({60 * kMs, step % 2 * 80 * kMs}, 20 * kMs);
+        if (step % 7 == 0) job.look();
+    }
+    job.look();
+    const RecentWaits recent = job.time.recent();
+    EXPECT_EQ(recent.until_ns, job.now_ns);
+    EXPECT_GE(recent.since_ns, job.now_ns - 4 * kSecond);
+    EXPECT_LE(recent.since_ns, job.now_ns - 4 * kSecond + 100 * kMs);
+    EXPECT_EQ(recent.shortest_ns, 20 * kMs);
+    EXPECT_GE(recent.batches, 2u * 98) << "the first one of each rank has no time before it";
+    std::int64_t waited_ns = 0;
+    std::int64_t at_ns = 0;
+    for (const Wait& wait : recent.waits) {
+        ASSERT_LE(at_ns, wait.begin_ns);
+        ASSERT_LT(wait.begin_ns, wait.end_ns);
+        at_ns = wait.end_ns;
+        waited_ns += wait.end_ns - std::max(wait.begin_ns, recent.since_ns);
+    }
+    EXPECT_LE(at_ns, recent.until_ns);
+    EXPECT_NEAR(seconds(waited_ns) / seconds(recent.until_ns - recent.since_ns), 70.0 / 90, 0.02);
+}
+
+TEST(StepTime, OnlySoManyRecentWaitsAreKnown) {
+    Job job;
+    job.add();
+    for (int step = 0; step < 2000; ++step) {
+        job.step({5 * kMs}, 5 * kMs);
+        if (step % 50 == 49) job.look();
+    }
+    const RecentWaits recent = job.time.recent();
+    EXPECT_LE(recent.waits.size(), 256u);
+    ASSERT_GE(recent.waits.size(), 250u);
+    EXPECT_LE(recent.since_ns, recent.waits.front().begin_ns);
+    EXPECT_GE(recent.since_ns, recent.waits.front().begin_ns - 10 * kMs) << "the wait before is not known any more";
+}
+
 TEST(StepTime, RankThatJoinsLateOrLeavesIsCountedWhileItIsThere) {
     Job job;
     for (int i = 0; i < 3; ++i) job.add();
