@@ -74,6 +74,11 @@ constexpr std::array<std::pair<std::string_view, unsigned>, 4> kSince{{{"warm", 
                                                                        {"clock_us", kProtocolWithWaits},
                                                                        {"waits", kProtocolWithWaits}}};
 
+bool is_known(std::string_view key, unsigned version) {
+    return std::ranges::none_of(kSince,
+                                [&](const auto& since) { return since.first == key && version < since.second; });
+}
+
 template <typename T>
 using Members = boost::describe::describe_members<T, boost::describe::mod_public>;
 
@@ -89,36 +94,38 @@ constexpr bool is_optional<std::optional<T>> = true;
 // --- writing
 
 template <typename Message>
-json::object write(const Message& message);
+json::object write(const Message& message, unsigned version);
 
 template <typename Value>
-json::value written(const Value& value) {
+json::value written(const Value& value, unsigned version) {
     if constexpr (is_vector<Value>) {
         json::array array;
-        for (const auto& item : value) array.push_back(written(item));
+        for (const auto& item : value) array.push_back(written(item, version));
         return array;
     } else if constexpr (boost::describe::has_describe_members<Value>::value) {
-        return write(value);
+        return write(value, version);
     } else {
         return json::value(value);
     }
 }
 
 template <typename Value>
-void put(json::object& object, std::string_view key, const Value& value) {
+void put(json::object& object, std::string_view key, const Value& value, unsigned version) {
     if constexpr (is_optional<Value>) {
-        if (value) object[key] = written(*value);
+        if (value) object[key] = written(*value, version);
     } else if constexpr (std::is_same_v<Value, double>) {
         if (std::isfinite(value)) object[key] = value;
     } else {
-        object[key] = written(value);
+        object[key] = written(value, version);
     }
 }
 
 template <typename Message>
-json::object write(const Message& message) {
+json::object write(const Message& message, unsigned version) {
     json::object object;
-    boost::mp11::mp_for_each<Members<Message>>([&](auto member) { put(object, member.name, message.*member.pointer); });
+    boost::mp11::mp_for_each<Members<Message>>([&](auto member) {
+        if (is_known(member.name, version)) put(object, member.name, message.*member.pointer, version);
+    });
     for (const std::string_view key : kLeftOutIfEmpty) {
         const json::value* const list = object.if_contains(key);
         if (list != nullptr && list->as_array().empty()) object.erase(key);
@@ -209,9 +216,7 @@ Result<Message> read(const json::object& object, const std::string& where, unsig
         auto& into = message.*member.pointer;
         using Value = std::remove_reference_t<decltype(into)>;
         if (is_left_out(member.name)) return;
-        const bool is_too_new = std::ranges::any_of(
-            kSince, [&](const auto& key) { return key.first == member.name && version < key.second; });
-        if (is_too_new) return;  // `finish` refuses the key as unknown
+        if (!is_known(member.name, version)) return;  // `finish` refuses the key as unknown
         if constexpr (is_vector<Value>) {
             reader.array(member.name);
         } else if constexpr (is_optional<Value> && is_nested<Value>) {
@@ -257,8 +262,8 @@ unsigned common_protocol(const HttpResponse& response) {
     return std::min(version.value_or(kProtocolOldest), kProtocolNewest);
 }
 
-json::object to_json(const NodeReport& report) {
-    return write(report);
+json::object to_json(const NodeReport& report, unsigned version) {
+    return write(report, version);
 }
 
 Result<NodeReport> read_node_report(const json::object& object, std::string_view where, unsigned version) {
@@ -273,13 +278,13 @@ json::object to_json(const NodePlan& plan, std::int64_t now_ns, unsigned version
                           .rates = plan.lease.rates,
                           .cut = plan.lease.cut};
     if (version >= kNamedPeers) {
-        SentPlan sent{.plan = plan.plan, .quotas = plan.quotas, .peers = plan.peers, .lease = lease, .warm = {}};
-        if (version >= kProtocolWithWarming) sent.warm = plan.warm;
-        return write(sent);
+        return write(
+            SentPlan{.plan = plan.plan, .quotas = plan.quotas, .peers = plan.peers, .lease = lease, .warm = plan.warm},
+            version);
     }
     SentPlan2 sent{.plan = plan.plan, .quotas = plan.quotas, .peers = {}, .lease = lease};
     for (const PeerNode& peer : plan.peers) sent.peers.push_back(peer.endpoint);
-    return write(sent);
+    return write(sent, version);
 }
 
 Result<NodePlan> read_node_plan(const json::object& object, std::string_view where, std::int64_t now_ns,
@@ -313,7 +318,7 @@ Result<NodePlan> read_node_plan(const json::object& object, std::string_view whe
 }
 
 json::object to_json(const JobRegistration& job) {
-    json::object object = write(job);
+    json::object object = write(job, kProtocolNewest);
     if (job.dataset.empty()) object.erase("dataset");
     if (job.cache_bytes == 0) object.erase("cache_bytes");
     return object;

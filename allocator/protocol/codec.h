@@ -44,8 +44,8 @@ Result<unsigned> parse_protocol(std::string_view text, unsigned newest = kProtoc
 // no version knows only the oldest.
 unsigned common_protocol(const HttpResponse& response);
 
-// `where` is put before paths in errors.
-boost::json::object to_json(const NodeReport& report);
+// Leaves out what `version` does not know. `where` is put before paths in errors.
+boost::json::object to_json(const NodeReport& report, unsigned version = kProtocolNewest);
 Result<NodeReport> read_node_report(const boost::json::object& object, std::string_view where,
                                     unsigned version = kProtocolNewest);
 

@@ -173,7 +173,9 @@ Result<void> read_named(ClusterRecord& record, std::string_view kind, const std:
         record.jobs[name] = std::move(*spec);
     } else if (kind == "node") {
         // An allocator of an earlier version may have written the report.
-        auto report = read_node_report(object, "", kProtocolOldest);
+        json::object kept = object;
+        kept.erase("warmed");
+        auto report = read_node_report(kept, "", kProtocolOldest);
         if (!report) return std::unexpected(report.error());
         record.nodes[name] = std::move(*report);
     } else if (kind == "pin") {
@@ -270,7 +272,8 @@ std::vector<Row> durable_rows_of(const ClusterRecord& change) {
 std::vector<Row> rows_of(const ClusterRecord& change) {
     std::vector<Row> rows = durable_rows_of(change);
     for (const auto& [name, report] : change.nodes) {
-        put(rows, "node", name, report, [](const auto& it) { return to_json(it); });
+        // Later versions add only what is new in each report.
+        put(rows, "node", name, report, [](const auto& it) { return to_json(it, kProtocolOldest); });
     }
     for (const auto& [job, ideal] : change.ideals) {
         put(rows, "ideal", job, ideal, [](const auto& it) { return json_of(it); });

@@ -347,12 +347,8 @@ void AllocatorAgent::report() {
         if (protocol_ >= allocator::kProtocolWithUsers) {
             for (allocator::JobReport& job : report.jobs) job.user = node_.job_limits().user_of(job.name);
         }
-        if (protocol_ >= allocator::kProtocolWithWarming) report.warmed = node_.warming().warmed();
-        if (protocol_ < allocator::kProtocolWithWaits) {
-            report.clock_us.reset();
-            for (allocator::JobReport& job : report.jobs) job.waits.reset();
-        }
-        send(json_text(allocator::to_json(report)), now_ns, slept_before_ns);
+        report.warmed = node_.warming().warmed();
+        send(json_text(allocator::to_json(report, protocol_)), now_ns, slept_before_ns);
     });
 }
 

@@ -452,7 +452,7 @@ void SimulatedNode::report() {
     report.instance = mix64(instances_ << 8 ^ static_cast<std::uint64_t>(options_.number));
     HttpRequest request{.method = "POST", .path = {"v1", "reports"}};
     if (protocol_ > allocator::kProtocolOldest) request.query[allocator::kProtocolQuery] = std::to_string(protocol_);
-    request.body = json_text(allocator::to_json(report));
+    request.body = json_text(allocator::to_json(report, protocol_));
     const std::uint64_t number = ++report_number_;
     const auto take = [this, number, sent_ns](const HttpResponse* response) {
         if (number != report_number_ || !report_in_flight_) return;

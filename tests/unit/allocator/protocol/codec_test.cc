@@ -150,6 +150,7 @@ TEST(Codec, WarmingIsSentFromVersion4OnAndLeftOutIfThereIsNone) {
     report.warmed = {"images"};
     EXPECT_EQ(read_node_report(to_json(report), "")->warmed, report.warmed);
     EXPECT_FALSE(read_node_report(to_json(report), "", 3));
+    EXPECT_TRUE(read_node_report(to_json(report, 3), "", 3));
 }
 
 TEST(Codec, WaitsAreSentFromVersion5On) {
@@ -167,6 +168,7 @@ TEST(Codec, WaitsAreSentFromVersion5On) {
         ASSERT_TRUE(read) << read.error().message;
         EXPECT_EQ(to_json(*read), sent);
         EXPECT_FALSE(read_node_report(sent, "", 4)) << "version 4 has no such key";
+        EXPECT_EQ(to_json(report, 4), to_json(plain));
     }
     // Either side may be of the version before.
     EXPECT_TRUE(read_node_report(to_json(plain), "", 5));

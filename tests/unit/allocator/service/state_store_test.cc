@@ -14,6 +14,7 @@
 #include <string>
 
 #include "allocator/cluster.h"
+#include "allocator/protocol/codec.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_units.h"
 
@@ -95,6 +96,24 @@ protected:
     test::TempDirectory directory;
     std::string state = directory / "state";
 };
+
+TEST_F(StateStoreTest, ReportsAreFoundThatSayWhatIsNewInEach) {
+    ClusterRecord record;
+    NodeReport report{.node = "a", .instance = 7, .datasets = {{.name = "images", .size_bytes = 9}}};
+    report.jobs = {{.name = "vision", .dataset = "images", .user = 1001}};
+    const NodeReport plain = report;
+    report.jobs[0].waits = {.since_us = 1, .until_us = 4, .counted_us = 2, .lengths_us = {1, 2}};
+    report.clock_us = 5;
+    report.warmed = {"images"};
+    record.nodes["a"] = report;
+    open(0)->save(record).value();
+    EXPECT_EQ(to_json(*open(kSecond_ns)->found().nodes.at("a")), to_json(plain));
+    // As versions wrote it that kept what was warmed.
+    report.clock_us = std::nullopt;
+    report.jobs = plain.jobs;
+    put_rows({{"node/a", json_text(to_json(report))}});
+    EXPECT_EQ(to_json(*open(2 * kSecond_ns)->found().nodes.at("a")), to_json(plain));
+}
 
 TEST_F(StateStoreTest, SavedRecordIsFound) {
     open(0)->save(example()).value();
