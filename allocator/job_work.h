@@ -5,8 +5,8 @@
 // A node counts the time as busy in which none of its own ranks waits for data (cache/shard/step_time.h). If the ranks
 // work in step with others on other nodes, each node reports its waits too, and here the waits of all nodes are united:
 // a node is busy while no node waits. Each time is turned into the allocator's by the least delay of the node's recent
-// reports, so clocks need not agree. The error is the difference between the least delays of two nodes, a millisecond or
-// less in most networks, once a step.
+// reports, so clocks need not agree. The error is the difference between the least delays of two nodes, a millisecond
+// or less in most networks, once a step.
 //
 // Ranks that do not wait for each other in each step do work while others wait. So a node's busy time is never below
 // the number of its batches times the shortest time that a rank of any node lately needed for one, nor above what the
@@ -47,7 +47,7 @@ class JobWork {
 public:
     static constexpr std::int64_t kSilent_ns = 5'000'000'000;
 
-    // What a node reports beside its counters.
+    // A node reports these beside its counters.
     struct Waits {
         const WaitsReport* report = nullptr;  // null: its ranks wait for no other node's
         const NodeClock* clock = nullptr;

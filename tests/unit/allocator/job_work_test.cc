@@ -35,7 +35,7 @@ public:
         taken_ns_ = took_ns;
         taken_at_ns_.push_back(took_ns);
     }
-    // What a report that is made at `now_ns` says, of the time up to then.
+    // The waits that a report of `now_ns` has, up to then.
     WaitsReport waits(std::int64_t now_ns) const {
         WaitsReport report{.since_us = on_clock_us(std::max(began_ns_, now_ns - 4 * kSecond)),
                            .until_us = on_clock_us(now_ns),
