@@ -44,7 +44,8 @@ Result<unsigned> parse_protocol(std::string_view text, unsigned newest = kProtoc
 // no version knows only the oldest.
 unsigned common_protocol(const HttpResponse& response);
 
-// Leaves out what `version` does not know. `where` is put before paths in errors.
+// `where` is put before paths in errors. A report of a version before 4 or 5 is written without the keys that these
+// brought. Who sets "user" must know that the reader has version 3.
 boost::json::object to_json(const NodeReport& report, unsigned version = kProtocolNewest);
 Result<NodeReport> read_node_report(const boost::json::object& object, std::string_view where,
                                     unsigned version = kProtocolNewest);
