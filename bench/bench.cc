@@ -78,7 +78,7 @@ int bench_main(int argc, char** argv) {
         }
         if (entry.run == reality) {
             command->add_option("--policy", options.policies, "policies to run, one or more; default: all")
-                ->check(CLI::IsMember(joint_objectives()));
+                ->check(CLI::IsMember(reality_policies()));
         }
         if (entry.run == simulate || entry.run == decide_bench) {
             command->add_option("--policy", options.policies, "policies to run, separated by commas; default: all")

@@ -36,7 +36,7 @@ Result<DaemonProcess> DaemonProcess::start(const DaemonOptions& options) {
         arguments.insert(arguments.end(), {"--allocator.token-file", options.token_file});
     }
     if (!options.peers_token_file.empty()) {
-        arguments.insert(arguments.end(), {"--peers.listen", "127.0.0.1:0", "--peers.token-file",
+        arguments.insert(arguments.end(), {"--peers.listen", options.peers_listen, "--peers.token-file",
                                            options.peers_token_file, "--peers.witnesses", "0"});
     }
     if (!options.peers_others.empty()) arguments.insert(arguments.end(), {"--peers.others", options.peers_others});

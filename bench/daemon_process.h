@@ -22,9 +22,10 @@ struct DaemonOptions {
     std::string allocator;
     std::string node;
     std::string token_file;
-    // Shares the cache over loopback with daemons that have this token, and with `peers_others`; empty: no sharing.
+    // Shares the cache with daemons that have this token, and with `peers_others`; empty: no sharing.
     std::string peers_token_file;
     std::string peers_others;
+    std::string peers_listen = "127.0.0.1:0";
     // The network the daemon runs in; null: the bench's own.
     const test::NetworkNamespace* network = nullptr;
 };

@@ -79,7 +79,7 @@ Result<PolicyResult> measure(const JointScenario& scenario, const JointRuns& run
 Result<PolicyResult> run_larder(const JointScenario& scenario, const std::vector<FileSet>& files,
                                 const std::string& directory, const std::string& objective,
                                 const cli::InterruptWatch& interrupt) {
-    auto cluster = JointCluster::start(scenario, files, directory, objective);
+    auto cluster = JointCluster::start(scenario, files, directory, {.objective = objective});
     if (!cluster) return std::unexpected(cluster.error());
     JointRuns runs;
     runs.reserve(scenario.jobs.size());
@@ -125,14 +125,9 @@ Result<PolicyResult> run_lru(const JointScenario& scenario, const std::vector<Fi
     runs.reserve(scenario.jobs.size());
     for (std::size_t j = 0; j < scenario.jobs.size(); ++j) {
         const JointJob& job = scenario.jobs[j];
-        const LruOptions options{.files = files[job.dataset],
-                                 .store = stores[job.node],
-                                 .dataset = job.dataset,
-                                 .batch_size = scenario.batch_size,
-                                 .seed = seed_of(job),
-                                 .remote_bytes_per_second = rate,
-                                 .remote_burst_bytes = cache::default_burst_bytes(rate),
-                                 .prefetch_blocks = kJointPrefetchBlocks};
+        LruOptions options = lru_options(scenario, job, files[job.dataset], stores[job.node]);
+        options.remote_bytes_per_second = rate;
+        options.remote_burst_bytes = cache::default_burst_bytes(rate);
         runs.push_back(std::make_unique<JointJobRun>(
             job.name,
             [options, j, &feeders, &feeders_mutex]() -> Result<std::unique_ptr<Feeder>> {

@@ -16,7 +16,7 @@ std::string rate_text(double bytes_per_second) {
 }  // namespace
 
 Result<JointCluster> JointCluster::start(const JointScenario& scenario, const std::vector<FileSet>& files,
-                                         const std::string& directory, const std::string& objective) {
+                                         const std::string& directory, const JointClusterOptions& options) {
     std::filesystem::create_directories(directory);
     const std::string socket = directory + "/a.sock";
     auto network = JointNetwork::make(scenario.nodes, directory);
@@ -26,7 +26,7 @@ Result<JointCluster> JointCluster::start(const JointScenario& scenario, const st
                                           "--remote-bandwidth",
                                           rate_text(scenario.remote_bytes_per_second),
                                           "--objective",
-                                          objective,
+                                          options.objective,
                                           "--floor",
                                           rate_text(scenario.remote_bytes_per_second / 100),
                                           "--lease",
@@ -35,8 +35,9 @@ Result<JointCluster> JointCluster::start(const JointScenario& scenario, const st
     arguments.insert(arguments.end(), listening.begin(), listening.end());
     auto allocator = ServerProcess::start("larder-allocator", arguments, socket, network->hub());
     if (!allocator) return std::unexpected(allocator.error());
-    JointCluster cluster(scenario, files, directory, std::move(*network), std::move(*allocator));
+    JointCluster cluster(scenario, files, directory, options.pools_caches, std::move(*network), std::move(*allocator));
     for (const JointJob& job : scenario.jobs) {
+        if (!options.declares_rates) break;
         if (auto registered = cluster.register_job(job); !registered) return std::unexpected(registered.error());
     }
     std::vector<std::string> admin_sockets;
@@ -110,13 +111,15 @@ Result<DaemonProcess> JointCluster::start_node(std::uint32_t index) const {
                                  .allocator = *allocator,
                                  .node = node_name(index),
                                  .token_file = network_.token_file(index),
+                                 .peers_token_file = pools_caches_ ? network_.peers_token_file() : "",
+                                 .peers_listen = network_.peers_address(index),
                                  .network = network_.node(index)});
 }
 
 Result<void> JointCluster::add_datasets(DaemonProcess& daemon, std::uint32_t node) const {
     std::set<std::uint32_t> node_datasets;
     for (const JointJob& job : scenario_.jobs) {
-        if (job.node == node) node_datasets.insert(job.dataset);
+        if (job.node == node || pools_caches_) node_datasets.insert(job.dataset);
     }
     for (const std::uint32_t i : node_datasets) {
         if (auto added = daemon.add_dataset({.name = scenario_.datasets[i].name, .directory = files_[i].directory});

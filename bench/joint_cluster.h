@@ -20,12 +20,18 @@
 
 namespace larder::bench {
 
+struct JointClusterOptions {
+    std::string objective;
+    bool pools_caches = false;   // all nodes are peers that trust each other, and each has every dataset
+    bool declares_rates = true;  // each job's f* is declared; if not, the allocator measures it
+};
+
 class JointCluster {
 public:
     // `files`: the remote's files by dataset. Everything is kept under `directory`, which must not exist yet. Names in
     // it are short, because a socket's path may have at most 107 bytes.
     static Result<JointCluster> start(const JointScenario& scenario, const std::vector<FileSet>& files,
-                                      const std::string& directory, const std::string& objective);
+                                      const std::string& directory, const JointClusterOptions& options);
 
     // The kind of the nodes' networks: "namespaces" or "loopback".
     const char* network() const { return network_.name(); }
@@ -49,10 +55,11 @@ public:
 
 private:
     JointCluster(const JointScenario& scenario, const std::vector<FileSet>& files, std::string directory,
-                 JointNetwork network, ServerProcess allocator)
+                 bool pools_caches, JointNetwork network, ServerProcess allocator)
         : scenario_(scenario),
           files_(files),
           directory_(std::move(directory)),
+          pools_caches_(pools_caches),
           network_(std::move(network)),
           allocator_(std::move(allocator)) {}
 
@@ -63,6 +70,7 @@ private:
     JointScenario scenario_;
     std::vector<FileSet> files_;
     std::string directory_;
+    bool pools_caches_;
     JointNetwork network_;
     ServerProcess allocator_;
     std::vector<DaemonProcess> nodes_;

@@ -252,7 +252,7 @@ std::string seconds_text(double seconds) {
 Result<json::object> run_joint_events(const JointScenario& scenario, const std::vector<FileSet>& files,
                                       const std::string& directory, const std::string& objective,
                                       const cli::InterruptWatch& interrupt) {
-    auto cluster = JointCluster::start(scenario, files, directory, objective);
+    auto cluster = JointCluster::start(scenario, files, directory, {.objective = objective});
     if (!cluster) return std::unexpected(cluster.error());
     auto result = EventsRun(scenario, *cluster, interrupt).run();
     if (!result) return result;

@@ -1,6 +1,7 @@
 #include "bench/joint_jobs.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/hash.h"
 #include "bench/larder_feeder.h"
@@ -63,6 +64,16 @@ std::uint64_t seed_of(const JointJob& job) {
     std::uint64_t seed = 0;
     for (const char letter : job.name) seed = mix64(seed ^ static_cast<unsigned char>(letter));
     return seed;
+}
+
+LruOptions lru_options(const JointScenario& scenario, const JointJob& job, const FileSet& files,
+                       std::shared_ptr<LruStore> store) {
+    return {.files = files,
+            .store = std::move(store),
+            .dataset = job.dataset,
+            .batch_size = scenario.batch_size,
+            .seed = seed_of(job),
+            .prefetch_blocks = kJointPrefetchBlocks};
 }
 
 std::unique_ptr<JointJobRun> run_on_larder(const JointScenario& scenario, const JointJob& job,

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "bench/feeder.h"
 #include "bench/joint_scenario.h"
+#include "bench/lru_feeder.h"
 #include "tools/cli/interrupt.h"
 
 namespace larder::bench {
@@ -64,6 +65,10 @@ using JointRuns = std::vector<std::unique_ptr<JointJobRun>>;
 // Returns a job's seed. Each job must read in an order of its own: only then are the blocks that one job caches a
 // random sample for another.
 std::uint64_t seed_of(const JointJob& job);
+
+// Returns how a job reads with an LRU cache in `store`, without a limit of its rate.
+LruOptions lru_options(const JointScenario& scenario, const JointJob& job, const FileSet& files,
+                       std::shared_ptr<LruStore> store);
 
 // Runs a job that reads through the daemon on `socket`.
 std::unique_ptr<JointJobRun> run_on_larder(const JointScenario& scenario, const JointJob& job,

@@ -1,8 +1,11 @@
 #include "bench/joint_network.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
 
 #include "base/assert.h"
@@ -12,6 +15,7 @@ namespace larder::bench {
 namespace {
 
 constexpr const char* kPort = "7600";
+constexpr const char* kPeersPort = "7474";
 
 std::string random_token() {
     std::array<unsigned char, 20> bytes;
@@ -23,6 +27,28 @@ std::string random_token() {
         token += digits;
     }
     return token;
+}
+
+// Returns a socket that is bound to a free port of loopback. While it is open, the kernel gives the port to nobody
+// else, but a server may listen there: both sockets have SO_REUSEADDR.
+Result<FileDescriptor> reserve_port() {
+    FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int on = 1;
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (socket.get() < 0 || ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+        ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        return fail_errno(errno, "reserve a port of loopback");
+    }
+    return socket;
+}
+
+std::string address_of(const FileDescriptor& socket) {
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    LARDER_ASSERT(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
 }
 
 }  // namespace
@@ -37,13 +63,24 @@ Result<JointNetwork> JointNetwork::make(std::uint32_t nodes, const std::string& 
     }
     std::string tokens;
     for (std::uint32_t i = 0; i < nodes; ++i) {
+        if (network.network_) {
+            network.peers_addresses_.push_back(test::PrivateNetwork::node_address(i) + ":" + kPeersPort);
+        } else {
+            auto reserved = reserve_port();
+            if (!reserved) return std::unexpected(reserved.error());
+            network.peers_addresses_.push_back(address_of(*reserved));
+            network.reserved_ports_.push_back(std::move(*reserved));
+        }
         const std::string token = random_token();
-        tokens += "node node-" + std::to_string(i) + " " + token + "\n";
+        tokens += "node node-" + std::to_string(i) + " " + token + " http://" + network.peers_addresses_[i] + "\n";
         if (auto written = replace_file(network.token_file(i), token + "\n", 0600); !written) {
             return std::unexpected(written.error());
         }
     }
     if (auto written = replace_file(network.tokens_file(), tokens, 0600); !written) {
+        return std::unexpected(written.error());
+    }
+    if (auto written = replace_file(network.peers_token_file(), random_token() + "\n", 0600); !written) {
         return std::unexpected(written.error());
     }
     return network;

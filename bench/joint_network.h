@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "tests/cluster/private_network.h"
 
 namespace larder::bench {
@@ -24,11 +25,16 @@ public:
         return network_ ? &network_->node(index) : nullptr;
     }
 
+    // Where the node listens for its peers, as IP:PORT. The node's token allows it to say so.
+    const std::string& peers_address(std::uint32_t index) const { return peers_addresses_[index]; }
+
     // The arguments that make an allocator listen at the hub.
     std::vector<std::string> allocator_arguments() const;
     // The allocator's endpoint for nodes. Call once the allocator serves.
     Result<std::string> endpoint() const;
     std::string token_file(std::uint32_t index) const { return directory_ + "/t" + std::to_string(index); }
+    // The file of the secret that the nodes share as peers.
+    std::string peers_token_file() const { return directory_ + "/peers"; }
 
     const char* name() const { return network_ ? "namespaces" : "loopback"; }
 
@@ -39,6 +45,8 @@ private:
 
     std::string directory_;
     std::optional<test::PrivateNetwork> network_;
+    std::vector<std::string> peers_addresses_;    // of each node
+    std::vector<FileDescriptor> reserved_ports_;  // on loopback
 };
 
 }  // namespace larder::bench

@@ -19,6 +19,13 @@ std::vector<std::string> joint_policies() {
     return policies;
 }
 
+std::vector<std::string> reality_policies() {
+    std::vector<std::string> policies = joint_objectives();
+    policies.push_back(std::string(allocator::name(allocator::ObjectiveKind::max_min)).append(kPeersSuffix));
+    policies.emplace_back("lru");
+    return policies;
+}
+
 JointScenario joint_scenario(bool quick) {
     // A quick run is the same cluster at half the rates, with all sizes a sixteenth as large. Only the block size is a
     // quarter, so that there are fewer blocks. Each block is a file, and writing many files is slow where many were

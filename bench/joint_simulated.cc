@@ -42,25 +42,33 @@ scheduler::Workload workload_of(const JointScenario& scenario) {
 
 }  // namespace
 
-Result<std::vector<double>> simulate_joint(const JointScenario& scenario, const std::string& objective,
+Result<std::vector<double>> simulate_joint(const JointScenario& scenario, const std::string& policy,
                                            const std::vector<double>& report_ages_s) {
-    const auto kind = allocator::parse_objective(objective);
-    if (!kind) return std::unexpected(kind.error());
     scheduler::SimulationOptions options;
-    options.cache.objective = *kind;
-    options.cache.own_caches = true;
     options.storage.cache_bytes =
         static_cast<double>(scenario.node_cache_bytes + scenario.node_disk_bytes) * scenario.nodes;
     options.storage.remote_bytes_per_second = scenario.remote_bytes_per_second;
-    options.reported_plans = true;
-    options.report_lease_s = kJointLease_s;
-    options.report_floor_bytes_per_second = scenario.remote_bytes_per_second / 100;
-    options.report_ages_s = report_ages_s;
+    if (policy == "lru") {
+        options.cache.cache = scheduler::CacheKind::lru;
+        options.cache.bandwidth = scheduler::BandwidthKind::fair;
+        options.cache.lru_step_s = 0.25;
+    } else {
+        const bool pools_caches = policy.ends_with(kPeersSuffix);
+        const auto objective =
+            allocator::parse_objective(policy.substr(0, policy.size() - (pools_caches ? kPeersSuffix.size() : 0)));
+        if (!objective) return std::unexpected(objective.error());
+        options.cache.objective = *objective;
+        options.cache.own_caches = !pools_caches;
+        options.reported_plans = true;
+        options.report_lease_s = kJointLease_s;
+        options.report_floor_bytes_per_second = scenario.remote_bytes_per_second / 100;
+        options.report_ages_s = report_ages_s;
+    }
     const scheduler::GpuCluster cluster = cluster_of(scenario);
     scheduler::FreePool pool(cluster);
-    const auto policy = scheduler::make_policy("fifo", options.policy);
-    if (!policy) return std::unexpected(policy.error());
-    const auto outcome = scheduler::simulate(workload_of(scenario), cluster, **policy, pool, options);
+    const auto fifo = scheduler::make_policy("fifo", options.policy);
+    if (!fifo) return std::unexpected(fifo.error());
+    const auto outcome = scheduler::simulate(workload_of(scenario), cluster, **fifo, pool, options);
     if (!outcome) return std::unexpected(outcome.error());
     std::vector<double> seconds;
     seconds.reserve(outcome->jobs.size());

@@ -11,9 +11,9 @@
 
 namespace larder::bench {
 
-// Returns how long each job takes to read all its epochs when all begin with an empty cache. `objective` is the
-// allocator's, by its name in the config; `report_ages_s`: each node's time since its last report at the start.
-Result<std::vector<double>> simulate_joint(const JointScenario& scenario, const std::string& objective,
+// Returns how long each job takes to read all its epochs when all begin with an empty cache. `policy` is one of
+// reality_policies(); `report_ages_s`: each node's time since its last report at the start, unused by "lru".
+Result<std::vector<double>> simulate_joint(const JointScenario& scenario, const std::string& policy,
                                            const std::vector<double>& report_ages_s);
 
 }  // namespace larder::bench

@@ -67,6 +67,7 @@ void LruFeeder::prefetch() {
 }
 
 Result<LruFeeder::Bytes> LruFeeder::read_remote(std::uint32_t block) {
+    if (options_.shared_remote) options_.shared_remote->take(options_.reader, options_.files.bytes_each);
     while (!bucket_.try_take(options_.files.bytes_each, clock_.now_ns())) {
         const std::int64_t wait_ns = bucket_.ready_at_ns(options_.files.bytes_each) - clock_.now_ns();
         std::this_thread::sleep_for(std::chrono::nanoseconds(std::max<std::int64_t>(wait_ns, 1000)));

@@ -98,25 +98,33 @@ private:
 
 class Lru final : public RuleBasedCache {
 public:
-    using RuleBasedCache::RuleBasedCache;
+    explicit Lru(const CacheOptions& options) : RuleBasedCache(options.bandwidth), step_s_(options.lru_step_s) {}
     bool is_fluid() const override { return false; }
     double next_plan_s(std::span<const std::unique_ptr<Store>> stores, double now_s) const override {
-        return next_lru_refresh_s(stores, now_s);
+        return follows_epochs() ? now_s + step_s_ : next_lru_refresh_s(stores, now_s);
     }
 
 private:
+    bool follows_epochs() const { return step_s_ > 0; }
     void set_quotas(const ReadersState& state) override {
         for (Store* store : state.stores) store->quota_bytes = 0;
     }
     // Rates decide what stays cached, and what stays cached decides the rates. A few rounds converge.
     void set_rates(const ReadersState& state) override {
-        for (SimulatedReader* reader : state.readers) reader->rate = reader->ideal;
+        for (SimulatedReader* reader : state.readers) {
+            reader->rate = reader->ideal;
+            if (!follows_epochs() || reader->turn_s >= state.now_s) continue;
+            end_turn(*reader, state.now_s);
+            begin_turn(*reader, state.now_s);
+        }
         constexpr int kRounds = 6;
         for (int round = 0; round < kRounds; ++round) {
-            set_lru_hits(state.stores, state.storage.cache_bytes, state.now_s);
+            set_lru_hits(state.stores, state.storage.cache_bytes, state.now_s, follows_epochs());
             RuleBasedCache::set_rates(state);
         }
     }
+
+    double step_s_;
 };
 
 }  // namespace
@@ -222,7 +230,7 @@ void share_bandwidth(BandwidthKind kind, std::span<SimulatedReader* const> reade
 std::unique_ptr<CacheSystem> make_cache_system(const CacheOptions& options) {
     switch (options.cache) {
         case CacheKind::uniform: return options.own_caches ? make_uniform_by_node(options) : make_uniform(options);
-        case CacheKind::lru: return std::make_unique<Lru>(options.bandwidth);
+        case CacheKind::lru: return std::make_unique<Lru>(options);
         case CacheKind::static_per_job: return make_static_per_job(options);
         case CacheKind::coordl: return make_coordl(options);
         case CacheKind::whole_dataset: return std::make_unique<WholeDataset>(options.bandwidth);

@@ -18,10 +18,27 @@ double distinct_part(double epochs) {
 
 namespace {
 
+// Estimates what is cached if blocks stay for a time after they were read.
+struct LruView {
+    double now_s = 0;
+    bool follows_epochs = false;
+
+    double recently_read_bytes(const SimulatedReader& reader, bool runs, double seconds) const;
+    double distinct_read_part(const Store& store, const SimulatedReader& reader, bool runs, double seconds) const;
+    double own_hit_ratio(const Store& store, const SimulatedReader& reader, double stay_s) const;
+    double cached_part(const Store& store, double stay_s) const;
+    double longest_stay_s(const Store& store) const;
+};
+
+// Returns the part of the current epoch that the reader has read.
+double epoch_part(const Store& store, const SimulatedReader& reader) {
+    return 1 - reader.unread_bytes / store.size_bytes;
+}
+
 // Returns the bytes that the reader read in the last `seconds`, in this turn and in earlier ones. A reader that was
-// never stopped counts as having read forever.
-double recently_read_bytes(const SimulatedReader& reader, bool runs, double seconds, double now_s) {
-    if (runs && reader.turns.empty()) return reader.rate * seconds;
+// never stopped counts as having read forever, unless it is followed through its epochs.
+double LruView::recently_read_bytes(const SimulatedReader& reader, bool runs, double seconds) const {
+    if (runs && reader.turns.empty() && !follows_epochs) return reader.rate * seconds;
     const double since_s = now_s - seconds;
     double bytes = runs ? reader.rate * std::min(seconds, now_s - reader.turn_s) : 0;
     for (const ReadTurn& turn : reader.turns) {
@@ -34,22 +51,34 @@ double recently_read_bytes(const SimulatedReader& reader, bool runs, double seco
 }
 
 // Returns the part of the store's dataset that the reader read in the last `seconds`.
-double distinct_read_part(const Store& store, const SimulatedReader& reader, bool runs, double seconds, double now_s) {
-    return distinct_part(recently_read_bytes(reader, runs, seconds, now_s) / store.size_bytes);
+double LruView::distinct_read_part(const Store& store, const SimulatedReader& reader, bool runs, double seconds) const {
+    const double epochs = recently_read_bytes(reader, runs, seconds) / store.size_bytes;
+    if (!follows_epochs) return distinct_part(epochs);
+    // What the window covers of the epoch before overlaps by chance with what it covers of the current one.
+    const double current = epoch_part(store, reader);
+    if (epochs <= current) return epochs;
+    return std::min(1.0, current + (epochs - current) * (1 - current));
+}
+
+// Returns the part of the reader's next reads for which the block is cached since its own last epoch.
+double LruView::own_hit_ratio(const Store& store, const SimulatedReader& reader, double stay_s) const {
+    if (reader.first_epoch) return 0;
+    if (!follows_epochs) return allocator::lru_hit_ratio(distinct_read_part(store, reader, true, stay_s));
+    // It read the block anywhere in its last epoch, at the same chance.
+    const double epochs = recently_read_bytes(reader, true, stay_s) / store.size_bytes;
+    return std::clamp(epochs - epoch_part(store, reader), 0.0, 1.0);
 }
 
 // Returns the part of the store's dataset that is cached if blocks stay for `stay_s` after they were read.
-double cached_part(const Store& store, double stay_s, double now_s) {
+double LruView::cached_part(const Store& store, double stay_s) const {
     double absent = 1;
-    for (const SimulatedReader* reader : store.readers)
-        absent *= 1 - distinct_read_part(store, *reader, true, stay_s, now_s);
-    for (const SimulatedReader* reader : store.paused)
-        absent *= 1 - distinct_read_part(store, *reader, false, stay_s, now_s);
+    for (const SimulatedReader* reader : store.readers) absent *= 1 - distinct_read_part(store, *reader, true, stay_s);
+    for (const SimulatedReader* reader : store.paused) absent *= 1 - distinct_read_part(store, *reader, false, stay_s);
     return 1 - absent;
 }
 
 // Returns the longest time that a cached block can have been in the cache.
-double longest_stay_s(const Store& store, double now_s) {
+double LruView::longest_stay_s(const Store& store) const {
     double longest_s = 0;
     for (const SimulatedReader* reader : store.readers) {
         if (reader->rate > 0) longest_s = std::max(longest_s, 2 * store.size_bytes / reader->rate);
@@ -62,13 +91,14 @@ double longest_stay_s(const Store& store, double now_s) {
 
 }  // namespace
 
-void set_lru_hits(std::span<Store* const> stores, double cache_bytes, double now_s) {
+void set_lru_hits(std::span<Store* const> stores, double cache_bytes, double now_s, bool follows_epochs) {
+    const LruView view{.now_s = now_s, .follows_epochs = follows_epochs};
     double size = 0;
     double longest_s = 0;
     for (const Store* store : stores) {
         if (store->readers.empty() && store->paused.empty()) continue;
         size += store->size_bytes;
-        longest_s = std::max(longest_s, longest_stay_s(*store, now_s));
+        longest_s = std::max(longest_s, view.longest_stay_s(*store));
     }
     double stay_s = longest_s;
     if (size > cache_bytes) {
@@ -78,20 +108,19 @@ void set_lru_hits(std::span<Store* const> stores, double cache_bytes, double now
         for (int i = 0; i < kHalvings; ++i) {
             stay_s = (low + high) / 2;
             double cached = 0;
-            for (const Store* store : stores) cached += store->size_bytes * cached_part(*store, stay_s, now_s);
+            for (const Store* store : stores) cached += store->size_bytes * view.cached_part(*store, stay_s);
             (cached > cache_bytes ? high : low) = stay_s;
         }
     }
     for (Store* store : stores) {
-        store->cached_bytes = store->size_bytes * cached_part(*store, stay_s, now_s);
+        store->cached_bytes = store->size_bytes * view.cached_part(*store, stay_s);
         double unread_by_paused = 1;  // the part that no waiting job has read
         for (const SimulatedReader* reader : store->paused)
-            unread_by_paused *= 1 - distinct_read_part(*store, *reader, false, stay_s, now_s);
+            unread_by_paused *= 1 - view.distinct_read_part(*store, *reader, false, stay_s);
         for (SimulatedReader* reader : store->readers) {
-            const double own = distinct_read_part(*store, *reader, true, stay_s, now_s);
-            double missed = unread_by_paused * (reader->first_epoch ? 1 : 1 - allocator::lru_hit_ratio(own));
+            double missed = unread_by_paused * (1 - view.own_hit_ratio(*store, *reader, stay_s));
             for (const SimulatedReader* other : store->readers) {
-                if (other != reader) missed *= 1 - distinct_read_part(*store, *other, true, stay_s, now_s);
+                if (other != reader) missed *= 1 - view.distinct_read_part(*store, *other, true, stay_s);
             }
             reader->hit_ratio = std::clamp(1 - missed, 0.0, 1.0);
         }

@@ -45,12 +45,18 @@ struct JobOnNode {
 };
 
 std::optional<JobOnNode> part_on(SimulatedJob& job, std::uint32_t node) {
+    std::uint32_t gpus = 0;
+    for (const NodeGpus& share : job.state.placement) gpus += share.node == node ? share.count() : 0;
     for (const ReaderPart& part : job.parts) {
-        if (part.store->node != node) continue;
-        JobOnNode on_node{.reader = part.node_reader == nullptr ? &job.reader : part.node_reader.get(),
-                          .fraction = part.fraction};
-        for (const NodeGpus& share : job.state.placement) on_node.gpus += share.node == node ? share.count() : 0;
-        return on_node;
+        if (part.store->node == node) {
+            return JobOnNode{.reader = part.node_reader == nullptr ? &job.reader : part.node_reader.get(),
+                             .fraction = part.fraction,
+                             .gpus = gpus};
+        }
+        if (part.store->node != kAllNodes || gpus == 0) continue;
+        return JobOnNode{.reader = &job.reader,
+                         .fraction = gpus / static_cast<double>(gpu_count(job.state.placement)),
+                         .gpus = gpus};
     }
     return std::nullopt;
 }
@@ -65,6 +71,7 @@ ReportedPlans::ReportedPlans(const SimulationOptions& options, std::span<const D
       node_disk_bytes_per_second_(options.node_disk_bytes_per_second),
       node_nic_bytes_per_second_(options.node_nic_bytes_per_second),
       epochs_known_(options.cache.epochs_known),
+      pools_caches_(!options.cache.own_caches),
       cluster_(cluster_options(options)),
       agents_(cluster.nodes.size()) {
     LARDER_ASSERT(options.report_ages_s.empty() || options.report_ages_s.size() == agents_.size());
@@ -89,11 +96,13 @@ void ReportedPlans::set_reports(std::uint32_t node, bool reports, double now_s) 
     Agent& agent = agents_[node];
     agent.silent = !reports;
     agent.next_s = kNever;
+    if (!reports) agent.quotas.clear();
     if (reports && any_started_) report_after(agent, kReportSoon_s, now_s);
 }
 
 void ReportedPlans::note_start(const SimulatedJob& job, double now_s) {
-    for (const ReaderPart& part : job.parts) report_after(agents_[part.store->node], kReportSoon_s, now_s);
+    if (job.reads_nothing()) return;
+    for (const NodeGpus& share : job.state.placement) report_after(agents_[share.node], kReportSoon_s, now_s);
     if (std::exchange(any_started_, true)) return;
     for (Agent& agent : agents_) {
         if (agent.next_s == kNever) report_after(agent, kReportEvery_s, now_s);
@@ -158,6 +167,36 @@ Result<void> ReportedPlans::report(double now_s, std::span<SimulatedJob* const> 
     return {};
 }
 
+double ReportedPlans::part_of(const Store& store, std::uint32_t node) const {
+    if (store.node != kAllNodes) return store.node == node ? 1 : 0;
+    const auto quota = agents_[node].quotas.find(store.dataset);
+    return quota == agents_[node].quotas.end() || !(store.quota_bytes > 0) ? 0 : quota->second / store.quota_bytes;
+}
+
+void ReportedPlans::set_quota(Store& store, std::uint32_t node, double quota_bytes) {
+    agents_[node].quotas[store.dataset] = quota_bytes;
+    store.quota_bytes = quota_bytes;
+    if (store.node == kAllNodes) {
+        store.quota_bytes = 0;
+        for (const Agent& agent : agents_) {
+            const auto quota = agent.quotas.find(store.dataset);
+            if (quota != agent.quotas.end()) store.quota_bytes += quota->second;
+        }
+    }
+    cut_to_quota(store);
+}
+
+double ReportedPlans::leased_bandwidth(const SimulatedJob& job) const {
+    const std::string name = job_name(job);
+    double bandwidth = 0;
+    for (const NodeGpus& share : job.state.placement) {
+        const std::map<std::string, double>& rates = agents_[share.node].rates;
+        const auto rate = rates.find(name);
+        if (rate != rates.end()) bandwidth += rate->second;
+    }
+    return bandwidth;
+}
+
 allocator::NodeReport ReportedPlans::report_of(std::uint32_t node, std::span<SimulatedJob* const> running,
                                                std::span<const std::unique_ptr<Store>> stores) const {
     allocator::NodeReport report{.node = nodes_.nodes[node].name,
@@ -167,12 +206,17 @@ allocator::NodeReport ReportedPlans::report_of(std::uint32_t node, std::span<Sim
                                  .disk_bytes = to_bytes(node_cache_bytes_),
                                  .disk_read_bytes_per_second = node_disk_bytes_per_second_,
                                  .nic_bytes_per_second = node_nic_bytes_per_second_};
+    if (pools_caches_) {
+        report.peer_group = "all";
+        report.peer_endpoint = "http://" + report.node + ":1";
+    }
     for (const auto& store : stores) {
-        if (store->node != node) continue;
+        if (store->node != node && store->node != kAllNodes) continue;
+        const double part = part_of(*store, node);
         report.datasets.push_back({.name = dataset_name(store->dataset),
                                    .size_bytes = to_bytes(store->size_bytes),
-                                   .quota_disk_bytes = to_bytes(store->quota_bytes),
-                                   .cached_disk_bytes = to_bytes(store->cached_bytes)});
+                                   .quota_disk_bytes = to_bytes(store->quota_bytes * part),
+                                   .cached_disk_bytes = to_bytes(store->cached_bytes * part)});
     }
     for (SimulatedJob* job : running) {
         const auto on_node = part_on(*job, node);
@@ -195,11 +239,10 @@ allocator::NodeReport ReportedPlans::report_of(std::uint32_t node, std::span<Sim
 void ReportedPlans::apply(std::uint32_t node, const allocator::NodePlan& plan, double now_s,
                           std::span<SimulatedJob* const> running, std::span<const std::unique_ptr<Store>> stores) {
     for (const auto& store : stores) {
-        if (store->node != node) continue;
+        if (store->node != node && store->node != kAllNodes) continue;
         const auto quota = std::ranges::find(plan.quotas, dataset_name(store->dataset), &allocator::DatasetQuota::name);
-        store->quota_bytes =
-            quota == plan.quotas.end() ? 0 : std::min(store->size_bytes, static_cast<double>(quota->disk_bytes));
-        cut_to_quota(*store);
+        set_quota(*store, node,
+                  quota == plan.quotas.end() ? 0 : std::min(store->size_bytes, static_cast<double>(quota->disk_bytes)));
     }
     Agent& agent = agents_[node];
     std::map<std::string, double> rates;
@@ -217,9 +260,7 @@ void ReportedPlans::apply(std::uint32_t node, const allocator::NodePlan& plan, d
         if (!on_node) continue;
         const auto rate = agent.rates.find(job_name(*job));
         on_node->reader->bandwidth = rate == agent.rates.end() ? 0 : rate->second;
-        if (job->parts.size() < 2) continue;
-        job->reader.bandwidth = 0;
-        for (const ReaderPart& part : job->parts) job->reader.bandwidth += part.node_reader->bandwidth;
+        job->reader.bandwidth = leased_bandwidth(*job);
     }
 }
 

@@ -4,7 +4,8 @@
 // second, or sooner if something waits for a report (cache/control/agent.h), to an allocator::Cluster like the
 // daemon's. The answer holds the node's quotas and, under a lease, the rates of its jobs. So one node gets the
 // bandwidth of another only after the other has reported that it gave that bandwidth up, plans are kept if a new plan
-// would gain little, and grants look one lease ahead. Every node caches for itself.
+// would gain little, and grants look one lease ahead. Every node caches for itself, or all nodes are peers that pool
+// their caches. In a pool, what is cached of a dataset lies on the nodes in proportion to their quotas.
 
 #include <map>
 #include <memory>
@@ -39,12 +40,18 @@ private:
         double next_s = 0;
         bool silent = false;  // its node is lost
         std::uint64_t lease_applied = 0;
-        std::map<std::string, double> rates;  // of the lease, by job
+        std::map<std::string, double> rates;     // of the lease, by job
+        std::map<std::uint32_t, double> quotas;  // by dataset
     };
 
     // Schedules the report at the first check that is `period_s` after the last report and not before `now_s`.
     static void report_after(Agent& agent, double period_s, double now_s);
     void update_turns(std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting);
+    // Returns the node's part of the store's bytes.
+    double part_of(const Store& store, std::uint32_t node) const;
+    void set_quota(Store& store, std::uint32_t node, double quota_bytes);
+    // Returns the bandwidth that the leases of its nodes grant to the job.
+    double leased_bandwidth(const SimulatedJob& job) const;
     allocator::NodeReport report_of(std::uint32_t node, std::span<SimulatedJob* const> running,
                                     std::span<const std::unique_ptr<Store>> stores) const;
     void apply(std::uint32_t node, const allocator::NodePlan& plan, double now_s,
@@ -56,6 +63,7 @@ private:
     double node_disk_bytes_per_second_;
     double node_nic_bytes_per_second_;
     bool epochs_known_;
+    bool pools_caches_;
     allocator::Cluster cluster_;
     std::vector<Agent> agents_;
     bool any_started_ = false;

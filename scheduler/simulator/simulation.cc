@@ -7,10 +7,8 @@ namespace larder::scheduler {
 Result<SimulationOutcome> simulate(const Workload& workload, const GpuCluster& cluster, Policy& policy, Placer& placer,
                                    const SimulationOptions& options) {
     const CacheKind cache = options.cache.cache;
-    if (options.reported_plans &&
-        (!options.cache.own_caches || cache != CacheKind::uniform || options.cache.bandwidth != BandwidthKind::joint)) {
-        return fail(ErrorCode::invalid_argument,
-                    "reported plans need cache uniform+joint, and a cache of its own for each node");
+    if (options.reported_plans && (cache != CacheKind::uniform || options.cache.bandwidth != BandwidthKind::joint)) {
+        return fail(ErrorCode::invalid_argument, "reported plans need cache uniform+joint, not " + name(options.cache));
     }
     if (options.reported_plans && options.checkpoints_share_remote) {
         return fail(ErrorCode::invalid_argument,

@@ -104,7 +104,7 @@ Result<PrivateNetwork> PrivateNetwork::make(std::uint32_t nodes) {
 
 Result<void> PrivateNetwork::add_node(NetworkNamespace node) {
     const std::string name = cable_name(nodes_.size());
-    const std::string address = "10.77.0." + std::to_string(nodes_.size() + 2) + "/24";
+    const std::string address = node_address(static_cast<std::uint32_t>(nodes_.size())) + "/24";
     auto plugged =
         run_ip_each(hub_, {{"link", "add", name, "type", "veth", "peer", "name", "uplink", "netns", node.path()},
                            {"link", "set", name, "master", "hub", "up"}});

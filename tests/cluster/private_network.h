@@ -51,6 +51,8 @@ public:
     const NetworkNamespace& node(std::uint32_t index) const { return nodes_[index]; }
     // The address at which all nodes reach the hub.
     static std::string hub_address() { return "10.77.0.1"; }
+    // The address at which the hub and the other nodes reach the node.
+    static std::string node_address(std::uint32_t index) { return "10.77.0." + std::to_string(index + 2); }
 
     // Unplugs the node's cable at the hub, and plugs it in again.
     Result<void> cut_off(std::uint32_t index) const { return set_cable(index, "down"); }

@@ -476,7 +476,7 @@ def simulate(run: Run) -> dict[str, dict[str, str]]:
         lost = NODES.index(run.lost)
         site.run(
             "larder", "simulate", trace, "--workload", table, "--tenants", tenants, "--gpus", f"n:{GPUS * len(NODES)}",
-            "--gpus-per-node", GPUS, "--policy", "max-min", "--round", ROUND_H * 3600, "--reported-plans",
+            "--gpus-per-node", GPUS, "--policy", "max-min", "--round", ROUND_H * 3600, "--reported-plans", "--own-caches",
             "--cache-size", f"{len(NODES) * NODE_MEMORY * payload:.0f} B", "--bandwidth", f"{REMOTE / 1e6:g} MB/s",
             "--lose-node", f"n-{lost}@{run.lost_at - run.began:.3f}", "--jobs-csv", rows_file,
         )  # fmt: skip

@@ -27,10 +27,12 @@ def test_jobs_on_several_nodes_share_one_remote(bench, tmp_path: pathlib.Path) -
 
 
 def test_simulator_runs_the_same_scenario(bench) -> None:
-    rows = bench("reality", "--policy", "equal-shares", "--policy", "max-min")
-    assert [row["policy"] for row in rows] == ["equal-shares", "max-min"]
+    policies = ["equal-shares", "max-min+peers", "lru"]
+    rows = bench("reality", *(word for policy in policies for word in ("--policy", policy)))
+    assert [row["policy"] for row in rows] == policies
     names = ["images-large", "images-small", "speech", "text", "video", "scans"]
     for row in rows:
+        assert (row["network"] is None) == (row["policy"] == "lru")
         assert [job["name"] for job in row["jobs"]] == names
         assert row["largest_off"] == max(abs(job["off"]) for job in row["jobs"])
         for job in row["jobs"]:

@@ -79,7 +79,7 @@ Result<void> SimulateOptions::settle() {
     }
     simulation.node_disk_bytes_per_second = node_disk_bytes_per_second.value_or(scheduler::kNever);
     simulation.node_nic_bytes_per_second = node_nic_bytes_per_second.value_or(scheduler::kNever);
-    simulation.cache.own_caches = own_caches || reported_plans;
+    simulation.cache.own_caches = own_caches;
     simulation.reported_plans = reported_plans;
     simulation.storage_aware = !storage_blind;
     simulation.cache.epochs_known = epochs_known != "no";
@@ -166,8 +166,7 @@ void add_cluster_options(CLI::App& app, SimulateOptions& options) {
         ->capture_default_str()
         ->check(CLI::IsMember({"plan", "fit"}));
     app.add_flag("--reported-plans", options.reported_plans,
-                 "Plan as the daemons do, from reports once a second, with each node's own cache; for traces of hours, "
-                 "not months");
+                 "Plan as the daemons do, from reports once a second; for traces of hours, not months");
     app.add_option("--checkpoint-interval", simulation.checkpoint_interval_s, "Seconds between a job's checkpoints")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);

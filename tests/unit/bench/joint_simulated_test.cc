@@ -31,7 +31,7 @@ std::vector<double> ideal_s(const JointScenario& scenario) {
 
 TEST(JointSimulated, JobsEndAndNoneExceedsIdealRateAtAnyReportAge) {
     const std::vector<double> ideal = ideal_s(joint_scenario(true));
-    for (const std::string policy : {"equal-shares", "max-min", "efficiency"}) {
+    for (const std::string& policy : bench::reality_policies()) {
         for (const std::vector<double>& ages_s :
              {std::vector<double>{0, 0, 0, 0}, {0.1, 0.9, 0.5, 0.3}, {0.9, 0.1, 0.2, 0.8}, {0.5, 3, 0, 0.7}}) {
             const std::vector<double> times = simulated_s(policy, ages_s);

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "allocator/model.h"
@@ -131,6 +132,53 @@ TEST(Lru, JobThatTakesTurnsHitsBlocksThatOthersLeft) {
             predicted_in_turns(static_cast<double>(capacity), one.jobs, kBlocks, one.turn * kBlocks);
         EXPECT_NEAR(hits / all, expected, 0.06)
             << one.jobs << " jobs, cache " << one.capacity << ", turns of " << one.turn;
+    }
+}
+
+// From an empty cache on, quarter epoch by quarter epoch of the first job.
+TEST(Lru, FollowedReadersHitAsBlocksDoFromTheFirstByteOn) {
+    const std::vector<LruBlocks::Job> jobs{{.dataset = 0, .blocks = 8000, .rate = 2},
+                                           {.dataset = 0, .blocks = 8000, .rate = 1},
+                                           {.dataset = 1, .blocks = 16000, .rate = 1}};
+    constexpr std::size_t kCapacity = 14000;
+    LruBlocks blocks(kCapacity, jobs);
+    std::vector<Store> stores{{.dataset = 0, .size_bytes = 8000}, {.dataset = 1, .size_bytes = 16000}};
+    std::vector<SimulatedReader> readers(jobs.size());
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+        readers[j] = {.remaining_bytes = 1e9, .rate = static_cast<double>(jobs[j].rate)};
+        stores[jobs[j].dataset].readers.push_back(&readers[j]);
+        readers[j].unread_bytes = static_cast<double>(jobs[j].blocks - blocks.jobs()[j].next);
+        begin_turn(readers[j], 0);
+    }
+    Store* const all[] = {&stores[0], &stores[1]};
+    constexpr std::size_t kRounds = 1000;
+    constexpr std::size_t kStep = 50;
+    std::vector<double> hits_before(jobs.size());
+    for (std::size_t now = 0; now < 24 * kRounds;) {
+        std::vector<double> predicted(jobs.size());
+        for (std::size_t step = 0; step < kRounds; step += kStep, now += kStep) {
+            const auto now_s = static_cast<double>(now);
+            for (SimulatedReader& reader : readers) {
+                if (now > 0) end_turn(reader, now_s);
+                begin_turn(reader, now_s);
+            }
+            set_lru_hits(all, kCapacity, now_s, true);
+            for (std::size_t j = 0; j < jobs.size(); ++j) {
+                const double bytes = readers[j].rate * kStep;
+                predicted[j] += readers[j].hit_ratio * bytes;
+                readers[j].remaining_bytes -= bytes;
+                readers[j].unread_bytes -= bytes;
+                if (readers[j].unread_bytes > 0) continue;
+                readers[j].first_epoch = false;
+                begin_epoch(stores[jobs[j].dataset], readers[j]);
+            }
+        }
+        blocks.run(kRounds, true);
+        for (std::size_t j = 0; j < jobs.size(); ++j) {
+            const double hits = blocks.jobs()[j].hits - std::exchange(hits_before[j], blocks.jobs()[j].hits);
+            const double reads = readers[j].rate * kRounds;
+            EXPECT_NEAR(hits / reads, predicted[j] / reads, 0.06) << "job " << j << ", until round " << now;
+        }
     }
 }
 

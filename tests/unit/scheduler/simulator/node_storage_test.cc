@@ -259,8 +259,32 @@ TEST(ReportedPlans, LostNodesBandwidthMovesWhenItsLeaseEnds) {
     }
 }
 
-TEST(ReportedPlans, NeedOwnCachesAndJointPlans) {
+TEST(ReportedPlans, JobHitsWhatItsPeersCacheInPool) {
+    for (const bool own : {false, true}) {
+        TwoNodes nodes;
+        nodes.options.cache.own_caches = own;
+        nodes.options.reported_plans = true;
+        nodes.options.storage = {.cache_bytes = kBytes, .remote_bytes_per_second = 100e6};
+        nodes.add(4, 3);
+        // Half of the dataset fits on the job's own node.
+        EXPECT_NEAR(nodes.run().jobs[0].finish_s, kBytes / 100e6 + 2 * kBytes / (own ? 200e6 : 400e6), 3) << own;
+    }
+}
+
+TEST(ReportedPlans, GangHasTheLeasesOfAllItsNodes) {
+    for (const bool own : {false, true}) {
+        TwoNodes nodes;
+        nodes.options.cache.own_caches = own;
+        nodes.options.reported_plans = true;
+        nodes.options.storage = {.cache_bytes = 0, .remote_bytes_per_second = 100e6};
+        nodes.add(8, 1);
+        EXPECT_NEAR(nodes.run().jobs[0].finish_s, kBytes / 100e6, 3) << own;
+    }
+}
+
+TEST(ReportedPlans, NeedJointPlans) {
     TwoNodes nodes;
+    nodes.options.cache = *parse_cache("uniform+fair", "");
     nodes.options.reported_plans = true;
     nodes.add(4, 1);
     EXPECT_FALSE(nodes.try_run());
