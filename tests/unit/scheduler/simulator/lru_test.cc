@@ -177,7 +177,7 @@ TEST(Lru, FollowedReadersHitAsBlocksDoFromTheFirstByteOn) {
         for (std::size_t j = 0; j < jobs.size(); ++j) {
             const double hits = blocks.jobs()[j].hits - std::exchange(hits_before[j], blocks.jobs()[j].hits);
             const double reads = readers[j].rate * kRounds;
-            EXPECT_NEAR(hits / reads, predicted[j] / reads, 0.06) << "job " << j << ", until round " << now;
+            EXPECT_NEAR(hits / reads, predicted[j] / reads, 0.04) << "job " << j << ", until round " << now;
         }
     }
 }
