@@ -42,11 +42,31 @@ std::string queue_in(const json::object& object) {
     return text_in(object, "queue");
 }
 
-JobId number_of(const std::filesystem::path& directory) {
+// Returns 0 if the directory's name is not a number.
+template <typename Number>
+Number number_of(const std::filesystem::path& directory) {
     const std::string name = directory.filename().string();
-    JobId number = 0;
+    Number number = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
     return error == std::errc{} && end == name.data() + name.size() ? number : 0;
+}
+
+// Calls `visit(queue, job, directory)` for each directory of a job. They are jobs/QUEUE/NUMBER; older versions used
+// jobs/NUMBER, and have an empty queue. A directory that cannot be read has no jobs.
+template <typename Visit>
+void for_each_job(const std::string& jobs_directory, const Visit& visit) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(jobs_directory, error)) {
+        if (const auto number = number_of<JobId>(entry.path()); number > 0) {
+            visit(std::string(), number, entry.path());
+            continue;
+        }
+        std::error_code ignored;
+        for (const auto& job : std::filesystem::directory_iterator(entry.path(), ignored)) {
+            const auto number = number_of<JobId>(job.path());
+            if (number > 0) visit(entry.path().filename().string(), number, job.path());
+        }
+    }
 }
 
 EngineJob job_of(const json::object& object) {
@@ -216,17 +236,29 @@ std::optional<AttemptExit> AttemptFiles::exit() const {
     return outcome;
 }
 
+bool AttemptFiles::may_run() const {
+    if (exit()) return false;
+    const auto starter = started();
+    return starter ? starter->pid > 0 && is_locked() : read_own("run.json").has_value();
+}
+
+std::vector<AttemptName> attempts_with_files(const std::string& jobs_directory) {
+    std::vector<AttemptName> found;
+    for_each_job(jobs_directory, [&](const std::string& queue, JobId job, const std::filesystem::path& directory) {
+        std::error_code error;
+        for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+            const auto attempt = number_of<std::uint32_t>(entry.path());
+            if (attempt > 0) found.push_back({.queue = queue, .job = job, .attempt = attempt});
+        }
+    });
+    return found;
+}
+
 JobId highest_job_number(const std::string& jobs_directory) {
     JobId highest = 0;
-    std::error_code error;
-    // The directories are jobs/QUEUE/NUMBER; older versions used jobs/NUMBER.
-    for (const auto& entry : std::filesystem::directory_iterator(jobs_directory, error)) {
-        highest = std::max(highest, number_of(entry.path()));
-        std::error_code ignored;
-        for (const auto& job : std::filesystem::directory_iterator(entry.path(), ignored)) {
-            if (number_of(entry.path()) == 0) highest = std::max(highest, number_of(job.path()));
-        }
-    }
+    for_each_job(jobs_directory, [&](const std::string&, JobId job, const std::filesystem::path&) {
+        highest = std::max(highest, job);
+    });
     return highest;
 }
 

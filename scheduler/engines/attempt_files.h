@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -70,6 +71,8 @@ public:
     std::optional<std::string> stopped_by() const;
     Result<void> write_exit(const AttemptExit& outcome) const;
     std::optional<AttemptExit> exit() const;
+    // True if a runner runs the attempt, or the attempt was prepared and nobody owns it, so that a runner may begin it.
+    bool may_run() const;
 
 private:
     std::optional<boost::json::object> read_own(const char* file) const;
@@ -77,6 +80,10 @@ private:
     std::string directory_;
     std::string queue_;
 };
+
+// Returns the attempts with directories in `jobs_directory`, of any queue. Those of versions without queue identities
+// have an empty queue.
+std::vector<AttemptName> attempts_with_files(const std::string& jobs_directory);
 
 // Returns the highest number of a job with files in `jobs_directory`, of any queue; 0: none.
 JobId highest_job_number(const std::string& jobs_directory);

@@ -26,32 +26,18 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(LocalEngineOptions option
     if (::access(options.runner.c_str(), X_OK) != 0) {
         return fail_errno(errno, "the program that runs jobs, " + options.runner);
     }
-    std::unique_ptr<LocalEngine> engine(new LocalEngine(std::move(options)));
-    engine->stop_attempts_of_lost_queues();
-    return engine;
-}
-
-void LocalEngine::stop_attempts_of_lost_queues() const {
-    // A directory that cannot be read has no attempt that could be told to stop.
-    std::error_code error;
-    for (const fs::directory_entry& queue : fs::directory_iterator(options_.directory, error)) {
-        const std::string name = queue.path().filename();
-        const bool is_job_without_queue = name.find_first_not_of("0123456789") == std::string::npos;
-        if (name == options_.queue || is_job_without_queue) continue;
-        for (const fs::directory_entry& job : fs::directory_iterator(queue.path(), error)) {
-            for (const fs::directory_entry& attempt : fs::directory_iterator(job.path(), error)) {
-                const AttemptFiles files(attempt.path(), name);
-                const auto starter = files.started();
-                if (!starter || starter->pid <= 0 || files.exit() || !files.is_locked()) continue;
-                log_warn("a job of a lost queue is stopped", {{"files", files.directory()}});
-                terminate_if(starter->pid, [&] { return files.is_locked(); });
-            }
-        }
-    }
+    return std::unique_ptr<LocalEngine>(new LocalEngine(std::move(options)));
 }
 
 AttemptFiles LocalEngine::files_of(JobId job, std::uint32_t attempt) const {
     return AttemptFiles(directory_of(job) + "/" + std::to_string(attempt), job < options_.first ? "" : options_.queue);
+}
+
+AttemptFiles LocalEngine::files_of(const AttemptName& attempt) const {
+    if (attempt.queue.empty()) return files_of(attempt.job, attempt.attempt);
+    return AttemptFiles(options_.directory + "/" + attempt.queue + "/" + std::to_string(attempt.job) + "/" +
+                            std::to_string(attempt.attempt),
+                        attempt.queue);
 }
 
 std::string LocalEngine::directory_of(JobId job) const {
@@ -127,11 +113,16 @@ void LocalEngine::adopt(const EngineJob& job) {
 }
 
 void LocalEngine::stop(JobId job, std::uint32_t attempt) {
-    const AttemptFiles files = files_of(job, attempt);
     const auto at = watched_.find(job);
-    if (at == watched_.end() || at->second.attempt != attempt || files.exit()) return;
+    if (at != watched_.end() && at->second.attempt == attempt) ask_to_end(files_of(job, attempt));
+}
+
+void LocalEngine::ask_to_end(const AttemptFiles& files) {
+    if (files.exit()) return;
     const auto claimed = files.claim({});
-    if (!claimed) return log_warn("a job cannot be stopped", {{"job", job}, {"error", claimed.error().message}});
+    if (!claimed) {
+        return log_warn("a job cannot be stopped", {{"files", files.directory()}, {"error", claimed.error().message}});
+    }
     if (*claimed) {
         // We own the attempt, so no runner will run it.
         if (auto written = files.write_exit({.was_stopping = true}); !written) {
@@ -141,6 +132,18 @@ void LocalEngine::stop(JobId job, std::uint32_t attempt) {
     }
     const auto starter = files.started();
     if (starter && starter->pid > 0) terminate_if(starter->pid, [&] { return files.is_locked(); });
+}
+
+std::vector<AttemptName> LocalEngine::list() const {
+    std::vector<AttemptName> listed;
+    for (AttemptName& found : attempts_with_files(options_.directory)) {
+        const bool has_no_queue = found.queue.empty();
+        if (found.queue == options_.queue) found.queue.clear();
+        // An own job's number says where its files are. Files elsewhere are not those of a job.
+        if (found.queue.empty() && has_no_queue != (found.job < options_.first)) continue;
+        if (files_of(found).may_run()) listed.push_back(std::move(found));
+    }
+    return listed;
 }
 
 std::optional<EngineEvent> LocalEngine::check_attempt(JobId job, Watched& watched,

@@ -33,13 +33,15 @@ struct LocalEngineOptions {
 
 class LocalEngine final : public Engine {
 public:
-    // Fails if the directory cannot be made, or the runner cannot be executed. Stops the attempts of queues that were
-    // lost, whose files are in the directory still: nobody else would, and their GPUs count as free.
+    // Fails if the directory cannot be made, or the runner cannot be executed.
     static Result<std::unique_ptr<LocalEngine>> open(LocalEngineOptions options);
 
     void start(const EngineJob& job) override;
     void adopt(const EngineJob& job) override;
     void stop(JobId job, std::uint32_t attempt) override;
+    // Finds the attempts by their files. Jobs of versions without queue identities are the own queue's.
+    std::vector<AttemptName> list() const override;
+    void stop_orphan(const AttemptName& orphan) override { ask_to_end(files_of(orphan)); }
     std::vector<EngineEvent> poll() override;
     void forget(JobId job) override;
     std::string output_of(JobId job, std::uint32_t attempt) const override;
@@ -54,9 +56,11 @@ private:
     };
 
     explicit LocalEngine(LocalEngineOptions options) : options_(std::move(options)) {}
-    void stop_attempts_of_lost_queues() const;
     std::string directory_of(JobId job) const;
     AttemptFiles files_of(JobId job, std::uint32_t attempt) const;
+    AttemptFiles files_of(const AttemptName& attempt) const;
+    // Asks an attempt to end. One that has not begun will never begin.
+    static void ask_to_end(const AttemptFiles& files);
     std::string devices_of(const EngineJob& job) const;
     Result<pid_t> spawn(const AttemptFiles& files) const;
     // Returns the event that ended the attempt, if there is one. Adds the event of its start to `events`.

@@ -8,6 +8,7 @@
 // longer reports need not be lost. The local engine reports neither: its nodes are parts of this machine, and are lost
 // together with the scheduler. Events may come late, or twice. One thread; no call blocks.
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -18,6 +19,15 @@
 #include "scheduler/live/job_record.h"
 
 namespace larder::scheduler {
+
+// Names an attempt of any queue. A queue that was lost is made anew, and may number its jobs from 1 again.
+struct AttemptName {
+    std::string queue;  // its identity; empty: the engine's own queue
+    JobId job = 0;
+    std::uint32_t attempt = 0;
+
+    auto operator<=>(const AttemptName&) const = default;
+};
 
 // One attempt at running a job.
 struct EngineJob {
@@ -89,6 +99,17 @@ public:
     // Asks an attempt to end, and kills it after its grace period. An attempt that has not begun will never begin.
     // Idempotent.
     virtual void stop(JobId job, std::uint32_t attempt) = 0;
+    // Returns the attempts that the engine has, of any queue: those that run, and those that may begin, because the
+    // cluster manager or a runner was told to start them. An attempt that is known to have ended is left out. One that
+    // was started since the list was last made anew may be missing. In no particular order; each attempt once. May take
+    // long, so call it only when lists() has changed.
+    virtual std::vector<AttemptName> list() const = 0;
+    // Returns how often the list was made anew. An attempt that the scheduler does not know may have come with each
+    // time, and only then. 0: there is no list yet.
+    virtual std::uint64_t lists() const { return 1; }
+    // Asks a listed attempt that the scheduler does not want to end, as stop() does. No event is reported of it. If the
+    // engine is restarted before it has ended, it may be listed again. Idempotent.
+    virtual void stop_orphan(const AttemptName& orphan) = 0;
     // Tells if running attempts of elastic jobs can be resized; nullopt: not known yet.
     virtual std::optional<bool> can_resize() const { return false; }
     // Lets a running attempt go on with the nodes of `job`, which has a higher resize number than before. Either nodes

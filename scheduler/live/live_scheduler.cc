@@ -33,6 +33,13 @@ std::optional<double> declared_rate(const JobRecord& job) {
     return declared->second * job.held->count / job.asked.gpus;
 }
 
+// True if the engine has the attempt and the queue does not count on that: nobody else would end the attempt.
+bool is_orphan(const AttemptName& listed, const JobQueue& queue) {
+    if (!listed.queue.empty()) return true;
+    const auto at = queue.jobs().find(listed.job);
+    return at == queue.jobs().end() || at->second.attempt != listed.attempt || !is_with_engine(at->second.phase);
+}
+
 }  // namespace
 
 LiveScheduler::LiveScheduler(LiveOptions options, Engine& engine, allocator::Cluster& cluster, Save save)
@@ -202,6 +209,20 @@ void LiveScheduler::take_events(Moment now) {
         }
     }
     if (std::exchange(places_changed_, false)) queue_.forget_places_for_shapes();
+    // Only after the events: an attempt may have been listed before its end was told.
+    stop_orphans();
+}
+
+void LiveScheduler::stop_orphans() {
+    const std::uint64_t lists = engine_.lists();
+    if (std::exchange(lists_seen_, lists) == lists) return;
+    for (const AttemptName& listed : engine_.list()) {
+        if (!is_orphan(listed, queue_)) continue;
+        log_warn(
+            "an attempt that the queue does not have is stopped",
+            {{"queue", listed.queue.empty() ? "own" : listed.queue}, {"job", listed.job}, {"attempt", listed.attempt}});
+        engine_.stop_orphan(listed);
+    }
 }
 
 void LiveScheduler::take_node_event(const EngineEvent& event, Moment now) {

@@ -107,6 +107,8 @@ public:
 
 private:
     void take_events(Moment now);
+    // Stops the attempts that the engine has and the queue does not have there, if the engine's list was made anew.
+    void stop_orphans();
     void take_node_event(const EngineEvent& event, Moment now);
     bool set_usable(std::uint32_t n, bool usable);
     void take_inventory(const std::string& node, const NodeInventory& inventory, Moment now);
@@ -152,6 +154,7 @@ private:
     bool places_changed_ = false;            // nodes have other GPUs since the queue was told
     double connected_since_s_ = 0;           // when the engine was last seen without a connection
     std::uint64_t events_taken_ = 0;         // from the engine
+    std::uint64_t lists_seen_ = 0;           // of Engine::lists()
     bool saving_ = false;                    // a change is being put on record; the next waits for it
     std::vector<Done> wait_for_save_;        // waiting for the next change to be put on record
     // Jobs that are no longer with the engine, and whose registrations are to be removed, if they have any.

@@ -62,6 +62,23 @@ class Runs:
         shutil.rmtree(self.directory / "jobs")
         self.start(*self.options)
 
+    def queue_record(self) -> pathlib.Path:
+        """The directory of what the queue has on record."""
+        return self.directory / "jobs" / "queue"
+
+    def save_record(self) -> None:
+        """Restarts the allocator, and keeps what its queue has on record."""
+        self.allocator.kill()
+        shutil.copytree(self.queue_record(), self.directory / "saved")
+        self.start(*self.options)
+
+    def restore_record(self) -> None:
+        """Restarts the allocator with the record that was saved: its queue does not have what came later."""
+        self.allocator.kill()
+        shutil.rmtree(self.queue_record())
+        (self.directory / "saved").rename(self.queue_record())
+        self.start(*self.options)
+
     def start_agent(self) -> None:
         """Starts what carries out the allocator's actions. For the local engine that is the allocator itself."""
         if self.engine == "local":
@@ -224,6 +241,9 @@ class SlurmRuns(Runs):
         self.allocator = self.site.allocator
         self.agent = self.site.agent
         return self
+
+    def queue_record(self) -> pathlib.Path:
+        return self.directory / "queue" / "queue"
 
     def submit(self, *options: object, script: str) -> int:
         ran = self._sbatch(*options, script=script)

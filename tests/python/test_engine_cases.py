@@ -446,6 +446,22 @@ def test_grace_goes_on_while_the_agent_restarts(engine: Runs) -> None:
     runs.wait(job, "cancelled")
 
 
+def test_attempt_that_is_not_on_record_is_stopped(engine: Runs) -> None:
+    """The record of the queue is older than what runs, as after a restore from a backup."""
+    runs = engine.start()
+    known = runs.submit("--gpus", "4", script=UNTIL_END)
+    runs.wait(known, "running")
+    runs.save_record()
+    orphan = runs.submit(script='trap "touch asked; exit 0" TERM; touch runs-orphan; while :; do sleep 0.01; done')
+    runs.wait_for("runs-orphan")
+    runs.wait(orphan, "running")
+    runs.restore_record()
+    runs.wait_for("asked")
+    assert runs.job(known)["state"] == "running"
+    (runs.directory / "end").touch()
+    assert runs.wait(known, "succeeded")["attempt"] == 1
+
+
 def test_life_of_a_job_is_on_record(engine: Runs) -> None:
     runs = engine.start()
     before = time.time()

@@ -150,21 +150,6 @@ def test_agent_that_lost_its_attempts_gets_them_again(agent: Runs) -> None:
     runs.wait_for_log(job, "lost: the cluster manager no longer has it")
 
 
-def test_attempt_that_nobody_wants_is_ended(agent: Runs) -> None:
-    runs = agent.start()
-    job = runs.submit(script=FOREVER)
-    runs.wait_for("runs-1")
-    runs.wait(job, "running")
-    runs.kill_agent()
-    action = json.loads((runs.attempt(job) / "action").read_text())
-    orphan = runs.attempt(job).parent / "99.1"
-    orphan.mkdir()
-    (orphan / "action").write_text(json.dumps(action | {"job": 99}))
-    runs.start_agent()
-    runs.until((orphan / "reported").exists, "the orphan has not ended")
-    assert runs.job(job)["state"] == "running"
-
-
 def test_attempt_of_a_lost_queue_is_ended_and_not_taken_for_a_new_one(agent: Runs) -> None:
     runs = agent.start()
     old = runs.submit(script='trap "touch ended; exit 7" TERM; touch began; while :; do sleep 0.01; done')

@@ -64,6 +64,11 @@ void AgentEngine::stop(JobId job, std::uint32_t attempt) {
     if (sessions_ > 0) add_stop(options_.queue, job, attempt);
 }
 
+void AgentEngine::stop_orphan(const AttemptName& orphan) {
+    if (!told_.contains(orphan)) return;
+    add_stop(orphan.queue.empty() ? options_.queue : orphan.queue, orphan.job, orphan.attempt);
+}
+
 void AgentEngine::resize(const EngineJob& job) {
     const auto at = attempts_.find(job.job);
     if (at == attempts_.end() || at->second.job.attempt != job.attempt) return;
@@ -101,6 +106,10 @@ Result<void> AgentEngine::check_session(const std::string& session) const {
     return fail(ErrorCode::changed, "session \"" + session + "\" has ended: attach again");
 }
 
+AttemptName AgentEngine::name_of(const EngineEvent& event) const {
+    return {.queue = event.queue == options_.queue ? "" : event.queue, .job = event.job, .attempt = event.attempt};
+}
+
 Result<std::string> AgentEngine::attach(const AgentState& state) {
     if (!is_resumed_) return fail(ErrorCode::unavailable, "the scheduler is still resuming its jobs: try again");
     if (auto fits = check_nodes(state.nodes); !fits) return std::unexpected(fits.error());
@@ -126,23 +135,22 @@ Result<std::string> AgentEngine::attach(const AgentState& state) {
     last_action_ = 0;
     last_report_ = 0;
     is_silent_ = false;
+    told_.clear();
     set_nodes(state);
     std::set<std::pair<JobId, std::uint32_t>> had;
     for (const EngineEvent& event : state.attempts) {
+        if (!is_end(event.kind)) told_.insert(name_of(event));
         const bool is_ours = event.queue == options_.queue;
         if (is_ours) had.emplace(event.job, event.attempt);
         const auto wanted = attempts_.find(event.job);
         const bool is_wanted = is_ours && wanted != attempts_.end() && wanted->second.job.attempt == event.attempt;
-        if (is_wanted) {
-            const Attempt& attempt = wanted->second;
-            if (attempt.is_stopping && !is_end(event.kind)) add_stop(options_.queue, event.job, event.attempt);
-            // The agent tells the last resize that it has carried out or refused.
-            const bool is_behind = tells_resize(event.kind) && event.resize < attempt.job.resize;
-            if (is_behind && !attempt.is_stopping) add_resize(attempt.job);
-            take_attempt_event(event);
-        } else if (!is_end(event.kind)) {
-            add_stop(event.queue, event.job, event.attempt);  // an orphan
-        }
+        if (!is_wanted) continue;
+        const Attempt& attempt = wanted->second;
+        if (attempt.is_stopping && !is_end(event.kind)) add_stop(options_.queue, event.job, event.attempt);
+        // The agent tells the last resize that it has carried out or refused.
+        const bool is_behind = tells_resize(event.kind) && event.resize < attempt.job.resize;
+        if (is_behind && !attempt.is_stopping) add_resize(attempt.job);
+        take_attempt_event(event);
     }
     std::vector<EngineEvent> missing;
     std::vector<EngineJob> to_start;
@@ -258,6 +266,7 @@ Result<void> AgentEngine::report(const std::string& session, std::uint64_t numbe
     last_report_ = number;
     for (EngineEvent& event : events) {
         if (event.node.empty()) {
+            if (is_end(event.kind)) told_.erase(name_of(event));
             if (event.queue == options_.queue) take_attempt_event(std::move(event));
             continue;
         }

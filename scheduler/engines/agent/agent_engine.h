@@ -11,7 +11,8 @@
 // session is refused from then on.
 //
 // A queue that was lost is made anew, and numbers its jobs from 1 again. So an attempt is named by its queue, job and
-// number. The agent tells the queue of each attempt that it has, and attempts of other queues are stopped. One thread.
+// number. The agent tells the queue of each attempt that it has. What the agent told when it attached is the engine's
+// list(), so each session makes that anew. One thread.
 
 #include <cstdint>
 #include <functional>
@@ -65,6 +66,9 @@ public:
     void start(const EngineJob& job) override;
     void adopt(const EngineJob& job) override;
     void stop(JobId job, std::uint32_t attempt) override;
+    std::vector<AttemptName> list() const override { return {told_.begin(), told_.end()}; }
+    std::uint64_t lists() const override { return sessions_; }
+    void stop_orphan(const AttemptName& orphan) override;
     std::optional<bool> can_resize() const override {
         return sessions_ > 0 ? std::optional(agent_resizes_) : std::nullopt;
     }
@@ -113,6 +117,7 @@ private:
     };
 
     Result<void> check_session(const std::string& session) const;
+    AttemptName name_of(const EngineEvent& event) const;
     void add_event(EngineEvent event);
     // Handles an event of an attempt; those of attempts that the scheduler does not know are ignored.
     void take_attempt_event(EngineEvent event);
@@ -133,8 +138,9 @@ private:
     std::set<std::string, std::less<>> gpu_types_;  // of all nodes that this process was told of
     std::vector<std::string> unknown_nodes_;        // that the agent has and the configuration lacks
     std::map<JobId, Attempt> attempts_;             // that the scheduler wants, or waits for
-    std::vector<EngineEvent> events_;               // not polled yet
-    std::vector<AgentAction> actions_;              // not acknowledged yet
+    std::set<AttemptName> told_;        // attempts with which the agent attached, without those that have ended since
+    std::vector<EngineEvent> events_;   // not polled yet
+    std::vector<AgentAction> actions_;  // not acknowledged yet
     std::string agent_;
     std::uint64_t sessions_ = 0;
     std::uint64_t last_action_ = 0;

@@ -33,6 +33,15 @@ void Machines::Connection::stop(JobId job, std::uint32_t attempt) {
     if (at != watched_.end() && at->second.attempt == attempt) machines_.stop({job, attempt});
 }
 
+std::vector<scheduler::AttemptName> Machines::Connection::list() const {
+    std::vector<scheduler::AttemptName> listed;
+    for (const auto& [key, attempt] : machines_.attempts_) {
+        if (attempt.state == State::ended || attempt.state == State::lost) continue;
+        listed.push_back({.queue = "", .job = key.first, .attempt = key.second});
+    }
+    return listed;
+}
+
 std::vector<EngineEvent> Machines::Connection::poll() {
     std::vector<EngineEvent> events;
     for (auto at = watched_.begin(); at != watched_.end();) {

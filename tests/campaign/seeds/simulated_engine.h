@@ -31,6 +31,10 @@ public:
         void start(const scheduler::EngineJob& job) override;
         void adopt(const scheduler::EngineJob& job) override;
         void stop(scheduler::JobId job, std::uint32_t attempt) override;
+        std::vector<scheduler::AttemptName> list() const override;
+        void stop_orphan(const scheduler::AttemptName& orphan) override {
+            machines_.stop({orphan.job, orphan.attempt});
+        }
         std::vector<scheduler::EngineEvent> poll() override;
         void forget(scheduler::JobId job) override;
         std::string output_of(scheduler::JobId, std::uint32_t) const override { return ""; }

@@ -24,7 +24,9 @@
 namespace larder::scheduler {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using Kind = EngineEvent::Kind;
 
 class LocalEngineTest : public ::testing::Test {
@@ -119,13 +121,65 @@ TEST_F(LocalEngineTest, FilesOfAnotherQueueAreIgnored) {
 TEST_F(LocalEngineTest, AttemptOfALostQueueIsStoppedWithItsGrace) {
     engine->start(job("trap 'touch asked; exit 0' TERM; touch runs; while :; do sleep 0.01; done"));
     wait_for_file("runs");
-    const auto same = make_engine();
-    EXPECT_FALSE(std::ifstream(directory / "asked")) << "its own queue is not lost";
     const auto other =
         LocalEngine::open({.directory = directory / "jobs", .queue = "q-2", .runner = LARDER_RUNNER_PROGRAM});
     ASSERT_TRUE(other) << other.error().message;
+    EXPECT_THAT((*other)->list(), ElementsAre(AttemptName{"q-1", 7, 2}));
+    (*other)->stop(7, 2);
+    (*other)->stop_orphan({"", 7, 2});
+    EXPECT_FALSE(std::ifstream(directory / "asked")) << "attempts of another queue";
+    (*other)->stop_orphan({"q-1", 7, 2});
+    (*other)->stop_orphan({"q-1", 7, 2});
     wait_for_file("asked");
     EXPECT_TRUE(wait_for(*engine, Kind::ended).was_stopping);
+    EXPECT_THAT((*other)->list(), IsEmpty());
+    EXPECT_THAT((*other)->poll(), IsEmpty());
+}
+
+TEST_F(LocalEngineTest, AttemptOfTheOwnQueueIsListedWhileItRunsAndStoppedAsAnOrphan) {
+    engine->start(job("trap 'touch asked; exit 0' TERM; touch runs; while :; do sleep 0.01; done"));
+    wait_for_file("runs");
+    const auto later = make_engine();
+    EXPECT_THAT(later->list(), ElementsAre(AttemptName{"", 7, 2}));
+    EXPECT_EQ(later->lists(), 1u);
+    later->stop_orphan({"", 7, 2});
+    wait_for_file("asked");
+    EXPECT_TRUE(wait_for(*engine, Kind::ended).was_stopping);
+    EXPECT_THAT(later->list(), IsEmpty());
+}
+
+// The daemon was killed before it started the runner, or the runner has not begun.
+TEST_F(LocalEngineTest, PreparedAttemptIsListedAndNeverRunsOnceItIsStoppedAsAnOrphan) {
+    ASSERT_TRUE(files().write_run(job("touch ran"), ""));
+    EXPECT_THAT(engine->list(), ElementsAre(AttemptName{"", 7, 2}));
+    engine->stop_orphan({"", 7, 2});
+    EXPECT_THAT(engine->list(), IsEmpty());
+    ASSERT_TRUE(files().exit());
+    EXPECT_TRUE(files().exit()->was_stopping);
+    engine->start(job("touch ran"));
+    wait_for(*engine, Kind::ended);
+    EXPECT_FALSE(std::ifstream(directory / "ran"));
+}
+
+TEST_F(LocalEngineTest, AttemptWhoseRunnerWasKilledIsNotListed) {
+    engine->start(job("touch runs; sleep 1000"));
+    wait_for_file("runs");
+    ::kill(files().started()->pid, SIGKILL);
+    wait_for(*engine, Kind::lost);
+    EXPECT_THAT(engine->list(), IsEmpty());
+}
+
+TEST_F(LocalEngineTest, AttemptStartedBeforeQueuesHadIdentitiesIsListedAsOneOfTheOwnQueue) {
+    const AttemptFiles old(directory / "jobs/3/1");
+    const AttemptFiles nobodys(directory / "jobs/9/1");
+    for (const AttemptFiles& prepared : {old, nobodys}) ASSERT_TRUE(prepared.write_run(job("touch ran"), ""));
+    const auto upgraded = LocalEngine::open(
+        {.directory = directory / "jobs", .queue = "q-1", .first = 8, .runner = LARDER_RUNNER_PROGRAM});
+    ASSERT_TRUE(upgraded);
+    EXPECT_THAT((*upgraded)->list(), ElementsAre(AttemptName{"", 3, 1}));
+    (*upgraded)->stop_orphan({"", 3, 1});
+    EXPECT_TRUE(old.exit());
+    EXPECT_THAT((*upgraded)->list(), IsEmpty());
 }
 
 TEST_F(LocalEngineTest, JobStartedBeforeQueuesHadIdentitiesIsFound) {

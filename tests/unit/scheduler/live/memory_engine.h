@@ -22,6 +22,12 @@ public:
     }
     void adopt(const EngineJob& job) override { adopted.push_back({job.job, job.attempt}); }
     void stop(JobId job, std::uint32_t attempt) override { stops.push_back({job, attempt}); }
+    std::vector<AttemptName> list() const override {
+        ++listings;
+        return listed;
+    }
+    std::uint64_t lists() const override { return listed_times; }
+    void stop_orphan(const AttemptName& orphan) override { orphans.push_back(orphan); }
     std::optional<bool> can_resize() const override { return resizes_attempts; }
     void resize(const EngineJob& job) override { resizes.push_back(job); }
     std::vector<EngineEvent> poll() override { return std::exchange(events, {}); }
@@ -55,6 +61,10 @@ public:
     std::vector<Attempt> adopted;
     std::vector<Attempt> stops;
     std::vector<EngineJob> resizes;
+    std::vector<AttemptName> listed;
+    std::uint64_t listed_times = 0;
+    mutable std::uint64_t listings = 0;  // calls of list()
+    std::vector<AttemptName> orphans;    // that were told to stop
     std::vector<JobId> forgotten;
     std::vector<EngineEvent> events;
     std::uint64_t recorded_events = 0;

@@ -20,6 +20,9 @@ protected:
     static EngineEvent event(Kind kind, JobId id, std::uint32_t attempt = 1) {
         return {.kind = kind, .queue = "q-1", .job = id, .attempt = attempt};
     }
+    static AttemptName name(JobId id, const std::string& queue = "") {
+        return {.queue = queue, .job = id, .attempt = 1};
+    }
     static EngineEvent node(Kind kind, const std::string& name) { return {.kind = kind, .node = name}; }
     static std::vector<EngineEvent> all_nodes() { return {node(Kind::node_back, "n1"), node(Kind::node_back, "n2")}; }
 
@@ -134,12 +137,48 @@ TEST_F(AgentEngineTest, AttemptsOfAnAgentThatAttachesAreCompared) {
                 event(Kind::started, 6),
                 event(Kind::started, 99),
                 {.kind = Kind::ended, .queue = "q-1", .job = 98, .attempt = 1, .exit_code = 0}});
-    EXPECT_THAT(actions(session), ElementsAre("1 stop 6", "2 stop 99", "3 start 5"));
+    EXPECT_THAT(actions(session), ElementsAre("1 stop 6", "2 start 5"));
     EXPECT_THAT(events(), ElementsAre(std::pair(Kind::started, JobId{1}), std::pair(Kind::ended, JobId{3}),
                                       std::pair(Kind::started, JobId{4}), std::pair(Kind::started, JobId{6}),
                                       std::pair(Kind::lost, JobId{2}), std::pair(Kind::ended, JobId{7})));
+    EXPECT_THAT(engine.list(), ElementsAre(name(1), name(4), name(6), name(99)));
     // Whatever has ended is wanted no more.
-    EXPECT_THAT(actions(attach({event(Kind::started, 2)})), ElementsAre("1 stop 2", "2 start 5"));
+    EXPECT_THAT(actions(attach({event(Kind::started, 2)})), ElementsAre("1 start 5"));
+    EXPECT_THAT(events(), ElementsAre(std::pair(Kind::lost, JobId{1}), std::pair(Kind::lost, JobId{4}),
+                                      std::pair(Kind::ended, JobId{6})));
+    EXPECT_THAT(engine.list(), ElementsAre(name(2)));
+}
+
+TEST_F(AgentEngineTest, EachSessionMakesTheListAnew) {
+    EXPECT_EQ(engine.lists(), 0u);
+    EXPECT_THAT(engine.list(), IsEmpty());
+    engine.start(job(1));
+    const std::string session = attach({event(Kind::started, 1), event(Kind::pending, 8), event(Kind::started, 9)});
+    EXPECT_EQ(engine.lists(), 1u);
+    EXPECT_THAT(engine.list(), ElementsAre(name(1), name(8), name(9)));
+    ASSERT_TRUE(engine.report(session, 1, {event(Kind::started, 8), event(Kind::evicted, 9), event(Kind::lost, 1, 2)}));
+    EXPECT_THAT(engine.list(), ElementsAre(name(1), name(8)));
+    EXPECT_EQ(engine.lists(), 1u);
+    attach({event(Kind::started, 9)});
+    EXPECT_EQ(engine.lists(), 2u);
+    EXPECT_THAT(engine.list(), ElementsAre(name(9)));
+}
+
+TEST_F(AgentEngineTest, OrphanIsStoppedInEachSessionInWhichItIsTold) {
+    engine.stop_orphan(name(99));
+    EXPECT_THAT(actions(attach({event(Kind::started, 99)})), IsEmpty()) << "the scheduler decides";
+    engine.stop_orphan(name(99));
+    engine.stop_orphan(name(98));
+    std::string session = attach({event(Kind::started, 99)});
+    EXPECT_THAT(actions(session), IsEmpty()) << "it was told in the session before";
+    engine.stop_orphan(name(99));
+    EXPECT_THAT(actions(session), ElementsAre("1 stop 99"));
+    EXPECT_EQ(engine.actions(session, 0)->front().queue, "q-1");
+    ASSERT_TRUE(engine.report(session, 1, {event(Kind::ended, 99)}));
+    EXPECT_THAT(events(), IsEmpty());
+    session = attach({});
+    engine.stop_orphan(name(99));
+    EXPECT_THAT(actions(session), IsEmpty()) << "the agent does not have it";
 }
 
 // A queue that was lost is made anew, and begins to number its jobs again.
@@ -151,14 +190,16 @@ TEST_F(AgentEngineTest, AttemptOfAnotherQueueIsStoppedAndNeverTakenForOurs) {
     EngineEvent second = event(Kind::started, 2);
     first.queue = second.queue = "q-old";
     const std::string session = attach({first, second});
+    EXPECT_THAT(engine.list(), ElementsAre(name(1, "q-old"), name(2, "q-old")));
+    for (const AttemptName& orphan : engine.list()) engine.stop_orphan(orphan);
     const auto list = engine.actions(session, 0);
     ASSERT_THAT(*list, SizeIs(3));
-    for (const int i : {0, 1}) {
+    EXPECT_TRUE((*list)[0].job) << "job 2 is not there yet";
+    EXPECT_EQ((*list)[0].queue, "q-1");
+    for (const int i : {1, 2}) {
         EXPECT_FALSE((*list)[i].job);
         EXPECT_EQ((*list)[i].queue, "q-old");
     }
-    EXPECT_TRUE((*list)[2].job) << "job 2 is not there yet";
-    EXPECT_EQ((*list)[2].queue, "q-1");
     EXPECT_THAT(events(), ElementsAre(std::pair(Kind::lost, JobId{1}))) << "ours is gone";
     first.kind = second.kind = Kind::lost;
     ASSERT_TRUE(engine.report(session, 1, {first, second}));
