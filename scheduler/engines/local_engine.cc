@@ -134,6 +134,11 @@ void LocalEngine::ask_to_end(const AttemptFiles& files) {
     if (starter && starter->pid > 0) terminate_if(starter->pid, [&] { return files.is_locked(); });
 }
 
+void LocalEngine::stop_orphan(const AttemptName& orphan) {
+    const AttemptFiles files = files_of(orphan);
+    if (files.may_run()) ask_to_end(files);
+}
+
 std::vector<AttemptName> LocalEngine::list() const {
     std::vector<AttemptName> listed;
     for (AttemptName& found : attempts_with_files(options_.directory)) {

@@ -41,7 +41,7 @@ public:
     void stop(JobId job, std::uint32_t attempt) override;
     // Finds the attempts by their files. Jobs of versions without queue identities are the own queue's.
     std::vector<AttemptName> list() const override;
-    void stop_orphan(const AttemptName& orphan) override { ask_to_end(files_of(orphan)); }
+    void stop_orphan(const AttemptName& orphan) override;
     std::vector<EngineEvent> poll() override;
     void forget(JobId job) override;
     std::string output_of(JobId job, std::uint32_t attempt) const override;

@@ -99,16 +99,17 @@ public:
     // Asks an attempt to end, and kills it after its grace period. An attempt that has not begun will never begin.
     // Idempotent.
     virtual void stop(JobId job, std::uint32_t attempt) = 0;
-    // Returns the attempts that the engine has, of any queue: those that run, and those that may begin, because the
-    // cluster manager or a runner was told to start them. An attempt that is known to have ended is left out. One that
-    // was started since the list was last made anew may be missing. In no particular order; each attempt once. May take
-    // long, so call it only when lists() has changed.
+    // Returns the attempts that the engine has, of any queue: those that run, and those that may begin. An attempt may
+    // begin if this engine or a former one gave it to the cluster manager or prepared it for a runner, and nobody has
+    // stopped it. An attempt that is known to have ended is left out. One that was started since the list was last made
+    // anew may be missing. In no particular order; each attempt once. May read many files, so call it only when lists()
+    // has changed.
     virtual std::vector<AttemptName> list() const = 0;
-    // Returns how often the list was made anew. An attempt that the scheduler does not know may have come with each
-    // time, and only then. 0: there is no list yet.
+    // Returns how often the list was made anew; 0: there is no list yet. While the number stays, no orphan is added.
     virtual std::uint64_t lists() const { return 1; }
-    // Asks a listed attempt that the scheduler does not want to end, as stop() does. No event is reported of it. If the
-    // engine is restarted before it has ended, it may be listed again. Idempotent.
+    // Asks an orphan to end, as stop() does: a listed attempt that the scheduler has neither started nor adopted, or
+    // whose end it was told. Does nothing if the engine does not have the attempt. No event of it is reported. An
+    // orphan that has not ended when the list is made anew is listed again. Idempotent.
     virtual void stop_orphan(const AttemptName& orphan) = 0;
     // Tells if running attempts of elastic jobs can be resized; nullopt: not known yet.
     virtual std::optional<bool> can_resize() const { return false; }

@@ -128,6 +128,7 @@ TEST_F(LocalEngineTest, AttemptOfALostQueueIsStoppedWithItsGrace) {
     (*other)->stop(7, 2);
     (*other)->stop_orphan({"", 7, 2});
     EXPECT_FALSE(std::ifstream(directory / "asked")) << "attempts of another queue";
+    EXPECT_FALSE(std::filesystem::exists(directory / "jobs/q-2")) << "an attempt that the engine does not have";
     (*other)->stop_orphan({"q-1", 7, 2});
     (*other)->stop_orphan({"q-1", 7, 2});
     wait_for_file("asked");
