@@ -91,9 +91,10 @@ private:
 
     explicit LoaderCore(LoaderOptions options) : options_(std::move(options)) {}
 
-    Result<void> connect(std::uint64_t version);
+    // With `saved`, fails if the order of that version differs from the state's.
+    Result<void> connect(std::uint64_t version, const LoaderState* saved = nullptr);
     Result<void> attach(BlockClient& client) const;
-    LoaderState job_state() const;
+    LoaderState job_state(const protocol::Manifest& manifest, const ManifestLayout& layout) const;
     void extend_plan();
     bool plan_batch();
     void drop_plan(std::size_t keep);
@@ -135,7 +136,7 @@ LoaderCore::~LoaderCore() {
     client_->close();
 }
 
-Result<void> LoaderCore::connect(std::uint64_t version) {
+Result<void> LoaderCore::connect(std::uint64_t version, const LoaderState* saved) {
     auto client = BlockClient::open(options_, version);
     if (!client) return std::unexpected(client.error());
     const protocol::Manifest& manifest = (*client)->manifest();
@@ -143,6 +144,9 @@ Result<void> LoaderCore::connect(std::uint64_t version) {
         return fail(ErrorCode::invalid_argument, "dataset \"" + options_.dataset + "\" has no samples");
     }
     auto layout = std::make_unique<ManifestLayout>(manifest);
+    if (saved != nullptr) {
+        if (auto same = check_same_order(*saved, job_state(manifest, *layout)); !same) return same;
+    }
     contiguous_ =
         options_.deal == Deal::contiguous || (options_.deal == Deal::automatic && !layout->one_sample_per_block());
 
@@ -196,20 +200,21 @@ void LoaderCore::start_epoch(std::uint64_t epoch, std::vector<DealLevel> history
     client_->set_epoch(epoch);
 }
 
-LoaderState LoaderCore::job_state() const {
-    const protocol::ManifestHeader& header = manifest().header();
+LoaderState LoaderCore::job_state(const protocol::Manifest& manifest, const ManifestLayout& layout) const {
+    const protocol::ManifestHeader& header = manifest.header();
     return {.seed = options_.seed,
             .epoch = epoch_,
+            .content_hash = manifest.content_hash(),
             .dataset_id = header.dataset_id,
             .manifest_version = header.version,
             .sample_count = header.sample_count,
-            .window_blocks = layout_->one_sample_per_block() ? 0 : options_.shuffle_window_blocks,
+            .window_blocks = layout.one_sample_per_block() ? 0 : options_.shuffle_window_blocks,
             .shuffle = options_.shuffle,
             .history = {}};
 }
 
 std::vector<std::byte> LoaderCore::state_after(std::uint64_t rank_batches) const {
-    LoaderState state = job_state();
+    LoaderState state = job_state(manifest(), *layout_);
     state.history = dealer_->history_after(rank_batches);
     return encode(state);
 }
@@ -217,21 +222,18 @@ std::vector<std::byte> LoaderCore::state_after(std::uint64_t rank_batches) const
 Result<void> LoaderCore::restore(std::span<const std::byte> bytes) {
     auto saved = decode_state(bytes);
     if (!saved) return std::unexpected(saved.error());
-    const LoaderState own = job_state();
-    if (saved->dataset_id == own.dataset_id && saved->manifest_version != own.manifest_version) {
-        // The dataset was indexed again since then. The job continues with the version it began with.
-        LoaderState own_at_that_version = own;
-        own_at_that_version.manifest_version = saved->manifest_version;
-        own_at_that_version.sample_count = saved->sample_count;
-        if (auto same = check_same_order(*saved, own_at_that_version); !same) return same;
+    const LoaderState own = job_state(manifest(), *layout_);
+    if (!is_of_same_version(*saved, own) && saved->manifest_version != own.manifest_version) {
+        // Perhaps the dataset was indexed again since then. The job continues with the version it began with.
         drop_plan(0);
-        if (auto connected = connect(saved->manifest_version); !connected) {
+        if (auto connected = connect(saved->manifest_version, &*saved); !connected) {
             return std::unexpected(connected.error().within("the saved loader state is of dataset version " +
                                                             std::to_string(saved->manifest_version)));
         }
         start_epoch(epoch_, {});
+    } else if (auto same = check_same_order(*saved, own); !same) {
+        return same;
     }
-    if (auto same = check_same_order(*saved, job_state()); !same) return same;
     start_epoch(saved->epoch, std::move(saved->history));
     return {};
 }

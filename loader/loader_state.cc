@@ -9,7 +9,8 @@ namespace larder::detail {
 namespace {
 
 constexpr char kStateMagic[4] = {'L', 'D', 'S', 'T'};
-constexpr std::uint8_t kStateLayout = 1;
+constexpr std::uint8_t kStateLayout = 2;
+constexpr std::uint8_t kStateLayoutWithId = 1;
 constexpr std::size_t kFixedBytes = 4 + 1 + 1 + 2 + 5 * 8 + 4;
 constexpr std::size_t kLevelBytes = 1 + 3 * 4 + 8;
 constexpr std::size_t kCrcBytes = 4;
@@ -66,7 +67,7 @@ std::vector<std::byte> encode(const LoaderState& state) {
     writer.put(static_cast<std::uint16_t>(state.history.size()));
     writer.put(state.seed);
     writer.put(state.epoch);
-    writer.put(state.dataset_id);
+    writer.put(state.content_hash);
     writer.put(state.manifest_version);
     writer.put(state.sample_count);
     writer.put(state.window_blocks);
@@ -92,9 +93,10 @@ Result<LoaderState> decode_state(std::span<const std::byte> bytes) {
     }
     Reader reader(bytes.subspan(sizeof kStateMagic));
     const auto layout = reader.get<std::uint8_t>();
-    if (layout != kStateLayout) {
+    if (layout != kStateLayout && layout != kStateLayoutWithId) {
         return fail(ErrorCode::unsupported, "the saved loader state has layout " + std::to_string(layout) +
-                                                ", this Larder reads layout " + std::to_string(kStateLayout));
+                                                ", this Larder reads layouts " + std::to_string(kStateLayoutWithId) +
+                                                " and " + std::to_string(kStateLayout));
     }
     LoaderState state;
     state.shuffle = (reader.get<std::uint8_t>() & 1) != 0;
@@ -102,7 +104,7 @@ Result<LoaderState> decode_state(std::span<const std::byte> bytes) {
     if (bytes.size() != kFixedBytes + levels * kLevelBytes + kCrcBytes) return damaged("its length does not fit");
     state.seed = reader.get<std::uint64_t>();
     state.epoch = reader.get<std::uint64_t>();
-    state.dataset_id = reader.get<std::uint64_t>();
+    (layout == kStateLayoutWithId ? state.dataset_id : state.content_hash) = reader.get<std::uint64_t>();
     state.manifest_version = reader.get<std::uint64_t>();
     state.sample_count = reader.get<std::uint64_t>();
     state.window_blocks = reader.get<std::uint32_t>();
@@ -124,11 +126,16 @@ Result<LoaderState> decode_state(std::span<const std::byte> bytes) {
     return state;
 }
 
+bool is_of_same_version(const LoaderState& saved, const LoaderState& loader) {
+    if (saved.dataset_id == 0) return saved.content_hash == loader.content_hash;
+    return saved.dataset_id == loader.dataset_id && saved.manifest_version == loader.manifest_version;
+}
+
 Result<void> check_same_order(const LoaderState& saved, const LoaderState& loader) {
-    if (saved.dataset_id != loader.dataset_id) {
-        return fail(ErrorCode::invalid_argument, "the saved loader state is of another dataset");
+    if (!is_of_same_version(saved, loader)) {
+        return fail(ErrorCode::invalid_argument,
+                    "the saved loader state is of another dataset, or of a version of it that this node does not have");
     }
-    if (auto r = check_same("dataset version", saved.manifest_version, loader.manifest_version); !r) return r;
     if (auto r = check_same("sample count", saved.sample_count, loader.sample_count); !r) return r;
     if (auto r = check_same("seed", saved.seed, loader.seed); !r) return r;
     if (saved.shuffle != loader.shuffle) {

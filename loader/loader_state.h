@@ -3,10 +3,13 @@
 // The position of a job, as bytes: what fixes the order (seed, epoch, dataset version, shuffle, window), and the
 // dealings that the epoch has been through. Little-endian, tens of bytes:
 //
-//   "LDST" | u8 layout = 1 | u8 flags (1: shuffle) | u16 level_count | u64 seed | u64 epoch | u64 dataset_id |
+//   "LDST" | u8 layout = 2 | u8 flags (1: shuffle) | u16 level_count | u64 seed | u64 epoch | u64 content_hash |
 //   u64 manifest_version | u64 sample_count | u32 window_blocks |
 //   level_count x (u8 flags (1: contiguous, 2: drop_last) | u32 world_size | u32 worker_count | u32 batch_size | u64
 //   taken) | u32 CRC32C of all before
+//
+// Layout 1 is still read. It has the dataset's id in place of the content's hash. The id is a node's own, so such a
+// state resumes only on the node that made it.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,8 +24,9 @@ namespace larder::detail {
 struct LoaderState {
     std::uint64_t seed = 0;
     std::uint64_t epoch = 0;
-    std::uint64_t dataset_id = 0;
-    std::uint64_t manifest_version = 0;
+    std::uint64_t content_hash = 0;      // Manifest::content_hash
+    std::uint64_t dataset_id = 0;        // in a decoded state: 0, unless it has layout 1
+    std::uint64_t manifest_version = 0;  // a node's own number
     std::uint64_t sample_count = 0;
     std::uint32_t window_blocks = 0;
     bool shuffle = true;
@@ -33,6 +37,9 @@ struct LoaderState {
 
 std::vector<std::byte> encode(const LoaderState& state);
 Result<LoaderState> decode_state(std::span<const std::byte> bytes);
+
+// Whether a saved state is of the version of the dataset that the loader has open.
+bool is_of_same_version(const LoaderState& saved, const LoaderState& loader);
 
 // Fails with the first thing, other than the epoch, in which a saved state's order differs from the loader's.
 Result<void> check_same_order(const LoaderState& saved, const LoaderState& loader);

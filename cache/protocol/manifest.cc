@@ -271,6 +271,11 @@ std::vector<std::string> Manifest::class_names() const {
     return names;
 }
 
+// The CRC covers all but the header. The sizes make a chance collision less likely.
+std::uint64_t Manifest::content_hash() const {
+    return mix64(mix64(mix64(header().total_bytes) ^ header().file_bytes) ^ header().body_crc);
+}
+
 std::uint32_t Manifest::block_of_sample(std::uint64_t sample) const {
     if (one_sample_per_object()) return static_cast<std::uint32_t>(sample);
     const auto next_block = std::ranges::upper_bound(blocks_, sample, {}, &ManifestBlock::first_sample);

@@ -199,6 +199,10 @@ public:
     std::string_view class_name(std::uint64_t index) const;
     std::vector<std::string> class_names() const;
 
+    // The same on every node that has indexed the same objects, in the same versions, from the same URL, and divided
+    // them in the same way. The dataset's id and the number of the version are each node's own. O(1).
+    std::uint64_t content_hash() const;
+
     // The block that holds a sample. O(log block_count), O(1) for raw.
     std::uint32_t block_of_sample(std::uint64_t sample) const;
 

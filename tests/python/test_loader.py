@@ -19,6 +19,7 @@ from typing import Any
 
 import larder
 import pytest
+from conftest import Daemon, Data
 from epochs import keys_of, take
 
 
@@ -167,6 +168,40 @@ def test_state_of_another_order_is_refused(raw: Any, shards: Any) -> None:
             with pytest.raises(larder.InvalidArgument, match=says):
                 loader.load_state_dict(state)
             assert loader.state_dict() == before
+
+
+def test_resumes_on_another_node(start_daemon: Callable[..., Daemon], make_raw: Callable[..., Data]) -> None:
+    data = make_raw(start_daemon())
+    other = start_daemon()
+    other.command("dataset", "add", data.name, f"file://{data.directory}", "--format", "raw")
+    seen: collections.Counter[str] = collections.Counter()
+    with larder.Loader(**data.options(seed=5, batch_size=16)) as loader:
+        seen.update(take(iter(loader), 4))
+        state = json.loads(json.dumps(loader.state_dict()))
+    # That node's newest version is another one, of another number.
+    (data.directory / "cat" / "new.png").write_bytes(b"new")
+    other.command("dataset", "index", data.name)
+    with larder.Loader(data.name, socket=other.socket, seed=5, batch_size=16) as loader:
+        assert loader.sample_count == len(data.contents) + 1
+        loader.load_state_dict(state)
+        assert loader.sample_count == len(data.contents)
+        seen.update(keys_of(loader))
+    assert seen == dict.fromkeys(data.contents, 1)
+
+
+def test_state_is_refused_by_a_node_with_other_content(
+    start_daemon: Callable[..., Daemon], make_raw: Callable[..., Data]
+) -> None:
+    data = make_raw(start_daemon())
+    with larder.Loader(**data.options(seed=5)) as loader:
+        state = loader.state_dict()
+    (data.directory / "cat" / "new.png").write_bytes(b"new")
+    other = start_daemon()
+    other.command("dataset", "add", data.name, f"file://{data.directory}", "--format", "raw")
+    with larder.Loader(data.name, socket=other.socket, seed=5) as loader:
+        with pytest.raises(larder.InvalidArgument, match="version of it that this node does not have"):
+            loader.load_state_dict(state)
+        assert sum(map(len, loader)) == len(data.contents) + 1
 
 
 # --- decode, statistics, closing

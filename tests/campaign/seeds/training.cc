@@ -311,7 +311,7 @@ void Training::finish_step() {
 void Training::save() {
     const detail::LoaderState state{.seed = program_.seed,
                                     .epoch = epoch_,
-                                    .dataset_id = program_.dataset,
+                                    .content_hash = program_.dataset,
                                     .manifest_version = edition_ + 1,
                                     .sample_count = layout_.sample_count(),
                                     .window_blocks = program_.window,

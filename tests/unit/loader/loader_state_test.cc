@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstring>
+#include <span>
 #include <vector>
+
+#include "base/hash.h"
 
 namespace larder::detail {
 namespace {
@@ -11,7 +15,7 @@ namespace {
 LoaderState some_state() {
     return {.seed = 42,
             .epoch = 3,
-            .dataset_id = 0x1234567890abcdef,
+            .content_hash = 0x1234567890abcdef,
             .manifest_version = 2,
             .sample_count = 1281167,
             .window_blocks = 16,
@@ -26,6 +30,26 @@ TEST(State, DecodesWhatWasEncoded) {
     const auto back = decode_state(bytes);
     ASSERT_TRUE(back) << back.error().message;
     EXPECT_EQ(*back, state);
+}
+
+// Layout 1 had the dataset's id in place of the hash.
+TEST(State, StateOfLayout1IsOfOneNodesVersion) {
+    auto bytes = encode(some_state());
+    bytes[4] = std::byte{1};
+    const std::uint32_t crc = crc32c(std::span(bytes).first(bytes.size() - sizeof(crc)));
+    std::memcpy(&bytes[bytes.size() - sizeof crc], &crc, sizeof crc);
+    const auto saved = decode_state(bytes);
+    ASSERT_TRUE(saved) << saved.error().message;
+    EXPECT_EQ(saved->dataset_id, some_state().content_hash);
+
+    LoaderState loader = some_state();
+    loader.dataset_id = saved->dataset_id;
+    EXPECT_TRUE(check_same_order(*saved, loader));
+    loader.manifest_version = 3;
+    EXPECT_FALSE(check_same_order(*saved, loader));
+    loader.manifest_version = saved->manifest_version;
+    loader.dataset_id = 1;
+    EXPECT_FALSE(check_same_order(*saved, loader));
 }
 
 TEST(State, AnyFlippedBitOrLostByteIsDetected) {
@@ -50,8 +74,8 @@ TEST(State, MismatchIsNamed) {
     };
     EXPECT_EQ(message([](LoaderState& s) { s.epoch = 9; }), "");
     EXPECT_NE(message([](LoaderState& s) { s.seed = 7; }).find("seed 7, this loader has 42"), std::string::npos);
-    EXPECT_NE(message([](LoaderState& s) { s.manifest_version = 1; }).find("dataset version 1"), std::string::npos);
-    EXPECT_NE(message([](LoaderState& s) { s.dataset_id = 1; }).find("another dataset"), std::string::npos);
+    EXPECT_NE(message([](LoaderState& s) { s.content_hash = 1; }).find("another dataset"), std::string::npos);
+    EXPECT_EQ(message([](LoaderState& s) { s.manifest_version = 1; }), "") << "a node's own number";
     EXPECT_NE(message([](LoaderState& s) { s.shuffle = false; }).find("shuffle off"), std::string::npos);
     EXPECT_NE(message([](LoaderState& s) { s.window_blocks = 1; }).find("window"), std::string::npos);
 }
