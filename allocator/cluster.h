@@ -110,8 +110,8 @@ public:
     // already_exists; no_space if too many jobs are registered, or too many of the owner's.
     Result<void> register_job(const JobRegistration& spec);
     Result<void> remove_job(const std::string& name);
-    // Like remove_job, for a job of which the caller knows that it has ended. Nodes go on reporting it for some
-    // seconds; it counts in no plan unless it reads again.
+    // Like remove_job, for a job of which the caller knows that it has ended, or waits for its next turn. Nodes go on
+    // reporting it for some seconds; it counts in no plan as running unless it reads again.
     Result<void> remove_ended_job(const std::string& name);
     // Checks that the job's dataset is known, and that the cache which it reserves (JobRegistration::cache_bytes) is
     // free. Call it before register_job. Errors: not_found; no_space.
@@ -212,7 +212,7 @@ private:
         std::optional<EpochsSeen> epochs;               // since it was registered
         std::map<std::string, Counters> last_counters;  // by node, for all nodes whose last report has the job
         JobWork work;                                   // not yet added to `ideal`
-        // The job has ended, as its scheduler says. `to_settle`: the nodes whose next report may still have reads of
+        // The job does not run, as its scheduler says. `to_settle`: the nodes whose next report may still have reads of
         // before.
         bool has_ended = false;
         std::set<std::string> to_settle;

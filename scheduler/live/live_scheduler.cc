@@ -628,9 +628,12 @@ void LiveScheduler::remove_jobs_that_ended() {
         JobRecord& job = *left;
         if (queue_.unsaved().contains(id)) return false;
         if (cluster_.registered(job.asked.name) != nullptr) {
-            // A job that waits again keeps its cache, and is counted by its nodes' reports until these show that.
-            auto removed =
-                has_ended(job.phase) ? cluster_.remove_ended_job(job.asked.name) : cluster_.remove_job(job.asked.name);
+            // Its nodes report a job for some seconds after it has stopped. Bandwidth is planned for it no longer. A
+            // job that waits for its next turn keeps its cache. One that waits under a policy without turns would lose
+            // it, so that job is counted until the reports leave it out.
+            const bool waits_for_turn = job.phase == Phase::waiting && options_.policy->takes_turns();
+            auto removed = has_ended(job.phase) || waits_for_turn ? cluster_.remove_ended_job(job.asked.name)
+                                                                  : cluster_.remove_job(job.asked.name);
             if (!removed) {
                 log_warn("a job that has ended stays registered for now", {{"error", removed.error().message}});
                 return false;

@@ -25,7 +25,12 @@ TEST_F(Live, JobWaitingForItsTurnKeepsItsCache) {
         }
         return 0.0;
     };
-    EXPECT_EQ(waiting_rate(), 0) << "the node still reports the job";
+    EXPECT_EQ(waiting_rate(), 5e5);
+    report("slow", 5'000);
+    EXPECT_EQ(waiting_rate(), 5e5) << "its node still reports the job, which has read nothing since";
+    for (const allocator::JobPlan& planned : cluster.plan().jobs) {
+        EXPECT_TRUE(planned.running || planned.bandwidth_bytes_per_second == 0);
+    }
     report("quick", 0);
     EXPECT_EQ(waiting_rate(), 5e5);
     EXPECT_FALSE(storage_view(cluster, now().steady_ns).jobs.contains("slow")) << "a waiting job has no rate";
