@@ -60,6 +60,13 @@ double median_of(std::vector<double>& values) {
 
 void IdealRate::add(const Interval& interval) {
     if (interval.ranks == 0 || !(interval.busy_s >= 0)) return;
+    // Ranks begin and end node by node, so fewer of them for a moment are no change.
+    const std::uint32_t ranks_before = !pieces_.empty() ? pieces_.back().ranks : joining_.ranks;
+    if (interval.ranks < ranks_before && fewer_s_ < kWarmUp_s) {
+        if (interval.bytes > 0) fewer_s_ += interval.busy_s / interval.ranks;
+        return;
+    }
+    fewer_s_ = 0;
     if (joining_.bytes > 0 && joining_.ranks != interval.ranks) forget();
     if (!pieces_.empty() && pieces_.back().ranks != interval.ranks) forget();
     if (warmed_s_ < kWarmUp_s) {
@@ -72,7 +79,7 @@ void IdealRate::add(const Interval& interval) {
     joining_.ranks = interval.ranks;
     if (joining_.bytes == 0 || joining_.busy_s < kPieceBusy_s * joining_.ranks) return;
     pieces_.push_back(joining_);
-    joining_ = {};
+    joining_ = {.ranks = 0};
     if (pieces_.size() > kWindow) pieces_.pop_front();
     if (pieces_.size() >= kPiecesMin) rate_ = measured();
 }
@@ -102,7 +109,8 @@ double IdealRate::measured() const {
 
 void IdealRate::forget() {
     warmed_s_ = 0;
-    joining_ = {};
+    fewer_s_ = 0;
+    joining_ = {.ranks = 0};
     pieces_.clear();
     rate_.reset();
 }

@@ -122,6 +122,28 @@ TEST(IdealRate, StartsOverWhenRanksChange) {
     EXPECT_NEAR(*rate.bytes_per_second(), 4 * kIdeal, 0.2 * kIdeal);
 }
 
+TEST(IdealRate, OutlivesAnAttemptWhoseRanksEndAndBeginNodeByNode) {
+    IdealRate rate;
+    std::mt19937_64 random(7);
+    for (int i = 0; i < 20; ++i) rate.add(second(1, random, 2));
+    rate.add({.bytes = 0, .busy_s = 0, .ranks = 1});
+    EXPECT_TRUE(rate.bytes_per_second().has_value()) << "one has ended";
+    rate.add(second(0.5, random, 1));
+    EXPECT_TRUE(rate.bytes_per_second().has_value()) << "one has begun again";
+    rate.add(second(1, random, 2));
+    EXPECT_NEAR(*rate.bytes_per_second(), 2 * kIdeal, 0.2 * kIdeal);
+}
+
+TEST(IdealRate, StartsOverWhenFewerRanksStay) {
+    IdealRate rate;
+    std::mt19937_64 random(8);
+    for (int i = 0; i < 20; ++i) rate.add(second(1, random, 2));
+    for (int i = 0; i < 4; ++i) rate.add(second(1, random, 1));
+    EXPECT_FALSE(rate.bytes_per_second().has_value());
+    for (int i = 0; i < 20; ++i) rate.add(second(1, random, 1));
+    EXPECT_NEAR(*rate.bytes_per_second(), kIdeal, 0.1 * kIdeal);
+}
+
 TEST(IdealRate, IgnoresInvalidIntervals) {
     IdealRate rate;
     rate.add({.bytes = 5, .busy_s = -1, .ranks = 1});
