@@ -9,21 +9,16 @@ Prints each job's rate by the plan and as read, its completion time and that of 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
 import pathlib
 import sys
-import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "servers"), str(ROOT / "tests" / "python")]
 
-from end_to_end import Failure, Run, Site, report, show  # noqa: E402
+from end_to_end import SETTING, Run, report, show  # noqa: E402
 from end_to_end_engines import ENGINES  # noqa: E402
-from machines import in_own_network, run as run_command  # noqa: E402
-
-PRIORITY = -10
+from end_to_end_site import Failure, on_own_site  # noqa: E402
 
 
 def main() -> int:
@@ -32,24 +27,19 @@ def main() -> int:
     parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build" / "dev" / "bin")
     parser.add_argument("--json", action="store_true", help="print one object")
     arguments = parser.parse_args()
-    in_own_network()
-    # Other work of this machine must not take the nodes' processors.
-    os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
-    with tempfile.TemporaryDirectory(prefix="larder-", dir="/tmp") as work, contextlib.ExitStack() as stack:
-        # The disk of this machine may be busy with other things, too.
-        run_command("mount", "-t", "tmpfs", "none", work)
-        stack.callback(run_command, "umount", "--lazy", work)
-        site = Site(arguments.programs, pathlib.Path(work), stack)
-        engine = ENGINES[arguments.engine](site)
-        stack.callback(engine.stop)
-        run = Run(site, engine)
-        try:
-            run.go()
-            result = report(run)
-        except Failure as failure:
-            allocator_log = site.allocator.log.read_text()[-3000:]
-            print(f"end_to_end.py: {failure}", engine.logs(), allocator_log, sep="\n", file=sys.stderr)
-            return 1
+    try:
+        with on_own_site(SETTING, arguments.programs) as (site, stack):
+            engine = ENGINES[arguments.engine](site)
+            stack.callback(engine.stop)
+            run = Run(site, engine)
+            try:
+                run.go()
+                result = report(run)
+            except Failure as failure:
+                raise Failure(f"{failure}\n{engine.logs()}") from failure
+    except Failure as failure:
+        print(f"end_to_end.py: {failure}", file=sys.stderr)
+        return 1
     if arguments.json:
         print(json.dumps(result))
     else:

@@ -1,46 +1,20 @@
 """A whole cluster on this machine, once: two tenants' jobs read six datasets on eight nodes, behind a remote of limited
 bandwidth, under the policy max-min, and one node is lost on the way. The nodes, the allocator and the remote are
-machines with networks of their own. end_to_end_engines.py has the engines that run the jobs. bench/end_to_end.py runs
-all this, and prints what test_end_to_end.py compares."""
+machines with networks of their own (end_to_end_site.py). end_to_end_engines.py has the engines that run the jobs.
+bench/end_to_end.py runs all this, and prints what test_end_to_end.py compares."""
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
-import csv
 import dataclasses
 import itertools
 import json
-import pathlib
-import random
-import re
-import shutil
-import signal
-import subprocess
 import time
-from collections.abc import Callable
 from typing import Protocol
 
-from allocator_process import Allocator
-from conftest import Daemon
-from http_api import UnixConnection, ask
-from machines import Machines
-from servers import Nginx
+from end_to_end_site import ENDED, GPUS, LIMIT_S, SAMPLE, Failure, Job, Setting, Site, simulated, until
 
-NODES = tuple(f"n{number}" for number in range(1, 9))
-GPUS = 2  # of each node
-ADDRESS = {"remote": "10.98.0.1", "alloc": "10.98.0.2"} | {
-    node: f"10.98.0.{number}" for number, node in enumerate(NODES, start=11)
-}
-OWN_ADDRESS = "10.98.0.100"
-REMOTE = 36e6  # bytes/s, of all jobs
-LINK = 1.2 * REMOTE  # of the remote's machine: requests, headers and indexing are not paid for
-NODE_MEMORY = 96 << 20  # cache of a node
-SAMPLE = 128 << 10  # bytes of each sample, which is a block
-TENANTS = {"vision": {"weight": 2}, "speech": {"gpu_quota": 4}}
-ENDED = ("succeeded", "failed", "cancelled")
 ROUND_H = 1000  # rounds begin at multiples of their length since 1970: none begins during a run
-LIMIT_S = 300.0  # longer than a busy machine needs for any step
 SETTLE_S = 2.0  # plans follow changes after a report or two
 REPORT_S = 1.2  # from one report of a node to the next, and its answer
 JUMP = 0.1  # part of a rate
@@ -48,29 +22,15 @@ RANK_BYTES = 4 << 20  # ranks may be a step of several batches ahead of others
 POLL_S = 0.25
 WHY_EVERY_S = 1.0
 
-# Samples of each dataset.
-DATASETS = {"images": 640, "video": 800, "scans": 560, "maps": 400, "speech": 480, "text": 360}
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    name: str
-    tenant: str
-    dataset: str
-    gpus: int
-    rate: float  # f*, bytes/s
-    epochs: int
-    submit_s: float
-    after: str = ""
-
-    @property
-    def nodes(self) -> int:
-        return (self.gpus + GPUS - 1) // GPUS
-
-    @property
-    def bytes(self) -> int:
-        return self.epochs * DATASETS[self.dataset] * SAMPLE
-
+SETTING = Setting(
+    nodes=tuple(f"n{number}" for number in range(1, 9)),
+    remote=36e6,
+    datasets={"images": 640, "video": 800, "scans": 560, "maps": 400, "speech": 480, "text": 360},
+    scheduler=f'policy = "max-min"\nround = "{ROUND_H} h"',
+    tenants={"vision": {"weight": 2}, "speech": {"gpu_quota": 4}},
+    declares_rates=True,
+    step=8,
+)
 
 JOBS = (
     Job("resnet", "vision", "images", 2, 12e6, 4, 0.0),
@@ -89,10 +49,6 @@ LOST_AT_S = 12.0
 LOST_JOB = "flow"  # its node is lost
 
 
-class Failure(Exception):
-    pass
-
-
 @dataclasses.dataclass
 class Rate:
     """What a job was to read by the plan, and has read, in some seconds."""
@@ -100,132 +56,6 @@ class Rate:
     seconds: float = 0.0
     plan_bytes: float = 0.0
     read_bytes: float = 0.0
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    gives_up = time.monotonic() + LIMIT_S
-    while not holds():
-        if time.monotonic() > gives_up:
-            raise Failure(f"{LIMIT_S} s have passed, and {what}")
-        time.sleep(0.05)
-
-
-def tenants_text() -> str:
-    tables = (
-        "\n".join((f"[scheduler.tenant.{name}]", *(f"{key} = {value}" for key, value in keys.items())))
-        for name, keys in TENANTS.items()
-    )
-    return "\n".join(tables) + "\n"
-
-
-class Site:
-    """The cluster without an engine: networks, remote, allocator and daemons."""
-
-    def __init__(self, programs: pathlib.Path, directory: pathlib.Path, stack: contextlib.ExitStack) -> None:
-        self.programs = programs
-        self.directory = directory
-        self.stack = stack
-        self.machines = Machines(ADDRESS, OWN_ADDRESS)
-        self.daemons: dict[str, Daemon] = {}
-        self._start_allocator()  # first, as it waits before it leases
-        self._start_remote()
-        with concurrent.futures.ThreadPoolExecutor(len(NODES)) as pool:
-            list(pool.map(self._start_node, NODES))
-
-    def wait_for_leases(self) -> None:
-        """Waits until all nodes have leases. A new allocator leases nothing while an earlier lease could hold."""
-
-        def have_leases() -> bool:
-            return all("lease" in node for node in self.allocator.ask("GET", "/v1/nodes").json()["nodes"])
-
-        until(have_leases, "not all nodes have leases")
-
-    def _start_remote(self) -> None:
-        files = self.directory / "remote"
-        files.mkdir()
-        draw = random.Random(18)
-        for name, samples in DATASETS.items():
-            source = self.directory / "source" / name
-            source.mkdir(parents=True)
-            for number in range(samples):
-                (source / f"{number:04}.bin").write_bytes(draw.randbytes(SAMPLE))
-            self.run(
-                "larder", "dataset", "pack", source, files / name, "--format", "larder", "--block", "sample",
-                "--shard-size", "16MiB",
-            )  # fmt: skip
-            shutil.rmtree(source)
-            shards = sorted(path.name for path in (files / name).iterdir())
-            (files / name / "all.txt").write_text("\n".join(shards) + "\n")
-        self.machines.limit_sent("remote", LINK, burst_bytes=1 << 20)
-        nginx = Nginx(files, "--address", ADDRESS["remote"], prefix=self.machines.on("remote"))
-        self.stack.callback(nginx.stop)
-        self.url = f"http://{ADDRESS['remote']}:{nginx.port}"
-
-    def _start_allocator(self) -> None:
-        tokens = self.directory / "tokens"
-        tokens.write_text("".join(f"node {node} token-of-{node}-0123456789\n" for node in NODES))
-        tokens.chmod(0o600)
-        config = self.directory / "allocator.toml"
-        scheduler = f'[scheduler]\npolicy = "max-min"\nround = "{ROUND_H} h"\nengine = "agent"\n'
-        config.write_text(scheduler + tenants_text())
-        self.allocator = Allocator(
-            self.programs, self.directory, "--config", str(config), "--state", str(self.directory / "state"),
-            "--listen", f"{ADDRESS['alloc']}:7600", "--plain-tcp", "true", "--access.tokens", str(tokens),
-            *(word for node in NODES for word in (f"--scheduler.node.{node}.gpus", str(GPUS))),
-            remote_bandwidth=f"{REMOTE / 1e6:g} MB/s", prefix=self.machines.on("alloc"),
-        )  # fmt: skip
-        self.stack.callback(self.allocator.kill)
-
-    def _start_node(self, node: str) -> None:
-        token = self.directory / f"{node}.token"
-        token.write_text(f"token-of-{node}-0123456789\n")
-        token.chmod(0o600)
-        daemon = Daemon(
-            self.programs, self.directory / node, "--allocator.endpoint", f"http://{ADDRESS['alloc']}:7600",
-            "--allocator.node", node, "--allocator.token-file", str(token), "--allocator.gpus", str(GPUS),
-            "--socket-mode", "0666", prefix=self.machines.on(node), memory=f"{NODE_MEMORY >> 20} MiB", disk="0",
-        )  # fmt: skip
-        self.daemons[node] = daemon
-        self.stack.callback(daemon.end)
-        daemon.start()
-        for name in DATASETS:
-            daemon.command("dataset", "add", name, f"{self.url}/{name}/all.txt", "--format", "larder")
-
-    def run(self, program: str, *arguments: object) -> str:
-        ran = subprocess.run(
-            [self.programs / program, *map(str, arguments)], capture_output=True, text=True, cwd=self.directory
-        )
-        if ran.returncode != 0:
-            raise Failure(f"{program} {arguments}: {ran.stdout}{ran.stderr}")
-        return ran.stdout
-
-    def larder(self, *arguments: object) -> str:
-        """Runs a command against the allocator."""
-        return self.run("larder", "--allocator", self.allocator.socket, *arguments)
-
-    def samples(self) -> dict[tuple[str, str], int]:
-        """The samples that the training loops have taken, by node and job, as the daemons that are left count."""
-        taken = {}
-        for node in self.daemons:
-            text = ask(UnixConnection(self.directory / node / "admin.sock"), "GET", "/metrics").body.decode()
-            for job, count in re.findall(r'^larder_job_samples_total\{.*job="([^"]+)".*\} (\S+)', text, re.MULTILINE):
-                taken[node, job] = int(float(count))
-        return taken
-
-    def predicted(self) -> dict[str, float]:
-        """The rate of each job by the plan, in bytes/s."""
-        jobs = self.allocator.ask("GET", "/v1/plan").json()["jobs"]
-        return {job["name"]: job["predicted_bytes_per_second"] for job in jobs}
-
-    def lose(self, node: str) -> None:
-        """The node's machine is gone: its network, and its daemon."""
-        self.machines.cut_off(node)
-        self.daemons.pop(node).end(signal.SIGKILL)
-
-    def queue(self) -> dict[str, dict]:
-        """The jobs of the queue, and those that have ended, by name."""
-        answers = [self.allocator.ask("GET", target).json() for target in ("/v1/queue", "/v1/history")]
-        return {job["name"]: job for answer in answers for job in answer["jobs"]}
 
 
 def held_gpus(job: dict) -> int:
@@ -239,10 +69,10 @@ def expected_binding(job: dict, jobs: dict[str, dict], lost: str) -> str:
     if job["waits_for_jobs"]:
         return "dependencies"
     active = [other for other in jobs.values() if "ended_unix_s" not in other]
-    quota = TENANTS[job["tenant"]].get("gpu_quota", GPUS * len(NODES))
+    quota = SETTING.tenants[job["tenant"]].get("gpu_quota", GPUS * len(SETTING.nodes))
     if sum(held_gpus(other) for other in active if other["tenant"] == job["tenant"]) + job["gpus"] > quota:
         return "quota"
-    free = dict.fromkeys(NODES, GPUS)
+    free = dict.fromkeys(SETTING.nodes, GPUS)
     for other in active:
         for share in other.get("holds", {}).get("placement", []):
             free[share["node"]] -= len(share["gpus"])
@@ -430,7 +260,7 @@ def rate_of(job: Job, looks: list[Look], lost_at: float) -> Rate:
             taken_before = before.taken_on[job.name] if attempt else {}
             attempt = before.jobs[job.name]["attempt"]
         ranks = [taken - taken_before.get(node, 0) for node, taken in after.taken_on[job.name].items()]
-        if any(taken >= job.bytes / job.nodes - RANK_BYTES for taken in ranks):
+        if any(taken >= SETTING.bytes_of(job) / job.nodes - RANK_BYTES for taken in ranks):
             continue  # it has read all, and its end is on its way to Larder
         if any(before.at - SETTLE_S < change <= after.at for change in changes):
             continue
@@ -449,39 +279,16 @@ def simulate(run: Run) -> dict[str, dict[str, str]]:
     """The rows of `larder simulate`, by job, for the same cluster, jobs, arrivals and loss. A job that waits for
     another one is submitted when that one ends, which a first simulation says; its time counts from its own
     submission."""
-    site = run.site
-    trace, table = site.directory / "trace.csv", site.directory / "table.toml"
-    tenants, rows_file = site.directory / "tenants.toml", site.directory / "jobs.csv"
-    tenants.write_text(tenants_text())
-    models = [f'[[dataset]]\nname = "{name}"\nsize = "{samples * SAMPLE} B"\n' for name, samples in DATASETS.items()]
-    models += [
-        f'[[model]]\nname = "{job.name}"\ndataset = "{job.dataset}"\nrate = {{ n = "{job.rate / job.gpus:.0f} B/s" }}\n'
-        for job in JOBS
-    ]
-    table.write_text('reference = "n"\n' + "\n".join(models))
     submitted = {job.name: run.submitted[job.name] - run.began for job in JOBS}
-    sizes = {row["name"]: row["size_bytes"] for row in site.allocator.ask("GET", "/v1/datasets").json()["datasets"]}
-    # A block takes more room in a daemon than its own bytes.
-    payload = sum(DATASETS.values()) * SAMPLE / sum(sizes[name] for name in DATASETS)
     ended: dict[str, float] = {}
     while True:
         late = {job.name: ended.get(job.after, submitted[job.name]) for job in JOBS}
         jobs = [job for job in JOBS if not job.after or job.after in ended]
         jobs.sort(key=lambda job: late[job.name])
-        lines = [
-            f"{late[job.name]:.3f},{job.bytes / job.rate:.3f},{job.gpus},{job.name},{job.tenant},{job.name}"
-            for job in jobs
-        ]
-        trace.write_text("submit_s,duration_s,gpus,name,tenant,model\n" + "\n".join(lines) + "\n")
-        lost = NODES.index(run.lost)
-        site.run(
-            "larder", "simulate", trace, "--workload", table, "--tenants", tenants, "--gpus", f"n:{GPUS * len(NODES)}",
-            "--gpus-per-node", GPUS, "--policy", "max-min", "--round", ROUND_H * 3600, "--reported-plans", "--own-caches",
-            "--cache-size", f"{len(NODES) * NODE_MEMORY * payload:.0f} B", "--bandwidth", f"{REMOTE / 1e6:g} MB/s",
-            "--lose-node", f"n-{lost}@{run.lost_at - run.began:.3f}", "--jobs-csv", rows_file,
+        rows = simulated(
+            run.site, jobs, late, 0, "--policy", "max-min", "--round", ROUND_H * 3600,
+            "--lose-node", f"n-{SETTING.nodes.index(run.lost)}@{run.lost_at - run.began:.3f}",
         )  # fmt: skip
-        with rows_file.open() as file:
-            rows = {row["name"]: row for row in csv.DictReader(file)}
         if len(rows) == len(JOBS):
             for row in rows.values():
                 row["jct_s"] = str(float(row["finish_s"]) - submitted[row["name"]])
@@ -517,7 +324,7 @@ def report(run: Run) -> dict[str, object]:
         "refused_waited_for": run.bindings.get("refused", []),
         "lost_node": run.lost,
         "lost_s": run.lost_at - run.began,
-        "remote_bytes_per_second": REMOTE,
+        "remote_bytes_per_second": SETTING.remote,
         "sent_bytes_per_second": run.sent_bytes_per_second,
     }
 

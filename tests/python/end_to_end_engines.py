@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 
 import kubernetes
-from end_to_end import GPUS, NODES, TENANTS, Failure, Job, Site
+from end_to_end_site import GPUS, Failure, Job, Site
 from kubernetes_cluster import NAMESPACE
 from kubernetes_place import PlaceCluster
 from slurm_place import PlaceSite
@@ -57,7 +57,8 @@ class Engine:
 
     def reader(self, job: Job) -> list[str]:
         """The command of a job."""
-        return [sys.executable, str(READER), str(self.site.directory), job.dataset, str(job.rate), str(job.epochs)]
+        what = (self.site.directory, job.dataset, job.rate, job.epochs, self.site.setting.step)
+        return [sys.executable, str(READER), *map(str, what)]
 
 
 class Processes(Engine):
@@ -77,14 +78,16 @@ class Processes(Engine):
 
     def _write_nodes(self, lost: str = "") -> None:
         new = self.directory / "nodes.new"
-        new.write_text("".join(f"{node} {'node_lost' if node == lost else 'node_back'}\n" for node in NODES))
+        nodes = self.site.setting.nodes
+        new.write_text("".join(f"{node} {'node_lost' if node == lost else 'node_back'}\n" for node in nodes))
         new.rename(self.directory / "nodes")
 
     def submit(self, job: Job) -> str:
         after = ["--after", job.after] if job.after else []
+        rate = ["--ideal-rate", f"{job.rate / 1e6:g} MB/s"] if self.site.setting.declares_rates else []
         self.site.larder(
             "job", "submit", "--name", job.name, "--tenant", job.tenant, "--gpus", job.gpus, "--dataset", job.dataset,
-            "--epochs", job.epochs, "--ideal-rate", f"{job.rate / 1e6:g} MB/s", *after, "--", *self.reader(job),
+            "--epochs", job.epochs, *rate, *after, "--", *self.reader(job),
         )  # fmt: skip
         return job.name
 
@@ -119,7 +122,7 @@ class OurPlaceSite(PlaceSite):
 
     def __init__(self, site: Site, directory: pathlib.Path) -> None:
         self.given = site.allocator
-        super().__init__(site.programs, HERE.parents[1], directory, nodes=len(NODES), gpus=GPUS)
+        super().__init__(site.programs, HERE.parents[1], directory, nodes=len(site.setting.nodes), gpus=GPUS)
 
     def start_allocator(self, *options: str) -> None:
         self.allocator = self.given
@@ -207,10 +210,10 @@ class OurPlaceCluster(PlaceCluster):
     def _start(self) -> None:
         self.allocator = self.site.allocator
         self._start_plane(())
-        self.apply(*(self.node(name, GPUS) for name in NODES))
-        for name in (NAMESPACE, *TENANTS):
+        self.apply(*(self.node(name, GPUS) for name in self.site.setting.nodes))
+        for name in (NAMESPACE, *self.site.setting.tenants):
             self.kubectl("create", "namespace", name)
-        for name in TENANTS:
+        for name in self.site.setting.tenants:
             self.until(lambda name=name: self.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"))
         self.helm("install", "larder", self.chart, "--namespace", NAMESPACE, "--set", "place.enabled=true")
         self.start_controller("c1")
