@@ -21,7 +21,7 @@ SETTING = Setting(
     scheduler=f'policy = "las"\nqueues = "{QUEUE_GPU_S} s"',
     tenants={"lab": {"weight": 1}},
     declares_rates=False,
-    step=4,  # ranks end with a step, so a short one frees the GPUs soon
+    step=6,  # ranks end with a step, so a short one frees the GPUs soon
 )
 
 JOBS = (
@@ -32,7 +32,7 @@ JOBS = (
     Job("pose", "lab", "maps", 4, 8e6, 3, 23.0),  # stops resnet
     Job("lanes", "lab", "maps", 2, 5e6, 3, 25.0),  # waits: the jobs that run are of the first queue, and older
     Job("lm", "lab", "speech", 1, 4e6, 1, 27.0),
-    Job("flow", "lab", "scans", 2, 6e6, 2, 57.0),  # stops vit again
+    Job("flow", "lab", "scans", 2, 6e6, 3, 57.0),  # stops vit again
 )
 
 
