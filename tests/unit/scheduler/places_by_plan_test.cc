@@ -136,6 +136,71 @@ TEST_F(PlaceChoice, JobGoesWhereCacheHasRoomIfNodesCacheForThemselves) {
     EXPECT_EQ(chosen(add(1), {{0, 0b1}}), (Gpus{{2, 1}}));
 }
 
+// Node 3 caches a second dataset. A job that ends within its epoch gains nothing by cache, so its plans are as good on
+// any node.
+class PlaceChoiceNearDataOfOthers : public PlaceChoice {
+protected:
+    PlaceChoiceNearDataOfOthers() {
+        own_caches();
+        for (auto& node : input_.state.nodes) {
+            node.nic_bytes_per_second = allocator::kUnlimited;
+            node.disk_bytes = kSize;
+        }
+        input_.state.remote_bytes_per_second = kNetwork / 10;
+        input_.state.datasets.push_back({.name = "text", .size_bytes = kSize});
+        input_.state.datasets[1].cached = input_.state.datasets[1].quotas = {{.node = 3, .disk_bytes = kSize}};
+        input_.dataset_of[1] = 1;
+        world_.datasets.push_back({.name = "text", .size_bytes = static_cast<double>(kSize)});
+        add_running(3);
+        world_.specs.back().dataset = 1;
+        input_.state.jobs.back().dataset = 1;
+    }
+
+    std::uint32_t add_short(std::uint32_t gpus) {
+        const std::uint32_t job = add(gpus);
+        world_.states[job].remaining_bytes = static_cast<double>(kSize) / 2;
+        return job;
+    }
+};
+
+TEST_F(PlaceChoiceNearDataOfOthers, JobLeavesGpusNearDataToItsReaders) {
+    EXPECT_EQ(chosen(add_short(1), {{3, 0b10}}), (Gpus{{0, 1}}));
+}
+
+TEST_F(PlaceChoiceNearDataOfOthers, ReaderOfTheDataStaysNearIt) {
+    input_.state.remote_bytes_per_second = 1e12;
+    const std::uint32_t job = add_short(1);
+    world_.specs[job].dataset = 1;
+    EXPECT_EQ(chosen(job, {{3, 0b10}}), (Gpus{{3, 1}}));
+}
+
+TEST_F(PlaceChoiceNearDataOfOthers, JobGoesToItsDataIfThatOfOthersLiesThere) {
+    input_.state.nodes[3].disk_bytes = 2 * kSize;
+    input_.state.datasets[0].cached = input_.state.datasets[0].quotas = {{.node = 3, .disk_bytes = kSize}};
+    EXPECT_EQ(chosen(add_short(1), {{0, 0b1}}), (Gpus{{3, 1}}));
+}
+
+TEST_F(PlaceChoiceNearDataOfOthers, JobStaysWhereItFitsIfNoJobReadsTheData) {
+    input_.state.jobs[0].dataset = 0;
+    EXPECT_EQ(chosen(add_short(1), {{3, 0b10}}), (Gpus{{3, 1}}));
+}
+
+TEST_F(PlaceChoiceNearDataOfOthers, GangIsNotSplitToLeaveGpusNearData) {
+    for (const std::uint32_t node : {0, 1, 2}) used_[node] = 7;
+    EXPECT_EQ(chosen(add_short(2), {{3, 0b110}}), (Gpus{{3, 2}}));
+    used_[0] = 6;
+    EXPECT_EQ(chosen(add_short(2), {{3, 0b110}}), (Gpus{{0, 2}}));
+}
+
+TEST_F(PlaceChoiceNearDataOfOthers, JobStaysWhereItFitsIfNodesReadFromEachOther) {
+    for (auto& node : input_.state.nodes) {
+        node.peer_group = 0;
+        node.nic_bytes_per_second = 100 * kNetwork;
+    }
+    world_.storage.own_caches = false;
+    EXPECT_EQ(chosen(add_short(1), {{3, 0b10}}), (Gpus{{3, 1}}));
+}
+
 TEST_F(PlaceChoice, PlaceThatIsNotAllowedIsNotChosen) {
     for (const std::uint32_t node : {0, 1, 3}) add_running(node);
     forbidden_ = {2};
