@@ -9,17 +9,17 @@ std::int64_t TimeWindow::interval_at(double time_s) const {
     return static_cast<std::int64_t>(std::floor(time_s / interval_s));
 }
 
-void GpuTime::add(double from_s, double to_s, double gpus, const TimeWindow& window) {
-    if (!(to_s > from_s)) return;
-    const std::int64_t last = std::max(window.interval_at(to_s), interval);
-    const std::int64_t oldest = last - window.intervals + 1;
+void GpuTime::add(const TimeStretch& used, double gpus) {
+    if (!(used.to_s > used.from_s)) return;
+    const std::int64_t last = std::max(used.last, interval);
+    const std::int64_t oldest = last - used.window.intervals + 1;
     std::int64_t begin = interval - static_cast<std::int64_t>(gpu_s_by_interval.size()) + 1;
     if (begin < oldest) {
         const auto forgotten = std::min<std::int64_t>(oldest - begin, std::ssize(gpu_s_by_interval));
         gpu_s_by_interval.erase(gpu_s_by_interval.begin(), gpu_s_by_interval.begin() + forgotten);
         begin = oldest;
     }
-    const std::int64_t first = std::max(window.interval_at(from_s), oldest);
+    const std::int64_t first = std::max(used.first, oldest);
     if (gpu_s_by_interval.empty()) begin = first;
     if (first < begin) {  // the clock was set back
         gpu_s_by_interval.insert(gpu_s_by_interval.begin(), static_cast<std::size_t>(begin - first), 0);
@@ -27,9 +27,10 @@ void GpuTime::add(double from_s, double to_s, double gpus, const TimeWindow& win
     }
     gpu_s_by_interval.resize(static_cast<std::size_t>(last - begin + 1));
     interval = last;
-    for (std::int64_t at = first; at <= window.interval_at(to_s); ++at) {
-        const double begins_s = static_cast<double>(at) * window.interval_s;
-        const double seconds = std::min(to_s, begins_s + window.interval_s) - std::max(from_s, begins_s);
+    for (std::int64_t at = first; at <= used.last; ++at) {
+        const double begins_s = static_cast<double>(at) * used.window.interval_s;
+        const double ends_s = begins_s + used.window.interval_s;
+        const double seconds = std::min(used.to_s, ends_s) - std::max(used.from_s, begins_s);
         gpu_s_by_interval[static_cast<std::size_t>(at - begin)] += std::max(0.0, seconds) * gpus;
     }
 }

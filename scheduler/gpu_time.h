@@ -17,12 +17,31 @@ struct TimeWindow {
     std::int64_t interval_at(double time_s) const;
 };
 
+// A stretch of time, and the intervals in which it begins and ends: thousands of jobs run in the same one.
+struct TimeStretch {
+    TimeStretch(double begin_s, double end_s, const TimeWindow& in_window)
+        : from_s(begin_s),
+          to_s(end_s),
+          window(in_window),
+          first(in_window.interval_at(begin_s)),
+          last(in_window.interval_at(end_s)) {}
+
+    double from_s;
+    double to_s;
+    TimeWindow window;
+    std::int64_t first;
+    std::int64_t last;
+};
+
 struct GpuTime {
     std::int64_t interval = 0;              // number of the last interval
     std::vector<double> gpu_s_by_interval;  // oldest first, ending with `interval`
 
-    // Adds `gpus` GPUs used from `from_s` to `to_s`. Drops intervals older than the window.
-    void add(double from_s, double to_s, double gpus, const TimeWindow& window);
+    // Adds `gpus` GPUs used during the stretch. Drops intervals older than its window.
+    void add(const TimeStretch& used, double gpus);
+    void add(double from_s, double to_s, double gpus, const TimeWindow& window) {
+        add(TimeStretch(from_s, to_s, window), gpus);
+    }
     // Returns the GPU-seconds in the window that ends with the interval of `now_s`.
     double sum(double now_s, const TimeWindow& window) const;
 

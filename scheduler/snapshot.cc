@@ -21,18 +21,19 @@ double full_recent_run_s(double seconds) {
     return (1 - age_weight(seconds)) * kHalfLifeS / std::numbers::ln2;
 }
 
-void add_run(JobState& job, double from_s, double to_s, const TimeWindow& window) {
-    const double seconds = to_s - from_s;
+void add_run(JobState& job, RunTime& time) {
+    const double to_s = time.stretch().to_s;
+    const double seconds = to_s - time.stretch().from_s;
     job.attained_gpu_s += seconds * job.gpus;
-    job.gpu_time.add(from_s, to_s, job.gpus, window);
+    job.gpu_time.add(time.stretch(), job.gpus);
     job.ran_s += seconds;
     const std::size_t types = std::max<std::size_t>(job.gpu_type + 1, job.spec->ideal_bytes_per_second.size());
     job.ran_s_by_type.resize(types);
     job.recent_run_s_by_type.resize(types);
     job.ran_s_by_type[job.gpu_type] += seconds;
-    const double fade = age_weight(to_s - job.recent_run_at_s);
+    const double fade = time.fade_since(job.recent_run_at_s);
     for (double& recent_run : job.recent_run_s_by_type) recent_run *= fade;
-    job.recent_run_s_by_type[job.gpu_type] += full_recent_run_s(seconds);
+    job.recent_run_s_by_type[job.gpu_type] += time.full_recent_run_s();
     job.recent_run_at_s = to_s;
 }
 

@@ -94,9 +94,40 @@ double age_weight(double age_s);
 // Returns the recent_run_s() of a job that ran all of the last `seconds` seconds.
 double full_recent_run_s(double seconds);
 
-// Records that a job ran from `from_s` to `to_s`. Call it for each running job before it is stopped, resized or decided
-// upon. Updates attained_gpu_s, gpu_time, ran_s, ran_s_by_type, recent_run_s_by_type and recent_run_at_s.
-void add_run(JobState& job, double from_s, double to_s, const TimeWindow& window = {});
+// A stretch of time in which jobs run, with its weights, which are the same for most of these jobs.
+class RunTime {
+public:
+    RunTime(double from_s, double to_s, const TimeWindow& window = {})
+        : stretch_(from_s, to_s, window),
+          full_recent_run_s_(scheduler::full_recent_run_s(to_s - from_s)),
+          faded_since_s_(to_s) {}
+
+    const TimeStretch& stretch() const { return stretch_; }
+    // Returns the recent_run_s(), at the end of the stretch, of a job that ran all the time.
+    double full_recent_run_s() const { return full_recent_run_s_; }
+    // Returns the weight that seconds have at the end of the stretch, if they were weighted as of `at_s` before.
+    double fade_since(double at_s) {
+        if (at_s != faded_since_s_) {
+            faded_since_s_ = at_s;
+            fade_ = age_weight(stretch_.to_s - at_s);
+        }
+        return fade_;
+    }
+
+private:
+    TimeStretch stretch_;
+    double full_recent_run_s_;
+    double faded_since_s_;
+    double fade_ = 1;
+};
+
+// Records that a job ran. Call it for each running job before it is stopped, resized or decided upon. Updates
+// attained_gpu_s, gpu_time, ran_s, ran_s_by_type, recent_run_s_by_type and recent_run_at_s.
+void add_run(JobState& job, RunTime& time);
+inline void add_run(JobState& job, double from_s, double to_s, const TimeWindow& window = {}) {
+    RunTime time(from_s, to_s, window);
+    add_run(job, time);
+}
 // Returns the job's recent_run_s_by_type of a type, weighted as of now.
 double recent_run_s(const JobState& job, std::uint32_t gpu_type, double now_s);
 // Returns the part of the recent time since its first start that the job ran. Never 0.

@@ -3,6 +3,8 @@
 // Everything known about a submitted job, from its submission until it is dropped from the history. The GPUs it holds
 // are given by node names, so that a record survives a change of the configuration.
 
+#include <boost/container/flat_map.hpp>
+
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -136,8 +138,8 @@ struct JobRecord {
     std::uint32_t rejected = 0;  // times in a row that it was rejected or did not begin in time
     double not_before_s = 0;     // after that: when it may be placed again
     double read_bytes = 0;
-    std::map<std::string, CountedBytes> counted;  // by node
-    std::optional<int> exit_code;                 // of its last attempt
+    boost::container::flat_map<std::string, CountedBytes> counted;  // by node
+    std::optional<int> exit_code;                                   // of its last attempt
     std::optional<int> exit_signal;
     std::string end_reason;
     std::vector<LogEntry> log;

@@ -1,10 +1,13 @@
 #include "scheduler/live/live_scheduler.h"
 
+#include <boost/unordered/unordered_flat_map.hpp>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/server/logging.h"
@@ -355,6 +358,8 @@ std::uint32_t LiveScheduler::slot_for_node() {
 void LiveScheduler::account(double now_s) {
     const double from_s = std::exchange(accounted_s_, now_s);
     if (!(now_s > from_s)) return;
+    RunTime time(from_s, now_s, options_.window);
+    boost::unordered_flat_map<std::string_view, GpuTime*> by_tenant;
     for (JobRecord* const holder : queue_.holder_records()) {
         JobRecord& job = *holder;
         if (!is_with_engine(job.phase) || !job.held) continue;
@@ -363,8 +368,10 @@ void LiveScheduler::account(double now_s) {
         job.state.spec = &job.spec;
         job.state.gpus = job.in_use().count;
         job.state.gpu_type = type;
-        add_run(job.state, from_s, now_s, options_.window);
-        gpu_time_by_tenant_[job.asked.tenant].add(from_s, now_s, job.in_use().count, options_.window);
+        add_run(job.state, time);
+        GpuTime*& of_tenant = by_tenant[job.asked.tenant];
+        if (of_tenant == nullptr) of_tenant = &gpu_time_by_tenant_[job.asked.tenant];
+        of_tenant->add(time.stretch(), job.in_use().count);
     }
     set_gpu_time_of_tenants();
 }
@@ -393,10 +400,12 @@ void LiveScheduler::decide_now(Moment now) {
     next_decision_s_ = std::min(actions->next_s, queue_.next_retry_s(now.unix_s));
     const std::vector<JobId> ids(live.ids().begin(), live.ids().end());
     queue_.apply(*actions, ids, options_.policy->name(), now.unix_s);
-    for (std::size_t j = 0; j < ids.size(); ++j) {
-        const JobRecord* const job = queue_.find_record(ids[j]);
-        if (job == nullptr || job->phase != Phase::waiting) continue;
-        queue_.set_waits_for(ids[j], waits_for[j], std::string(text_of(waits_for[j])), now.unix_s);
+    std::size_t j = 0;  // both lists are in the order of ids
+    for (const JobRecord* const job : queue_.active_records()) {
+        while (j < ids.size() && ids[j] < job->id) ++j;
+        if (j == ids.size()) break;
+        if (ids[j] != job->id || job->phase != Phase::waiting) continue;
+        queue_.set_waits_for(job->id, waits_for[j], std::string(text_of(waits_for[j])), now.unix_s);
     }
     update_turns(now.unix_s);
 }

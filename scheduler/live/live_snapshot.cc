@@ -16,12 +16,10 @@ void set_ideals(std::vector<double>& ideals, const JobRecord& job, const GpuClus
     const bool is_measured = job.held && rates != nullptr && rates->ideal_is_measured;
     ideals.clear();
     for (const std::string& type : cluster.gpu_types) {
-        const auto declared = job.asked.ideal_by_type.find(type);
-        const auto any = job.asked.ideal_by_type.find("");
+        auto declared = job.asked.ideal_by_type.find(type);
+        if (declared == job.asked.ideal_by_type.end()) declared = job.asked.ideal_by_type.find("");
         if (declared != job.asked.ideal_by_type.end()) {
             ideals.push_back(declared->second);
-        } else if (any != job.asked.ideal_by_type.end()) {
-            ideals.push_back(any->second);
         } else {
             // Unknown: the job may need all of the remote's bandwidth.
             ideals.push_back(job.asked.ideal_by_type.empty() ? std::max(1.0, view.storage.remote_bytes_per_second) : 0);
@@ -221,7 +219,7 @@ PlanInput LiveSnapshot::plan_input(allocator::ObjectiveKind objective, allocator
         for (const std::uint32_t node : nodes_of_[n]) input.node_of[node] = n;
     }
     // The view has no rates of jobs that wait for their turns.
-    std::unordered_map<std::string_view, std::uint32_t> waiting;
+    boost::unordered_flat_map<std::string_view, std::uint32_t> waiting;
     for (std::uint32_t j = 0; j < input.state.jobs.size(); ++j) {
         if (input.state.jobs[j].waits_for_turn()) waiting.emplace(input.state.jobs[j].name, j);
     }

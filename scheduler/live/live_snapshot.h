@@ -3,9 +3,10 @@
 // Builds the Snapshot of a live decision: matches the queue's records with the allocator's view, by index. It fills in
 // each schedulable job's spec and state, to which the snapshot points, so it is valid only until the queue changes.
 
+#include <boost/unordered/unordered_flat_map.hpp>
+
 #include <span>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "scheduler/decide.h"
@@ -26,7 +27,7 @@ public:
     void add_dataset(std::string_view name, std::uint32_t index) { datasets_.emplace(name, index); }
 
 private:
-    using Indices = std::unordered_map<std::string_view, std::uint32_t>;
+    using Indices = boost::unordered_flat_map<std::string_view, std::uint32_t>;
     static std::uint32_t index_of(const Indices& indices, std::string_view name, std::uint32_t otherwise) {
         const auto found = indices.find(name);
         return found == indices.end() ? otherwise : found->second;

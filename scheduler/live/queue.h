@@ -12,6 +12,8 @@
 // that a running job gives up when it is resized (JobRecord::next). A resize that adds GPUs waits until the added GPUs
 // are clear. No resize both adds and removes nodes, so no two wait for each other.
 
+#include <boost/unordered/unordered_flat_map.hpp>
+
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -230,7 +232,7 @@ private:
         using is_transparent = void;
         std::size_t operator()(std::string_view name) const { return std::hash<std::string_view>{}(name); }
     };
-    std::unordered_map<std::string, std::vector<std::uint32_t>, NameHash, std::equal_to<>> nodes_by_name_;
+    boost::unordered_flat_map<std::string, std::vector<std::uint32_t>, NameHash, std::equal_to<>> nodes_by_name_;
     Placer& placer_;
     std::size_t history_max_;
     std::uint64_t bytes_max_;

@@ -65,18 +65,32 @@ void take_reads(const allocator::Cluster& cluster, JobQueue& queue) {
     for (JobRecord* const job : queue.holder_records()) {
         if (is_with_engine(job->phase)) by_name[job->asked.name] = job;
     }
+    struct Read {
+        const allocator::NodeReport* node;
+        const allocator::JobReport* report;
+        JobRecord* job;
+    };
+    std::vector<Read> reads;
+    reads.reserve(by_name.size());
     for (const auto& [node, known] : cluster.nodes()) {
         for (const allocator::JobReport& report : known.last.jobs) {
             const auto found = by_name.find(report.name);
             if (found == by_name.end()) continue;
-            JobRecord& job = *found->second;
-            CountedBytes& counted = job.counted[node];
-            // A counter starts at 0 when the daemon starts, and when it has forgotten the job.
-            const bool counter_continues = counted.instance == known.last.instance && report.bytes >= counted.bytes;
-            const std::uint64_t more = counter_continues ? report.bytes - counted.bytes : report.bytes;
-            counted = {known.last.instance, report.bytes};
-            job.read_bytes += static_cast<double>(more);
+            reads.push_back({.node = &known.last, .report = &report, .job = found->second});
         }
+    }
+    for (std::size_t i = 0; i < reads.size(); ++i) {
+        // The records lie anywhere in memory: the loop would wait for each of them.
+        constexpr std::size_t kAhead = 8;
+        if (i + 2 * kAhead < reads.size()) __builtin_prefetch(&reads[i + 2 * kAhead].job->counted);
+        if (i + kAhead < reads.size()) __builtin_prefetch(reads[i + kAhead].job->counted.begin().get_ptr());
+        const auto& [node, report, job] = reads[i];
+        CountedBytes& counted = job->counted[node->node];
+        // A counter starts at 0 when the daemon starts, and when it has forgotten the job.
+        const bool counter_continues = counted.instance == node->instance && report->bytes >= counted.bytes;
+        const std::uint64_t more = counter_continues ? report->bytes - counted.bytes : report->bytes;
+        counted = {node->instance, report->bytes};
+        job->read_bytes += static_cast<double>(more);
     }
 }
 

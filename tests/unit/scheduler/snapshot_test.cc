@@ -33,6 +33,29 @@ TEST(TimeShare, IsUpdatedOnlyAfterLargerChange) {
     EXPECT_NEAR(job.time_share, 0.5, 0.03);
 }
 
+TEST(RunTime, CountsForEachJobAsIfItRanAlone) {
+    const JobSpec spec{.ideal_bytes_per_second = {1, 1}};
+    std::vector<JobState> jobs(6, JobState{.spec = &spec, .gpus = 2});
+    std::vector<JobState> alone = jobs;
+    const TimeWindow window{.interval_s = 100, .intervals = 3};
+    double now_s = 1000;
+    for (int turn = 0; turn < 200; ++turn) {
+        const double from_s = now_s;
+        now_s += 7 * (turn % 11);
+        RunTime time(from_s, now_s, window);
+        for (std::size_t j = 0; j < jobs.size(); ++j) {
+            if ((turn + j) % 3 == 0) continue;  // so jobs last ran at different times
+            jobs[j].gpu_type = alone[j].gpu_type = static_cast<std::uint32_t>(j % 2);
+            add_run(jobs[j], time);
+            add_run(alone[j], from_s, now_s, window);
+            ASSERT_EQ(jobs[j].gpu_time, alone[j].gpu_time);
+            ASSERT_EQ(jobs[j].recent_run_s_by_type, alone[j].recent_run_s_by_type);
+            ASSERT_EQ(recent_run_s(jobs[j], jobs[j].gpu_type, now_s), jobs[j].recent_run_s_by_type[jobs[j].gpu_type]);
+        }
+    }
+    EXPECT_GT(recent_run_s(jobs[0], 0, now_s), 0);
+}
+
 TEST(ExpectedRate, IsBoundByNodeNetworkFarFromData) {
     JobSpec spec{.gpus = 4, .gpus_min = 4, .gpus_max = 4, .ideal_bytes_per_second = {4e8}, .dataset = 0};
     const JobState job{.spec = &spec, .remaining_bytes = 1e12};
