@@ -156,6 +156,16 @@ Result<void> check(const NodeReport& report) {
     return {};
 }
 
+// Has the processor load the first KiB of some memory into its cache, for use some hundred instructions later. It
+// finds out by itself that it needs the rest.
+void load_memory_ahead(const void* begin, std::size_t bytes) {
+    constexpr std::size_t kLineBytes = 64;
+    constexpr std::size_t kBytesMax = 1024;
+    for (std::size_t at = 0; at < std::min(bytes, kBytesMax); at += kLineBytes) {
+        __builtin_prefetch(static_cast<const char*>(begin) + at);
+    }
+}
+
 // Rates that differ by less than this fraction count as equal.
 constexpr double kSameRate = 1e-3;
 
@@ -259,10 +269,10 @@ Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
     // The record names the state directory.
     if (node.last.state_directory != report.state_directory) ledger_.distrust_record(report.node);
     if (!same_instance) node.previous_instance = node.last.instance;
-    unindex(report.node, node.last);
+    unindex(report.node, node);
     node.last = std::move(report);
     node.jobs = std::move(jobs);
-    index(node.last.node, node.last);
+    index(node.last.node, node);
     node.heard_ns = now_ns;
     node.clock = clock;
     node.excused_ns = excused_ns_;
@@ -270,16 +280,26 @@ Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
     return {};
 }
 
-void Cluster::index(const std::string& node, const NodeReport& report) {
-    if (!report.peer_group.empty()) groups_[report.peer_group].insert(node);
-    if (report.scans > 0) scanning_.insert(node);
+void Cluster::index(const std::string& name, KnownNode& node) {
+    const NodeReport& report = node.last;
+    if (!report.peer_group.empty()) groups_[report.peer_group].insert(name);
+    if (report.scans > 0) scanning_.insert(name);
+    node.datasets.clear();
+    for (const DatasetReport& dataset : report.datasets) node.datasets.push_back(dataset_numbers_.take(dataset.name));
+    node.datasets_of_jobs.clear();
+    for (const JobReport& job : report.jobs) {
+        const std::uint32_t number = dataset_numbers_.find(job.dataset);
+        const bool is_listed = std::ranges::find(node.datasets, number) != node.datasets.end();
+        node.datasets_of_jobs.push_back(is_listed ? number : NameNumbers::kNoNumber);
+    }
 }
 
-void Cluster::unindex(const std::string& node, const NodeReport& report) {
-    scanning_.erase(node);
-    const auto group = groups_.find(report.peer_group);
+void Cluster::unindex(const std::string& name, const KnownNode& node) {
+    for (const std::uint32_t dataset : node.datasets) dataset_numbers_.release(dataset);
+    scanning_.erase(name);
+    const auto group = groups_.find(node.last.peer_group);
     if (group == groups_.end()) return;
-    group->second.erase(node);
+    group->second.erase(name);
     if (group->second.empty()) groups_.erase(group);
 }
 
@@ -675,14 +695,16 @@ Result<std::uint64_t> Cluster::replan(std::int64_t now_ns) {
 void Cluster::take_plan(ClusterState state, Plan plan) {
     planned_state_ = std::move(state);
     plan_ = std::move(plan);
-    planned_jobs_.assign(planned_state_.nodes.size(), {});
-    planned_datasets_.assign(planned_state_.nodes.size(), {});
-    for (std::uint32_t j = 0; j < plan_.jobs.size(); ++j) {
-        for (const GpuShare& share : placement_of(planned_state_, plan_, j)) planned_jobs_[share.node].push_back(j);
-    }
-    for (std::uint32_t i = 0; i < plan_.datasets.size(); ++i) {
-        for (const NodeCache& quota : planned_state_.datasets[i].quotas) planned_datasets_[quota.node].push_back(i);
-    }
+    planned_jobs_ = IndexLists(planned_state_.nodes.size(), [&](auto add) {
+        for (std::uint32_t j = 0; j < plan_.jobs.size(); ++j) {
+            for (const GpuShare& share : placement_of(planned_state_, plan_, j)) add(share.node, j);
+        }
+    });
+    planned_datasets_ = IndexLists(planned_state_.nodes.size(), [&](auto add) {
+        for (std::uint32_t i = 0; i < plan_.datasets.size(); ++i) {
+            for (const NodeCache& quota : planned_state_.datasets[i].quotas) add(quota.node, i);
+        }
+    });
 }
 
 // Relies on state() listing nodes by name.
@@ -805,7 +827,7 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
         }
     }
     // A node that has the dataset must be told of a quota of 0.
-    for (const std::uint32_t i : planned_datasets_[planned_node]) {
+    for (const std::uint32_t i : planned_datasets_.of(planned_node)) {
         const auto quota = std::ranges::lower_bound(plan_.datasets[i].quotas, planned_node, {}, &NodeCache::node);
         const bool given = quota != plan_.datasets[i].quotas.end() && quota->node == planned_node;
         part.quotas.push_back({.name = planned_state_.datasets[i].name,
@@ -819,7 +841,7 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
     const std::vector<LeasedRate>* const carried = carried_rates(node, now_ns);
     const std::size_t scanning = scanning_nodes(now_ns);
     std::vector<LeasedRate> wanted;
-    for (const std::uint32_t j : planned_jobs_[planned_node]) {
+    for (const std::uint32_t j : planned_jobs_.of(planned_node)) {
         const JobPlan& job = plan_.jobs[j];
         const std::string& name = planned_state_.jobs[j].name;
         std::vector<double> demands;
@@ -912,10 +934,13 @@ void Cluster::confirm_promises(const std::string& node) {
 }
 
 void Cluster::set_turns(std::vector<Turn> turns) {
-    const std::set<std::string> before = std::exchange(in_turns_, {});
+    const auto before = std::exchange(in_turns_, {});
     turns_ = std::move(turns);
+    in_turns_.reserve(turns_.size());
     for (const Turn& turn : turns_) in_turns_.insert(turn.job);
-    for (const std::string& job : before) forget_unless_needed(job);
+    for (const std::string& job : before) {
+        if (!in_turns_.contains(job)) forget_unless_needed(job);
+    }
 }
 
 void Cluster::add_turns(ClusterState& state) const {
@@ -991,10 +1016,25 @@ void Cluster::count_lease_floors(ClusterState& state, const std::vector<bool>& t
     }
 }
 
+void Cluster::KnownNode::load_ahead() const {
+    const auto load = [](const auto& things) { load_memory_ahead(things.data(), things.size() * sizeof(things[0])); };
+    load(last.datasets);
+    load(last.jobs);
+    load(jobs);
+    load(datasets);
+    load(datasets_of_jobs);
+}
+
+void Cluster::KnownJob::load_ahead() const {
+    const auto* const end = reinterpret_cast<const char*>(&spec + 1);
+    load_memory_ahead(this, static_cast<std::size_t>(end - reinterpret_cast<const char*>(this)));
+}
+
 ClusterState Cluster::state(std::int64_t now_ns) const {
     ClusterState state{.remote_bytes_per_second = options_.remote_bytes_per_second,
                        .horizon_s = static_cast<double>(options_.lease_ns) * 1e-9};
-    boost::unordered_flat_map<std::string_view, std::uint32_t> dataset_at;
+    constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+    std::vector<std::uint32_t> dataset_at(dataset_numbers_.end(), kNone);  // index in the state, by number
     boost::unordered_flat_map<const KnownJob*, std::uint32_t> job_at;
     boost::unordered_flat_map<std::string_view, std::uint32_t> group_at;  // number of the group's first node
     std::vector<bool> takes_leases;
@@ -1013,8 +1053,15 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
         dataset.quotas.reserve(planned_state_.datasets[index].quotas.size());
         dataset.cached.reserve(planned_state_.datasets[index].cached.size());
     };
-    for (const auto& [name, known] : nodes_) {
-        if (!is_alive(known, now_ns)) continue;
+    std::vector<const std::pair<const std::string, KnownNode>*> alive;
+    alive.reserve(nodes_.size());
+    for (const auto& entry : nodes_) {
+        if (is_alive(entry.second, now_ns)) alive.push_back(&entry);
+    }
+    for (std::size_t n = 0; n < alive.size(); ++n) {
+        if (n + 2 < alive.size()) alive[n + 2]->second.load_ahead();
+        if (n + 1 < alive.size()) std::ranges::for_each(alive[n + 1]->second.jobs, &KnownJob::load_ahead);
+        const auto& [name, known] = *alive[n];
         const NodeReport& report = known.last;
         const auto node = static_cast<std::uint32_t>(state.nodes.size());
         takes_leases.push_back(report.rates);
@@ -1030,14 +1077,15 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
              .nic_bytes_per_second = report.nic_bytes_per_second,
              .peer_group = report.peer_group.empty() ? node : group_at.emplace(report.peer_group, node).first->second});
         capacity += static_cast<double>(report.memory_bytes) + static_cast<double>(report.disk_bytes);
-        // The jobs lie anywhere in memory. They arrive in the processor's cache while datasets are listed.
-        for (const KnownJob* const job : known.jobs) __builtin_prefetch(&job->has_ended);
         NodeCache unheld{.node = node, .memory_bytes = report.memory_bytes, .disk_bytes = report.disk_bytes};
-        for (const DatasetReport& reported : report.datasets) {
-            const auto [found, added] =
-                dataset_at.emplace(reported.name, static_cast<std::uint32_t>(state.datasets.size()));
-            if (added) add_dataset(reported.name);
-            ClusterDataset& dataset = state.datasets[found->second];
+        for (std::size_t i = 0; i < report.datasets.size(); ++i) {
+            const DatasetReport& reported = report.datasets[i];
+            std::uint32_t& index = dataset_at[known.datasets[i]];
+            if (index == kNone) {
+                index = static_cast<std::uint32_t>(state.datasets.size());
+                add_dataset(reported.name);
+            }
+            ClusterDataset& dataset = state.datasets[index];
             // Nodes may have different versions for a while; the largest one must fit.
             dataset.size_bytes = std::max(dataset.size_bytes, reported.size_bytes);
             dataset.quotas.push_back({node, reported.quota_memory_bytes, reported.quota_disk_bytes});
@@ -1054,12 +1102,13 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
         for (std::size_t i = 0; i < report.jobs.size(); ++i) {
             const JobReport& reported = report.jobs[i];
             const KnownJob& known_job = *known.jobs[i];
-            if (known_job.has_ended) continue;
+            const std::uint32_t dataset = known.datasets_of_jobs[i];
+            if (known_job.has_ended || dataset == NameNumbers::kNoNumber) continue;
             const auto [found, added] = job_at.emplace(&known_job, static_cast<std::uint32_t>(state.jobs.size()));
             if (added) {
                 ClusterJob& job = state.jobs.emplace_back(
                     ClusterJob{.name = reported.name,
-                               .dataset = dataset_at.at(reported.dataset),
+                               .dataset = dataset_at[dataset],
                                .ideal_bytes_per_second = ideal_of(&known_job),
                                .ideal_is_measured = known_job.ideal.bytes_per_second().has_value()});
                 declare(job, known_job);
@@ -1176,7 +1225,7 @@ Result<void> Cluster::remove_node(const std::string& node, std::int64_t now_ns) 
 void Cluster::forget_node(std::map<std::string, KnownNode>::const_iterator node) {
     unsaved_nodes_.insert(node->first);
     for (const JobReport& job : node->second.last.jobs) job_left_node(job.name, node->first);
-    unindex(node->first, node->second.last);
+    unindex(node->first, node->second);
     nodes_.erase(node);
 }
 
@@ -1242,12 +1291,13 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
     for (const auto& [name, report] : record.nodes) {
         if (!report) continue;
         const bool planned = record.quotas.contains(name);
-        nodes_[name] = {.last = *report,
-                        .heard_ns = planned ? now_ns : now_ns - options_.lease_ns,
-                        .excused_ns = excused_ns_,
-                        .is_restored = true};
-        for (const JobReport& job : report->jobs) nodes_[name].jobs.push_back(&jobs_[job.name]);
-        index(name, *report);
+        KnownNode& node = nodes_[name];
+        node = {.last = *report,
+                .heard_ns = planned ? now_ns : now_ns - options_.lease_ns,
+                .excused_ns = excused_ns_,
+                .is_restored = true};
+        for (const JobReport& job : report->jobs) node.jobs.push_back(&jobs_[job.name]);
+        index(name, node);
     }
     if (!record.plan_number) return {};
     plan_number_ = *record.plan_number;

@@ -17,6 +17,8 @@
 // reports it, for as long as a node does. A report of the same name for another user is another job, named
 // "NAME (user UID)" in plans and here. So nobody can take the rates, or forge the measurements, of another user's job.
 
+#include <boost/unordered/unordered_flat_set.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -32,8 +34,10 @@
 #include "allocator/assign.h"
 #include "allocator/cluster_record.h"
 #include "allocator/ideal_rate.h"
+#include "allocator/index_lists.h"
 #include "allocator/job_work.h"
 #include "allocator/lease_ledger.h"
+#include "allocator/name_numbers.h"
 #include "allocator/plan.h"
 #include "allocator/protocol/job_registration.h"
 #include "allocator/protocol/node_report.h"
@@ -171,6 +175,14 @@ public:
         // The jobs of `last`, in the same order. Each is in jobs_ as long as its last_counters have this node, thus
         // until the node reports other jobs or is forgotten.
         std::vector<KnownJob*> jobs;
+        // The numbers of the datasets of `last`, in the same order, and of the datasets of its jobs. kNoNumber: the
+        // report does not list the dataset, which only a damaged record can do.
+        std::vector<std::uint32_t> datasets;
+        std::vector<std::uint32_t> datasets_of_jobs;
+
+        // state() goes over tens of thousands of reports and jobs that lie anywhere in memory. It would wait for each
+        // of them, so it asks for the next ones in advance.
+        void load_ahead() const;
     };
     const std::map<std::string, KnownNode>& nodes() const { return nodes_; }
     bool is_alive(const KnownNode& node, std::int64_t now_ns) const;
@@ -206,21 +218,23 @@ private:
         RecentDemand demand;
     };
     struct KnownJob {
-        std::optional<JobRegistration> spec;
+        // What state() needs of each job stands first, in few of the processor's cache lines.
+        bool has_ended = false;             // it does not run, as its scheduler says
         std::optional<std::uint32_t> user;  // the name belongs to
+        std::optional<EpochsSeen> epochs;   // since it was registered
         IdealRate ideal;
-        std::optional<EpochsSeen> epochs;               // since it was registered
+        std::optional<JobRegistration> spec;
         std::map<std::string, Counters> last_counters;  // by node, for all nodes whose last report has the job
         JobWork work;                                   // not yet added to `ideal`
-        // The job does not run, as its scheduler says. `to_settle`: the nodes whose next report may still have reads of
-        // before.
-        bool has_ended = false;
+        // Of a job that does not run: the nodes whose next report may still have reads of before.
         std::set<std::string> to_settle;
+
+        void load_ahead() const;  // see KnownNode
     };
 
-    // Adds the node to groups_ and scanning_ as its report says, or removes it again.
-    void index(const std::string& node, const NodeReport& report);
-    void unindex(const std::string& node, const NodeReport& report);
+    // Adds the node to groups_ and scanning_ as its report says, and numbers its datasets, or undoes that.
+    void index(const std::string& name, KnownNode& node);
+    void unindex(const std::string& name, const KnownNode& node);
     // Returns the name under which the cluster knows a job that a node reports.
     std::string known_name(const JobReport& reported) const;
     // Renames the jobs of this name in nodes' last reports, after it was given to another user.
@@ -325,6 +339,7 @@ private:
     std::map<std::string, KnownNode> nodes_;
     std::map<std::string, std::set<std::string>> groups_;  // nodes by peer group
     std::set<std::string> scanning_;                       // nodes whose last report has scans
+    NameNumbers dataset_numbers_;                          // of all datasets in nodes' last reports
     std::int64_t excused_ns_ = 0;                          // see excuse_silence()
     // The rates that the allocator before this one granted. A plan of some of the nodes gives each job other rates than
     // a plan of all. So the rates on record hold until all nodes with rates have reported, or the leases in which they
@@ -351,13 +366,13 @@ private:
     std::map<std::string, DatasetNeeds> dataset_needs_;  // by dataset, without datasets that no job reserves
     std::set<std::string> placed_;                       // registered jobs with a dataset and a node in runs_on
     std::vector<Turn> turns_;
-    std::set<std::string> in_turns_;  // names of the jobs in turns_
+    boost::unordered_flat_set<std::string> in_turns_;  // names of the jobs in turns_
     std::uint64_t plan_number_ = 0;
     ClusterState planned_state_;
     Plan plan_;
     // The jobs and datasets on each node of the plan, by index.
-    std::vector<std::vector<std::uint32_t>> planned_jobs_;
-    std::vector<std::vector<std::uint32_t>> planned_datasets_;
+    IndexLists planned_jobs_;
+    IndexLists planned_datasets_;
 };
 
 }  // namespace larder::allocator

@@ -41,11 +41,11 @@ private:
 
     double measured() const;
 
+    std::optional<double> rate_;  // as measured, or as resumed
     double warmed_s_ = 0;
     double fewer_s_ = 0;  // busy time per rank of the last intervals, if these had fewer ranks than the pieces
     Interval joining_{.ranks = 0};
     std::deque<Interval> pieces_;
-    std::optional<double> rate_;  // as measured, or as resumed
 };
 
 }  // namespace larder::allocator
