@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "allocator/protocol/unlimited.h"
+#include "allocator/short_vector.h"
 #include "base/error.h"
 
 namespace larder::allocator {
@@ -76,7 +77,7 @@ struct GpuShare {
 
     bool operator==(const GpuShare&) const = default;
 };
-using GpuShares = std::vector<GpuShare>;
+using GpuShares = ShortVector<GpuShare, 2>;
 
 struct ClusterJob {
     std::string name;

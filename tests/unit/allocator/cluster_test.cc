@@ -694,7 +694,7 @@ TEST_F(ClusterTest, RegistrationForAUserTakesTheNameFromWhoUsedItFirst) {
     ASSERT_EQ(state.jobs.size(), 2u);
     for (const ClusterJob& job : state.jobs) {
         EXPECT_EQ(job.weight, job.name == "vision" ? 4 : 1) << job.name;
-        EXPECT_EQ(state.nodes[job.placement.at(0).node].name, job.name == "vision" ? "b" : "a") << job.name;
+        EXPECT_EQ(state.nodes[job.placement[0].node].name, job.name == "vision" ? "b" : "a") << job.name;
     }
     report(first);
     report(registered);

@@ -30,10 +30,7 @@ public:
 
 private:
     std::size_t below(std::size_t end) { return random_() % end; }
-    template <typename T>
-    T& any(std::vector<T>& things) {
-        return things[below(things.size())];
-    }
+    auto& any(auto& things) { return things[below(things.size())]; }
 
     std::string change(allocator::ClusterState& state) {
         using namespace allocator;

@@ -192,10 +192,10 @@ std::vector<std::uint32_t> shuffled_indices(std::size_t count, std::mt19937_64& 
 }
 
 // Maps the nodes in a list of bytes or GPUs per node to their new indices.
-template <typename OnNode>
-std::vector<OnNode> with_new_indices(std::vector<OnNode> list, std::span<const std::uint32_t> node_at) {
-    for (OnNode& entry : list) entry.node = node_at[entry.node];
-    std::ranges::sort(list, {}, &OnNode::node);
+template <typename List>
+List with_new_indices(List list, std::span<const std::uint32_t> node_at) {
+    for (auto& entry : list) entry.node = node_at[entry.node];
+    std::ranges::sort(list, {}, &List::value_type::node);
     return list;
 }
 
