@@ -646,14 +646,15 @@ std::uint64_t bytes_to_warm_as_expected(const ClusterState& state, const Quotas&
 
 std::uint64_t moved_bytes(const ClusterState& state, const Quotas& quotas) {
     std::uint64_t moved = 0;
+    std::vector<std::uint64_t> cached_on(state.nodes.size());  // of one dataset at a time
     for (std::size_t i = 0; i < quotas.size(); ++i) {
+        for (const NodeCache& cached : state.datasets[i].cached) cached_on[cached.node] = cached.bytes();
         for (const NodeCache& quota : quotas[i]) {
-            const auto found = std::ranges::find(state.datasets[i].cached, quota.node, &NodeCache::node);
-            const std::uint64_t bytes = found == state.datasets[i].cached.end() ? 0 : found->bytes();
             // A quota set by hand may be larger than its dataset.
             const std::uint64_t wanted = std::min(quota.bytes(), state.datasets[i].size_bytes);
-            moved += wanted - std::min(wanted, bytes);
+            moved += wanted - std::min(wanted, cached_on[quota.node]);
         }
+        for (const NodeCache& cached : state.datasets[i].cached) cached_on[cached.node] = 0;
     }
     return moved;
 }
@@ -760,7 +761,8 @@ Result<Plan> assign(const ClusterState& state, const Objective& objective) {
     if (auto valid = validate(state); !valid) return std::unexpected(valid.error());
     Plan plan = assign_by_objective(state, objective);
     const auto guaranteed = with_user_floors(state, plan);
-    return guaranteed ? assign_by_objective(*guaranteed, objective) : plan;
+    if (guaranteed) plan = assign_by_objective(*guaranteed, objective);
+    return plan;
 }
 
 }  // namespace larder::allocator

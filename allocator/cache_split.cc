@@ -678,12 +678,21 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
         placed.push_back({.dataset = problem.caches[i].dataset, .cache = taken});
     };
     // Cached bytes stay where they are, even if other datasets want the room.
+    std::vector<NodeCache> cached;
     for (const std::uint32_t i : order) {
         const GroupCache& cache = problem.caches[i];
         if (cache.cached <= 0) continue;
-        std::vector<NodeCache> cached = state.datasets[cache.dataset].cached;
-        std::erase_if(cached, [&](const NodeCache& piece) { return problem.group_of_node[piece.node] != cache.group; });
-        std::ranges::sort(cached, {}, [&](const NodeCache& piece) { return room.rank(piece.node); });
+        cached.clear();
+        std::uint64_t cached_bytes = 0;
+        for (const NodeCache& piece : state.datasets[cache.dataset].cached) {
+            if (problem.group_of_node[piece.node] != cache.group) continue;
+            cached.push_back(piece);
+            cached_bytes += piece.bytes();
+        }
+        // If all of it stays, the order does not matter.
+        if (cached_bytes > left[i]) {
+            std::ranges::sort(cached, {}, [&](const NodeCache& piece) { return room.rank(piece.node); });
+        }
         for (const NodeCache& piece : cached) take(i, piece.node, piece.bytes(), piece.memory_bytes, piece.disk_bytes);
     }
     std::vector<Reader> readers;

@@ -43,6 +43,8 @@ std::vector<double> fair_shares(double total, std::span<const UserClaim> claims)
 }
 
 std::optional<ClusterState> with_user_floors(const ClusterState& state, const Plan& plan) {
+    const auto is_of_first_user = [&](const ClusterJob& job) { return job.user == state.jobs.front().user; };
+    if (std::ranges::all_of(state.jobs, is_of_first_user)) return std::nullopt;
     std::map<std::optional<std::uint32_t>, UserJobs> users;
     const double most = kAllButRounding * state.remote_bytes_per_second;
     double declared = 0;
