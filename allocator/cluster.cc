@@ -156,8 +156,8 @@ Result<void> check(const NodeReport& report) {
     return {};
 }
 
-// Has the processor load the first KiB of some memory into its cache, for use some hundred instructions later. It
-// finds out by itself that it needs the rest.
+// Has the processor load the first KiB of some memory into its cache, for use some hundred instructions later. The
+// processor's own prefetching loads what follows.
 void load_memory_ahead(const void* begin, std::size_t bytes) {
     constexpr std::size_t kLineBytes = 64;
     constexpr std::size_t kBytesMax = 1024;

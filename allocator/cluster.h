@@ -180,8 +180,8 @@ public:
         std::vector<std::uint32_t> datasets;
         std::vector<std::uint32_t> datasets_of_jobs;
 
-        // state() goes over tens of thousands of reports and jobs that lie anywhere in memory. It would wait for each
-        // of them, so it asks for the next ones in advance.
+        // state() goes over tens of thousands of reports and jobs that lie anywhere in memory. This loads those of a
+        // node in advance, so that state() need not wait for them.
         void load_ahead() const;
     };
     const std::map<std::string, KnownNode>& nodes() const { return nodes_; }

@@ -60,13 +60,14 @@ double median_of(std::vector<double>& values) {
 
 void IdealRate::add(const Interval& interval) {
     if (interval.ranks == 0 || !(interval.busy_s >= 0)) return;
-    // Ranks begin and end node by node, so fewer of them for a moment are no change.
+    // Ranks begin and end node by node, so fewer of them for a moment are no change. Those that have ended read
+    // nothing.
     const std::uint32_t ranks_before = !pieces_.empty() ? pieces_.back().ranks : joining_.ranks;
-    if (interval.ranks < ranks_before && fewer_s_ < kWarmUp_s) {
-        if (interval.bytes > 0) fewer_s_ += interval.busy_s / interval.ranks;
+    if (interval.ranks < ranks_before && (interval.bytes == 0 || fewer_intervals_ < kFewerIntervalsMax)) {
+        if (interval.bytes > 0) ++fewer_intervals_;
         return;
     }
-    fewer_s_ = 0;
+    fewer_intervals_ = 0;
     if (joining_.bytes > 0 && joining_.ranks != interval.ranks) forget();
     if (!pieces_.empty() && pieces_.back().ranks != interval.ranks) forget();
     if (warmed_s_ < kWarmUp_s) {
@@ -109,7 +110,7 @@ double IdealRate::measured() const {
 
 void IdealRate::forget() {
     warmed_s_ = 0;
-    fewer_s_ = 0;
+    fewer_intervals_ = 0;
     joining_ = {.ranks = 0};
     pieces_.clear();
     rate_.reset();

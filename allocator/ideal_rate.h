@@ -34,16 +34,17 @@ public:
     void forget();
 
 private:
-    static constexpr double kWarmUp_s = 2;       // of busy time per rank
-    static constexpr double kPieceBusy_s = 0.2;  // per rank: shorter stretches are joined to reduce noise
-    static constexpr std::size_t kWindow = 60;   // pieces
+    static constexpr double kWarmUp_s = 2;        // of busy time per rank
+    static constexpr int kFewerIntervalsMax = 3;  // that are ignored
+    static constexpr double kPieceBusy_s = 0.2;   // per rank: shorter stretches are joined to reduce noise
+    static constexpr std::size_t kWindow = 60;    // pieces
     static constexpr std::size_t kPiecesMin = 3;
 
     double measured() const;
 
     std::optional<double> rate_;  // as measured, or as resumed
     double warmed_s_ = 0;
-    double fewer_s_ = 0;  // busy time per rank of the last intervals, if these had fewer ranks than the pieces
+    int fewer_intervals_ = 0;  // of the last intervals, those that read and had fewer ranks than the pieces
     Interval joining_{.ranks = 0};
     std::deque<Interval> pieces_;
 };

@@ -1,7 +1,8 @@
 #pragma once
 
-// A vector for lists that most often have a few elements, which then lie in the object itself. Tens of thousands of
-// such lists are made and freed for each plan, and take no memory of their own.
+// A vector for lists that mostly have a few elements. These lie in the object itself, so such a list allocates nothing:
+// a plan makes and frees tens of thousands of them. Moving the object moves these elements. So pointers to them do not
+// stay valid, as they do with std::vector.
 
 #include <algorithm>
 #include <array>
@@ -91,7 +92,7 @@ private:
     }
 
     std::array<T, kFew> few_{};
-    std::unique_ptr<T[]> many_;  // in use instead of few_, once more elements were there
+    std::unique_ptr<T[]> many_;  // has all elements, instead of few_, once there were more
     std::uint32_t size_ = 0;
     std::uint32_t capacity_ = kFew;
 };

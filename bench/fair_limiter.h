@@ -16,9 +16,9 @@
 
 namespace larder::bench {
 
-// The order in which waiting requests are served (start-time fair queueing; Goyal, Vin, Cheng 1996). A request begins
-// where the reader's previous one ends, counted in bytes of the reader, but not before the request that was served
-// last. The one that begins first is served next. One thread.
+// The order in which waiting requests are served (start-time fair queueing; Goyal, Vin, Cheng 1996). Positions count
+// bytes. A request begins where the reader's previous request ends, or where the request that was served last begins,
+// whichever is later. The waiting request that begins first is served next. One thread.
 class FairOrder {
 public:
     using Turn = std::pair<std::uint64_t, std::uint64_t>;  // where the request begins; its number

@@ -25,7 +25,8 @@ public:
         return network_ ? &network_->node(index) : nullptr;
     }
 
-    // Where the node listens for its peers, as IP:PORT. The node's token allows it to say so.
+    // Where the node listens for its peers, as IP:PORT. The token file names this endpoint beside the node's token, so
+    // the allocator accepts it.
     const std::string& peers_address(std::uint32_t index) const { return peers_addresses_[index]; }
 
     // The arguments that make an allocator listen at the hub.

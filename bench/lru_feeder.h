@@ -30,8 +30,8 @@ struct LruOptions {
     std::uint64_t seed = 0;
     double remote_bytes_per_second = 0;
     std::uint64_t remote_burst_bytes = 0;
-    std::shared_ptr<FairLimiter> shared_remote;  // takes the place of a limit of its own; null: none
-    std::size_t reader = 0;                      // the feeder's number there
+    std::shared_ptr<FairLimiter> shared_remote;  // a limit that feeders share, beside the own one; null: none
+    std::size_t reader = 0;                      // the feeder's number in shared_remote
     std::uint32_t prefetch_blocks = 64;
     std::uint32_t threads = 2;
 };

@@ -223,12 +223,14 @@ Result<void> LoaderCore::restore(std::span<const std::byte> bytes) {
     auto saved = decode_state(bytes);
     if (!saved) return std::unexpected(saved.error());
     const LoaderState own = job_state(manifest(), *layout_);
+    if (auto same = check_same_options(*saved, own); !same) return same;
     if (!is_of_same_version(*saved, own) && saved->manifest_version != own.manifest_version) {
         // Perhaps the dataset was indexed again since then. The job continues with the version it began with.
         drop_plan(0);
         if (auto connected = connect(saved->manifest_version, &*saved); !connected) {
-            return std::unexpected(connected.error().within("the saved loader state is of dataset version " +
-                                                            std::to_string(saved->manifest_version)));
+            return std::unexpected(
+                connected.error().within("the saved loader state is not of this node's newest version; version " +
+                                         std::to_string(saved->manifest_version)));
         }
         start_epoch(epoch_, {});
     } else if (auto same = check_same_order(*saved, own); !same) {

@@ -131,18 +131,21 @@ bool is_of_same_version(const LoaderState& saved, const LoaderState& loader) {
     return saved.dataset_id == loader.dataset_id && saved.manifest_version == loader.manifest_version;
 }
 
+Result<void> check_same_options(const LoaderState& saved, const LoaderState& loader) {
+    if (auto r = check_same("seed", saved.seed, loader.seed); !r) return r;
+    if (saved.shuffle == loader.shuffle) return {};
+    return fail(ErrorCode::invalid_argument, std::string("the saved loader state has shuffle ") +
+                                                 (saved.shuffle ? "on" : "off") + ", this loader has it " +
+                                                 (loader.shuffle ? "on" : "off"));
+}
+
 Result<void> check_same_order(const LoaderState& saved, const LoaderState& loader) {
     if (!is_of_same_version(saved, loader)) {
         return fail(ErrorCode::invalid_argument,
-                    "the saved loader state is of another dataset, or of a version of it that this node does not have");
+                    "the saved loader state is of another dataset, or of another version of it");
     }
     if (auto r = check_same("sample count", saved.sample_count, loader.sample_count); !r) return r;
-    if (auto r = check_same("seed", saved.seed, loader.seed); !r) return r;
-    if (saved.shuffle != loader.shuffle) {
-        return fail(ErrorCode::invalid_argument, std::string("the saved loader state has shuffle ") +
-                                                     (saved.shuffle ? "on" : "off") + ", this loader has it " +
-                                                     (loader.shuffle ? "on" : "off"));
-    }
+    if (auto r = check_same_options(saved, loader); !r) return r;
     if (!saved.shuffle) return {};
     return check_same("shuffle window (blocks)", saved.window_blocks, loader.window_blocks);
 }

@@ -41,6 +41,9 @@ Result<LoaderState> decode_state(std::span<const std::byte> bytes);
 // Whether a saved state is of the version of the dataset that the loader has open.
 bool is_of_same_version(const LoaderState& saved, const LoaderState& loader);
 
+// Fails if the saved state has another seed, or another choice of shuffle, than the loader.
+Result<void> check_same_options(const LoaderState& saved, const LoaderState& loader);
+
 // Fails with the first thing, other than the epoch, in which a saved state's order differs from the loader's.
 Result<void> check_same_order(const LoaderState& saved, const LoaderState& loader);
 

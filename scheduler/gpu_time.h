@@ -17,7 +17,8 @@ struct TimeWindow {
     std::int64_t interval_at(double time_s) const;
 };
 
-// A stretch of time, and the intervals in which it begins and ends: thousands of jobs run in the same one.
+// A stretch of time, with the numbers of the intervals in which it begins and ends. It is computed once for the
+// thousands of jobs that run during it.
 struct TimeStretch {
     TimeStretch(double begin_s, double end_s, const TimeWindow& in_window)
         : from_s(begin_s),

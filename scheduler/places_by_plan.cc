@@ -35,6 +35,7 @@ PlacesByPlan::PlacesByPlan(const Snapshot& snapshot, PlanInput input)
       received_(input_.state.nodes.size()),
       readers_(input_.state.nodes.size()),
       wanted_(input_.state.datasets.size()),
+      jobs_reading_(input_.state.datasets.size()),
       trials_left_(trials(input_.state)) {
     place_matters_ =
         snapshot.storage.own_caches || std::ranges::any_of(input_.state.nodes, [](const allocator::ClusterNode& node) {
@@ -90,7 +91,11 @@ double PlacesByPlan::hits_on(std::uint32_t dataset, std::uint32_t state_node) co
 
 // Adds a job's reads to its nodes' networks and to its dataset (`times` is 1), or takes them away (-1).
 void PlacesByPlan::count_reads(const allocator::ClusterJob& job, double rate, int times) {
-    if (!job.placement.empty()) wanted_[job.dataset] += times * job.ideal_bytes_per_second;
+    if (!job.placement.empty()) {
+        wanted_[job.dataset] += times * job.ideal_bytes_per_second;
+        jobs_reading_[job.dataset] += times;
+        if (jobs_reading_[job.dataset] == 0) wanted_[job.dataset] = 0;  // and no rounding error
+    }
     double gpus = 0;
     for (const allocator::GpuShare& share : job.placement) gpus += share.gpus;
     for (const allocator::GpuShare& share : job.placement) {
@@ -210,6 +215,7 @@ allocator::ClusterJob PlacesByPlan::as_planned(const Gang& gang, const Placement
         input_.state.datasets.push_back(
             {.name = read.name, .size_bytes = static_cast<std::uint64_t>(std::max(1.0, read.size_bytes))});
         wanted_.push_back(0);
+        jobs_reading_.push_back(0);
     }
     allocator::ClusterJob planned{.name = job.spec->name,
                                   .dataset = at->second,
@@ -234,8 +240,8 @@ allocator::PlanValue PlacesByPlan::value_at(const Gang& gang, const Placement& p
     return value;
 }
 
-// Returns the bytes/s of other datasets that the place's caches would serve to all of their jobs, for each GPU of the
-// place.
+// Returns the bytes/s that the place's caches would serve to all jobs of other datasets. A node counts once for each of
+// its GPUs in the place.
 double PlacesByPlan::hits_of_others(const Gang& gang, const Placement& placement) const {
     const std::uint32_t own = input_.dataset_of.at(snapshot_.jobs[gang.job]->spec->dataset);
     double sum = 0;

@@ -94,6 +94,7 @@ private:
     std::vector<double> received_;                     // by node of the state: bytes/s by its network
     std::vector<int> readers_;                         // by node of the state
     std::vector<double> wanted_;                       // by dataset of the state: the sum of its running jobs' f*
+    std::vector<int> jobs_reading_;                    // by dataset of the state: the number of these jobs
     std::vector<double> room_;    // by node of the state: bytes of cache that no running job's dataset has
     bool place_matters_ = false;  // some network is limited, or nodes cache for themselves
     std::size_t trials_left_ = 0;

@@ -121,8 +121,9 @@ private:
     double fade_ = 1;
 };
 
-// Records that a job ran. Call it for each running job before it is stopped, resized or decided upon. Updates
-// attained_gpu_s, gpu_time, ran_s, ran_s_by_type, recent_run_s_by_type and recent_run_at_s.
+// Records that a job ran all of `time`, whose cached weights may change. Call it for each running job before it is
+// stopped, resized or decided upon. Updates attained_gpu_s, gpu_time, ran_s, ran_s_by_type, recent_run_s_by_type and
+// recent_run_at_s.
 void add_run(JobState& job, RunTime& time);
 inline void add_run(JobState& job, double from_s, double to_s, const TimeWindow& window = {}) {
     RunTime time(from_s, to_s, window);

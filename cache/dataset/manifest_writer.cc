@@ -36,6 +36,11 @@ public:
     BodyStream(int fd, std::uint64_t offset) : fd_(fd), offset_(offset) { buffer_.reserve(kBufferBytes); }
 
     void put(std::span<const std::byte> bytes) {
+        count_content(bytes);
+        put_beside_content(bytes);
+    }
+    // For bytes that differ between nodes with the same content.
+    void put_beside_content(std::span<const std::byte> bytes) {
         if (buffer_.size() + bytes.size() > kBufferBytes) flush();
         if (bytes.size() > kBufferBytes) {
             write_out(bytes);
@@ -43,6 +48,9 @@ public:
             buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
         }
     }
+
+    void count_content(std::span<const std::byte> bytes) { content_crc_ = crc32c(bytes, content_crc_); }
+    std::uint32_t content_crc() const { return content_crc_; }
 
     // The file offset of the next byte.
     std::uint64_t position() const { return offset_ + buffer_.size(); }
@@ -77,6 +85,7 @@ private:
     int fd_;
     std::uint64_t offset_;
     std::uint32_t crc_ = 0;
+    std::uint32_t content_crc_ = 0;
     int system_errno_ = 0;
     std::vector<std::byte> buffer_;
 };
@@ -177,12 +186,15 @@ void put_objects(const DatasetContent& content, BlockIds& block_ids, BodyStream&
         name_end += object.name_bytes;
         const std::uint64_t label = object.label == protocol::kNoLabel ? protocol::kNoLabelStored : object.label;
         const auto [first_block_id, carried_over] = block_ids.next(object);
-        const protocol::ManifestObject stored{.size_bytes = object.size_bytes,
-                                              .mtime_ns = object.mtime_ns,
-                                              .name_end_and_label = name_end | label << 40,
-                                              .first_block = next_block,
-                                              .first_block_id = first_block_id};
-        out.put(bytes_of(stored));
+        protocol::ManifestObject stored{.size_bytes = object.size_bytes,
+                                        .mtime_ns = object.mtime_ns,
+                                        .name_end_and_label = name_end | label << 40,
+                                        .first_block = next_block,
+                                        .first_block_id = 0};
+        // Block ids depend on the versions that this node has indexed before.
+        out.count_content(bytes_of(stored));
+        stored.first_block_id = first_block_id;
+        out.put_beside_content(bytes_of(stored));
         next_block += object.block_count;
         summary.objects_carried_over += carried_over;
         summary.bytes_carried_over += carried_over ? object.size_bytes : 0;
@@ -219,7 +231,8 @@ void put_checksums(const DatasetContent& content, ManifestHeader& header, BodySt
     header.flags |= protocol::kBlockChecksums;
     header.checksums_offset = out.position();
     for (const auto& object : content.objects) {
-        out.put(std::as_bytes(std::span(content.checksums).subspan(object.first_block, object.block_count)));
+        out.put_beside_content(
+            std::as_bytes(std::span(content.checksums).subspan(object.first_block, object.block_count)));
     }
 }
 
@@ -293,6 +306,7 @@ Result<ManifestSummary> write_file(int fd, DatasetContent& content, const Datase
     auto crc = out.finish();
     if (!crc) return std::unexpected(crc.error());
     header.body_crc = *crc;
+    header.content_crc = out.content_crc();
     header.block_id_end = block_ids.end();
     if (header.block_id_end > kBlockIdsMax) {
         return fail(ErrorCode::unsupported,

@@ -271,9 +271,10 @@ std::vector<std::string> Manifest::class_names() const {
     return names;
 }
 
-// The CRC covers all but the header. The sizes make a chance collision less likely.
+// The numbers make a chance collision less likely.
 std::uint64_t Manifest::content_hash() const {
-    return mix64(mix64(mix64(header().total_bytes) ^ header().file_bytes) ^ header().body_crc);
+    const std::uint32_t crc = header().content_crc != 0 ? header().content_crc : header().body_crc;
+    return mix64(mix64(mix64(header().total_bytes) ^ header().sample_count) ^ crc);
 }
 
 std::uint32_t Manifest::block_of_sample(std::uint64_t sample) const {

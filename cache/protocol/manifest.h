@@ -101,6 +101,7 @@ struct ManifestHeader {
     std::uint64_t format_info_bytes;   // 0: none
     std::uint64_t checksums_offset;    // with kBlockChecksums
     Format sample_format;              // for Format::larder: how the bytes of a sample divide; else 0
+    std::uint32_t content_crc;         // CRC32C of the body with block ids of 0 and without checksums; 0: not known
 };
 static_assert(sizeof(ManifestHeader) <= kManifestHeaderBytes);
 
@@ -199,8 +200,9 @@ public:
     std::string_view class_name(std::uint64_t index) const;
     std::vector<std::string> class_names() const;
 
-    // The same on every node that has indexed the same objects, in the same versions, from the same URL, and divided
-    // them in the same way. The dataset's id and the number of the version are each node's own. O(1).
+    // Returns a hash that is the same on every node that has indexed the same objects, in the same versions, from the
+    // same URL, and divided them in the same way. The dataset's id, the number of the version and block ids are each
+    // node's own. Manifests without content_crc also need the same block ids. O(1).
     std::uint64_t content_hash() const;
 
     // The block that holds a sample. O(log block_count), O(1) for raw.

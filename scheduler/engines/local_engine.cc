@@ -144,7 +144,7 @@ std::vector<AttemptName> LocalEngine::list() const {
     for (AttemptName& found : attempts_with_files(options_.directory)) {
         const bool has_no_queue = found.queue.empty();
         if (found.queue == options_.queue) found.queue.clear();
-        // An own job's number says where its files are. Files elsewhere are not those of a job.
+        // The number of a job of this queue says where its files are. Files of that number elsewhere belong to no job.
         if (found.queue.empty() && has_no_queue != (found.job < options_.first)) continue;
         if (files_of(found).may_run()) listed.push_back(std::move(found));
     }

@@ -39,7 +39,8 @@ public:
     void start(const EngineJob& job) override;
     void adopt(const EngineJob& job) override;
     void stop(JobId job, std::uint32_t attempt) override;
-    // Finds the attempts by their files. Jobs of versions without queue identities are the own queue's.
+    // Finds the attempts by their files. Jobs that were started before queues had identities
+    // belong to this engine's queue.
     std::vector<AttemptName> list() const override;
     void stop_orphan(const AttemptName& orphan) override;
     std::vector<EngineEvent> poll() override;

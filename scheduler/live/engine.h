@@ -6,7 +6,7 @@
 // each (job, attempt) at most once, however often it is asked, and finds the attempts of a former daemon by the same
 // pair. Only the engine, which knows the processes on a node, reports the node lost or drained; a node whose daemon no
 // longer reports need not be lost. The local engine reports neither: its nodes are parts of this machine, and are lost
-// together with the scheduler. Events may come late, or twice. One thread; no call blocks.
+// together with the scheduler. Events may come late, or twice. One thread; no call but list() blocks.
 
 #include <compare>
 #include <cstdint>
@@ -105,11 +105,12 @@ public:
     // anew may be missing. In no particular order; each attempt once. May read many files, so call it only when lists()
     // has changed.
     virtual std::vector<AttemptName> list() const = 0;
-    // Returns how often the list was made anew; 0: there is no list yet. While the number stays, no orphan is added.
+    // Returns how often the list was made anew; 0: there is no list yet. While the number stays the same, the list
+    // gains no orphan.
     virtual std::uint64_t lists() const { return 1; }
-    // Asks an orphan to end, as stop() does: a listed attempt that the scheduler has neither started nor adopted, or
-    // whose end it was told. Does nothing if the engine does not have the attempt. No event of it is reported. An
-    // orphan that has not ended when the list is made anew is listed again. Idempotent.
+    // Asks an orphan to end, as stop() does. An orphan is a listed attempt that the scheduler has neither started nor
+    // adopted, or whose end the scheduler was told. Does nothing if the engine does not have the attempt. No event of
+    // it is reported. An orphan that has not ended when the list is made anew is listed again. Idempotent.
     virtual void stop_orphan(const AttemptName& orphan) = 0;
     // Tells if running attempts of elastic jobs can be resized; nullopt: not known yet.
     virtual std::optional<bool> can_resize() const { return false; }

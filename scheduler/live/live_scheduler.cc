@@ -36,7 +36,7 @@ std::optional<double> declared_rate(const JobRecord& job) {
     return declared->second * job.held->count / job.asked.gpus;
 }
 
-// True if the engine has the attempt and the queue does not count on that: nobody else would end the attempt.
+// True if the queue has no job in this attempt. Nobody else would stop the attempt.
 bool is_orphan(const AttemptName& listed, const JobQueue& queue) {
     if (!listed.queue.empty()) return true;
     const auto at = queue.jobs().find(listed.job);
@@ -637,12 +637,12 @@ void LiveScheduler::remove_jobs_that_ended() {
         JobRecord& job = *left;
         if (queue_.unsaved().contains(id)) return false;
         if (cluster_.registered(job.asked.name) != nullptr) {
-            // Its nodes report a job for some seconds after it has stopped. Bandwidth is planned for it no longer. A
-            // job that waits for its next turn keeps its cache. One that waits under a policy without turns would lose
-            // it, so that job is counted until the reports leave it out.
-            const bool waits_for_turn = job.phase == Phase::waiting && options_.policy->takes_turns();
-            auto removed = has_ended(job.phase) || waits_for_turn ? cluster_.remove_ended_job(job.asked.name)
-                                                                  : cluster_.remove_job(job.asked.name);
+            // Nodes report a job for some seconds after it has stopped. remove_ended_job() takes the job out of plans
+            // at once. If the job waits for its next turn, its turn (update_turns) keeps its cache. A policy without
+            // turns has no such record: there a waiting job stays in plans until no node reports it.
+            const bool counts_no_longer = has_ended(job.phase) || options_.policy->takes_turns();
+            auto removed =
+                counts_no_longer ? cluster_.remove_ended_job(job.asked.name) : cluster_.remove_job(job.asked.name);
             if (!removed) {
                 log_warn("a job that has ended stays registered for now", {{"error", removed.error().message}});
                 return false;

@@ -107,7 +107,7 @@ public:
 
 private:
     void take_events(Moment now);
-    // Stops the attempts that the engine has and the queue does not have there, if the engine's list was made anew.
+    // If the engine's list was made anew, stops the listed attempts that the queue does not have.
     void stop_orphans();
     void take_node_event(const EngineEvent& event, Moment now);
     bool set_usable(std::uint32_t n, bool usable);

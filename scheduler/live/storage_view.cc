@@ -80,7 +80,7 @@ void take_reads(const allocator::Cluster& cluster, JobQueue& queue) {
         }
     }
     for (std::size_t i = 0; i < reads.size(); ++i) {
-        // The records lie anywhere in memory: the loop would wait for each of them.
+        // The records lie anywhere in memory. Without prefetching, the loop would wait for each of them.
         constexpr std::size_t kAhead = 8;
         if (i + 2 * kAhead < reads.size()) __builtin_prefetch(&reads[i + 2 * kAhead].job->counted);
         if (i + kAhead < reads.size()) __builtin_prefetch(reads[i + kAhead].job->counted.begin().get_ptr());

@@ -101,7 +101,9 @@ public:
     explicit Lru(const CacheOptions& options) : RuleBasedCache(options.bandwidth), step_s_(options.lru_step_s) {}
     bool is_fluid() const override { return false; }
     double next_plan_s(std::span<const std::unique_ptr<Store>> stores, double now_s) const override {
-        return follows_epochs() ? now_s + step_s_ : next_lru_refresh_s(stores, now_s);
+        if (!follows_epochs()) return next_lru_refresh_s(stores, now_s);
+        const bool any_reads = std::ranges::any_of(stores, [](const auto& store) { return !store->readers.empty(); });
+        return any_reads ? now_s + step_s_ : kNever;
     }
 
 private:

@@ -39,9 +39,9 @@ struct CacheOptions {
     // Each node's cache, an equal part of the whole, serves only the jobs that run there. For uniform and none only.
     bool own_caches = false;
     bool epochs_known = true;  // how many epochs each job has to go; if not, every job counts as reading on
-    // For lru. 0: hit ratios are averages over epochs, and a job counts as having read forever. Else they follow each
-    // job from its first byte through its epochs, in steps of this length: for runs of seconds, as one of many hours
-    // would take long.
+    // For lru. 0: hit ratios are averages over epochs, and a job that was never stopped counts as having read forever.
+    // Above 0: hit ratios follow each job from its first byte through its epochs, in steps of this length. Use steps
+    // for runs of seconds only: a run of hours would take too many.
     double lru_step_s = 0;
 };
 
@@ -108,8 +108,8 @@ void share_bandwidth(BandwidthKind kind, std::span<SimulatedReader* const> reade
 // Sets the hit ratios of readers that share one LRU cache, at their present rates. A block is evicted after a time T,
 // in which the readers read as many distinct bytes as the cache holds (Che, Tung, Wang 2002). Requests follow one
 // permutation per epoch. A stopped job counts with the bytes it read in its turns: its blocks age while it waits, and
-// it finds the rest of them when it resumes. `follows_epochs`: each reader is followed through its epochs, as turns
-// record it, instead of averages over epochs.
+// it finds the rest of them when it resumes. If follows_epochs, hit ratios follow each reader through its epochs,
+// by its turns. If not, they are averages over epochs.
 void set_lru_hits(std::span<Store* const> stores, double cache_bytes, double now_s = 0, bool follows_epochs = false);
 // Returns when hit ratios of resumed jobs will have moved enough to set them again; kNever if they will not.
 double next_lru_refresh_s(std::span<const std::unique_ptr<Store>> stores, double now_s);

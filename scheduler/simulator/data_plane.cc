@@ -350,7 +350,7 @@ Result<void> DataPlane::report(double now_s, std::span<SimulatedJob* const> runn
 }
 
 void DataPlane::set_reports(std::uint32_t node, bool reports, double now_s) {
-    if (reported_ != nullptr) reported_->set_reports(node, reports, now_s);
+    if (reported_ != nullptr) reported_->set_reports(node, reports, now_s, stores_);
 }
 
 bool DataPlane::refresh_shared() {

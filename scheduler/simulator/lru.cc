@@ -64,7 +64,7 @@ double LruView::distinct_read_part(const Store& store, const SimulatedReader& re
 double LruView::own_hit_ratio(const Store& store, const SimulatedReader& reader, double stay_s) const {
     if (reader.first_epoch) return 0;
     if (!follows_epochs) return allocator::lru_hit_ratio(distinct_read_part(store, reader, true, stay_s));
-    // It read the block anywhere in its last epoch, at the same chance.
+    // The block was read at any place of the reader's last epoch with equal chance.
     const double epochs = recently_read_bytes(reader, true, stay_s) / store.size_bytes;
     return std::clamp(epochs - epoch_part(store, reader), 0.0, 1.0);
 }

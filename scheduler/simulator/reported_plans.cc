@@ -92,8 +92,15 @@ void ReportedPlans::report_after(Agent& agent, double period_s, double now_s) {
         agent.check_phase_s + std::ceil((from_s - agent.check_phase_s) / kCheckEvery_s - kRounding) * kCheckEvery_s;
 }
 
-void ReportedPlans::set_reports(std::uint32_t node, bool reports, double now_s) {
+void ReportedPlans::set_reports(std::uint32_t node, bool reports, double now_s,
+                                std::span<const std::unique_ptr<Store>> stores) {
     Agent& agent = agents_[node];
+    for (const auto& store : stores) {
+        if (reports || store->node != kAllNodes) continue;
+        const double kept = 1 - part_of(*store, node);
+        store->cached_bytes *= kept;
+        for (SimulatedReader* reader : store->readers) reader->unread_cached_bytes *= kept;
+    }
     agent.silent = !reports;
     agent.next_s = kNever;
     if (!reports) agent.quotas.clear();
@@ -222,7 +229,9 @@ allocator::NodeReport ReportedPlans::report_of(std::uint32_t node, std::span<Sim
         const auto on_node = part_on(*job, node);
         if (!on_node || job->paused) continue;
         const double done_bytes = job->state.spec->total_bytes - job->reader.remaining_bytes;
-        const std::uint64_t unread = to_bytes(on_node->reader->unread_bytes);
+        // In a pool, the reader is that of the whole job.
+        const double part = pools_caches_ ? on_node->fraction : 1;
+        const std::uint64_t unread = to_bytes(on_node->reader->unread_bytes * part);
         report.jobs.push_back(
             {.name = job_name(*job),
              .dataset = dataset_name(job->state.spec->dataset),
@@ -231,7 +240,7 @@ allocator::NodeReport ReportedPlans::report_of(std::uint32_t node, std::span<Sim
              .busy_s = on_node->gpus * done_bytes / told_ideal(job->reader),
              .demand_bytes_per_second = job->reader.ideal * on_node->fraction * (1 - rest_hit_ratio(*on_node->reader)),
              .unread_bytes = unread,
-             .unread_cached_bytes = std::min(unread, to_bytes(on_node->reader->unread_cached_bytes))});
+             .unread_cached_bytes = std::min(unread, to_bytes(on_node->reader->unread_cached_bytes * part))});
     }
     return report;
 }

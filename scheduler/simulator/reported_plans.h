@@ -25,9 +25,9 @@ public:
     // Call it when the job opens its sessions on its nodes.
     void note_start(const SimulatedJob& job, double now_s);
     // Says whether the node is there to report. The allocator keeps the last lease of a silent node in force until it
-    // ends.
-    void set_reports(std::uint32_t node, bool reports, double now_s);
-    // Returns when the next node reports; kNever if no job was ever started.
+    // ends. What a silent node has cached in a pool is gone.
+    void set_reports(std::uint32_t node, bool reports, double now_s, std::span<const std::unique_ptr<Store>> stores);
+    // Returns when the next node reports; kNever if no job that reads data was ever started.
     double next_s() const;
     // Lets the nodes that are due report, and applies the answers: quotas of stores, bandwidth of readers.
     Result<void> report(double now_s, std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting,

@@ -54,7 +54,8 @@ struct SimulationOptions {
     // Limits of each node: reads of its cache, and network traffic in each direction.
     double node_disk_bytes_per_second = kNever;
     double node_nic_bytes_per_second = kNever;
-    // Makes plans from reports, as the daemons do (reported_plans.h), not at once at every change. Needs own caches.
+    // Makes plans from reports, as the daemons do (reported_plans.h), not at once at every change. Needs cache
+    // uniform+joint.
     bool reported_plans = false;
     double report_lease_s = 10;                      // length of the leases
     double report_floor_bytes_per_second = 1 << 20;  // floor of each job

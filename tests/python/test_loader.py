@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import itertools
 import json
 import os
 import pathlib
@@ -189,6 +190,25 @@ def test_resumes_on_another_node(start_daemon: Callable[..., Daemon], make_raw: 
     assert seen == dict.fromkeys(data.contents, 1)
 
 
+def test_resumes_on_a_node_that_has_not_seen_earlier_versions(
+    start_daemon: Callable[..., Daemon], make_raw: Callable[..., Data]
+) -> None:
+    first = start_daemon()
+    data = make_raw(first)
+    (data.directory / "cat" / "a-new-one.png").write_bytes(b"new")
+    first.command("dataset", "index", data.name)
+    with larder.Loader(**data.options(seed=5, batch_size=16)) as loader:
+        count = loader.sample_count
+        seen = [sample.index for batch in itertools.islice(loader, 4) for sample in batch]
+        state = loader.state_dict()
+    other = start_daemon()
+    other.command("dataset", "add", data.name, f"file://{data.directory}", "--format", "raw")
+    with larder.Loader(data.name, socket=other.socket, seed=5, batch_size=16) as loader:
+        loader.load_state_dict(state)
+        seen += [sample.index for batch in loader for sample in batch]
+    assert sorted(seen) == list(range(count))
+
+
 def test_state_is_refused_by_a_node_with_other_content(
     start_daemon: Callable[..., Daemon], make_raw: Callable[..., Data]
 ) -> None:
@@ -199,7 +219,7 @@ def test_state_is_refused_by_a_node_with_other_content(
     other = start_daemon()
     other.command("dataset", "add", data.name, f"file://{data.directory}", "--format", "raw")
     with larder.Loader(data.name, socket=other.socket, seed=5) as loader:
-        with pytest.raises(larder.InvalidArgument, match="version of it that this node does not have"):
+        with pytest.raises(larder.InvalidArgument, match="of another version of it"):
             loader.load_state_dict(state)
         assert sum(map(len, loader)) == len(data.contents) + 1
 

@@ -11,8 +11,8 @@
 // session is refused from then on.
 //
 // A queue that was lost is made anew, and numbers its jobs from 1 again. So an attempt is named by its queue, job and
-// number. The agent tells the queue of each attempt that it has. What the agent told when it attached is the engine's
-// list(), so each session makes that anew. One thread.
+// number. The agent tells the queue of each attempt that it has. list() has the attempts that the agent told when it
+// attached, without those that have ended since. Each session makes the list anew. One thread.
 
 #include <cstdint>
 #include <functional>

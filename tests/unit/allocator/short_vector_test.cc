@@ -35,8 +35,8 @@ TEST(ShortVector, HoldsWhatVectorHoldsAfterRandomChanges) {
                 expected[a].pop_back();
                 break;
             case 4:
-                lists[a] = Short(lists[b]);
-                expected[a] = std::vector(expected[b]);
+                lists[a] = std::as_const(lists[b]);  // a may be b
+                expected[a] = std::as_const(expected[b]);
                 break;
             case 5:
                 if (a == b) break;

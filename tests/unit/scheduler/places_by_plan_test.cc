@@ -51,6 +51,7 @@ protected:
     std::map<std::uint32_t, std::uint32_t> chosen(std::uint32_t job, const Placement& usual) {
         const Snapshot snapshot = world_.snapshot();
         PlacesByPlan places(snapshot, input_);
+        for (const std::uint32_t stopped : stopped_) places.stop(stopped);
         const Gang gang{.job = job, .gpus = world_.specs[job].gpus};
         const PlacesByPlan::Rules rules{
             .free_on = [&](std::uint32_t node) { return lowest_bits(~0ULL, 8 - used_[node]); },
@@ -68,6 +69,7 @@ protected:
     PlanInput input_;
     std::map<std::uint32_t, std::uint32_t> used_;
     std::set<std::uint32_t> forbidden_;
+    std::vector<std::uint32_t> stopped_;  // before the choice
 };
 
 using Gpus = std::map<std::uint32_t, std::uint32_t>;
@@ -183,6 +185,17 @@ TEST_F(PlaceChoiceNearDataOfOthers, JobGoesToItsDataIfThatOfOthersLiesThere) {
 TEST_F(PlaceChoiceNearDataOfOthers, JobStaysWhereItFitsIfNoJobReadsTheData) {
     input_.state.jobs[0].dataset = 0;
     EXPECT_EQ(chosen(add_short(1), {{3, 0b10}}), (Gpus{{3, 1}}));
+}
+
+TEST_F(PlaceChoiceNearDataOfOthers, JobStaysWhereItFitsIfAllReadersOfTheDataWereStopped) {
+    add_running(3);
+    world_.specs.back().dataset = 1;
+    input_.state.jobs.back().dataset = 1;
+    // Their sum, less each of them, is not 0 but a rounding error.
+    input_.state.jobs[0].ideal_bytes_per_second = 0.1;
+    input_.state.jobs[1].ideal_bytes_per_second = 0.2;
+    stopped_ = {0, 1};
+    EXPECT_EQ(chosen(add_short(1), {{3, 0b100}}), (Gpus{{3, 1}}));
 }
 
 TEST_F(PlaceChoiceNearDataOfOthers, GangIsNotSplitToLeaveGpusNearData) {

@@ -28,9 +28,10 @@ TEST_F(Live, JobWaitingForItsTurnKeepsItsCache) {
     EXPECT_EQ(waiting_rate(), 5e5);
     report("slow", 5'000);
     EXPECT_EQ(waiting_rate(), 5e5) << "its node still reports the job, which has read nothing since";
-    for (const allocator::JobPlan& planned : cluster.plan().jobs) {
-        EXPECT_TRUE(planned.running || planned.bandwidth_bytes_per_second == 0);
-    }
+    const std::vector<allocator::ClusterJob>& planned = cluster.planned_state().jobs;
+    const auto slow = std::ranges::find(planned, "slow", &allocator::ClusterJob::name);
+    ASSERT_NE(slow, planned.end());
+    EXPECT_FALSE(cluster.plan().jobs[static_cast<std::size_t>(slow - planned.begin())].running);
     report("quick", 0);
     EXPECT_EQ(waiting_rate(), 5e5);
     EXPECT_FALSE(storage_view(cluster, now().steady_ns).jobs.contains("slow")) << "a waiting job has no rate";

@@ -1,4 +1,4 @@
-// Attempts that the engine has and the queue does not have there.
+// Attempts that the engine has and the queue does not.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -271,6 +271,17 @@ TEST(ReportedPlans, JobHitsWhatItsPeersCacheInPool) {
     }
 }
 
+TEST(ReportedPlans, LostNodesPartOfThePoolIsGone) {
+    TwoNodes nodes;
+    nodes.options.reported_plans = true;
+    nodes.options.storage = {.cache_bytes = kBytes, .remote_bytes_per_second = 100e6};
+    nodes.options.node_losses = {{.node = 1, .at_s = 105}};
+    nodes.add(4, 3);
+    // Everything is cached after 100 s, and half of it from the loss on.
+    const double left = 2 * kBytes - 5 * 400e6;
+    EXPECT_NEAR(nodes.run().jobs[0].finish_s, 105 + left / 200e6, 8);
+}
+
 TEST(ReportedPlans, GangHasTheLeasesOfAllItsNodes) {
     for (const bool own : {false, true}) {
         TwoNodes nodes;
