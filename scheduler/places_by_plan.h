@@ -52,9 +52,7 @@ public:
     // `snapshot` and `input.cluster` must outlive this object.
     PlacesByPlan(const Snapshot& snapshot, PlanInput input);
 
-    // Returns `usual`, or an allowed place that makes a better plan by more than small errors of estimates explain. If
-    // nodes cache for themselves, returns, of the places that are as good on as few nodes, the one whose caches serve
-    // the jobs of other datasets least.
+    // Returns `usual`, or an allowed place that makes a better plan by more than small errors of estimates explain.
     Placement choose(const Gang& gang, const Placement& usual, const Rules& rules);
     void start(const Gang& gang, const Placement& placement);
     void stop(std::uint32_t job);
@@ -80,7 +78,6 @@ private:
     allocator::ClusterJob as_planned(const Gang& gang, const Placement& placement);
     bool reads(const Gang& gang) const { return snapshot_.jobs[gang.job]->spec->dataset != kNoDataset; }
     bool is_known(const Placement& placement) const;
-    double hits_of_others(const Gang& gang, const Placement& placement) const;
     double hits_on(std::uint32_t dataset, std::uint32_t state_node) const;
     double network_left(std::uint32_t state_node) const;
     void find_room();
@@ -93,8 +90,6 @@ private:
     std::vector<double> rates_;                        // by job of the state
     std::vector<double> received_;                     // by node of the state: bytes/s by its network
     std::vector<int> readers_;                         // by node of the state
-    std::vector<double> wanted_;                       // by dataset of the state: the sum of its running jobs' f*
-    std::vector<int> jobs_reading_;                    // by dataset of the state: the number of these jobs
     std::vector<double> room_;    // by node of the state: bytes of cache that no running job's dataset has
     bool place_matters_ = false;  // some network is limited, or nodes cache for themselves
     std::size_t trials_left_ = 0;
