@@ -218,7 +218,7 @@ private:
         RecentDemand demand;
     };
     struct KnownJob {
-        // What state() needs of each job stands first, in few of the processor's cache lines.
+        // The members that state() reads stand first, in few of the processor's cache lines.
         bool has_ended = false;             // it does not run, as its scheduler says
         std::optional<std::uint32_t> user;  // the name belongs to
         std::optional<EpochsSeen> epochs;   // since it was registered
@@ -226,7 +226,7 @@ private:
         std::optional<JobRegistration> spec;
         std::map<std::string, Counters> last_counters;  // by node, for all nodes whose last report has the job
         JobWork work;                                   // not yet added to `ideal`
-        // Of a job that does not run: the nodes whose next report may still have reads of before.
+        // The nodes whose next report may still have reads from before the job stopped.
         std::set<std::string> to_settle;
 
         void load_ahead() const;  // see KnownNode

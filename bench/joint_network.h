@@ -25,8 +25,8 @@ public:
         return network_ ? &network_->node(index) : nullptr;
     }
 
-    // Where the node listens for its peers, as IP:PORT. The token file names this endpoint beside the node's token, so
-    // the allocator accepts it.
+    // Returns the IP:PORT at which the node listens for its peers. The token file names this endpoint beside the node's
+    // token, so the allocator accepts it.
     const std::string& peers_address(std::uint32_t index) const { return peers_addresses_[index]; }
 
     // The arguments that make an allocator listen at the hub.

@@ -41,8 +41,8 @@ struct JointScenario {
 std::vector<std::string> joint_objectives();
 // Returns the objectives, and "lru": caches that evict the block read least recently, without an allocator.
 std::vector<std::string> joint_policies();
-// What the bench `reality` compares: each objective with a cache for each node; "max-min+peers", where nodes pool their
-// caches; and "lru", one cache for all that evicts the block read least recently, without an allocator.
+// Returns what the bench `reality` compares: each objective with a cache for each node; "max-min+peers", where nodes
+// pool their caches; and "lru", one cache for all that evicts the block read least recently, without an allocator.
 std::vector<std::string> reality_policies();
 inline constexpr std::string_view kPeersSuffix = "+peers";
 

@@ -38,7 +38,7 @@ struct LoaderState {
 std::vector<std::byte> encode(const LoaderState& state);
 Result<LoaderState> decode_state(std::span<const std::byte> bytes);
 
-// Whether a saved state is of the version of the dataset that the loader has open.
+// Returns true if a saved state is of the dataset version that the loader has open.
 bool is_of_same_version(const LoaderState& saved, const LoaderState& loader);
 
 // Fails if the saved state has another seed, or another choice of shuffle, than the loader.

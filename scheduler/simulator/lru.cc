@@ -54,7 +54,7 @@ double LruView::recently_read_bytes(const SimulatedReader& reader, bool runs, do
 double LruView::distinct_read_part(const Store& store, const SimulatedReader& reader, bool runs, double seconds) const {
     const double epochs = recently_read_bytes(reader, runs, seconds) / store.size_bytes;
     if (!follows_epochs) return distinct_part(epochs);
-    // What the window covers of the epoch before overlaps by chance with what it covers of the current one.
+    // Reads of the epoch before and reads of the current one cover the same blocks by chance.
     const double current = epoch_part(store, reader);
     if (epochs <= current) return epochs;
     return std::min(1.0, current + (epochs - current) * (1 - current));

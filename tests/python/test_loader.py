@@ -179,7 +179,7 @@ def test_resumes_on_another_node(start_daemon: Callable[..., Daemon], make_raw: 
     with larder.Loader(**data.options(seed=5, batch_size=16)) as loader:
         seen.update(take(iter(loader), 4))
         state = json.loads(json.dumps(loader.state_dict()))
-    # That node's newest version is another one, of another number.
+    # The newest version of that node has other content and another number.
     (data.directory / "cat" / "new.png").write_bytes(b"new")
     other.command("dataset", "index", data.name)
     with larder.Loader(data.name, socket=other.socket, seed=5, batch_size=16) as loader:
@@ -195,10 +195,11 @@ def test_resumes_on_a_node_that_has_not_seen_earlier_versions(
 ) -> None:
     first = start_daemon()
     data = make_raw(first)
-    (data.directory / "cat" / "a-new-one.png").write_bytes(b"new")
+    (data.directory / "ant" / "new.png").write_bytes(b"new")  # before most others in the order of paths
     first.command("dataset", "index", data.name)
     with larder.Loader(**data.options(seed=5, batch_size=16)) as loader:
         count = loader.sample_count
+        assert count == len(data.contents) + 1
         seen = [sample.index for batch in itertools.islice(loader, 4) for sample in batch]
         state = loader.state_dict()
     other = start_daemon()
