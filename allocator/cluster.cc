@@ -10,6 +10,7 @@
 #include <optional>
 #include <ranges>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -1017,7 +1018,10 @@ void Cluster::count_lease_floors(ClusterState& state, const std::vector<bool>& t
 }
 
 void Cluster::KnownNode::load_ahead() const {
-    const auto load = [](const auto& things) { load_memory_ahead(things.data(), things.size() * sizeof(things[0])); };
+    const auto load = [](const auto& things) {
+        const auto bytes = std::as_bytes(std::span(things));
+        load_memory_ahead(bytes.data(), bytes.size());
+    };
     load(last.datasets);
     load(last.jobs);
     load(jobs);

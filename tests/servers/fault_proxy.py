@@ -9,7 +9,8 @@ to the remote: it is refused with 405 and counted, and the program then ends wit
 connections occur.
 
 Prints `port`, which the kernel picked, and ends when its standard input is closed. Each input line is a JSON object,
-answered by one line: {"do": "counts"}, {"do": "requests"}, {"do": "set", "probabilities": {...}}.
+answered by one line: {"do": "counts"}, {"do": "requests"}, {"do": "set", "probabilities": {...}}, and
+{"do": "transient", "probability": P}, which does what `--transient P` does.
 {"do": "hold", "count": N} holds back the first request for each of the next N ranges, counted as `held`, until
 {"do": "release"}.
 """
@@ -410,6 +411,9 @@ def answer(proxy: FaultProxy, line: bytes) -> str:
         return json.dumps(proxy.release())
     if asked["do"] == "set":
         proxy.plan.probabilities = faults.check(asked["probabilities"])
+        return json.dumps(proxy.plan.probabilities)
+    if asked["do"] == "transient":
+        proxy.plan.probabilities = faults.transient(asked["probability"])
         return json.dumps(proxy.plan.probabilities)
     raise ValueError(f"unknown command {asked}")
 
