@@ -11,6 +11,7 @@
 #include "allocator/bandwidth_limits.h"
 #include "allocator/cache_split.h"
 #include "allocator/gpu_placement.h"
+#include "allocator/guessed_rates.h"
 #include "allocator/model.h"
 #include "allocator/node_relief.h"
 #include "allocator/problem.h"
@@ -760,7 +761,12 @@ Plan assign_by_objective(const ClusterState& given, const Objective& objective) 
 Result<Plan> assign(const ClusterState& state, const Objective& objective) {
     if (auto valid = validate(state); !valid) return std::unexpected(valid.error());
     Plan plan = assign_by_objective(state, objective);
-    const auto guaranteed = with_user_floors(state, plan);
+    std::optional<ClusterState> floored;
+    if (chooses_quotas(objective.kind) && gives_cache_to_guesses(state, plan)) {
+        floored = with_cached_floors(state, assign_by_objective(without_guesses(state), objective));
+        plan = assign_by_objective(*floored, objective);
+    }
+    const auto guaranteed = with_user_floors(floored ? *floored : state, plan);
     if (guaranteed) plan = assign_by_objective(*guaranteed, objective);
     return plan;
 }

@@ -378,6 +378,11 @@ std::vector<Cluster::KnownJob*> Cluster::measure(const NodeReport& report, const
         } else {
             known.work.begin(report.node, waits, now_ns);
         }
+        if (known.ideal.bytes_per_second()) {
+            known.unmeasured_since_ns.reset();
+        } else if (!known.unmeasured_since_ns) {
+            known.unmeasured_since_ns = now_ns;
+        }
         change_job(known, [&] { known.last_counters[report.node] = now; });
         count_epochs(job.name, known);
     }
@@ -674,6 +679,14 @@ double Cluster::ideal_of(const KnownJob* job) const {
     }
     // The job may turn out to need the whole remote.
     return std::max(1.0, options_.remote_bytes_per_second);
+}
+
+bool Cluster::ideal_is_guess(const KnownJob& job, std::int64_t now_ns) {
+    // A job that waits for data for most of the time is measured in less. One that is not measured then, as its loader
+    // may not tell its waits, must not go without its part of the cache for ever.
+    constexpr std::int64_t kMeasuredWithin_ns = 60'000'000'000;
+    if (job.ideal.bytes_per_second() || (job.spec && job.spec->ideal_bytes_per_second)) return false;
+    return !job.unmeasured_since_ns || now_ns - *job.unmeasured_since_ns < kMeasuredWithin_ns;
 }
 
 Result<std::uint64_t> Cluster::replan(std::int64_t now_ns) {
@@ -1114,7 +1127,8 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
                     ClusterJob{.name = reported.name,
                                .dataset = dataset_at[dataset],
                                .ideal_bytes_per_second = ideal_of(&known_job),
-                               .ideal_is_measured = known_job.ideal.bytes_per_second().has_value()});
+                               .ideal_is_measured = known_job.ideal.bytes_per_second().has_value(),
+                               .ideal_is_guess = ideal_is_guess(known_job, now_ns)});
                 declare(job, known_job);
             }
             ClusterJob& job = state.jobs[found->second];
@@ -1124,7 +1138,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
             job.unread_cached_bytes += reported.unread_cached_bytes;
         }
     }
-    add_placed_jobs(state);
+    add_placed_jobs(state, now_ns);
     count_lease_floors(state, takes_leases);
     add_turns(state);
     for (ClusterDataset& dataset : state.datasets) {

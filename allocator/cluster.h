@@ -223,6 +223,7 @@ private:
         std::optional<std::uint32_t> user;  // the name belongs to
         std::optional<EpochsSeen> epochs;   // since it was registered
         IdealRate ideal;
+        std::optional<std::int64_t> unmeasured_since_ns;  // the first report since which `ideal` has no rate
         std::optional<JobRegistration> spec;
         std::map<std::string, Counters> last_counters;  // by node, for all nodes whose last report has the job
         JobWork work;                                   // not yet added to `ideal`
@@ -275,11 +276,12 @@ private:
     void forget_unless_needed(const std::string& job);
     void forget_node(std::map<std::string, KnownNode>::const_iterator node);
     double ideal_of(const KnownJob* job) const;  // null: the job is not known
+    static bool ideal_is_guess(const KnownJob& job, std::int64_t now_ns);
     static double remaining_epochs(const KnownJob& job);
     // `takes_leases`: by node of the state.
     void count_lease_floors(ClusterState& state, const std::vector<bool>& takes_leases) const;
     void add_turns(ClusterState& state) const;
-    void add_placed_jobs(ClusterState& state) const;
+    void add_placed_jobs(ClusterState& state, std::int64_t now_ns) const;
     static void declare(ClusterJob& job, const KnownJob& known);
     // Returns the largest reservation of the dataset; 0: none.
     std::uint64_t reserved_bytes(const std::string& dataset) const;

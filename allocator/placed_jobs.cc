@@ -208,7 +208,7 @@ void Cluster::declare(ClusterJob& job, const KnownJob& known) {
 
 // Adds the jobs that other schedulers run and that no node reports yet. GPUs that a scheduler has given a job count
 // instead of the loaders that a node reports.
-void Cluster::add_placed_jobs(ClusterState& state) const {
+void Cluster::add_placed_jobs(ClusterState& state, std::int64_t now_ns) const {
     bool any = false;
     for (const std::string& name : placed_) {
         const KnownJob& known = jobs_.at(name);
@@ -217,7 +217,8 @@ void Cluster::add_placed_jobs(ClusterState& state) const {
         if (job == state.jobs.end() && dataset == state.datasets.end()) continue;
         ClusterJob added{.name = name,
                          .ideal_bytes_per_second = ideal_of(&known),
-                         .ideal_is_measured = known.ideal.bytes_per_second().has_value()};
+                         .ideal_is_measured = known.ideal.bytes_per_second().has_value(),
+                         .ideal_is_guess = ideal_is_guess(known, now_ns)};
         ClusterJob& placed = job == state.jobs.end() ? added : *job;
         for (const auto& [node_name, gpus] : known.spec->runs_on) {
             const auto node = std::ranges::find(state.nodes, node_name, &ClusterNode::name);

@@ -137,9 +137,10 @@ void find_caches(const ClusterState& state, std::span<const std::uint32_t> datas
     }
 }
 
-// True if operators limit the dataset. A cap above the size binds, too, if several groups would hold all of it.
+// A cap above the size binds, too, if several groups would hold all of it.
 bool has_limits(const ClusterDataset& dataset) {
-    return dataset.quota_floor_bytes > 0 || dataset.quota_cap_bytes < std::numeric_limits<std::uint64_t>::max();
+    return dataset.quota_floor_bytes > 0 || dataset.cached_floor_bytes > 0 ||
+           dataset.quota_cap_bytes < std::numeric_limits<std::uint64_t>::max();
 }
 
 // Deals bytes out by weight, at most most[i] to each. Returns the bytes left.
@@ -275,7 +276,7 @@ void share_limits(const ClusterState& state, std::span<const std::uint32_t> data
         const auto caches =
             std::span(problem.caches).subspan(terms.caches_begin, terms.caches_end - terms.caches_begin);
         const auto read = readers.subspan(terms.caches_begin, caches.size());
-        std::vector<double> most, others, caps(caches.size()), floors(caches.size());
+        std::vector<double> most, others, cached, caps(caches.size()), floors(caches.size());
         double floor = static_cast<double>(dataset.quota_floor_bytes);
         for (std::size_t k = 0; k < caches.size(); ++k) {
             most.push_back(std::min(caches[k].cap, caches[k].floor + std::max(0.0, room[caches[k].group])));
@@ -286,18 +287,21 @@ void share_limits(const ClusterState& state, std::span<const std::uint32_t> data
             return deal(left, others, up_to, given);
         };
         deal_out(static_cast<double>(dataset.quota_cap_bytes), most, caps);
+        for (std::size_t k = 0; k < caches.size(); ++k) cached.push_back(std::min(caps[k], caches[k].cached));
         if (!dataset.expected_on.empty()) {
-            std::vector<double> in_group(room.size()), expected, cached;
+            std::vector<double> in_group(room.size()), expected;
             for (const std::uint32_t node : dataset.expected_on) in_group[problem.group_of_node[node]] += 1;
-            for (std::size_t k = 0; k < caches.size(); ++k) {
-                expected.push_back(in_group[caches[k].group]);
-                cached.push_back(std::min(caps[k], caches[k].cached));
-            }
+            for (const GroupCache& cache : caches) expected.push_back(in_group[cache.group]);
             floor = deal(floor, expected, cached, floors);
             floor = deal_out(floor, cached, floors);
             floor = deal(floor, expected, caps, floors);
         }
         deal_out(floor, caps, floors);
+        if (dataset.cached_floor_bytes > 0) {
+            std::vector<double> kept(caches.size());
+            deal_out(static_cast<double>(dataset.cached_floor_bytes), cached, kept);
+            for (std::size_t k = 0; k < caches.size(); ++k) floors[k] = std::max(floors[k], kept[k]);
+        }
         for (std::size_t k = 0; k < caches.size(); ++k) {
             const double held = caches[k].floor;
             caches[k].cap = std::max(held, std::min(caches[k].cap, caps[k]));

@@ -60,6 +60,7 @@ struct ClusterDataset {
     // dataset. Equal values pin the quota.
     std::uint64_t quota_floor_bytes = 0;
     std::uint64_t quota_cap_bytes = std::numeric_limits<std::uint64_t>::max();
+    std::uint64_t cached_floor_bytes = 0;  // of the cached bytes, so many stay (guessed_rates.h)
     // Quotas that operators set on nodes. The plan takes them unchanged, before all others.
     std::vector<NodeCache> held;
     // Nodes where jobs are expected that wait for this dataset's cache, sorted. Bytes of the floor that are not cached
@@ -87,6 +88,7 @@ struct ClusterJob {
     std::uint32_t gpus = 0;
     double ideal_bytes_per_second = 0;  // f*
     bool ideal_is_measured = false;     // false: f* is declared or assumed. Does not change plans.
+    bool ideal_is_guess = false;        // assumed, of a new job: it takes no cached bytes from others (guessed_rates.h)
     double weight = 1;                  // of max-min
     // The current epoch included. At 1 or less, blocks cached from now on are not read again. What is cached counts by
     // how often it is read until the job ends.

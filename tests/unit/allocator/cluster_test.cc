@@ -259,6 +259,41 @@ TEST_F(ClusterTest, MeasuredRateOverridesDeclaredRate) {
     EXPECT_NEAR(cluster.state(now_ns).jobs[0].ideal_bytes_per_second, 2e8, 1e6);
 }
 
+TEST_F(ClusterTest, RateIsAGuessUntilItIsMeasuredOrAMinuteIsOver) {
+    ASSERT_TRUE(cluster.register_job({.name = "declared", .ideal_bytes_per_second = 5e8}));
+    NodeReport a = node_report("a");
+    a.jobs = {job_report("declared", "images"), job_report("read", "images"), job_report("silent", "images")};
+    const auto is_guess = [&](const std::string& name) {
+        const ClusterState state = cluster.state(now_ns);
+        return std::ranges::find(state.jobs, name, &ClusterJob::name)->ideal_is_guess;
+    };
+    report(a);
+    EXPECT_FALSE(is_guess("declared"));
+    EXPECT_TRUE(is_guess("read"));
+    EXPECT_TRUE(is_guess("silent"));
+    for (int second = 0; second < 59; ++second) {
+        now_ns += kSecond_ns;
+        a.jobs[1].busy_s += 0.5;
+        a.jobs[1].bytes += 100'000'000;
+        report(a);
+    }
+    EXPECT_FALSE(is_guess("read"));
+    EXPECT_TRUE(is_guess("silent"));
+    now_ns += kSecond_ns;
+    report(a);
+    EXPECT_FALSE(is_guess("silent"));
+    // More ranks: the measurements are void.
+    a.jobs[1].ranks = 2;
+    for (int second = 0; second < 5; ++second) {
+        now_ns += kSecond_ns;
+        a.jobs[1].busy_s += 0.01;
+        a.jobs[1].bytes += 1'000'000;
+        report(a);
+    }
+    ASSERT_FALSE(cluster.measured_ideal("read").has_value());
+    EXPECT_TRUE(is_guess("read"));
+}
+
 TEST_F(ClusterTest, JobOnSeveralNodesIsMeasuredAsOne) {
     NodeReport a = node_report("a");
     NodeReport b = node_report("b");
