@@ -1,6 +1,7 @@
 #include "scheduler/places_by_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <span>
 #include <utility>
@@ -15,6 +16,7 @@ namespace {
 constexpr double kLeastGain = 0.02;
 // The most nodes that are looked at in each order: a gang gains most from the best of them.
 constexpr std::ptrdiff_t kNodesMax = 64;
+constexpr double kRounding = 1e-9;  // sums may differ in their last digits
 
 // Returns how many plans one decision may solve. The time of a plan grows with the size of the state.
 std::size_t trials(const allocator::ClusterState& state) {
@@ -33,6 +35,8 @@ PlacesByPlan::PlacesByPlan(const Snapshot& snapshot, PlanInput input)
       gpus_on_largest_node_(cluster_.gpu_types.size()),
       received_(input_.state.nodes.size()),
       readers_(input_.state.nodes.size()),
+      wanted_(input_.state.datasets.size()),
+      jobs_reading_(input_.state.datasets.size()),
       trials_left_(trials(input_.state)) {
     place_matters_ =
         snapshot.storage.own_caches || std::ranges::any_of(input_.state.nodes, [](const allocator::ClusterNode& node) {
@@ -86,8 +90,13 @@ double PlacesByPlan::hits_on(std::uint32_t dataset, std::uint32_t state_node) co
     return allocator::hit_ratio(static_cast<double>(found->bytes()), static_cast<double>(read.size_bytes));
 }
 
-// Adds a job's reads to its nodes' networks (`times` is 1), or takes them away (-1).
+// Adds a job's reads to its nodes' networks and to its dataset (`times` is 1), or takes them away (-1).
 void PlacesByPlan::count_reads(const allocator::ClusterJob& job, double rate, int times) {
+    if (!job.placement.empty()) {
+        wanted_[job.dataset] += times * job.ideal_bytes_per_second;
+        jobs_reading_[job.dataset] += times;
+        if (jobs_reading_[job.dataset] == 0) wanted_[job.dataset] = 0;  // and no rounding error
+    }
     double gpus = 0;
     for (const allocator::GpuShare& share : job.placement) gpus += share.gpus;
     for (const allocator::GpuShare& share : job.placement) {
@@ -206,6 +215,8 @@ allocator::ClusterJob PlacesByPlan::as_planned(const Gang& gang, const Placement
     if (added) {
         input_.state.datasets.push_back(
             {.name = read.name, .size_bytes = static_cast<std::uint64_t>(std::max(1.0, read.size_bytes))});
+        wanted_.push_back(0);
+        jobs_reading_.push_back(0);
     }
     allocator::ClusterJob planned{.name = job.spec->name,
                                   .dataset = at->second,
@@ -230,6 +241,39 @@ allocator::PlanValue PlacesByPlan::value_at(const Gang& gang, const Placement& p
     return value;
 }
 
+// Returns the bytes/s that the place's caches would serve to all jobs of other datasets. A node counts once for each of
+// its GPUs in the place.
+double PlacesByPlan::hits_of_others(const Gang& gang, const Placement& placement) const {
+    const std::uint32_t own = input_.dataset_of.at(snapshot_.jobs[gang.job]->spec->dataset);
+    double sum = 0;
+    for (const NodeGpus& share : placement) {
+        for (std::uint32_t d = 0; d < wanted_.size(); ++d) {
+            if (d != own) sum += share.count() * wanted_[d] * hits_on(d, input_.node_of[share.node]);
+        }
+    }
+    return sum;
+}
+
+bool PlacesByPlan::is_whole(std::uint32_t node, const Rules& rules) const {
+    return static_cast<std::uint32_t>(std::popcount(rules.free_on(node))) == cluster_.nodes[node].gpus;
+}
+
+std::ptrdiff_t PlacesByPlan::whole_nodes(const Placement& placement, const Rules& rules) const {
+    return std::ranges::count_if(placement, [&](const NodeGpus& share) { return is_whole(share.node, rules); });
+}
+
+// Returns how many whole nodes may be broken up, so that enough are left for the largest gang that waits or runs.
+std::ptrdiff_t PlacesByPlan::spare_whole_nodes(const Gang& gang, const Rules& rules) const {
+    std::ptrdiff_t spare = 0;
+    for (std::uint32_t n = 0; n < cluster_.nodes.size(); ++n) {
+        if (cluster_.nodes[n].gpu_type == gang.gpu_type && is_whole(n, rules)) ++spare;
+    }
+    std::uint32_t largest = 0;
+    for (const JobState* job : snapshot_.jobs) largest = std::max(largest, job->spec->gpus);
+    const std::uint32_t most = std::max(1U, gpus_on_largest_node_[gang.gpu_type]);
+    return spare - static_cast<std::ptrdiff_t>((largest + most - 1) / most);
+}
+
 Placement PlacesByPlan::choose(const Gang& gang, const Placement& usual, const Rules& rules) {
     if (!place_matters_ || !reads(gang) || !is_known(usual)) return usual;
     const double ideal = ideal_at(gang, usual);
@@ -242,16 +286,29 @@ Placement PlacesByPlan::choose(const Gang& gang, const Placement& usual, const R
         const double gain = estimated_rate(gang, places.front()) - estimated_rate(gang, usual);
         return gain > kLeastGain * ideal ? places.front() : usual;
     }
-    Placement best = usual;
-    allocator::PlanValue best_value = value_at(gang, usual);
+    places.insert(places.begin(), usual);
+    std::vector<allocator::PlanValue> values;
+    values.reserve(places.size());
+    std::size_t best = 0;
     for (const Placement& place : places) {
         if (trials_left_ == 0) break;
-        allocator::PlanValue value = value_at(gang, place);
-        if (!value.better_than(best_value, kLeastGain)) continue;
-        best = place;
-        best_value = std::move(value);
+        values.push_back(value_at(gang, place));
+        if (values.back().better_than(values[best], kLeastGain)) best = values.size() - 1;
     }
-    return best;
+    if (!snapshot_.storage.own_caches) return places[best];
+    // GPUs near data are left to the jobs that read it, but not by breaking up whole nodes that large gangs need.
+    const std::ptrdiff_t whole_max = std::max(whole_nodes(places[best], rules), spare_whole_nodes(gang, rules));
+    std::size_t chosen = best;
+    double least = hits_of_others(gang, places[best]);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        if (places[i].size() > places[best].size() || values[best].better_than(values[i], kLeastGain)) continue;
+        if (whole_nodes(places[i], rules) > whole_max) continue;
+        const double hits = hits_of_others(gang, places[i]);
+        if (hits >= least * (1 - kRounding)) continue;
+        chosen = i;
+        least = hits;
+    }
+    return places[chosen];
 }
 
 void PlacesByPlan::start(const Gang& gang, const Placement& placement) {

@@ -52,7 +52,9 @@ public:
     // `snapshot` and `input.cluster` must outlive this object.
     PlacesByPlan(const Snapshot& snapshot, PlanInput input);
 
-    // Returns `usual`, or an allowed place that makes a better plan by more than small errors of estimates explain.
+    // Returns `usual`, or an allowed place that makes a better plan by more than small errors of estimates explain. If
+    // nodes cache for themselves, returns, of the places that are as good on as few nodes and as few whole ones, the
+    // one whose caches serve the jobs of other datasets least.
     Placement choose(const Gang& gang, const Placement& usual, const Rules& rules);
     void start(const Gang& gang, const Placement& placement);
     void stop(std::uint32_t job);
@@ -78,6 +80,10 @@ private:
     allocator::ClusterJob as_planned(const Gang& gang, const Placement& placement);
     bool reads(const Gang& gang) const { return snapshot_.jobs[gang.job]->spec->dataset != kNoDataset; }
     bool is_known(const Placement& placement) const;
+    bool is_whole(std::uint32_t node, const Rules& rules) const;  // all of its GPUs are free
+    std::ptrdiff_t spare_whole_nodes(const Gang& gang, const Rules& rules) const;
+    std::ptrdiff_t whole_nodes(const Placement& placement, const Rules& rules) const;
+    double hits_of_others(const Gang& gang, const Placement& placement) const;
     double hits_on(std::uint32_t dataset, std::uint32_t state_node) const;
     double network_left(std::uint32_t state_node) const;
     void find_room();
@@ -90,6 +96,8 @@ private:
     std::vector<double> rates_;                        // by job of the state
     std::vector<double> received_;                     // by node of the state: bytes/s by its network
     std::vector<int> readers_;                         // by node of the state
+    std::vector<double> wanted_;                       // by dataset of the state: the sum of its running jobs' f*
+    std::vector<int> jobs_reading_;                    // by dataset of the state: the number of these jobs
     std::vector<double> room_;    // by node of the state: bytes of cache that no running job's dataset has
     bool place_matters_ = false;  // some network is limited, or nodes cache for themselves
     std::size_t trials_left_ = 0;

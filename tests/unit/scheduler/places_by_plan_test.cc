@@ -51,6 +51,7 @@ protected:
     std::map<std::uint32_t, std::uint32_t> chosen(std::uint32_t job, const Placement& usual) {
         const Snapshot snapshot = world_.snapshot();
         PlacesByPlan places(snapshot, input_);
+        for (const std::uint32_t stopped : stopped_) places.stop(stopped);
         const Gang gang{.job = job, .gpus = world_.specs[job].gpus};
         const PlacesByPlan::Rules rules{
             .free_on = [&](std::uint32_t node) { return lowest_bits(~0ULL, 8 - used_[node]); },
@@ -68,6 +69,7 @@ protected:
     PlanInput input_;
     std::map<std::uint32_t, std::uint32_t> used_;
     std::set<std::uint32_t> forbidden_;
+    std::vector<std::uint32_t> stopped_;  // before the choice
 };
 
 using Gpus = std::map<std::uint32_t, std::uint32_t>;
@@ -134,6 +136,90 @@ TEST_F(PlaceChoice, JobGoesWhereCacheHasRoomIfNodesCacheForThemselves) {
     input_.state.remote_bytes_per_second = kNetwork / 10;
     input_.state.nodes[2].disk_bytes = kSize;
     EXPECT_EQ(chosen(add(1), {{0, 0b1}}), (Gpus{{2, 1}}));
+}
+
+// Node 3 caches a second dataset. A job that ends within its epoch gains nothing by cache, so its plans are as good on
+// any node.
+class PlaceChoiceNearDataOfOthers : public PlaceChoice {
+protected:
+    PlaceChoiceNearDataOfOthers() {
+        own_caches();
+        for (auto& node : input_.state.nodes) {
+            node.nic_bytes_per_second = allocator::kUnlimited;
+            node.disk_bytes = kSize;
+        }
+        input_.state.remote_bytes_per_second = kNetwork / 10;
+        input_.state.datasets.push_back({.name = "text", .size_bytes = kSize});
+        input_.state.datasets[1].cached = input_.state.datasets[1].quotas = {{.node = 3, .disk_bytes = kSize}};
+        input_.dataset_of[1] = 1;
+        world_.datasets.push_back({.name = "text", .size_bytes = static_cast<double>(kSize)});
+        add_running(3);
+        world_.specs.back().dataset = 1;
+        input_.state.jobs.back().dataset = 1;
+    }
+
+    std::uint32_t add_short(std::uint32_t gpus) {
+        const std::uint32_t job = add(gpus);
+        world_.states[job].remaining_bytes = static_cast<double>(kSize) / 2;
+        return job;
+    }
+};
+
+TEST_F(PlaceChoiceNearDataOfOthers, JobLeavesGpusNearDataToItsReaders) {
+    EXPECT_EQ(chosen(add_short(1), {{3, 0b10}}), (Gpus{{0, 1}}));
+}
+
+TEST_F(PlaceChoiceNearDataOfOthers, WholeNodesStayForTheLargestGang) {
+    add(17);  // waits, and needs three whole nodes
+    EXPECT_EQ(chosen(add_short(1), {{3, 0b10}}), (Gpus{{3, 1}}));
+    // A place that breaks up a whole node in any case may give way to one that does so, too.
+    used_[3] = 0;
+    EXPECT_EQ(chosen(add_short(1), {{3, 0b1}}), (Gpus{{0, 1}}));
+}
+
+TEST_F(PlaceChoiceNearDataOfOthers, ReaderOfTheDataStaysNearIt) {
+    input_.state.remote_bytes_per_second = 1e12;
+    const std::uint32_t job = add_short(1);
+    world_.specs[job].dataset = 1;
+    EXPECT_EQ(chosen(job, {{3, 0b10}}), (Gpus{{3, 1}}));
+}
+
+TEST_F(PlaceChoiceNearDataOfOthers, JobGoesToItsDataIfThatOfOthersLiesThere) {
+    input_.state.nodes[3].disk_bytes = 2 * kSize;
+    input_.state.datasets[0].cached = input_.state.datasets[0].quotas = {{.node = 3, .disk_bytes = kSize}};
+    EXPECT_EQ(chosen(add_short(1), {{0, 0b1}}), (Gpus{{3, 1}}));
+}
+
+TEST_F(PlaceChoiceNearDataOfOthers, JobStaysWhereItFitsIfNoJobReadsTheData) {
+    input_.state.jobs[0].dataset = 0;
+    EXPECT_EQ(chosen(add_short(1), {{3, 0b10}}), (Gpus{{3, 1}}));
+}
+
+TEST_F(PlaceChoiceNearDataOfOthers, JobStaysWhereItFitsIfAllReadersOfTheDataWereStopped) {
+    add_running(3);
+    world_.specs.back().dataset = 1;
+    input_.state.jobs.back().dataset = 1;
+    // Their sum, less each of them, is not 0 but a rounding error.
+    input_.state.jobs[0].ideal_bytes_per_second = 0.1;
+    input_.state.jobs[1].ideal_bytes_per_second = 0.2;
+    stopped_ = {0, 1};
+    EXPECT_EQ(chosen(add_short(1), {{3, 0b100}}), (Gpus{{3, 1}}));
+}
+
+TEST_F(PlaceChoiceNearDataOfOthers, GangIsNotSplitToLeaveGpusNearData) {
+    for (const std::uint32_t node : {0, 1, 2}) used_[node] = 7;
+    EXPECT_EQ(chosen(add_short(2), {{3, 0b110}}), (Gpus{{3, 2}}));
+    used_[0] = 6;
+    EXPECT_EQ(chosen(add_short(2), {{3, 0b110}}), (Gpus{{0, 2}}));
+}
+
+TEST_F(PlaceChoiceNearDataOfOthers, JobStaysWhereItFitsIfNodesReadFromEachOther) {
+    for (auto& node : input_.state.nodes) {
+        node.peer_group = 0;
+        node.nic_bytes_per_second = 100 * kNetwork;
+    }
+    world_.storage.own_caches = false;
+    EXPECT_EQ(chosen(add_short(1), {{3, 0b10}}), (Gpus{{3, 1}}));
 }
 
 TEST_F(PlaceChoice, PlaceThatIsNotAllowedIsNotChosen) {
