@@ -25,6 +25,8 @@
 // Jobs may belong to users. Each user is guaranteed a fair share of the bandwidth first (user_shares.h). Without users
 // the objective divides everything.
 //
+// A new job whose f* is only assumed takes no cached bytes from datasets that other jobs read (guessed_rates.h).
+//
 // If jobs take turns, the set of running jobs changes sooner than caches fill. So quotas are chosen for all jobs in the
 // rotation (the running jobs and those that wait for their next turn), each as if it ran all the time at its time_share
 // of f*. These quotas fit the average load and stay the same from turn to turn. Bandwidth is given to the jobs that run
