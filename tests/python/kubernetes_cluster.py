@@ -45,12 +45,13 @@ class Mode:
         return self._process is not None and self._process.poll() is None
 
     def start_if_replaced(self) -> None:
-        """Starts the program again, as the kubelet does, if it has ended because it could not renew its lease in time."""
+        """Starts the program again, as the kubelet does, if it has ended because it did not renew its lease in time."""
         if self._process is None or self._process.poll() is None:
             return
         with open(self.log, "rb") as log:
             log.seek(self._log_start)
-            if b"leader election lost" in log.read():
+            text = log.read()
+            if b"leader election lost" in text or b"another controller leads" in text:
                 self.start()
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
@@ -64,6 +65,10 @@ class Mode:
             self._process.kill()
             self._process.wait()
         self._process = None
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         self.end(signal.SIGKILL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
 import subprocess
 from collections.abc import Iterator
 
@@ -270,6 +271,39 @@ def test_second_controller_takes_over(cluster: PlaceCluster) -> None:
     assert cluster.queue_job("before")["attempt"] == 1
     assert second.log.read_text().count("attached to the allocator") == 1
     cluster.controllers["c1"] = cluster.controllers.pop("c2")
+
+
+def test_stopped_leader_ends_once_another_leads(cluster: PlaceCluster) -> None:
+    cluster.submit(cluster.gated_job("before"))
+    cluster.until(lambda: cluster.state("before") == "running")
+    first = cluster.leader()
+    second = cluster.start_controller("c3")
+    stopped = cluster.controllers.pop("c1")
+    stopped.signal(signal.SIGSTOP)
+    try:
+        cluster.until(lambda: cluster.leader() not in ("", first))
+        cluster.submit(cluster.gated_job("during"))
+        cluster.until(lambda: cluster.state("during") == "running")
+    finally:
+        stopped.signal(signal.SIGCONT)
+    cluster.until(lambda: not stopped.runs())
+    assert "another controller leads" in stopped.log.read_text()
+    assert second.log.read_text().count("attached to the allocator") == 1
+    for job in ("before", "during"):
+        assert cluster.state(job) == "running"
+        assert cluster.queue_job(job)["attempt"] == 1
+    cluster.controllers["c1"] = cluster.controllers.pop("c3")
+
+
+def test_job_that_is_deleted_while_no_controller_runs_starts_no_more(cluster: PlaceCluster) -> None:
+    cluster.submit(cluster.gated_job("train"))
+    cluster.until(lambda: cluster.state("train") == "running")
+    cluster.controllers.pop("c1").kill()
+    cluster.delete_job("train")
+    cluster.until(lambda: not cluster.pods("train"))
+    cluster.start_controller("c1")
+    cluster.until(lambda: cluster.state("train") == "cancelled")
+    assert cluster.queue_job("train")["attempt"] == 1
 
 
 def test_job_that_is_resumed_while_no_controller_runs_goes_on(cluster: PlaceCluster) -> None:

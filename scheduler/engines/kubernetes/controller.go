@@ -5,9 +5,11 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -89,6 +91,11 @@ func runController(ctx context.Context, flags *flag.FlagSet, arguments []string)
 		options := place.Options{
 			Name: *agent, GPUResources: resources, Interval: *interval, Events: manager.GetEventRecorder("larder-kubernetes"),
 		}
+		if *elect {
+			if options.Leader, err = leaderOf(manager.GetAPIReader(), *namespace); err != nil {
+				return err
+			}
+		}
 		placing := place.NewAgent(api, manager.GetClient(), manager.GetCache(), options)
 		if err := manager.Add(placing); err != nil {
 			return fmt.Errorf("set up the agent: %w", err)
@@ -123,6 +130,30 @@ func runController(ctx context.Context, flags *flag.FlagSet, arguments []string)
 		return err
 	}
 	return manager.Start(ctx)
+}
+
+// podNamespace is the file that has the namespace of the program's pod.
+const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// leaderOf returns a function that asks the API server who holds the lease. The namespace "" stands for the pod's.
+func leaderOf(api client.Reader, namespace string) (func(context.Context) (string, error), error) {
+	if namespace == "" {
+		file, err := os.ReadFile(podNamespace)
+		if err != nil {
+			return nil, fmt.Errorf("--leader-election-namespace is missing, and this is no pod: %w", err)
+		}
+		namespace = strings.TrimSpace(string(file))
+	}
+	return func(ctx context.Context) (string, error) {
+		var lease coordinationv1.Lease
+		if err := api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: leaderElectionID}, &lease); err != nil {
+			return "", fmt.Errorf("read the lease: %w", err)
+		}
+		if lease.Spec.HolderIdentity == nil {
+			return "", nil
+		}
+		return *lease.Spec.HolderIdentity, nil
+	}, nil
 }
 
 func addHealthChecks(manager ctrl.Manager) error {

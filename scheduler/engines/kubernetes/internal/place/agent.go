@@ -29,6 +29,8 @@ const (
 	// A failed request is repeated after these times: the first, doubled each time, up to the last.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 5 * time.Second
+	// A look that is late by this much may mean that the program was stopped.
+	stoppedAfter = time.Second
 	// The steps that are carried out at the same time, each for another gang.
 	stepsAtOnce = 32
 )
@@ -55,6 +57,8 @@ type Options struct {
 	Interval time.Duration
 	// For people who look at a Job that the allocator does not take. Nil: no events are written.
 	Events events.EventRecorder
+	// Leader tells who leads, as the API server has it. Nil: this one does.
+	Leader func(ctx context.Context) (string, error)
 }
 
 // Agent is the allocator's agent for a cluster. Only the leader of several runs.
@@ -77,6 +81,8 @@ type Agent struct {
 	told    map[string]toldNode
 	// Events that the next look reports.
 	unreported []allocator.EngineEvent
+	// Who leads since this agent started: its own name for leader election.
+	leader string
 }
 
 // NewAgent makes an Agent, which has to be started.
@@ -102,15 +108,23 @@ func (a *Agent) Places(name string) bool { return a.store.hasName(name) }
 // errSessionOver says that the agent has to attach again.
 var errSessionOver = errors.New("the session is over")
 
-// Start runs until ctx is done.
+// errNotLeading ends the agent, and with it the program, which then stands by.
+var errNotLeading = errors.New("another controller leads: this one was stopped for longer than its lease")
+
+// Start runs until ctx is done. It returns an error if another controller leads.
 func (a *Agent) Start(ctx context.Context) error {
 	if err := a.store.watch(ctx, a.informer); err != nil {
 		return err
 	}
 	restored := false
 	for ctx.Err() == nil {
+		if err := a.checkLeads(ctx); err != nil {
+			return err
+		}
+		var ids []GangID
 		refresh := func() error {
-			_, err := a.mirror.refresh(ctx)
+			var err error
+			ids, err = a.mirror.refresh(ctx)
 			return err
 		}
 		if err := retry(ctx, a.log, "list the queue", refresh); err != nil {
@@ -120,6 +134,7 @@ func (a *Agent) Start(ctx context.Context) error {
 			a.restore()
 			restored = true
 		}
+		a.cancelGone(ctx, ids)
 		if err := retry(ctx, a.log, "attach to the allocator", func() error { return a.attach(ctx) }); err != nil {
 			return nil
 		}
@@ -127,6 +142,46 @@ func (a *Agent) Start(ctx context.Context) error {
 	}
 	return nil
 }
+
+// checkLeads returns an error if another controller has become the leader. One that was stopped learns that late, and
+// would act beside the other.
+func (a *Agent) checkLeads(ctx context.Context) error {
+	if a.options.Leader == nil {
+		return nil
+	}
+	var leader string
+	ask := func() error {
+		var err error
+		leader, err = a.options.Leader(ctx)
+		return err
+	}
+	if err := retry(ctx, a.log, "ask who leads", ask); err != nil {
+		return nil // The context is done.
+	}
+	if a.leader == "" {
+		a.leader = leader
+	}
+	if leader != a.leader {
+		return errNotLeading
+	}
+	return nil
+}
+
+// cancelGone cancels the jobs whose gangs are gone. Else the allocator would start them as soon as the agent attaches,
+// and stop others for them.
+func (a *Agent) cancelGone(ctx context.Context, ids []GangID) {
+	var gone []GangID
+	for _, id := range ids {
+		if !a.store.get(id).isPresent() {
+			gone = append(gone, id)
+		}
+	}
+	if err := a.mirror.sync(ctx, gone, a.hasAttempt); err != nil {
+		a.log.Warn("cannot cancel the jobs of gangs that are gone", "error", err)
+	}
+}
+
+func (a *Agent) hasAttempt(id GangID) bool { return a.attempts[id] != nil }
 
 // retry repeats what fails until it succeeds. It returns an error only if ctx is done, or the session is over.
 func retry(ctx context.Context, log *slog.Logger, what string, do func() error) error {
@@ -304,6 +359,7 @@ func (a *Agent) runSession(ctx context.Context) {
 	defer again.Stop()
 	var later []GangID // that failed
 	wait := firstRetry
+	looked := time.Now()
 	for {
 		var orphans []allocator.EngineEvent
 		var all []GangID
@@ -324,10 +380,15 @@ func (a *Agent) runSession(ctx context.Context) {
 		case <-again.C:
 			all, later = later, nil
 		}
+		// After a stop, what this agent knows may be old, and another one may act.
+		if time.Since(looked) > a.options.Interval+stoppedAfter && a.checkLeads(ctx) != nil {
+			return
+		}
 		failed, err := a.look(ctx, all, orphans)
 		if err != nil {
 			return
 		}
+		looked = time.Now()
 		switch {
 		case len(failed) > 0:
 			later = append(later, failed...)
@@ -503,7 +564,7 @@ func (a *Agent) look(ctx context.Context, more []GangID, events []allocator.Engi
 	}
 	ids = unique(append(ids, more...))
 	var failed []GangID
-	if err := a.mirror.sync(ctx, ids, func(id GangID) bool { return a.attempts[id] != nil }); err != nil {
+	if err := a.mirror.sync(ctx, ids, a.hasAttempt); err != nil {
 		a.log.Warn("cannot make the queue as the gangs are", "error", err)
 		failed = append(failed, ids...)
 	}

@@ -2,6 +2,7 @@ package place
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -21,6 +22,8 @@ type fakeAPI struct {
 	refused  int64
 	attached allocator.EngineState
 	reported []string
+	// The names of jobs that could start when the agent attached.
+	startable []string
 }
 
 func (f *fakeAPI) Attach(_ context.Context, state allocator.EngineState) (string, error) {
@@ -31,6 +34,11 @@ func (f *fakeAPI) Attach(_ context.Context, state allocator.EngineState) (string
 		}
 	}
 	f.attached = state
+	for name, job := range f.jobs {
+		if !job.HasEnded() {
+			f.startable = append(f.startable, name)
+		}
+	}
 	return "s", nil
 }
 
@@ -300,4 +308,40 @@ func TestRestoredAttemptOfAnotherQueueIsToldAndStopped(t *testing.T) {
 	expect(t, Decide(agent.store.get(id), agent.attempts[id], ready), "")
 	agent.take([]allocator.EngineAction{{Do: "stop", Queue: old.Queue, Job: old.Job, Attempt: old.Attempt}})
 	expect(t, Decide(agent.store.get(id), agent.attempts[id], ready), "delete a")
+}
+
+func TestJobsOfGangsThatAreGoneAreCancelledBeforeTheAgentAttaches(t *testing.T) {
+	agent, api := newTestAgent()
+	gone := submitted(t, agent, api, "gone")
+	there := submitted(t, agent, api, "there")
+	agent.store.take(rawPod("team", "gone", "gone"), true)
+	if agent.store.get(gone).isPresent() {
+		t.Fatal("the gang is still there")
+	}
+	ids, err := agent.mirror.refresh(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent.cancelGone(context.Background(), ids)
+	if err := agent.attach(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if len(api.startable) != 1 || api.startable[0] != there.jobName() {
+		t.Errorf("the allocator could start %v", api.startable)
+	}
+}
+
+func TestAgentEndsOnceAnotherLeads(t *testing.T) {
+	agent, _ := newTestAgent()
+	leader := "me"
+	agent.options.Leader = func(context.Context) (string, error) { return leader, nil }
+	for range 2 {
+		if err := agent.checkLeads(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leader = "other"
+	if err := agent.checkLeads(context.Background()); !errors.Is(err, errNotLeading) {
+		t.Errorf("the error is %v", err)
+	}
 }
