@@ -81,7 +81,7 @@ type Agent struct {
 	told    map[string]toldNode
 	// Events that the next look reports.
 	unreported []allocator.EngineEvent
-	// Who leads since this agent started: its own name for leader election.
+	// This agent's name in the lease, which it had when it started.
 	leader string
 }
 
