@@ -47,6 +47,7 @@ PlacesByPlan::PlacesByPlan(const Snapshot& snapshot, PlanInput input)
     for (const GpuNode& node : cluster_.nodes) {
         gpus_on_largest_node_[node.gpu_type] = std::max(gpus_on_largest_node_[node.gpu_type], node.gpus);
     }
+    for (const JobState* job : snapshot.jobs) largest_gang_gpus_ = std::max(largest_gang_gpus_, job->spec->gpus);
     rates_.reserve(input_.state.jobs.size());
     for (const allocator::ClusterJob& job : input_.state.jobs) rates_.push_back(job.ideal_bytes_per_second);
     for (std::size_t j = 0; j < snapshot.jobs.size(); ++j) {
@@ -268,10 +269,8 @@ std::ptrdiff_t PlacesByPlan::spare_whole_nodes(const Gang& gang, const Rules& ru
     for (std::uint32_t n = 0; n < cluster_.nodes.size(); ++n) {
         if (cluster_.nodes[n].gpu_type == gang.gpu_type && is_whole(n, rules)) ++spare;
     }
-    std::uint32_t largest = 0;
-    for (const JobState* job : snapshot_.jobs) largest = std::max(largest, job->spec->gpus);
     const std::uint32_t most = std::max(1U, gpus_on_largest_node_[gang.gpu_type]);
-    return spare - static_cast<std::ptrdiff_t>((largest + most - 1) / most);
+    return spare - static_cast<std::ptrdiff_t>((largest_gang_gpus_ + most - 1) / most);
 }
 
 Placement PlacesByPlan::choose(const Gang& gang, const Placement& usual, const Rules& rules) {

@@ -93,6 +93,7 @@ private:
     PlanInput input_;
     const GpuCluster& cluster_;
     std::vector<std::uint32_t> gpus_on_largest_node_;  // by GPU type
+    std::uint32_t largest_gang_gpus_ = 0;              // of all jobs of the snapshot
     std::vector<double> rates_;                        // by job of the state
     std::vector<double> received_;                     // by node of the state: bytes/s by its network
     std::vector<int> readers_;                         // by node of the state
