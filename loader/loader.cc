@@ -118,8 +118,8 @@ private:
     std::uint64_t group_ = 0;
     std::vector<std::uint32_t> group_tags_;  // blocks held for the group being planned
 
-    std::int64_t returned_ns_ = 0;  // when `next` last returned; 0: never
-    std::int64_t period_ns_ = 0;    // between batches, without waits; smoothed
+    std::int64_t returned_ns_ = 0;  // when `next` last returned a batch of this epoch; 0: never
+    std::int64_t period_ns_ = 0;    // between batches, without waits; smoothed; 0: not measured
 };
 
 Result<std::unique_ptr<LoaderCore>> LoaderCore::open(LoaderOptions options) {
@@ -313,11 +313,11 @@ void LoaderCore::drop_plan(std::size_t keep) {
 Result<std::optional<Batch>> LoaderCore::next() {
     if (options_.plan_only)
         return fail(ErrorCode::invalid_argument, "a loader opened with plan_only delivers no samples");
-    const std::int64_t called_ns = client_->now_ns();
     extend_plan();
     if (auto ticked = client_->tick(); !ticked) return std::unexpected(ticked.error());
     if (planned_ == 0) {
         start_epoch(epoch_ + 1, {});
+        returned_ns_ = 0;  // what the loop does between epochs is no period
         return std::optional<Batch>{};
     }
     LoaderStatistics& statistics = client_->statistics();
@@ -341,9 +341,10 @@ Result<std::optional<Batch>> LoaderCore::next() {
     --planned_;
     ++delivered_;
     const std::int64_t now_ns = client_->now_ns();
-    const std::int64_t since_ns = returned_ns_ == 0 ? called_ns : returned_ns_;
-    const std::int64_t period_ns = now_ns - since_ns - (statistics.stall_ns - stall_before_ns);
-    period_ns_ = period_ns_ == 0 ? period_ns : period_ns_ + (period_ns - period_ns_) / 8;
+    if (returned_ns_ != 0) {
+        const std::int64_t period_ns = now_ns - returned_ns_ - (statistics.stall_ns - stall_before_ns);
+        period_ns_ = period_ns_ == 0 ? period_ns : period_ns_ + (period_ns - period_ns_) / 8;
+    }
     returned_ns_ = now_ns;
     return std::optional<Batch>(std::move(*made));
 }

@@ -13,8 +13,8 @@ constexpr std::uint64_t kPlannedSamplesMax = 8192;  // unless two batches have m
 std::uint64_t prefetch_batches(std::int64_t latency_ns, std::int64_t period_ns, std::uint64_t batch_size) {
     const std::uint64_t batches_min = std::max<std::uint64_t>(2, (kPlannedSamplesMin + batch_size - 1) / batch_size);
     const std::uint64_t batches_max = std::max<std::uint64_t>(batches_min, kPlannedSamplesMax / batch_size);
-    const auto covering_batches =
-        static_cast<std::uint64_t>(latency_ns * 3 / 2 / std::max<std::int64_t>(1, period_ns)) + 2;
+    if (period_ns <= 0) return batches_min;
+    const auto covering_batches = static_cast<std::uint64_t>(latency_ns * 3 / 2 / period_ns) + 2;
     return std::clamp(covering_batches, batches_min, batches_max);
 }
 

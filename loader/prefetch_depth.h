@@ -10,7 +10,7 @@
 namespace larder::detail {
 
 // Batches to plan ahead, at least two. `latency_ns`: from a block's request to its arrival. `period_ns`: between two
-// batches, without waits for data. 0: not measured yet.
+// batches, without waits for data. Either is 0 if it is not measured yet: the least is planned then.
 std::uint64_t prefetch_batches(std::int64_t latency_ns, std::int64_t period_ns, std::uint64_t batch_size);
 
 }  // namespace larder::detail
