@@ -34,7 +34,7 @@ SETTING = Setting(
 
 JOBS = (
     Job("resnet", "vision", "images", 2, 12e6, 4, 0.0),
-    Job("vit", "vision", "video", 4, 14e6, 3, 0.5),
+    Job("vit", "vision", "video", 4, 14e6, 5, 0.5),
     Job("detect", "vision", "scans", 2, 9e6, 4, 1.0),
     Job("depth", "vision", "images", 1, 6e6, 3, 1.5),
     Job("asr", "speech", "speech", 2, 8e6, 3, 2.0),

@@ -34,6 +34,11 @@ void set_id(EngineEvent& event, const AttemptId& id) {
     event.attempt = id.attempt;
 }
 
+// An event's own time, if Slurm says it. 0: it does not.
+std::optional<double> time_of(std::int64_t unix_s) {
+    return unix_s == 0 ? std::nullopt : std::optional(static_cast<double>(unix_s));
+}
+
 EngineEvent stopped_event() {
     EngineEvent event = event_of(EngineEvent::Kind::ended);
     event.exit_code = 0;
@@ -211,6 +216,7 @@ void PlacedJobs::decide_ended(const std::string& key, Attempt& attempt, const Jo
         event.exit_signal = SIGTERM;
         event.was_stopping = true;
         event.stopped_by = "scancel";
+        event.at_s = time_of(row.ended_unix_s);
         return finish(key, attempt, std::move(event));
     }
     if (!attempt.placed) {
@@ -240,6 +246,7 @@ void PlacedJobs::decide_ended(const std::string& key, Attempt& attempt, const Jo
         event.was_stopping = was_stopping;
     }
     if (event.kind != EngineEvent::Kind::ended || was_stopping) cancel_in_larder(key);
+    event.at_s = time_of(row.ended_unix_s);
     finish(key, attempt, std::move(event));
 }
 
@@ -253,7 +260,9 @@ void PlacedJobs::decide_running(const std::string& key, Attempt& attempt, const 
     attempt.leaves_with.reset();
     attempt.begun = true;
     if (attempt.nodes.empty()) attempt.nodes = expand_nodes(row.nodes);
-    report(attempt, event_of(EngineEvent::Kind::started));
+    EngineEvent started = event_of(EngineEvent::Kind::started);
+    started.at_s = time_of(row.started_unix_s);
+    report(attempt, std::move(started));
     if (!std::exchange(attempt.asked_devices, true)) commands_.asks.push_back(key);
     if (!attempt.stop_wanted) return;
     if (!attempt.kill_unix_s) {
@@ -285,6 +294,7 @@ void PlacedJobs::decide_pending(const std::string& key, Attempt& attempt, const 
         } else {
             attempt.leaves_with = event_of(EngineEvent::Kind::evicted, "requeued in Slurm");
         }
+        attempt.leaves_with->at_s = time_of(row.submitted_unix_s);
     }
     if (!attempt.leaves_with && attempt.stop_wanted) attempt.leaves_with = stopped_event();
     if (attempt.leaves_with) return take_back(key, attempt, row);
@@ -519,13 +529,14 @@ void PlacedJobs::report(Attempt& attempt, EngineEvent event) {
     const bool is_told = attempt.last && attempt.last->kind == event.kind && attempt.last->message == event.message &&
                          attempt.last->devices == event.devices;
     if (is_told) return;
-    event.at_s = static_cast<double>(unix_s_);
+    if (!event.at_s) event.at_s = static_cast<double>(unix_s_);
     attempt.last = event;
     events_.push_back(std::move(event));
 }
 
 void PlacedJobs::finish(const std::string& key, Attempt& attempt, EngineEvent event) {
     set_id(event, attempt.id);
+    if (!event.at_s) event.at_s = static_cast<double>(unix_s_);
     ended_[attempt.id] = event;
     if (event.kind == EngineEvent::Kind::ended && !event.was_stopping) ended_by_themselves_.insert(key);
     events_.push_back(std::move(event));

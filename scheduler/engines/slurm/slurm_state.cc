@@ -11,13 +11,13 @@ namespace larder::scheduler::slurm {
 namespace {
 
 // The columns of squeue, and the widths of those of squeue and sinfo.
-constexpr std::array<std::string_view, 18> kQueueNames{
-    "JobID",      "ArrayJobID",    "ArrayTaskID", "State",      "PriorityLong", "NumNodes",
-    "RestartCnt", "Requeue",       "exit_code",   "SubmitTime", "UserID",       "Account",
-    "Partition",  "tres-per-node", "Dependency",  "Reason",     "NodeList",     "admin_comment"};
+constexpr std::array<std::string_view, 20> kQueueNames{
+    "JobID",     "ArrayJobID",    "ArrayTaskID", "State",     "PriorityLong", "NumNodes",     "RestartCnt",
+    "Requeue",   "exit_code",     "SubmitTime",  "StartTime", "EndTime",      "UserID",       "Account",
+    "Partition", "tres-per-node", "Dependency",  "Reason",    "NodeList",     "admin_comment"};
 using QueueWidths = std::array<std::size_t, kQueueNames.size()>;
-constexpr QueueWidths kQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 12, 65, 65, 65, 97, 48, 257, 385};
-constexpr QueueWidths kWideQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 12, 65, 65, 65, 97, 48, 4097, 385};
+constexpr QueueWidths kQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 12, 12, 12, 65, 65, 65, 97, 48, 257, 385};
+constexpr QueueWidths kWideQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 12, 12, 12, 65, 65, 65, 97, 48, 4097, 385};
 constexpr std::array<std::size_t, 5> kNodeWidths{65, 24, 257, 257, 65};
 
 constexpr const QueueWidths& queue_widths(bool is_wide) {
@@ -147,8 +147,8 @@ std::string queue_columns(bool is_wide) {
 Result<JobRow> parse_job_row(std::string_view line, bool is_wide) {
     const auto columns = columns_of(line, queue_widths(is_wide));
     if (!columns) return fail(ErrorCode::protocol, "squeue printed a line that is too short: " + std::string(line));
-    const auto& [id, array, task, state, priority, nodes, restarts, requeue, status, submitted, uid, account, partition,
-                 tres, dependency, reason, on, mark] = *columns;
+    const auto& [id, array, task, state, priority, nodes, restarts, requeue, status, submitted, started, ended, uid,
+                 account, partition, tres, dependency, reason, on, mark] = *columns;
     JobRow row;
     row.key = task.empty() ? std::string(id) : std::string(array) + "_" + std::string(task);
     row.state = state;
@@ -160,6 +160,9 @@ Result<JobRow> parse_job_row(std::string_view line, bool is_wide) {
     row.restarts = number_of<std::uint32_t>(restarts);
     row.wait_status = number_of<int>(status);
     row.submitted_unix_s = number_of<std::int64_t>(submitted);
+    // Before these have happened, Slurm writes when it expects them.
+    if (row.stage != JobStage::pending) row.started_unix_s = number_of<std::int64_t>(started);
+    if (row.stage == JobStage::ended) row.ended_unix_s = number_of<std::int64_t>(ended);
     row.uid = number_of<std::uint32_t>(uid);
     row.account = account;
     row.partition = partition;

@@ -58,6 +58,8 @@ struct JobRow {
     std::uint32_t restarts = 0;
     int wait_status = 0;                // as of waitpid()
     std::int64_t submitted_unix_s = 0;  // or requeued last
+    std::int64_t started_unix_s = 0;    // 0: it has not
+    std::int64_t ended_unix_s = 0;      // 0: it has not
     std::uint32_t uid = 0;              // of its user
     std::string account;
     std::string partition;

@@ -111,6 +111,40 @@ TEST_F(PlacedJob, StartGivesNodesAndMarkThenTheJobIsReleased) {
     EXPECT_EQ(commands_.placements.size(), 1u);
 }
 
+// An agent that was away reports what has happened since then.
+TEST_F(PlacedJob, EventsHaveTheTimesThatSlurmTells) {
+    row().started_unix_s = 900;
+    run();
+    EXPECT_EQ(events_[0].at_s, 900.0);
+    row().ended_unix_s = 950;
+    set("COMPLETED", JobStage::ended);
+    look();
+    ASSERT_EQ(event(), Kind::ended);
+    EXPECT_EQ(events_[0].at_s, 950.0);
+}
+
+TEST_F(PlacedJob, EventOfARequeueHasItsTime) {
+    run();
+    set("PENDING", JobStage::pending);
+    row().held = true;
+    row().restarts = 1;
+    row().submitted_unix_s = 970;
+    look();
+    apply();
+    look();
+    ASSERT_EQ(event(), Kind::evicted);
+    EXPECT_EQ(events_[0].at_s, 970.0);
+}
+
+TEST_F(PlacedJob, EventWithoutATimeOfSlurmHasThatOfTheLook) {
+    run();
+    EXPECT_EQ(events_[0].at_s, static_cast<double>(now_s_));
+    rows_.clear();
+    look();
+    ASSERT_EQ(event(), Kind::lost);
+    EXPECT_EQ(events_[0].at_s, static_cast<double>(now_s_));
+}
+
 TEST_F(PlacedJob, RequeuedJobRestsBeforeItsNextStart) {
     row().restarts = 1;
     look();

@@ -21,9 +21,9 @@ std::string line(const std::string& id, const std::string& state, const std::str
                  const std::string& nodes = "n[1-2]", std::size_t nodes_width = 257) {
     return padded(id, 12) + padded(array.empty() ? id : array, 12) + padded(task, 12) + padded(state, 16) +
            padded("0", 12) + padded("2", 8) + padded("1", 8) + padded("1", 4) + padded("768", 8) +
-           padded("1700000000", 12) + padded("1003", 12) + padded(account, 65) + padded("gpus", 65) +
-           padded("gres:gpu:a100:4", 65) + padded("(null)", 97) + padded("JobHeldUser", 48) +
-           padded(nodes, nodes_width) + mark + "\n";
+           padded("1700000000", 12) + padded("1700000005", 12) + padded("1700000060", 12) + padded("1003", 12) +
+           padded(account, 65) + padded("gpus", 65) + padded("gres:gpu:a100:4", 65) + padded("(null)", 97) +
+           padded("JobHeldUser", 48) + padded(nodes, nodes_width) + mark + "\n";
 }
 
 TEST(SlurmState, WideRowHasTheNodesOfALargeJob) {
@@ -54,11 +54,25 @@ TEST(SlurmState, RowOfAJobIsRead) {
     EXPECT_EQ(row->account, "red");
     EXPECT_EQ(row->partition, "gpus");
     EXPECT_EQ(row->submitted_unix_s, 1'700'000'000);
+    EXPECT_EQ(row->started_unix_s, 0) << "Slurm expects it then";
+    EXPECT_EQ(row->ended_unix_s, 0);
     ASSERT_TRUE(row->mark && row->mark->attempt);
     EXPECT_EQ(row->mark->attempt->job, 12u);
     EXPECT_EQ(row->mark->words.at("epochs"), "3");
     EXPECT_EQ(text_of(*row->mark), "larder,attempt=12.2.q-1,restarts=1,stop-grace=30,epochs=3;why_not");
     EXPECT_FALSE(parse_job_row("7 PENDING"));
+}
+
+TEST(SlurmState, RowHasTheTimesOfWhatHasHappened) {
+    const auto times_in = [](const std::string& state) {
+        std::string text = line("7", state, "larder");
+        text.pop_back();
+        const auto row = parse_job_row(text);
+        EXPECT_TRUE(row);
+        return std::pair(row->started_unix_s, row->ended_unix_s);
+    };
+    EXPECT_EQ(times_in("RUNNING"), std::pair(std::int64_t{1'700'000'005}, std::int64_t{0}));
+    EXPECT_EQ(times_in("COMPLETED"), std::pair(std::int64_t{1'700'000'005}, std::int64_t{1'700'000'060}));
 }
 
 TEST(SlurmState, DependencyOnAJobThatHasEndedIsFulfilledBeforeSlurmSaysSo) {
