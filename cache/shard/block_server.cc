@@ -666,6 +666,8 @@ bool BlockServer::start_at_peer(Miss& miss, Fetch& fetch) {
     miss.block = fetch.block;
     miss.peer = link;
     miss.expected = peers_.blocks()->digest(fetch.block);
+    // A peer has just taken the block from this node, which read it from the remote.
+    if (!miss.expected.is_known() && digests_ != nullptr) miss.expected = digests_->find(fetch.block_id);
     miss.peer_path = std::to_string(fetch.block);
     miss.done = [](RemoteRead& read, BlockStatus status, int) noexcept {
         auto& read_miss = static_cast<Miss&>(read);
@@ -737,6 +739,7 @@ bool BlockServer::offer_to_peer(const Miss& miss, std::uint32_t payload_crc) {
     Offer& offer = *offers_.take();
     offer.server = this;
     offer.consumer = leader.consumer;
+    offer.block = miss.block;
     offer.peer_path = std::to_string(miss.block);
     offer.peer = peer;
     offer.slot_page = leader.slot_page;
@@ -755,6 +758,7 @@ bool BlockServer::offer_to_peer(const Miss& miss, std::uint32_t payload_crc) {
         self.offered_bytes_in_flight_ -= sent_offer.into.size();
         if (status == BlockStatus::ok) {
             ++self.counters_.offered_blocks;
+            self.peers_.taken(sent_offer.peer, sent_offer.consumer->manifest(), sent_offer.block);
         } else if (status == BlockStatus::object_missing) {
             self.peers_.refused(sent_offer.peer);
         } else {
@@ -779,7 +783,8 @@ BlockDigest BlockServer::trusted_digest(const Fetch& fetch) const {
 
 bool BlockServer::admit_offered(const Fetch& fetch, std::uint32_t payload_crc, const BlockDigest& digest) {
     if (digests_ != nullptr && (!digest.is_known() || trusted_digest(fetch) != digest)) return false;
-    if (store_->find(fetch.block_id) || missing_.contains(fetch.block_id)) return false;
+    // Several nodes, or several jobs of one node, may offer the same block. It is no sign that room is lacking.
+    if (store_->find(fetch.block_id) || missing_.contains(fetch.block_id)) return true;
     if (!store_->has_room(fetch.payload_bytes) || quarantine_.contains(fetch.block_id)) return false;
     if (!admission_.compresses(fetch.payload_bytes, manifest_->total_bytes())) {
         if (const auto reserved = store_->reserve(Tier::memory, fetch.block_id, fetch.payload_bytes)) {

@@ -107,8 +107,8 @@ public:
     std::shared_ptr<const HeldBlocks> held() const { return held_; }
     // The digests of the blocks that this node read from the remote; null if none are taken.
     std::shared_ptr<const ReadDigests> digests() const { return digests_; }
-    // Admits a block that a peer offered and that lies in the slot of `fetch`. True if the block is cached now or was
-    // handed to Admission. Refuses a block whose digest is not trusted here.
+    // Admits a block that a peer offered and that lies in the slot of `fetch`. True if the block is cached now, was
+    // handed to Admission, or is being read by this node itself. Refuses a block whose digest is not trusted here.
     bool admit_offered(const Fetch& fetch, std::uint32_t payload_crc, const BlockDigest& digest);
     bool held_at_peers(std::uint32_t block) const { return peers_.link_to(*manifest_, block, now_ns_) != 0; }
     // Replaces what is known of the blocks that other nodes hold.

@@ -135,6 +135,7 @@ struct Offer : RemoteRead {
     BlockServer* server = nullptr;
     Consumer* consumer = nullptr;
     std::string peer_path;  // the path of the block at the peer
+    std::uint32_t block = 0;
     std::size_t peer = 0;
     std::uint32_t slot_page = 0;
     std::uint32_t slot_pages = 0;

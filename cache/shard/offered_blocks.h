@@ -30,7 +30,7 @@ public:
     OfferedBlocks(BlockServer& server, ShardJob& job);
     ~OfferedBlocks() override;
 
-    // True if the block is cached now or was handed to Admission.
+    // See BlockServer::admit_offered.
     bool take(OfferedBlock offered);
     void stop() { closed_ = true; }
 

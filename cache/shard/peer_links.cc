@@ -40,17 +40,24 @@ bool PeerLinks::set(std::shared_ptr<const PeerBlocks> blocks) {
     const bool had_some = blocks_ != nullptr && blocks_->bytes > 0;
     const bool lost_some = had_some && (blocks->lost_some || blocks->manifest != blocks_->manifest);
     blocks_ = std::move(blocks);
+    taken_.clear();
     return lost_some;
 }
 
 std::size_t PeerLinks::link_to(const protocol::Manifest& manifest, std::uint32_t block, std::int64_t now_ns) const {
-    if (blocks_ == nullptr || blocks_->manifest.get() != &manifest || !blocks_->holds(block)) return 0;
-    const std::size_t link = link_of_peer_[blocks_->holder[block] - std::size_t{1}];
+    if (blocks_ == nullptr || blocks_->manifest.get() != &manifest) return 0;
+    std::size_t link = 0;
+    if (blocks_->holds(block)) {
+        link = link_of_peer_[blocks_->holder[block] - std::size_t{1}];
+    } else if (const auto taken = taken_.find(block); taken != taken_.end()) {
+        link = taken->second;
+    }
     return link != 0 && links_[link - 1].is_usable(now_ns) ? link : 0;
 }
 
 std::size_t PeerLinks::link_with_room(const protocol::Manifest& manifest, std::uint32_t block, std::int64_t now_ns) {
-    if (blocks_ == nullptr || blocks_->manifest.get() != &manifest || blocks_->holds(block)) return 0;
+    if (blocks_ == nullptr || blocks_->manifest.get() != &manifest) return 0;
+    if (blocks_->holds(block) || taken_.contains(block)) return 0;
     const std::uint64_t bytes = protocol::record_bytes(manifest.block_bytes(block), protocol::kPageBytes);
     std::size_t chosen = 0;
     double best = 0;
@@ -66,6 +73,10 @@ std::size_t PeerLinks::link_with_room(const protocol::Manifest& manifest, std::u
     }
     if (chosen != 0) links_[chosen - 1].room_bytes -= bytes;
     return chosen;
+}
+
+void PeerLinks::taken(std::size_t link, const protocol::Manifest& manifest, std::uint32_t block) {
+    if (blocks_->manifest.get() == &manifest) taken_.emplace(block, link);
 }
 
 void PeerLinks::refused(std::size_t link) {

@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "cache/device.h"
@@ -39,6 +40,8 @@ public:
     // weights as in Schindelhauer and Schomaker, "Weighted distributed hash tables", 2005).
     std::size_t link_with_room(const protocol::Manifest& manifest, std::uint32_t block, std::int64_t now_ns);
     void offer(std::size_t link, RemoteRead& block) { links_[link - 1].remote->offer(block); }
+    // The peer took the block of this version: it counts as held there until the next `set`.
+    void taken(std::size_t link, const protocol::Manifest& manifest, std::uint32_t block);
     // The peer refused a block. Nothing is offered to the peer until it reports its room again.
     void refused(std::size_t link);
 
@@ -59,6 +62,8 @@ private:
     std::shared_ptr<const PeerBlocks> blocks_;
     std::vector<std::size_t> link_of_peer_;  // by peer of blocks_; 0: the peer could not be opened
     std::deque<Link> links_;                 // never shrinks, because reads may be in flight
+    // The blocks taken by peers since blocks_ was set, and their links.
+    std::unordered_map<std::uint32_t, std::size_t> taken_;
 };
 
 }  // namespace larder::cache

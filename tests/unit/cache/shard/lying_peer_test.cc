@@ -107,6 +107,7 @@ protected:
                                 .open = [this](cache::Device&) -> Result<std::unique_ptr<cache::PeerRemote>> {
                                     return std::make_unique<FakePeer>(script, world.manifest);
                                 },
+                                .room_bytes = peer_room_bytes,
                                 .conduct = conduct});
         for (std::uint32_t block = 0; block < world.content.size(); ++block) {
             const bool usable = digests.empty() || digests[block].is_known();
@@ -142,6 +143,7 @@ protected:
 
     std::shared_ptr<FakePeer::Script> script = std::make_shared<FakePeer::Script>();
     std::shared_ptr<cache::PeerConduct> conduct = std::make_shared<cache::PeerConduct>();
+    std::uint64_t peer_room_bytes = 0;
     ShardWorld world;
     RingClient& client;
 };
@@ -202,6 +204,8 @@ TEST_F(LyingPeer, OfferedBlockIsTakenOnlyIfItsDigestIsTrusted) {
     EXPECT_FALSE(offer(0, world.content[0]));
     EXPECT_FALSE(offer(1, forged(world.content[1])));
     EXPECT_TRUE(offer(1, world.content[1]));
+    EXPECT_TRUE(offer(1, world.content[1])) << "another node, or another job, offers it too";
+    EXPECT_FALSE(offer(1, forged(world.content[1])));
     EXPECT_EQ(read(1).bytes, world.content[1]);
     EXPECT_EQ(world.dataset().counters.memory_hits, 1u);
     // A block that was read from the remote and dropped since may come back.
@@ -210,6 +214,29 @@ TEST_F(LyingPeer, OfferedBlockIsTakenOnlyIfItsDigestIsTrusted) {
     world.shard->set_quota(kDatasetId, kMemory);
     EXPECT_FALSE(offer(2, forged(world.content[2])));
     EXPECT_TRUE(offer(2, world.content[2]));
+}
+
+// Another job of this node may want the block before the peer reports what it holds.
+TEST_F(LyingPeer, BlockThatAPeerHasJustTakenIsReadThere) {
+    const std::vector<BlockDigest> nobody_knows(world.content.size());
+    peer_room_bytes = 1 << 20;
+    world.shard->set_quota(kDatasetId, {});
+    set_peers(nobody_knows);
+    for (const std::uint32_t block : {1u, 2u, 3u}) EXPECT_EQ(read(block).source, BlockSource::remote);
+    const auto again = read(1);
+    EXPECT_EQ(again.source, BlockSource::peer);
+    EXPECT_EQ(again.bytes, world.content[1]);
+    script->bytes = [&](std::uint32_t block) { return forged(world.content[block]); };
+    const auto forged_by_peer = read(2);
+    EXPECT_EQ(forged_by_peer.source, BlockSource::remote);
+    EXPECT_EQ(forged_by_peer.bytes, world.content[2]) << "this node knows what it has offered";
+    EXPECT_EQ(conduct->wrong_blocks(), 1u);
+    // The peer reports that it holds nothing.
+    conduct = std::make_shared<cache::PeerConduct>();
+    world.clock.advance_ns(2'000'000'000);
+    set_peers(nobody_knows);
+    EXPECT_EQ(read(3).source, BlockSource::remote);
+    EXPECT_EQ(script->asked, 2);
 }
 
 TEST_F(LyingPeer, ReadsFromTheRemoteLeaveTheirDigests) {
