@@ -34,6 +34,7 @@ PlacesByPlan::PlacesByPlan(const Snapshot& snapshot, PlanInput input)
       cluster_(*input_.cluster),
       gpus_on_largest_node_(cluster_.gpu_types.size()),
       received_(input_.state.nodes.size()),
+      hits_(input_.state.nodes.size()),
       readers_(input_.state.nodes.size()),
       wanted_(input_.state.datasets.size()),
       jobs_reading_(input_.state.datasets.size()),
@@ -84,11 +85,15 @@ void PlacesByPlan::find_room() {
     }
 }
 
+double PlacesByPlan::hits_of(std::uint32_t dataset, const allocator::NodeCache& cached) const {
+    return allocator::hit_ratio(static_cast<double>(cached.bytes()),
+                                static_cast<double>(input_.state.datasets[dataset].size_bytes));
+}
+
 double PlacesByPlan::hits_on(std::uint32_t dataset, std::uint32_t state_node) const {
     const allocator::ClusterDataset& read = input_.state.datasets[dataset];
     const auto found = std::ranges::lower_bound(read.cached, state_node, {}, &allocator::NodeCache::node);
-    if (found == read.cached.end() || found->node != state_node) return 0;
-    return allocator::hit_ratio(static_cast<double>(found->bytes()), static_cast<double>(read.size_bytes));
+    return found == read.cached.end() || found->node != state_node ? 0 : hits_of(dataset, *found);
 }
 
 // Adds a job's reads to its nodes' networks and to its dataset (`times` is 1), or takes them away (-1).
@@ -144,8 +149,11 @@ double PlacesByPlan::estimated_rate(const Gang& gang, const Placement& placement
     return allocator::predicted_rate(rate, input_.state.remote_bytes_per_second / jobs, hits_in_reach);
 }
 
-PlacesByPlan::FreeNodes PlacesByPlan::free_nodes(const Gang& gang, const Rules& rules) const {
+PlacesByPlan::FreeNodes PlacesByPlan::free_nodes(const Gang& gang, const Rules& rules) {
     const auto at = input_.dataset_of.find(snapshot_.jobs[gang.job]->spec->dataset);
+    std::span<const allocator::NodeCache> cached;
+    if (at != input_.dataset_of.end()) cached = input_.state.datasets[at->second].cached;
+    for (const allocator::NodeCache& part : cached) hits_[part.node] = hits_of(at->second, part);
     FreeNodes nodes;
     nodes.reserve(cluster_.nodes.size());
     for (std::uint32_t n = 0; n < cluster_.nodes.size(); ++n) {
@@ -156,9 +164,10 @@ PlacesByPlan::FreeNodes PlacesByPlan::free_nodes(const Gang& gang, const Rules& 
         nodes.push_back({.node = n,
                          .free = free,
                          .network = network_left(in_state),
-                         .hits = at == input_.dataset_of.end() ? 0 : hits_on(at->second, in_state),
+                         .hits = hits_[in_state],
                          .room = room_[in_state]});
     }
+    for (const allocator::NodeCache& part : cached) hits_[part.node] = 0;
     return nodes;
 }
 

@@ -71,7 +71,7 @@ private:
     };
     using FreeNodes = std::vector<FreeNode>;
 
-    FreeNodes free_nodes(const Gang& gang, const Rules& rules) const;
+    FreeNodes free_nodes(const Gang& gang, const Rules& rules);
     std::vector<Placement> other_places(const Gang& gang, const Placement& usual, FreeNodes nodes) const;
     double estimated_rate(const Gang& gang, const Placement& placement) const;
     double ideal_at(const Gang& gang, const Placement& placement) const;
@@ -84,6 +84,7 @@ private:
     std::ptrdiff_t spare_whole_nodes(const Gang& gang, const Rules& rules) const;
     std::ptrdiff_t whole_nodes(const Placement& placement, const Rules& rules) const;
     double hits_of_others(const Gang& gang, const Placement& placement) const;
+    double hits_of(std::uint32_t dataset, const allocator::NodeCache& cached) const;
     double hits_on(std::uint32_t dataset, std::uint32_t state_node) const;
     double network_left(std::uint32_t state_node) const;
     void find_room();
@@ -96,6 +97,7 @@ private:
     std::uint32_t largest_gang_gpus_ = 0;              // of all jobs of the snapshot
     std::vector<double> rates_;                        // by job of the state
     std::vector<double> received_;                     // by node of the state: bytes/s by its network
+    std::vector<double> hits_;                         // by node of the state: zeros, except within free_nodes()
     std::vector<int> readers_;                         // by node of the state
     std::vector<double> wanted_;                       // by dataset of the state: the sum of its running jobs' f*
     std::vector<int> jobs_reading_;                    // by dataset of the state: the number of these jobs
