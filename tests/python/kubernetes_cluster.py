@@ -239,13 +239,16 @@ class Cluster:
         )  # fmt: skip
 
     def helm(self, *arguments: object) -> str:
-        ran = subprocess.run(
+        ran = self.try_helm(*arguments)
+        assert ran.returncode == 0, f"helm {arguments}: {ran.stdout}{ran.stderr}"
+        return ran.stdout
+
+    def try_helm(self, *arguments: object) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
             [self.server.values["helm"], *map(str, arguments)],
             env=os.environ | {"HOME": str(self.directory), "KUBECONFIG": str(self.kubeconfig)},
             capture_output=True, text=True, timeout=330,
         )  # fmt: skip
-        assert ran.returncode == 0, f"helm {arguments}: {ran.stdout}{ran.stderr}"
-        return ran.stdout
 
     def apply(self, *objects: object) -> None:
         self.kubectl("apply", "-f", "-", text="\n---\n".join(map(json.dumps, objects)))

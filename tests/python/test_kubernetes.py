@@ -365,6 +365,70 @@ def test_chart_runs_several_allocators(cluster: Cluster, larder_bin: pathlib.Pat
     assert user["valueFrom"]["secretKeyRef"] == {"name": "larder-etcd-user", "key": "username"}
 
 
+def test_upgrade_to_another_state_is_refused_unless_it_is_meant(cluster: Cluster) -> None:
+    def upgrade(endpoints: str, switch: str = "") -> str:
+        """Returns why it is refused; empty if it is not."""
+        ran = cluster.try_helm(
+            "upgrade", "larder", cluster.chart, "--namespace=larder", "--reuse-values",
+            "--set", f"allocator.etcd.endpoints={endpoints}", "--set", f"allocator.switchStateTo={switch}",
+        )  # fmt: skip
+        return "" if ran.returncode == 0 else ran.stderr
+
+    def names() -> tuple[str, bool]:
+        """The Service of the StatefulSet, and whether the allocators have names of their own."""
+        own = cluster.try_kubectl("get", "service", "larder-allocators", "--namespace=larder").returncode == 0
+        return cluster.get("statefulset", "larder-allocator", "larder")["spec"]["serviceName"], own
+
+    assert upgrade("") == ""
+    for before, after, other, endpoints in (
+        (("larder-allocator", False), ("larder-allocators", True), "etcd", "http://etcd:2379"),
+        (("larder-allocators", True), ("larder-allocator", False), "volume", ""),
+    ):
+        kept = "http://etcd:2379" if other == "volume" else ""
+        assert f"allocator.switchStateTo={other}" in upgrade(endpoints)
+        assert f"allocator.switchStateTo={other}" in upgrade(endpoints, "volume" if other == "etcd" else "etcd")
+        assert "kubectl delete statefulset larder-allocator --namespace larder" in upgrade(endpoints, other)
+        assert names() == before
+        assert upgrade(kept) == ""
+        cluster.delete("statefulset", "larder-allocator", "--namespace=larder")
+        assert f"allocator.switchStateTo={other}" in upgrade(endpoints)
+        assert upgrade(endpoints, other) == ""
+        assert names() == after
+    assert upgrade("") == ""
+
+
+def test_page_moves_the_state_to_where_the_chart_reads_it(cluster: Cluster, repository: pathlib.Path) -> None:
+    text = (repository / "docs" / "kubernetes.md").read_text()
+    (values,) = re.findall(r"^    allocator:\n(?:      .*\n)+", text, re.M)
+    (pod,) = (
+        yaml.safe_load(textwrap.dedent(document))
+        for document in re.findall(r"<<'END'\n(.*?)^    END$", text, re.M | re.S)
+        if "move-state" in document
+    )
+    (cluster.directory / "moved.yaml").write_text(textwrap.dedent(values))
+    rendered = cluster.helm(
+        "template", "larder", cluster.chart, "--namespace=larder", "--values", cluster.directory / "moved.yaml"
+    )
+    (allocator,) = (one for one in yaml.safe_load_all(rendered) if one and one["kind"] == "StatefulSet")
+    template = allocator["spec"]["template"]["spec"]
+    (container,) = pod["spec"]["containers"]
+    told = set(container["command"]) - {"larder-allocator", "--move-state-to-etcd"}
+    assert "--state=/var/lib/larder-allocator" in told
+    # The name is of no use: this pod never leads. It serves nobody.
+    own = ("--etcd.name=", "--listen=", "--tls.", "--access.")
+    assert told == {one for one in template["containers"][0]["args"] if not one.startswith(own)}
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} == {
+        "/var/lib/larder-allocator", "/etc/larder/etcd", "/etc/larder/etcd-user",
+    }  # fmt: skip
+    for volume in pod["spec"]["volumes"]:
+        if volume["name"] == "state":
+            assert volume["persistentVolumeClaim"]["claimName"] == "state-larder-allocator-0"
+        else:
+            assert volume in template["volumes"]
+    for name, value in pod["spec"]["securityContext"].items():
+        assert template["securityContext"][name] == value
+
+
 def test_commands_in_the_pods_find_their_sockets(cluster: Cluster) -> None:
     for kind, program, options in (
         ("statefulset/larder-allocator", "larder-allocator", {"LARDER_ALLOCATOR": "--state={directory}"}),
@@ -399,7 +463,7 @@ def test_page_is_accepted(cluster: Cluster, repository: pathlib.Path, tmp_path: 
     their own."""
     text = re.sub(r"^## Kueue\n.*?^(?=## )", "", (repository / "docs" / "kubernetes.md").read_text(), flags=re.M | re.S)
     documents = re.findall(r"^    \$ (kubectl apply -f -|cat >values.yaml) <<'END'\n(.*?)^    END$", text, re.M | re.S)
-    assert [command.split()[0] for command, _ in documents] == ["cat"] + ["kubectl"] * 5
+    assert [command.split()[0] for command, _ in documents] == ["cat"] + ["kubectl"] * 6
     for command, document in documents:
         if command.startswith("kubectl"):
             cluster.kubectl("apply", "--dry-run=server", "-f", "-", text=textwrap.dedent(document))
