@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 from typing import Any
 
@@ -55,6 +56,24 @@ def test_cpp_program_reads_through_the_installed_loader(
     assert [line.split(" samples/s")[0].rsplit(", ", 1)[0] for line in read.stdout.splitlines()] == [
         f"epoch {epoch}: {samples} samples, {size} bytes" for epoch in range(2)
     ]
+
+
+def test_reader_that_is_process_1_ends_at_sigterm(larder_bin: pathlib.Path, raw: Any) -> None:
+    """As a container's only process, which has no default for signals."""
+    with subprocess.Popen(
+        ["unshare", "--pid", "--fork", "--kill-child", larder_bin / "read-epochs", raw.name, str(10**9)],
+        env=os.environ | {"LARDER_SOCKET": str(raw.daemon.socket)}, stdout=subprocess.PIPE,
+    ) as running:  # fmt: skip
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline().startswith(b"epoch 0: ")
+            (reader,) = pathlib.Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+            os.kill(int(reader), signal.SIGTERM)
+            # Reads on, so that a reader that does not end is not stopped by a full pipe either.
+            running.communicate(timeout=60)
+            assert running.returncode == 128 + signal.SIGTERM
+        finally:
+            running.kill()
 
 
 def test_programs_use_the_installed_scripts(installed: pathlib.Path, tmp_path: pathlib.Path) -> None:
